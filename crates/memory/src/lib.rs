@@ -1,0 +1,6 @@
+//! GPU and host memory as one library.
+pub mod error;
+pub mod units;
+
+pub use error::{Error, Result};
+pub use units::{Bytes, format_bytes};
