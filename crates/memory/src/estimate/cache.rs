@@ -1,0 +1,156 @@
+//! The key-value cache, layer by layer.
+//!
+//! `layers · context · kv_heads · head_dim · (bytes_k + bytes_v)` holds for models whose layers
+//! are alike, and is wrong for the rest: layers that look back only a window keep only that
+//! (and the micro-batch in flight), recurrent layers of hybrids keep a state of fixed size,
+//! some models keep one compressed vector a token for keys and values together.
+
+use super::shape::ModelShape;
+use crate::units::Bytes;
+
+/// What one layer keeps.
+///
+/// ```
+/// use plimsoll::{LayerCache, ModelShape};
+/// // Every sixth layer sees everything, the others 1,024 tokens.
+/// let caches = (1..=48)
+///     .map(|layer| match layer % 6 {
+///         0 => LayerCache::full(8 * 256, 8 * 256),
+///         _ => LayerCache::full(8 * 256, 8 * 256).within(1024),
+///     })
+///     .collect();
+/// let shape = ModelShape::new(3840, 15360, 48, 262_144, 16)
+///     .with_kv_heads(8)
+///     .with_head_dim(256)
+///     .with_context(32_768)
+///     .with_caches(caches);
+/// assert_eq!(shape.estimate()?.kv_cache_mb(), 8.0 * 256.0 + 40.0 * 12.0);
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub struct LayerCache {
+    /// Elements of a token's keys.
+    pub key_width: u64,
+    /// Elements of a token's values.
+    pub value_width: u64,
+    /// How many tokens it looks back; the whole context where there is no window.
+    pub window: Option<u64>,
+    /// A state whose size does not depend on the context.
+    pub state_bytes: Bytes,
+}
+
+impl LayerCache {
+    /// Keys and values of every token of the context.
+    #[must_use]
+    pub fn full(key_width: u64, value_width: u64) -> Self {
+        LayerCache { key_width, value_width, ..LayerCache::default() }
+    }
+
+    /// One compressed vector a token, with its rotary part, for keys and values together (MLA).
+    #[must_use]
+    pub fn compressed(rank: u64, rotary: u64) -> Self {
+        LayerCache::full(rank.saturating_add(rotary), 0)
+    }
+
+    /// Nothing that grows: a recurrent layer with a state of so many bytes.
+    #[must_use]
+    pub fn state(bytes: Bytes) -> Self {
+        LayerCache { state_bytes: bytes, ..LayerCache::default() }
+    }
+
+    /// Nothing: the layer has no cache, or uses another layer's.
+    #[must_use]
+    pub fn none() -> Self {
+        LayerCache::default()
+    }
+
+    /// The same, looking back only `window` tokens.
+    #[must_use]
+    pub fn within(self, window: u64) -> Self {
+        LayerCache { window: Some(window), ..self }
+    }
+
+    /// Whether attention runs over it.
+    fn is_attended(&self) -> bool {
+        self.key_width > 0
+    }
+
+    /// Tokens that it has room for. A window keeps the micro-batch in flight besides, and is
+    /// rounded up to 256; it is never more than a full cache by more than that rounding.
+    fn cells(&self, context: u64, batch: u64) -> u64 {
+        let Some(window) = self.window else { return context };
+        let wanted = context.min(window.saturating_add(batch));
+        wanted.checked_next_multiple_of(256).unwrap_or(wanted)
+    }
+}
+
+/// The bytes of all layers.
+pub(super) fn sum(shape: &ModelShape) -> u64 {
+    let of = |layer: &LayerCache| {
+        let cells = layer.cells(shape.context, shape.batch());
+        let keys = shape.key_cache.layout().matrix(cells, layer.key_width);
+        let values = shape.value_cache.layout().matrix(cells, layer.value_width);
+        keys.saturating_add(values).saturating_add(layer.state_bytes.get())
+    };
+    match &shape.caches {
+        Some(caches) => caches.iter().map(of).fold(0, u64::saturating_add),
+        None => {
+            let width = shape.kv_width();
+            of(&LayerCache::full(width, width)).saturating_mul(shape.layers)
+        }
+    }
+}
+
+/// The most tokens that any layer's attention runs over.
+pub(super) fn widest(shape: &ModelShape) -> u64 {
+    match &shape.caches {
+        Some(caches) => caches
+            .iter()
+            .filter(|layer| layer.is_attended())
+            .map(|layer| layer.cells(shape.context, shape.batch()))
+            .max()
+            .unwrap_or(0),
+        None => shape.context,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::ElementType;
+
+    fn two_layers(caches: [LayerCache; 2]) -> ModelShape {
+        ModelShape::new(4096, 14336, 2, 32000, 32).with_context(4096).with_caches(caches.to_vec())
+    }
+
+    #[test]
+    fn layers_may_differ_in_every_way() {
+        let shape = two_layers([LayerCache::full(1024, 512), LayerCache::none()]);
+        assert_eq!(sum(&shape), 4096 * 1536 * 2);
+        let shape = two_layers([LayerCache::compressed(512, 64), LayerCache::state(Bytes(77))]);
+        assert_eq!(sum(&shape), 4096 * 576 * 2 + 77);
+        let shape = two_layers([LayerCache::full(256, 256).within(1000); 2]);
+        assert_eq!(sum(&shape), 2 * 1536 * 512 * 2);
+        assert_eq!(widest(&shape), 1536);
+        let shape = two_layers([LayerCache::full(256, 256).within(u64::MAX); 2]);
+        assert_eq!(widest(&shape), 4096);
+    }
+
+    #[test]
+    fn keys_and_values_have_types_of_their_own() {
+        let shape = ModelShape::new(4096, 14336, 32, 128_256, 32)
+            .with_kv_heads(8)
+            .with_context(8192)
+            .with_cache_types(ElementType::Q8_0, ElementType::Q4_0);
+        assert_eq!(sum(&shape), 32 * 8192 * (1024 / 32) * (34 + 18));
+    }
+
+    #[test]
+    fn an_even_list_is_the_scalar_formula() {
+        let scalar = ModelShape::new(4096, 14336, 32, 32000, 32).with_kv_heads(8);
+        let listed = scalar.clone().with_caches(vec![LayerCache::full(1024, 1024); 32]);
+        assert_eq!(sum(&scalar), sum(&listed));
+        assert_eq!(scalar.estimate(), listed.estimate());
+    }
+}

@@ -1,0 +1,295 @@
+//! How numbers are stored: single element types, and the weight types that files are named by.
+//!
+//! The two are kept apart because they answer different questions. An [`ElementType`] is a
+//! layout: so many elements in a block of so many bytes (a Q8_0 block is 32 bytes of values
+//! and a two-byte scale, hence 34/32 bytes a weight). A [`WeightType`] is what a model file is
+//! called, and in all but the plain ones it is a mix: the output matrix of a "Q4_0" file is
+//! stored as Q6_K, and a "Q4_K_M" file raises whole tensors in some layers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::units::Bytes;
+
+/// So many elements in a block of so many bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) elements: u64,
+    pub(super) bytes: u64,
+}
+
+impl Layout {
+    /// A matrix of `rows` rows; blocks never cross from one row to the next.
+    pub(super) fn matrix(self, rows: u64, columns: u64) -> u64 {
+        let row = columns.div_ceil(self.elements).saturating_mul(self.bytes);
+        row.saturating_mul(rows)
+    }
+}
+
+/// How one tensor stores its elements.
+///
+/// ```
+/// use plimsoll::{Bytes, ElementType};
+/// let kind: ElementType = "q8_0".parse()?;
+/// assert_eq!(kind.bytes_for(64), Bytes(68)); // two blocks of 32 values and a scale
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ElementType {
+    /// 32-bit floats.
+    F32,
+    /// 16-bit floats.
+    F16,
+    /// 16-bit floats with the exponent of 32-bit ones.
+    Bf16,
+    /// 8 bits and a scale for every 32.
+    Q8_0,
+    /// 4 bits and a scale for every 32.
+    Q4_0,
+    /// 4 bits, a scale and a minimum for every 32.
+    Q4_1,
+    /// 5 bits and a scale for every 32.
+    Q5_0,
+    /// 5 bits, a scale and a minimum for every 32.
+    Q5_1,
+    /// 4 bits on a curve, and a scale, for every 32.
+    Iq4Nl,
+    /// 4 bits on a curve, with scales for 256.
+    Iq4Xs,
+    /// 2 bits, with scales for 256.
+    Q2K,
+    /// 3 bits, with scales for 256.
+    Q3K,
+    /// 4 bits, with scales for 256.
+    Q4K,
+    /// 5 bits, with scales for 256.
+    Q5K,
+    /// 6 bits, with scales for 256.
+    Q6K,
+}
+
+/// Name, elements in a block, bytes of a block.
+const ELEMENTS: [(ElementType, &str, u64, u64); 15] = [
+    (ElementType::F32, "f32", 1, 4),
+    (ElementType::F16, "f16", 1, 2),
+    (ElementType::Bf16, "bf16", 1, 2),
+    (ElementType::Q8_0, "q8_0", 32, 34),
+    (ElementType::Q4_0, "q4_0", 32, 18),
+    (ElementType::Q4_1, "q4_1", 32, 20),
+    (ElementType::Q5_0, "q5_0", 32, 22),
+    (ElementType::Q5_1, "q5_1", 32, 24),
+    (ElementType::Iq4Nl, "iq4_nl", 32, 18),
+    (ElementType::Iq4Xs, "iq4_xs", 256, 136),
+    (ElementType::Q2K, "q2_k", 256, 84),
+    (ElementType::Q3K, "q3_k", 256, 110),
+    (ElementType::Q4K, "q4_k", 256, 144),
+    (ElementType::Q5K, "q5_k", 256, 176),
+    (ElementType::Q6K, "q6_k", 256, 210),
+];
+
+impl ElementType {
+    /// What so many elements take, in whole blocks; the maximum where that would overflow.
+    #[must_use]
+    pub fn bytes_for(self, elements: u64) -> Bytes {
+        Bytes(self.layout().matrix(1, elements))
+    }
+
+    /// How many elements share a block: a row's length must be a multiple of it.
+    #[must_use]
+    pub fn block(self) -> u64 {
+        self.layout().elements
+    }
+
+    /// Whether it is a block type, rather than a plain float.
+    #[must_use]
+    pub fn is_quantised(self) -> bool {
+        self.block() > 1
+    }
+
+    pub(super) fn layout(self) -> Layout {
+        let (_, _, elements, bytes) = self.row();
+        Layout { elements, bytes }
+    }
+
+    fn row(self) -> (ElementType, &'static str, u64, u64) {
+        ELEMENTS.into_iter().find(|row| row.0 == self).unwrap_or((self, "f32", 1, 4))
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.row().1)
+    }
+}
+
+impl FromStr for ElementType {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let name = plain_name(text);
+        ELEMENTS.iter().find(|row| row.1 == name).map(|row| row.0).ok_or_else(|| Error::Config {
+            field: "element type",
+            value: format!("{text:?}"),
+            range: "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, iq4_xs, q2_k, q3_k, \
+                    q4_k, q5_k or q6_k",
+        })
+    }
+}
+
+/// What a model's weights are stored as, by the name that its file carries.
+///
+/// The names that end in `_s`, `_m` and `_l` are llama.cpp's mixes; `q4_k` and `q5_k` here mean
+/// that type throughout, with the output matrix at Q6_K.
+///
+/// ```
+/// use plimsoll::WeightType;
+/// assert_eq!("Q4_K_M".parse::<WeightType>()?, WeightType::Q4KM);
+/// assert_eq!("fp16".parse::<WeightType>()?, WeightType::F16);
+/// assert_eq!(WeightType::Q4KM.to_string(), "q4_k_m");
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WeightType {
+    /// 32-bit floats.
+    F32,
+    /// 16-bit floats; norms and biases stay at 32 bits, as in every type below.
+    F16,
+    /// 16-bit floats with the exponent of 32-bit ones.
+    Bf16,
+    /// Q8_0 throughout.
+    Q8_0,
+    /// Q4_0, the output matrix at Q6_K.
+    Q4_0,
+    /// Q4_1, the output matrix at Q6_K.
+    Q4_1,
+    /// Q5_0, the output matrix at Q6_K.
+    Q5_0,
+    /// Q5_1, the output matrix at Q6_K.
+    Q5_1,
+    /// IQ4_NL, some tensors at Q5_K.
+    Iq4Nl,
+    /// IQ4_XS, some tensors at Q5_K.
+    Iq4Xs,
+    /// The 2-bit mix.
+    Q2K,
+    /// The 3-bit mix, small.
+    Q3KS,
+    /// The 3-bit mix, medium.
+    Q3KM,
+    /// The 3-bit mix, large.
+    Q3KL,
+    /// Q4_K, the output matrix at Q6_K.
+    Q4K,
+    /// The 4-bit mix, small.
+    Q4KS,
+    /// The 4-bit mix, medium: the usual download.
+    Q4KM,
+    /// Q5_K, the output matrix at Q6_K.
+    Q5K,
+    /// The 5-bit mix, small.
+    Q5KS,
+    /// The 5-bit mix, medium.
+    Q5KM,
+    /// Q6_K throughout.
+    Q6K,
+}
+
+/// Name, and the type that a tensor has unless a rule of the mix says otherwise.
+const WEIGHTS: [(WeightType, &str, ElementType); 21] = [
+    (WeightType::F32, "f32", ElementType::F32),
+    (WeightType::F16, "f16", ElementType::F16),
+    (WeightType::Bf16, "bf16", ElementType::Bf16),
+    (WeightType::Q8_0, "q8_0", ElementType::Q8_0),
+    (WeightType::Q4_0, "q4_0", ElementType::Q4_0),
+    (WeightType::Q4_1, "q4_1", ElementType::Q4_1),
+    (WeightType::Q5_0, "q5_0", ElementType::Q5_0),
+    (WeightType::Q5_1, "q5_1", ElementType::Q5_1),
+    (WeightType::Iq4Nl, "iq4_nl", ElementType::Iq4Nl),
+    (WeightType::Iq4Xs, "iq4_xs", ElementType::Iq4Xs),
+    (WeightType::Q2K, "q2_k", ElementType::Q2K),
+    (WeightType::Q3KS, "q3_k_s", ElementType::Q3K),
+    (WeightType::Q3KM, "q3_k_m", ElementType::Q3K),
+    (WeightType::Q3KL, "q3_k_l", ElementType::Q3K),
+    (WeightType::Q4K, "q4_k", ElementType::Q4K),
+    (WeightType::Q4KS, "q4_k_s", ElementType::Q4K),
+    (WeightType::Q4KM, "q4_k_m", ElementType::Q4K),
+    (WeightType::Q5K, "q5_k", ElementType::Q5K),
+    (WeightType::Q5KS, "q5_k_s", ElementType::Q5K),
+    (WeightType::Q5KM, "q5_k_m", ElementType::Q5K),
+    (WeightType::Q6K, "q6_k", ElementType::Q6K),
+];
+
+impl WeightType {
+    /// The type that most of its tensors have.
+    #[must_use]
+    pub fn base(self) -> ElementType {
+        self.row().2
+    }
+
+    fn row(self) -> (WeightType, &'static str, ElementType) {
+        WEIGHTS.into_iter().find(|row| row.0 == self).unwrap_or((self, "f32", ElementType::F32))
+    }
+}
+
+impl fmt::Display for WeightType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.row().1)
+    }
+}
+
+impl FromStr for WeightType {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let name = plain_name(text);
+        WEIGHTS.iter().find(|row| row.1 == name).map(|row| row.0).ok_or_else(|| Error::Config {
+            field: "weight type",
+            value: format!("{text:?}"),
+            range: "f32, f16, bf16, q8_0, q6_k, q5_k, q5_k_m, q5_k_s, q5_0, q5_1, q4_k, q4_k_m, \
+                    q4_k_s, q4_0, q4_1, iq4_xs, iq4_nl, q3_k_l, q3_k_m, q3_k_s or q2_k",
+        })
+    }
+}
+
+/// Lower case, underscores, and the names that other tools use for the plain floats.
+fn plain_name(text: &str) -> String {
+    let lower = text.trim().to_ascii_lowercase().replace('-', "_");
+    match lower.as_str() {
+        "fp32" | "float32" | "float" => "f32".to_string(),
+        "fp16" | "float16" | "half" => "f16".to_string(),
+        "bfloat16" => "bf16".to_string(),
+        _ => lower,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_out_and_come_back() {
+        for (kind, name, ..) in ELEMENTS {
+            assert_eq!(name.parse::<ElementType>(), Ok(kind));
+            assert_eq!(kind.to_string(), name);
+        }
+        for (kind, name, base) in WEIGHTS {
+            assert_eq!(name.to_uppercase().parse::<WeightType>(), Ok(kind));
+            assert_eq!(kind.to_string(), name);
+            assert_eq!(kind.base(), base);
+        }
+        assert_eq!(" FP16 ".parse::<ElementType>(), Ok(ElementType::F16));
+        assert!("q9_z".parse::<WeightType>().unwrap_err().to_string().contains("q4_k_m"));
+        assert!("".parse::<ElementType>().is_err());
+    }
+
+    #[test]
+    fn blocks_are_whole_and_nothing_wraps() {
+        assert_eq!(ElementType::Q4_0.bytes_for(33), Bytes(36));
+        assert_eq!(ElementType::Q6K.bytes_for(256), Bytes(210));
+        assert_eq!(ElementType::F32.bytes_for(u64::MAX), Bytes::MAX);
+        assert_eq!(ElementType::F16.layout().matrix(u64::MAX, 3), u64::MAX);
+    }
+}
