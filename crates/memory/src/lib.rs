@@ -1,11 +1,25 @@
 //! GPU and host memory as one library.
+pub mod chunk;
 pub mod error;
 pub mod estimate;
 pub mod units;
 
+pub use chunk::{
+    AdaptiveReport, AdaptiveRunner, ChunkFailure, ChunkPlan, ChunkingConfig, FullNow,
+    SAFETY_MARGIN, auto_chunk, calculate_chunking, run_adaptive, will_oom,
+};
 pub use error::{Error, Result};
 pub use estimate::{
     Biases, ComputeTerms, ElementType, InferenceMemoryEstimate, LayerCache, Mlp, ModelShape,
     WeightTerms, WeightType, estimate_inference_memory,
 };
 pub use units::{Bytes, format_bytes};
+
+/// The guide's Rust blocks, run as tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/chunking.md")]
+    struct Chunking;
+    #[doc = include_str!("../../../docs/guide/estimates.md")]
+    struct Estimates;
+}

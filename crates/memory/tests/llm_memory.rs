@@ -3,6 +3,13 @@
 //! Rows whose model and type were named must agree: the cache within 0.1 %, the weights within
 //! 0.5 %, the compute buffer within 2 %. The exceptions are named here with their reasons.
 
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "helpers of a test, which may fail loudly"
+)]
+
 use std::path::Path;
 
 use plimsoll::{Biases, InferenceMemoryEstimate, Mlp, ModelShape};
