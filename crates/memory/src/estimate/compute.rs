@@ -4,8 +4,9 @@
 //! moment of the graph, and then reuses that one buffer for all layers. Three moments compete:
 //!
 //! - *attention*: without flash attention the scores of every head, micro-batch against
-//!   context, the mask, and four hidden vectors a token (input, queries, and the two that lie
-//!   around them when the scores are laid out; six where attention and MLP share an input);
+//!   context, the mask, and hidden vectors of every token: four in the engine's logs, six for
+//!   models whose attention and MLP share an input (seen with Pythia, which also fuses its
+//!   projections; which of the two costs the room the logs do not tell);
 //! - *MLP*: the inner vectors of a layer, its input and its normed input, and the mask, which
 //!   waits for the next layer;
 //! - *logits*: the whole vocabulary for every token of the micro-batch, and the last hidden
