@@ -160,6 +160,20 @@ fn quiet_leaves_advice_out_and_verbose_leaves_stdout_alone() -> Result {
 }
 
 #[test]
+fn logs_go_to_stderr_as_loud_as_asked() -> Result {
+    let logs = |words: &[&str], wish: &str| -> Result<String> {
+        Ok(text(&plimsoll(words).env("RUST_LOG", wish).output()?.stderr))
+    };
+    assert_eq!(logs(&["doctor"], "")?, "");
+    assert!(logs(&["doctor", "-v"], "")?.contains("examining /"));
+    assert!(!logs(&["doctor", "-v"], "")?.contains("/proc/cpuinfo"));
+    assert!(logs(&["-vv", "doctor"], "")?.contains("/proc/cpuinfo"));
+    assert!(logs(&["doctor"], "debug")?.contains("/proc/cpuinfo"));
+    assert_eq!(logs(&["doctor", "-q"], "debug")?, "");
+    Ok(())
+}
+
+#[test]
 fn a_bad_rust_log_is_told_and_stops_nothing() -> Result {
     let run = plimsoll(&["doctor"]).env("RUST_LOG", "plimsoll=shouting").output()?;
     assert_eq!(run.status.code(), Some(0));

@@ -112,6 +112,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let root = Root::new(&args.root);
     std::fs::read_dir(root.folder())
         .or_bad_input(|| format!("--root {} cannot be read as a folder", args.root.display()))?;
+    tracing::info!("examining {}", args.root.display());
     let mut report = examine(&root);
     let available =
         |name: &BackendName| report.backends.iter().any(|b| b.available && b.name == *name);

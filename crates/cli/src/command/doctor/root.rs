@@ -45,8 +45,10 @@ impl Root {
     pub(super) fn read(&self, path: &str) -> Option<String> {
         let on_disk = self.on_disk(path);
         if !on_disk.is_file() {
+            tracing::debug!("{} is not there", on_disk.display());
             return None;
         }
+        tracing::debug!("reading {}", on_disk.display());
         let mut bytes = Vec::new();
         File::open(on_disk).ok()?.take(MOST_READ).read_to_end(&mut bytes).ok()?;
         let text = String::from_utf8_lossy(&bytes);
