@@ -1,2 +1,35 @@
 //! The front door: `plimsoll <verb>`.
-fn main() {}
+//!
+//! One line from arguments to exit code: parse, run the verb, print, exit. A verb
+//! decides nothing about colours, JSON or exit codes; it returns an answer
+//! ([`output::Answer`]) and whether it is yes or no ([`outcome::Outcome`]).
+
+mod args;
+mod command;
+mod logging;
+mod outcome;
+mod output;
+mod page;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use output::Output;
+
+fn main() -> ExitCode {
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    let json = args::wants_json(&argv);
+    output::report_panics(json);
+    let args = match args::parse(argv) {
+        Ok(args) => args,
+        Err(error) => return output::usage(&error, json),
+    };
+    logging::start(&args.global);
+    let mut out = Output::new(&args.global);
+    let result = args.verb.run(&mut out);
+    let result = out.finish().and(result);
+    match result {
+        Ok(outcome) => outcome.into(),
+        Err(error) => output::failure(&error, json),
+    }
+}

@@ -2,6 +2,7 @@
 pub mod chunk;
 pub mod error;
 pub mod estimate;
+pub mod platform;
 pub mod units;
 
 pub use chunk::{
@@ -23,3 +24,8 @@ mod guide {
     #[doc = include_str!("../../../docs/guide/estimates.md")]
     struct Estimates;
 }
+
+/// The Rust blocks of the README, compiled and run as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,187 @@
+//! Driver libraries and tools, looked for as files.
+//!
+//! A file that is there may still fail to load (a container without its devices, a
+//! driver of another version), so this says "found", never "works".
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::root::Root;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Library {
+    pub(super) name: &'static str,
+    /// What it is the door to.
+    pub(super) opens: &'static str,
+    pub(super) path: Option<PathBuf>,
+    pub(super) remedy: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Tool {
+    pub(super) name: &'static str,
+    /// What it is good for here.
+    pub(super) serves: &'static str,
+    pub(super) path: Option<PathBuf>,
+    pub(super) remedy: Option<&'static str>,
+}
+
+/// Name, other versions that do, what it opens, remedy.
+const LIBRARIES: [(&str, &[&str], &str, &str); 4] = [
+    (
+        "libcuda.so.1",
+        &[],
+        "CUDA",
+        "install the NVIDIA driver; in a container, start it with --gpus all",
+    ),
+    (
+        "libnvidia-ml.so.1",
+        &[],
+        "NVML",
+        "comes with the NVIDIA driver; a Jetson before Thor has none",
+    ),
+    (
+        "libOpenCL.so.1",
+        &[],
+        "OpenCL",
+        "install an OpenCL loader (Debian, Ubuntu: ocl-icd-libopencl1)",
+    ),
+    (
+        "libamdhip64.so",
+        &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"],
+        "ROCm",
+        "install ROCm's HIP runtime",
+    ),
+];
+
+/// Name, what it serves, remedy.
+const TOOLS: [(&str, &str, &str); 4] = [
+    ("tegrastats", "a Jetson's own figures", "comes with Jetson Linux (nvidia-l4t-tools)"),
+    ("nvidia-smi", "the NVIDIA driver's own figures", "comes with the NVIDIA driver"),
+    ("ffmpeg", "video other than H.264 in MP4", "install the package ffmpeg"),
+    ("gst-launch-1.0", "CSI cameras and hardware decoders", "install gstreamer1.0-tools"),
+];
+
+const LIBRARY_FOLDERS: [&str; 17] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu/nvidia",
+    "/usr/lib/aarch64-linux-gnu/tegra",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib64",
+    "/lib",
+    "/usr/local/lib",
+    "/usr/local/cuda/lib64",
+    "/usr/local/cuda/compat",
+    "/usr/local/nvidia/lib64",
+    "/opt/rocm/lib",
+    "/usr/lib/wsl/lib",
+    "/run/opengl-driver/lib",
+];
+
+const TOOL_FOLDERS: [&str; 6] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+pub(super) fn libraries(root: &Root) -> Vec<Library> {
+    let folders = library_folders(root);
+    let library = |(name, others, opens, remedy): (_, &[&str], _, _)| {
+        let path = std::iter::once(name)
+            .chain(others.iter().copied())
+            .find_map(|n| find(root, &folders, n));
+        Library { name, opens, remedy: path.is_none().then_some(remedy), path }
+    };
+    LIBRARIES.into_iter().map(library).collect()
+}
+
+/// Tools that serve only a Jetson have no remedy elsewhere.
+pub(super) fn tools(root: &Root, jetson: bool) -> Vec<Tool> {
+    let folders = tool_folders(root);
+    let tool = |(name, serves, remedy): (&'static str, _, &'static str)| {
+        let path = find(root, &folders, name);
+        let remedy = match name {
+            "tegrastats" if !jetson => "not needed: this is no Jetson",
+            _ => remedy,
+        };
+        Tool { name, serves, remedy: path.is_none().then_some(remedy), path }
+    };
+    TOOLS.into_iter().map(tool).collect()
+}
+
+fn find(root: &Root, folders: &[String], name: &str) -> Option<PathBuf> {
+    let paths = folders.iter().map(|folder| format!("{}/{name}", folder.trim_end_matches('/')));
+    paths.into_iter().find(|path| root.has_file(path)).map(PathBuf::from)
+}
+
+/// The loader's order: the environment, what `ld.so` is told, the usual places.
+fn library_folders(root: &Root) -> Vec<String> {
+    let told = root.list("/etc/ld.so.conf.d").into_iter().filter_map(|file| root.read(&file));
+    let told =
+        told.flat_map(|text| text.lines().map(str::trim).map(String::from).collect::<Vec<_>>());
+    from_environment(root, "LD_LIBRARY_PATH")
+        .into_iter()
+        .chain(told.filter(|line| line.starts_with('/')))
+        .chain(LIBRARY_FOLDERS.map(String::from))
+        .collect()
+}
+
+fn tool_folders(root: &Root) -> Vec<String> {
+    let path = from_environment(root, "PATH");
+    if path.is_empty() { TOOL_FOLDERS.map(String::from).to_vec() } else { path }
+}
+
+/// The absolute folders of a variable such as `PATH`; none for a recorded machine, whose
+/// environment is not ours.
+fn from_environment(root: &Root, name: &str) -> Vec<String> {
+    let value = root.is_live().then(|| std::env::var_os(name)).flatten().unwrap_or_default();
+    std::env::split_paths(&value)
+        .filter(|folder| folder.is_absolute())
+        .filter_map(|folder| folder.into_os_string().into_string().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_library_is_found_where_the_loader_is_told_to_look() {
+        let folder = tree(&[
+            ("etc/ld.so.conf.d/vendor.conf", "# the vendor's\n/opt/vendor/lib\n"),
+            ("opt/vendor/lib/libcuda.so.1", ""),
+            ("opt/rocm/lib/libamdhip64.so.6", ""),
+        ]);
+        let found = libraries(&Root::new(folder.path()));
+        assert_eq!(found[0].path.as_deref(), Some(Path::new("/opt/vendor/lib/libcuda.so.1")));
+        assert_eq!(found[0].remedy, None);
+        assert_eq!(found[1].path, None);
+        assert!(found[1].remedy.is_some());
+        assert_eq!(found[3].path.as_deref(), Some(Path::new("/opt/rocm/lib/libamdhip64.so.6")));
+    }
+
+    #[test]
+    fn what_is_not_needed_has_no_remedy_to_follow() {
+        let folder = tree(&[("usr/bin/ffmpeg", "")]);
+        let root = Root::new(folder.path());
+        let remedy = |jetson: bool| tools(&root, jetson)[0].remedy;
+        assert_eq!(remedy(false), Some("not needed: this is no Jetson"));
+        assert!(remedy(true).is_some_and(|text| text.contains("Jetson Linux")));
+        assert!(tools(&root, false)[2].path.is_some());
+    }
+}

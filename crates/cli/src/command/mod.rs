@@ -1,0 +1,35 @@
+//! The verbs, one file or folder each.
+//!
+//! A verb is three things with the same names everywhere: `Args` (its flags, a clap
+//! struct), an answer (a struct that is [`Answer`](crate::output::Answer): serde for
+//! `--json`, a page for people) and `run(args, out)`, which works the answer out,
+//! hands it to `out` and returns the [`Outcome`].
+//!
+//! To add one: write the file, then name it in [`Verb`] and in [`Verb::run`]. Help,
+//! man page, completions and the snake_case spellings follow by themselves.
+
+mod completions;
+mod doctor;
+mod generate;
+
+use crate::outcome::Outcome;
+use crate::output::Output;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Verb {
+    Doctor(doctor::Args),
+    Completions(completions::Args),
+    Generate(generate::Args),
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) fn run(self, out: &mut Output) -> anyhow::Result<Outcome> {
+        match self {
+            Verb::Doctor(args) => doctor::run(&args, out),
+            Verb::Completions(args) => completions::run(&args, out),
+            Verb::Generate(args) => generate::run(&args, out),
+        }
+    }
+}

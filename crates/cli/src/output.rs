@@ -1,0 +1,223 @@
+//! The only place that prints.
+//!
+//! Answers go to stdout, as text or as JSON (`--json`); errors go to stderr, as
+//! `error: …` with their causes, or as `{"error": {"message", "kind", "causes"}}`.
+//! So a program that reads our stdout always finds either one JSON value or nothing.
+//!
+//! A reader that has seen enough (`plimsoll doctor | head -1`) closes the pipe. That is
+//! its right and no failure: the rest of the output is dropped without a word, and
+//! the verb's own outcome still decides the exit code.
+
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::panic::PanicHookInfo;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::args::Global;
+use crate::outcome::Kind;
+use crate::page::Page;
+
+/// What a verb found: its fields for programs, its page for people.
+pub(crate) trait Answer: Serialize {
+    /// Writes the answer for people.
+    fn page(&self, page: &mut Page);
+}
+
+/// Where a verb's answers go.
+pub(crate) struct Output {
+    stdout: Box<dyn Write>,
+    json: bool,
+    quiet: bool,
+    colour: bool,
+    open: bool,
+}
+
+impl Output {
+    /// Stdout, in the form that the flags and the terminal ask for.
+    pub(crate) fn new(global: &Global) -> Output {
+        Output {
+            stdout: Box::new(BufWriter::new(io::stdout())),
+            json: global.json,
+            quiet: global.quiet,
+            colour: colour_on(io::stdout().is_terminal()),
+            open: true,
+        }
+    }
+
+    /// Prints an answer, in the form that was asked for.
+    pub(crate) fn answer<A: Answer>(&mut self, answer: &A) -> anyhow::Result<()> {
+        let text = if self.json {
+            serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")? + "\n"
+        } else {
+            let mut page = Page::new(self.colour, self.quiet);
+            answer.page(&mut page);
+            page.into_text()
+        };
+        self.attempt(|stdout| stdout.write_all(text.as_bytes()))
+    }
+
+    /// Hands over what is still held back.
+    pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
+        self.attempt(|stdout| stdout.flush())
+    }
+
+    fn attempt(
+        &mut self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        if !self.open {
+            return Ok(());
+        }
+        match write(&mut *self.stdout) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.open = false;
+                Ok(())
+            }
+            other => other.context("cannot write to stdout"),
+        }
+    }
+}
+
+/// Whether to colour: only on a terminal, and not where `NO_COLOR` or a dumb terminal
+/// says otherwise.
+pub(crate) fn colour_on(terminal: bool) -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Prints what clap has to say: help and version on stdout, a usage error on stderr.
+pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
+    if !error.use_stderr() {
+        return match error.print() {
+            Err(problem) if problem.kind() != ErrorKind::BrokenPipe => {
+                failure(&anyhow::Error::from(problem).context("cannot write to stdout"), json)
+            }
+            _ => ExitCode::SUCCESS,
+        };
+    }
+    if json {
+        let text = error.to_string();
+        let message = text.split("\n\nUsage:").next().unwrap_or(&text);
+        complain(Kind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
+    } else {
+        // Nobody is left to tell when stderr is gone.
+        let _ = error.print();
+    }
+    ExitCode::from(Kind::Usage.code())
+}
+
+/// Prints an error with its causes.
+pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
+    let kind = Kind::of(error);
+    let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+    complain(kind, &error.to_string(), &causes, json);
+    ExitCode::from(kind.code())
+}
+
+/// From here on a panic is one line that says how to report it, and exit code 3.
+pub(crate) fn report_panics(json: bool) {
+    std::panic::set_hook(Box::new(move |info| {
+        complain(Kind::Bug, &bug(info), &[], json);
+        std::process::exit(Kind::Bug.code().into());
+    }));
+}
+
+fn bug(info: &PanicHookInfo<'_>) -> String {
+    let payload = info.payload();
+    let what = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text.as_str(),
+        _ => "no message",
+    };
+    let what = what.replace('\n', " ");
+    let place = info.location().map_or_else(String::new, |at| format!(" at {at}"));
+    format!(
+        "this is a bug in plimsoll {}{place}: {what}; please report this line with the command \
+         that you ran",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn complain(kind: Kind, message: &str, causes: &[String], json: bool) {
+    let text = if json {
+        let body = json!({"message": message, "kind": kind.name(), "causes": causes});
+        json!({"error": body}).to_string()
+    } else {
+        let colour = colour_on(io::stderr().is_terminal());
+        let (start, end) = if colour { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+        let causes: String = causes.iter().map(|cause| format!("\n  because: {cause}")).collect();
+        format!("{start}error:{end} {message}{causes}")
+    };
+    // Nobody is left to tell when stderr is gone.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    struct Refuses(ErrorKind);
+
+    impl Write for Refuses {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(self.0.into())
+        }
+    }
+
+    #[derive(Serialize)]
+    struct Short;
+
+    impl Answer for Short {
+        fn page(&self, page: &mut Page) {
+            page.raw("yes\n");
+        }
+    }
+
+    fn output_to(kind: ErrorKind) -> Output {
+        let stdout = Box::new(Refuses(kind));
+        Output { stdout, json: false, quiet: false, colour: false, open: true }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure_and_a_full_disk_is() {
+        let mut closed = output_to(ErrorKind::BrokenPipe);
+        assert!(closed.answer(&Short).is_ok());
+        assert!(closed.finish().is_ok());
+        assert!(output_to(ErrorKind::StorageFull).answer(&Short).is_err());
+        assert!(output_to(ErrorKind::StorageFull).finish().is_err());
+    }
+
+    const TOLD_TO_PANIC: &str = "PLIMSOLL_TEST_PANIC";
+
+    /// Does something only when the test below runs it in a process of its own.
+    #[test]
+    fn panics_when_told_to() {
+        if std::env::var_os(TOLD_TO_PANIC).is_some() {
+            report_panics(false);
+            panic!("two\nlines");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_one_line_and_exit_code_3() {
+        let run = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", "output::tests::panics_when_told_to"])
+            .env(TOLD_TO_PANIC, "1")
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(3), "{stderr}");
+        assert!(stderr.starts_with("error: this is a bug in plimsoll "), "{stderr}");
+        assert!(stderr.contains("two lines") && stderr.contains("report"), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+}

@@ -1,0 +1,209 @@
+//! Text for people: headings, lines, tables. Pure: a [`Page`] is built, never printed.
+//!
+//! A verb writes to a page without asking whether there is a terminal or whether the
+//! user wants it short: the page knows, and leaves out colours or advice itself.
+
+/// What a value that is not known looks like; never 0.
+pub(crate) const UNKNOWN: &str = "–";
+
+/// A known value, or the dash.
+pub(crate) fn or_unknown(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| UNKNOWN.to_string(), |known| known.to_string())
+}
+
+/// How a piece of text is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Tone {
+    /// As it is.
+    #[default]
+    Plain,
+    /// A title.
+    Strong,
+    /// Good news.
+    Good,
+    /// Worth a look.
+    Doubt,
+    /// How and where from; advice.
+    Faint,
+}
+
+impl Tone {
+    fn code(self) -> &'static str {
+        match self {
+            Tone::Plain => "",
+            Tone::Strong => "\x1b[1m",
+            Tone::Good => "\x1b[32m",
+            Tone::Doubt => "\x1b[33m",
+            Tone::Faint => "\x1b[2m",
+        }
+    }
+}
+
+/// A piece of text and how it is meant.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cell {
+    text: String,
+    tone: Tone,
+    right: bool,
+}
+
+impl Cell {
+    /// Text with a tone.
+    pub(crate) fn new(text: impl ToString, tone: Tone) -> Cell {
+        Cell { text: text.to_string(), tone, right: false }
+    }
+
+    /// A figure: set to the right of its column, and a dash where it is not known.
+    pub(crate) fn figure(value: Option<impl ToString>) -> Cell {
+        Cell { text: or_unknown(value), tone: Tone::Plain, right: true }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Cell {
+        Cell { text: text.into(), ..Cell::default() }
+    }
+}
+
+/// Text under construction.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    text: String,
+    colour: bool,
+    quiet: bool,
+}
+
+impl Page {
+    /// An empty page. `quiet` leaves advice out.
+    pub(crate) fn new(colour: bool, quiet: bool) -> Page {
+        Page { text: String::new(), colour, quiet }
+    }
+
+    /// The finished text.
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// A title, with an empty line above it unless it is the first.
+    pub(crate) fn heading(&mut self, title: &str) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.push(title, Tone::Strong);
+        self.text.push('\n');
+    }
+
+    /// Text as it is, which ends its own lines.
+    pub(crate) fn raw(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// Advice: a line that a quiet page leaves out.
+    pub(crate) fn advice(&mut self, text: &str) {
+        if !self.quiet {
+            self.push(&format!("  {text}"), Tone::Faint);
+            self.text.push('\n');
+        }
+    }
+
+    /// Rows with their columns in line; rows may be of unequal length.
+    pub(crate) fn table(&mut self, rows: &[Vec<Cell>]) {
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| {
+                rows.iter().filter_map(|row| row.get(column)).map(width).max().unwrap_or(0)
+            })
+            .collect();
+        for row in rows {
+            self.row(row, &widths);
+        }
+    }
+
+    fn row(&mut self, row: &[Cell], widths: &[usize]) {
+        for (cell, width_here) in row.iter().zip(widths) {
+            let pad = " ".repeat(width_here - width(cell));
+            self.text.push_str("  ");
+            if cell.right {
+                self.text.push_str(&pad);
+            }
+            self.push(&cell.text, cell.tone);
+            if !cell.right {
+                self.text.push_str(&pad);
+            }
+        }
+        let end = self.text.trim_end_matches(' ').len();
+        self.text.truncate(end);
+        self.text.push('\n');
+    }
+
+    fn push(&mut self, text: &str, tone: Tone) {
+        if self.colour && tone != Tone::Plain && !text.is_empty() {
+            self.text.push_str(tone.code());
+            self.text.push_str(text);
+            self.text.push_str("\x1b[0m");
+        } else {
+            self.text.push_str(text);
+        }
+    }
+}
+
+/// Columns on the screen. Characters are counted, which is right for what we print:
+/// no verb prints wide or combining ones.
+fn width(cell: &Cell) -> usize {
+    cell.text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(colour: bool, quiet: bool) -> String {
+        let mut page = Page::new(colour, quiet);
+        page.heading("Memory");
+        page.table(&[
+            vec!["total".into(), Cell::figure(Some("7.44 GiB")), Cell::new("read", Tone::Faint)],
+            vec!["nvmap".into(), Cell::figure(None::<&str>)],
+            vec!["swap free".into(), Cell::figure(Some("0 B")), Cell::new("", Tone::Faint)],
+        ]);
+        page.advice("close something");
+        page.heading("Next");
+        page.into_text()
+    }
+
+    #[test]
+    fn columns_are_in_line_and_lines_have_no_tail() {
+        let text = "\
+Memory
+  total      7.44 GiB  read
+  nvmap             –
+  swap free       0 B
+  close something
+
+Next
+";
+        assert_eq!(sizes(false, false), text);
+    }
+
+    #[test]
+    fn a_quiet_page_has_no_advice() {
+        assert!(!sizes(false, true).contains("close something"));
+    }
+
+    #[test]
+    fn colours_change_no_column() {
+        let coloured = sizes(true, false);
+        assert!(coloured.contains("\x1b[1mMemory\x1b[0m"));
+        let mut bare = coloured;
+        for code in ["\x1b[0m", "\x1b[1m", "\x1b[2m"] {
+            bare = bare.replace(code, "");
+        }
+        assert_eq!(bare, sizes(false, false));
+    }
+
+    #[test]
+    fn an_empty_table_is_nothing() {
+        let mut page = Page::default();
+        page.table(&[]);
+        assert_eq!(page.into_text(), "");
+    }
+}
