@@ -1,5 +1,6 @@
 //! GPU and host memory as one library.
 pub mod error;
+pub mod pickle;
 pub mod units;
 
 pub use error::{Error, Result};
