@@ -150,7 +150,7 @@ impl<'a> Machine<'a> {
         if kind == Kind::Tuple && places.is_empty() {
             return Ok(PLACE_EMPTY_TUPLE);
         }
-        if kind == Kind::Dict && places.len() % 2 != 0 {
+        if kind == Kind::Dict && !places.len().is_multiple_of(2) {
             return Err(self.bad("a dict with a key that has no value"));
         }
         let chain = self.arena.chain(places, &self.limits, self.at)?;
@@ -237,7 +237,7 @@ impl<'a> Machine<'a> {
         }
         let paired = matches!(code, op::SETITEM | op::SETITEMS);
         let places = self.stack.get(from..).unwrap_or_default();
-        if paired && places.len() % 2 != 0 {
+        if paired && !places.len().is_multiple_of(2) {
             return Err(self.bad("a dict with a key that has no value"));
         }
         let target = self.stack.get(from - 1).copied().unwrap_or(NOWHERE) as usize;
