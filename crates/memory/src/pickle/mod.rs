@@ -30,7 +30,7 @@
 //! # Bounds
 //!
 //! Every opcode takes at least a byte and makes at most one value, so memory is linear
-//! in the file; [`Limits`] sets the ceiling. A memory snapshot takes two to three times
+//! in the file; [`Limits`] sets the ceiling. A memory snapshot takes about three times
 //! its size: text and bytes are borrowed from the file, small integers are shared, a
 //! value is 24 bytes and a mention of it is four. Lengths are held against the file
 //! before anything is made from them. Nothing here recurses, at whatever depth, and a

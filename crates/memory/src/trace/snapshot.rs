@@ -123,3 +123,70 @@ fn handle(value: Option<Ref<'_>>) -> Result<u64, String> {
         None => number("stream", value),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A str of protocol 1.
+    fn text(text: &str) -> Vec<u8> {
+        [&[b'U', text.len() as u8], text.as_bytes()].concat()
+    }
+
+    /// An event with `action` and small numbers under the other keys.
+    fn entry(action: &str, numbers: &[(&str, u8)]) -> Vec<u8> {
+        let mut out = [b"}(".to_vec(), text("action"), text(action)].concat();
+        for (key, number) in numbers {
+            out.extend([text(key), vec![b'K', *number]].concat());
+        }
+        out.push(b'u');
+        out
+    }
+
+    fn snapshot(events: &[Vec<u8>]) -> Vec<u8> {
+        [b"\x80\x02}(".to_vec(), text("device_traces"), b"](](".to_vec(), events.concat()]
+            .concat()
+            .into_iter()
+            .chain(*b"eeu.")
+            .collect()
+    }
+
+    fn why(events: &[Vec<u8>]) -> String {
+        read(&snapshot(events), None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_snapshot_without_times_says_so() {
+        let block = [("addr", 8), ("size", 5), ("stream", 0)];
+        let bytes = snapshot(&[entry("alloc", &block), entry("free_completed", &block)]);
+        let trace = read(&bytes, None).unwrap();
+        assert_eq!((trace.events().len(), trace.is_timed()), (2, false));
+    }
+
+    #[test]
+    fn a_free_may_log_another_size() {
+        let asked = [("addr", 8), ("size", 5), ("stream", 0), ("time_us", 9)];
+        let rounded = [("addr", 8), ("size", 16), ("stream", 0), ("time_us", 12)];
+        let bytes = snapshot(&[entry("alloc", &asked), entry("free_completed", &rounded)]);
+        let free = read(&bytes, None).unwrap().events()[1];
+        assert_eq!((free.size, free.time_us), (5, 3));
+    }
+
+    #[test]
+    fn errors_name_the_event() {
+        let block = [("addr", 8), ("size", 5), ("stream", 0)];
+        let twice = why(&[entry("alloc", &block), entry("oom", &[]), entry("alloc", &block)]);
+        assert!(twice.starts_with("snapshot, device_traces[0][2]: id 8"), "{twice}");
+        for (event, part) in [
+            (entry("alloc", &[("size", 5), ("stream", 0)]), "no addr"),
+            (entry("alloc", &[("addr", 5), ("stream", 0)]), "no size"),
+            (entry("alloc", &[("addr", 5), ("size", 0)]), "no stream"),
+            (b"}".to_vec(), "no action"),
+            (b"N".to_vec(), "None instead of a dict"),
+            (entry("alloc", &[("a", 1); 100]), "more than 64 keys"),
+        ] {
+            assert!(why(std::slice::from_ref(&event)).contains(part), "{part}");
+        }
+        assert!(why(&[]).contains("_record_memory_history"));
+    }
+}
