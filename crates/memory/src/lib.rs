@@ -2,7 +2,9 @@
 pub mod chunk;
 pub mod error;
 pub mod estimate;
+pub mod pickle;
 pub mod platform;
+pub mod trace;
 pub mod units;
 
 pub use chunk::{
