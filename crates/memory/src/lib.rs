@@ -1,9 +1,16 @@
 //! GPU and host memory as one library.
+pub mod backend;
 pub mod chunk;
+mod config;
 pub mod error;
 pub mod estimate;
+pub mod memory;
 pub mod pickle;
 pub mod platform;
+mod pressure;
+pub mod stack;
+mod stats;
+mod sync;
 pub mod trace;
 pub mod units;
 
@@ -11,11 +18,18 @@ pub use chunk::{
     AdaptiveReport, AdaptiveRunner, ChunkFailure, ChunkPlan, ChunkingConfig, FullNow,
     SAFETY_MARGIN, auto_chunk, calculate_chunking, run_adaptive, will_oom,
 };
+pub use config::{MemoryConfig, Packing};
 pub use error::{Error, Result};
 pub use estimate::{
     Biases, ComputeTerms, ElementType, InferenceMemoryEstimate, LayerCache, Mlp, ModelShape,
     WeightTerms, WeightType, estimate_inference_memory,
 };
+pub use memory::{
+    Address, Block, Device, DeviceInfo, Event, Handle, Mapping, Memory, MemoryId, Request, Stream,
+};
+pub use pressure::MemoryPressure;
+pub use stack::pool::{Capture, GraphMemory, Pool, PoolActivity};
+pub use stats::MemoryStats;
 pub use units::{Bytes, format_bytes};
 
 /// The guide's Rust blocks, run as tests.

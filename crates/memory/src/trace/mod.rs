@@ -25,6 +25,7 @@
 
 mod build;
 mod csv;
+pub mod replay;
 mod snapshot;
 #[cfg(test)]
 mod tests;

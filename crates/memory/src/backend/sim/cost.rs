@@ -1,0 +1,120 @@
+//! What a device's calls cost.
+
+use crate::units::Bytes;
+
+/// A call to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Call {
+    /// A plain block is taken.
+    Allocate,
+    /// A plain block is returned.
+    Free,
+    /// An address range is set aside.
+    Reserve,
+    /// An address range is returned.
+    Unreserve,
+    /// Physical memory is taken.
+    Create,
+    /// Physical memory is returned.
+    Destroy,
+    /// Physical memory is mapped and made accessible.
+    Map,
+    /// It is unmapped.
+    Unmap,
+    /// The free memory is asked for.
+    Info,
+    /// An event is recorded.
+    Record,
+    /// An event is asked after.
+    Query,
+    /// A stream is told to wait for an event.
+    Wait,
+    /// The host waits for an event.
+    Synchronize,
+    /// Bytes are copied.
+    Copy,
+}
+
+impl Call {
+    /// All of them, in order.
+    pub const ALL: [Call; 14] = [
+        Call::Allocate,
+        Call::Free,
+        Call::Reserve,
+        Call::Unreserve,
+        Call::Create,
+        Call::Destroy,
+        Call::Map,
+        Call::Unmap,
+        Call::Info,
+        Call::Record,
+        Call::Query,
+        Call::Wait,
+        Call::Synchronize,
+        Call::Copy,
+    ];
+}
+
+/// What the calls cost, in nanoseconds; those that are not named here cost nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Latencies {
+    /// A plain block taken, or returned.
+    pub block: u64,
+    /// On top of it, for each GiB of the block.
+    pub block_per_gib: u64,
+    /// Physical memory taken, or returned: the same for any size.
+    pub handle: u64,
+    /// Mapped and made accessible: the same for any size.
+    pub map: u64,
+    /// Unmapped.
+    pub unmap: u64,
+    /// The free memory asked for.
+    pub info: u64,
+    /// An event recorded.
+    pub record: u64,
+    /// An event asked after, on the host.
+    pub query: u64,
+    /// A stream made to wait for an event.
+    pub wait: u64,
+}
+
+impl Latencies {
+    /// As measured on an H200 with driver 580. Returning physical memory was not
+    /// measured and is taken to cost what taking it does.
+    #[must_use]
+    pub fn measured() -> Latencies {
+        Latencies {
+            // 97 µs for a pair of any small size, 792 µs for a pair of 1 GiB.
+            block: 48_500,
+            block_per_gib: 347_500,
+            handle: 14_000,
+            // cuMemMap 1 µs and cuMemSetAccess 29 µs.
+            map: 30_000,
+            unmap: 19_000,
+            info: 7_000,
+            record: 270,
+            query: 280,
+            wait: 200,
+        }
+    }
+
+    /// What this call costs.
+    #[must_use]
+    pub fn of(&self, call: Call, size: Bytes) -> u64 {
+        match call {
+            Call::Allocate | Call::Free => {
+                self.block + (self.block_per_gib as f64 * size.as_gib()) as u64
+            }
+            Call::Create | Call::Destroy => self.handle,
+            Call::Map => self.map,
+            Call::Unmap => self.unmap,
+            Call::Info => self.info,
+            Call::Record => self.record,
+            Call::Query | Call::Synchronize => self.query,
+            Call::Wait => self.wait,
+            Call::Reserve | Call::Unreserve | Call::Copy => 0,
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! A device of arithmetic: exact, fast, and strict.
+//!
+//! It has no hardware behind it, yet keeps every promise of a real one, so that pools,
+//! limits and schedules are tested with exact numbers: a total, a granularity, pages
+//! that are mapped to addresses, streams with work of a known length on a clock that
+//! the test moves, calls that cost what they were measured to cost, and calls that fail
+//! when told to.
+//!
+//! And it is strict where hardware is silent: work that touches memory which is not
+//! mapped, two pieces of work on the same bytes that nothing orders, and memory taken
+//! away while work is using it are recorded as [`faults`](Sim::faults). A pool that is
+//! wrong on a GPU gives wrong numbers once a month; here it fails the test.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::memory::{
+    Address, Block, Device, DeviceInfo, Event, Handle, Mapping, Memory, MemoryId, Request, Stream,
+    refusal, stranger,
+};
+use crate::stats::MemoryStats;
+use crate::units::Bytes;
+
+mod cost;
+mod space;
+mod work;
+
+pub use cost::{Call, Latencies};
+use space::Space;
+use work::Timeline;
+
+/// What the simulated device is like.
+#[derive(Debug, Clone)]
+pub struct SimConfig {
+    /// All of its memory.
+    pub total: Bytes,
+    /// Whether physical memory can be mapped to addresses; many boards cannot.
+    pub can_map: bool,
+    /// The smallest page.
+    pub page: Bytes,
+    /// The step in which plain blocks are taken.
+    pub granularity: Bytes,
+    /// The alignment of every block.
+    pub alignment: u64,
+    /// What the calls cost; nothing unless asked for.
+    pub latencies: Option<Latencies>,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        SimConfig {
+            total: Bytes::gib(8),
+            can_map: true,
+            page: Bytes::mib(2),
+            granularity: Bytes::kib(4),
+            alignment: 256,
+            latencies: None,
+        }
+    }
+}
+
+impl SimConfig {
+    /// A device of this size.
+    #[must_use]
+    pub fn with_total(mut self, total: impl Into<Bytes>) -> Self {
+        self.total = total.into();
+        self
+    }
+
+    /// A device that can, or cannot, map physical memory.
+    #[must_use]
+    pub fn with_mapping(mut self, can_map: bool) -> Self {
+        self.can_map = can_map;
+        self
+    }
+
+    /// A device whose calls cost what they were measured to cost.
+    #[must_use]
+    pub fn with_latencies(mut self, latencies: Latencies) -> Self {
+        self.latencies = Some(latencies);
+        self
+    }
+}
+
+/// Decides which calls fail: given a call, the error that it shall end with.
+pub type Saboteur = Box<dyn FnMut(Call) -> Option<Error> + Send>;
+
+/// A device of arithmetic.
+pub struct Sim {
+    id: MemoryId,
+    config: SimConfig,
+    info: DeviceInfo,
+    state: Mutex<State>,
+    charged: AtomicU64,
+    calls: [AtomicU64; Call::ALL.len()],
+}
+
+struct State {
+    space: Space,
+    work: Timeline,
+    saboteur: Option<Saboteur>,
+    faults: Vec<String>,
+}
+
+impl std::fmt::Debug for Sim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sim").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Sim {
+    /// A device as described.
+    #[must_use]
+    pub fn new(config: SimConfig) -> Sim {
+        Sim {
+            id: MemoryId::next(),
+            info: DeviceInfo {
+                name: "sim".to_string(),
+                backend: "sim",
+                total: config.total,
+                alignment: config.alignment,
+                granularity: config.granularity,
+            },
+            state: Mutex::new(State {
+                space: Space::new(&config),
+                work: Timeline::default(),
+                saboteur: None,
+                faults: Vec::new(),
+            }),
+            config,
+            charged: AtomicU64::new(0),
+            calls: Default::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a call: counts it, charges for it, and lets the saboteur have a word.
+    fn enter(&self, call: Call, size: Bytes) -> Result<MutexGuard<'_, State>> {
+        self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
+        if let Some(latencies) = &self.config.latencies {
+            self.charged.fetch_add(latencies.of(call, size), Ordering::Relaxed);
+        }
+        let mut state = self.state();
+        match state.saboteur.as_mut().and_then(|decide| decide(call)) {
+            Some(error) => Err(error),
+            None => Ok(state),
+        }
+    }
+
+    /// The simulated time that all calls together have cost.
+    #[must_use]
+    pub fn charged(&self) -> Duration {
+        Duration::from_nanos(self.charged.load(Ordering::Relaxed))
+    }
+
+    /// How often a call was made.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> u64 {
+        self.calls[call as usize].load(Ordering::Relaxed)
+    }
+
+    /// Lets calls fail from now on, or no longer.
+    pub fn sabotage(&self, saboteur: Option<Saboteur>) {
+        self.state().saboteur = saboteur;
+    }
+
+    /// Queues work of a known length that uses these bytes.
+    pub fn launch(&self, stream: Stream, length: Duration, uses: &[(Address, Bytes)]) {
+        let state = &mut *self.state();
+        for (address, size) in uses {
+            if !state.space.is_backed(address.pointer(), size.0) {
+                let at = address.pointer();
+                state.faults.push(format!("work on {stream:?} uses {size} at {at:#x}: not mapped"));
+            }
+        }
+        let uses = uses.iter().map(|(a, size)| (a.pointer(), a.pointer() + size.0)).collect();
+        state.faults.extend(state.work.launch(stream, length.as_nanos() as u64, uses));
+    }
+
+    /// Moves the clock on.
+    pub fn advance(&self, time: Duration) {
+        self.state().work.advance(time.as_nanos() as u64);
+    }
+
+    /// What hardware would have done wrong in silence.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        self.state().faults.clone()
+    }
+
+    fn refuse(&self, size: Bytes, used: u64) -> Error {
+        refusal("sim", size, self.config.total.saturating_sub(Bytes(used)), self.config.total)
+    }
+
+    /// Records a fault for memory that is taken away under unfinished work.
+    fn check_idle(state: &mut State, what: &str, address: u64, size: u64) {
+        if let Some(stream) = state.work.user_of(address, address + size) {
+            state
+                .faults
+                .push(format!("{what} of {address:#x} under unfinished work on {stream:?}"));
+        }
+    }
+}
+
+impl Memory for Sim {
+    fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    fn device(&self) -> &dyn Device {
+        self
+    }
+
+    fn owns(&self, block: &Block) -> bool {
+        block.owner() == self.id
+    }
+
+    fn allocate(&self, request: Request) -> Result<Block> {
+        let held = request.size.max(Bytes(1)).round_up(self.config.granularity.0);
+        let mut state = self.enter(Call::Allocate, held)?;
+        let used = state.space.used();
+        let (base, generation) = state
+            .space
+            .allocate(request.size.0, held.0)
+            .ok_or_else(|| self.refuse(request.size, used))?;
+        let address = Address { buffer: base, offset: 0 };
+        Ok(Block::new(self.id, base, generation, request.size, address))
+    }
+
+    fn release(&self, block: Block, stream: Stream) -> Result<()> {
+        let mut state = self.enter(Call::Free, block.size())?;
+        if !self.owns(&block) || !state.space.is_live(block.key(), block.generation()) {
+            return Err(stranger(self, &block));
+        }
+        // A plain block is returned behind the work of its stream by waiting for it.
+        state.work.drain(stream);
+        Sim::check_idle(&mut state, "free", block.key(), block.size().0);
+        state.space.free(block.key());
+        Ok(())
+    }
+
+    fn stats(&self) -> MemoryStats {
+        self.state().space.stats()
+    }
+
+    fn capacity(&self) -> Bytes {
+        self.config.total
+    }
+
+    fn mapping(&self) -> Option<&dyn Mapping> {
+        self.config.can_map.then_some(self)
+    }
+}
+
+impl Mapping for Sim {
+    fn page_size(&self) -> Bytes {
+        self.config.page
+    }
+
+    fn reserve(&self, size: Bytes) -> Result<u64> {
+        self.enter(Call::Reserve, size)?.space.reserve(size.0)
+    }
+
+    fn unreserve(&self, base: u64, size: Bytes) -> Result<()> {
+        self.enter(Call::Unreserve, size)?.space.unreserve(base, size.0)
+    }
+
+    fn create(&self, size: Bytes) -> Result<Handle> {
+        let mut state = self.enter(Call::Create, size)?;
+        let used = state.space.used();
+        state.space.create(size.0)?.ok_or_else(|| self.refuse(size, used))
+    }
+
+    fn destroy(&self, handle: Handle, size: Bytes) -> Result<()> {
+        self.enter(Call::Destroy, size)?.space.destroy(handle, size.0)
+    }
+
+    fn map(&self, address: u64, handle: Handle, size: Bytes) -> Result<()> {
+        self.enter(Call::Map, size)?.space.map(address, handle, size.0)
+    }
+
+    fn unmap(&self, address: u64, size: Bytes) -> Result<()> {
+        let mut state = self.enter(Call::Unmap, size)?;
+        Sim::check_idle(&mut state, "unmapping", address, size.0);
+        state.space.unmap(address, size.0)
+    }
+}
+
+impl Device for Sim {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn free_memory(&self) -> Result<Bytes> {
+        let state = self.enter(Call::Info, Bytes::ZERO)?;
+        Ok(self.config.total.saturating_sub(Bytes(state.space.used())))
+    }
+
+    fn new_stream(&self) -> Result<Stream> {
+        Ok(self.state().work.new_stream())
+    }
+
+    fn record(&self, stream: Stream) -> Result<Event> {
+        Ok(self.enter(Call::Record, Bytes::ZERO)?.work.record(stream))
+    }
+
+    fn is_done(&self, event: Event) -> Result<bool> {
+        self.enter(Call::Query, Bytes::ZERO)?.work.is_done(event)
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        self.enter(Call::Wait, Bytes::ZERO)?.work.wait(stream, event)
+    }
+
+    fn synchronize(&self, event: Event) -> Result<()> {
+        self.enter(Call::Synchronize, Bytes::ZERO)?.work.synchronize(event)
+    }
+
+    fn forget(&self, event: Event) -> Result<()> {
+        self.state().work.forget(event);
+        Ok(())
+    }
+
+    fn write(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        self.enter(Call::Copy, bytes.len().into())?.space.write(to.pointer(), bytes)
+    }
+
+    fn read(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
+        self.enter(Call::Copy, bytes.len().into())?.space.read(from.pointer(), bytes)
+    }
+}

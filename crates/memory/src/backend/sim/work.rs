@@ -1,0 +1,190 @@
+//! Streams, events and work on a clock that only moves when it is told to.
+//!
+//! Order is kept twice. *When* work ends is arithmetic on the clock, and decides whether
+//! an event has been passed. *What orders it* is a vector clock per stream: work is
+//! ordered behind other work if the stream, a wait or the host saw to it, not because it
+//! happened to end earlier. Two pieces of work on the same bytes without such an order
+//! are a race even if this run got away with it.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::memory::{Event, Stream};
+
+/// For each stream, the number of its last piece of work that is ordered before.
+type Order = Vec<u64>;
+
+#[derive(Debug, Default)]
+struct Lane {
+    ends: u64,
+    count: u64,
+    order: Order,
+}
+
+#[derive(Debug)]
+struct Job {
+    stream: Stream,
+    number: u64,
+    ends: u64,
+    uses: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Clone)]
+struct Mark {
+    ends: u64,
+    order: Order,
+}
+
+#[derive(Debug)]
+pub(super) struct Timeline {
+    now: u64,
+    lanes: Vec<Lane>,
+    jobs: Vec<Job>,
+    marks: BTreeMap<u64, Mark>,
+    next_mark: u64,
+    /// What the host knows to be finished, by asking or by waiting.
+    host: Order,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Timeline {
+            now: 0,
+            lanes: vec![Lane::default()],
+            jobs: Vec::new(),
+            marks: BTreeMap::new(),
+            next_mark: 1,
+            host: Order::new(),
+        }
+    }
+}
+
+fn merge(into: &mut Order, from: &Order) {
+    into.resize(into.len().max(from.len()), 0);
+    for (a, b) in into.iter_mut().zip(from) {
+        *a = (*a).max(*b);
+    }
+}
+
+fn seen(order: &Order, job: &Job) -> bool {
+    order.get(job.stream.0 as usize).is_some_and(|number| *number >= job.number)
+}
+
+impl Timeline {
+    pub(super) fn new_stream(&mut self) -> Stream {
+        self.lanes.push(Lane::default());
+        Stream((self.lanes.len() - 1) as u16)
+    }
+
+    fn lane(&mut self, stream: Stream) -> &mut Lane {
+        let index = stream.0 as usize;
+        if self.lanes.len() <= index {
+            self.lanes.resize_with(index + 1, Lane::default);
+        }
+        &mut self.lanes[index]
+    }
+
+    pub(super) fn launch(
+        &mut self,
+        stream: Stream,
+        length: u64,
+        uses: Vec<(u64, u64)>,
+    ) -> Vec<String> {
+        let (now, host) = (self.now, self.host.clone());
+        self.lane(stream);
+        self.forget_finished();
+        let lane = &mut self.lanes[stream.0 as usize];
+        // What the host knows to be finished is before whatever it launches next.
+        merge(&mut lane.order, &host);
+        lane.count += 1;
+        lane.ends = lane.ends.max(now) + length;
+        let (number, ends, order) = (lane.count, lane.ends, lane.order.clone());
+        let overlaps =
+            |job: &Job| job.uses.iter().any(|(a, b)| uses.iter().any(|(c, d)| a < d && c < b));
+        let races = self
+            .jobs
+            .iter()
+            .filter(|job| job.stream != stream && !seen(&order, job) && overlaps(job))
+            .map(|job| format!("work on {stream:?} races with work on {:?}", job.stream))
+            .collect();
+        let index = stream.0 as usize;
+        let order = &mut self.lanes[index].order;
+        order.resize(order.len().max(index + 1), 0);
+        order[index] = number;
+        self.jobs.push(Job { stream, number, ends, uses });
+        races
+    }
+
+    /// Drops work that is over and that every stream and the host know to be over.
+    fn forget_finished(&mut self) {
+        let (now, host) = (self.now, &self.host);
+        self.jobs.retain(|job| job.ends > now || !seen(host, job));
+    }
+
+    pub(super) fn advance(&mut self, time: u64) {
+        self.now = self.now.saturating_add(time);
+    }
+
+    pub(super) fn record(&mut self, stream: Stream) -> Event {
+        let lane = self.lane(stream);
+        let mark = Mark { ends: lane.ends, order: lane.order.clone() };
+        let event = self.next_mark;
+        self.next_mark += 1;
+        self.marks.insert(event, mark);
+        Event(event)
+    }
+
+    fn mark(&self, event: Event) -> Result<Mark> {
+        self.marks.get(&event.0).cloned().ok_or_else(|| Error::Device {
+            call: "event",
+            why: format!("{event:?} was never recorded, or has been given back"),
+        })
+    }
+
+    pub(super) fn is_done(&mut self, event: Event) -> Result<bool> {
+        let mark = self.mark(event)?;
+        let done = mark.ends <= self.now;
+        if done {
+            merge(&mut self.host, &mark.order);
+        }
+        Ok(done)
+    }
+
+    pub(super) fn wait(&mut self, stream: Stream, event: Event) -> Result<()> {
+        let mark = self.mark(event)?;
+        let lane = self.lane(stream);
+        lane.ends = lane.ends.max(mark.ends);
+        merge(&mut lane.order, &mark.order);
+        Ok(())
+    }
+
+    pub(super) fn synchronize(&mut self, event: Event) -> Result<()> {
+        let mark = self.mark(event)?;
+        self.now = self.now.max(mark.ends);
+        merge(&mut self.host, &mark.order);
+        Ok(())
+    }
+
+    pub(super) fn forget(&mut self, event: Event) {
+        self.marks.remove(&event.0);
+    }
+
+    /// Lets the clock run until a stream has nothing left to do.
+    pub(super) fn drain(&mut self, stream: Stream) {
+        let lane = self.lane(stream);
+        let (ends, order) = (lane.ends, lane.order.clone());
+        self.now = self.now.max(ends);
+        merge(&mut self.host, &order);
+    }
+
+    /// A stream whose work uses part of this range and that nobody has found to have
+    /// finished: having ended by luck does not count.
+    pub(super) fn user_of(&self, from: u64, to: u64) -> Option<Stream> {
+        self.jobs
+            .iter()
+            .find(|job| {
+                !seen(&self.host, job) && job.uses.iter().any(|(a, b)| *a < to && from < *b)
+            })
+            .map(|job| job.stream)
+    }
+}

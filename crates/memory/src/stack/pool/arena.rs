@@ -1,0 +1,285 @@
+//! A heap with a lock of its own: the unit of contention.
+//!
+//! Each stream has its home arena, so threads that work on streams of their own do not
+//! meet. Which arena a piece lies in says nothing about which stream may use it: that is
+//! the tags' business. An arena that has room lends to any stream.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::smallvec;
+
+use super::heap::{Heap, Key, NONE, Node, Piece, State};
+use super::order::{Order, Tag};
+use super::segments::Pins;
+use crate::memory::{Address, Block, Handle, Stream};
+use crate::stats::{Counters, Figures};
+
+/// How many pieces of a bin the fast path looks at.
+const LOOKS: usize = 32;
+
+/// An address range that pieces are cut from.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) base: Address,
+    pub(super) size: u64,
+    /// Mapped plan: what is behind each page.
+    pub(super) pages: Vec<Option<Handle>>,
+    /// Plain plan: the block that it is.
+    pub(super) block: Option<Block>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) heap: Heap,
+    pub(super) regions: Vec<Option<Region>>,
+    pub(super) figures: Figures,
+    pub(super) page: u64,
+    /// Plain plan: what is pinned in all arenas.
+    pins: Option<Arc<Pins>>,
+    /// Plain plan: bytes of regions that are wholly free.
+    whole: u64,
+    /// Plain plan: what this arena last said it has pinned.
+    pinned: u64,
+}
+
+/// What a successful search gives.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    pub(super) piece: Piece,
+    pub(super) generation: u32,
+    pub(super) address: Address,
+}
+
+#[derive(Debug)]
+pub(super) struct Arena {
+    /// Its number in blocks' names.
+    pub(super) number: u32,
+    inner: Mutex<Inner>,
+    counters: Counters,
+}
+
+impl Arena {
+    pub(super) fn new(number: u32, key: Key, page: u64, pins: &Arc<Pins>) -> Arena {
+        let inner = Inner {
+            heap: Heap::new(key),
+            regions: Vec::new(),
+            figures: Figures::default(),
+            page,
+            pins: (page == 0).then(|| Arc::clone(pins)),
+            whole: 0,
+            pinned: 0,
+        };
+        Arena { number, inner: Mutex::new(inner), counters: Counters::default() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes what was counted visible. Called before the lock is given up.
+    pub(super) fn publish(&self, inner: &mut Inner) {
+        self.counters.publish(&inner.figures);
+        if let Some(pins) = &inner.pins {
+            let now = inner.figures.held - inner.figures.taken - inner.whole;
+            pins.update(std::mem::replace(&mut inner.pinned, now), now);
+        }
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        self.counters.snapshot()
+    }
+
+    /// Hands out a piece that is mapped and that the stream is behind already.
+    #[inline]
+    pub(super) fn try_take(
+        &self,
+        order: &Order,
+        stream: Stream,
+        size: u64,
+        asked: u64,
+    ) -> Option<Found> {
+        let mut inner = self.lock();
+        let piece = inner.heap.best_fit(size, LOOKS, |node| {
+            order.is_behind(stream, &node.tags) && inner.suits(node, size)
+        })?;
+        if inner.heap.node(piece).ready < size {
+            return None;
+        }
+        let piece = inner.take_front(piece, size);
+        let found = inner.hand_out(piece, asked, order.tag(stream));
+        inner.figures.hits += 1;
+        self.publish(&mut inner);
+        Some(found)
+    }
+
+    /// Takes a block back; `false` if it is not live here.
+    #[inline]
+    pub(super) fn give_back(
+        &self,
+        order: &Order,
+        piece: Piece,
+        generation: u32,
+        stream: Stream,
+    ) -> bool {
+        let mut inner = self.lock();
+        let Some(node) = inner.heap.get(piece) else { return false };
+        if node.state != State::Live || node.generation != generation {
+            return false;
+        }
+        let (size, asked) = (node.size, node.ready);
+        // Whoever got it first may still be at it, if another stream returns it.
+        let mut tags = smallvec![order.tag(stream)];
+        let taker = node.tags[0].stream;
+        if taker != stream {
+            Tag::join(&mut tags, &[order.tag(taker)]);
+        }
+        let merged = inner.heap.free(piece, tags);
+        if inner.is_whole_region(inner.heap.node(merged)) {
+            inner.whole += inner.heap.node(merged).size;
+        }
+        inner.figures.taken -= size;
+        inner.figures.live -= asked;
+        inner.figures.blocks -= 1;
+        self.publish(&mut inner);
+        true
+    }
+}
+
+impl Inner {
+    /// Counts a piece that has become live, and tells where it lies.
+    pub(super) fn hand_out(&mut self, piece: Piece, asked: u64, tag: Tag) -> Found {
+        self.heap.set_owner(piece, asked, tag);
+        self.figures.taken += self.heap.node(piece).size;
+        self.figures.live += asked;
+        self.figures.blocks += 1;
+        let node = self.heap.node(piece);
+        let address = self.regions[node.region as usize]
+            .as_ref()
+            .map_or(Address { buffer: 0, offset: 0 }, |region| region.base.plus(node.offset));
+        Found { piece, generation: node.generation, address }
+    }
+
+    /// Undoes `hand_out` for a piece whose pages could not be had.
+    pub(super) fn undo(&mut self, piece: Piece, asked: u64) {
+        self.figures.taken -= self.heap.node(piece).size;
+        self.figures.live -= asked;
+        self.figures.blocks -= 1;
+        self.heap.make_free(piece);
+        self.settle(piece);
+    }
+
+    /// Adds a region as one free piece.
+    pub(super) fn add_region(&mut self, region: Region, ready: u64) -> Piece {
+        let size = region.size;
+        let number = match self.regions.iter().position(Option::is_none) {
+            Some(number) => {
+                self.regions[number] = Some(region);
+                number
+            }
+            None => {
+                self.regions.push(Some(region));
+                self.regions.len() - 1
+            }
+        };
+        if self.pins.is_some() {
+            self.whole += size;
+        }
+        self.heap.add_region(number as u32, size, ready)
+    }
+
+    /// Takes a region away that lies wholly free.
+    pub(super) fn remove_region(&mut self, piece: Piece, node: &Node) {
+        self.heap.remove_region(piece);
+        self.regions[node.region as usize] = None;
+        self.figures.held -= node.size;
+        self.whole -= node.size;
+    }
+
+    /// Whether a piece is a good place for this size, or a plain block that lies wholly
+    /// free and is better given back than pinned.
+    #[inline]
+    pub(super) fn suits(&self, node: &Node, size: u64) -> bool {
+        self.pins
+            .as_ref()
+            .is_none_or(|pins| !self.is_whole_region(node) || pins.allow(node.size - size))
+    }
+
+    /// Makes the first bytes of a free piece live.
+    #[inline]
+    pub(super) fn take_front(&mut self, piece: Piece, size: u64) -> Piece {
+        if self.pins.is_some() && self.is_whole_region(self.heap.node(piece)) {
+            self.whole -= self.heap.node(piece).size;
+        }
+        self.heap.take(piece, size)
+    }
+
+    pub(super) fn region(&self, node: &Node) -> Option<&Region> {
+        self.regions.get(node.region as usize)?.as_ref()
+    }
+
+    pub(super) fn region_mut(&mut self, number: u32) -> Option<&mut Region> {
+        self.regions.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Indexes a free piece that is not indexed, after looking up what is mapped.
+    pub(super) fn settle(&mut self, piece: Piece) {
+        let mut piece = piece;
+        loop {
+            let node = self.heap.node(piece);
+            let (mapped, length) = self.stretch(node);
+            let ready = if mapped { length } else { 0 };
+            if length == node.size || self.heap.key() == Key::Length {
+                self.heap.settle(piece, ready);
+                return;
+            }
+            let rest = self.heap.split_where_mapping_changes(piece, length, !mapped);
+            self.heap.settle(piece, ready);
+            piece = rest;
+        }
+    }
+
+    /// Settles the free neighbours of a piece again, behind which pages came or went.
+    pub(super) fn settle_around(&mut self, piece: Piece) {
+        // One at a time: settling one may merge it with what lies beyond.
+        for side in [|node: &Node| node.before, |node: &Node| node.after] {
+            let neighbour = side(self.heap.node(piece));
+            if neighbour != NONE && self.heap.node(neighbour).state == State::Free {
+                self.heap.unsettle(neighbour);
+                self.settle(neighbour);
+            }
+        }
+    }
+
+    /// Whether the front of a piece is mapped, and how far that goes.
+    fn stretch(&self, node: &Node) -> (bool, u64) {
+        let Some(region) = self.region(node) else { return (false, node.size) };
+        if region.block.is_some() {
+            return (true, node.size);
+        }
+        let end = node.offset + node.size;
+        let first = (node.offset / self.page) as usize;
+        let last = end.div_ceil(self.page) as usize;
+        let mapped = region.pages[first].is_some();
+        let same = region.pages[first..last].iter().take_while(|page| page.is_some() == mapped);
+        let reach = (first + same.count()) as u64 * self.page;
+        (mapped, reach.min(end) - node.offset)
+    }
+
+    /// The pages of `[from, to)` in a region that have nothing behind them.
+    pub(super) fn missing(&self, region: &Region, from: u64, to: u64) -> u64 {
+        let pages = (from / self.page) as usize..to.div_ceil(self.page) as usize;
+        region.pages[pages].iter().filter(|page| page.is_none()).count() as u64
+    }
+
+    /// The whole pages inside a free piece, as page numbers.
+    pub(super) fn whole_pages(&self, node: &Node) -> std::ops::Range<u64> {
+        let first = node.offset.div_ceil(self.page);
+        first..((node.offset + node.size) / self.page).max(first)
+    }
+
+    /// Whether a free piece is all of its region.
+    #[inline]
+    pub(super) fn is_whole_region(&self, node: &Node) -> bool {
+        self.pins.is_some() && node.before == NONE && node.after == NONE
+    }
+}

@@ -1,0 +1,161 @@
+//! Memory for captured graphs: addresses that stay.
+//!
+//! A CUDA graph replays the addresses that it was captured with, so what was handed out
+//! during a capture must not be remapped, given back or handed to anyone else until the
+//! graph is gone; and while a stream is being captured the driver must not be asked to
+//! map, or after an event. So a capture brings its own arena, mapped in full before it
+//! begins. Within the capture its blocks are reused as always: that is the graph's own
+//! order.
+
+use std::sync::{Arc, PoisonError};
+
+use super::Pool;
+use super::arena::{Arena, Region};
+use super::heap::Key;
+use crate::error::{Error, Result};
+use crate::memory::{Address, Block, Request, Stream, refusal};
+use crate::units::Bytes;
+
+/// A capture under way on a stream. Dropped without [`Capture::end`], it is abandoned.
+#[derive(Debug)]
+pub struct Capture {
+    pool: Arc<Pool>,
+    stream: Stream,
+    number: u32,
+    ended: bool,
+}
+
+/// The memory of a captured graph: keep it as long as the graph.
+#[derive(Debug)]
+pub struct GraphMemory {
+    pool: Arc<Pool>,
+    number: u32,
+}
+
+impl Pool {
+    /// Begins a capture on a stream, with so much memory set aside for it. Requests of
+    /// that stream are served from there until the capture ends.
+    pub fn begin_capture(
+        self: &Arc<Self>,
+        stream: Stream,
+        memory: impl Into<Bytes>,
+    ) -> Result<Capture> {
+        let memory = memory.into();
+        if memory > self.budget {
+            return Err(self.refusal(memory));
+        }
+        if self.order.any_capture() {
+            return Err(Error::Capturing { what: "beginning another capture" });
+        }
+        let number = {
+            let mut growth = self.growth();
+            growth.next_private += 1;
+            growth.next_private
+        };
+        let arena = Arc::new(Arena::new(number, Key::Ready, self.page, &self.pins));
+        self.fill(&arena, stream, memory)?;
+        self.private.write().unwrap_or_else(PoisonError::into_inner).insert(number, arena);
+        if !self.order.set_capturing(stream, true) {
+            self.retire(number);
+            return Err(Error::Capturing { what: "beginning another capture on the stream" });
+        }
+        self.growth().captures.insert(stream, number);
+        Ok(Capture { pool: Arc::clone(self), stream, number, ended: false })
+    }
+
+    /// Puts memory behind all of an arena: one block of it, returned at once.
+    fn fill(&self, arena: &Arena, stream: Stream, memory: Bytes) -> Result<()> {
+        let mut growth = self.growth();
+        let size = memory.max(Bytes(1)).round_up(self.alignment).0;
+        let request = Request { size: memory, stream, tag: None };
+        let found = if self.page > 0 {
+            let mapping = self.upstream.mapping();
+            let range = Bytes(size).round_up(self.page);
+            let base = match mapping {
+                Some(mapping) => mapping.reserve(range)?,
+                None => return Err(self.refusal(memory)),
+            };
+            let pages = vec![None; (range.0 / self.page) as usize];
+            let base = Address { buffer: base, offset: 0 };
+            arena.lock().add_region(Region { base, size: range.0, pages, block: None }, 0);
+            self.take_mapping(&mut growth, arena, request, size)?
+        } else {
+            self.take_segment(&mut growth, arena, request, size)?
+        };
+        arena.give_back(&self.order, found.piece, found.generation, stream);
+        Ok(())
+    }
+
+    /// Serves a request of a stream that is being captured, from memory that is there.
+    #[cold]
+    pub(super) fn allocate_captured(&self, request: Request, size: u64) -> Result<Block> {
+        let number = self.growth().captures.get(&request.stream).copied();
+        let arena = number.and_then(|number| self.private_arena(number));
+        let arena = arena.ok_or(Error::Capturing { what: "allocating outside of the capture" })?;
+        match arena.try_take(&self.order, request.stream, size, request.size.0) {
+            Some(found) => Ok(self.block(arena.number, found, request.size)),
+            None => {
+                let figures = arena.figures();
+                let free = Bytes(figures.held - figures.taken);
+                let name = format!("the memory set aside for the capture on {}", self.name);
+                Err(refusal(&name, request.size, free, Bytes(figures.held)))
+            }
+        }
+    }
+
+    /// Ends a capture on its stream.
+    fn end_capture(&self, stream: Stream) {
+        self.growth().captures.remove(&stream);
+        self.order.set_capturing(stream, false);
+    }
+
+    /// Lets the memory of a graph be used again: by whoever comes, behind every stream,
+    /// since the graph may have run on any.
+    fn retire(&self, number: u32) {
+        if let Some(arena) = self.private_arena(number) {
+            arena.lock().heap.tag_all_free(&self.order.every_tag());
+        }
+        self.growth().retired.push(number);
+    }
+}
+
+impl Capture {
+    /// The stream that is being captured.
+    #[must_use]
+    pub fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// Ends the capture. Its memory stays as it is until what is returned is dropped.
+    #[must_use = "dropping the graph's memory lets others reuse its addresses"]
+    pub fn end(mut self) -> GraphMemory {
+        self.ended = true;
+        self.pool.end_capture(self.stream);
+        GraphMemory { pool: Arc::clone(&self.pool), number: self.number }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.pool.end_capture(self.stream);
+            self.pool.retire(self.number);
+        }
+    }
+}
+
+impl GraphMemory {
+    /// What is held for the graph.
+    #[must_use]
+    pub fn held(&self) -> Bytes {
+        self.pool
+            .private_arena(self.number)
+            .map_or(Bytes::ZERO, |arena| Bytes(arena.figures().held))
+    }
+}
+
+impl Drop for GraphMemory {
+    fn drop(&mut self) {
+        self.pool.retire(self.number);
+    }
+}

@@ -1,0 +1,112 @@
+//! The slow path: what to do when nothing that is mapped at home fits.
+
+use std::sync::atomic::Ordering;
+
+use super::arena::{Arena, Found};
+use super::{Growth, Pool};
+use crate::error::{Error, Result};
+use crate::memory::{Block, Memory, Request, Stream};
+use crate::units::Bytes;
+
+impl Pool {
+    /// Serves a request that the fast path could not.
+    #[cold]
+    pub(super) fn allocate_slowly(
+        &self,
+        home: &Arena,
+        request: Request,
+        size: u64,
+    ) -> Result<Block> {
+        let Request { size: asked, stream, .. } = request;
+        let mut growth = self.growth();
+        self.counts.slow.fetch_add(1, Ordering::Relaxed);
+        for arena in std::iter::once(home)
+            .chain(self.shared_arenas().filter(|arena| arena.number != home.number))
+        {
+            if let Some(found) = self.take_behind(arena, stream, size, asked.0)? {
+                return Ok(self.block(arena.number, found, asked));
+            }
+        }
+        if self.order.any_capture() {
+            return Err(Error::Capturing { what: "taking more memory from the device" });
+        }
+        let found = if self.page > 0 {
+            self.take_mapping(&mut growth, home, request, size)?
+        } else {
+            self.take_segment(&mut growth, home, request, size)?
+        };
+        Ok(self.block(home.number, found, asked))
+    }
+
+    /// Takes a piece that is mapped, ordering the stream behind its last users.
+    fn take_behind(
+        &self,
+        arena: &Arena,
+        stream: Stream,
+        size: u64,
+        asked: u64,
+    ) -> Result<Option<Found>> {
+        let mut inner = arena.lock();
+        let mut tried = Vec::new();
+        loop {
+            let fit = inner.heap.best_fit(size, usize::MAX, |node| {
+                !tried.contains(&(node.region, node.offset)) && inner.suits(node, size)
+            });
+            let Some(piece) = fit.filter(|piece| inner.heap.node(*piece).ready >= size) else {
+                return Ok(None);
+            };
+            let node = inner.heap.node(piece);
+            if self.order.put_behind(self.device(), stream, &node.tags)? {
+                let piece = inner.take_front(piece, size);
+                let found = inner.hand_out(piece, asked, self.order.tag(stream));
+                inner.figures.hits += 1;
+                arena.publish(&mut inner);
+                return Ok(Some(found));
+            }
+            // Its last user is being captured: nothing can be recorded there.
+            let place = (node.region, node.offset);
+            tried.push(place);
+        }
+    }
+
+    /// Gives back what is held and not in use.
+    pub(super) fn give_back_free(&self, patient: bool) -> Result<Bytes> {
+        let mut growth = self.growth();
+        if self.order.any_capture() {
+            return Err(Error::Capturing { what: "giving memory back" });
+        }
+        let before = self.counts.held.load(Ordering::Relaxed);
+        if self.page > 0 {
+            self.return_pages(&mut growth, patient)?;
+        } else {
+            self.return_segments(&growth, u64::MAX, patient)?;
+        }
+        Ok(Bytes(before.saturating_sub(self.counts.held.load(Ordering::Relaxed))))
+    }
+
+    /// Gives everything back at the end, live or not.
+    pub(super) fn dismantle(&mut self) -> Result<()> {
+        let tags = self.order.every_tag();
+        self.order.is_over(self.upstream.device(), &tags, true)?;
+        let mut growth = self.growth();
+        growth.retired = self.private_arenas().iter().map(|arena| arena.number).collect();
+        let private = self.private_arenas();
+        for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
+            self.dismantle_arena(&mut growth, &mut arena.lock())?;
+        }
+        self.destroy_spare(&mut growth)
+    }
+
+    fn dismantle_arena(&self, growth: &mut Growth, inner: &mut super::arena::Inner) -> Result<()> {
+        for region in inner.regions.drain(..).flatten() {
+            match region.block {
+                Some(block) => {
+                    self.upstream.release(block, Stream::DEFAULT)?;
+                    self.count_returned(region.size);
+                }
+                None => self.dismantle_range(growth, &region)?,
+            }
+        }
+        Ok(())
+    }
+}

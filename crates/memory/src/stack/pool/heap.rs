@@ -1,0 +1,438 @@
+//! Where blocks lie in address ranges: split, merge, best fit. No device in here.
+//!
+//! An address range (a *region*) is cut into pieces that are live or free, linked in the
+//! order of their addresses. Addresses may have no memory behind them yet, so a free
+//! piece carries the length of its mapped front, `ready`: what it can serve without asking
+//! the device.
+//!
+//! The index keeps free pieces in bins, sixteen to a doubling, and finds the best fit by
+//! looking through one bin: the sizes in it differ by 6 % at most, and few share one. What
+//! it is keyed by also decides which neighbours are one piece. Where mapped memory is
+//! preferred ([`Key::Ready`]), a piece is all mapped or not at all, so that every mapped
+//! stretch can be found; where the tightest place wins and pages are moved to it
+//! ([`Key::Length`]), free neighbours are always one piece.
+
+use smallvec::SmallVec;
+
+use super::order::Tag;
+
+/// The number of a piece.
+pub(super) type Piece = u32;
+/// No piece.
+pub(super) const NONE: Piece = u32::MAX;
+
+/// Bins to a doubling, as a power of two.
+const FINE: u32 = 4;
+/// Sizes are told apart from 128 bytes on.
+const BINS: usize = (64 - 7) << FINE;
+const WORDS: usize = BINS.div_ceil(64);
+
+/// What is known of a piece.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    /// Bytes from the start of the region.
+    pub(super) offset: u64,
+    pub(super) size: u64,
+    /// Free: bytes at the front that have memory behind them. Live: bytes asked for.
+    pub(super) ready: u64,
+    pub(super) before: Piece,
+    pub(super) after: Piece,
+    newer: Piece,
+    older: Piece,
+    pub(super) region: u32,
+    /// Counts how often this number was handed out: a stale block does not match.
+    pub(super) generation: u32,
+    bin: u16,
+    pub(super) state: State,
+    /// Free: the streams that may still use it. Live: the stream it was handed to.
+    pub(super) tags: SmallVec<[Tag; 2]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Live,
+    Free,
+    /// The number is not in use.
+    Unused,
+}
+
+/// What the index goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    /// What is mapped: the best fit that asks nothing of the device.
+    Ready,
+    /// The whole piece: the tightest place, mapped or not.
+    Length,
+}
+
+/// The pieces of some regions, and the index of the free ones.
+#[derive(Debug)]
+pub(super) struct Heap {
+    nodes: Vec<Node>,
+    unused: Vec<Piece>,
+    heads: Box<[Piece; BINS]>,
+    full: [u64; WORDS],
+    key: Key,
+}
+
+const NO_BIN: u16 = u16::MAX;
+
+/// The bin of a size: its leading bit and the four below it.
+fn bin_of(size: u64) -> usize {
+    let size = (size >> 7).max(1);
+    let top = 63 - size.leading_zeros();
+    let fine = (size << (63 - top) >> (63 - FINE)) & ((1 << FINE) - 1);
+    ((top << FINE) as usize | fine as usize).min(BINS - 1)
+}
+
+impl Heap {
+    pub(super) fn new(key: Key) -> Heap {
+        Heap {
+            nodes: Vec::new(),
+            unused: Vec::new(),
+            heads: Box::new([NONE; BINS]),
+            full: [0; WORDS],
+            key,
+        }
+    }
+
+    pub(super) fn node(&self, piece: Piece) -> &Node {
+        &self.nodes[piece as usize]
+    }
+
+    pub(super) fn get(&self, piece: Piece) -> Option<&Node> {
+        self.nodes.get(piece as usize)
+    }
+
+    fn node_mut(&mut self, piece: Piece) -> &mut Node {
+        &mut self.nodes[piece as usize]
+    }
+
+    /// The addresses of a free piece and all free pieces around it.
+    pub(super) fn run(&self, piece: Piece) -> std::ops::Range<u64> {
+        let (mut first, mut last) = (piece, piece);
+        while self.is_free(self.node(first).before) {
+            first = self.node(first).before;
+        }
+        while self.is_free(self.node(last).after) {
+            last = self.node(last).after;
+        }
+        self.node(first).offset..self.node(last).offset + self.node(last).size
+    }
+
+    /// All free pieces.
+    pub(super) fn free_pieces(&self) -> impl Iterator<Item = (Piece, &Node)> {
+        self.nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| node.state == State::Free)
+            .map(|(piece, node)| (piece as Piece, node))
+    }
+
+    fn new_node(&mut self, region: u32, offset: u64, size: u64, ready: u64) -> Piece {
+        let fresh = |generation| Node {
+            offset,
+            size,
+            ready,
+            before: NONE,
+            after: NONE,
+            newer: NONE,
+            older: NONE,
+            region,
+            generation,
+            bin: NO_BIN,
+            state: State::Free,
+            tags: SmallVec::new(),
+        };
+        match self.unused.pop() {
+            Some(piece) => {
+                let generation = self.node(piece).generation;
+                *self.node_mut(piece) = fresh(generation);
+                piece
+            }
+            None => {
+                self.nodes.push(fresh(0));
+                (self.nodes.len() - 1) as Piece
+            }
+        }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Adds a region as one free piece.
+    pub(super) fn add_region(&mut self, region: u32, size: u64, ready: u64) -> Piece {
+        let piece = self.new_node(region, 0, size, ready);
+        self.index(piece);
+        piece
+    }
+
+    /// Takes a region away that is one free piece.
+    pub(super) fn remove_region(&mut self, piece: Piece) {
+        self.unindex(piece);
+        self.retire(piece);
+    }
+
+    fn retire(&mut self, piece: Piece) {
+        let node = self.node_mut(piece);
+        node.state = State::Unused;
+        node.tags.clear();
+        self.unused.push(piece);
+    }
+
+    fn index(&mut self, piece: Piece) {
+        let key = match self.key {
+            Key::Ready => self.node(piece).ready,
+            Key::Length => self.node(piece).size,
+        };
+        if key == 0 {
+            return;
+        }
+        let bin = bin_of(key);
+        let head = self.heads[bin];
+        let node = self.node_mut(piece);
+        node.bin = bin as u16;
+        node.newer = NONE;
+        node.older = head;
+        if head != NONE {
+            self.node_mut(head).newer = piece;
+        }
+        self.heads[bin] = piece;
+        self.full[bin / 64] |= 1 << (bin % 64);
+    }
+
+    fn unindex(&mut self, piece: Piece) {
+        let Node { bin, newer, older, .. } = *self.node(piece);
+        if bin == NO_BIN {
+            return;
+        }
+        if newer == NONE {
+            self.heads[bin as usize] = older;
+            if older == NONE {
+                self.full[bin as usize / 64] &= !(1 << (bin % 64));
+            }
+        } else {
+            self.node_mut(newer).older = older;
+        }
+        if older != NONE {
+            self.node_mut(older).newer = newer;
+        }
+        self.node_mut(piece).bin = NO_BIN;
+    }
+
+    /// The smallest free piece that holds `size` and that `usable` lets pass; of equals
+    /// the one at the lowest address.
+    /// Looks at no more than `most` pieces of a bin, so that a crowd of equals is cheap.
+    pub(super) fn best_fit(
+        &self,
+        size: u64,
+        most: usize,
+        usable: impl Fn(&Node) -> bool,
+    ) -> Option<Piece> {
+        let first = bin_of(size);
+        let mut word = first / 64;
+        let mut bits = self.full[word] & (!0 << (first % 64));
+        loop {
+            while bits != 0 {
+                let bin = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if let Some(piece) = self.best_in_bin(bin, size, most, &usable) {
+                    return Some(piece);
+                }
+            }
+            word += 1;
+            bits = *self.full.get(word)?;
+        }
+    }
+
+    fn best_in_bin(
+        &self,
+        bin: usize,
+        size: u64,
+        most: usize,
+        usable: impl Fn(&Node) -> bool,
+    ) -> Option<Piece> {
+        let mut best = None;
+        let mut looks = most;
+        let mut best_key = (u64::MAX, u32::MAX, u64::MAX);
+        let mut piece = self.heads[bin];
+        while piece != NONE && looks > 0 {
+            looks -= 1;
+            let node = self.node(piece);
+            let length = match self.key {
+                Key::Ready => node.ready,
+                Key::Length => node.size,
+            };
+            let key = (length, node.region, node.offset);
+            if length >= size && key < best_key && usable(node) {
+                best = Some(piece);
+                best_key = key;
+            }
+            piece = node.older;
+        }
+        best
+    }
+
+    /// Hands out the first `size` bytes of a free piece; the rest stays free.
+    pub(super) fn take(&mut self, piece: Piece, size: u64) -> Piece {
+        self.unindex(piece);
+        if size < self.node(piece).size {
+            let ready = self.node(piece).ready.saturating_sub(size);
+            let rest = self.split(piece, size);
+            self.node_mut(rest).ready = ready;
+            self.index(rest);
+        }
+        let node = self.node_mut(piece);
+        node.state = State::Live;
+        node.generation = node.generation.wrapping_add(1);
+        piece
+    }
+
+    /// Joins the free pieces around this one, however they are mapped, and cuts
+    /// `[from, to)` out of them. It is taken out of the index, and so are the pieces left
+    /// of it and right of it, which are returned too: each must be settled.
+    pub(super) fn carve(&mut self, piece: Piece, from: u64, to: u64) -> (Piece, [Piece; 2]) {
+        let mut piece = piece;
+        while self.is_free(self.node(piece).before) {
+            piece = self.node(piece).before;
+        }
+        self.unindex(piece);
+        while self.is_free(self.node(piece).after) {
+            let after = self.node(piece).after;
+            self.unindex(after);
+            self.absorb(piece, after);
+        }
+        let Node { offset, size, .. } = *self.node(piece);
+        let right = if to < offset + size { self.split(piece, to - offset) } else { NONE };
+        if from > offset {
+            let middle = self.split(piece, from - offset);
+            return (middle, [piece, right]);
+        }
+        (piece, [NONE, right])
+    }
+
+    /// Makes a carved piece live.
+    pub(super) fn make_live(&mut self, piece: Piece) {
+        let node = self.node_mut(piece);
+        node.state = State::Live;
+        node.generation = node.generation.wrapping_add(1);
+    }
+
+    fn is_free(&self, piece: Piece) -> bool {
+        piece != NONE && self.node(piece).state == State::Free
+    }
+
+    /// Whether two free neighbours are to be one piece.
+    fn belong(&self, left: Piece, right: Piece) -> bool {
+        let mapped = |node: &Node| node.ready == node.size;
+        self.key == Key::Length || mapped(self.node(left)) == mapped(self.node(right))
+    }
+
+    /// Cuts a piece where its mapping changes. The right one is returned, not indexed and
+    /// already told apart from the left one.
+    pub(super) fn split_where_mapping_changes(
+        &mut self,
+        piece: Piece,
+        at: u64,
+        mapped: bool,
+    ) -> Piece {
+        let right = self.split(piece, at);
+        let node = self.node_mut(right);
+        node.ready = if mapped { node.size } else { 0 };
+        right
+    }
+
+    /// Cuts a piece that is not indexed in two; returns the right one, not indexed.
+    fn split(&mut self, piece: Piece, at: u64) -> Piece {
+        let Node { region, offset, size, after, .. } = *self.node(piece);
+        let right = self.new_node(region, offset + at, size - at, 0);
+        self.node_mut(right).before = piece;
+        self.node_mut(right).after = after;
+        if self.node(piece).tags.len() == 1 {
+            // The common case, without a loop.
+            let tag = self.node(piece).tags[0];
+            self.node_mut(right).tags.push(tag);
+        } else {
+            self.node_mut(right).tags = self.node(piece).tags.clone();
+        }
+        if after != NONE {
+            self.node_mut(after).before = right;
+        }
+        let node = self.node_mut(piece);
+        node.after = right;
+        node.size = at;
+        right
+    }
+
+    /// Makes a live piece free again, all of which is mapped.
+    pub(super) fn free(&mut self, piece: Piece, tags: SmallVec<[Tag; 2]>) -> Piece {
+        let node = self.node_mut(piece);
+        node.state = State::Free;
+        node.tags = tags;
+        let mapped = node.size;
+        self.settle(piece, mapped)
+    }
+
+    /// Indexes a free piece of which so much is mapped, merged with its neighbours.
+    pub(super) fn settle(&mut self, piece: Piece, ready: u64) -> Piece {
+        let node = self.node_mut(piece);
+        node.ready = ready;
+        let Node { before, after, .. } = *node;
+        let mut piece = piece;
+        if self.is_free(before) && self.belong(before, piece) {
+            self.unindex(before);
+            self.absorb(before, piece);
+            piece = before;
+        }
+        if self.is_free(after) && self.belong(piece, after) {
+            self.unindex(after);
+            self.absorb(piece, after);
+        }
+        self.index(piece);
+        piece
+    }
+
+    /// Makes a live piece free that is not all mapped, to be settled.
+    pub(super) fn make_free(&mut self, piece: Piece) {
+        self.node_mut(piece).state = State::Free;
+    }
+
+    /// Takes a free piece out of the index, to be settled again.
+    pub(super) fn unsettle(&mut self, piece: Piece) {
+        self.unindex(piece);
+    }
+
+    /// Joins a free piece with the free one after it; neither is indexed.
+    fn absorb(&mut self, left: Piece, right: Piece) {
+        let node = self.node_mut(right);
+        let (size, ready, after) = (node.size, node.ready, node.after);
+        let tags = std::mem::take(&mut node.tags);
+        let node = self.node_mut(left);
+        if node.ready == node.size {
+            node.ready += ready;
+        }
+        node.size += size;
+        node.after = after;
+        Tag::join(&mut node.tags, &tags);
+        if after != NONE {
+            self.node_mut(after).before = left;
+        }
+        self.retire(right);
+    }
+
+    /// Notes what a live piece was asked for, and by which stream.
+    pub(super) fn set_owner(&mut self, piece: Piece, asked: u64, tag: Tag) {
+        let node = self.node_mut(piece);
+        node.ready = asked;
+        node.tags.clear();
+        node.tags.push(tag);
+    }
+
+    /// Adds users to every free piece.
+    pub(super) fn tag_all_free(&mut self, tags: &[Tag]) {
+        for node in self.nodes.iter_mut().filter(|node| node.state == State::Free) {
+            Tag::join(&mut node.tags, tags);
+        }
+    }
+}

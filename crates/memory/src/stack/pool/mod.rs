@@ -1,0 +1,334 @@
+//! The device pool: stream-ordered, many-threaded, and small in memory.
+//!
+//! # What it does
+//!
+//! Requests are cut from large address ranges by best fit and merged again when they
+//! come back, so little is lost to rounding. A block that was returned on a stream is
+//! free for that stream at once; another stream gets it only behind an event, which is
+//! recorded no earlier than that stream asks ([`order`]).
+//!
+//! Where the device can map physical memory, addresses are plentiful and pages move: when
+//! nothing that is mapped fits, whole pages that lie free elsewhere are unmapped and
+//! mapped where they are needed, and only what cannot be found that way is taken from the
+//! device ([`pages`]). So the pool holds about as much as was ever live at once. Where
+//! the device cannot, plain blocks of fitting sizes take the place of pages
+//! ([`segments`]): they cannot move, but those that lie wholly free are given back before
+//! another is taken.
+//!
+//! # What it costs
+//!
+//! Mapping costs about 50 µs a page of any size, a search in mapped memory some tens of
+//! nanoseconds. [`Packing::Quick`] uses pages of several MiB and prefers what is mapped;
+//! [`Packing::Tight`] uses the device's smallest pages and the tightest place in one
+//! range, and pays with more mapping for holding less.
+//!
+//! # Locks
+//!
+//! Each stream has a home arena with a lock ([`arena`]). The fast path takes that one
+//! lock. Everything that asks the device takes the growth lock first, and then arenas
+//! one at a time, so no two locks of the same kind are ever held together.
+
+mod arena;
+mod capture;
+mod grow;
+mod heap;
+mod order;
+mod pages;
+mod segments;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use crate::config::{MemoryConfig, Packing};
+use crate::error::{Error, Result};
+use crate::memory::{Block, Device, Handle, Memory, MemoryId, Request, Stream, refusal, stranger};
+use crate::stats::{Figures, MemoryStats};
+use crate::units::Bytes;
+
+use arena::{Arena, Found};
+pub use capture::{Capture, GraphMemory};
+use heap::Key;
+use order::Order;
+use segments::Pins;
+
+/// Arenas for streams; more streams than these share them.
+const ARENAS: u16 = 64;
+/// Quick pages are this many of the device's smallest: see `docs/results`.
+const QUICK_PAGES: u64 = 6;
+/// A page is never larger than this share of the budget.
+const PAGES_AT_LEAST: u64 = 64;
+
+/// What a pool has done beside handing out memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PoolActivity {
+    /// Pages that were unmapped somewhere and mapped elsewhere.
+    pub remapped_handles: u64,
+    /// Pages or plain blocks that were taken from the device.
+    pub taken_from_device: u64,
+    /// Pages or plain blocks that were given back to it.
+    pub returned_to_device: u64,
+    /// Times that a stream or the host was made to wait for another stream.
+    pub sync_waits: u64,
+    /// Requests that the fast path could not serve.
+    pub slow_requests: u64,
+}
+
+/// A pool over a memory.
+///
+/// ```
+/// use std::sync::Arc;
+/// use plimsoll::{Bytes, Memory, MemoryConfig, Pool, Request, Stream};
+/// use plimsoll::backend::sim::{Sim, SimConfig};
+///
+/// let device = Arc::new(Sim::new(SimConfig::default().with_total(Bytes::gib(4))));
+/// let pool = Pool::new(device, MemoryConfig::for_inference())?;
+/// let block = pool.allocate(Request::new(Bytes::mib(10)))?;
+/// pool.release(block, Stream::DEFAULT)?;
+/// assert!(pool.release(block, Stream::DEFAULT).is_err(), "each block is returned once");
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Pool {
+    id: MemoryId,
+    name: String,
+    upstream: Arc<dyn Memory>,
+    config: MemoryConfig,
+    budget: Bytes,
+    alignment: u64,
+    /// Bytes a page; 0 where nothing can be mapped.
+    page: u64,
+    arenas: Box<[OnceLock<Arena>]>,
+    /// Arenas of captures, by number; those past `ARENAS`.
+    private: RwLock<BTreeMap<u32, Arc<Arena>>>,
+    order: Order,
+    pins: Arc<Pins>,
+    growth: Mutex<Growth>,
+    counts: Counts,
+}
+
+/// What only one thread at a time may change.
+#[derive(Debug, Default)]
+struct Growth {
+    /// Pages that are mapped nowhere.
+    spare: Vec<Handle>,
+    /// Captures being captured: stream → arena number.
+    captures: BTreeMap<Stream, u32>,
+    /// Arenas whose graph is gone; their memory may be taken.
+    retired: Vec<u32>,
+    next_private: u32,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Held from upstream, mapped or spare.
+    held: AtomicU64,
+    peak: AtomicU64,
+    spare: AtomicU64,
+    remapped: AtomicU64,
+    taken: AtomicU64,
+    returned: AtomicU64,
+    slow: AtomicU64,
+}
+
+impl Pool {
+    /// A pool over `upstream`, with as much of it as the configuration allows.
+    pub fn new(upstream: Arc<dyn Memory>, config: MemoryConfig) -> Result<Pool> {
+        let info = upstream.device().info();
+        let budget = config.budget(info.total)?.min(upstream.capacity());
+        let (name, alignment) = (format!("pool on {}", upstream.name()), info.alignment);
+        let page = upstream.mapping().map_or(0, |mapping| {
+            let smallest = mapping.page_size().0;
+            let wanted = match config.packing {
+                Packing::Tight => 1,
+                Packing::Quick => (budget.0 / PAGES_AT_LEAST / smallest).clamp(1, QUICK_PAGES),
+            };
+            wanted * smallest
+        });
+        Ok(Pool {
+            id: MemoryId::next(),
+            name,
+            upstream,
+            config,
+            budget,
+            alignment,
+            page,
+            arenas: std::iter::repeat_with(OnceLock::new).take(usize::from(ARENAS)).collect(),
+            private: RwLock::default(),
+            order: Order::new(),
+            pins: Arc::default(),
+            growth: Mutex::new(Growth { next_private: u32::from(ARENAS), ..Growth::default() }),
+            counts: Counts::default(),
+        })
+    }
+
+    /// What it has done beside handing out memory.
+    #[must_use]
+    pub fn activity(&self) -> PoolActivity {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PoolActivity {
+            remapped_handles: count(&self.counts.remapped),
+            taken_from_device: count(&self.counts.taken),
+            returned_to_device: count(&self.counts.returned),
+            sync_waits: self.order.waits(),
+            slow_requests: count(&self.counts.slow),
+        }
+    }
+
+    /// The configuration that it was made with.
+    #[must_use]
+    pub fn config(&self) -> &MemoryConfig {
+        &self.config
+    }
+
+    /// Gives back what is held and not in use, waiting for work that still uses it.
+    pub fn clear(&self) -> Result<Bytes> {
+        self.give_back_free(true)
+    }
+
+    fn growth(&self) -> MutexGuard<'_, Growth> {
+        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(&self) -> Key {
+        match self.config.packing {
+            Packing::Tight if self.page > 0 => Key::Length,
+            _ => Key::Ready,
+        }
+    }
+
+    /// The arena that a stream turns to first. Tight packing has one for all.
+    #[inline]
+    fn home(&self, stream: Stream) -> &Arena {
+        let number = match self.config.packing {
+            Packing::Quick => stream.0 % ARENAS,
+            Packing::Tight => 0,
+        };
+        self.arenas[usize::from(number)]
+            .get_or_init(|| Arena::new(u32::from(number), self.key(), self.page, &self.pins))
+    }
+
+    fn shared_arenas(&self) -> impl Iterator<Item = &Arena> {
+        self.arenas.iter().filter_map(OnceLock::get)
+    }
+
+    fn private_arenas(&self) -> Vec<Arc<Arena>> {
+        self.private.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    fn private_arena(&self, number: u32) -> Option<Arc<Arena>> {
+        self.private.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    fn block(&self, arena: u32, found: Found, size: Bytes) -> Block {
+        let key = u64::from(arena) << 32 | u64::from(found.piece);
+        Block::new(self.id, key, found.generation, size, found.address)
+    }
+
+    fn refusal(&self, requested: Bytes) -> Error {
+        refusal(&self.name, requested, self.available(), self.budget)
+    }
+
+    /// How much more may be held: within the budget, and leaving enough free.
+    fn room(&self) -> Result<u64> {
+        let budget = self.budget.0.saturating_sub(self.counts.held.load(Ordering::Relaxed));
+        if budget == 0 {
+            return Ok(0);
+        }
+        let free = self.device().free_memory()?;
+        Ok(budget.min(free.saturating_sub(self.config.min_free_bytes).0))
+    }
+
+    fn count_held(&self, more: u64) {
+        let held = self.counts.held.fetch_add(more, Ordering::Relaxed) + more;
+        self.counts.peak.fetch_max(held, Ordering::Relaxed);
+        self.counts.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_returned(&self, less: u64) {
+        self.counts.held.fetch_sub(less, Ordering::Relaxed);
+        self.counts.returned.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Memory for Pool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn device(&self) -> &dyn Device {
+        self.upstream.device()
+    }
+
+    fn owns(&self, block: &Block) -> bool {
+        block.owner() == self.id
+    }
+
+    fn allocate(&self, request: Request) -> Result<Block> {
+        let Request { size: asked, stream, .. } = request;
+        if asked > self.budget {
+            return Err(self.refusal(asked));
+        }
+        let size = asked.max(Bytes(1)).round_up(self.alignment).0;
+        if !self.order.any_capture() || !self.order.is_capturing(stream) {
+            let home = self.home(stream);
+            return match home.try_take(&self.order, stream, size, asked.0) {
+                Some(found) => Ok(self.block(home.number, found, asked)),
+                None => self.allocate_slowly(home, request, size),
+            };
+        }
+        self.allocate_captured(request, size)
+    }
+
+    fn release(&self, block: Block, stream: Stream) -> Result<()> {
+        if !self.owns(&block) {
+            return Err(stranger(self, &block));
+        }
+        let (number, piece) = ((block.key() >> 32) as u32, block.key() as u32);
+        let returned = match self.arenas.get(number as usize) {
+            Some(arena) => arena.get().is_some_and(|arena| {
+                arena.give_back(&self.order, piece, block.generation(), stream)
+            }),
+            None => self.private_arena(number).is_some_and(|arena| {
+                arena.give_back(&self.order, piece, block.generation(), stream)
+            }),
+        };
+        if returned { Ok(()) } else { Err(stranger(self, &block)) }
+    }
+
+    fn stats(&self) -> MemoryStats {
+        // Spare pages first: a page on its way between the two is counted at most once
+        // too often in the total, and never makes it smaller than its parts.
+        let spare = self.counts.spare.load(Ordering::Acquire);
+        let mut sum = MemoryStats {
+            total_allocated_bytes: Bytes(spare),
+            pooled_bytes: Bytes(spare),
+            ..MemoryStats::default()
+        };
+        let private = self.private_arenas();
+        for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
+            sum = sum.plus(Figures::stats(arena.figures(), Bytes::ZERO));
+        }
+        sum.peak_bytes = Bytes(self.counts.peak.load(Ordering::Relaxed));
+        sum
+    }
+
+    fn capacity(&self) -> Bytes {
+        self.budget
+    }
+
+    fn trim(&self) -> Result<Bytes> {
+        self.give_back_free(false)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Best effort: a device that fails now has nothing that could still be saved.
+        if let Err(error) = self.dismantle() {
+            tracing::warn!(pool = %self.name, %error, "memory was left behind on the device");
+        }
+        self.order.forget_all(self.upstream.device());
+    }
+}
