@@ -34,7 +34,7 @@ pub(super) struct Inner {
     pub(super) regions: Vec<Option<Region>>,
     pub(super) figures: Figures,
     pub(super) page: u64,
-    /// Plain plan: what is pinned in all arenas.
+    /// Plain plan, for arenas that others may use: what is pinned in all of them.
     pins: Option<Arc<Pins>>,
     /// Plain plan: bytes of regions that are wholly free.
     whole: u64,
@@ -59,13 +59,13 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    pub(super) fn new(number: u32, key: Key, page: u64, pins: &Arc<Pins>) -> Arena {
+    pub(super) fn new(number: u32, key: Key, page: u64, pins: Option<&Arc<Pins>>) -> Arena {
         let inner = Inner {
             heap: Heap::new(key),
             regions: Vec::new(),
             figures: Figures::default(),
             page,
-            pins: (page == 0).then(|| Arc::clone(pins)),
+            pins: pins.filter(|_| page == 0).map(Arc::clone),
             whole: 0,
             pinned: 0,
         };
@@ -146,12 +146,15 @@ impl Arena {
 }
 
 impl Inner {
-    /// Counts a piece that has become live, and tells where it lies.
+    /// Hands out a piece that has become live.
     pub(super) fn hand_out(&mut self, piece: Piece, asked: u64, tag: Tag) -> Found {
+        self.count(piece, asked);
+        self.own(piece, asked, tag)
+    }
+
+    /// Notes who a live piece belongs to, and tells where it lies.
+    pub(super) fn own(&mut self, piece: Piece, asked: u64, tag: Tag) -> Found {
         self.heap.set_owner(piece, asked, tag);
-        self.figures.taken += self.heap.node(piece).size;
-        self.figures.live += asked;
-        self.figures.blocks += 1;
         let node = self.heap.node(piece);
         let address = self.regions[node.region as usize]
             .as_ref()
@@ -159,11 +162,15 @@ impl Inner {
         Found { piece, generation: node.generation, address }
     }
 
-    /// Undoes `hand_out` for a piece whose pages could not be had.
-    pub(super) fn undo(&mut self, piece: Piece, asked: u64) {
-        self.figures.taken -= self.heap.node(piece).size;
-        self.figures.live -= asked;
-        self.figures.blocks -= 1;
+    /// Counts a live piece, once there is memory behind it.
+    pub(super) fn count(&mut self, piece: Piece, asked: u64) {
+        self.figures.taken += self.heap.node(piece).size;
+        self.figures.live += asked;
+        self.figures.blocks += 1;
+    }
+
+    /// Frees a live piece whose pages could not be had, before it was counted.
+    pub(super) fn undo(&mut self, piece: Piece) {
         self.heap.make_free(piece);
         self.settle(piece);
     }
@@ -181,7 +188,7 @@ impl Inner {
                 self.regions.len() - 1
             }
         };
-        if self.pins.is_some() {
+        if self.page == 0 {
             self.whole += size;
         }
         self.heap.add_region(number as u32, size, ready)
@@ -207,7 +214,7 @@ impl Inner {
     /// Makes the first bytes of a free piece live.
     #[inline]
     pub(super) fn take_front(&mut self, piece: Piece, size: u64) -> Piece {
-        if self.pins.is_some() && self.is_whole_region(self.heap.node(piece)) {
+        if self.is_whole_region(self.heap.node(piece)) {
             self.whole -= self.heap.node(piece).size;
         }
         self.heap.take(piece, size)
@@ -280,6 +287,6 @@ impl Inner {
     /// Whether a free piece is all of its region.
     #[inline]
     pub(super) fn is_whole_region(&self, node: &Node) -> bool {
-        self.pins.is_some() && node.before == NONE && node.after == NONE
+        self.page == 0 && node.before == NONE && node.after == NONE
     }
 }

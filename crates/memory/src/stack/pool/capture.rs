@@ -9,9 +9,9 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::Pool;
 use super::arena::{Arena, Region};
 use super::heap::Key;
+use super::{Growth, Pool};
 use crate::error::{Error, Result};
 use crate::memory::{Address, Block, Request, Stream, refusal};
 use crate::units::Bytes;
@@ -52,9 +52,14 @@ impl Pool {
             growth.next_private += 1;
             growth.next_private
         };
-        let arena = Arc::new(Arena::new(number, Key::Ready, self.page, &self.pins));
-        self.fill(&arena, stream, memory)?;
-        self.private.write().unwrap_or_else(PoisonError::into_inner).insert(number, arena);
+        let arena = Arc::new(Arena::new(number, Key::Ready, self.page, None));
+        // Known to the pool first: if it cannot be filled, what it got is taken back.
+        let private = Arc::clone(&arena);
+        self.private.write().unwrap_or_else(PoisonError::into_inner).insert(number, private);
+        if let Err(error) = self.fill(&arena, stream, memory) {
+            self.retire(number);
+            return Err(error);
+        }
         if !self.order.set_capturing(stream, true) {
             self.retire(number);
             return Err(Error::Capturing { what: "beginning another capture on the stream" });
@@ -116,6 +121,28 @@ impl Pool {
             arena.lock().heap.tag_all_free(&self.order.every_tag());
         }
         self.growth().retired.push(number);
+    }
+
+    /// Forgets arenas whose graph is gone and that have given everything back.
+    pub(super) fn forget_empty(&self, growth: &mut Growth) -> Result<()> {
+        for number in growth.retired.clone() {
+            if let Some(arena) = self.private_arena(number) {
+                let mut inner = arena.lock();
+                if inner.figures.held > 0 || inner.figures.blocks > 0 {
+                    continue;
+                }
+                for place in &mut inner.regions {
+                    // Taken only once it has gone: a device that fails may be asked again.
+                    if let Some(region) = place {
+                        self.dismantle_range(growth, region)?;
+                        *place = None;
+                    }
+                }
+                self.private.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+            }
+            growth.retired.retain(|other| *other != number);
+        }
+        Ok(())
     }
 }
 

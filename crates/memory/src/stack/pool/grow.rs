@@ -81,6 +81,7 @@ impl Pool {
         } else {
             self.return_segments(&growth, u64::MAX, patient)?;
         }
+        self.forget_empty(&mut growth)?;
         Ok(Bytes(before.saturating_sub(self.counts.held.load(Ordering::Relaxed))))
     }
 

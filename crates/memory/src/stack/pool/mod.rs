@@ -206,7 +206,7 @@ impl Pool {
             Packing::Tight => 0,
         };
         self.arenas[usize::from(number)]
-            .get_or_init(|| Arena::new(u32::from(number), self.key(), self.page, &self.pins))
+            .get_or_init(|| Arena::new(u32::from(number), self.key(), self.page, Some(&self.pins)))
     }
 
     fn shared_arenas(&self) -> impl Iterator<Item = &Arena> {

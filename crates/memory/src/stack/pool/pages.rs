@@ -56,9 +56,15 @@ impl Pool {
             for side in sides.into_iter().filter(|side| *side != NONE) {
                 inner.settle(side);
             }
-            let found = inner.hand_out(piece, request.size.0, self.order.tag(stream));
-            if let Err(error) = self.order.put_behind(self.device(), stream, &tags) {
-                inner.undo(piece, request.size.0);
+            let found = inner.own(piece, request.size.0, self.order.tag(stream));
+            let behind = self.order.put_behind(self.device(), stream, &tags).and_then(|behind| {
+                let what = "reusing memory of a captured stream";
+                behind.then_some(()).ok_or(Error::Capturing { what })
+            });
+            if let Err(error) = behind {
+                // Not behind its last users, so they must not be forgotten.
+                inner.heap.add_tags(piece, &tags);
+                inner.undo(piece);
                 return Err(error);
             }
             (found, place.missing)
@@ -72,10 +78,11 @@ impl Pool {
         // What was gathered and not used is kept for the next request.
         self.keep(growth, hand);
         if let Err(error) = mapped {
-            inner.undo(found.piece, request.size.0);
+            inner.undo(found.piece);
             home.publish(&mut inner);
             return Err(error);
         }
+        inner.count(found.piece, request.size.0);
         inner.figures.misses += 1;
         home.publish(&mut inner);
         Ok(found)
@@ -187,8 +194,9 @@ impl Pool {
                 break;
             }
             let mut inner = arenas[index].lock();
-            self.unmap_free(&mut inner, piece, hand, short, patient)?;
+            let unmapped = self.unmap_free(&mut inner, piece, hand, short, patient);
             arenas[index].publish(&mut inner);
+            unmapped?;
         }
         Ok(())
     }

@@ -63,15 +63,17 @@ impl Pool {
         size: u64,
     ) -> Result<Found> {
         let wanted = if size < SMALL { STEP } else { Bytes(size).round_up(STEP).0 };
+        // Where that is too much, exactly what is needed, as the device counts it.
+        let least = Bytes(size).round_up(self.device().info().granularity.0).0;
         self.return_segments(growth, wanted, false)?;
         let mut segment = self.new_segment(wanted)?;
-        if segment.is_none() && wanted > size {
-            segment = self.new_segment(size)?;
+        if segment.is_none() && wanted > least {
+            segment = self.new_segment(least)?;
         }
         if segment.is_none() {
             // Full: now it is worth waiting, and giving everything back that lies free.
             self.return_segments(growth, u64::MAX, true)?;
-            segment = self.new_segment(size)?;
+            segment = self.new_segment(least)?;
         }
         let region = segment.ok_or_else(|| self.refusal(request.size))?;
         let held = region.size;

@@ -1,0 +1,321 @@
+//! What the pool promises, one by one, with exact numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll::backend::host::Host;
+use plimsoll::backend::sim::{Call, Sim, SimConfig};
+use plimsoll::{Block, Bytes, Device, Error, Memory, MemoryConfig, Packing, Pool, Request, Stream};
+
+fn sim(total: Bytes) -> Arc<Sim> {
+    Arc::new(Sim::new(SimConfig::default().with_total(total)))
+}
+
+fn whole() -> MemoryConfig {
+    MemoryConfig::new().with_gpu_memory_fraction(1.0).with_min_free_bytes(0)
+}
+
+fn pool(device: &Arc<Sim>, config: MemoryConfig) -> Arc<Pool> {
+    Arc::new(Pool::new(device.clone(), config).unwrap())
+}
+
+fn work(device: &Sim, stream: Stream, nanos: u64, block: &Block) {
+    device.launch(stream, Duration::from_nanos(nanos), &[(block.address(), block.size())]);
+}
+
+/// Calls that a pool makes while it hands out and takes back what it holds.
+fn driver_calls(device: &Sim) -> u64 {
+    Call::ALL.iter().filter(|call| **call != Call::Info).map(|call| device.calls(*call)).sum()
+}
+
+#[test]
+fn its_own_stream_gets_a_freed_block_at_once_and_without_a_driver_call() {
+    let device = sim(Bytes::gib(1));
+    let pool = pool(&device, whole());
+    let first = pool.allocate(Request::new(Bytes::mib(4))).unwrap();
+    work(&device, Stream::DEFAULT, 1_000, &first);
+    pool.release(first, Stream::DEFAULT).unwrap();
+    let calls = driver_calls(&device);
+    let second = pool.allocate(Request::new(Bytes::mib(4))).unwrap();
+    assert_eq!(second.address(), first.address());
+    assert_eq!(driver_calls(&device), calls, "a hit on the own stream asked the driver");
+    work(&device, Stream::DEFAULT, 1_000, &second);
+    assert!(device.faults().is_empty());
+}
+
+#[test]
+fn another_stream_gets_it_only_behind_an_event() {
+    // No room for a second block, so the first must be reused.
+    let device = sim(Bytes::mib(8));
+    let pool = pool(&device, whole());
+    let other = device.new_stream().unwrap();
+    let first = pool.allocate(Request::new(Bytes::mib(7))).unwrap();
+    work(&device, Stream::DEFAULT, 1_000, &first);
+    pool.release(first, Stream::DEFAULT).unwrap();
+    assert_eq!(device.calls(Call::Record), 0, "an event was recorded before anyone asked");
+    let second = pool.allocate(Request::new(Bytes::mib(7)).on(other)).unwrap();
+    assert_eq!(second.address(), first.address());
+    assert_eq!((device.calls(Call::Record), device.calls(Call::Wait)), (1, 1));
+    assert_eq!(pool.activity().sync_waits, 1);
+    work(&device, other, 1_000, &second);
+    assert_eq!(device.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn one_event_serves_everything_freed_before_it() {
+    let device = sim(Bytes::mib(32));
+    let pool = pool(&device, whole());
+    let other = device.new_stream().unwrap();
+    let blocks: Vec<_> =
+        (0..8).map(|_| pool.allocate(Request::new(Bytes::mib(4))).unwrap()).collect();
+    for block in &blocks {
+        work(&device, Stream::DEFAULT, 100, block);
+    }
+    for block in blocks {
+        pool.release(block, Stream::DEFAULT).unwrap();
+    }
+    for _ in 0..8 {
+        let block = pool.allocate(Request::new(Bytes::mib(4)).on(other)).unwrap();
+        work(&device, other, 100, &block);
+    }
+    assert_eq!(device.calls(Call::Record), 1);
+    assert_eq!(device.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn pages_move_instead_of_being_added() {
+    let device = sim(Bytes::gib(1));
+    let pool = pool(&device, whole().with_packing(Packing::Tight));
+    // Sixteen blocks of a page and a half, every second one returned: no hole is large
+    // enough for the next request, but whole pages lie in them once neighbours go too.
+    let size = Bytes::mib(6);
+    let blocks: Vec<_> = (0..16).map(|_| pool.allocate(Request::new(size)).unwrap()).collect();
+    let held = pool.stats().total_allocated_bytes;
+    for block in blocks.iter().step_by(2) {
+        pool.release(*block, Stream::DEFAULT).unwrap();
+    }
+    let large = pool.allocate(Request::new(Bytes::mib(40))).unwrap();
+    assert_eq!(large.size(), Bytes::mib(40));
+    assert_eq!(pool.stats().total_allocated_bytes, held, "memory was added instead of moved");
+    assert!(pool.activity().remapped_handles >= 17, "{:?}", pool.activity());
+}
+
+#[test]
+fn a_page_under_unfinished_work_is_not_unmapped_but_waited_for_when_full() {
+    let device = sim(Bytes::mib(16));
+    let pool = pool(&device, whole().with_packing(Packing::Tight));
+    let a = pool.allocate(Request::new(Bytes::mib(6))).unwrap();
+    let b = pool.allocate(Request::new(Bytes::mib(2))).unwrap();
+    let c = pool.allocate(Request::new(Bytes::mib(8))).unwrap();
+    work(&device, Stream::DEFAULT, 5_000, &a);
+    pool.release(a, Stream::DEFAULT).unwrap();
+    pool.release(c, Stream::DEFAULT).unwrap();
+    // 14 MiB are free, in two places; one place needs the pages of the other.
+    let d = pool.allocate(Request::new(Bytes::mib(14))).unwrap();
+    work(&device, Stream::DEFAULT, 1, &d);
+    assert!(pool.activity().sync_waits >= 1, "nobody waited for the work on the page");
+    assert_eq!(device.faults(), Vec::<String>::new());
+    pool.release(b, Stream::DEFAULT).unwrap();
+}
+
+#[test]
+fn full_now_is_told_from_can_never_fit() {
+    let device = sim(Bytes::mib(64));
+    for (config, can) in [(whole(), true), (whole().with_packing(Packing::Tight), true)] {
+        let pool = pool(&device, config);
+        let all = pool.allocate(Request::new(Bytes::mib(60))).unwrap();
+        let full = pool.allocate(Request::new(Bytes::mib(10))).unwrap_err();
+        assert_eq!(full.is_full_now(), can, "{full}");
+        let never = pool.allocate(Request::new(Bytes::mib(65))).unwrap_err();
+        assert!(matches!(never, Error::NeverFits { .. }), "{never}");
+        let never = pool.allocate(Request::new(Bytes::MAX)).unwrap_err();
+        assert!(matches!(never, Error::NeverFits { .. }), "{never}");
+        pool.release(all, Stream::DEFAULT).unwrap();
+        pool.allocate(Request::new(Bytes::mib(10))).unwrap();
+    }
+}
+
+#[test]
+fn the_limit_and_the_free_reserve_hold() {
+    let device = sim(Bytes::mib(256));
+    let pool = pool(&device, whole().with_limit(Bytes::mib(100)));
+    let mut blocks = Vec::new();
+    while let Ok(block) = pool.allocate(Request::new(Bytes::kib(900))) {
+        blocks.push(block);
+        assert!(device.stats().total_allocated_bytes <= Bytes::mib(100));
+    }
+    assert!(blocks.len() > 100, "only {} blocks of 900 KiB in 100 MiB", blocks.len());
+
+    let device = sim(Bytes::mib(256));
+    let stranger = device.allocate(Request::new(Bytes::mib(100))).unwrap();
+    let pool = Pool::new(device.clone(), whole().with_min_free_bytes(50 << 20)).unwrap();
+    while pool.allocate(Request::new(Bytes::mib(3))).is_ok() {
+        assert!(device.free_memory().unwrap() >= Bytes::mib(50));
+    }
+    device.release(stranger, Stream::DEFAULT).unwrap();
+    pool.allocate(Request::new(Bytes::mib(3))).unwrap();
+}
+
+#[test]
+fn it_gives_memory_back_before_it_fails() {
+    // No mapping: what lies free in blocks of one size must be returned for another.
+    let config = SimConfig::default().with_total(Bytes::mib(64)).with_mapping(false);
+    let device = Arc::new(Sim::new(config));
+    let pool = Pool::new(device.clone(), whole()).unwrap();
+    let small: Vec<_> =
+        (0..6).map(|_| pool.allocate(Request::new(Bytes::mib(10))).unwrap()).collect();
+    for block in small {
+        pool.release(block, Stream::DEFAULT).unwrap();
+    }
+    let large = pool.allocate(Request::new(Bytes::mib(60))).unwrap();
+    assert_eq!(large.size(), Bytes::mib(60));
+}
+
+#[test]
+fn strangers_and_second_returns_are_errors() {
+    let (one, two) = (sim(Bytes::gib(1)), sim(Bytes::gib(1)));
+    let (one, two) = (pool(&one, whole()), pool(&two, whole()));
+    let block = one.allocate(Request::new(100u64)).unwrap();
+    assert!(matches!(two.release(block, Stream::DEFAULT), Err(Error::ForeignBlock { .. })));
+    one.release(block, Stream::DEFAULT).unwrap();
+    assert!(matches!(one.release(block, Stream::DEFAULT), Err(Error::AlreadyFreed { .. })));
+    // The place is in use again; the old name still does not match.
+    let again = one.allocate(Request::new(100u64)).unwrap();
+    assert_eq!(again.address(), block.address());
+    assert!(matches!(one.release(block, Stream::DEFAULT), Err(Error::AlreadyFreed { .. })));
+    one.release(again, Stream::DEFAULT).unwrap();
+}
+
+#[test]
+fn captured_memory_keeps_its_place_until_the_graph_is_gone() {
+    for can_map in [true, false] {
+        let config = SimConfig::default().with_total(Bytes::mib(64)).with_mapping(can_map);
+        let device = Arc::new(Sim::new(config));
+        let pool = pool(&device, whole());
+        let capture = pool.begin_capture(Stream::DEFAULT, Bytes::mib(16)).unwrap();
+        let calls = driver_calls(&device);
+        let a = pool.allocate(Request::new(Bytes::mib(6))).unwrap();
+        pool.release(a, Stream::DEFAULT).unwrap();
+        let b = pool.allocate(Request::new(Bytes::mib(9))).unwrap();
+        let too_much = pool.allocate(Request::new(Bytes::mib(12))).unwrap_err();
+        assert!(too_much.is_full_now(), "{too_much}");
+        let busy = pool.trim().unwrap_err();
+        assert!(matches!(busy, Error::Capturing { .. }), "{busy}");
+        assert_eq!(driver_calls(&device), calls, "the driver was asked during a capture");
+        let graph = capture.end();
+        pool.release(b, Stream::DEFAULT).unwrap();
+
+        // All of it is free, yet nobody gets it and nothing is given back.
+        pool.clear().unwrap();
+        assert_eq!(pool.stats().total_allocated_bytes, graph.held());
+        let used = |block: &Block| block.address().pointer();
+        let others: Vec<_> =
+            std::iter::from_fn(|| pool.allocate(Request::new(Bytes::mib(2))).ok()).collect();
+        let taken = used(&b)..used(&b) + Bytes::mib(9).0;
+        assert!(others.iter().all(|block| !taken.contains(&used(block))));
+        let before = others.len();
+
+        drop(graph);
+        let more = std::iter::from_fn(|| pool.allocate(Request::new(Bytes::mib(2))).ok()).count();
+        assert!(more >= 6, "after {before}, only {more} more blocks once the graph was dropped");
+        assert_eq!(device.faults(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_abandoned_capture_gives_its_memory_back() {
+    let device = sim(Bytes::mib(64));
+    let pool = pool(&device, whole());
+    drop(pool.begin_capture(Stream::DEFAULT, Bytes::mib(16)).unwrap());
+    pool.clear().unwrap();
+    assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO);
+}
+
+#[test]
+fn other_streams_go_on_during_a_capture_with_what_is_held() {
+    let device = sim(Bytes::mib(64));
+    let pool = pool(&device, whole());
+    let other = device.new_stream().unwrap();
+    let held = pool.allocate(Request::new(Bytes::mib(8)).on(other)).unwrap();
+    let capture = pool.begin_capture(Stream::DEFAULT, Bytes::mib(4)).unwrap();
+    pool.release(held, other).unwrap();
+    let again = pool.allocate(Request::new(Bytes::mib(8)).on(other)).unwrap();
+    let more = pool.allocate(Request::new(Bytes::mib(40)).on(other)).unwrap_err();
+    assert!(matches!(more, Error::Capturing { .. }), "{more}");
+    drop(capture.end());
+    pool.allocate(Request::new(Bytes::mib(40)).on(other)).unwrap();
+    pool.release(again, other).unwrap();
+}
+
+/// Every thread works on a stream of its own, writes its own pattern and finds it again.
+fn hammer(device: &Arc<dyn Device>, pool: &Pool, threads: u16) {
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (device, pool) = (Arc::clone(device), &pool);
+            scope.spawn(move || {
+                let stream = device.new_stream().unwrap();
+                let mut held: Vec<(Block, u8)> = Vec::new();
+                let mut seed = u64::from(thread) + 1;
+                let mut random = move |below: u64| {
+                    seed ^= seed << 13;
+                    seed ^= seed >> 7;
+                    seed ^= seed << 17;
+                    seed % below
+                };
+                for round in 0..2_000u32 {
+                    if random(2) == 0 || held.is_empty() {
+                        let most = [200, 70_000, 3 << 20][random(3) as usize];
+                        let size = 1 + random(most);
+                        let Ok(block) = pool.allocate(Request::new(size).on(stream)) else {
+                            continue;
+                        };
+                        let pattern = (round as u8) ^ thread as u8;
+                        device.write(block.address(), &[pattern]).unwrap();
+                        device.write(block.address().plus(size - 1), &[pattern]).unwrap();
+                        held.push((block, pattern));
+                    } else {
+                        let (block, pattern) = held.swap_remove(random(held.len() as u64) as usize);
+                        let mut byte = [0];
+                        device.read(block.address().plus(block.size().0 - 1), &mut byte).unwrap();
+                        assert_eq!(byte[0], pattern, "another thread wrote into a live block");
+                        pool.release(block, stream).unwrap();
+                    }
+                    let stats = pool.stats();
+                    assert!(stats.in_use_bytes + stats.pooled_bytes <= stats.total_allocated_bytes);
+                    assert!(stats.total_allocated_bytes <= pool.capacity());
+                }
+                for (block, _) in held {
+                    pool.release(block, stream).unwrap();
+                }
+            });
+        }
+    });
+    let stats = pool.stats();
+    assert_eq!((stats.in_use_bytes, stats.active_buffers), (Bytes::ZERO, 0));
+    pool.clear().unwrap();
+    assert_eq!(pool.stats().total_allocated_bytes, Bytes::ZERO);
+}
+
+#[test]
+fn many_threads_share_one_pool() {
+    for packing in [Packing::Quick, Packing::Tight] {
+        for can_map in [true, false] {
+            let config = SimConfig::default().with_total(Bytes::mib(128)).with_mapping(can_map);
+            let device = Arc::new(Sim::new(config));
+            let pool = Pool::new(device.clone(), whole().with_packing(packing)).unwrap();
+            let any: Arc<dyn Device> = device.clone();
+            hammer(&any, &pool, 6);
+            assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO);
+            assert_eq!(device.faults(), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn many_threads_share_one_pool_of_real_memory() {
+    let device: Arc<dyn Device> = Arc::new(Host::with_total(Bytes::mib(128)));
+    let upstream: Arc<dyn Memory> = device.clone();
+    let pool = Pool::new(upstream, whole()).unwrap();
+    hammer(&device, &pool, 6);
+    assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO);
+}
