@@ -1,5 +1,7 @@
 //! What the pool promises, one by one, with exact numbers.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -50,7 +50,9 @@ pub(super) struct Found {
     pub(super) address: Address,
 }
 
+/// On cache lines of its own: arenas lie side by side and have different threads.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Arena {
     /// Its number in blocks' names.
     pub(super) number: u32,

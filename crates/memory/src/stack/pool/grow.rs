@@ -18,7 +18,6 @@ impl Pool {
         size: u64,
     ) -> Result<Block> {
         let Request { size: asked, stream, .. } = request;
-        let mut growth = self.growth();
         self.counts.slow.fetch_add(1, Ordering::Relaxed);
         for arena in std::iter::once(home)
             .chain(self.shared_arenas().filter(|arena| arena.number != home.number))
@@ -26,6 +25,11 @@ impl Pool {
             if let Some(found) = self.take_behind(arena, stream, size, asked.0)? {
                 return Ok(self.block(arena.number, found, asked));
             }
+        }
+        let mut growth = self.growth();
+        // While this thread waited, another may have brought what is needed.
+        if let Some(found) = self.take_behind(home, stream, size, asked.0)? {
+            return Ok(self.block(home.number, found, asked));
         }
         if self.order.any_capture() {
             return Err(Error::Capturing { what: "taking more memory from the device" });

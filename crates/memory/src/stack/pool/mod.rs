@@ -30,6 +30,7 @@
 
 mod arena;
 mod capture;
+mod epoch;
 mod grow;
 mod heap;
 mod order;

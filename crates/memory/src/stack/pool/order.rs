@@ -7,10 +7,6 @@
 //! per stream the epoch that the host knows to be over (`done`), and per pair of streams
 //! the epoch that one has been made to wait for (`passed`). Most questions are answered
 //! by comparing two numbers.
-//!
-//! An epoch is closed *before* its event is recorded: a free that noted the old epoch
-//! came before the closing, and so before the event. The other way round a free could
-//! slip in between and claim an event that does not cover it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 
+use super::epoch::Epochs;
 use crate::error::Result;
 use crate::memory::{Device, Event, Stream};
 
@@ -40,10 +37,11 @@ impl Tag {
     }
 }
 
+/// What is known of a stream. On cache lines of its own: each has a thread that writes it.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 struct Lane {
-    /// The epoch that is open now; the first is 0, so that `done` begins below it.
-    open: AtomicU64,
+    epochs: Epochs,
     /// Epochs below this are over, as far as the host knows.
     done: AtomicU64,
     capturing: AtomicBool,
@@ -103,7 +101,7 @@ impl Order {
         if !lane.used.load(Ordering::Relaxed) {
             lane.used.store(true, Ordering::Relaxed);
         }
-        Tag { stream, epoch: lane.open.load(Ordering::SeqCst) }
+        Tag { stream, epoch: lane.epochs.note() }
     }
 
     /// A tag for every stream that the pool has seen.
@@ -189,11 +187,9 @@ impl Order {
             return Ok(None);
         }
         let mut inner = Order::inner(lane);
-        if tag.epoch == lane.open.load(Ordering::SeqCst) {
-            // Closed first, recorded after: see the head of this file.
-            let epoch = lane.open.fetch_add(1, Ordering::SeqCst);
-            let event = device.record(tag.stream)?;
-            inner.events.push_back((epoch, event));
+        if tag.epoch == lane.epochs.note() {
+            let (epoch, event) = lane.epochs.close(|| device.record(tag.stream));
+            inner.events.push_back((epoch, event?));
         }
         let Some(&(epoch, event)) = inner.events.iter().find(|(epoch, _)| *epoch >= tag.epoch)
         else {
@@ -218,8 +214,8 @@ impl Order {
         if tag.epoch < lane.done.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let epoch = lane.open.fetch_add(1, Ordering::SeqCst);
-        let event = device.record(tag.stream)?;
+        let (epoch, event) = lane.epochs.close(|| device.record(tag.stream));
+        let event = event?;
         inner.events.push_back((epoch, event));
         Ok(Some((epoch, event)))
     }
