@@ -4,10 +4,14 @@ pub mod chunk;
 mod config;
 pub mod error;
 pub mod estimate;
+mod generic;
+mod gpu_pool;
+mod manager;
 pub mod memory;
 pub mod pickle;
 pub mod platform;
 mod pressure;
+mod profile;
 pub mod stack;
 mod stats;
 mod sync;
@@ -24,10 +28,19 @@ pub use estimate::{
     Biases, ComputeTerms, ElementType, InferenceMemoryEstimate, LayerCache, Mlp, ModelShape,
     WeightTerms, WeightType, estimate_inference_memory,
 };
+pub use generic::GenericMemoryPool;
+pub use gpu_pool::GpuMemoryPool;
+pub use manager::{
+    DeviceLimit, DeviceUsage, EngineVariable, GpuMemoryManager, LIMIT_PROFILES, LimitCheck,
+    LimitProfile, LimitReport, LimitRequest, LimitType, LimitViolation, effective_limit,
+};
 pub use memory::{
     Address, Block, Device, DeviceInfo, Event, Handle, Mapping, Memory, MemoryId, Request, Stream,
 };
 pub use pressure::MemoryPressure;
+pub use profile::{
+    MemoryProfiler, MemoryReport, MemorySnapshot, Obtained, generate_memory_report, get_free_memory,
+};
 pub use stack::pool::{Capture, GraphMemory, Pool, PoolActivity};
 pub use stats::MemoryStats;
 pub use units::{Bytes, format_bytes};
@@ -39,6 +52,8 @@ mod guide {
     struct Chunking;
     #[doc = include_str!("../../../docs/guide/estimates.md")]
     struct Estimates;
+    #[doc = include_str!("../../../docs/guide/pools.md")]
+    struct Pools;
 }
 
 /// The Rust blocks of the README, compiled and run as doctests.

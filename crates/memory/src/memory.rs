@@ -242,6 +242,15 @@ pub struct DeviceInfo {
     pub granularity: Bytes,
 }
 
+impl DeviceInfo {
+    /// For those who write a device of their own. Alignment and granularity are 256 bytes
+    /// until they are set.
+    #[must_use]
+    pub fn new(name: impl Into<String>, backend: &'static str, total: Bytes) -> DeviceInfo {
+        DeviceInfo { name: name.into(), backend, total, alignment: 256, granularity: Bytes(256) }
+    }
+}
+
 /// A backend: a memory with streams and events, and bytes that can be reached.
 pub trait Device: Memory {
     /// What it is.

@@ -1,0 +1,270 @@
+//! One place for all devices of a program: configuration, pools, limits, figures.
+//!
+//! # What a limit is worth
+//!
+//! *Hard* means that an allocation past the line is refused whoever asks for it in the
+//! process; anything less is *soft*, however well our own part is held. A pool's budget
+//! alone is soft at best: it binds those who use the pool. So a manager takes a device
+//! over and lets nothing past but a gate that counts and refuses (its pools stand on the
+//! gate, and give it as their device). What remains are ways that we do not see:
+//!
+//! - the host: every library in the process can call the system's allocator. Soft.
+//! - a simulated device: exists only in its handle. If the manager was given the only one,
+//!   every way leads through the gate, and the limit is hard. If the program keeps a
+//!   handle of its own, it can ask there directly: soft.
+//! - any other device: its driver serves whoever calls it. Soft, from inside a process.
+//!
+//! Nothing of this is believed untried. [`GpuMemoryManager::apply_limits`] asks for a byte
+//! more than the line, by blocks, by pages and through the pool, and sees that each was
+//! refused, that the refusals were counted, and that the device was never asked.
+//!
+//! The line is drawn for each device by itself.
+
+mod gate;
+mod line;
+mod report;
+mod slot;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use gate::Gate;
+pub use line::{LIMIT_PROFILES, LimitProfile, LimitRequest, effective_limit};
+pub use report::{
+    DeviceLimit, DeviceUsage, EngineVariable, LimitCheck, LimitReport, LimitType, LimitViolation,
+};
+use slot::Slot;
+
+use crate::config::MemoryConfig;
+use crate::error::{Error, Result};
+use crate::memory::{Device, Memory};
+use crate::platform::system_memory;
+use crate::pressure::MemoryPressure;
+use crate::stack::pool::Pool;
+use crate::stats::MemoryStats;
+use crate::units::Bytes;
+
+/// All devices of a program, with a pool for each and one line.
+///
+/// ```
+/// use plimsoll::{Bytes, GpuMemoryManager, LimitRequest, LimitType, Memory, MemoryConfig, Request};
+/// use plimsoll::backend::{BackendKind, open};
+///
+/// let manager = GpuMemoryManager::new(MemoryConfig::for_inference())?;
+/// let device = manager.add_device(open(BackendKind::Sim)?);
+/// let report = manager.apply_limits(&LimitRequest::new().with_limit(Bytes::gib(2)))?;
+/// assert_eq!((report.limit_type, report.verified), (LimitType::Hard, true));
+/// assert_eq!(manager.get_tensorrt_workspace_size(), Bytes::gib(1));
+///
+/// let pool = manager.pool(&device)?;
+/// let block = pool.allocate(Request::new(Bytes::gib(1)))?;
+/// assert!(pool.allocate(Request::new(Bytes::mib(1025))).is_err());
+/// assert_eq!(manager.validate_memory_within_limit().within_limit, Some(true));
+/// # let _ = block; Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct GpuMemoryManager {
+    config: MemoryConfig,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: Vec<Slot>,
+    /// What is enforced, once a limit was applied.
+    line: Option<Bytes>,
+    violations: Vec<LimitViolation>,
+}
+
+impl GpuMemoryManager {
+    /// A manager without devices. The configuration holds for every pool.
+    pub fn new(config: MemoryConfig) -> Result<GpuMemoryManager> {
+        config.validate()?;
+        Ok(GpuMemoryManager { config, state: Mutex::default() })
+    }
+
+    /// Takes a device over and returns its name: `cpu`, `sim:0`. Keep no other handle to
+    /// it, or a limit on it can be passed by.
+    pub fn add_device(&self, device: Arc<dyn Device>) -> String {
+        let mut state = self.state();
+        let backend = device.info().backend;
+        let same = state.slots.iter().filter(|slot| slot.gate.info().backend == backend).count();
+        let name = match (backend, same) {
+            ("cpu", 0) => "cpu".to_string(),
+            _ => format!("{backend}:{same}"),
+        };
+        let gate = Gate::new(device);
+        if let Some(line) = state.line {
+            gate.set_limit(line);
+        }
+        state.slots.push(Slot { name: name.clone(), gate: Arc::new(gate), pool: None });
+        name
+    }
+
+    /// The names of all devices, in the order in which they came.
+    #[must_use]
+    pub fn devices(&self) -> Vec<String> {
+        self.state().slots.iter().map(|slot| slot.name.clone()).collect()
+    }
+
+    /// The pool of a device, made when it is first asked for. `host` is `cpu`.
+    pub fn pool(&self, device: &str) -> Result<Arc<Pool>> {
+        let state = &mut *self.state();
+        let wanted = if device == "host" { "cpu" } else { device };
+        let names =
+            state.slots.iter().map(|slot| slot.name.as_str()).collect::<Vec<_>>().join(", ");
+        let slot = state.slots.iter_mut().find(|slot| slot.name == wanted).ok_or_else(|| {
+            let names = if names.is_empty() { "none".to_string() } else { names };
+            let what = format!("a pool on {device:?}");
+            Error::Unavailable { what, why: format!("the manager's devices are: {names}") }
+        })?;
+        slot.pool(&self.config, state.line)
+    }
+
+    /// The configuration that it was made with.
+    #[must_use]
+    pub fn config(&self) -> &MemoryConfig {
+        &self.config
+    }
+
+    /// All pools as one. The peak is the largest of any one pool: the peak of the sum
+    /// would have to be counted across devices that share nothing.
+    #[must_use]
+    pub fn stats(&self) -> MemoryStats {
+        self.pools().iter().fold(MemoryStats::default(), |sum, (_, pool)| sum.plus(pool.stats()))
+    }
+
+    /// The worst pressure of any pool, counted against the line where that is lower than
+    /// the pool's budget; `None` before there is a pool.
+    #[must_use]
+    pub fn pressure(&self) -> Option<MemoryPressure> {
+        let of = |(gate, pool): &(Arc<Gate>, Arc<Pool>)| {
+            let budget = pool.capacity().min(gate.limit());
+            MemoryPressure::of(pool.stats().in_use_bytes, budget)
+        };
+        self.pools().iter().map(of).max()
+    }
+
+    /// Draws the line on every device, tries it, and reports what it is worth. Devices
+    /// that are added later are held too; apply again to have them tried. A new line
+    /// replaces the old one; under pools that were made before it can be lowered, and their
+    /// own budget stays where it was.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] where no line can be drawn: a limit of nothing, or a `keep_free`
+    /// of all there is. A limit that cannot be held is no error: it is in the report.
+    pub fn apply_limits(&self, request: &LimitRequest) -> Result<LimitReport> {
+        let line = line::draw(&self.complete(request))?;
+        let mut state = self.state();
+        state.line = Some(line.effective);
+        let mut warnings = line.warnings;
+        let mut methods = vec!["gate", "pool"];
+        let mut devices = Vec::new();
+        for slot in &mut state.slots {
+            let (limit, by_pool) = slot.limit(&self.config, line.effective)?;
+            if !by_pool {
+                methods.retain(|method| *method != "pool");
+                warnings.push(format!(
+                    "the pool on {} was made before, with a larger budget: the gate holds it",
+                    slot.name
+                ));
+            }
+            if limit.held > line.effective {
+                warnings.push(format!("{} already holds {}", slot.name, limit.held));
+            }
+            devices.push(limit);
+        }
+        if devices.is_empty() {
+            methods.clear();
+            warnings.push("there is no device yet: nothing is held".to_string());
+        }
+        let weakest = devices.iter().map(|device| device.limit_type).min();
+        let report = LimitReport {
+            limit_type: weakest.unwrap_or(LimitType::Unavailable),
+            methods_applied: methods.into_iter().map(String::from).collect(),
+            verified: !devices.is_empty() && devices.iter().all(|device| device.verified),
+            requested: line.requested,
+            limit: line.limit,
+            effective_limit: line.effective,
+            profile: request.profile.name,
+            is_unified: request.is_unified,
+            devices,
+            warnings,
+            for_engines: EngineVariable::for_limit(line.effective),
+        };
+        report.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        Ok(report)
+    }
+
+    /// What TensorRT may use to build an engine: half of the limit. Before one is applied,
+    /// that is the configuration's, or else the default line of 8 GiB.
+    #[must_use]
+    pub fn get_tensorrt_workspace_size(&self) -> Bytes {
+        let default = LimitProfile::default().size.unwrap_or(Bytes::ZERO);
+        self.state().line.or(self.config.limit).unwrap_or(default) / 2
+    }
+
+    /// What is held through this manager on all devices, counted; `None` without a device.
+    #[must_use]
+    pub fn get_current_gpu_memory_usage(&self) -> Option<Bytes> {
+        let state = self.state();
+        (!state.slots.is_empty()).then(|| state.slots.iter().map(|slot| slot.gate.held()).sum())
+    }
+
+    /// What is held, device by device. Asks each device once what is free.
+    #[must_use]
+    pub fn usage(&self) -> Vec<DeviceUsage> {
+        self.state().slots.iter().map(Slot::usage).collect()
+    }
+
+    /// Compares what is held through this manager with the line. What is past it is
+    /// logged at ERROR, recorded, and returned; nothing is stopped for it.
+    pub fn validate_memory_within_limit(&self) -> LimitCheck {
+        let mut state = self.state();
+        let Some(limit) = state.line else { return LimitCheck::default() };
+        let time = SystemTime::now();
+        let past = |slot: &Slot| {
+            let held = slot.gate.held();
+            let device = slot.name.clone();
+            (held > limit).then_some(LimitViolation { time, device, held, limit })
+        };
+        let violations: Vec<_> = state.slots.iter().filter_map(past).collect();
+        for LimitViolation { device, held, limit, .. } in &violations {
+            tracing::error!(%device, %held, %limit, "more is held than the limit allows");
+        }
+        state.violations.extend(violations.iter().cloned());
+        let within_limit = (!state.slots.is_empty()).then_some(violations.is_empty());
+        LimitCheck { within_limit, limit: Some(limit), violations }
+    }
+
+    /// Every violation that was ever seen, in the order of time.
+    #[must_use]
+    pub fn violations(&self) -> Vec<LimitViolation> {
+        self.state().violations.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pools(&self) -> Vec<(Arc<Gate>, Arc<Pool>)> {
+        let state = self.state();
+        let made = |slot: &Slot| Some((Arc::clone(&slot.gate), Arc::clone(slot.pool.as_ref()?)));
+        state.slots.iter().filter_map(made).collect()
+    }
+
+    /// Fills the gaps of a request from the configuration and from the machine.
+    fn complete(&self, request: &LimitRequest) -> LimitRequest {
+        let system = || system_memory(std::path::Path::new("/")).ok()?.total;
+        LimitRequest {
+            limit: request.limit.or(self.config.limit),
+            keep_free: request.keep_free.or(Some(self.config.min_free_bytes)),
+            system_total: request.system_total.or_else(system),
+            ..*request
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

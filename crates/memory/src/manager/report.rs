@@ -1,0 +1,170 @@
+//! What became of a limit: how hard it is, by what means, and whether that was tried.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use crate::units::Bytes;
+
+/// How far a limit is held. The order is from weakest to strongest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LimitType {
+    /// Nothing can hold the limit; it is watched.
+    Unavailable,
+    /// What goes through the manager is held; others in the process are not.
+    Soft,
+    /// An allocation past the limit is refused, whoever asks for it in the process.
+    Hard,
+}
+
+impl fmt::Display for LimitType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            LimitType::Unavailable => "unavailable",
+            LimitType::Soft => "soft",
+            LimitType::Hard => "hard",
+        })
+    }
+}
+
+/// A variable by which an engine can be told to keep to the limit. It is listed, not set:
+/// an engine reads it when it starts, so it belongs in the environment of its process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EngineVariable {
+    /// Who reads it.
+    pub engine: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// What it would have to be for this limit.
+    pub value: String,
+}
+
+impl EngineVariable {
+    pub(super) fn for_limit(limit: Bytes) -> Vec<EngineVariable> {
+        let mib = limit.get() >> 20;
+        let all = [
+            ("CuPy", "CUPY_GPU_MEMORY_LIMIT", limit.get().to_string()),
+            ("NVIDIA MPS clients", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={mib}M")),
+        ];
+        all.into_iter()
+            .map(|(engine, name, value)| EngineVariable { engine, name, value })
+            .collect()
+    }
+}
+
+/// What became of the limit on one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceLimit {
+    /// The device.
+    pub device: String,
+    /// How far the limit is held there.
+    pub limit_type: LimitType,
+    /// Why it is not harder than that.
+    pub why: &'static str,
+    /// Whether it was tried: a request past the line was refused, our refusal counter
+    /// rose, and the device was not asked.
+    pub verified: bool,
+    /// What the device's pool may hold: the budget of the configuration below the line.
+    pub budget: Bytes,
+    /// What was held when the limit was applied.
+    pub held: Bytes,
+}
+
+/// What became of a limit. Its text form is what a program shows when it starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitReport {
+    /// The weakest of all devices; unavailable without one.
+    pub limit_type: LimitType,
+    /// By what means: `gate` (the manager's door to a device refuses) and `pool` (the
+    /// pool's own budget does).
+    pub methods_applied: Vec<String>,
+    /// Whether it was tried on every device.
+    pub verified: bool,
+    /// What was asked for.
+    pub requested: Bytes,
+    /// The limit: what was asked for, clamped to the profile.
+    pub limit: Bytes,
+    /// What is enforced: on unified memory never more than the system can give.
+    pub effective_limit: Bytes,
+    /// The name of the profile.
+    pub profile: &'static str,
+    /// Whether memory was said to be unified.
+    pub is_unified: bool,
+    /// Device by device.
+    pub devices: Vec<DeviceLimit>,
+    /// What the user should know: a clamped limit, a pool that was made before.
+    pub warnings: Vec<String>,
+    /// What engines could be told. Nothing of it is set here.
+    pub for_engines: Vec<EngineVariable>,
+}
+
+impl fmt::Display for LimitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let methods = match self.methods_applied.is_empty() {
+            true => "none".to_string(),
+            false => self.methods_applied.join(", "),
+        };
+        writeln!(f, "GPU memory limit")?;
+        writeln!(f, "  Limit:           {} (profile {})", self.limit, self.profile)?;
+        writeln!(f, "  Effective limit: {}", self.effective_limit)?;
+        writeln!(f, "  Limit type:      {}", self.limit_type)?;
+        writeln!(f, "  Methods applied: {methods}")?;
+        writeln!(f, "  Verified:        {}", if self.verified { "yes" } else { "no" })?;
+        for device in &self.devices {
+            let DeviceLimit { device, limit_type, why, budget, .. } = device;
+            writeln!(f, "  {device}: {limit_type}, {budget} may be held; {why}")?;
+        }
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "  Warning: {warning}"))
+    }
+}
+
+/// More was held than the limit allows. Recorded and logged; nothing is stopped for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitViolation {
+    /// When it was seen.
+    pub time: SystemTime,
+    /// On which device.
+    pub device: String,
+    /// What was held.
+    pub held: Bytes,
+    /// What may be.
+    pub limit: Bytes,
+}
+
+/// The answer to whether memory is within the limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LimitCheck {
+    /// Whether it is; `None` without a limit or without a device to count on.
+    pub within_limit: Option<bool>,
+    /// What is enforced; `None` before a limit was applied.
+    pub limit: Option<Bytes>,
+    /// What was found past it, just now.
+    pub violations: Vec<LimitViolation>,
+}
+
+/// What is held on one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceUsage {
+    /// The device.
+    pub device: String,
+    /// Held through the manager; counted.
+    pub held: Bytes,
+    /// The most that was held through the manager at once; counted.
+    pub peak: Bytes,
+    /// Live: handed to callers and not yet returned; counted.
+    pub in_use: Bytes,
+    /// What anyone holds on the device, other processes included; sampled, and `None` if
+    /// the device does not say.
+    pub device_used: Option<Bytes>,
+    /// All of the device's memory.
+    pub total: Bytes,
+    /// How often the device was asked for memory.
+    pub asked: u64,
+    /// How often the line was the reason for a refusal.
+    pub refused: u64,
+}

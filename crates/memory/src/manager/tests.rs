@@ -1,0 +1,182 @@
+//! Limits are tried, told apart by what they are worth, and seen when they are passed.
+
+use super::*;
+use crate::backend::host::Host;
+use crate::backend::sim::{Call, Sim, SimConfig};
+use crate::memory::{Request, Stream};
+
+fn sim(total: Bytes, can_map: bool) -> Arc<Sim> {
+    Arc::new(Sim::new(SimConfig::default().with_total(total).with_mapping(can_map)))
+}
+
+fn manager() -> GpuMemoryManager {
+    GpuMemoryManager::new(MemoryConfig::new()).unwrap()
+}
+
+fn limit(bytes: Bytes) -> LimitRequest {
+    LimitRequest::new().with_limit(bytes)
+}
+
+#[test]
+fn the_only_handle_to_a_simulated_device_makes_a_hard_limit() {
+    for can_map in [true, false] {
+        let manager = manager();
+        assert_eq!(manager.add_device(sim(Bytes::gib(8), can_map)), "sim:0");
+        let report = manager.apply_limits(&limit(Bytes::gib(2))).unwrap();
+        assert_eq!((report.limit_type, report.verified), (LimitType::Hard, true), "{report}");
+        assert_eq!(report.methods_applied, ["gate", "pool"]);
+        assert_eq!(report.devices[0].budget, Bytes::gib(2));
+        assert_eq!(manager.get_current_gpu_memory_usage(), Some(Bytes::ZERO));
+        let pool = manager.pool("sim:0").unwrap();
+        let raw = pool.device().allocate(Request::new(Bytes::gib(2))).unwrap();
+        assert!(pool.allocate(Request::new(1u64)).unwrap_err().is_full_now(), "one line for all");
+        pool.device().release(raw, Stream::DEFAULT).unwrap();
+        assert!(pool.allocate(Request::new(1u64)).is_ok());
+    }
+}
+
+#[test]
+fn a_kept_handle_makes_it_soft_and_the_probe_asks_the_device_nothing() {
+    for can_map in [true, false] {
+        let (device, manager) = (sim(Bytes::gib(8), can_map), manager());
+        manager.add_device(Arc::clone(&device) as Arc<dyn Device>);
+        let report = manager.apply_limits(&limit(Bytes::gib(2))).unwrap();
+        assert_eq!((report.limit_type, report.verified), (LimitType::Soft, true), "{report}");
+        for call in [Call::Allocate, Call::Create, Call::Reserve, Call::Map, Call::Info] {
+            assert_eq!(device.calls(call), 0, "{call:?}");
+        }
+        let usage = &manager.usage()[0];
+        assert_eq!((usage.asked, usage.refused), (0, 1 + u64::from(can_map)));
+        // And this is why it is soft.
+        assert!(device.allocate(Request::new(Bytes::gib(3))).is_ok());
+    }
+}
+
+#[test]
+fn the_weakest_device_decides() {
+    let manager = manager();
+    manager.add_device(sim(Bytes::gib(8), true));
+    assert_eq!(manager.add_device(Arc::new(Host::with_total(Bytes::gib(4)))), "cpu");
+    assert_eq!(manager.add_device(Arc::new(Host::with_total(Bytes::gib(4)))), "cpu:1");
+    let report = manager.apply_limits(&limit(Bytes::gib(1))).unwrap();
+    assert_eq!((report.limit_type, report.verified), (LimitType::Soft, true));
+    let types: Vec<_> = report.devices.iter().map(|device| device.limit_type).collect();
+    assert_eq!(types, [LimitType::Hard, LimitType::Soft, LimitType::Soft]);
+    assert!(report.to_string().contains("cpu: soft, 1.00 GiB may be held; others"), "{report}");
+    assert_eq!(manager.pool("host").unwrap().capacity(), Bytes::gib(1));
+    let error = manager.pool("cuda:0").unwrap_err().to_string();
+    assert!(error.contains("sim:0, cpu, cpu:1"), "{error}");
+}
+
+#[test]
+fn without_a_device_nothing_is_held() {
+    let report = manager().apply_limits(&LimitRequest::new()).unwrap();
+    assert_eq!((report.limit_type, report.verified), (LimitType::Unavailable, false));
+    assert!(report.methods_applied.is_empty());
+    assert_eq!(manager().get_current_gpu_memory_usage(), None);
+    assert_eq!(manager().pressure(), None);
+    assert_eq!(manager().validate_memory_within_limit(), LimitCheck::default());
+    let manager = manager();
+    manager.apply_limits(&LimitRequest::new()).unwrap();
+    assert_eq!(manager.validate_memory_within_limit().within_limit, None);
+    manager.add_device(sim(Bytes::gib(64), true));
+    assert_eq!(manager.pool("sim:0").unwrap().capacity(), Bytes::gib(8), "held from the start");
+}
+
+#[test]
+fn a_pool_that_was_made_before_is_held_by_the_gate() {
+    for can_map in [true, false] {
+        let manager = manager();
+        manager.add_device(sim(Bytes::gib(8), can_map));
+        let pool = manager.pool("sim:0").unwrap();
+        let block = pool.allocate(Request::new(Bytes::gib(3))).unwrap();
+        let report = manager.apply_limits(&limit(Bytes::gib(2))).unwrap();
+        assert_eq!((report.limit_type, report.verified), (LimitType::Hard, true), "{report}");
+        assert_eq!((&report.methods_applied[..], report.warnings.len()), (&["gate".into()][..], 2));
+        assert_eq!(manager.pressure(), Some(MemoryPressure::Critical));
+
+        let check = manager.validate_memory_within_limit();
+        assert_eq!((check.within_limit, check.violations.len()), (Some(false), 1));
+        assert!(check.violations[0].held >= Bytes::gib(3));
+        assert_eq!(manager.violations(), check.violations);
+
+        assert!(pool.allocate(Request::new(Bytes::mib(100))).is_err());
+        pool.release(block, Stream::DEFAULT).unwrap();
+        pool.clear().unwrap();
+        let small = pool.allocate(Request::new(Bytes::gib(1))).unwrap();
+        assert!(pool.allocate(Request::new(Bytes::mib(1100))).is_err());
+        assert_eq!(manager.validate_memory_within_limit().within_limit, Some(true));
+        pool.release(small, Stream::DEFAULT).unwrap();
+        assert!(manager.usage()[0].peak >= Bytes::gib(3));
+    }
+}
+
+#[test]
+fn a_failed_call_reserves_nothing() {
+    let (device, manager) = (sim(Bytes::gib(8), true), manager());
+    manager.add_device(Arc::clone(&device) as Arc<dyn Device>);
+    let pool = manager.pool("sim:0").unwrap();
+    device.sabotage(Some(Box::new(|call| {
+        matches!(call, Call::Create | Call::Allocate)
+            .then(|| Error::Device { call: "create", why: "sabotage".into() })
+    })));
+    assert!(pool.allocate(Request::new(Bytes::mib(100))).is_err());
+    assert!(pool.device().allocate(Request::new(1u64)).is_err());
+    assert_eq!(manager.get_current_gpu_memory_usage(), Some(Bytes::ZERO));
+    device.sabotage(None);
+    let block = pool.device().allocate(Request::new(1u64)).unwrap();
+    assert_eq!(manager.get_current_gpu_memory_usage(), Some(Bytes::kib(4)));
+    pool.device().release(block, Stream::DEFAULT).unwrap();
+    assert!(pool.device().release(block, Stream::DEFAULT).is_err());
+    assert_eq!(manager.get_current_gpu_memory_usage(), Some(Bytes::ZERO));
+}
+
+#[test]
+fn the_line_holds_under_threads() {
+    let manager = manager();
+    manager.add_device(sim(Bytes::gib(1), false));
+    manager.apply_limits(&limit(Bytes::mib(1))).unwrap();
+    let pool = manager.pool("sim:0").unwrap();
+    let device = pool.device();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    if let Ok(block) = device.allocate(Request::new(Bytes::kib(300))) {
+                        device.release(block, Stream::DEFAULT).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let usage = &manager.usage()[0];
+    assert!(usage.peak <= Bytes::mib(1) && usage.held == Bytes::ZERO, "{usage:?}");
+}
+
+#[test]
+fn the_workspace_is_half_of_the_line() {
+    assert_eq!(manager().get_tensorrt_workspace_size(), Bytes::gib(4));
+    let config = MemoryConfig::new().with_limit(Bytes::gib(2));
+    let manager = GpuMemoryManager::new(config).unwrap();
+    assert_eq!(manager.get_tensorrt_workspace_size(), Bytes::gib(1));
+    let board = LimitRequest::new().with_unified(true).with_system_total(Bytes::gib(7));
+    let board = board.with_limit(Bytes::gib(8)).with_keep_free(Bytes::gib(1));
+    let report = manager.apply_limits(&board).unwrap();
+    assert_eq!((report.limit, report.effective_limit), (Bytes::gib(8), Bytes::gib(6)));
+    assert_eq!(manager.get_tensorrt_workspace_size(), Bytes::gib(3));
+    assert_eq!(report.for_engines[1].value, "0=6144M");
+}
+
+#[test]
+fn sums_are_over_all_pools() {
+    let manager = manager();
+    manager.add_device(sim(Bytes::gib(8), true));
+    manager.add_device(sim(Bytes::gib(8), true));
+    assert_eq!(manager.devices(), ["sim:0", "sim:1"]);
+    let blocks = ["sim:0", "sim:1"]
+        .map(|name| manager.pool(name).unwrap().allocate(Request::new(Bytes::gib(1))).unwrap());
+    assert_eq!(manager.stats().in_use_bytes, Bytes::gib(2));
+    assert_eq!(manager.stats().active_buffers, 2);
+    assert!(manager.pool("sim:0").unwrap().release(blocks[1], Stream::DEFAULT).is_err());
+    assert_eq!(manager.pressure(), Some(MemoryPressure::Low));
+}
