@@ -46,16 +46,17 @@ pub struct Address {
 }
 
 impl Address {
-    /// The address as one number, for devices whose buffers are addresses.
+    /// The address as one number, for devices whose buffers are addresses; the highest
+    /// where that would overflow, which no device maps.
     #[must_use]
     pub fn pointer(self) -> u64 {
-        self.buffer + self.offset
+        self.buffer.saturating_add(self.offset)
     }
 
     /// So many bytes further on.
     #[must_use]
     pub fn plus(self, bytes: u64) -> Address {
-        Address { buffer: self.buffer, offset: self.offset + bytes }
+        Address { buffer: self.buffer, offset: self.offset.saturating_add(bytes) }
     }
 }
 

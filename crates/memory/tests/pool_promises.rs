@@ -321,3 +321,29 @@ fn many_threads_share_one_pool_of_real_memory() {
     hammer(&device, &pool, 6);
     assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO);
 }
+
+#[test]
+fn a_refusal_costs_no_memory() {
+    let device = sim(Bytes::gib(1));
+    let pool = pool(&device, whole());
+    let live = pool.allocate(Request::new(Bytes::mib(600))).unwrap();
+    let held = device.stats().total_allocated_bytes;
+    assert!(pool.allocate(Request::new(Bytes::mib(900))).unwrap_err().is_full_now());
+    assert_eq!(device.stats().total_allocated_bytes, held);
+    pool.release(live, Stream::DEFAULT).unwrap();
+}
+
+#[test]
+fn captures_come_and_go_without_a_trace() {
+    let device = sim(Bytes::mib(256));
+    let pool = pool(&device, whole());
+    for _ in 0..20 {
+        let capture = pool.begin_capture(Stream::DEFAULT, Bytes::mib(32)).unwrap();
+        drop(capture.end());
+        assert!(pool.begin_capture(Stream::DEFAULT, Bytes::gib(1)).is_err());
+    }
+    pool.clear().unwrap();
+    assert!(device.stats().peak_bytes <= Bytes::mib(32), "graphs that are gone kept memory");
+    let open = device.calls(Call::Reserve) - device.calls(Call::Unreserve);
+    assert_eq!(open, 0, "address ranges were left behind");
+}

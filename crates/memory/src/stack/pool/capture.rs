@@ -88,7 +88,8 @@ impl Pool {
             self.take_segment(&mut growth, arena, request, size)?
         };
         arena.give_back(&self.order, found.piece, found.generation, stream);
-        Ok(())
+        // Graphs that are gone have just been asked for their pages.
+        self.forget_empty(&mut growth)
     }
 
     /// Serves a request of a stream that is being captured, from memory that is there.

@@ -99,7 +99,7 @@ impl Pool {
         for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
             self.dismantle_arena(&mut growth, &mut arena.lock())?;
         }
-        self.destroy_spare(&mut growth)
+        self.destroy_spare(&mut growth, 0)
     }
 
     fn dismantle_arena(&self, growth: &mut Growth, inner: &mut super::arena::Inner) -> Result<()> {

@@ -5,14 +5,14 @@
 //! Requests are cut from large address ranges by best fit and merged again when they
 //! come back, so little is lost to rounding. A block that was returned on a stream is
 //! free for that stream at once; another stream gets it only behind an event, which is
-//! recorded no earlier than that stream asks ([`order`]).
+//! recorded no earlier than that stream asks (`order`).
 //!
 //! Where the device can map physical memory, addresses are plentiful and pages move: when
 //! nothing that is mapped fits, whole pages that lie free elsewhere are unmapped and
 //! mapped where they are needed, and only what cannot be found that way is taken from the
-//! device ([`pages`]). So the pool holds about as much as was ever live at once. Where
+//! device (`pages`). So the pool holds about as much as was ever live at once. Where
 //! the device cannot, plain blocks of fitting sizes take the place of pages
-//! ([`segments`]): they cannot move, but those that lie wholly free are given back before
+//! (`segments`): they cannot move, but those that lie wholly free are given back before
 //! another is taken.
 //!
 //! # What it costs
@@ -24,7 +24,7 @@
 //!
 //! # Locks
 //!
-//! Each stream has a home arena with a lock ([`arena`]). The fast path takes that one
+//! Each stream has a home arena with a lock (`arena`). The fast path takes that one
 //! lock. Everything that asks the device takes the growth lock first, and then arenas
 //! one at a time, so no two locks of the same kind are ever held together.
 

@@ -70,6 +70,7 @@ impl Pool {
             (found, place.missing)
         };
         let mut hand = Hand::default();
+        let held = self.counts.held.load(Ordering::Relaxed);
         let mapped = self
             .gather(growth, &mut hand, missing, request.size)
             .and_then(|()| self.map_all(home, found.piece, &mut hand));
@@ -80,6 +81,8 @@ impl Pool {
         if let Err(error) = mapped {
             inner.undo(found.piece);
             home.publish(&mut inner);
+            // A refusal must not cost memory: what was taken for it goes back.
+            self.destroy_spare(growth, held)?;
             return Err(error);
         }
         inner.count(found.piece, request.size.0);
@@ -279,11 +282,13 @@ impl Pool {
         let collected = self.collect(growth, &mut hand, u64::MAX, patient);
         self.keep(growth, hand);
         collected?;
-        self.destroy_spare(growth)
+        self.destroy_spare(growth, 0)
     }
 
-    pub(super) fn destroy_spare(&self, growth: &mut Growth) -> Result<()> {
-        while let Some(handle) = growth.spare.pop() {
+    /// Gives spare pages back until no more than so much is held.
+    pub(super) fn destroy_spare(&self, growth: &mut Growth, held: u64) -> Result<()> {
+        while self.counts.held.load(Ordering::Relaxed) > held {
+            let Some(handle) = growth.spare.pop() else { break };
             if let Err(error) = self.mapping()?.destroy(handle, Bytes(self.page)) {
                 growth.spare.push(handle);
                 return Err(error);
