@@ -11,6 +11,7 @@ mod pressure;
 pub mod stack;
 mod stats;
 mod sync;
+mod sys;
 pub mod trace;
 pub mod units;
 
