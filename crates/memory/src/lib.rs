@@ -40,6 +40,8 @@ mod guide {
     struct Chunking;
     #[doc = include_str!("../../../docs/guide/estimates.md")]
     struct Estimates;
+    #[doc = include_str!("../../../docs/guide/replays.md")]
+    struct Replays;
 }
 
 /// The Rust blocks of the README, compiled and run as doctests.

@@ -134,6 +134,17 @@ fn change(from: &Args, to: &Args) -> String {
     parts.join(", ")
 }
 
+/// A size without loss, in the largest unit that divides it.
+fn exact(size: Bytes) -> String {
+    [("GiB", 30), ("MiB", 20), ("KiB", 10)]
+        .into_iter()
+        .find(|(_, shift)| size.get().is_multiple_of(1 << shift))
+        .map_or_else(
+            || size.get().to_string(),
+            |(unit, shift)| format!("{}{unit}", size.get() >> shift),
+        )
+}
+
 /// The command line that says the same, defaults left out.
 fn command(args: &Args, limit: Bytes) -> String {
     let mut line = "plimsoll estimate llm".to_string();
@@ -161,7 +172,7 @@ fn command(args: &Args, limit: Bytes) -> String {
     if args.experts.all > 1 {
         say("experts", format!("{}:{}", args.experts.all, args.experts.used));
     }
-    say("limit", limit.get().to_string());
+    say("limit", exact(limit));
     let biases = match args.biases {
         BiasesWord::None => "",
         BiasesWord::Attention => " --biases=attention",

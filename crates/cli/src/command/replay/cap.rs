@@ -28,6 +28,9 @@ pub(super) fn smallest(
     };
     let least = trace.peak_live().get().div_ceil(STEP).max(1);
     let most = MOST_TOTAL.get() / STEP;
+    if least > most {
+        return Ok(None);
+    }
     let (mut low, mut high, mut stride) = (least - 1, least, 1);
     while !completes(high)? {
         if high >= most {
