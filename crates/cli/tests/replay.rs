@@ -151,7 +151,7 @@ fn a_device_that_is_too_small_is_the_answer_no() -> Result {
     let trace = files.add("trace.csv", csv().as_bytes())?;
     let report = json(&["replay", &trace, "--cap", "12MiB"], 1)?;
     assert_eq!(report["completed"], false);
-    // The first block of 6 MiB beside the 8: the sixth allocation of the loop.
+    // The first block of 5 MiB beside the 8, in the fifth round of the loop.
     assert_eq!(report["failed_event"], 10);
     assert_eq!(report["failure"]["requested_bytes"], 5u64 << 20);
     assert_eq!(report["failure"]["live_bytes"], 8u64 << 20);
