@@ -21,6 +21,8 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll doctor                 what this machine is and can do
   plimsoll doctor --json          the same for programs
+  plimsoll chunk --items 64 --item-bytes 134MiB --available 3GiB
+  plimsoll replay trace.csv.gz    a recording of allocations through the pool
   plimsoll help doctor            all about one verb
 
 Exit codes:

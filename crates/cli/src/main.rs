@@ -6,6 +6,7 @@
 
 mod args;
 mod command;
+mod limit;
 mod logging;
 mod outcome;
 mod output;

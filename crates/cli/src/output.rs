@@ -11,6 +11,7 @@
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -64,6 +65,12 @@ impl Output {
         self.attempt(|stdout| stdout.flush())
     }
 
+    /// A line on the terminal for work that may take long.
+    pub(crate) fn progress(&self) -> Progress {
+        let on = !self.quiet && io::stderr().is_terminal();
+        Progress { on, since: Instant::now(), shown: false }
+    }
+
     fn attempt(
         &mut self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -77,6 +84,35 @@ impl Output {
                 Ok(())
             }
             other => other.context("cannot write to stdout"),
+        }
+    }
+}
+
+/// A line that is written over and over on stderr, and gone at the end. It appears only
+/// on a terminal, and only for what has lasted over a second.
+pub(crate) struct Progress {
+    on: bool,
+    since: Instant,
+    shown: bool,
+}
+
+impl Progress {
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// Says what is being done now.
+    pub(crate) fn show(&mut self, text: &str) {
+        if self.on && self.since.elapsed() > Progress::PATIENCE {
+            self.shown = true;
+            // Nobody is left to tell when stderr is gone.
+            let _ = write!(io::stderr(), "\r\x1b[2K{text}");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = write!(io::stderr(), "\r\x1b[2K");
         }
     }
 }

@@ -62,6 +62,10 @@ fn each_exit_code_is_reached() -> Result {
         (&["doctor", "--quiet", "--verbose"], 2),
         (&["doctor", "--require", "abacus"], 2),
         (&["doctor", "--root", "/no/such/folder"], 2),
+        (&["chunk", "--items", "2", "--item-bytes", "1", "--available", "9"], 0),
+        (&["chunk", "--items", "2", "--item-bytes", "9", "--available", "9"], 1),
+        (&["estimate"], 2),
+        (&["replay", "/no/such/trace"], 2),
         (&["generate"], 2),
         (&["generate", "--man", "/dev/null/folder"], 3),
     ] {
@@ -210,7 +214,9 @@ fn man_pages_are_written_for_every_verb() -> Result {
     let run = plimsoll(&["generate", "--json", "--man"]).arg(folder.path()).output()?;
     let answer: Value = serde_json::from_slice(&run.stdout)?;
     let written = answer["written"].as_array().ok_or("no list")?.len();
-    assert_eq!(written, verbs()?.len() + 1);
+    // One more for the program itself, and one for what can be estimated.
+    assert_eq!(written, verbs()?.len() + 2);
+    assert!(folder.path().join("plimsoll-estimate-llm.1").is_file());
     for verb in verbs()? {
         let page = fs::read_to_string(folder.path().join(format!("plimsoll-{verb}.1")))?;
         assert!(page.contains(".TH") && page.contains("Examples:"), "{page}");
@@ -225,7 +231,9 @@ fn completions_are_written_for_every_shell() -> Result {
         let run = run(&["completions", shell])?;
         assert_eq!(run.status.code(), Some(0), "{shell}");
         let script = text(&run.stdout);
-        assert!(script.contains("doctor") && script.contains("require"), "{shell}: {script}");
+        for word in ["doctor", "require", "item-bytes", "gpu-mem-limit", "smallest-cap"] {
+            assert!(script.contains(word), "{shell} has no {word}: {script}");
+        }
     }
     let folder = tempfile::tempdir()?;
     let run = plimsoll(&["generate", "--completions"]).arg(folder.path()).output()?;

@@ -2,8 +2,8 @@
 //! docs/guide/ is run, and where its output is shown, the output is compared.
 //!
 //! In a block marked `sh` or `console`, a line `plimsoll …` (or `$ plimsoll …`) is run in
-//! an empty folder, one for each document, so that one command may use what another
-//! wrote. `cargo run --release -- …` stands for `plimsoll …`. A command must exit 0, or
+//! a folder that holds docs/examples/ and nothing else, one for each document, so that
+//! one command may use what another wrote. `cargo run --release -- …` stands for `plimsoll …`. A command must exit 0, or
 //! as its line says at the end: `# exit 1`. In `console` blocks, lines without `$ ` are
 //! output and are compared like the blocks below. A line that is neither a command of
 //! ours nor on the list of those that are let pass is a mistake.
@@ -179,8 +179,24 @@ fn run(step: &Step, folder: &Path) -> Result {
     if matches(&shown, &found_lines) { Ok(()) } else { Err(format!("it prints\n{found}").into()) }
 }
 
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A folder to run commands in, with the example files where documents name them.
+fn workplace() -> Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir()?;
+    let examples = Path::new("docs/examples");
+    fs::create_dir_all(folder.path().join(examples))?;
+    for entry in fs::read_dir(top().join(examples))? {
+        let entry = entry?;
+        fs::copy(entry.path(), folder.path().join(examples).join(entry.file_name()))?;
+    }
+    Ok(folder)
+}
+
 fn documents() -> Result<Vec<PathBuf>> {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let top = top();
     let mut documents = vec![top.join("README.md")];
     let guide = top.join("docs/guide");
     if guide.is_dir() {
@@ -200,7 +216,7 @@ fn the_commands_in_the_documents_do_what_they_say() -> Result {
     let mut problems = Vec::new();
     let mut ran = 0;
     for document in documents()? {
-        let folder = tempfile::tempdir()?;
+        let folder = workplace()?;
         let name = document.file_name().unwrap_or_default().display().to_string();
         for step in steps(&fs::read_to_string(&document)?).map_err(|e| format!("{name}: {e}"))? {
             ran += 1;

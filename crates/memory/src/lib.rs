@@ -15,6 +15,7 @@ mod profile;
 pub mod stack;
 mod stats;
 mod sync;
+mod sys;
 pub mod trace;
 pub mod units;
 
@@ -54,6 +55,8 @@ mod guide {
     struct Estimates;
     #[doc = include_str!("../../../docs/guide/pools.md")]
     struct Pools;
+    #[doc = include_str!("../../../docs/guide/replays.md")]
+    struct Replays;
 }
 
 /// The Rust blocks of the README, compiled and run as doctests.

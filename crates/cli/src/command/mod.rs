@@ -8,9 +8,12 @@
 //! To add one: write the file, then name it in [`Verb`] and in [`Verb::run`]. Help,
 //! man page, completions and the snake_case spellings follow by themselves.
 
+mod chunk;
 mod completions;
 mod doctor;
+mod estimate;
 mod generate;
+mod replay;
 
 use crate::outcome::Outcome;
 use crate::output::Output;
@@ -19,6 +22,9 @@ use crate::output::Output;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Verb {
     Doctor(doctor::Args),
+    Estimate(estimate::Args),
+    Chunk(chunk::Args),
+    Replay(replay::Args),
     Completions(completions::Args),
     Generate(generate::Args),
 }
@@ -28,6 +34,9 @@ impl Verb {
     pub(crate) fn run(self, out: &mut Output) -> anyhow::Result<Outcome> {
         match self {
             Verb::Doctor(args) => doctor::run(&args, out),
+            Verb::Estimate(args) => estimate::run(&args, out),
+            Verb::Chunk(args) => chunk::run(&args, out),
+            Verb::Replay(args) => replay::run(&args, out),
             Verb::Completions(args) => completions::run(&args, out),
             Verb::Generate(args) => generate::run(&args, out),
         }

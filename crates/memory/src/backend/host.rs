@@ -1,8 +1,10 @@
 //! System memory as a device.
 //!
 //! Work on the host is done when the call returns, so every event has always been
-//! passed and streams are only names. Blocks come from the system's allocator, page
-//! aligned; the table of live blocks makes a wrong read, write or return an error.
+//! passed and streams are only names. Small blocks come from the system's allocator and
+//! large ones straight from the kernel, whose pages are zero without being touched: a
+//! block of gigabytes takes no memory until it is used. The table of live blocks makes a
+//! wrong read, write or return an error.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
@@ -16,9 +18,14 @@ use crate::memory::{
 };
 use crate::platform::system_memory;
 use crate::stats::{Counters, Figures, MemoryStats};
+#[cfg(unix)]
+use crate::sys::pages;
 use crate::units::Bytes;
 
 const ALIGNMENT: u64 = 256;
+/// From here on a block is worth a call to the kernel of its own.
+#[cfg(unix)]
+const LARGE: usize = 128 << 10;
 
 /// System memory.
 #[derive(Debug)]
@@ -98,6 +105,34 @@ impl Host {
     }
 }
 
+/// Zeroed memory; nothing where the system has no more.
+#[expect(unsafe_code, reason = "the system's allocator is behind an unsafe call")]
+fn take(layout: Layout) -> Option<*mut u8> {
+    #[cfg(unix)]
+    if layout.size() >= LARGE {
+        return pages::map(layout.size());
+    }
+    // SAFETY: the layout's size is at least one byte.
+    let pointer = unsafe { alloc_zeroed(layout) };
+    (!pointer.is_null()).then_some(pointer)
+}
+
+/// Gives back what [`take`] handed out.
+///
+/// # Safety
+///
+/// The pointer came from [`take`] with this layout, and nobody uses it any more.
+#[expect(unsafe_code, reason = "the system's allocator is behind an unsafe call")]
+unsafe fn give_back(pointer: *mut u8, layout: Layout) {
+    #[cfg(unix)]
+    if layout.size() >= LARGE {
+        // SAFETY: of this size, `take` got it from `pages::map`.
+        return unsafe { pages::unmap(pointer, layout.size()) };
+    }
+    // SAFETY: of this size, `take` got it from the allocator with this layout.
+    unsafe { dealloc(pointer, layout) };
+}
+
 impl Memory for Host {
     fn name(&self) -> &str {
         &self.info.name
@@ -111,7 +146,6 @@ impl Memory for Host {
         block.owner() == self.id
     }
 
-    #[expect(unsafe_code, reason = "the system's allocator is behind an unsafe call")]
     fn allocate(&self, request: Request) -> Result<Block> {
         let size = request.size.0;
         let mut table = self.table();
@@ -121,12 +155,7 @@ impl Memory for Host {
             return Err(full());
         }
         let layout = Host::layout(size).ok_or_else(full)?;
-        // SAFETY: the layout's size is at least one byte.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        if pointer.is_null() {
-            return Err(full());
-        }
-        let base = pointer as u64;
+        let base = take(layout).ok_or_else(full)? as u64;
         table.generation = table.generation.wrapping_add(1);
         let generation = table.generation;
         table.live.insert(base, (size, generation));
@@ -141,7 +170,7 @@ impl Memory for Host {
         Ok(Block::new(self.id, base, generation, request.size, address))
     }
 
-    #[expect(unsafe_code, reason = "the system's allocator is behind an unsafe call")]
+    #[expect(unsafe_code, reason = "memory is returned by its address")]
     fn release(&self, block: Block, _stream: Stream) -> Result<()> {
         let mut table = self.table();
         let known = table.live.get(&block.key()) == Some(&(block.size().0, block.generation()));
@@ -150,10 +179,10 @@ impl Memory for Host {
         }
         table.live.remove(&block.key());
         if let Some(layout) = Host::layout(block.size().0) {
-            // SAFETY: the address was in the table of live blocks, so it came from
-            // `alloc_zeroed` with the layout of this same size, and it was taken out of the
-            // table, so it is returned once.
-            unsafe { dealloc(block.key() as *mut u8, layout) };
+            // SAFETY: the address was in the table of live blocks, so it came from `take`
+            // with the layout of this same size, and it was taken out of the table, so it
+            // is returned once.
+            unsafe { give_back(block.key() as *mut u8, layout) };
         }
         table.figures.held -= block.size().0;
         table.figures.live -= block.size().0;
@@ -231,14 +260,14 @@ impl Device for Host {
 }
 
 impl Drop for Host {
-    #[expect(unsafe_code, reason = "the system's allocator is behind an unsafe call")]
+    #[expect(unsafe_code, reason = "memory is returned by its address")]
     fn drop(&mut self) {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (base, (size, _)) in std::mem::take(&mut table.live) {
             if let Some(layout) = Host::layout(size) {
                 // SAFETY: every entry of the table is a live block of this layout, and
                 // with the device gone nobody can return or reach it any more.
-                unsafe { dealloc(base as *mut u8, layout) };
+                unsafe { give_back(base as *mut u8, layout) };
             }
         }
     }

@@ -29,6 +29,7 @@ pub mod replay;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+pub mod yardstick;
 
 pub use build::Builder;
 

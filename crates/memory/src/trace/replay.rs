@@ -21,6 +21,19 @@ pub struct Pass {
     pub peak_reserved: Bytes,
 }
 
+/// The event at which a pass ended before its time, and how things stood there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped {
+    /// Its index in [`Trace::events`].
+    pub event: usize,
+    /// What it asked for, or would have returned.
+    pub size: Bytes,
+    /// What was live then.
+    pub live: Bytes,
+    /// What was held then.
+    pub reserved: Bytes,
+}
+
 /// Replays traces through one memory, with streams of its own.
 #[derive(Debug)]
 pub struct Replay<'a> {
@@ -28,6 +41,7 @@ pub struct Replay<'a> {
     trace: &'a Trace,
     streams: Vec<Stream>,
     blocks: Vec<Option<Block>>,
+    stopped: Option<Stopped>,
 }
 
 impl<'a> Replay<'a> {
@@ -38,13 +52,13 @@ impl<'a> Replay<'a> {
         while streams.len() < trace.streams().len() {
             streams.push(memory.device().new_stream()?);
         }
-        Ok(Replay { memory, trace, streams, blocks: vec![None; trace.slots()] })
+        Ok(Replay { memory, trace, streams, blocks: vec![None; trace.slots()], stopped: None })
     }
 
     /// Puts every event on one stream, for one of many threads.
     pub fn on_stream(memory: &'a dyn Memory, trace: &'a Trace, stream: Stream) -> Replay<'a> {
         let streams = vec![stream; trace.streams().len().max(1)];
-        Replay { memory, trace, streams, blocks: vec![None; trace.slots()] }
+        Replay { memory, trace, streams, blocks: vec![None; trace.slots()], stopped: None }
     }
 
     /// Runs through the trace once.
@@ -52,32 +66,51 @@ impl<'a> Replay<'a> {
         let start = Instant::now();
         let ran = self.run();
         let wall = start.elapsed();
+        self.stopped = ran.as_ref().err().map(|(event, _)| self.stopped_at(*event));
         let cleared = self.clear();
-        ran?;
+        ran.map_err(|(_, error)| error)?;
         cleared?;
         Ok(Pass { wall, peak_reserved: self.memory.stats().peak_bytes })
     }
 
-    fn run(&mut self) -> Result<()> {
-        for event in self.trace.events() {
+    /// Where the last pass ended, if not at the end of the trace.
+    #[must_use]
+    pub fn stopped(&self) -> Option<Stopped> {
+        self.stopped
+    }
+
+    fn run(&mut self) -> Result<(), (usize, Error)> {
+        for (index, event) in self.trace.events().iter().enumerate() {
             let stream = self.streams[usize::from(event.stream)];
             let slot = &mut self.blocks[event.id as usize];
-            match event.op {
-                Op::Allocate => {
-                    *slot = Some(self.memory.allocate(Request::new(event.size).on(stream))?);
-                }
+            let done = match event.op {
+                Op::Allocate => self
+                    .memory
+                    .allocate(Request::new(event.size).on(stream))
+                    .map(|block| *slot = Some(block)),
                 Op::Free => match slot.take() {
-                    Some(block) => self.memory.release(block, stream)?,
-                    None => {
-                        return Err(Error::Malformed {
-                            what: format!("slot {}", event.id),
-                            why: "is freed while it is empty".to_string(),
-                        });
-                    }
+                    Some(block) => self.memory.release(block, stream),
+                    None => Err(Error::Malformed {
+                        what: format!("slot {}", event.id),
+                        why: "is freed while it is empty".to_string(),
+                    }),
                 },
+            };
+            if let Err(error) = done {
+                return Err((index, error));
             }
         }
         Ok(())
+    }
+
+    fn stopped_at(&self, event: usize) -> Stopped {
+        let stats = self.memory.stats();
+        Stopped {
+            event,
+            size: Bytes(self.trace.events().get(event).map_or(0, |event| event.size)),
+            live: stats.in_use_bytes,
+            reserved: stats.total_allocated_bytes,
+        }
     }
 
     /// Returns what the trace left live, or what was live when it failed.
@@ -87,5 +120,54 @@ impl<'a> Replay<'a> {
             result = result.and(self.memory.release(block, self.streams[0]));
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::backend::sim::{Sim, SimConfig};
+    use crate::{MemoryConfig, Pool};
+
+    fn trace() -> Trace {
+        let mut builder = Trace::builder();
+        for (id, mib) in [(1, 4), (2, 6), (3, 8)] {
+            builder.allocate(id, Bytes::mib(mib), 0, id).unwrap();
+        }
+        builder.free(2, 0, 4).unwrap();
+        builder.finish()
+    }
+
+    fn pool(total: Bytes) -> Pool {
+        let sim = Arc::new(Sim::new(SimConfig::default().with_total(total)));
+        let config = MemoryConfig::new().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);
+        Pool::new(sim, config).unwrap()
+    }
+
+    #[test]
+    fn a_pass_that_ends_early_says_where() {
+        let (trace, pool) = (trace(), pool(Bytes::mib(12)));
+        let mut replay = Replay::new(&pool, &trace).unwrap();
+        assert!(replay.pass().unwrap_err().is_full_now());
+        let stopped = replay.stopped().unwrap();
+        assert_eq!((stopped.event, stopped.size), (2, Bytes::mib(8)));
+        assert_eq!(stopped.live, Bytes::mib(10));
+        assert!(stopped.reserved >= stopped.live);
+        assert_eq!(pool.stats().in_use_bytes, Bytes::ZERO, "what was live is returned");
+    }
+
+    #[test]
+    fn a_whole_pass_leaves_nothing_live_and_counts_its_slow_requests() {
+        let (trace, pool) = (trace(), pool(Bytes::gib(1)));
+        let mut replay = Replay::new(&pool, &trace).unwrap();
+        assert!(replay.pass().unwrap().peak_reserved >= trace.peak_live());
+        let cold = pool.activity();
+        assert!(cold.slow_requests > 0 && cold.slow_time > Duration::ZERO);
+        replay.pass().unwrap();
+        assert_eq!(replay.stopped(), None);
+        assert_eq!(pool.activity().slow_time, cold.slow_time, "warm, nothing is slow");
+        assert_eq!(pool.stats().in_use_bytes, Bytes::ZERO);
     }
 }

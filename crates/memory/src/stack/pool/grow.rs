@@ -1,6 +1,7 @@
 //! The slow path: what to do when nothing that is mapped at home fits.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::arena::{Arena, Found};
 use super::{Growth, Pool};
@@ -9,7 +10,7 @@ use crate::memory::{Block, Memory, Request, Stream};
 use crate::units::Bytes;
 
 impl Pool {
-    /// Serves a request that the fast path could not.
+    /// Serves a request that the fast path could not, and counts what that takes.
     #[cold]
     pub(super) fn allocate_slowly(
         &self,
@@ -17,8 +18,17 @@ impl Pool {
         request: Request,
         size: u64,
     ) -> Result<Block> {
-        let Request { size: asked, stream, .. } = request;
+        let start = Instant::now();
+        let result = self.take_elsewhere(home, request, size);
+        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.counts.slow.fetch_add(1, Ordering::Relaxed);
+        self.counts.slow_nanos.fetch_add(nanos, Ordering::Relaxed);
+        result
+    }
+
+    /// Serves a request behind other streams, or with memory from the device.
+    fn take_elsewhere(&self, home: &Arena, request: Request, size: u64) -> Result<Block> {
+        let Request { size: asked, stream, .. } = request;
         for arena in std::iter::once(home)
             .chain(self.shared_arenas().filter(|arena| arena.number != home.number))
         {

@@ -40,6 +40,7 @@ mod segments;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use crate::config::{MemoryConfig, Packing};
 use crate::error::{Error, Result};
@@ -74,6 +75,9 @@ pub struct PoolActivity {
     pub sync_waits: u64,
     /// Requests that the fast path could not serve.
     pub slow_requests: u64,
+    /// The time that those requests took together, waiting for each other included. The
+    /// clock is read there alone: on the fast path it would cost as much as the request.
+    pub slow_time: Duration,
 }
 
 /// A pool over a memory.
@@ -131,6 +135,7 @@ struct Counts {
     taken: AtomicU64,
     returned: AtomicU64,
     slow: AtomicU64,
+    slow_nanos: AtomicU64,
 }
 
 impl Pool {
@@ -174,6 +179,7 @@ impl Pool {
             returned_to_device: count(&self.counts.returned),
             sync_waits: self.order.waits(),
             slow_requests: count(&self.counts.slow),
+            slow_time: Duration::from_nanos(count(&self.counts.slow_nanos)),
         }
     }
 

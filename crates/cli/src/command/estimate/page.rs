@@ -1,0 +1,51 @@
+//! The estimate for people.
+
+use plimsoll::Bytes;
+
+use super::llm::Estimate;
+use crate::output::Answer;
+use crate::page::{Cell, Page, Tone};
+
+impl Answer for Estimate {
+    fn page(&self, page: &mut Page) {
+        let term = |name: &str, bytes: u64, note: String| {
+            vec![name.into(), Cell::figure(Some(gib(bytes))), Cell::new(note, Tone::Faint)]
+        };
+        let context = format!("{}, {} tokens", self.kv_dtype, self.context);
+        page.table(&[
+            term("weights", self.weights_bytes, self.dtype.clone()),
+            term("KV cache", self.kv_cache_bytes, context),
+            term("activations", self.activation_bytes, String::new()),
+            term("overhead", self.overhead_bytes, "no engine or device is named".to_string()),
+            term("total", self.total_bytes, self.how.to_string()),
+        ]);
+        let (Some(limit), Some(fits)) = (self.limit_bytes, self.fits) else { return };
+        page.raw("\n");
+        let (verdict, tone) = if fits {
+            (format!("fits into {}", gib(limit)), Tone::Good)
+        } else {
+            (format!("does not fit into {}", gib(limit)), Tone::Doubt)
+        };
+        page.table(&[vec![Cell::new(verdict, tone)]]);
+        if fits {
+            return;
+        }
+        if self.advice.is_empty() {
+            page.advice("No type, context or flash attention makes it fit; take a smaller model.");
+            return;
+        }
+        page.advice("It would fit with:");
+        for advice in &self.advice {
+            page.advice(&format!("- {}: {}", advice.change, gib(advice.total_bytes)));
+            page.advice(&format!("  {}", advice.command));
+        }
+    }
+}
+
+/// Every term in the same unit, so that they can be added up by eye.
+fn gib(bytes: u64) -> String {
+    match Bytes(bytes) {
+        Bytes::MAX => Bytes::MAX.to_string(),
+        bytes => format!("{:.2} GiB", bytes.as_gib()),
+    }
+}

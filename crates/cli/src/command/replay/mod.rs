@@ -1,0 +1,128 @@
+//! `plimsoll replay TRACE`: recorded allocations through the pool.
+//!
+//! A recording is the only honest load for a pool. The verb runs one through a pool on
+//! system memory or on the simulated device and says what an event costs and how much is
+//! held beyond what is live. How each figure is obtained:
+//!
+//! - *cold* is the first pass, on an empty pool; *warm* the fastest of the passes after
+//!   it. What disturbs a run on a shared machine only ever slows it down, so the
+//!   fastest pass is the one that was disturbed least.
+//! - The simulated device charges what its calls were measured to cost on a real one.
+//!   That time did not pass; it is added to the time that did, and shown by itself.
+//! - *unmapped* is the time of the events that needed nothing from the device: the pass
+//!   less the pool's slow requests, over the events less those requests.
+//! - *malloc* is the same events through the system's allocator, its passes taken turn
+//!   by turn with the pool's, so that a noisy neighbour hits both.
+//!
+//! A trace that does not fit into the device is the answer no, with the event at which
+//! it ended, and not an error.
+
+mod answer;
+mod cap;
+mod input;
+mod measure;
+mod page;
+mod stand;
+mod threads;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use plimsoll::Bytes;
+use plimsoll::backend::BackendKind;
+
+use crate::limit::size_above_zero;
+use crate::outcome::{BadInput, Outcome};
+use crate::output::Output;
+use answer::Report;
+use stand::{MOST_TOTAL, Setup};
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll replay trace.csv                   ns an event, peak live, peak reserved, leaks
+  plimsoll replay snapshot.pickle --device 0  what torch.cuda.memory._dump_snapshot wrote
+  plimsoll replay trace.csv.gz --tight --cap 8GiB --json
+  plimsoll replay trace.csv --smallest-cap    the smallest device that it completes on
+  zcat trace.csv.gz | plimsoll replay -
+
+A trace is csv (op,id,size,stream,t_us; op is a or f) or a PyTorch memory snapshot, gzipped or
+not. Warm figures are the fastest of the passes after the first. Exits 1 when it does not fit.";
+
+/// Replay recorded allocations through the pool: time, memory, leaks
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The recording; - is stdin
+    trace: PathBuf,
+    /// The device under the pool: sim (a simulated one) or host (system memory)
+    #[arg(long, value_name = "BACKEND", default_value = "sim")]
+    backend: BackendKind,
+    /// Pack tightly: hold least, at the price of more mapping
+    #[arg(long)]
+    tight: bool,
+    /// A device that cannot map memory by the page, as on many boards
+    #[arg(long)]
+    no_map: bool,
+    /// The device's size, all of which may be used [sim: 141GiB, host: what it has]
+    #[arg(long, value_name = "SIZE", value_parser = size_above_zero)]
+    cap: Option<Bytes>,
+    /// Which device of a snapshot, where several have events
+    #[arg(long, value_name = "N")]
+    device: Option<usize>,
+    /// Also replay on 1 to N threads at once, each the whole trace on its own stream
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
+    /// Passes after the first
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    passes: u32,
+    /// What the simulated device's calls cost: as measured on an H200, or nothing
+    #[arg(long, value_name = "COSTS", default_value = "measured")]
+    latencies: LatenciesWord,
+    /// Also find the smallest device on which the trace completes twice
+    #[arg(long)]
+    smallest_cap: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LatenciesWord {
+    /// As measured on a real device
+    Measured,
+    /// Calls cost nothing
+    Off,
+}
+
+/// Replays.
+pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    let setup = setup(args)?;
+    let (name, trace) = input::read(&args.trace, args.device)?;
+    tracing::info!("{name}: {} events", trace.events().len());
+    let stand = setup.open()?;
+    let measured = measure::run(&stand, &trace, args.passes)?;
+    let mut report = Report::new(name, &trace, &setup, &stand, &measured);
+    drop(stand);
+    if args.threads > 1 && report.completed {
+        let scaling = threads::run(&setup, &trace, args.threads, args.passes, measured.peak)?;
+        report = report.with_threads(args.threads, scaling);
+    }
+    if args.smallest_cap {
+        let found = cap::smallest(&setup, &trace, &mut out.progress())?;
+        report = report.with_smallest_cap(found);
+    }
+    out.answer(&report)?;
+    Ok(Outcome::from(report.is_yes()))
+}
+
+fn setup(args: &Args) -> anyhow::Result<Setup> {
+    if let Some(cap) = args.cap.filter(|cap| *cap > MOST_TOTAL) {
+        return Err(
+            BadInput::new(format!("--cap is {cap}; it must be {MOST_TOTAL} or less")).into()
+        );
+    }
+    Ok(Setup {
+        backend: args.backend,
+        tight: args.tight,
+        can_map: !args.no_map,
+        charges: args.latencies == LatenciesWord::Measured,
+        cap: args.cap,
+    })
+}

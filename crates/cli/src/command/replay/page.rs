@@ -1,0 +1,166 @@
+//! A replay for people.
+
+use plimsoll::Bytes;
+
+use super::answer::Report;
+use crate::output::Answer;
+use crate::page::{Cell, Page, Tone, or_unknown};
+
+impl Answer for Report {
+    fn page(&self, page: &mut Page) {
+        page.raw(&format!("{}\n", title(self)));
+        if let Some(failure) = &self.failure {
+            page.heading("Does not complete");
+            page.table(&[
+                row("pass", failure.pass.to_string(), if failure.pass == 0 { "cold" } else { "" }),
+                row("event", failure.event.to_string(), &format!("of {}", self.events)),
+                row("requested", size(failure.requested_bytes), ""),
+                row("live", size(failure.live_bytes), ""),
+                row("reserved", size(failure.reserved_bytes), ""),
+            ]);
+            page.advice(&failure.why);
+        } else {
+            page.heading("Time an event");
+            page.table(&times(self));
+        }
+        page.heading("Memory");
+        page.table(&memory(self));
+        if self.completed {
+            page.heading("The pool");
+            page.table(&pool(self));
+        }
+        if self.leaks.never_freed_count > 0 {
+            page.heading("Never freed");
+            page.table(&never_freed(self));
+        }
+        if let Some(rows) = &self.thread_scaling {
+            page.heading("Threads");
+            page.table(&rows.iter().map(threads).collect::<Vec<_>>());
+            page.advice("By the clock alone; what the device charges is not in it.");
+        }
+        if self.cap_sought {
+            page.heading("Smallest device");
+            page.table(&[row(
+                "completes on",
+                or_unknown(self.smallest_cap_bytes.map(Bytes)),
+                &self.smallest_cap_ratio.map_or_else(
+                    || "no device is large enough".to_string(),
+                    |ratio| format!("{ratio:.4} of peak live"),
+                ),
+            )]);
+        }
+    }
+}
+
+fn title(report: &Report) -> String {
+    let streams = if report.streams == 1 { "stream" } else { "streams" };
+    let mapping = if report.setting.can_map { "mapped by the page" } else { "not mapped" };
+    let costs = match report.setting.latencies {
+        Some("off") => ", calls cost nothing",
+        Some(_) => ", calls cost as measured",
+        None => "",
+    };
+    format!(
+        "{}: {} events on {} {streams}\n{} packing on {} ({}, {mapping}{costs})",
+        report.trace,
+        report.events,
+        report.streams,
+        report.setting.packing,
+        report.setting.backend,
+        Bytes(report.setting.device_bytes),
+    )
+}
+
+fn row(name: &str, value: String, note: &str) -> Vec<Cell> {
+    vec![name.into(), Cell::figure(Some(value)), Cell::new(note, Tone::Faint)]
+}
+
+fn size(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}
+
+fn nanos(ns: Option<f64>) -> String {
+    or_unknown(ns.map(|ns| format!("{ns:.1} ns")))
+}
+
+fn times(report: &Report) -> Vec<Vec<Cell>> {
+    let charged =
+        |ns: Option<f64>| match ns.filter(|_| report.setting.latencies == Some("measured")) {
+            Some(ns) => format!("; {ns:.1} ns of it charged by the device"),
+            None => String::new(),
+        };
+    let fastest = match report.passes {
+        1 => "the second pass".to_string(),
+        passes => format!("the fastest of {passes} passes"),
+    };
+    let ratio = |ratio: Option<f64>| or_unknown(ratio.map(|ratio| format!("{ratio:.2}")));
+    let malloc = report.times.malloc_note.clone().unwrap_or_else(|| fastest.clone());
+    vec![
+        row(
+            "cold",
+            nanos(report.times.cold_ns_per_event),
+            &format!("the first pass{}", charged(report.times.cold_charged_ns_per_event)),
+        ),
+        row(
+            "warm",
+            nanos(report.times.warm_ns_per_event),
+            &format!("{fastest}{}", charged(report.times.warm_charged_ns_per_event)),
+        ),
+        row(
+            "warm, unmapped",
+            nanos(report.times.warm_unmapped_ns_per_event),
+            "events that needed nothing from the device",
+        ),
+        row("malloc", nanos(report.times.malloc_ns_per_event), &malloc),
+        row("unmapped / malloc", ratio(report.times.malloc_ratio), ""),
+        row("warm / malloc", ratio(report.times.warm_malloc_ratio), ""),
+    ]
+}
+
+fn memory(report: &Report) -> Vec<Vec<Cell>> {
+    vec![
+        row("peak live", size(report.peak_live_bytes), ""),
+        row("peak reserved", or_unknown(report.peak_reserved_bytes.map(Bytes)), ""),
+        row("reserved / live", or_unknown(report.ratio.map(|ratio| format!("{ratio:.4}"))), ""),
+    ]
+}
+
+fn pool(report: &Report) -> Vec<Vec<Cell>> {
+    let counts = |name: &str, cold: Option<u64>, warm: Option<u64>| {
+        vec![name.into(), Cell::figure(cold), Cell::figure(warm)]
+    };
+    let warm = &report.warm;
+    vec![
+        vec!["".into(), Cell::figure(Some("cold")), Cell::figure(Some("warm"))],
+        counts("taken from the device", report.cold.cold_taken_from_device, warm.taken_from_device),
+        counts("returned to it", report.cold.cold_returned_to_device, warm.returned_to_device),
+        counts("remapped handles", report.cold.cold_remapped_handles, warm.remapped_handles),
+        counts("waits for a stream", report.cold.cold_sync_waits, warm.sync_waits),
+        counts("hits", report.cold.cold_pool_hits, warm.pool_hits),
+        counts("misses", report.cold.cold_pool_misses, warm.pool_misses),
+    ]
+}
+
+fn never_freed(report: &Report) -> Vec<Vec<Cell>> {
+    let blocks = if report.leaks.never_freed_count == 1 { "block" } else { "blocks" };
+    let count = format!("{} {blocks}", report.leaks.never_freed_count);
+    let mut rows = vec![row("in all", size(report.leaks.never_freed_bytes), &count)];
+    rows.extend(
+        report
+            .leaks
+            .never_freed_largest
+            .iter()
+            .map(|block| row(&format!("id {}", block.id), size(block.size_bytes), "")),
+    );
+    rows
+}
+
+fn threads(scaling: &super::threads::Scaling) -> Vec<Cell> {
+    let rate = scaling.events_per_s.map(|rate| format!("{:.2} M events/s", rate / 1e6));
+    let note = match (&scaling.why, scaling.ratio) {
+        (Some(why), _) => why.clone(),
+        (None, Some(ratio)) => format!("{ratio:.2} of one thread"),
+        (None, None) => String::new(),
+    };
+    row(&scaling.threads.to_string(), or_unknown(rate), &note)
+}

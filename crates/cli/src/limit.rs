@@ -1,0 +1,95 @@
+//! The line, as every verb takes it: `--gpu-mem-limit SIZE`.
+//!
+//! Three spellings of one flag, because all three are in use: the long one, the short
+//! `--limit`, and `--gpu-mem-limit-gb N` for those who think in the sizes that boards
+//! are sold by. A verb flattens [`LimitArgs`] into its own flags and asks for
+//! [`limit`](LimitArgs::limit).
+
+use plimsoll::Bytes;
+
+const GIB: f64 = (1u64 << 30) as f64;
+/// Beyond any machine, and far below what would overflow.
+const MOST_GIB: f64 = (1u64 << 30) as f64;
+
+/// How much GPU memory there is to fit into.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct LimitArgs {
+    /// The most GPU memory there is, such as 8GiB or 7500MB
+    #[arg(long, visible_alias = "limit", value_name = "SIZE", value_parser = size_above_zero)]
+    gpu_mem_limit: Option<Bytes>,
+    /// The same in GiB
+    #[arg(long, value_name = "N", value_parser = gib, conflicts_with = "gpu_mem_limit")]
+    gpu_mem_limit_gb: Option<Bytes>,
+}
+
+impl LimitArgs {
+    /// The line, where one was given.
+    pub(crate) fn limit(&self) -> Option<Bytes> {
+        self.gpu_mem_limit.or(self.gpu_mem_limit_gb)
+    }
+}
+
+/// A size of at least one byte, for flags.
+pub(crate) fn size_above_zero(text: &str) -> Result<Bytes, String> {
+    match text.parse::<Bytes>() {
+        Ok(Bytes::ZERO) => Err("it must be at least one byte".to_string()),
+        Ok(size) => Ok(size),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn gib(text: &str) -> Result<Bytes, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number <= MOST_GIB => {
+            Ok(Bytes((number * GIB).round() as u64))
+        }
+        _ => Err("it must be a number of GiB above 0, such as 8 or 7.5".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        limit: LimitArgs,
+    }
+
+    fn limit(words: &[&str]) -> Option<Option<Bytes>> {
+        Line::try_parse_from([&["plimsoll"], words].concat()).ok().map(|line| line.limit.limit())
+    }
+
+    #[test]
+    fn all_spellings_mean_the_same() {
+        for words in [
+            &["--gpu-mem-limit", "8GiB"][..],
+            &["--limit=8GiB"],
+            &["--gpu-mem-limit-gb", "8"],
+            &["--gpu-mem-limit-gb", "8.0"],
+            &["--limit", "8589934592"],
+        ] {
+            assert_eq!(limit(words), Some(Some(Bytes::gib(8))), "{words:?}");
+        }
+        assert_eq!(limit(&[]), Some(None));
+    }
+
+    #[test]
+    fn what_is_no_line_is_refused() {
+        for words in [
+            &["--limit", "0"][..],
+            &["--limit", "much"],
+            &["--gpu-mem-limit-gb", "0"],
+            &["--gpu-mem-limit-gb", "-1"],
+            &["--gpu-mem-limit-gb", "NaN"],
+            &["--gpu-mem-limit-gb", "inf"],
+            &["--gpu-mem-limit-gb", "8GiB"],
+            &["--limit", "8GiB", "--gpu-mem-limit-gb", "8"],
+        ] {
+            assert_eq!(limit(words), None, "{words:?}");
+        }
+    }
+}
