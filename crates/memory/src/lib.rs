@@ -28,7 +28,11 @@ pub use memory::{
     Address, Block, Device, DeviceInfo, Event, Handle, Mapping, Memory, MemoryId, Request, Stream,
 };
 pub use pressure::MemoryPressure;
+pub use stack::fallback::{Fallback, FallbackBuffer, FallbackCounter, GpuBuffer, MemoryBuffer};
+pub use stack::limit::Limit;
 pub use stack::pool::{Capture, GraphMemory, Pool, PoolActivity};
+pub use stack::pressure::{PressureChange, PressureWatch};
+pub use stack::track::{AllocationTracker, BufferId, BufferLocation, BufferMetadata, Tracked};
 pub use stats::MemoryStats;
 pub use units::{Bytes, format_bytes};
 
