@@ -131,7 +131,7 @@ impl Line {
     fn credit(&self, size: u64) {
         let less = |charged: u64| Some(charged.saturating_sub(size));
         // It never refuses, so there is no error to look at.
-        drop(self.charged.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less));
+        let _ = self.charged.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
     }
 }
 

@@ -158,7 +158,7 @@ impl Gauge {
     /// Stops at nothing: see [`super::limit`].
     fn remove(&self, size: u64) {
         let less = |used: u64| Some(used.saturating_sub(size));
-        drop(self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less));
+        let _ = self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
     }
 
     /// A change of level that is now the caller's to report, and nobody else's.

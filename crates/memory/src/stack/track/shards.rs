@@ -40,9 +40,7 @@ impl<K: Eq + Hash, V> Shards<K, V> {
 
     /// Sums up over all values, part by part: one lock at a time.
     pub(super) fn fold<T>(&self, start: T, mut add: impl FnMut(T, &V) -> T) -> T {
-        self.parts
-            .iter()
-            .fold(start, |sum, part| lock(part).values().fold(sum, |sum, value| add(sum, value)))
+        self.parts.iter().fold(start, |sum, part| lock(part).values().fold(sum, &mut add))
     }
 }
 
