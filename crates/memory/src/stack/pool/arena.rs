@@ -148,10 +148,20 @@ impl Arena {
 impl Inner {
     /// Counts a piece that has become live, and tells where it lies.
     pub(super) fn hand_out(&mut self, piece: Piece, asked: u64, tag: Tag) -> Found {
-        self.heap.set_owner(piece, asked, tag);
+        self.count_live(piece, asked);
+        self.mark_live(piece, asked, tag)
+    }
+
+    /// Counts a piece that has become live and has memory behind all of it.
+    pub(super) fn count_live(&mut self, piece: Piece, asked: u64) {
         self.figures.taken += self.heap.node(piece).size;
         self.figures.live += asked;
         self.figures.blocks += 1;
+    }
+
+    /// Notes whose a piece is, and tells where it lies.
+    pub(super) fn mark_live(&mut self, piece: Piece, asked: u64, tag: Tag) -> Found {
+        self.heap.set_owner(piece, asked, tag);
         let node = self.heap.node(piece);
         let address = self.regions[node.region as usize]
             .as_ref()
@@ -159,11 +169,8 @@ impl Inner {
         Found { piece, generation: node.generation, address }
     }
 
-    /// Undoes `hand_out` for a piece whose pages could not be had.
-    pub(super) fn undo(&mut self, piece: Piece, asked: u64) {
-        self.figures.taken -= self.heap.node(piece).size;
-        self.figures.live -= asked;
-        self.figures.blocks -= 1;
+    /// Undoes `mark_live` for a piece whose pages could not be had.
+    pub(super) fn undo(&mut self, piece: Piece) {
         self.heap.make_free(piece);
         self.settle(piece);
     }

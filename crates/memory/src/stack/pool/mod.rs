@@ -147,7 +147,7 @@ impl Pool {
             wanted * smallest
         });
         // Down to what can be had: memory comes by the page, or by the device's step.
-        let step = if page > 0 { page } else { info.granularity.0.max(alignment) };
+        let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
         Ok(Pool {
             id: MemoryId::next(),

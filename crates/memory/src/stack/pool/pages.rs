@@ -46,7 +46,8 @@ impl Pool {
     ) -> Result<Found> {
         let stream = request.stream;
         // Taken before its pages are there, so that nobody else gets it meanwhile and
-        // no page of it is taken for free.
+        // no page of it is taken for free; counted when they are, so that what others
+        // publish meanwhile never has more taken than held.
         let (found, missing) = {
             let mut inner = home.lock();
             let place = self.find_place(&mut inner, size)?;
@@ -56,9 +57,9 @@ impl Pool {
             for side in sides.into_iter().filter(|side| *side != NONE) {
                 inner.settle(side);
             }
-            let found = inner.hand_out(piece, request.size.0, self.order.tag(stream));
+            let found = inner.mark_live(piece, request.size.0, self.order.tag(stream));
             if let Err(error) = self.order.put_behind(self.device(), stream, &tags) {
-                inner.undo(piece, request.size.0);
+                inner.undo(piece);
                 return Err(error);
             }
             (found, place.missing)
@@ -72,10 +73,11 @@ impl Pool {
         // What was gathered and not used is kept for the next request.
         self.keep(growth, hand);
         if let Err(error) = mapped {
-            inner.undo(found.piece, request.size.0);
+            inner.undo(found.piece);
             home.publish(&mut inner);
             return Err(error);
         }
+        inner.count_live(found.piece, request.size.0);
         inner.figures.misses += 1;
         home.publish(&mut inner);
         Ok(found)
