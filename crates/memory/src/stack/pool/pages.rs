@@ -57,11 +57,16 @@ impl Pool {
             for side in sides.into_iter().filter(|side| *side != NONE) {
                 inner.settle(side);
             }
-            let found = inner.mark_live(piece, request.size.0, self.order.tag(stream));
-            if let Err(error) = self.order.put_behind(self.device(), stream, &tags) {
+            let behind = self.order.put_behind(self.device(), stream, &tags).and_then(|behind| {
+                let what = "taking memory that a captured stream has used";
+                if behind { Ok(()) } else { Err(Error::Capturing { what }) }
+            });
+            if let Err(error) = behind {
+                // Free again, with its last users: nothing is ordered behind them.
                 inner.undo(piece);
                 return Err(error);
             }
+            let found = inner.mark_live(piece, request.size.0, self.order.tag(stream));
             (found, place.missing)
         };
         let mut hand = Hand::default();
