@@ -42,7 +42,11 @@ pub use pressure::MemoryPressure;
 pub use profile::{
     MemoryProfiler, MemoryReport, MemorySnapshot, Obtained, generate_memory_report, get_free_memory,
 };
+pub use stack::fallback::{Fallback, FallbackBuffer, FallbackCounter, GpuBuffer, MemoryBuffer};
+pub use stack::limit::Limit;
 pub use stack::pool::{Capture, GraphMemory, Pool, PoolActivity};
+pub use stack::pressure::{PressureChange, PressureWatch};
+pub use stack::track::{AllocationTracker, BufferId, BufferLocation, BufferMetadata, Tracked};
 pub use stats::MemoryStats;
 pub use units::{Bytes, format_bytes};
 

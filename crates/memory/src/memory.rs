@@ -166,6 +166,12 @@ pub trait Memory: Send + Sync + fmt::Debug {
     /// The device at the bottom of the stack.
     fn device(&self) -> &dyn Device;
 
+    /// The device that a block of this memory lies on: [`Memory::device`], unless the stack
+    /// stands on two.
+    fn device_of(&self, _block: &Block) -> &dyn Device {
+        self.device()
+    }
+
     /// Whether this memory, or one below it, handed the block out.
     fn owns(&self, block: &Block) -> bool;
 

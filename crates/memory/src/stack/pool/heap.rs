@@ -429,11 +429,6 @@ impl Heap {
         node.tags.push(tag);
     }
 
-    /// Adds users to a piece.
-    pub(super) fn add_tags(&mut self, piece: Piece, tags: &[Tag]) {
-        Tag::join(&mut self.node_mut(piece).tags, tags);
-    }
-
     /// Adds users to every free piece.
     pub(super) fn tag_all_free(&mut self, tags: &[Tag]) {
         for node in self.nodes.iter_mut().filter(|node| node.state == State::Free) {

@@ -152,6 +152,9 @@ impl Pool {
             };
             wanted * smallest
         });
+        // Down to what can be had: memory comes by the page, or by the device's step.
+        let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
+        let budget = Bytes(budget.0 - budget.0 % step);
         Ok(Pool {
             id: MemoryId::next(),
             name,
@@ -243,7 +246,9 @@ impl Pool {
         if budget == 0 {
             return Ok(0);
         }
-        let free = self.device().free_memory()?;
+        // What upstream holds and would hand out again is free too.
+        let pooled = self.upstream.stats().pooled_bytes;
+        let free = self.device().free_memory()?.saturating_add(pooled);
         Ok(budget.min(free.saturating_sub(self.config.min_free_bytes).0))
     }
 

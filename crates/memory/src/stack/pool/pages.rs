@@ -44,31 +44,7 @@ impl Pool {
         request: Request,
         size: u64,
     ) -> Result<Found> {
-        let stream = request.stream;
-        // Taken before its pages are there, so that nobody else gets it meanwhile and
-        // no page of it is taken for free.
-        let (found, missing) = {
-            let mut inner = home.lock();
-            let place = self.find_place(&mut inner, size)?;
-            let (piece, sides) = inner.heap.carve(place.piece, place.from, place.from + size);
-            let tags = inner.heap.node(piece).tags.clone();
-            inner.heap.make_live(piece);
-            for side in sides.into_iter().filter(|side| *side != NONE) {
-                inner.settle(side);
-            }
-            let found = inner.own(piece, request.size.0, self.order.tag(stream));
-            let behind = self.order.put_behind(self.device(), stream, &tags).and_then(|behind| {
-                let what = "reusing memory of a captured stream";
-                behind.then_some(()).ok_or(Error::Capturing { what })
-            });
-            if let Err(error) = behind {
-                // Not behind its last users, so they must not be forgotten.
-                inner.heap.add_tags(piece, &tags);
-                inner.undo(piece);
-                return Err(error);
-            }
-            (found, place.missing)
-        };
+        let (found, missing) = self.claim(home, request, size)?;
         let mut hand = Hand::default();
         let held = self.counts.held.load(Ordering::Relaxed);
         let mapped = self
@@ -89,6 +65,29 @@ impl Pool {
         inner.figures.misses += 1;
         home.publish(&mut inner);
         Ok(found)
+    }
+
+    /// Finds a place and makes it live before its pages are there, so that nobody else
+    /// gets it meanwhile and no page of it is taken for free. It is counted when they are,
+    /// so that what others publish meanwhile never has more taken than held.
+    fn claim(&self, home: &Arena, request: Request, size: u64) -> Result<(Found, u64)> {
+        let mut inner = home.lock();
+        let place = self.find_place(&mut inner, size)?;
+        let (piece, sides) = inner.heap.carve(place.piece, place.from, place.from + size);
+        let tags = inner.heap.node(piece).tags.clone();
+        inner.heap.make_live(piece);
+        for side in sides.into_iter().filter(|side| *side != NONE) {
+            inner.settle(side);
+        }
+        let behind = self.order.put_behind(self.device(), request.stream, &tags);
+        if !matches!(behind, Ok(true)) {
+            // Free again, with its last users: nothing is ordered behind them.
+            inner.undo(piece);
+            behind?;
+            return Err(Error::Capturing { what: "taking memory that a captured stream has used" });
+        }
+        let found = inner.own(piece, request.size.0, self.order.tag(request.stream));
+        Ok((found, place.missing))
     }
 
     /// Where to put a request: tight packing wants the smallest piece that holds it,

@@ -1,0 +1,239 @@
+//! A line that is never passed.
+//!
+//! The room for a request is reserved *before* upstream is asked, by compare-and-swap, and
+//! given back if upstream fails. So the sum of what is out never exceeds the line, not for
+//! an instant and not from any number of threads. Adding first and looking afterwards
+//! would pass the line for a moment and refuse requests that fit; asking upstream first
+//! would let the driver hand out what is then taken back. Returning goes the other way
+//! round: upstream has the block back before its room is credited.
+//!
+//! What is charged is the size as asked for ([`Block::size`]). What upstream adds by
+//! rounding is upstream's, and a limit over a bare device does not see it; a pool asks for
+//! sizes that need none.
+//!
+//! # Where to put it
+//!
+//! *Under a pool* (pool over limit over device) it holds the line for everything that the
+//! pool takes from the device, pages included: this is the one to keep a process below
+//! its share. *Over a pool* it bounds what is live: one limit for each user of a shared
+//! pool is a fair share for each. Return a block through the limit that it was taken
+//! through: limits do not number blocks, so another limit over the same memory cannot
+//! tell that the block was charged elsewhere.
+
+use super::pages::MindsPages;
+use crate::error::Result;
+use crate::memory::{Block, Device, Handle, Mapping, Memory, Request, Stream, refusal};
+use crate::pressure::MemoryPressure;
+use crate::stats::MemoryStats;
+use crate::sync::{AtomicU64, Ordering};
+use crate::units::Bytes;
+use std::sync::Arc;
+
+/// A memory of which no more than so much is ever out.
+///
+/// ```
+/// use std::sync::Arc;
+/// use plimsoll::backend::host::Host;
+/// use plimsoll::{Bytes, Limit, Memory, Request, Stream};
+///
+/// let host = Arc::new(Host::with_total(Bytes::mib(64)));
+/// let limit = Limit::new(host, Bytes::mib(8));
+/// let block = limit.allocate(Request::new(Bytes::mib(6)))?;
+/// assert!(limit.allocate(Request::new(Bytes::mib(3))).unwrap_err().is_full_now());
+/// assert!(!limit.allocate(Request::new(Bytes::mib(9))).unwrap_err().is_full_now());
+/// assert_eq!(limit.refusals(), 2);
+/// limit.release(block, Stream::DEFAULT)?;
+/// assert_eq!(limit.available(), Bytes::mib(8));
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Limit {
+    name: String,
+    upstream: Arc<dyn Memory>,
+    line: Line,
+    refusals: AtomicU64,
+}
+
+impl Limit {
+    /// No more than `limit` of `upstream`.
+    #[must_use]
+    pub fn new(upstream: Arc<dyn Memory>, limit: Bytes) -> Limit {
+        Limit {
+            name: format!("limit of {limit} on {}", upstream.name()),
+            upstream,
+            line: Line { limit: limit.0, charged: AtomicU64::new(0) },
+            refusals: AtomicU64::new(0),
+        }
+    }
+
+    /// The line.
+    #[must_use]
+    pub fn limit(&self) -> Bytes {
+        Bytes(self.line.limit)
+    }
+
+    /// What is charged now: live blocks and physical memory, as asked for.
+    #[must_use]
+    pub fn charged(&self) -> Bytes {
+        Bytes(self.line.charged())
+    }
+
+    /// How many requests this line refused; those that upstream refused are not counted.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
+    /// Reserves, asks upstream, and gives the reservation back where upstream fails.
+    fn charge<T>(&self, size: Bytes, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+        if let Err(room) = self.line.reserve(size.0) {
+            self.refusals.fetch_add(1, Ordering::Relaxed);
+            return Err(refusal(&self.name, size, Bytes(room), self.capacity()));
+        }
+        ask().inspect_err(|_| self.line.credit(size.0))
+    }
+}
+
+/// The line itself: what may be out, and what is.
+#[derive(Debug)]
+struct Line {
+    limit: u64,
+    charged: AtomicU64,
+}
+
+impl Line {
+    fn charged(&self) -> u64 {
+        self.charged.load(Ordering::Acquire)
+    }
+
+    /// Takes room, or says how much there is.
+    fn reserve(&self, size: u64) -> Result<(), u64> {
+        let mut charged = self.charged.load(Ordering::Relaxed);
+        loop {
+            let room = self.limit - charged;
+            if size > room {
+                return Err(room);
+            }
+            match self.charged.compare_exchange_weak(
+                charged,
+                charged + size,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(()),
+                Err(now) => charged = now,
+            }
+        }
+    }
+
+    /// Gives room back. Stops at nothing: a block that was charged elsewhere must not
+    /// wrap the count and so close, or open, the line for good.
+    fn credit(&self, size: u64) {
+        let less = |charged: u64| Some(charged.saturating_sub(size));
+        // It never refuses, so there is no error to look at.
+        let _ = self.charged.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
+    }
+}
+
+impl Memory for Limit {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn device(&self) -> &dyn Device {
+        self.upstream.device()
+    }
+
+    fn device_of(&self, block: &Block) -> &dyn Device {
+        self.upstream.device_of(block)
+    }
+
+    fn owns(&self, block: &Block) -> bool {
+        self.upstream.owns(block)
+    }
+
+    fn allocate(&self, request: Request) -> Result<Block> {
+        self.charge(request.size, || self.upstream.allocate(request))
+    }
+
+    fn release(&self, block: Block, stream: Stream) -> Result<()> {
+        self.upstream.release(block, stream)?;
+        self.line.credit(block.size().0);
+        Ok(())
+    }
+
+    fn stats(&self) -> MemoryStats {
+        self.upstream.stats()
+    }
+
+    /// The lesser of the line and what upstream has.
+    fn capacity(&self) -> Bytes {
+        self.limit().min(self.upstream.capacity())
+    }
+
+    fn trim(&self) -> Result<Bytes> {
+        self.upstream.trim()
+    }
+
+    fn mapping(&self) -> Option<&dyn Mapping> {
+        self.upstream.mapping().map(|_| self as &dyn Mapping)
+    }
+
+    /// The lesser of the room below the line and what upstream has left.
+    fn available(&self) -> Bytes {
+        self.limit().saturating_sub(self.charged()).min(self.upstream.available())
+    }
+
+    /// The tighter of the two: the line, or upstream, which others may be filling too.
+    fn pressure(&self) -> MemoryPressure {
+        MemoryPressure::of(self.charged(), self.capacity()).max(self.upstream.pressure())
+    }
+}
+
+/// Physical memory is charged as blocks are; addresses cost nothing.
+impl MindsPages for Limit {
+    fn below(&self) -> &dyn Memory {
+        &*self.upstream
+    }
+
+    fn take(&self, below: &dyn Mapping, size: Bytes) -> Result<Handle> {
+        self.charge(size, || below.create(size))
+    }
+
+    fn give_back(&self, below: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
+        below.destroy(handle, size)?;
+        self.line.credit(size.0);
+        Ok(())
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::thread;
+
+    /// Three of four fit: in every interleaving of two threads that take and return,
+    /// nobody sees more than the line, and nothing stays behind.
+    #[test]
+    fn the_line_is_never_passed() {
+        loom::model(|| {
+            let line = loom::sync::Arc::new(Line { limit: 3, charged: AtomicU64::new(0) });
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let line = loom::sync::Arc::clone(&line);
+                    thread::spawn(move || {
+                        if line.reserve(2).is_ok() {
+                            assert!(line.charged() <= 3);
+                            line.credit(2);
+                        }
+                    })
+                })
+                .collect();
+            assert!(line.charged() <= 3);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert_eq!(line.charged(), 0);
+        });
+    }
+}

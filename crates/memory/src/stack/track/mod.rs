@@ -1,0 +1,208 @@
+//! A list of what is live, with tags and ages: who holds the memory, and what was never
+//! returned.
+//!
+//! [`Tracked`] is the storey: it puts each block on the list when it is handed out and
+//! takes it off when it is returned. [`AllocationTracker`] is the list alone, for buffers
+//! that do not come from a [`Memory`]. The list is cut into parts with a lock each, so
+//! that threads seldom meet; an entry costs two of them, about as much as the pool's own
+//! work, which is why it is there in debug builds only unless asked for
+//! (`MemoryConfig::track_allocations`).
+//!
+//! A block is taken off the list when the memory below has it back, and not before: a
+//! return that is refused leaves the list as it is.
+//!
+//! # Where to put it
+//!
+//! *On top* of a stack, so that the list shows what callers asked for, with their tags.
+//! *Under* a pool it lists what the pool holds, by page or by block: of use to find a
+//! pool that does not give back. Both at once are two lists.
+
+mod metadata;
+mod shards;
+mod tracker;
+
+use std::sync::Arc;
+
+use super::pages::MindsPages;
+use crate::error::Result;
+use crate::memory::{Block, Device, Handle, Mapping, Memory, MemoryId, Request, Stream};
+use crate::pressure::MemoryPressure;
+use crate::stats::MemoryStats;
+use crate::units::Bytes;
+pub use metadata::{BufferId, BufferLocation, BufferMetadata};
+use shards::Shards;
+pub use tracker::AllocationTracker;
+
+/// What a page is called on the list.
+const PAGE: &str = "physical memory";
+
+/// A memory with a list of what is live.
+///
+/// ```
+/// use std::sync::Arc;
+/// use plimsoll::backend::host::Host;
+/// use plimsoll::{Bytes, Memory, Request, Stream, Tracked};
+///
+/// let memory = Tracked::new(Arc::new(Host::with_total(Bytes::mib(64))));
+/// let weights = memory.allocate(Request::new(Bytes::mib(16)).tagged("weights"))?;
+/// let scratch = memory.allocate(Request::new(Bytes::mib(1)).tagged("scratch"))?;
+/// memory.release(scratch, Stream::DEFAULT)?;
+/// let live = memory.live();
+/// assert_eq!(live.len(), 1);
+/// assert_eq!(live[0].tag.as_deref(), Some("weights"));
+/// # memory.release(weights, Stream::DEFAULT)?;
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Tracked {
+    upstream: Arc<dyn Memory>,
+    numbers: Shards<Key, BufferId>,
+    tracker: AllocationTracker,
+}
+
+/// What tells live things apart. The generation does so for a place that is used again
+/// before the last return was noted here.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Block(MemoryId, u64, u32),
+    Page(Handle),
+}
+
+impl Key {
+    fn of(block: &Block) -> Key {
+        Key::Block(block.owner(), block.key(), block.generation())
+    }
+}
+
+impl Tracked {
+    /// Lists what is handed out of `upstream`.
+    #[must_use]
+    pub fn new(upstream: Arc<dyn Memory>) -> Tracked {
+        Tracked { upstream, numbers: Shards::default(), tracker: AllocationTracker::new() }
+    }
+
+    /// Whether each block is noted with the place in the program that asked for it.
+    #[must_use]
+    pub fn with_backtraces(mut self, on: bool) -> Tracked {
+        self.tracker = std::mem::take(&mut self.tracker).with_backtraces(on);
+        self
+    }
+
+    /// The list itself.
+    #[must_use]
+    pub fn tracker(&self) -> &AllocationTracker {
+        &self.tracker
+    }
+
+    /// What has not been returned, the largest first.
+    #[must_use]
+    pub fn live(&self) -> Vec<BufferMetadata> {
+        self.tracker.by_size()
+    }
+
+    fn note(&self, key: Key, size: Bytes, device: &dyn Device, tag: Option<&'static str>) {
+        let location = BufferLocation::of(device.info().backend);
+        // A block has no type: its elements are its bytes.
+        let mut buffer = BufferMetadata::new(BufferId::new(), size.0, size.0, location);
+        buffer.tag = tag.map(Into::into);
+        self.numbers.insert(key, buffer.id);
+        self.tracker.track(buffer);
+    }
+
+    fn strike(&self, key: &Key) {
+        if let Some(id) = self.numbers.remove(key) {
+            self.tracker.untrack(id);
+        }
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        let (count, bytes) = (self.tracker.count(), self.tracker.total_bytes());
+        if count > 0 {
+            tracing::warn!(memory = self.name(), count, %bytes, "never returned");
+        }
+    }
+}
+
+impl Memory for Tracked {
+    fn name(&self) -> &str {
+        self.upstream.name()
+    }
+
+    fn device(&self) -> &dyn Device {
+        self.upstream.device()
+    }
+
+    fn device_of(&self, block: &Block) -> &dyn Device {
+        self.upstream.device_of(block)
+    }
+
+    fn owns(&self, block: &Block) -> bool {
+        self.upstream.owns(block)
+    }
+
+    fn allocate(&self, request: Request) -> Result<Block> {
+        let block = self.upstream.allocate(request)?;
+        let device = self.upstream.device_of(&block);
+        self.note(Key::of(&block), block.size(), device, request.tag);
+        Ok(block)
+    }
+
+    fn release(&self, block: Block, stream: Stream) -> Result<()> {
+        self.upstream.release(block, stream)?;
+        self.strike(&Key::of(&block));
+        Ok(())
+    }
+
+    fn stats(&self) -> MemoryStats {
+        self.upstream.stats()
+    }
+
+    fn capacity(&self) -> Bytes {
+        self.upstream.capacity()
+    }
+
+    fn trim(&self) -> Result<Bytes> {
+        self.upstream.trim()
+    }
+
+    fn mapping(&self) -> Option<&dyn Mapping> {
+        self.upstream.mapping().map(|_| self as &dyn Mapping)
+    }
+
+    fn available(&self) -> Bytes {
+        self.upstream.available()
+    }
+
+    fn pressure(&self) -> MemoryPressure {
+        self.upstream.pressure()
+    }
+}
+
+/// Physical memory is listed as blocks are.
+impl MindsPages for Tracked {
+    fn below(&self) -> &dyn Memory {
+        &*self.upstream
+    }
+
+    fn take(&self, below: &dyn Mapping, size: Bytes) -> Result<Handle> {
+        let handle = below.create(size)?;
+        self.note(Key::Page(handle), size, self.device(), Some(PAGE));
+        Ok(handle)
+    }
+
+    fn give_back(&self, below: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
+        // Unlike a block, a page has no generation: its number may be given out again as
+        // soon as it is returned, so it is struck before.
+        let key = Key::Page(handle);
+        let id = self.numbers.remove(&key);
+        let returned = below.destroy(handle, size);
+        match (id, &returned) {
+            (Some(id), Ok(())) => drop(self.tracker.untrack(id)),
+            (Some(id), Err(_)) => drop(self.numbers.insert(key, id)),
+            (None, _) => {}
+        }
+        returned
+    }
+}

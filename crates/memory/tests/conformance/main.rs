@@ -1,0 +1,110 @@
+//! What every memory promises, tested once and instantiated in one line for each stack.
+//!
+//! `subject` says what a stack is to the suite, `promises` are the promises, and this file
+//! is the list of stacks that keep them. Each promise gets a stack of its own.
+
+mod hammer;
+mod promises;
+mod subject;
+
+use std::sync::Arc;
+
+use plimsoll::{Bytes, Fallback, Limit, Memory, Packing, PressureWatch, Tracked};
+use subject::{Subject, host, pool, sim, sim_without_mapping};
+
+/// Puts a stack through every promise.
+fn check(name: &str, make: impl Fn() -> Subject) {
+    for (promise, keep) in promises::ALL {
+        println!("{name}: {promise}");
+        let subject = make();
+        keep(&subject, &make);
+        subject.assert_no_faults();
+    }
+}
+
+macro_rules! conforms {
+    ($($name:ident: $make:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            check(stringify!($name), || $make);
+        }
+    )*};
+}
+
+fn limit(upstream: Subject, limit: Bytes) -> Subject {
+    upstream.under(|upstream| Limit::new(upstream, limit))
+}
+
+fn tracked(upstream: Subject) -> Subject {
+    upstream.under(Tracked::new)
+}
+
+fn watched(upstream: Subject) -> Subject {
+    upstream.under(|upstream| PressureWatch::new(upstream, |_| {}))
+}
+
+/// A callback that trims what it watches, whenever a level is crossed.
+fn trimmed(upstream: Subject) -> Subject {
+    upstream.under(|upstream| {
+        PressureWatch::new(upstream, |change| {
+            change.memory.trim().unwrap();
+        })
+    })
+}
+
+fn fallback(first: Subject, second: Subject) -> Subject {
+    let largest = first.largest.max(second.largest);
+    let sim = first.sim.or(second.sim);
+    let memory: Arc<dyn Memory> = Arc::new(Fallback::new(first.memory, second.memory));
+    Subject { memory, largest, sim }
+}
+
+const QUICK: Packing = Packing::Quick;
+const TIGHT: Packing = Packing::Tight;
+const LINE: Bytes = Bytes::mib(24);
+
+conforms! {
+    host_alone: host(64);
+    sim_alone: sim(64);
+    sim_that_cannot_map: sim_without_mapping(64);
+    pool_on_host: pool(host(64), QUICK);
+    pool_on_sim_quick: pool(sim(64), QUICK);
+    pool_on_sim_tight: pool(sim(64), TIGHT);
+    pool_on_large_sim_quick: pool(sim(900), QUICK);
+    pool_on_sim_without_mapping: pool(sim_without_mapping(64), QUICK);
+    tight_pool_on_sim_without_mapping: pool(sim_without_mapping(64), TIGHT);
+    pool_on_an_odd_share: subject::odd_pool(sim(64));
+    pool_on_an_odd_share_without_mapping: subject::odd_pool(sim_without_mapping(64));
+    limit_on_host: limit(host(64), LINE);
+    limit_on_sim: limit(sim(64), LINE);
+    limit_above_what_there_is: limit(sim(64), Bytes::gib(4));
+    limit_over_pool: limit(pool(sim(64), QUICK), LINE);
+    limit_over_tight_pool: limit(pool(sim(64), TIGHT), LINE);
+    limit_over_pool_on_host: limit(pool(host(64), QUICK), LINE);
+    pool_over_limit: pool(limit(sim(64), LINE), QUICK);
+    tight_pool_over_limit: pool(limit(sim(64), LINE), TIGHT);
+    pool_over_odd_limit: pool(limit(sim(64), Bytes(LINE.0 + 12_345)), QUICK);
+    pool_over_limit_without_mapping: pool(limit(sim_without_mapping(64), LINE), QUICK);
+    pool_over_odd_limit_without_mapping:
+        pool(limit(sim_without_mapping(64), Bytes(LINE.0 + 12_345)), QUICK);
+    tracker_on_host: tracked(host(64));
+    tracker_over_pool: tracked(pool(sim(64), QUICK));
+    pool_over_tracker: pool(tracked(sim(64)), QUICK);
+    pool_over_tracker_without_mapping: pool(tracked(sim_without_mapping(64)), QUICK);
+    pressure_on_host: watched(host(64));
+    pool_over_pressure: pool(watched(sim(64)), TIGHT);
+    pressure_over_limit_over_pool: watched(limit(pool(sim(64), QUICK), LINE));
+    pressure_that_trims_over_pool: trimmed(pool(sim(64), QUICK));
+    pressure_that_trims_over_pool_without_mapping: trimmed(pool(sim_without_mapping(64), QUICK));
+    fallback_from_pool_to_host: fallback(pool(sim(16), QUICK), host(64));
+    fallback_from_host_to_pool: fallback(host(16), pool(host(32), QUICK));
+    fallback_from_large_to_small: fallback(pool(sim(64), TIGHT), host(8));
+    tracker_over_fallback: tracked(fallback(pool(sim(16), QUICK), host(64)));
+    pool_over_pool: pool(pool(sim_without_mapping(64), QUICK), QUICK);
+    all_storeys_over_pool: tracked(watched(limit(pool(sim(64), QUICK), LINE)));
+    all_storeys_under_pool: pool(tracked(watched(limit(sim(64), LINE))), QUICK);
+    all_storeys_above_and_below:
+        tracked(watched(limit(fallback(
+            pool(limit(tracked(sim(64)), LINE), QUICK),
+            limit(host(64), LINE)), Bytes::mib(40))));
+}

@@ -1,0 +1,98 @@
+//! A stack, and what the suite must know of it that its trait does not tell.
+
+use std::sync::Arc;
+
+use plimsoll::backend::host::Host;
+use plimsoll::backend::sim::{Sim, SimConfig};
+use plimsoll::{Block, Bytes, Memory, MemoryConfig, Packing, Pool, Request};
+
+/// A stack under test.
+pub(crate) struct Subject {
+    pub(crate) memory: Arc<dyn Memory>,
+    /// The largest block that an empty stack hands out: all of it, unless it stands on
+    /// two memories.
+    pub(crate) largest: Bytes,
+    /// The simulated device at the bottom, to queue work on and to ask for faults.
+    pub(crate) sim: Option<Arc<Sim>>,
+}
+
+impl Subject {
+    /// The same with a storey over it.
+    pub(crate) fn under<M: Memory + 'static>(
+        self,
+        storey: impl FnOnce(Arc<dyn Memory>) -> M,
+    ) -> Subject {
+        let memory: Arc<dyn Memory> = Arc::new(storey(self.memory));
+        Subject { largest: self.largest.min(memory.capacity()), memory, sim: self.sim }
+    }
+
+    pub(crate) fn take(&self, size: impl Into<Bytes>) -> Block {
+        self.memory.allocate(Request::new(size)).unwrap()
+    }
+
+    /// What hardware would have done wrong in silence.
+    pub(crate) fn assert_no_faults(&self) {
+        if let Some(sim) = &self.sim {
+            assert_eq!(sim.faults(), Vec::<String>::new());
+        }
+    }
+
+    /// Fills a block with a pattern of its own, all of it or, if it is long, both ends.
+    pub(crate) fn fill(&self, block: &Block, seed: u64) {
+        let device = self.memory.device_of(block);
+        for (offset, bytes) in patches(block, seed) {
+            device.write(block.address().plus(offset), &bytes).unwrap();
+        }
+    }
+
+    /// Fails unless a block still holds its pattern.
+    pub(crate) fn verify(&self, block: &Block, seed: u64) {
+        let device = self.memory.device_of(block);
+        for (offset, expected) in patches(block, seed) {
+            let mut bytes = vec![0; expected.len()];
+            device.read(block.address().plus(offset), &mut bytes).unwrap();
+            assert!(bytes == expected, "{block:?} has lost its contents at {offset}");
+        }
+    }
+}
+
+/// The stretches of a block that are written, each with what is written there.
+fn patches(block: &Block, seed: u64) -> Vec<(u64, Vec<u8>)> {
+    const END: u64 = 600;
+    let size = block.size().0;
+    let ranges = if size <= 2 * END { vec![0..size] } else { vec![0..END, size - END..size] };
+    let byte = |at: u64| (seed.wrapping_mul(0x9e37_79b9).wrapping_add(at * 131) >> 3) as u8;
+    ranges.into_iter().map(|range| (range.start, range.map(byte).collect())).collect()
+}
+
+pub(crate) fn host(mib: u64) -> Subject {
+    let total = Bytes::mib(mib);
+    Subject { memory: Arc::new(Host::with_total(total)), largest: total, sim: None }
+}
+
+fn simulated(config: SimConfig) -> Subject {
+    let (largest, sim) = (config.total, Arc::new(Sim::new(config)));
+    Subject { memory: sim.clone(), largest, sim: Some(sim) }
+}
+
+pub(crate) fn sim(mib: u64) -> Subject {
+    simulated(SimConfig::default().with_total(Bytes::mib(mib)))
+}
+
+pub(crate) fn sim_without_mapping(mib: u64) -> Subject {
+    simulated(SimConfig::default().with_total(Bytes::mib(mib)).with_mapping(false))
+}
+
+pub(crate) fn pool(upstream: Subject, packing: Packing) -> Subject {
+    let config = MemoryConfig::new()
+        .with_gpu_memory_fraction(1.0)
+        .with_min_free_bytes(0)
+        .with_packing(packing);
+    upstream.under(|upstream| Pool::new(upstream, config).unwrap())
+}
+
+/// A pool whose share of the device is no multiple of anything.
+pub(crate) fn odd_pool(upstream: Subject) -> Subject {
+    let config = MemoryConfig::new().with_gpu_memory_fraction(0.777).with_min_free_bytes(1_000_001);
+    upstream.under(|upstream| Pool::new(upstream, config).unwrap())
+}
