@@ -253,3 +253,32 @@ impl MindsPages for PressureWatch {
         Ok(())
     }
 }
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    fn cross(gauge: &Gauge, change: impl FnOnce(&Gauge)) -> Vec<(MemoryPressure, MemoryPressure)> {
+        change(gauge);
+        std::iter::from_fn(|| gauge.claim()).collect()
+    }
+
+    /// Two threads that both go up: in every interleaving they report one way up, and
+    /// what was last reported is what holds.
+    #[test]
+    fn a_rise_is_reported_once() {
+        loom::model(|| {
+            let gauge = Arc::new(Gauge::new(Bytes(10)));
+            let up = |gauge: &Gauge| {
+                gauge.used.fetch_add(4, Ordering::SeqCst);
+            };
+            let other = Arc::clone(&gauge);
+            let thread = thread::spawn(move || cross(&other, up));
+            let mut reports = cross(&gauge, up);
+            reports.extend(thread.join().unwrap());
+            assert_eq!(reports, [(MemoryPressure::Low, MemoryPressure::High)]);
+        });
+    }
+}

@@ -58,9 +58,10 @@ impl Subject {
 
 /// The stretches of a block that are written, each with what is written there.
 fn patches(block: &Block, seed: u64) -> Vec<(u64, Vec<u8>)> {
-    const END: u64 = 600;
+    const END: u64 = 1200;
     let size = block.size().0;
-    let ranges = if size <= 2 * END { vec![0..size] } else { vec![0..END, size - END..size] };
+    // Both ends; of a short block, that is all of it.
+    let ranges = [0..size.min(END), size.saturating_sub(END).max(size.min(END))..size];
     let byte = |at: u64| (seed.wrapping_mul(0x9e37_79b9).wrapping_add(at * 131) >> 3) as u8;
     ranges.into_iter().map(|range| (range.start, range.map(byte).collect())).collect()
 }

@@ -1,4 +1,5 @@
 //! What each storey promises beside what every memory does.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod fallback;
 mod fallback_buffer;

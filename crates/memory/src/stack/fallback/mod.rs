@@ -12,7 +12,7 @@
 //! # Two devices
 //!
 //! A stack that stands on two devices must say which one a block lies on:
-//! [`Memory::device_of`](crate::Memory::device_of). Streams are those of the first device.
+//! [`Memory::device_of`]. Streams are those of the first device.
 //! The second, if it is another device, knows nothing of them, so a block that comes back
 //! to it is held until the stream has done all that was queued, on the host: slow, and
 //! right, in a case that is slow already.

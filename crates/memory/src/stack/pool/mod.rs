@@ -57,7 +57,7 @@ use segments::Pins;
 /// Arenas for streams; more streams than these share them.
 const ARENAS: u16 = 64;
 /// Quick pages are this many of the device's smallest: see `docs/results`.
-const QUICK_PAGES: u64 = 6;
+const QUICK_PAGES: u64 = 8;
 /// A page is never larger than this share of the budget.
 const PAGES_AT_LEAST: u64 = 64;
 
