@@ -6,7 +6,7 @@
 //! happened to end earlier. Two pieces of work on the same bytes without such an order
 //! are a race even if this run got away with it.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use crate::error::{Error, Result};
 use crate::memory::{Event, Stream};
@@ -40,8 +40,9 @@ pub(super) struct Timeline {
     now: u64,
     lanes: Vec<Lane>,
     jobs: Vec<Job>,
-    marks: BTreeMap<u64, Mark>,
-    next_mark: u64,
+    /// Events in the order of recording; the first has the number `first_mark`.
+    marks: VecDeque<Option<Mark>>,
+    first_mark: u64,
     /// What the host knows to be finished, by asking or by waiting.
     host: Order,
 }
@@ -52,8 +53,8 @@ impl Default for Timeline {
             now: 0,
             lanes: vec![Lane::default()],
             jobs: Vec::new(),
-            marks: BTreeMap::new(),
-            next_mark: 1,
+            marks: VecDeque::new(),
+            first_mark: 1,
             host: Order::new(),
         }
     }
@@ -128,14 +129,15 @@ impl Timeline {
     pub(super) fn record(&mut self, stream: Stream) -> Event {
         let lane = self.lane(stream);
         let mark = Mark { ends: lane.ends, order: lane.order.clone() };
-        let event = self.next_mark;
-        self.next_mark += 1;
-        self.marks.insert(event, mark);
+        let event = self.first_mark + self.marks.len() as u64;
+        self.marks.push_back(Some(mark));
         Event(event)
     }
 
     fn mark(&self, event: Event) -> Result<Mark> {
-        self.marks.get(&event.0).cloned().ok_or_else(|| Error::Device {
+        let index = event.0.checked_sub(self.first_mark).map(|index| index as usize);
+        let mark = index.and_then(|index| self.marks.get(index)).and_then(Clone::clone);
+        mark.ok_or_else(|| Error::Device {
             call: "event",
             why: format!("{event:?} was never recorded, or has been given back"),
         })
@@ -166,7 +168,15 @@ impl Timeline {
     }
 
     pub(super) fn forget(&mut self, event: Event) {
-        self.marks.remove(&event.0);
+        if let Some(index) = event.0.checked_sub(self.first_mark)
+            && let Some(mark) = self.marks.get_mut(index as usize)
+        {
+            *mark = None;
+        }
+        while let Some(None) = self.marks.front() {
+            self.marks.pop_front();
+            self.first_mark += 1;
+        }
     }
 
     /// Lets the clock run until a stream has nothing left to do.

@@ -6,11 +6,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use smallvec::smallvec;
-
 use super::heap::{Heap, Key, NONE, Node, Piece, State};
-use super::order::{Order, Tag};
+use super::order::Order;
 use super::segments::Pins;
+use super::tag::{Tag, Tags};
 use crate::memory::{Address, Block, Handle, Stream};
 use crate::stats::{Counters, Figures};
 
@@ -130,10 +129,10 @@ impl Arena {
         }
         let (size, asked) = (node.size, node.ready);
         // Whoever got it first may still be at it, if another stream returns it.
-        let mut tags = smallvec![order.tag(stream)];
-        let taker = node.tags[0].stream;
+        let mut tags = Tags::of(order.tag(stream));
+        let taker = node.tags.first().stream();
         if taker != stream {
-            Tag::join(&mut tags, &[order.tag(taker)]);
+            tags.add(order.tag(taker));
         }
         let merged = inner.heap.free(piece, tags);
         if inner.is_whole_region(inner.heap.node(merged)) {
@@ -149,12 +148,14 @@ impl Arena {
 
 impl Inner {
     /// Hands out a piece that has become live.
+    #[inline]
     pub(super) fn hand_out(&mut self, piece: Piece, asked: u64, tag: Tag) -> Found {
         self.count(piece, asked);
         self.own(piece, asked, tag)
     }
 
     /// Notes who a live piece belongs to, and tells where it lies.
+    #[inline]
     pub(super) fn own(&mut self, piece: Piece, asked: u64, tag: Tag) -> Found {
         self.heap.set_owner(piece, asked, tag);
         let node = self.heap.node(piece);
@@ -165,6 +166,7 @@ impl Inner {
     }
 
     /// Counts a live piece, once there is memory behind it.
+    #[inline]
     pub(super) fn count(&mut self, piece: Piece, asked: u64) {
         self.figures.taken += self.heap.node(piece).size;
         self.figures.live += asked;

@@ -10,24 +10,15 @@ use crate::memory::{Block, Memory, Request, Stream};
 use crate::units::Bytes;
 
 impl Pool {
-    /// Serves a request that the fast path could not, and counts what that takes.
+    /// Serves a request that home could not serve at once: behind other streams, from
+    /// another arena, or with memory from the device.
     #[cold]
-    pub(super) fn allocate_slowly(
+    pub(super) fn allocate_elsewhere(
         &self,
         home: &Arena,
         request: Request,
         size: u64,
     ) -> Result<Block> {
-        let start = Instant::now();
-        let result = self.take_elsewhere(home, request, size);
-        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.counts.slow.fetch_add(1, Ordering::Relaxed);
-        self.counts.slow_nanos.fetch_add(nanos, Ordering::Relaxed);
-        result
-    }
-
-    /// Serves a request behind other streams, or with memory from the device.
-    fn take_elsewhere(&self, home: &Arena, request: Request, size: u64) -> Result<Block> {
         let Request { size: asked, stream, .. } = request;
         for arena in std::iter::once(home)
             .chain(self.shared_arenas().filter(|arena| arena.number != home.number))
@@ -36,6 +27,17 @@ impl Pool {
                 return Ok(self.block(arena.number, found, asked));
             }
         }
+        let start = Instant::now();
+        let result = self.allocate_slowly(home, request, size);
+        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.counts.slow.fetch_add(1, Ordering::Relaxed);
+        self.counts.slow_nanos.fetch_add(nanos, Ordering::Relaxed);
+        result
+    }
+
+    /// Serves a request with memory from the device.
+    fn allocate_slowly(&self, home: &Arena, request: Request, size: u64) -> Result<Block> {
+        let Request { size: asked, stream, .. } = request;
         let mut growth = self.growth();
         // While this thread waited, another may have brought what is needed.
         if let Some(found) = self.take_behind(home, stream, size, asked.0)? {

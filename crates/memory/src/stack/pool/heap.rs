@@ -12,9 +12,7 @@
 //! stretch can be found; where the tightest place wins and pages are moved to it
 //! ([`Key::Length`]), free neighbours are always one piece.
 
-use smallvec::SmallVec;
-
-use super::order::Tag;
+use super::tag::{Tag, Tags};
 
 /// The number of a piece.
 pub(super) type Piece = u32;
@@ -45,7 +43,7 @@ pub(super) struct Node {
     bin: u16,
     pub(super) state: State,
     /// Free: the streams that may still use it. Live: the stream it was handed to.
-    pub(super) tags: SmallVec<[Tag; 2]>,
+    pub(super) tags: Tags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +140,7 @@ impl Heap {
             generation,
             bin: NO_BIN,
             state: State::Free,
-            tags: SmallVec::new(),
+            tags: Tags::NONE,
         };
         match self.unused.pop() {
             Some(piece) => {
@@ -177,7 +175,7 @@ impl Heap {
     fn retire(&mut self, piece: Piece) {
         let node = self.node_mut(piece);
         node.state = State::Unused;
-        node.tags.clear();
+        node.tags = Tags::NONE;
         self.unused.push(piece);
     }
 
@@ -349,13 +347,7 @@ impl Heap {
         let right = self.new_node(region, offset + at, size - at, 0);
         self.node_mut(right).before = piece;
         self.node_mut(right).after = after;
-        if self.node(piece).tags.len() == 1 {
-            // The common case, without a loop.
-            let tag = self.node(piece).tags[0];
-            self.node_mut(right).tags.push(tag);
-        } else {
-            self.node_mut(right).tags = self.node(piece).tags.clone();
-        }
+        self.node_mut(right).tags = self.node(piece).tags.clone();
         if after != NONE {
             self.node_mut(after).before = right;
         }
@@ -366,7 +358,7 @@ impl Heap {
     }
 
     /// Makes a live piece free again, all of which is mapped.
-    pub(super) fn free(&mut self, piece: Piece, tags: SmallVec<[Tag; 2]>) -> Piece {
+    pub(super) fn free(&mut self, piece: Piece, tags: Tags) -> Piece {
         let node = self.node_mut(piece);
         node.state = State::Free;
         node.tags = tags;
@@ -407,14 +399,14 @@ impl Heap {
     fn absorb(&mut self, left: Piece, right: Piece) {
         let node = self.node_mut(right);
         let (size, ready, after) = (node.size, node.ready, node.after);
-        let tags = std::mem::take(&mut node.tags);
+        let tags = std::mem::replace(&mut node.tags, Tags::NONE);
         let node = self.node_mut(left);
         if node.ready == node.size {
             node.ready += ready;
         }
         node.size += size;
         node.after = after;
-        Tag::join(&mut node.tags, &tags);
+        node.tags.join(&tags);
         if after != NONE {
             self.node_mut(after).before = left;
         }
@@ -425,14 +417,13 @@ impl Heap {
     pub(super) fn set_owner(&mut self, piece: Piece, asked: u64, tag: Tag) {
         let node = self.node_mut(piece);
         node.ready = asked;
-        node.tags.clear();
-        node.tags.push(tag);
+        node.tags = Tags::of(tag);
     }
 
     /// Adds users to every free piece.
-    pub(super) fn tag_all_free(&mut self, tags: &[Tag]) {
+    pub(super) fn tag_all_free(&mut self, tags: &Tags) {
         for node in self.nodes.iter_mut().filter(|node| node.state == State::Free) {
-            Tag::join(&mut node.tags, tags);
+            node.tags.join(tags);
         }
     }
 }

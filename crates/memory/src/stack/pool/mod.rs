@@ -36,6 +36,7 @@ mod heap;
 mod order;
 mod pages;
 mod segments;
+mod tag;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -287,7 +288,7 @@ impl Memory for Pool {
             let home = self.home(stream);
             return match home.try_take(&self.order, stream, size, asked.0) {
                 Some(found) => Ok(self.block(home.number, found, asked)),
-                None => self.allocate_slowly(home, request, size),
+                None => self.allocate_elsewhere(home, request, size),
             };
         }
         self.allocate_captured(request, size)

@@ -12,30 +12,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use smallvec::SmallVec;
-
 use super::epoch::Epochs;
+use super::tag::{Tag, Tags};
 use crate::error::Result;
 use crate::memory::{Device, Event, Stream};
-
-/// A stream and the epoch in which it last used something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tag {
-    pub(super) stream: Stream,
-    pub(super) epoch: u64,
-}
-
-impl Tag {
-    /// Adds tags to a list that has one for each stream, the latest.
-    pub(super) fn join(into: &mut SmallVec<[Tag; 2]>, from: &[Tag]) {
-        for tag in from {
-            match into.iter_mut().find(|other| other.stream == tag.stream) {
-                Some(other) => other.epoch = other.epoch.max(tag.epoch),
-                None => into.push(*tag),
-            }
-        }
-    }
-}
 
 /// What is known of a stream. On cache lines of its own: each has a thread that writes it.
 #[derive(Debug, Default)]
@@ -101,11 +81,11 @@ impl Order {
         if !lane.used.load(Ordering::Relaxed) {
             lane.used.store(true, Ordering::Relaxed);
         }
-        Tag { stream, epoch: lane.epochs.note() }
+        Tag::new(stream, lane.epochs.note())
     }
 
     /// A tag for every stream that the pool has seen.
-    pub(super) fn every_tag(&self) -> SmallVec<[Tag; 2]> {
+    pub(super) fn every_tag(&self) -> Tags {
         let lanes =
             self.rows.iter().enumerate().filter_map(|(row, lanes)| Some((row, lanes.get()?)));
         lanes
@@ -117,16 +97,17 @@ impl Order {
 
     /// Whether work on the stream is behind all of these already; asks no device.
     #[inline]
-    pub(super) fn is_behind(&self, stream: Stream, tags: &[Tag]) -> bool {
-        tags.iter().all(|tag| tag.stream == stream || self.knows(stream, *tag))
+    pub(super) fn is_behind(&self, stream: Stream, tags: &Tags) -> bool {
+        tags.only(stream)
+            || tags.iter().all(|tag| tag.stream() == stream || self.knows(stream, tag))
     }
 
     fn knows(&self, stream: Stream, tag: Tag) -> bool {
-        if tag.epoch < self.lane(tag.stream).done.load(Ordering::Acquire) {
+        if tag.epoch() < self.lane(tag.stream()).done.load(Ordering::Acquire) {
             return true;
         }
         let inner = Order::inner(self.lane(stream));
-        inner.passed.get(usize::from(tag.stream.0)).is_some_and(|passed| tag.epoch < *passed)
+        inner.passed.get(usize::from(tag.stream().0)).is_some_and(|passed| tag.epoch() < *passed)
     }
 
     /// Orders the stream behind all of these, by waiting on the device. `false` where
@@ -135,14 +116,14 @@ impl Order {
         &self,
         device: &dyn Device,
         stream: Stream,
-        tags: &[Tag],
+        tags: &Tags,
     ) -> Result<bool> {
-        for tag in tags {
-            if tag.stream == stream || self.knows(stream, *tag) {
+        for tag in tags.iter() {
+            if tag.stream() == stream || self.knows(stream, tag) {
                 continue;
             }
-            let Some((epoch, event)) = self.event_for(device, *tag)? else {
-                if self.knows(stream, *tag) {
+            let Some((epoch, event)) = self.event_for(device, tag)? else {
+                if self.knows(stream, tag) {
                     continue;
                 }
                 return Ok(false);
@@ -150,7 +131,7 @@ impl Order {
             device.wait(stream, event)?;
             self.waits.fetch_add(1, Ordering::Relaxed);
             let passed = &mut Order::inner(self.lane(stream)).passed;
-            let index = usize::from(tag.stream.0);
+            let index = usize::from(tag.stream().0);
             passed.resize(passed.len().max(index + 1), 0);
             passed[index] = passed[index].max(epoch + 1);
         }
@@ -159,14 +140,14 @@ impl Order {
 
     /// Whether all of these are over, so that memory may be unmapped; with `patient`, waits
     /// on the host until they are.
-    pub(super) fn is_over(&self, device: &dyn Device, tags: &[Tag], patient: bool) -> Result<bool> {
-        for tag in tags {
-            let lane = self.lane(tag.stream);
-            if tag.epoch < lane.done.load(Ordering::Acquire) {
+    pub(super) fn is_over(&self, device: &dyn Device, tags: &Tags, patient: bool) -> Result<bool> {
+        for tag in tags.iter() {
+            let lane = self.lane(tag.stream());
+            if tag.epoch() < lane.done.load(Ordering::Acquire) {
                 continue;
             }
-            match self.event_for(device, *tag)? {
-                None if tag.epoch < lane.done.load(Ordering::Acquire) => {}
+            match self.event_for(device, tag)? {
+                None if tag.epoch() < lane.done.load(Ordering::Acquire) => {}
                 None => return Ok(false),
                 Some(_) if !patient => return Ok(false),
                 Some((epoch, event)) => {
@@ -182,16 +163,16 @@ impl Order {
     /// An event that covers the tag and is not over yet; `None` if it is over now, or
     /// if none can be recorded because the stream is being captured.
     fn event_for(&self, device: &dyn Device, tag: Tag) -> Result<Option<(u64, Event)>> {
-        let lane = self.lane(tag.stream);
+        let lane = self.lane(tag.stream());
         if self.captures.load(Ordering::SeqCst) > 0 {
             return Ok(None);
         }
         let mut inner = Order::inner(lane);
-        if tag.epoch == lane.epochs.note() {
-            let (epoch, event) = lane.epochs.close(|| device.record(tag.stream));
+        if tag.epoch() == lane.epochs.note() {
+            let (epoch, event) = lane.epochs.close(|| device.record(tag.stream()));
             inner.events.push_back((epoch, event?));
         }
-        let Some(&(epoch, event)) = inner.events.iter().find(|(epoch, _)| *epoch >= tag.epoch)
+        let Some(&(epoch, event)) = inner.events.iter().find(|(epoch, _)| *epoch >= tag.epoch())
         else {
             // Closed, but the recording failed or it is over: over is what `done` says.
             return self.record_again(device, lane, &mut inner, tag);
@@ -211,10 +192,10 @@ impl Order {
         inner: &mut Inner,
         tag: Tag,
     ) -> Result<Option<(u64, Event)>> {
-        if tag.epoch < lane.done.load(Ordering::Acquire) {
+        if tag.epoch() < lane.done.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let (epoch, event) = lane.epochs.close(|| device.record(tag.stream));
+        let (epoch, event) = lane.epochs.close(|| device.record(tag.stream()));
         let event = event?;
         inner.events.push_back((epoch, event));
         Ok(Some((epoch, event)))

@@ -1,0 +1,135 @@
+//! Who may still be using a piece: a stream and an epoch, or a few of them.
+//!
+//! Nearly always it is one stream, so a tag is one number and the list behind it is
+//! empty. It is copied with every cut and merge: numbers in registers, nothing more.
+
+use crate::memory::Stream;
+
+/// Bits of the epoch; the stream is above them.
+const EPOCH: u32 = 48;
+
+/// A stream and the epoch in which it last used something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag(u64);
+
+impl Tag {
+    /// Nobody.
+    const NONE: Tag = Tag(u64::MAX);
+
+    pub(super) fn new(stream: Stream, epoch: u64) -> Tag {
+        Tag(u64::from(stream.0) << EPOCH | epoch & ((1 << EPOCH) - 1))
+    }
+
+    pub(super) fn stream(self) -> Stream {
+        Stream((self.0 >> EPOCH) as u16)
+    }
+
+    pub(super) fn epoch(self) -> u64 {
+        self.0 & ((1 << EPOCH) - 1)
+    }
+}
+
+/// The users of a piece: one tag for each stream, the latest.
+#[derive(Debug, Clone)]
+pub(super) struct Tags {
+    first: Tag,
+    #[expect(clippy::box_collection, reason = "one word, and hardly ever there")]
+    more: Option<Box<Vec<Tag>>>,
+}
+
+impl Tags {
+    /// Nobody.
+    pub(super) const NONE: Tags = Tags { first: Tag::NONE, more: None };
+
+    pub(super) fn of(tag: Tag) -> Tags {
+        Tags { first: tag, more: None }
+    }
+
+    /// The only user, or the first.
+    pub(super) fn first(&self) -> Tag {
+        self.first
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Tag> {
+        let first = Some(self.first).filter(|tag| *tag != Tag::NONE);
+        first.into_iter().chain(self.more.iter().flat_map(|more| more.iter().copied()))
+    }
+
+    /// Whether there is no user but this stream.
+    #[inline]
+    pub(super) fn only(&self, stream: Stream) -> bool {
+        self.more.is_none() && (self.first.stream() == stream || self.first == Tag::NONE)
+    }
+
+    /// Adds a user.
+    #[inline]
+    pub(super) fn add(&mut self, tag: Tag) {
+        if self.first.stream() == tag.stream() && self.first != Tag::NONE {
+            // Of one stream the later is the larger number.
+            self.first = Tag(self.first.0.max(tag.0));
+        } else {
+            self.add_other(tag);
+        }
+    }
+
+    #[cold]
+    fn add_other(&mut self, tag: Tag) {
+        if tag == Tag::NONE {
+            return;
+        }
+        if self.first == Tag::NONE {
+            self.first = tag;
+            return;
+        }
+        let more = self.more.get_or_insert_default();
+        match more.iter_mut().find(|other| other.stream() == tag.stream()) {
+            Some(other) => other.0 = other.0.max(tag.0),
+            None => more.push(tag),
+        }
+    }
+
+    /// Adds the users of another piece.
+    #[inline]
+    pub(super) fn join(&mut self, other: &Tags) {
+        self.add(other.first);
+        if let Some(more) = &other.more {
+            for tag in more.iter() {
+                self.add(*tag);
+            }
+        }
+    }
+}
+
+impl FromIterator<Tag> for Tags {
+    fn from_iter<I: IntoIterator<Item = Tag>>(tags: I) -> Tags {
+        let mut all = Tags::NONE;
+        for tag in tags {
+            all.add(tag);
+        }
+        all
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_tag_for_each_stream_and_it_is_the_latest() {
+        let tag = |stream, epoch| Tag::new(Stream(stream), epoch);
+        let mut tags = Tags::of(tag(3, 5));
+        for other in [tag(1, 7), tag(3, 2), tag(1, 9), tag(3, 8), tag(u16::MAX - 1, 1)] {
+            tags.add(other);
+        }
+        let mut all: Vec<_> = tags.iter().map(|tag| (tag.stream().0, tag.epoch())).collect();
+        all.sort_unstable();
+        assert_eq!(all, [(1, 9), (3, 8), (u16::MAX - 1, 1)]);
+        assert!(!tags.only(Stream(3)) && Tags::of(tag(3, 1)).only(Stream(3)));
+        assert!(Tags::NONE.only(Stream(9)) && Tags::NONE.iter().next().is_none());
+        let mut joined = Tags::NONE;
+        joined.join(&tags);
+        assert_eq!(joined.iter().count(), 3);
+        joined.join(&Tags::NONE);
+        assert_eq!(joined.iter().count(), 3);
+    }
+}
