@@ -117,6 +117,11 @@ impl Counters {
         self.version.store(version + 2, Ordering::Release);
     }
 
+    /// Goes up with every update.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
     /// A picture in which no update is half done.
     pub(crate) fn snapshot(&self) -> Figures {
         loop {

@@ -23,6 +23,8 @@ pub(super) struct Region {
     pub(super) size: u64,
     /// Mapped plan: what is behind each page.
     pub(super) pages: Vec<Option<Handle>>,
+    /// Mapped plan: there is nothing behind this page and those after it.
+    pub(super) top: usize,
     /// Plain plan: the block that it is.
     pub(super) block: Option<Block>,
 }
@@ -88,6 +90,11 @@ impl Arena {
 
     pub(super) fn figures(&self) -> Figures {
         self.counters.snapshot()
+    }
+
+    /// Goes up whenever the figures change.
+    pub(super) fn version(&self) -> u64 {
+        self.counters.version()
     }
 
     /// Hands out a piece that is mapped and that the stream is behind already.
@@ -270,9 +277,16 @@ impl Inner {
         let end = node.offset + node.size;
         let first = (node.offset / self.page) as usize;
         let last = end.div_ceil(self.page) as usize;
+        if first >= region.top {
+            return (false, node.size);
+        }
         let mapped = region.pages[first].is_some();
-        let same = region.pages[first..last].iter().take_while(|page| page.is_some() == mapped);
-        let reach = (first + same.count()) as u64 * self.page;
+        let known = &region.pages[first..last.min(region.top)];
+        let same = known.iter().take_while(|page| page.is_some() == mapped).count();
+        if same == known.len() && !mapped {
+            return (false, node.size);
+        }
+        let reach = (first + same) as u64 * self.page;
         (mapped, reach.min(end) - node.offset)
     }
 
@@ -282,10 +296,20 @@ impl Inner {
         region.pages[pages].iter().filter(|page| page.is_none()).count() as u64
     }
 
-    /// The whole pages inside a free piece, as page numbers.
+    /// Finds the last mapped page again, after some were unmapped.
+    pub(super) fn lower_top(&mut self, number: u32) {
+        if let Some(region) = self.region_mut(number) {
+            while region.top > 0 && region.pages[region.top - 1].is_none() {
+                region.top -= 1;
+            }
+        }
+    }
+
+    /// The whole pages inside a free piece that may be mapped, as page numbers.
     pub(super) fn whole_pages(&self, node: &Node) -> std::ops::Range<u64> {
         let first = node.offset.div_ceil(self.page);
-        first..((node.offset + node.size) / self.page).max(first)
+        let top = self.region(node).map_or(0, |region| region.top as u64);
+        first..((node.offset + node.size) / self.page).min(top).max(first)
     }
 
     /// Whether a free piece is all of its region.

@@ -82,7 +82,7 @@ impl Pool {
             };
             let pages = vec![None; (range.0 / self.page) as usize];
             let base = Address { buffer: base, offset: 0 };
-            arena.lock().add_region(Region { base, size: range.0, pages, block: None }, 0);
+            arena.lock().add_region(Region { base, size: range.0, pages, top: 0, block: None }, 0);
             self.take_mapping(&mut growth, arena, request, size)?
         } else {
             self.take_segment(&mut growth, arena, request, size)?

@@ -35,8 +35,8 @@ pub(super) struct Node {
     pub(super) ready: u64,
     pub(super) before: Piece,
     pub(super) after: Piece,
-    newer: Piece,
-    older: Piece,
+    /// Where the bin keeps it.
+    slot: u32,
     pub(super) region: u32,
     /// Counts how often this number was handed out: a stale block does not match.
     pub(super) generation: u32,
@@ -63,12 +63,21 @@ pub(super) enum Key {
     Length,
 }
 
+/// A free piece as its bin knows it, so that a search touches nothing else.
+#[derive(Debug, Clone)]
+struct Entry {
+    length: u64,
+    /// Region and offset in one number, to prefer low addresses.
+    place: u64,
+    piece: Piece,
+}
+
 /// The pieces of some regions, and the index of the free ones.
 #[derive(Debug)]
 pub(super) struct Heap {
     nodes: Vec<Node>,
     unused: Vec<Piece>,
-    heads: Box<[Piece; BINS]>,
+    bins: Box<[Vec<Entry>]>,
     full: [u64; WORDS],
     key: Key,
 }
@@ -88,7 +97,7 @@ impl Heap {
         Heap {
             nodes: Vec::new(),
             unused: Vec::new(),
-            heads: Box::new([NONE; BINS]),
+            bins: vec![Vec::new(); BINS].into(),
             full: [0; WORDS],
             key,
         }
@@ -134,8 +143,7 @@ impl Heap {
             ready,
             before: NONE,
             after: NONE,
-            newer: NONE,
-            older: NONE,
+            slot: 0,
             region,
             generation,
             bin: NO_BIN,
@@ -188,35 +196,32 @@ impl Heap {
             return;
         }
         let bin = bin_of(key);
-        let head = self.heads[bin];
+        let slot = self.bins[bin].len() as u32;
         let node = self.node_mut(piece);
         node.bin = bin as u16;
-        node.newer = NONE;
-        node.older = head;
-        if head != NONE {
-            self.node_mut(head).newer = piece;
-        }
-        self.heads[bin] = piece;
+        node.slot = slot;
+        let place = u64::from(node.region) << 40 | node.offset >> 7;
+        self.bins[bin].push(Entry { length: key, place, piece });
         self.full[bin / 64] |= 1 << (bin % 64);
     }
 
     fn unindex(&mut self, piece: Piece) {
-        let Node { bin, newer, older, .. } = *self.node(piece);
-        if bin == NO_BIN {
+        let node = self.node_mut(piece);
+        let (bin, slot) = (usize::from(node.bin), node.slot as usize);
+        if node.bin == NO_BIN {
             return;
         }
-        if newer == NONE {
-            self.heads[bin as usize] = older;
-            if older == NONE {
-                self.full[bin as usize / 64] &= !(1 << (bin % 64));
+        node.bin = NO_BIN;
+        let entries = &mut self.bins[bin];
+        entries.swap_remove(slot);
+        match entries.get(slot) {
+            Some(moved) => {
+                let moved = moved.piece;
+                self.node_mut(moved).slot = slot as u32;
             }
-        } else {
-            self.node_mut(newer).older = older;
+            None if entries.is_empty() => self.full[bin / 64] &= !(1 << (bin % 64)),
+            None => {}
         }
-        if older != NONE {
-            self.node_mut(older).newer = newer;
-        }
-        self.node_mut(piece).bin = NO_BIN;
     }
 
     /// The smallest free piece that holds `size` and that `usable` lets pass; of equals
@@ -251,25 +256,24 @@ impl Heap {
         most: usize,
         usable: impl Fn(&Node) -> bool,
     ) -> Option<Piece> {
-        let mut best = None;
-        let mut looks = most;
-        let mut best_key = (u64::MAX, u32::MAX, u64::MAX);
-        let mut piece = self.heads[bin];
-        while piece != NONE && looks > 0 {
-            looks -= 1;
-            let node = self.node(piece);
-            let length = match self.key {
-                Key::Ready => node.ready,
-                Key::Length => node.size,
-            };
-            let key = (length, node.region, node.offset);
-            if length >= size && key < best_key && usable(node) {
-                best = Some(piece);
-                best_key = key;
+        // Entries up to this one have been turned down.
+        let mut after = (0, 0);
+        loop {
+            let mut best: Option<&Entry> = None;
+            let mut best_key = (u64::MAX, u64::MAX);
+            for entry in self.bins[bin].iter().take(most) {
+                let key = (entry.length, entry.place);
+                if entry.length >= size && key < best_key && (after == (0, 0) || key > after) {
+                    best = Some(entry);
+                    best_key = key;
+                }
             }
-            piece = node.older;
+            let best = best?;
+            if usable(self.node(best.piece)) {
+                return Some(best.piece);
+            }
+            after = best_key;
         }
-        best
     }
 
     /// Hands out the first `size` bytes of a free piece; the rest stays free.

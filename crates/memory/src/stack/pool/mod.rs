@@ -46,7 +46,7 @@ use std::time::Duration;
 use crate::config::{MemoryConfig, Packing};
 use crate::error::{Error, Result};
 use crate::memory::{Block, Device, Handle, Memory, MemoryId, Request, Stream, refusal, stranger};
-use crate::stats::{Figures, MemoryStats};
+use crate::stats::MemoryStats;
 use crate::units::Bytes;
 
 use arena::{Arena, Found};
@@ -61,6 +61,9 @@ const ARENAS: u16 = 64;
 const QUICK_PAGES: u64 = 8;
 /// A page is never larger than this share of the budget.
 const PAGES_AT_LEAST: u64 = 64;
+
+/// How often the figures of all arenas are read for a moment when none changes.
+const STATS_TRIES: u32 = 64;
 
 /// What a pool has done beside handing out memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -253,6 +256,10 @@ impl Pool {
         Ok(budget.min(free.saturating_sub(self.config.min_free_bytes).0))
     }
 
+    fn with_peak(&self, stats: MemoryStats) -> MemoryStats {
+        MemoryStats { peak_bytes: Bytes(self.counts.peak.load(Ordering::Relaxed)), ..stats }
+    }
+
     fn count_held(&self, more: u64) {
         let held = self.counts.held.fetch_add(more, Ordering::Relaxed) + more;
         self.counts.peak.fetch_max(held, Ordering::Relaxed);
@@ -311,20 +318,36 @@ impl Memory for Pool {
     }
 
     fn stats(&self) -> MemoryStats {
-        // Spare pages first: a page on its way between the two is counted at most once
-        // too often in the total, and never makes it smaller than its parts.
-        let spare = self.counts.spare.load(Ordering::Acquire);
-        let mut sum = MemoryStats {
-            total_allocated_bytes: Bytes(spare),
-            pooled_bytes: Bytes(spare),
-            ..MemoryStats::default()
-        };
+        // Each arena is consistent by itself; all of them are if none changed while they
+        // were read. Versions only go up, so their sum tells.
         let private = self.private_arenas();
-        for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
-            sum = sum.plus(Figures::stats(arena.figures(), Bytes::ZERO));
+        let arenas = || self.shared_arenas().chain(private.iter().map(AsRef::as_ref));
+        let versions = || arenas().map(Arena::version).fold(0, u64::wrapping_add);
+        for _ in 0..STATS_TRIES {
+            let before = versions();
+            let spare = Bytes(self.counts.spare.load(Ordering::Acquire));
+            let sum = arenas().map(|arena| arena.figures().stats(Bytes::ZERO)).fold(
+                MemoryStats {
+                    total_allocated_bytes: spare,
+                    pooled_bytes: spare,
+                    ..MemoryStats::default()
+                },
+                MemoryStats::plus,
+            );
+            if versions() == before {
+                return self.with_peak(sum);
+            }
+            std::hint::spin_loop();
         }
-        sum.peak_bytes = Bytes(self.counts.peak.load(Ordering::Relaxed));
-        sum
+        // So busy that there is no quiet moment: a page on its way from one arena to
+        // another may have been seen twice, so the parts are held to the whole.
+        let mut sum = arenas()
+            .map(|arena| arena.figures().stats(Bytes::ZERO))
+            .fold(MemoryStats::default(), MemoryStats::plus);
+        sum.total_allocated_bytes = Bytes(self.counts.held.load(Ordering::Relaxed));
+        sum.in_use_bytes = sum.in_use_bytes.min(sum.total_allocated_bytes);
+        sum.pooled_bytes = sum.pooled_bytes.min(sum.total_allocated_bytes - sum.in_use_bytes);
+        self.with_peak(sum)
     }
 
     fn capacity(&self) -> Bytes {

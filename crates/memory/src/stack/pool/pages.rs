@@ -130,7 +130,7 @@ impl Pool {
         let base = self.mapping()?.reserve(size)?;
         let pages = vec![None; (size.0 / self.page) as usize];
         let base = Address { buffer: base, offset: 0 };
-        inner.add_region(Region { base, size: size.0, pages, block: None }, 0);
+        inner.add_region(Region { base, size: size.0, pages, top: 0, block: None }, 0);
         Ok(())
     }
 
@@ -237,6 +237,7 @@ impl Pool {
             hand.moved += 1;
             left -= 1;
         }
+        inner.lower_top(node.region);
         inner.settle(piece);
         result
     }
@@ -261,6 +262,7 @@ impl Pool {
                 return Err(error);
             }
             region.pages[number as usize] = Some(handle);
+            region.top = region.top.max(number as usize + 1);
             inner.figures.held += self.page;
             if hand.moved > 0 {
                 hand.moved -= 1;

@@ -96,7 +96,7 @@ impl Pool {
                 self.count_held(size);
                 self.pins.raise_peak(self.counts.held.load(Ordering::Relaxed));
                 let base = block.address();
-                Ok(Some(Region { base, size, pages: Vec::new(), block: Some(block) }))
+                Ok(Some(Region { base, size, pages: Vec::new(), top: 0, block: Some(block) }))
             }
             Err(error) if error.is_out_of_memory() => Ok(None),
             Err(error) => Err(error),
