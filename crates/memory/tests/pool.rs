@@ -91,8 +91,8 @@ struct World {
 }
 
 impl World {
-    fn new(packing: Packing, can_map: bool) -> World {
-        let sim = Arc::new(Sim::new(SimConfig::default().with_total(TOTAL).with_mapping(can_map)));
+    fn new(packing: Packing, device: SimConfig) -> World {
+        let sim = Arc::new(Sim::new(device.with_total(TOTAL)));
         let config = MemoryConfig::new()
             .with_gpu_memory_fraction(1.0)
             .with_min_free_bytes(4 << 20)
@@ -225,8 +225,17 @@ fn ends(block: &Block) -> Vec<u64> {
     }
 }
 
-fn run(packing: Packing, can_map: bool, steps: &[Step]) {
-    let mut world = World::new(packing, can_map);
+/// A device whose pages are so small that the pool has two sizes of them.
+fn fine() -> SimConfig {
+    SimConfig { page: Bytes::kib(64), ..SimConfig::default() }
+}
+
+fn plain() -> SimConfig {
+    SimConfig::default().with_mapping(false)
+}
+
+fn run(packing: Packing, device: SimConfig, steps: &[Step]) {
+    let mut world = World::new(packing, device);
     for step in steps {
         match world.step(step) {
             Ok(())
@@ -248,21 +257,26 @@ proptest! {
 
     #[test]
     fn quick_packing_survives_anything(steps in steps()) {
-        run(Packing::Quick, true, &steps);
+        run(Packing::Quick, SimConfig::default(), &steps);
     }
 
     #[test]
     fn tight_packing_survives_anything(steps in steps()) {
-        run(Packing::Tight, true, &steps);
+        run(Packing::Tight, SimConfig::default(), &steps);
     }
 
     #[test]
     fn plain_blocks_survive_anything(steps in steps()) {
-        run(Packing::Quick, false, &steps);
+        run(Packing::Quick, plain(), &steps);
     }
 
     #[test]
     fn tight_plain_blocks_survive_anything(steps in steps()) {
-        run(Packing::Tight, false, &steps);
+        run(Packing::Tight, plain(), &steps);
+    }
+
+    #[test]
+    fn pages_of_two_sizes_survive_anything(steps in steps()) {
+        run(Packing::Quick, fine(), &steps);
     }
 }

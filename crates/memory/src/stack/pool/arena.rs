@@ -8,33 +8,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::heap::{Heap, Key, NONE, Node, Piece, State};
 use super::order::Order;
+use super::region::Region;
 use super::segments::Pins;
 use super::tag::{Tag, Tags};
-use crate::memory::{Address, Block, Handle, Stream};
+use crate::memory::{Address, Stream};
 use crate::stats::{Counters, Figures};
 
 /// How many pieces of a bin the fast path looks at.
 const LOOKS: usize = 32;
-
-/// An address range that pieces are cut from.
-#[derive(Debug)]
-pub(super) struct Region {
-    pub(super) base: Address,
-    pub(super) size: u64,
-    /// Mapped plan: what is behind each page.
-    pub(super) pages: Vec<Option<Handle>>,
-    /// Mapped plan: there is nothing behind this page and those after it.
-    pub(super) top: usize,
-    /// Plain plan: the block that it is.
-    pub(super) block: Option<Block>,
-}
 
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) heap: Heap,
     pub(super) regions: Vec<Option<Region>>,
     pub(super) figures: Figures,
-    pub(super) page: u64,
+    /// Whether regions are plain blocks.
+    plain: bool,
     /// Plain plan, for arenas that others may use: what is pinned in all of them.
     pins: Option<Arc<Pins>>,
     /// Plain plan: bytes of regions that are wholly free.
@@ -62,13 +51,13 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    pub(super) fn new(number: u32, key: Key, page: u64, pins: Option<&Arc<Pins>>) -> Arena {
+    pub(super) fn new(number: u32, key: Key, plain: bool, pins: Option<&Arc<Pins>>) -> Arena {
         let inner = Inner {
             heap: Heap::new(key),
             regions: Vec::new(),
             figures: Figures::default(),
-            page,
-            pins: pins.filter(|_| page == 0).map(Arc::clone),
+            plain,
+            pins: pins.filter(|_| plain).map(Arc::clone),
             whole: 0,
             pinned: 0,
         };
@@ -199,7 +188,7 @@ impl Inner {
                 self.regions.len() - 1
             }
         };
-        if self.page == 0 {
+        if self.plain {
             self.whole += size;
         }
         self.heap.add_region(number as u32, size, ready)
@@ -244,7 +233,8 @@ impl Inner {
         let mut piece = piece;
         loop {
             let node = self.heap.node(piece);
-            let (mapped, length) = self.stretch(node);
+            let (mapped, length) =
+                self.region(node).map_or((false, node.size), |region| region.stretch(node));
             let ready = if mapped { length } else { 0 };
             if length == node.size || self.heap.key() == Key::Length {
                 self.heap.settle(piece, ready);
@@ -268,53 +258,9 @@ impl Inner {
         }
     }
 
-    /// Whether the front of a piece is mapped, and how far that goes.
-    fn stretch(&self, node: &Node) -> (bool, u64) {
-        let Some(region) = self.region(node) else { return (false, node.size) };
-        if region.block.is_some() {
-            return (true, node.size);
-        }
-        let end = node.offset + node.size;
-        let first = (node.offset / self.page) as usize;
-        let last = end.div_ceil(self.page) as usize;
-        if first >= region.top {
-            return (false, node.size);
-        }
-        let mapped = region.pages[first].is_some();
-        let known = &region.pages[first..last.min(region.top)];
-        let same = known.iter().take_while(|page| page.is_some() == mapped).count();
-        if same == known.len() && !mapped {
-            return (false, node.size);
-        }
-        let reach = (first + same) as u64 * self.page;
-        (mapped, reach.min(end) - node.offset)
-    }
-
-    /// The pages of `[from, to)` in a region that have nothing behind them.
-    pub(super) fn missing(&self, region: &Region, from: u64, to: u64) -> u64 {
-        let pages = (from / self.page) as usize..to.div_ceil(self.page) as usize;
-        region.pages[pages].iter().filter(|page| page.is_none()).count() as u64
-    }
-
-    /// Finds the last mapped page again, after some were unmapped.
-    pub(super) fn lower_top(&mut self, number: u32) {
-        if let Some(region) = self.region_mut(number) {
-            while region.top > 0 && region.pages[region.top - 1].is_none() {
-                region.top -= 1;
-            }
-        }
-    }
-
-    /// The whole pages inside a free piece that may be mapped, as page numbers.
-    pub(super) fn whole_pages(&self, node: &Node) -> std::ops::Range<u64> {
-        let first = node.offset.div_ceil(self.page);
-        let top = self.region(node).map_or(0, |region| region.top as u64);
-        first..((node.offset + node.size) / self.page).min(top).max(first)
-    }
-
     /// Whether a free piece is all of its region.
     #[inline]
     pub(super) fn is_whole_region(&self, node: &Node) -> bool {
-        self.page == 0 && node.before == NONE && node.after == NONE
+        self.plain && node.before == NONE && node.after == NONE
     }
 }

@@ -9,11 +9,12 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::arena::{Arena, Region};
+use super::arena::Arena;
 use super::heap::Key;
+use super::region::Region;
 use super::{Growth, Pool};
 use crate::error::{Error, Result};
-use crate::memory::{Address, Block, Request, Stream, refusal};
+use crate::memory::{Block, Request, Stream, refusal};
 use crate::units::Bytes;
 
 /// A capture under way on a stream. Dropped without [`Capture::end`], it is abandoned.
@@ -52,7 +53,7 @@ impl Pool {
             growth.next_private += 1;
             growth.next_private
         };
-        let arena = Arc::new(Arena::new(number, Key::Ready, self.page, None));
+        let arena = Arc::new(Arena::new(number, Key::Ready, self.page == 0, None));
         // Known to the pool first: if it cannot be filled, what it got is taken back.
         let private = Arc::clone(&arena);
         self.private.write().unwrap_or_else(PoisonError::into_inner).insert(number, private);
@@ -74,15 +75,10 @@ impl Pool {
         let size = memory.max(Bytes(1)).round_up(self.alignment).0;
         let request = Request { size: memory, stream, tag: None };
         let found = if self.page > 0 {
-            let mapping = self.upstream.mapping();
-            let range = Bytes(size).round_up(self.page);
-            let base = match mapping {
-                Some(mapping) => mapping.reserve(range)?,
-                None => return Err(self.refusal(memory)),
-            };
-            let pages = vec![None; (range.0 / self.page) as usize];
-            let base = Address { buffer: base, offset: 0 };
-            arena.lock().add_region(Region { base, size: range.0, pages, top: 0, block: None }, 0);
+            let page = self.page_for_new();
+            let range = Bytes(size).round_up(page);
+            let base = self.mapping()?.reserve(range)?;
+            arena.lock().add_region(Region::of_pages(base, range.0, page), 0);
             self.take_mapping(&mut growth, arena, request, size)?
         } else {
             self.take_segment(&mut growth, arena, request, size)?

@@ -115,13 +115,13 @@ impl Pool {
     }
 
     fn dismantle_arena(&self, growth: &mut Growth, inner: &mut super::arena::Inner) -> Result<()> {
-        for region in inner.regions.drain(..).flatten() {
+        for mut region in inner.regions.drain(..).flatten() {
             match region.block {
                 Some(block) => {
                     self.upstream.release(block, Stream::DEFAULT)?;
                     self.count_returned(region.size);
                 }
-                None => self.dismantle_range(growth, &region)?,
+                None => self.dismantle_range(growth, &mut region)?,
             }
         }
         Ok(())

@@ -18,7 +18,7 @@
 //! # What it costs
 //!
 //! Mapping costs about 50 µs a page of any size, a search in mapped memory some tens of
-//! nanoseconds. [`Packing::Quick`] uses pages of several MiB and prefers what is mapped;
+//! nanoseconds. [`Packing::Quick`] uses larger pages as it grows and prefers what is mapped;
 //! [`Packing::Tight`] uses the device's smallest pages and the tightest place in one
 //! range, and pays with more mapping for holding less.
 //!
@@ -33,8 +33,10 @@ mod capture;
 mod epoch;
 mod grow;
 mod heap;
+mod moving;
 mod order;
 mod pages;
+mod region;
 mod segments;
 mod tag;
 
@@ -45,13 +47,14 @@ use std::time::Duration;
 
 use crate::config::{MemoryConfig, Packing};
 use crate::error::{Error, Result};
-use crate::memory::{Block, Device, Handle, Memory, MemoryId, Request, Stream, refusal, stranger};
+use crate::memory::{Block, Device, Memory, MemoryId, Request, Stream, refusal, stranger};
 use crate::stats::MemoryStats;
 use crate::units::Bytes;
 
 use arena::{Arena, Found};
 pub use capture::{Capture, GraphMemory};
 use heap::Key;
+use moving::Page;
 use order::Order;
 use segments::Pins;
 
@@ -108,6 +111,8 @@ pub struct Pool {
     alignment: u64,
     /// Bytes a page; 0 where nothing can be mapped.
     page: u64,
+    /// Bytes a page while the pool is small.
+    small_page: u64,
     arenas: Box<[OnceLock<Arena>]>,
     /// Arenas of captures, by number; those past `ARENAS`.
     private: RwLock<BTreeMap<u32, Arc<Arena>>>,
@@ -121,7 +126,7 @@ pub struct Pool {
 #[derive(Debug, Default)]
 struct Growth {
     /// Pages that are mapped nowhere.
-    spare: Vec<Handle>,
+    spare: Vec<Page>,
     /// Captures being captured: stream → arena number.
     captures: BTreeMap<Stream, u32>,
     /// Arenas whose graph is gone; their memory may be taken.
@@ -148,14 +153,13 @@ impl Pool {
         let info = upstream.device().info();
         let budget = config.budget(info.total)?.min(upstream.capacity());
         let (name, alignment) = (format!("pool on {}", upstream.name()), info.alignment);
-        let page = upstream.mapping().map_or(0, |mapping| {
-            let smallest = mapping.page_size().0;
-            let wanted = match config.packing {
-                Packing::Tight => 1,
-                Packing::Quick => (budget.0 / PAGES_AT_LEAST / smallest).clamp(1, QUICK_PAGES),
-            };
-            wanted * smallest
-        });
+        let small_page = upstream.mapping().map_or(0, |mapping| mapping.page_size().0);
+        let page = match config.packing {
+            Packing::Quick if small_page > 0 => {
+                (budget.0 / PAGES_AT_LEAST / small_page).clamp(1, QUICK_PAGES) * small_page
+            }
+            _ => small_page,
+        };
         // Down to what can be had: memory comes by the page, or by the device's step.
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
@@ -167,6 +171,7 @@ impl Pool {
             budget,
             alignment,
             page,
+            small_page,
             arenas: std::iter::repeat_with(OnceLock::new).take(usize::from(ARENAS)).collect(),
             private: RwLock::default(),
             order: Order::new(),
@@ -219,8 +224,9 @@ impl Pool {
             Packing::Quick => stream.0 % ARENAS,
             Packing::Tight => 0,
         };
-        self.arenas[usize::from(number)]
-            .get_or_init(|| Arena::new(u32::from(number), self.key(), self.page, Some(&self.pins)))
+        self.arenas[usize::from(number)].get_or_init(|| {
+            Arena::new(u32::from(number), self.key(), self.page == 0, Some(&self.pins))
+        })
     }
 
     fn shared_arenas(&self) -> impl Iterator<Item = &Arena> {

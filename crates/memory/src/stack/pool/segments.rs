@@ -12,7 +12,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::arena::{Arena, Found, Region};
+use super::arena::{Arena, Found};
+use super::region::Region;
 use super::{Growth, Pool};
 use crate::error::Result;
 use crate::memory::{Memory, Request, Stream};
@@ -95,8 +96,7 @@ impl Pool {
             Ok(block) => {
                 self.count_held(size);
                 self.pins.raise_peak(self.counts.held.load(Ordering::Relaxed));
-                let base = block.address();
-                Ok(Some(Region { base, size, pages: Vec::new(), top: 0, block: Some(block) }))
+                Ok(Some(Region::of_block(block, size)))
             }
             Err(error) if error.is_out_of_memory() => Ok(None),
             Err(error) => Err(error),
