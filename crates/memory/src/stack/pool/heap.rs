@@ -5,25 +5,18 @@
 //! piece carries the length of its mapped front, `ready`: what it can serve without asking
 //! the device.
 //!
-//! The index keeps free pieces in bins, sixteen to a doubling, and finds the best fit by
-//! looking through one bin: the sizes in it differ by 6 % at most, and few share one. What
-//! it is keyed by also decides which neighbours are one piece. Where mapped memory is
-//! preferred ([`Key::Ready`]), a piece is all mapped or not at all, so that every mapped
+//! Free pieces are indexed by size (`bins`). What the index is keyed by also decides which
+//! neighbours are one piece. Where mapped memory is preferred ([`Key::Ready`]), a piece is all mapped or not at all, so that every mapped
 //! stretch can be found; where the tightest place wins and pages are moved to it
 //! ([`Key::Length`]), free neighbours are always one piece.
 
+use super::bins::{Bins, Entry, Spot};
 use super::tag::{Tag, Tags};
 
 /// The number of a piece.
 pub(super) type Piece = u32;
 /// No piece.
 pub(super) const NONE: Piece = u32::MAX;
-
-/// Bins to a doubling, as a power of two.
-const FINE: u32 = 4;
-/// Sizes are told apart from 128 bytes on.
-const BINS: usize = (64 - 7) << FINE;
-const WORDS: usize = BINS.div_ceil(64);
 
 /// What is known of a piece.
 #[derive(Debug, Clone)]
@@ -35,12 +28,11 @@ pub(super) struct Node {
     pub(super) ready: u64,
     pub(super) before: Piece,
     pub(super) after: Piece,
-    /// Where the bin keeps it.
-    slot: u32,
+    /// Where the index has it.
+    spot: Spot,
     pub(super) region: u32,
     /// Counts how often this number was handed out: a stale block does not match.
     pub(super) generation: u32,
-    bin: u16,
     pub(super) state: State,
     /// Free: the streams that may still use it. Live: the stream it was handed to.
     pub(super) tags: Tags,
@@ -63,44 +55,18 @@ pub(super) enum Key {
     Length,
 }
 
-/// A free piece as its bin knows it, so that a search touches nothing else.
-#[derive(Debug, Clone)]
-struct Entry {
-    length: u64,
-    /// Region and offset in one number, to prefer low addresses.
-    place: u64,
-    piece: Piece,
-}
-
 /// The pieces of some regions, and the index of the free ones.
 #[derive(Debug)]
 pub(super) struct Heap {
     nodes: Vec<Node>,
     unused: Vec<Piece>,
-    bins: Box<[Vec<Entry>]>,
-    full: [u64; WORDS],
+    bins: Bins,
     key: Key,
-}
-
-const NO_BIN: u16 = u16::MAX;
-
-/// The bin of a size: its leading bit and the four below it.
-fn bin_of(size: u64) -> usize {
-    let size = (size >> 7).max(1);
-    let top = 63 - size.leading_zeros();
-    let fine = (size << (63 - top) >> (63 - FINE)) & ((1 << FINE) - 1);
-    ((top << FINE) as usize | fine as usize).min(BINS - 1)
 }
 
 impl Heap {
     pub(super) fn new(key: Key) -> Heap {
-        Heap {
-            nodes: Vec::new(),
-            unused: Vec::new(),
-            bins: vec![Vec::new(); BINS].into(),
-            full: [0; WORDS],
-            key,
-        }
+        Heap { nodes: Vec::new(), unused: Vec::new(), bins: Bins::default(), key }
     }
 
     pub(super) fn node(&self, piece: Piece) -> &Node {
@@ -143,10 +109,9 @@ impl Heap {
             ready,
             before: NONE,
             after: NONE,
-            slot: 0,
+            spot: Spot::NONE,
             region,
             generation,
-            bin: NO_BIN,
             state: State::Free,
             tags: Tags::NONE,
         };
@@ -195,85 +160,29 @@ impl Heap {
         if key == 0 {
             return;
         }
-        let bin = bin_of(key);
-        let slot = self.bins[bin].len() as u32;
-        let node = self.node_mut(piece);
-        node.bin = bin as u16;
-        node.slot = slot;
+        let node = self.node(piece);
         let place = u64::from(node.region) << 40 | node.offset >> 7;
-        self.bins[bin].push(Entry { length: key, place, piece });
-        self.full[bin / 64] |= 1 << (bin % 64);
+        let spot = self.bins.insert(Entry { length: key, place, piece });
+        self.node_mut(piece).spot = spot;
     }
 
     fn unindex(&mut self, piece: Piece) {
-        let node = self.node_mut(piece);
-        let (bin, slot) = (usize::from(node.bin), node.slot as usize);
-        if node.bin == NO_BIN {
-            return;
-        }
-        node.bin = NO_BIN;
-        let entries = &mut self.bins[bin];
-        entries.swap_remove(slot);
-        match entries.get(slot) {
-            Some(moved) => {
-                let moved = moved.piece;
-                self.node_mut(moved).slot = slot as u32;
-            }
-            None if entries.is_empty() => self.full[bin / 64] &= !(1 << (bin % 64)),
-            None => {}
+        let spot = std::mem::replace(&mut self.node_mut(piece).spot, Spot::NONE);
+        if let Some(moved) = self.bins.remove(spot) {
+            self.node_mut(moved).spot = spot;
         }
     }
 
     /// The smallest free piece that holds `size` and that `usable` lets pass; of equals
-    /// the one at the lowest address.
-    /// Looks at no more than `most` pieces of a bin, so that a crowd of equals is cheap.
+    /// the one at the lowest address. Looks at no more than `most` pieces of a bin, so
+    /// that a crowd of equals is cheap.
     pub(super) fn best_fit(
         &self,
         size: u64,
         most: usize,
         usable: impl Fn(&Node) -> bool,
     ) -> Option<Piece> {
-        let first = bin_of(size);
-        let mut word = first / 64;
-        let mut bits = self.full[word] & (!0 << (first % 64));
-        loop {
-            while bits != 0 {
-                let bin = word * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                if let Some(piece) = self.best_in_bin(bin, size, most, &usable) {
-                    return Some(piece);
-                }
-            }
-            word += 1;
-            bits = *self.full.get(word)?;
-        }
-    }
-
-    fn best_in_bin(
-        &self,
-        bin: usize,
-        size: u64,
-        most: usize,
-        usable: impl Fn(&Node) -> bool,
-    ) -> Option<Piece> {
-        // Entries up to this one have been turned down.
-        let mut after = (0, 0);
-        loop {
-            let mut best: Option<&Entry> = None;
-            let mut best_key = (u64::MAX, u64::MAX);
-            for entry in self.bins[bin].iter().take(most) {
-                let key = (entry.length, entry.place);
-                if entry.length >= size && key < best_key && (after == (0, 0) || key > after) {
-                    best = Some(entry);
-                    best_key = key;
-                }
-            }
-            let best = best?;
-            if usable(self.node(best.piece)) {
-                return Some(best.piece);
-            }
-            after = best_key;
-        }
+        self.bins.best_fit(size, most, |piece| usable(self.node(piece)))
     }
 
     /// Hands out the first `size` bytes of a free piece; the rest stays free.

@@ -29,6 +29,7 @@
 //! one at a time, so no two locks of the same kind are ever held together.
 
 mod arena;
+mod bins;
 mod capture;
 mod epoch;
 mod grow;
