@@ -4,7 +4,8 @@
 //! meet. Which arena a piece lies in says nothing about which stream may use it: that is
 //! the tags' business. An arena that has room lends to any stream.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::heap::{Heap, Key, NONE, Node, Piece, State};
 use super::order::Order;
@@ -16,6 +17,11 @@ use crate::stats::{Counters, Figures};
 
 /// How many pieces of a bin the fast path looks at.
 const LOOKS: usize = 32;
+/// What sharing with other arenas may cost: nanoseconds for each request, and to begin with.
+const CREDIT: u64 = 400;
+const FIRST_CREDIT: u64 = 20_000_000;
+/// What it costs to wait for another thread.
+const WAITED: u64 = 20_000;
 
 #[derive(Debug)]
 pub(super) struct Inner {
@@ -24,6 +30,8 @@ pub(super) struct Inner {
     pub(super) figures: Figures,
     /// Whether regions are plain blocks.
     plain: bool,
+    /// Nanoseconds that sharing with other arenas has cost, as measured on a device.
+    pub(super) shared: u64,
     /// Plain plan, for arenas that others may use: what is pinned in all of them.
     pins: Option<Arc<Pins>>,
     /// Plain plan: bytes of regions that are wholly free.
@@ -48,24 +56,41 @@ pub(super) struct Arena {
     pub(super) number: u32,
     inner: Mutex<Inner>,
     counters: Counters,
+    /// How often anyone had to wait for a lock of any arena of the pool.
+    crowd: Arc<AtomicU64>,
 }
 
 impl Arena {
-    pub(super) fn new(number: u32, key: Key, plain: bool, pins: Option<&Arc<Pins>>) -> Arena {
+    pub(super) fn new(
+        number: u32,
+        key: Key,
+        plain: bool,
+        pins: Option<&Arc<Pins>>,
+        crowd: &Arc<AtomicU64>,
+    ) -> Arena {
         let inner = Inner {
             heap: Heap::new(key),
             regions: Vec::new(),
             figures: Figures::default(),
             plain,
+            shared: 0,
             pins: pins.filter(|_| plain).map(Arc::clone),
             whole: 0,
             pinned: 0,
         };
-        Arena { number, inner: Mutex::new(inner), counters: Counters::default() }
+        let (inner, counters) = (Mutex::new(inner), Counters::default());
+        Arena { number, inner, counters, crowd: Arc::clone(crowd) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.crowd.fetch_add(1, Ordering::Relaxed);
+                self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        }
     }
 
     /// Makes what was counted visible. Called before the lock is given up.
@@ -75,6 +100,16 @@ impl Arena {
             let now = inner.figures.held - inner.figures.taken - inner.whole;
             pins.update(std::mem::replace(&mut inner.pinned, now), now);
         }
+    }
+
+    /// Whether it may go on sharing: taking pieces and pages from other arenas keeps what
+    /// is held small, and costs device calls and locks. Where streams are in each other's
+    /// way all the time, each had better have memory of its own.
+    pub(super) fn may_share(&self) -> bool {
+        let inner = self.lock();
+        let requests = inner.figures.hits + inner.figures.misses;
+        let waited = self.crowd.load(Ordering::Relaxed) * WAITED;
+        inner.shared + waited <= FIRST_CREDIT + requests * CREDIT
     }
 
     pub(super) fn figures(&self) -> Figures {

@@ -53,7 +53,7 @@ impl Pool {
             growth.next_private += 1;
             growth.next_private
         };
-        let arena = Arc::new(Arena::new(number, Key::Ready, self.page == 0, None));
+        let arena = Arc::new(Arena::new(number, Key::Ready, self.page == 0, None, &self.crowd));
         // Known to the pool first: if it cannot be filled, what it got is taken back.
         let private = Arc::clone(&arena);
         self.private.write().unwrap_or_else(PoisonError::into_inner).insert(number, private);

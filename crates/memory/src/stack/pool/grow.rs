@@ -5,9 +5,13 @@ use std::time::Instant;
 
 use super::arena::{Arena, Found};
 use super::{Growth, Pool};
+use crate::config::Packing;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Memory, Request, Stream};
 use crate::units::Bytes;
+
+/// Nanoseconds that a piece from another arena costs: an event, and two locks.
+const LENT: u64 = 500;
 
 impl Pool {
     /// Serves a request that home could not serve at once: behind other streams, from
@@ -20,10 +24,14 @@ impl Pool {
         size: u64,
     ) -> Result<Block> {
         let Request { size: asked, stream, .. } = request;
-        for arena in std::iter::once(home)
-            .chain(self.shared_arenas().filter(|arena| arena.number != home.number))
-        {
+        if let Some(found) = self.take_behind(home, stream, size, asked.0)? {
+            return Ok(self.block(home.number, found, asked));
+        }
+        let share = self.may_share(home);
+        let others = self.shared_arenas().filter(|arena| share && arena.number != home.number);
+        for arena in others {
             if let Some(found) = self.take_behind(arena, stream, size, asked.0)? {
+                home.lock().shared += LENT;
                 return Ok(self.block(arena.number, found, asked));
             }
         }
@@ -33,6 +41,12 @@ impl Pool {
         self.counts.slow.fetch_add(1, Ordering::Relaxed);
         self.counts.slow_nanos.fetch_add(nanos, Ordering::Relaxed);
         result
+    }
+
+    /// Whether pieces and pages of other arenas are taken before new memory: always where
+    /// holding least is what counts, else as long as it does not cost too much.
+    pub(super) fn may_share(&self, home: &Arena) -> bool {
+        self.config.packing == Packing::Tight || home.may_share()
     }
 
     /// Serves a request with memory from the device.

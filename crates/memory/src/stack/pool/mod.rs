@@ -119,6 +119,8 @@ pub struct Pool {
     private: RwLock<BTreeMap<u32, Arc<Arena>>>,
     order: Order,
     pins: Arc<Pins>,
+    /// How often anyone had to wait for a lock of an arena.
+    crowd: Arc<AtomicU64>,
     growth: Mutex<Growth>,
     counts: Counts,
 }
@@ -177,6 +179,7 @@ impl Pool {
             private: RwLock::default(),
             order: Order::new(),
             pins: Arc::default(),
+            crowd: Arc::default(),
             growth: Mutex::new(Growth { next_private: u32::from(ARENAS), ..Growth::default() }),
             counts: Counts::default(),
         })
@@ -226,7 +229,7 @@ impl Pool {
             Packing::Tight => 0,
         };
         self.arenas[usize::from(number)].get_or_init(|| {
-            Arena::new(u32::from(number), self.key(), self.page == 0, Some(&self.pins))
+            Arena::new(u32::from(number), self.key(), self.page == 0, Some(&self.pins), &self.crowd)
         })
     }
 

@@ -9,6 +9,9 @@ use crate::error::Result;
 use crate::memory::{Handle, Memory};
 use crate::units::Bytes;
 
+/// Nanoseconds that moving a page costs.
+const MOVED: u64 = 50_000;
+
 /// Physical memory of one page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page {
@@ -24,12 +27,25 @@ pub(super) struct Hand {
     odd: Vec<Page>,
     page: u64,
     moved: u64,
+    /// Whether free pages are moved before new ones are taken.
+    thrifty: bool,
 }
 
 impl Hand {
     /// Nothing yet, for pages of this size.
     pub(super) fn of(page: u64) -> Hand {
-        Hand { pages: Vec::new(), odd: Vec::new(), page, moved: 0 }
+        Hand { pages: Vec::new(), odd: Vec::new(), page, moved: 0, thrifty: true }
+    }
+
+    /// The same, but new pages are taken before free ones are moved.
+    pub(super) fn prefer_new(mut self) -> Hand {
+        self.thrifty = false;
+        self
+    }
+
+    /// Nanoseconds that the pages which were moved have cost, as measured on a device.
+    pub(super) fn cost(&self) -> u64 {
+        self.moved * MOVED
     }
 
     pub(super) fn add(&mut self, handle: Handle, size: u64) {
@@ -58,10 +74,14 @@ impl Pool {
             self.counts.spare.fetch_sub(size, Ordering::Release);
             hand.add(handle, size);
         }
-        if hand.bytes() < bytes {
+        if hand.thrifty && hand.bytes() < bytes {
             self.collect(growth, hand, bytes, false)?;
         }
         self.exchange(hand, pages)?;
+        if !hand.thrifty && !enough(hand) {
+            self.collect(growth, hand, bytes, false)?;
+            self.exchange(hand, pages)?;
+        }
         if !enough(hand) {
             // Full: now it is worth waiting for work that still holds free pages.
             self.collect(growth, hand, bytes, true)?;
@@ -190,13 +210,12 @@ impl Pool {
                 region.pages[number] = Some(page.handle);
                 region.top = region.top.max(number + 1);
                 mapped += region.page;
-                if hand.moved > 0 {
-                    hand.moved -= 1;
-                    self.counts.remapped.fetch_add(1, Ordering::Relaxed);
-                }
             }
         }
         inner.figures.held += mapped;
+        inner.shared += hand.cost();
+        let moved = hand.moved.min(mapped / hand.page);
+        self.counts.remapped.fetch_add(moved, Ordering::Relaxed);
         result
     }
 

@@ -18,8 +18,8 @@ use crate::units::Bytes;
 
 /// An arena's address range: this many times the budget, so that it hardly ever fills.
 const RANGE: u64 = 8;
-/// The range of small pages: this many of them.
-const SMALL_RANGE: u64 = 64;
+/// The range of small pages: addresses for this many, which cost nothing.
+const SMALL_RANGE: u64 = 1024;
 /// A pool that holds more than this many small pages maps no more of them.
 const SMALL_POOL: u64 = 128;
 
@@ -52,6 +52,9 @@ impl Pool {
     ) -> Result<Found> {
         let (found, missing, page) = self.claim(home, request, size)?;
         let mut hand = Hand::of(page);
+        if !self.may_share(home) {
+            hand = hand.prefer_new();
+        }
         let held = self.counts.held.load(Ordering::Relaxed);
         let mapped = self
             .gather(growth, &mut hand, missing, request.size)
