@@ -15,11 +15,14 @@ pub mod engine;
 pub mod error;
 pub mod pipeline;
 pub mod prepare;
+mod simd;
 pub mod source;
 pub mod tensor;
 
-pub use decode::{Detection, Thresholds};
+pub use decode::{Decoder, Detection, Layout, Thresholds};
 pub use engine::{Engine, EngineInfo, EngineKind, ModelInfo};
 pub use error::{Error, Result};
+pub use pipeline::{Pipeline, Stage, Stopwatch};
+pub use prepare::{Letterbox, Prepare};
 pub use source::{Frame, Pixels, Source, SourceInfo, Truth};
 pub use tensor::Tensor;
