@@ -76,8 +76,7 @@ fn noise(count: usize) -> Vec<u8> {
 
 /// A detector's raw output: a real one, or one sure of a place in a hundred.
 fn outputs() -> Tensor {
-    let file =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/yolo/raw_0.f32");
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/yolo/raw_0.f32");
     let shape = vec![1, 84, 8400];
     if let Ok(bytes) = std::fs::read(file) {
         let data = bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four));

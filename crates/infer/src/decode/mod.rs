@@ -156,18 +156,17 @@ impl Decoder {
         thresholds: &Thresholds,
         found: impl FnMut(&Candidate),
     ) -> Result<()> {
-        let Some((tensor, layout)) = self.known(outputs) else {
+        if self.known(outputs).is_none() {
             let shapes: Vec<&[usize]> = outputs.iter().map(|output| &*output.shape).collect();
             if !matches!(self.settle(&shapes), Told::Is(_)) {
                 return Err(self.no_detector(&shapes, |_| ""));
             }
-            // Settled, and so known; only a wrong count of numbers is left.
-            let Some((tensor, layout)) = self.known(outputs) else {
-                let why = format!("an output of shape {shapes:?} has another count of numbers");
-                return Err(Error::Model { model: self.model.clone(), why });
-            };
-            self.read(tensor, layout, thresholds, found);
-            return Ok(());
+        }
+        // Settled, and so known, unless its numbers are not as many as its shape says.
+        let Some((tensor, layout)) = self.known(outputs) else {
+            let shape = self.settled.as_ref().map_or(&[][..], |settled| &settled.shape);
+            let why = format!("its output of shape {shape:?} has another count of numbers");
+            return Err(Error::Model { model: self.model.clone(), why });
         };
         self.read(tensor, layout, thresholds, found);
         Ok(())
@@ -317,8 +316,11 @@ fn ready(row: &[f32], least: f32) -> Option<Candidate> {
     let finite = row.iter().all(|number| number.is_finite());
     // Cut off like a tensor's conversion; what no class number can be is dropped.
     let class = class.trunc();
-    (finite && confidence > least && (0.0..=16_777_216.0).contains(&class))
-        .then_some(Candidate { bounds, confidence, class: class as u32 })
+    (finite && confidence > least && (0.0..=16_777_216.0).contains(&class)).then_some(Candidate {
+        bounds,
+        confidence,
+        class: class as u32,
+    })
 }
 
 #[cfg(test)]

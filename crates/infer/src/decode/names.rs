@@ -161,7 +161,9 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_names() {
-        for text in ["", "person", "{", "{0}", "{0: 'a'", "{0: 'a'} x", "{-1: 'a'}", "{9999999: 'a'}"] {
+        for text in
+            ["", "person", "{", "{0}", "{0: 'a'", "{0: 'a'} x", "{-1: 'a'}", "{9999999: 'a'}"]
+        {
             assert_eq!(names(text), None, "{text}");
         }
     }

@@ -61,12 +61,7 @@ pub(crate) fn update(rows: &[f32], stride: usize, first: usize, block: &mut Bloc
 
 /// Adds some classes, the first of which is `class`.
 #[inline(always)]
-fn add<const COUNT: usize>(
-    rows: [&[f32]; COUNT],
-    class: u32,
-    first: usize,
-    block: &mut Block,
-) {
+fn add<const COUNT: usize>(rows: [&[f32]; COUNT], class: u32, first: usize, block: &mut Block) {
     let length = block.length.min(BLOCK);
     let rows = rows.map(|row| row.get(first..first + length).unwrap_or_default());
     if rows.iter().any(|row| row.len() != length) {

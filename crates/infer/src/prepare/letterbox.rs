@@ -34,8 +34,7 @@ impl Letterbox {
         if frame.0 == 0 || frame.1 == 0 || tensor.0 == 0 || tensor.1 == 0 {
             return None;
         }
-        let scale =
-            (tensor.0 as f64 / frame.0 as f64).min(tensor.1 as f64 / frame.1 as f64);
+        let scale = (tensor.0 as f64 / frame.0 as f64).min(tensor.1 as f64 / frame.1 as f64);
         let extent = |frame: usize, tensor: usize| {
             ((frame as f64 * scale).round_ties_even() as usize).min(tensor)
         };

@@ -12,8 +12,10 @@ const VALUES: usize = 1 << 16;
 /// Finds what of a frame is black and what is white, and maps rows between them.
 #[derive(Debug, Default)]
 pub(crate) struct Stretch {
-    /// How often each value occurs; empty until the first frame of 16 bits.
-    histogram: Vec<u32>,
+    /// How often each value occurs among even and odd pixels; empty until the first frame
+    /// of 16 bits. Neighbours are often equal, and adding to the same count twice in a row
+    /// would wait for the first to be stored.
+    histogram: Vec<[u32; 2]>,
     low: u16,
     high: u16,
 }
@@ -22,9 +24,14 @@ impl Stretch {
     /// Looks at a whole frame.
     pub(crate) fn look(&mut self, pixels: &[u16]) {
         self.histogram.clear();
-        self.histogram.resize(VALUES, 0);
-        for &pixel in pixels {
-            self.histogram[usize::from(pixel)] += 1;
+        self.histogram.resize(VALUES, [0; 2]);
+        let (pairs, rest) = pixels.as_chunks::<2>();
+        for &[even, odd] in pairs {
+            self.histogram[usize::from(even)][0] += 1;
+            self.histogram[usize::from(odd)][1] += 1;
+        }
+        for &pixel in rest {
+            self.histogram[usize::from(pixel)][0] += 1;
         }
         let last = pixels.len().saturating_sub(1);
         // Ranks as floor and ceiling, so that the two never cross.
@@ -35,8 +42,8 @@ impl Stretch {
     /// The value of the pixel that has `rank` pixels before it in order.
     fn at_rank(&self, rank: usize) -> u16 {
         let mut seen = 0;
-        for (value, &count) in self.histogram.iter().enumerate() {
-            seen += count as usize;
+        for (value, &[even, odd]) in self.histogram.iter().enumerate() {
+            seen += even as usize + odd as usize;
             if seen > rank {
                 return value as u16;
             }

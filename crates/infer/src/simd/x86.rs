@@ -1,9 +1,9 @@
 //! The AVX2 twins. All but one are the plain loops, compiled with more instructions.
 
 use std::arch::x86_64::{
-    __m128i, __m256i, _mm_loadl_epi64, _mm256_madd_epi16, _mm256_packs_epi32,
-    _mm256_set_epi32, _mm256_set_m128i, _mm256_setr_epi8, _mm256_shuffle_epi8,
-    _mm256_srai_epi32, _mm256_storeu_si256,
+    __m128i, __m256i, _mm_loadl_epi64, _mm256_madd_epi16, _mm256_packs_epi32, _mm256_set_epi32,
+    _mm256_set_m128i, _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_srai_epi32,
+    _mm256_storeu_si256,
 };
 
 use crate::decode::scan;
