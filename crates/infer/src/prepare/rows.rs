@@ -90,6 +90,18 @@ pub(crate) fn spread(bytes: &[u8], plane: &mut [f32]) {
     }
 }
 
+/// Maps `low` to 0 and what lies `range` above it to 255, and what lies beyond to the
+/// nearer of the two.
+#[inline(always)]
+pub(crate) fn stretch(pixels: &[u16], low: u16, range: u16, out: &mut [u8]) {
+    // 24 bits after the point: the greatest product and the half for rounding just fit.
+    let scale = (255 << 24) / u32::from(range.max(1));
+    for (byte, &pixel) in out.iter_mut().zip(pixels) {
+        let above = u32::from(pixel.saturating_sub(low).min(range));
+        *byte = ((above * scale + (1 << 23)) >> 24) as u8;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

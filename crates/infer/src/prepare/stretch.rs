@@ -6,6 +6,8 @@
 //! extreme. Rows are stretched as the interpolation asks for them; only the histogram is
 //! a pass of its own.
 
+use crate::simd;
+
 /// Every value that a pixel may have.
 const VALUES: usize = 1 << 16;
 
@@ -53,12 +55,7 @@ impl Stretch {
 
     /// Maps a row to bytes. A frame of one value becomes black.
     pub(crate) fn row(&self, pixels: &[u16], bytes: &mut [u8]) {
-        let range = self.high.saturating_sub(self.low).max(1);
-        let scale = 255.0 / f32::from(range);
-        for (byte, &pixel) in bytes.iter_mut().zip(pixels) {
-            let above = pixel.saturating_sub(self.low).min(range);
-            *byte = (f32::from(above) * scale + 0.5) as u8;
-        }
+        simd::stretch(pixels, self.low, self.high.saturating_sub(self.low).max(1), bytes);
     }
 }
 

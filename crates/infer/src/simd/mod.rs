@@ -45,6 +45,8 @@ kernels! {
     split(pixels: &[u8], planes: [&mut [f32]; 3]) = rows::split;
     /// See [`rows::spread`].
     spread(bytes: &[u8], plane: &mut [f32]) = rows::spread;
+    /// See [`rows::stretch`].
+    stretch(pixels: &[u16], low: u16, range: u16, out: &mut [u8]) = rows::stretch;
     /// See [`scan::update`].
     update(rows: &[f32], stride: usize, first: usize, block: &mut scan::Block) = scan::update;
 }

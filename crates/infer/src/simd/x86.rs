@@ -101,6 +101,11 @@ pub(super) fn spread(bytes: &[u8], plane: &mut [f32]) {
 }
 
 #[target_feature(enable = "avx2")]
+pub(super) fn stretch(pixels: &[u16], low: u16, range: u16, out: &mut [u8]) {
+    rows::stretch(pixels, low, range, out);
+}
+
+#[target_feature(enable = "avx2")]
 pub(super) fn update(rows: &[f32], stride: usize, first: usize, block: &mut scan::Block) {
     scan::update(rows, stride, first, block);
 }
