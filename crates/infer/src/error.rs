@@ -1,0 +1,53 @@
+//! What can go wrong between a source and its detections.
+
+/// The result of every fallible call in this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Something that this machine does not have.
+    #[error("{what} is not available: {why}")]
+    Unavailable {
+        /// What was wanted.
+        what: String,
+        /// Why it cannot be had, with the remedy.
+        why: String,
+    },
+    /// A model that cannot be used.
+    #[error("model {model}: {why}")]
+    Model {
+        /// The file, or the name of an embedded one.
+        model: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A source that cannot be opened or has ended for a reason.
+    #[error("source {source_name}: {why}")]
+    Source {
+        /// As the user wrote it.
+        source_name: String,
+        /// What is wrong with it, with the remedy.
+        why: String,
+    },
+    /// One frame that cannot be used; the next one may.
+    #[error("frame {frame}: {why}")]
+    Frame {
+        /// Its name or number in the source.
+        frame: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The engine failed while it ran.
+    #[error("{engine} failed: {why}")]
+    Engine {
+        /// Which engine.
+        engine: String,
+        /// What it said.
+        why: String,
+    },
+    /// Memory was refused, or a value is out of its range.
+    #[error(transparent)]
+    Memory(#[from] plimsoll::Error),
+}

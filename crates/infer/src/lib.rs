@@ -1,0 +1,28 @@
+//! Detectors, from source to boxes: `source → prepare → engine → decode`.
+//!
+//! One value type for each arrow, and one loop body, `Pipeline::step`:
+//!
+//! ```text
+//! source ──→ prepare ──→ engine ──→ decode
+//!      Frame      Tensor     Tensors    Detections
+//! ```
+//!
+//! Nothing in here reads a clock to measure: what is measured cannot see the measurer. A
+//! stopwatch is handed in at the seams.
+
+pub mod decode;
+pub mod engine;
+pub mod error;
+pub mod pipeline;
+pub mod prepare;
+mod simd;
+pub mod source;
+pub mod tensor;
+
+pub use decode::{Decoder, Detection, Layout, Thresholds};
+pub use engine::{Engine, EngineInfo, EngineKind, ModelInfo};
+pub use error::{Error, Result};
+pub use pipeline::{Pipeline, Stage, Stopwatch};
+pub use prepare::{Letterbox, Prepare};
+pub use source::{Frame, Pixels, Source, SourceInfo, Truth};
+pub use tensor::Tensor;

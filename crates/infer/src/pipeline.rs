@@ -1,0 +1,143 @@
+//! One step of the main job: a frame in, detections out, a stopwatch at each seam.
+//!
+//! What is measured cannot see the clock: [`Pipeline::step`] tells a [`Stopwatch`] when a
+//! stage is over, and whoever measures implements it. Every buffer is kept, so that a
+//! step costs what its stages cost.
+
+use crate::decode::{Decoder, Detection, Thresholds};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::prepare::{Letterbox, Prepare};
+use crate::source::Frame;
+use crate::tensor::Tensor;
+
+/// A stage of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// From frame to tensor.
+    Prepare,
+    /// The model.
+    Inference,
+    /// From output to boxes.
+    Decode,
+}
+
+/// Takes the times of stages. It is told at the end of each; the first begins when the
+/// step is called.
+pub trait Stopwatch {
+    /// This stage is over.
+    fn lap(&mut self, stage: Stage);
+}
+
+/// A stopwatch for those who do not measure.
+impl Stopwatch for () {
+    fn lap(&mut self, _: Stage) {}
+}
+
+/// A model with all that stands before and behind it.
+pub struct Pipeline {
+    prepare: Prepare,
+    engine: Box<dyn Engine>,
+    decoder: Decoder,
+    thresholds: Thresholds,
+    input: Tensor,
+    detections: Vec<Detection>,
+}
+
+impl std::fmt::Debug for Pipeline {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Pipeline")
+            .field("engine", self.engine.info())
+            .field("model", self.engine.model())
+            .field("thresholds", &self.thresholds)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pipeline {
+    /// Puts an engine between prepare and decode. `size` (rows, columns) is what frames
+    /// are fitted into where the model takes any; a model that asks for a size gets it.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Model`] where the model is no detector.
+    pub fn new(
+        engine: Box<dyn Engine>,
+        size: (usize, usize),
+        thresholds: Thresholds,
+    ) -> Result<Pipeline> {
+        let model = engine.model();
+        let (height, width) = model.input_size.unwrap_or(size);
+        let shapes: Vec<Vec<usize>> =
+            model.outputs.iter().map(|(_, shape)| shape.clone()).collect();
+        let decoder = Decoder::new(model, &shapes)?;
+        Ok(Pipeline {
+            prepare: Prepare::new(height, width),
+            engine,
+            decoder,
+            thresholds,
+            input: Tensor::default(),
+            detections: Vec::new(),
+        })
+    }
+
+    /// From one frame to its detections, which stay until the next step.
+    ///
+    /// # Errors
+    ///
+    /// What the stages say. After [`crate::Error::Frame`] the next frame may be good.
+    pub fn step(&mut self, frame: &Frame, watch: &mut dyn Stopwatch) -> Result<&[Detection]> {
+        let letterbox = self.prepare.run(frame, &mut self.input)?;
+        watch.lap(Stage::Prepare);
+        let outputs = self.engine.run(&self.input)?;
+        watch.lap(Stage::Inference);
+        self.decoder.decode(outputs, &letterbox, &self.thresholds, &mut self.detections)?;
+        watch.lap(Stage::Decode);
+        Ok(&self.detections)
+    }
+
+    /// The same from a tensor that was prepared before.
+    ///
+    /// # Errors
+    ///
+    /// What the engine and the decoder say.
+    pub fn step_prepared(
+        &mut self,
+        input: &Tensor,
+        letterbox: &Letterbox,
+        watch: &mut dyn Stopwatch,
+    ) -> Result<&[Detection]> {
+        let outputs = self.engine.run(input)?;
+        watch.lap(Stage::Inference);
+        self.decoder.decode(outputs, letterbox, &self.thresholds, &mut self.detections)?;
+        watch.lap(Stage::Decode);
+        Ok(&self.detections)
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// The decoder, which knows the names of classes.
+    #[must_use]
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    /// What frames are fitted into: rows and columns.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        self.prepare.size()
+    }
+
+    /// What counts as found.
+    #[must_use]
+    pub fn thresholds(&self) -> &Thresholds {
+        &self.thresholds
+    }
+}
+
+#[cfg(test)]
+mod tests;

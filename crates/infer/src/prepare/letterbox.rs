@@ -1,0 +1,109 @@
+//! Where a frame lies inside a tensor, and the way back.
+//!
+//! The arithmetic is Ultralytics' to the last rounding, because a box that is half a pixel
+//! off is another box: the smaller of the two ratios, sizes rounded half to even, and
+//! what is left split so that an odd pixel goes to the right and to the bottom.
+
+/// How a frame was fitted into a tensor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Letterbox {
+    /// Tensor pixels for one frame pixel.
+    pub scale: f32,
+    /// Columns of border to the left.
+    pub pad_x: usize,
+    /// Rows of border above.
+    pub pad_y: usize,
+    /// Columns that the frame takes in the tensor.
+    pub width: usize,
+    /// Rows that the frame takes in the tensor.
+    pub height: usize,
+    /// Columns of the frame itself.
+    pub frame_width: usize,
+    /// Rows of the frame itself.
+    pub frame_height: usize,
+}
+
+impl Letterbox {
+    /// Fits a frame of `frame` (rows, columns) into a tensor of `tensor` (rows, columns).
+    ///
+    /// `None` where nothing of it would be left: an empty frame or tensor, or one so thin
+    /// that it rounds to no pixels.
+    #[must_use]
+    pub fn fit(frame: (usize, usize), tensor: (usize, usize)) -> Option<Letterbox> {
+        if frame.0 == 0 || frame.1 == 0 || tensor.0 == 0 || tensor.1 == 0 {
+            return None;
+        }
+        let scale = (tensor.0 as f64 / frame.0 as f64).min(tensor.1 as f64 / frame.1 as f64);
+        let extent = |frame: usize, tensor: usize| {
+            ((frame as f64 * scale).round_ties_even() as usize).min(tensor)
+        };
+        let (height, width) = (extent(frame.0, tensor.0), extent(frame.1, tensor.1));
+        // Never negative: -0.1 rounds to 0.
+        let before = |free: usize| (free as f64 / 2.0 - 0.1).round_ties_even() as usize;
+        (height > 0 && width > 0).then(|| Letterbox {
+            scale: scale as f32,
+            pad_x: before(tensor.1 - width),
+            pad_y: before(tensor.0 - height),
+            width,
+            height,
+            frame_width: frame.1,
+            frame_height: frame.0,
+        })
+    }
+
+    /// Takes a box (left, top, right, bottom) from tensor pixels to frame pixels and
+    /// clips it to the frame.
+    #[must_use]
+    pub fn to_frame(&self, bounds: [f32; 4]) -> [f32; 4] {
+        let back = |value: f32, pad: usize, extent: usize| {
+            ((value - pad as f32) / self.scale).clamp(0.0, extent as f32)
+        };
+        let [left, top, right, bottom] = bounds;
+        [
+            back(left, self.pad_x, self.frame_width),
+            back(top, self.pad_y, self.frame_height),
+            back(right, self.pad_x, self.frame_width),
+            back(bottom, self.pad_y, self.frame_height),
+        ]
+    }
+
+    /// Whether the frame lies in the tensor as it is, pixel for pixel.
+    #[must_use]
+    pub fn is_identity(&self) -> bool {
+        self.width == self.frame_width && self.height == self.frame_height
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_a_720p_frame_and_centres_it() {
+        let fitted = Letterbox::fit((720, 1280), (640, 640)).unwrap();
+        assert_eq!((fitted.width, fitted.height), (640, 360));
+        assert_eq!((fitted.pad_x, fitted.pad_y), (0, 140));
+        assert_eq!(fitted.to_frame([320.0, 320.0, 640.0, 500.0]), [640.0, 360.0, 1280.0, 720.0]);
+    }
+
+    #[test]
+    fn an_odd_pixel_of_border_goes_below() {
+        let fitted = Letterbox::fit((479, 640), (640, 640)).unwrap();
+        assert_eq!((fitted.pad_y, fitted.height), (80, 479));
+        assert!(fitted.is_identity());
+    }
+
+    #[test]
+    fn boxes_are_clipped_to_the_frame() {
+        let fitted = Letterbox::fit((720, 1280), (640, 640)).unwrap();
+        assert_eq!(fitted.to_frame([-9.0, 0.0, 700.0, 640.0]), [0.0, 0.0, 1280.0, 720.0]);
+    }
+
+    #[test]
+    fn what_vanishes_is_refused() {
+        assert_eq!(Letterbox::fit((0, 5), (640, 640)), None);
+        assert_eq!(Letterbox::fit((5, 5), (640, 0)), None);
+        assert_eq!(Letterbox::fit((1, 10_000), (640, 640)), None);
+    }
+}

@@ -1,0 +1,290 @@
+//! From a frame to the tensor that a detector wants: letterbox, colour order, scale.
+//!
+//! One walk over the result: for each of its rows, the two rows of the frame that it lies
+//! between are interpolated across (two such rows are kept, so that none is made twice),
+//! blended, and written as three planes between 0 and 1, while they are still in the
+//! nearest cache. Nothing the size of a frame is written but the result, and nothing is
+//! allocated while sizes stay as they are.
+//!
+//! The result equals Ultralytics' letterbox (`cv2.resize` with `INTER_LINEAR`, then a
+//! border of grey 114, then a division by 255) to the bit. A frame that needs no resizing
+//! is not interpolated.
+
+mod letterbox;
+pub(crate) mod rows;
+mod stretch;
+pub(crate) mod weights;
+
+pub use letterbox::Letterbox;
+
+use crate::error::{Error, Result};
+use crate::simd;
+use crate::source::{Frame, Pixels};
+use crate::tensor::Tensor;
+use stretch::Stretch;
+use weights::{Column, Tap};
+
+/// The grey of the border, as detectors were trained with.
+const BORDER: u8 = 114;
+
+/// Fits frames into tensors of one size.
+#[derive(Debug)]
+pub struct Prepare {
+    height: usize,
+    width: usize,
+    /// What the tables were made for.
+    fitted: Option<Letterbox>,
+    columns: Vec<Column>,
+    taps: Vec<Tap>,
+    stretch: Stretch,
+    rows: Rows,
+}
+
+/// What is kept from one row to the next.
+#[derive(Debug, Default)]
+struct Rows {
+    /// Two rows of the frame, interpolated across.
+    mixed: [Vec<i16>; 2],
+    /// Which rows they are.
+    kept: [Option<usize>; 2],
+    /// A row of the result, as bytes.
+    bytes: Vec<u8>,
+    /// A row of the frame, where it is not used as it lies there.
+    source: Vec<u8>,
+}
+
+/// A frame's pixels as the kernels see them.
+#[derive(Clone, Copy)]
+enum Plane<'frame> {
+    /// Three channels; whether blue comes first.
+    Colour(&'frame [u8], bool),
+    Grey(&'frame [u8]),
+    Deep(&'frame [u16]),
+}
+
+impl Prepare {
+    /// For tensors of `[1, 3, height, width]`.
+    #[must_use]
+    pub fn new(height: usize, width: usize) -> Prepare {
+        Prepare {
+            height,
+            width,
+            fitted: None,
+            columns: Vec::new(),
+            taps: Vec::new(),
+            stretch: Stretch::default(),
+            rows: Rows::default(),
+        }
+    }
+
+    /// Rows and columns of the tensors.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        (self.height, self.width)
+    }
+
+    /// Writes a frame into `out`, which takes on the shape `[1, 3, height, width]`, and
+    /// says how it was fitted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Frame`] where the pixels are not as many as the size says, or nothing of
+    /// the frame would be left.
+    pub fn run(&mut self, frame: &Frame, out: &mut Tensor) -> Result<Letterbox> {
+        let plane = plane(frame)?;
+        let fitted = self.fit(frame)?;
+        if let Plane::Deep(pixels) = plane {
+            self.stretch.look(pixels);
+        }
+        if out.shape != [1, 3, self.height, self.width]
+            || out.data.len() != 3 * self.height * self.width
+        {
+            out.reshape(&[1, 3, self.height, self.width]);
+        }
+        let area = self.height * self.width;
+        let (red, rest) = out.data.split_at_mut(area);
+        let (green, blue) = rest.split_at_mut(area);
+        let mut planes = [red, green, blue];
+        for plane in &mut planes {
+            border(plane, self.width, &fitted);
+        }
+        self.rows.kept = [None; 2];
+        for row in 0..fitted.height {
+            let start = (fitted.pad_y + row) * self.width + fitted.pad_x;
+            let out = planes.each_mut().map(|plane| &mut plane[start..start + fitted.width]);
+            if fitted.is_identity() {
+                self.copy(plane, row, &fitted, out);
+            } else {
+                self.interpolate(plane, row, &fitted, out);
+            }
+        }
+        Ok(fitted)
+    }
+
+    /// Makes the tables, where the frame's size is another than the last one's.
+    fn fit(&mut self, frame: &Frame) -> Result<Letterbox> {
+        if let Some(fitted) = self.fitted
+            && (fitted.frame_height, fitted.frame_width) == (frame.height, frame.width)
+        {
+            return Ok(fitted);
+        }
+        let tensor = (self.height, self.width);
+        let fitted =
+            Letterbox::fit((frame.height, frame.width), tensor).ok_or_else(|| Error::Frame {
+                frame: frame.name.clone(),
+                why: format!(
+                    "{}x{} pixels leave nothing in a tensor of {}x{}",
+                    frame.width, frame.height, self.width, self.height
+                ),
+            })?;
+        weights::columns(fitted.frame_width, fitted.width, &mut self.columns);
+        weights::rows(fitted.frame_height, fitted.height, &mut self.taps);
+        for mixed in &mut self.rows.mixed {
+            mixed.resize(4 * fitted.width, 0);
+        }
+        self.rows.bytes.resize(4 * fitted.width, 0);
+        // Two pixels at least: the kernels read pairs.
+        self.rows.source.resize(3 * fitted.frame_width.max(2), 0);
+        self.fitted = Some(fitted);
+        Ok(fitted)
+    }
+
+    /// A row of the result that is a row of the frame.
+    fn copy(&mut self, plane: Plane<'_>, row: usize, fitted: &Letterbox, out: [&mut [f32]; 3]) {
+        let width = fitted.frame_width;
+        match plane {
+            Plane::Colour(pixels, blue_first) => {
+                simd::widen(&pixels[3 * row * width..][..3 * width], &mut self.rows.bytes);
+                simd::split(&self.rows.bytes, ordered(out, blue_first));
+            }
+            Plane::Grey(pixels) => grey(&pixels[row * width..][..width], out),
+            Plane::Deep(pixels) => {
+                self.stretch.row(&pixels[row * width..][..width], &mut self.rows.source);
+                grey(&self.rows.source[..width], out);
+            }
+        }
+    }
+
+    /// A row of the result that lies between two rows of the frame.
+    fn interpolate(
+        &mut self,
+        plane: Plane<'_>,
+        row: usize,
+        fitted: &Letterbox,
+        out: [&mut [f32]; 3],
+    ) {
+        let tap = self.taps[row];
+        let upper = self.mixed(plane, tap.first, tap.second, fitted);
+        let lower = self.mixed(plane, tap.second, tap.first, fitted);
+        let Rows { mixed, bytes, .. } = &mut self.rows;
+        if let Plane::Colour(_, blue_first) = plane {
+            simd::blend(&mixed[upper], &mixed[lower], tap.weights, bytes);
+            simd::split(bytes, ordered(out, blue_first));
+        } else {
+            let bytes = &mut bytes[..fitted.width];
+            simd::blend(&mixed[upper], &mixed[lower], tap.weights, bytes);
+            grey(bytes, out);
+        }
+    }
+
+    /// Which of the two kept rows holds row `wanted` of the frame; it is made where
+    /// neither does, in the place of the one that is not `other`.
+    fn mixed(
+        &mut self,
+        plane: Plane<'_>,
+        wanted: usize,
+        other: usize,
+        fitted: &Letterbox,
+    ) -> usize {
+        let Rows { mixed, kept, source, .. } = &mut self.rows;
+        if let Some(slot) = kept.iter().position(|&row| row == Some(wanted)) {
+            return slot;
+        }
+        let slot = usize::from(kept[0] == Some(other));
+        kept[slot] = Some(wanted);
+        let width = fitted.frame_width;
+        match plane {
+            Plane::Colour(pixels, _) => {
+                let pixels = &pixels[3 * wanted * width..][..3 * width];
+                let pixels = doubled::<3>(pixels, source);
+                simd::mix_colour(pixels, &self.columns, &mut mixed[slot]);
+            }
+            Plane::Grey(pixels) => {
+                let pixels = doubled::<1>(&pixels[wanted * width..][..width], source);
+                simd::mix_grey(pixels, &self.columns, &mut mixed[slot]);
+            }
+            Plane::Deep(pixels) => {
+                let pixels = &pixels[wanted * width..][..width];
+                self.stretch.row(pixels, source);
+                if width == 1 {
+                    source[1] = source[0];
+                }
+                simd::mix_grey(&source[..width.max(2)], &self.columns, &mut mixed[slot]);
+            }
+        }
+        slot
+    }
+}
+
+/// A row as it is, or twice its one pixel: the kernels read pairs.
+fn doubled<'row, const CHANNELS: usize>(row: &'row [u8], room: &'row mut [u8]) -> &'row [u8] {
+    if row.len() != CHANNELS {
+        return row;
+    }
+    room[..CHANNELS].copy_from_slice(row);
+    room[CHANNELS..2 * CHANNELS].copy_from_slice(row);
+    &room[..2 * CHANNELS]
+}
+
+/// The planes in the order of the channels that are read.
+fn ordered(planes: [&mut [f32]; 3], blue_first: bool) -> [&mut [f32]; 3] {
+    let [red, green, blue] = planes;
+    if blue_first { [blue, green, red] } else { [red, green, blue] }
+}
+
+/// The same row in all three planes.
+fn grey(bytes: &[u8], planes: [&mut [f32]; 3]) {
+    let [red, green, blue] = planes;
+    simd::spread(bytes, red);
+    green.copy_from_slice(red);
+    blue.copy_from_slice(red);
+}
+
+/// Paints what of a plane the frame leaves free.
+fn border(plane: &mut [f32], width: usize, fitted: &Letterbox) {
+    let value = rows::unit(BORDER);
+    let (above, rest) = plane.split_at_mut(fitted.pad_y * width);
+    let (beside, below) = rest.split_at_mut(fitted.height * width);
+    above.fill(value);
+    below.fill(value);
+    if fitted.width < width {
+        for row in beside.chunks_exact_mut(width) {
+            row[..fitted.pad_x].fill(value);
+            row[fitted.pad_x + fitted.width..].fill(value);
+        }
+    }
+}
+
+/// The pixels, where they are as many as the size says.
+fn plane(frame: &Frame) -> Result<Plane<'_>> {
+    let (plane, has, channels) = match &frame.pixels {
+        Pixels::Rgb8(pixels) => (Plane::Colour(pixels, false), pixels.len(), 3),
+        Pixels::Bgr8(pixels) => (Plane::Colour(pixels, true), pixels.len(), 3),
+        Pixels::Grey8(pixels) => (Plane::Grey(pixels), pixels.len(), 1),
+        Pixels::Grey16(pixels) => (Plane::Deep(pixels), pixels.len(), 1),
+    };
+    let wants = frame.width.checked_mul(frame.height).and_then(|area| area.checked_mul(channels));
+    if wants == Some(has) {
+        return Ok(plane);
+    }
+    Err(Error::Frame {
+        frame: frame.name.clone(),
+        why: format!(
+            "{}x{} pixels of {channels} channels, but {has} values",
+            frame.width, frame.height
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! The AVX2 twins. All but one are the plain loops, compiled with more instructions.
+
+use std::arch::x86_64::{
+    __m128i, __m256i, _mm_loadl_epi64, _mm256_madd_epi16, _mm256_packs_epi32, _mm256_set_epi32,
+    _mm256_set_m128i, _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_srai_epi32,
+    _mm256_storeu_si256,
+};
+
+use crate::decode::scan;
+use crate::prepare::rows;
+use crate::prepare::weights::Column;
+
+/// Pixels of one turn of [`mix_colour`].
+const TURN: usize = 4;
+
+/// One load a pixel brings both neighbours (six bytes of eight); a shuffle pairs their
+/// channels, and one multiply-add weighs the pairs. Two pixels share a register.
+#[target_feature(enable = "avx2")]
+pub(super) fn mix_colour(row: &[u8], columns: &[Column], out: &mut [i16]) {
+    // The loads read two bytes more than they need: the last columns are left to the
+    // plain loop. Columns ascend, so those that may be loaded are the first ones.
+    let safe = columns.partition_point(|column| 3 * column.at as usize + 8 <= row.len());
+    let safe = safe.min(columns.len()).min(out.len() / 4) / TURN * TURN;
+    let (quick, rest) = columns.split_at(safe);
+    let (quick_out, rest_out) = out.split_at_mut(4 * safe);
+    let turns = quick.as_chunks::<TURN>().0.iter();
+    for (turn, lanes) in turns.zip(quick_out.as_chunks_mut::<{ 4 * TURN }>().0) {
+        let [a, b, c, d] = *turn;
+        // SAFETY: all four columns are among the first `safe`, so that eight bytes of
+        // the row follow where each begins.
+        let (first, second) = unsafe { (pair(row, a, c), pair(row, b, d)) };
+        // Packing works in halves, so the pixels come out as a, b and c, d.
+        let packed = _mm256_packs_epi32(first, second);
+        // SAFETY: `lanes` is 16 numbers of 16 bits, 32 bytes; the store needs no
+        // alignment.
+        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast::<__m256i>(), packed) };
+    }
+    rows::mix_colour(row, rest, rest_out);
+}
+
+/// Two pixels interpolated: three sums and a zero in each half.
+///
+/// # Safety
+///
+/// Eight bytes of the row must follow where each column begins.
+#[target_feature(enable = "avx2")]
+unsafe fn pair(row: &[u8], low: Column, high: Column) -> __m256i {
+    #[rustfmt::skip]
+    let channels = _mm256_setr_epi8(
+        0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1,
+        0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1,
+    );
+    // SAFETY: the caller promises the eight bytes.
+    let pixels = unsafe { _mm256_set_m128i(load(row, high), load(row, low)) };
+    let paired = _mm256_shuffle_epi8(pixels, channels);
+    let (low, high) = (word(low), word(high));
+    let weights = _mm256_set_epi32(high, high, high, high, low, low, low, low);
+    _mm256_srai_epi32::<4>(_mm256_madd_epi16(paired, weights))
+}
+
+/// Both weights as one word, the left one low.
+fn word(column: Column) -> i32 {
+    let [left, right] = column.weights.map(|weight| i32::from(weight) & 0xffff);
+    left | right << 16
+}
+
+/// The eight bytes where a column begins.
+///
+/// # Safety
+///
+/// They must be in the row.
+#[target_feature(enable = "avx2")]
+unsafe fn load(row: &[u8], column: Column) -> __m128i {
+    // SAFETY: the caller promises the eight bytes; the load needs no alignment.
+    unsafe { _mm_loadl_epi64(row.as_ptr().add(3 * column.at as usize).cast::<__m128i>()) }
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn mix_grey(row: &[u8], columns: &[Column], out: &mut [i16]) {
+    rows::mix_grey(row, columns, out);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn blend(upper: &[i16], lower: &[i16], weights: [i16; 2], out: &mut [u8]) {
+    rows::blend(upper, lower, weights, out);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn widen(row: &[u8], out: &mut [u8]) {
+    rows::widen(row, out);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn split(pixels: &[u8], planes: [&mut [f32]; 3]) {
+    rows::split(pixels, planes);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn spread(bytes: &[u8], plane: &mut [f32]) {
+    rows::spread(bytes, plane);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn stretch(pixels: &[u16], low: u16, range: u16, out: &mut [u8]) {
+    rows::stretch(pixels, low, range, out);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn update(rows: &[f32], stride: usize, first: usize, block: &mut scan::Block) {
+    scan::update(rows, stride, first, block);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prepare::weights::columns;
+
+    #[test]
+    fn by_hand_and_plain_agree() {
+        if !std::arch::is_x86_feature_detected!("avx2") {
+            println!("skipped: no AVX2 here");
+            return;
+        }
+        for (frame, result) in [(2, 9), (3, 3), (5, 2), (64, 37), (97, 640), (1280, 640)] {
+            let row: Vec<u8> = (0..3 * frame).map(|at| (at * 151 % 256) as u8).collect();
+            let mut taps = Vec::new();
+            columns(frame, result, &mut taps);
+            let (mut plain, mut quick) = (vec![7; 4 * result], vec![9; 4 * result]);
+            rows::mix_colour(&row, &taps, &mut plain);
+            // SAFETY: AVX2 was found above.
+            unsafe { mix_colour(&row, &taps, &mut quick) };
+            assert_eq!(plain, quick, "{frame} to {result}");
+        }
+    }
+}
