@@ -13,13 +13,17 @@
 pub mod decode;
 pub mod engine;
 pub mod error;
+pub mod model;
 pub mod pipeline;
 pub mod prepare;
 pub mod source;
 pub mod tensor;
 
 pub use decode::{Detection, Thresholds};
-pub use engine::{Engine, EngineInfo, EngineKind, ModelInfo};
+pub use engine::{
+    Device, Engine, EngineChoice, EngineInfo, EngineKind, EngineMemory, EngineOptions, ModelInfo,
+};
 pub use error::{Error, Result};
+pub use model::{ModelSource, find_weights};
 pub use source::{Frame, Pixels, Source, SourceInfo, Truth};
 pub use tensor::Tensor;
