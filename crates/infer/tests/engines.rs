@@ -1,4 +1,10 @@
 //! Every engine on small models that we know, and on a YOLO11n where there is one.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail and speak as tests do"
+)]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

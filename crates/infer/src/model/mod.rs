@@ -74,7 +74,7 @@ impl ModelSource {
         };
         let header = onnx::Header::parse(&bytes)
             .map_err(|why| Error::Model { model: name.clone(), why: why.to_string() })?;
-        Ok(Model { info: header.into_info(name, bytes.len() as u64), bytes })
+        Ok(Model { info: info(header, name, bytes.len() as u64), bytes })
     }
 }
 
@@ -114,6 +114,31 @@ pub struct Model {
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Model").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// What the report says of the model.
+fn info(header: onnx::Header, name: String, bytes: u64) -> ModelInfo {
+    let shape = |value: &onnx::Value| -> Vec<usize> {
+        value.shape.iter().flatten().map(|extent| extent.unwrap_or(0)).collect()
+    };
+    let inputs = header.inputs.len();
+    let input = header.inputs.into_iter().next().unwrap_or_default();
+    let input_shape = shape(&input);
+    let input_size = match input_shape[..] {
+        [_, _, rows, columns] if rows > 0 && columns > 0 => Some((rows, columns)),
+        _ => None,
+    };
+    ModelInfo {
+        name,
+        input: input.name,
+        input_shape,
+        input_size,
+        inputs,
+        input_element: input.element,
+        outputs: header.outputs.iter().map(|out| (out.name.clone(), shape(out))).collect(),
+        metadata: header.metadata,
+        bytes,
     }
 }
 

@@ -4,11 +4,10 @@
 //! weights included, to answer four questions; this walks the wire format instead: it
 //! steps over every field that it does not need by its length, so a 10 MB model costs a
 //! few hundred small steps and no copies but the names. It trusts nothing: every length is
-//! checked against what is left, and what is collected is bounded.
+//! checked against what is left, and what is collected is bounded. It uses nothing of this
+//! crate, so that it can be fuzzed without building the engines.
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use crate::engine::ModelInfo;
 
 /// The most inputs, outputs and metadata entries that are taken from a file.
 const MOST_ENTRIES: usize = 4096;
@@ -140,30 +139,6 @@ impl Header {
         self.inputs.retain(|input| !weights.contains(input.name.as_bytes()));
         Ok(())
     }
-
-    /// What the report says of the model.
-    #[must_use]
-    pub fn into_info(self, name: String, bytes: u64) -> ModelInfo {
-        let shape = |value: &Value| -> Vec<usize> {
-            value.shape.iter().flatten().map(|extent| extent.unwrap_or(0)).collect()
-        };
-        let input = self.inputs.first().cloned().unwrap_or_default();
-        let input_size = match shape(&input)[..] {
-            [_, _, rows, columns] if rows > 0 && columns > 0 => Some((rows, columns)),
-            _ => None,
-        };
-        ModelInfo {
-            name,
-            input: input.name.clone(),
-            input_shape: shape(&input),
-            input_size,
-            inputs: self.inputs.len(),
-            input_element: input.element,
-            outputs: self.outputs.iter().map(|out| (out.name.clone(), shape(out))).collect(),
-            metadata: self.metadata,
-            bytes,
-        }
-    }
 }
 
 fn check(have: usize, limit: usize, what: &'static str) -> Result<(), HeaderError> {
@@ -221,8 +196,15 @@ fn read_shape(shape: Slice<'_>) -> Result<Vec<Option<usize>>, HeaderError> {
         let mut fields = extent.fields();
         while let Some((number, field)) = fields.next()? {
             if let (1, Field::Number(number)) = (number, field) {
-                // Zero and what is negative as i64 mean "any", whatever was intended.
-                fixed = i64::try_from(number).ok().filter(|&n| n > 0).map(|n| n as usize);
+                fixed = match number.cast_signed() {
+                    // Some writers mean "any" by them.
+                    0 | -1 => None,
+                    ..-1 => {
+                        let at = extent.at;
+                        return Err(HeaderError::Damaged { what: "a negative extent", at });
+                    }
+                    number => usize::try_from(number).ok(),
+                };
             }
         }
         extents.push(fixed);

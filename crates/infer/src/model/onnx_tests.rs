@@ -40,11 +40,10 @@ fn reads_names_shapes_and_metadata() {
     let header = Header::parse(&model(&graph, &entry)).expect("read");
     assert_eq!(header.producer, "maker");
     assert_eq!(header.metadata["stride"], "32");
-    let info = header.into_info("m".into(), 9);
-    assert_eq!(info.input, "images");
-    assert_eq!(info.inputs, 1, "a weight is no input");
-    assert_eq!(info.input_size, Some((64, 96)));
-    assert_eq!(info.outputs, vec![("output0".to_string(), vec![1, 84, 0])]);
+    assert_eq!(header.inputs.len(), 1, "a weight is no input");
+    assert_eq!((header.inputs[0].name.as_str(), header.inputs[0].element), ("images", F32));
+    assert_eq!(header.inputs[0].shape, Some(vec![Some(1), Some(3), Some(64), Some(96)]));
+    assert_eq!(header.outputs[0].shape, Some(vec![Some(1), Some(84), None]));
 }
 
 #[test]

@@ -273,7 +273,7 @@ mod tests {
             ..Places::default()
         };
         let found = places.search();
-        assert_eq!(found.files, [library.clone()]);
+        assert_eq!(found.files, std::slice::from_ref(&library));
         assert_eq!(found.looked.len(), 2, "{:?}", found.looked);
 
         let lib = root.path().join("venv/lib/python3.11/site-packages/nvidia/cu13/lib");
