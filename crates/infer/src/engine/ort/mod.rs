@@ -104,8 +104,9 @@ impl Ort {
             _ if results.is_empty() => Way::Copied,
             Plan::Cpu => sys::Names::new(&session).map_or(Way::Copied, Way::InPlace),
             Plan::Cuda { .. } => {
+                let places = (plan.memory()?, plan.pinned());
                 let shape = &model.info.input_shape;
-                Way::Bound(Box::new(Bound::new(&session, plan.memory()?, shape, &results)?))
+                Way::Bound(Box::new(Bound::new(&session, places, shape, &results)?))
             }
         };
         let arena = Allocator::new(&session, plan.memory()?).ok();

@@ -86,6 +86,13 @@ impl Plan {
         MemoryInfo::new(place, number, AllocatorType::Device, MemoryType::Default)
     }
 
+    /// Memory of the host that its device reaches fast, where there is such.
+    pub(super) fn pinned(self) -> Option<MemoryInfo<'static>> {
+        let Plan::Cuda { device, .. } = self else { return None };
+        let place = AllocationDevice::CUDA_PINNED;
+        MemoryInfo::new(place, number(device), AllocatorType::Device, MemoryType::Default).ok()
+    }
+
     /// Builds a session. `profile` is the stem of the file that its first run is
     /// profiled into.
     pub(super) fn build(

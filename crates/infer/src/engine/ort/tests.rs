@@ -50,9 +50,9 @@ fn bound_buffers_give_the_same_answers() {
         }
         let want = engine.run(&input).expect("run").to_vec();
         let mut got = fixed_outputs(&model.info).expect("fixed");
-        let memory = Plan::Cpu.memory().expect("memory");
+        let places = (Plan::Cpu.memory().expect("memory"), None);
         let mut bound =
-            Bound::new(&engine.session, memory, &model.info.input_shape, &got).expect("bound");
+            Bound::new(&engine.session, places, &model.info.input_shape, &got).expect("bound");
         for _ in 0..2 {
             bound.run(&mut engine.session, &input, &mut got).expect("run");
             assert_eq!(got, want);
