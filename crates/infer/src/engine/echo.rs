@@ -64,8 +64,8 @@ impl Echo {
         self.runs
     }
 
-    /// Stands in for a model. One in memory must be readable, and its names and shapes
-    /// are kept; a file that is not there is no hindrance.
+    /// Stands in for a model. What can be read keeps its input's name, its size and its
+    /// metadata; a model that cannot be read, or is not there, is no hindrance.
     pub(super) fn open(source: &ModelSource, options: &EngineOptions) -> Result<Echo> {
         let mut model = match source.read() {
             Ok(model) => model.info,
