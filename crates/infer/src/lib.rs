@@ -13,6 +13,7 @@
 pub mod decode;
 pub mod engine;
 pub mod error;
+pub mod model;
 pub mod pipeline;
 pub mod prepare;
 mod simd;
@@ -20,8 +21,11 @@ pub mod source;
 pub mod tensor;
 
 pub use decode::{Decoder, Detection, Layout, Thresholds};
-pub use engine::{Engine, EngineInfo, EngineKind, ModelInfo};
+pub use engine::{
+    Device, Engine, EngineChoice, EngineInfo, EngineKind, EngineMemory, EngineOptions, ModelInfo,
+};
 pub use error::{Error, Result};
+pub use model::{ModelSource, find_weights};
 pub use pipeline::{Pipeline, Stage, Stopwatch};
 pub use prepare::{Letterbox, Prepare};
 pub use source::{Frame, Pixels, Source, SourceInfo, Truth};

@@ -1,21 +1,25 @@
 //! Who runs a model: one file for each engine, named as users name it.
+//!
+//! [`open`] is the one door. It reads the model's header itself, so that every engine
+//! tells the same of the same file, and it refuses what no engine here can run before one
+//! is asked. What it returns says in [`EngineInfo`] what was chosen and why, where it
+//! really runs, and what of the request it does not keep: a fallback is data, and with
+//! [`EngineOptions::strict`] an error. It is never silence.
+
+pub mod echo;
+pub mod options;
+pub mod ort;
+pub mod rten;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use crate::error::Result;
+pub use echo::{Echo, EchoOptions};
+pub use options::{Device, EngineChoice, EngineKind, EngineOptions};
+
+use crate::error::{Error, Result};
+use crate::model::{Model, ModelSource, onnx};
 use crate::tensor::Tensor;
-
-/// The engines, as users name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EngineKind {
-    /// Pure Rust on the CPU; always there.
-    Rten,
-    /// ONNX Runtime, found at run time.
-    Ort,
-    /// Fixed answers after fixed times, for tests.
-    Echo,
-}
 
 /// What a model says of itself.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -25,8 +29,14 @@ pub struct ModelInfo {
     pub name: String,
     /// The name of its input.
     pub input: String,
+    /// The extents of its input, `[1, 3, 640, 640]`; 0 where one is not fixed.
+    pub input_shape: Vec<usize>,
     /// Rows and columns that it wants; `None` where any will do.
     pub input_size: Option<(usize, usize)>,
+    /// How many inputs it has; a detector has one.
+    pub inputs: usize,
+    /// ONNX's number for the type of the input's elements; 1 is f32.
+    pub input_element: u64,
     /// The names and shapes of its outputs; 0 where an extent is not fixed.
     pub outputs: Vec<(String, Vec<usize>)>,
     /// The metadata in the file: `names`, `stride`, `task`, …
@@ -43,8 +53,14 @@ pub struct EngineInfo {
     pub name: &'static str,
     /// Its version, by its own account.
     pub version: Option<String>,
+    /// The library that it was loaded from, where it was loaded at run time.
+    pub library: Option<PathBuf>,
     /// Where it runs: `cpu`, `cuda:0`.
     pub device: String,
+    /// Why this engine and this device, in words for the report.
+    pub chosen: String,
+    /// Threads that it computes with, where it was told.
+    pub threads: Option<usize>,
     /// How many nodes of the model each provider ran, where the engine tells.
     pub nodes_by_provider: BTreeMap<String, u64>,
     /// What it does not do as it was asked, in words for the report.
@@ -61,6 +77,18 @@ pub struct EngineMemory {
     pub in_use: Option<u64>,
     /// The most that was in use.
     pub peak: Option<u64>,
+    /// Bytes that the allocator holds from the device, in use or not.
+    pub reserved: Option<u64>,
+    /// The line that it was told to keep to.
+    pub limit: Option<u64>,
+}
+
+impl EngineMemory {
+    /// What is in use and the most that was.
+    #[must_use]
+    pub fn new(in_use: u64, peak: u64) -> EngineMemory {
+        EngineMemory { in_use: Some(in_use), peak: Some(peak), ..EngineMemory::default() }
+    }
 }
 
 /// A model, loaded and ready.
@@ -70,9 +98,132 @@ pub trait Engine: Send {
     /// What the model says of itself.
     fn model(&self) -> &ModelInfo;
     /// Runs the model. The outputs stay valid until the next run.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] when the input does not fit the model or the engine fails.
     fn run(&mut self, input: &Tensor) -> Result<&[Tensor]>;
     /// What its allocator says, where it tells.
     fn memory(&self) -> Option<EngineMemory> {
         None
     }
+}
+
+/// Opens a model with an engine, or with the fastest that works.
+///
+/// # Errors
+/// [`Error::Unavailable`] when the engine or device is not there, [`Error::Model`] when
+/// the model cannot be used, [`Error::Engine`] when the engine refuses it or, with
+/// `strict`, does less than it was asked for.
+pub fn open(
+    choice: impl Into<EngineChoice>,
+    source: &ModelSource,
+    options: &EngineOptions,
+) -> Result<Box<dyn Engine>> {
+    match choice.into() {
+        EngineChoice::Auto => open_best(&open_model(source)?, options),
+        EngineChoice::Kind(EngineKind::Echo) => Ok(Box::new(Echo::open(source, options)?)),
+        EngineChoice::Kind(kind) => {
+            open_kind(kind, &open_model(source)?, options, "asked for by name")
+        }
+    }
+}
+
+fn open_model(source: &ModelSource) -> Result<Model> {
+    let model = source.read()?;
+    let refuse = |why: String| Err(Error::Model { model: model.info.name.clone(), why });
+    let ModelInfo { inputs, input_element, outputs, .. } = &model.info;
+    if *inputs != 1 {
+        return refuse(format!("it has {inputs} inputs; a detector has one, the image"));
+    }
+    if *input_element != onnx::F32 {
+        return refuse(format!(
+            "its input has ONNX element type {input_element}; 32-bit floats (1) are fed here: \
+             export the model without half precision"
+        ));
+    }
+    if outputs.is_empty() {
+        return refuse("it has no outputs".into());
+    }
+    Ok(model)
+}
+
+fn open_kind(
+    kind: EngineKind,
+    model: &Model,
+    options: &EngineOptions,
+    why: &str,
+) -> Result<Box<dyn Engine>> {
+    Ok(match kind {
+        EngineKind::Rten => Box::new(rten::Rten::open(model, options, why)?),
+        EngineKind::Ort => Box::new(ort::Ort::open(model, options, why)?),
+        EngineKind::Echo => Box::new(Echo::for_model(model.info.clone(), options)),
+    })
+}
+
+/// A fixed order, not a measurement: ONNX Runtime alone reaches a GPU and is usually the
+/// faster on an idle CPU (on a crowded one the two are about even); rten is always there.
+fn open_best(model: &Model, options: &EngineOptions) -> Result<Box<dyn Engine>> {
+    let why = "auto: ONNX Runtime was found, and is preferred as the usually faster engine";
+    let refusal = match open_kind(EngineKind::Ort, model, options, why) {
+        Ok(engine) => return Ok(engine),
+        Err(refusal) => refusal,
+    };
+    tracing::debug!(%refusal, "ort was passed over");
+    if options.strict && matches!(options.device, Device::Cuda(_)) {
+        return Err(refusal);
+    }
+    let why = format!("auto: rten, which is always there; ort was passed over: {refusal}");
+    open_kind(EngineKind::Rten, model, options, &why).map_err(|error| match error {
+        // Two engines failed: the first one's reason may be the one that helps.
+        Error::Engine { engine, why } => {
+            Error::Engine { engine, why: format!("{why} (and before it: {refusal})") }
+        }
+        other => other,
+    })
+}
+
+/// With `strict`, what was not kept is an error.
+fn settle(info: EngineInfo, options: &EngineOptions) -> Result<EngineInfo> {
+    if options.strict && !info.fallbacks.is_empty() {
+        let why = format!("strict: {}", info.fallbacks.join("; "));
+        return Err(Error::Engine { engine: info.name.into(), why });
+    }
+    for fallback in &info.fallbacks {
+        tracing::warn!(engine = info.name, fallback, "does less than it was asked for");
+    }
+    Ok(info)
+}
+
+/// Whether a tensor may be fed to a model: an engine's own message for a wrong shape is
+/// long and late.
+fn check_input(engine: &'static str, model: &ModelInfo, input: &Tensor) -> Result<()> {
+    let wanted = &model.input_shape;
+    let fits = wanted.is_empty()
+        || (wanted.len() == input.shape.len()
+            && wanted.iter().zip(&input.shape).all(|(&want, &have)| want == 0 || want == have));
+    let elements = input.shape.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
+    if fits && elements == Some(input.data.len()) {
+        return Ok(());
+    }
+    Err(Error::Engine {
+        engine: engine.into(),
+        why: format!(
+            "input {:?} with {} numbers was given to a model that wants {wanted:?}",
+            input.shape,
+            input.data.len()
+        ),
+    })
+}
+
+/// Runs foreign code that may panic on a model it did not expect, and turns the panic
+/// into an error: no panic reaches a user because of a file.
+fn shielded<T>(engine: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_string())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no message".into());
+        Err(Error::Engine { engine: engine.into(), why: format!("it panicked: {text}") })
+    })
 }

@@ -1,0 +1,200 @@
+//! What can be asked of an engine.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use plimsoll::Bytes;
+
+use super::EchoOptions;
+use crate::error::Error;
+
+/// The engines, as users name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// Pure Rust on the CPU; always there.
+    Rten,
+    /// ONNX Runtime, found at run time.
+    Ort,
+    /// Fixed answers after fixed times, for tests.
+    Echo,
+}
+
+impl EngineKind {
+    /// Every engine.
+    pub const ALL: [EngineKind; 3] = [EngineKind::Rten, EngineKind::Ort, EngineKind::Echo];
+
+    /// As users name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineKind::Rten => "rten",
+            EngineKind::Ort => "ort",
+            EngineKind::Echo => "echo",
+        }
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for EngineKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let why = if text == "tensorrt" {
+            "TensorRT engines cannot be run yet; `ort` reaches TensorRT through ONNX Runtime"
+        } else {
+            "the engines are auto, rten, ort and echo"
+        };
+        EngineKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            Error::Unavailable { what: format!("engine {text}"), why: why.to_string() }
+        })
+    }
+}
+
+/// An engine, or whichever is fastest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum EngineChoice {
+    /// The fastest that works.
+    #[default]
+    Auto,
+    /// This one.
+    Kind(EngineKind),
+}
+
+impl From<EngineKind> for EngineChoice {
+    fn from(kind: EngineKind) -> Self {
+        EngineChoice::Kind(kind)
+    }
+}
+
+impl fmt::Display for EngineChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EngineChoice::Auto => f.pad("auto"),
+            EngineChoice::Kind(kind) => kind.fmt(f),
+        }
+    }
+}
+
+impl FromStr for EngineChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text == "auto" { Ok(EngineChoice::Auto) } else { text.parse().map(EngineChoice::Kind) }
+    }
+}
+
+/// Where a model should run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Device {
+    /// A GPU where the engine reaches one, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU; `host` is another word for it.
+    Cpu,
+    /// A CUDA device by its number.
+    Cuda(u32),
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Auto => f.pad("auto"),
+            Device::Cpu => f.pad("cpu"),
+            Device::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let number = |digits: &str| digits.parse().ok().filter(|&n: &u32| n < 1 << 16);
+        match text {
+            "auto" => Some(Device::Auto),
+            "cpu" | "host" => Some(Device::Cpu),
+            "cuda" => Some(Device::Cuda(0)),
+            _ => text.strip_prefix("cuda:").and_then(number).map(Device::Cuda),
+        }
+        .ok_or_else(|| Error::Unavailable {
+            what: format!("device {text}"),
+            why: "engines run on auto, cpu and cuda:N".into(),
+        })
+    }
+}
+
+/// What is asked of an engine. What one cannot do is listed in
+/// [`EngineInfo::fallbacks`](super::EngineInfo::fallbacks).
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// Where to run.
+    pub device: Device,
+    /// Threads on the CPU; `None` leaves it to the engine.
+    pub threads: Option<usize>,
+    /// The line for the engine's memory on a GPU.
+    pub memory_limit: Option<Bytes>,
+    /// The file of ONNX Runtime's library; it is then looked for nowhere else.
+    pub library: Option<PathBuf>,
+    /// A fallback is an error.
+    pub strict: bool,
+    /// Ask ONNX Runtime for its TensorRT provider before CUDA.
+    pub tensorrt: bool,
+    /// Record the work on a GPU once and replay it, where the model allows.
+    pub cuda_graph: bool,
+    /// Rows and columns that will be fed to a model that takes any.
+    pub input_size: (usize, usize),
+    /// What the `echo` engine answers.
+    pub echo: EchoOptions,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            device: Device::Auto,
+            threads: None,
+            memory_limit: None,
+            library: None,
+            strict: false,
+            tensorrt: false,
+            cuda_graph: true,
+            input_size: (640, 640),
+            echo: EchoOptions::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_as_they_are_written() {
+        for text in ["auto", "rten", "ort", "echo"] {
+            assert_eq!(text.parse::<EngineChoice>().expect("known").to_string(), text);
+        }
+        for text in ["auto", "cpu", "cuda:0", "cuda:3"] {
+            assert_eq!(text.parse::<Device>().expect("known").to_string(), text);
+        }
+        assert_eq!("host".parse::<Device>().expect("known"), Device::Cpu);
+    }
+
+    #[test]
+    fn strangers_are_refused_with_the_choices() {
+        let error = "onnx".parse::<EngineChoice>().expect_err("unknown").to_string();
+        assert!(error.contains("rten"), "{error}");
+        let error = "tensorrt".parse::<EngineChoice>().expect_err("not yet").to_string();
+        assert!(error.contains("yet"), "{error}");
+        for text in ["cuda:", "cuda:-1", "cuda:99999", "gpu", ""] {
+            assert!(text.parse::<Device>().is_err(), "{text}");
+        }
+    }
+}

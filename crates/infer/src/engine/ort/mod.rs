@@ -1,0 +1,260 @@
+//! ort: ONNX Runtime, loaded at run time.
+//!
+//! Three ways to run, chosen when a model is opened:
+//! - *in place*, on the CPU where all shapes are fixed: the runtime reads the caller's
+//!   input and writes into our outputs; nothing is copied or allocated;
+//! - *bound*, on a GPU where all shapes are fixed: buffers stay on the device ([`bound`]),
+//!   recorded as a CUDA graph where the model allows;
+//! - *copied*, where a shape is only known after the run: the runtime allocates, we copy.
+//!
+//! A provider that fails hands its work to the CPU without a word. So the first run is
+//! profiled when the model is opened: which provider really ran how many nodes is in
+//! [`EngineInfo::nodes_by_provider`], and what was not kept is in the fallbacks.
+
+mod bound;
+mod find;
+mod nodes;
+mod providers;
+mod runtime;
+mod sys;
+
+use ort::memory::Allocator;
+use ort::session::Session;
+use ort::value::{TensorElementType, TensorRef, ValueType};
+
+use self::bound::Bound;
+use self::providers::Plan;
+use self::runtime::{Runtime, unavailable};
+use super::{
+    Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, settle,
+    shielded,
+};
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::tensor::Tensor;
+
+const NAME: &str = "ort";
+/// The provider that everything ends up with that no other one takes.
+const CPU_PROVIDER: &str = "CPUExecutionProvider";
+
+/// A model in ONNX Runtime.
+#[derive(Debug)]
+pub struct Ort {
+    // Before the session: what belongs to it goes first.
+    way: Way,
+    arena: Option<Allocator>,
+    session: Session,
+    info: EngineInfo,
+    model: ModelInfo,
+    results: Vec<Tensor>,
+}
+
+#[derive(Debug)]
+enum Way {
+    InPlace(sys::Names),
+    Bound(Box<Bound>),
+    Copied,
+}
+
+impl Ort {
+    /// Loads the library where it is not loaded yet, and a model into it. The model is
+    /// run once, on zeros, to see where it runs.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when there is no library, [`Error::Model`] when it refuses
+    /// the model, [`Error::Engine`] with `strict` when it does less than was asked for.
+    pub fn open(model: &Model, options: &EngineOptions, why: &str) -> Result<Ort> {
+        shielded(NAME, || {
+            let runtime = Runtime::get(options.library.as_deref())?;
+            let fixed = fixed_outputs(&model.info).is_some();
+            let plans = Plan::all(options, fixed, providers::has_cuda());
+            if plans.len() > 1 {
+                // The CUDA provider finds its libraries only if they are loaded already.
+                for file in find::cuda_companions(&runtime.library) {
+                    if let Err(error) = ort::util::preload_dylib(&file) {
+                        tracing::debug!(%error, file = %file.display(), "not preloaded");
+                    }
+                }
+            }
+            let mut failures = Vec::new();
+            for plan in plans {
+                match Ort::try_plan(plan, &runtime, model, options) {
+                    Ok(engine) => return engine.explain(plan, options, why, &failures),
+                    Err(error) => failures.push(format!("{plan}: {error}")),
+                }
+            }
+            Err(Error::Model {
+                model: model.info.name.clone(),
+                why: format!("ONNX Runtime cannot run it: {}", failures.join("; ")),
+            })
+        })
+    }
+
+    fn try_plan(
+        plan: Plan,
+        runtime: &Runtime,
+        model: &Model,
+        options: &EngineOptions,
+    ) -> ort::Result<Ort> {
+        let folder = tempfile::tempdir().map_err(ort::Error::wrap)?;
+        let profile = folder.path().join("profile");
+        let session = plan.build(runtime, &model.bytes, options, &profile)?;
+        let results = fixed_outputs(&model.info).filter(|_| all_f32(&session)).unwrap_or_default();
+        let way = match plan {
+            _ if results.is_empty() => Way::Copied,
+            Plan::Cpu => sys::Names::new(&session).map_or(Way::Copied, Way::InPlace),
+            Plan::Cuda { .. } => {
+                let places = (plan.memory()?, plan.pinned());
+                let shape = &model.info.input_shape;
+                Way::Bound(Box::new(Bound::new(&session, places, shape, &results)?))
+            }
+        };
+        let arena = Allocator::new(&session, plan.memory()?).ok();
+        let info = EngineInfo {
+            name: NAME,
+            version: Some(runtime.version.clone()),
+            library: Some(runtime.library.clone()),
+            device: plan.device().to_string(),
+            threads: options.threads,
+            limit_applied: matches!(plan, Plan::Cuda { .. }) && options.memory_limit.is_some(),
+            ..EngineInfo::default()
+        };
+        let mut engine = Ort { way, arena, session, info, model: model.info.clone(), results };
+        engine.run_raw(&Tensor::zeros(&probe_shape(&model.info, options)))?;
+        let file = engine.session.end_profiling()?;
+        if let Some(nodes) = nodes::count_in(file.as_ref()) {
+            engine.info.nodes_by_provider = nodes;
+        }
+        Ok(engine)
+    }
+
+    /// Says what was chosen and what was not kept.
+    fn explain(
+        mut self,
+        plan: Plan,
+        options: &EngineOptions,
+        why: &str,
+        failures: &[String],
+    ) -> Result<Ort> {
+        let info = &mut self.info;
+        info.chosen = format!("{why}; runs with {plan}");
+        if !failures.is_empty() {
+            info.chosen += &format!(" (did not work: {})", failures.join("; "));
+        }
+        if let (Device::Cuda(_), Plan::Cpu) = (options.device, plan) {
+            let asked = options.device;
+            info.fallbacks
+                .push(format!("{asked} was asked for; runs on the CPU: {}", failures.join("; ")));
+        }
+        if let (true, Plan::Cpu | Plan::Cuda { tensorrt: false, .. }) = (options.tensorrt, plan) {
+            info.fallbacks.push(format!("TensorRT was asked for; runs with {plan}"));
+        }
+        let nodes = &info.nodes_by_provider;
+        let (all, on_cpu) = (nodes.values().sum::<u64>(), nodes.get(CPU_PROVIDER));
+        if let (Plan::Cuda { .. }, Some(on_cpu)) = (plan, on_cpu) {
+            info.fallbacks.push(format!("{on_cpu} of {all} nodes ran on the CPU"));
+        }
+        if all == 0 && plan != Plan::Cpu {
+            info.fallbacks.push("which provider ran which node could not be told".into());
+        }
+        self.info = match settle(self.info, options) {
+            Ok(info) => info,
+            // What was asked for by name and is not there is unavailable, not broken.
+            Err(_) if plan == Plan::Cpu && !failures.is_empty() => {
+                return Err(unavailable(format!("strict: {}", failures.join("; "))));
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(self)
+    }
+
+    fn run_raw(&mut self, input: &Tensor) -> ort::Result<()> {
+        match &mut self.way {
+            Way::InPlace(names) => {
+                sys::run_in_place(&mut self.session, names, input, &mut self.results)
+            }
+            Way::Bound(bound) => bound.run(&mut self.session, input, &mut self.results),
+            Way::Copied => run_copied(&mut self.session, input, &mut self.results),
+        }
+    }
+}
+
+impl Engine for Ort {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn model(&self) -> &ModelInfo {
+        &self.model
+    }
+
+    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
+        check_input(NAME, &self.model, input)?;
+        shielded(NAME, || {
+            self.run_raw(input)
+                .map_err(|error| Error::Engine { engine: NAME.into(), why: error.to_string() })
+        })?;
+        Ok(&self.results)
+    }
+
+    fn memory(&self) -> Option<EngineMemory> {
+        self.arena.as_ref().and_then(sys::arena)
+    }
+}
+
+/// Buffers for the outputs, where all shapes of the model are fixed.
+fn fixed_outputs(model: &ModelInfo) -> Option<Vec<Tensor>> {
+    let fixed = |shape: &[usize]| {
+        let elements = shape.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
+        !shape.is_empty() && elements.is_some_and(|n| n > 0 && n <= isize::MAX as usize / 4)
+    };
+    let all = fixed(&model.input_shape) && model.outputs.iter().all(|(_, shape)| fixed(shape));
+    all.then(|| model.outputs.iter().map(|(_, shape)| Tensor::zeros(shape)).collect())
+}
+
+fn all_f32(session: &Session) -> bool {
+    session.outputs().iter().all(|output| {
+        matches!(output.dtype(), ValueType::Tensor { ty: TensorElementType::Float32, .. })
+    })
+}
+
+/// The shape of the first run: what is not fixed is one image of the size to come.
+fn probe_shape(model: &ModelInfo, options: &EngineOptions) -> Vec<usize> {
+    let any = [1, 3, options.input_size.0, options.input_size.1];
+    if model.input_shape.is_empty() {
+        return any.to_vec();
+    }
+    let images = model.input_shape.len() == any.len();
+    let fill = |index: usize| if images { any[index] } else { 1 };
+    let extents = model.input_shape.iter().enumerate();
+    extents.map(|(index, &n)| if n == 0 { fill(index) } else { n }).collect()
+}
+
+fn run_copied(session: &mut Session, input: &Tensor, results: &mut Vec<Tensor>) -> ort::Result<()> {
+    let input = TensorRef::from_array_view((&input.shape[..], &input.data[..]))?;
+    let outputs = session.run(ort::inputs![input])?;
+    results.resize(outputs.len(), Tensor::default());
+    for (index, result) in results.iter_mut().enumerate() {
+        let output = &outputs[index];
+        if let Ok((shape, data)) = output.try_extract_tensor::<f32>() {
+            fill(result, shape, data.iter().copied());
+        } else if let Ok((shape, data)) = output.try_extract_tensor::<i64>() {
+            fill(result, shape, data.iter().map(|&n| n as f32));
+        } else {
+            let (shape, data) = output.try_extract_tensor::<i32>()?;
+            fill(result, shape, data.iter().map(|&n| n as f32));
+        }
+    }
+    Ok(())
+}
+
+fn fill(result: &mut Tensor, shape: &[i64], data: impl Iterator<Item = f32>) {
+    result.shape.clear();
+    result.shape.extend(shape.iter().map(|&extent| usize::try_from(extent).unwrap_or(0)));
+    result.data.clear();
+    result.data.extend(data);
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,119 @@
+//! rten: pure Rust, on the CPU, always there.
+//!
+//! The input is handed over as a view, so it is not copied. The outputs are taken over by
+//! value: rten allocates them anew on every run and has no way to be given buffers, so
+//! what can be saved is the copy, not the allocation.
+
+use std::sync::Arc;
+
+use rten::{ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
+use rten_tensor::prelude::*;
+
+use super::{Device, Engine, EngineInfo, EngineOptions, ModelInfo, check_input, settle, shielded};
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::tensor::Tensor;
+
+const NAME: &str = "rten";
+/// The version that this was built and measured with; the crate does not tell its own.
+const VERSION: &str = "0.27";
+
+/// A model in rten.
+#[derive(Debug)]
+pub struct Rten {
+    graph: rten::Model,
+    input: NodeId,
+    outputs: Vec<NodeId>,
+    run: RunOptions,
+    info: EngineInfo,
+    model: ModelInfo,
+    results: Vec<Tensor>,
+}
+
+impl Rten {
+    /// Loads a model.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when rten cannot read it or lacks one of its operators,
+    /// [`Error::Engine`] with `strict` when a GPU was asked for.
+    pub fn open(model: &Model, options: &EngineOptions, why: &str) -> Result<Rten> {
+        let mut info = EngineInfo {
+            name: NAME,
+            version: Some(VERSION.into()),
+            device: Device::Cpu.to_string(),
+            chosen: why.into(),
+            threads: options.threads,
+            ..EngineInfo::default()
+        };
+        if let Device::Cuda(_) = options.device {
+            let asked = options.device;
+            info.fallbacks.push(format!("{asked} was asked for; rten runs on the CPU only"));
+        }
+        let info = settle(info, options)?;
+        let refuse = |why: String| Error::Model { model: model.info.name.clone(), why };
+        let graph = shielded(NAME, || {
+            ModelOptions::with_all_ops()
+                .prepack_weights(true)
+                .load(model.bytes.to_vec())
+                .map_err(|error| refuse(format!("rten cannot load it: {error}")))
+        })?;
+        let &[input] = graph.input_ids() else {
+            return Err(refuse(format!("rten sees {} inputs in it", graph.input_ids().len())));
+        };
+        let pool = options.threads.map(|n| Arc::new(ThreadPool::with_num_threads(n.max(1))));
+        Ok(Rten {
+            input,
+            outputs: graph.output_ids().to_vec(),
+            graph,
+            run: RunOptions::default().with_thread_pool(pool),
+            info,
+            model: model.info.clone(),
+            results: Vec::new(),
+        })
+    }
+}
+
+impl Engine for Rten {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn model(&self) -> &ModelInfo {
+        &self.model
+    }
+
+    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
+        check_input(NAME, &self.model, input)?;
+        let failed = |why: String| Error::Engine { engine: NAME.into(), why };
+        let view = ValueView::from_shape(&input.shape, &input.data)
+            .map_err(|error| failed(error.to_string()))?;
+        // What is not needed any more is given back before the run needs its room.
+        self.results.clear();
+        let values = shielded(NAME, || {
+            let inputs = vec![(self.input, ValueOrView::View(view))];
+            self.graph
+                .run(inputs, &self.outputs, Some(self.run.clone()))
+                .map_err(|error| failed(error.to_string()))
+        })?;
+        for value in values {
+            self.results.push(take(value).ok_or_else(|| {
+                failed("an output is neither a tensor of numbers nor convertible to one".into())
+            })?);
+        }
+        Ok(&self.results)
+    }
+}
+
+fn take(value: rten::Value) -> Option<Tensor> {
+    fn widen<T: Copy>(tensor: rten_tensor::Tensor<T>, to: impl Fn(T) -> f32) -> Tensor {
+        let shape = tensor.shape().to_vec();
+        Tensor { shape, data: tensor.into_data().into_iter().map(to).collect() }
+    }
+    Some(match value {
+        rten::Value::FloatTensor(t) => Tensor { shape: t.shape().to_vec(), data: t.into_data() },
+        rten::Value::Int32Tensor(t) => widen(t, |n| n as f32),
+        rten::Value::Int8Tensor(t) => widen(t, f32::from),
+        rten::Value::UInt8Tensor(t) => widen(t, f32::from),
+        _ => return None,
+    })
+}

@@ -1,0 +1,235 @@
+//! Model files: which one is meant, what is in it, and what it says of itself.
+//!
+//! Every engine is handed the same [`ModelSource`] and fills the same
+//! [`ModelInfo`](crate::engine::ModelInfo) from it, by our own reader of the ONNX header
+//! ([`onnx`]). Asking each engine for names and shapes would be shorter and wrong: rten
+//! keeps no metadata of ONNX files, and two engines that differ in what they tell of one
+//! file would make two reports that cannot be compared.
+
+pub mod onnx;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::engine::ModelInfo;
+use crate::error::{Error, Result};
+
+/// The largest model file that is read: a protobuf message cannot be larger than 2 GiB.
+const LARGEST: u64 = 1 << 31;
+
+/// The extensions that weights are looked for under, the preferred one first.
+pub const WEIGHTS: [&str; 3] = ["engine", "onnx", "pt"];
+
+/// Where a model comes from.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum ModelSource {
+    /// A file, or the stem of one: `yolo11n` stands for `yolo11n.engine`, `.onnx` or `.pt`.
+    Path(PathBuf),
+    /// An ONNX file in memory, with a name for reports.
+    Bytes {
+        /// What reports call it.
+        name: String,
+        /// The file's contents.
+        bytes: Arc<[u8]>,
+    },
+}
+
+impl ModelSource {
+    /// A file or a stem.
+    pub fn path(path: impl Into<PathBuf>) -> ModelSource {
+        ModelSource::Path(path.into())
+    }
+
+    /// An ONNX file in memory.
+    pub fn bytes(name: impl Into<String>, bytes: impl Into<Arc<[u8]>>) -> ModelSource {
+        ModelSource::Bytes { name: name.into(), bytes: bytes.into() }
+    }
+
+    /// What reports call it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            ModelSource::Path(path) => path.display().to_string(),
+            ModelSource::Bytes { name, .. } => name.clone(),
+        }
+    }
+
+    /// Reads the model and its header. A stem is resolved, and a format that no engine
+    /// here reads is refused by name.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when there is no such file, it is too large, of another format, or
+    /// not an ONNX file at all.
+    pub fn read(&self) -> Result<Model> {
+        let (name, bytes) = match self {
+            ModelSource::Bytes { name, bytes } => (name.clone(), Arc::clone(bytes)),
+            ModelSource::Path(path) => {
+                let path = find_weights(path)?;
+                refuse_other_formats(&path)?;
+                (path.display().to_string(), read_file(&path)?.into())
+            }
+        };
+        let header = onnx::Header::parse(&bytes)
+            .map_err(|why| Error::Model { model: name.clone(), why: why.to_string() })?;
+        Ok(Model { info: info(header, name, bytes.len() as u64), bytes })
+    }
+}
+
+impl fmt::Debug for ModelSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ModelSource::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            ModelSource::Bytes { name, bytes } => {
+                f.debug_struct("Bytes").field("name", name).field("len", &bytes.len()).finish()
+            }
+        }
+    }
+}
+
+impl From<PathBuf> for ModelSource {
+    fn from(path: PathBuf) -> Self {
+        ModelSource::Path(path)
+    }
+}
+
+impl From<&Path> for ModelSource {
+    fn from(path: &Path) -> Self {
+        ModelSource::Path(path.to_path_buf())
+    }
+}
+
+/// A model file that was read, with what it says of itself.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Model {
+    /// What it says of itself.
+    pub info: ModelInfo,
+    /// The file's contents.
+    pub bytes: Arc<[u8]>,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// What the report says of the model.
+fn info(header: onnx::Header, name: String, bytes: u64) -> ModelInfo {
+    let shape = |value: &onnx::Value| -> Vec<usize> {
+        value.shape.iter().flatten().map(|extent| extent.unwrap_or(0)).collect()
+    };
+    let inputs = header.inputs.len();
+    let input = header.inputs.into_iter().next().unwrap_or_default();
+    let input_shape = shape(&input);
+    let input_size = match input_shape[..] {
+        [_, _, rows, columns] if rows > 0 && columns > 0 => Some((rows, columns)),
+        _ => None,
+    };
+    ModelInfo {
+        name,
+        input: input.name,
+        input_shape,
+        input_size,
+        inputs,
+        input_element: input.element,
+        outputs: header.outputs.iter().map(|out| (out.name.clone(), shape(out))).collect(),
+        metadata: header.metadata,
+        bytes,
+    }
+}
+
+/// The file that a path or a stem stands for: the path itself where it is a file, else
+/// the first of `.engine`, `.onnx` and `.pt` that exists beside it.
+///
+/// # Errors
+/// [`Error::Model`] that names every file that was looked for.
+pub fn find_weights(stem: &Path) -> Result<PathBuf> {
+    if stem.is_file() {
+        return Ok(stem.to_path_buf());
+    }
+    let known = stem.extension().is_some_and(|ext| WEIGHTS.iter().any(|&known| ext == known));
+    let mut tried = vec![stem.display().to_string()];
+    if !known {
+        for extension in WEIGHTS {
+            // Appended, not replaced: the stem of `v1.2` is `v1.2`, not `v1`.
+            let mut name = stem.as_os_str().to_os_string();
+            name.push(".");
+            name.push(extension);
+            let path = PathBuf::from(name);
+            if path.is_file() {
+                return Ok(path);
+            }
+            tried.push(path.display().to_string());
+        }
+    }
+    Err(Error::Model {
+        model: stem.display().to_string(),
+        why: format!("no such file; looked for {}", tried.join(", ")),
+    })
+}
+
+fn refuse_other_formats(path: &Path) -> Result<()> {
+    let why = match path.extension().and_then(|ext| ext.to_str()) {
+        Some("pt" | "pth") => {
+            "PyTorch checkpoints cannot be read yet; export it to ONNX \
+             (`yolo export format=onnx`) and give the .onnx file"
+        }
+        Some("engine" | "plan") => {
+            "TensorRT engines cannot be run yet; give the .onnx file that it was built from"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Model { model: path.display().to_string(), why: why.to_string() })
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let refuse = |why: String| Error::Model { model: path.display().to_string(), why };
+    let size = fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
+    if size > LARGEST {
+        return Err(refuse(format!("{size} bytes; an ONNX file has at most {LARGEST}")));
+    }
+    fs::read(path).map_err(|error| refuse(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stem_prefers_engine_then_onnx_then_pt() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let stem = dir.path().join("yolo11n.v2");
+        let error = find_weights(&stem).expect_err("nothing there").to_string();
+        for extension in WEIGHTS {
+            assert!(error.contains(&format!("yolo11n.v2.{extension}")), "{error}");
+        }
+        for extension in ["pt", "onnx", "engine"] {
+            let path = dir.path().join(format!("yolo11n.v2.{extension}"));
+            fs::write(&path, b"x").expect("written");
+            assert_eq!(find_weights(&stem).expect("found"), path);
+        }
+        let named = dir.path().join("yolo11n.v2.pt");
+        assert_eq!(find_weights(&named).expect("found"), named, "a full name is taken as it is");
+    }
+
+    #[test]
+    fn a_full_name_that_is_missing_is_not_taken_for_a_stem() {
+        let error = find_weights(Path::new("nowhere/a.onnx")).expect_err("missing").to_string();
+        assert!(!error.contains(".onnx.pt"), "{error}");
+    }
+
+    #[test]
+    fn formats_to_come_are_refused_with_the_remedy() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (file, word) in [("a.pt", "export"), ("a.engine", "TensorRT")] {
+            let path = dir.path().join(file);
+            fs::write(&path, b"x").expect("written");
+            let error = ModelSource::path(path).read().expect_err("refused").to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Any bytes as an ONNX file: refused, or a header no larger than the file.
+//!
+//! The reader is included as a file: its crate would bring the engines with it.
+#![no_main]
+
+#[path = "../../crates/infer/src/model/onnx.rs"]
+mod onnx;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(header) = onnx::Header::parse(bytes) else { return };
+    let values = || header.inputs.iter().chain(&header.outputs);
+    let texts: usize = header.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let names: usize = values().map(|value| value.name.len()).sum();
+    let extents: usize = values().filter_map(|value| value.shape.as_ref()).map(Vec::len).sum();
+    assert!(header.producer.len() + texts + names + extents <= bytes.len());
+});
