@@ -4,9 +4,9 @@
 //! Preparing and decoding are written out here in their plainest form, so that this test
 //! judges the detectors alone.
 
-use plimsoll_infer::source::synthetic::{
-    CLASSES, SceneKind, SceneOptions, Synthetic, demo::model,
-};
+use std::time::{Duration, Instant};
+
+use plimsoll_infer::source::synthetic::{CLASSES, SceneKind, SceneOptions, Synthetic, demo::model};
 use plimsoll_infer::{Frame, Pixels, Truth};
 use rten::{Model, NodeId};
 use rten_tensor::prelude::*;
@@ -105,9 +105,8 @@ fn right(found: &[Found], truth: &[Truth]) -> usize {
     let mut right = 0;
     for found in found {
         let same = left.iter().enumerate().filter(|(_, t)| t.class == found.class);
-        let best = same
-            .map(|(i, t)| (i, iou(t.bounds, found.bounds)))
-            .max_by(|a, b| a.1.total_cmp(&b.1));
+        let best =
+            same.map(|(i, t)| (i, iou(t.bounds, found.bounds))).max_by(|a, b| a.1.total_cmp(&b.1));
         if let Some((i, share)) = best
             && share >= 0.5
         {
@@ -127,10 +126,13 @@ fn judge(kind: SceneKind, file: Vec<u8>, seed: u64, frames: u64) -> (f64, f64) {
     options.seed = seed;
     let scenes = Synthetic::new(options);
     let (mut hits, mut said, mut real) = (0, 0, 0);
+    let mut spent = Duration::ZERO;
     for number in 0..frames {
         let frame = scenes.frame(number);
         let (tensor, scale, pad) = letterbox(&frame);
+        let began = Instant::now();
         let [made] = model.run_n(vec![(input, tensor.into())], [output], None).unwrap();
+        spent += began.elapsed();
         let made: NdTensor<f32, 3> = made.try_into().unwrap();
         assert_eq!(made.size(1), 4 + CLASSES.len());
         let found = decode(made.view(), scale, pad);
@@ -139,6 +141,7 @@ fn judge(kind: SceneKind, file: Vec<u8>, seed: u64, frames: u64) -> (f64, f64) {
         said += found.len();
         real += truth.len();
     }
+    println!("{kind:?}: {:.2} ms a frame in the engine", spent.as_secs_f64() * 1e3 / frames as f64);
     (hits as f64 / (said as f64).max(1.0), hits as f64 / (real as f64).max(1.0))
 }
 

@@ -53,7 +53,9 @@ impl Ahead {
 
     fn receive(&self) -> Result<Made, &'static str> {
         const DIED: &str = "the decoding thread died";
-        let Some(made) = &self.made else { return Ok(Made { frame: None, took: None, rate: None }) };
+        let Some(made) = &self.made else {
+            return Ok(Made { frame: None, took: None, rate: None });
+        };
         match self.patience {
             None => made.recv().map_err(|_| DIED),
             Some(patience) => made.recv_timeout(patience).map_err(|error| match error {

@@ -5,7 +5,7 @@
 //! `showinfo`, which tells each frame's on the pipe of words.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::child::{Decoder, Heard};
@@ -59,8 +59,7 @@ pub(super) fn rtsp(name: &str, address: &str) -> Result<Ffmpeg> {
 
 fn command() -> Command {
     let mut command = Command::new("ffmpeg");
-    command.args(["-nostdin", "-hide_banner", "-nostats", "-loglevel", "info", "-autoscale", "0"]);
-    // `-autoscale` is an option of the output; older versions take it anywhere before it.
+    command.args(["-nostdin", "-hide_banner", "-nostats", "-loglevel", "info"]);
     command.args(["-fflags", "+discardcorrupt"]);
     command
 }
@@ -68,10 +67,30 @@ fn command() -> Command {
 fn start(name: &str, kind: &'static str, mut command: Command, endless: bool) -> Result<Ffmpeg> {
     command.args(["-map", "0:v:0", "-an", "-vf"]);
     command.arg("showinfo=checksum=0,format=pix_fmts=rgb24|gray|gray16be");
-    command.args(["-vsync", "0", "-f", "image2pipe", "-c:v", "pam", "pipe:1"]);
+    // Each frame once, as it comes, at its own size: the options have changed over time.
+    match version()? {
+        ..5 => command.args(["-vsync", "passthrough"]),
+        5 => command.args(["-vsync", "passthrough", "-autoscale", "0"]),
+        6.. => command.args(["-fps_mode", "passthrough", "-autoscale", "0"]),
+    };
+    command.args(["-f", "image2pipe", "-c:v", "pam", "pipe:1"]);
     let decoder = Decoder::start(command, REMEDY, hear)?;
     let info = SourceInfo { name: name.to_owned(), kind, frames: None, rate: None };
     Ok(Ffmpeg { info, decoder, endless, shown: 0, steady: Steady::default(), ended: false })
+}
+
+/// The major version of the ffmpeg at hand; builds without a number are new.
+fn version() -> Result<u32> {
+    let said = Command::new("ffmpeg").arg("-version").stdin(Stdio::null()).output();
+    let said = said.map_err(|e| Error::Unavailable {
+        what: "ffmpeg".to_owned(),
+        why: format!("{e}: {REMEDY}"),
+    })?;
+    Ok(major(&String::from_utf8_lossy(&said.stdout)).unwrap_or(u32::MAX))
+}
+
+fn major(said: &str) -> Option<u32> {
+    said.strip_prefix("ffmpeg version ")?.split(['.', '-', ' ']).next()?.parse().ok()
 }
 
 impl Ffmpeg {
@@ -148,5 +167,7 @@ mod tests {
         assert_eq!(hear(stream), Heard::Rate(25.0));
         assert_eq!(hear("encoder         : Lavf59"), Heard::Nothing);
         assert_eq!(hear("x.avi: Invalid data found"), Heard::Words);
+        assert_eq!(major("ffmpeg version 5.1.9-0+deb12u1 Copyright"), Some(5));
+        assert_eq!(major("ffmpeg version N-1234-gabc Copyright"), None);
     }
 }

@@ -14,10 +14,8 @@ impl Steady {
         if (frame.width, frame.height) == (width, height) {
             return Ok(frame);
         }
-        let why = format!(
-            "the size changed from {width}x{height} to {}x{}",
-            frame.width, frame.height
-        );
+        let why =
+            format!("the size changed from {width}x{height} to {}x{}", frame.width, frame.height);
         Err(Error::Frame { frame: frame.name, why })
     }
 }

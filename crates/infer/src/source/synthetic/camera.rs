@@ -152,14 +152,9 @@ impl Camera for Thermal {
                 [by(1.3, 1.6), by(0.9, 1.1), by(0.8, 1.0), by(0.7, 0.9), by(0.5, 0.7), 0]
             }
             // Tyres and lamps are warm, glass shows the cold sky.
-            Shape::Car => [
-                by(0.6, 0.9),
-                by(0.1, 0.3),
-                by(1.1, 1.5),
-                by(0.7, 0.9),
-                by(1.2, 1.5),
-                by(1.0, 1.3),
-            ],
+            Shape::Car => {
+                [by(0.6, 0.9), by(0.1, 0.3), by(1.1, 1.5), by(0.7, 0.9), by(1.2, 1.5), by(1.0, 1.3)]
+            }
             // The sun on a plate: the painted border takes more of it.
             Shape::Sign => [by(0.4, 0.6), by(1.1, 1.4), by(1.0, 1.4), 0, 0, 0],
         }
