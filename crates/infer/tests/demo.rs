@@ -4,6 +4,13 @@
 //! Preparing and decoding are written out here in their plainest form, so that this test
 //! judges the detectors alone.
 
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, and says what it measured"
+)]
+
 use std::time::{Duration, Instant};
 
 use plimsoll_infer::source::synthetic::{CLASSES, SceneKind, SceneOptions, Synthetic, demo::model};

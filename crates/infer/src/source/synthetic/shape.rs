@@ -194,12 +194,14 @@ mod tests {
                 let mut canvas: Canvas<u16> = Canvas::new(100, 80);
                 let pose = Pose { angle, ..pose(shape) };
                 let area = pose.draw(&mut canvas, &[9; PARTS], (9, 0));
-                let drawn = |i: usize| canvas.pixels[i] == 9;
-                let reached: Vec<usize> = (0..100 * 80).filter(|&i| drawn(i)).collect();
-                let low = |f: fn(usize) -> usize| reached.iter().map(|&i| f(i)).min().unwrap();
-                let high = |f: fn(usize) -> usize| reached.iter().map(|&i| f(i)).max().unwrap();
-                let (x, y): (fn(usize) -> usize, fn(usize) -> usize) = (|i| i % 100, |i| i / 100);
-                assert_eq!(area, Some([low(x), low(y), high(x) + 1, high(y) + 1]), "{shape:?}");
+                let reached = (0..100 * 80).filter(|&i| canvas.pixels[i] == 9);
+                let extent = reached.fold(None, |area, i| {
+                    let [left, top, right, bottom] = area.unwrap_or([100, 80, 0, 0]);
+                    let (x, y) = (i % 100, i / 100);
+                    Some([left.min(x), top.min(y), right.max(x + 1), bottom.max(y + 1)])
+                });
+                assert!(extent.is_some());
+                assert_eq!(area, extent, "{shape:?}");
             }
         }
     }
