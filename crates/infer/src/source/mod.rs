@@ -1,7 +1,31 @@
 //! Where frames come from: one file for each kind, named as users name it.
+//!
+//! [`open`] takes what the user wrote. What it returns decodes ahead on a thread of its own
+//! ([`ahead`]) and never panics on what it reads: a bad frame is one [`crate::Error::Frame`],
+//! a source that is gone is one [`crate::Error::Source`] with its reason. Pictures and H.264
+//! in MP4 are decoded in here; all other video, cameras and pipelines come from a child
+//! process (`ffmpeg`, `gst-launch-1.0`), so that their decoders' faults stay outside.
 
+pub mod ahead;
+mod child;
+mod ffmpeg;
+mod gst;
+mod image_dir;
+mod mp4;
+pub mod pair;
+mod pam;
+mod spec;
+mod steady;
+pub mod synthetic;
+mod video;
+
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::image_dir::decode_image;
+pub use self::spec::Spec;
+use self::synthetic::{SceneKind, Synthetic};
 use crate::error::Result;
 
 /// The pixels of a frame, rows from the top, no padding.
@@ -65,4 +89,82 @@ pub trait Source: Send {
     fn info(&self) -> &SourceInfo;
     /// The next frame.
     fn next_frame(&mut self) -> Option<Result<Frame>>;
+    /// How long the last frame took to decode, where a clock was handed in.
+    fn decode_time(&self) -> Option<Duration> {
+        None
+    }
+    /// Something that makes a [`next_frame`](Source::next_frame) end that waits on another
+    /// thread; `None` where it never waits for long.
+    fn stopper(&self) -> Option<Stopper> {
+        None
+    }
 }
+
+/// Ends a source from another thread.
+pub type Stopper = Box<dyn Fn() + Send>;
+
+/// A clock: the time since some beginning.
+pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// How a source is to be opened.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct SourceOptions {
+    /// The camera of `synthetic` where the user names none.
+    pub scenes: SceneKind,
+    /// How many frames may be decoded ahead; 0 decodes on the caller's thread.
+    pub ahead: usize,
+    /// How long a camera or a stream may be silent before it counts as gone.
+    pub patience: Duration,
+    /// What decoding is timed with, if it is to be timed.
+    pub clock: Option<Clock>,
+}
+
+impl Default for SourceOptions {
+    fn default() -> Self {
+        SourceOptions {
+            scenes: SceneKind::Rgb,
+            ahead: 4,
+            patience: Duration::from_secs(15),
+            clock: None,
+        }
+    }
+}
+
+impl fmt::Debug for SourceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceOptions")
+            .field("scenes", &self.scenes)
+            .field("ahead", &self.ahead)
+            .field("patience", &self.patience)
+            .field("clock", &self.clock.is_some())
+            .finish()
+    }
+}
+
+/// Opens what the user wrote: `image_dir=D`, `video=F`, `camera=N`, `rtsp://…`,
+/// `gst='PIPELINE'`, `synthetic[:key=value,…]`, or a bare path to a directory or a video.
+///
+/// # Errors
+/// [`crate::Error::Source`] where it cannot be read or understood,
+/// [`crate::Error::Unavailable`] where this machine lacks what it takes.
+pub fn open(spec: &str, options: &SourceOptions) -> Result<Box<dyn Source>> {
+    let parsed = Spec::parse(spec, options.scenes)?;
+    let live = parsed.is_live();
+    let source: Box<dyn Source> = match parsed {
+        Spec::ImageDir(path) => Box::new(image_dir::ImageDir::open(spec, &path)?),
+        Spec::Video(path) => video::open(spec, &path)?,
+        Spec::Camera(device) => Box::new(ffmpeg::camera(spec, &device)?),
+        Spec::Rtsp(address) => Box::new(ffmpeg::rtsp(spec, &address)?),
+        Spec::Gst(pipeline) => Box::new(gst::open(spec, &pipeline)?),
+        Spec::Synthetic(scenes) => Box::new(Synthetic::new(scenes).named(spec)),
+    };
+    if options.ahead == 0 {
+        return Ok(source);
+    }
+    let patience = live.then_some(options.patience);
+    Ok(Box::new(ahead::Ahead::new(source, options.ahead, patience, options.clock.clone())?))
+}
+
+#[cfg(test)]
+mod tests;

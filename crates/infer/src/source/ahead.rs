@@ -1,0 +1,126 @@
+//! Decoding ahead of whoever asks, on a thread, with a bounded queue.
+//!
+//! A detector should not wait for a JPEG. Wraps any [`Source`] and is one. The time that
+//! decoding took comes along with each frame, measured by the clock that was handed in, so
+//! that it can be reported apart from the time that the caller waited. A live source that is
+//! silent for too long has vanished: its reason is an error, not an endless wait.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{Clock, Frame, Source, SourceInfo, Stopper};
+use crate::error::{Error, Result};
+
+/// What the thread sends: a frame, or that there are no more.
+struct Made {
+    frame: Option<Result<Frame>>,
+    took: Option<Duration>,
+    rate: Option<f64>,
+}
+
+/// A source that works ahead.
+pub struct Ahead {
+    info: SourceInfo,
+    made: Option<Receiver<Made>>,
+    stop: Option<Stopper>,
+    worker: Option<JoinHandle<()>>,
+    patience: Option<Duration>,
+    took: Option<Duration>,
+}
+
+impl Ahead {
+    /// Starts to decode up to `depth` frames ahead. `patience` is how long the source may be
+    /// silent; `None` for as long as it likes.
+    ///
+    /// # Errors
+    /// [`Error::Source`] where no thread can be started.
+    pub fn new(
+        source: Box<dyn Source>,
+        depth: usize,
+        patience: Option<Duration>,
+        clock: Option<Clock>,
+    ) -> Result<Ahead> {
+        let info = source.info().clone();
+        let stop = source.stopper();
+        let (send, made) = sync_channel(depth.max(1));
+        let worker = std::thread::Builder::new()
+            .name(format!("decode {}", info.kind))
+            .spawn(move || work(source, &send, clock))
+            .map_err(|e| Error::Source { source_name: info.name.clone(), why: e.to_string() })?;
+        Ok(Ahead { info, made: Some(made), stop, worker: Some(worker), patience, took: None })
+    }
+
+    fn receive(&self) -> Result<Made, &'static str> {
+        const DIED: &str = "the decoding thread died";
+        let Some(made) = &self.made else {
+            return Ok(Made { frame: None, took: None, rate: None });
+        };
+        match self.patience {
+            None => made.recv().map_err(|_| DIED),
+            Some(patience) => made.recv_timeout(patience).map_err(|error| match error {
+                RecvTimeoutError::Timeout => "no frame came for too long: it has vanished",
+                RecvTimeoutError::Disconnected => DIED,
+            }),
+        }
+    }
+
+    /// Makes the thread end and waits for it.
+    fn finish(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            stop();
+        }
+        self.made = None;
+        if let Some(worker) = self.worker.take() {
+            drop(worker.join());
+        }
+    }
+}
+
+impl Source for Ahead {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn next_frame(&mut self) -> Option<Result<Frame>> {
+        match self.receive() {
+            Ok(made) => {
+                self.took = made.took;
+                self.info.rate = self.info.rate.or(made.rate);
+                if !matches!(made.frame, Some(Ok(_) | Err(Error::Frame { .. }))) {
+                    self.finish();
+                }
+                made.frame
+            }
+            Err(why) => {
+                self.took = None;
+                self.finish();
+                let source_name = self.info.name.clone();
+                Some(Err(Error::Source { source_name, why: why.to_owned() }))
+            }
+        }
+    }
+
+    fn decode_time(&self) -> Option<Duration> {
+        self.took
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn work(mut source: Box<dyn Source>, send: &SyncSender<Made>, clock: Option<Clock>) {
+    loop {
+        let began = clock.as_ref().map(|clock| clock());
+        let frame = source.next_frame();
+        let took = clock.as_ref().zip(began).map(|(clock, began)| clock().saturating_sub(began));
+        let goes_on = matches!(frame, Some(Ok(_) | Err(Error::Frame { .. })));
+        let made = Made { frame, took, rate: source.info().rate };
+        if send.send(made).is_err() || !goes_on {
+            return;
+        }
+    }
+}

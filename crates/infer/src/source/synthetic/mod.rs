@@ -1,0 +1,236 @@
+//! Scenes drawn by our own code: the truth about them is known, and no file is needed.
+//!
+//! A frame is a function of the options, the seed and its number alone, bit for bit on every
+//! machine. So a detector's precision and recall can be told without a data set, and the
+//! demo's detectors are trained on the very scenes that are drawn here: on some seeds,
+//! backgrounds and numbers of objects ([`SceneOptions::training`]), and judged on others
+//! ([`SceneOptions::new`]).
+//!
+//! `ground` draws what is behind, `shape` the objects, `camera` says what either looks like
+//! in colour or in heat and adds the faults of a sensor.
+
+mod camera;
+mod canvas;
+pub mod demo;
+mod ground;
+mod rng;
+mod shape;
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use self::camera::{Camera, Daylight, Noise, Thermal};
+use self::canvas::Canvas;
+pub use self::ground::Background;
+use self::rng::Rng;
+use self::shape::{Pose, Shape};
+use super::{Frame, Source, SourceInfo, Truth};
+use crate::error::Result;
+
+/// The names of the classes, in their order.
+pub const CLASSES: [&str; 3] = ["person", "car", "sign"];
+
+/// What kind of camera looks at the scenes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SceneKind {
+    /// Colour, 8 bits, 640 by 480.
+    Rgb,
+    /// Heat in hundredths of a kelvin, 16 bits, 320 by 256.
+    Thermal,
+}
+
+/// What scenes are to be drawn.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct SceneOptions {
+    /// The camera.
+    pub kind: SceneKind,
+    /// The seed: another one, other scenes.
+    pub seed: u64,
+    /// How many objects a frame has, at most (one for which there is no room is left out).
+    pub objects: RangeInclusive<u32>,
+    /// The backgrounds to choose from; none means all.
+    pub backgrounds: Vec<Background>,
+    /// How many frames there are; `None` for no end.
+    pub frames: Option<u64>,
+    /// Columns of a frame.
+    pub width: usize,
+    /// Rows of a frame.
+    pub height: usize,
+    /// Frames a second, for their times.
+    pub rate: f64,
+}
+
+impl SceneOptions {
+    /// The scenes of the demo: backgrounds and numbers of objects that the demo's detectors
+    /// have not seen.
+    #[must_use]
+    pub fn new(kind: SceneKind) -> SceneOptions {
+        let (width, height) = match kind {
+            SceneKind::Rgb => (640, 480),
+            SceneKind::Thermal => (320, 256),
+        };
+        SceneOptions {
+            kind,
+            seed: 0x706c_696d,
+            objects: 0..=8,
+            backgrounds: vec![Background::Horizon, Background::Tiles],
+            frames: None,
+            width,
+            height,
+            rate: 30.0,
+        }
+    }
+
+    /// The scenes that the demo's detectors were trained on.
+    #[must_use]
+    pub fn training(kind: SceneKind, seed: u64) -> SceneOptions {
+        use Background::{Clutter, Gradient, Mottle, Stripes};
+        let backgrounds = vec![Gradient, Stripes, Mottle, Clutter];
+        SceneOptions { seed, objects: 1..=5, backgrounds, ..SceneOptions::new(kind) }
+    }
+}
+
+/// Frames without a file. See the [module](self).
+#[derive(Debug)]
+pub struct Synthetic {
+    options: SceneOptions,
+    info: SourceInfo,
+    noise: Noise,
+    next: u64,
+}
+
+impl Synthetic {
+    /// Scenes from the first on.
+    #[must_use]
+    pub fn new(mut options: SceneOptions) -> Synthetic {
+        options.width = options.width.clamp(32, 8192);
+        options.height = options.height.clamp(32, 8192);
+        if options.backgrounds.is_empty() {
+            options.backgrounds = Background::ALL.to_vec();
+        }
+        let info = SourceInfo {
+            name: "synthetic".to_owned(),
+            kind: "synthetic",
+            frames: options.frames,
+            rate: Some(options.rate),
+        };
+        let noise = Noise::new(options.width);
+        Synthetic { options, info, noise, next: 0 }
+    }
+
+    /// Says by what name it is to be known.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Synthetic {
+        name.clone_into(&mut self.info.name);
+        self
+    }
+
+    /// The frame with this number, whatever was drawn before.
+    #[must_use]
+    pub fn frame(&self, number: u64) -> Frame {
+        match self.options.kind {
+            SceneKind::Rgb => self.draw::<Daylight>(number),
+            SceneKind::Thermal => self.draw::<Thermal>(number),
+        }
+    }
+
+    fn draw<C: Camera>(&self, number: u64) -> Frame {
+        let options = &self.options;
+        let mut rng = Rng::new(options.seed, number);
+        let mut canvas = Canvas::new(options.width, options.height);
+        let camera = C::begin(&mut rng);
+        let family = options.backgrounds[rng.index(options.backgrounds.len())];
+        ground::draw(&mut canvas, family, &mut rng, &|rng| camera.ground(rng));
+        let most = rng.whole(*options.objects.start() as i32, *options.objects.end() as i32);
+        let mut truth: Vec<Truth> = Vec::new();
+        for _ in 0..most {
+            let class = rng.index(Shape::ALL.len());
+            let pose = place(Shape::ALL[class], &canvas, &truth, &mut rng);
+            let Some(pose) = pose else { continue };
+            let behind = canvas.at(pose.centre.0, pose.centre.1);
+            let inks = camera.inks(pose.shape, behind, &mut rng);
+            let shade = camera.shade(&mut rng);
+            if let Some(area) = pose.draw(&mut canvas, &inks, shade) {
+                let bounds = area.map(|edge| edge as f32);
+                truth.push(Truth { bounds, class: class as u32 });
+            }
+        }
+        camera.finish(&mut canvas, &self.noise, &mut rng);
+        Frame {
+            pixels: C::pixels(&canvas),
+            width: options.width,
+            height: options.height,
+            timestamp: Duration::try_from_secs_f64(number as f64 / options.rate)
+                .unwrap_or_default(),
+            name: number.to_string(),
+            truth: Some(truth),
+        }
+    }
+}
+
+impl Source for Synthetic {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn next_frame(&mut self) -> Option<Result<Frame>> {
+        if self.options.frames.is_some_and(|frames| self.next >= frames) {
+            return None;
+        }
+        self.next += 1;
+        Some(Ok(self.frame(self.next - 1)))
+    }
+}
+
+/// Finds room for an object, so that no other is hidden by more than three tenths.
+fn place<I: canvas::Ink>(
+    shape: Shape,
+    canvas: &Canvas<I>,
+    taken: &[Truth],
+    rng: &mut Rng,
+) -> Option<Pose> {
+    let (width, height) = (canvas.width as f32, canvas.height as f32);
+    // Sizes go with the frame; small ones are as many as large ones are big.
+    let scale = width.min(height * 1.34);
+    let size = |rng: &mut Rng, low: f32, high: f32| {
+        let part = rng.unit();
+        (low + (high - low) * part * part) * scale / 2.0
+    };
+    for _ in 0..12 {
+        let (half, angle) = match shape {
+            Shape::Person => {
+                let tall = size(rng, 0.12, 0.42);
+                ((tall * rng.between(0.36, 0.46), tall), rng.between(-0.12, 0.12))
+            }
+            Shape::Car => {
+                let wide = size(rng, 0.13, 0.45);
+                ((wide, wide * rng.between(0.38, 0.5)), rng.between(-0.12, 0.12))
+            }
+            Shape::Sign => {
+                let wide = size(rng, 0.075, 0.2);
+                ((wide, wide), rng.between(-0.2, 0.2))
+            }
+        };
+        let margin = (half.0 * 0.8, half.1 * 0.8);
+        let centre =
+            (rng.between(margin.0, width - margin.0), rng.between(margin.1, height - margin.1));
+        let (variant, mirrored) = (rng.unit(), rng.chance(0.5));
+        let pose = Pose { shape, variant, centre, half, angle, mirrored };
+        if taken.iter().all(|truth| overlap(truth.bounds, pose.bounds()) <= 0.3) {
+            return Some(pose);
+        }
+    }
+    None
+}
+
+/// The share of the smaller box that the other covers.
+fn overlap(a: [f32; 4], b: [f32; 4]) -> f32 {
+    let area = |b: [f32; 4]| (b[2] - b[0]).max(0.0) * (b[3] - b[1]).max(0.0);
+    let common = [a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])];
+    area(common) / area(a).min(area(b)).max(1.0)
+}
+
+#[cfg(test)]
+mod tests;
