@@ -1,0 +1,2 @@
+//! measure
+pub mod stats;
