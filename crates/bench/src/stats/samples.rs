@@ -69,11 +69,11 @@ impl Samples {
         if self.buckets.is_empty() && self.exact.len() < Self::EXACT {
             self.exact.push(ms as f32);
         } else {
-            self.into_buckets(ms as f32);
+            self.bucket(ms as f32);
         }
     }
 
-    fn into_buckets(&mut self, ms: f32) {
+    fn bucket(&mut self, ms: f32) {
         if self.buckets.is_empty() {
             self.buckets = vec![0; bucket_of(MOST) + 1];
             for kept in std::mem::take(&mut self.exact) {

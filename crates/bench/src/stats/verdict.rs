@@ -144,7 +144,7 @@ pub fn by_frames(a: &[f64], b: &[f64], run_to_run: f64) -> Option<Judgement> {
         reach = Some(reach.map_or(wide, |reach| reach.max(wide)));
         drift = drift.max(trend(&values).abs());
     }
-        let faded = 1.96 * error_by_neighbours(a)?.hypot(error_by_neighbours(b)?);
+    let faded = 1.96 * error_by_neighbours(a)?.hypot(error_by_neighbours(b)?);
     // A short run has seen less of the machine than any formula can make up for.
     let short = 1.0 + SHORT_RUN / a.len().min(b.len()) as f64;
     let reach = reach?.max(faded) * short + drift / 2.0 + run_to_run.max(0.0).ln_1p();
@@ -170,11 +170,7 @@ pub fn by_repeats(a: &[f64], b: &[f64]) -> Option<Judgement> {
 /// Judges two runs by their summaries alone: frames are taken to resemble their
 /// neighbours, so the interval is wide. `None` where either says too little.
 #[must_use]
-pub fn by_summary(
-    a: &LatencySummary,
-    b: &LatencySummary,
-    run_to_run: f64,
-) -> Option<Judgement> {
+pub fn by_summary(a: &LatencySummary, b: &LatencySummary, run_to_run: f64) -> Option<Judgement> {
     let error = |s: &LatencySummary| {
         let enough = s.n >= 20 && s.mean_ms > 0.0 && s.p50_ms > 0.0;
         // 1.2533 = √(π/2): a median is that much less certain than a mean.
