@@ -2,9 +2,6 @@
 
 use crate::record::Record;
 
-/// The published schema of `report.json`.
-pub const SCHEMA: &str = include_str!("../../../../docs/schema/report.schema.json");
-
 /// The record as JSON, ending with a line break.
 pub fn render(record: &Record) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(record).map(|text| text + "\n")
