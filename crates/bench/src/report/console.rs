@@ -108,7 +108,8 @@ fn memory(record: &Record) -> String {
             "System Memory Peak: {}\n  ├─ CUDA Allocator: {} (subset)\n  └─ Other/OS: {}\nArchitecture: Unified Memory\n",
             gib(system),
             gib(own),
-            gib(both.map(|(own, system)| (system - own).max(0.0)))
+            // Samples of two sources at two moments: a negative rest is not known.
+            gib(both.map(|(own, system)| system - own).filter(|rest| *rest >= 0.0))
         ),
         MemoryArchitecture::Discrete => format!(
             "GPU VRAM Peak: {}\nSystem RAM Peak: {}\nTotal: {}\nArchitecture: Discrete GPU\n",
