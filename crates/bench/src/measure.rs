@@ -117,7 +117,6 @@ pub struct SlotMeter {
     ended: Duration,
     latency: Trace,
     memory: MemoryMeter,
-    /// Medians need order in time; a bounded picture of it is enough for tenths.
     offered_fps: Option<f64>,
     dropped: Option<u64>,
 }

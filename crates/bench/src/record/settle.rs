@@ -105,7 +105,7 @@ impl Record {
         let safety = &self.memory_safety;
         let memory = match safety.all_within_limit {
             Some(true) => "memory stayed within the limit".to_string(),
-            Some(false) => format!("memory passed the limit {} times", safety.total_violations),
+            Some(false) => format!("memory passed the limit ({} seen)", safety.total_violations),
             None => "whether memory stayed within the limit is not known".to_string(),
         };
         let text = format!("{completed} of 2 slots completed, {frames} frames; {memory}");

@@ -86,7 +86,7 @@ impl Axes {
 
     fn frame(&self, x_name: &str, y_name: &str) -> String {
         let mut svg = String::new();
-        for y in ticks(self.y.0, self.y.1, 4.0) {
+        for y in ticks(self.y.0, self.y.1, 5.0) {
             let (at, text) = (self.py(y), label(y, self.y.1 - self.y.0));
             svg += &format!(
                 "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
@@ -105,7 +105,7 @@ impl Axes {
         }
         svg + &format!(
             "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
-             <text class=\"axis\" x=\"4\" y=\"10\">{}</text>",
+             <text class=\"axis\" x=\"4\" y=\"11\">{}</text>",
             WIDTH - RIGHT,
             HEIGHT - 4.0,
             escape(x_name),
