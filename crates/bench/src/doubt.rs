@@ -1,0 +1,252 @@
+//! Doubts: why a figure may say less than it seems to.
+//!
+//! A benchmark that hides its weak spots is worse than none, and a warning that scrolled
+//! past is hidden. So a doubt is data: it has a kind that programs can look for, the
+//! numbers that it rests on and one text, and every format shows it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::stats::LatencySummary;
+
+/// A reason to trust a figure less. In JSON `kind` names the variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Doubt {
+    /// A percentile rests on fewer than ten frames beyond it.
+    TooFewFrames {
+        /// The percentile, 0 to 100.
+        percentile: f64,
+        /// How many frames there were.
+        n: u64,
+        /// What was timed: prepare, inference, decode or whole.
+        stage: String,
+    },
+    /// The machine slowed itself down.
+    Throttled {
+        /// What it said of why.
+        why: String,
+    },
+    /// Clocks could move while it ran.
+    ClocksNotLocked,
+    /// The machine does not tell its power mode.
+    PowerModeUnknown,
+    /// The engine did not run where or as it was asked to.
+    ProviderFallback {
+        /// What it did instead.
+        what: String,
+    },
+    /// Others kept the machine busy.
+    OtherLoad {
+        /// Their share of all processors, in percent.
+        percent: f64,
+    },
+    /// The last tenth of the frames took longer or shorter than the first.
+    Drift {
+        /// Median of the first tenth.
+        first_ms: f64,
+        /// Median of the last tenth.
+        last_ms: f64,
+    },
+    /// Nothing measured memory.
+    NoMemorySample {
+        /// Why not.
+        why: String,
+    },
+    /// Memory was looked at now and then, so the true peak may be higher.
+    MemorySampled {
+        /// How often it was looked at.
+        samples: u64,
+    },
+    /// Frames that could not be read were skipped.
+    CorruptFrames {
+        /// How many.
+        n: u64,
+    },
+    /// Frames came faster than they could be taken.
+    DroppedFrames {
+        /// How many.
+        n: u64,
+        /// Of how many that were offered.
+        offered: u64,
+    },
+    /// Frames of one camera had no partner in the other.
+    UnpairedFrames {
+        /// How many.
+        n: u64,
+    },
+    /// The limit was not one that nobody in the process can pass.
+    LimitNotHard {
+        /// What it was: soft or unavailable.
+        limit_type: String,
+    },
+    /// The limit was set, but nobody tried whether it holds.
+    LimitNotVerified,
+    /// The source ended before the frames that were asked for.
+    SourceEndedEarly {
+        /// How many frames it gave.
+        frames: u64,
+        /// How many were asked for.
+        wanted: u64,
+    },
+    /// What was measured could not all be written.
+    OutputIncomplete {
+        /// What went wrong.
+        why: String,
+    },
+}
+
+impl Doubt {
+    /// The name of the kind, the same as in JSON.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Doubt::TooFewFrames { .. } => "too_few_frames",
+            Doubt::Throttled { .. } => "throttled",
+            Doubt::ClocksNotLocked => "clocks_not_locked",
+            Doubt::PowerModeUnknown => "power_mode_unknown",
+            Doubt::ProviderFallback { .. } => "provider_fallback",
+            Doubt::OtherLoad { .. } => "other_load",
+            Doubt::Drift { .. } => "drift",
+            Doubt::NoMemorySample { .. } => "no_memory_sample",
+            Doubt::MemorySampled { .. } => "memory_sampled",
+            Doubt::CorruptFrames { .. } => "corrupt_frames",
+            Doubt::DroppedFrames { .. } => "dropped_frames",
+            Doubt::UnpairedFrames { .. } => "unpaired_frames",
+            Doubt::LimitNotHard { .. } => "limit_not_hard",
+            Doubt::LimitNotVerified => "limit_not_verified",
+            Doubt::SourceEndedEarly { .. } => "source_ended_early",
+            Doubt::OutputIncomplete { .. } => "output_incomplete",
+        }
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doubt::TooFewFrames { percentile, n, stage } => write!(
+                f,
+                "p{percentile} of {stage} rests on {n} frames; it takes {} for ten beyond it",
+                (1000.0 / (100.0 - percentile)).ceil()
+            ),
+            Doubt::Throttled { why } => write!(f, "the machine throttled: {why}"),
+            Doubt::ClocksNotLocked => f.write_str("clocks were not locked and may have moved"),
+            Doubt::PowerModeUnknown => f.write_str("the power mode is not known"),
+            Doubt::ProviderFallback { what } => write!(f, "not as asked: {what}"),
+            Doubt::OtherLoad { percent } => {
+                write!(f, "other programs used {percent:.0} % of the processors")
+            }
+            Doubt::Drift { first_ms, last_ms } => write!(
+                f,
+                "drift of {:+.1} %: median {first_ms:.2} ms in the first tenth, {last_ms:.2} ms in the last",
+                (last_ms / first_ms - 1.0) * 100.0
+            ),
+            Doubt::NoMemorySample { why } => write!(f, "memory was not measured: {why}"),
+            Doubt::MemorySampled { samples } => {
+                write!(f, "memory was sampled {samples} times, not counted; the peak may be higher")
+            }
+            Doubt::CorruptFrames { n } => write!(f, "{n} corrupt frames were skipped"),
+            Doubt::DroppedFrames { n, offered } => {
+                write!(f, "{n} of {offered} offered frames were dropped")
+            }
+            Doubt::UnpairedFrames { n } => write!(f, "{n} frames had no partner in time"),
+            Doubt::LimitNotHard { limit_type } => {
+                write!(f, "the memory limit was {limit_type}, not hard")
+            }
+            Doubt::LimitNotVerified => f.write_str("whether the memory limit holds was not tried"),
+            Doubt::SourceEndedEarly { frames, wanted } => {
+                write!(f, "the source ended after {frames} of {wanted} frames")
+            }
+            Doubt::OutputIncomplete { why } => write!(f, "not all was written: {why}"),
+        }
+    }
+}
+
+/// The doubts that a latency summary raises by itself: one for the lowest percentile that
+/// rests on fewer than ten frames beyond it (those above it then do so too).
+#[must_use]
+pub fn of_latency(stage: &str, summary: &LatencySummary) -> Option<Doubt> {
+    let few = |percentile: f64| (summary.n as f64) * (100.0 - percentile) < 1000.0;
+    let percentile = [50.0, 90.0, 95.0, 99.0].into_iter().find(|p| few(*p))?;
+    Some(Doubt::TooFewFrames { percentile, n: summary.n, stage: stage.to_string() })
+}
+
+/// By how much the tenths must differ before it is worth a word.
+const DRIFT: f64 = 0.05;
+
+/// A doubt where the medians of the first and the last tenth differ by more than 5 %.
+#[must_use]
+pub fn of_tenths(first_ms: f64, last_ms: f64) -> Option<Doubt> {
+    let apart = (last_ms / first_ms - 1.0).abs();
+    (apart.is_finite() && apart > DRIFT).then_some(Doubt::Drift { first_ms, last_ms })
+}
+
+#[cfg(test)]
+pub(crate) fn one_of_each() -> Vec<Doubt> {
+    let why = "no sensor".to_string();
+    vec![
+        Doubt::TooFewFrames { percentile: 99.0, n: 300, stage: "whole".into() },
+        Doubt::Throttled { why: why.clone() },
+        Doubt::ClocksNotLocked,
+        Doubt::PowerModeUnknown,
+        Doubt::ProviderFallback { what: "cpu instead of cuda:0".into() },
+        Doubt::OtherLoad { percent: 31.0 },
+        Doubt::Drift { first_ms: 10.0, last_ms: 12.0 },
+        Doubt::NoMemorySample { why: why.clone() },
+        Doubt::MemorySampled { samples: 7 },
+        Doubt::CorruptFrames { n: 2 },
+        Doubt::DroppedFrames { n: 3, offered: 300 },
+        Doubt::UnpairedFrames { n: 4 },
+        Doubt::LimitNotHard { limit_type: "soft".into() },
+        Doubt::LimitNotVerified,
+        Doubt::SourceEndedEarly { frames: 12, wanted: 300 },
+        Doubt::OutputIncomplete { why },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_those_of_json_and_texts_differ() {
+        let mut texts = std::collections::BTreeSet::new();
+        for doubt in one_of_each() {
+            let json = serde_json::to_value(&doubt).unwrap();
+            assert_eq!(json["kind"], doubt.kind());
+            assert_eq!(serde_json::from_value::<Doubt>(json).unwrap(), doubt);
+            assert!(texts.insert(doubt.to_string()));
+        }
+    }
+
+    #[test]
+    fn ten_frames_beyond_a_percentile() {
+        let of = |n| LatencySummary {
+            n,
+            mean_ms: 1.0,
+            p50_ms: 1.0,
+            p90_ms: 1.0,
+            p95_ms: 1.0,
+            p99_ms: 1.0,
+            min_ms: 1.0,
+            max_ms: 1.0,
+            std_ms: 0.0,
+        };
+        let percentile = |n| match of_latency("whole", &of(n)) {
+            Some(Doubt::TooFewFrames { percentile, .. }) => Some(percentile),
+            _ => None,
+        };
+        assert_eq!(percentile(1000), None);
+        assert_eq!(percentile(999), Some(99.0));
+        assert_eq!(percentile(200), Some(99.0));
+        assert_eq!(percentile(199), Some(95.0));
+        assert_eq!(percentile(99), Some(90.0));
+        assert_eq!(percentile(19), Some(50.0));
+        let text = of_latency("whole", &of(300)).unwrap().to_string();
+        assert_eq!(text, "p99 of whole rests on 300 frames; it takes 1000 for ten beyond it");
+        assert!(of_tenths(10.0, 10.4).is_none() && of_tenths(10.0, 9.4).is_some());
+        assert!(of_tenths(0.0, 0.0).is_none());
+    }
+}

@@ -1,0 +1,292 @@
+//! What the loop feeds, frame by frame, and what becomes of it.
+//!
+//! The loop owns the clock. For every frame it hands a [`FrameSample`] to the slot's
+//! [`SlotMeter`] and, as a line, to `metrics.jsonl`; beside it a sampler hands a
+//! [`SystemSample`] to the [`SystemMeter`]. Both take constant time and bounded memory per
+//! sample, and give their part of the record at any time, so that a report can be written
+//! while the run goes on.
+
+use std::time::Duration;
+
+use plimsoll::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::doubt::{Doubt, of_tenths};
+use crate::record::{Bin, GpuMemory, LimitType, MeasuredWhat, Obtained, Part, Parts};
+use crate::record::{Performance, Timeline};
+use crate::stats::{Samples, Trace, fps};
+
+pub use system::{SystemFacts, SystemMeter, SystemSample};
+
+mod system;
+
+/// The state of the machine when a frame was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Phase {
+    /// Before measuring began: counted, and in no figure.
+    Warmup,
+    /// Before the machine was warm.
+    Cold,
+    /// As it goes on.
+    #[default]
+    Steady,
+    /// While the machine slowed itself down.
+    Throttled,
+}
+
+/// One frame, measured.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FrameSample {
+    /// 0 or 1.
+    pub slot: usize,
+    /// Its number in the slot, from 0.
+    pub frame: u64,
+    /// Since the start of the run, when it began.
+    pub at: Duration,
+    /// From a frame to a tensor.
+    pub prepare: Duration,
+    /// The engine.
+    pub inference: Duration,
+    /// From the engine's output to boxes.
+    pub decode: Duration,
+    /// From its start, or its scheduled time, to its end.
+    pub whole: Duration,
+    /// What reading it took on its own thread, where the source tells.
+    pub decode_ahead: Option<Duration>,
+    /// The slot's memory; `None` where nobody tells.
+    pub memory: Option<Bytes>,
+    /// The state of the machine.
+    pub phase: Phase,
+    /// Whether it began after its time; `None` without an offered load.
+    pub late: Option<bool>,
+}
+
+/// A line of `metrics.jsonl` about a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct FrameLine {
+    /// Seconds since the start of the run.
+    pub t: f64,
+    /// 0 or 1.
+    pub slot: usize,
+    /// Its number in the slot.
+    pub frame: u64,
+    /// Milliseconds.
+    pub prepare_ms: f64,
+    /// Milliseconds.
+    pub inference_ms: f64,
+    /// Milliseconds.
+    pub decode_ms: f64,
+    /// Milliseconds.
+    pub whole_ms: f64,
+    /// The slot's memory; null where nobody tells.
+    pub memory_bytes: Option<u64>,
+    /// Present on frames that are in no figure.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warmup: bool,
+}
+
+impl From<&FrameSample> for FrameLine {
+    fn from(sample: &FrameSample) -> FrameLine {
+        let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
+        FrameLine {
+            t: sample.at.as_micros() as f64 / 1e6,
+            slot: sample.slot,
+            frame: sample.frame,
+            prepare_ms: ms(sample.prepare),
+            inference_ms: ms(sample.inference),
+            decode_ms: ms(sample.decode),
+            whole_ms: ms(sample.whole),
+            memory_bytes: sample.memory.map(Bytes::get),
+            warmup: sample.phase == Phase::Warmup,
+        }
+    }
+}
+
+/// Takes the frames of one slot in.
+#[derive(Debug, Clone, Default)]
+pub struct SlotMeter {
+    prepare: Samples,
+    inference: Samples,
+    decode: Samples,
+    whole: Samples,
+    ahead: Samples,
+    parts: [Samples; 3],
+    warmup: u64,
+    late: Option<u64>,
+    began: Option<Duration>,
+    ended: Duration,
+    latency: Trace,
+    memory: MemoryMeter,
+    offered_fps: Option<f64>,
+    dropped: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct MemoryMeter {
+    samples: u64,
+    sum: f64,
+    min: u64,
+    max: u64,
+    trace: Trace,
+}
+
+impl MemoryMeter {
+    fn push(&mut self, t: f64, bytes: Bytes) {
+        let n = bytes.get();
+        self.min = if self.samples == 0 { n } else { self.min.min(n) };
+        self.max = self.max.max(n);
+        self.samples += 1;
+        self.sum += n as f64;
+        self.trace.push(t, bytes.as_gib());
+    }
+}
+
+/// Who told a slot's memory, and what it is compared with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemorySource {
+    /// What the figures are of.
+    pub what: MeasuredWhat,
+    /// Who told: `rten allocator`, `/proc/self/status`.
+    pub name: String,
+    /// How.
+    pub obtained: Obtained,
+    /// The effective limit.
+    pub limit: Bytes,
+    /// How far it is held.
+    pub limit_type: LimitType,
+    /// A peak that the source counted itself; it stands above every sample.
+    pub counted_peak: Option<Bytes>,
+    /// The most of the system's memory in use while the slot ran.
+    pub system_peak: Option<Bytes>,
+}
+
+impl SlotMeter {
+    /// A meter for frames that are offered at a rate; without one, for as fast as it goes.
+    #[must_use]
+    pub fn new(offered_fps: Option<f64>) -> SlotMeter {
+        let offered = offered_fps.map(|_| 0);
+        SlotMeter { offered_fps, late: offered, dropped: offered, ..SlotMeter::default() }
+    }
+
+    /// Takes a frame in.
+    pub fn push(&mut self, sample: &FrameSample) {
+        let t = sample.at.as_secs_f64();
+        // Memory counts from the first frame on: a peak in warm-up is a peak.
+        if let Some(bytes) = sample.memory {
+            self.memory.push(t, bytes);
+        }
+        let part = match sample.phase {
+            Phase::Warmup => {
+                self.warmup += 1;
+                return;
+            }
+            Phase::Cold => 0,
+            Phase::Steady => 1,
+            Phase::Throttled => 2,
+        };
+        self.prepare.push(sample.prepare);
+        self.inference.push(sample.inference);
+        self.decode.push(sample.decode);
+        self.whole.push(sample.whole);
+        self.parts[part].push(sample.whole);
+        if let Some(time) = sample.decode_ahead {
+            self.ahead.push(time);
+        }
+        if sample.late == Some(true) {
+            *self.late.get_or_insert(0) += 1;
+        }
+        self.latency.push(t, sample.whole.as_secs_f64() * 1e3);
+        self.began.get_or_insert(sample.at);
+        self.ended = self.ended.max(sample.at + sample.whole);
+    }
+
+    /// Counts frames that were offered and never taken.
+    pub fn dropped(&mut self, frames: u64) {
+        *self.dropped.get_or_insert(0) += frames;
+    }
+
+    /// How fast it was so far; `None` before the first measured frame.
+    #[must_use]
+    pub fn performance(&self) -> Option<Performance> {
+        let wall = self.ended.saturating_sub(self.began?);
+        let part =
+            |samples: &Samples| samples.summary().map(|whole| Part { frames: whole.n, whole });
+        Some(Performance {
+            frames: self.whole.len(),
+            warmup_frames: self.warmup,
+            wall_s: wall.as_secs_f64(),
+            fps: fps(self.whole.len(), wall),
+            prepare: self.prepare.summary()?,
+            inference: self.inference.summary()?,
+            decode: self.decode.summary()?,
+            whole: self.whole.summary()?,
+            decode_ahead: self.ahead.summary(),
+            offered_fps: self.offered_fps,
+            late: self.late,
+            dropped: self.dropped,
+            parts: Parts {
+                cold: part(&self.parts[0]),
+                steady: part(&self.parts[1]),
+                throttled: part(&self.parts[2]),
+            },
+            repeats_p50_ms: Vec::new(),
+            repeats_interval_ms: None,
+        })
+    }
+
+    /// The slot's memory so far. Without a sample it is unknown, whatever the source.
+    #[must_use]
+    pub fn memory(&self, source: &MemorySource) -> GpuMemory {
+        let MemorySource { what, limit, limit_type, .. } = *source;
+        let mut memory = GpuMemory::unmeasured(what, limit, limit_type, "no sample was taken");
+        let meter = &self.memory;
+        memory.system_peak_gb = source.system_peak.map(Bytes::as_gib);
+        if memory.system_peak_gb.is_some() {
+            memory.unknown.remove("system_peak_gb");
+        }
+        let counted = source.counted_peak.map(Bytes::get);
+        let sampled = (meter.samples > 0).then_some(meter.max);
+        let Some(peak) = counted.max(sampled) else { return memory };
+        memory.peak_gb = Some(Bytes(peak).as_gib());
+        memory.within_limit = memory.peak_gb.map(|peak| peak <= limit.as_gib());
+        if meter.samples > 0 {
+            memory.mean_gb = Some(meter.sum / meter.samples as f64 / Bytes::gib(1).get() as f64);
+            memory.min_gb = Some(Bytes(meter.min).as_gib());
+        }
+        memory.source = Some(source.name.clone());
+        memory.obtained = Some(source.obtained);
+        memory.samples = meter.samples;
+        let unsampled = meter.samples == 0;
+        memory.unknown.retain(|field, _| match field.as_str() {
+            "system_peak_gb" => source.system_peak.is_none(),
+            "mean_gb" | "min_gb" => unsampled,
+            _ => false,
+        });
+        memory
+    }
+
+    /// Pictures of the run so far.
+    #[must_use]
+    pub fn timeline(&self) -> Timeline {
+        let bin = |(from_ms, to_ms, frames)| Bin { from_ms, to_ms, frames };
+        Timeline {
+            whole_ms: self.latency.points(),
+            memory_gb: self.memory.trace.points(),
+            distribution: self.whole.distribution(48).into_iter().map(bin).collect(),
+        }
+    }
+
+    /// A doubt where the first and the last tenth differ; `None` for fewer than 50 frames.
+    #[must_use]
+    pub fn drift(&self) -> Option<Doubt> {
+        let points = self.latency.points();
+        let tenth = points.len() / 10;
+        if self.whole.len() < 50 || tenth == 0 {
+            return None;
+        }
+        let middle = |part: &[crate::stats::Point]| {
+            crate::stats::median(&part.iter().map(|point| point.mean).collect::<Vec<_>>())
+        };
+        of_tenths(middle(&points[..tenth])?, middle(&points[points.len() - tenth..])?)
+    }
+}

@@ -1,0 +1,291 @@
+//! Memory in the record: whose, how much, how it was obtained, and the line above it.
+//!
+//! On unified memory the GPU's share is part of system memory and the two are never added.
+//! On a discrete GPU they are two figures with a total. Without a GPU it is the memory of
+//! the process, and says so. No sample is not "0 GiB, within limit": `within_limit` is
+//! null.
+
+use plimsoll::{Bytes, LimitReport};
+use serde::{Deserialize, Serialize};
+
+use super::Unknown;
+
+/// How GPU memory relates to system memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryArchitecture {
+    /// The GPU's memory is part of the system's.
+    Unified,
+    /// The GPU has its own.
+    Discrete,
+    /// There is no GPU.
+    NoGpu,
+}
+
+impl std::fmt::Display for MemoryArchitecture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            MemoryArchitecture::Unified => "unified memory",
+            MemoryArchitecture::Discrete => "discrete GPU",
+            MemoryArchitecture::NoGpu => "no GPU",
+        })
+    }
+}
+
+/// How far a limit is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitType {
+    /// An allocation past the limit is refused, whoever asks.
+    Hard,
+    /// An engine was asked to keep to it; others are not held.
+    Soft,
+    /// Nothing can hold it; it is watched.
+    Unavailable,
+}
+
+impl std::fmt::Display for LimitType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            LimitType::Hard => "hard",
+            LimitType::Soft => "soft",
+            LimitType::Unavailable => "unavailable",
+        })
+    }
+}
+
+impl From<plimsoll::LimitType> for LimitType {
+    fn from(other: plimsoll::LimitType) -> LimitType {
+        match other {
+            plimsoll::LimitType::Hard => LimitType::Hard,
+            plimsoll::LimitType::Soft => LimitType::Soft,
+            plimsoll::LimitType::Unavailable => LimitType::Unavailable,
+        }
+    }
+}
+
+/// How a figure was obtained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Obtained {
+    /// Every change was seen: the peak is the peak.
+    Counted,
+    /// It was looked at now and then.
+    Sampled,
+    /// It was worked out.
+    Estimated,
+    /// It was read from a recording.
+    Recorded,
+    /// The device is a pretended one.
+    Simulated,
+}
+
+impl std::fmt::Display for Obtained {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Obtained::Counted => "counted",
+            Obtained::Sampled => "sampled",
+            Obtained::Estimated => "estimated",
+            Obtained::Recorded => "recorded",
+            Obtained::Simulated => "simulated",
+        })
+    }
+}
+
+/// What a slot's memory figure is a figure of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MeasuredWhat {
+    /// What the slot's engine allocated on the GPU.
+    GpuAllocations,
+    /// The memory of the whole process: there is no GPU.
+    ProcessMemory,
+}
+
+impl std::fmt::Display for MeasuredWhat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            MeasuredWhat::GpuAllocations => "GPU allocations of the slot",
+            MeasuredWhat::ProcessMemory => "memory of the process (no GPU)",
+        })
+    }
+}
+
+/// The memory of one slot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuMemory {
+    /// What the figures are of.
+    pub what: MeasuredWhat,
+    /// The limit that was enforced or watched, in GiB.
+    pub limit_gb: f64,
+    /// The most; null where nothing was measured.
+    pub peak_gb: Option<f64>,
+    /// The mean of the samples; null where nothing was measured.
+    pub mean_gb: Option<f64>,
+    /// The least; null where nothing was measured.
+    pub min_gb: Option<f64>,
+    /// Whether the peak is within the limit; null where nothing was measured.
+    pub within_limit: Option<bool>,
+    /// How far the limit is held.
+    pub limit_type: LimitType,
+    /// Who told, such as `rten allocator` or `/proc/self/status`; null where nobody did.
+    pub source: Option<String>,
+    /// How it was obtained; null where it was not.
+    pub obtained: Option<Obtained>,
+    /// How many samples there were.
+    pub samples: u64,
+    /// The most of the system's memory in use while the slot ran, other programs included;
+    /// null where it was not measured.
+    pub system_peak_gb: Option<f64>,
+    /// Why fields are null.
+    pub unknown: Unknown,
+}
+
+impl GpuMemory {
+    /// A slot whose memory nobody measured.
+    #[must_use]
+    pub fn unmeasured(
+        what: MeasuredWhat,
+        limit: Bytes,
+        limit_type: LimitType,
+        why: &str,
+    ) -> GpuMemory {
+        let fields = [
+            "peak_gb",
+            "mean_gb",
+            "min_gb",
+            "within_limit",
+            "source",
+            "obtained",
+            "system_peak_gb",
+        ];
+        GpuMemory {
+            what,
+            limit_gb: limit.as_gib(),
+            peak_gb: None,
+            mean_gb: None,
+            min_gb: None,
+            within_limit: None,
+            limit_type,
+            source: None,
+            obtained: None,
+            samples: 0,
+            system_peak_gb: None,
+            unknown: fields.map(|field| (field.to_string(), why.to_string())).into_iter().collect(),
+        }
+    }
+}
+
+/// Memory that belongs to no slot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SharedMemory {
+    /// What it is: context, libraries.
+    pub what: String,
+    /// The most; null where nothing was measured.
+    pub peak_gb: Option<f64>,
+    /// Who told; null where nobody did.
+    pub source: Option<String>,
+    /// How it was obtained; null where it was not.
+    pub obtained: Option<Obtained>,
+    /// Why fields are null.
+    pub unknown: Unknown,
+}
+
+impl SharedMemory {
+    /// Nobody measured it.
+    #[must_use]
+    pub fn unmeasured(why: &str) -> SharedMemory {
+        let fields = ["peak_gb", "source", "obtained"];
+        SharedMemory {
+            what: "context and libraries".to_string(),
+            peak_gb: None,
+            source: None,
+            obtained: None,
+            unknown: fields.map(|field| (field.to_string(), why.to_string())).into_iter().collect(),
+        }
+    }
+}
+
+/// More was held than the limit allows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Violation {
+    /// When, UTC, RFC 3339.
+    pub time: String,
+    /// Which slot; null where it is not known.
+    pub slot: Option<usize>,
+    /// How much was held.
+    pub bytes: u64,
+}
+
+/// A slot and how near it came to the limit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Closest {
+    /// The slot's name.
+    pub name: String,
+    /// Its peak.
+    pub peak_gb: f64,
+    /// Its peak as a share of the effective limit, in percent.
+    pub percent_of_limit: f64,
+}
+
+/// The limit and whether it was kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemorySafety {
+    /// Whether every slot that ran stayed within the limit; null where one was not
+    /// measured and none is known to have passed it.
+    pub all_within_limit: Option<bool>,
+    /// Why that is null; null where it is not.
+    pub reason: Option<String>,
+    /// The limit, clamped to the profile, in GiB.
+    pub limit_gb: f64,
+    /// What is enforced: on unified memory never more than the system can give.
+    pub effective_limit_gb: f64,
+    /// The profile.
+    pub profile: String,
+    /// How far it is held.
+    pub limit_type: LimitType,
+    /// Whether that was tried.
+    pub verified: bool,
+    /// By what means.
+    pub methods_applied: Vec<String>,
+    /// How often more was held.
+    pub total_violations: u64,
+    /// Each of those, up to a thousand.
+    pub violation_details: Vec<Violation>,
+    /// The slots, closest to the limit first.
+    pub closest_to_limit: Vec<Closest>,
+    /// What the user should know: a clamped limit, a pool that was made before.
+    pub warnings: Vec<String>,
+}
+
+impl From<&LimitReport> for MemorySafety {
+    fn from(report: &LimitReport) -> MemorySafety {
+        MemorySafety {
+            all_within_limit: None,
+            reason: Some("nothing was measured yet".to_string()),
+            limit_gb: report.limit.as_gib(),
+            effective_limit_gb: report.effective_limit.as_gib(),
+            profile: report.profile.to_string(),
+            limit_type: report.limit_type.into(),
+            verified: report.verified,
+            methods_applied: report.methods_applied.clone(),
+            total_violations: 0,
+            violation_details: Vec::new(),
+            closest_to_limit: Vec::new(),
+            warnings: report.warnings.clone(),
+        }
+    }
+}
+
+impl MemorySafety {
+    /// How many violations are kept one by one; all are counted.
+    pub const DETAILS: usize = 1000;
+
+    /// Takes a violation in.
+    pub fn violated(&mut self, violation: Violation) {
+        self.total_violations += 1;
+        if self.violation_details.len() < Self::DETAILS {
+            self.violation_details.push(violation);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! One slot: what ran, how fast, how much memory, what it found.
+
+use std::collections::BTreeMap;
+
+use plimsoll_infer::{EngineInfo, ModelInfo};
+use serde::{Deserialize, Serialize};
+
+use super::{GpuMemory, SLOTS, Unknown};
+use crate::stats::{Interval, LatencySummary, Point};
+
+/// What became of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It ran to its end.
+    Completed,
+    /// It had no weights, or the mode left it out.
+    Skipped,
+    /// It could not start or go on.
+    Failed,
+    /// It was stopped; what was measured until then is kept.
+    Interrupted,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Status::Completed => "completed",
+            Status::Skipped => "skipped",
+            Status::Failed => "failed",
+            Status::Interrupted => "interrupted",
+        })
+    }
+}
+
+/// One slot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelRecord {
+    /// 0 or 1.
+    pub slot: usize,
+    /// `yolo11n_rgb` or `yolo11n_thermal`.
+    pub name: String,
+    /// What became of it.
+    pub status: Status,
+    /// Why, where it is not `completed`; null where it is.
+    pub reason: Option<String>,
+    /// What ran; null where nothing did.
+    pub model_info: Option<ModelDescription>,
+    /// How fast; null where nothing was measured.
+    pub performance: Option<Performance>,
+    /// Its memory.
+    pub gpu_memory: GpuMemory,
+    /// What it found; null where nothing ran.
+    pub detection_summary: Option<DetectionSummary>,
+    /// How right it was; null where the truth is not known.
+    pub accuracy: Option<Accuracy>,
+    /// Pictures of the run over time.
+    pub timeline: Timeline,
+    /// Why fields are null.
+    pub unknown: Unknown,
+}
+
+impl ModelRecord {
+    /// A slot in which nothing ran.
+    #[must_use]
+    pub fn idle(slot: usize, status: Status, reason: &str, gpu_memory: GpuMemory) -> ModelRecord {
+        let unknown = ["model_info", "performance", "detection_summary", "accuracy"]
+            .map(|field| (field.to_string(), reason.to_string()));
+        ModelRecord {
+            slot,
+            name: SLOTS.get(slot).copied().unwrap_or_default().to_string(),
+            status,
+            reason: Some(reason.to_string()),
+            model_info: None,
+            performance: None,
+            gpu_memory,
+            detection_summary: None,
+            accuracy: None,
+            timeline: Timeline::default(),
+            unknown: unknown.into_iter().collect(),
+        }
+    }
+}
+
+/// What ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelDescription {
+    /// The file, or the name of an embedded model.
+    pub weights: String,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Rows and columns of the input; null where any will do.
+    pub input_size: Option<[usize; 2]>,
+    /// How many classes it tells apart; null where it does not say.
+    pub classes: Option<usize>,
+    /// The engine that ran it.
+    pub engine: String,
+    /// The engine's version; null where it does not tell.
+    pub engine_version: Option<String>,
+    /// Where it ran.
+    pub device: String,
+    /// How many nodes each provider ran; empty where the engine does not tell.
+    pub nodes_by_provider: BTreeMap<String, u64>,
+    /// What the engine did not do as it was asked.
+    pub fallbacks: Vec<String>,
+    /// Whether the engine was handed the memory limit.
+    pub limit_applied: bool,
+    /// Bytes of workspace that the engine was allowed; null where it has none.
+    pub workspace_bytes: Option<u64>,
+}
+
+impl ModelDescription {
+    /// From what the model and the engine say of themselves.
+    #[must_use]
+    pub fn new(model: &ModelInfo, engine: &EngineInfo) -> ModelDescription {
+        ModelDescription {
+            weights: model.name.clone(),
+            bytes: model.bytes,
+            input_size: model.input_size.map(|(rows, columns)| [rows, columns]),
+            classes: None,
+            engine: engine.name.to_string(),
+            engine_version: engine.version.clone(),
+            device: engine.device.clone(),
+            nodes_by_provider: engine.nodes_by_provider.clone(),
+            fallbacks: engine.fallbacks.clone(),
+            limit_applied: engine.limit_applied,
+            workspace_bytes: None,
+        }
+    }
+}
+
+/// How fast a slot was. Warm-up frames are in none of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Performance {
+    /// Measured frames.
+    pub frames: u64,
+    /// Frames before measuring began.
+    pub warmup_frames: u64,
+    /// Seconds by the wall clock, from the start of the first measured frame to the end of
+    /// the last.
+    pub wall_s: f64,
+    /// Frames a second by the wall clock; null where no time passed.
+    pub fps: Option<f64>,
+    /// From a frame to a tensor.
+    pub prepare: LatencySummary,
+    /// The engine.
+    pub inference: LatencySummary,
+    /// From the engine's output to boxes.
+    pub decode: LatencySummary,
+    /// The frame from start (or, under an offered load, from its scheduled time) to end.
+    pub whole: LatencySummary,
+    /// Reading and decompressing frames, which runs ahead on its own thread and is in no
+    /// other figure; null where the source does none.
+    pub decode_ahead: Option<LatencySummary>,
+    /// Offered frames a second; null without an offered load.
+    pub offered_fps: Option<f64>,
+    /// Frames that began after their time; null without an offered load.
+    pub late: Option<u64>,
+    /// Frames that were never taken; null without an offered load.
+    pub dropped: Option<u64>,
+    /// Cold, steady and throttled frames told apart.
+    pub parts: Parts,
+    /// Median of the whole in each repeat, in milliseconds; empty without repeats.
+    pub repeats_p50_ms: Vec<f64>,
+    /// The interval of their mean (95 %); null without repeats.
+    pub repeats_interval_ms: Option<Interval>,
+}
+
+/// A run in parts. A part without frames is null.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Parts {
+    /// Before the machine was warm.
+    pub cold: Option<Part>,
+    /// As it goes on.
+    pub steady: Option<Part>,
+    /// While the machine slowed itself down.
+    pub throttled: Option<Part>,
+}
+
+/// A part of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its frames.
+    pub frames: u64,
+    /// Their latency.
+    pub whole: LatencySummary,
+}
+
+/// What a slot found.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct DetectionSummary {
+    /// All detections.
+    pub total: u64,
+    /// By the name of the class.
+    pub per_class: BTreeMap<String, u64>,
+    /// A frame, on average; null without a frame.
+    pub per_frame_mean: Option<f64>,
+}
+
+/// How right the detections were, where the truth is known.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Accuracy {
+    /// Right detections over all detections; null where nothing was found.
+    pub precision: Option<f64>,
+    /// Right detections over all that was there; null where nothing was there.
+    pub recall: Option<f64>,
+    /// The overlap from which a detection is right.
+    pub iou: f64,
+    /// The least confidence that counts.
+    pub conf: f64,
+    /// Right detections.
+    pub matched: u64,
+    /// All detections.
+    pub found: u64,
+    /// All that was there.
+    pub present: u64,
+}
+
+/// Pictures of a run over time, in a bounded number of points.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Timeline {
+    /// The whole latency in milliseconds.
+    pub whole_ms: Vec<Point>,
+    /// The slot's memory in GiB.
+    pub memory_gb: Vec<Point>,
+    /// How the whole latency is distributed.
+    pub distribution: Vec<Bin>,
+}
+
+/// How many frames took that long.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bin {
+    /// From.
+    pub from_ms: f64,
+    /// To.
+    pub to_ms: f64,
+    /// How many.
+    pub frames: u64,
+}

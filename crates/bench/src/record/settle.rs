@@ -1,0 +1,158 @@
+//! What follows from the rest of a record: within the limit or not, doubts, the summary.
+//!
+//! Whoever fills a record fills in what was measured; all that can be derived is derived
+//! here, once, so that no two places can differ. Settling twice changes nothing.
+
+use super::{Closest, DoubtRecord, LimitType, ModelRecord, Obtained, Record, Status, Summary};
+use crate::doubt::{Doubt, of_latency};
+
+impl Record {
+    /// Works out what follows from the rest. Doubts that only the measurer can know
+    /// (drift, throttling, other load) stay as they are.
+    pub fn settle(&mut self) {
+        for model in &mut self.models {
+            let memory = &mut model.gpu_memory;
+            memory.within_limit = memory.peak_gb.map(|peak| peak <= memory.limit_gb);
+        }
+        self.settle_safety();
+        self.settle_doubts();
+        self.settle_summary();
+    }
+
+    /// The slots in which something ran.
+    pub fn ran(&self) -> impl Iterator<Item = &ModelRecord> {
+        self.models.iter().filter(|model| model.performance.is_some())
+    }
+
+    /// What a program that ran this should end with: 0 fine, 1 a violation where that is
+    /// asked for, 2 all skipped, 3 one failed and none completed.
+    #[must_use]
+    pub fn exit_code(&self, fail_on_violation: bool) -> u8 {
+        let Summary { completed, skipped, failed, .. } = self.summary;
+        match () {
+            () if skipped == self.models.len() => 2,
+            () if failed > 0 && completed == 0 => 3,
+            () if fail_on_violation && self.memory_safety.all_within_limit == Some(false) => 1,
+            () => 0,
+        }
+    }
+
+    fn settle_safety(&mut self) {
+        let line = self.memory_safety.effective_limit_gb;
+        let mut closest: Vec<Closest> = Vec::new();
+        for model in &self.models {
+            if let Some(peak_gb) = model.gpu_memory.peak_gb {
+                let percent_of_limit = if line > 0.0 { peak_gb / line * 100.0 } else { 100.0 };
+                closest.push(Closest { name: model.name.clone(), peak_gb, percent_of_limit });
+            }
+        }
+        closest.sort_by(|a, b| b.peak_gb.total_cmp(&a.peak_gb));
+        let passed = self.models.iter().any(|m| m.gpu_memory.within_limit == Some(false));
+        let ran: Vec<Option<bool>> = self.ran().map(|m| m.gpu_memory.within_limit).collect();
+        let safety = &mut self.memory_safety;
+        safety.closest_to_limit = closest;
+        safety.all_within_limit = match () {
+            () if passed || safety.total_violations > 0 => Some(false),
+            () if ran.is_empty() || ran.contains(&None) => None,
+            () => Some(true),
+        };
+        safety.reason = match (safety.all_within_limit, ran.is_empty()) {
+            (Some(_), _) => None,
+            (None, true) => Some("no slot ran".to_string()),
+            (None, false) => Some("a slot's memory was not measured".to_string()),
+        };
+    }
+
+    fn settle_doubts(&mut self) {
+        // In the order of importance: what holds for the whole run first, then by slot.
+        let mut found: Vec<DoubtRecord> = Vec::new();
+        let mut add = |slot, doubt| found.push(DoubtRecord::new(slot, doubt));
+        let safety = &self.memory_safety;
+        match safety.limit_type {
+            LimitType::Hard if !safety.verified => add(None, Doubt::LimitNotVerified),
+            LimitType::Hard => {}
+            other => add(None, Doubt::LimitNotHard { limit_type: other.to_string() }),
+        }
+        if self.system_metrics.clocks_locked != Some(true) {
+            add(None, Doubt::ClocksNotLocked);
+        }
+        if self.system_metrics.power_mode.is_none() {
+            add(None, Doubt::PowerModeUnknown);
+        }
+        let corrupt = self.input_source.streams.iter().map(|stream| stream.corrupt).sum();
+        if corrupt > 0 {
+            add(None, Doubt::CorruptFrames { n: corrupt });
+        }
+        if let Some(n) = self.input_source.unpaired.filter(|n| *n > 0) {
+            add(None, Doubt::UnpairedFrames { n });
+        }
+        for model in &self.models {
+            doubts_of(model, |doubt| add(Some(model.slot), doubt));
+        }
+        for doubt in std::mem::take(&mut self.doubts) {
+            if !found.contains(&doubt) && !is_derived(&doubt.doubt) {
+                found.push(doubt);
+            }
+        }
+        self.doubts = found;
+    }
+
+    fn settle_summary(&mut self) {
+        let count = |status| self.models.iter().filter(|m| m.status == status).count();
+        let [completed, skipped, failed, interrupted] =
+            [Status::Completed, Status::Skipped, Status::Failed, Status::Interrupted].map(count);
+        let frames = self.ran().filter_map(|m| m.performance.as_ref()).map(|p| p.frames).sum();
+        let safety = &self.memory_safety;
+        let memory = match safety.all_within_limit {
+            Some(true) => "memory stayed within the limit".to_string(),
+            Some(false) => format!("memory passed the limit ({} seen)", safety.total_violations),
+            None => "whether memory stayed within the limit is not known".to_string(),
+        };
+        let text = format!("{completed} of 2 slots completed, {frames} frames; {memory}");
+        let doubts = self.doubts.len();
+        self.summary = Summary { completed, skipped, failed, interrupted, frames, doubts, text };
+    }
+}
+
+/// Whether [`Record::settle`] makes this doubt itself, so that an old one must go.
+fn is_derived(doubt: &Doubt) -> bool {
+    matches!(
+        doubt,
+        Doubt::TooFewFrames { .. }
+            | Doubt::ClocksNotLocked
+            | Doubt::PowerModeUnknown
+            | Doubt::ProviderFallback { .. }
+            | Doubt::NoMemorySample { .. }
+            | Doubt::MemorySampled { .. }
+            | Doubt::CorruptFrames { .. }
+            | Doubt::DroppedFrames { .. }
+            | Doubt::UnpairedFrames { .. }
+            | Doubt::LimitNotHard { .. }
+            | Doubt::LimitNotVerified
+    )
+}
+
+fn doubts_of(model: &ModelRecord, mut add: impl FnMut(Doubt)) {
+    for what in model.model_info.iter().flat_map(|info| info.fallbacks.clone()) {
+        add(Doubt::ProviderFallback { what });
+    }
+    let Some(performance) = &model.performance else { return };
+    // All stages have as many frames as the whole, so one doubt speaks for all.
+    if let Some(doubt) = of_latency("every stage", &performance.whole) {
+        add(doubt);
+    }
+    if let Some(n) = performance.dropped.filter(|n| *n > 0) {
+        add(Doubt::DroppedFrames { n, offered: n + performance.frames });
+    }
+    let memory = &model.gpu_memory;
+    match (memory.peak_gb, memory.obtained) {
+        (None, _) => {
+            let why = memory.unknown.get("peak_gb").cloned();
+            add(Doubt::NoMemorySample { why: why.unwrap_or_else(|| "no reason given".into()) });
+        }
+        (Some(_), Some(Obtained::Sampled)) => {
+            add(Doubt::MemorySampled { samples: memory.samples });
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,145 @@
+//! What a terminal shows: the memory configuration at the start, a short table at the end.
+
+use crate::record::{MemoryArchitecture, MemorySafety, ModelDescription, Record, SLOTS};
+
+use super::sheet::{DASH, Sheet};
+
+const WIDTH: usize = 60;
+
+/// The memory configuration, shown when a run starts. `backends` are the slots' engines;
+/// `None` for a slot that will not run. `workspace` is what a TensorRT engine may take
+/// when it is built.
+#[must_use]
+pub fn start(
+    safety: &MemorySafety,
+    workspace: Option<plimsoll::Bytes>,
+    backends: [Option<&ModelDescription>; 2],
+) -> String {
+    let line = "=".repeat(WIDTH);
+    let methods = match safety.methods_applied.is_empty() {
+        true => "none".to_string(),
+        false => safety.methods_applied.join(", "),
+    };
+    let mut text = format!("{line}\nGPU Memory Configuration\n{line}\n");
+    text += &format!("Limit: {:.2} GiB (profile {})\n", safety.limit_gb, safety.profile);
+    text += &format!("Effective Limit: {:.2} GiB\n", safety.effective_limit_gb);
+    text += &format!("Limit Type: {}\n", safety.limit_type);
+    text += &format!("Methods Applied: {methods}\n");
+    text += &format!("Verified: {}\n", if safety.verified { "yes" } else { "no" });
+    let workspace = workspace.map_or(DASH.to_string(), |bytes| bytes.to_string());
+    text += &format!("Workspace: {workspace}\n");
+    for (name, backend) in SLOTS.iter().zip(backends) {
+        let backend = backend.map_or("will not run".to_string(), |info| {
+            format!("{} on {}", info.engine, info.device)
+        });
+        text += &format!("{name}: {backend}\n");
+    }
+    for warning in &safety.warnings {
+        text += &format!("Warning: {warning}\n");
+    }
+    text + &line + "\n"
+}
+
+/// One line of progress: `GPU_MEM: 5.23/8.00GiB`.
+#[must_use]
+pub fn memory_progress(used: Option<plimsoll::Bytes>, limit_gb: f64) -> String {
+    let used = used.map_or(DASH.to_string(), |bytes| format!("{:.2}", bytes.as_gib()));
+    format!("GPU_MEM: {used}/{limit_gb:.2}GiB")
+}
+
+/// The end of a run: a line a slot, memory as it hangs together, doubts.
+#[must_use]
+pub fn end(record: &Record) -> String {
+    let sheet = Sheet::new(record);
+    let head = ["model", "status", "frames", "fps", "p50 ms", "p95 ms", "p99 ms", "peak memory"];
+    let mut table = vec![head.map(String::from)];
+    for (model, words) in record.models.iter().zip(&sheet.models) {
+        let number = |value: Option<f64>| value.map_or(DASH.into(), |v| format!("{v:.2}"));
+        let p = model.performance.as_ref();
+        // The same words as every other format has for the whole frame.
+        let whole = words.latency.iter().find(|line| line[0] == "whole");
+        let cell = |at: usize| whole.map_or(DASH.to_string(), |line| line[at].clone());
+        let peak = words.memory.iter().find(|row| row.label == "Peak");
+        table.push([
+            model.name.clone(),
+            model.status.to_string(),
+            p.map_or(DASH.into(), |p| p.frames.to_string()),
+            number(p.and_then(|p| p.fps)),
+            cell(2),
+            cell(4),
+            cell(5),
+            peak.map_or(DASH.into(), |row| row.value.clone()),
+        ]);
+    }
+    let mut text = columns(&table);
+    for model in record.models.iter().filter(|model| model.reason.is_some()) {
+        let reason = model.reason.as_deref().unwrap_or_default();
+        text += &format!("{} {}: {}\n", model.name, model.status, printable(reason));
+    }
+    text += &format!("\n{}", memory(record));
+    text += &format!("\nMemory: {}\n", sheet.status.1);
+    if let Some(why) = &sheet.interruption {
+        text += &format!("Interrupted: {}\n", printable(why));
+    }
+    if !sheet.doubts.is_empty() {
+        text += "Doubts:\n";
+        sheet.doubts.iter().for_each(|doubt| text += &format!("  - {}\n", printable(doubt)));
+    }
+    text
+}
+
+/// Memory as it hangs together: a tree where the GPU's is part of the system's, two
+/// figures and a total where it is not.
+fn memory(record: &Record) -> String {
+    let peaks = |of: fn(&crate::record::GpuMemory) -> Option<f64>| {
+        record.models.iter().filter_map(|m| of(&m.gpu_memory)).reduce(f64::max)
+    };
+    let system = peaks(|m| m.system_peak_gb);
+    let own: Vec<f64> = record.models.iter().filter_map(|m| m.gpu_memory.peak_gb).collect();
+    // Slots in turn have one model in memory at a time; at once, both count.
+    let own = match record.config.parallel {
+        true => own.iter().copied().reduce(|a, b| a + b),
+        false => own.iter().copied().reduce(f64::max),
+    };
+    let gib = |value: Option<f64>| value.map_or(DASH.to_string(), |v| format!("{v:.2} GiB"));
+    let both = own.zip(system);
+    match record.system_metrics.architecture {
+        MemoryArchitecture::Unified => format!(
+            "System Memory Peak: {}\n  ├─ CUDA Allocator: {} (subset)\n  └─ Other/OS: {}\nArchitecture: Unified Memory\n",
+            gib(system),
+            gib(own),
+            // Samples of two sources at two moments: a negative rest is not known.
+            gib(both.map(|(own, system)| system - own).filter(|rest| *rest >= 0.0))
+        ),
+        MemoryArchitecture::Discrete => format!(
+            "GPU VRAM Peak: {}\nSystem RAM Peak: {}\nTotal: {}\nArchitecture: Discrete GPU\n",
+            gib(own),
+            gib(system),
+            gib(both.map(|(own, system)| own + system))
+        ),
+        MemoryArchitecture::NoGpu => format!(
+            "Process Memory Peak: {}\nArchitecture: no GPU, so this is the memory of the process\n",
+            gib(peaks(|m| m.peak_gb))
+        ),
+    }
+}
+
+fn columns<const N: usize>(table: &[[String; N]]) -> String {
+    let wide = |at: usize| table.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(wide).collect();
+    let mut text = String::new();
+    for line in table {
+        let cells = line.iter().enumerate().map(|(at, cell)| match at {
+            0 | 1 => format!("{cell:<0$}", widths[at]),
+            _ => format!("{cell:>0$}", widths[at]),
+        });
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// A stranger's text cannot move the cursor.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

@@ -1,0 +1,80 @@
+//! `summary.csv`: a line a model, with the memory columns that fit the machine.
+//!
+//! On unified memory the allocator's figure is a subset of the system's and there is no
+//! total. A cell that is not known is empty. MB are binary (MiB), as everywhere.
+
+use crate::record::{MemoryArchitecture, ModelRecord, Record};
+
+/// The table as CSV.
+#[must_use]
+pub fn render(record: &Record) -> String {
+    let architecture = record.system_metrics.architecture;
+    let header = match architecture {
+        MemoryArchitecture::Unified => "model,system_memory_mb,cuda_alloc_mb,notes",
+        MemoryArchitecture::Discrete => "model,gpu_memory_mb,system_memory_mb,total_mb,notes",
+        MemoryArchitecture::NoGpu => "model,system_memory_mb,notes",
+    };
+    let mut text = format!("{header}\n");
+    for model in &record.models {
+        let own = model.gpu_memory.peak_gb;
+        let system = model.gpu_memory.system_peak_gb;
+        let cells = match architecture {
+            MemoryArchitecture::Unified => vec![mb(system), mb(own)],
+            MemoryArchitecture::Discrete => {
+                let total = own.zip(system).map(|(own, system)| own + system);
+                vec![mb(own), mb(system), mb(total)]
+            }
+            MemoryArchitecture::NoGpu => vec![mb(own)],
+        };
+        let line = [vec![cell(&model.name)], cells, vec![cell(&notes(model, architecture))]];
+        text += &(line.concat().join(",") + "\n");
+    }
+    text
+}
+
+fn mb(gib: Option<f64>) -> String {
+    gib.map(|gib| format!("{:.1}", gib * 1024.0)).unwrap_or_default()
+}
+
+fn notes(model: &ModelRecord, architecture: MemoryArchitecture) -> String {
+    let mut notes = Vec::new();
+    if let Some(reason) = &model.reason {
+        notes.push(format!("{}: {reason}", model.status));
+    }
+    if model.performance.is_some() {
+        notes.push(match architecture {
+            MemoryArchitecture::Unified => "Unified: CUDA is subset of system".to_string(),
+            MemoryArchitecture::Discrete => "Discrete GPU".to_string(),
+            MemoryArchitecture::NoGpu => "No GPU: memory of the process".to_string(),
+        });
+    }
+    match model.gpu_memory.within_limit {
+        Some(false) => notes.push("PASSED THE LIMIT".to_string()),
+        None if model.performance.is_some() => notes.push("memory not measured".to_string()),
+        _ => {}
+    }
+    notes.join("; ")
+}
+
+/// Quoted where it must be; a cell that a spreadsheet would run as a formula is not one.
+fn cell(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let text = if formula { format!("'{text}") } else { text.to_string() };
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cell;
+
+    #[test]
+    fn cells_are_quoted_and_never_formulas() {
+        assert_eq!(cell("plain"), "plain");
+        assert_eq!(cell("a,b"), "\"a,b\"");
+        assert_eq!(cell("say \"x\""), "\"say \"\"x\"\"\"");
+        assert_eq!(cell("=cmd()"), "'=cmd()");
+    }
+}

@@ -1,0 +1,256 @@
+//! The folder of a run: reports whole or not at all, metrics by whole lines.
+//!
+//! A report is written beside its place and renamed into it, so that a reader, or whoever
+//! comes after a kill, sees the old one or the new one. Metrics and the log are appended
+//! by whole lines; where the disk is full half a line is taken back. A failure is told
+//! once; after that reports are tried again in silence and appending stops.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use thiserror::Error;
+
+use super::Rendered;
+use crate::record::time::folder_name;
+
+/// What went wrong with a run's files.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FilesError {
+    /// The name of the run cannot be that of a folder.
+    #[error("run name {name:?} {why}; use letters, digits, '.', '_' and '-', such as night-1")]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A file or folder could not be written.
+    #[error("cannot {what} {path}: {source}; {remedy}", path = .path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+}
+
+fn failed(what: &'static str, path: &Path, source: io::Error) -> FilesError {
+    let remedy = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room, or choose another place with --output-dir"
+        }
+        _ => "choose another place with --output-dir",
+    };
+    FilesError::Io { what, path: path.to_path_buf(), source, remedy }
+}
+
+/// Whether a report was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Written {
+    /// Whole.
+    Whole,
+    /// Not; the last whole one stands, and why was told before.
+    Not,
+}
+
+/// The folder of a run.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    name: String,
+    told: bool,
+}
+
+fn check_name(name: &str) -> Result<(), FilesError> {
+    let fine = |c: char| c.is_alphanumeric() || "._-".contains(c);
+    let why = match name {
+        "" => "is empty",
+        name if name.len() > 100 => "is longer than 100 bytes",
+        name if name.starts_with(['.', '-']) => "starts with '.' or '-'",
+        name if !name.chars().all(fine) => "holds a character that a folder's name must not",
+        _ => return Ok(()),
+    };
+    Err(FilesError::Name { name: name.to_string(), why })
+}
+
+impl RunFolder {
+    /// Makes `<output_dir>/<run_name>/`, named by the time where no name is given. Where
+    /// there is such a folder already the new one ends in `-2`, `-3`, …: no run is ever
+    /// written over another.
+    pub fn create(
+        output_dir: &Path,
+        run_name: Option<&str>,
+        now: SystemTime,
+    ) -> Result<RunFolder, FilesError> {
+        let base = run_name.map_or_else(|| folder_name(now), str::to_string);
+        check_name(&base)?;
+        let make = |what, path: &Path, e| failed(what, path, e);
+        fs::create_dir_all(output_dir).map_err(|e| make("make the folder", output_dir, e))?;
+        for attempt in 1u32.. {
+            let name = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
+            let path = output_dir.join(&name);
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(RunFolder { path, name, told: false }),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < 10_000 => {}
+                Err(e) => return Err(make("make the folder", &path, e)),
+            }
+        }
+        Err(FilesError::Name { name: base, why: "is taken too often" })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The name that the run was given.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `metrics.jsonl`, to append to.
+    pub fn metrics(&self) -> Result<Journal, FilesError> {
+        Journal::open(&self.path.join("metrics.jsonl"))
+    }
+
+    /// `run.log`, to append to.
+    pub fn log(&self) -> Result<Journal, FilesError> {
+        Journal::open(&self.path.join("run.log"))
+    }
+
+    /// Writes all reports: everything beside its place first, then all renames, so that a
+    /// full disk changes none of them. The first failure is an error; later ones are
+    /// [`Written::Not`].
+    pub fn write(&mut self, rendered: &Rendered) -> Result<Written, FilesError> {
+        match self.replace_all(rendered) {
+            Ok(()) => Ok(Written::Whole),
+            Err(_) if self.told => Ok(Written::Not),
+            Err(error) => {
+                self.told = true;
+                Err(error)
+            }
+        }
+    }
+
+    fn replace_all(&self, rendered: &Rendered) -> Result<(), FilesError> {
+        let files = [
+            ("report.json", &rendered.json),
+            ("report.md", &rendered.markdown),
+            ("report.html", &rendered.html),
+            ("summary.csv", &rendered.csv),
+        ];
+        let place = |name: &str| (self.path.join(format!(".{name}.new")), self.path.join(name));
+        let beside = files.iter().try_for_each(|(name, text)| {
+            let (temporary, _) = place(name);
+            whole(&temporary, text.as_bytes()).map_err(|e| failed("write", &temporary, e))
+        });
+        let done = beside.and_then(|()| {
+            files.iter().try_for_each(|(name, _)| {
+                let (temporary, last) = place(name);
+                fs::rename(&temporary, &last).map_err(|e| failed("write", &last, e))
+            })
+        });
+        if done.is_err() {
+            // Room is short: leave no halves behind. If that fails too, nothing is lost.
+            for (name, _) in files {
+                drop(fs::remove_file(place(name).0));
+            }
+        }
+        done
+    }
+}
+
+fn whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    // Some file systems say that they are full only here.
+    file.sync_data()
+}
+
+/// A file that grows by whole lines.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    pending: Vec<u8>,
+    length: u64,
+    broken: bool,
+}
+
+/// So much is gathered before it is written: a system call a frame would be measured too.
+const GATHER: usize = 32 << 10;
+
+impl Journal {
+    /// Opens a file to append to, making it where there is none.
+    pub fn open(path: &Path) -> Result<Journal, FilesError> {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = file.map_err(|e| failed("open", path, e))?;
+        let length = file.metadata().map_err(|e| failed("open", path, e))?.len();
+        let pending = Vec::with_capacity(GATHER * 2);
+        Ok(Journal { file, path: path.to_path_buf(), pending, length, broken: false })
+    }
+
+    /// Appends a line; line breaks inside it become spaces. The first failure is an error,
+    /// after which nothing is written any more.
+    pub fn line(&mut self, text: &str) -> Result<(), FilesError> {
+        if self.broken {
+            return Ok(());
+        }
+        let one = |byte: u8| if byte == b'\n' || byte == b'\r' { b' ' } else { byte };
+        self.pending.extend(text.trim_end().bytes().map(one));
+        self.pending.push(b'\n');
+        if self.pending.len() >= GATHER { self.flush() } else { Ok(()) }
+    }
+
+    /// Appends a value as a line of JSON.
+    pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), FilesError> {
+        match serde_json::to_string(value) {
+            Ok(text) => self.line(&text),
+            Err(e) => Err(failed("write", &self.path, io::Error::other(e))),
+        }
+    }
+
+    /// Writes what was gathered; call it every second or so, and at the end.
+    pub fn flush(&mut self) -> Result<(), FilesError> {
+        if self.broken || self.pending.is_empty() {
+            return Ok(());
+        }
+        match self.file.write_all(&self.pending) {
+            Ok(()) => {
+                self.length += self.pending.len() as u64;
+                self.pending.clear();
+                Ok(())
+            }
+            Err(e) => {
+                self.broken = true;
+                self.pending = Vec::new();
+                // Take half a line back. A device that cannot is not one to read again.
+                drop(self.file.set_len(self.length));
+                Err(failed("append to", &self.path, e))
+            }
+        }
+    }
+
+    /// Whether appending has stopped.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Whoever cares for the error calls `flush`.
+        drop(self.flush());
+    }
+}

@@ -1,0 +1,13 @@
+//! `report.json`: the record itself. Its form is published as `docs/schema/report.schema.json`.
+
+use crate::record::Record;
+
+/// The record as JSON, ending with a line break.
+pub fn render(record: &Record) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(record).map(|text| text + "\n")
+}
+
+/// A record from its JSON.
+pub fn read(text: &str) -> Result<Record, serde_json::Error> {
+    serde_json::from_str(text)
+}

@@ -1,0 +1,97 @@
+//! `report.md`: the Memory Safety Summary first, then the slots, then the machine.
+
+use super::sheet::{DASH, ModelSheet, Row, Sheet, Tone};
+use crate::record::Record;
+
+/// The record as Markdown.
+#[must_use]
+pub fn render(record: &Record) -> String {
+    let sheet = Sheet::new(record);
+    let mut text = format!("# {}\n\n", plain(&sheet.title));
+    if let Some(why) = &sheet.interruption {
+        text += &format!("> **Interrupted**: {}. What was measured is kept.\n\n", plain(why));
+    }
+    safety(&mut text, &sheet);
+    text += "## Models\n\n";
+    sheet.models.iter().for_each(|model| model_section(&mut text, model));
+    text += "## System\n\n";
+    rows(&mut text, &sheet.system, "");
+    text += "\n## Doubts\n\n";
+    match sheet.doubts.is_empty() {
+        true => text += "None.\n",
+        false => sheet.doubts.iter().for_each(|d| text += &format!("- {}\n", plain(d))),
+    }
+    text += "\n## About this run\n\n";
+    rows(&mut text, &sheet.about, "");
+    text
+}
+
+fn mark(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Good => "✅",
+        Tone::Bad => "❌",
+        Tone::Unknown => "❔",
+    }
+}
+
+fn safety(text: &mut String, sheet: &Sheet) {
+    let (tone, status) = &sheet.status;
+    *text += "## Memory Safety Summary\n\n";
+    *text += &format!("{} **Overall Status**: {}\n\n", mark(*tone), plain(status));
+    rows(text, &sheet.safety, "");
+    if !sheet.closest.is_empty() {
+        *text += "\n**Models Closest to Memory Limit**:\n\n";
+        for (at, Row { label, value }) in sheet.closest.iter().enumerate() {
+            *text += &format!("{}. **{}**: {}\n", at + 1, plain(label), plain(value));
+        }
+    }
+    if !sheet.violations.is_empty() {
+        *text += "\n**Violations**:\n\n";
+        sheet.violations.iter().for_each(|v| *text += &format!("- {}\n", plain(v)));
+    }
+    *text += "\n";
+}
+
+fn model_section(text: &mut String, model: &ModelSheet) {
+    *text += &format!("### {}\n\n- **Status**: {}\n", plain(&model.name), model.status);
+    if let Some(reason) = &model.reason {
+        *text += &format!("- **Reason**: {}\n", plain(reason));
+    }
+    rows(text, &model.facts, "");
+    if model.latency.is_empty() {
+        *text += "\n";
+        return;
+    }
+    *text += &format!("- **GPU Memory** {}:\n", mark(model.memory_tone));
+    rows(text, &model.memory, "  ");
+    *text += "\n";
+    for (at, line) in model.latency.iter().enumerate() {
+        *text += &format!("| {} |\n", line.join(" | "));
+        if at == 0 {
+            *text += &format!("| --- |{}\n", " ---: |".repeat(line.len() - 1));
+        }
+    }
+    *text += "\n";
+}
+
+fn rows(text: &mut String, rows: &[Row], indent: &str) {
+    for Row { label, value } in rows {
+        let value = if value.is_empty() { DASH } else { value };
+        *text += &format!("{indent}- **{}**: {}\n", plain(label), plain(value));
+    }
+}
+
+/// Text that Markdown shows as it is: no line breaks, no markup of a stranger's.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out += "&lt;",
+            '&' => out += "&amp;",
+            '`' | '*' | '[' | ']' | '|' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,107 @@
+//! Two runs in their folders: the same, a slower one, different things, broken files.
+
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use plimsoll_bench::compare::{Comparison, Evidence, Options, Run, compare};
+use plimsoll_bench::measure::FrameLine;
+use plimsoll_bench::record::Record;
+use plimsoll_bench::report::Rendered;
+use plimsoll_bench::report::files::RunFolder;
+use plimsoll_bench::stats::Verdict;
+
+use crate::made_up::{self, Wish};
+
+fn save(place: &Path, wish: &Wish, metrics: bool, change: fn(&mut Record)) -> Run {
+    let mut record = made_up::record(wish);
+    change(&mut record);
+    let mut folder = RunFolder::create(place, Some("run"), UNIX_EPOCH).unwrap();
+    let _ = folder.write(&Rendered::new(&record, &[]).unwrap()).unwrap();
+    if metrics {
+        let mut journal = folder.metrics().unwrap();
+        journal.line("{\"t\": 0.0, \"cpu_percent\": 3.0}").unwrap();
+        for frame in (0..2).flat_map(|slot| made_up::frames(wish, slot)) {
+            journal.json(&FrameLine::from(&frame)).unwrap();
+        }
+        journal.line("{\"t\": 9.0, \"slot\": 0, \"fra").unwrap();
+    }
+    Run::read(folder.path()).unwrap()
+}
+
+fn against(slowdown: f64, metrics: bool, change: fn(&mut Record), options: &Options) -> Comparison {
+    let place = tempfile::tempdir().unwrap();
+    let a = save(place.path(), &Wish::default(), metrics, |_| {});
+    let b = save(place.path(), &Wish { seed: 99, slowdown, ..Wish::default() }, metrics, change);
+    assert_eq!(a.frames[0].len(), if metrics { 300 } else { 0 }, "no warm-up, no torn line");
+    compare(&a, &b, options)
+}
+
+#[test]
+fn the_same_thing_cannot_be_told_apart() {
+    for metrics in [true, false] {
+        let found = against(1.0, metrics, |_| {}, &Options::default());
+        assert!(found.comparable && !found.regression(), "{}", found.text());
+        for slot in &found.slots {
+            assert_eq!(slot.judgement.map(|j| j.verdict), Some(Verdict::CannotSay));
+            let evidence = if metrics { Evidence::Frames } else { Evidence::Summary };
+            assert_eq!(slot.evidence, Some(evidence));
+        }
+    }
+}
+
+#[test]
+fn a_tenth_slower_is_a_regression_and_less_is_tolerated() {
+    let found = against(1.1, true, |_| {}, &Options::default());
+    assert!(found.regression(), "{}", found.text());
+    assert!(found.text().contains("slower: REGRESSION"), "{}", found.text());
+    let tolerant = Options { tolerance: 0.2, ..Options::default() };
+    let found = against(1.1, true, |_| {}, &tolerant);
+    assert!(!found.regression());
+    assert_eq!(found.slots[0].judgement.map(|j| j.verdict), Some(Verdict::Slower));
+    let found = against(0.8, true, |_| {}, &Options::default());
+    assert_eq!(found.slots[1].judgement.map(|j| j.verdict), Some(Verdict::Faster));
+}
+
+#[test]
+fn summaries_give_wider_intervals() {
+    let width = |metrics| {
+        let found = against(1.0, metrics, |_| {}, &Options::default());
+        let interval = found.slots[0].judgement.unwrap().interval;
+        interval.high - interval.low
+    };
+    assert!(width(false) > width(true));
+}
+
+#[test]
+fn different_things_are_named_and_not_compared() {
+    let change = |record: &mut Record| {
+        record.config.imgsz = 320;
+        if let Some(info) = &mut record.models[0].model_info {
+            info.device = "cpu".into();
+        }
+    };
+    let found = against(2.0, true, change, &Options::default());
+    assert_eq!(found.differences, ["input size: 640 and 320", "device: cuda:0 and cpu"]);
+    assert!(!found.comparable && !found.regression());
+    assert!(found.slots.iter().all(|slot| slot.judgement.is_none()));
+    let forced = Options { force: true, ..Options::default() };
+    assert!(against(2.0, true, change, &forced).regression());
+}
+
+#[test]
+fn a_slot_that_did_not_run_has_no_verdict() {
+    let change = |record: &mut Record| record.models[1].performance = None;
+    let found = against(1.0, true, change, &Options::default());
+    assert_eq!(found.slots[1].judgement, None);
+    assert!(found.text().contains("yolo11n_thermal: cannot say (second run: completed)"));
+}
+
+#[test]
+fn what_is_no_report_is_said() {
+    let place = tempfile::tempdir().unwrap();
+    let missing = Run::read(place.path()).unwrap_err().to_string();
+    assert!(missing.contains("report.json") && missing.contains("folder of a run"), "{missing}");
+    std::fs::write(place.path().join("report.json"), "{\"schema_version\": 3}").unwrap();
+    let wrong = Run::read(place.path()).unwrap_err().to_string();
+    assert!(wrong.contains("not a report"), "{wrong}");
+}

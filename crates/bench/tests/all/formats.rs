@@ -1,0 +1,150 @@
+//! All formats of one record say the same numbers, and none is fooled by hostile text.
+
+use crate::made_up;
+use plimsoll::Bytes;
+use plimsoll_bench::record::{MemoryArchitecture, Record};
+use plimsoll_bench::report::html::{Picture, PictureFormat};
+use plimsoll_bench::report::{Rendered, console};
+
+/// The figures that every format for people must show.
+fn figures(record: &Record) -> Vec<String> {
+    let safety = &record.memory_safety;
+    let line = safety.all_within_limit.map(|_| format!("{:.2} GiB", safety.effective_limit_gb));
+    let mut all: Vec<String> = line.into_iter().collect();
+    for model in &record.models {
+        all.push(model.name.clone());
+        all.push(model.status.to_string());
+        all.extend(model.gpu_memory.peak_gb.map(|gb| format!("{gb:.2} GiB")));
+        let Some(p) = &model.performance else { continue };
+        all.push(p.frames.to_string());
+        all.extend(p.fps.map(|fps| format!("{fps:.2}")));
+        all.extend([p.whole.p50_ms, p.whole.p95_ms, p.whole.p99_ms].map(|ms| format!("{ms:.2}")));
+    }
+    all
+}
+
+#[test]
+fn all_formats_say_the_same() {
+    for (kind, record) in made_up::every_kind() {
+        let Rendered { json, markdown, html, csv } = Rendered::new(&record, &[]).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);
+        let end = console::end(&record);
+        for figure in figures(&record) {
+            for (format, text) in [("md", &markdown), ("html", &html), ("console", &end)] {
+                assert!(text.contains(&figure), "{kind}: no {figure:?} in {format}:\n{text}");
+            }
+        }
+        for doubt in &record.doubts {
+            let plain = &doubt.text;
+            assert!(markdown.contains(plain) && html.contains(plain) && end.contains(plain));
+        }
+        for model in record.models.iter() {
+            let mb = model.gpu_memory.peak_gb.map(|gb| format!("{:.1}", gb * 1024.0));
+            assert!(csv.contains(&mb.unwrap_or_default()), "{kind}: {csv}");
+        }
+    }
+}
+
+#[test]
+fn columns_fit_the_architecture() {
+    let of = |architecture| {
+        let wish = made_up::Wish { architecture, ..Default::default() };
+        let record = made_up::record(&wish);
+        let rendered = Rendered::new(&record, &[]).unwrap();
+        (rendered.csv, console::end(&record))
+    };
+    let (csv, end) = of(MemoryArchitecture::Unified);
+    assert_eq!(
+        csv,
+        "model,system_memory_mb,cuda_alloc_mb,notes\n\
+         yolo11n_rgb,4321.0,900.0,Unified: CUDA is subset of system\n\
+         yolo11n_thermal,4321.0,900.0,Unified: CUDA is subset of system\n"
+    );
+    assert!(end.contains(
+        "System Memory Peak: 4.22 GiB\n  ├─ CUDA Allocator: 0.88 GiB (subset)\n  └─ Other/OS: 3.34 GiB\n"
+    ));
+    let (csv, end) = of(MemoryArchitecture::Discrete);
+    assert!(csv.starts_with("model,gpu_memory_mb,system_memory_mb,total_mb,notes\n"));
+    assert!(csv.contains("yolo11n_rgb,900.0,4321.0,5221.0,Discrete GPU\n"));
+    assert!(end.contains("Total: 5.10 GiB"));
+    let (csv, end) = of(MemoryArchitecture::NoGpu);
+    assert!(csv.starts_with("model,system_memory_mb,notes\nyolo11n_rgb,900.0,No GPU"));
+    assert!(end.contains("Process Memory Peak: 0.88 GiB"));
+}
+
+#[test]
+fn nothing_measured_is_not_within_the_limit() {
+    let record = made_up::record(&made_up::Wish { memory: None, ..Default::default() });
+    assert_eq!(record.memory_safety.all_within_limit, None);
+    let Rendered { json, markdown, csv, .. } = Rendered::new(&record, &[]).unwrap();
+    assert!(json.contains("\"within_limit\": null") && !json.contains("\"peak_gb\": 0"));
+    assert!(markdown.contains("❔ **Overall Status**: Not known"));
+    assert!(csv.contains("yolo11n_rgb,4321.0,,"));
+}
+
+#[test]
+fn the_summary_comes_first_and_violations_are_shown() {
+    for (kind, record) in made_up::every_kind() {
+        let markdown = Rendered::new(&record, &[]).unwrap().markdown;
+        let first = markdown.find("\n## ").map(|at| &markdown[at + 4..]);
+        assert!(first.is_some_and(|text| text.starts_with("Memory Safety Summary")));
+        if kind == "violated" {
+            assert!(markdown.contains("❌ **Overall Status**: The limit of 7.43 GiB was passed"));
+            assert!(markdown.contains("2026-11-15T09:30:02Z: slot 0, 9.00 GiB"));
+            assert_eq!((record.exit_code(true), record.exit_code(false)), (1, 0));
+        }
+        let code = match kind {
+            "skipped" => 2,
+            _ => 0,
+        };
+        assert_eq!(record.exit_code(false), code, "{kind}");
+    }
+}
+
+#[test]
+fn hostile_text_stays_text() {
+    let mut record = made_up::record(&made_up::Wish::default());
+    let evil = "<script>alert(1)</script>\"'\u{1b}[2J";
+    record.metadata.run_name = evil.into();
+    record.metadata.command_line = vec![evil.into()];
+    record.models[0].reason = Some(evil.into());
+    record.input_source.streams[0].name = evil.into();
+    let picture = Picture {
+        name: evil.into(),
+        bytes: vec![1, 2, 3],
+        format: PictureFormat::Png,
+        width: 64,
+        height: 48,
+        boxes: vec![([1.0, 2.0, 30.0, 40.0], evil.into())],
+    };
+    let Rendered { html, markdown, .. } = Rendered::new(&record, &[picture]).unwrap();
+    assert!(!html.contains("<script") && !markdown.contains("<script"));
+    assert!(!html.contains('\u{1b}') && !console::end(&record).contains('\u{1b}'));
+    assert!(html.contains("data:image/png;base64,AQID"));
+    assert!(!html.contains("http://") && !html.contains("https://"), "opens offline");
+}
+
+#[test]
+fn the_start_says_what_holds_the_line() {
+    let record = made_up::record(&made_up::Wish::default());
+    let text = console::start(
+        &record.memory_safety,
+        Some(Bytes::gib(4)),
+        [record.models[0].model_info.as_ref(), None],
+    );
+    for line in [
+        "GPU Memory Configuration\n",
+        "Limit: 8.00 GiB (profile orin-nano-8gb)\n",
+        "Effective Limit: 7.43 GiB\n",
+        "Limit Type: hard\n",
+        "Methods Applied: gate, pool\n",
+        "Verified: yes\n",
+        "Workspace: 4.00 GiB\n",
+        "yolo11n_rgb: ort on cuda:0\n",
+        "yolo11n_thermal: will not run\n",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+    assert_eq!(console::memory_progress(Some(Bytes::mib(5356)), 8.0), "GPU_MEM: 5.23/8.00GiB");
+    assert_eq!(console::memory_progress(None, 8.0), "GPU_MEM: –/8.00GiB");
+}

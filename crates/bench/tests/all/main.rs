@@ -1,0 +1,16 @@
+//! Everything that needs more than one room, on made-up measurements.
+
+#[cfg(test)]
+mod checker;
+#[cfg(test)]
+mod compare;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod formats;
+#[cfg(test)]
+mod made_up;
+#[cfg(test)]
+mod schema;
+#[cfg(test)]
+mod verdicts;
