@@ -42,9 +42,9 @@ pub(crate) fn keep_everything() -> Result<()> {
         // SAFETY: mallopt takes two numbers, locks what it changes, and says 0 for a
         // pair that it does not know.
         if unsafe { libc::mallopt(what, value) } == 0 {
-            return Err(Error::Device {
-                call: "mallopt",
-                why: format!("parameter {what} was refused"),
+            return Err(Error::Unavailable {
+                what: "the malloc yardstick".to_string(),
+                why: "another allocator stands in for glibc's and takes no orders".to_string(),
             });
         }
     }
