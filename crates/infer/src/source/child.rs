@@ -156,7 +156,7 @@ impl Drop for Decoder {
 /// Reaps a child that has closed its pipe, or makes it end; its code where it had one.
 fn end(child: &Mutex<Child>) -> Option<i32> {
     let mut child = lock(child);
-    for _ in 0..50 {
+    for _ in 0..200 {
         match child.try_wait() {
             Ok(Some(status)) => return status.code(),
             Ok(None) => std::thread::sleep(Duration::from_millis(10)),

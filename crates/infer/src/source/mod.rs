@@ -167,4 +167,6 @@ pub fn open(spec: &str, options: &SourceOptions) -> Result<Box<dyn Source>> {
 }
 
 #[cfg(test)]
+mod order_tests;
+#[cfg(test)]
 mod tests;

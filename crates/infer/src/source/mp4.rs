@@ -57,8 +57,8 @@ pub(super) fn read<F: Read + Seek>(file: &mut F) -> Result<Film, String> {
     let tracks: Vec<&[u8]> =
         boxes(&index).filter(|(kind, _)| *kind == b"trak").map(|(_, body)| body).collect();
     for track in &tracks {
-        if let Some(track) = h264(track)? {
-            return Ok(Film::H264(track));
+        if let Some(film) = h264(track)? {
+            return Ok(film);
         }
     }
     Ok(Film::Other("none of its tracks is H.264"))
@@ -118,14 +118,29 @@ fn child<'a>(body: &'a [u8], kind: &[u8; 4]) -> Option<&'a [u8]> {
     boxes(body).find(|(k, _)| *k == kind).map(|(_, inside)| inside)
 }
 
-fn h264(track: &[u8]) -> Result<Option<Track>, String> {
+/// Whether pictures are shown as they were coded: the track's matrix is that of no turn.
+fn is_upright(track: &[u8]) -> bool {
+    let Some(header) = child(track, b"tkhd") else { return true };
+    let matrix = if header.first() == Some(&1) { 52 } else { 40 };
+    let turn = [0, 4, 12, 16].map(|at| number(header, matrix + at));
+    turn == [1 << 16, 0, 0, 1 << 16]
+}
+
+fn h264(track: &[u8]) -> Result<Option<Film>, String> {
     let Some(media) = child(track, b"mdia") else { return Ok(None) };
     let table = child(media, b"minf").and_then(|m| child(m, b"stbl"));
     let Some(table) = table else { return Ok(None) };
     // A description list: version, count, then the entries, which are boxes.
     let entry = child(table, b"stsd").and_then(|d| d.get(8..)).and_then(|d| boxes(d).next());
     let Some((b"avc1" | b"avc3", entry)) = entry else { return Ok(None) };
+    if !is_upright(track) {
+        return Ok(Some(Film::Other("its pictures are to be turned")));
+    }
     let setup = entry.get(78..).and_then(|inner| child(inner, b"avcC"));
+    // Baseline, Main and High; the others have more bits or finer colour.
+    if !matches!(setup.and_then(|s| s.get(1)), Some(66 | 77 | 100)) {
+        return Ok(Some(Film::Other("its H.264 profile is a rare one")));
+    }
     let (length_bytes, parameters) =
         setup.and_then(parameters).ok_or("its H.264 parameters are broken")?;
     let header = child(media, b"mdhd").ok_or("its track has no header")?;
@@ -134,7 +149,7 @@ fn h264(track: &[u8]) -> Result<Option<Track>, String> {
         return Err("its track has no time scale".to_owned());
     }
     let samples = samples(table)?;
-    Ok(Some(Track { timescale, parameters, length_bytes, samples }))
+    Ok(Some(Film::H264(Track { timescale, parameters, length_bytes, samples })))
 }
 
 fn parameters(setup: &[u8]) -> Option<(usize, Vec<u8>)> {
