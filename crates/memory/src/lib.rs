@@ -1,4 +1,31 @@
-//! GPU and host memory as one library.
+//! GPU and host memory as one library: pools, limits, tracking, pressure, fallback,
+//! estimates and chunking.
+//!
+//! Everything that hands out memory is a [`Memory`]: a device, and each storey over it. A
+//! stack of them is put together at run time:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use plimsoll::backend::sim::{Sim, SimConfig};
+//! use plimsoll::{Bytes, Limit, Memory, MemoryConfig, Pool, Request, Stream};
+//!
+//! let device = Arc::new(Sim::new(SimConfig::default().with_total(Bytes::gib(8))));
+//! let line = Arc::new(Limit::new(device, Bytes::gib(2)));       // never a byte more
+//! let pool = Pool::new(line, MemoryConfig::for_inference())?;   // kept, cut and merged
+//!
+//! let block = pool.allocate(Request::new(Bytes::mib(64)).tagged("weights"))?;
+//! println!("{} at {:#x}", block.size(), block.address().pointer());
+//! pool.release(block, Stream::DEFAULT)?;
+//!
+//! let refused = pool.allocate(Request::new(Bytes::gib(3))).unwrap_err();
+//! assert!(!refused.is_full_now(), "it can never fit, so retrying is pointless");
+//! # Ok::<(), plimsoll::Error>(())
+//! ```
+//!
+//! [`stack`] says which storeys there are and where each belongs; [`stack::pool`] how the
+//! pool works; [`chunk`] and [`estimate`] what fits before anything is allocated. On a
+//! machine without a GPU everything runs on the host and on a simulated device.
+
 pub mod backend;
 pub mod chunk;
 mod config;
