@@ -72,6 +72,8 @@ pub(crate) fn command() -> Command {
 
 fn with_snake_case(command: Command) -> Command {
     command
+        // So that -3 reaches the parser of the flag before it, which names the flag.
+        .allow_negative_numbers(true)
         .mut_args(|arg| {
             let snakes: Vec<String> = arg
                 .get_long()

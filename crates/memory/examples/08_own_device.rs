@@ -26,8 +26,8 @@ struct Toy {
 struct Inner {
     bytes: Vec<u8>,
     /// Live blocks: offset → (size, generation).
-    live: BTreeMap<u64, (u64, u32)>,
-    generation: u32,
+    live: BTreeMap<u64, (u64, u64)>,
+    generation: u64,
     peak: u64,
 }
 

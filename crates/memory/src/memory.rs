@@ -30,6 +30,14 @@ pub struct Stream(pub u16);
 impl Stream {
     /// The stream that every device has from the start.
     pub const DEFAULT: Stream = Stream(0);
+
+    /// The stream of a number, or an error where there are no more numbers.
+    pub(crate) fn numbered(number: u64) -> Result<Stream> {
+        u16::try_from(number).map(Stream).map_err(|_| Error::Unavailable {
+            what: "another stream".to_string(),
+            why: "a device has 65536 at most; use one again".to_string(),
+        })
+    }
 }
 
 /// A point in a stream that can be asked after or waited for.
@@ -80,7 +88,7 @@ impl MemoryId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
     owner: MemoryId,
-    generation: u32,
+    generation: u64,
     key: u64,
     size: u64,
     address: Address,
@@ -90,7 +98,7 @@ impl Block {
     /// For those who write a memory of their own: `key` and `generation` come back in
     /// [`Memory::release`], to tell a live block from one that was returned.
     #[must_use]
-    pub fn new(owner: MemoryId, key: u64, generation: u32, size: Bytes, address: Address) -> Block {
+    pub fn new(owner: MemoryId, key: u64, generation: u64, size: Bytes, address: Address) -> Block {
         Block { owner, generation, key, size: size.0, address }
     }
 
@@ -120,7 +128,7 @@ impl Block {
 
     /// How often the owner had used that name before.
     #[must_use]
-    pub fn generation(&self) -> u32 {
+    pub fn generation(&self) -> u64 {
         self.generation
     }
 }

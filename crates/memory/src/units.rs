@@ -124,13 +124,13 @@ pub fn format_bytes(bytes: impl Into<Bytes>) -> String {
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self.0 {
-            u64::MAX => "unlimited".to_string(),
             n if n < 1 << 10 => format!("{n} B"),
             n => {
-                let (unit, scale) = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]
-                    .into_iter()
-                    .find(|(_, shift)| n >> shift > 0)
-                    .unwrap_or(("KiB", 10));
+                let (unit, scale) =
+                    [("EiB", 60), ("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]
+                        .into_iter()
+                        .find(|(_, shift)| n >> shift > 0)
+                        .unwrap_or(("KiB", 10));
                 format!("{:.2} {unit}", n as f64 / (1u64 << scale) as f64)
             }
         };

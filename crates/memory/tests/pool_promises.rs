@@ -3,11 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll::backend::host::Host;
 use plimsoll::backend::sim::{Call, Sim, SimConfig};
-use plimsoll::{Block, Bytes, Device, Error, Memory, MemoryConfig, Packing, Pool, Request, Stream};
+use plimsoll::{
+    Block, Bytes, Device, Error, Limit, Memory, MemoryConfig, Packing, Pool, Request, Stream,
+};
 
 fn sim(total: Bytes) -> Arc<Sim> {
     Arc::new(Sim::new(SimConfig::default().with_total(total)))
@@ -346,4 +349,131 @@ fn captures_come_and_go_without_a_trace() {
     assert!(device.stats().peak_bytes <= Bytes::mib(32), "graphs that are gone kept memory");
     let open = device.calls(Call::Reserve) - device.calls(Call::Unreserve);
     assert_eq!(open, 0, "address ranges were left behind");
+}
+
+#[test]
+fn a_block_of_a_forged_size_is_not_taken_back() {
+    let device = sim(Bytes::gib(1));
+    let pool = pool(&device, whole());
+    let line = Limit::new(pool.clone(), Bytes::mib(100));
+    let kept = line.allocate(Request::new(Bytes::mib(90))).unwrap();
+    let small = line.allocate(Request::new(Bytes::mib(1))).unwrap();
+    let (owner, key, generation) = (small.owner(), small.key(), small.generation());
+    let forged = Block::new(owner, key, generation, Bytes::gib(1), small.address());
+    assert!(line.release(forged, Stream::DEFAULT).is_err());
+    assert_eq!(line.charged(), Bytes::mib(91));
+    for block in [kept, small] {
+        line.release(block, Stream::DEFAULT).unwrap();
+    }
+}
+
+#[test]
+fn only_one_capture_at_a_time_and_nothing_is_mapped_during_it() {
+    let device = sim(Bytes::gib(1));
+    let pool = pool(&device, whole());
+    let open = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (device, pool, open) = (&device, &pool, &open);
+            scope.spawn(move || {
+                let stream = device.new_stream().unwrap();
+                for _ in 0..300 {
+                    let Ok(capture) = pool.begin_capture(stream, Bytes::mib(4)) else { continue };
+                    assert_eq!(open.fetch_add(1, Ordering::SeqCst), 0, "two captures at once");
+                    let calls = driver_calls(device);
+                    let block = pool.allocate(Request::new(Bytes::mib(1)).on(stream)).unwrap();
+                    std::thread::yield_now();
+                    assert_eq!(driver_calls(device), calls, "the driver was asked meanwhile");
+                    open.fetch_sub(1, Ordering::SeqCst);
+                    pool.release(block, stream).unwrap();
+                    drop(capture.end());
+                }
+            });
+        }
+        let (device, pool) = (&device, &pool);
+        scope.spawn(move || {
+            let stream = device.new_stream().unwrap();
+            for round in 0..2_000u64 {
+                let size = Bytes::kib(64 + round % 5_000);
+                if let Ok(block) = pool.allocate(Request::new(size).on(stream)) {
+                    pool.release(block, stream).unwrap();
+                }
+            }
+        });
+    });
+    assert_eq!(device.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn the_memory_of_a_graph_waits_for_the_stream_that_it_was_launched_on() {
+    let device = sim(Bytes::gib(1));
+    let pool = pool(&device, whole());
+    let capture = pool.begin_capture(Stream::DEFAULT, Bytes::mib(64)).unwrap();
+    let block = pool.allocate(Request::new(Bytes::mib(60))).unwrap();
+    let graph = capture.end();
+    pool.release(block, Stream::DEFAULT).unwrap();
+    // A stream that never had memory of this pool.
+    let other = device.new_stream().unwrap();
+    work(&device, other, 1_000, &block);
+    graph.launched_on(other);
+    drop(graph);
+    pool.trim().unwrap();
+    assert_eq!(device.faults(), Vec::<String>::new());
+    pool.clear().unwrap();
+    assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO);
+    assert_eq!(device.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn one_failed_call_at_the_end_leaves_only_what_it_is_about() {
+    for victim in [Call::Unmap, Call::Synchronize, Call::Record, Call::Destroy] {
+        let device = sim(Bytes::gib(1));
+        let pool = pool(&device, whole());
+        let other = device.new_stream().unwrap();
+        for stream in [Stream::DEFAULT, other] {
+            let block = pool.allocate(Request::new(Bytes::mib(50)).on(stream)).unwrap();
+            work(&device, stream, 1_000, &block);
+            pool.release(block, stream).unwrap();
+        }
+        let mut failed = false;
+        device.sabotage(Some(Box::new(move |call| {
+            let first = call == victim && !std::mem::replace(&mut failed, call == victim);
+            first.then(|| Error::Device { call: "sabotage", why: format!("{call:?}") })
+        })));
+        drop(pool);
+        let left = device.stats().total_allocated_bytes;
+        assert!(left <= Bytes::mib(16), "{left} was left behind after a failed {victim:?}");
+    }
+}
+
+#[test]
+fn a_crowd_long_gone_does_not_make_a_pool_refuse_what_lies_free() {
+    let config = SimConfig::default().with_total(Bytes::mib(64)).with_mapping(false);
+    let device = Arc::new(Sim::new(config));
+    let pool = Pool::new(device.clone(), whole()).unwrap();
+    // A block that is mostly free but cannot be given back, in the arena of stream 1.
+    let (one, nine) = (Stream(1), Stream(9));
+    let large = pool.allocate(Request::new(Bytes::mib(60)).on(one)).unwrap();
+    pool.release(large, one).unwrap();
+    let _pin = pool.allocate(Request::new(Bytes::mib(50)).on(one)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    if let Ok(block) = pool.allocate(Request::new(256u64).on(nine)) {
+                        pool.release(block, nine).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    pool.allocate(Request::new(Bytes::mib(4)).on(Stream(3))).unwrap();
+}
+
+#[test]
+fn streams_do_not_begin_again_when_their_numbers_run_out() {
+    let host = Host::with_total(Bytes::mib(1));
+    let streams: Vec<_> = (0..65_535).map(|_| host.new_stream().unwrap()).collect();
+    assert!(streams.iter().all(|stream| *stream != Stream::DEFAULT));
+    assert!(matches!(host.new_stream(), Err(Error::Unavailable { .. })));
 }

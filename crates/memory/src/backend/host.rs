@@ -9,7 +9,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
@@ -34,16 +34,16 @@ pub struct Host {
     info: DeviceInfo,
     table: Mutex<Table>,
     counters: Counters,
-    streams: AtomicU16,
+    streams: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     /// Live blocks: address → (bytes asked for, generation).
-    live: BTreeMap<u64, (u64, u32)>,
+    live: BTreeMap<u64, (u64, u64)>,
     figures: Figures,
     peak: u64,
-    generation: u32,
+    generation: u64,
 }
 
 impl Host {
@@ -70,7 +70,7 @@ impl Host {
             },
             table: Mutex::default(),
             counters: Counters::default(),
-            streams: AtomicU16::new(1),
+            streams: AtomicU64::new(1),
         }
     }
 
@@ -217,7 +217,7 @@ impl Device for Host {
     }
 
     fn new_stream(&self) -> Result<Stream> {
-        Ok(Stream(self.streams.fetch_add(1, Ordering::Relaxed)))
+        Stream::numbered(self.streams.fetch_add(1, Ordering::Relaxed))
     }
 
     fn record(&self, _stream: Stream) -> Result<Event> {

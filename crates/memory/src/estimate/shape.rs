@@ -244,12 +244,22 @@ impl ModelShape {
     /// [`Error::Config`] where the shape cannot be: it names the field and what it may be.
     pub fn estimate(&self) -> Result<InferenceMemoryEstimate> {
         self.check()?;
-        Ok(InferenceMemoryEstimate::new(
+        let estimate = InferenceMemoryEstimate::new(
             weights::sum(self),
             Bytes(cache::sum(self)),
             compute::device(self),
             compute::host(self),
-        ))
+        );
+        if estimate.total_bytes == Bytes::MAX {
+            // The sums stop at the most that can be counted; past that they say nothing.
+            return Err(Error::Config {
+                field: "the shape",
+                value: "more than 16 EiB in all".to_string(),
+                range: "one whose memory can be counted; look for a number too many in context, \
+                        layers or vocab",
+            });
+        }
+        Ok(estimate)
     }
 
     /// Tokens that are really processed at once.
@@ -354,10 +364,11 @@ mod tests {
     }
 
     #[test]
-    fn huge_shapes_stay_at_the_maximum() {
+    fn what_cannot_be_counted_is_refused() {
         let most = u64::MAX;
         let shape = ModelShape::new(most, most, 65_536, most, 1).with_context(most);
-        assert_eq!(shape.estimate().unwrap().total_bytes, Bytes::MAX);
+        let text = shape.estimate().unwrap_err().to_string();
+        assert!(text.contains("16 EiB") && text.contains("context"), "{text}");
     }
 
     #[test]

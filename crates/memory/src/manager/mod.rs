@@ -74,6 +74,24 @@ struct State {
     /// What is enforced, once a limit was applied.
     line: Option<Bytes>,
     violations: Vec<LimitViolation>,
+    /// The devices that were past the line when last looked at.
+    past: Vec<String>,
+}
+
+impl State {
+    /// Notes violations. One that goes on is one violation, at its worst.
+    fn note(&mut self, violations: &[LimitViolation]) {
+        for violation in violations {
+            let last = self.violations.iter_mut().rev().find(|v| v.device == violation.device);
+            match last {
+                Some(last) if self.past.contains(&violation.device) => {
+                    last.held = last.held.max(violation.held);
+                }
+                _ => self.violations.push(violation.clone()),
+            }
+        }
+        self.past = violations.iter().map(|violation| violation.device.clone()).collect();
+    }
 }
 
 impl GpuMemoryManager {
@@ -233,12 +251,13 @@ impl GpuMemoryManager {
         for LimitViolation { device, held, limit, .. } in &violations {
             tracing::error!(%device, %held, %limit, "more is held than the limit allows");
         }
-        state.violations.extend(violations.iter().cloned());
+        state.note(&violations);
         let within_limit = (!state.slots.is_empty()).then_some(violations.is_empty());
         LimitCheck { within_limit, limit: Some(limit), violations }
     }
 
-    /// Every violation that was ever seen, in the order of time.
+    /// Every violation that was ever seen, in the order of time; one that goes on is one,
+    /// with the most that was held.
     #[must_use]
     pub fn violations(&self) -> Vec<LimitViolation> {
         self.state().violations.clone()

@@ -73,6 +73,7 @@ impl How {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 enum BackendName {
+    #[value(alias = "cpu")]
     Host,
     Sim,
     Cuda,

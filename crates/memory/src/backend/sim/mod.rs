@@ -234,7 +234,7 @@ impl Memory for Sim {
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
         let mut state = self.enter(Call::Free, block.size())?;
-        if !self.owns(&block) || !state.space.is_live(block.key(), block.generation()) {
+        if !self.owns(&block) || !state.space.is_live(&block) {
             return Err(stranger(self, &block));
         }
         // A plain block is returned behind the work of its stream by waiting for it.
@@ -302,7 +302,7 @@ impl Device for Sim {
     }
 
     fn new_stream(&self) -> Result<Stream> {
-        Ok(self.state().work.new_stream())
+        self.state().work.new_stream()
     }
 
     fn record(&self, stream: Stream) -> Result<Event> {

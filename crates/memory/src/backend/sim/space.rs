@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::memory::Handle;
+use crate::memory::{Block, Handle};
 use crate::stats::MemoryStats;
 use crate::units::Bytes;
 
@@ -29,7 +29,7 @@ struct Backing {
 #[derive(Debug)]
 struct Plain {
     asked: u64,
-    generation: u32,
+    generation: u64,
 }
 
 #[derive(Debug)]
@@ -104,13 +104,13 @@ impl Space {
         Some(handle)
     }
 
-    pub(super) fn allocate(&mut self, asked: u64, held: u64) -> Option<(u64, u32)> {
+    pub(super) fn allocate(&mut self, asked: u64, held: u64) -> Option<(u64, u64)> {
         let handle = self.take(held)?;
         let base = self.next_block;
         // A gap after every block, so that nobody can lean on neighbours.
         self.next_block += held.next_multiple_of(CHUNK) + CHUNK;
         self.allocations += 1;
-        let generation = self.allocations as u32;
+        let generation = self.allocations;
         self.mapped.insert(base, Backing { size: held, handle });
         self.plain.insert(base, Plain { asked, generation });
         self.asked += asked;
@@ -118,8 +118,10 @@ impl Space {
         Some((base, generation))
     }
 
-    pub(super) fn is_live(&self, base: u64, generation: u32) -> bool {
-        self.plain.get(&base).is_some_and(|block| block.generation == generation)
+    pub(super) fn is_live(&self, block: &Block) -> bool {
+        self.plain.get(&block.key()).is_some_and(|plain| {
+            plain.generation == block.generation() && plain.asked == block.size().0
+        })
     }
 
     pub(super) fn free(&mut self, base: u64) {

@@ -72,9 +72,10 @@ fn seen(order: &Order, job: &Job) -> bool {
 }
 
 impl Timeline {
-    pub(super) fn new_stream(&mut self) -> Stream {
+    pub(super) fn new_stream(&mut self) -> Result<Stream> {
+        let stream = Stream::numbered(self.lanes.len() as u64)?;
         self.lanes.push(Lane::default());
-        Stream((self.lanes.len() - 1) as u16)
+        Ok(stream)
     }
 
     fn lane(&mut self, stream: Stream) -> &mut Lane {

@@ -32,6 +32,9 @@ pub(super) struct Inner {
     plain: bool,
     /// Nanoseconds that sharing with other arenas has cost, as measured on a device.
     pub(super) shared: u64,
+    /// The same for waiting for locks, and how many waits it has been told of.
+    waited: u64,
+    crowd: u64,
     /// Plain plan, for arenas that others may use: what is pinned in all of them.
     pins: Option<Arc<Pins>>,
     /// Plain plan: bytes of regions that are wholly free.
@@ -44,7 +47,7 @@ pub(super) struct Inner {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     pub(super) piece: Piece,
-    pub(super) generation: u32,
+    pub(super) generation: u64,
     pub(super) address: Address,
 }
 
@@ -74,6 +77,8 @@ impl Arena {
             figures: Figures::default(),
             plain,
             shared: 0,
+            waited: 0,
+            crowd: crowd.load(Ordering::Relaxed),
             pins: pins.filter(|_| plain).map(Arc::clone),
             whole: 0,
             pinned: 0,
@@ -106,10 +111,13 @@ impl Arena {
     /// is held small, and costs device calls and locks. Where streams are in each other's
     /// way all the time, each had better have memory of its own.
     pub(super) fn may_share(&self) -> bool {
-        let inner = self.lock();
+        let mut inner = self.lock();
+        let crowd = self.crowd.load(Ordering::Relaxed);
+        let new = crowd - std::mem::replace(&mut inner.crowd, crowd);
+        // Old waits count for less and less, or a storm would be remembered for ever.
+        inner.waited = inner.waited / 2 + new * WAITED;
         let requests = inner.figures.hits + inner.figures.misses;
-        let waited = self.crowd.load(Ordering::Relaxed) * WAITED;
-        inner.shared + waited <= FIRST_CREDIT + requests * CREDIT
+        inner.shared + inner.waited <= FIRST_CREDIT + requests * CREDIT
     }
 
     pub(super) fn figures(&self) -> Figures {
@@ -150,15 +158,17 @@ impl Arena {
         &self,
         order: &Order,
         piece: Piece,
-        generation: u32,
+        generation: u64,
+        asked: u64,
         stream: Stream,
     ) -> bool {
         let mut inner = self.lock();
         let Some(node) = inner.heap.get(piece) else { return false };
-        if node.state != State::Live || node.generation != generation {
+        // The size too: whoever counts above goes by what the block says.
+        if node.state != State::Live || node.generation != generation || node.ready != asked {
             return false;
         }
-        let (size, asked) = (node.size, node.ready);
+        let size = node.size;
         // Whoever got it first may still be at it, if another stream returns it.
         let mut tags = Tags::of(order.tag(stream));
         let taker = node.tags.first().stream();

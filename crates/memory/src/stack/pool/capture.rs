@@ -26,7 +26,8 @@ pub struct Capture {
     ended: bool,
 }
 
-/// The memory of a captured graph: keep it as long as the graph.
+/// The memory of a captured graph: keep it as long as the graph may be launched. What was
+/// launched before it is dropped is waited for before its memory goes to others.
 #[derive(Debug)]
 pub struct GraphMemory {
     pool: Arc<Pool>,
@@ -45,33 +46,36 @@ impl Pool {
         if memory > self.budget {
             return Err(self.refusal(memory));
         }
+        // All under the one lock: nothing is mapped for others between the look for
+        // another capture and the beginning of this one.
+        let mut growth = self.growth();
         if self.order.any_capture() {
             return Err(Error::Capturing { what: "beginning another capture" });
         }
-        let number = {
-            let mut growth = self.growth();
-            growth.next_private += 1;
-            growth.next_private
-        };
+        growth.next_private += 1;
+        let number = growth.next_private;
         let arena = Arc::new(Arena::new(number, Key::Ready, self.page == 0, None, &self.crowd));
         // Known to the pool first: if it cannot be filled, what it got is taken back.
         let private = Arc::clone(&arena);
         self.private.write().unwrap_or_else(PoisonError::into_inner).insert(number, private);
-        if let Err(error) = self.fill(&arena, stream, memory) {
-            self.retire(number);
-            return Err(error);
+        let filled = self.fill(&mut growth, &arena, stream, memory);
+        if filled.is_err() || !self.order.begin_capture(stream) {
+            self.retire(&mut growth, number);
+            filled?;
+            return Err(Error::Capturing { what: "beginning another capture" });
         }
-        if !self.order.set_capturing(stream, true) {
-            self.retire(number);
-            return Err(Error::Capturing { what: "beginning another capture on the stream" });
-        }
-        self.growth().captures.insert(stream, number);
+        growth.captures.insert(stream, number);
         Ok(Capture { pool: Arc::clone(self), stream, number, ended: false })
     }
 
     /// Puts memory behind all of an arena: one block of it, returned at once.
-    fn fill(&self, arena: &Arena, stream: Stream, memory: Bytes) -> Result<()> {
-        let mut growth = self.growth();
+    fn fill(
+        &self,
+        growth: &mut Growth,
+        arena: &Arena,
+        stream: Stream,
+        memory: Bytes,
+    ) -> Result<()> {
         let size = memory.max(Bytes(1)).round_up(self.alignment).0;
         let request = Request { size: memory, stream, tag: None };
         let found = if self.page > 0 {
@@ -79,13 +83,13 @@ impl Pool {
             let range = Bytes(size).round_up(page);
             let base = self.mapping()?.reserve(range)?;
             arena.lock().add_region(Region::of_pages(base, range.0, page), 0);
-            self.take_mapping(&mut growth, arena, request, size)?
+            self.take_mapping(growth, arena, request, size)?
         } else {
-            self.take_segment(&mut growth, arena, request, size)?
+            self.take_segment(growth, arena, request, size)?
         };
-        arena.give_back(&self.order, found.piece, found.generation, stream);
+        arena.give_back(&self.order, found.piece, found.generation, memory.0, stream);
         // Graphs that are gone have just been asked for their pages.
-        self.forget_empty(&mut growth)
+        self.forget_empty(growth)
     }
 
     /// Serves a request of a stream that is being captured, from memory that is there.
@@ -108,16 +112,16 @@ impl Pool {
     /// Ends a capture on its stream.
     fn end_capture(&self, stream: Stream) {
         self.growth().captures.remove(&stream);
-        self.order.set_capturing(stream, false);
+        self.order.end_capture(stream);
     }
 
-    /// Lets the memory of a graph be used again: by whoever comes, behind every stream,
-    /// since the graph may have run on any.
-    fn retire(&self, number: u32) {
+    /// Lets the memory of a graph be used again: by whoever comes, behind every stream
+    /// that the pool knows of, since the graph may have run on any.
+    fn retire(&self, growth: &mut Growth, number: u32) {
         if let Some(arena) = self.private_arena(number) {
             arena.lock().heap.tag_all_free(&self.order.every_tag());
         }
-        self.growth().retired.push(number);
+        growth.retired.push(number);
     }
 
     /// Forgets arenas whose graph is gone and that have given everything back.
@@ -163,12 +167,18 @@ impl Drop for Capture {
     fn drop(&mut self) {
         if !self.ended {
             self.pool.end_capture(self.stream);
-            self.pool.retire(self.number);
+            self.pool.retire(&mut self.pool.growth(), self.number);
         }
     }
 }
 
 impl GraphMemory {
+    /// Tells the pool that the graph was launched on a stream. Needed for streams that
+    /// never had memory of this pool: of the others it knows.
+    pub fn launched_on(&self, stream: Stream) {
+        self.pool.order.tag(stream);
+    }
+
     /// What is held for the graph.
     #[must_use]
     pub fn held(&self) -> Bytes {
@@ -180,6 +190,6 @@ impl GraphMemory {
 
 impl Drop for GraphMemory {
     fn drop(&mut self) {
-        self.pool.retire(self.number);
+        self.pool.retire(&mut self.pool.growth(), self.number);
     }
 }

@@ -1,9 +1,11 @@
 //! The slow path: what to do when nothing that is mapped at home fits.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::arena::{Arena, Found};
+use super::tag::Tags;
 use super::{Growth, Pool};
 use crate::config::Packing;
 use crate::error::{Error, Result};
@@ -61,11 +63,26 @@ impl Pool {
             return Err(Error::Capturing { what: "taking more memory from the device" });
         }
         let found = if self.page > 0 {
-            self.take_mapping(&mut growth, home, request, size)?
+            self.take_mapping(&mut growth, home, request, size)
         } else {
-            self.take_segment(&mut growth, home, request, size)?
+            self.take_segment(&mut growth, home, request, size)
         };
-        Ok(self.block(home.number, found, asked))
+        match found {
+            Ok(found) => Ok(self.block(home.number, found, asked)),
+            Err(error) if error.is_out_of_memory() => self.last_resort(request, size, error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Before a refusal: a piece of any arena, whatever sharing may cost.
+    fn last_resort(&self, request: Request, size: u64, refusal: Error) -> Result<Block> {
+        for arena in self.shared_arenas() {
+            let found = self.take_behind(arena, request.stream, size, request.size.0)?;
+            if let Some(found) = found {
+                return Ok(self.block(arena.number, found, request.size));
+            }
+        }
+        Err(refusal)
     }
 
     /// Takes a piece that is mapped, ordering the stream behind its last users.
@@ -106,38 +123,63 @@ impl Pool {
             return Err(Error::Capturing { what: "giving memory back" });
         }
         let before = self.counts.held.load(Ordering::Relaxed);
+        if patient {
+            self.await_free(&growth)?;
+        }
         if self.page > 0 {
-            self.return_pages(&mut growth, patient)?;
+            self.return_pages(&mut growth)?;
         } else {
-            self.return_segments(&growth, u64::MAX, patient)?;
+            self.return_segments(&growth, u64::MAX)?;
         }
         self.forget_empty(&mut growth)?;
         Ok(Bytes(before.saturating_sub(self.counts.held.load(Ordering::Relaxed))))
     }
 
-    /// Gives everything back at the end, live or not.
-    pub(super) fn dismantle(&mut self) -> Result<()> {
-        let tags = self.order.every_tag();
-        self.order.is_over(self.upstream.device(), &tags, true)?;
-        let mut growth = self.growth();
-        growth.retired = self.private_arenas().iter().map(|arena| arena.number).collect();
-        let private = self.private_arenas();
+    /// Waits until the work is over that still uses what lies free. No arena is locked
+    /// meanwhile, so that the work can give memory back.
+    pub(super) fn await_free(&self, growth: &Growth) -> Result<()> {
+        let private = self.retired_arenas(growth);
+        let mut all = Tags::NONE;
         for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
-            self.dismantle_arena(&mut growth, &mut arena.lock())?;
-        }
-        self.destroy_spare(&mut growth, 0)
-    }
-
-    fn dismantle_arena(&self, growth: &mut Growth, inner: &mut super::arena::Inner) -> Result<()> {
-        for mut region in inner.regions.drain(..).flatten() {
-            match region.block {
-                Some(block) => {
-                    self.upstream.release(block, Stream::DEFAULT)?;
-                    self.count_returned(region.size);
-                }
-                None => self.dismantle_range(growth, &mut region)?,
+            for (_, node) in arena.lock().heap.free_pieces() {
+                all.join(&node.tags);
             }
         }
-        Ok(())
+        self.order.await_all(self.device(), &all)
+    }
+
+    /// The arenas whose graph is gone.
+    pub(super) fn retired_arenas(&self, growth: &Growth) -> Vec<Arc<Arena>> {
+        growth.retired.iter().filter_map(|number| self.private_arena(*number)).collect()
+    }
+
+    /// Gives everything back at the end, live or not. Goes on past failures, so that one
+    /// costs no more than what it is about; the first is returned.
+    pub(super) fn dismantle(&mut self) -> Result<()> {
+        let mut result = self.order.await_all(self.upstream.device(), &self.order.every_tag());
+        let mut growth = self.growth();
+        let private = self.private_arenas();
+        for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
+            for mut region in arena.lock().regions.drain(..).flatten() {
+                let returned = match region.block {
+                    Some(block) => self.upstream.release(block, Stream::DEFAULT),
+                    None => self.dismantle_range(&mut growth, &mut region),
+                };
+                if returned.is_ok() && region.block.is_some() {
+                    self.count_returned(region.size);
+                }
+                result = result.and(returned);
+            }
+        }
+        while !growth.spare.is_empty() {
+            let left = growth.spare.len();
+            let destroyed = self.destroy_spare(&mut growth, 0);
+            if destroyed.is_err() && growth.spare.len() == left {
+                // The one that will not go is left behind, the others are not.
+                growth.spare.pop();
+            }
+            result = result.and(destroyed);
+        }
+        result
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Node {
     spot: Spot,
     pub(super) region: u32,
     /// Counts how often this number was handed out: a stale block does not match.
-    pub(super) generation: u32,
+    pub(super) generation: u64,
     pub(super) state: State,
     /// Free: the streams that may still use it. Live: the stream it was handed to.
     pub(super) tags: Tags,

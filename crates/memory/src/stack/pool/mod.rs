@@ -318,10 +318,10 @@ impl Memory for Pool {
         let (number, piece) = ((block.key() >> 32) as u32, block.key() as u32);
         let returned = match self.arenas.get(number as usize) {
             Some(arena) => arena.get().is_some_and(|arena| {
-                arena.give_back(&self.order, piece, block.generation(), stream)
+                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
             }),
             None => self.private_arena(number).is_some_and(|arena| {
-                arena.give_back(&self.order, piece, block.generation(), stream)
+                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
             }),
         };
         if returned { Ok(()) } else { Err(stranger(self, &block)) }

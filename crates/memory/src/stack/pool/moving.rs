@@ -75,16 +75,17 @@ impl Pool {
             hand.add(handle, size);
         }
         if hand.thrifty && hand.bytes() < bytes {
-            self.collect(growth, hand, bytes, false)?;
+            self.collect(growth, hand, bytes)?;
         }
         self.exchange(hand, pages)?;
         if !hand.thrifty && !enough(hand) {
-            self.collect(growth, hand, bytes, false)?;
+            self.collect(growth, hand, bytes)?;
             self.exchange(hand, pages)?;
         }
         if !enough(hand) {
             // Full: now it is worth waiting for work that still holds free pages.
-            self.collect(growth, hand, bytes, true)?;
+            self.await_free(growth)?;
+            self.collect(growth, hand, bytes)?;
             self.exchange(hand, pages)?;
         }
         if enough(hand) { Ok(()) } else { Err(self.refusal(asked)) }
@@ -118,9 +119,8 @@ impl Pool {
 
     /// Unmaps whole free pages until there are enough: those of the right size and in
     /// the longest stretches first.
-    fn collect(&self, growth: &Growth, hand: &mut Hand, bytes: u64, patient: bool) -> Result<()> {
-        let private: Vec<_> =
-            growth.retired.iter().filter_map(|number| self.private_arena(*number)).collect();
+    fn collect(&self, growth: &Growth, hand: &mut Hand, bytes: u64) -> Result<()> {
+        let private = self.retired_arenas(growth);
         let arenas: Vec<&Arena> =
             self.shared_arenas().chain(private.iter().map(AsRef::as_ref)).collect();
         let mut stretches = Vec::new();
@@ -138,7 +138,7 @@ impl Pool {
                 break;
             }
             let mut inner = arenas[index].lock();
-            let unmapped = self.unmap_free(&mut inner, piece, hand, bytes, patient);
+            let unmapped = self.unmap_free(&mut inner, piece, hand, bytes);
             arenas[index].publish(&mut inner);
             unmapped?;
         }
@@ -152,12 +152,11 @@ impl Pool {
         piece: Piece,
         hand: &mut Hand,
         bytes: u64,
-        patient: bool,
     ) -> Result<()> {
         let mapping = self.mapping()?;
         let Some(node) = inner.heap.get(piece).cloned() else { return Ok(()) };
         // The arena was unlocked meanwhile: the piece may be gone, live or another one.
-        if node.state != State::Free || !self.order.is_over(self.device(), &node.tags, patient)? {
+        if node.state != State::Free || !self.order.is_over(self.device(), &node.tags)? {
             return Ok(());
         }
         inner.heap.unsettle(piece);
@@ -227,9 +226,9 @@ impl Pool {
     }
 
     /// Gives back every whole page that lies free.
-    pub(super) fn return_pages(&self, growth: &mut Growth, patient: bool) -> Result<()> {
+    pub(super) fn return_pages(&self, growth: &mut Growth) -> Result<()> {
         let mut hand = Hand::of(self.page);
-        let collected = self.collect(growth, &mut hand, u64::MAX, patient);
+        let collected = self.collect(growth, &mut hand, u64::MAX);
         self.keep(growth, hand);
         collected?;
         self.destroy_spare(growth, 0)

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use super::epoch::Epochs;
 use super::tag::{Tag, Tags};
@@ -27,15 +27,23 @@ struct Lane {
     capturing: AtomicBool,
     /// Whether anything was ever freed on this stream.
     used: AtomicBool,
-    inner: Mutex<Inner>,
+    /// Events of closed epochs that were not over when last asked. One is used only under
+    /// this lock: whoever finds it over gives it back.
+    events: Mutex<Events>,
+    /// By stream: epochs below this are ordered before this lane's next work.
+    passed: Mutex<Vec<u64>>,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    /// Events of closed epochs that were not over when last asked.
-    events: VecDeque<(u64, Event)>,
-    /// By stream: epochs below this are ordered before this lane's next work.
-    passed: Vec<u64>,
+type Events = VecDeque<(u64, Event)>;
+
+/// What is to be said of the work that a tag stands for.
+enum Answer {
+    /// It is over.
+    Over,
+    /// It is not; the event of this epoch covers it.
+    Pending(u64),
+    /// A capture is under way, so the device may not be asked.
+    Capturing,
 }
 
 /// Lanes in a row, and rows: as many as there can be streams.
@@ -46,14 +54,22 @@ const ROWS: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Order {
     rows: Box<[OnceLock<Box<[Lane]>>]>,
+    /// Held for reading while the device is asked, and for writing to begin a capture: no
+    /// call is on its way when a capture begins.
+    gate: RwLock<()>,
     captures: AtomicU64,
     waits: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Order {
     pub(super) fn new() -> Order {
         Order {
             rows: std::iter::repeat_with(OnceLock::new).take(ROWS).collect(),
+            gate: RwLock::new(()),
             captures: AtomicU64::new(0),
             waits: AtomicU64::new(0),
         }
@@ -64,10 +80,6 @@ impl Order {
         let row = self.rows[index / ROW]
             .get_or_init(|| std::iter::repeat_with(Lane::default).take(ROW).collect());
         &row[index % ROW]
-    }
-
-    fn inner(lane: &Lane) -> MutexGuard<'_, Inner> {
-        lane.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How often a stream or the host was made to wait.
@@ -106,8 +118,8 @@ impl Order {
         if tag.epoch() < self.lane(tag.stream()).done.load(Ordering::Acquire) {
             return true;
         }
-        let inner = Order::inner(self.lane(stream));
-        inner.passed.get(usize::from(tag.stream().0)).is_some_and(|passed| tag.epoch() < *passed)
+        let passed = lock(&self.lane(stream).passed);
+        passed.get(usize::from(tag.stream().0)).is_some_and(|passed| tag.epoch() < *passed)
     }
 
     /// Orders the stream behind all of these, by waiting on the device. `false` where
@@ -122,99 +134,91 @@ impl Order {
             if tag.stream() == stream || self.knows(stream, tag) {
                 continue;
             }
-            let Some((epoch, event)) = self.event_for(device, tag)? else {
-                if self.knows(stream, tag) {
-                    continue;
-                }
-                return Ok(false);
-            };
-            device.wait(stream, event)?;
-            self.waits.fetch_add(1, Ordering::Relaxed);
-            let passed = &mut Order::inner(self.lane(stream)).passed;
-            let index = usize::from(tag.stream().0);
-            passed.resize(passed.len().max(index + 1), 0);
-            passed[index] = passed[index].max(epoch + 1);
-        }
-        Ok(true)
-    }
-
-    /// Whether all of these are over, so that memory may be unmapped; with `patient`, waits
-    /// on the host until they are.
-    pub(super) fn is_over(&self, device: &dyn Device, tags: &Tags, patient: bool) -> Result<bool> {
-        for tag in tags.iter() {
-            let lane = self.lane(tag.stream());
-            if tag.epoch() < lane.done.load(Ordering::Acquire) {
-                continue;
-            }
-            match self.event_for(device, tag)? {
-                None if tag.epoch() < lane.done.load(Ordering::Acquire) => {}
-                None => return Ok(false),
-                Some(_) if !patient => return Ok(false),
-                Some((epoch, event)) => {
-                    device.synchronize(event)?;
+            let wait = |event| device.wait(stream, event).map(|()| false);
+            match self.ask(device, tag, wait)? {
+                Answer::Over => {}
+                Answer::Capturing => return Ok(false),
+                Answer::Pending(epoch) => {
                     self.waits.fetch_add(1, Ordering::Relaxed);
-                    self.retire(device, &mut Order::inner(lane), lane, epoch)?;
+                    let mut passed = lock(&self.lane(stream).passed);
+                    let index = usize::from(tag.stream().0);
+                    let length = passed.len().max(index + 1);
+                    passed.resize(length, 0);
+                    passed[index] = passed[index].max(epoch + 1);
                 }
             }
         }
         Ok(true)
     }
 
-    /// An event that covers the tag and is not over yet; `None` if it is over now, or
-    /// if none can be recorded because the stream is being captured.
-    fn event_for(&self, device: &dyn Device, tag: Tag) -> Result<Option<(u64, Event)>> {
-        let lane = self.lane(tag.stream());
-        if self.captures.load(Ordering::SeqCst) > 0 {
-            return Ok(None);
+    /// Whether all of these are over, so that memory may be unmapped.
+    pub(super) fn is_over(&self, device: &dyn Device, tags: &Tags) -> Result<bool> {
+        for tag in tags.iter() {
+            if !matches!(self.ask(device, tag, |_| Ok(false))?, Answer::Over) {
+                return Ok(false);
+            }
         }
-        let mut inner = Order::inner(lane);
-        if tag.epoch() == lane.epochs.note() {
-            let (epoch, event) = lane.epochs.close(|| device.record(tag.stream()));
-            inner.events.push_back((epoch, event?));
-        }
-        let Some(&(epoch, event)) = inner.events.iter().find(|(epoch, _)| *epoch >= tag.epoch())
-        else {
-            // Closed, but the recording failed or it is over: over is what `done` says.
-            return self.record_again(device, lane, &mut inner, tag);
-        };
-        if device.is_done(event)? {
-            self.retire(device, &mut inner, lane, epoch)?;
-            return Ok(None);
-        }
-        Ok(Some((epoch, event)))
+        Ok(true)
     }
 
-    /// For an epoch whose event could not be recorded when it was closed.
-    fn record_again(
+    /// Waits, on the host, until all of these are over. To be called without a lock that
+    /// the awaited work could need to go on.
+    pub(super) fn await_all(&self, device: &dyn Device, tags: &Tags) -> Result<()> {
+        for tag in tags.iter() {
+            self.ask(device, tag, |event| {
+                device.synchronize(event)?;
+                self.waits.fetch_add(1, Ordering::Relaxed);
+                Ok(true)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Finds out about the work that a tag stands for. Where it is not over, `pending` may
+    /// use the event, and says whether it is over now.
+    fn ask(
         &self,
         device: &dyn Device,
-        lane: &Lane,
-        inner: &mut Inner,
         tag: Tag,
-    ) -> Result<Option<(u64, Event)>> {
+        pending: impl FnOnce(Event) -> Result<bool>,
+    ) -> Result<Answer> {
+        let lane = self.lane(tag.stream());
         if tag.epoch() < lane.done.load(Ordering::Acquire) {
-            return Ok(None);
+            return Ok(Answer::Over);
         }
-        let (epoch, event) = lane.epochs.close(|| device.record(tag.stream()));
-        let event = event?;
-        inner.events.push_back((epoch, event));
-        Ok(Some((epoch, event)))
+        let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if self.any_capture() {
+            return Ok(Answer::Capturing);
+        }
+        let mut events = lock(&lane.events);
+        if tag.epoch() < lane.done.load(Ordering::Acquire) {
+            return Ok(Answer::Over);
+        }
+        let covering = |events: &Events| events.iter().copied().find(|(e, _)| *e >= tag.epoch());
+        let (epoch, event) = match covering(&events) {
+            Some(known) => known,
+            None => {
+                let (epoch, event) = lane.epochs.close(|| device.record(tag.stream()));
+                let event = event?;
+                events.push_back((epoch, event));
+                (epoch, event)
+            }
+        };
+        if device.is_done(event)? || pending(event)? {
+            Order::retire(device, lane, &mut events, epoch)?;
+            return Ok(Answer::Over);
+        }
+        Ok(Answer::Pending(epoch))
     }
 
     /// Notes that an epoch, and all before it, is over.
-    fn retire(
-        &self,
-        device: &dyn Device,
-        inner: &mut Inner,
-        lane: &Lane,
-        epoch: u64,
-    ) -> Result<()> {
+    fn retire(device: &dyn Device, lane: &Lane, events: &mut Events, epoch: u64) -> Result<()> {
         lane.done.fetch_max(epoch + 1, Ordering::AcqRel);
-        while let Some(&(first, event)) = inner.events.front() {
+        while let Some(&(first, event)) = events.front() {
             if first > epoch {
                 break;
             }
-            inner.events.pop_front();
+            events.pop_front();
             device.forget(event)?;
         }
         Ok(())
@@ -230,23 +234,29 @@ impl Order {
         self.captures.load(Ordering::SeqCst) > 0
     }
 
-    /// Begins or ends the capture of a stream; `false` if that is how it was already.
-    pub(super) fn set_capturing(&self, stream: Stream, on: bool) -> bool {
-        if self.lane(stream).capturing.swap(on, Ordering::SeqCst) == on {
+    /// Begins the capture of a stream, once no call to the device is on its way. `false`
+    /// if one is under way already, on any stream.
+    pub(super) fn begin_capture(&self, stream: Stream) -> bool {
+        let _closed = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        if self.any_capture() {
             return false;
         }
-        if on {
-            self.captures.fetch_add(1, Ordering::SeqCst);
-        } else {
+        self.lane(stream).capturing.store(true, Ordering::SeqCst);
+        self.captures.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
+    /// Ends the capture of a stream.
+    pub(super) fn end_capture(&self, stream: Stream) {
+        if self.lane(stream).capturing.swap(false, Ordering::SeqCst) {
             self.captures.fetch_sub(1, Ordering::SeqCst);
         }
-        true
     }
 
     /// Gives all events back.
     pub(super) fn forget_all(&self, device: &dyn Device) {
         for lane in self.rows.iter().filter_map(OnceLock::get).flat_map(|row| row.iter()) {
-            for (_, event) in Order::inner(lane).events.drain(..) {
+            for (_, event) in lock(&lane.events).drain(..) {
                 // A device that fails at the end has nothing left that could be saved.
                 drop(device.forget(event));
             }

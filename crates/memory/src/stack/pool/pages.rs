@@ -172,12 +172,12 @@ impl Pool {
         for (number, place) in region.pages.iter_mut().enumerate().take(region.top) {
             let Some(handle) = *place else { continue };
             let address = region.base.pointer() + number as u64 * region.page;
-            result = mapping.unmap(address, Bytes(region.page));
-            if result.is_err() {
-                break;
+            let unmapped = mapping.unmap(address, Bytes(region.page));
+            if unmapped.is_ok() {
+                *place = None;
+                hand.add(handle, region.page);
             }
-            *place = None;
-            hand.add(handle, region.page);
+            result = result.and(unmapped);
         }
         self.keep(growth, hand);
         result?;

@@ -66,14 +66,15 @@ impl Pool {
         let wanted = if size < SMALL { STEP } else { Bytes(size).round_up(STEP).0 };
         // Where that is too much, exactly what is needed, as the device counts it.
         let least = Bytes(size).round_up(self.device().info().granularity.0).0;
-        self.return_segments(growth, wanted, false)?;
+        self.return_segments(growth, wanted)?;
         let mut segment = self.new_segment(wanted)?;
         if segment.is_none() && wanted > least {
             segment = self.new_segment(least)?;
         }
         if segment.is_none() {
             // Full: now it is worth waiting, and giving everything back that lies free.
-            self.return_segments(growth, u64::MAX, true)?;
+            self.await_free(growth)?;
+            self.return_segments(growth, u64::MAX)?;
             segment = self.new_segment(least)?;
         }
         let region = segment.ok_or_else(|| self.refusal(request.size))?;
@@ -104,14 +105,8 @@ impl Pool {
     }
 
     /// Gives wholly free blocks back, the largest first, until `enough` bytes are.
-    pub(super) fn return_segments(
-        &self,
-        growth: &Growth,
-        enough: u64,
-        patient: bool,
-    ) -> Result<()> {
-        let private: Vec<_> =
-            growth.retired.iter().filter_map(|number| self.private_arena(*number)).collect();
+    pub(super) fn return_segments(&self, growth: &Growth, enough: u64) -> Result<()> {
+        let private = self.retired_arenas(growth);
         let mut returned = 0u64;
         for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
             let mut inner = arena.lock();
@@ -127,7 +122,7 @@ impl Pool {
                     return Ok(());
                 }
                 let node = inner.heap.node(piece).clone();
-                if !self.order.is_over(self.device(), &node.tags, patient)? {
+                if !self.order.is_over(self.device(), &node.tags)? {
                     continue;
                 }
                 let Some(block) = inner.region(&node).and_then(|region| region.block) else {

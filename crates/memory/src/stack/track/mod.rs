@@ -64,7 +64,7 @@ pub struct Tracked {
 /// before the last return was noted here.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
-    Block(MemoryId, u64, u32),
+    Block(MemoryId, u64, u64),
     Page(Handle),
 }
 
