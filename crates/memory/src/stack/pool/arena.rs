@@ -35,6 +35,8 @@ pub(super) struct Inner {
     /// The same for waiting for locks, and how many waits it has been told of.
     waited: u64,
     crowd: u64,
+    /// The piece that was returned last, set aside until somebody else comes.
+    last: Piece,
     /// Plain plan, for arenas that others may use: what is pinned in all of them.
     pins: Option<Arc<Pins>>,
     /// Plain plan: bytes of regions that are wholly free.
@@ -76,6 +78,7 @@ impl Arena {
             regions: Vec::new(),
             figures: Figures::default(),
             plain,
+            last: NONE,
             shared: 0,
             waited: 0,
             crowd: crowd.load(Ordering::Relaxed),
@@ -87,7 +90,14 @@ impl Arena {
         Arena { number, inner, counters, crowd: Arc::clone(crowd) }
     }
 
+    /// Locked, with everything that lies free merged: how all but the fast path see it.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.lock_as_is();
+        inner.merge_last();
+        inner
+    }
+
+    fn lock_as_is(&self) -> MutexGuard<'_, Inner> {
         match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -111,7 +121,7 @@ impl Arena {
     /// is held small, and costs device calls and locks. Where streams are in each other's
     /// way all the time, each had better have memory of its own.
     pub(super) fn may_share(&self) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.lock_as_is();
         let crowd = self.crowd.load(Ordering::Relaxed);
         let new = crowd - std::mem::replace(&mut inner.crowd, crowd);
         // Old waits count for less and less, or a storm would be remembered for ever.
@@ -138,14 +148,11 @@ impl Arena {
         size: u64,
         asked: u64,
     ) -> Option<Found> {
-        let mut inner = self.lock();
-        let piece = inner.heap.best_fit(size, LOOKS, |node| {
-            order.is_behind(stream, &node.tags) && inner.suits(node, size)
-        })?;
-        if inner.heap.node(piece).ready < size {
-            return None;
-        }
-        let piece = inner.take_front(piece, size);
+        let mut inner = self.lock_as_is();
+        let piece = match inner.take_last(order, stream, size) {
+            Some(piece) => piece,
+            None => inner.take_fitting(order, stream, size)?,
+        };
         let found = inner.hand_out(piece, asked, order.tag(stream));
         inner.figures.hits += 1;
         self.publish(&mut inner);
@@ -162,7 +169,7 @@ impl Arena {
         asked: u64,
         stream: Stream,
     ) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.lock_as_is();
         let Some(node) = inner.heap.get(piece) else { return false };
         // The size too: whoever counts above goes by what the block says.
         if node.state != State::Live || node.generation != generation || node.ready != asked {
@@ -175,10 +182,9 @@ impl Arena {
         if taker != stream {
             tags.add(order.tag(taker));
         }
-        let merged = inner.heap.free(piece, tags);
-        if inner.is_whole_region(inner.heap.node(merged)) {
-            inner.whole += inner.heap.node(merged).size;
-        }
+        inner.merge_last();
+        inner.heap.set_aside(piece, tags);
+        inner.last = piece;
         inner.figures.taken -= size;
         inner.figures.live -= asked;
         inner.figures.blocks -= 1;
@@ -188,6 +194,41 @@ impl Arena {
 }
 
 impl Inner {
+    /// Takes the piece that was returned last, if it is of just this size. Half of all
+    /// requests are for what was returned just before: they need no search, cut or merge.
+    #[inline]
+    fn take_last(&mut self, order: &Order, stream: Stream, size: u64) -> Option<Piece> {
+        if self.last == NONE {
+            return None;
+        }
+        let node = self.heap.node(self.last);
+        if node.size != size || !order.is_behind(stream, &node.tags) {
+            self.merge_last();
+            return None;
+        }
+        self.heap.make_live(self.last);
+        Some(std::mem::replace(&mut self.last, NONE))
+    }
+
+    /// Takes the best fit that is mapped and that the stream is behind.
+    fn take_fitting(&mut self, order: &Order, stream: Stream, size: u64) -> Option<Piece> {
+        let piece = self.heap.best_fit(size, LOOKS, |node| {
+            order.is_behind(stream, &node.tags) && self.suits(node, size)
+        })?;
+        (self.heap.node(piece).ready >= size).then(|| self.take_front(piece, size))
+    }
+
+    /// Merges the piece that was returned last with its neighbours.
+    fn merge_last(&mut self) {
+        if self.last == NONE {
+            return;
+        }
+        let merged = self.heap.free(std::mem::replace(&mut self.last, NONE));
+        if self.is_whole_region(self.heap.node(merged)) {
+            self.whole += self.heap.node(merged).size;
+        }
+    }
+
     /// Hands out a piece that has become live.
     #[inline]
     pub(super) fn hand_out(&mut self, piece: Piece, asked: u64, tag: Tag) -> Found {

@@ -41,6 +41,8 @@ pub(super) struct Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Live,
+    /// Returned, and not merged yet.
+    Aside,
     Free,
     /// The number is not in use.
     Unused,
@@ -270,11 +272,17 @@ impl Heap {
         right
     }
 
-    /// Makes a live piece free again, all of which is mapped.
-    pub(super) fn free(&mut self, piece: Piece, tags: Tags) -> Piece {
+    /// Takes a live piece back, to be freed or to be handed out again as it is.
+    pub(super) fn set_aside(&mut self, piece: Piece, tags: Tags) {
+        let node = self.node_mut(piece);
+        node.state = State::Aside;
+        node.tags = tags;
+    }
+
+    /// Makes a piece free that was set aside, all of which is mapped.
+    pub(super) fn free(&mut self, piece: Piece) -> Piece {
         let node = self.node_mut(piece);
         node.state = State::Free;
-        node.tags = tags;
         let mapped = node.size;
         self.settle(piece, mapped)
     }
