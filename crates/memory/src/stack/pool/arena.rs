@@ -119,14 +119,16 @@ impl Arena {
 
     /// Whether it may go on sharing: taking pieces and pages from other arenas keeps what
     /// is held small, and costs device calls and locks. Where streams are in each other's
-    /// way all the time, each had better have memory of its own.
-    pub(super) fn may_share(&self) -> bool {
+    /// way all the time, each had better have memory of its own. What it is about to cost
+    /// is charged at once.
+    pub(super) fn may_share(&self, cost: u64) -> bool {
         let mut inner = self.lock_as_is();
         let crowd = self.crowd.load(Ordering::Relaxed);
         let new = crowd - std::mem::replace(&mut inner.crowd, crowd);
         // Old waits count for less and less, or a storm would be remembered for ever.
         inner.waited = inner.waited / 2 + new * WAITED;
         let requests = inner.figures.hits + inner.figures.misses;
+        inner.shared += cost;
         inner.shared + inner.waited <= FIRST_CREDIT + requests * CREDIT
     }
 

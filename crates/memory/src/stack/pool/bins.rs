@@ -66,6 +66,21 @@ impl Bins {
         Spot { bin: bin as u16, slot }
     }
 
+    /// Puts an entry in the place of another, if it belongs into the same bin.
+    pub(super) fn replace(&mut self, spot: Spot, entry: &Entry) -> bool {
+        let bin = usize::from(spot.bin);
+        if bin_of(entry.length) != bin {
+            return false;
+        }
+        match self.bins[bin].get_mut(spot.slot as usize) {
+            Some(old) => {
+                *old = entry.clone();
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Takes an entry out; returns the piece that has moved to its spot.
     pub(super) fn remove(&mut self, spot: Spot) -> Option<Piece> {
         let bin = usize::from(spot.bin);

@@ -33,7 +33,6 @@ impl Pool {
         let others = self.shared_arenas().filter(|arena| share && arena.number != home.number);
         for arena in others {
             if let Some(found) = self.take_behind(arena, stream, size, asked.0)? {
-                home.lock().shared += LENT;
                 return Ok(self.block(arena.number, found, asked));
             }
         }
@@ -48,7 +47,7 @@ impl Pool {
     /// Whether pieces and pages of other arenas are taken before new memory: always where
     /// holding least is what counts, else as long as it does not cost too much.
     pub(super) fn may_share(&self, home: &Arena) -> bool {
-        self.config.packing == Packing::Tight || home.may_share()
+        self.config.packing == Packing::Tight || home.may_share(LENT)
     }
 
     /// Serves a request with memory from the device.

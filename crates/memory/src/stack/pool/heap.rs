@@ -155,24 +155,42 @@ impl Heap {
     }
 
     fn index(&mut self, piece: Piece) {
-        let key = match self.key {
-            Key::Ready => self.node(piece).ready,
-            Key::Length => self.node(piece).size,
-        };
-        if key == 0 {
-            return;
-        }
+        self.index_at(Spot::NONE, piece);
+    }
+
+    /// Indexes a piece where another stood, which saves moving others if it is of about
+    /// the same size: what is left of a piece, or what it has grown to, mostly is.
+    fn index_at(&mut self, spot: Spot, piece: Piece) {
         let node = self.node(piece);
+        let length = match self.key {
+            Key::Ready => node.ready,
+            Key::Length => node.size,
+        };
         let place = u64::from(node.region) << 40 | node.offset >> 7;
-        let spot = self.bins.insert(Entry { length: key, place, piece });
+        let entry = Entry { length, place, piece };
+        let spot = if length > 0 && self.bins.replace(spot, &entry) {
+            spot
+        } else {
+            self.unindex_spot(spot);
+            if length > 0 { self.bins.insert(entry) } else { Spot::NONE }
+        };
         self.node_mut(piece).spot = spot;
     }
 
-    fn unindex(&mut self, piece: Piece) {
-        let spot = std::mem::replace(&mut self.node_mut(piece).spot, Spot::NONE);
+    fn unindex_spot(&mut self, spot: Spot) {
         if let Some(moved) = self.bins.remove(spot) {
             self.node_mut(moved).spot = spot;
         }
+    }
+
+    /// Leaves the entry of a piece to whoever comes in its place.
+    fn leave(&mut self, piece: Piece) -> Spot {
+        std::mem::replace(&mut self.node_mut(piece).spot, Spot::NONE)
+    }
+
+    fn unindex(&mut self, piece: Piece) {
+        let spot = self.leave(piece);
+        self.unindex_spot(spot);
     }
 
     /// The smallest free piece that holds `size` and that `usable` lets pass; of equals
@@ -189,12 +207,14 @@ impl Heap {
 
     /// Hands out the first `size` bytes of a free piece; the rest stays free.
     pub(super) fn take(&mut self, piece: Piece, size: u64) -> Piece {
-        self.unindex(piece);
+        let spot = self.leave(piece);
         if size < self.node(piece).size {
             let ready = self.node(piece).ready.saturating_sub(size);
             let rest = self.split(piece, size);
             self.node_mut(rest).ready = ready;
-            self.index(rest);
+            self.index_at(spot, rest);
+        } else {
+            self.unindex_spot(spot);
         }
         let node = self.node_mut(piece);
         node.state = State::Live;
@@ -292,17 +312,24 @@ impl Heap {
         let node = self.node_mut(piece);
         node.ready = ready;
         let Node { before, after, .. } = *node;
+        let with_before = self.is_free(before) && self.belong(before, piece);
+        let with_after = self.is_free(after) && self.belong(piece, after);
+        let mut spot = Spot::NONE;
+        if with_after {
+            if with_before {
+                self.unindex(after);
+            } else {
+                spot = self.leave(after);
+            }
+            self.absorb(piece, after);
+        }
         let mut piece = piece;
-        if self.is_free(before) && self.belong(before, piece) {
-            self.unindex(before);
+        if with_before {
+            spot = self.leave(before);
             self.absorb(before, piece);
             piece = before;
         }
-        if self.is_free(after) && self.belong(piece, after) {
-            self.unindex(after);
-            self.absorb(piece, after);
-        }
-        self.index(piece);
+        self.index_at(spot, piece);
         piece
     }
 

@@ -42,7 +42,7 @@ mod segments;
 mod tag;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -115,6 +115,8 @@ pub struct Pool {
     /// Bytes a page while the pool is small.
     small_page: u64,
     arenas: Box<[OnceLock<Arena>]>,
+    /// There are none from here on.
+    arenas_end: AtomicUsize,
     /// Arenas of captures, by number; those past `ARENAS`.
     private: RwLock<BTreeMap<u32, Arc<Arena>>>,
     order: Order,
@@ -176,6 +178,7 @@ impl Pool {
             page,
             small_page,
             arenas: std::iter::repeat_with(OnceLock::new).take(usize::from(ARENAS)).collect(),
+            arenas_end: AtomicUsize::new(0),
             private: RwLock::default(),
             order: Order::new(),
             pins: Arc::default(),
@@ -229,12 +232,15 @@ impl Pool {
             Packing::Tight => 0,
         };
         self.arenas[usize::from(number)].get_or_init(|| {
-            Arena::new(u32::from(number), self.key(), self.page == 0, Some(&self.pins), &self.crowd)
+            self.arenas_end.fetch_max(usize::from(number) + 1, Ordering::AcqRel);
+            let pins = Some(&self.pins);
+            Arena::new(u32::from(number), self.key(), self.page == 0, pins, &self.crowd)
         })
     }
 
     fn shared_arenas(&self) -> impl Iterator<Item = &Arena> {
-        self.arenas.iter().filter_map(OnceLock::get)
+        let end = self.arenas_end.load(Ordering::Acquire);
+        self.arenas[..end].iter().filter_map(OnceLock::get)
     }
 
     fn private_arenas(&self) -> Vec<Arc<Arena>> {
