@@ -20,6 +20,8 @@ const LOOKS: usize = 32;
 /// What sharing with other arenas may cost: nanoseconds for each request, and to begin with.
 const CREDIT: u64 = 400;
 const FIRST_CREDIT: u64 = 20_000_000;
+/// What it costs to look for a piece in other arenas: an event, and some locks.
+const LOOKED: u64 = 500;
 /// What it costs to wait for another thread.
 const WAITED: u64 = 20_000;
 
@@ -51,6 +53,15 @@ pub(super) struct Found {
     pub(super) piece: Piece,
     pub(super) generation: u64,
     pub(super) address: Address,
+}
+
+/// Why an arena could not serve a request at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Miss {
+    /// It has a piece that would do, of which another stream may still be a user.
+    pub(super) unordered: bool,
+    /// It may take from other arenas.
+    pub(super) share: bool,
 }
 
 /// On cache lines of its own: arenas lie side by side and have different threads.
@@ -117,21 +128,6 @@ impl Arena {
         }
     }
 
-    /// Whether it may go on sharing: taking pieces and pages from other arenas keeps what
-    /// is held small, and costs device calls and locks. Where streams are in each other's
-    /// way all the time, each had better have memory of its own. What it is about to cost
-    /// is charged at once.
-    pub(super) fn may_share(&self, cost: u64) -> bool {
-        let mut inner = self.lock_as_is();
-        let crowd = self.crowd.load(Ordering::Relaxed);
-        let new = crowd - std::mem::replace(&mut inner.crowd, crowd);
-        // Old waits count for less and less, or a storm would be remembered for ever.
-        inner.waited = inner.waited / 2 + new * WAITED;
-        let requests = inner.figures.hits + inner.figures.misses;
-        inner.shared += cost;
-        inner.shared + inner.waited <= FIRST_CREDIT + requests * CREDIT
-    }
-
     pub(super) fn figures(&self) -> Figures {
         self.counters.snapshot()
     }
@@ -149,16 +145,19 @@ impl Arena {
         stream: Stream,
         size: u64,
         asked: u64,
-    ) -> Option<Found> {
+    ) -> Result<Found, Miss> {
         let mut inner = self.lock_as_is();
-        let piece = match inner.take_last(order, stream, size) {
-            Some(piece) => piece,
-            None => inner.take_fitting(order, stream, size)?,
+        let last = inner.take_last(order, stream, size);
+        let Some(piece) = last.or_else(|| inner.take_fitting(order, stream, size)) else {
+            return Err(Miss {
+                unordered: inner.heap.best_fit(size, usize::MAX, |_| true).is_some(),
+                share: inner.may_share(self.crowd.load(Ordering::Relaxed)),
+            });
         };
         let found = inner.hand_out(piece, asked, order.tag(stream));
         inner.figures.hits += 1;
         self.publish(&mut inner);
-        Some(found)
+        Ok(found)
     }
 
     /// Takes a block back; `false` if it is not live here.
@@ -196,6 +195,18 @@ impl Arena {
 }
 
 impl Inner {
+    /// Whether the arena may go on sharing: taking pieces and pages from others keeps what
+    /// is held small, and costs device calls and locks. Where streams are in each other's
+    /// way all the time, each had better have memory of its own.
+    fn may_share(&mut self, crowd: u64) -> bool {
+        let new = crowd - std::mem::replace(&mut self.crowd, crowd).min(crowd);
+        // Old waits count for less and less, or a storm would be remembered for ever.
+        self.waited = self.waited / 2 + new * WAITED;
+        self.shared += LOOKED;
+        let requests = self.figures.hits + self.figures.misses;
+        self.shared + self.waited <= FIRST_CREDIT + requests * CREDIT
+    }
+
     /// Takes the piece that was returned last, if it is of just this size. Half of all
     /// requests are for what was returned just before: they need no search, cut or merge.
     #[inline]

@@ -83,7 +83,7 @@ impl Pool {
             let range = Bytes(size).round_up(page);
             let base = self.mapping()?.reserve(range)?;
             arena.lock().add_region(Region::of_pages(base, range.0, page), 0);
-            self.take_mapping(growth, arena, request, size)?
+            self.take_mapping(growth, arena, request, size, true)?
         } else {
             self.take_segment(growth, arena, request, size)?
         };
@@ -99,8 +99,8 @@ impl Pool {
         let arena = number.and_then(|number| self.private_arena(number));
         let arena = arena.ok_or(Error::Capturing { what: "allocating outside of the capture" })?;
         match arena.try_take(&self.order, request.stream, size, request.size.0) {
-            Some(found) => Ok(self.block(arena.number, found, request.size)),
-            None => {
+            Ok(found) => Ok(self.block(arena.number, found, request.size)),
+            Err(_) => {
                 let figures = arena.figures();
                 let free = Bytes(figures.held - figures.taken);
                 let name = format!("the memory set aside for the capture on {}", self.name);

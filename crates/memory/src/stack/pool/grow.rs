@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::arena::{Arena, Found};
+use super::arena::{Arena, Found, Miss};
 use super::tag::Tags;
 use super::{Growth, Pool};
 use crate::config::Packing;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Memory, Request, Stream};
 use crate::units::Bytes;
-
-/// Nanoseconds that a piece from another arena costs: an event, and two locks.
-const LENT: u64 = 500;
 
 impl Pool {
     /// Serves a request that home could not serve at once: behind other streams, from
@@ -24,12 +21,17 @@ impl Pool {
         home: &Arena,
         request: Request,
         size: u64,
+        miss: Miss,
     ) -> Result<Block> {
         let Request { size: asked, stream, .. } = request;
-        if let Some(found) = self.take_behind(home, stream, size, asked.0)? {
+        if miss.unordered
+            && let Some(found) = self.take_behind(home, stream, size, asked.0)?
+        {
             return Ok(self.block(home.number, found, asked));
         }
-        let share = self.may_share(home);
+        // Always where holding least is what counts, else as long as it does not cost too
+        // much.
+        let share = miss.share || self.config.packing == Packing::Tight;
         let others = self.shared_arenas().filter(|arena| share && arena.number != home.number);
         for arena in others {
             if let Some(found) = self.take_behind(arena, stream, size, asked.0)? {
@@ -37,21 +39,21 @@ impl Pool {
             }
         }
         let start = Instant::now();
-        let result = self.allocate_slowly(home, request, size);
+        let result = self.allocate_slowly(home, request, size, share);
         let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.counts.slow.fetch_add(1, Ordering::Relaxed);
         self.counts.slow_nanos.fetch_add(nanos, Ordering::Relaxed);
         result
     }
 
-    /// Whether pieces and pages of other arenas are taken before new memory: always where
-    /// holding least is what counts, else as long as it does not cost too much.
-    pub(super) fn may_share(&self, home: &Arena) -> bool {
-        self.config.packing == Packing::Tight || home.may_share(LENT)
-    }
-
     /// Serves a request with memory from the device.
-    fn allocate_slowly(&self, home: &Arena, request: Request, size: u64) -> Result<Block> {
+    fn allocate_slowly(
+        &self,
+        home: &Arena,
+        request: Request,
+        size: u64,
+        share: bool,
+    ) -> Result<Block> {
         let Request { size: asked, stream, .. } = request;
         let mut growth = self.growth();
         // While this thread waited, another may have brought what is needed.
@@ -62,7 +64,7 @@ impl Pool {
             return Err(Error::Capturing { what: "taking more memory from the device" });
         }
         let found = if self.page > 0 {
-            self.take_mapping(&mut growth, home, request, size)
+            self.take_mapping(&mut growth, home, request, size, share)
         } else {
             self.take_segment(&mut growth, home, request, size)
         };

@@ -310,8 +310,8 @@ impl Memory for Pool {
         if !self.order.any_capture() || !self.order.is_capturing(stream) {
             let home = self.home(stream);
             return match home.try_take(&self.order, stream, size, asked.0) {
-                Some(found) => Ok(self.block(home.number, found, asked)),
-                None => self.allocate_elsewhere(home, request, size),
+                Ok(found) => Ok(self.block(home.number, found, asked)),
+                Err(miss) => self.allocate_elsewhere(home, request, size, miss),
             };
         }
         self.allocate_captured(request, size)

@@ -49,10 +49,11 @@ impl Pool {
         home: &Arena,
         request: Request,
         size: u64,
+        share: bool,
     ) -> Result<Found> {
         let (found, missing, page) = self.claim(home, request, size)?;
         let mut hand = Hand::of(page);
-        if !self.may_share(home) {
+        if !share {
             hand = hand.prefer_new();
         }
         let held = self.counts.held.load(Ordering::Relaxed);
