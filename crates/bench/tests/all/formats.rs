@@ -127,11 +127,8 @@ fn hostile_text_stays_text() {
 #[test]
 fn the_start_says_what_holds_the_line() {
     let record = made_up::record(&made_up::Wish::default());
-    let text = console::start(
-        &record.memory_safety,
-        Some(Bytes::gib(4)),
-        [record.models[0].model_info.as_ref(), None],
-    );
+    let text =
+        console::start(&record.memory_safety, Some(Bytes::gib(4)), ["rten on cpu", "will not run"]);
     for line in [
         "GPU Memory Configuration\n",
         "Limit: 8.00 GiB (profile orin-nano-8gb)\n",
