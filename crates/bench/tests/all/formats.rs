@@ -127,8 +127,11 @@ fn hostile_text_stays_text() {
 #[test]
 fn the_start_says_what_holds_the_line() {
     let record = made_up::record(&made_up::Wish::default());
-    let text =
-        console::start(&record.memory_safety, Some(Bytes::gib(4)), ["ort on cuda:0", "will not run"]);
+    let text = console::start(
+        &record.memory_safety,
+        Some(Bytes::gib(4)),
+        ["ort on cuda:0", "will not run"],
+    );
     for line in [
         "GPU Memory Configuration\n",
         "Limit: 8.00 GiB (profile orin-nano-8gb)\n",
