@@ -22,7 +22,7 @@ const ECHO: [&str; 12] = [
     "--source",
     "synthetic:size=64x64",
     "--imgsz",
-    "64",
+    "96",
     "--run-name",
     "a",
     "--quiet",
@@ -112,7 +112,7 @@ fn exit_codes_say_what_became_of_the_slots() -> Result {
         Ok(run(&flags)?.status.code())
     };
     let scenes = "--source=synthetic:size=64x64";
-    let echo = ["--engine=echo", "--model0=echo", "--imgsz=64", scenes];
+    let echo = ["--engine=echo", "--model0=echo", "--imgsz=96", scenes];
     assert_eq!(code(&echo)?, Some(0));
     assert_eq!(code(&words(&echo, &["--limit", "1MiB"]))?, Some(0));
     assert_eq!(code(&words(&echo, &["--limit", "1MiB", "--fail-on-violation"]))?, Some(1));

@@ -11,6 +11,9 @@ use crate::record::{MemoryArchitecture, Unknown};
 /// Why most of the machine is not known.
 const LATER: &str = "not known yet: sensors come with the monitor";
 
+/// Ticks are hundredths of a second, of each processor.
+const FEW_TICKS: u64 = 50;
+
 /// Processor time so far, in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ticks {
@@ -77,10 +80,11 @@ impl Machine {
         }
     }
 
-    /// The share of all processors that others used since the start, in percent.
+    /// The share of all processors that others used since the start, in percent. A few
+    /// ticks say nothing: they are counted to whoever runs when the clock strikes.
     pub(super) fn others(&self) -> Option<f64> {
         let (first, last) = self.first.zip(self.last)?;
-        let all = last.all.checked_sub(first.all).filter(|all| *all > 0)?;
+        let all = last.all.checked_sub(first.all).filter(|all| *all >= FEW_TICKS)?;
         let busy = last.busy.saturating_sub(first.busy);
         let own = last.own.saturating_sub(first.own);
         Some(busy.saturating_sub(own) as f64 / all as f64 * 100.0)

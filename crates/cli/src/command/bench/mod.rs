@@ -94,6 +94,7 @@ fn blame(error: Error) -> anyhow::Error {
     match error {
         Error::Plan(text) => BadInput::new(text).into(),
         Error::Files(error @ FilesError::Name { .. }) => BadInput::new(error).into(),
+        Error::Memory(error) => error.into(),
         other => other.into(),
     }
 }
