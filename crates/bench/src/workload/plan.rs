@@ -253,7 +253,7 @@ impl Plan {
             gpu_mem_limit_gb: self.limit.unwrap_or(limit).as_gib(),
             profile: self.profile.clone(),
             keep_free_gb: self.keep_free.map(Bytes::as_gib),
-            sync_tolerance_ms: paired.then(|| self.sync_tolerance.as_secs_f64() * 1e3),
+            sync_tolerance_ms: paired.then_some(self.sync_tolerance.as_secs_f64() * 1e3),
             metrics_interval_s: self.metrics_interval.as_secs_f64(),
         }
     }
