@@ -27,8 +27,8 @@ pub(super) enum Event {
     Picture { slot: usize, frame: Box<Frame>, detections: Vec<Detection> },
     /// Frames that were offered and never taken.
     Dropped { slot: usize, frames: u64 },
-    /// A frame that could not be read.
-    Corrupt { slot: usize, why: String },
+    /// A frame that could not be read, or (`unfit`) not be prepared.
+    Corrupt { slot: usize, why: String, unfit: bool },
     /// It is over.
     Ended { slot: usize, ended: Box<Ended> },
 }

@@ -147,6 +147,10 @@ impl Job<'_> {
         drop(self.events.send(event));
     }
 
+    fn corrupt(&self, error: &Error, unfit: bool) {
+        self.send(Event::Corrupt { slot: self.slot, why: error.to_string(), unfit });
+    }
+
     fn measure(&self, bench: &mut Bench, mut feed: Feed) -> End {
         let mut next = match self.first(bench, &mut feed) {
             Ok(frame) => Some(frame),
@@ -209,7 +213,7 @@ impl Job<'_> {
             match feed.next() {
                 Some(Ok(taken)) => return Ok(taken),
                 Some(Err(error @ Error::Frame { .. })) => {
-                    self.send(Event::Corrupt { slot: self.slot, why: error.to_string() });
+                    self.corrupt(&error, false);
                 }
                 Some(Err(error)) => return Err(End::Failed(error.to_string())),
                 None => return Err(End::Dry),
@@ -234,7 +238,7 @@ impl Job<'_> {
         let detections = match bench.pipeline.step(&frame, &mut laps) {
             Ok(detections) => detections.to_vec(),
             Err(error @ Error::Frame { .. }) => {
-                self.send(Event::Corrupt { slot: self.slot, why: error.to_string() });
+                self.corrupt(&error, true);
                 return Ok(());
             }
             Err(error) => return Err(End::Failed(error.to_string())),

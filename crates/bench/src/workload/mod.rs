@@ -8,7 +8,7 @@
 //! The measured thread does as little as can be done: it takes a frame that was decoded
 //! ahead, steps the pipeline with a stopwatch, looks at the memory once, and sends what it
 //! saw. Everything that takes time (statistics, JSON, reports, progress) is done by the
-//! [`recorder`], which runs on the thread that called [`run`] and owns all figures, so that
+//! recorder, which runs on the thread that called [`run`] and owns all figures, so that
 //! there is no lock between measuring and writing.
 //!
 //! Slots take turns, with one model in memory at a time, or run at once on a thread each.
@@ -35,7 +35,6 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
 use plimsoll::Bytes;
-use thiserror::Error;
 
 use crate::record::Record;
 use crate::report::files::FilesError;
@@ -49,7 +48,7 @@ use recorder::Recorder;
 use slots::Assignment;
 
 /// Why there is no run.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An option, or how several stand together.

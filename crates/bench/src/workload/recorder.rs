@@ -161,7 +161,8 @@ impl<'a> Recorder<'a> {
                 self.pictures.extend(picture(name, &frame, &detections, names));
             }
             Event::Dropped { slot, frames } => self.pages[slot].meter.dropped(frames),
-            Event::Corrupt { slot, why } => {
+            Event::Corrupt { slot, why, unfit } => {
+                self.pages[slot].unfit += u64::from(unfit);
                 tracing::warn!(slot, why, "a frame was skipped");
                 self.say(progress, &format!("{}: skipped {why}", SLOTS[slot]));
             }

@@ -21,7 +21,7 @@ use crate::record::time::rfc3339;
 use crate::record::{
     DetectionSummary, DoubtRecord, GpuMemory, InputSource, MeasuredWhat, Metadata,
     ModelDescription, ModelRecord, Obtained, Record, SCHEMA_VERSION, SLOTS, SharedMemory, Status,
-    Summary, Unknown,
+    Stream, Summary, Unknown,
 };
 use crate::stats::interval::over_repeats;
 
@@ -41,6 +41,8 @@ pub(super) struct Page {
     /// Whether that is past the limit.
     pub(super) over: bool,
     pub(super) running: bool,
+    /// Frames that were read and could not be prepared.
+    pub(super) unfit: u64,
     pub(super) system_peak: Option<f64>,
     peak: Option<Bytes>,
     frames: u64,
@@ -64,6 +66,7 @@ impl Page {
             memory: None,
             over: false,
             running: false,
+            unfit: 0,
             system_peak: None,
             peak: None,
             frames: 0,
@@ -250,7 +253,7 @@ impl Recorder<'_> {
                 Bytes((self.safety.limit_gb * (1u64 << 30) as f64) as u64),
             ),
             input_source: InputSource {
-                streams: self.streams.records(),
+                streams: self.stream_records(),
                 unpaired: self.streams.unpaired(),
             },
             system_metrics: self.system.metrics(self.architecture, &facts, frames, wall),
@@ -264,6 +267,16 @@ impl Recorder<'_> {
         };
         record.settle();
         record
+    }
+
+    /// What was read; a frame that no slot can use is as bad as one that cannot be read.
+    fn stream_records(&self) -> Vec<Stream> {
+        let mut streams = self.streams.records();
+        for stream in &mut streams {
+            let unfit = stream.slots.iter().map(|&slot| self.pages[slot].unfit).max();
+            stream.corrupt += unfit.unwrap_or(0);
+        }
+        streams
     }
 
     fn shared_memory(&self) -> SharedMemory {
