@@ -10,6 +10,7 @@
 //! - [`record`]: everything that a run found out; `report.json` is this;
 //! - [`measure`]: what the loop feeds, frame by frame, and what becomes of it;
 //! - [`compare`]: two runs, and whether the second is faster;
+//! - [`workload`]: the main job: two detectors on frames, from a plan to a record;
 //! - [`report`]: the record as JSON, Markdown, HTML, CSV and on a terminal, and the folder.
 //!
 //! What is measured cannot see this crate: times are handed in as durations.
@@ -20,3 +21,4 @@ pub mod measure;
 pub mod record;
 pub mod report;
 pub mod stats;
+pub mod workload;

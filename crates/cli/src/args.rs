@@ -19,6 +19,8 @@ const ABOUT: &str = "GPU memory: what fits, a hard limit, and honest measurement
 
 const EXAMPLES: &str = "\
 Examples:
+  plimsoll bench                  two detectors of its own on drawn scenes, measured
+  plimsoll compare A B            whether the second run is slower
   plimsoll doctor                 what this machine is and can do
   plimsoll doctor --json          the same for programs
   plimsoll chunk --items 64 --item-bytes 134MiB --available 3GiB

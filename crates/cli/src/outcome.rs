@@ -23,6 +23,8 @@ pub(crate) enum Outcome {
     Yes,
     /// It worked, and the answer is no.
     No,
+    /// There is an answer, and it says itself what to end with.
+    Code(u8),
 }
 
 impl From<bool> for Outcome {
@@ -36,6 +38,7 @@ impl From<Outcome> for ExitCode {
         match outcome {
             Outcome::Yes => ExitCode::SUCCESS,
             Outcome::No => ExitCode::from(1),
+            Outcome::Code(code) => ExitCode::from(code),
         }
     }
 }

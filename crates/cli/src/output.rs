@@ -65,6 +65,16 @@ impl Output {
         self.attempt(|stdout| stdout.flush())
     }
 
+    /// Whether the answer is for programs.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether the user wants the bare answer.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// A line on the terminal for work that may take long.
     pub(crate) fn progress(&self) -> Progress {
         let on = !self.quiet && io::stderr().is_terminal();
@@ -115,6 +125,18 @@ impl Drop for Progress {
             let _ = write!(io::stderr(), "\r\x1b[2K");
         }
     }
+}
+
+/// Something for people while a verb works, on stderr.
+pub(crate) fn note(text: &str) {
+    // Nobody is left to tell when stderr is gone.
+    let _ = writeln!(io::stderr(), "{}", text.trim_end());
+}
+
+/// A line on stderr that the next one is written over; `last` leaves it standing.
+pub(crate) fn rewrite(text: &str, last: bool) {
+    let end = if last { "\n" } else { "" };
+    let _ = write!(io::stderr(), "\r\x1b[2K{text}{end}");
 }
 
 /// Whether to colour: only on a terminal, and not where `NO_COLOR` or a dumb terminal

@@ -1,19 +1,19 @@
 //! What a terminal shows: the memory configuration at the start, a short table at the end.
 
-use crate::record::{MemoryArchitecture, MemorySafety, ModelDescription, Record, SLOTS};
+use crate::record::{MemoryArchitecture, MemorySafety, Record, SLOTS};
 
 use super::sheet::{DASH, Sheet};
 
 const WIDTH: usize = 60;
 
-/// The memory configuration, shown when a run starts. `backends` are the slots' engines;
-/// `None` for a slot that will not run. `workspace` is what a TensorRT engine may take
+/// The memory configuration, shown when a run starts. `backends` says of each slot who
+/// runs it, or why nobody does. `workspace` is what a TensorRT engine may take
 /// when it is built.
 #[must_use]
 pub fn start(
     safety: &MemorySafety,
     workspace: Option<plimsoll::Bytes>,
-    backends: [Option<&ModelDescription>; 2],
+    backends: [&str; 2],
 ) -> String {
     let line = "=".repeat(WIDTH);
     let methods = match safety.methods_applied.is_empty() {
@@ -29,10 +29,7 @@ pub fn start(
     let workspace = workspace.map_or(DASH.to_string(), |bytes| bytes.to_string());
     text += &format!("Workspace: {workspace}\n");
     for (name, backend) in SLOTS.iter().zip(backends) {
-        let backend = backend.map_or("will not run".to_string(), |info| {
-            format!("{} on {}", info.engine, info.device)
-        });
-        text += &format!("{name}: {backend}\n");
+        text += &format!("{name}: {}\n", printable(backend));
     }
     for warning in &safety.warnings {
         text += &format!("Warning: {warning}\n");

@@ -130,7 +130,7 @@ fn the_start_says_what_holds_the_line() {
     let text = console::start(
         &record.memory_safety,
         Some(Bytes::gib(4)),
-        [record.models[0].model_info.as_ref(), None],
+        ["ort on cuda:0", "will not run"],
     );
     for line in [
         "GPU Memory Configuration\n",

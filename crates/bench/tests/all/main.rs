@@ -14,3 +14,5 @@ mod made_up;
 mod schema;
 #[cfg(test)]
 mod verdicts;
+#[cfg(test)]
+mod workload;

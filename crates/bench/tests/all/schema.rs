@@ -9,7 +9,7 @@ fn schema() -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-fn wrong(value: &Value) -> Vec<String> {
+pub(crate) fn wrong(value: &Value) -> Vec<String> {
     let schema = schema();
     let mut wrong = Vec::new();
     checker::check(&schema, &schema, value, "", &mut wrong);

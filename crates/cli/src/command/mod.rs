@@ -8,7 +8,9 @@
 //! To add one: write the file, then name it in [`Verb`] and in [`Verb::run`]. Help,
 //! man page, completions and the snake_case spellings follow by themselves.
 
+mod bench;
 mod chunk;
+mod compare;
 mod completions;
 mod doctor;
 mod estimate;
@@ -21,6 +23,9 @@ use crate::output::Output;
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Verb {
+    // Large, as it has the most flags.
+    Bench(Box<bench::Args>),
+    Compare(compare::Args),
     Doctor(doctor::Args),
     Estimate(estimate::Args),
     Chunk(chunk::Args),
@@ -33,6 +38,8 @@ impl Verb {
     /// Does it.
     pub(crate) fn run(self, out: &mut Output) -> anyhow::Result<Outcome> {
         match self {
+            Verb::Bench(args) => bench::run(&args, out),
+            Verb::Compare(args) => compare::run(&args, out),
             Verb::Doctor(args) => doctor::run(&args, out),
             Verb::Estimate(args) => estimate::run(&args, out),
             Verb::Chunk(args) => chunk::run(&args, out),

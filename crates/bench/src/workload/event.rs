@@ -1,0 +1,70 @@
+//! What the measured thread tells the recorder.
+
+use plimsoll::Bytes;
+use plimsoll_infer::{Detection, Frame, Truth};
+
+use crate::measure::FrameSample;
+use crate::record::{ModelDescription, Status};
+
+/// What was found in a frame, and what is known to be there.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) name: String,
+    pub(super) width: usize,
+    pub(super) height: usize,
+    pub(super) detections: Vec<Detection>,
+    pub(super) truth: Option<Vec<Truth>>,
+}
+
+/// One thing that happened in a slot.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The model is loaded.
+    Opened { slot: usize, repeat: u32, opened: Box<Opened> },
+    /// A frame; `seen` is empty in warm-up.
+    Frame { sample: FrameSample, seen: Option<Seen> },
+    /// A frame to show in the report.
+    Picture { slot: usize, frame: Box<Frame>, detections: Vec<Detection> },
+    /// Frames that were offered and never taken.
+    Dropped { slot: usize, frames: u64 },
+    /// A frame that could not be read, or (`unfit`) not be prepared.
+    Corrupt { slot: usize, why: String, unfit: bool },
+    /// It is over.
+    Ended { slot: usize, ended: Box<Ended> },
+}
+
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) description: ModelDescription,
+    pub(super) chosen: String,
+    pub(super) names: Vec<String>,
+    pub(super) memory: Teller,
+    /// What the process held before the model was loaded.
+    pub(super) before: Option<Bytes>,
+}
+
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) status: Status,
+    pub(super) reason: Option<String>,
+    /// What the engine says of itself after it ran; `None` where it never did.
+    pub(super) description: Option<ModelDescription>,
+    /// What the engine's own allocator counted.
+    pub(super) peak: Option<Bytes>,
+    /// Frames that the source gave where it ended before those that were asked for.
+    pub(super) early: Option<u64>,
+}
+
+/// Who tells a slot's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Teller {
+    /// Nobody.
+    #[default]
+    Nobody,
+    /// The engine's allocator, on a GPU.
+    EngineOnGpu,
+    /// The engine's allocator, on the host.
+    EngineOnHost,
+    /// The kernel, of the whole process.
+    Process,
+}

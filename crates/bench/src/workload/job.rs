@@ -1,0 +1,297 @@
+//! One slot, from loading its model to its last frame: the measured thread.
+//!
+//! The loop's own cost is what lies between the end of one step and the start of the next:
+//! one look at the memory and one message. Between the start and the end of a step nothing
+//! is done but the step; the stopwatch reads the clock once a stage.
+//!
+//! Warm-up repeats the first frame: a folder of four pictures would otherwise be used up
+//! by warming up.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use plimsoll::Bytes;
+use plimsoll_infer::{Error, ModelSource, Pipeline, Stage, Stopwatch, engine};
+
+use super::event::{Ended, Event, Opened, Seen};
+use super::feed::{Feed, Taken};
+use super::pace::Pace;
+use super::plan::Plan;
+use super::probe::{Probe, Resident};
+use crate::measure::{FrameSample, Phase};
+use crate::record::{ModelDescription, Status};
+
+/// So many of the first frames are shown in the report.
+const SHOWN: u64 = 2;
+
+/// What a slot is to do.
+pub(super) struct Job<'a> {
+    pub(super) slot: usize,
+    pub(super) repeat: u32,
+    pub(super) plan: &'a Plan,
+    pub(super) weights: ModelSource,
+    pub(super) events: SyncSender<Event>,
+    pub(super) stop: &'a AtomicBool,
+    pub(super) origin: Instant,
+    /// What an engine may hold on a GPU.
+    pub(super) limit: Bytes,
+}
+
+/// How the loop ended.
+enum End {
+    Done,
+    /// The source had no more.
+    Dry,
+    Stopped,
+    Failed(String),
+}
+
+/// Takes the times of the stages.
+struct Laps {
+    last: Instant,
+    times: [Duration; 3],
+}
+
+impl Stopwatch for Laps {
+    fn lap(&mut self, stage: Stage) {
+        let now = Instant::now();
+        self.times[stage as usize] = now - self.last;
+        self.last = now;
+    }
+}
+
+/// What the loop keeps.
+struct Bench {
+    pipeline: Pipeline,
+    probe: Probe,
+    /// When frames of a live source were taken, by our clock: the least delay that was seen.
+    capture: Option<Instant>,
+    live: bool,
+    measured: u64,
+}
+
+impl Job<'_> {
+    /// Runs the slot to its end and says what became of it.
+    pub(super) fn run(self, feed: Feed) {
+        if self.stopped() {
+            return self.ended(Status::Interrupted, Some("stopped before it began".into()));
+        }
+        let before = Resident::open().and_then(|resident| resident.read());
+        let mut bench = match self.open(feed.is_live()) {
+            Ok(bench) => bench,
+            Err(error) => return self.ended(Status::Failed, Some(error.to_string())),
+        };
+        let described = self.describe(&bench);
+        let opened = Opened {
+            chosen: bench.pipeline.engine().info().chosen.clone(),
+            names: bench.pipeline.decoder().names().to_vec(),
+            memory: bench.probe.teller,
+            description: described,
+            before,
+        };
+        let (slot, repeat) = (self.slot, self.repeat);
+        self.send(Event::Opened { slot, repeat, opened: Box::new(opened) });
+        let end = self.measure(&mut bench, feed);
+        self.close(&bench, end);
+    }
+
+    fn open(&self, live: bool) -> Result<Bench, Error> {
+        let options = self.plan.engine_options(self.limit);
+        let engine = engine::open(self.plan.engine, &self.weights, &options)?;
+        let probe = Probe::new(&*engine);
+        let pipeline = Pipeline::new(engine, options.input_size, self.plan.thresholds())?;
+        Ok(Bench { pipeline, probe, capture: None, live, measured: 0 })
+    }
+
+    fn describe(&self, bench: &Bench) -> ModelDescription {
+        let engine = bench.pipeline.engine();
+        let mut description = ModelDescription::new(engine.model(), engine.info());
+        let classes = bench.pipeline.decoder().names().len();
+        description.classes = (classes > 0).then_some(classes);
+        description
+    }
+
+    fn close(&self, bench: &Bench, end: End) {
+        let wanted = self.plan.max_frames.is_some() || self.plan.duration.is_some();
+        let early = match end {
+            End::Dry if wanted => Some(bench.measured),
+            _ => None,
+        };
+        let (status, reason) = match end {
+            End::Done => (Status::Completed, None),
+            End::Dry if bench.measured == 0 => {
+                (Status::Failed, Some("the source gave no frame".to_string()))
+            }
+            End::Dry => (Status::Completed, None),
+            End::Stopped => (Status::Interrupted, Some("stopped while it ran".to_string())),
+            End::Failed(why) => (Status::Failed, Some(why)),
+        };
+        let description = Some(self.describe(bench));
+        let peak = bench.probe.peak(bench.pipeline.engine());
+        let ended = Box::new(Ended { status, reason, description, peak, early });
+        self.send(Event::Ended { slot: self.slot, ended });
+    }
+
+    fn ended(&self, status: Status, reason: Option<String>) {
+        let ended = Box::new(Ended { status, reason, description: None, peak: None, early: None });
+        self.send(Event::Ended { slot: self.slot, ended });
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn send(&self, event: Event) {
+        // The recorder outlives every job; without one there is nobody to tell.
+        drop(self.events.send(event));
+    }
+
+    fn corrupt(&self, error: &Error, unfit: bool) {
+        self.send(Event::Corrupt { slot: self.slot, why: error.to_string(), unfit });
+    }
+
+    fn measure(&self, bench: &mut Bench, mut feed: Feed) -> End {
+        let mut next = match self.first(bench, &mut feed) {
+            Ok(frame) => Some(frame),
+            Err(end) => return end,
+        };
+        let mut pace = Pace::new(self.plan, Instant::now());
+        loop {
+            if self.stopped() {
+                return End::Stopped;
+            }
+            if pace.over(Instant::now()) {
+                return End::Done;
+            }
+            let taken = match next.take() {
+                Some(taken) => taken,
+                None => match self.fetch(&mut feed) {
+                    Ok(taken) => taken,
+                    Err(end) => return end,
+                },
+            };
+            let turn = pace.turn(Instant::now());
+            if turn.dropped > 0 {
+                self.send(Event::Dropped { slot: self.slot, frames: turn.dropped });
+            }
+            if let Some(due) = turn.due {
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            let phase = pace.phase(Instant::now());
+            if let Err(end) = self.frame(bench, taken, phase, turn.due, turn.late) {
+                return end;
+            }
+        }
+    }
+
+    /// The first good frame, after warming up on it.
+    fn first(&self, bench: &mut Bench, feed: &mut Feed) -> Result<Taken, End> {
+        let (frame, took) = self.fetch(feed)?;
+        for number in 0..self.plan.warmup {
+            if self.stopped() {
+                return Err(End::Stopped);
+            }
+            let begun = Instant::now();
+            let mut laps = Laps { last: begun, times: [Duration::ZERO; 3] };
+            match bench.pipeline.step(&frame, &mut laps) {
+                Ok(_) => {}
+                // It will be met again, and counted, where it is measured.
+                Err(Error::Frame { .. }) => break,
+                Err(error) => return Err(End::Failed(error.to_string())),
+            }
+            let mut sample = self.sample(bench, &laps, begun, begun);
+            (sample.frame, sample.phase) = (number, Phase::Warmup);
+            self.send(Event::Frame { sample, seen: None });
+        }
+        Ok((frame, took))
+    }
+
+    /// The next good frame.
+    fn fetch(&self, feed: &mut Feed) -> Result<Taken, End> {
+        loop {
+            match feed.next() {
+                Some(Ok(taken)) => return Ok(taken),
+                Some(Err(error @ Error::Frame { .. })) => {
+                    self.corrupt(&error, false);
+                }
+                Some(Err(error)) => return Err(End::Failed(error.to_string())),
+                None => return Err(End::Dry),
+            }
+            if self.stopped() {
+                return Err(End::Stopped);
+            }
+        }
+    }
+
+    fn frame(
+        &self,
+        bench: &mut Bench,
+        (mut frame, decode_ahead): Taken,
+        phase: Phase,
+        due: Option<Instant>,
+        late: Option<bool>,
+    ) -> Result<(), End> {
+        let begun = Instant::now();
+        let from = due.unwrap_or_else(|| bench.captured(frame.timestamp, begun));
+        let mut laps = Laps { last: begun, times: [Duration::ZERO; 3] };
+        let detections = match bench.pipeline.step(&frame, &mut laps) {
+            Ok(detections) => detections.to_vec(),
+            Err(error @ Error::Frame { .. }) => {
+                self.corrupt(&error, true);
+                return Ok(());
+            }
+            Err(error) => return Err(End::Failed(error.to_string())),
+        };
+        let mut sample = self.sample(bench, &laps, begun, from);
+        sample.frame = bench.measured;
+        (sample.phase, sample.late, sample.decode_ahead) = (phase, late, decode_ahead);
+        bench.measured += 1;
+        let show = self.repeat == 0 && sample.frame < SHOWN;
+        let picture = show.then(|| detections.clone());
+        let seen = Seen {
+            name: frame.name.clone(),
+            width: frame.width,
+            height: frame.height,
+            detections,
+            truth: frame.truth.take(),
+        };
+        self.send(Event::Frame { sample, seen: Some(seen) });
+        if let Some(detections) = picture {
+            let (slot, frame) = (self.slot, Box::new(frame));
+            self.send(Event::Picture { slot, frame, detections });
+        }
+        Ok(())
+    }
+
+    /// A step that began at `begun` and whose latency counts from `from`.
+    fn sample(&self, bench: &Bench, laps: &Laps, begun: Instant, from: Instant) -> FrameSample {
+        // The end of the last stage is the end of the step, give or take a return.
+        let end = Instant::now();
+        let from = from.min(begun);
+        FrameSample {
+            slot: self.slot,
+            at: from.saturating_duration_since(self.origin),
+            prepare: laps.times[Stage::Prepare as usize],
+            inference: laps.times[Stage::Inference as usize],
+            decode: laps.times[Stage::Decode as usize],
+            whole: end - from,
+            memory: bench.probe.read(bench.pipeline.engine()),
+            ..FrameSample::default()
+        }
+    }
+}
+
+impl Bench {
+    /// When a frame was captured, where it comes from a live source; else now. A source's
+    /// clock has another beginning: the frame that came with the least delay sets it.
+    fn captured(&mut self, timestamp: Duration, now: Instant) -> Instant {
+        if !self.live {
+            return now;
+        }
+        let Some(origin) = now.checked_sub(timestamp) else { return now };
+        let origin = self.capture.map_or(origin, |before| before.min(origin));
+        self.capture = Some(origin);
+        origin + timestamp
+    }
+}

@@ -1,0 +1,142 @@
+//! The main job: up to two detectors on frames, measured.
+//!
+//! ```text
+//! Plan ──→ Job per slot ──→ measured loop ──events──→ Recorder ──→ Record, files
+//!                             (its own thread)          (the caller's thread)
+//! ```
+//!
+//! The measured thread does as little as can be done: it takes a frame that was decoded
+//! ahead, steps the pipeline with a stopwatch, looks at the memory once, and sends what it
+//! saw. Everything that takes time (statistics, JSON, reports, progress) is done by the
+//! recorder, which runs on the thread that called [`run`] and owns all figures, so that
+//! there is no lock between measuring and writing.
+//!
+//! Slots take turns, with one model in memory at a time, or run at once on a thread each.
+//! What goes wrong in a slot is its `failed` and its reason; the other goes on. What goes
+//! wrong before there is a run at all is an [`Error`].
+
+mod accuracy;
+mod event;
+mod feed;
+mod job;
+mod pace;
+mod picture;
+mod plan;
+mod probe;
+mod proc;
+mod progress;
+mod recorder;
+mod slots;
+mod snapshot;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Instant;
+
+use plimsoll::Bytes;
+
+use crate::record::Record;
+use crate::report::files::FilesError;
+
+use event::Event;
+use feed::Streams;
+use job::Job;
+pub use plan::{Mode, Plan};
+pub use progress::{Progress, Silent, View};
+use recorder::Recorder;
+use slots::Assignment;
+
+/// Why there is no run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An option, or how several stand together.
+    #[error("{0}")]
+    Plan(String),
+    /// The run's folder.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// The limit.
+    #[error(transparent)]
+    Memory(#[from] plimsoll::Error),
+    /// A thread could not be started.
+    #[error("cannot start a thread to measure on: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A run that came to its end, or was stopped.
+#[derive(Debug)]
+pub struct Finished {
+    /// All that it found out.
+    pub record: Record,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Whether the last report was written whole; if not, an older one may stand there.
+    pub written: bool,
+}
+
+/// Events that may wait for the recorder. It is never behind for long: a report takes
+/// milliseconds, and this is some tenths of a second at the highest rates.
+const WAITING: usize = 8192;
+
+/// Does what the plan says. Setting `stop` ends it early; what was measured is kept.
+///
+/// # Errors
+/// [`Error`] where the plan cannot be or the folder cannot be made. A slot that fails is no
+/// error: it is in the record.
+pub fn run(plan: &Plan, progress: &mut dyn Progress, stop: &AtomicBool) -> Result<Finished, Error> {
+    let layout = slots::resolve(plan)?;
+    let streams = Streams::new(&layout);
+    let origin = Instant::now();
+    let mut recorder = Recorder::start(plan, &layout, &streams, origin)?;
+    recorder.announce(progress);
+    let (send, events) = sync_channel(WAITING);
+    std::thread::scope(|scope| -> Result<(), Error> {
+        let common = Common { plan, events: send, stop, origin, limit: recorder.limit };
+        let (slots, streams) = (&layout.slots, &streams);
+        let work = move || work(common, slots, streams);
+        std::thread::Builder::new()
+            .name("measure".into())
+            .spawn_scoped(scope, work)
+            .map_err(Error::Thread)?;
+        recorder.record(&events, progress);
+        Ok(())
+    })?;
+    Ok(recorder.finish(progress, stop))
+}
+
+/// What all jobs have in common.
+struct Common<'a> {
+    plan: &'a Plan,
+    events: SyncSender<Event>,
+    stop: &'a AtomicBool,
+    origin: Instant,
+    limit: Bytes,
+}
+
+/// All repeats of all slots; ends when the last one has.
+fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &Streams) {
+    let Common { plan, stop, origin, limit, .. } = common;
+    let job = |repeat, slot: usize| {
+        let weights = slots[slot].weights()?.clone();
+        let events = common.events.clone();
+        Some(Job { slot, repeat, plan, weights, events, stop, origin, limit })
+    };
+    for repeat in 0..plan.repeat {
+        let jobs: Vec<Job<'_>> = (0..2).filter_map(|slot| job(repeat, slot)).collect();
+        if plan.parallel && jobs.len() == 2 {
+            let feeds = streams.together(plan);
+            std::thread::scope(|scope| {
+                for (job, feed) in jobs.into_iter().zip(feeds) {
+                    scope.spawn(move || job.run(feed));
+                }
+            });
+        } else {
+            for job in jobs {
+                let slot = job.slot;
+                job.run(streams.alone(plan, slot));
+            }
+        }
+    }
+}

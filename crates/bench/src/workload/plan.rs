@@ -1,0 +1,260 @@
+//! What a run is asked to do: every option, checked before anything starts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plimsoll::{Bytes, LimitRequest};
+use plimsoll_infer::engine::EchoOptions;
+use plimsoll_infer::{Device, EngineChoice, EngineOptions, Thresholds};
+
+use super::Error;
+use crate::record::Config;
+
+/// Which slots run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Slot 0.
+    Rgb,
+    /// Slot 1.
+    Thermal,
+    /// Both.
+    Dual,
+}
+
+impl Mode {
+    /// As users name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Rgb => "rgb",
+            Mode::Thermal => "thermal",
+            Mode::Dual => "dual",
+        }
+    }
+
+    /// Whether a slot runs.
+    #[must_use]
+    pub fn has(self, slot: usize) -> bool {
+        matches!((self, slot), (Mode::Dual, _) | (Mode::Rgb, 0) | (Mode::Thermal, 1))
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        [Mode::Rgb, Mode::Thermal, Mode::Dual]
+            .into_iter()
+            .find(|mode| mode.name() == text)
+            .ok_or_else(|| format!("{text:?} is no mode; the modes are rgb, thermal and dual"))
+    }
+}
+
+/// What a run is asked to do. [`Plan::default`] is the embedded demo.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Which slots run; `None` leaves it to the sources and the weights.
+    pub mode: Option<Mode>,
+    /// The one source of a single-stream mode.
+    pub source: Option<String>,
+    /// The sources of dual mode: RGB and thermal.
+    pub sources: [Option<String>; 2],
+    /// The weights of the slots.
+    pub models: [Option<PathBuf>; 2],
+    /// Who runs them.
+    pub engine: EngineChoice,
+    /// Where.
+    pub device: Device,
+    /// The file of ONNX Runtime's library.
+    pub library: Option<PathBuf>,
+    /// A fallback is an error.
+    pub strict: bool,
+    /// Side of the input of a model that takes any.
+    pub imgsz: u32,
+    /// The least confidence.
+    pub conf: f64,
+    /// The overlap above which the lesser box is dropped.
+    pub iou: f64,
+    /// The most detections a frame.
+    pub max_det: u32,
+    /// The most frames a slot; `None` for 300, or for no end where a duration is given.
+    pub max_frames: Option<u64>,
+    /// Frames before measuring begins.
+    pub warmup: u64,
+    /// Offered frames a second.
+    pub rate: Option<f64>,
+    /// For how long each slot runs.
+    pub duration: Option<Duration>,
+    /// Both slots at once.
+    pub parallel: bool,
+    /// How often the whole is done.
+    pub repeat: u32,
+    /// How far apart frames of a pair may be.
+    pub sync_tolerance: Duration,
+    /// The limit.
+    pub limit: Option<Bytes>,
+    /// The profile that clamps it.
+    pub profile: String,
+    /// What must stay free on unified memory.
+    pub keep_free: Option<Bytes>,
+    /// Time between samples of the machine.
+    pub metrics_interval: Duration,
+    /// Time between reports while it runs.
+    pub report_interval: Duration,
+    /// Where runs are kept.
+    pub output_dir: PathBuf,
+    /// The name of the run; without one it is named by time.
+    pub run_name: Option<String>,
+    /// Where detections are written, one object a frame.
+    pub detections: Option<PathBuf>,
+    /// What the `echo` engine answers.
+    pub echo: EchoOptions,
+    /// The command as it was given.
+    pub command_line: Vec<String>,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            mode: None,
+            source: None,
+            sources: [None, None],
+            models: [None, None],
+            engine: EngineChoice::Auto,
+            device: Device::Auto,
+            library: None,
+            strict: false,
+            imgsz: 640,
+            conf: 0.25,
+            iou: 0.45,
+            max_det: 300,
+            max_frames: None,
+            warmup: 10,
+            rate: None,
+            duration: None,
+            parallel: false,
+            repeat: 1,
+            sync_tolerance: Duration::from_millis(33),
+            limit: None,
+            profile: "orin-nano-8gb".to_string(),
+            keep_free: None,
+            metrics_interval: Duration::from_millis(500),
+            report_interval: Duration::from_secs(3),
+            output_dir: PathBuf::from("outputs"),
+            run_name: None,
+            detections: None,
+            echo: EchoOptions::default(),
+            command_line: Vec::new(),
+        }
+    }
+}
+
+impl Plan {
+    /// The frames a slot takes where nobody says.
+    pub const FRAMES: u64 = 300;
+
+    /// How many frames a slot takes; `None` for no end but the duration's.
+    #[must_use]
+    pub fn frames(&self) -> Option<u64> {
+        match (self.max_frames, self.duration) {
+            (Some(frames), _) => Some(frames),
+            (None, Some(_)) => None,
+            (None, None) => Some(Plan::FRAMES),
+        }
+    }
+
+    /// Whether every number is one that can be.
+    ///
+    /// # Errors
+    /// [`Error::Plan`], naming the flag and what it takes.
+    pub fn check(&self) -> Result<(), Error> {
+        let share = |value: f64| (0.0..=1.0).contains(&value);
+        let checks = [
+            (
+                self.imgsz >= 32 && self.imgsz <= 8192 && self.imgsz.is_multiple_of(32),
+                "--imgsz must be a multiple of 32 from 32 to 8192",
+            ),
+            (share(self.conf), "--conf must be from 0 to 1"),
+            (share(self.iou), "--iou must be from 0 to 1"),
+            ((1..=100_000).contains(&self.max_det), "--max-det must be from 1 to 100000"),
+            (self.max_frames != Some(0), "--max-frames must be at least 1"),
+            (self.warmup <= 1_000_000, "--warmup must be at most 1000000"),
+            (
+                self.rate.is_none_or(|rate| rate > 0.0 && rate <= 1e6),
+                "--rate must be above 0 and at most 1000000 frames a second",
+            ),
+            (
+                self.duration.is_none_or(|time| !time.is_zero()),
+                "--duration must be longer than nothing",
+            ),
+            ((1..=1000).contains(&self.repeat), "--repeat must be from 1 to 1000"),
+            (
+                self.metrics_interval >= Duration::from_millis(10)
+                    && self.metrics_interval <= Duration::from_secs(3600),
+                "--metrics-interval must be from 0.01 to 3600 seconds",
+            ),
+            (
+                self.source.is_none() || self.sources.iter().all(Option::is_none),
+                "--source stands for itself; --rgb-source and --thermal-source are for dual mode",
+            ),
+        ];
+        match checks.into_iter().find(|(fine, _)| !fine) {
+            Some((_, wrong)) => Err(Error::Plan(wrong.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// What counts as found.
+    pub(super) fn thresholds(&self) -> Thresholds {
+        Thresholds {
+            confidence: self.conf as f32,
+            iou: self.iou as f32,
+            max_detections: self.max_det as usize,
+        }
+    }
+
+    /// What is asked of the engine.
+    pub(super) fn engine_options(&self, limit: Bytes) -> EngineOptions {
+        let side = self.imgsz as usize;
+        let mut options = EngineOptions::default();
+        options.device = self.device;
+        options.memory_limit = Some(limit);
+        options.library.clone_from(&self.library);
+        options.strict = self.strict;
+        options.input_size = (side, side);
+        options.echo = self.echo.clone();
+        options
+    }
+
+    /// What is asked of the memory manager.
+    pub(super) fn limit_request(&self, is_unified: bool) -> plimsoll::Result<LimitRequest> {
+        let mut request = LimitRequest::new().with_profile(&self.profile)?.with_unified(is_unified);
+        request.limit = self.limit;
+        request.keep_free = self.keep_free;
+        Ok(request)
+    }
+
+    /// The plan as the record keeps it.
+    pub(super) fn config(&self, mode: Mode, paired: bool, limit: Bytes) -> Config {
+        Config {
+            mode: mode.name().to_string(),
+            engine: self.engine.to_string(),
+            device: self.device.to_string(),
+            imgsz: self.imgsz,
+            conf: self.conf,
+            iou: self.iou,
+            max_det: self.max_det,
+            max_frames: self.frames(),
+            warmup: self.warmup,
+            rate_fps: self.rate,
+            duration_s: self.duration.map(|time| time.as_secs_f64()),
+            parallel: self.parallel,
+            repeat: self.repeat,
+            gpu_mem_limit_gb: self.limit.unwrap_or(limit).as_gib(),
+            profile: self.profile.clone(),
+            keep_free_gb: self.keep_free.map(Bytes::as_gib),
+            sync_tolerance_ms: paired.then_some(self.sync_tolerance.as_secs_f64() * 1e3),
+            metrics_interval_s: self.metrics_interval.as_secs_f64(),
+        }
+    }
+}

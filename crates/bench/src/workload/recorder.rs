@@ -1,0 +1,347 @@
+//! Takes in what the measured threads tell, and writes it down.
+//!
+//! It owns every figure of the run and runs on a thread that measures nothing. Metrics are
+//! appended as they come; the reports are rewritten whole every few seconds, so that a kill
+//! leaves valid ones. A disk that is full is told once and is a doubt; the run goes on, for
+//! what is measured can still be shown.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant, SystemTime};
+
+use plimsoll::backend::{BackendKind, open};
+use plimsoll::{Bytes, GpuMemoryManager, MemoryConfig};
+use serde_json::json;
+
+use super::event::{Ended, Event, Opened, Seen};
+use super::feed::Streams;
+use super::picture::picture;
+use super::plan::Plan;
+use super::proc::{self, Machine};
+use super::progress::Progress;
+use super::slots::{Assignment, Layout};
+use super::snapshot::Page;
+use super::{Error, Finished};
+use crate::doubt::Doubt;
+use crate::measure::{FrameLine, FrameSample, SystemMeter};
+use crate::record::time::rfc3339;
+use crate::record::{DoubtRecord, MemoryArchitecture, MemorySafety, SLOTS, Violation};
+use crate::report::Rendered;
+use crate::report::files::{FilesError, Journal, RunFolder, Written};
+use crate::report::html::Picture;
+
+/// How often it looks up from the events, at the least.
+const TICK: Duration = Duration::from_millis(100);
+
+pub(super) struct Recorder<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) layout: &'a Layout,
+    pub(super) streams: &'a Streams,
+    pub(super) origin: Instant,
+    pub(super) started: SystemTime,
+    pub(super) safety: MemorySafety,
+    pub(super) limit: Bytes,
+    pub(super) architecture: MemoryArchitecture,
+    pub(super) pages: [Page; 2],
+    pub(super) system: SystemMeter,
+    pub(super) machine: Machine,
+    /// What the process held before the first model was loaded.
+    pub(super) shared: Option<Bytes>,
+    pub(super) doubts: Vec<DoubtRecord>,
+    pub(super) folder: RunFolder,
+    pictures: Vec<Picture>,
+    metrics: Journal,
+    log: Journal,
+    detections: Option<Journal>,
+    next_sample: Instant,
+    next_report: Instant,
+    next_shown: Instant,
+}
+
+impl<'a> Recorder<'a> {
+    /// Draws the line, makes the folder and opens the files.
+    pub(super) fn start(
+        plan: &'a Plan,
+        layout: &'a Layout,
+        streams: &'a Streams,
+        origin: Instant,
+    ) -> Result<Recorder<'a>, Error> {
+        let is_unified = proc::memory().nvmap_used.is_some();
+        let manager = GpuMemoryManager::new(MemoryConfig::for_inference())?;
+        manager.add_device(open(BackendKind::Host)?);
+        let report = manager.apply_limits(&plan.limit_request(is_unified)?)?;
+        let started = SystemTime::now();
+        let folder = RunFolder::create(&plan.output_dir, plan.run_name.as_deref(), started)?;
+        let detections = plan.detections.as_deref().map(fresh).transpose()?;
+        Ok(Recorder {
+            plan,
+            layout,
+            streams,
+            origin,
+            started,
+            safety: MemorySafety::from(&report),
+            limit: report.effective_limit,
+            architecture: MemoryArchitecture::NoGpu,
+            pages: [0, 1].map(|slot| Page::new(slot, plan)),
+            system: SystemMeter::default(),
+            machine: Machine::new(),
+            shared: None,
+            doubts: Vec::new(),
+            metrics: folder.metrics()?,
+            log: folder.log()?,
+            folder,
+            pictures: Vec::new(),
+            detections,
+            next_sample: origin,
+            next_report: origin + plan.report_interval,
+            next_shown: origin,
+        })
+    }
+
+    /// Says what is about to run, and writes the first report.
+    pub(super) fn announce(&mut self, progress: &mut dyn Progress) {
+        let [first, second] = [0, 1].map(|slot| match &self.layout.slots[slot] {
+            Assignment::Run(weights) => {
+                format!("{} on {}, {}", self.plan.engine, self.plan.device, weights.name())
+            }
+            Assignment::Skip(why) => format!("skipped: {why}"),
+        });
+        progress.started(self.folder.path(), &self.safety, [&first, &second]);
+        self.say(progress, "run started");
+        for (name, text) in SLOTS.iter().zip([first, second]) {
+            self.say(progress, &format!("{name}: {text}"));
+        }
+        self.report(progress, false);
+    }
+
+    /// Takes events in until the last sender is gone.
+    pub(super) fn record(&mut self, events: &Receiver<Event>, progress: &mut dyn Progress) {
+        let tick = TICK.min(self.plan.metrics_interval);
+        loop {
+            match events.recv_timeout(tick) {
+                Ok(event) => self.take(event, progress),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = Instant::now();
+            if now >= self.next_sample {
+                self.next_sample = now + self.plan.metrics_interval;
+                self.sample(progress);
+            }
+            if now >= self.next_report {
+                self.report(progress, false);
+                self.next_report = Instant::now() + self.plan.report_interval;
+            }
+        }
+    }
+
+    /// The last report.
+    pub(super) fn finish(mut self, progress: &mut dyn Progress, stop: &AtomicBool) -> Finished {
+        self.sample(progress);
+        let interruption = stop.load(Ordering::Relaxed).then(|| "stopped by the user".to_string());
+        self.say(progress, interruption.as_deref().unwrap_or("run finished"));
+        let done = self.detections.as_mut().map_or(Ok(()), Journal::flush);
+        self.tried(done, progress);
+        let mut record = self.snapshot(interruption.clone(), true);
+        let mut written = self.write(&record, progress);
+        if self.flush(progress) {
+            record = self.snapshot(interruption, true);
+            written = self.write(&record, progress);
+        }
+        Finished { record, folder: self.folder.path().to_path_buf(), written }
+    }
+
+    fn take(&mut self, event: Event, progress: &mut dyn Progress) {
+        match event {
+            Event::Opened { slot, repeat, opened } => self.opened(slot, repeat, *opened, progress),
+            Event::Frame { sample, seen } => self.frame(&sample, seen, progress),
+            Event::Picture { slot, frame, detections } => {
+                let name = format!("{}: {}", SLOTS[slot], frame.name);
+                let names = &self.pages[slot].names;
+                self.pictures.extend(picture(name, &frame, &detections, names));
+            }
+            Event::Dropped { slot, frames } => self.pages[slot].meter.dropped(frames),
+            Event::Corrupt { slot, why, unfit } => {
+                self.pages[slot].unfit += u64::from(unfit);
+                tracing::warn!(slot, why, "a frame was skipped");
+                self.say(progress, &format!("{}: skipped {why}", SLOTS[slot]));
+            }
+            Event::Ended { slot, ended } => self.ended(slot, *ended, progress),
+        }
+    }
+
+    fn opened(&mut self, slot: usize, repeat: u32, opened: Opened, progress: &mut dyn Progress) {
+        let Opened { description, chosen, names, memory, before } = opened;
+        self.shared = self.shared.or(before);
+        if !description.device.starts_with("cpu") {
+            self.architecture = match proc::memory().nvmap_used {
+                Some(_) => MemoryArchitecture::Unified,
+                None => MemoryArchitecture::Discrete,
+            };
+        }
+        let method = format!("{} arena", description.engine);
+        if description.limit_applied && !self.safety.methods_applied.contains(&method) {
+            self.safety.methods_applied.push(method);
+        }
+        let backend = format!("{} on {}", description.engine, description.device);
+        self.say(progress, &format!("{}: {backend} ({chosen})", SLOTS[slot]));
+        progress.opened(SLOTS[slot], &backend);
+        let plan = self.plan;
+        let page = &mut self.pages[slot];
+        if repeat > 0 {
+            page.again(plan);
+        }
+        (page.names, page.teller, page.running) = (names, memory, true);
+        page.description = Some(description);
+    }
+
+    fn frame(&mut self, sample: &FrameSample, seen: Option<Seen>, progress: &mut dyn Progress) {
+        let slot = sample.slot;
+        self.watch_line(sample, progress);
+        let page = &mut self.pages[slot];
+        page.meter.push(sample);
+        page.memory = sample.memory;
+        page.frame_ended(sample);
+        let line = self.metrics.json(&FrameLine::from(sample));
+        self.tried(line, progress);
+        if let Some(seen) = seen {
+            self.pages[slot].saw(&seen);
+            self.write_detections(slot, &seen, progress);
+        }
+        let now = Instant::now();
+        if now >= self.next_shown {
+            self.next_shown = now + TICK;
+            progress.frames(&self.pages[slot].view(self.plan, self.safety.effective_limit_gb));
+        }
+    }
+
+    /// Compares a slot's memory with the line. One violation is one time that it rose past it.
+    fn watch_line(&mut self, sample: &FrameSample, progress: &mut dyn Progress) {
+        let Some(held) = sample.memory else { return };
+        let slot = sample.slot;
+        let passed = held > self.limit;
+        if passed && !self.pages[slot].over {
+            let limit = self.limit;
+            tracing::error!(slot, %held, %limit, "more is held than the limit allows");
+            let time = rfc3339(SystemTime::now());
+            self.say(progress, &format!("VIOLATION: {} holds {held} of {limit}", SLOTS[slot]));
+            self.safety.violated(Violation { time, slot: Some(slot), bytes: held.get() });
+        }
+        self.pages[slot].over = passed;
+    }
+
+    fn write_detections(&mut self, slot: usize, seen: &Seen, progress: &mut dyn Progress) {
+        let Some(journal) = &mut self.detections else { return };
+        if !self.pages[slot].first_repeat() {
+            return;
+        }
+        let round = |value: f32, digits: i32| {
+            let scale = 10f64.powi(digits);
+            (f64::from(value) * scale).round() / scale
+        };
+        let found: Vec<_> = seen
+            .detections
+            .iter()
+            .map(|d| {
+                let [left, top, right, bottom] = d.bounds.map(|value| round(value, 3));
+                json!([left, top, right, bottom, round(d.confidence, 5), d.class])
+            })
+            .collect();
+        let mut line = json!({
+            "frame": seen.name, "width": seen.width, "height": seen.height, "detections": found,
+        });
+        let both = self.layout.slots.iter().all(|slot| slot.weights().is_some());
+        if let Some(fields) = line.as_object_mut().filter(|_| both) {
+            fields.insert("slot".to_string(), json!(slot));
+        }
+        let done = journal.json(&line);
+        self.tried(done, progress);
+    }
+
+    fn ended(&mut self, slot: usize, ended: Ended, progress: &mut dyn Progress) {
+        let reason = ended.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
+        self.say(progress, &format!("{}: {}{reason}", SLOTS[slot], ended.status));
+        let wanted = self.plan.frames().filter(|_| ended.early.is_some());
+        if let Some((frames, wanted)) = ended.early.zip(wanted) {
+            let doubt = Doubt::SourceEndedEarly { frames, wanted };
+            self.doubts.push(DoubtRecord::new(Some(slot), doubt));
+        }
+        let limit_gb = self.safety.effective_limit_gb;
+        let page = &mut self.pages[slot];
+        page.ended(ended);
+        if page.meter.performance().is_some() {
+            progress.frames(&page.view(self.plan, limit_gb));
+        }
+        let model = self.model(slot);
+        progress.ended(&model);
+    }
+
+    fn sample(&mut self, progress: &mut dyn Progress) {
+        let sample = self.machine.sample(self.origin.elapsed().as_secs_f64());
+        self.system.push(&sample);
+        for page in self.pages.iter_mut().filter(|page| page.running) {
+            page.system_peak =
+                [page.system_peak, sample.ram_used_gb].into_iter().flatten().reduce(f64::max);
+        }
+        let line = self.metrics.json(&sample);
+        self.tried(line, progress);
+    }
+
+    fn report(&mut self, progress: &mut dyn Progress, last: bool) {
+        let why = "the run had not ended when this was written".to_string();
+        let record = self.snapshot(Some(why), last);
+        self.write(&record, progress);
+        self.flush(progress);
+    }
+
+    /// Whether the reports are whole.
+    fn write(&mut self, record: &crate::record::Record, progress: &mut dyn Progress) -> bool {
+        let written = match Rendered::new(record, &self.pictures) {
+            Ok(rendered) => self.folder.write(&rendered),
+            Err(error) => {
+                progress.warning(&format!("the report cannot be rendered: {error}"));
+                Ok(Written::Not)
+            }
+        };
+        match written {
+            Ok(written) => written == Written::Whole,
+            Err(error) => {
+                self.tried(Err(error), progress);
+                false
+            }
+        }
+    }
+
+    /// Writes out what was gathered; whether something went wrong now.
+    fn flush(&mut self, progress: &mut dyn Progress) -> bool {
+        let doubts = self.doubts.len();
+        let done = self.metrics.flush();
+        self.tried(done, progress);
+        let done = self.log.flush();
+        self.tried(done, progress);
+        self.doubts.len() > doubts
+    }
+
+    /// A line of `run.log`.
+    fn say(&mut self, progress: &mut dyn Progress, text: &str) {
+        let done = self.log.line(&format!("{} {text}", rfc3339(SystemTime::now())));
+        self.tried(done, progress);
+    }
+
+    /// What could not be written is a doubt, and told at once.
+    fn tried(&mut self, done: Result<(), FilesError>, progress: &mut dyn Progress) {
+        if let Err(error) = done {
+            let why = error.to_string();
+            progress.warning(&why);
+            tracing::error!("{why}");
+            self.doubts.push(DoubtRecord::new(None, Doubt::OutputIncomplete { why }));
+        }
+    }
+}
+
+/// A file of detections, emptied if it was there.
+fn fresh(path: &std::path::Path) -> Result<Journal, Error> {
+    std::fs::File::create(path)
+        .map_err(|e| Error::Plan(format!("cannot write --detections {}: {e}", path.display())))?;
+    Ok(Journal::open(path)?)
+}

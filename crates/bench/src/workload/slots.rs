@@ -1,0 +1,157 @@
+//! Which slots run, on what weights, fed from where.
+//!
+//! The rules, in the order in which they are asked:
+//!
+//! 1. no model and no source (or only drawn scenes): the embedded demo;
+//! 2. a mode says which slots run; without one it is dual when two sources are given;
+//! 3. else the one source feeds every slot that has weights;
+//! 4. a slot that the mode leaves out or that has no weights is skipped, with its reason.
+
+use plimsoll_infer::ModelSource;
+use plimsoll_infer::source::Spec;
+use plimsoll_infer::source::synthetic::{SceneKind, demo};
+
+use super::Error;
+use super::plan::{Mode, Plan};
+
+/// What is to become of a slot.
+#[derive(Debug)]
+pub(super) enum Assignment {
+    /// It runs these weights.
+    Run(ModelSource),
+    /// It does not, and why.
+    Skip(String),
+}
+
+impl Assignment {
+    pub(super) fn weights(&self) -> Option<&ModelSource> {
+        match self {
+            Assignment::Run(weights) => Some(weights),
+            Assignment::Skip(_) => None,
+        }
+    }
+}
+
+/// A source and the slots that it feeds.
+#[derive(Debug, Clone)]
+pub(super) struct Input {
+    pub(super) spec: String,
+    pub(super) scenes: SceneKind,
+    pub(super) slots: Vec<usize>,
+    pub(super) live: bool,
+}
+
+/// A plan, understood.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) mode: Mode,
+    pub(super) slots: [Assignment; 2],
+    /// One, or two that are paired.
+    pub(super) inputs: Vec<Input>,
+}
+
+impl Layout {
+    pub(super) fn paired(&self) -> bool {
+        self.inputs.len() == 2
+    }
+}
+
+/// The camera of a slot.
+pub(super) fn scenes(slot: usize) -> SceneKind {
+    if slot == 0 { SceneKind::Rgb } else { SceneKind::Thermal }
+}
+
+const FLAGS: [(&str, &str); 2] = [("--model0", "--rgb-source"), ("--model1", "--thermal-source")];
+
+/// Understands a plan.
+pub(super) fn resolve(plan: &Plan) -> Result<Layout, Error> {
+    plan.check()?;
+    let demo = is_demo(plan);
+    let mode = mode(plan, demo);
+    let slots = [0, 1].map(|slot| assign(plan, mode, demo, slot));
+    let running: Vec<usize> = (0..2).filter(|&slot| slots[slot].weights().is_some()).collect();
+    let inputs = match running.is_empty() {
+        true => Vec::new(),
+        false => inputs(plan, mode, demo, &running)?,
+    };
+    Ok(Layout { mode, slots, inputs })
+}
+
+fn given(plan: &Plan) -> impl Iterator<Item = &String> {
+    plan.source.iter().chain(plan.sources.iter().flatten())
+}
+
+/// The demo's detectors were trained on drawn scenes, and stand in where nothing else is
+/// asked for.
+fn is_demo(plan: &Plan) -> bool {
+    let drawn = |spec: &String| spec == "synthetic" || spec.starts_with("synthetic:");
+    plan.models.iter().all(Option::is_none) && given(plan).all(drawn)
+}
+
+fn mode(plan: &Plan, demo: bool) -> Mode {
+    let both = |a: bool, b: bool| match (a, b) {
+        (true, false) => Mode::Rgb,
+        (false, true) => Mode::Thermal,
+        _ => Mode::Dual,
+    };
+    let [rgb, thermal] = plan.sources.each_ref().map(Option::is_some);
+    plan.mode.unwrap_or_else(|| match (&plan.source, demo) {
+        (None, _) if rgb || thermal => both(rgb, thermal),
+        (None, true) => Mode::Dual,
+        (Some(spec), true) if spec.contains("thermal") => Mode::Thermal,
+        (Some(_), true) => Mode::Rgb,
+        _ => both(plan.models[0].is_some(), plan.models[1].is_some()),
+    })
+}
+
+fn assign(plan: &Plan, mode: Mode, demo: bool, slot: usize) -> Assignment {
+    if !mode.has(slot) {
+        let why = match (plan.mode, &plan.models[slot]) {
+            (None, None) => format!("no weights were given ({})", FLAGS[slot].0),
+            _ => format!("mode {} leaves it out", mode.name()),
+        };
+        return Assignment::Skip(why);
+    }
+    match &plan.models[slot] {
+        Some(path) => Assignment::Run(ModelSource::path(path)),
+        None if demo => {
+            let kind = scenes(slot);
+            Assignment::Run(ModelSource::bytes(demo::model_name(kind), demo::model(kind)))
+        }
+        None => Assignment::Skip(format!("no weights were given ({})", FLAGS[slot].0)),
+    }
+}
+
+fn inputs(plan: &Plan, mode: Mode, demo: bool, running: &[usize]) -> Result<Vec<Input>, Error> {
+    if let Some(spec) = &plan.source {
+        if plan.mode == Some(Mode::Dual) {
+            let text = "dual mode takes two sources: --rgb-source and --thermal-source";
+            return Err(Error::Plan(text.to_string()));
+        }
+        return Ok(vec![input(spec, scenes(running[0]), running)?]);
+    }
+    let mut found = Vec::new();
+    for &slot in running {
+        let spec = match &plan.sources[slot] {
+            Some(spec) => spec.as_str(),
+            None if demo => "synthetic",
+            None => return Err(Error::Plan(missing(mode, slot))),
+        };
+        found.push(input(spec, scenes(slot), &[slot])?);
+    }
+    Ok(found)
+}
+
+fn missing(mode: Mode, slot: usize) -> String {
+    let flag = match mode {
+        Mode::Dual => FLAGS[slot].1,
+        _ => "--source",
+    };
+    let forms = "image_dir=D, video=F, camera=N, rtsp://…, gst='PIPELINE' or synthetic";
+    format!("mode {} needs {flag}: {forms}", mode.name())
+}
+
+fn input(spec: &str, scenes: SceneKind, slots: &[usize]) -> Result<Input, Error> {
+    let parsed = Spec::parse(spec, scenes).map_err(|error| Error::Plan(error.to_string()))?;
+    Ok(Input { spec: spec.to_string(), scenes, slots: slots.to_vec(), live: parsed.is_live() })
+}

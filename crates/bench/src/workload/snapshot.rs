@@ -1,0 +1,307 @@
+//! The record of a run so far.
+//!
+//! A slot that has not ended yet is `interrupted` in a report that is written meanwhile: if
+//! nobody comes to write a later one, that is what became of it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use plimsoll::Bytes;
+
+use super::accuracy::Judge;
+use super::event::{Ended, Seen, Teller};
+use super::plan::Plan;
+use super::proc;
+use super::progress::View;
+use super::recorder::Recorder;
+use super::slots::Assignment;
+use crate::doubt::Doubt;
+use crate::measure::{FrameSample, MemorySource, Phase, SlotMeter};
+use crate::record::time::rfc3339;
+use crate::record::{
+    DetectionSummary, DoubtRecord, GpuMemory, InputSource, MeasuredWhat, Metadata,
+    ModelDescription, ModelRecord, Obtained, Record, SCHEMA_VERSION, SLOTS, SharedMemory, Status,
+    Stream, Summary, Unknown,
+};
+use crate::stats::interval::over_repeats;
+
+/// Others may use so much of the processors before it is a doubt, in percent.
+const OTHERS: f64 = 10.0;
+
+/// One slot, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Page {
+    slot: usize,
+    pub(super) meter: SlotMeter,
+    pub(super) description: Option<ModelDescription>,
+    pub(super) names: Vec<String>,
+    pub(super) teller: Teller,
+    /// The slot's memory at its last frame.
+    pub(super) memory: Option<Bytes>,
+    /// Whether that is past the limit.
+    pub(super) over: bool,
+    pub(super) running: bool,
+    /// Frames that were read and could not be prepared.
+    pub(super) unfit: u64,
+    pub(super) system_peak: Option<f64>,
+    peak: Option<Bytes>,
+    frames: u64,
+    found: u64,
+    per_class: BTreeMap<u32, u64>,
+    judge: Judge,
+    status: Option<(Status, Option<String>)>,
+    medians: Vec<f64>,
+    began: Option<Duration>,
+    until: Duration,
+}
+
+impl Page {
+    pub(super) fn new(slot: usize, plan: &Plan) -> Page {
+        Page {
+            slot,
+            meter: SlotMeter::new(plan.rate),
+            description: None,
+            names: Vec::new(),
+            teller: Teller::Nobody,
+            memory: None,
+            over: false,
+            running: false,
+            unfit: 0,
+            system_peak: None,
+            peak: None,
+            frames: 0,
+            found: 0,
+            per_class: BTreeMap::new(),
+            judge: Judge::default(),
+            status: None,
+            medians: Vec::new(),
+            began: None,
+            until: Duration::ZERO,
+        }
+    }
+
+    /// Begins a repeat: figures are those of the last one, peaks those of all.
+    pub(super) fn again(&mut self, plan: &Plan) {
+        let old = std::mem::replace(self, Page::new(self.slot, plan));
+        self.peak = old.peak;
+        self.system_peak = old.system_peak;
+        self.status = old.status;
+        self.medians = old.medians;
+    }
+
+    /// Whether no repeat is over yet.
+    pub(super) fn first_repeat(&self) -> bool {
+        self.medians.is_empty()
+    }
+
+    pub(super) fn frame_ended(&mut self, sample: &FrameSample) {
+        self.peak = self.peak.max(sample.memory);
+        if sample.phase != Phase::Warmup {
+            self.frames += 1;
+            self.began.get_or_insert(sample.at);
+            self.until = self.until.max(sample.at + sample.whole);
+        }
+    }
+
+    pub(super) fn saw(&mut self, seen: &Seen) {
+        self.found += seen.detections.len() as u64;
+        for detection in &seen.detections {
+            *self.per_class.entry(detection.class).or_default() += 1;
+        }
+        if let Some(truth) = &seen.truth {
+            self.judge.push(&seen.detections, truth);
+        }
+    }
+
+    pub(super) fn ended(&mut self, ended: Ended) {
+        self.running = false;
+        self.peak = self.peak.max(ended.peak);
+        self.description = ended.description.or(self.description.take());
+        self.medians.extend(self.meter.performance().map(|p| p.whole.p50_ms));
+        // What went wrong in one repeat is not mended by the next.
+        match &self.status {
+            Some((Status::Failed | Status::Interrupted, _)) => {}
+            _ => self.status = Some((ended.status, ended.reason)),
+        }
+    }
+
+    pub(super) fn view(&self, plan: &Plan, limit_gb: f64) -> View<'static> {
+        let seconds = self.until.saturating_sub(self.began.unwrap_or_default()).as_secs_f64();
+        View {
+            slot: self.slot,
+            name: SLOTS[self.slot],
+            frames: self.frames,
+            of: plan.frames(),
+            fps: (seconds > 0.0).then(|| self.frames as f64 / seconds),
+            memory: self.memory,
+            limit_gb,
+        }
+    }
+
+    fn detections(&self) -> DetectionSummary {
+        let name = |class: u32| {
+            let known = self.names.get(class as usize).cloned();
+            known.unwrap_or_else(|| format!("class {class}"))
+        };
+        DetectionSummary {
+            total: self.found,
+            per_class: self.per_class.iter().map(|(&class, &n)| (name(class), n)).collect(),
+            per_frame_mean: (self.frames > 0).then(|| self.found as f64 / self.frames as f64),
+        }
+    }
+}
+
+impl Recorder<'_> {
+    /// A slot so far.
+    pub(super) fn model(&self, slot: usize) -> ModelRecord {
+        let page = &self.pages[slot];
+        let (status, reason) = match (&self.layout.slots[slot], &page.status) {
+            (Assignment::Skip(why), _) => (Status::Skipped, Some(why.clone())),
+            (_, Some((status, reason))) => (*status, reason.clone()),
+            (_, None) => {
+                let did = if page.running { "was still running" } else { "had not begun" };
+                (Status::Interrupted, Some(format!("it {did} when this was written")))
+            }
+        };
+        let why = reason.clone().unwrap_or_else(|| "nothing was measured".to_string());
+        let mut model = ModelRecord::idle(slot, status, &why, self.memory(page, &why));
+        model.reason = reason;
+        model.model_info.clone_from(&page.description);
+        model.performance = page.meter.performance();
+        if let Some(performance) = model.performance.as_mut().filter(|_| self.plan.repeat > 1) {
+            performance.repeats_p50_ms.clone_from(&page.medians);
+            performance.repeats_interval_ms = over_repeats(&page.medians);
+        }
+        if model.performance.is_some() {
+            model.detection_summary = Some(page.detections());
+            model.accuracy = page.judge.accuracy();
+            let unknown = "the truth about these frames is not known";
+            model.unknown.insert("accuracy".to_string(), unknown.to_string());
+        }
+        let known = [
+            ("model_info", model.model_info.is_some()),
+            ("performance", model.performance.is_some()),
+            ("detection_summary", model.detection_summary.is_some()),
+            ("accuracy", model.accuracy.is_some()),
+        ];
+        for (field, _) in known.into_iter().filter(|(_, known)| *known) {
+            model.unknown.remove(field);
+        }
+        model.timeline = page.meter.timeline();
+        model
+    }
+
+    fn memory(&self, page: &Page, why: &str) -> GpuMemory {
+        let on_gpu = page.description.as_ref().is_some_and(|info| !info.device.starts_with("cpu"));
+        let what = match on_gpu {
+            true => MeasuredWhat::GpuAllocations,
+            false => MeasuredWhat::ProcessMemory,
+        };
+        let limit_type = self.safety.limit_type;
+        let engine = page.description.as_ref().map_or("", |info| info.engine.as_str());
+        let (name, obtained, counted_peak) = match page.teller {
+            Teller::Nobody => {
+                let why = match page.description {
+                    Some(_) => "the engine does not tell what it holds on the device",
+                    None => why,
+                };
+                return GpuMemory::unmeasured(what, self.limit, limit_type, why);
+            }
+            Teller::Process => ("/proc/self/statm".to_string(), Obtained::Sampled, None),
+            Teller::EngineOnGpu | Teller::EngineOnHost => {
+                (format!("{engine} allocator"), Obtained::Counted, page.peak)
+            }
+        };
+        let peak = if self.plan.repeat > 1 { page.peak } else { counted_peak };
+        page.meter.memory(&MemorySource {
+            what,
+            name,
+            obtained,
+            limit: self.limit,
+            limit_type,
+            counted_peak: peak,
+            system_peak: page.system_peak.map(|gib| Bytes((gib * (1u64 << 30) as f64) as u64)),
+        })
+    }
+
+    /// All that is known so far. `last` is the record of a run that is over.
+    pub(super) fn snapshot(&self, interruption: Option<String>, last: bool) -> Record {
+        let now = SystemTime::now();
+        let (host, device_name) = proc::names();
+        let models = [self.model(0), self.model(1)];
+        let performances = || models.iter().filter_map(|model| model.performance.as_ref());
+        let frames = performances().map(|p| p.frames).sum();
+        let wall = performances().map(|p| p.wall_s).sum();
+        let facts = proc::facts(self.architecture);
+        let mut record = Record {
+            schema_version: SCHEMA_VERSION.to_string(),
+            metadata: Metadata {
+                tool: "plimsoll".to_string(),
+                tool_version: env!("CARGO_PKG_VERSION").to_string(),
+                run_name: self.folder.name().to_string(),
+                started: rfc3339(self.started),
+                finished: last.then(|| rfc3339(now)),
+                host,
+                os: std::env::consts::OS.to_string(),
+                arch: std::env::consts::ARCH.to_string(),
+                device_name,
+                command_line: self.plan.command_line.clone(),
+            },
+            config: self.plan.config(
+                self.layout.mode,
+                self.layout.paired(),
+                Bytes((self.safety.limit_gb * (1u64 << 30) as f64) as u64),
+            ),
+            input_source: InputSource {
+                streams: self.stream_records(),
+                unpaired: self.streams.unpaired(),
+            },
+            system_metrics: self.system.metrics(self.architecture, &facts, frames, wall),
+            memory_safety: self.safety.clone(),
+            shared: self.shared_memory(),
+            doubts: self.doubts(),
+            summary: Summary::default(),
+            interrupted: interruption.is_some(),
+            interruption,
+            models,
+        };
+        record.settle();
+        record
+    }
+
+    /// What was read; a frame that no slot can use is as bad as one that cannot be read.
+    fn stream_records(&self) -> Vec<Stream> {
+        let mut streams = self.streams.records();
+        for stream in &mut streams {
+            let unfit = stream.slots.iter().map(|&slot| self.pages[slot].unfit).max();
+            stream.corrupt += unfit.unwrap_or(0);
+        }
+        streams
+    }
+
+    fn shared_memory(&self) -> SharedMemory {
+        let Some(before) = self.shared else {
+            return SharedMemory::unmeasured("no model was loaded, or the system does not tell");
+        };
+        SharedMemory {
+            what: "the process before a model was loaded".to_string(),
+            peak_gb: Some(before.as_gib()),
+            source: Some("/proc/self/statm".to_string()),
+            obtained: Some(Obtained::Sampled),
+            unknown: Unknown::new(),
+        }
+    }
+
+    fn doubts(&self) -> Vec<DoubtRecord> {
+        let mut doubts = self.doubts.clone();
+        let others = self.machine.others().filter(|percent| *percent > OTHERS);
+        if let Some(percent) = others {
+            doubts.push(DoubtRecord::new(None, Doubt::OtherLoad { percent }));
+        }
+        for page in &self.pages {
+            let drift = page.meter.drift().map(|doubt| DoubtRecord::new(Some(page.slot), doubt));
+            doubts.extend(drift);
+        }
+        doubts
+    }
+}

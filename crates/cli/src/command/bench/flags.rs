@@ -1,0 +1,200 @@
+//! The flags of `plimsoll bench`, and the plan that they make.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plimsoll::{Bytes, LIMIT_PROFILES};
+use plimsoll_bench::workload::{Mode, Plan};
+use plimsoll_infer::{Device, EngineChoice};
+
+use crate::limit::{LimitArgs, size_above_zero};
+use crate::outcome::OrBadInput;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll bench                                     the embedded demo, under a minute
+  plimsoll bench --mode rgb --source video=rgb.mp4 --model0 yolo11n.onnx
+  plimsoll bench --rgb-source image_dir=rgb --thermal-source image_dir=thermal \\
+    --model0 rgb.onnx --model1 thermal.onnx          both, paired by time
+  plimsoll bench --rate 30 --duration 10m            offered load
+
+Exit codes:
+  0 fine, 1 over the limit with --fail-on-violation, 2 bad usage or all slots skipped,
+  3 one failed and none completed, 130 stopped; the report is written in every case";
+
+/// Measure one or two detectors: speed, memory, accuracy, in one report
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Which slots run: rgb (slot 0), thermal (slot 1) or dual
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
+    /// image_dir=D, video=F, camera=N, rtsp://…, gst='PIPELINE', synthetic, or a path
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
+    /// The RGB source of dual mode
+    #[arg(long, value_name = "SOURCE")]
+    rgb_source: Option<String>,
+    /// The thermal source of dual mode
+    #[arg(long, value_name = "SOURCE")]
+    thermal_source: Option<String>,
+    /// How far apart frames of a pair may be
+    #[arg(long, value_name = "MS", default_value = "33", value_parser = milliseconds)]
+    sync_tolerance_ms: Duration,
+    /// Weights of slot 0: a file, or a stem (.engine, .onnx, .pt)
+    #[arg(long, value_name = "FILE")]
+    model0: Option<PathBuf>,
+    /// Weights of slot 1
+    #[arg(long, value_name = "FILE")]
+    model1: Option<PathBuf>,
+    /// auto, rten, ort or echo
+    #[arg(long, default_value = "auto")]
+    engine: EngineChoice,
+    /// auto, cpu or cuda:N
+    #[arg(long, default_value = "auto")]
+    device: Device,
+    /// ONNX Runtime's library; without it, it is looked for
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+    /// Fail where an engine would do less than it was asked
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    work: Work,
+    #[command(flatten)]
+    limit: LimitArgs,
+    /// The machine whose memory the limit is clamped to
+    #[arg(long, value_name = "NAME", default_value = LIMIT_PROFILES[0].name)]
+    profile: String,
+    /// What must stay free where the GPU shares the system's memory
+    #[arg(long, value_name = "SIZE", value_parser = size_above_zero)]
+    keep_free: Option<Bytes>,
+    /// Exit 1 where memory passed the limit
+    #[arg(long)]
+    pub(super) fail_on_violation: bool,
+    /// Seconds between samples of the machine
+    #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = seconds)]
+    metrics_interval: Duration,
+    /// Where runs are kept
+    #[arg(long, value_name = "DIR", default_value = "outputs")]
+    output_dir: PathBuf,
+    /// The name of the run's folder; without it, the time
+    #[arg(long, value_name = "NAME")]
+    run_name: Option<String>,
+    /// Write what was found, one JSON object a frame
+    #[arg(long, value_name = "FILE")]
+    detections: Option<PathBuf>,
+}
+
+/// How much is done, and how.
+#[derive(Debug, clap::Args)]
+struct Work {
+    /// Side of the input of a model that takes any
+    #[arg(long, value_name = "PIXELS", default_value_t = 640)]
+    imgsz: u32,
+    /// The least confidence of a detection
+    #[arg(long, default_value_t = 0.25)]
+    conf: f64,
+    /// The overlap above which the lesser of two boxes is dropped
+    #[arg(long, default_value_t = 0.45)]
+    iou: f64,
+    /// The most detections a frame
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    max_det: u32,
+    /// The most frames a slot; 300, or no end where a duration is given
+    #[arg(long, value_name = "N")]
+    max_frames: Option<u64>,
+    /// Frames before measuring begins
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    warmup: u64,
+    /// Offer so many frames a second; latency counts from the time that a frame is due
+    #[arg(long, value_name = "FPS")]
+    rate: Option<f64>,
+    /// Run each slot for so long: 10m, 90s; a source that ends starts over
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    duration: Option<Duration>,
+    /// Both slots at once, each on its own thread
+    #[arg(long)]
+    parallel: bool,
+    /// Do it all so often, and give intervals over the repeats
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeat: u32,
+}
+
+impl Args {
+    /// The plan.
+    pub(super) fn plan(&self) -> anyhow::Result<Plan> {
+        let work = &self.work;
+        let plan = Plan {
+            mode: self.mode,
+            source: self.source.clone(),
+            sources: [self.rgb_source.clone(), self.thermal_source.clone()],
+            models: [self.model0.clone(), self.model1.clone()],
+            engine: self.engine,
+            device: self.device,
+            library: self.library.clone(),
+            strict: self.strict,
+            imgsz: work.imgsz,
+            conf: work.conf,
+            iou: work.iou,
+            max_det: work.max_det,
+            max_frames: work.max_frames,
+            warmup: work.warmup,
+            rate: work.rate,
+            duration: work.duration,
+            parallel: work.parallel,
+            repeat: work.repeat,
+            sync_tolerance: self.sync_tolerance_ms,
+            limit: self.limit.limit(),
+            profile: self.profile.clone(),
+            keep_free: self.keep_free,
+            metrics_interval: self.metrics_interval,
+            output_dir: self.output_dir.clone(),
+            run_name: self.run_name.clone(),
+            detections: self.detections.clone(),
+            command_line: std::env::args_os()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            ..Plan::default()
+        };
+        plan.check().or_bad_input(|| "the flags do not fit together")?;
+        Ok(plan)
+    }
+}
+
+fn number(text: &str, unit: f64) -> Option<Duration> {
+    let value: f64 = text.trim().parse().ok()?;
+    Duration::try_from_secs_f64(value * unit).ok().filter(|time| time.as_secs() <= 1 << 32)
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    number(text, 1e-3).ok_or_else(|| "it must be milliseconds, such as 33".to_string())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    number(text, 1.0).ok_or_else(|| "it must be seconds, such as 0.5".to_string())
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    units
+        .iter()
+        .find_map(|(unit, size)| number(text.strip_suffix(unit)?, *size))
+        .or_else(|| number(text, 1.0))
+        .ok_or_else(|| "it must be a time, such as 90s, 10m or 1h".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_name_their_unit() {
+        for (text, ms) in [("10m", 600_000), ("1.5s", 1500), ("250ms", 250), ("2", 2000)] {
+            assert_eq!(time(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "m", "-1s", "10d", "nan", "inf", "1e99h"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+}

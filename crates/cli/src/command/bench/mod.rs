@@ -1,0 +1,100 @@
+//! `plimsoll bench`: two detectors, one honest report.
+//!
+//! The work is the library's ([`plimsoll_bench::workload`]); the verb turns flags into a
+//! plan, shows how far it is, and ends with what the record says: 0 fine, 1 a violation
+//! where `--fail-on-violation` asks for it, 2 all slots skipped, 3 one failed and none
+//! completed, 130 stopped by the user.
+//!
+//! The first Ctrl-C stops the run, and what was measured is kept; the second one ends the
+//! process at once.
+
+mod flags;
+mod show;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use plimsoll_bench::record::Record;
+use plimsoll_bench::report::console;
+use plimsoll_bench::report::files::FilesError;
+use plimsoll_bench::workload::{self, Error, Finished};
+use serde::Serialize;
+
+pub(crate) use flags::Args;
+use show::Show;
+
+use crate::outcome::{BadInput, Outcome};
+use crate::output::{self, Answer, Output};
+use crate::page::Page;
+
+/// What shells say of a program that Ctrl-C ended.
+const STOPPED: u8 = 130;
+
+/// The record for programs, a table for people.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Report<'a> {
+    record: &'a Record,
+    #[serde(skip)]
+    folder: String,
+}
+
+impl Answer for Report<'_> {
+    fn page(&self, page: &mut Page) {
+        page.raw(&console::end(self.record));
+        page.raw(&format!("\nReport: {}\n", self.folder));
+    }
+}
+
+/// Runs the detectors.
+pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    let plan = args.plan()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    listen(&stop)?;
+    let mut show = Show::new(!out.is_quiet() && !out.is_json());
+    let finished = workload::run(&plan, &mut show, &stop).map_err(blame)?;
+    show.end();
+    let Finished { record, folder, written } = finished;
+    let report = Report { record: &record, folder: folder.join("report.md").display().to_string() };
+    if !written {
+        output::note(&format!(
+            "error: the report could not be written; an older one may stand in {}\n{}",
+            folder.display(),
+            console::end(&record)
+        ));
+    }
+    out.answer(&report)?;
+    Ok(match record.exit_code(args.fail_on_violation) {
+        0 if !written => Outcome::Code(3),
+        0 if record.interrupted => Outcome::Code(STOPPED),
+        0 => Outcome::Yes,
+        code => Outcome::Code(code),
+    })
+}
+
+/// The first Ctrl-C (or a polite kill) sets the flag; the next one ends the process.
+fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the flag that the first one sets is what arms the second.
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            i32::from(STOPPED),
+            Arc::clone(stop),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(stop)))
+        .context("cannot listen for Ctrl-C")?;
+    }
+    Ok(())
+}
+
+/// What the user can put right is the user's.
+fn blame(error: Error) -> anyhow::Error {
+    match error {
+        Error::Plan(text) => BadInput::new(text).into(),
+        Error::Files(error @ FilesError::Name { .. }) => BadInput::new(error).into(),
+        Error::Memory(error) => error.into(),
+        other => other.into(),
+    }
+}

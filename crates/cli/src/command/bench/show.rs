@@ -1,0 +1,123 @@
+//! How far a run is: a bar a slot on a terminal, plain lines elsewhere. All on stderr, so
+//! that stdout has the answer alone.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use plimsoll::Bytes;
+use plimsoll_bench::record::{MemorySafety, ModelRecord, Status};
+use plimsoll_bench::report::console;
+use plimsoll_bench::workload::{Progress, View};
+
+use crate::output::{note, rewrite};
+
+/// How often a plain line is worth its space.
+const PATIENCE: Duration = Duration::from_secs(2);
+const BAR: usize = 24;
+
+pub(super) struct Show {
+    on: bool,
+    terminal: bool,
+    last: Option<Instant>,
+    open: bool,
+}
+
+impl Show {
+    pub(super) fn new(on: bool) -> Show {
+        Show { on, terminal: io::stderr().is_terminal(), last: None, open: false }
+    }
+
+    /// Leaves the last bar standing.
+    pub(super) fn end(&mut self) {
+        if std::mem::take(&mut self.open) {
+            note("");
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        if self.on {
+            self.end();
+            note(text);
+        }
+    }
+}
+
+impl Progress for Show {
+    fn started(&mut self, folder: &Path, safety: &MemorySafety, backends: [&str; 2]) {
+        let half = Bytes((safety.effective_limit_gb * (1u64 << 29) as f64) as u64);
+        self.line(&console::start(safety, Some(half), backends));
+        self.line(&format!("Writing to {}", folder.display()));
+    }
+
+    fn opened(&mut self, name: &str, backend: &str) {
+        self.line(&format!("{name}: {backend}"));
+    }
+
+    fn frames(&mut self, view: &View<'_>) {
+        if !self.on {
+            return;
+        }
+        if self.terminal {
+            rewrite(&bar(view), false);
+            self.open = true;
+        } else if self.last.is_none_or(|last| last.elapsed() >= PATIENCE) {
+            self.last = Some(Instant::now());
+            note(&plain(view));
+        }
+    }
+
+    fn ended(&mut self, model: &ModelRecord) {
+        if model.status != Status::Completed {
+            let why = model.reason.as_deref().unwrap_or_default();
+            self.line(&format!("{} {}: {why}", model.name, model.status));
+        }
+        self.end();
+    }
+
+    fn warning(&mut self, text: &str) {
+        self.end();
+        note(&format!("warning: {text}"));
+    }
+}
+
+fn plain(view: &View<'_>) -> String {
+    let of = view.of.map_or(String::new(), |of| format!("/{of}"));
+    let fps = view.fps.map_or("–".to_string(), |fps| format!("{fps:.1}"));
+    let memory = console::memory_progress(view.memory, view.limit_gb);
+    format!("{}: {}{of} frames, {fps} fps, {memory}", view.name, view.frames)
+}
+
+fn bar(view: &View<'_>) -> String {
+    let share = view.of.filter(|of| *of > 0).map_or(0.0, |of| view.frames as f64 / of as f64);
+    let full = ((share * BAR as f64) as usize).min(BAR);
+    let (done, rest) = ("█".repeat(full), "░".repeat(BAR - full));
+    let of = view.of.map_or(String::new(), |of| format!("/{of}"));
+    let fps = view.fps.map_or("–".to_string(), |fps| format!("{fps:.1}"));
+    let memory = console::memory_progress(view.memory, view.limit_gb);
+    format!("{:<15} {done}{rest} {}{of} {fps} fps {memory}", view.name, view.frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_frames_speed_and_memory() {
+        let memory = Some(Bytes::mib(5356));
+        let view = View {
+            slot: 0,
+            name: "yolo11n_rgb",
+            frames: 150,
+            of: Some(300),
+            fps: Some(41.26),
+            memory,
+            limit_gb: 8.0,
+        };
+        let text = "yolo11n_rgb: 150/300 frames, 41.3 fps, GPU_MEM: 5.23/8.00GiB";
+        assert_eq!(plain(&view), text);
+        assert!(bar(&view).contains("████████████░"), "{}", bar(&view));
+        let endless = View { of: None, fps: None, memory: None, ..view };
+        assert_eq!(plain(&endless), "yolo11n_rgb: 150 frames, – fps, GPU_MEM: –/8.00GiB");
+    }
+}

@@ -1,0 +1,95 @@
+//! `plimsoll compare A B`: is the second run slower?
+//!
+//! The verdicts are the library's ([`plimsoll_bench::compare`]): faster, slower or cannot
+//! say. A regression beyond the tolerance is the answer no. Runs of different things are
+//! not compared unless forced.
+
+use std::path::PathBuf;
+
+use plimsoll_bench::compare::{self, Comparison, Options, Run};
+use serde::Serialize;
+
+use crate::outcome::{BadInput, OrBadInput, Outcome};
+use crate::output::{Answer, Output};
+use crate::page::Page;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll compare outputs/before outputs/after
+  plimsoll compare outputs/before outputs/after --tolerance 2% --json
+
+Exit codes:
+  0 no regression, 1 slower beyond the tolerance, 2 not a run, or not comparable";
+
+/// Compare two runs of bench: faster, slower or cannot say
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The first run: its folder, or its report.json
+    a: PathBuf,
+    /// The second run
+    b: PathBuf,
+    /// By how much the second may be slower
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    tolerance: f64,
+    /// Compare runs of different things too
+    #[arg(long)]
+    force: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(value) if value >= 0.0 && value / unit <= 10.0 => Ok(value / unit),
+        _ => Err("it must be a share, such as 5% or 0.05".to_string()),
+    }
+}
+
+#[derive(Serialize)]
+struct Verdicts {
+    regression: bool,
+    #[serde(flatten)]
+    comparison: Comparison,
+}
+
+impl Answer for Verdicts {
+    fn page(&self, page: &mut Page) {
+        page.raw(&self.comparison.text());
+    }
+}
+
+/// Compares.
+pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    let read = |path: &PathBuf| {
+        Run::read(path).or_bad_input(|| format!("{} is not a run", path.display()))
+    };
+    let (a, b) = (read(&args.a)?, read(&args.b)?);
+    let options = Options { tolerance: args.tolerance, force: args.force, ..Options::default() };
+    let comparison = compare::compare(&a, &b, &options);
+    if !comparison.comparable {
+        let differences = comparison.differences.join("; ");
+        let text = format!("the runs are of different things ({differences}); see --force");
+        return Err(BadInput::new(text).into());
+    }
+    let regression = comparison.regression();
+    out.answer(&Verdicts { regression, comparison })?;
+    Ok(Outcome::from(!regression))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn a_tolerance_is_a_share_in_either_form() {
+        assert_eq!(share("5%"), Ok(0.05));
+        assert_eq!(share("0.05"), Ok(0.05));
+        assert_eq!(share("0"), Ok(0.0));
+        for bad in ["", "%", "-1%", "nan", "five"] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
+    }
+}
