@@ -1,7 +1,7 @@
 //! Model files: which one is meant, what is in it, and what it says of itself.
 //!
 //! Every engine is handed the same [`ModelSource`] and fills the same
-//! [`ModelInfo`](crate::engine::ModelInfo) from it, by our own reader of the ONNX header
+//! [`ModelInfo`] from it, by our own reader of the ONNX header
 //! ([`onnx`]). Asking each engine for names and shapes would be shorter and wrong: rten
 //! keeps no metadata of ONNX files, and two engines that differ in what they tell of one
 //! file would make two reports that cannot be compared.

@@ -3,7 +3,7 @@
 //! Three ways to run, chosen when a model is opened:
 //! - *in place*, on the CPU where all shapes are fixed: the runtime reads the caller's
 //!   input and writes into our outputs; nothing is copied or allocated;
-//! - *bound*, on a GPU where all shapes are fixed: buffers stay on the device ([`bound`]),
+//! - *bound*, on a GPU where all shapes are fixed: buffers stay on the device (`bound`),
 //!   recorded as a CUDA graph where the model allows;
 //! - *copied*, where a shape is only known after the run: the runtime allocates, we copy.
 //!
