@@ -1,10 +1,10 @@
 //! ort: ONNX Runtime, loaded at run time.
 //!
 //! Three ways to run, chosen when a model is opened:
-//! - *in place*, on the CPU where all shapes are fixed: the runtime reads the caller's
-//!   input and writes into our outputs; nothing is copied or allocated;
-//! - *bound*, on a GPU where all shapes are fixed: buffers stay on the device (`bound`),
-//!   recorded as a CUDA graph where the model allows;
+//! - *in place*, where all shapes are fixed: the runtime reads the caller's input and
+//!   writes into our outputs; on the CPU nothing is copied or allocated, on a GPU the
+//!   runtime copies to and from the device;
+//! - *bound*, on a GPU with a CUDA graph: buffers stay on the device (`bound`);
 //! - *copied*, where a shape is only known after the run: the runtime allocates, we copy.
 //!
 //! A provider that fails hands its work to the CPU without a word. So the first run is
@@ -102,8 +102,11 @@ impl Ort {
         let results = fixed_outputs(&model.info).filter(|_| all_f32(&session)).unwrap_or_default();
         let way = match plan {
             _ if results.is_empty() => Way::Copied,
-            Plan::Cpu => sys::Names::new(&session).map_or(Way::Copied, Way::InPlace),
-            Plan::Cuda { .. } => {
+            // Without a graph the runtime's own copies will do: from and to our buffers.
+            Plan::Cpu | Plan::Cuda { graph: false, .. } => {
+                sys::Names::new(&session).map_or(Way::Copied, Way::InPlace)
+            }
+            Plan::Cuda { graph: true, .. } => {
                 let places = (plan.memory()?, plan.pinned());
                 let shape = &model.info.input_shape;
                 Way::Bound(Box::new(Bound::new(&session, places, shape, &results)?))
