@@ -160,6 +160,22 @@ impl Arena {
         Ok(found)
     }
 
+    /// The same for a stream that is not at home here: it hears no reasons.
+    pub(super) fn try_lend(
+        &self,
+        order: &Order,
+        stream: Stream,
+        size: u64,
+        asked: u64,
+    ) -> Option<Found> {
+        let mut inner = self.lock();
+        let piece = inner.take_fitting(order, stream, size)?;
+        let found = inner.hand_out(piece, asked, order.tag(stream));
+        inner.figures.hits += 1;
+        self.publish(&mut inner);
+        Some(found)
+    }
+
     /// Takes a block back; `false` if it is not live here.
     #[inline]
     pub(super) fn give_back(

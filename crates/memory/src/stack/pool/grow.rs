@@ -32,10 +32,20 @@ impl Pool {
         // Always where holding least is what counts, else as long as it does not cost too
         // much.
         let share = miss.share || self.config.packing == Packing::Tight;
-        let others = self.shared_arenas().filter(|arena| share && arena.number != home.number);
-        for arena in others {
-            if let Some(found) = self.take_behind(arena, stream, size, asked.0)? {
-                return Ok(self.block(arena.number, found, asked));
+        let others = || self.shared_arenas().filter(|arena| arena.number != home.number);
+        if share {
+            // First what lies behind events that are known to be over: nothing is asked.
+            let known = others().find_map(|arena| {
+                let found = arena.try_lend(&self.order, stream, size, asked.0)?;
+                Some(self.block(arena.number, found, asked))
+            });
+            if let Some(block) = known {
+                return Ok(block);
+            }
+            for arena in others() {
+                if let Some(found) = self.take_behind(arena, stream, size, asked.0)? {
+                    return Ok(self.block(arena.number, found, asked));
+                }
             }
         }
         let start = Instant::now();
