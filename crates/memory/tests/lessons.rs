@@ -18,7 +18,9 @@ fn every_lesson_runs() {
     assert!(lessons.len() >= 8, "{lessons:?}");
     for lesson in lessons {
         let mut command = Command::new(&cargo);
-        command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["run", "--quiet", "--example"]);
+        // From the root, where a target folder that was given as a relative path is meant.
+        command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        command.args(["run", "--quiet", "--package", "plimsoll", "--example"]);
         command.arg(&lesson).args((!cfg!(debug_assertions)).then_some("--release"));
         let run = command.output().unwrap();
         let (out, err) = (run.stdout.escape_ascii(), String::from_utf8_lossy(&run.stderr));
