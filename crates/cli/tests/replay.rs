@@ -138,7 +138,7 @@ fn the_device_is_as_asked_for() -> Result {
     assert_eq!(free["latencies"], "off");
     assert_eq!(free["cold_charged_ns_per_event"], 0.0);
     let host = with(&["--backend", "host", "--cap", "256MiB"])?;
-    assert_eq!(host["backend"], "host");
+    assert_eq!(host["backend"], "cpu");
     assert_eq!(host["latencies"], Value::Null);
     assert_eq!(host["can_map"], false);
     assert_eq!(host["completed"], true);

@@ -46,6 +46,7 @@ mod sys;
 pub mod trace;
 pub mod units;
 
+pub use backend::{BackendKind, DeviceId, select_backend_for_model};
 pub use chunk::{
     AdaptiveReport, AdaptiveRunner, ChunkFailure, ChunkPlan, ChunkingConfig, FullNow,
     SAFETY_MARGIN, auto_chunk, calculate_chunking, run_adaptive, will_oom,

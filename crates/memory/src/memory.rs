@@ -249,6 +249,8 @@ pub struct DeviceInfo {
     pub name: String,
     /// The kind, as it is written in `--device`: `cpu`, `cuda`, `sim`.
     pub backend: &'static str,
+    /// Which of that kind, from 0.
+    pub number: u32,
     /// All of its memory.
     pub total: Bytes,
     /// The alignment of every block.
@@ -262,7 +264,14 @@ impl DeviceInfo {
     /// until they are set.
     #[must_use]
     pub fn new(name: impl Into<String>, backend: &'static str, total: Bytes) -> DeviceInfo {
-        DeviceInfo { name: name.into(), backend, total, alignment: 256, granularity: Bytes(256) }
+        DeviceInfo {
+            name: name.into(),
+            backend,
+            number: 0,
+            total,
+            alignment: 256,
+            granularity: Bytes(256),
+        }
     }
 }
 

@@ -64,6 +64,7 @@ impl Host {
             info: DeviceInfo {
                 name: "host".to_string(),
                 backend: "cpu",
+                number: 0,
                 total,
                 alignment: ALIGNMENT,
                 granularity: Bytes::kib(4),

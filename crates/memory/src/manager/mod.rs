@@ -35,9 +35,10 @@ pub use report::{
 };
 use slot::Slot;
 
+use crate::backend::{self, BackendKind, DeviceId, open};
 use crate::config::MemoryConfig;
 use crate::error::{Error, Result};
-use crate::memory::{Device, Memory};
+use crate::memory::{Device, DeviceInfo, Memory};
 use crate::platform::system_memory;
 use crate::pressure::MemoryPressure;
 use crate::stack::pool::Pool;
@@ -79,6 +80,17 @@ struct State {
 }
 
 impl State {
+    /// The device's own name, or where another has it the next that is free.
+    fn name_for(&self, info: &DeviceInfo) -> String {
+        let name = |number: u32| match (info.backend, number) {
+            ("cpu", 0) => "cpu".to_string(),
+            (backend, number) => format!("{backend}:{number}"),
+        };
+        let is_free = |name: &String| self.slots.iter().all(|slot| slot.name != *name);
+        let next = || (0..=u32::MAX).map(name).find(is_free);
+        Some(name(info.number)).filter(is_free).or_else(next).unwrap_or_default()
+    }
+
     /// Notes violations. One that goes on is one violation, at its worst.
     fn note(&mut self, violations: &[LimitViolation]) {
         for violation in violations {
@@ -105,18 +117,56 @@ impl GpuMemoryManager {
     /// it, or a limit on it can be passed by.
     pub fn add_device(&self, device: Arc<dyn Device>) -> String {
         let mut state = self.state();
-        let backend = device.info().backend;
-        let same = state.slots.iter().filter(|slot| slot.gate.info().backend == backend).count();
-        let name = match (backend, same) {
-            ("cpu", 0) => "cpu".to_string(),
-            _ => format!("{backend}:{same}"),
-        };
+        let name = state.name_for(device.info());
         let gate = Gate::new(device);
         if let Some(line) = state.line {
             gate.set_limit(line);
         }
         state.slots.push(Slot { name: name.clone(), gate: Arc::new(gate), pool: None });
         name
+    }
+
+    /// Opens every device of the machine and takes it over: CUDA, ROCm, Metal, OpenCL and
+    /// last the host. Returns the reasons for those that could not be opened.
+    pub fn add_all_devices(&self) -> Vec<Error> {
+        let mut missing = Vec::new();
+        for kind in BackendKind::REAL {
+            let opened = match backend::count(kind) {
+                Ok(count) => (0..count).map(|number| open(DeviceId { kind, number })).collect(),
+                Err(error) => vec![Err(error)],
+            };
+            for device in opened {
+                match device {
+                    Ok(device) => drop(self.add_device(device)),
+                    Err(error) => missing.push(error),
+                }
+            }
+        }
+        missing
+    }
+
+    /// The first of the manager's devices, in the order of their kinds, that has so much
+    /// free now and may be used so far; of one kind the one with the most free.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] that lists every device with its free memory.
+    pub fn device_for_model(&self, bytes: impl Into<Bytes>) -> Result<String> {
+        let bytes = bytes.into();
+        let state = self.state();
+        let free = |slot: &Slot| slot.gate.free_memory().map(|free| free.min(slot.gate.capacity()));
+        let all: Vec<(&Slot, Result<Bytes>)> =
+            state.slots.iter().map(|slot| (slot, free(slot))).collect();
+        let rank = |slot: &Slot| {
+            let known = |kind: &BackendKind| kind.name() == slot.gate.info().backend;
+            BackendKind::REAL.iter().position(known).unwrap_or(usize::MAX)
+        };
+        all.iter()
+            .filter_map(|(slot, free)| Some((slot, *free.as_ref().ok()?)))
+            .filter(|(_, free)| *free >= bytes)
+            .min_by_key(|(slot, free)| (rank(slot), std::cmp::Reverse(*free)))
+            .map(|(slot, _)| slot.name.clone())
+            .ok_or_else(|| nowhere(&all, bytes))
     }
 
     /// The names of all devices, in the order in which they came.
@@ -282,6 +332,18 @@ impl GpuMemoryManager {
             system_total: request.system_total.or_else(system),
             ..*request
         }
+    }
+}
+
+fn nowhere(all: &[(&Slot, Result<Bytes>)], bytes: Bytes) -> Error {
+    let line = |(slot, free): &(&Slot, Result<Bytes>)| match free {
+        Ok(free) => format!("{}: {free} free of {}", slot.name, slot.gate.info().total),
+        Err(error) => format!("{}: {error}", slot.name),
+    };
+    let lines: Vec<_> = all.iter().map(line).collect();
+    Error::Unavailable {
+        what: format!("a device with {bytes} free"),
+        why: if lines.is_empty() { "the manager has no device".into() } else { lines.join("; ") },
     }
 }
 

@@ -180,3 +180,27 @@ fn sums_are_over_all_pools() {
     assert!(manager.pool("sim:0").unwrap().release(blocks[1], Stream::DEFAULT).is_err());
     assert_eq!(manager.pressure(), Some(MemoryPressure::Low));
 }
+
+#[test]
+fn a_model_goes_to_the_roomiest_device_of_the_first_kind_that_has_room() {
+    let manager = GpuMemoryManager::new(MemoryConfig::new()).unwrap();
+    let error = manager.device_for_model(Bytes(1)).unwrap_err().to_string();
+    assert!(error.contains("no device"), "{error}");
+    manager.add_device(sim(Bytes::gib(2), true));
+    manager.add_device(sim(Bytes::gib(8), true));
+    manager.add_device(Arc::new(Host::with_total(Bytes::mib(64))));
+    assert_eq!(manager.device_for_model(Bytes::mib(1)).unwrap(), "cpu", "sim is never preferred");
+    assert_eq!(manager.device_for_model(Bytes::gib(1)).unwrap(), "sim:1");
+    let error = manager.device_for_model(Bytes::gib(9)).unwrap_err().to_string();
+    for part in ["sim:0: 2.00 GiB free", "sim:1: 8.00 GiB free", "cpu: 64.00 MiB free"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+}
+
+#[test]
+fn all_devices_of_the_machine_are_taken_over_or_their_absence_explained() {
+    let manager = GpuMemoryManager::new(MemoryConfig::new()).unwrap();
+    let missing = manager.add_all_devices();
+    assert!(manager.devices().contains(&"cpu".to_string()));
+    assert!(missing.iter().all(|error| matches!(error, Error::Unavailable { .. })), "{missing:?}");
+}

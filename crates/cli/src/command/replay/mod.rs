@@ -29,7 +29,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use plimsoll::Bytes;
-use plimsoll::backend::BackendKind;
+use plimsoll::backend::DeviceId;
 
 use crate::limit::size_above_zero;
 use crate::outcome::{BadInput, Outcome};
@@ -54,9 +54,9 @@ not. Warm figures are the fastest of the passes after the first. Exits 1 when it
 pub(crate) struct Args {
     /// The recording; - is stdin
     trace: PathBuf,
-    /// The device under the pool: sim (a simulated one) or host (system memory)
+    /// The device under the pool: sim (a simulated one), host (system memory), cuda:N, opencl:N …
     #[arg(long, value_name = "BACKEND", default_value = "sim")]
-    backend: BackendKind,
+    backend: DeviceId,
     /// Pack tightly: hold least, at the price of more mapping
     #[arg(long)]
     tight: bool,

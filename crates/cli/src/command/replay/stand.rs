@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll::backend::BackendKind;
 use plimsoll::backend::host::Host;
 use plimsoll::backend::sim::{Latencies, Sim, SimConfig};
+use plimsoll::backend::{BackendKind, DeviceId, open};
 use plimsoll::{Bytes, Memory, MemoryConfig, Packing, Pool, Result};
 
 /// The simulated device's size unless told: that of the one whose costs it charges.
@@ -16,7 +16,7 @@ pub(super) const MOST_TOTAL: Bytes = Bytes::gib(4096);
 /// What was asked for.
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
-    pub(super) backend: BackendKind,
+    pub(super) backend: DeviceId,
     pub(super) tight: bool,
     pub(super) can_map: bool,
     /// Whether the simulated device charges for its calls.
@@ -47,15 +47,16 @@ impl Setup {
 
     /// A new device with an empty pool on it.
     pub(super) fn open(&self) -> Result<Stand> {
-        let (device, sim): (Arc<dyn Memory>, _) = match self.backend {
+        let (device, sim): (Arc<dyn Memory>, _) = match self.backend.kind {
             BackendKind::Host => match self.cap {
                 Some(cap) => (Arc::new(Host::with_total(cap)), None),
                 None => (Arc::new(Host::open()?), None),
             },
-            _ => {
+            BackendKind::Sim => {
                 let sim = Arc::new(Sim::new(self.sim()));
                 (sim.clone(), Some(sim))
             }
+            _ => (open(self.backend)?, None),
         };
         let config = MemoryConfig::new()
             .with_gpu_memory_fraction(1.0)

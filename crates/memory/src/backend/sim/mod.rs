@@ -119,6 +119,7 @@ impl Sim {
             info: DeviceInfo {
                 name: "sim".to_string(),
                 backend: "sim",
+                number: 0,
                 total: config.total,
                 alignment: config.alignment,
                 granularity: config.granularity,
