@@ -33,6 +33,7 @@ pub mod error;
 pub mod estimate;
 mod generic;
 mod gpu_pool;
+pub mod machine;
 mod manager;
 pub mod memory;
 pub mod pickle;
@@ -59,6 +60,7 @@ pub use estimate::{
 };
 pub use generic::GenericMemoryPool;
 pub use gpu_pool::GpuMemoryPool;
+pub use machine::{MemoryInfo, is_unified, memory_info};
 pub use manager::{
     DeviceLimit, DeviceUsage, EngineVariable, GpuMemoryManager, LIMIT_PROFILES, LimitCheck,
     LimitProfile, LimitReport, LimitRequest, LimitType, LimitViolation, effective_limit,

@@ -16,6 +16,8 @@ use crate::error::{Error, Result};
 use crate::memory::Device;
 
 pub mod host;
+mod ledger;
+pub mod opencl;
 mod select;
 pub mod sim;
 
@@ -139,6 +141,7 @@ impl FromStr for DeviceId {
 /// How many devices of a kind there are, or why there is none.
 pub fn count(kind: BackendKind) -> Result<u32> {
     match kind {
+        BackendKind::OpenCl => opencl::count(),
         BackendKind::Host | BackendKind::Sim => Ok(1),
         kind => Err(unknown(kind.into())),
     }
@@ -148,6 +151,7 @@ pub fn count(kind: BackendKind) -> Result<u32> {
 pub fn open(device: impl Into<DeviceId>) -> Result<Arc<dyn Device>> {
     let device = device.into();
     match (device.kind, device.number) {
+        (BackendKind::OpenCl, number) => Ok(Arc::new(opencl::OpenCl::open(number)?)),
         (BackendKind::Host, 0) => Ok(Arc::new(host::Host::open()?)),
         (BackendKind::Sim, 0) => Ok(Arc::new(sim::Sim::new(sim::SimConfig::default()))),
         _ => Err(unknown(device)),

@@ -38,6 +38,7 @@ use slot::Slot;
 use crate::backend::{self, BackendKind, DeviceId, open};
 use crate::config::MemoryConfig;
 use crate::error::{Error, Result};
+use crate::machine::{Machine, MemoryInfo};
 use crate::memory::{Device, DeviceInfo, Memory};
 use crate::platform::system_memory;
 use crate::pressure::MemoryPressure;
@@ -284,6 +285,16 @@ impl GpuMemoryManager {
     #[must_use]
     pub fn usage(&self) -> Vec<DeviceUsage> {
         self.state().slots.iter().map(Slot::usage).collect()
+    }
+
+    /// The memory of this machine, with what the manager's GPU pools hold as the
+    /// allocator's view. Pools on the host are not the GPU's and are left out.
+    #[must_use]
+    pub fn memory_info(&self) -> MemoryInfo {
+        let gpu: Vec<_> =
+            self.pools().into_iter().filter(|(gate, _)| gate.info().backend != "cpu").collect();
+        let sum = gpu.iter().fold(MemoryStats::default(), |sum, (_, pool)| sum.plus(pool.stats()));
+        Machine::here().memory_info((!gpu.is_empty()).then_some(&sum))
     }
 
     /// Compares what is held through this manager with the line. What is past it is

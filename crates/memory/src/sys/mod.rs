@@ -6,4 +6,6 @@
 #[expect(dead_code, reason = "the backends that load one come next")]
 pub(crate) mod library;
 pub(crate) mod malloc;
+pub(crate) mod nvml;
+pub(crate) mod opencl;
 pub(crate) mod pages;

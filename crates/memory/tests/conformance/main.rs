@@ -2,6 +2,9 @@
 //!
 //! `subject` says what a stack is to the suite, `promises` are the promises, and this file
 //! is the list of stacks that keep them. Each promise gets a stack of its own.
+//!
+//! Hardware that is absent is said to be skipped; `PLIMSOLL_REQUIRE=opencl,cuda` turns
+//! that into a failure.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,8 +18,9 @@ mod subject;
 
 use std::sync::Arc;
 
+use plimsoll::backend::BackendKind;
 use plimsoll::{Bytes, Fallback, Limit, Memory, Packing, PressureWatch, Tracked};
-use subject::{Subject, host, pool, sim, sim_without_mapping};
+use subject::{Subject, host, opencl, pool, sim, sim_without_mapping};
 
 /// Puts a stack through every promise.
 fn check(name: &str, make: impl Fn() -> Subject) {
@@ -33,6 +37,18 @@ macro_rules! conforms {
         #[test]
         fn $name() {
             check(stringify!($name), || $make);
+        }
+    )*};
+}
+
+/// The same, where the machine has a device of that kind.
+macro_rules! conforms_where_there_is {
+    ($($kind:ident, $name:ident: $make:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            if subject::is_here(BackendKind::$kind) {
+                check(stringify!($name), || $make);
+            }
         }
     )*};
 }
@@ -113,4 +129,12 @@ conforms! {
         tracked(watched(limit(fallback(
             pool(limit(tracked(sim(64)), LINE), QUICK),
             limit(host(64), LINE)), Bytes::mib(40))));
+}
+
+conforms_where_there_is! {
+    OpenCl, opencl_alone: opencl(64);
+    OpenCl, pool_on_opencl: pool(opencl(64), QUICK);
+    OpenCl, tight_pool_on_opencl: pool(opencl(64), TIGHT);
+    OpenCl, pool_over_limit_on_opencl: pool(limit(opencl(64), LINE), QUICK);
+    OpenCl, fallback_from_opencl_to_host: fallback(pool(opencl(16), QUICK), host(64));
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use plimsoll::backend::host::Host;
+use plimsoll::backend::opencl::OpenCl;
 use plimsoll::backend::sim::{Sim, SimConfig};
+use plimsoll::backend::{BackendKind, count};
 use plimsoll::{Block, Bytes, Memory, MemoryConfig, Packing, Pool, Request};
 
 /// A stack under test.
@@ -96,4 +98,20 @@ pub(crate) fn pool(upstream: Subject, packing: Packing) -> Subject {
 pub(crate) fn odd_pool(upstream: Subject) -> Subject {
     let config = MemoryConfig::new().with_gpu_memory_fraction(0.777).with_min_free_bytes(1_000_001);
     upstream.under(|upstream| Pool::new(upstream, config).unwrap())
+}
+
+/// Whether the machine has a device of a kind. Where it has none, the test says so and
+/// ends, unless `PLIMSOLL_REQUIRE` names the kind.
+pub(crate) fn is_here(kind: BackendKind) -> bool {
+    let Err(error) = count(kind) else { return true };
+    let required = std::env::var("PLIMSOLL_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|name| name.trim() == kind.name()), "required: {error}");
+    println!("skipped: {error}");
+    false
+}
+
+pub(crate) fn opencl(mib: u64) -> Subject {
+    let device = OpenCl::with_total(0, Bytes::mib(mib)).unwrap();
+    let largest = device.largest_buffer();
+    Subject { memory: Arc::new(device), largest, sim: None }
 }

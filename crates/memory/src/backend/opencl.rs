@@ -1,0 +1,273 @@
+//! Any device that has an OpenCL driver.
+//!
+//! OpenCL has no pointers and no total: it checks the size of a single buffer, and lets
+//! the sum grow past the device until the system kills. So blocks are buffers with
+//! addresses of our own making, and the sum is counted here and held at what the device
+//! says it has. Many drivers find memory for a buffer only when it is first used: it is
+//! made to settle at once, so that a refusal comes from `allocate` and not from a kernel.
+//!
+//! A pool cuts blocks out of large buffers. A kernel takes a block as a sub-buffer
+//! ([`OpenCl::view`]), which costs no memory.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use super::ledger::Ledger;
+use crate::error::{Error, Result};
+use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
+use crate::platform::system_memory;
+use crate::stats::MemoryStats;
+use crate::sys::nvml;
+use crate::sys::opencl::{Buffer, Context, Found, Marker, Queue, devices};
+use crate::units::Bytes;
+
+/// How many devices there are, over all drivers.
+pub fn count() -> Result<u32> {
+    Ok(devices()?.len().try_into().unwrap_or(u32::MAX))
+}
+
+/// A device of any driver.
+#[derive(Debug)]
+pub struct OpenCl {
+    // In the order in which they are let go of: what lies in a context before it.
+    markers: Mutex<HashMap<u64, Arc<Marker>>>,
+    ledger: Ledger<Arc<Buffer>>,
+    /// Of the default stream and those that were made.
+    queues: RwLock<Vec<Arc<Queue>>>,
+    /// For copies and for buffers that settle; never behind a stream's work.
+    copies: Queue,
+    context: Context,
+    found: Found,
+    info: DeviceInfo,
+    events: AtomicU64,
+}
+
+/// A part of a buffer, as kernels take it. It lives until it is dropped, also when its
+/// block was returned before; the block's memory may be somebody else's then.
+#[derive(Debug)]
+pub struct View(Buffer);
+
+impl View {
+    /// The `cl_mem`.
+    #[must_use]
+    pub fn raw(&self) -> cl3::types::cl_mem {
+        self.0.raw()
+    }
+}
+
+impl OpenCl {
+    /// The device of a number; those of all drivers are counted together, processors last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] without a loader, a driver or a device, or where there are
+    /// not so many; it says which.
+    pub fn open(number: u32) -> Result<OpenCl> {
+        OpenCl::with_total(number, Bytes::MAX)
+    }
+
+    /// The same, with no more of its memory than the caller says.
+    pub fn with_total(number: u32, total: Bytes) -> Result<OpenCl> {
+        let all = devices()?;
+        let found = all.get(number as usize).cloned().ok_or_else(|| Error::Unavailable {
+            what: format!("opencl:{number}"),
+            why: format!("there are {} OpenCL devices, counted from 0", all.len()),
+        })?;
+        let context = Context::new(&found)?;
+        let info = DeviceInfo {
+            number,
+            alignment: found.alignment.max(256),
+            granularity: Bytes::kib(4),
+            ..DeviceInfo::new(found.name.clone(), "opencl", total.min(Bytes(found.total)))
+        };
+        Ok(OpenCl {
+            markers: Mutex::default(),
+            ledger: Ledger::new(&info, Bytes(found.largest)),
+            queues: RwLock::new(vec![Arc::new(context.queue(&found)?)]),
+            copies: context.queue(&found)?,
+            context,
+            found,
+            info,
+            events: AtomicU64::new(0),
+        })
+    }
+
+    /// The driver that the device belongs to: "Portable Computing Language".
+    #[must_use]
+    pub fn platform(&self) -> &str {
+        &self.found.platform
+    }
+
+    /// The version that the device speaks: "OpenCL 3.0 CUDA".
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.found.version
+    }
+
+    /// The largest single buffer.
+    #[must_use]
+    pub fn largest_buffer(&self) -> Bytes {
+        Bytes(self.found.largest).min(self.info.total)
+    }
+
+    /// Whether the device uses the host's memory.
+    #[must_use]
+    pub fn is_unified(&self) -> bool {
+        self.found.is_cpu || self.found.shares_host_memory
+    }
+
+    /// The `cl_device_id`, for callers who compile and launch.
+    #[must_use]
+    pub fn raw_device(&self) -> cl3::types::cl_device_id {
+        self.found.id()
+    }
+
+    /// The `cl_context`; it lives as long as the device.
+    #[must_use]
+    pub fn raw_context(&self) -> cl3::types::cl_context {
+        self.context.raw()
+    }
+
+    /// The `cl_command_queue` of a stream; it lives as long as the device.
+    pub fn raw_queue(&self, stream: Stream) -> Result<cl3::types::cl_command_queue> {
+        self.queue(stream).map(|queue| queue.raw())
+    }
+
+    /// So many bytes from an address on, as a kernel takes them. The address must be
+    /// aligned as blocks are.
+    pub fn view(&self, at: Address, size: Bytes) -> Result<View> {
+        let len = usize::try_from(size.get()).unwrap_or(usize::MAX);
+        let (buffer, offset) = self.ledger.find(at, len)?;
+        buffer.part(offset, len.max(1)).map(View)
+    }
+
+    fn queue(&self, stream: Stream) -> Result<Arc<Queue>> {
+        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
+        queues.get(usize::from(stream.0)).cloned().ok_or_else(|| Error::Device {
+            call: "OpenCL stream",
+            why: format!("the device has made no stream {}", stream.0),
+        })
+    }
+
+    fn marker(&self, event: Event) -> Result<Arc<Marker>> {
+        let markers = self.markers.lock().unwrap_or_else(PoisonError::into_inner);
+        markers.get(&event.0).cloned().ok_or_else(|| Error::Device {
+            call: "OpenCL event",
+            why: format!("event {} was forgotten, or never recorded", event.0),
+        })
+    }
+
+    /// A buffer whose memory is there; `None` where the driver has no more.
+    fn make(&self, taken: Bytes) -> Result<Option<Arc<Buffer>>> {
+        let Ok(size) = usize::try_from(taken.get()) else { return Ok(None) };
+        let Some(buffer) = self.context.buffer(size)? else { return Ok(None) };
+        Ok(self.copies.settle(&buffer)?.then_some(buffer))
+    }
+}
+
+impl Memory for OpenCl {
+    fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    fn device(&self) -> &dyn Device {
+        self
+    }
+
+    fn owns(&self, block: &Block) -> bool {
+        self.ledger.owns(block)
+    }
+
+    fn allocate(&self, request: Request) -> Result<Block> {
+        self.ledger.allocate(request, |taken| Ok(self.make(taken)?.map(|made| (made, None))))
+    }
+
+    fn release(&self, block: Block, stream: Stream) -> Result<()> {
+        // The driver would keep the buffer for queued work, but past our count.
+        self.ledger.release(block, |_| self.queue(stream)?.finish())
+    }
+
+    fn stats(&self) -> MemoryStats {
+        self.ledger.stats()
+    }
+
+    fn capacity(&self) -> Bytes {
+        self.info.total
+    }
+}
+
+impl Device for OpenCl {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// OpenCL cannot tell what others hold. AMD's extension can, the system can where the
+    /// memory is the host's, and NVML can of an NVIDIA card.
+    fn free_memory(&self) -> Result<Bytes> {
+        let ours = self.available();
+        let system = || system_memory(Path::new("/")).ok()?.available;
+        let free = match (self.found.free(), self.found.pci_bus) {
+            (Some(free), _) => Some(Bytes(free)),
+            (None, _) if self.is_unified() => system(),
+            (None, Some(bus)) => nvml::free_on_bus(bus),
+            (None, None) => None,
+        };
+        free.map(|free| free.min(ours)).ok_or_else(|| Error::Unavailable {
+            what: format!("free memory of {}", self.info.name),
+            why: "its driver lacks cl_amd_device_attribute_query, and OpenCL has no other way"
+                .to_string(),
+        })
+    }
+
+    fn new_stream(&self) -> Result<Stream> {
+        let queue = Arc::new(self.context.queue(&self.found)?);
+        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+        let stream = Stream::numbered(queues.len() as u64)?;
+        queues.push(queue);
+        Ok(stream)
+    }
+
+    fn record(&self, stream: Stream) -> Result<Event> {
+        let marker = Arc::new(self.queue(stream)?.mark()?);
+        let event = self.events.fetch_add(1, Ordering::Relaxed);
+        self.markers.lock().unwrap_or_else(PoisonError::into_inner).insert(event, marker);
+        Ok(Event(event))
+    }
+
+    fn is_done(&self, event: Event) -> Result<bool> {
+        self.marker(event)?.is_done()
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        self.queue(stream)?.wait(&*self.marker(event)?)
+    }
+
+    fn synchronize(&self, event: Event) -> Result<()> {
+        self.marker(event)?.synchronize()
+    }
+
+    fn forget(&self, event: Event) -> Result<()> {
+        self.markers.lock().unwrap_or_else(PoisonError::into_inner).remove(&event.0);
+        Ok(())
+    }
+
+    fn write(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        let (buffer, offset) = self.ledger.find(to, bytes.len())?;
+        // OpenCL refuses a copy of nothing.
+        if bytes.is_empty() { Ok(()) } else { self.copies.write(&buffer, offset, bytes) }
+    }
+
+    fn read(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
+        let (buffer, offset) = self.ledger.find(from, bytes.len())?;
+        if bytes.is_empty() { Ok(()) } else { self.copies.read(&buffer, offset, bytes) }
+    }
+}
+
+impl fmt::Display for OpenCl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, {})", self.found.name, self.found.platform, self.found.version)
+    }
+}

@@ -1,0 +1,156 @@
+//! What this machine is: whether its GPU shares the system's memory, and what that leaves.
+//!
+//! On unified memory the GPU's memory is part of the system's. Adding the two counts one
+//! thing twice, and asking the GPU what is free misses what the kernel could give back. So
+//! this is found out first, from whatever the machine has to say, in the order of how hard
+//! it is to be wrong: the board's own files, the drivers, names. What nothing tells is
+//! `None`, not "discrete".
+//!
+//! Everything that is a file is read under a root that the caller may choose, so that
+//! recorded machines are examined anywhere; drivers are asked only of the machine itself.
+
+mod files;
+mod unified;
+
+use std::path::{Path, PathBuf};
+
+pub use unified::{Evidence, Unified};
+
+pub use crate::sys::nvml::{Addressing, NvmlGpu, NvmlMemory, gpus as nvml_gpus};
+
+use crate::platform::{MemInfo, system_memory};
+use crate::stats::MemoryStats;
+use crate::units::Bytes;
+
+/// A machine as a tree of files: this one, or a recorded one.
+///
+/// ```
+/// use plimsoll::machine::Machine;
+/// let machine = Machine::here();
+/// match machine.unified().value {
+///     Some(true) => println!("GPU memory is part of the system's"),
+///     Some(false) => println!("the GPU has its own memory"),
+///     None => println!("not known: {}", machine.unified().because),
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    root: PathBuf,
+}
+
+/// Memory as users should see it: the system's, and the GPU's as a part of it or beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryInfo {
+    /// Whether the GPU shares the system's memory; `None` where nothing tells.
+    pub is_unified: Option<bool>,
+    /// Live in the allocator that was given; counted. On unified memory a part of
+    /// `system_used`.
+    pub gpu_alloc: Option<Bytes>,
+    /// Held from the device by that allocator; counted.
+    pub gpu_reserved: Option<Bytes>,
+    /// On a Jetson from Nano to Orin: what the GPU, codecs and cameras hold
+    /// (`NvMapMemUsed`); sampled. A part of `system_used`.
+    pub gpu_codecs_cameras: Option<Bytes>,
+    /// `MemTotal`.
+    pub system_total: Option<Bytes>,
+    /// `MemTotal` less `MemAvailable`.
+    pub system_used: Option<Bytes>,
+    /// `MemAvailable`: the measure of safety.
+    pub system_available: Option<Bytes>,
+    /// On unified memory, `MemFree`: the most that a single GPU allocation can hope for,
+    /// as the page cache is not given up for it.
+    pub largest_single: Option<Bytes>,
+    /// How the figures belong together, in a sentence.
+    pub note: String,
+}
+
+/// Whether the GPU of this machine shares the system's memory; `None` where nothing tells,
+/// as where there is no GPU.
+#[must_use]
+pub fn is_unified() -> Option<bool> {
+    Machine::here().unified().value
+}
+
+/// The memory of this machine. An allocator's view is added by
+/// [`GpuMemoryManager::memory_info`](crate::GpuMemoryManager::memory_info).
+#[must_use]
+pub fn memory_info() -> MemoryInfo {
+    Machine::here().memory_info(None)
+}
+
+impl Machine {
+    /// This machine.
+    #[must_use]
+    pub fn here() -> Machine {
+        Machine { root: PathBuf::from("/") }
+    }
+
+    /// The machine whose files lie under a folder.
+    #[must_use]
+    pub fn recorded(root: impl Into<PathBuf>) -> Machine {
+        Machine { root: root.into() }
+    }
+
+    /// The folder under which its files lie.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whether it is the machine that runs this program.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// Whether its GPU shares the system's memory, and by what that is known.
+    #[must_use]
+    pub fn unified(&self) -> Unified {
+        unified::decide(&self.evidence())
+    }
+
+    /// Everything that speaks for or against unified memory, the surest first. Of a
+    /// recorded machine only files.
+    #[must_use]
+    pub fn evidence(&self) -> Vec<Evidence> {
+        let mut evidence = unified::from_files(self);
+        if self.is_here() {
+            evidence.extend(unified::from_drivers());
+        }
+        evidence
+    }
+
+    /// Its memory, with the view of an allocator where one is given.
+    #[must_use]
+    pub fn memory_info(&self, allocator: Option<&MemoryStats>) -> MemoryInfo {
+        let system = system_memory(&self.root).unwrap_or_default();
+        MemoryInfo::new(&system, &self.unified(), allocator)
+    }
+}
+
+impl MemoryInfo {
+    fn new(system: &MemInfo, unified: &Unified, allocator: Option<&MemoryStats>) -> MemoryInfo {
+        let is_unified = unified.value;
+        MemoryInfo {
+            is_unified,
+            gpu_alloc: allocator.map(|stats| stats.in_use_bytes),
+            gpu_reserved: allocator.map(|stats| stats.total_allocated_bytes),
+            gpu_codecs_cameras: system.nvmap_used,
+            system_total: system.total,
+            system_used: system.used(),
+            system_available: system.available,
+            largest_single: system.free.filter(|_| is_unified == Some(true)),
+            note: match is_unified {
+                Some(true) => "unified memory: what the GPU holds is part of system memory; \
+                               never add the two"
+                    .to_string(),
+                Some(false) => "discrete memory: the GPU's is beside the system's".to_string(),
+                None => format!("not known whether memory is unified: {}", unified.because),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Recorded machines, examined.
+
+use super::*;
+
+fn machine(name: &str) -> Machine {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/machines").join(name);
+    assert!(root.is_dir(), "{}", root.display());
+    Machine::recorded(root)
+}
+
+#[test]
+fn recorded_machines_are_told_apart() {
+    for (name, unified, because) in [
+        ("nano", true, "nv_tegra_release"),
+        ("orin-nano", true, "nv_tegra_release"),
+        ("thor", true, "nv_tegra_release"),
+        ("desktop", false, "RTX 4070"),
+        ("server", false, "NVIDIA H200"),
+    ] {
+        let found = machine(name).unified();
+        assert_eq!(found.value, Some(unified), "{name}");
+        assert!(found.because.contains(because), "{name}: {}", found.because);
+    }
+}
+
+#[test]
+fn a_board_is_known_by_its_tree_where_the_release_file_is_missing() {
+    for name in ["nano", "orin-nano", "thor"] {
+        let tree: Vec<_> = machine(name)
+            .evidence()
+            .into_iter()
+            .filter(|e| e.found.contains("devicetree"))
+            .collect();
+        assert_eq!(tree.len(), 1, "{name}");
+        assert!(tree[0].is_unified && tree[0].found.contains("nvidia,tegra"), "{}", tree[0]);
+    }
+    assert_eq!(machine("server").evidence().len(), 2, "one for each GPU");
+}
+
+#[test]
+fn on_unified_memory_the_system_is_the_figure_and_the_gpu_a_part_of_it() {
+    let info = machine("orin-nano").memory_info(None);
+    assert_eq!(info.is_unified, Some(true));
+    assert_eq!(info.system_total, Some(Bytes::kib(7_802_096)));
+    assert_eq!(info.system_available, Some(Bytes::kib(4_915_200)));
+    assert_eq!(info.system_used, Some(Bytes::kib(7_802_096 - 4_915_200)));
+    assert_eq!(info.largest_single, Some(Bytes::kib(1_203_456)), "MemFree");
+    assert_eq!(info.gpu_codecs_cameras, Some(Bytes::mib(640)));
+    assert!(info.gpu_codecs_cameras < info.system_used, "a part, never a sum");
+    assert_eq!((info.gpu_alloc, info.gpu_reserved), (None, None), "no allocator was given");
+    assert!(info.note.contains("never add"), "{}", info.note);
+}
+
+#[test]
+fn thor_has_no_nvmap_and_a_desktop_no_single_bound() {
+    let thor = machine("thor").memory_info(None);
+    assert_eq!((thor.is_unified, thor.gpu_codecs_cameras), (Some(true), None));
+    assert!(thor.largest_single.is_some());
+    let desktop = machine("desktop").memory_info(None);
+    assert_eq!((desktop.is_unified, desktop.largest_single), (Some(false), None));
+    assert!(desktop.note.contains("beside"), "{}", desktop.note);
+}
+
+#[test]
+fn an_allocators_view_is_shown_as_it_is() {
+    let stats = MemoryStats {
+        in_use_bytes: Bytes::mib(300),
+        total_allocated_bytes: Bytes::mib(512),
+        ..MemoryStats::default()
+    };
+    let info = machine("nano").memory_info(Some(&stats));
+    assert_eq!(info.gpu_alloc, Some(Bytes::mib(300)));
+    assert_eq!(info.gpu_reserved, Some(Bytes::mib(512)));
+}
+
+#[test]
+fn an_empty_tree_is_unknown_in_every_field() {
+    let info = Machine::recorded("/no/such/machine").memory_info(None);
+    assert_eq!((info.is_unified, info.system_total, info.system_used), (None, None, None));
+    assert!(info.note.contains("not known"), "{}", info.note);
+}
+
+#[test]
+fn this_machine_answers() {
+    let info = memory_info();
+    assert_eq!(info.is_unified, is_unified());
+    if cfg!(target_os = "linux") {
+        assert!(info.system_total.is_some() && info.system_available <= info.system_total);
+    }
+}
