@@ -257,6 +257,10 @@ pub struct DeviceInfo {
     pub alignment: u64,
     /// The step in which plain blocks are taken from the device.
     pub granularity: Bytes,
+    /// Whether its memory is the system's; `None` where the driver does not tell.
+    pub is_unified: Option<bool>,
+    /// NVIDIA's generation of the device: (9, 0).
+    pub compute_capability: Option<(u32, u32)>,
 }
 
 impl DeviceInfo {
@@ -271,6 +275,8 @@ impl DeviceInfo {
             total,
             alignment: 256,
             granularity: Bytes(256),
+            is_unified: None,
+            compute_capability: None,
         }
     }
 }

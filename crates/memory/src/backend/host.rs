@@ -68,6 +68,8 @@ impl Host {
                 total,
                 alignment: ALIGNMENT,
                 granularity: Bytes::kib(4),
+                is_unified: Some(true),
+                compute_capability: None,
             },
             table: Mutex::default(),
             counters: Counters::default(),

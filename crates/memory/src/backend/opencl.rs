@@ -81,6 +81,8 @@ impl OpenCl {
             number,
             alignment: found.alignment.max(256),
             granularity: Bytes::kib(4),
+            is_unified: Some(found.is_cpu || found.shares_host_memory),
+            compute_capability: found.compute_capability,
             ..DeviceInfo::new(found.name.clone(), "opencl", total.min(Bytes(found.total)))
         };
         Ok(OpenCl {
@@ -111,12 +113,6 @@ impl OpenCl {
     #[must_use]
     pub fn largest_buffer(&self) -> Bytes {
         Bytes(self.found.largest).min(self.info.total)
-    }
-
-    /// Whether the device uses the host's memory.
-    #[must_use]
-    pub fn is_unified(&self) -> bool {
-        self.found.is_cpu || self.found.shares_host_memory
     }
 
     /// The `cl_device_id`, for callers who compile and launch.
@@ -211,7 +207,7 @@ impl Device for OpenCl {
         let system = || system_memory(Path::new("/")).ok()?.available;
         let free = match (self.found.free(), self.found.pci_bus) {
             (Some(free), _) => Some(Bytes(free)),
-            (None, _) if self.is_unified() => system(),
+            (None, _) if self.info.is_unified == Some(true) => system(),
             (None, Some(bus)) => nvml::free_on_bus(bus),
             (None, None) => None,
         };

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::{or_dash, percent, share};
+use crate::machine::{Machine, MemoryInfo};
 use crate::memory::{Device, Memory};
 use crate::pressure::MemoryPressure;
 use crate::units::Bytes;
@@ -55,6 +56,12 @@ pub struct MemoryReport {
     pub device: String,
     /// The kind of device, as it is written in `--device`.
     pub backend: &'static str,
+    /// NVIDIA's generation of the device: (9, 0).
+    pub compute_capability: Option<(u32, u32)>,
+    /// Whether the device's memory is the system's; `None` where nothing tells.
+    pub is_unified: Option<bool>,
+    /// The system's memory, where the device's is a part of it.
+    pub system: Option<MemoryInfo>,
     /// All of the device's memory.
     pub total: Bytes,
     /// What nobody holds there; `None` if the device did not say.
@@ -102,6 +109,10 @@ pub fn generate_memory_report(memory: &dyn Memory) -> MemoryReport {
     let mut report = MemoryReport {
         device: device.info().name.clone(),
         backend: device.info().backend,
+        compute_capability: device.info().compute_capability,
+        is_unified: device.info().is_unified,
+        system: (device.info().is_unified == Some(true))
+            .then(|| Machine::here().memory_info(Some(&stats))),
         total,
         free,
         device_obtained: Obtained::by_asking(device),
@@ -164,13 +175,16 @@ impl MemoryReport {
 
 impl fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = self.device_obtained;
         writeln!(f, "Memory report ({})\n", self.backend)?;
-        writeln!(f, "Device: {}\n", self.device)?;
-        writeln!(f, "Total memory:   {:<10} ({how})", self.total)?;
-        writeln!(f, "Used memory:    {:<10} ({how})", or_dash(self.used()))?;
-        writeln!(f, "Free memory:    {:<10} ({how})", or_dash(self.free))?;
-        writeln!(f, "Utilisation:    {:<10} ({how})\n", percent(self.utilisation()))?;
+        writeln!(f, "Device: {}", self.device)?;
+        if let Some((major, minor)) = self.compute_capability {
+            writeln!(f, "Compute capability: {major}.{minor}")?;
+        }
+        writeln!(f)?;
+        match &self.system {
+            Some(system) => self.write_system(system, f)?,
+            None => self.write_device(f)?,
+        }
         let how = self.memory_obtained;
         writeln!(f, "Allocator ({}):", self.memory)?;
         writeln!(f, "  Allocated:    {:<10} ({how})", self.allocated)?;
@@ -180,5 +194,31 @@ impl fmt::Display for MemoryReport {
         writeln!(f, "  Pressure:     {}\n", self.pressure)?;
         writeln!(f, "Recommendations:")?;
         self.recommendations.iter().try_for_each(|advice| writeln!(f, "  - {advice}"))
+    }
+}
+
+impl MemoryReport {
+    fn write_device(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = self.device_obtained;
+        writeln!(f, "Total memory:   {:<10} ({how})", self.total)?;
+        writeln!(f, "Used memory:    {:<10} ({how})", or_dash(self.used()))?;
+        writeln!(f, "Free memory:    {:<10} ({how})", or_dash(self.free))?;
+        writeln!(f, "Utilisation:    {:<10} ({how})\n", percent(self.utilisation()))
+    }
+
+    /// On unified memory the system's figures are the ones that count, and all others are
+    /// parts of them.
+    fn write_system(&self, system: &MemoryInfo, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = self.device_obtained;
+        let share = || share(system.system_used?, system.system_total?);
+        writeln!(f, "System memory:  {:<10} ({how})", or_dash(system.system_total))?;
+        writeln!(f, "Used memory:    {:<10} ({how})", or_dash(system.system_used))?;
+        writeln!(f, "Available:      {:<10} ({how})", or_dash(system.system_available))?;
+        writeln!(f, "Largest single: {:<10} ({how})", or_dash(system.largest_single))?;
+        writeln!(f, "Utilisation:    {:<10} ({how})", percent(share()))?;
+        if let Some(part) = system.gpu_codecs_cameras {
+            writeln!(f, "  of it GPU, codecs, cameras: {part} ({how})")?;
+        }
+        writeln!(f, "Unified memory: what the allocator holds is part of what is used.\n")
     }
 }

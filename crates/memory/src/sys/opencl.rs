@@ -48,6 +48,8 @@ pub(crate) struct Found {
     pub(crate) largest: u64,
     /// Bytes, of the start of a sub-buffer.
     pub(crate) alignment: u64,
+    /// On NVIDIA's.
+    pub(crate) compute_capability: Option<(u32, u32)>,
     /// On NVIDIA's, the number of the bus, to find it elsewhere.
     pub(crate) pci_bus: Option<u32>,
 }
@@ -123,8 +125,9 @@ impl Found {
             total: number(info(cl_device::CL_DEVICE_GLOBAL_MEM_SIZE))?,
             largest: number(info(cl_device::CL_DEVICE_MAX_MEM_ALLOC_SIZE))?,
             alignment: number(info(cl_device::CL_DEVICE_MEM_BASE_ADDR_ALIGN))? / 8,
-            pci_bus: number(info(cl_device::CL_DEVICE_PCI_BUS_ID_NV))
-                .and_then(|bus| u32::try_from(bus).ok()),
+            compute_capability: small(info(cl_device::CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV))
+                .zip(small(info(cl_device::CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV))),
+            pci_bus: small(info(cl_device::CL_DEVICE_PCI_BUS_ID_NV)),
         })
     }
 
@@ -150,6 +153,10 @@ fn number(info: Result<InfoType, cl_int>) -> Option<u64> {
         InfoType::Size(n) => Some(n as u64),
         _ => None,
     }
+}
+
+fn small(info: Result<InfoType, cl_int>) -> Option<u32> {
+    number(info)?.try_into().ok()
 }
 
 fn text(info: Result<InfoType, cl_int>) -> Option<String> {

@@ -123,6 +123,8 @@ impl Sim {
                 total: config.total,
                 alignment: config.alignment,
                 granularity: config.granularity,
+                is_unified: Some(false),
+                compute_capability: None,
             },
             state: Mutex::new(State {
                 space: Space::new(&config),
