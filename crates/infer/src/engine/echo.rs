@@ -67,7 +67,7 @@ impl Echo {
     /// Stands in for a model. What can be read keeps its input's name, its size and its
     /// metadata; a model that cannot be read, or is not there, is no hindrance.
     pub(super) fn open(source: &ModelSource, options: &EngineOptions) -> Result<Echo> {
-        let mut model = match source.read() {
+        let mut model = match source.read_for(options.input_size) {
             Ok(model) => model.info,
             Err(_) => pretend(options),
         };

@@ -120,16 +120,16 @@ pub fn open(
     options: &EngineOptions,
 ) -> Result<Box<dyn Engine>> {
     match choice.into() {
-        EngineChoice::Auto => open_best(&open_model(source)?, options),
+        EngineChoice::Auto => open_best(&open_model(source, options)?, options),
         EngineChoice::Kind(EngineKind::Echo) => Ok(Box::new(Echo::open(source, options)?)),
         EngineChoice::Kind(kind) => {
-            open_kind(kind, &open_model(source)?, options, "asked for by name")
+            open_kind(kind, &open_model(source, options)?, options, "asked for by name")
         }
     }
 }
 
-fn open_model(source: &ModelSource) -> Result<Model> {
-    let model = source.read()?;
+fn open_model(source: &ModelSource, options: &EngineOptions) -> Result<Model> {
+    let model = source.read_for(options.input_size)?;
     let refuse = |why: String| Err(Error::Model { model: model.info.name.clone(), why });
     let ModelInfo { inputs, input_element, outputs, .. } = &model.info;
     if *inputs != 1 {

@@ -6,12 +6,16 @@
 //! keeps no metadata of ONNX files, and two engines that differ in what they tell of one
 //! file would make two reports that cannot be compared.
 
+pub mod graph;
 pub mod onnx;
+pub mod pt;
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub use self::graph::GraphOptions;
 
 use crate::engine::ModelInfo;
 use crate::error::{Error, Result};
@@ -58,13 +62,21 @@ impl ModelSource {
     }
 
     /// Reads the model and its header. A stem is resolved, and a format that no engine
-    /// here reads is refused by name.
+    /// here reads is refused by name. A checkpoint becomes a graph for images of 640x640.
     ///
     /// # Errors
     /// [`Error::Model`] when there is no such file, it is too large, of another format, or
     /// not an ONNX file at all.
     pub fn read(&self) -> Result<Model> {
-        let (name, bytes) = match self {
+        self.read_for(GraphOptions::default().size)
+    }
+
+    /// The same, where a checkpoint becomes a graph for images of so many rows and columns.
+    ///
+    /// # Errors
+    /// Those of [`ModelSource::read`], and what is wrong with a checkpoint.
+    pub fn read_for(&self, size: (usize, usize)) -> Result<Model> {
+        let (name, file) = match self {
             ModelSource::Bytes { name, bytes } => (name.clone(), Arc::clone(bytes)),
             ModelSource::Path(path) => {
                 let path = find_weights(path)?;
@@ -72,10 +84,23 @@ impl ModelSource {
                 (path.display().to_string(), read_file(&path)?.into())
             }
         };
-        let header = onnx::Header::parse(&bytes)
-            .map_err(|why| Error::Model { model: name.clone(), why: why.to_string() })?;
-        Ok(Model { info: info(header, name, bytes.len() as u64), bytes })
+        let refuse = |why: String| Error::Model { model: name.clone(), why };
+        let length = file.len() as u64;
+        let bytes = match is_checkpoint(&name, &file) {
+            true => pt::to_onnx(&file, &GraphOptions::sized(size))
+                .map_err(|why| refuse(why.to_string()))?
+                .into(),
+            false => file,
+        };
+        let header = onnx::Header::parse(&bytes).map_err(|why| refuse(why.to_string()))?;
+        Ok(Model { info: info(header, name, length), bytes })
     }
+}
+
+/// By its name, or by the zip file that it begins with, as no ONNX file does.
+fn is_checkpoint(name: &str, file: &[u8]) -> bool {
+    let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
+    matches!(extension, Some("pt" | "pth")) || file.starts_with(b"PK\x03\x04")
 }
 
 impl fmt::Debug for ModelSource {
@@ -174,10 +199,6 @@ pub fn find_weights(stem: &Path) -> Result<PathBuf> {
 
 fn refuse_other_formats(path: &Path) -> Result<()> {
     let why = match path.extension().and_then(|ext| ext.to_str()) {
-        Some("pt" | "pth") => {
-            "PyTorch checkpoints cannot be read yet; export it to ONNX \
-             (`yolo export format=onnx`) and give the .onnx file"
-        }
         Some("engine" | "plan") => {
             "TensorRT engines cannot be run yet; give the .onnx file that it was built from"
         }
@@ -225,7 +246,7 @@ mod tests {
     #[test]
     fn formats_to_come_are_refused_with_the_remedy() {
         let dir = tempfile::tempdir().expect("a directory");
-        for (file, word) in [("a.pt", "export"), ("a.engine", "TensorRT")] {
+        for (file, word) in [("a.pt", "checkpoint"), ("a.engine", "TensorRT")] {
             let path = dir.path().join(file);
             fs::write(&path, b"x").expect("written");
             let error = ModelSource::path(path).read().expect_err("refused").to_string();

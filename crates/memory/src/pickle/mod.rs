@@ -115,6 +115,13 @@ impl<'a> Pickle<'a> {
         Ref::new(self, self.root)
     }
 
+    /// Every value that the pickle made, whether the answer holds it or not: what a file
+    /// names and throws away is still what it names.
+    pub fn values(&self) -> impl Iterator<Item = Ref<'_>> {
+        // No more than a u32 can count are ever made.
+        (0..self.arena.nodes.len() as u32).map(|place| Ref::new(self, place))
+    }
+
     /// Where this pickle ends in its bytes: old PyTorch files hold several in a row.
     #[must_use]
     pub fn end(&self) -> usize {

@@ -1,0 +1,164 @@
+//! The names that a checkpoint may mention.
+//!
+//! Nothing in a checkpoint is ever called, so a hostile one can do no harm here. But the
+//! same file does harm wherever Python opens it, and its reader should hear of that: a
+//! name that no honest checkpoint mentions is an error, even where nothing holds it. The
+//! list is what `torch.save` and Ultralytics write, by module.
+
+use plimsoll::pickle::{Pickle, Ref, Value};
+
+/// Modules whose every name is harmless: classes of networks, and containers.
+const MODULES: [&str; 17] = [
+    "torch.nn.modules.",
+    "torch.nn.parameter",
+    "torch.optim.",
+    "torch.amp.",
+    "torch.cuda.amp.",
+    "torch.storage",
+    "torch.torch_version",
+    "ultralytics.nn.modules",
+    "ultralytics.nn.tasks",
+    "ultralytics.utils.loss",
+    "ultralytics.utils.tal",
+    "ultralytics.yolo.utils.loss",
+    "ultralytics.yolo.utils.tal",
+    "ultralytics.yolo.v8.",
+    "pathlib",
+    "datetime",
+    "numpy.dtypes",
+];
+
+/// Single names of other modules.
+const NAMES: [&str; 30] = [
+    "collections.OrderedDict",
+    "collections.defaultdict",
+    "argparse.Namespace",
+    "types.SimpleNamespace",
+    "copy_reg._reconstructor",
+    "copyreg._reconstructor",
+    "_codecs.encode",
+    "numpy.dtype",
+    "numpy.ndarray",
+    "numpy.core.multiarray.scalar",
+    "numpy.core.multiarray._reconstruct",
+    "numpy._core.multiarray.scalar",
+    "numpy._core.multiarray._reconstruct",
+    "numpy.core.numeric._frombuffer",
+    "numpy._core.numeric._frombuffer",
+    "torch.Size",
+    "torch.device",
+    "torch._C._nn.silu",
+    "torch._C._nn.gelu",
+    "torch.nn.functional.silu",
+    "torch._utils._rebuild_tensor",
+    "torch._utils._rebuild_tensor_v2",
+    "torch._utils._rebuild_tensor_v3",
+    "torch._utils._rebuild_parameter",
+    "torch._utils._rebuild_parameter_with_state",
+    "torch.serialization._get_layout",
+    "ultralytics.utils.IterableSimpleNamespace",
+    "ultralytics.yolo.utils.IterableSimpleNamespace",
+    "ultralytics.utils.torch_utils.ModelEMA",
+    "ultralytics.yolo.utils.torch_utils.ModelEMA",
+];
+
+/// Types of Python itself, and the look-up that a fused model is saved with.
+const BUILTINS: [&str; 15] = [
+    "set",
+    "frozenset",
+    "dict",
+    "list",
+    "tuple",
+    "int",
+    "float",
+    "complex",
+    "str",
+    "bytes",
+    "bytearray",
+    "bool",
+    "object",
+    "slice",
+    "getattr",
+];
+
+/// The first name in a pickle that no honest checkpoint mentions.
+pub(super) fn stranger(pickle: &Pickle<'_>) -> Option<String> {
+    pickle.values().find_map(|value| match value.value() {
+        Value::Global { module, name } if !is_known(module, name) => Some(full(module, name)),
+        // A fused model was saved with a method in place of another: known, by its name.
+        Value::Call(call) if is_getattr(call.callable()) => {
+            let wanted = call.args().items().and_then(|mut items| items.nth(1));
+            let wanted = wanted.and_then(Ref::as_str).unwrap_or("?");
+            (wanted != "forward_fuse").then(|| format!("getattr of {wanted:?}"))
+        }
+        _ => None,
+    })
+}
+
+fn is_known(module: &str, name: &str) -> bool {
+    let listed = MODULES.iter().any(|known| match known.strip_suffix('.') {
+        Some(parent) => module.strip_prefix(parent).is_some_and(|rest| rest.starts_with('.')),
+        None => module == *known || module.strip_prefix(known).is_some_and(|r| r.starts_with('.')),
+    });
+    // A name with dots in it reaches through a class to something else.
+    if name.contains('.') {
+        return false;
+    }
+    let of_torch = module == "torch" && (name.ends_with("Storage") || is_dtype(name));
+    let builtin = is_builtins(module) && BUILTINS.contains(&name);
+    listed || of_torch || builtin || NAMES.contains(&full(module, name).as_str())
+}
+
+fn is_getattr(value: Ref<'_>) -> bool {
+    matches!(value.value(), Value::Global { module, name: "getattr" } if is_builtins(module))
+}
+
+fn is_builtins(module: &str) -> bool {
+    matches!(module, "builtins" | "__builtin__")
+}
+
+fn is_dtype(name: &str) -> bool {
+    ["float", "bfloat", "int", "uint", "bool", "complex", "double", "half", "long", "quint", "qint"]
+        .iter()
+        .any(|kind| name.strip_prefix(kind).is_some_and(|rest| !rest.contains("to")))
+}
+
+/// A module and a name as one, fit for a message.
+pub(super) fn full(module: &str, name: &str) -> String {
+    let both = format!("{module}.{name}");
+    both.chars().take(120).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_checkpoints_mention_is_known_and_what_runs_code_is_not() {
+        for (module, name) in [
+            ("ultralytics.nn.modules", "C2f"),
+            ("ultralytics.nn.modules.block", "C3k2"),
+            ("torch.nn.modules.conv", "Conv2d"),
+            ("torch", "HalfStorage"),
+            ("torch", "bfloat16"),
+            ("collections", "OrderedDict"),
+            ("__builtin__", "set"),
+        ] {
+            assert!(is_known(module, name), "{module}.{name}");
+        }
+        for (module, name) in [
+            ("os", "system"),
+            ("posix", "system"),
+            ("builtins", "eval"),
+            ("torch", "load"),
+            ("torch.hub", "load"),
+            ("torch.nn.modulesx", "y"),
+            ("torch.nn.modules.conv", "os.system"),
+            ("ultralytics.utils.downloads", "safe_download"),
+            ("pathlibx", "Path"),
+            ("numpy", "load"),
+        ] {
+            assert!(!is_known(module, name), "{module}.{name}");
+        }
+    }
+}

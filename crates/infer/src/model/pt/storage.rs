@@ -1,0 +1,267 @@
+//! Tensors, as PyTorch keeps them: a view (offset, sizes, strides) of a storage, which is
+//! an entry of the zip file and may be shared.
+//!
+//! Everything is widened or narrowed to f32, as `model.float()` does. A view is held
+//! against its storage before a number of it is made; and what is made from one file in
+//! all is bounded, since many views of one storage, or one with strides of zero, can ask
+//! for more than any file holds.
+
+use std::cell::Cell;
+
+use half::{bf16, f16};
+use plimsoll::pickle::{Ref, Value};
+
+use super::zip::Archive;
+use super::{PtError, Result, known};
+
+/// The most extents of a tensor.
+const MOST_EXTENTS: usize = 8;
+
+/// Numbers in a shape.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Array {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) data: Vec<f32>,
+}
+
+/// The storages of a checkpoint.
+#[derive(Debug)]
+pub(super) struct Storages<'a> {
+    archive: &'a Archive<'a>,
+    /// The folder that everything in the zip file is in.
+    folder: String,
+    big_endian: bool,
+    /// Elements that may still be made.
+    left: Cell<usize>,
+}
+
+/// How a storage keeps a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dtype {
+    F16,
+    Bf16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    Bool,
+}
+
+impl Dtype {
+    /// By the name of a storage class or of a dtype.
+    fn named(name: &str) -> Option<Dtype> {
+        Some(match name {
+            "HalfStorage" | "float16" | "half" => Dtype::F16,
+            "BFloat16Storage" | "bfloat16" => Dtype::Bf16,
+            "FloatStorage" | "float32" | "float" => Dtype::F32,
+            "DoubleStorage" | "float64" | "double" => Dtype::F64,
+            "CharStorage" | "int8" => Dtype::I8,
+            "ShortStorage" | "int16" | "short" => Dtype::I16,
+            "IntStorage" | "int32" | "int" => Dtype::I32,
+            "LongStorage" | "int64" | "long" => Dtype::I64,
+            "ByteStorage" | "uint8" => Dtype::U8,
+            "uint16" => Dtype::U16,
+            "uint32" => Dtype::U32,
+            "uint64" => Dtype::U64,
+            "BoolStorage" | "bool" => Dtype::Bool,
+            _ => return None,
+        })
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Dtype::I8 | Dtype::U8 | Dtype::Bool => 1,
+            Dtype::F16 | Dtype::Bf16 | Dtype::I16 | Dtype::U16 => 2,
+            Dtype::F32 | Dtype::I32 | Dtype::U32 => 4,
+            Dtype::F64 | Dtype::I64 | Dtype::U64 => 8,
+        }
+    }
+
+    /// One number, from little-endian bytes.
+    fn widen(self, raw: [u8; 8]) -> f32 {
+        let [a, b, c, d, ..] = raw;
+        match self {
+            Dtype::F16 => f16::from_le_bytes([a, b]).to_f32(),
+            Dtype::Bf16 => bf16::from_le_bytes([a, b]).to_f32(),
+            Dtype::F32 => f32::from_le_bytes([a, b, c, d]),
+            Dtype::F64 => f64::from_le_bytes(raw) as f32,
+            Dtype::I8 => f32::from(a.cast_signed()),
+            Dtype::I16 => f32::from(i16::from_le_bytes([a, b])),
+            Dtype::I32 => i32::from_le_bytes([a, b, c, d]) as f32,
+            Dtype::I64 => i64::from_le_bytes(raw) as f32,
+            Dtype::U8 => f32::from(a),
+            Dtype::U16 => f32::from(u16::from_le_bytes([a, b])),
+            Dtype::U32 => u32::from_le_bytes([a, b, c, d]) as f32,
+            Dtype::U64 => u64::from_le_bytes(raw) as f32,
+            Dtype::Bool => f32::from(u8::from(a != 0)),
+        }
+    }
+}
+
+/// A tensor as the pickle describes it.
+struct Described<'p> {
+    key: &'p str,
+    dtype: Dtype,
+    offset: usize,
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+}
+
+impl<'a> Storages<'a> {
+    /// `file` is the size of the whole file, which bounds what is made from it.
+    pub(super) fn new(archive: &'a Archive<'a>, folder: &str, file: usize) -> Result<Storages<'a>> {
+        let order = archive.read(&format!("{folder}byteorder")).transpose();
+        let order = order.map_err(|why| PtError::Damaged(why.into_owned()))?;
+        let big_endian = order.is_some_and(|order| order.starts_with(b"big"));
+        let left = Cell::new((1 << 22) + file.saturating_mul(4));
+        Ok(Storages { archive, folder: folder.to_string(), big_endian, left })
+    }
+
+    /// A tensor's numbers. `place` is what messages call it.
+    pub(super) fn array(&self, value: Ref<'_>, place: &str) -> Result<Array> {
+        let odd = |why: String| PtError::Odd { place: place.to_string(), why };
+        let described = describe(value, 0).map_err(odd)?;
+        let Described { key, dtype, offset, shape, strides } = described;
+        let elements = shape.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
+        let elements = elements.ok_or_else(|| odd("a shape that is past everything".into()))?;
+        if elements == 0 {
+            return Ok(Array { shape, data: Vec::new() });
+        }
+        let left = self.left.get().checked_sub(elements).ok_or(PtError::TooLarge)?;
+        self.left.set(left);
+        let name = format!("{}data/{key}", self.folder);
+        let storage = self.archive.read(&name);
+        let storage = storage.ok_or_else(|| odd(format!("its storage {key:?} is not there")))?;
+        let storage = storage.map_err(|why| PtError::Damaged(why.into_owned()))?;
+        let reach = shape.iter().zip(&strides).try_fold(offset, |sum, (&extent, &stride)| {
+            sum.checked_add((extent - 1).checked_mul(stride)?)
+        });
+        if reach.is_none_or(|last| last >= storage.len() / dtype.bytes()) {
+            return Err(odd(format!("it reaches past the end of its storage {key:?}")));
+        }
+        let data = gather(&storage, dtype, self.big_endian, offset, &shape, &strides);
+        Ok(Array { shape, data })
+    }
+}
+
+/// Every number of a view whose reach was checked.
+fn gather(
+    storage: &[u8],
+    dtype: Dtype,
+    big_endian: bool,
+    offset: usize,
+    shape: &[usize],
+    strides: &[usize],
+) -> Vec<f32> {
+    let width = dtype.bytes();
+    let read = |raw: &[u8]| {
+        let mut word = [0; 8];
+        word[..width].copy_from_slice(raw);
+        if big_endian {
+            word[..width].reverse();
+        }
+        dtype.widen(word)
+    };
+    let elements: usize = shape.iter().product();
+    if is_contiguous(shape, strides) {
+        let from = &storage[offset * width..(offset + elements) * width];
+        return from.chunks_exact(width).map(read).collect();
+    }
+    let mut index = vec![0; shape.len()];
+    let mut at = offset;
+    let mut data = Vec::with_capacity(elements);
+    loop {
+        data.push(read(&storage[at * width..(at + 1) * width]));
+        // Like an odometer, the last axis fastest.
+        let Some(axis) = (0..shape.len()).rev().find(|&axis| index[axis] + 1 < shape[axis]) else {
+            return data;
+        };
+        for later in axis + 1..shape.len() {
+            at -= index[later] * strides[later];
+            index[later] = 0;
+        }
+        index[axis] += 1;
+        at += strides[axis];
+    }
+}
+
+fn is_contiguous(shape: &[usize], strides: &[usize]) -> bool {
+    let mut wanted = 1;
+    shape.iter().zip(strides).rev().all(|(&extent, &stride)| {
+        let fits = extent == 1 || stride == wanted;
+        wanted *= extent;
+        fits
+    })
+}
+
+/// What the call that rebuilds a tensor says.
+fn describe(value: Ref<'_>, depth: u32) -> Result<Described<'_>, String> {
+    let call = match value.value() {
+        Value::Call(call) if depth < 4 => call,
+        _ => return Err(format!("{} where a tensor should be", value.kind())),
+    };
+    let Value::Global { module, name } = call.callable().value() else {
+        return Err("something where a tensor should be".into());
+    };
+    let mut args = call.args().items().ok_or("a tensor without arguments")?;
+    match name {
+        "_rebuild_parameter" | "_rebuild_parameter_with_state" | "Parameter" => {
+            describe(args.next().ok_or("a parameter without a tensor")?, depth + 1)
+        }
+        "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_tensor_v3" => {
+            let mut next = || args.next().ok_or_else(|| format!("{name} with too few arguments"));
+            let (storage, offset, shape, strides) = (next()?, next()?, next()?, next()?);
+            let dtype = if name == "_rebuild_tensor_v3" { args.nth(2) } else { None };
+            let (key, dtype) = stored(storage, dtype)?;
+            let (shape, strides) = (extents(shape)?, extents(strides)?);
+            if shape.len() != strides.len() {
+                return Err("as many strides as extents are needed".into());
+            }
+            let offset = offset.as_u64().and_then(|offset| usize::try_from(offset).ok());
+            let offset = offset.ok_or("an offset that is none")?;
+            Ok(Described { key, dtype, offset, shape, strides })
+        }
+        _ => Err(format!("{} where a tensor should be", known::full(module, name))),
+    }
+}
+
+/// `('storage', torch.HalfStorage, '17', 'cpu', 864)`, and the dtype where it is told apart.
+fn stored<'p>(storage: Ref<'p>, dtype: Option<Ref<'p>>) -> Result<(&'p str, Dtype), String> {
+    let Value::Persistent(id) = storage.value() else {
+        return Err(format!("{} where a storage should be", storage.kind()));
+    };
+    let mut parts = id.items().ok_or("a storage that is not described")?;
+    let (class, key) = (parts.nth(1), parts.next());
+    let key = key.and_then(Ref::as_str).ok_or("a storage without a key")?;
+    let named = match dtype.or(class).map(Ref::value) {
+        Some(Value::Global { name, .. }) => name,
+        _ => return Err("a storage without a type".into()),
+    };
+    let dtype = Dtype::named(named);
+    let dtype = dtype.ok_or_else(|| format!("numbers of type {named:?} are not read"))?;
+    Ok((key, dtype))
+}
+
+/// A tuple of sizes, or a `torch.Size` of one.
+fn extents(value: Ref<'_>) -> Result<Vec<usize>, String> {
+    let inner = match value.value() {
+        Value::Call(call) => call.args().items().and_then(|mut args| args.next()),
+        _ => Some(value),
+    };
+    let items = inner.and_then(Ref::items).ok_or("a shape that is none")?;
+    let mut extents = Vec::new();
+    for item in items {
+        let extent = item.as_u64().and_then(|extent| usize::try_from(extent).ok());
+        extents.push(extent.ok_or("an extent that is none")?);
+        if extents.len() > MOST_EXTENTS {
+            return Err(format!("more than {MOST_EXTENTS} extents"));
+        }
+    }
+    Ok(extents)
+}

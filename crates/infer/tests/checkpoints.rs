@@ -1,0 +1,114 @@
+//! Checkpoints on every engine: small ones that are always there, against what torch
+//! computed from them, and a YOLO11n where there is one.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail and speak as tests do"
+)]
+
+use std::path::{Path, PathBuf};
+
+use plimsoll_infer::engine::open;
+use plimsoll_infer::{Device, EngineKind, EngineOptions, Error, ModelSource, Tensor};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn floats(path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).expect("read");
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+/// The largest difference of boxes and of confidences; `None` where the engine is not there.
+fn differences(
+    kind: EngineKind,
+    model: &Path,
+    input: &Tensor,
+    wanted: &[f32],
+) -> Option<(f32, f32)> {
+    let mut options = EngineOptions::default();
+    options.device = Device::Cpu;
+    options.threads = Some(2);
+    options.input_size = (input.shape[2], input.shape[3]);
+    let mut engine = match open(kind, &ModelSource::path(model), &options) {
+        Ok(engine) => engine,
+        Err(Error::Unavailable { what, .. }) => {
+            let required = std::env::var("PLIMSOLL_REQUIRE").unwrap_or_default();
+            assert!(!required.split(',').any(|name| name == kind.name()), "{what} is required");
+            println!("skipped: {kind}: {what} is not available");
+            return None;
+        }
+        Err(error) => panic!("{kind}: {error}"),
+    };
+    let outputs = engine.run(input).expect("run");
+    let [1, rows, places] = outputs[0].shape[..] else { panic!("{:?}", outputs[0].shape) };
+    assert_eq!(rows * places, wanted.len());
+    let worst = |range: std::ops::Range<usize>| {
+        let pairs = outputs[0].data[range.clone()].iter().zip(&wanted[range]);
+        pairs.map(|(got, want)| (got - want).abs()).fold(0.0f32, f32::max)
+    };
+    Some((worst(0..4 * places), worst(4 * places..wanted.len())))
+}
+
+fn agrees_on_small(kind: EngineKind) {
+    let data: Vec<f32> = (0..3 * 64 * 64).map(|n| ((n * 7919) % 1000) as f32 / 1000.0).collect();
+    let input = Tensor { shape: vec![1, 3, 64, 64], data };
+    for name in ["small11", "small8"] {
+        let wanted = floats(&fixture(&format!("{name}.f32")));
+        let model = fixture(&format!("{name}.pt"));
+        let Some((boxes, sure)) = differences(kind, &model, &input, &wanted) else { return };
+        println!("{kind}: {name}: boxes to {boxes:e} px, confidences to {sure:e}");
+        assert!(boxes <= 1e-3 && sure <= 1e-5, "{kind}: {name}: {boxes} px, {sure}");
+    }
+}
+
+#[test]
+fn rten_agrees_with_torch_on_small_checkpoints() {
+    agrees_on_small(EngineKind::Rten);
+}
+
+#[test]
+fn ort_agrees_with_torch_on_small_checkpoints() {
+    agrees_on_small(EngineKind::Ort);
+}
+
+fn agrees_on_yolo(kind: EngineKind, pixels: f32, sure: f32) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/yolo");
+    let folder = std::env::var_os("PLIMSOLL_YOLO").map_or(root, PathBuf::from);
+    let model = folder.join("yolo11n.pt");
+    if !model.is_file() {
+        println!("skipped: no YOLO11n checkpoint to check {kind} against");
+        return;
+    }
+    let data = floats(&folder.join("input.f32"));
+    let input = Tensor { shape: vec![1, 3, 640, 640], data };
+    let wanted = floats(&folder.join("output.f32"));
+    let Some((boxes, far)) = differences(kind, &model, &input, &wanted) else { return };
+    println!("{kind}: yolo11n.pt: boxes to {boxes:e} px, confidences to {far:e}");
+    assert!(boxes <= pixels && far <= sure, "{boxes} px, {far}");
+}
+
+#[test]
+fn rten_agrees_on_a_yolo_checkpoint() {
+    agrees_on_yolo(EngineKind::Rten, 7e-3, 4e-5);
+}
+
+#[test]
+fn ort_agrees_on_a_yolo_checkpoint() {
+    agrees_on_yolo(EngineKind::Ort, 1e-3, 1e-5);
+}
+
+#[test]
+fn a_stem_finds_a_checkpoint_last() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let stem = folder.path().join("small");
+    std::fs::copy(fixture("small11.pt"), folder.path().join("small.pt")).expect("copied");
+    let model = ModelSource::path(&stem).read_for((64, 64)).expect("the checkpoint");
+    assert!(model.info.name.ends_with("small.pt"));
+    assert_eq!(model.info.outputs, [("output0".to_string(), vec![1, 7, 80])]);
+    std::fs::copy(fixture("tiny.onnx"), folder.path().join("small.onnx")).expect("copied");
+    let model = ModelSource::path(&stem).read_for((64, 64)).expect("the graph");
+    assert!(model.info.name.ends_with("small.onnx"), "ONNX is preferred");
+}
