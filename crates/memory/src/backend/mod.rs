@@ -15,6 +15,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::memory::Device;
 
+pub mod cuda;
 pub mod host;
 mod ledger;
 pub mod opencl;
@@ -141,6 +142,7 @@ impl FromStr for DeviceId {
 /// How many devices of a kind there are, or why there is none.
 pub fn count(kind: BackendKind) -> Result<u32> {
     match kind {
+        BackendKind::Cuda => cuda::count(),
         BackendKind::OpenCl => opencl::count(),
         BackendKind::Host | BackendKind::Sim => Ok(1),
         kind => Err(unknown(kind.into())),
@@ -151,6 +153,7 @@ pub fn count(kind: BackendKind) -> Result<u32> {
 pub fn open(device: impl Into<DeviceId>) -> Result<Arc<dyn Device>> {
     let device = device.into();
     match (device.kind, device.number) {
+        (BackendKind::Cuda, number) => Ok(Arc::new(cuda::Cuda::open(number)?)),
         (BackendKind::OpenCl, number) => Ok(Arc::new(opencl::OpenCl::open(number)?)),
         (BackendKind::Host, 0) => Ok(Arc::new(host::Host::open()?)),
         (BackendKind::Sim, 0) => Ok(Arc::new(sim::Sim::new(sim::SimConfig::default()))),

@@ -4,7 +4,6 @@
 //! is opened by its name and every function is looked up in it, and what is missing is an
 //! error that names the files tried, what the system said to each, and the remedy.
 
-use std::ffi::CStr;
 use std::fmt;
 use std::path::Path;
 
@@ -58,10 +57,10 @@ impl Library {
     ///
     /// `F` is the function's type as the library has it: an `unsafe extern "C" fn`.
     #[expect(unsafe_code, reason = "a symbol has no type of its own")]
-    pub(crate) unsafe fn find<F: Copy>(&self, name: &CStr) -> Option<F> {
+    pub(crate) unsafe fn find<F: Copy>(&self, name: &str) -> Option<F> {
         // SAFETY: the caller knows the type; the library is never unloaded, so what is
         // copied out of the symbol stays valid.
-        unsafe { self.library.get::<F>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
+        unsafe { self.library.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol)
     }
 }
 

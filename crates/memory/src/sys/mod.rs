@@ -3,7 +3,7 @@
 //! Here, and in `backend/`, unsafe code is allowed. A file declares no more than what
 //! is called, turns codes into values, and hands out types that cannot be misused.
 
-#[expect(dead_code, reason = "the backends that load one come next")]
+pub(crate) mod cuda;
 pub(crate) mod library;
 pub(crate) mod malloc;
 pub(crate) mod nvml;

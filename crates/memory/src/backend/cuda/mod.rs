@@ -1,0 +1,365 @@
+//! NVIDIA's devices, by the driver's own interface.
+//!
+//! The driver is looked for at run time, and what a device can do is tried when it is
+//! opened: physical memory is mapped by the page where that works, and plain blocks take
+//! its place where it is refused, as on an Orin. The context is the device's primary one
+//! or the caller's, [`Stream::DEFAULT`] is the stream without a name, and every other
+//! stream is one of its own or the caller's.
+//!
+//! Blocks are device memory unless told otherwise ([`CudaMemory`]). On a board whose GPU
+//! shares the system's memory, pinned memory is the same memory without a copy, and right
+//! for small buffers that are read once, such as frames of a camera; it is not the default
+//! there either, since the GPU's caches do not keep it.
+//!
+//! The driver trusts numbers that it is given, so nothing of a caller's reaches it
+//! unchecked: `space` knows every block, range, page and mapping, `queue` every stream and
+//! event. `module` loads and launches compiled code, `graph` captures and replays work.
+
+mod facts;
+mod graph;
+mod mapping;
+mod module;
+mod options;
+mod queue;
+mod space;
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::error::{Error, Result};
+use crate::memory::{
+    Address, Block, Device, DeviceInfo, Event, Mapping, Memory, MemoryId, Request, Stream, refusal,
+    stranger,
+};
+use crate::stats::MemoryStats;
+use crate::sys::cuda::{BlockKind, Context, Driver, OUT_OF_MEMORY, Refused};
+use crate::units::Bytes;
+
+pub use facts::{CudaFacts, count, facts};
+pub use graph::{CudaCapture, CudaGraph};
+pub use module::{Argument, Code, Function, Launch, Module, compile};
+pub use options::{CudaMemory, CudaOptions};
+use queue::Queue;
+use space::Space;
+
+/// What the driver aligns every block to.
+const ALIGNMENT: u64 = 256;
+/// The step in which plain blocks are counted.
+const GRANULARITY: Bytes = Bytes(512);
+
+/// A device of NVIDIA's.
+#[derive(Debug)]
+pub struct Cuda {
+    id: MemoryId,
+    info: DeviceInfo,
+    memory: CudaMemory,
+    shareable: bool,
+    /// The smallest page, or why nothing can be mapped.
+    page: Result<Bytes, String>,
+    context: Arc<Context>,
+    queue: Queue,
+    space: RwLock<Space>,
+}
+
+impl Cuda {
+    /// The device of a number, as it comes.
+    pub fn open(number: u32) -> Result<Cuda> {
+        Cuda::open_with(&CudaOptions::new(number))
+    }
+
+    /// A device, as told.
+    pub fn open_with(options: &CudaOptions) -> Result<Cuda> {
+        let driver = Driver::load(options.library.as_deref())?;
+        let context = Arc::new(options.enter(driver)?);
+        let total = options.size(&context)?;
+        let facts = facts::of(driver, context.device());
+        let info = DeviceInfo {
+            name: driver.name(context.device())?,
+            backend: "cuda",
+            number: options.number,
+            total,
+            alignment: ALIGNMENT,
+            granularity: GRANULARITY,
+            is_unified: facts.integrated,
+            compute_capability: facts.compute_capability,
+        };
+        let mut cuda = Cuda {
+            id: MemoryId::next(),
+            info,
+            memory: options.memory,
+            shareable: options.shareable,
+            page: Err("plain blocks were asked for".to_string()),
+            queue: Queue::new(&context),
+            context,
+            space: RwLock::new(Space::new(total)),
+        };
+        if options.mapping && options.memory == CudaMemory::Device {
+            cuda.page = cuda.try_mapping().map_err(|error| error.to_string());
+            if let Err(why) = &cuda.page {
+                tracing::info!(device = %cuda.info.name, %why, "plain blocks take the place of pages");
+            }
+        }
+        Ok(cuda)
+    }
+
+    /// Why physical memory is not mapped by the page here; `None` where it is.
+    #[must_use]
+    pub fn why_not_mapped(&self) -> Option<&str> {
+        self.page.as_ref().err().map(String::as_str)
+    }
+
+    /// What the device says of itself.
+    #[must_use]
+    pub fn facts(&self) -> CudaFacts {
+        facts::of(self.context.driver(), self.context.device())
+    }
+
+    /// The context, as other libraries take it (a `CUcontext`).
+    #[must_use]
+    pub fn raw_context(&self) -> *mut std::ffi::c_void {
+        self.context.raw().cast()
+    }
+
+    fn space(&self) -> RwLockReadGuard<'_, Space> {
+        // Nothing in here panics between two changes that belong together.
+        self.space.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn space_mut(&self) -> RwLockWriteGuard<'_, Space> {
+        self.space.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kind(&self) -> BlockKind {
+        match self.memory {
+            CudaMemory::Device => BlockKind::Device,
+            CudaMemory::Pinned => BlockKind::Pinned,
+            CudaMemory::Managed => BlockKind::Managed,
+        }
+    }
+
+    /// A refusal of the driver's: for want of memory, or any other.
+    fn refused(&self, size: Bytes, refused: Refused) -> Error {
+        if refused.code != OUT_OF_MEMORY {
+            return refused.into();
+        }
+        let available = self.free_memory().unwrap_or(Bytes::ZERO);
+        // The driver had it and could not give it in one piece, or has less than it says.
+        refusal(&self.info.name, size, available, self.info.total.max(size))
+    }
+
+    /// Waits for the work that a stream has been given so far.
+    fn drain(&self, stream: Stream) -> Result<()> {
+        self.synchronize_stream(stream)
+    }
+
+    /// Waits until a stream has nothing left to do.
+    pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
+        Ok(self.queue.stream(stream)?.synchronize()?)
+    }
+
+    /// Takes over a stream of the caller's (a `CUstream`) and gives it a number here.
+    ///
+    /// # Safety
+    ///
+    /// It is a stream of this device's context, and outlives this value.
+    #[expect(unsafe_code, reason = "a pointer of the caller's")]
+    pub unsafe fn adopt_stream(&self, raw: *mut std::ffi::c_void) -> Result<Stream> {
+        // SAFETY: the caller's word.
+        unsafe { self.queue.adopt(raw.cast()) }
+    }
+
+    /// The stream as other libraries take it (a `CUstream`).
+    pub fn raw_stream(&self, stream: Stream) -> Result<*mut std::ffi::c_void> {
+        Ok(self.queue.stream(stream)?.raw().cast())
+    }
+
+    /// Copies bytes onto the device behind the work of a stream, and returns when they are
+    /// there. [`Device::write`] is behind [`Stream::DEFAULT`] alone.
+    #[expect(unsafe_code, reason = "raw memory is written")]
+    pub fn write_on(&self, stream: Stream, to: Address, bytes: &[u8]) -> Result<()> {
+        let stream = self.queue.stream(stream)?;
+        let space = self.space();
+        space.check(to.pointer(), bytes.len() as u64)?;
+        // SAFETY: all of the range has memory behind it, and what was locked keeps it.
+        Ok(unsafe { self.context.write_on(&stream, to.pointer(), bytes) }?)
+    }
+
+    /// Copies bytes from the device behind the work of a stream, and returns when they are
+    /// here. [`Device::read`] is behind [`Stream::DEFAULT`] alone.
+    #[expect(unsafe_code, reason = "raw memory is read")]
+    pub fn read_on(&self, stream: Stream, from: Address, bytes: &mut [u8]) -> Result<()> {
+        let stream = self.queue.stream(stream)?;
+        let space = self.space();
+        space.check(from.pointer(), bytes.len() as u64)?;
+        // SAFETY: as in `write_on`.
+        Ok(unsafe { self.context.read_on(&stream, from.pointer(), bytes) }?)
+    }
+
+    /// Queues a fill with one byte. Like all queued work it must be over before the memory
+    /// goes back to the device; a pool sees to that.
+    #[expect(unsafe_code, reason = "raw memory is written")]
+    pub fn fill_on(&self, stream: Stream, to: Address, byte: u8, size: Bytes) -> Result<()> {
+        let stream = self.queue.stream(stream)?;
+        let space = self.space();
+        space.check(to.pointer(), size.get())?;
+        // SAFETY: all of the range has memory behind it; returning a block waits for the
+        // work of its stream.
+        Ok(unsafe { self.context.fill_on(&stream, to.pointer(), byte, size.get() as usize) }?)
+    }
+
+    /// Queues a copy within the device.
+    #[expect(unsafe_code, reason = "raw memory is written")]
+    pub fn copy_on(&self, stream: Stream, to: Address, from: Address, size: Bytes) -> Result<()> {
+        let stream = self.queue.stream(stream)?;
+        let space = self.space();
+        space.check(to.pointer(), size.get())?;
+        space.check(from.pointer(), size.get())?;
+        let (to, from) = (to.pointer(), from.pointer());
+        // SAFETY: as in `fill_on`.
+        Ok(unsafe { self.context.copy_on(&stream, to, from, size.get() as usize) }?)
+    }
+}
+
+impl Memory for Cuda {
+    fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    fn device(&self) -> &dyn Device {
+        self
+    }
+
+    fn owns(&self, block: &Block) -> bool {
+        block.owner() == self.id
+    }
+
+    fn allocate(&self, request: Request) -> Result<Block> {
+        let taken = request.size.max(Bytes(1)).round_up(GRANULARITY.0);
+        self.space_mut().claim(taken.0).map_err(|available| {
+            refusal(&self.info.name, request.size, available, self.info.total)
+        })?;
+        let base = match self.context.take(self.kind(), taken.get() as usize) {
+            Ok(base) => base,
+            Err(refused) => {
+                self.space_mut().unclaim(taken.0);
+                return Err(self.refused(request.size, refused));
+            }
+        };
+        let generation = self.space_mut().add_block(base, request.size.0, taken.0);
+        let address = Address { buffer: base, offset: 0 };
+        Ok(Block::new(self.id, base, generation, request.size, address))
+    }
+
+    /// Waits for the work of the stream, since the driver takes a block back at once.
+    #[expect(unsafe_code, reason = "memory is returned by its address")]
+    fn release(&self, block: Block, stream: Stream) -> Result<()> {
+        let gone = if self.owns(&block) { self.space_mut().take_block(&block) } else { None };
+        let gone = gone.ok_or_else(|| stranger(self, &block))?;
+        // SAFETY: the block was in the table of live ones and is no longer, so it is
+        // returned once; the work of its stream has been waited for.
+        let returned = self
+            .drain(stream)
+            .and_then(|()| Ok(unsafe { self.context.give_back(self.kind(), block.key()) }?));
+        match returned {
+            Ok(()) => self.space_mut().unclaim(gone.taken),
+            Err(_) => self.space_mut().put_block(block.key(), gone),
+        }
+        returned
+    }
+
+    fn stats(&self) -> MemoryStats {
+        self.space().stats()
+    }
+
+    fn capacity(&self) -> Bytes {
+        self.info.total
+    }
+
+    fn mapping(&self) -> Option<&dyn Mapping> {
+        self.page.is_ok().then_some(self)
+    }
+}
+
+impl Device for Cuda {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// What the driver says, but never more than this device was said to have left.
+    fn free_memory(&self) -> Result<Bytes> {
+        let ours = self.space().left();
+        match self.memory {
+            CudaMemory::Device => Ok(Bytes(self.context.free_memory()?).min(ours)),
+            CudaMemory::Pinned | CudaMemory::Managed => {
+                let system = crate::platform::system_memory(std::path::Path::new("/"))?;
+                Ok(system.available.map_or(ours, |available| available.min(ours)))
+            }
+        }
+    }
+
+    fn new_stream(&self) -> Result<Stream> {
+        self.queue.new_stream()
+    }
+
+    fn record(&self, stream: Stream) -> Result<Event> {
+        self.queue.record(stream)
+    }
+
+    fn is_done(&self, event: Event) -> Result<bool> {
+        Ok(self.queue.event(event)?.is_done()?)
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        Ok(self.queue.stream(stream)?.wait(&*self.queue.event(event)?)?)
+    }
+
+    fn synchronize(&self, event: Event) -> Result<()> {
+        Ok(self.queue.event(event)?.synchronize()?)
+    }
+
+    fn forget(&self, event: Event) -> Result<()> {
+        self.queue.forget(event);
+        Ok(())
+    }
+
+    #[expect(unsafe_code, reason = "raw memory is written")]
+    fn write(&self, to: Address, bytes: &[u8]) -> Result<()> {
+        let space = self.space();
+        space.check(to.pointer(), bytes.len() as u64)?;
+        // SAFETY: all of the range has memory behind it, and what was locked keeps it.
+        Ok(unsafe { self.context.write(to.pointer(), bytes) }?)
+    }
+
+    #[expect(unsafe_code, reason = "raw memory is read")]
+    fn read(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
+        let space = self.space();
+        space.check(from.pointer(), bytes.len() as u64)?;
+        // SAFETY: as in `write`.
+        Ok(unsafe { self.context.read(from.pointer(), bytes) }?)
+    }
+}
+
+impl Drop for Cuda {
+    /// Gives everything back that is still out: nobody can reach it any more.
+    #[expect(unsafe_code, reason = "memory is returned by its address")]
+    fn drop(&mut self) {
+        self.queue.drain();
+        let space = self.space.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let left = space.dismantle();
+        // SAFETY: each was in the tables of what is live, all streams that this device
+        // knows have been waited for, and with the device gone nobody returns it again.
+        unsafe {
+            for (address, size) in left.mapped {
+                let _ = self.context.unmap(address, size as usize);
+            }
+            for handle in left.handles {
+                let _ = self.context.destroy(handle);
+            }
+            for (base, size) in left.ranges {
+                let _ = self.context.unreserve(base, size as usize);
+            }
+            for base in left.blocks {
+                let _ = self.context.give_back(self.kind(), base);
+            }
+        }
+    }
+}

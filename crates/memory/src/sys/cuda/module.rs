@@ -1,0 +1,107 @@
+//! Compiled code: loaded, looked up, launched.
+
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUfunction, CUmodule};
+
+use super::{Context, Done, RawStream, Refused, call};
+
+/// A module; unloaded when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Module {
+    context: Arc<Context>,
+    raw: CUmodule,
+}
+
+/// A function of a module; good as long as the module.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawFunction(CUfunction);
+
+// SAFETY: the driver allows every call on a module from every thread.
+#[expect(unsafe_code, reason = "a pointer that the driver guards")]
+unsafe impl Send for Module {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a pointer that the driver guards")]
+unsafe impl Sync for Module {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a pointer that the driver guards")]
+unsafe impl Send for RawFunction {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a pointer that the driver guards")]
+unsafe impl Sync for RawFunction {}
+
+#[expect(unsafe_code, reason = "foreign calls")]
+impl Module {
+    /// Loads PTX or a cubin.
+    ///
+    /// # Safety
+    ///
+    /// The image is one that a compiler of NVIDIA's made: the driver reads a binary one as
+    /// far as its own headers say.
+    pub(crate) unsafe fn load(context: &Arc<Context>, image: &[u8]) -> Done<Module> {
+        let _entered = context.enter()?;
+        // PTX is a text, and ends with a zero.
+        let mut bytes = image.to_vec();
+        bytes.push(0);
+        let mut raw = std::ptr::null_mut();
+        let image = bytes.as_ptr().cast();
+        // SAFETY: a pointer is written to a place of ours; the image is read before this
+        // returns, a text up to its zero and a binary as the caller promised.
+        unsafe { call!(context.driver, cuModuleLoadData(&raw mut raw, image)) }?;
+        Ok(Module { context: Arc::clone(context), raw })
+    }
+
+    /// A function by its name.
+    pub(crate) fn function(&self, name: &str) -> Done<RawFunction> {
+        let name = CString::new(name).map_err(|_| Refused {
+            call: "cuModuleGetFunction",
+            code: 1,
+            why: format!("{name:?} has a zero in it"),
+        })?;
+        let _entered = self.context.enter()?;
+        let mut raw = std::ptr::null_mut();
+        let driver = self.context.driver;
+        // SAFETY: the module lives, the name ends with a zero, and a pointer is written to
+        // a place of ours.
+        unsafe { call!(driver, cuModuleGetFunction(&raw mut raw, self.raw, name.as_ptr())) }?;
+        Ok(RawFunction(raw))
+    }
+
+    /// Queues a function.
+    ///
+    /// # Safety
+    ///
+    /// The function is of this module; the arguments point to values of the types that it
+    /// takes, as many as it takes; and what it does with them is right.
+    pub(crate) unsafe fn launch(
+        &self,
+        function: RawFunction,
+        stream: &RawStream,
+        (grid, block, shared): ([u32; 3], [u32; 3], u32),
+        arguments: &mut [*mut c_void],
+    ) -> Done {
+        let _entered = self.context.enter()?;
+        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let (stream, none) = (stream.raw(), std::ptr::null_mut());
+        let values = arguments.as_mut_ptr();
+        // SAFETY: the caller's word; the values are copied before this returns.
+        unsafe {
+            call!(
+                self.context.driver,
+                cuLaunchKernel(function.0, gx, gy, gz, bx, by, bz, shared, stream, values, none)
+            )
+        }
+    }
+}
+
+impl Drop for Module {
+    #[expect(unsafe_code, reason = "a foreign call")]
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: it was made by `load` and is unloaded once; the driver waits for
+            // work that runs its code.
+            let _ = unsafe { (self.context.driver.table.cuModuleUnload)(self.raw) };
+        }
+    }
+}
