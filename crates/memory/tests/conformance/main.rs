@@ -12,6 +12,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../fake/mod.rs"]
+mod fake;
 mod hammer;
 mod promises;
 mod subject;
@@ -20,7 +22,10 @@ use std::sync::Arc;
 
 use plimsoll::backend::BackendKind;
 use plimsoll::{Bytes, Fallback, Limit, Memory, Packing, PressureWatch, Tracked};
-use subject::{Subject, host, opencl, pool, sim, sim_without_mapping};
+use subject::{
+    Subject, cuda, cuda_without_mapping, fake_cuda, fake_cuda_without_mapping, host, opencl, pool,
+    sim, sim_without_mapping,
+};
 
 /// Puts a stack through every promise.
 fn check(name: &str, make: impl Fn() -> Subject) {
@@ -122,6 +127,12 @@ conforms! {
     fallback_from_host_to_pool: fallback(host(16), pool(host(32), QUICK));
     fallback_from_large_to_small: fallback(pool(sim(64), TIGHT), host(8));
     tracker_over_fallback: tracked(fallback(pool(sim(16), QUICK), host(64)));
+    fake_cuda_alone: fake_cuda(64);
+    pool_on_fake_cuda_quick: pool(fake_cuda(64), QUICK);
+    pool_on_fake_cuda_tight: pool(fake_cuda(64), TIGHT);
+    pool_on_fake_cuda_without_mapping: pool(fake_cuda_without_mapping(64), QUICK);
+    pool_over_limit_on_fake_cuda: pool(limit(fake_cuda(64), LINE), QUICK);
+    fallback_from_fake_cuda_to_host: fallback(pool(fake_cuda(16), QUICK), host(64));
     pool_over_pool: pool(pool(sim_without_mapping(64), QUICK), QUICK);
     all_storeys_over_pool: tracked(watched(limit(pool(sim(64), QUICK), LINE)));
     all_storeys_under_pool: pool(tracked(watched(limit(sim(64), LINE))), QUICK);
@@ -132,6 +143,15 @@ conforms! {
 }
 
 conforms_where_there_is! {
+    Cuda, cuda_alone: cuda(64);
+    Cuda, cuda_that_may_not_map: cuda_without_mapping(64);
+    Cuda, pool_on_cuda_quick: pool(cuda(64), QUICK);
+    Cuda, pool_on_cuda_tight: pool(cuda(64), TIGHT);
+    Cuda, pool_on_large_cuda_quick: pool(cuda(900), QUICK);
+    Cuda, pool_on_cuda_without_mapping: pool(cuda_without_mapping(64), QUICK);
+    Cuda, pool_over_limit_on_cuda: pool(limit(cuda(64), LINE), QUICK);
+    Cuda, fallback_from_cuda_to_host: fallback(pool(cuda(16), QUICK), host(64));
+    Cuda, all_storeys_on_cuda: tracked(watched(limit(pool(cuda(64), QUICK), LINE)));
     OpenCl, opencl_alone: opencl(64);
     OpenCl, pool_on_opencl: pool(opencl(64), QUICK);
     OpenCl, tight_pool_on_opencl: pool(opencl(64), TIGHT);

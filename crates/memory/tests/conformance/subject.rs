@@ -1,7 +1,8 @@
 //! A stack, and what the suite must know of it that its trait does not tell.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use plimsoll::backend::cuda::{Cuda, CudaOptions};
 use plimsoll::backend::host::Host;
 use plimsoll::backend::opencl::OpenCl;
 use plimsoll::backend::sim::{Sim, SimConfig};
@@ -114,4 +115,30 @@ pub(crate) fn opencl(mib: u64) -> Subject {
     let device = OpenCl::with_total(0, Bytes::mib(mib)).unwrap();
     let largest = device.largest_buffer();
     Subject { memory: Arc::new(device), largest, sim: None }
+}
+
+/// A part of the first device, as the system's driver has it.
+pub(crate) fn cuda(mib: u64) -> Subject {
+    // Making a context takes longer than a promise: one is kept for all of them.
+    static KEPT: OnceLock<Cuda> = OnceLock::new();
+    KEPT.get_or_init(|| Cuda::open(0).unwrap());
+    of_cuda(CudaOptions::new(0), mib)
+}
+
+pub(crate) fn cuda_without_mapping(mib: u64) -> Subject {
+    of_cuda(CudaOptions::new(0).mapping(false), mib)
+}
+
+/// The same on a pretend driver.
+pub(crate) fn fake_cuda(mib: u64) -> Subject {
+    of_cuda(CudaOptions::new(0).library(crate::fake::cuda(&[])), mib)
+}
+
+pub(crate) fn fake_cuda_without_mapping(mib: u64) -> Subject {
+    of_cuda(CudaOptions::new(0).library(crate::fake::cuda(&[])).mapping(false), mib)
+}
+
+fn of_cuda(options: CudaOptions, mib: u64) -> Subject {
+    let device = Cuda::open_with(&options.total(Bytes::mib(mib))).unwrap();
+    Subject { largest: device.capacity(), memory: Arc::new(device), sim: None }
 }
