@@ -85,6 +85,8 @@ pub use units::{Bytes, format_bytes};
 mod guide {
     #[doc = include_str!("../../../docs/guide/chunking.md")]
     struct Chunking;
+    #[doc = include_str!("../../../docs/guide/devices.md")]
+    struct Devices;
     #[doc = include_str!("../../../docs/guide/estimates.md")]
     struct Estimates;
     #[doc = include_str!("../../../docs/guide/pools.md")]

@@ -16,6 +16,7 @@ mod doctor;
 mod estimate;
 mod generate;
 mod replay;
+mod report;
 
 use crate::outcome::Outcome;
 use crate::output::Output;
@@ -30,6 +31,7 @@ pub(crate) enum Verb {
     Estimate(estimate::Args),
     Chunk(chunk::Args),
     Replay(replay::Args),
+    Report(report::Args),
     Completions(completions::Args),
     Generate(generate::Args),
 }
@@ -44,6 +46,7 @@ impl Verb {
             Verb::Estimate(args) => estimate::run(&args, out),
             Verb::Chunk(args) => chunk::run(&args, out),
             Verb::Replay(args) => replay::run(&args, out),
+            Verb::Report(args) => report::run(&args, out),
             Verb::Completions(args) => completions::run(&args, out),
             Verb::Generate(args) => generate::run(&args, out),
         }

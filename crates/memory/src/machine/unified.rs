@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+
 use super::Machine;
+use crate::sys::cuda::Driver;
 use crate::sys::nvml::{Addressing, NvmlGpu, NvmlMemory, gpus};
 
 /// The release file of Jetson Linux.
@@ -108,8 +111,24 @@ pub(super) fn from_drivers() -> Vec<Evidence> {
     if cfg!(all(target_os = "macos", target_arch = "aarch64")) {
         evidence.push(Evidence::new(true, "Apple silicon"));
     }
+    evidence.extend(from_cuda());
     evidence.extend(gpus().unwrap_or_default().iter().map(from_nvml));
     evidence
+}
+
+/// The driver's INTEGRATED attribute, which takes no context.
+fn from_cuda() -> Vec<Evidence> {
+    let Ok(driver) = Driver::load(None) else { return Vec::new() };
+    let device = |number| {
+        let device = driver.device(number).ok()?;
+        let integrated = driver.attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0;
+        let name = driver.name(device).unwrap_or_else(|_| format!("cuda:{number}"));
+        let what = if integrated { "is integrated" } else { "is not integrated" };
+        // GH200 and its kin are not, and share all the same.
+        let shares = integrated || by_name(&name, "").is_unified;
+        Some(Evidence::new(shares, format!("the CUDA driver: {name} {what}")))
+    };
+    (0..driver.devices().unwrap_or(0)).filter_map(device).collect()
 }
 
 /// NVML's word. That it has no figures for memory is one.

@@ -1,7 +1,8 @@
-//! Driver libraries and tools, looked for as files.
+//! Driver libraries, tools and permissions, looked for as files.
 //!
 //! A file that is there may still fail to load (a container without its devices, a
-//! driver of another version), so this says "found", never "works".
+//! driver of another version), so this says "found", never "works"; whether a driver
+//! works is asked in `backends`.
 
 use std::path::PathBuf;
 
@@ -55,10 +56,62 @@ const LIBRARIES: [(&str, &[&str], &str, &str); 4] = [
     ),
 ];
 
+/// A file that a normal user may not be allowed to read.
+#[derive(Debug, Serialize)]
+pub(super) struct Permission {
+    pub(super) path: &'static str,
+    /// What it is good for here.
+    pub(super) serves: &'static str,
+    /// Whether this user may read it.
+    pub(super) readable: bool,
+    pub(super) remedy: Option<&'static str>,
+}
+
+/// Path, what it serves, remedy.
+const GUARDED: [(&str, &str, &str); 6] = [
+    (
+        "/dev/nvidiactl",
+        "NVIDIA's driver",
+        "give this user access to /dev/nvidia*; in a container, start it with --gpus all",
+    ),
+    ("/dev/nvmap", "a Jetson's GPU memory", "add this user to the group video"),
+    ("/dev/nvhost-ctrl-gpu", "a Jetson's GPU", "add this user to the group video"),
+    ("/dev/kfd", "AMD's driver", "add this user to the groups render and video"),
+    ("/dev/dri/renderD128", "GPUs of other makers", "add this user to the group render"),
+    (
+        "/sys/kernel/debug/nvmap/iovmm/clients",
+        "which process holds how much of a Jetson's GPU memory",
+        "run as root; the kernel shows it to nobody else",
+    ),
+];
+
+/// Of the files that are there, which may be read. Of a recorded machine nothing is known:
+/// its users are not ours.
+pub(super) fn permissions(root: &Root) -> Vec<Permission> {
+    if !root.is_live() {
+        return Vec::new();
+    }
+    let permission = |(path, serves, remedy)| {
+        let readable = match std::fs::File::open(path) {
+            Ok(_) => true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) => error.kind() != std::io::ErrorKind::PermissionDenied,
+        };
+        Some(Permission { path, serves, readable, remedy: (!readable).then_some(remedy) })
+    };
+    GUARDED.into_iter().filter_map(permission).collect()
+}
+
 /// Name, what it serves, remedy.
-const TOOLS: [(&str, &str, &str); 4] = [
+const TOOLS: [(&str, &str, &str); 6] = [
     ("tegrastats", "a Jetson's own figures", "comes with Jetson Linux (nvidia-l4t-tools)"),
     ("nvidia-smi", "the NVIDIA driver's own figures", "comes with the NVIDIA driver"),
+    ("nvpmodel", "a Jetson's power mode", "comes with Jetson Linux (nvidia-l4t-nvpmodel)"),
+    (
+        "nvidia-cuda-mps-control",
+        "a hard limit for each CUDA client",
+        "comes with the NVIDIA driver (nvidia-compute-utils)",
+    ),
     ("ffmpeg", "video other than H.264 in MP4", "install the package ffmpeg"),
     ("gst-launch-1.0", "CSI cameras and hardware decoders", "install gstreamer1.0-tools"),
 ];
@@ -103,7 +156,7 @@ pub(super) fn tools(root: &Root, jetson: bool) -> Vec<Tool> {
     let tool = |(name, serves, remedy): (&'static str, _, &'static str)| {
         let path = find(root, &folders, name);
         let remedy = match name {
-            "tegrastats" if !jetson => "not needed: this is no Jetson",
+            "tegrastats" | "nvpmodel" if !jetson => "not needed: this is no Jetson",
             _ => remedy,
         };
         Tool { name, serves, remedy: path.is_none().then_some(remedy), path }
@@ -113,12 +166,16 @@ pub(super) fn tools(root: &Root, jetson: bool) -> Vec<Tool> {
 
 fn find(root: &Root, folders: &[String], name: &str) -> Option<PathBuf> {
     let paths = folders.iter().map(|folder| format!("{}/{name}", folder.trim_end_matches('/')));
-    paths.into_iter().find(|path| root.has_file(path)).map(PathBuf::from)
+    paths.into_iter().find(|path| root.machine().has_file(path)).map(PathBuf::from)
 }
 
 /// The loader's order: the environment, what `ld.so` is told, the usual places.
 fn library_folders(root: &Root) -> Vec<String> {
-    let told = root.list("/etc/ld.so.conf.d").into_iter().filter_map(|file| root.read(&file));
+    let told = root
+        .machine()
+        .list("/etc/ld.so.conf.d")
+        .into_iter()
+        .filter_map(|file| root.machine().read(&file));
     let told =
         told.flat_map(|text| text.lines().map(str::trim).map(String::from).collect::<Vec<_>>());
     from_environment(root, "LD_LIBRARY_PATH")
@@ -182,6 +239,7 @@ mod tests {
         let remedy = |jetson: bool| tools(&root, jetson)[0].remedy;
         assert_eq!(remedy(false), Some("not needed: this is no Jetson"));
         assert!(remedy(true).is_some_and(|text| text.contains("Jetson Linux")));
-        assert!(tools(&root, false)[2].path.is_some());
+        let ffmpeg = tools(&root, false).into_iter().find(|tool| tool.name == "ffmpeg");
+        assert!(ffmpeg.is_some_and(|tool| tool.path.is_some()));
     }
 }

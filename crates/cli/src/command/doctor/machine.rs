@@ -43,11 +43,11 @@ const CPUINFO: &str = "/proc/cpuinfo";
 
 pub(super) fn machine(root: &Root) -> Machine {
     let board = root.first(&MODELS);
-    let release = root.read(TEGRA_RELEASE);
+    let release = root.machine().read(TEGRA_RELEASE);
     let l4t = release.as_deref().and_then(l4t_version);
     let named = |name: &Fact<String>| name.value.as_deref().is_some_and(|m| m.contains("Jetson"));
     let jetson = release.is_some() || named(&board);
-    let cpuinfo = root.read(CPUINFO).unwrap_or_default();
+    let cpuinfo = root.machine().read(CPUINFO).unwrap_or_default();
     let usable = root.is_live().then(|| std::thread::available_parallelism().ok()).flatten();
     Machine {
         os: or_built_for(root, "/proc/sys/kernel/ostype", std::env::consts::OS),
@@ -57,7 +57,7 @@ pub(super) fn machine(root: &Root) -> Machine {
         board,
         l4t: root.fact(l4t, TEGRA_RELEASE),
         jetson,
-        unified: unified(root, jetson),
+        unified: unified(root),
         cpus: root.fact(cpu_count(&cpuinfo), CPUINFO),
         cpus_usable: root.fact(usable.map(usize::from), "affinity and cgroup of this process"),
         cpu_model: root.fact(cpu_model(&cpuinfo), CPUINFO),
@@ -65,7 +65,7 @@ pub(super) fn machine(root: &Root) -> Machine {
 }
 
 pub(super) fn memory(root: &Root) -> Memory {
-    let (info, problem) = match system_memory(root.folder()) {
+    let (info, problem) = match system_memory(root.machine().root()) {
         Ok(info) => (info, None),
         Err(error) => (MemInfo::default(), Some(error.to_string())),
     };
@@ -101,13 +101,9 @@ fn distribution(root: &Root) -> Fact<String> {
     root.fact(name, file.source)
 }
 
-/// A Jetson shares its memory. Of other machines only a driver can tell, and none is
-/// loaded: they are not called discrete.
-fn unified(root: &Root, jetson: bool) -> Fact<bool> {
-    match jetson {
-        true => root.fact(Some(true), "the board is a Jetson"),
-        false => root.fact(None, "only a driver can tell, and this version loads none"),
-    }
+fn unified(root: &Root) -> Fact<bool> {
+    let unified = root.machine().unified();
+    root.fact(unified.value, unified.because)
 }
 
 /// `# R36 (release), REVISION: 4.7, …` is Jetson Linux 36.4.7.

@@ -1,0 +1,141 @@
+//! `doctor` and `report` on recorded machines, and the self-test on this one.
+
+#[expect(dead_code, reason = "each test file uses its own part")]
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{Result, plimsoll};
+use serde_json::Value;
+
+fn tree(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../memory/tests/machines").join(name)
+}
+
+fn json(words: &[&str], root: &Path) -> Result<Value> {
+    let run = plimsoll(words).arg("--json").arg("--root").arg(root).output()?;
+    assert!(run.status.success(), "{words:?}: {}", String::from_utf8_lossy(&run.stderr));
+    Ok(serde_json::from_slice(&run.stdout)?)
+}
+
+#[test]
+fn every_recorded_machine_is_known() -> Result {
+    for (name, unified, jetson, l4t, cpu, gib) in [
+        ("nano", true, true, Some("32.7.1"), "Cortex-A57", 3),
+        ("orin-nano", true, true, Some("36.4.7"), "Cortex-A78AE", 7),
+        ("thor", true, true, Some("38.2.0"), "Neoverse-V3AE", 122),
+        ("desktop", false, false, None, "13th Gen Intel(R) Core(TM) i7-13700", 31),
+        ("server", false, false, None, "Intel(R) Xeon(R) Platinum 8558", 2015),
+    ] {
+        let report = json(&["doctor"], &tree(name))?;
+        let machine = &report["machine"];
+        assert_eq!(machine["unified"]["value"], unified, "{name}");
+        assert_eq!(machine["unified"]["how"], "recorded", "{name}");
+        assert_eq!(machine["jetson"], jetson, "{name}");
+        assert_eq!(machine["l4t"]["value"].as_str(), l4t, "{name}");
+        assert_eq!(machine["cpu_model"]["value"], cpu, "{name}");
+        let total = report["memory"]["total_bytes"]["value"].as_u64().unwrap_or_default();
+        assert_eq!(total >> 30, gib, "{name}");
+        // Nothing of a recorded machine was asked or tried.
+        assert_eq!(report["limits"]["limit_type"], "unavailable", "{name}");
+        assert_eq!(report["gpus"], Value::Null, "{name}");
+        let cuda = &report["backends"][2];
+        assert_eq!((&cuda["name"], &cuda["available"]), (&"cuda".into(), &false.into()));
+        assert!(cuda["why"].as_str().is_some_and(|why| why.contains("recorded")), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_missing_has_a_remedy() -> Result {
+    for name in ["nano", "orin-nano", "thor", "desktop", "server"] {
+        let report = json(&["doctor"], &tree(name))?;
+        for list in ["libraries", "tools"] {
+            for item in report[list].as_array().into_iter().flatten() {
+                assert_eq!(item["path"].is_null(), item["remedy"].is_string(), "{name}: {item}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn on_a_board_the_effective_line_is_below_what_the_kernel_has() -> Result {
+    let limits = |name| -> Result<(u64, u64)> {
+        let report = json(&["doctor"], &tree(name))?;
+        let bytes = |field: &str| report["limits"][field].as_u64().unwrap_or_default();
+        Ok((bytes("limit_bytes"), bytes("effective_limit_bytes")))
+    };
+    let (limit, effective) = limits("orin-nano")?;
+    assert_eq!((limit, effective), (8 << 30, (7_802_096 << 10) - (512 << 20)));
+    let (limit, effective) = limits("desktop")?;
+    assert_eq!((limit, effective), (8 << 30, 8 << 30));
+    Ok(())
+}
+
+#[test]
+fn a_report_never_adds_what_is_unified() -> Result {
+    for (name, unified) in [("nano", true), ("orin-nano", true), ("thor", true), ("desktop", false)]
+    {
+        let report = json(&["report"], &tree(name))?;
+        assert_eq!(report["unified"], unified, "{name}");
+        assert_eq!(report["used_in_all_bytes"], Value::Null, "{name}");
+        assert_eq!(report["system"]["how"], "recorded", "{name}");
+        assert_eq!(report["system"]["largest_single_bytes"].is_u64(), unified, "{name}");
+        let run = plimsoll(&["report", "--root"]).arg(tree(name)).output()?;
+        let page = String::from_utf8_lossy(&run.stdout);
+        assert_eq!(page.contains("which the GPU shares"), unified, "{page}");
+        let nvmap = ["nano", "orin-nano"].contains(&name);
+        assert_eq!(page.contains("GPU, codecs, cameras"), nvmap, "{page}");
+    }
+    Ok(())
+}
+
+#[test]
+fn this_machine_reports() -> Result {
+    let run = plimsoll(&["report", "--json", "--device", "cpu"]).output()?;
+    let report: Value = serde_json::from_slice(&run.stdout)?;
+    let device = &report["devices"][0];
+    assert_eq!(device["device"], "cpu");
+    for field in ["total_bytes", "used_bytes", "free_bytes"] {
+        assert!(device[field].as_u64().is_some_and(|bytes| bytes > 0), "{field}");
+    }
+    assert_eq!(device["allocator"]["how"], "counted");
+    assert!(device["recommendations"].as_array().is_some_and(|advice| !advice.is_empty()));
+    assert_eq!(plimsoll(&["report", "--device", "gpu:0"]).output()?.status.code(), Some(2));
+    let absent = plimsoll(&["report", "--device", "metal:0"]).output()?;
+    if !cfg!(target_os = "macos") {
+        assert_eq!(absent.status.code(), Some(3));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_self_test_leaves_a_bundle_that_others_can_read() -> Result {
+    let folder = tempfile::tempdir()?;
+    let bundle = folder.path().join("a/bundle");
+    let run = plimsoll(&["doctor", "--json", "--selftest"]).arg(&bundle).output()?;
+    let selftest: Value = serde_json::from_slice(&run.stdout)?;
+    assert_eq!(run.status.code(), Some(0), "{selftest:#}");
+    assert_eq!(String::from_utf8_lossy(&run.stderr), "", "what is provoked is no news");
+    assert_eq!(selftest["broken"], 0);
+    let checks = selftest["checks"].as_array().ok_or("no checks")?;
+    for on in ["machine", "sim", "cpu"] {
+        assert!(checks.iter().filter(|c| c["on"] == on && c["outcome"] == "kept").count() > 3);
+    }
+    let hard = checks.iter().any(|c| c["detail"].as_str().is_some_and(|d| d.starts_with("hard")));
+    assert!(hard, "the simulated device's limit is hard");
+    for file in ["selftest.json", "doctor.json", "bench/report.json"] {
+        let text = std::fs::read_to_string(bundle.join(file))?;
+        serde_json::from_str::<Value>(&text)?;
+    }
+    assert!(std::fs::read_to_string(bundle.join("selftest.txt"))?.contains("kept"));
+    // The machine can be examined again from its bundle.
+    let again = json(&["doctor"], &bundle.join("root"))?;
+    let first: Value = serde_json::from_str(&std::fs::read_to_string(bundle.join("doctor.json"))?)?;
+    assert_eq!(again["memory"]["total_bytes"]["value"], first["memory"]["total_bytes"]["value"]);
+
+    let run = plimsoll(&["doctor", "--selftest", "/dev/null/x"]).output()?;
+    assert_eq!(run.status.code(), Some(2), "{}", String::from_utf8_lossy(&run.stderr));
+    Ok(())
+}
