@@ -7,9 +7,11 @@
 use std::time::{Duration, Instant};
 
 use plimsoll_bench::measure::{FrameSample, SlotMeter};
-use plimsoll_infer::engine::Echo;
 use plimsoll_infer::engine::echo::pattern;
-use plimsoll_infer::{Frame, Pipeline, Pixels, Prepare, Stage, Stopwatch, Tensor, Thresholds};
+use plimsoll_infer::engine::{self, EngineKind, EngineOptions};
+use plimsoll_infer::{
+    Frame, ModelSource, Pipeline, Pixels, Prepare, Stage, Stopwatch, Tensor, Thresholds,
+};
 
 const FRAMES: u64 = 100_000;
 
@@ -30,8 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn measure(side: usize, classes: usize) -> Result<(), Box<dyn std::error::Error>> {
     let size = (side, side);
-    let engine = Echo::new(vec![pattern(size, classes)]);
-    let mut pipeline = Pipeline::new(Box::new(engine), size, Thresholds::default())?;
+    let mut options = EngineOptions::default();
+    options.input_size = size;
+    options.echo.answers = vec![pattern(size, classes)];
+    let engine = engine::open(EngineKind::Echo, &ModelSource::path("echo"), &options)?;
+    let mut pipeline = Pipeline::new(engine, size, Thresholds::default())?;
     let frame = Frame {
         pixels: Pixels::Rgb8(vec![0; 640 * 480 * 3]),
         width: 640,

@@ -19,7 +19,7 @@ use crate::prepare::Letterbox;
 use crate::simd;
 use crate::tensor::Tensor;
 use layout::{Hints, Told};
-use scan::{BLOCK, Block};
+use scan::{BLOCK, Block, GROUP, Group};
 use suppress::{Candidate, Suppress};
 
 /// One thing that was found.
@@ -250,14 +250,14 @@ impl Decoder {
         let (boxes, scores) = tensor.data.split_at(4 * places);
         for first in (0..places).step_by(BLOCK) {
             self.block.start(places - first);
-            simd::update(scores, places, first, &mut self.block);
-            for at in 0..self.block.length {
-                let confidence = self.block.best[at];
-                if confidence > least && self.block.sum[at].is_finite() {
-                    let part = |row: usize| boxes[row * places + first + at];
-                    let bounds = corners([part(0), part(1), part(2), part(3)]);
-                    let class = self.block.class[at];
-                    self.suppress.offer(Candidate { bounds, confidence, class });
+            simd::maxima(scores, places, first, &mut self.block);
+            for start in (0..self.block.length).step_by(GROUP) {
+                let end = (start + GROUP).min(self.block.length);
+                let best = &self.block.best[start..end];
+                if best.iter().any(|&confidence| confidence > least) {
+                    let mut group = Group::new();
+                    simd::owners(scores, places, first + start, best, &mut group);
+                    offer(&mut self.suppress, boxes, first + start, best, &group, least);
                 }
             }
         }
@@ -286,6 +286,25 @@ impl Decoder {
                 let bounds = corners([x, y, w, h]);
                 self.suppress.offer(Candidate { bounds, confidence, class });
             }
+        }
+    }
+}
+
+/// Offers what of a group is sure enough.
+fn offer(
+    suppress: &mut Suppress,
+    boxes: &[f32],
+    first: usize,
+    best: &[f32],
+    group: &Group,
+    least: f32,
+) {
+    let places = boxes.len() / 4;
+    for (at, &confidence) in best.iter().enumerate() {
+        if confidence > least && group.sum[at].is_finite() {
+            let part = |row: usize| boxes[row * places + first + at];
+            let bounds = corners([part(0), part(1), part(2), part(3)]);
+            suppress.offer(Candidate { bounds, confidence, class: group.class[at] });
         }
     }
 }

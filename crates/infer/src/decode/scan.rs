@@ -3,36 +3,52 @@
 //! A YOLOv8 or 11 head answers `[1, 4 + classes, places]`: the scores of one place are a
 //! stride apart. Walking place by place would miss the cache at every step; walking a
 //! whole class at a time would push the running maxima out of the nearest cache. So
-//! places are taken in blocks, whose maxima stay near, and each class adds a short run of
-//! neighbours to them, which is also what vectors want.
+//! places are taken in blocks, long enough that the machine reads ahead along a row and
+//! short enough that the maxima stay near.
+//!
+//! Almost all places are below the threshold, so that the first walk keeps the maxima
+//! alone: whose they are, and whether all the scores are numbers, is looked up for the
+//! few groups of places that hold a candidate, while their scores are still near.
 
 /// Places in a block.
-pub(crate) const BLOCK: usize = 512;
+pub(crate) const BLOCK: usize = 2048;
 
-/// The running result for a block of places.
+/// Places that are looked up together.
+pub(crate) const GROUP: usize = 16;
+
+/// The running maxima of a block of places.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// How many places count.
     pub(crate) length: usize,
-    /// The best score so far.
+    /// The best score so far; what is no number is passed over.
     pub(crate) best: [f32; BLOCK],
-    /// Whose it is; the first class where several are equal.
-    pub(crate) class: [u32; BLOCK],
-    /// The sum of the scores: it is not finite where one of them is not.
-    pub(crate) sum: [f32; BLOCK],
 }
 
 impl Block {
     pub(crate) fn new() -> Block {
-        Block { length: 0, best: [0.0; BLOCK], class: [0; BLOCK], sum: [0.0; BLOCK] }
+        Block { length: 0, best: [0.0; BLOCK] }
     }
 
     /// Starts anew, for so many places.
     pub(crate) fn start(&mut self, length: usize) {
         self.length = length.min(BLOCK);
         self.best = [f32::NEG_INFINITY; BLOCK];
-        self.class = [0; BLOCK];
-        self.sum = [0.0; BLOCK];
+    }
+}
+
+/// What was looked up for a group of places.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Group {
+    /// The first class that has the best score.
+    pub(crate) class: [u32; GROUP],
+    /// The sum of the scores: it is not finite where one of them is not.
+    pub(crate) sum: [f32; GROUP],
+}
+
+impl Group {
+    pub(crate) fn new() -> Group {
+        Group { class: [0; GROUP], sum: [0.0; GROUP] }
     }
 }
 
@@ -42,43 +58,58 @@ impl Block {
 /// Four classes at a time, so that the running result is fetched and put back a quarter as
 /// often: with one, that is most of the work.
 #[inline(always)]
-pub(crate) fn update(rows: &[f32], stride: usize, first: usize, block: &mut Block) {
+pub(crate) fn maxima(rows: &[f32], stride: usize, first: usize, block: &mut Block) {
     let stride = stride.max(1);
     let mut four = rows.chunks_exact(4 * stride);
-    let mut class = 0;
     for rows in &mut four {
         let (one, rest) = rows.split_at(stride);
         let (two, rest) = rest.split_at(stride);
         let (three, four) = rest.split_at(stride);
-        add([one, two, three, four], class, first, block);
-        class += 4;
+        add([one, two, three, four], first, block);
     }
     for row in four.remainder().chunks_exact(stride) {
-        add([row], class, first, block);
-        class += 1;
+        add([row], first, block);
     }
 }
 
-/// Adds some classes, the first of which is `class`.
 #[inline(always)]
-fn add<const COUNT: usize>(rows: [&[f32]; COUNT], class: u32, first: usize, block: &mut Block) {
+fn add<const COUNT: usize>(rows: [&[f32]; COUNT], first: usize, block: &mut Block) {
     let length = block.length.min(BLOCK);
     let rows = rows.map(|row| row.get(first..first + length).unwrap_or_default());
     if rows.iter().any(|row| row.len() != length) {
         return;
     }
-    let (best, classes) = (&mut block.best[..length], &mut block.class[..length]);
-    let sum = &mut block.sum[..length];
+    let best = &mut block.best[..length];
     for at in 0..length {
-        let (mut most, mut whose, mut all) = (best[at], classes[at], sum[at]);
-        for (offset, row) in rows.iter().enumerate() {
-            let score = row[at];
-            let better = score > most;
-            most = if better { score } else { most };
-            whose = if better { class + offset as u32 } else { whose };
-            all += score;
+        let mut most = best[at];
+        for row in rows {
+            most = if row[at] > most { row[at] } else { most };
         }
-        (best[at], classes[at], sum[at]) = (most, whose, all);
+        best[at] = most;
+    }
+}
+
+/// Looks up whose the best scores are, for as many places from `first` on as `best` has.
+#[inline(always)]
+pub(crate) fn owners(rows: &[f32], stride: usize, first: usize, best: &[f32], group: &mut Group) {
+    *group = Group::new();
+    let length = best.len().min(GROUP);
+    let mut most = [f32::NAN; GROUP];
+    most[..length].copy_from_slice(&best[..length]);
+    // From the last class to the first, so that the first of equals is what stays.
+    for (class, row) in rows.chunks_exact(stride.max(1)).enumerate().rev() {
+        let mut scores = [0.0; GROUP];
+        let Some(row) = row.get(first..first + length) else { return };
+        if let Some(whole) = row.first_chunk::<GROUP>() {
+            scores = *whole;
+        } else {
+            scores[..length].copy_from_slice(row);
+        }
+        for at in 0..GROUP {
+            let here = scores[at] == most[at];
+            group.class[at] = if here { class as u32 } else { group.class[at] };
+            group.sum[at] += scores[at];
+        }
     }
 }
 
@@ -94,11 +125,38 @@ mod tests {
             [0.0, 0.7, 0.5, 0.8],
             [0.0, 0.2, 0.4, 0.1],
         ];
+        let rows = rows.as_flattened();
         let mut block = Block::new();
         block.start(3);
-        update(rows.as_flattened(), 4, 1, &mut block);
+        maxima(rows, 4, 1, &mut block);
         assert_eq!(block.best[..3], [0.7, 0.5, 0.8]);
-        assert_eq!(block.class[..3], [1, 0, 1]);
-        assert!(block.sum[0].is_finite() && !block.sum[2].is_finite());
+        let mut group = Group::new();
+        owners(rows, 4, 1, &block.best[..3], &mut group);
+        assert_eq!(group.class[..3], [1, 0, 1]);
+        assert!(group.sum[0].is_finite() && !group.sum[2].is_finite());
+    }
+
+    #[test]
+    fn blocks_and_groups_agree_with_a_plain_search_at_every_length() {
+        let (classes, places) = (7, BLOCK + GROUP + 3);
+        let score = |at: usize| (at * 7919 % 1009) as f32 / 1009.0;
+        let rows: Vec<f32> = (0..classes * places).map(score).collect();
+        let mut block = Block::new();
+        for first in [0, 5, GROUP, BLOCK, places - 1] {
+            block.start(places - first);
+            maxima(&rows, places, first, &mut block);
+            for start in (0..block.length).step_by(GROUP) {
+                let end = (start + GROUP).min(block.length);
+                let mut group = Group::new();
+                owners(&rows, places, first + start, &block.best[start..end], &mut group);
+                for at in start..end {
+                    let of = |class: usize| rows[class * places + first + at];
+                    let most = (0..classes).map(of).fold(f32::NEG_INFINITY, f32::max);
+                    let class = (0..classes).position(|class| of(class) == most);
+                    assert_eq!(block.best[at], most);
+                    assert_eq!(Some(group.class[at - start] as usize), class);
+                }
+            }
+        }
     }
 }

@@ -47,6 +47,9 @@ kernels! {
     spread(bytes: &[u8], plane: &mut [f32]) = rows::spread;
     /// See [`rows::stretch`].
     stretch(pixels: &[u16], low: u16, range: u16, out: &mut [u8]) = rows::stretch;
-    /// See [`scan::update`].
-    update(rows: &[f32], stride: usize, first: usize, block: &mut scan::Block) = scan::update;
+    /// See [`scan::maxima`].
+    maxima(rows: &[f32], stride: usize, first: usize, block: &mut scan::Block) = scan::maxima;
+    /// See [`scan::owners`].
+    owners(rows: &[f32], stride: usize, first: usize, best: &[f32], group: &mut scan::Group) =
+        scan::owners;
 }

@@ -106,8 +106,19 @@ pub(super) fn stretch(pixels: &[u16], low: u16, range: u16, out: &mut [u8]) {
 }
 
 #[target_feature(enable = "avx2")]
-pub(super) fn update(rows: &[f32], stride: usize, first: usize, block: &mut scan::Block) {
-    scan::update(rows, stride, first, block);
+pub(super) fn maxima(rows: &[f32], stride: usize, first: usize, block: &mut scan::Block) {
+    scan::maxima(rows, stride, first, block);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn owners(
+    rows: &[f32],
+    stride: usize,
+    first: usize,
+    best: &[f32],
+    group: &mut scan::Group,
+) {
+    scan::owners(rows, stride, first, best, group);
 }
 
 #[cfg(test)]
