@@ -41,6 +41,8 @@ pub struct Pipeline {
     decoder: Decoder,
     thresholds: Thresholds,
     input: Tensor,
+    /// Which border the input has.
+    painted: Option<Letterbox>,
     detections: Vec<Detection>,
 }
 
@@ -62,7 +64,7 @@ impl Pipeline {
     ///
     /// [`crate::Error::Model`] where the model is no detector.
     pub fn new(
-        engine: Box<dyn Engine>,
+        mut engine: Box<dyn Engine>,
         size: (usize, usize),
         thresholds: Thresholds,
     ) -> Result<Pipeline> {
@@ -70,13 +72,15 @@ impl Pipeline {
         let (height, width) = model.input_size.unwrap_or(size);
         let shapes: Vec<Vec<usize>> =
             model.outputs.iter().map(|(_, shape)| shape.clone()).collect();
-        let decoder = Decoder::new(model, &shapes)?;
+        let mut decoder = Decoder::new(model, &shapes)?;
+        decoder.delegate(&mut *engine)?;
         Ok(Pipeline {
             prepare: Prepare::new(height, width),
             engine,
             decoder,
             thresholds,
             input: Tensor::default(),
+            painted: None,
             detections: Vec::new(),
         })
     }
@@ -87,9 +91,24 @@ impl Pipeline {
     ///
     /// What the stages say. After [`crate::Error::Frame`] the next frame may be good.
     pub fn step(&mut self, frame: &Frame, watch: &mut dyn Stopwatch) -> Result<&[Detection]> {
-        let letterbox = self.prepare.run(frame, &mut self.input)?;
-        watch.lap(Stage::Prepare);
-        let outputs = self.engine.run(&self.input)?;
+        let Pipeline { prepare, engine, input, painted, .. } = self;
+        let letterbox;
+        let fit = prepare.fit(frame)?;
+        let outputs = if engine.load(frame, fit)? {
+            letterbox = fit.letterbox;
+            *painted = None;
+            watch.lap(Stage::Prepare);
+            engine.run_input()?
+        } else if let Some(input) = engine.input() {
+            letterbox = prepare.run_into(frame, input, painted)?;
+            watch.lap(Stage::Prepare);
+            engine.run_input()?
+        } else {
+            prepare.shape(input);
+            letterbox = prepare.run_into(frame, &mut input.data, painted)?;
+            watch.lap(Stage::Prepare);
+            engine.run(input)?
+        };
         watch.lap(Stage::Inference);
         self.decoder.decode(outputs, &letterbox, &self.thresholds, &mut self.detections)?;
         watch.lap(Stage::Decode);
@@ -107,6 +126,7 @@ impl Pipeline {
         letterbox: &Letterbox,
         watch: &mut dyn Stopwatch,
     ) -> Result<&[Detection]> {
+        self.painted = None;
         let outputs = self.engine.run(input)?;
         watch.lap(Stage::Inference);
         self.decoder.decode(outputs, letterbox, &self.thresholds, &mut self.detections)?;

@@ -34,6 +34,12 @@ pub enum Layout {
     },
     /// `[1, boxes, 6]`: suppression was done in the model.
     EndToEnd,
+    /// `[1, 6, places]`: box, best score and its class, where an engine has searched
+    /// [`Layout::ByClass`] itself.
+    Best {
+        /// How many classes.
+        classes: usize,
+    },
 }
 
 /// What can be said of a shape.

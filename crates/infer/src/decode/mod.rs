@@ -13,7 +13,7 @@ mod suppress;
 pub use layout::Layout;
 pub use names::parse_names;
 
-use crate::engine::ModelInfo;
+use crate::engine::{Engine, ModelInfo};
 use crate::error::{Error, Result};
 use crate::prepare::Letterbox;
 use crate::simd;
@@ -126,6 +126,22 @@ impl Decoder {
         self.settled.as_ref().map(|settled| settled.layout)
     }
 
+    /// Lets an engine search its output itself, where it can and the layout is known.
+    ///
+    /// # Errors
+    ///
+    /// What the engine says.
+    pub fn delegate(&mut self, engine: &mut dyn Engine) -> Result<()> {
+        if let Some(Settled { output, shape, layout: Layout::ByClass { classes } }) = &self.settled
+            && let &[_, _, places] = &shape[..]
+            && engine.search(*output, *classes)?
+        {
+            let (shape, layout) = (vec![1, 6, places], Layout::Best { classes: *classes });
+            self.settled = Some(Settled { output: 0, shape, layout });
+        }
+        Ok(())
+    }
+
     /// Writes what was found into `out`, the surest first, in frame pixels.
     ///
     /// # Errors
@@ -236,6 +252,7 @@ impl Decoder {
             Layout::ByClass { classes } => self.by_class(tensor, classes, least),
             Layout::ByPlace { classes } => self.by_place(tensor, classes, least),
             Layout::Objectness { classes } => self.objectness(tensor, classes, least),
+            Layout::Best { classes } => self.searched(tensor, classes, least),
             Layout::EndToEnd => {
                 let ready = tensor.data.chunks_exact(6).filter_map(|row| ready(row, least));
                 return ready.take(thresholds.max_detections).for_each(|one| found(&one));
@@ -259,6 +276,20 @@ impl Decoder {
                     simd::owners(scores, places, first + start, best, &mut group);
                     offer(&mut self.suppress, boxes, first + start, best, &group, least);
                 }
+            }
+        }
+    }
+
+    fn searched(&mut self, tensor: &Tensor, classes: usize, least: f32) {
+        self.suppress.start(classes);
+        let places = tensor.shape.last().copied().unwrap_or(0);
+        let (boxes, best) = tensor.data.split_at(4 * places);
+        let (best, class) = best.split_at(places);
+        for (at, &confidence) in best.iter().enumerate() {
+            if confidence > least {
+                let bounds = corners(std::array::from_fn(|row| boxes[row * places + at]));
+                let class = class[at] as u32;
+                self.suppress.offer(Candidate { bounds, confidence, class });
             }
         }
     }

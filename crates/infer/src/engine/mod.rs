@@ -19,6 +19,8 @@ pub use options::{Device, EngineChoice, EngineKind, EngineOptions};
 
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelSource, onnx};
+use crate::prepare::Fit;
+use crate::source::Frame;
 use crate::tensor::Tensor;
 
 /// What a model says of itself.
@@ -102,6 +104,37 @@ pub trait Engine: Send {
     /// # Errors
     /// [`Error::Engine`] when the input does not fit the model or the engine fails.
     fn run(&mut self, input: &Tensor) -> Result<&[Tensor]>;
+    /// The engine's own input, where preparing a frame into it saves a copy:
+    /// [`Engine::run_input`] then runs what was written there. It is as long as the model's
+    /// input, and keeps its numbers until [`Engine::run`] writes others.
+    fn input(&mut self) -> Option<&mut [f32]> {
+        None
+    }
+    /// Fits a frame into the model's input on the engine's own device, for
+    /// [`Engine::run_input`]; `false` where that is for the caller to do.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] when the device fails.
+    fn load(&mut self, _frame: &Frame, _fit: &Fit) -> Result<bool> {
+        Ok(false)
+    }
+    /// Asks for the best class of each place alone: an output of the layout
+    /// [`Layout::ByClass`](crate::Layout::ByClass) is then searched on the engine's own device,
+    /// and runs give one tensor of the layout [`Layout::Best`](crate::Layout::Best). `false`
+    /// where runs go on as they were.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] when the device fails.
+    fn search(&mut self, _output: usize, _classes: usize) -> Result<bool> {
+        Ok(false)
+    }
+    /// Runs the model on what was loaded, or on what is in [`Engine::input`].
+    ///
+    /// # Errors
+    /// [`Error::Engine`] when there is no such input or the engine fails.
+    fn run_input(&mut self) -> Result<&[Tensor]> {
+        Err(no_input(self.info().name))
+    }
     /// What its allocator says, where it tells.
     fn memory(&self) -> Option<EngineMemory> {
         None
@@ -213,6 +246,10 @@ fn check_input(engine: &'static str, model: &ModelInfo, input: &Tensor) -> Resul
             input.data.len()
         ),
     })
+}
+
+fn no_input(engine: &'static str) -> Error {
+    Error::Engine { engine: engine.into(), why: "it has no input of its own".into() }
 }
 
 /// Runs foreign code that may panic on a model it did not expect, and turns the panic

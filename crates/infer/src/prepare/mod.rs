@@ -32,12 +32,29 @@ const BORDER: u8 = 114;
 pub struct Prepare {
     height: usize,
     width: usize,
-    /// What the tables were made for.
-    fitted: Option<Letterbox>,
-    columns: Vec<Column>,
-    taps: Vec<Tap>,
+    fit: Option<Fit>,
     stretch: Stretch,
     rows: Rows,
+}
+
+/// How frames of one size are fitted, with the tables for it.
+#[derive(Debug)]
+pub struct Fit {
+    /// Where the frame lies.
+    pub letterbox: Letterbox,
+    columns: Vec<Column>,
+    taps: Vec<Tap>,
+}
+
+impl Fit {
+    /// The tables as plain numbers, for kernels on a device: the left neighbour and both
+    /// weights of each column, both neighbours and both weights of each row.
+    pub(crate) fn tables(&self) -> [Vec<i32>; 2] {
+        let word = |[first, second]: [i16; 2]| i32::from(first) & 0xffff | i32::from(second) << 16;
+        let column = |column: &Column| [column.at as i32, word(column.weights)];
+        let row = |tap: &Tap| [tap.first as i32, tap.second as i32, word(tap.weights)];
+        [self.columns.iter().flat_map(column).collect(), self.taps.iter().flat_map(row).collect()]
+    }
 }
 
 /// What is kept from one row to the next.
@@ -66,15 +83,7 @@ impl Prepare {
     /// For tensors of `[1, 3, height, width]`.
     #[must_use]
     pub fn new(height: usize, width: usize) -> Prepare {
-        Prepare {
-            height,
-            width,
-            fitted: None,
-            columns: Vec::new(),
-            taps: Vec::new(),
-            stretch: Stretch::default(),
-            rows: Rows::default(),
-        }
+        Prepare { height, width, fit: None, stretch: Stretch::default(), rows: Rows::default() }
     }
 
     /// Rows and columns of the tensors.
@@ -91,22 +100,49 @@ impl Prepare {
     /// [`Error::Frame`] where the pixels are not as many as the size says, or nothing of
     /// the frame would be left.
     pub fn run(&mut self, frame: &Frame, out: &mut Tensor) -> Result<Letterbox> {
-        let plane = plane(frame)?;
-        let fitted = self.fit(frame)?;
-        if let Plane::Deep(pixels) = plane {
-            self.stretch.look(pixels);
-        }
+        self.shape(out);
+        self.run_into(frame, &mut out.data, &mut None)
+    }
+
+    /// Gives a tensor the shape of the result.
+    pub(crate) fn shape(&self, out: &mut Tensor) {
         if out.shape != [1, 3, self.height, self.width]
             || out.data.len() != 3 * self.height * self.width
         {
             out.reshape(&[1, 3, self.height, self.width]);
         }
+    }
+
+    /// The same into numbers that have their place already. `painted` is the border that
+    /// they have, of a frame before: it is painted again only where it is another.
+    ///
+    /// # Errors
+    ///
+    /// As [`Prepare::run`], and where `out` has another length than the tensor.
+    pub(crate) fn run_into(
+        &mut self,
+        frame: &Frame,
+        out: &mut [f32],
+        painted: &mut Option<Letterbox>,
+    ) -> Result<Letterbox> {
+        let plane = plane(frame)?;
+        let fitted = self.fit(frame)?.letterbox;
         let area = self.height * self.width;
-        let (red, rest) = out.data.split_at_mut(area);
+        if out.len() != 3 * area {
+            let why =
+                format!("{} numbers for an image of {}x{}", out.len(), self.width, self.height);
+            return Err(Error::Frame { frame: frame.name.clone(), why });
+        }
+        if let Plane::Deep(pixels) = plane {
+            self.stretch.look(pixels);
+        }
+        let (red, rest) = out.split_at_mut(area);
         let (green, blue) = rest.split_at_mut(area);
         let mut planes = [red, green, blue];
-        for plane in &mut planes {
-            border(plane, self.width, &fitted);
+        if painted.replace(fitted) != Some(fitted) {
+            for plane in &mut planes {
+                border(plane, self.width, &fitted);
+            }
         }
         self.rows.kept = [None; 2];
         for row in 0..fitted.height {
@@ -121,15 +157,26 @@ impl Prepare {
         Ok(fitted)
     }
 
-    /// Makes the tables, where the frame's size is another than the last one's.
-    fn fit(&mut self, frame: &Frame) -> Result<Letterbox> {
-        if let Some(fitted) = self.fitted
-            && (fitted.frame_height, fitted.frame_width) == (frame.height, frame.width)
-        {
-            return Ok(fitted);
-        }
+    /// How a frame is fitted. The tables are made anew where its size is another than the
+    /// last one's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Prepare::run`].
+    pub(crate) fn fit(&mut self, frame: &Frame) -> Result<&Fit> {
+        plane(frame)?;
+        let size = (frame.height, frame.width);
+        let known = |fit: &Fit| (fit.letterbox.frame_height, fit.letterbox.frame_width) == size;
+        let fit = match self.fit.take_if(|fit| known(fit)) {
+            Some(fit) => fit,
+            None => self.make(frame)?,
+        };
+        Ok(self.fit.insert(fit))
+    }
+
+    fn make(&mut self, frame: &Frame) -> Result<Fit> {
         let tensor = (self.height, self.width);
-        let fitted =
+        let letterbox =
             Letterbox::fit((frame.height, frame.width), tensor).ok_or_else(|| Error::Frame {
                 frame: frame.name.clone(),
                 why: format!(
@@ -137,16 +184,16 @@ impl Prepare {
                     frame.width, frame.height, self.width, self.height
                 ),
             })?;
-        weights::columns(fitted.frame_width, fitted.width, &mut self.columns);
-        weights::rows(fitted.frame_height, fitted.height, &mut self.taps);
+        let (mut columns, mut taps) = (Vec::new(), Vec::new());
+        weights::columns(letterbox.frame_width, letterbox.width, &mut columns);
+        weights::rows(letterbox.frame_height, letterbox.height, &mut taps);
         for mixed in &mut self.rows.mixed {
-            mixed.resize(4 * fitted.width, 0);
+            mixed.resize(4 * letterbox.width, 0);
         }
-        self.rows.bytes.resize(4 * fitted.width, 0);
+        self.rows.bytes.resize(4 * letterbox.width, 0);
         // Two pixels at least: the kernels read pairs.
-        self.rows.source.resize(3 * fitted.frame_width.max(2), 0);
-        self.fitted = Some(fitted);
-        Ok(fitted)
+        self.rows.source.resize(3 * letterbox.frame_width.max(2), 0);
+        Ok(Fit { letterbox, columns, taps })
     }
 
     /// A row of the result that is a row of the frame.
@@ -173,7 +220,7 @@ impl Prepare {
         fitted: &Letterbox,
         out: [&mut [f32]; 3],
     ) {
-        let tap = self.taps[row];
+        let Some(&tap) = self.fit.as_ref().and_then(|fit| fit.taps.get(row)) else { return };
         let upper = self.mixed(plane, tap.first, tap.second, fitted);
         let lower = self.mixed(plane, tap.second, tap.first, fitted);
         let Rows { mixed, bytes, .. } = &mut self.rows;
@@ -197,6 +244,7 @@ impl Prepare {
         fitted: &Letterbox,
     ) -> usize {
         let Rows { mixed, kept, source, .. } = &mut self.rows;
+        let columns = self.fit.as_ref().map_or(&[][..], |fit| &fit.columns);
         if let Some(slot) = kept.iter().position(|&row| row == Some(wanted)) {
             return slot;
         }
@@ -207,11 +255,11 @@ impl Prepare {
             Plane::Colour(pixels, _) => {
                 let pixels = &pixels[3 * wanted * width..][..3 * width];
                 let pixels = doubled::<3>(pixels, source);
-                simd::mix_colour(pixels, &self.columns, &mut mixed[slot]);
+                simd::mix_colour(pixels, columns, &mut mixed[slot]);
             }
             Plane::Grey(pixels) => {
                 let pixels = doubled::<1>(&pixels[wanted * width..][..width], source);
-                simd::mix_grey(pixels, &self.columns, &mut mixed[slot]);
+                simd::mix_grey(pixels, columns, &mut mixed[slot]);
             }
             Plane::Deep(pixels) => {
                 let pixels = &pixels[wanted * width..][..width];
@@ -219,7 +267,7 @@ impl Prepare {
                 if width == 1 {
                     source[1] = source[0];
                 }
-                simd::mix_grey(&source[..width.max(2)], &self.columns, &mut mixed[slot]);
+                simd::mix_grey(&source[..width.max(2)], columns, &mut mixed[slot]);
             }
         }
         slot

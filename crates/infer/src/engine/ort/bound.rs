@@ -2,91 +2,145 @@
 //!
 //! On a GPU the input and the outputs are bound to device buffers once. That is what lets
 //! a CUDA graph be replayed (its addresses must not change), and it leaves one copy in
-//! and one copy out a frame as all that crosses the bus.
-//!
-//! Both copies go through staging buffers of our own, in pinned memory where there is
-//! such: the driver would stage a caller's memory anyway. They must be the runtime's own
-//! tensors: `ort` (rc.15) waits for itself forever when it copies a borrowed tensor within
-//! one memory, since it clones it under the lock that cloning takes.
+//! and one copy out a frame as all that crosses the bus. Both are from and to pinned
+//! memory of our own, and frames can be prepared into it, so that nothing is copied
+//! twice. How bytes travel is the [`Lane`]'s affair.
+
+use std::fmt;
 
 use ort::memory::{Allocator, MemoryInfo};
-use ort::session::{IoBinding, Session};
+use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, Session};
 use ort::value::Tensor as OrtTensor;
 
+use super::aboard::Aboard;
+use super::sys::driver::{Lane, Pinned};
+use crate::prepare::Fit;
+use crate::source::Frame;
 use crate::tensor::Tensor;
 
-/// A session's buffers on its device, each with its stage on the host.
-#[derive(Debug)]
+/// A session's buffers on its device, and ours on the host.
 pub(super) struct Bound {
+    // First: it waits for what is in flight.
+    aboard: Option<Aboard>,
+    lane: Lane,
     binding: IoBinding,
-    input: Staged,
-    outputs: Vec<Staged>,
-    // Last: what they allocated goes first.
-    _allocators: [Allocator; 2],
+    input: OrtTensor<f32>,
+    /// Whether the input is filled already, on the device.
+    loaded: bool,
+    outputs: Vec<OrtTensor<f32>>,
+    search: Option<Search>,
+    host_input: Pinned,
+    results: Pinned,
+    options: RunOptions<NoSelectedOutputs>,
+    // Last: what it allocated goes first.
+    allocator: Allocator,
 }
 
-#[derive(Debug)]
-struct Staged {
-    device: OrtTensor<f32>,
-    host: OrtTensor<f32>,
+/// An output that is searched on the device.
+struct Search {
+    output: usize,
+    classes: usize,
+    /// What is copied out in its stead.
+    found: OrtTensor<f32>,
+}
+
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bound").field("lane", &self.lane).finish_non_exhaustive()
+    }
 }
 
 impl Bound {
-    /// Allocates and binds buffers of these shapes. `pinned` is host memory that the
-    /// device reaches fast.
+    /// Allocates and binds buffers of these shapes in the memory that `lane` leads to.
     pub(super) fn new(
         session: &Session,
-        (memory, pinned): (MemoryInfo<'static>, Option<MemoryInfo<'static>>),
+        (lane, memory): (Lane, MemoryInfo<'static>),
         input: &[usize],
-        outputs: &[Tensor],
+        outputs: Vec<Tensor>,
     ) -> ort::Result<Bound> {
-        let device = Allocator::new(session, memory)?;
-        let host = pinned.and_then(|pinned| Allocator::new(session, pinned).ok());
-        let host = host.unwrap_or_default();
-        let staged = |shape: &[usize]| -> ort::Result<Staged> {
-            let device = OrtTensor::new(&device, shape)?;
-            Ok(Staged { device, host: OrtTensor::new(&host, shape)? })
-        };
         let names = (session.inputs(), session.outputs());
         let (Some(name), true) = (names.0.first(), names.1.len() == outputs.len()) else {
             return Err(ort::Error::new("the session has other inputs and outputs than the model"));
         };
+        let allocator = Allocator::new(session, memory)?;
         let mut binding = session.create_binding()?;
-        let input = staged(input)?;
-        binding.bind_input(name.name(), &input.device)?;
-        let mut bound = Vec::with_capacity(outputs.len());
+        let device_input = OrtTensor::new(&allocator, input)?;
+        binding.bind_input(name.name(), &device_input)?;
+        let mut device_outputs = Vec::with_capacity(outputs.len());
         for (output, name) in outputs.iter().zip(names.1) {
-            let mut output = staged(&output.shape)?;
-            binding.bind_output(name.name(), &mut output.device)?;
-            bound.push(output);
+            let mut output = OrtTensor::new(&allocator, &output.shape[..])?;
+            binding.bind_output(name.name(), &mut output)?;
+            device_outputs.push(output);
         }
-        Ok(Bound { binding, input, outputs: bound, _allocators: [device, host] })
+        let mut options = RunOptions::new()?;
+        // The lane waits once, behind the copies.
+        options.disable_device_sync()?;
+        Ok(Bound {
+            aboard: None,
+            host_input: lane.pin(vec![Tensor::zeros(input)])?,
+            results: lane.pin(outputs)?,
+            lane,
+            binding,
+            input: device_input,
+            loaded: false,
+            outputs: device_outputs,
+            search: None,
+            options,
+            allocator,
+        })
     }
 
-    /// Copies in, runs, copies out.
-    pub(super) fn run(
-        &mut self,
-        session: &mut Session,
-        input: &Tensor,
-        results: &mut [Tensor],
-    ) -> ort::Result<()> {
-        let (_, stage) = self.input.host.try_extract_tensor_mut::<f32>()?;
-        copy(&input.data, stage)?;
-        self.input.host.copy_into(&mut self.input.device)?;
-        session.run_binding(&self.binding)?;
-        for (output, result) in self.outputs.iter_mut().zip(results) {
-            output.device.copy_into(&mut output.host)?;
-            let (_, stage) = output.host.try_extract_tensor::<f32>()?;
-            copy(stage, &mut result.data)?;
+    /// Does on the device what can be done there beside the model.
+    pub(super) fn go_aboard(&mut self) -> ort::Result<()> {
+        if let Lane::Cuda(stream) = &self.lane {
+            self.aboard = Some(Aboard::new(stream)?);
         }
         Ok(())
     }
-}
 
-fn copy(from: &[f32], to: &mut [f32]) -> ort::Result<()> {
-    if from.len() != to.len() {
-        return Err(ort::Error::new("a buffer has another size than the tensor in it"));
+    /// Puts a frame into the input on the device; `false` where that is for the host to do.
+    pub(super) fn load(&mut self, frame: &Frame, fit: &Fit) -> ort::Result<bool> {
+        let Some(aboard) = &mut self.aboard else { return Ok(false) };
+        let &[_, _, height, width] = &self.input.shape()[..] else { return Ok(false) };
+        let tensor = (height as usize, width as usize);
+        self.loaded = aboard.load(frame, fit, &self.allocator, (&mut self.input, tensor))?;
+        Ok(self.loaded)
     }
-    to.copy_from_slice(from);
-    Ok(())
+
+    /// From now on the result is one tensor, `[1, 6, places]`: the boxes of an output, the
+    /// best score of each place and its class. `false` where there is no device for it.
+    pub(super) fn search(&mut self, output: usize, classes: usize) -> ort::Result<bool> {
+        let (true, Some(raw)) = (self.aboard.is_some(), self.outputs.get(output)) else {
+            return Ok(false);
+        };
+        let places = raw.shape().num_elements() / (4 + classes);
+        let found = OrtTensor::new(&self.allocator, [1, 6, places])?;
+        self.results = self.lane.pin(vec![Tensor::zeros(&[1, 6, places])])?;
+        self.search = Some(Search { output, classes, found });
+        Ok(true)
+    }
+
+    /// The buffer that is copied in.
+    pub(super) fn input(&mut self) -> &mut [f32] {
+        self.host_input.data_mut(0)
+    }
+
+    /// Copies in what is not there yet, runs, copies out.
+    pub(super) fn run(&mut self, session: &mut Session) -> ort::Result<&[Tensor]> {
+        let Bound { binding, options, outputs, .. } = self;
+        let loaded = std::mem::take(&mut self.loaded);
+        let input = (!loaded).then_some((&self.host_input, &mut self.input));
+        let mut run = || session.run_binding_with_options(binding, options).map(|_| ());
+        match (&self.aboard, &self.search) {
+            (Some(aboard), Some(Search { output, classes, found })) => {
+                let run = || {
+                    run()?;
+                    aboard.best(&outputs[*output], *classes, found)
+                };
+                self.lane.exchange(input, run, (&mut self.results, std::slice::from_ref(found)))?;
+            }
+            _ => self.lane.exchange(input, run, (&mut self.results, outputs))?,
+        }
+        Ok(self.results.tensors())
+    }
 }

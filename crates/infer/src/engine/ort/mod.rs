@@ -4,13 +4,15 @@
 //! - *in place*, where all shapes are fixed: the runtime reads the caller's input and
 //!   writes into our outputs; on the CPU nothing is copied or allocated, on a GPU the
 //!   runtime copies to and from the device;
-//! - *bound*, on a GPU with a CUDA graph: buffers stay on the device (`bound`);
+//! - *bound*, on a GPU with a CUDA graph: buffers stay on the device (`bound`), and where
+//!   its kernels can be compiled frames are prepared and outputs searched there (`aboard`);
 //! - *copied*, where a shape is only known after the run: the runtime allocates, we copy.
 //!
 //! A provider that fails hands its work to the CPU without a word. So the first run is
 //! profiled when the model is opened: which provider really ran how many nodes is in
 //! [`EngineInfo::nodes_by_provider`], and what was not kept is in the fallbacks.
 
+mod aboard;
 mod bound;
 mod find;
 mod nodes;
@@ -25,12 +27,15 @@ use ort::value::{TensorElementType, TensorRef, ValueType};
 use self::bound::Bound;
 use self::providers::Plan;
 use self::runtime::{Runtime, unavailable};
+use self::sys::driver::{Lane, Stream};
 use super::{
-    Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, settle,
-    shielded,
+    Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, no_input,
+    settle, shielded,
 };
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::prepare::Fit;
+use crate::source::Frame;
 use crate::tensor::Tensor;
 
 const NAME: &str = "ort";
@@ -47,6 +52,8 @@ pub struct Ort {
     info: EngineInfo,
     model: ModelInfo,
     results: Vec<Tensor>,
+    // After the session, which works on its stream.
+    _lane: Lane,
 }
 
 #[derive(Debug)]
@@ -98,8 +105,13 @@ impl Ort {
     ) -> ort::Result<Ort> {
         let folder = tempfile::tempdir().map_err(ort::Error::wrap)?;
         let profile = folder.path().join("profile");
-        let session = plan.build(runtime, &model.bytes, options, &profile)?;
-        let results = fixed_outputs(&model.info).filter(|_| all_f32(&session)).unwrap_or_default();
+        let lane = match plan {
+            Plan::Cuda { device, graph: true, .. } => Lane::Cuda(Stream::new(device)?),
+            _ => Lane::Host,
+        };
+        let session = plan.build(runtime, &model.bytes, options, &profile, &lane)?;
+        let mut results =
+            fixed_outputs(&model.info).filter(|_| all_f32(&session)).unwrap_or_default();
         let way = match plan {
             _ if results.is_empty() => Way::Copied,
             // Without a graph the runtime's own copies will do: from and to our buffers.
@@ -107,9 +119,10 @@ impl Ort {
                 sys::Names::new(&session).map_or(Way::Copied, Way::InPlace)
             }
             Plan::Cuda { graph: true, .. } => {
-                let places = (plan.memory()?, plan.pinned());
+                let place = (lane.clone(), plan.memory()?);
+                let outputs = std::mem::take(&mut results);
                 let shape = &model.info.input_shape;
-                Way::Bound(Box::new(Bound::new(&session, places, shape, &results)?))
+                Way::Bound(Box::new(Bound::new(&session, place, shape, outputs)?))
             }
         };
         let arena = Allocator::new(&session, plan.memory()?).ok();
@@ -122,13 +135,24 @@ impl Ort {
             limit_applied: matches!(plan, Plan::Cuda { .. }) && options.memory_limit.is_some(),
             ..EngineInfo::default()
         };
-        let mut engine = Ort { way, arena, session, info, model: model.info.clone(), results };
+        let model_info = model.info.clone();
+        let mut engine = Ort { way, arena, session, info, model: model_info, results, _lane: lane };
         engine.run_raw(&Tensor::zeros(&probe_shape(&model.info, options)))?;
+        engine.go_aboard();
         let file = engine.session.end_profiling()?;
         if let Some(nodes) = nodes::count_in(file.as_ref()) {
             engine.info.nodes_by_provider = nodes;
         }
         Ok(engine)
+    }
+
+    /// Prepares and searches on the device from now on, where that can be done.
+    fn go_aboard(&mut self) {
+        if let Way::Bound(bound) = &mut self.way
+            && let Err(error) = bound.go_aboard()
+        {
+            self.info.fallbacks.push(format!("frames are prepared on the CPU: {error}"));
+        }
     }
 
     /// Says what was chosen and what was not kept.
@@ -171,14 +195,18 @@ impl Ort {
         Ok(self)
     }
 
-    fn run_raw(&mut self, input: &Tensor) -> ort::Result<()> {
+    fn run_raw(&mut self, input: &Tensor) -> ort::Result<&[Tensor]> {
         match &mut self.way {
             Way::InPlace(names) => {
-                sys::run_in_place(&mut self.session, names, input, &mut self.results)
+                sys::run_in_place(&mut self.session, names, input, &mut self.results)?;
             }
-            Way::Bound(bound) => bound.run(&mut self.session, input, &mut self.results),
-            Way::Copied => run_copied(&mut self.session, input, &mut self.results),
+            Way::Bound(bound) => {
+                bound.input().copy_from_slice(&input.data);
+                return bound.run(&mut self.session);
+            }
+            Way::Copied => run_copied(&mut self.session, input, &mut self.results)?,
         }
+        Ok(&self.results)
     }
 }
 
@@ -193,16 +221,38 @@ impl Engine for Ort {
 
     fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
         check_input(NAME, &self.model, input)?;
-        shielded(NAME, || {
-            self.run_raw(input)
-                .map_err(|error| Error::Engine { engine: NAME.into(), why: error.to_string() })
-        })?;
-        Ok(&self.results)
+        shielded(NAME, || self.run_raw(input).map_err(failed))
+    }
+
+    fn input(&mut self) -> Option<&mut [f32]> {
+        match &mut self.way {
+            Way::Bound(bound) => Some(bound.input()),
+            Way::InPlace(_) | Way::Copied => None,
+        }
+    }
+
+    fn load(&mut self, frame: &Frame, fit: &Fit) -> Result<bool> {
+        let Way::Bound(bound) = &mut self.way else { return Ok(false) };
+        shielded(NAME, || bound.load(frame, fit).map_err(failed))
+    }
+
+    fn search(&mut self, output: usize, classes: usize) -> Result<bool> {
+        let Way::Bound(bound) = &mut self.way else { return Ok(false) };
+        shielded(NAME, || bound.search(output, classes).map_err(failed))
+    }
+
+    fn run_input(&mut self) -> Result<&[Tensor]> {
+        let Way::Bound(bound) = &mut self.way else { return Err(no_input(NAME)) };
+        shielded(NAME, || bound.run(&mut self.session).map_err(failed))
     }
 
     fn memory(&self) -> Option<EngineMemory> {
         self.arena.as_ref().and_then(sys::arena)
     }
+}
+
+fn failed(error: ort::Error) -> Error {
+    Error::Engine { engine: NAME.into(), why: error.to_string() }
 }
 
 /// Buffers for the outputs, where all shapes of the model are fixed.

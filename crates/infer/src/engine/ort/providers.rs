@@ -13,6 +13,7 @@ use ort::session::Session;
 use ort::session::builder::{AutoDevicePolicy, GraphOptimizationLevel, SessionBuilder};
 
 use super::runtime::Runtime;
+use super::sys::driver::Lane;
 use crate::engine::{Device, EngineOptions};
 
 /// Below this line convolutions are not given all the workspace that they like.
@@ -86,21 +87,15 @@ impl Plan {
         MemoryInfo::new(place, number, AllocatorType::Device, MemoryType::Default)
     }
 
-    /// Memory of the host that its device reaches fast, where there is such.
-    pub(super) fn pinned(self) -> Option<MemoryInfo<'static>> {
-        let Plan::Cuda { device, .. } = self else { return None };
-        let place = AllocationDevice::CUDA_PINNED;
-        MemoryInfo::new(place, number(device), AllocatorType::Device, MemoryType::Default).ok()
-    }
-
     /// Builds a session. `profile` is the stem of the file that its first run is
-    /// profiled into.
+    /// profiled into; a lane's stream is the one that it works on.
     pub(super) fn build(
         self,
         runtime: &Runtime,
         model: &[u8],
         options: &EngineOptions,
         profile: &Path,
+        lane: &Lane,
     ) -> ort::Result<Session> {
         let mut builder = Session::builder(&runtime.environment)?
             .with_optimization_level(GraphOptimizationLevel::Level3)?
@@ -111,11 +106,16 @@ impl Plan {
         if let Some(threads) = options.threads {
             builder = builder.with_intra_threads(threads.max(1))?;
         }
-        self.register(&mut builder, options)?;
+        self.register(&mut builder, options, lane)?;
         builder.commit_from_memory(model)
     }
 
-    fn register(self, builder: &mut SessionBuilder, options: &EngineOptions) -> ort::Result<()> {
+    fn register(
+        self,
+        builder: &mut SessionBuilder,
+        options: &EngineOptions,
+        lane: &Lane,
+    ) -> ort::Result<()> {
         let limit = options.memory_limit.map(|limit| limit.0);
         if let Plan::Cuda { device, tensorrt, graph } = self {
             if tensorrt {
@@ -137,7 +137,7 @@ impl Plan {
                     .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
                     .with_conv_max_workspace(limit >= ROOMY);
             }
-            provider.build().register(builder)?;
+            lane.on(provider).build().register(builder)?;
         }
         CPU::default().with_arena_allocator(true).register(builder)
     }

@@ -2,6 +2,9 @@
 
 #![expect(unsafe_code, reason = "foreign calls; every block says why it is sound")]
 
+pub(super) mod driver;
+pub(super) mod kernels;
+
 use std::ffi::{CStr, CString};
 use std::path::Path;
 
