@@ -37,7 +37,7 @@ macro_rules! table {
                     // SAFETY: these are the signatures in the library's own header.
                     $name: *unsafe {
                         library.get::<unsafe extern "C" fn($($kind),*) -> std::ffi::c_int>($symbol)
-                    }.map_err(|error| error.to_string())?,
+                    }.map_err(|error| $crate::engine::ort::sys::driver::plain(&error))?,
                 )*})
             }
         }
@@ -46,7 +46,7 @@ macro_rules! table {
 pub(super) use table;
 
 /// What the loader said: it is the cause of the error, not its text.
-fn plain(error: &libloading::Error) -> String {
+pub(super) fn plain(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 

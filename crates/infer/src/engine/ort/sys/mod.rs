@@ -26,7 +26,7 @@ pub(super) const OLDEST: u32 = ort::MINOR_VERSION;
 pub(super) fn probe(path: &Path) -> Result<String, String> {
     // SAFETY: loading a library runs its initialisers. It is a file that the user named,
     // or one in a directory that only an administrator or the user writes to.
-    let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
+    let library = unsafe { Library::new(path) }.map_err(|error| driver::plain(&error))?;
     // Never unloaded: a runtime that has started threads must not vanish under them.
     let library = Box::leak(Box::new(library));
     // SAFETY: this is the signature that every release since 1.0 has under this name.
