@@ -175,6 +175,12 @@ impl<B: Clone> Ledger<B> {
             },
         )
     }
+
+    /// Everything that is still live, for a device that goes.
+    pub(super) fn drain(&mut self) -> Vec<B> {
+        let book = self.book.get_mut().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut book.live).into_values().map(|entry| entry.buffer).collect()
+    }
 }
 
 impl<B> Book<B> {

@@ -19,8 +19,10 @@ pub mod cuda;
 pub mod host;
 mod ledger;
 pub mod opencl;
+pub mod rocm;
 mod select;
 pub mod sim;
+mod streams;
 
 pub use select::{Found, Survey, select_backend_for_model, survey};
 
@@ -143,6 +145,7 @@ impl FromStr for DeviceId {
 pub fn count(kind: BackendKind) -> Result<u32> {
     match kind {
         BackendKind::Cuda => cuda::count(),
+        BackendKind::Rocm => rocm::count(),
         BackendKind::OpenCl => opencl::count(),
         BackendKind::Host | BackendKind::Sim => Ok(1),
         kind => Err(unknown(kind.into())),
@@ -154,6 +157,7 @@ pub fn open(device: impl Into<DeviceId>) -> Result<Arc<dyn Device>> {
     let device = device.into();
     match (device.kind, device.number) {
         (BackendKind::Cuda, number) => Ok(Arc::new(cuda::Cuda::open(number)?)),
+        (BackendKind::Rocm, number) => Ok(Arc::new(rocm::Rocm::open(number)?)),
         (BackendKind::OpenCl, number) => Ok(Arc::new(opencl::OpenCl::open(number)?)),
         (BackendKind::Host, 0) => Ok(Arc::new(host::Host::open()?)),
         (BackendKind::Sim, 0) => Ok(Arc::new(sim::Sim::new(sim::SimConfig::default()))),

@@ -9,13 +9,12 @@
 //! A pool cuts blocks out of large buffers. A kernel takes a block as a sub-buffer
 //! ([`OpenCl::view`]), which costs no memory.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use super::ledger::Ledger;
+use super::streams::Streams;
 use crate::error::{Error, Result};
 use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
 use crate::platform::system_memory;
@@ -33,16 +32,13 @@ pub fn count() -> Result<u32> {
 #[derive(Debug)]
 pub struct OpenCl {
     // In the order in which they are let go of: what lies in a context before it.
-    markers: Mutex<HashMap<u64, Arc<Marker>>>,
+    streams: Streams<Queue, Marker>,
     ledger: Ledger<Arc<Buffer>>,
-    /// Of the default stream and those that were made.
-    queues: RwLock<Vec<Arc<Queue>>>,
     /// For copies and for buffers that settle; never behind a stream's work.
     copies: Queue,
     context: Context,
     found: Found,
     info: DeviceInfo,
-    events: AtomicU64,
 }
 
 /// A part of a buffer, as kernels take it. It lives until it is dropped, also when its
@@ -86,14 +82,12 @@ impl OpenCl {
             ..DeviceInfo::new(found.name.clone(), "opencl", total.min(Bytes(found.total)))
         };
         Ok(OpenCl {
-            markers: Mutex::default(),
             ledger: Ledger::new(&info, Bytes(found.largest)),
-            queues: RwLock::new(vec![Arc::new(context.queue(&found)?)]),
+            streams: Streams::new(context.queue(&found)?),
             copies: context.queue(&found)?,
             context,
             found,
             info,
-            events: AtomicU64::new(0),
         })
     }
 
@@ -129,7 +123,7 @@ impl OpenCl {
 
     /// The `cl_command_queue` of a stream; it lives as long as the device.
     pub fn raw_queue(&self, stream: Stream) -> Result<cl3::types::cl_command_queue> {
-        self.queue(stream).map(|queue| queue.raw())
+        self.streams.queue(stream).map(|queue| queue.raw())
     }
 
     /// So many bytes from an address on, as a kernel takes them. The address must be
@@ -138,22 +132,6 @@ impl OpenCl {
         let len = usize::try_from(size.get()).unwrap_or(usize::MAX);
         let (buffer, offset) = self.ledger.find(at, len)?;
         buffer.part(offset, len.max(1)).map(View)
-    }
-
-    fn queue(&self, stream: Stream) -> Result<Arc<Queue>> {
-        let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
-        queues.get(usize::from(stream.0)).cloned().ok_or_else(|| Error::Device {
-            call: "OpenCL stream",
-            why: format!("the device has made no stream {}", stream.0),
-        })
-    }
-
-    fn marker(&self, event: Event) -> Result<Arc<Marker>> {
-        let markers = self.markers.lock().unwrap_or_else(PoisonError::into_inner);
-        markers.get(&event.0).cloned().ok_or_else(|| Error::Device {
-            call: "OpenCL event",
-            why: format!("event {} was forgotten, or never recorded", event.0),
-        })
     }
 
     /// A buffer whose memory is there; `None` where the driver has no more.
@@ -183,7 +161,7 @@ impl Memory for OpenCl {
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
         // The driver would keep the buffer for queued work, but past our count.
-        self.ledger.release(block, |_| self.queue(stream)?.finish())
+        self.ledger.release(block, |_| self.streams.queue(stream)?.finish())
     }
 
     fn stats(&self) -> MemoryStats {
@@ -219,34 +197,27 @@ impl Device for OpenCl {
     }
 
     fn new_stream(&self) -> Result<Stream> {
-        let queue = Arc::new(self.context.queue(&self.found)?);
-        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
-        let stream = Stream::numbered(queues.len() as u64)?;
-        queues.push(queue);
-        Ok(stream)
+        self.streams.add(self.context.queue(&self.found)?)
     }
 
     fn record(&self, stream: Stream) -> Result<Event> {
-        let marker = Arc::new(self.queue(stream)?.mark()?);
-        let event = self.events.fetch_add(1, Ordering::Relaxed);
-        self.markers.lock().unwrap_or_else(PoisonError::into_inner).insert(event, marker);
-        Ok(Event(event))
+        Ok(self.streams.keep(self.streams.queue(stream)?.mark()?))
     }
 
     fn is_done(&self, event: Event) -> Result<bool> {
-        self.marker(event)?.is_done()
+        self.streams.marker(event)?.is_done()
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
-        self.queue(stream)?.wait(&*self.marker(event)?)
+        self.streams.queue(stream)?.wait(&*self.streams.marker(event)?)
     }
 
     fn synchronize(&self, event: Event) -> Result<()> {
-        self.marker(event)?.synchronize()
+        self.streams.marker(event)?.synchronize()
     }
 
     fn forget(&self, event: Event) -> Result<()> {
-        self.markers.lock().unwrap_or_else(PoisonError::into_inner).remove(&event.0);
+        self.streams.forget(event);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use super::Machine;
 use crate::sys::cuda::Driver;
+use crate::sys::hip::{Gpu, Hip};
 use crate::sys::nvml::{Addressing, NvmlGpu, NvmlMemory, gpus};
 
 /// The release file of Jetson Linux.
@@ -112,6 +113,7 @@ pub(super) fn from_drivers() -> Vec<Evidence> {
         evidence.push(Evidence::new(true, "Apple silicon"));
     }
     evidence.extend(from_cuda());
+    evidence.extend(from_hip());
     evidence.extend(gpus().unwrap_or_default().iter().map(from_nvml));
     evidence
 }
@@ -129,6 +131,18 @@ fn from_cuda() -> Vec<Evidence> {
         Some(Evidence::new(shares, format!("the CUDA driver: {name} {what}")))
     };
     (0..driver.devices().unwrap_or(0)).filter_map(device).collect()
+}
+
+/// The same attribute of AMD's runtime.
+fn from_hip() -> Vec<Evidence> {
+    let Ok(hip) = Hip::load(None) else { return Vec::new() };
+    let device = |number| {
+        let gpu = Gpu::new(hip, number).ok()?;
+        let (integrated, name) = (gpu.is_integrated()?, gpu.name().ok()?);
+        let what = if integrated { "is integrated" } else { "is not integrated" };
+        Some(Evidence::new(integrated, format!("HIP: {name} {what}")))
+    };
+    (0..hip.devices().unwrap_or(0)).filter_map(device).collect()
 }
 
 /// NVML's word. That it has no figures for memory is one.

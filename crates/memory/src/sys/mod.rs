@@ -4,6 +4,7 @@
 //! is called, turns codes into values, and hands out types that cannot be misused.
 
 pub(crate) mod cuda;
+pub(crate) mod hip;
 pub(crate) mod library;
 pub(crate) mod malloc;
 pub(crate) mod nvml;

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use plimsoll::backend::BackendKind;
 use plimsoll::{Bytes, Fallback, Limit, Memory, Packing, PressureWatch, Tracked};
 use subject::{
-    Subject, cuda, cuda_without_mapping, fake_cuda, fake_cuda_without_mapping, host, opencl, pool,
-    sim, sim_without_mapping,
+    Subject, cuda, cuda_without_mapping, fake_cuda, fake_cuda_without_mapping, fake_rocm, host,
+    opencl, pool, rocm, sim, sim_without_mapping,
 };
 
 /// Puts a stack through every promise.
@@ -133,6 +133,10 @@ conforms! {
     pool_on_fake_cuda_without_mapping: pool(fake_cuda_without_mapping(64), QUICK);
     pool_over_limit_on_fake_cuda: pool(limit(fake_cuda(64), LINE), QUICK);
     fallback_from_fake_cuda_to_host: fallback(pool(fake_cuda(16), QUICK), host(64));
+    fake_rocm_alone: fake_rocm(64);
+    pool_on_fake_rocm: pool(fake_rocm(64), QUICK);
+    tight_pool_on_fake_rocm: pool(fake_rocm(64), TIGHT);
+    pool_over_limit_on_fake_rocm: pool(limit(fake_rocm(64), LINE), QUICK);
     pool_over_pool: pool(pool(sim_without_mapping(64), QUICK), QUICK);
     all_storeys_over_pool: tracked(watched(limit(pool(sim(64), QUICK), LINE)));
     all_storeys_under_pool: pool(tracked(watched(limit(sim(64), LINE))), QUICK);
@@ -152,6 +156,9 @@ conforms_where_there_is! {
     Cuda, pool_over_limit_on_cuda: pool(limit(cuda(64), LINE), QUICK);
     Cuda, fallback_from_cuda_to_host: fallback(pool(cuda(16), QUICK), host(64));
     Cuda, all_storeys_on_cuda: tracked(watched(limit(pool(cuda(64), QUICK), LINE)));
+    Rocm, rocm_alone: rocm(64);
+    Rocm, pool_on_rocm: pool(rocm(64), QUICK);
+    Rocm, pool_over_limit_on_rocm: pool(limit(rocm(64), LINE), QUICK);
     OpenCl, opencl_alone: opencl(64);
     OpenCl, pool_on_opencl: pool(opencl(64), QUICK);
     OpenCl, tight_pool_on_opencl: pool(opencl(64), TIGHT);

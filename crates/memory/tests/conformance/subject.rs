@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use plimsoll::backend::cuda::{Cuda, CudaOptions};
 use plimsoll::backend::host::Host;
 use plimsoll::backend::opencl::OpenCl;
+use plimsoll::backend::rocm::{Rocm, RocmOptions};
 use plimsoll::backend::sim::{Sim, SimConfig};
 use plimsoll::backend::{BackendKind, count};
 use plimsoll::{Block, Bytes, Memory, MemoryConfig, Packing, Pool, Request};
@@ -140,5 +141,20 @@ pub(crate) fn fake_cuda_without_mapping(mib: u64) -> Subject {
 
 fn of_cuda(options: CudaOptions, mib: u64) -> Subject {
     let device = Cuda::open_with(&options.total(Bytes::mib(mib))).unwrap();
+    Subject { largest: device.capacity(), memory: Arc::new(device), sim: None }
+}
+
+/// A part of the first of AMD's devices.
+pub(crate) fn rocm(mib: u64) -> Subject {
+    of_rocm(RocmOptions::new(0), mib)
+}
+
+/// The same on a pretend library.
+pub(crate) fn fake_rocm(mib: u64) -> Subject {
+    of_rocm(RocmOptions::new(0).library(crate::fake::hip(&[])), mib)
+}
+
+fn of_rocm(options: RocmOptions, mib: u64) -> Subject {
+    let device = Rocm::open_with(&options.total(Bytes::mib(mib))).unwrap();
     Subject { largest: device.capacity(), memory: Arc::new(device), sim: None }
 }

@@ -9,10 +9,16 @@ use std::process::Command;
 use std::sync::Mutex;
 
 const CUDA: &str = include_str!("cuda.c");
+const HIP: &str = include_str!("hip.c");
 
 /// A libcuda, with these flags of the compiler: see `cuda.c` for what they do.
 pub(crate) fn cuda(flags: &[&str]) -> PathBuf {
     build("cuda", CUDA, flags)
+}
+
+/// A libamdhip64, with these flags of the compiler: see `hip.c` for what they do.
+pub(crate) fn hip(flags: &[&str]) -> PathBuf {
+    build("hip", HIP, flags)
 }
 
 /// Builds a library once for each set of flags.
