@@ -17,6 +17,7 @@ mod estimate;
 mod generate;
 mod replay;
 mod report;
+mod voxelize;
 
 use crate::outcome::Outcome;
 use crate::output::Output;
@@ -30,6 +31,7 @@ pub(crate) enum Verb {
     Doctor(doctor::Args),
     Estimate(estimate::Args),
     Chunk(chunk::Args),
+    Voxelize(voxelize::Args),
     Replay(replay::Args),
     Report(report::Args),
     Completions(completions::Args),
@@ -45,6 +47,7 @@ impl Verb {
             Verb::Doctor(args) => doctor::run(&args, out),
             Verb::Estimate(args) => estimate::run(&args, out),
             Verb::Chunk(args) => chunk::run(&args, out),
+            Verb::Voxelize(args) => voxelize::run(&args, out),
             Verb::Replay(args) => replay::run(&args, out),
             Verb::Report(args) => report::run(&args, out),
             Verb::Completions(args) => completions::run(&args, out),

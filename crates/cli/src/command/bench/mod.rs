@@ -29,7 +29,7 @@ use crate::output::{self, Answer, Output};
 use crate::page::Page;
 
 /// What shells say of a program that Ctrl-C ended.
-const STOPPED: u8 = 130;
+pub(super) const STOPPED: u8 = 130;
 
 /// The record for programs, a table for people.
 #[derive(Serialize)]
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 }
 
 /// The first Ctrl-C (or a polite kill) sets the flag; the next one ends the process.
-fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
+pub(super) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     for signal in [SIGINT, SIGTERM] {
         // In this order: the flag that the first one sets is what arms the second.

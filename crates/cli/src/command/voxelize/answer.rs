@@ -1,0 +1,159 @@
+//! What `plimsoll voxelize` says when it is done.
+
+use plimsoll::Bytes;
+use plimsoll_points::job::Report;
+use plimsoll_points::{Batch, Cells, Spec};
+use serde::Serialize;
+
+use super::Opened;
+use super::flags::Args;
+use crate::output::Answer;
+use crate::page::{Cell, Page, Tone};
+
+#[derive(Debug, Serialize)]
+pub(super) struct Made {
+    out: String,
+    preview: Option<String>,
+    clouds: u64,
+    /// Depth, height, width.
+    grid: [u32; 3],
+    voxel_size: [f32; 3],
+    origin: [f32; 3],
+    mode: String,
+    dtype: String,
+    points_in: u64,
+    dropped: Dropped,
+    occupied_voxels: u64,
+    /// Of all clouds.
+    voxels: u64,
+    backend: String,
+    chunks: u64,
+    clouds_per_chunk: u64,
+    /// Pieces that the grid of one cloud was cut into.
+    slabs: u64,
+    /// Times that memory was refused and a chunk was halved.
+    retries: u64,
+    /// Why some of it was made elsewhere, where it was.
+    fallback: Option<String>,
+    available_bytes: u64,
+    available_source: String,
+    peak_bytes: u64,
+    peak_source: &'static str,
+    /// Null for sparse results, whose size is that of the file.
+    output_bytes: Option<u64>,
+    /// From the first cloud read to the last voxel written.
+    seconds: f64,
+    points_per_second: f64,
+    clouds_per_second: f64,
+    output_bytes_per_second: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Dropped {
+    not_finite: u64,
+    out_of_range: u64,
+}
+
+impl Made {
+    pub(super) fn new(
+        args: &Args,
+        batch: &Batch,
+        spec: &Spec,
+        opened: &Opened,
+        report: &Report,
+        seconds: f64,
+    ) -> Made {
+        let (clouds, voxels) = (batch.clouds(), spec.grid().voxels());
+        let dense = spec.cloud_bytes(voxels).saturating_mul(clouds);
+        let output_bytes = (spec.cells() != Cells::Sparse).then_some(dense);
+        // A clock that stood still says nothing; so short a time is one of its ticks.
+        let per_second = |amount: u64| amount as f64 / seconds.max(1e-9);
+        Made {
+            out: args.out.display().to_string(),
+            preview: args.preview.as_ref().map(|path| path.display().to_string()),
+            clouds,
+            grid: spec.grid().dims(),
+            voxel_size: spec.grid().size(),
+            origin: spec.grid().origin(),
+            mode: spec.mode().to_string(),
+            dtype: spec.cells().to_string(),
+            points_in: report.tally.points,
+            dropped: Dropped {
+                not_finite: report.tally.not_finite,
+                out_of_range: report.tally.outside,
+            },
+            occupied_voxels: report.tally.occupied,
+            voxels: voxels.saturating_mul(clouds),
+            backend: opened.backend.name(),
+            chunks: report.chunks,
+            clouds_per_chunk: report.cut.clouds.min(clouds),
+            slabs: report.cut.slabs,
+            retries: report.retries,
+            fallback: report.fallback.clone().or_else(|| opened.doubt.clone()),
+            available_bytes: opened.available.get(),
+            available_source: opened.source.clone(),
+            peak_bytes: opened.backend.peak_bytes().unwrap_or(report.peak_bytes),
+            peak_source: "counted",
+            output_bytes,
+            seconds,
+            points_per_second: per_second(report.tally.points),
+            clouds_per_second: per_second(clouds),
+            output_bytes_per_second: output_bytes.map(per_second),
+        }
+    }
+}
+
+impl Answer for Made {
+    fn page(&self, page: &mut Page) {
+        let [depth, height, width] = self.grid;
+        page.raw(&format!(
+            "{} {} of {depth} x {height} x {width} voxels, {} as {}: {}\n",
+            self.clouds,
+            if self.clouds == 1 { "grid" } else { "grids" },
+            self.mode,
+            self.dtype,
+            self.out
+        ));
+        let row = |name: &str, value: String, note: String| {
+            vec![name.into(), Cell::figure(Some(value)), Cell::new(note, Tone::Faint)]
+        };
+        let dropped = &self.dropped;
+        let share = self.occupied_voxels as f64 / self.voxels.max(1) as f64 * 100.0;
+        let mut rows = vec![
+            row("points", self.points_in.to_string(), String::new()),
+            row("not finite", dropped.not_finite.to_string(), "dropped".to_string()),
+            row("out of range", dropped.out_of_range.to_string(), "dropped".to_string()),
+            row(
+                "occupied",
+                self.occupied_voxels.to_string(),
+                format!("{share:.2} % of all voxels"),
+            ),
+            row("chunks", self.chunks.to_string(), self.cut()),
+            row("retries", self.retries.to_string(), String::new()),
+            row(
+                "peak",
+                Bytes(self.peak_bytes).to_string(),
+                format!("counted, on {}", self.backend),
+            ),
+        ];
+        if let Some(bytes) = self.output_bytes {
+            rows.push(row("written", Bytes(bytes).to_string(), String::new()));
+        }
+        let speed = format!("{:.1} million points a second", self.points_per_second / 1e6);
+        rows.push(row("time", format!("{:.3} s", self.seconds), speed));
+        page.table(&rows);
+        if let Some(why) = &self.fallback {
+            page.advice(why);
+        }
+    }
+}
+
+impl Made {
+    fn cut(&self) -> String {
+        match self.slabs {
+            1 if self.clouds_per_chunk == 1 => "1 cloud at a time".to_string(),
+            1 => format!("{} clouds at a time", self.clouds_per_chunk),
+            slabs => format!("each cloud in {slabs} slabs"),
+        }
+    }
+}

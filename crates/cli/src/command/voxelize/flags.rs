@@ -1,0 +1,127 @@
+//! The flags of `plimsoll voxelize`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use plimsoll_points::{BackendKind, Cells, Grid, Mode, Spec};
+
+use crate::limit::LimitArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll voxelize cloud.npy --grid 128,128,128 --voxel-size 0.05 --origin 0,0,0 --out grid.npy
+  plimsoll voxelize scans/ --grid 40,400,352 --voxel-size 0.2,0.2,0.1 --origin 0,-40,-3 \\
+    --mode mean --out means.npy --preview means.png
+  plimsoll voxelize 'scans/*.bin' --grid 64,512,512 --voxel-size 0.2 --origin -51.2,-51.2,-5 \\
+    --dtype bits --gpu-mem-limit 2GiB --out bits.npy --json
+
+Files: .npy and .npz ([N,3], [B,N,3], more columns are features), .ply, .pcd, KITTI's .bin.
+A folder or a pattern in quotes is a batch, whose clouds may differ in length.
+The result is [B,D,H,W], or [B,F,D,H,W] for mean and max; one cloud of [N,3] has no B.";
+
+/// Turn point clouds into voxel grids, cut to what memory there is
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A file, a folder or a pattern
+    #[arg(value_name = "IN")]
+    pub(super) input: PathBuf,
+    /// Voxels along depth (z), height (y) and width (x)
+    #[arg(long, value_name = "D,H,W")]
+    grid: Three<u32>,
+    /// The size of a voxel, or its sizes along x, y and z
+    #[arg(long, value_name = "S|X,Y,Z")]
+    voxel_size: Sizes,
+    /// Where the first voxel begins
+    #[arg(long, value_name = "X,Y,Z", allow_hyphen_values = true)]
+    origin: Three<f32>,
+    /// What is told of a voxel: occupancy, count, mean or max (of features)
+    #[arg(long, value_name = "MODE", default_value = "occupancy")]
+    mode: Mode,
+    /// f32, u8 or bits (occupancy), u32 (count), or sparse: only voxels with points
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<Cells>,
+    /// Who makes it: auto, host, cuda or opencl
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(super) backend: Choice,
+    /// Clouds at a time: auto, or a number
+    #[arg(long, value_name = "auto|N", default_value = "auto")]
+    pub(super) chunk: Chunk,
+    #[command(flatten)]
+    pub(super) limit: LimitArgs,
+    /// The file to write: .npy, or .npz for sparse results
+    #[arg(long, value_name = "FILE")]
+    pub(super) out: PathBuf,
+    /// Also draw the first cloud's grid from three sides, as PNG
+    #[arg(long, value_name = "FILE")]
+    pub(super) preview: Option<PathBuf>,
+}
+
+impl Args {
+    /// What is made of points with so many features.
+    pub(super) fn spec(&self, features: usize) -> plimsoll::Result<Spec> {
+        let grid = Grid::new(self.grid.0, self.voxel_size.0, self.origin.0)?;
+        let cells = self.dtype.unwrap_or_else(|| Cells::of(self.mode));
+        Spec::new(grid, self.mode, cells, features)
+    }
+}
+
+/// Three numbers with commas between them.
+#[derive(Debug, Clone, Copy)]
+struct Three<T>([T; 3]);
+
+impl<T: FromStr> FromStr for Three<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Three<T>, String> {
+        let numbers: Option<Vec<T>> =
+            text.split(',').map(|number| number.trim().parse().ok()).collect();
+        let three = numbers.and_then(|numbers| numbers.try_into().ok());
+        three.map(Three).ok_or_else(|| "it must be three numbers with commas between them".into())
+    }
+}
+
+/// One size for all axes, or three.
+#[derive(Debug, Clone, Copy)]
+struct Sizes([f32; 3]);
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Sizes, String> {
+        match text.parse::<f32>() {
+            Ok(size) => Ok(Sizes([size; 3])),
+            Err(_) => text.parse::<Three<f32>>().map(|three| Sizes(three.0)).map_err(|_| {
+                "it must be one number, or three (along x, y and z) with commas between them".into()
+            }),
+        }
+    }
+}
+
+/// A backend, or none for whichever is best.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Choice(pub(super) Option<BackendKind>);
+
+impl FromStr for Choice {
+    type Err = plimsoll::Error;
+
+    fn from_str(text: &str) -> Result<Choice, plimsoll::Error> {
+        if text == "auto" { Ok(Choice(None)) } else { text.parse().map(|kind| Choice(Some(kind))) }
+    }
+}
+
+/// Clouds of a chunk, or none for the plan's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chunk(pub(super) Option<u64>);
+
+impl FromStr for Chunk {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Chunk, String> {
+        match text.parse() {
+            _ if text == "auto" => Ok(Chunk(None)),
+            Ok(clouds) if clouds > 0 => Ok(Chunk(Some(clouds))),
+            _ => Err("it must be auto or a number of clouds above 0".to_string()),
+        }
+    }
+}

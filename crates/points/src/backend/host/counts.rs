@@ -1,0 +1,60 @@
+//! How many points a voxel has.
+
+use plimsoll::Result;
+use rayon::prelude::*;
+
+use super::visit::Finder;
+use crate::backend::{Piece, Tally};
+use crate::cloud::Cloud;
+
+pub(super) fn make(
+    piece: &Piece<'_>,
+    cloud: &Cloud,
+    out: &mut [u32],
+    parts: usize,
+    as_floats: bool,
+) -> Result<Tally> {
+    let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
+    out.fill(0);
+    let mut tally = if parts == 1 {
+        finder.visit(cloud, 0..cloud.len(), |_, voxel| {
+            let count = &mut out[voxel as usize];
+            *count = count.saturating_add(1);
+        })
+    } else {
+        shared(&finder, cloud, out, parts)
+    };
+    let finished = out.par_iter_mut().map(|count| {
+        let occupied = u64::from(*count > 0);
+        if as_floats {
+            *count = (*count as f32).to_bits();
+        }
+        occupied
+    });
+    tally.occupied = finished.sum();
+    Ok(tally)
+}
+
+/// Voxels are found by everybody; then each counts those that are his own.
+fn shared(finder: &Finder<'_>, cloud: &Cloud, out: &mut [u32], parts: usize) -> Tally {
+    let share = cloud.len().div_ceil(parts).max(1);
+    let found: Vec<(Vec<u64>, Tally)> = (0..parts)
+        .into_par_iter()
+        .map(|part| {
+            let points = (part * share).min(cloud.len())..((part + 1) * share).min(cloud.len());
+            let mut voxels = Vec::with_capacity(points.len());
+            let tally = finder.visit(cloud, points, |_, voxel| voxels.push(voxel));
+            (voxels, tally)
+        })
+        .collect();
+    let own = out.len().div_ceil(parts).max(1);
+    out.par_chunks_mut(own).enumerate().for_each(|(part, counts)| {
+        let first = (part * own) as u64;
+        for voxel in found.iter().flat_map(|(voxels, _)| voxels) {
+            if let Some(count) = counts.get_mut(voxel.wrapping_sub(first) as usize) {
+                *count = count.saturating_add(1);
+            }
+        }
+    });
+    found.into_iter().map(|(_, tally)| tally).sum()
+}

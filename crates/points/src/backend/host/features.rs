@@ -1,0 +1,111 @@
+//! What the points of a voxel say together: means and maxima, and sparse results of any mode.
+//!
+//! Points are sorted by voxel and number. Each voxel is then a run of points in their own
+//! order, which may be gone through by anybody at any time with the same result.
+
+use rayon::prelude::*;
+
+use super::visit::Finder;
+use crate::backend::{Filled, Piece, Tally};
+use crate::cloud::Cloud;
+use crate::spec::Mode;
+
+/// The voxels with points, and their values.
+pub(super) fn filled(piece: &Piece<'_>, cloud: &Cloud) -> (Filled, Tally) {
+    let small = piece.span() <= 1 << 32 && cloud.len() as u64 <= 1 << 32;
+    if small {
+        gather(
+            piece,
+            cloud,
+            |voxel, point| voxel << 32 | point as u64,
+            |key: u64| (key >> 32, (key & 0xFFFF_FFFF) as usize),
+        )
+    } else {
+        gather(
+            piece,
+            cloud,
+            |voxel, point| u128::from(voxel) << 64 | point as u128,
+            |key: u128| ((key >> 64) as u64, key as u64 as usize),
+        )
+    }
+}
+
+/// The dense form: features one after the other, each a grid.
+pub(super) fn make(piece: &Piece<'_>, cloud: &Cloud, out: &mut [u32]) -> Tally {
+    let (filled, tally) = filled(piece, cloud);
+    let features = piece.spec.planes() as usize;
+    let span = usize::try_from(piece.span()).unwrap_or(usize::MAX).max(1);
+    out.par_chunks_mut(span).enumerate().for_each(|(feature, plane)| {
+        plane.fill(0);
+        for (voxel, values) in filled.voxels.iter().zip(filled.values.chunks_exact(features)) {
+            let place = voxel - piece.voxels.start;
+            if let Some(cell) = plane.get_mut(place as usize) {
+                *cell = values[feature].to_bits();
+            }
+        }
+    });
+    tally
+}
+
+fn gather<K: Ord + Copy + Send + Sync>(
+    piece: &Piece<'_>,
+    cloud: &Cloud,
+    pack: impl Fn(u64, usize) -> K,
+    unpack: impl Fn(K) -> (u64, usize) + Sync,
+) -> (Filled, Tally) {
+    let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
+    let mut keys = Vec::new();
+    let mut tally =
+        finder.visit(cloud, 0..cloud.len(), |point, voxel| keys.push(pack(voxel, point)));
+    // No two keys are equal, so there is one order and any sort finds it.
+    keys.par_sort_unstable();
+    let runs: Vec<&[K]> = keys.chunk_by(|a, b| unpack(*a).0 == unpack(*b).0).collect();
+    tally.occupied = runs.len() as u64;
+    let voxel = |run: &&[K]| run.first().map_or(0, |key| unpack(*key).0) + piece.voxels.start;
+    let count = |run: &&[K]| u32::try_from(run.len()).unwrap_or(u32::MAX);
+    let values = match piece.spec.mode() {
+        Mode::Mean => per_feature(&runs, cloud, &unpack, mean),
+        Mode::Max => per_feature(&runs, cloud, &unpack, largest),
+        Mode::Occupancy | Mode::Count => Vec::new(),
+    };
+    let filled = Filled {
+        voxels: runs.iter().map(voxel).collect(),
+        counts: runs.iter().map(count).collect(),
+        values,
+    };
+    (filled, tally)
+}
+
+fn per_feature<K: Copy + Sync>(
+    runs: &[&[K]],
+    cloud: &Cloud,
+    unpack: &(impl Fn(K) -> (u64, usize) + Sync),
+    of: impl Fn(&mut dyn Iterator<Item = f32>) -> f32 + Sync,
+) -> Vec<f32> {
+    let (floats, stride) = (cloud.floats(), cloud.stride());
+    let of_run = |run: &&[K], feature: usize| {
+        let run: &[K] = run;
+        let values = run.iter().map(|key| floats[unpack(*key).1 * stride + 3 + feature]);
+        of(&mut { values })
+    };
+    let of = &of_run;
+    runs.par_iter()
+        .flat_map_iter(|run| (0..stride - 3).map(move |feature| of(run, feature)))
+        .collect()
+}
+
+/// Summed in double precision in the order of points, divided, rounded to single once.
+fn mean(values: &mut dyn Iterator<Item = f32>) -> f32 {
+    let (mut sum, mut count) = (0.0f64, 0u64);
+    for value in values {
+        sum += f64::from(value);
+        count += 1;
+    }
+    (sum / count as f64) as f32
+}
+
+/// By IEEE's total order, where +0 is above −0, and any NaN above everything.
+fn largest(values: &mut dyn Iterator<Item = f32>) -> f32 {
+    let plain = |value: f32| if value.is_nan() { f32::NAN } else { value };
+    values.map(plain).max_by(f32::total_cmp).unwrap_or(0.0)
+}

@@ -1,0 +1,96 @@
+//! The host: all processors, and no more memory than the result and a bit a voxel.
+//!
+//! Occupancy marks a bit for every voxel first. The bits of a 128³ grid are 256 KiB and stay in
+//! a core's own cache, where a mark costs a few cycles; each processor that shares a cloud has
+//! bits of its own, so none waits for another. Then the bits are spread into the output, which
+//! is written once, from first to last.
+//!
+//! Counts go straight into the output, each processor minding voxels of its own. Features are
+//! sorted by voxel and point, so that sums run in the order of points whoever adds them.
+
+mod counts;
+mod features;
+mod occupancy;
+mod visit;
+
+use plimsoll::{Error, Result};
+use rayon::prelude::*;
+
+use super::{Backend, Filled, Piece, Tally, check_features};
+use crate::cloud::Cloud;
+use crate::spec::{Cells, Mode};
+
+/// This machine's processors.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Host {}
+
+impl Backend for Host {
+    fn name(&self) -> String {
+        "host".to_string()
+    }
+
+    fn dense(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally> {
+        check_features(piece)?;
+        let each = usize::try_from(piece.spec.cloud_bytes(piece.span())).unwrap_or(usize::MAX);
+        if out.len() as u64 != piece.bytes() || each == 0 {
+            return Err(Error::Config {
+                field: "out",
+                value: format!("{} bytes", out.len()),
+                range: "as many bytes as the dense piece has",
+            });
+        }
+        let parts = parts(piece.clouds.len());
+        let made = piece.clouds.par_iter().zip(out.par_chunks_mut(each)).map(|(cloud, out)| {
+            let mut tally = one(piece, cloud, out, parts)?;
+            tally.points = cloud.len() as u64;
+            Ok(tally)
+        });
+        let made: Result<Vec<Tally>> = made.collect();
+        Ok(made?.into_iter().sum())
+    }
+
+    fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)> {
+        check_features(piece)?;
+        let made: Vec<(Filled, Tally)> = piece
+            .clouds
+            .par_iter()
+            .map(|cloud| {
+                let (filled, mut tally) = features::filled(piece, cloud);
+                tally.points = cloud.len() as u64;
+                (filled, tally)
+            })
+            .collect();
+        let tally = made.iter().map(|(_, tally)| *tally).sum();
+        Ok((made.into_iter().map(|(filled, _)| filled).collect(), tally))
+    }
+
+    fn peak_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Into how many parts a cloud is cut: one where there are clouds enough for everybody.
+fn parts(clouds: usize) -> usize {
+    let workers = rayon::current_num_threads();
+    if clouds >= workers { 1 } else { workers }
+}
+
+fn one(piece: &Piece<'_>, cloud: &Cloud, out: &mut [u8], parts: usize) -> Result<Tally> {
+    match (piece.spec.mode(), piece.spec.cells()) {
+        (Mode::Occupancy, _) => occupancy::make(piece, cloud, out, parts),
+        (Mode::Count, cells) => {
+            counts::make(piece, cloud, numbers(out)?, parts, cells == Cells::F32)
+        }
+        (Mode::Mean | Mode::Max, _) => Ok(features::make(piece, cloud, numbers(out)?)),
+    }
+}
+
+/// The output as numbers of four bytes.
+fn numbers(out: &mut [u8]) -> Result<&mut [u32]> {
+    bytemuck::try_cast_slice_mut(out).map_err(|_| Error::Config {
+        field: "out",
+        value: "bytes that do not lie as numbers do".to_string(),
+        range: "aligned to four bytes",
+    })
+}

@@ -1,0 +1,89 @@
+//! Going through points: which voxel each is in, or why it is in none.
+
+use std::ops::Range;
+
+use crate::backend::Tally;
+use crate::cloud::Cloud;
+use crate::grid::Grid;
+use crate::simd;
+use crate::simd::place::{NOWHERE, Places};
+
+/// Points at a time: coordinates and places stay in the first-level cache.
+const BLOCK: usize = 512;
+
+/// Finds voxels of a grid, counted from the first of a piece.
+#[derive(Debug)]
+pub(super) struct Finder<'a> {
+    grid: &'a Grid,
+    /// None for grids past 2³⁰ voxels, which are gone through one by one.
+    places: Option<Places>,
+    voxels: Range<u64>,
+}
+
+impl<'a> Finder<'a> {
+    pub(super) fn new(grid: &'a Grid, voxels: Range<u64>) -> Finder<'a> {
+        Finder { grid, places: Places::new(grid), voxels }
+    }
+
+    /// Calls `hit(point, voxel)` for each of these points that is in the piece, in order, and
+    /// counts those that are in no voxel of the grid.
+    pub(super) fn visit(
+        &self,
+        cloud: &Cloud,
+        points: Range<usize>,
+        mut hit: impl FnMut(usize, u64),
+    ) -> Tally {
+        let mut tally = Tally::default();
+        let span = self.voxels.end - self.voxels.start;
+        let mut seen = |point: usize, place: Option<u64>, coordinates: &[f32]| match place {
+            Some(voxel) => {
+                let voxel = voxel.wrapping_sub(self.voxels.start);
+                if voxel < span {
+                    hit(point, voxel);
+                }
+            }
+            None if coordinates.iter().all(|value| value.is_finite()) => tally.outside += 1,
+            None => tally.not_finite += 1,
+        };
+        let (floats, stride) = (cloud.floats(), cloud.stride());
+        match &self.places {
+            None => {
+                for point in points {
+                    if let Some(&[x, y, z]) = floats.get(point * stride..point * stride + 3) {
+                        seen(point, self.grid.voxel([x, y, z]), &[x, y, z]);
+                    }
+                }
+            }
+            Some(rule) => {
+                let mut packed = [0.0; 3 * BLOCK];
+                let mut found = [0; BLOCK];
+                for start in points.clone().step_by(BLOCK) {
+                    let count = BLOCK.min(points.end - start);
+                    let block = &floats[start * stride..(start + count) * stride];
+                    let coordinates = triples(block, stride, &mut packed);
+                    let found = &mut found[..count];
+                    simd::places(rule, coordinates, found);
+                    for (index, (place, xyz)) in
+                        found.iter().zip(coordinates.chunks_exact(3)).enumerate()
+                    {
+                        let place = (*place < NOWHERE).then_some(u64::from(*place));
+                        seen(start + index, place, xyz);
+                    }
+                }
+            }
+        }
+        tally
+    }
+}
+
+/// Coordinates alone, one triple after the other.
+fn triples<'a>(block: &'a [f32], stride: usize, packed: &'a mut [f32; 3 * BLOCK]) -> &'a [f32] {
+    if stride == 3 {
+        return block;
+    }
+    let count = block.len() / stride;
+    for (to, from) in packed.chunks_exact_mut(3).zip(block.chunks_exact(stride)) {
+        to.copy_from_slice(&from[..3]);
+    }
+    &packed[..3 * count]
+}

@@ -1,0 +1,204 @@
+//! Who makes the voxels: one file each, all of the same plan.
+//!
+//! A backend makes one [`Piece`]: some clouds, some of the voxels of each. What is cut how, and
+//! what happens when memory is refused, is decided once, in [`job`](crate::job).
+
+pub mod host;
+
+use std::ops::{AddAssign, Range};
+use std::str::FromStr;
+
+use plimsoll::{Error, Result};
+
+use crate::cloud::Cloud;
+use crate::spec::{Cells, Spec};
+
+/// The backends, as users name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackendKind {
+    /// This machine's processors.
+    Host,
+    /// A GPU of NVIDIA's.
+    Cuda,
+    /// Any device with OpenCL and correctly rounded division.
+    OpenCl,
+}
+
+impl FromStr for BackendKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<BackendKind> {
+        match text {
+            "host" | "cpu" => Ok(BackendKind::Host),
+            "cuda" => Ok(BackendKind::Cuda),
+            "opencl" => Ok(BackendKind::OpenCl),
+            _ => Err(Error::Config {
+                field: "backend",
+                value: format!("{text:?}"),
+                range: "auto, host (or cpu), cuda or opencl",
+            }),
+        }
+    }
+}
+
+/// Some clouds, and some of the voxels of each in the order of the output.
+#[derive(Debug, Clone)]
+pub struct Piece<'a> {
+    /// The clouds.
+    pub clouds: &'a [Cloud],
+    /// What is made.
+    pub spec: &'a Spec,
+    /// The voxels; a multiple of 64 begins them, so that bits begin with a byte.
+    pub voxels: Range<u64>,
+}
+
+impl Piece<'_> {
+    /// Voxels of each cloud in this piece.
+    #[must_use]
+    pub fn span(&self) -> u64 {
+        self.voxels.end.saturating_sub(self.voxels.start)
+    }
+
+    /// Bytes of the dense result: clouds, planes, voxels.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.spec.cloud_bytes(self.span()).saturating_mul(self.clouds.len() as u64)
+    }
+
+    /// All points.
+    #[must_use]
+    pub fn points(&self) -> u64 {
+        self.clouds.iter().map(|cloud| cloud.len() as u64).sum()
+    }
+}
+
+/// What was seen while a piece was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Tally {
+    /// Points that came in.
+    pub points: u64,
+    /// Points dropped because a coordinate is NaN or infinite.
+    pub not_finite: u64,
+    /// Points dropped because they lie outside the grid.
+    pub outside: u64,
+    /// Voxels with at least one point.
+    pub occupied: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.points += other.points;
+        self.not_finite += other.not_finite;
+        self.outside += other.outside;
+        self.occupied += other.occupied;
+    }
+}
+
+impl std::iter::Sum for Tally {
+    fn sum<I: Iterator<Item = Tally>>(tallies: I) -> Tally {
+        let mut all = Tally::default();
+        tallies.for_each(|tally| all += tally);
+        all
+    }
+}
+
+/// The voxels with points of one cloud, in the order of the output.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Filled {
+    /// Their places among all voxels of the grid.
+    pub voxels: Vec<u64>,
+    /// Points of each.
+    pub counts: Vec<u32>,
+    /// The mean or maximum of every feature, voxel by voxel; empty in other modes.
+    pub values: Vec<f32>,
+}
+
+/// Somebody who makes voxels.
+pub trait Backend: Send + Sync {
+    /// What it is called in reports: `host`, `cuda:0`.
+    fn name(&self) -> String;
+
+    /// Makes a dense piece. `out` has [`Piece::bytes`] bytes and is aligned to four.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] where a smaller piece may do; every other error is final.
+    fn dense(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally>;
+
+    /// Makes a sparse piece: the voxels with points, for each cloud.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::dense`].
+    fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)>;
+
+    /// The most memory that it held so far, where it counts.
+    fn peak_bytes(&self) -> Option<u64>;
+}
+
+/// What [`voxelize`] made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Made {
+    /// Clouds, planes, depth, height, width; little-endian numbers.
+    pub bytes: Vec<u8>,
+    /// What was seen.
+    pub tally: Tally,
+}
+
+/// Dense voxels of clouds in memory, on the host: the plain call for library users.
+///
+/// # Errors
+///
+/// [`Error::Config`] for a sparse [`Spec`], or clouds whose features are not those of it;
+/// [`Error::NeverFits`] where the result is larger than an address can be.
+pub fn voxelize(clouds: &[Cloud], spec: &Spec) -> Result<Made> {
+    let piece = Piece { clouds, spec, voxels: 0..spec.grid().voxels() };
+    if spec.cells() == Cells::Sparse {
+        return Err(Error::Config {
+            field: "dtype",
+            value: "sparse".to_string(),
+            range: "f32, u8, u32 or bits here; backend::host::Host has a call for sparse results",
+        });
+    }
+    let mut words = zeroed_words(piece.bytes())?;
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+    let bytes = bytes.get_mut(..piece.bytes() as usize).unwrap_or_default();
+    let tally = host::Host::default().dense(&piece, bytes)?;
+    Ok(Made { bytes: bytes.to_vec(), tally })
+}
+
+/// Room for so many bytes, aligned for every number, without taking the process down where
+/// there is none.
+pub(crate) fn zeroed_words(bytes: u64) -> Result<Vec<u64>> {
+    let refused = || Error::OutOfMemory {
+        memory: "host".to_string(),
+        requested: plimsoll::Bytes(bytes),
+        available: plimsoll::platform::system_memory(std::path::Path::new("/"))
+            .ok()
+            .and_then(|memory| memory.available)
+            .unwrap_or_default(),
+    };
+    let words = usize::try_from(bytes.div_ceil(8)).map_err(|_| refused())?;
+    let mut room = Vec::new();
+    room.try_reserve_exact(words).map_err(|_| refused())?;
+    room.resize(words, 0);
+    Ok(room)
+}
+
+/// The clouds of a piece must have the features that are wanted of them.
+pub(crate) fn check_features(piece: &Piece<'_>) -> Result<()> {
+    let wanted = piece.spec.planes() as usize;
+    if piece.spec.mode().of_features()
+        && let Some(other) = piece.clouds.iter().find(|cloud| cloud.features() != wanted)
+    {
+        return Err(Error::Config {
+            field: "features",
+            value: format!("{} of a point", other.features()),
+            range: "as many in every cloud as the result has planes",
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Where voxels lie, and which one a point belongs to.
+
+use plimsoll::{Error, Result};
+
+/// The most cells along one axis: up to here a single-precision number counts them exactly.
+const MOST_CELLS: u32 = 1 << 23;
+
+/// A box of voxels: x runs along the width, y along the height, z along the depth.
+///
+/// A point belongs to the voxel floor((p − origin) / size), each operation in IEEE single
+/// precision, rounded to nearest, with subnormals.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Grid {
+    /// Depth, height, width: the order of the output.
+    dims: [u32; 3],
+    /// Along x, y, z.
+    size: [f32; 3],
+    origin: [f32; 3],
+}
+
+impl Grid {
+    /// A grid of depth, height and width, with voxels of these sizes along x, y and z, whose
+    /// first voxel begins at the origin.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an extent of 0 or past 2²³, a size that is not above 0, an origin
+    /// that is not finite.
+    pub fn new(dims: [u32; 3], size: [f32; 3], origin: [f32; 3]) -> Result<Grid> {
+        let config = |field, value: String, range| Error::Config { field, value, range };
+        if dims.iter().any(|cells| !(1..=MOST_CELLS).contains(cells)) {
+            let [depth, height, width] = dims;
+            let value = format!("{depth},{height},{width}");
+            return Err(config("grid", value, "three extents from 1 to 8388608: D,H,W"));
+        }
+        if let Some(size) = size.iter().find(|size| !(size.is_normal() && **size > 0.0)) {
+            return Err(config(
+                "voxel_size",
+                size.to_string(),
+                "a number above 0, in metres or so",
+            ));
+        }
+        if let Some(origin) = origin.iter().find(|origin| !origin.is_finite()) {
+            return Err(config("origin", origin.to_string(), "three finite numbers: X,Y,Z"));
+        }
+        Ok(Grid { dims, size, origin })
+    }
+
+    /// Depth, height, width.
+    #[must_use]
+    pub fn dims(&self) -> [u32; 3] {
+        self.dims
+    }
+
+    /// The size of a voxel along x, y and z.
+    #[must_use]
+    pub fn size(&self) -> [f32; 3] {
+        self.size
+    }
+
+    /// Where the first voxel begins.
+    #[must_use]
+    pub fn origin(&self) -> [f32; 3] {
+        self.origin
+    }
+
+    /// All voxels: at most 2⁶⁹ would be possible, so past what 64 bits count it is the most
+    /// that they do, and nothing of that size is ever allocated.
+    #[must_use]
+    pub fn voxels(&self) -> u64 {
+        let [depth, height, width] = self.dims.map(u64::from);
+        (height * width).saturating_mul(depth)
+    }
+
+    /// Cells along x, y and z: width, height, depth.
+    #[must_use]
+    pub fn cells(&self) -> [u32; 3] {
+        let [depth, height, width] = self.dims;
+        [width, height, depth]
+    }
+
+    /// What one step along x, y and z is in the order of the output.
+    #[must_use]
+    pub fn steps(&self) -> [u64; 3] {
+        let [_, height, width] = self.dims.map(u64::from);
+        [1, width, height * width]
+    }
+
+    /// Depth, height and width of a voxel, from its place in the order of the output.
+    #[must_use]
+    pub fn place(&self, voxel: u64) -> [u32; 3] {
+        let [_, height, width] = self.dims.map(u64::from);
+        let (rest, x) = (voxel / width, voxel % width);
+        // Each is below an extent, so nothing is cut off.
+        [(rest / height) as u32, (rest % height) as u32, x as u32]
+    }
+
+    /// The voxel of a point, one coordinate after the other: the rule as it is written, which
+    /// the fast forms are held against.
+    #[must_use]
+    pub fn voxel(&self, point: [f32; 3]) -> Option<u64> {
+        let mut voxel = 0;
+        for (axis, coordinate) in point.into_iter().enumerate() {
+            let cell = ((coordinate - self.origin[axis]) / self.size[axis]).floor();
+            let extent = self.cells()[axis];
+            if !(cell >= 0.0 && cell < extent as f32) {
+                return None;
+            }
+            voxel += cell as u64 * self.steps()[axis];
+        }
+        Some(voxel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x_is_the_width_and_z_the_depth() {
+        let grid = Grid::new([2, 3, 4], [1.0; 3], [10.0, 20.0, 30.0]).unwrap();
+        assert_eq!(grid.voxel([10.5, 20.5, 30.5]), Some(0));
+        assert_eq!(grid.voxel([13.9, 20.5, 30.5]), Some(3));
+        assert_eq!(grid.voxel([10.5, 22.5, 30.5]), Some(8));
+        assert_eq!(grid.voxel([10.5, 20.5, 31.5]), Some(12));
+        assert_eq!(grid.place(23), [1, 2, 3]);
+        assert_eq!(grid.voxel([14.0, 20.5, 30.5]), None);
+        assert_eq!(grid.voxel([9.999, 20.5, 30.5]), None);
+        assert_eq!(grid.voxel([f32::NAN, 20.5, 30.5]), None);
+    }
+
+    #[test]
+    fn what_is_no_grid_is_named() {
+        for (dims, size, origin, field) in [
+            ([0, 1, 1], 1.0, 0.0, "grid"),
+            ([1, MOST_CELLS + 1, 1], 1.0, 0.0, "grid"),
+            ([1, 1, 1], 0.0, 0.0, "voxel_size"),
+            ([1, 1, 1], -1.0, 0.0, "voxel_size"),
+            ([1, 1, 1], f32::NAN, 0.0, "voxel_size"),
+            ([1, 1, 1], 1e-45, 0.0, "voxel_size"),
+            ([1, 1, 1], 1.0, f32::INFINITY, "origin"),
+        ] {
+            let error = Grid::new(dims, [size; 3], [origin; 3]).unwrap_err().to_string();
+            assert!(error.starts_with(field), "{error}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The whole work: a batch, cut so that each piece fits, until every voxel is written.
+//!
+//! The plan is made from what one cloud takes and what is free now. Where not even one cloud
+//! fits, its grid is cut into slabs. Where memory is refused all the same, the chunk is halved
+//! and nothing is done twice; an item that does not fit even alone is made on the host. None
+//! of this can be seen in the result.
+
+use std::ops::Range;
+
+use plimsoll::{AdaptiveRunner, Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
+
+use crate::backend::host::Host;
+use crate::backend::{Backend, Piece, Tally, zeroed_words};
+use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
+use crate::read::Batch;
+use crate::spec::{Cells, Spec};
+use crate::write::Sink;
+
+/// The most that is made before it is written: more gains nothing, and keeps the caches busy.
+const MOST_AT_ONCE: u64 = 256 << 20;
+
+/// What to make, and within what.
+pub struct Job<'a> {
+    /// The clouds.
+    pub batch: &'a Batch,
+    /// What is made of each.
+    pub spec: Spec,
+    /// Who makes it.
+    pub backend: &'a dyn Backend,
+    /// Clouds of a chunk; by the plan where none is given.
+    pub chunk: Option<u64>,
+    /// What the backend may use of what it works in.
+    pub available: Bytes,
+}
+
+/// How the work was cut, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Cut {
+    /// Clouds of a chunk.
+    pub clouds: u64,
+    /// Pieces that the grid of one cloud is cut into.
+    pub slabs: u64,
+    /// Voxels of all slabs but the last.
+    pub slab_voxels: u64,
+}
+
+/// What the work came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// What was seen.
+    pub tally: Tally,
+    /// How the work was cut at first.
+    pub cut: Cut,
+    /// Chunks that were made.
+    pub chunks: u64,
+    /// Times that memory was refused and a chunk was halved.
+    pub retries: u64,
+    /// Why some of it was made on the host after all.
+    pub fallback: Option<String>,
+    /// The most that was held at once for points, results and what lies between.
+    pub peak_bytes: u64,
+}
+
+/// Told after each chunk: items done, items in all. `false` ends the work.
+pub type Progress<'p> = &'p mut dyn FnMut(u64, u64) -> bool;
+
+impl Job<'_> {
+    /// How the work will be cut.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for chunks of no clouds.
+    pub fn cut(&self) -> Result<Cut> {
+        if self.chunk == Some(0) {
+            return Err(Error::Config {
+                field: "chunk",
+                value: "0".to_string(),
+                range: "auto or a number of clouds above 0",
+            });
+        }
+        let voxels = self.spec.grid().voxels();
+        let points = self.batch.counts().max().unwrap_or(0);
+        let features = self.batch.features() as u64;
+        let shape = VoxelizationShape::of(&self.spec, 1, points, features);
+        let one = estimate_voxelization_memory(&shape);
+        let whole = Cut { clouds: 1, slabs: 1, slab_voxels: voxels };
+        let clouds = self.batch.clouds().max(1);
+        if let Some(clouds) = self.chunk {
+            return Ok(Cut { clouds, ..whole });
+        }
+        let most = Bytes((MOST_AT_ONCE as f64 / SAFETY_MARGIN) as u64);
+        let roomy = one.output.get() <= MOST_AT_ONCE;
+        let available = if roomy { self.available.min(most) } else { self.available };
+        match ChunkPlan::new(clouds, one.total(), available).config() {
+            Ok(plan) => Ok(Cut { clouds: plan.chunk_size, ..whole }),
+            Err(Error::NeverFits { .. }) => Ok(self.slabs(&one)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One cloud is too large: so many slabs of its grid that one of them fits beside its
+    /// points, or the smallest there are.
+    fn slabs(&self, one: &crate::estimate::VoxelizationEstimate) -> Cut {
+        let voxels = self.spec.grid().voxels();
+        if self.spec.cells() == Cells::Sparse {
+            return Cut { clouds: 1, slabs: 1, slab_voxels: voxels };
+        }
+        let room = self.available.fraction(SAFETY_MARGIN).saturating_sub(one.points).get();
+        let per_voxel =
+            (one.total().saturating_sub(one.points).get() as f64 / voxels as f64).max(1e-9);
+        let fit = (room as f64 / per_voxel) as u64;
+        // Bits of a slab begin with a word, and tiles with a tile.
+        let slab_voxels = (fit / 65_536 * 65_536).clamp(65_536, voxels.max(65_536)).min(voxels);
+        Cut { clouds: 1, slabs: voxels.div_ceil(slab_voxels), slab_voxels }
+    }
+
+    /// Does all of it.
+    ///
+    /// # Errors
+    ///
+    /// What reading, making or writing ended with; [`Error::Device`] where `progress` ended it.
+    pub fn run(&self, sink: &mut dyn Sink, progress: Progress<'_>) -> Result<Report> {
+        let cut = self.cut()?;
+        let total = self.batch.clouds() * cut.slabs;
+        let size = if cut.slabs > 1 { 1 } else { cut.clouds };
+        let mut work =
+            Work { job: self, cut, sink, progress, tally: Tally::default(), peak: 0, total };
+        let (mut done, mut chunks, mut retries, mut fallback) = (0, 0, 0, None);
+        while done < total {
+            let chunk =
+                |items: Range<u64>| work.chunk(self.backend, done + items.start..done + items.end);
+            let run =
+                AdaptiveRunner::new(size).run_by(total - done, chunk, Error::is_out_of_memory);
+            let failure = match run {
+                Ok(report) => {
+                    chunks += report.chunks;
+                    retries += report.halvings;
+                    break;
+                }
+                Err(failure) => failure,
+            };
+            chunks += failure.report.chunks;
+            retries += failure.report.halvings;
+            if !failure.full_now || self.backend.name() == "host" {
+                return Err(failure.into_error());
+            }
+            done += failure.report.items;
+            work.chunk(&Host::default(), done..done + 1)?;
+            fallback =
+                Some(format!("{} refused item {done}: {}", self.backend.name(), failure.error));
+            (done, chunks) = (done + 1, chunks + 1);
+        }
+        let (tally, peak_bytes) = (work.tally, work.peak);
+        Ok(Report { tally, cut, chunks, retries, fallback, peak_bytes })
+    }
+}
+
+/// The work as far as it is done.
+struct Work<'w> {
+    job: &'w Job<'w>,
+    cut: Cut,
+    sink: &'w mut dyn Sink,
+    progress: Progress<'w>,
+    tally: Tally,
+    peak: u64,
+    total: u64,
+}
+
+impl Work<'_> {
+    fn chunk(&mut self, backend: &dyn Backend, items: Range<u64>) -> Result<()> {
+        let slabs = self.cut.slabs;
+        let clouds = items.start / slabs..(items.end - 1) / slabs + 1;
+        let slab = items.start % slabs;
+        let all = self.job.spec.grid().voxels();
+        let start = slab * self.cut.slab_voxels;
+        let voxels = start..if slabs == 1 { all } else { all.min(start + self.cut.slab_voxels) };
+        let loaded = self.job.batch.load(clouds.clone(), self.job.spec.mode().of_features())?;
+        let piece = Piece { clouds: &loaded, spec: &self.job.spec, voxels };
+        let mut tally = match self.job.spec.cells() {
+            Cells::Sparse => self.sparse(backend, &piece, clouds.start)?,
+            _ => self.dense(backend, &piece, clouds.start)?,
+        };
+        if slab > 0 {
+            // The points were counted with the first slab.
+            tally = Tally { points: 0, not_finite: 0, outside: 0, ..tally };
+        }
+        self.tally += tally;
+        if (self.progress)(items.end, self.total) {
+            return Ok(());
+        }
+        Err(Error::Device {
+            call: "voxelize",
+            why: "it was interrupted; nothing is left".to_string(),
+        })
+    }
+
+    fn dense(&mut self, backend: &dyn Backend, piece: &Piece<'_>, first: u64) -> Result<Tally> {
+        let spec = &self.job.spec;
+        let mut words = zeroed_words(piece.bytes())?;
+        let out: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+        let out = out.get_mut(..piece.bytes() as usize).unwrap_or_default();
+        let tally = backend.dense(piece, out)?;
+        self.hold(piece);
+        let whole = spec.plane_bytes(spec.grid().voxels());
+        if piece.voxels == (0..spec.grid().voxels()) {
+            self.sink.dense(first.saturating_mul(whole).saturating_mul(spec.planes()), out)?;
+            return Ok(tally);
+        }
+        let own = spec.plane_bytes(piece.span()) as usize;
+        for (plane, bytes) in out.chunks_exact(own.max(1)).enumerate() {
+            let plane = first * spec.planes() + plane as u64;
+            let at =
+                plane.saturating_mul(whole).saturating_add(spec.plane_bytes(piece.voxels.start));
+            self.sink.dense(at, bytes)?;
+        }
+        Ok(tally)
+    }
+
+    fn sparse(&mut self, backend: &dyn Backend, piece: &Piece<'_>, first: u64) -> Result<Tally> {
+        let (filled, tally) = backend.sparse(piece)?;
+        self.hold(piece);
+        for (index, filled) in filled.iter().enumerate() {
+            self.sink.sparse(first + index as u64, filled)?;
+        }
+        Ok(tally)
+    }
+
+    /// Counts what a piece took: its points where they are not a mapped file, the result, and
+    /// what the estimate says lies between.
+    fn hold(&mut self, piece: &Piece<'_>) {
+        let owned = piece.clouds.iter().filter(|cloud| !cloud.is_mapped());
+        let points: u64 = owned.map(|cloud| cloud.floats().len() as u64 * 4).sum();
+        let longest = piece.clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
+        let shape = VoxelizationShape::of(piece.spec, 1, longest, 0);
+        let between = estimate_voxelization_memory(&shape).workspace.get();
+        let at_once = (piece.clouds.len() as u64).min(rayon::current_num_threads() as u64);
+        let held = points + piece.bytes() + between.saturating_mul(at_once);
+        self.peak = self.peak.max(held);
+    }
+}

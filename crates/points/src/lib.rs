@@ -1,0 +1,47 @@
+//! Point clouds into voxel grids, at the speed of memory and never out of it.
+//!
+//! ```text
+//! read ──→ job ──→ backend ──→ write
+//!   Cloud    Piece     bytes      file
+//! ```
+//!
+//! - [`read`] knows the files that clouds come in; a folder of them is a [`Batch`].
+//! - [`Spec`] says what is made: which grid, what of a voxel, in which type. Its rules are
+//!   exact, so that the host, CUDA and OpenCL give the same bits.
+//! - [`backend`] makes one piece of the result; [`job`] cuts the work so that each piece fits,
+//!   halves where it does not after all, and ends on the host.
+//! - [`write`] streams what was made into a file that is whole or not there.
+//!
+//! ```
+//! use plimsoll_points::{Cells, Cloud, Grid, Mode, Spec, voxelize};
+//!
+//! let cloud = Cloud::from_points(vec![0.1, 0.2, 0.3, 0.9, 0.2, 0.3, f32::NAN, 0.0, 0.0], 0)?;
+//! let grid = Grid::new([2, 2, 2], [0.5; 3], [0.0; 3])?; // depth, height, width
+//! let made = voxelize(&[cloud], &Spec::new(grid, Mode::Occupancy, Cells::U8, 0)?)?;
+//! assert_eq!(made.bytes, [1, 1, 0, 0, 0, 0, 0, 0]);
+//! assert_eq!(made.tally.not_finite, 1);
+//! # Ok::<(), plimsoll::Error>(())
+//! ```
+
+pub mod backend;
+mod cloud;
+mod estimate;
+mod grid;
+pub mod job;
+mod preview;
+pub mod read;
+mod simd;
+mod spec;
+mod sys;
+pub mod write;
+
+pub use backend::{BackendKind, Made, Tally, voxelize};
+pub use cloud::Cloud;
+pub use estimate::{
+    VoxelizationEstimate, VoxelizationShape, estimate_voxelization_memory,
+    suggest_voxelization_chunking, voxelization_will_oom,
+};
+pub use grid::Grid;
+pub use preview::Preview;
+pub use read::Batch;
+pub use spec::{Cells, Mode, Spec};

@@ -1,0 +1,54 @@
+//! What is wrong with a file, and where.
+
+use std::fmt;
+use std::path::Path;
+
+use plimsoll::Error;
+
+/// Where reading stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A byte, the first being 0.
+    Byte(u64),
+    /// A line, the first being 1.
+    Line(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Byte(byte) => write!(f, "byte {byte}"),
+            Place::Line(line) => write!(f, "line {line}"),
+        }
+    }
+}
+
+/// Why a file is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {why}")]
+pub struct Flaw {
+    /// Where.
+    pub place: Place,
+    /// What is wrong there.
+    pub why: String,
+}
+
+impl Flaw {
+    /// At a byte.
+    pub(crate) fn at(byte: usize, why: impl Into<String>) -> Flaw {
+        Flaw { place: Place::Byte(byte as u64), why: why.into() }
+    }
+
+    /// On a line.
+    pub(crate) fn on(line: usize, why: impl Into<String>) -> Flaw {
+        Flaw { place: Place::Line(line as u64), why: why.into() }
+    }
+
+    /// The same with the name of the file.
+    pub(crate) fn of(self, path: &Path) -> Error {
+        Error::Malformed { what: format!("{}, {}", path.display(), self.place), why: self.why }
+    }
+}
+
+/// The result of reading bytes.
+pub type Read<T> = std::result::Result<T, Flaw>;

@@ -1,0 +1,40 @@
+//! KITTI's `.bin`: x, y, z and intensity as little-endian floats, and nothing else.
+
+use super::FileShape;
+use super::columns::{Column, Kind, gather};
+use super::flaw::{Flaw, Read};
+
+const POINT: usize = 16;
+
+/// Points and features.
+pub(crate) fn shape(bytes: &[u8]) -> Read<FileShape> {
+    let over = bytes.len() % POINT;
+    if over != 0 {
+        let why = format!("{over} bytes are left over; a point has four floats, 16 bytes");
+        return Err(Flaw::at(bytes.len() - over, why));
+    }
+    Ok(FileShape { counts: vec![(bytes.len() / POINT) as u64], features: 1, stacked: false })
+}
+
+/// The floats.
+pub(crate) fn read(bytes: &[u8]) -> Read<Vec<Vec<f32>>> {
+    shape(bytes)?;
+    let column =
+        |index: usize| Column { start: 4 * index, step: POINT, kind: Kind::F32, big: false };
+    let columns = [0, 1, 2, 3].map(column);
+    Ok(vec![gather(bytes, &columns, bytes.len() / POINT)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_sixteen_bytes() {
+        let bytes: Vec<u8> = (0..8).flat_map(|v| (v as f32).to_le_bytes()).collect();
+        assert_eq!(read(&bytes).unwrap()[0][4..], [4.0, 5.0, 6.0, 7.0]);
+        let flaw = read(&bytes[..30]).unwrap_err();
+        assert_eq!(flaw, Flaw::at(16, flaw.why.clone()));
+        assert_eq!(shape(&[]).unwrap().counts, [0]);
+    }
+}

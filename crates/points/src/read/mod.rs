@@ -1,0 +1,338 @@
+//! Files that clouds come in: `.npy`, `.npz`, `.ply`, `.pcd` and KITTI's `.bin`.
+//!
+//! A file is mapped, and its header alone says how many clouds and points it has, so that work
+//! can be planned before any of it is read. Floats that lie in the file as they are used stay
+//! there; everything else is gathered when its turn comes. A file that is cut short by another
+//! program while it is mapped ends the process: that is how mapped files are.
+//!
+//! The readers take bytes and can be asked about any: [`clouds_in`].
+
+mod columns;
+mod flaw;
+mod kitti;
+mod lines;
+mod lzf;
+mod npy;
+mod npz;
+mod pcd;
+mod ply;
+
+use std::cmp::Ordering;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use memmap2::Mmap;
+use plimsoll::{Error, Result};
+
+pub use flaw::{Flaw, Place, Read};
+
+use crate::cloud::Cloud;
+use crate::sys;
+
+/// The kinds of file, by their endings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// One array of numpy.
+    Npy,
+    /// Arrays of numpy in an archive.
+    Npz,
+    /// Stanford's polygons, of which the vertices are read.
+    Ply,
+    /// The clouds of PCL.
+    Pcd,
+    /// KITTI's scans: x, y, z and intensity as floats.
+    Bin,
+}
+
+impl Format {
+    /// By the ending of a file's name.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Format> {
+        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+        Some(match ending.as_str() {
+            "npy" => Format::Npy,
+            "npz" => Format::Npz,
+            "ply" => Format::Ply,
+            "pcd" => Format::Pcd,
+            "bin" => Format::Bin,
+            _ => return None,
+        })
+    }
+}
+
+/// What is known of a file before its points are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileShape {
+    /// Points of each cloud.
+    pub counts: Vec<u64>,
+    /// Numbers of a point beside its coordinates.
+    pub features: usize,
+    /// Whether the file has an axis for clouds: [B, N, 3] and not [N, 3].
+    pub stacked: bool,
+}
+
+/// Clouds, points and features, from the headers alone.
+///
+/// # Errors
+///
+/// The place and the reason where the bytes are not of this format.
+pub fn shape_of(format: Format, bytes: &[u8]) -> Read<FileShape> {
+    match format {
+        Format::Npy => Ok(npy::Header::parse(bytes)?.shape()),
+        Format::Npz => npz::shape(bytes),
+        Format::Ply => Ok(ply::Header::parse(bytes)?.shape()),
+        Format::Pcd => Ok(pcd::Header::parse(bytes)?.shape()),
+        Format::Bin => kitti::shape(bytes),
+    }
+}
+
+/// The floats of every cloud in a file's bytes. Formats that name what they hold can leave
+/// the features out; the others have them all the same.
+///
+/// # Errors
+///
+/// As [`shape_of`].
+pub fn clouds_in(format: Format, bytes: &[u8], features: bool) -> Read<Vec<Vec<f32>>> {
+    match format {
+        Format::Npy => npy::Header::parse(bytes)?.read(bytes),
+        Format::Npz => npz::read(bytes),
+        Format::Ply => ply::Header::parse(bytes)?.read(bytes, features),
+        Format::Pcd => pcd::Header::parse(bytes)?.read(bytes, features),
+        Format::Bin => kitti::read(bytes),
+    }
+}
+
+/// Clouds in files: one, a folder of them or all that match a pattern.
+#[derive(Debug)]
+pub struct Batch {
+    files: Vec<FileEntry>,
+    features: usize,
+    stacked: bool,
+    /// The file that was opened last, which the next chunk mostly begins with.
+    last: Mutex<Option<(usize, Vec<Cloud>)>>,
+}
+
+#[derive(Debug)]
+struct FileEntry {
+    path: PathBuf,
+    format: Format,
+    counts: Vec<u64>,
+    /// The number of its first cloud in the batch.
+    first: u64,
+}
+
+impl Batch {
+    /// Finds the files and reads their headers. A folder means the files in it that can be
+    /// read, in natural order (2 before 10); `*`, `?` and `[]` make a pattern.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] where there is nothing to read, [`Error::Malformed`] with the
+    /// file and the place where one is not what its name says.
+    pub fn open(input: &Path) -> Result<Batch> {
+        let (paths, many) = find(input)?;
+        let mut files: Vec<FileEntry> = Vec::new();
+        let (mut features, mut stacked, mut first) = (None, many, 0);
+        for path in paths {
+            let format = Format::of(&path).ok_or_else(|| unknown(&path))?;
+            let shape = shape_of(format, &map(&path)?).map_err(|flaw| flaw.of(&path))?;
+            if *features.get_or_insert(shape.features) != shape.features {
+                let what = format!("{}, header", path.display());
+                let why = format!(
+                    "{} features, where the files before have {}; a batch has as many in each",
+                    shape.features,
+                    features.unwrap_or_default()
+                );
+                return Err(Error::Malformed { what, why });
+            }
+            stacked |= shape.stacked;
+            let clouds = shape.counts.len() as u64;
+            files.push(FileEntry { path, format, counts: shape.counts, first });
+            first += clouds;
+        }
+        Ok(Batch { files, features: features.unwrap_or(0), stacked, last: Mutex::new(None) })
+    }
+
+    /// How many clouds.
+    #[must_use]
+    pub fn clouds(&self) -> u64 {
+        self.files.last().map_or(0, |file| file.first + file.counts.len() as u64)
+    }
+
+    /// Points of each cloud, in order.
+    pub fn counts(&self) -> impl Iterator<Item = u64> {
+        self.files.iter().flat_map(|file| file.counts.iter().copied())
+    }
+
+    /// Numbers of a point beside its coordinates.
+    #[must_use]
+    pub fn features(&self) -> usize {
+        self.features
+    }
+
+    /// Whether the result has an axis for clouds: every input but one file of [N, 3].
+    #[must_use]
+    pub fn is_stacked(&self) -> bool {
+        self.stacked
+    }
+
+    /// Reads some clouds. `features` are left out where that can be had and they are not
+    /// wanted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::open`].
+    pub fn load(&self, range: Range<u64>, features: bool) -> Result<Vec<Cloud>> {
+        let mut clouds = Vec::new();
+        for (index, file) in self.files.iter().enumerate() {
+            let end = file.first + file.counts.len() as u64;
+            let (from, to) = (range.start.max(file.first), range.end.min(end));
+            if from < to {
+                let of_file = (from - file.first) as usize..(to - file.first) as usize;
+                clouds.extend_from_slice(self.file(index, features)?.get(of_file).unwrap_or(&[]));
+            }
+        }
+        Ok(clouds)
+    }
+
+    fn file(&self, index: usize, features: bool) -> Result<Vec<Cloud>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((which, clouds)) = &*last
+            && *which == index
+        {
+            return Ok(clouds.clone());
+        }
+        let Some(file) = self.files.get(index) else { return Ok(Vec::new()) };
+        let clouds = read_file(&file.path, file.format, features)?;
+        if clouds.iter().map(|cloud| cloud.len() as u64).ne(file.counts.iter().copied()) {
+            let what = format!("{}, header", file.path.display());
+            return Err(Error::Malformed { what, why: "it changed while it was read".to_string() });
+        }
+        *last = Some((index, clouds.clone()));
+        Ok(clouds)
+    }
+}
+
+fn read_file(path: &Path, format: Format, features: bool) -> Result<Vec<Cloud>> {
+    let bytes = map(path)?;
+    let (bytes, mapped) = match in_place(format, bytes).map_err(|flaw| flaw.of(path))? {
+        Ok(clouds) => (None, clouds),
+        Err(bytes) => (Some(bytes), Vec::new()),
+    };
+    let Some(bytes) = bytes else { return Ok(mapped) };
+    let shape = shape_of(format, &bytes).map_err(|flaw| flaw.of(path))?;
+    let clouds = clouds_in(format, &bytes, features).map_err(|flaw| flaw.of(path))?;
+    let leaves_out = !features && matches!(format, Format::Ply | Format::Pcd);
+    let features = if leaves_out { 0 } else { shape.features };
+    clouds.into_iter().map(|floats| Cloud::from_points(floats, features)).collect()
+}
+
+/// The clouds of a file whose floats can stay where they are; otherwise its bytes back.
+fn in_place(format: Format, bytes: Mmap) -> Read<std::result::Result<Vec<Cloud>, Mmap>> {
+    let (data, [clouds, points, stride]) = match format {
+        Format::Npy => {
+            let header = npy::Header::parse(&bytes)?;
+            let end = header.data.saturating_add(header.data_bytes());
+            if !header.is_plain() || end > bytes.len() {
+                return Ok(Err(bytes));
+            }
+            (header.data..end, header.extents())
+        }
+        Format::Bin => (0..bytes.len(), [1, bytes.len() / 16, 4]),
+        _ => return Ok(Err(bytes)),
+    };
+    let lies_well = bytes
+        .get(data.clone())
+        .is_some_and(|numbers| bytemuck::try_cast_slice::<u8, f32>(numbers).is_ok());
+    if !lies_well || data.len() != clouds * points * stride * 4 || cfg!(target_endian = "big") {
+        return Ok(Err(bytes));
+    }
+    Ok(Ok(Cloud::mapped(bytes, data, clouds, points, stride).unwrap_or_default()))
+}
+
+fn map(path: &Path) -> Result<Mmap> {
+    File::open(path).and_then(|file| sys::map(&file)).map_err(|error| cannot(path, &error))
+}
+
+fn cannot(path: &Path, error: &std::io::Error) -> Error {
+    Error::Unavailable { what: path.display().to_string(), why: error.to_string() }
+}
+
+fn unknown(path: &Path) -> Error {
+    Error::Unavailable {
+        what: format!("a reader for {}", path.display()),
+        why: "files that end in .npy, .npz, .ply, .pcd and .bin are read".to_string(),
+    }
+}
+
+/// The files that are meant, and whether more than one could be.
+fn find(input: &Path) -> Result<(Vec<PathBuf>, bool)> {
+    let mut paths: Vec<PathBuf> = if input.is_dir() {
+        let entries = fs::read_dir(input).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        let entries = entries.map_err(|error| cannot(input, &error))?;
+        entries.into_iter().map(|entry| entry.path()).filter(|p| Format::of(p).is_some()).collect()
+    } else if !input.exists()
+        && let Some(pattern) = input.to_str().filter(|text| text.contains(['*', '?', '[']))
+    {
+        let matches = glob::glob(pattern).map_err(|error| Error::Config {
+            field: "input",
+            value: format!("{pattern:?}: {error}"),
+            range: "a file, a folder or a pattern such as 'scans/*.bin'",
+        })?;
+        matches.filter_map(std::result::Result::ok).filter(|path| path.is_file()).collect()
+    } else {
+        return Ok((vec![input.to_path_buf()], false));
+    };
+    if paths.is_empty() {
+        return Err(Error::Unavailable {
+            what: format!("a cloud in {}", input.display()),
+            why: "no file there ends in .npy, .npz, .ply, .pcd or .bin".to_string(),
+        });
+    }
+    paths.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
+    Ok((paths, true))
+}
+
+/// Names in the order that people count in: 2 before 10.
+fn natural(a: &str, b: &str) -> Ordering {
+    let (mut a_rest, mut b_rest) = (a, b);
+    loop {
+        match (a_rest.chars().next(), b_rest.chars().next()) {
+            (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
+                let (x, after_x) = digits(a_rest);
+                let (y, after_y) = digits(b_rest);
+                let order = x.len().cmp(&y.len()).then_with(|| x.cmp(y));
+                if order != Ordering::Equal {
+                    return order;
+                }
+                (a_rest, b_rest) = (after_x, after_y);
+            }
+            (Some(x), Some(y)) if x == y => {
+                (a_rest, b_rest) = (&a_rest[x.len_utf8()..], &b_rest[y.len_utf8()..]);
+            }
+            (x, y) => return x.cmp(&y).then_with(|| a.cmp(b)),
+        }
+    }
+}
+
+/// The number that a text begins with, without leading zeros, and what follows.
+fn digits(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, rest) = text.split_at(end);
+    (number.trim_start_matches('0'), rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_comes_before_ten() {
+        let mut names = ["b10", "b9", "a", "b010", "b9c", "b1"];
+        names.sort_by(|a, b| natural(a, b));
+        assert_eq!(names, ["a", "b1", "b9", "b9c", "b010", "b10"]);
+    }
+}

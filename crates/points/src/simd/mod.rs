@@ -1,0 +1,98 @@
+//! The inner loops, compiled for the instructions that this machine has.
+//!
+//! The loops are plain Rust ([`place`], [`spread`]). A binary for every x86-64 machine may use
+//! SSE2 alone, where rounding down is a function call, so each is compiled once more with AVX2
+//! and chosen when it is called. Stores that pass the caches by are written by hand: a grid
+//! that is larger than them would only push everything else out.
+//!
+//! This and `sys` are the only places in the crate with unsafe code.
+
+#![expect(unsafe_code, reason = "instructions are chosen when the program runs")]
+
+pub(crate) mod place;
+pub(crate) mod spread;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use place::Places;
+
+/// The places of whole points: see [`place::places`].
+pub(crate) fn places(rule: &Places, coordinates: &[f32], out: &mut [u32]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the twin needs AVX2, and it was just found to be there.
+        return unsafe { x86::places(rule, coordinates, out) };
+    }
+    place::places(rule, coordinates, out);
+}
+
+/// Bits into floats: see [`spread::floats`]. `past` says that the output is too large for
+/// the caches, which are then left to others.
+pub(crate) fn floats(words: &[u64], out: &mut [f32], past: bool) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the twin needs AVX2, and it was just found to be there.
+        return unsafe { x86::floats(words, out, past) };
+    }
+    let _ = past;
+    spread::floats(words, out);
+}
+
+/// Bits into bytes: see [`spread::bytes`].
+pub(crate) fn bytes(words: &[u64], out: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the twin needs AVX2, and it was just found to be there.
+        return unsafe { x86::bytes(words, out) };
+    }
+    spread::bytes(words, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::Grid;
+
+    #[test]
+    fn the_chosen_loops_do_what_the_plain_ones_do() {
+        let words: Vec<u64> = (0..40u64).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+        for voxels in [0, 1, 7, 8, 63, 64, 65, 1000, 2500] {
+            for past in [false, true] {
+                // From a place that is not aligned, too.
+                let (mut plain, mut chosen) = (vec![5.0; voxels + 3], vec![5.0; voxels + 3]);
+                spread::floats(&words, &mut plain[3..]);
+                floats(&words, &mut chosen[3..], past);
+                assert_eq!(plain, chosen);
+            }
+            let (mut plain, mut chosen) = (vec![5; voxels], vec![5; voxels]);
+            spread::bytes(&words, &mut plain);
+            bytes(&words, &mut chosen);
+            assert_eq!(plain, chosen);
+        }
+    }
+
+    #[test]
+    fn places_are_those_of_the_rule() {
+        let grid = Grid::new([5, 6, 7], [0.1, 0.2, 0.3], [-0.3, 0.1, 0.0]).unwrap();
+        let rule = Places::new(&grid).unwrap();
+        let mut state = 1u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            match state >> 28 {
+                0 => f32::from_bits(state.rotate_left(9)),
+                1 => (state >> 20 & 15) as f32 * 0.1 - 0.3,
+                2 => f32::from_bits(((state >> 20 & 15) as f32 * 0.1).to_bits().wrapping_sub(1)),
+                _ => (state >> 8) as f32 / (1 << 24) as f32 * 2.4 - 0.4,
+            }
+        };
+        let points: Vec<f32> = (0..3 * 50_003).map(|_| next()).collect();
+        let (mut plain, mut chosen) = (vec![0; 50_003], vec![0; 50_003]);
+        place::places(&rule, &points, &mut plain);
+        places(&rule, &points, &mut chosen);
+        assert_eq!(plain, chosen);
+        for (point, place) in points.chunks_exact(3).zip(&plain) {
+            let voxel = grid.voxel([point[0], point[1], point[2]]);
+            assert_eq!(voxel, (*place < place::NOWHERE).then_some(u64::from(*place)), "{point:?}");
+        }
+    }
+}

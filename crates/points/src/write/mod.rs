@@ -1,0 +1,84 @@
+//! Results into files, as they are made.
+//!
+//! A result may be larger than memory, so each piece is written to its place as soon as it is
+//! there. Until the last, all of it lies in a file beside the one that was asked for, under a
+//! name of its own and without a header; then the header is written and the file gets its
+//! name. Whoever finds a file of that name finds a whole one, however the program ended.
+
+mod npy;
+mod sparse;
+
+pub use npy::GridFile;
+pub use sparse::SparseFile;
+
+use std::io;
+use std::path::Path;
+
+use plimsoll::{Error, Result};
+
+use crate::backend::Filled;
+
+/// Where pieces of a result go.
+pub trait Sink {
+    /// Bytes of the dense result, from so many on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] where they cannot be written.
+    fn dense(&mut self, at: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Voxels of a cloud; those of one cloud come in order, and clouds do.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sink::dense`].
+    fn sparse(&mut self, cloud: u64, filled: &Filled) -> Result<()>;
+}
+
+/// A part-written file beside `path`, hidden, and gone when it is dropped.
+fn beside(path: &Path) -> Result<tempfile::NamedTempFile> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    tempfile::Builder::new()
+        .prefix(&format!(".{name}."))
+        .suffix(".partial")
+        .tempfile_in(folder.unwrap_or(Path::new(".")))
+        .map_err(|error| failed(path, &error))
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::Device { call: "writing the result", why: format!("{}: {error}", path.display()) }
+}
+
+/// The header of an array of numpy: always 128 bytes, so that it can be written last.
+fn header(number: &str, shape: &[u64]) -> Vec<u8> {
+    let extents: String = shape.iter().map(|extent| format!("{extent}, ")).collect();
+    let extents =
+        if shape.len() == 1 { extents.trim_end() } else { extents.trim_end_matches(", ") };
+    let text = format!("{{'descr': '{number}', 'fortran_order': False, 'shape': ({extents}), }}");
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend(text.as_bytes());
+    // Five extents of twenty digits and the words around them stay below 127.
+    bytes.resize(HEADER as usize - 1, b' ');
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Bytes of a header.
+const HEADER: u64 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_always_as_long() {
+        for shape in [&[3][..], &[0, 4], &[u64::MAX >> 20; 5]] {
+            let bytes = header("<f4", shape);
+            assert_eq!(bytes.len() as u64, HEADER);
+            assert_eq!(bytes.last(), Some(&b'\n'));
+        }
+        assert!(String::from_utf8_lossy(&header("<f4", &[3])).contains("'shape': (3,), }"));
+        assert!(String::from_utf8_lossy(&header("<f4", &[2, 3])).contains("'shape': (2, 3), }"));
+    }
+}

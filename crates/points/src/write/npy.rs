@@ -1,0 +1,97 @@
+//! A dense result: one array of numpy.
+
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use plimsoll::{Error, Result};
+use tempfile::NamedTempFile;
+
+use super::{HEADER, Sink, beside, failed, header};
+use crate::backend::Filled;
+use crate::spec::{Cells, Spec};
+
+/// An array that is written piece by piece.
+#[derive(Debug)]
+pub struct GridFile {
+    path: PathBuf,
+    file: NamedTempFile,
+    header: Vec<u8>,
+    bytes: u64,
+}
+
+impl GridFile {
+    /// Begins the file of a result; `clouds` is none where the result has no axis for them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] where the folder cannot be written to or has no room.
+    pub fn create(path: &Path, spec: &Spec, clouds: Option<u64>) -> Result<GridFile> {
+        let bytes = spec.cloud_bytes(spec.grid().voxels()).saturating_mul(clouds.unwrap_or(1));
+        let number = match spec.cells() {
+            Cells::U8 | Cells::Bits => "|u1",
+            Cells::U32 => "<u4",
+            Cells::F32 | Cells::Sparse => "<f4",
+        };
+        let file = beside(path)?;
+        // Takes no room yet, and shows at once where the disk or file system has none.
+        let length = HEADER.saturating_add(bytes);
+        file.as_file().set_len(length).map_err(|error| failed(path, &error))?;
+        let header = header(number, &shape(spec, clouds));
+        Ok(GridFile { path: path.to_path_buf(), file, header, bytes })
+    }
+
+    /// Bytes of the whole result, its header not counted.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Writes the header and gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] where that fails; nothing is left then.
+    pub fn finish(mut self) -> Result<()> {
+        let write = |file: &mut NamedTempFile, header: &[u8]| {
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(header)?;
+            file.flush()
+        };
+        write(&mut self.file, &self.header).map_err(|error| failed(&self.path, &error))?;
+        self.file.persist(&self.path).map_err(|error| failed(&self.path, &error.error))?;
+        Ok(())
+    }
+}
+
+impl Sink for GridFile {
+    fn dense(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        let file = self.file.as_file_mut();
+        let place = SeekFrom::Start(HEADER.saturating_add(at));
+        let written = file.seek(place).and_then(|_| file.write_all(bytes));
+        written.map_err(|error| failed(&self.path, &error))
+    }
+
+    fn sparse(&mut self, _: u64, _: &Filled) -> Result<()> {
+        Err(Error::Config {
+            field: "dtype",
+            value: "sparse".to_string(),
+            range: "f32, u8, u32 or bits for a dense file",
+        })
+    }
+}
+
+/// Clouds, features, depth, height, width; what is not there has no axis. Bits have eight
+/// voxels of a row in a byte, or, where rows are no whole bytes, one row for a cloud.
+fn shape(spec: &Spec, clouds: Option<u64>) -> Vec<u64> {
+    let mut shape: Vec<u64> = clouds.into_iter().collect();
+    if spec.mode().of_features() {
+        shape.push(spec.planes());
+    }
+    let [depth, height, width] = spec.grid().dims().map(u64::from);
+    match spec.cells() {
+        Cells::Bits if width % 8 == 0 => shape.extend([depth, height, width / 8]),
+        Cells::Bits => shape.push(spec.plane_bytes(spec.grid().voxels())),
+        _ => shape.extend([depth, height, width]),
+    }
+    shape
+}

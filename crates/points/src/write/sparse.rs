@@ -1,0 +1,182 @@
+//! A sparse result: where voxels with points are, and what they hold.
+//!
+//! `coords` has a row for every voxel: cloud, depth, height, width (without the cloud where
+//! there is only one), as 32-bit integers, in order. `values` has its count, or its features,
+//! and is not there for occupancy. A `.npz` holds both; a `.npy` only coordinates.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use plimsoll::{Error, Result};
+use tempfile::NamedTempFile;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use super::{HEADER, Sink, beside, failed, header};
+use crate::backend::Filled;
+use crate::spec::{Mode, Spec};
+
+/// Voxels with points, written as they come.
+#[derive(Debug)]
+pub struct SparseFile {
+    path: PathBuf,
+    spec: Spec,
+    stacked: bool,
+    archive: bool,
+    coordinates: BufWriter<NamedTempFile>,
+    values: BufWriter<NamedTempFile>,
+    rows: u64,
+}
+
+impl SparseFile {
+    /// Begins the files of a result; `stacked` says whether it has an axis for clouds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] where the name ends in neither `.npz` nor, for occupancy, `.npy`;
+    /// [`Error::Device`] where the folder cannot be written to.
+    pub fn create(path: &Path, spec: &Spec, stacked: bool) -> Result<SparseFile> {
+        let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+        let archive = match (ending.as_deref(), spec.mode()) {
+            (Some("npz"), _) => true,
+            (Some("npy"), Mode::Occupancy) => false,
+            _ => {
+                return Err(Error::Config {
+                    field: "out",
+                    value: path.display().to_string(),
+                    range: "a name that ends in .npz for sparse results (or .npy for the \
+                            coordinates of occupancy)",
+                });
+            }
+        };
+        let begin = || {
+            let mut file = BufWriter::with_capacity(1 << 20, beside(path)?);
+            let blank = [0; HEADER as usize];
+            file.write_all(&blank).map_err(|error| failed(path, &error))?;
+            Ok::<_, Error>(file)
+        };
+        Ok(SparseFile {
+            path: path.to_path_buf(),
+            spec: *spec,
+            stacked,
+            archive,
+            coordinates: begin()?,
+            values: begin()?,
+            rows: 0,
+        })
+    }
+
+    /// Voxels written so far.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Writes headers, puts the archive together and gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] where that fails; nothing is left then.
+    pub fn finish(self) -> Result<()> {
+        let SparseFile { path, spec, stacked, archive, coordinates, values, rows } = self;
+        let end = || -> io::Result<NamedTempFile> {
+            let columns = if stacked { 4 } else { 3 };
+            let coordinates = complete(coordinates, &header("<i4", &[rows, columns]))?;
+            if !archive {
+                return Ok(coordinates);
+            }
+            let values = match spec.mode() {
+                Mode::Occupancy => None,
+                Mode::Count => Some(complete(values, &header("<u4", &[rows]))?),
+                _ => Some(complete(values, &header("<f4", &[rows, spec.planes()]))?),
+            };
+            pack(&path, coordinates, values)
+        };
+        let file = end().map_err(|error| failed(&path, &error))?;
+        file.persist(&path).map_err(|error| failed(&path, &error.error))?;
+        Ok(())
+    }
+
+    fn write(&mut self, cloud: u64, filled: &Filled) -> io::Result<()> {
+        let number = |n: u64| {
+            let n = i32::try_from(n).map_err(|_| io::Error::other("more than 2³¹ clouds"))?;
+            Ok::<_, io::Error>(n.to_le_bytes())
+        };
+        for voxel in &filled.voxels {
+            if self.stacked {
+                self.coordinates.write_all(&number(cloud)?)?;
+            }
+            for extent in self.spec.grid().place(*voxel) {
+                self.coordinates.write_all(&extent.to_le_bytes())?;
+            }
+        }
+        match self.spec.mode() {
+            Mode::Occupancy => {}
+            Mode::Count => self.values.write_all(bytemuck::cast_slice(&filled.counts))?,
+            Mode::Mean | Mode::Max => {
+                self.values.write_all(bytemuck::cast_slice(&filled.values))?
+            }
+        }
+        self.rows += filled.voxels.len() as u64;
+        Ok(())
+    }
+}
+
+impl Sink for SparseFile {
+    fn dense(&mut self, _: u64, _: &[u8]) -> Result<()> {
+        Err(Error::Config {
+            field: "dtype",
+            value: "dense".to_string(),
+            range: "sparse for a file of coordinates",
+        })
+    }
+
+    fn sparse(&mut self, cloud: u64, filled: &Filled) -> Result<()> {
+        self.write(cloud, filled).map_err(|error| failed(&self.path, &error))
+    }
+}
+
+fn complete(file: BufWriter<NamedTempFile>, header: &[u8]) -> io::Result<NamedTempFile> {
+    let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(header)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+fn pack(
+    path: &Path,
+    coordinates: NamedTempFile,
+    values: Option<NamedTempFile>,
+) -> io::Result<NamedTempFile> {
+    let whole = beside(path).map_err(io::Error::other)?;
+    let mut archive = ZipWriter::new(whole);
+    let members = [("coords.npy", Some(coordinates)), ("values.npy", values)];
+    for (name, file) in members {
+        let Some(mut file) = file else { continue };
+        // Without the larger form of sizes an archive ends at 4 GiB.
+        let large = length(file.as_file())? >= u64::from(u32::MAX);
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Stored)
+            .large_file(large);
+        archive.start_file(name, options)?;
+        copy(&mut file, &mut archive)?;
+    }
+    Ok(archive.finish()?)
+}
+
+fn length(file: &File) -> io::Result<u64> {
+    Ok(file.metadata()?.len())
+}
+
+fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let count = from.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        to.write_all(&buffer[..count])?;
+    }
+}
