@@ -56,7 +56,7 @@ pub use config::{MemoryConfig, Packing};
 pub use error::{Error, Result};
 pub use estimate::{
     Biases, ComputeTerms, ElementType, InferenceMemoryEstimate, LayerCache, Mlp, ModelShape,
-    WeightTerms, WeightType, estimate_inference_memory,
+    ShapeTensor, WeightTerms, WeightType, estimate_inference_memory,
 };
 pub use generic::GenericMemoryPool;
 pub use gpu_pool::GpuMemoryPool;

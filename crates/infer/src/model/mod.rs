@@ -6,9 +6,11 @@
 //! keeps no metadata of ONNX files, and two engines that differ in what they tell of one
 //! file would make two reports that cannot be compared.
 
+pub mod gguf;
 pub mod graph;
 pub mod onnx;
 pub mod pt;
+pub mod walk;
 
 use std::fmt;
 use std::fs;

@@ -76,30 +76,45 @@ impl LayerCache {
         self.key_width > 0
     }
 
-    /// Tokens that it has room for. A window keeps the micro-batch in flight besides, and is
-    /// rounded up to 256; it is never more than a full cache by more than that rounding.
-    fn cells(&self, context: u64, batch: u64) -> u64 {
-        let Some(window) = self.window else { return context };
-        let wanted = context.min(window.saturating_add(batch));
+    /// Tokens that it has room for. A window is kept for every sequence, with the micro-batch
+    /// in flight besides, and is rounded up to 256; it is never more than a full cache by more
+    /// than that rounding.
+    fn cells(&self, shape: &ModelShape) -> u64 {
+        let Some(window) = self.window else { return shape.context };
+        let windows = window.saturating_mul(shape.sequences);
+        let wanted = shape.context.min(windows.saturating_add(shape.batch()));
         wanted.checked_next_multiple_of(256).unwrap_or(wanted)
+    }
+
+    /// What it takes. Without flash attention values are kept transposed, which needs the same
+    /// width in all layers: `widest` then pads the narrower ones.
+    fn bytes(&self, shape: &ModelShape, widest: u64) -> u64 {
+        let cells = self.cells(shape);
+        let pads = self.is_attended() && self.value_width > 0 && !shape.flash_attention;
+        let value_width = if pads { widest } else { self.value_width };
+        let keys = shape.key_cache.layout().matrix(cells, self.key_width);
+        let values = shape.value_cache.layout().matrix(cells, value_width);
+        let states = self.state_bytes.get().saturating_mul(shape.sequences);
+        keys.saturating_add(values).saturating_add(states)
     }
 }
 
 /// The bytes of all layers.
 pub(super) fn sum(shape: &ModelShape) -> u64 {
-    let of = |layer: &LayerCache| {
-        let cells = layer.cells(shape.context, shape.batch());
-        let keys = shape.key_cache.layout().matrix(cells, layer.key_width);
-        let values = shape.value_cache.layout().matrix(cells, layer.value_width);
-        keys.saturating_add(values).saturating_add(layer.state_bytes.get())
-    };
     match &shape.caches {
-        Some(caches) => caches.iter().map(of).fold(0, u64::saturating_add),
+        Some(_) => by_layer(shape).fold(0, u64::saturating_add),
         None => {
             let width = shape.kv_width();
-            of(&LayerCache::full(width, width)).saturating_mul(shape.layers)
+            LayerCache::full(width, width).bytes(shape, width).saturating_mul(shape.layers)
         }
     }
+}
+
+/// The bytes of each layer, where layers are listed.
+pub(super) fn by_layer(shape: &ModelShape) -> impl Iterator<Item = u64> {
+    let caches = shape.caches.as_deref().unwrap_or_default();
+    let widest = caches.iter().map(|layer| layer.value_width).max().unwrap_or(0);
+    caches.iter().map(move |layer| layer.bytes(shape, widest))
 }
 
 /// The most tokens that any layer's attention runs over.
@@ -108,7 +123,7 @@ pub(super) fn widest(shape: &ModelShape) -> u64 {
         Some(caches) => caches
             .iter()
             .filter(|layer| layer.is_attended())
-            .map(|layer| layer.cells(shape.context, shape.batch()))
+            .map(|layer| layer.cells(shape))
             .max()
             .unwrap_or(0),
         None => shape.context,
@@ -135,6 +150,21 @@ mod tests {
         assert_eq!(widest(&shape), 1536);
         let shape = two_layers([LayerCache::full(256, 256).within(u64::MAX); 2]);
         assert_eq!(widest(&shape), 4096);
+    }
+
+    #[test]
+    fn transposed_values_are_as_wide_as_the_widest() {
+        let shape = two_layers([LayerCache::full(256, 256), LayerCache::full(1024, 1024)]);
+        assert_eq!(sum(&shape), 4096 * (256 + 1024 + 2 * 1024) * 2);
+        let flash = shape.with_flash_attention(true);
+        assert_eq!(sum(&flash), 4096 * 2 * (256 + 1024) * 2);
+    }
+
+    #[test]
+    fn each_sequence_has_a_window_and_a_state_of_its_own() {
+        let shape = two_layers([LayerCache::full(8, 8).within(512), LayerCache::state(Bytes(100))]);
+        assert_eq!(sum(&shape.clone()), 1024 * 16 * 2 + 100);
+        assert_eq!(sum(&shape.with_sequences(2)), 1536 * 16 * 2 + 200);
     }
 
     #[test]

@@ -23,12 +23,14 @@ mod cache;
 mod compute;
 mod mix;
 mod shape;
+mod tensors;
 mod types;
 mod weights;
 
 pub use cache::LayerCache;
 pub use compute::ComputeTerms;
 pub use shape::{Biases, Mlp, ModelShape};
+pub use tensors::ShapeTensor;
 pub use types::{ElementType, WeightType};
 pub use weights::WeightTerms;
 

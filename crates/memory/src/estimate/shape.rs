@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use super::cache::{self, LayerCache};
 use super::types::{ElementType, WeightType};
+use super::weights::WeightTerms;
 use super::{InferenceMemoryEstimate, compute, weights};
 use crate::error::{Error, Result};
 use crate::units::Bytes;
@@ -116,6 +117,9 @@ pub struct ModelShape {
     pub experts: u64,
     /// Experts that each token goes through.
     pub experts_used: u64,
+    /// Sequences at once: each has a window and a recurrent state of its own; they share the
+    /// context.
+    pub sequences: u64,
     /// What each layer caches, where layers differ; one entry a layer.
     pub caches: Option<Vec<LayerCache>>,
 }
@@ -149,6 +153,7 @@ impl ModelShape {
             parallel_residual: false,
             experts: 1,
             experts_used: 1,
+            sequences: 1,
             caches: None,
         }
     }
@@ -237,6 +242,12 @@ impl ModelShape {
         ModelShape { caches: Some(caches), ..self }
     }
 
+    /// The same with so many sequences at once.
+    #[must_use]
+    pub fn with_sequences(self, sequences: u64) -> Self {
+        ModelShape { sequences, ..self }
+    }
+
     /// What running it takes.
     ///
     /// # Errors
@@ -244,8 +255,36 @@ impl ModelShape {
     /// [`Error::Config`] where the shape cannot be: it names the field and what it may be.
     pub fn estimate(&self) -> Result<InferenceMemoryEstimate> {
         self.check()?;
+        self.terms(weights::sum(self))
+    }
+
+    /// What running it takes, with the weights as they were counted in a file. The shape then
+    /// decides the cache and the activations alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`estimate`](Self::estimate).
+    pub fn estimate_with(&self, weights: WeightTerms) -> Result<InferenceMemoryEstimate> {
+        self.check()?;
+        self.terms(weights)
+    }
+
+    /// What each layer keeps; alike in all of them unless they were listed.
+    #[must_use]
+    pub fn cache_by_layer(&self) -> Vec<Bytes> {
+        match &self.caches {
+            Some(_) => cache::by_layer(self).map(Bytes).collect(),
+            None => {
+                let layers = self.layers.min(MOST_LAYERS);
+                let one = cache::sum(self) / self.layers.max(1);
+                (0..layers).map(|_| Bytes(one)).collect()
+            }
+        }
+    }
+
+    fn terms(&self, weights: WeightTerms) -> Result<InferenceMemoryEstimate> {
         let estimate = InferenceMemoryEstimate::new(
-            weights::sum(self),
+            weights,
             Bytes(cache::sum(self)),
             compute::device(self),
             compute::host(self),
@@ -294,6 +333,7 @@ impl ModelShape {
             ("micro_batch", self.micro_batch),
             ("experts", self.experts),
             ("experts_used", self.experts_used),
+            ("sequences", self.sequences),
         ] {
             if value == 0 {
                 return Err(config(field, "0".to_string(), "at least 1"));
@@ -317,6 +357,9 @@ impl ModelShape {
     }
 
     fn check_heads(&self) -> Result<()> {
+        if self.caches.is_some() {
+            return Ok(()); // each layer says its own widths
+        }
         if self.kv_heads > self.heads || !self.heads.is_multiple_of(self.kv_heads) {
             let value = format!("{} with heads = {}", self.kv_heads, self.heads);
             return Err(config("kv_heads", value, "a divisor of heads, and no more than heads"));

@@ -68,10 +68,50 @@ pub enum ElementType {
     Q5K,
     /// 6 bits, with scales for 256.
     Q6K,
+    /// 8 bits, a scale and a sum for every 32.
+    Q8_1,
+    /// 8 bits, with a scale and sums for 256.
+    Q8K,
+    /// One bit and a scale for every 128.
+    Q1_0,
+    /// 2 bits and a scale for every 64.
+    Q2_0,
+    /// 2.06 bits from a codebook.
+    Iq2Xxs,
+    /// 2.31 bits from a codebook.
+    Iq2Xs,
+    /// 2.5 bits from a codebook.
+    Iq2S,
+    /// 3.06 bits from a codebook.
+    Iq3Xxs,
+    /// 3.44 bits from a codebook.
+    Iq3S,
+    /// 1.56 bits from a codebook.
+    Iq1S,
+    /// 1.75 bits from a codebook.
+    Iq1M,
+    /// Three values a weight, packed five to a byte.
+    Tq1_0,
+    /// Three values a weight, packed four to a byte.
+    Tq2_0,
+    /// 4-bit floats with a shared exponent for every 32.
+    Mxfp4,
+    /// 4-bit floats with 8-bit scales for every 16.
+    Nvfp4,
+    /// 64-bit floats.
+    F64,
+    /// 8-bit whole numbers.
+    I8,
+    /// 16-bit whole numbers.
+    I16,
+    /// 32-bit whole numbers.
+    I32,
+    /// 64-bit whole numbers.
+    I64,
 }
 
 /// Name, elements in a block, bytes of a block.
-const ELEMENTS: [(ElementType, &str, u64, u64); 15] = [
+const ELEMENTS: [(ElementType, &str, u64, u64); 35] = [
     (ElementType::F32, "f32", 1, 4),
     (ElementType::F16, "f16", 1, 2),
     (ElementType::Bf16, "bf16", 1, 2),
@@ -87,6 +127,66 @@ const ELEMENTS: [(ElementType, &str, u64, u64); 15] = [
     (ElementType::Q4K, "q4_k", 256, 144),
     (ElementType::Q5K, "q5_k", 256, 176),
     (ElementType::Q6K, "q6_k", 256, 210),
+    (ElementType::Q8_1, "q8_1", 32, 36),
+    (ElementType::Q8K, "q8_k", 256, 292),
+    (ElementType::Q1_0, "q1_0", 128, 18),
+    (ElementType::Q2_0, "q2_0", 64, 18),
+    (ElementType::Iq2Xxs, "iq2_xxs", 256, 66),
+    (ElementType::Iq2Xs, "iq2_xs", 256, 74),
+    (ElementType::Iq2S, "iq2_s", 256, 82),
+    (ElementType::Iq3Xxs, "iq3_xxs", 256, 98),
+    (ElementType::Iq3S, "iq3_s", 256, 110),
+    (ElementType::Iq1S, "iq1_s", 256, 50),
+    (ElementType::Iq1M, "iq1_m", 256, 56),
+    (ElementType::Tq1_0, "tq1_0", 256, 54),
+    (ElementType::Tq2_0, "tq2_0", 256, 66),
+    (ElementType::Mxfp4, "mxfp4", 32, 17),
+    (ElementType::Nvfp4, "nvfp4", 64, 36),
+    (ElementType::F64, "f64", 1, 8),
+    (ElementType::I8, "i8", 1, 1),
+    (ElementType::I16, "i16", 1, 2),
+    (ElementType::I32, "i32", 1, 4),
+    (ElementType::I64, "i64", 1, 8),
+];
+
+/// The numbers that GGUF files give to types. Those between, and 4, 5, 31 to 33 and 36 to 38,
+/// were withdrawn.
+const GGML: [(u32, ElementType); 35] = [
+    (0, ElementType::F32),
+    (1, ElementType::F16),
+    (2, ElementType::Q4_0),
+    (3, ElementType::Q4_1),
+    (6, ElementType::Q5_0),
+    (7, ElementType::Q5_1),
+    (8, ElementType::Q8_0),
+    (9, ElementType::Q8_1),
+    (10, ElementType::Q2K),
+    (11, ElementType::Q3K),
+    (12, ElementType::Q4K),
+    (13, ElementType::Q5K),
+    (14, ElementType::Q6K),
+    (15, ElementType::Q8K),
+    (16, ElementType::Iq2Xxs),
+    (17, ElementType::Iq2Xs),
+    (18, ElementType::Iq3Xxs),
+    (19, ElementType::Iq1S),
+    (20, ElementType::Iq4Nl),
+    (21, ElementType::Iq3S),
+    (22, ElementType::Iq2S),
+    (23, ElementType::Iq4Xs),
+    (24, ElementType::I8),
+    (25, ElementType::I16),
+    (26, ElementType::I32),
+    (27, ElementType::I64),
+    (28, ElementType::F64),
+    (29, ElementType::Iq1M),
+    (30, ElementType::Bf16),
+    (34, ElementType::Tq1_0),
+    (35, ElementType::Tq2_0),
+    (39, ElementType::Mxfp4),
+    (40, ElementType::Nvfp4),
+    (41, ElementType::Q1_0),
+    (42, ElementType::Q2_0),
 ];
 
 impl ElementType {
@@ -102,10 +202,34 @@ impl ElementType {
         self.layout().elements
     }
 
-    /// Whether it is a block type, rather than a plain float.
+    /// The type that GGUF files mean by this number; `None` for one that is not in use.
+    ///
+    /// ```
+    /// use plimsoll::ElementType;
+    /// assert_eq!(ElementType::from_ggml(12), Some(ElementType::Q4K));
+    /// assert_eq!(ElementType::from_ggml(4), None); // withdrawn long ago
+    /// ```
+    #[must_use]
+    pub fn from_ggml(number: u32) -> Option<ElementType> {
+        GGML.iter().find(|row| row.0 == number).map(|row| row.1)
+    }
+
+    /// The number that GGUF files have for it.
+    #[must_use]
+    pub fn to_ggml(self) -> u32 {
+        GGML.iter().find(|row| row.1 == self).map_or(0, |row| row.0)
+    }
+
+    /// Whether it is a block type, rather than a plain number.
     #[must_use]
     pub fn is_quantised(self) -> bool {
         self.block() > 1
+    }
+
+    /// Its name, in lower case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().1
     }
 
     pub(super) fn layout(self) -> Layout {
@@ -120,7 +244,7 @@ impl ElementType {
 
 impl fmt::Display for ElementType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.row().1)
+        f.pad(self.name())
     }
 }
 
@@ -132,8 +256,7 @@ impl FromStr for ElementType {
         ELEMENTS.iter().find(|row| row.1 == name).map(|row| row.0).ok_or_else(|| Error::Config {
             field: "element type",
             value: format!("{text:?}"),
-            range: "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, iq4_xs, q2_k, q3_k, \
-                    q4_k, q5_k or q6_k",
+            range: "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl or another of ggml's types",
         })
     }
 }
@@ -274,6 +397,7 @@ mod tests {
         for (kind, name, ..) in ELEMENTS {
             assert_eq!(name.parse::<ElementType>(), Ok(kind));
             assert_eq!(kind.to_string(), name);
+            assert_eq!(ElementType::from_ggml(kind.to_ggml()), Some(kind));
         }
         for (kind, name, base) in WEIGHTS {
             assert_eq!(name.to_uppercase().parse::<WeightType>(), Ok(kind));

@@ -3,8 +3,9 @@
 //! Norms and biases are vectors, and files keep vectors at 32 bits whatever the type of the
 //! matrices; that is also why a "FP16" file is a little more than two bytes a weight.
 
-use super::mix::{Place, Role, tensor_type};
-use super::shape::{Biases, Mlp, ModelShape};
+use super::mix::{Role, tensor_type};
+use super::shape::{Mlp, ModelShape};
+use super::tensors;
 use super::types::Layout;
 use crate::units::Bytes;
 
@@ -62,52 +63,30 @@ impl WeightTerms {
 
 /// The whole model, by the rules of its weight type.
 pub(super) fn sum(shape: &ModelShape) -> WeightTerms {
-    let sharing = shape.heads.checked_div(shape.kv_heads).unwrap_or(1);
-    let place = |layer| Place { layer, layers: shape.layers, sharing, experts: shape.experts };
     let layout = |layer| {
-        move |role, columns| tensor_type(shape.weights, role, place(layer), columns).layout()
+        move |role, columns| tensor_type(shape.weights, role, shape.place(layer), columns).layout()
     };
     (0..shape.layers)
         .map(|layer| layer_terms(shape, layout(layer)))
         .fold(ends(shape, layout(0)), WeightTerms::plus)
 }
 
-/// What does not belong to a layer: the embedding, the output matrix and the last norm.
+/// What does not belong to a layer.
 pub(super) fn ends(shape: &ModelShape, layout: impl Fn(Role, u64) -> Layout) -> WeightTerms {
-    let matrix = |role| Bytes(layout(role, shape.hidden).matrix(shape.vocab, shape.hidden));
-    let norm = shape.hidden.saturating_mul(if shape.biases == Biases::All { 2 } else { 1 });
-    let (embedding_bytes, output_bytes) = if shape.tied_embeddings {
-        (matrix(Role::Output), Bytes::ZERO)
-    } else {
-        (matrix(Role::Embedding), matrix(Role::Output))
-    };
-    let vector_bytes = Bytes(norm).saturating_mul(4);
-    WeightTerms { embedding_bytes, output_bytes, vector_bytes, ..WeightTerms::default() }
+    fold(tensors::ends(shape), layout)
 }
 
 /// One layer.
 pub(super) fn layer_terms(shape: &ModelShape, layout: impl Fn(Role, u64) -> Layout) -> WeightTerms {
-    let matrix = |role, rows, columns| Bytes(layout(role, columns).matrix(rows, columns));
-    let (hidden, inner) = (shape.hidden, shape.intermediate);
-    let (query, kv) = (shape.query_width(), shape.kv_width());
-    let projections = if shape.fused_qkv {
-        let all = query.saturating_add(kv).saturating_add(kv);
-        matrix(Role::FusedQkv, all, hidden)
-    } else {
-        let parts = [(Role::Query, query), (Role::Key, kv), (Role::Value, kv)];
-        parts.into_iter().map(|(role, rows)| matrix(role, rows, hidden)).sum()
-    };
-    let inward = matrix(Role::GateOrUp, inner, hidden).saturating_mul(inward_matrices(shape));
-    let expert = inward.saturating_add(matrix(Role::Down, hidden, inner));
-    let router = if shape.experts > 1 { hidden.saturating_mul(shape.experts) } else { 0 };
-    WeightTerms {
-        attention_bytes: projections.saturating_add(matrix(Role::AttentionOutput, hidden, query)),
-        mlp_bytes: expert
-            .saturating_mul(shape.experts)
-            .saturating_add(Bytes(router).saturating_mul(4)),
-        vector_bytes: Bytes(vector_elements(shape)).saturating_mul(4),
-        ..WeightTerms::default()
+    fold(tensors::layer(shape), layout)
+}
+
+fn fold(parts: Vec<tensors::Part>, layout: impl Fn(Role, u64) -> Layout) -> WeightTerms {
+    let mut terms = WeightTerms::default();
+    for part in parts {
+        part.add_to(&mut terms, &layout);
     }
+    terms
 }
 
 /// Matrices from the hidden width to the inner one.
@@ -118,27 +97,10 @@ pub(super) fn inward_matrices(shape: &ModelShape) -> u64 {
     }
 }
 
-/// Elements of a layer's two norms and its biases.
-fn vector_elements(shape: &ModelShape) -> u64 {
-    let total = |parts: &[u64]| parts.iter().fold(0u64, |sum, &part| sum.saturating_add(part));
-    let hidden = shape.hidden;
-    let qkv = total(&[shape.query_width(), shape.kv_width(), shape.kv_width()]);
-    match shape.biases {
-        Biases::None => total(&[hidden, hidden]),
-        Biases::Attention => total(&[hidden, hidden, qkv]),
-        Biases::All => {
-            let inner = shape.intermediate.saturating_mul(inward_matrices(shape));
-            let mlp = total(&[inner, hidden]).saturating_mul(shape.experts);
-            // Two norms with a weight and a bias each, and the bias of attention's output.
-            total(&[hidden.saturating_mul(5), qkv, mlp])
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::WeightType;
+    use crate::estimate::{Biases, WeightType};
 
     fn parameters(shape: &ModelShape) -> u64 {
         // In F32 everything takes four bytes, so bytes count parameters.

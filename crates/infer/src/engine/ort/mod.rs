@@ -15,6 +15,7 @@
 mod aboard;
 mod bound;
 mod find;
+pub mod measure;
 mod nodes;
 mod providers;
 mod runtime;

@@ -1,0 +1,61 @@
+//! What ONNX Runtime's arena takes for a graph on the CPU, as JSON:
+//!
+//! ```text
+//! arena MODEL.onnx [INPUT:AXIS=EXTENT …] [--optimized FILE]
+//! ```
+//!
+//! An extent that the graph leaves open is 1 unless said; `*:AXIS=EXTENT` is for all inputs.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use plimsoll_infer::engine::ort::measure::measure;
+use plimsoll_infer::model::walk::{Extents, Graph, ort};
+use plimsoll_infer::{Device, EngineMemory, EngineOptions};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut words = std::env::args().skip(1);
+    let model = PathBuf::from(words.next().ok_or("usage: arena MODEL.onnx [INPUT:AXIS=EXTENT …]")?);
+    let mut extents = HashMap::new();
+    let mut optimized = None;
+    while let Some(word) = words.next() {
+        if word == "--optimized" {
+            optimized = words.next().map(PathBuf::from);
+        } else if let Some((place, extent)) = word.split_once('=') {
+            extents.insert(place.to_string(), extent.parse::<usize>()?);
+        }
+    }
+    let extent = |input: &str, axis: usize| {
+        let at = |name: &str| extents.get(&format!("{name}:{axis}")).copied();
+        at(input).or_else(|| at("*")).unwrap_or(1)
+    };
+    let mut options = EngineOptions::default();
+    options.device = Device::Cpu;
+    let measured = measure(&model, &options, 3, &extent, optimized.as_deref())?;
+    let figures = |memory: &EngineMemory| {
+        serde_json::json!({
+            "in_use_bytes": memory.in_use, "peak_bytes": memory.peak, "reserved_bytes": memory.reserved,
+        })
+    };
+    let mut given = Extents::default();
+    given.image = (1, 1);
+    given.tokens = 1;
+    given.by_place = extents.iter().map(|(place, &n)| (place.clone(), n as u64)).collect();
+    let shaped = Graph::open(&model)?.shape(&given)?;
+    let peak = shaped.peak();
+    let (estimate, operator) = ort::arena(&shaped, ort::Settings::cpu());
+    let answer = serde_json::json!({
+        "estimated": {
+            "loaded_bytes": estimate.loaded, "peak_bytes": estimate.peak, "reserved_bytes": estimate.reserved,
+            "live_bytes": estimate.live, "pattern_bytes": estimate.pattern, "operator": operator,
+            "plain_peak_bytes": peak.bytes, "plain_operator": peak.operator,
+        },
+        "unknown": shaped.unknown, "notes": shaped.notes,
+        "version": measured.version,
+        "loaded": figures(&measured.loaded),
+        "runs": measured.runs.iter().map(figures).collect::<Vec<_>>(),
+    });
+    writeln!(std::io::stdout(), "{answer}")?;
+    Ok(())
+}

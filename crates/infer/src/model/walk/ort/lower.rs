@@ -1,0 +1,303 @@
+//! The graph as a list of steps on buffers, which can be rewritten.
+
+use std::collections::HashMap;
+
+use super::super::live::is_view;
+use super::super::shapes::{Dim, Shaped};
+use super::super::{bytes_of, element_bits};
+
+/// A tensor that takes room.
+#[derive(Debug, Clone)]
+pub(super) struct Buffer {
+    pub(super) bytes: u64,
+    pub(super) shape: Option<Vec<Dim>>,
+    pub(super) bits: u64,
+}
+
+/// An operator that runs.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    /// The runtime's number for it: its place in the file, or later for what was made since.
+    pub(super) number: usize,
+    pub(super) op: String,
+    pub(super) label: String,
+    /// The node of the file that it came from.
+    pub(super) node: usize,
+    pub(super) inputs: Vec<usize>,
+    pub(super) outputs: Vec<usize>,
+    pub(super) is_view: bool,
+    /// Inputs that it may write over.
+    pub(super) in_place: Vec<usize>,
+    /// Buffers that it takes while it runs.
+    pub(super) workspace: Vec<u64>,
+    pub(super) gone: bool,
+}
+
+/// All steps.
+#[derive(Debug, Clone)]
+pub(super) struct Lowered {
+    pub(super) steps: Vec<Step>,
+    pub(super) values: Vec<Buffer>,
+    pub(super) is_output: Vec<bool>,
+    pub(super) has_readers: Vec<bool>,
+    is_input: Vec<bool>,
+    next_number: usize,
+}
+
+impl Lowered {
+    pub(super) fn new(shaped: &Shaped) -> Lowered {
+        let graph = &shaped.graph;
+        let values: Vec<Buffer> = (0..graph.values.len())
+            .map(|id| Buffer {
+                bytes: shaped.bytes(id).unwrap_or(0),
+                shape: shaped.shapes[id].clone(),
+                bits: element_bits(shaped.elements[id]).unwrap_or(0),
+            })
+            .collect();
+        let mut is_output = vec![false; values.len()];
+        let mut is_input = vec![false; values.len()];
+        for &id in &graph.outputs {
+            is_output[id] = true;
+        }
+        for &id in &graph.inputs {
+            is_input[id] = true;
+        }
+        let mut lowered = Lowered {
+            steps: Vec::new(),
+            has_readers: vec![false; values.len()],
+            values,
+            is_output,
+            is_input,
+            next_number: graph.nodes.len(),
+        };
+        for (number, node) in graph.nodes.iter().enumerate() {
+            let outputs: Vec<usize> = node.outputs.iter().flatten().copied().collect();
+            if outputs.iter().all(|&id| shaped.constant[id]) {
+                continue;
+            }
+            let varies = |id: &usize| !shaped.constant[*id];
+            let inputs: Vec<usize> = node.inputs.iter().flatten().copied().filter(varies).collect();
+            let in_place = if may_write_over(&node.op) {
+                inputs.first().copied().into_iter().collect()
+            } else {
+                Vec::new()
+            };
+            lowered.steps.push(Step {
+                number,
+                op: node.op.clone(),
+                label: node.label(graph),
+                node: number,
+                is_view: node.domain.is_empty() && is_view(&node.op),
+                in_place,
+                workspace: workspace(shaped, number),
+                inputs,
+                outputs,
+                gone: false,
+            });
+        }
+        lowered
+    }
+
+    /// A new step, numbered behind all others.
+    pub(super) fn add(&mut self, mut step: Step) -> usize {
+        step.number = self.next_number;
+        self.next_number += 1;
+        self.steps.push(step);
+        self.steps.len() - 1
+    }
+
+    /// A new tensor.
+    pub(super) fn buffer(&mut self, shape: Vec<Dim>, element: u64) -> usize {
+        let elements = shape.iter().fold(1u64, |all, dim| all.saturating_mul(dim.n));
+        let bits = element_bits(element).unwrap_or(0);
+        self.values.push(Buffer { bytes: bytes_of(element, elements), shape: Some(shape), bits });
+        self.is_output.push(false);
+        self.is_input.push(false);
+        self.has_readers.push(false);
+        self.values.len() - 1
+    }
+
+    /// Who makes each value, among the steps that run.
+    pub(super) fn makers(&self) -> HashMap<usize, usize> {
+        let running = self.steps.iter().enumerate().filter(|(_, step)| !step.gone);
+        running.flat_map(|(n, step)| step.outputs.iter().map(move |&id| (id, n))).collect()
+    }
+
+    /// Who reads each value; twice where a step reads it twice.
+    pub(super) fn readers(&self) -> HashMap<usize, Vec<usize>> {
+        let mut readers: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (n, step) in self.steps.iter().enumerate().filter(|(_, step)| !step.gone) {
+            for &id in &step.inputs {
+                readers.entry(id).or_default().push(n);
+            }
+        }
+        readers
+    }
+
+    /// Everybody who read `from` reads `to` from now on.
+    pub(super) fn redirect(&mut self, from: usize, to: usize) {
+        for step in &mut self.steps {
+            for id in step.inputs.iter_mut().chain(&mut step.in_place) {
+                if *id == from {
+                    *id = to;
+                }
+            }
+        }
+    }
+
+    /// Drops the steps that are gone, and those that nobody needs.
+    pub(super) fn settle(&mut self) {
+        loop {
+            let readers = self.readers();
+            let mut changed = false;
+            for n in 0..self.steps.len() {
+                let step = &self.steps[n];
+                let needed = step.outputs.iter().any(|id| {
+                    self.is_output[*id] || readers.get(id).is_some_and(|r| !r.is_empty())
+                });
+                if !step.gone && !needed {
+                    self.steps[n].gone = true;
+                    changed = true;
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        self.steps.retain(|step| !step.gone);
+        self.has_readers = vec![false; self.values.len()];
+        for step in &self.steps {
+            for &id in &step.inputs {
+                self.has_readers[id] = true;
+            }
+        }
+    }
+
+    /// How often each value is used: by its maker, its readers, and the caller.
+    pub(super) fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.values.len()];
+        for step in &self.steps {
+            for &id in step.inputs.iter().chain(&step.outputs) {
+                uses[id] += 1;
+            }
+        }
+        for (id, count) in uses.iter_mut().enumerate() {
+            *count += usize::from(self.is_output[id]) + usize::from(self.is_input[id]);
+        }
+        uses
+    }
+
+    /// Whether a planner can tell that two tensors take the same room.
+    pub(super) fn same_size(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (&self.values[a], &self.values[b]);
+        match (&a.shape, &b.shape) {
+            (Some(one), Some(other)) => {
+                a.bits == b.bits
+                    && !one.is_empty()
+                    && one.len() == other.len()
+                    && one.iter().zip(other).all(|(a, b)| a.surely_is(*b))
+            }
+            _ => false,
+        }
+    }
+
+    /// The runtime's order: depth first from the ends, the input that was made last first.
+    pub(super) fn order(&self) -> Vec<usize> {
+        let makers = self.makers();
+        let readers = self.readers();
+        let mut by_number: Vec<usize> = (0..self.steps.len()).collect();
+        by_number.sort_by_key(|&n| self.steps[n].number);
+        let is_end = |n: &usize| {
+            self.steps[*n].outputs.iter().all(|id| readers.get(id).is_none_or(Vec::is_empty))
+        };
+        let mut stack: Vec<(usize, bool)> =
+            by_number.into_iter().filter(is_end).map(|n| (n, false)).collect();
+        let mut seen = vec![false; self.steps.len()];
+        let mut order = Vec::with_capacity(self.steps.len());
+        while let Some((n, leaving)) = stack.pop() {
+            if leaving {
+                order.push(n);
+                continue;
+            }
+            if std::mem::replace(&mut seen[n], true) {
+                continue;
+            }
+            stack.push((n, true));
+            let mut inputs: Vec<usize> =
+                self.steps[n].inputs.iter().filter_map(|id| makers.get(id).copied()).collect();
+            inputs.sort_by_key(|&n| self.steps[n].number);
+            stack.extend(inputs.into_iter().filter(|&n| !seen[n]).map(|n| (n, false)));
+        }
+        order
+    }
+
+    /// What is set aside for weights that are laid out anew when the model is loaded.
+    pub(super) fn packed(&self, shaped: &Shaped) -> Vec<u64> {
+        /// Columns are packed in groups of so many.
+        const GROUP: u64 = 16;
+        let of = |step: &Step| {
+            let node = &shaped.graph.nodes[step.node];
+            if !matches!(step.op.as_str(), "MatMul" | "Gemm" | "FusedMatMul") {
+                return None;
+            }
+            let weight = (*node.inputs.get(1)?)?;
+            if !shaped.constant[weight] || shaped.elements[weight] != 1 {
+                return None;
+            }
+            let [rows, columns] = shaped.shapes[weight].as_deref()? else { return None };
+            let turned = node.int("transB").unwrap_or(0) != 0;
+            let (inner, outer) = if turned { (columns, rows) } else { (rows, columns) };
+            Some(outer.n.next_multiple_of(GROUP).saturating_mul(inner.n).saturating_mul(4))
+        };
+        self.steps.iter().filter(|step| !step.gone).filter_map(of).collect()
+    }
+}
+
+/// Operators that the runtime's CPU kernels may run in place.
+fn may_write_over(op: &str) -> bool {
+    matches!(
+        op,
+        "Relu"
+            | "Sigmoid"
+            | "Tanh"
+            | "LeakyRelu"
+            | "Elu"
+            | "HardSigmoid"
+            | "Selu"
+            | "Softplus"
+            | "Softsign"
+            | "ThresholdedRelu"
+            | "Celu"
+            | "Clip"
+            | "Cast"
+            | "Softmax"
+            | "LogSoftmax"
+            | "ScatterND"
+            | "ScatterElements"
+            | "Scatter"
+            | "Trilu"
+    )
+}
+
+/// Buffers that a kernel takes while it runs.
+fn workspace(shaped: &Shaped, index: usize) -> Vec<u64> {
+    let node = &shaped.graph.nodes[index];
+    let shape = |n: usize| {
+        node.inputs.get(n).copied().flatten().and_then(|id| shaped.shapes[id].as_deref())
+    };
+    let floats = |dims: &[Dim]| dims.iter().fold(4u64, |all, dim| all.saturating_mul(dim.n));
+    match (node.op.as_str(), shape(0), shape(1)) {
+        // Every input pixel times the kernel, before it is folded together.
+        ("ConvTranspose", Some(input), Some(weight)) if input.len() > 2 && weight.len() > 2 => {
+            let pixels = floats(&input[2..]) / 4;
+            vec![floats(&weight[1..]).saturating_mul(pixels)]
+        }
+        // The scales, and the squares of one image with room at both ends.
+        ("LRN", Some([_, channels, rest @ ..]), _) => {
+            let more = node.int("size").unwrap_or(1).max(1) as u64 - 1;
+            let squares = channels.n.saturating_add(more).saturating_mul(floats(rest));
+            vec![floats(shape(0).unwrap_or_default()), squares]
+        }
+        _ => Vec::new(),
+    }
+}

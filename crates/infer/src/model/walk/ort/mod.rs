@@ -1,0 +1,83 @@
+//! What ONNX Runtime takes for a graph on the CPU, worked out as the runtime does it.
+//!
+//! ```text
+//! lower ─→ fuse ─→ nchwc ─→ plan ─→ arena
+//! ```
+//!
+//! The runtime does not run the graph of the file: it folds constants, fuses operators,
+//! lays images out in blocks of channels, decides which tensors share a buffer, runs once
+//! with a buffer for each, and from then on with one buffer for all; and all of it comes from
+//! an arena that grows by doubling. Each of these steps is a file here. They follow the
+//! runtime's sources of August 2026 and were checked against its own statistics
+//! (docs/results); what they do not know stays as it is in the file.
+
+mod arena;
+mod fuse;
+mod lower;
+mod nchwc;
+mod plan;
+
+pub use arena::Extend;
+pub use plan::Arenas;
+
+use self::lower::Lowered;
+use self::plan::Plan;
+use super::shapes::Shaped;
+
+/// How the runtime is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How the arena grows.
+    pub extend: Extend,
+    /// Channels in a block of the runtime's own layout for images; 1 for none.
+    pub block: u64,
+    /// Runs: the first one plans, the second one uses the plan.
+    pub runs: usize,
+}
+
+impl Settings {
+    /// The CPU provider on this machine.
+    #[must_use]
+    pub fn cpu() -> Settings {
+        Settings { extend: Extend::NextPowerOfTwo, block: block_of_this_machine(), runs: 2 }
+    }
+
+    /// The CUDA provider, which keeps the layout of the file.
+    #[must_use]
+    pub fn cuda() -> Settings {
+        Settings { extend: Extend::NextPowerOfTwo, block: 1, runs: 2 }
+    }
+}
+
+fn block_of_this_machine() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            return 16;
+        }
+        if std::arch::is_x86_feature_detected!("avx") {
+            return 8;
+        }
+        1
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        1
+    }
+}
+
+/// What the arena would say of a graph, and the name of the operator at the worst moment.
+#[must_use]
+pub fn arena(shaped: &Shaped, settings: Settings) -> (Arenas, String) {
+    let mut lowered = Lowered::new(shaped);
+    fuse::fuse(&mut lowered, shaped);
+    if settings.block > 1 {
+        nchwc::apply(&mut lowered, shaped, settings.block);
+    }
+    lowered.settle();
+    let packed = if settings.block > 1 { lowered.packed(shaped) } else { Vec::new() };
+    let arenas = Plan::new(&lowered).simulate(settings.extend, &packed, settings.runs);
+    let label = lowered.steps.get(arenas.step).map_or_else(String::new, |step| step.label.clone());
+    (arenas, label)
+}
