@@ -149,7 +149,10 @@ fn in_a_child(change: impl FnOnce(&mut Command)) -> String {
 }
 
 fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // The build's own folder, or the system's where the test was carried elsewhere.
+    let own = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let own = if own.is_dir() { own.to_path_buf() } else { std::env::temp_dir() };
+    let folder = own.join(name);
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }

@@ -10,10 +10,12 @@
 //! recorded machines are examined anywhere; drivers are asked only of the machine itself.
 
 mod files;
+mod mps;
 mod unified;
 
 use std::path::{Path, PathBuf};
 
+pub use mps::{MPS_LIMIT_VARIABLE, Mps, mps_client_limit, parse_mps_limit};
 pub use unified::{Evidence, Unified};
 
 pub use crate::sys::nvml::{Addressing, NvmlGpu, NvmlMemory, gpus as nvml_gpus};

@@ -95,6 +95,23 @@ impl Gate {
         })
     }
 
+    /// Whether the device by itself refuses more than the line, though it has room for it.
+    /// Where it does not, what it handed out is returned at once.
+    pub(super) fn device_refuses(&self, line: Bytes) -> bool {
+        let over = line.saturating_add(self.device.info().granularity);
+        if self.device.free_memory().is_ok_and(|free| free > over) {
+            return match self.device.allocate(Request::new(over)) {
+                Err(error) => error.is_full_now(),
+                Ok(block) => {
+                    // What cannot be returned is held by whoever refused to take it.
+                    let _ = self.device.release(block, Stream::DEFAULT);
+                    false
+                }
+            };
+        }
+        false
+    }
+
     fn refuses(&self, attempt: &dyn Fn() -> Result<()>) -> bool {
         let before = self.refused();
         self.limit() < Bytes::MAX && self.is_spared(attempt) && self.refused() > before

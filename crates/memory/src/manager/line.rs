@@ -65,8 +65,8 @@ pub struct LimitRequest {
     pub limit: Option<Bytes>,
     /// The machine to keep to; `orin-nano-8gb` unless told otherwise.
     pub profile: LimitProfile,
-    /// Whether the GPU shares the system's memory.
-    pub is_unified: bool,
+    /// Whether the GPU shares the system's memory; without it the machine is asked.
+    pub is_unified: Option<bool>,
     /// What must stay free on unified memory; without it the configuration's
     /// `min_free_bytes`.
     pub keep_free: Option<Bytes>,
@@ -75,7 +75,7 @@ pub struct LimitRequest {
 }
 
 impl LimitRequest {
-    /// The default line, 8 GiB, on discrete memory.
+    /// The default line, 8 GiB, on whatever this machine is.
     #[must_use]
     pub fn new() -> Self {
         LimitRequest::default()
@@ -94,10 +94,10 @@ impl LimitRequest {
         Ok(self)
     }
 
-    /// Says whether the GPU shares the system's memory.
+    /// Says whether the GPU shares the system's memory, instead of asking the machine.
     #[must_use]
     pub fn with_unified(mut self, is_unified: bool) -> Self {
-        self.is_unified = is_unified;
+        self.is_unified = Some(is_unified);
         self
     }
 
@@ -171,12 +171,13 @@ pub(super) fn draw(request: &LimitRequest) -> Result<Line> {
             requested
         }
     };
-    if request.is_unified && total.is_none() {
+    let is_unified = request.is_unified == Some(true);
+    if is_unified && total.is_none() {
         warnings
             .push("memory is unified, but MemTotal is unknown: the limit may never bind".into());
     }
     let keep_free = request.keep_free.unwrap_or(Bytes::ZERO);
-    let effective = effective_limit(limit, request.is_unified, total, keep_free);
+    let effective = effective_limit(limit, is_unified, total, keep_free);
     check(limit, effective, keep_free)?;
     Ok(Line { requested, limit, effective, warnings })
 }

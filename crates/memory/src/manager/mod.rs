@@ -12,7 +12,9 @@
 //! - a simulated device: exists only in its handle. If the manager was given the only one,
 //!   every way leads through the gate, and the limit is hard. If the program keeps a
 //!   handle of its own, it can ask there directly: soft.
-//! - any other device: its driver serves whoever calls it. Soft, from inside a process.
+//! - any other device: its driver serves whoever calls it. Soft, from inside a process,
+//!   unless the driver itself holds the process: an MPS client limit, set before it
+//!   started, is tried by a request past the line that comes by no way of ours.
 //!
 //! Nothing of this is believed untried. [`GpuMemoryManager::apply_limits`] asks for a byte
 //! more than the line, by blocks, by pages and through the pool, and sees that each was
@@ -20,6 +22,7 @@
 //!
 //! The line is drawn for each device by itself.
 
+mod apply;
 mod gate;
 mod line;
 mod report;
@@ -67,6 +70,7 @@ use crate::units::Bytes;
 #[derive(Debug)]
 pub struct GpuMemoryManager {
     config: MemoryConfig,
+    machine: Machine,
     state: Mutex<State>,
 }
 
@@ -75,6 +79,8 @@ struct State {
     slots: Vec<Slot>,
     /// What is enforced, once a limit was applied.
     line: Option<Bytes>,
+    /// On unified memory: what the system may have used before the kernel is in need.
+    watch: Option<Bytes>,
     violations: Vec<LimitViolation>,
     /// The devices that were past the line when last looked at.
     past: Vec<String>,
@@ -110,8 +116,14 @@ impl State {
 impl GpuMemoryManager {
     /// A manager without devices. The configuration holds for every pool.
     pub fn new(config: MemoryConfig) -> Result<GpuMemoryManager> {
+        GpuMemoryManager::on(Machine::here(), config)
+    }
+
+    /// The same on a machine that may be a recorded one: what the system has, whether its
+    /// memory is unified and whether an MPS daemon runs is read there.
+    pub fn on(machine: Machine, config: MemoryConfig) -> Result<GpuMemoryManager> {
         config.validate()?;
-        Ok(GpuMemoryManager { config, state: Mutex::default() })
+        Ok(GpuMemoryManager { config, machine, state: Mutex::default() })
     }
 
     /// Takes a device over and returns its name: `cpu`, `sim:0`. Keep no other handle to
@@ -224,30 +236,20 @@ impl GpuMemoryManager {
     /// [`Error::Config`] where no line can be drawn: a limit of nothing, or a `keep_free`
     /// of all there is. A limit that cannot be held is no error: it is in the report.
     pub fn apply_limits(&self, request: &LimitRequest) -> Result<LimitReport> {
-        let line = line::draw(&self.complete(request))?;
+        let request = self.complete(request);
+        let line = line::draw(&request)?;
         let mut state = self.state();
+        let applied = apply::apply(&mut state.slots, &self.config, line.effective, &self.machine)?;
         state.line = Some(line.effective);
-        let mut warnings = line.warnings;
-        let mut methods = vec!["gate", "pool"];
-        let mut devices = Vec::new();
-        for slot in &mut state.slots {
-            let (limit, by_pool) = slot.limit(&self.config, line.effective)?;
-            if !by_pool {
-                methods.retain(|method| *method != "pool");
-                warnings.push(format!(
-                    "the pool on {} was made before, with a larger budget: the gate holds it",
-                    slot.name
-                ));
-            }
-            if limit.held > line.effective {
-                warnings.push(format!("{} already holds {}", slot.name, limit.held));
-            }
-            devices.push(limit);
-        }
-        if devices.is_empty() {
-            methods.clear();
-            warnings.push("there is no device yet: nothing is held".to_string());
-        }
+        let is_unified = request.is_unified == Some(true);
+        // What the system may have used when the watch cries out.
+        let keep_free = request.keep_free.unwrap_or(Bytes::ZERO);
+        let safe = request.system_total.map(|total| total.saturating_sub(keep_free));
+        state.watch = safe.filter(|_| is_unified);
+        let mut methods = applied.methods;
+        methods.extend(state.watch.map(|_| "watch"));
+        let total = state.slots.iter().find(|slot| slot.is_cuda()).map(|s| s.gate.info().total);
+        let (devices, warnings) = (applied.devices, [line.warnings, applied.warnings].concat());
         let weakest = devices.iter().map(|device| device.limit_type).min();
         let report = LimitReport {
             limit_type: weakest.unwrap_or(LimitType::Unavailable),
@@ -257,10 +259,10 @@ impl GpuMemoryManager {
             limit: line.limit,
             effective_limit: line.effective,
             profile: request.profile.name,
-            is_unified: request.is_unified,
+            is_unified,
             devices,
             warnings,
-            for_engines: EngineVariable::for_limit(line.effective),
+            for_engines: EngineVariable::for_limit(line.effective, total),
         };
         report.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         Ok(report)
@@ -294,26 +296,32 @@ impl GpuMemoryManager {
         let gpu: Vec<_> =
             self.pools().into_iter().filter(|(gate, _)| gate.info().backend != "cpu").collect();
         let sum = gpu.iter().fold(MemoryStats::default(), |sum, (_, pool)| sum.plus(pool.stats()));
-        Machine::here().memory_info((!gpu.is_empty()).then_some(&sum))
+        self.machine.memory_info((!gpu.is_empty()).then_some(&sum))
     }
 
-    /// Compares what is held through this manager with the line. What is past it is
-    /// logged at ERROR, recorded, and returned; nothing is stopped for it.
+    /// Compares what is held through this manager with the line and, on unified memory,
+    /// what the system has left with what must stay free. What is past is logged at ERROR,
+    /// recorded, and returned; nothing is stopped for it.
     pub fn validate_memory_within_limit(&self) -> LimitCheck {
         let mut state = self.state();
         let Some(limit) = state.line else { return LimitCheck::default() };
         let time = SystemTime::now();
-        let past = |slot: &Slot| {
-            let held = slot.gate.held();
-            let device = slot.name.clone();
+        let past = |(device, held, limit): (String, Bytes, Bytes)| {
             (held > limit).then_some(LimitViolation { time, device, held, limit })
         };
-        let violations: Vec<_> = state.slots.iter().filter_map(past).collect();
+        let system = state.watch.and_then(|safe| {
+            let used = system_memory(self.machine.root()).ok()?.used()?;
+            Some(("system".to_string(), used, safe))
+        });
+        let slots = state.slots.iter().map(|slot| (slot.name.clone(), slot.gate.held(), limit));
+        let looked_at: Vec<_> = slots.chain(system).collect();
+        let within = !looked_at.is_empty();
+        let violations: Vec<_> = looked_at.into_iter().filter_map(past).collect();
         for LimitViolation { device, held, limit, .. } in &violations {
             tracing::error!(%device, %held, %limit, "more is held than the limit allows");
         }
         state.note(&violations);
-        let within_limit = (!state.slots.is_empty()).then_some(violations.is_empty());
+        let within_limit = within.then_some(violations.is_empty());
         LimitCheck { within_limit, limit: Some(limit), violations }
     }
 
@@ -336,11 +344,12 @@ impl GpuMemoryManager {
 
     /// Fills the gaps of a request from the configuration and from the machine.
     fn complete(&self, request: &LimitRequest) -> LimitRequest {
-        let system = || system_memory(std::path::Path::new("/")).ok()?.total;
+        let system = || system_memory(self.machine.root()).ok()?.total;
         LimitRequest {
             limit: request.limit.or(self.config.limit),
             keep_free: request.keep_free.or(Some(self.config.min_free_bytes)),
             system_total: request.system_total.or_else(system),
+            is_unified: request.is_unified.or_else(|| self.machine.unified().value),
             ..*request
         }
     }

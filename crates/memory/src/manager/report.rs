@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
+use crate::machine::MPS_LIMIT_VARIABLE;
 use crate::units::Bytes;
 
 /// How far a limit is held. The order is from weakest to strongest.
@@ -26,8 +27,9 @@ impl fmt::Display for LimitType {
     }
 }
 
-/// A variable by which an engine can be told to keep to the limit. It is listed, not set:
-/// an engine reads it when it starts, so it belongs in the environment of its process.
+/// A variable by which an engine is told to keep to the limit. An engine reads it when it
+/// starts, so it belongs in the environment of its process: [`LimitReport::tell`] puts it
+/// there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineVariable {
@@ -40,15 +42,30 @@ pub struct EngineVariable {
 }
 
 impl EngineVariable {
-    pub(super) fn for_limit(limit: Bytes) -> Vec<EngineVariable> {
+    /// `total` is that of the GPU, for engines that want a share of it.
+    pub(super) fn for_limit(limit: Bytes, total: Option<Bytes>) -> Vec<EngineVariable> {
         let mib = limit.get() >> 20;
         let all = [
             ("CuPy", "CUPY_GPU_MEMORY_LIMIT", limit.get().to_string()),
-            ("NVIDIA MPS clients", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={mib}M")),
+            ("NVIDIA MPS clients", MPS_LIMIT_VARIABLE, format!("0={mib}M")),
         ];
+        // Rounded down: a share that is a little too large would pass the line.
+        let share = total.filter(|total| *total > Bytes::ZERO).map(|total| {
+            let share = (limit.get() as f64 / total.get() as f64).min(1.0);
+            ("JAX", "XLA_PYTHON_CLIENT_MEM_FRACTION", format!("{:.4}", (share * 1e4).floor() / 1e4))
+        });
         all.into_iter()
+            .chain(share)
             .map(|(engine, name, value)| EngineVariable { engine, name, value })
             .collect()
+    }
+}
+
+impl LimitReport {
+    /// Tells the engines of a child: puts every variable into its environment. With an MPS
+    /// daemon running, the child is then held by the driver.
+    pub fn tell(&self, child: &mut std::process::Command) {
+        child.envs(self.for_engines.iter().map(|variable| (variable.name, &variable.value)));
     }
 }
 
@@ -77,8 +94,9 @@ pub struct DeviceLimit {
 pub struct LimitReport {
     /// The weakest of all devices; unavailable without one.
     pub limit_type: LimitType,
-    /// By what means: `gate` (the manager's door to a device refuses) and `pool` (the
-    /// pool's own budget does).
+    /// By what means: `gate` (the manager's door to a device refuses), `pool` (the pool's
+    /// own budget does), `mps` (the driver does) and `watch` (on unified memory the
+    /// system's is looked at, and what is past the line is a violation).
     pub methods_applied: Vec<String>,
     /// Whether it was tried on every device.
     pub verified: bool,
@@ -96,7 +114,7 @@ pub struct LimitReport {
     pub devices: Vec<DeviceLimit>,
     /// What the user should know: a clamped limit, a pool that was made before.
     pub warnings: Vec<String>,
-    /// What engines could be told. Nothing of it is set here.
+    /// What engines are told by [`LimitReport::tell`].
     pub for_engines: Vec<EngineVariable>,
 }
 

@@ -6,9 +6,20 @@ use super::gate::Gate;
 use super::report::{DeviceLimit, DeviceUsage, LimitType};
 use crate::config::MemoryConfig;
 use crate::error::Result;
+use crate::machine::mps_client_limit;
 use crate::memory::{Device, Memory, Request};
 use crate::stack::pool::Pool;
 use crate::units::Bytes;
+
+/// A line, drawn on one device.
+#[derive(Debug)]
+pub(super) struct Drawn {
+    pub(super) limit: DeviceLimit,
+    /// Whether the pool's own budget holds it, too.
+    pub(super) by_pool: bool,
+    /// Whether the driver does.
+    pub(super) by_driver: bool,
+}
 
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -29,19 +40,38 @@ impl Slot {
         Ok(pool)
     }
 
-    /// Draws the line here and tries it; also says whether the pool holds it by itself.
+    /// What a line changes: the gate's limit, and whether there is a pool.
+    pub(super) fn state(&self) -> (Bytes, bool) {
+        (self.gate.limit(), self.pool.is_some())
+    }
+
+    /// Undoes a line.
+    pub(super) fn restore(&mut self, (limit, had_pool): (Bytes, bool)) {
+        self.gate.set_limit(limit);
+        if !had_pool {
+            self.pool = None;
+        }
+    }
+
+    pub(super) fn is_cuda(&self) -> bool {
+        self.gate.info().backend == "cuda"
+    }
+
+    /// Draws the line here and tries it.
     pub(super) fn limit(
         &mut self,
         config: &MemoryConfig,
         line: Bytes,
-    ) -> Result<(DeviceLimit, bool)> {
+        daemon: bool,
+    ) -> Result<Drawn> {
         self.gate.set_limit(line);
         let pool = self.pool(config, Some(line))?;
         let by_pool = pool.capacity() <= line;
         let over = || pool.allocate(Request::new(line.saturating_add(Bytes(1)))).map(drop);
         // A pool with a larger budget would take all there is before it refuses.
         let verified = self.gate.holds() && (!by_pool || self.gate.is_spared(&over));
-        let (limit_type, why) = self.worth(verified);
+        let by_driver = daemon && self.is_held_by_mps(line);
+        let (limit_type, why) = self.worth(verified, by_driver);
         let limit = DeviceLimit {
             device: self.name.clone(),
             limit_type,
@@ -50,13 +80,22 @@ impl Slot {
             budget: pool.capacity().min(line),
             held: self.gate.held(),
         };
-        Ok((limit, by_pool))
+        Ok(Drawn { limit, by_pool, by_driver })
+    }
+
+    /// Whether the driver itself refuses what is past the line: the variable that MPS
+    /// reads says so, and a request by no way of ours was refused though there is room.
+    fn is_held_by_mps(&self, line: Bytes) -> bool {
+        let number = self.gate.info().number;
+        let told = self.is_cuda().then(|| mps_client_limit(number)).flatten();
+        told.is_some_and(|limit| limit <= line) && self.gate.device_refuses(line)
     }
 
     /// How far a limit is held here: the manager's own docs argue it.
-    fn worth(&self, verified: bool) -> (LimitType, &'static str) {
+    fn worth(&self, verified: bool, by_driver: bool) -> (LimitType, &'static str) {
         match self.gate.info().backend {
             _ if !verified => (LimitType::Unavailable, "a request past it was not refused"),
+            _ if by_driver => (LimitType::Hard, "the driver refuses, by an MPS client limit"),
             "sim" if self.gate.is_only_door() => (LimitType::Hard, "nobody can pass it by"),
             "sim" => (LimitType::Soft, "the program keeps a handle of its own to the device"),
             "cpu" => (LimitType::Soft, "others in the process use the system's allocator"),

@@ -204,3 +204,104 @@ fn all_devices_of_the_machine_are_taken_over_or_their_absence_explained() {
     assert!(manager.devices().contains(&"cpu".to_string()));
     assert!(missing.iter().all(|error| matches!(error, Error::Unavailable { .. })), "{missing:?}");
 }
+
+fn recorded(name: &str) -> Machine {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machines/");
+    Machine::recorded(format!("{folder}{name}"))
+}
+
+#[test]
+fn a_line_that_fails_on_one_device_is_drawn_on_none() {
+    let slot = |name: &str| Slot {
+        name: name.to_string(),
+        gate: Arc::new(Gate::new(sim(Bytes::gib(8), true))),
+        pool: None,
+    };
+    let mut slots = [slot("a"), slot("b"), slot("c")];
+    let here = Machine::here();
+    // The first two have pools and keep them; the third cannot make one of such a
+    // configuration, when the others have their line already.
+    let good = MemoryConfig::new();
+    apply::apply(&mut slots[..1], &good, Bytes::gib(1), &here).unwrap();
+    slots[1].pool(&good, None).unwrap();
+    let bad = MemoryConfig { gpu_memory_fraction: 2.0, ..MemoryConfig::new() };
+    let error = apply::apply(&mut slots, &bad, Bytes::gib(2), &here).unwrap_err();
+    assert!(error.to_string().contains("gpu_memory_fraction"), "{error}");
+    let limits: Vec<_> = slots.iter().map(|slot| slot.gate.limit()).collect();
+    assert_eq!(limits, [Bytes::gib(1), Bytes::MAX, Bytes::MAX], "as they were");
+    let pools: Vec<_> = slots.iter().map(|slot| slot.pool.is_some()).collect();
+    assert_eq!(pools, [true, true, false]);
+}
+
+#[test]
+fn a_recorded_board_draws_its_own_line_and_watches_the_system() {
+    let manager = GpuMemoryManager::on(recorded("orin-nano"), MemoryConfig::default()).unwrap();
+    manager.add_device(sim(Bytes::gib(8), false));
+    let report = manager.apply_limits(&LimitRequest::new()).unwrap();
+    let safe = Bytes::kib(7_802_096) - Bytes::mib(512);
+    assert_eq!((report.limit, report.effective_limit), (Bytes::gib(8), safe));
+    assert!(report.is_unified);
+    assert_eq!(report.methods_applied, ["gate", "pool", "watch"]);
+    assert_eq!(manager.validate_memory_within_limit().within_limit, Some(true));
+    // With most of it to be kept free, what the system has used already is past the line.
+    let tight = LimitRequest::new().with_keep_free(Bytes::gib(6));
+    manager.apply_limits(&tight).unwrap();
+    let check = manager.validate_memory_within_limit();
+    assert_eq!(check.within_limit, Some(false));
+    assert_eq!(check.violations[0].device, "system");
+    assert_eq!(check.violations[0].held, Bytes::kib(7_802_096 - 4_915_200));
+
+    let desktop = GpuMemoryManager::on(recorded("desktop"), MemoryConfig::default()).unwrap();
+    desktop.add_device(sim(Bytes::gib(8), false));
+    let report = desktop.apply_limits(&LimitRequest::new()).unwrap();
+    assert!(!report.is_unified && report.effective_limit == Bytes::gib(8), "{report}");
+    assert_eq!(report.methods_applied, ["gate", "pool"]);
+}
+
+#[test]
+fn on_a_board_without_a_device_the_limit_is_unavailable_and_watched() {
+    let manager = GpuMemoryManager::on(recorded("nano"), MemoryConfig::default()).unwrap();
+    let report = manager.apply_limits(&LimitRequest::new()).unwrap();
+    assert_eq!((report.limit_type, report.verified), (LimitType::Unavailable, false));
+    assert_eq!(report.methods_applied, ["watch"]);
+    assert_eq!(manager.validate_memory_within_limit().within_limit, Some(true));
+}
+
+#[test]
+fn engines_of_a_child_are_told() {
+    let manager = manager();
+    manager.add_device(sim(Bytes::gib(8), true));
+    let report = manager.apply_limits(&limit(Bytes::gib(2))).unwrap();
+    let mut child = std::process::Command::new("true");
+    report.tell(&mut child);
+    let told: Vec<_> = child.get_envs().filter_map(|(name, value)| Some((name, value?))).collect();
+    assert!(told.contains(&("CUPY_GPU_MEMORY_LIMIT".as_ref(), "2147483648".as_ref())), "{told:?}");
+    assert!(told.iter().any(|(name, value)| *name == "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+        && *value == "0=2048M"));
+    let share = EngineVariable::for_limit(Bytes::gib(1), Some(Bytes::gib(3)));
+    assert_eq!(share[2].value, "0.3333");
+}
+
+#[test]
+fn a_device_that_refuses_by_itself_is_seen() {
+    let gate = |limit: Option<Bytes>| {
+        let device = sim(Bytes::gib(8), false);
+        if let Some(limit) = limit {
+            device.sabotage(Some(Box::new(move |call| {
+                let full = Error::OutOfMemory {
+                    memory: "driver".into(),
+                    requested: limit,
+                    available: Bytes::ZERO,
+                };
+                (call == Call::Allocate).then_some(full)
+            })));
+        }
+        Gate::new(device)
+    };
+    assert!(gate(Some(Bytes::gib(2))).device_refuses(Bytes::gib(2)));
+    let open = gate(None);
+    assert!(!open.device_refuses(Bytes::gib(2)));
+    assert_eq!(open.stats().total_allocated_bytes, Bytes::ZERO, "returned at once");
+    // A refusal for want of room proves nothing.
+    assert!(!gate(Some(Bytes::gib(2))).device_refuses(Bytes::gib(8)));
+}

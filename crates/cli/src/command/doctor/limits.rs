@@ -29,19 +29,14 @@ pub(super) struct DeviceLimit {
 
 /// Draws the default line on every device of the machine, and sees whether it holds.
 pub(super) fn limits(root: &Root, backends: &mut [Backend]) -> anyhow::Result<Limits> {
-    let unified = root.machine().unified().value == Some(true);
-    let system = plimsoll::platform::system_memory(root.machine().root()).ok();
-    let total = system.and_then(|memory| memory.total);
-    let manager = GpuMemoryManager::new(MemoryConfig::default())?;
+    let manager = GpuMemoryManager::on(root.machine().clone(), MemoryConfig::default())?;
     for backend in backends.iter_mut() {
         if !matches!(backend.name, BackendName::Host | BackendName::Sim) {
             // Moved, not copied: a limit on a device that others hold is not one.
             backend.opened.drain(..).for_each(|device| drop(manager.add_device(device)));
         }
     }
-    let mut request = LimitRequest::new().with_unified(unified);
-    request.system_total = total;
-    let report = manager.apply_limits(&request)?;
+    let report = manager.apply_limits(&LimitRequest::new())?;
     Ok(Limits::new(&report, root.is_live()))
 }
 

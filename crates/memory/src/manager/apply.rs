@@ -1,0 +1,71 @@
+//! Drawing the line on every device: on all of them or on none.
+
+use super::report::DeviceLimit;
+use super::slot::Slot;
+use crate::config::MemoryConfig;
+use crate::error::Result;
+use crate::machine::{MPS_LIMIT_VARIABLE, Machine};
+use crate::units::Bytes;
+
+/// What became of the line, before it is made a report.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    pub(super) devices: Vec<DeviceLimit>,
+    pub(super) methods: Vec<&'static str>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Draws the line. Where one device fails, all others get back what they had.
+pub(super) fn apply(
+    slots: &mut [Slot],
+    config: &MemoryConfig,
+    line: Bytes,
+    machine: &Machine,
+) -> Result<Applied> {
+    let before: Vec<_> = slots.iter().map(Slot::state).collect();
+    let applied = draw(slots, config, line, machine);
+    if applied.is_err() {
+        slots.iter_mut().zip(before).for_each(|(slot, state)| slot.restore(state));
+    }
+    applied
+}
+
+fn draw(
+    slots: &mut [Slot],
+    config: &MemoryConfig,
+    line: Bytes,
+    machine: &Machine,
+) -> Result<Applied> {
+    let mut applied = Applied::default();
+    if slots.is_empty() {
+        applied.warnings.push("there is no device yet: nothing is held".to_string());
+        return Ok(applied);
+    }
+    let daemon = machine.mps().is_ok();
+    let (mut by_pool, mut by_driver) = (true, false);
+    for slot in slots {
+        let drawn = slot.limit(config, line, daemon)?;
+        let name = &slot.name;
+        if !drawn.by_pool {
+            by_pool = false;
+            applied.warnings.push(format!(
+                "the pool on {name} was made before, with a larger budget: the gate holds it"
+            ));
+        }
+        if drawn.limit.held > line {
+            applied.warnings.push(format!("{name} already holds {}", drawn.limit.held));
+        }
+        if daemon && slot.is_cuda() && !drawn.by_driver {
+            applied.warnings.push(format!(
+                "an MPS daemon runs, but does not hold this process at {line} on {name}: \
+                 {MPS_LIMIT_VARIABLE} must be in its environment when it starts"
+            ));
+        }
+        by_driver |= drawn.by_driver;
+        applied.devices.push(drawn.limit);
+    }
+    applied.methods.push("gate");
+    applied.methods.extend(by_pool.then_some("pool"));
+    applied.methods.extend(by_driver.then_some("mps"));
+    Ok(applied)
+}
