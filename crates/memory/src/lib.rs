@@ -39,6 +39,7 @@ pub mod memory;
 pub mod pickle;
 pub mod platform;
 mod pressure;
+pub mod probe;
 mod profile;
 pub mod stack;
 mod stats;

@@ -44,6 +44,19 @@ impl MemInfo {
         Some(self.total?.saturating_sub(self.available?))
     }
 
+    /// Each figure of this, or the other's where this has none.
+    #[must_use]
+    pub fn or(self, other: MemInfo) -> MemInfo {
+        MemInfo {
+            total: self.total.or(other.total),
+            available: self.available.or(other.available),
+            free: self.free.or(other.free),
+            swap_total: self.swap_total.or(other.swap_total),
+            swap_free: self.swap_free.or(other.swap_free),
+            nvmap_used: self.nvmap_used.or(other.nvmap_used),
+        }
+    }
+
     /// Swap that holds something.
     #[must_use]
     pub fn swap_used(&self) -> Option<Bytes> {

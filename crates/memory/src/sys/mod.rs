@@ -10,3 +10,4 @@ pub(crate) mod malloc;
 pub(crate) mod nvml;
 pub(crate) mod opencl;
 pub(crate) mod pages;
+pub(crate) mod process;

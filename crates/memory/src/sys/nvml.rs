@@ -60,7 +60,8 @@ pub enum Addressing {
     Ats,
 }
 
-fn nvml() -> Result<&'static Nvml> {
+/// The library, loaded and started once.
+pub(crate) fn nvml() -> Result<&'static Nvml> {
     static NVML: OnceLock<std::result::Result<Nvml, String>> = OnceLock::new();
     NVML.get_or_init(|| Nvml::init().map_err(|error| reason(&error)))
         .as_ref()

@@ -1,0 +1,114 @@
+//! The files of AMD's driver.
+//!
+//! A card's own memory is VRAM. An APU's is a slice that the firmware cut from the
+//! system's memory, plus what the driver maps beside it (GTT): both are the system's, so
+//! they count as its share and not as a memory of their own.
+
+use super::Probe;
+use super::held::Held;
+use super::sample::{Gpu, Sample};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::units::Bytes;
+
+const VENDOR: &str = "0x1002";
+
+struct Card {
+    name: Option<String>,
+    apu: bool,
+    vram_total: Option<Held>,
+    vram_used: Option<Held>,
+    gtt_used: Option<Held>,
+    busy: Option<Held>,
+    /// In Hz.
+    clock: Option<Held>,
+    memory_clock: Option<Held>,
+    /// In microwatts.
+    power: Option<Held>,
+    power_cap: Option<Held>,
+    /// In thousandths of a degree.
+    heat: Option<Held>,
+}
+
+/// The probe.
+pub(super) struct Amdgpu {
+    cards: Vec<Card>,
+}
+
+impl Amdgpu {
+    pub(super) fn open(machine: &Machine) -> Result<Amdgpu> {
+        let cards = machine.list("/sys/class/drm").into_iter();
+        let cards = cards.filter(|path| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            name.strip_prefix("card").is_some_and(|n| n.parse::<u32>().is_ok())
+        });
+        let cards: Vec<Card> = cards.filter_map(|path| card(machine, &path)).collect();
+        if cards.is_empty() {
+            return Err(Error::Unavailable {
+                what: "an AMD GPU".to_string(),
+                why: format!(
+                    "no /sys/class/drm/card*/device has vendor {VENDOR} and the driver's \
+                              mem_info files"
+                ),
+            });
+        }
+        Ok(Amdgpu { cards })
+    }
+}
+
+fn card(machine: &Machine, path: &str) -> Option<Card> {
+    let device = format!("{path}/device");
+    let file = |name: &str| Held::open(machine, &format!("{device}/{name}"));
+    if machine.read(&format!("{device}/vendor"))? != VENDOR {
+        return None;
+    }
+    let vram_total = file("mem_info_vram_total")?;
+    let sensors = machine.list(&format!("{device}/hwmon")).into_iter().next();
+    let sensor = |name: &str| Held::open(machine, &format!("{}/{name}", sensors.as_ref()?));
+    let label = sensors.as_ref().and_then(|path| machine.read(&format!("{path}/in1_label")));
+    let text = |name: &str| machine.read(&format!("{device}/{name}")).filter(|t| !t.is_empty());
+    Some(Card {
+        name: text("product_name").or_else(|| Some(format!("AMD GPU {}", text("device")?))),
+        // Only an APU has the voltage of a northbridge to tell.
+        apu: label.is_some_and(|label| label == "vddnb"),
+        vram_total: Some(vram_total),
+        vram_used: file("mem_info_vram_used"),
+        gtt_used: file("mem_info_gtt_used"),
+        busy: file("gpu_busy_percent"),
+        clock: sensor("freq1_input"),
+        memory_clock: sensor("freq2_input"),
+        power: sensor("power1_average").or_else(|| sensor("power1_input")),
+        power_cap: sensor("power1_cap"),
+        heat: sensor("temp1_input"),
+    })
+}
+
+impl Card {
+    fn look(&self) -> Gpu {
+        let number = |held: &Option<Held>| held.as_ref()?.number();
+        let scaled = |held: &Option<Held>, scale: f64| number(held).map(|n| n as f64 / scale);
+        let bytes = |held: &Option<Held>| u64::try_from(number(held)?).ok().map(Bytes);
+        let vram = bytes(&self.vram_used);
+        let shared = || Some(vram?.saturating_add(bytes(&self.gtt_used)?));
+        Gpu {
+            name: self.name.clone(),
+            unified: self.apu,
+            used: if self.apu { shared() } else { vram },
+            total: bytes(&self.vram_total).filter(|_| !self.apu),
+            percent: scaled(&self.busy, 1.0),
+            mhz: scaled(&self.clock, 1e6),
+            memory_mhz: scaled(&self.memory_clock, 1e6),
+            power_w: scaled(&self.power, 1e6),
+            power_limit_w: scaled(&self.power_cap, 1e6),
+            celsius: scaled(&self.heat, 1e3),
+            ..Gpu::default()
+        }
+    }
+}
+
+impl Probe for Amdgpu {
+    fn read(&mut self, sample: &mut Sample) -> Result<()> {
+        sample.gpus.extend(self.cards.iter().map(Card::look));
+        Ok(())
+    }
+}

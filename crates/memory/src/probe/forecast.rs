@@ -1,0 +1,7 @@
+//! placeholder
+/// x
+#[derive(Debug, Default, Clone)]
+pub struct Forecast;
+/// x
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TimeLeft;

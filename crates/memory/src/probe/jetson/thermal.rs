@@ -1,0 +1,86 @@
+//! Temperatures, and what holds clocks down because of them or of too much current.
+
+use crate::machine::Machine;
+use crate::probe::held::Held;
+use crate::probe::sample::{Sample, Temperature};
+
+/// What a zone shows when its part of the chip is switched off.
+const OFF: i64 = -256_000;
+
+pub(super) struct Thermal {
+    zones: Vec<(String, Held)>,
+    /// What can be slowed down to cool, and how far it is: 0 is not at all.
+    coolers: Vec<(String, Held)>,
+    /// How often the current was too high, by event, and the last count.
+    overcurrent: Vec<(String, Held, i64)>,
+}
+
+impl Thermal {
+    pub(super) fn open(machine: &Machine) -> Thermal {
+        let all = machine.list("/sys/class/thermal");
+        let of = |kind: &str, value: &str| -> Vec<(String, Held)> {
+            let folder = format!("/sys/class/thermal/{kind}");
+            let paths = all.iter().filter(|path| path.starts_with(&folder));
+            let one = |path: &String| {
+                Some((
+                    machine.read(&format!("{path}/type"))?,
+                    Held::open(machine, &format!("{path}/{value}"))?,
+                ))
+            };
+            paths.filter_map(one).collect()
+        };
+        let zones = of("thermal_zone", "temp");
+        let coolers = of("cooling_device", "cur_state");
+        Thermal {
+            zones: zones.into_iter().map(|(name, held)| (plain(&name), held)).collect(),
+            coolers: coolers.into_iter().filter(|(name, _)| !name.contains("fan")).collect(),
+            overcurrent: overcurrent(machine),
+        }
+    }
+
+    pub(super) fn read(&mut self, sample: &mut Sample) {
+        sample.temperatures = self
+            .zones
+            .iter()
+            .map(|(name, held)| Temperature {
+                name: name.clone(),
+                celsius: held.number().filter(|t| *t != OFF).map(|t| t as f64 / 1000.0),
+            })
+            .collect();
+        if self.coolers.is_empty() && self.overcurrent.is_empty() {
+            return;
+        }
+        let slowed = self.coolers.iter().filter(|(_, held)| held.number().is_some_and(|n| n > 0));
+        let mut reasons: Vec<String> = slowed.map(|(name, _)| name.clone()).collect();
+        for (name, held, last) in &mut self.overcurrent {
+            let now = held.number().unwrap_or(*last);
+            if now > *last {
+                reasons.push(format!("over-current {name}"));
+            }
+            *last = now;
+        }
+        sample.throttled_by = Some(reasons);
+    }
+}
+
+fn overcurrent(machine: &Machine) -> Vec<(String, Held, i64)> {
+    let chips = machine.list("/sys/class/hwmon").into_iter();
+    let chips = chips
+        .filter(|path| machine.read(&format!("{path}/name")).is_some_and(|n| n == "soctherm_oc"));
+    let counters = chips.flat_map(|path| machine.list(&path)).filter_map(|path| {
+        let name = path.rsplit('/').next()?.strip_suffix("_event_cnt")?.to_string();
+        let held = Held::open(machine, &path)?;
+        let count = held.number()?;
+        Some((name, held, count))
+    });
+    counters.collect()
+}
+
+/// The names that `tegrastats` prints for the same zones.
+fn plain(zone: &str) -> String {
+    if zone == "thermal-fan-est" {
+        return "thermal".to_string();
+    }
+    let ends = ["-thermal", "_thermal", "-therm", "_therm", "-Die"];
+    ends.iter().find_map(|end| zone.strip_suffix(end)).unwrap_or(zone).to_string()
+}

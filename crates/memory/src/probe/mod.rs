@@ -1,0 +1,132 @@
+//! Looking at a machine: its memory, GPUs, processes, clocks, power and temperatures.
+//!
+//! One trait, one file for each source. A [`Probe`] adds to a [`Sample`] what its source
+//! tells and leaves the rest unknown; nothing is guessed. [`Sampler`] asks all of them on
+//! a clock of its own, and goes on without those that hang, die or are denied.
+//! [`Forecast`] tells from samples when a memory runs out.
+//!
+//! | probe | source |
+//! | --- | --- |
+//! | [`Kind::Proc`] | Linux: memory, processors, fragmentation, processes |
+//! | [`Kind::Jetson`] | a Jetson's own files: no root, no child process |
+//! | [`Kind::Nvml`] | NVIDIA's library |
+//! | [`Kind::Amdgpu`] | the files of AMD's driver |
+//! | [`Kind::Tegrastats`] | NVIDIA's program for Jetsons, where its files are not enough |
+
+mod amdgpu;
+mod forecast;
+mod held;
+mod jetson;
+mod nvml;
+mod proc;
+mod rails;
+mod sample;
+mod sampler;
+pub mod tegrastats;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use forecast::{Forecast, TimeLeft};
+pub use proc::{Resident, Ticks};
+pub use sample::{Core, Engine, Gpu, Pool, Process, Rail, Sample, Temperature};
+pub use sampler::{Opener, Sampler, Taken, look};
+
+use crate::error::Result;
+use crate::machine::Machine;
+
+/// A source of figures.
+pub trait Probe: Send {
+    /// Adds what the source tells now.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the source from telling anything.
+    fn read(&mut self, sample: &mut Sample) -> Result<()>;
+
+    /// Told before each reading which processes held GPU memory, those with the most
+    /// first: for what is too dear to be asked of all.
+    fn attend(&mut self, _holders: &[u32]) {}
+}
+
+/// The sources that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Linux's own files.
+    Proc,
+    /// A Jetson's own files.
+    Jetson,
+    /// NVIDIA's library.
+    Nvml,
+    /// The files of AMD's driver.
+    Amdgpu,
+    /// NVIDIA's program for Jetsons.
+    Tegrastats,
+}
+
+impl Kind {
+    /// All of them, the one that is to be believed first in front.
+    pub const ALL: [Kind; 5] =
+        [Kind::Proc, Kind::Jetson, Kind::Nvml, Kind::Amdgpu, Kind::Tegrastats];
+
+    /// Its name in flags and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Proc => "proc",
+            Kind::Jetson => "jetson",
+            Kind::Nvml => "nvml",
+            Kind::Amdgpu => "amdgpu",
+            Kind::Tegrastats => "tegrastats",
+        }
+    }
+}
+
+/// What to look at, and how often.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The files of the machine: `/` for this one.
+    pub root: PathBuf,
+    /// Between two samples.
+    pub interval: Duration,
+    /// Between two looks at all processes, which cost more than everything else; `None`
+    /// for no processes.
+    pub processes: Option<Duration>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            root: PathBuf::from("/"),
+            interval: Duration::from_millis(500),
+            processes: Some(Duration::from_secs(2)),
+        }
+    }
+}
+
+/// Opens a source.
+///
+/// # Errors
+///
+/// [`Unavailable`](crate::Error::Unavailable) with the reason where this machine does not
+/// have it.
+pub fn open(kind: Kind, settings: &Settings) -> Result<Box<dyn Probe>> {
+    let machine = &Machine::recorded(&settings.root);
+    Ok(match kind {
+        Kind::Proc => Box::new(proc::Proc::open(machine, settings.processes)?),
+        Kind::Jetson => Box::new(jetson::Jetson::open(machine)?),
+        Kind::Nvml => Box::new(nvml::Nvml::open(machine, settings.processes)?),
+        Kind::Amdgpu => Box::new(amdgpu::Amdgpu::open(machine)?),
+        Kind::Tegrastats => Box::new(tegrastats::Reader::find(machine, settings.interval)?),
+    })
+}
+
+/// The sources that are tried on a machine without being asked for. On a Jetson its own
+/// files tell most, and the program is the second source: it is started only where they do
+/// not tell the GPU's load or the power.
+#[must_use]
+pub fn usual(root: &Path) -> Vec<Kind> {
+    let enough = jetson::tells_enough(&Machine::recorded(root));
+    let wanted = |kind: &Kind| *kind != Kind::Tegrastats || enough == Some(false);
+    Kind::ALL.into_iter().filter(wanted).collect()
+}

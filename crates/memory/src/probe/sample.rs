@@ -1,0 +1,321 @@
+//! What a machine looks like at one moment.
+//!
+//! Every field may be missing, because every machine tells something else: unknown is
+//! `None` or an empty list, never 0. A probe fills in what it can see; [`Sample::merge`]
+//! lays what several probes saw over each other, the earlier one first.
+
+use crate::platform::MemInfo;
+use crate::pressure::MemoryPressure;
+use crate::units::Bytes;
+
+/// A machine at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Sample {
+    /// The system's memory.
+    pub memory: MemInfo,
+    /// The largest piece of free memory that is in one piece.
+    pub largest_free: Option<Bytes>,
+    /// Load of all processors that are on, in percent.
+    pub cpu_percent: Option<f64>,
+    /// The processors, one by one.
+    pub cores: Vec<Core>,
+    /// The GPUs.
+    pub gpus: Vec<Gpu>,
+    /// Other engines: codecs, accelerators, memory controllers.
+    pub engines: Vec<Engine>,
+    /// Temperatures.
+    pub temperatures: Vec<Temperature>,
+    /// Power by rail.
+    pub rails: Vec<Rail>,
+    /// Power of the whole machine or board, in watts.
+    pub total_power_w: Option<f64>,
+    /// The power mode that is set.
+    pub power_mode: Option<String>,
+    /// What holds clocks down just now, in words; `None` where nobody tells.
+    pub throttled_by: Option<Vec<String>>,
+    /// Processes, those with the most GPU memory first.
+    pub processes: Vec<Process>,
+}
+
+/// A processor.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Core {
+    /// Whether it is on.
+    pub online: bool,
+    /// Its load in percent.
+    pub percent: Option<f64>,
+    /// Its clock.
+    pub mhz: Option<f64>,
+}
+
+/// A GPU.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Gpu {
+    /// Its name, as its driver has it.
+    pub name: Option<String>,
+    /// Whether it uses the system's memory.
+    pub unified: bool,
+    /// Its memory in use: of its own on a discrete one, of the system's on a unified one
+    /// (with what codecs and cameras hold, where the driver counts them together).
+    pub used: Option<Bytes>,
+    /// Its own memory; `None` on a unified one.
+    pub total: Option<Bytes>,
+    /// Load in percent.
+    pub percent: Option<f64>,
+    /// Clock.
+    pub mhz: Option<f64>,
+    /// The highest clock.
+    pub max_mhz: Option<f64>,
+    /// Clock of its memory.
+    pub memory_mhz: Option<f64>,
+    /// Power in watts.
+    pub power_w: Option<f64>,
+    /// The power that it is held to, in watts.
+    pub power_limit_w: Option<f64>,
+    /// Temperature.
+    pub celsius: Option<f64>,
+    /// What holds its clocks down just now; `None` where nobody tells.
+    pub throttled_by: Option<Vec<String>>,
+}
+
+/// An engine beside the GPU.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Engine {
+    /// Its name, as printed.
+    pub name: String,
+    /// Whether it is switched off.
+    pub off: bool,
+    /// Load in percent.
+    pub percent: Option<f64>,
+    /// Clock.
+    pub mhz: Option<f64>,
+}
+
+/// A temperature.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Temperature {
+    /// The sensor's name.
+    pub name: String,
+    /// `None` where the sensor is off.
+    pub celsius: Option<f64>,
+}
+
+impl Temperature {
+    /// Whether the sensor measures: the power controller of Jetsons shows 50 or 100
+    /// whatever it is.
+    #[must_use]
+    pub fn is_real(&self) -> bool {
+        !self.name.to_ascii_uppercase().starts_with("PMIC")
+    }
+}
+
+/// A supply rail.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Rail {
+    /// Its name.
+    pub name: String,
+    /// Power in watts.
+    pub watts: Option<f64>,
+}
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: Option<String>,
+    /// The GPU that it uses, by its place in [`Sample::gpus`].
+    pub gpu: Option<usize>,
+    /// GPU memory that it holds.
+    pub gpu_bytes: Option<Bytes>,
+    /// Memory of the system that it has resident.
+    pub resident: Option<Bytes>,
+    /// Its share of the resident memory, where pages that several map are divided among
+    /// them; only of those that hold the most GPU memory.
+    pub proportional: Option<Bytes>,
+    /// Its load in percent of one processor.
+    pub cpu_percent: Option<f64>,
+}
+
+/// A memory that can run out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// The system's (`None`), or that of a discrete GPU, by its place in [`Sample::gpus`].
+    pub gpu: Option<usize>,
+    /// What cannot be had any more.
+    pub used: Bytes,
+    /// All of it.
+    pub total: Bytes,
+}
+
+impl Pool {
+    /// What is left.
+    #[must_use]
+    pub fn free(&self) -> Bytes {
+        self.total.saturating_sub(self.used)
+    }
+
+    /// How close to the line.
+    #[must_use]
+    pub fn pressure(&self) -> MemoryPressure {
+        MemoryPressure::of(self.used, self.total)
+    }
+}
+
+impl Sample {
+    /// Whether a GPU here uses the system's memory; `None` where no GPU is seen.
+    #[must_use]
+    pub fn is_unified(&self) -> Option<bool> {
+        self.gpus.first().map(|_| self.gpus.iter().any(|gpu| gpu.unified))
+    }
+
+    /// The memories that can run out: the system's, and each discrete GPU's.
+    pub fn pools(&self) -> impl Iterator<Item = Pool> {
+        let system = self.memory.used().zip(self.memory.total);
+        let system = system.map(|(used, total)| Pool { gpu: None, used, total });
+        let own = self.gpus.iter().enumerate().filter(|(_, gpu)| !gpu.unified);
+        let own = own.filter_map(|(at, gpu)| {
+            Some(Pool { gpu: Some(at), used: gpu.used?, total: gpu.total? })
+        });
+        system.into_iter().chain(own)
+    }
+
+    /// The hottest sensor that measures.
+    #[must_use]
+    pub fn hottest(&self) -> Option<&Temperature> {
+        let known = self.temperatures.iter().filter(|t| t.celsius.is_some() && t.is_real());
+        known.max_by(|a, b| a.celsius.partial_cmp(&b.celsius).unwrap_or(std::cmp::Ordering::Equal))
+    }
+
+    /// Lays what another probe saw under this: only what is missing here is taken.
+    pub fn merge(&mut self, other: Sample) {
+        self.memory = self.memory.or(other.memory);
+        self.largest_free = self.largest_free.or(other.largest_free);
+        self.cpu_percent = self.cpu_percent.or(other.cpu_percent);
+        self.total_power_w = self.total_power_w.or(other.total_power_w);
+        self.power_mode = self.power_mode.take().or(other.power_mode);
+        self.throttled_by = self.throttled_by.take().or(other.throttled_by);
+        self.merge_cores(other.cores);
+        let places = self.merge_gpus(other.gpus);
+        if self.engines.is_empty() {
+            self.engines = other.engines;
+        }
+        if self.temperatures.is_empty() {
+            self.temperatures = other.temperatures;
+        }
+        if self.rails.is_empty() {
+            self.rails = other.rails;
+        }
+        self.merge_processes(other.processes, &places);
+    }
+
+    /// Clocks may come from elsewhere than loads.
+    fn merge_cores(&mut self, others: Vec<Core>) {
+        if self.cores.is_empty() {
+            self.cores = others;
+            return;
+        }
+        for (core, other) in self.cores.iter_mut().zip(others) {
+            core.percent = core.percent.or(other.percent);
+            core.mhz = core.mhz.or(other.mhz);
+        }
+    }
+
+    /// A board has one unified GPU, whoever tells of it; others are added. Returns where
+    /// each of the others stands now.
+    fn merge_gpus(&mut self, others: Vec<Gpu>) -> Vec<usize> {
+        let mut places = Vec::with_capacity(others.len());
+        for other in others {
+            let same = self.gpus.iter().position(|gpu| gpu.unified && other.unified);
+            match same {
+                Some(at) => self.gpus[at].fill(other),
+                None => self.gpus.push(other),
+            }
+            places.push(same.unwrap_or(self.gpus.len() - 1));
+        }
+        places
+    }
+
+    fn merge_processes(&mut self, others: Vec<Process>, places: &[usize]) {
+        for mut other in others {
+            other.gpu = other.gpu.and_then(|gpu| places.get(gpu).copied());
+            match self.processes.iter_mut().find(|process| process.pid == other.pid) {
+                Some(process) => process.fill(other),
+                None => self.processes.push(other),
+            }
+        }
+    }
+}
+
+impl Gpu {
+    fn fill(&mut self, other: Gpu) {
+        self.name = self.name.take().or(other.name);
+        self.used = self.used.or(other.used);
+        self.total = self.total.or(other.total);
+        self.percent = self.percent.or(other.percent);
+        self.mhz = self.mhz.or(other.mhz);
+        self.max_mhz = self.max_mhz.or(other.max_mhz);
+        self.memory_mhz = self.memory_mhz.or(other.memory_mhz);
+        self.power_w = self.power_w.or(other.power_w);
+        self.power_limit_w = self.power_limit_w.or(other.power_limit_w);
+        self.celsius = self.celsius.or(other.celsius);
+        self.throttled_by = self.throttled_by.take().or(other.throttled_by);
+    }
+}
+
+impl Process {
+    fn fill(&mut self, other: Process) {
+        self.name = self.name.take().or(other.name);
+        self.gpu = self.gpu.or(other.gpu);
+        self.gpu_bytes = self.gpu_bytes.or(other.gpu_bytes);
+        self.resident = self.resident.or(other.resident);
+        self.proportional = self.proportional.or(other.proportional);
+        self.cpu_percent = self.cpu_percent.or(other.cpu_percent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_taken_and_what_is_there_stays() {
+        let mut first = Sample {
+            cpu_percent: Some(10.0),
+            gpus: vec![Gpu { unified: true, mhz: Some(306.0), ..Gpu::default() }],
+            processes: vec![Process { pid: 7, gpu_bytes: Some(Bytes(5)), ..Process::default() }],
+            ..Sample::default()
+        };
+        let second = Sample {
+            cpu_percent: Some(99.0),
+            total_power_w: Some(4.5),
+            gpus: vec![
+                Gpu { unified: true, mhz: Some(1.0), percent: Some(7.0), ..Gpu::default() },
+                Gpu { total: Some(Bytes::gib(8)), used: Some(Bytes::gib(1)), ..Gpu::default() },
+            ],
+            processes: vec![
+                Process { pid: 7, resident: Some(Bytes(9)), ..Process::default() },
+                Process { pid: 8, gpu: Some(1), ..Process::default() },
+            ],
+            ..Sample::default()
+        };
+        first.merge(second);
+        assert_eq!((first.cpu_percent, first.total_power_w), (Some(10.0), Some(4.5)));
+        assert_eq!((first.gpus[0].mhz, first.gpus[0].percent), (Some(306.0), Some(7.0)));
+        assert_eq!(first.gpus.len(), 2);
+        assert_eq!(first.processes[0].gpu_bytes, Some(Bytes(5)));
+        assert_eq!(first.processes[0].resident, Some(Bytes(9)));
+        let pools: Vec<Pool> = first.pools().collect();
+        assert_eq!(pools, [Pool { gpu: Some(1), used: Bytes::gib(1), total: Bytes::gib(8) }]);
+    }
+
+    #[test]
+    fn a_placeholder_is_never_the_hottest() {
+        let sensor = |name: &str, celsius| Temperature { name: name.to_string(), celsius };
+        let temperatures =
+            vec![sensor("PMIC", Some(100.0)), sensor("cpu", Some(41.0)), sensor("gpu", None)];
+        let sample = Sample { temperatures, ..Sample::default() };
+        assert_eq!(sample.hottest().map(|t| t.name.as_str()), Some("cpu"));
+    }
+}

@@ -1,0 +1,329 @@
+//! All probes on one clock.
+//!
+//! Each probe lives on a thread of its own, because a driver may hang: the sampler asks
+//! all of them at once, waits a while, and goes on without those that have not answered.
+//! Such a probe is warned about once and its fields are missing until it answers again.
+//! Opening happens on the same thread, as loading a library can hang too.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::sample::{Process, Sample};
+use super::{Kind, Probe, Settings};
+use crate::error::{Error, Result};
+use crate::units::Bytes;
+
+/// Samples that may wait for whoever takes them; more are dropped.
+const WAITING: usize = 256;
+/// The longest that a sample waits for a probe, and for one that is being opened.
+const PATIENCE: Duration = Duration::from_millis(400);
+const PATIENCE_AT_FIRST: Duration = Duration::from_secs(3);
+/// So many processes are kept in a sample, those with the most memory.
+const MOST_PROCESSES: usize = 32;
+const STACK: usize = 256 << 10;
+
+/// A sample, and when it was taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Taken {
+    /// By the calendar.
+    pub at: SystemTime,
+    /// Since the sampler was started.
+    pub since_start: Duration,
+    /// How long it took.
+    pub took: Duration,
+    /// What was seen.
+    pub sample: Sample,
+    /// What could not be seen, each thing told once.
+    pub warnings: Vec<String>,
+}
+
+/// How a probe is opened, on the thread where it will live.
+pub type Opener = Box<dyn FnOnce() -> Result<Box<dyn Probe>> + Send>;
+
+/// Takes samples on a thread of its own until it is dropped.
+pub struct Sampler {
+    samples: Receiver<Taken>,
+    interval: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sampler {
+    /// Starts with these sources. One that this machine does not have is passed over, or
+    /// warned about where it is in `wanted`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when no thread can be started.
+    pub fn start(kinds: &[Kind], wanted: &[Kind], settings: &Settings) -> Result<Sampler> {
+        let opener = |kind: &Kind| {
+            let (kind, settings) = (*kind, settings.clone());
+            let open: Opener = Box::new(move || super::open(kind, &settings));
+            (kind.name(), wanted.contains(&kind), open)
+        };
+        Sampler::with(kinds.iter().map(opener).collect(), settings.interval)
+    }
+
+    /// Starts with probes of the caller's own: a name, whether to warn where it cannot be
+    /// opened, and how to open it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when no thread can be started.
+    pub fn with(probes: Vec<(&'static str, bool, Opener)>, interval: Duration) -> Result<Sampler> {
+        let workers =
+            probes.into_iter().map(|(name, wanted, open)| Worker::start(name, wanted, open));
+        let workers = workers.collect::<Result<Vec<Worker>>>()?;
+        let (sender, samples) = mpsc::sync_channel(WAITING);
+        let interval = Arc::new(AtomicU64::new(millis(interval)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let shared = (Arc::clone(&interval), Arc::clone(&stop));
+        let thread = thread("sampler", move || {
+            Clock { workers, interval: shared.0, stop: shared.1, sender, holders: Vec::new() }
+                .run();
+        })?;
+        Ok(Sampler { samples, interval, stop, thread: Some(thread) })
+    }
+
+    /// The next sample, or nothing within this time.
+    #[must_use]
+    pub fn next(&self, patience: Duration) -> Option<Taken> {
+        match self.samples.recv_timeout(patience) {
+            Ok(taken) => Some(taken),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    /// From now on this long between two samples.
+    pub fn set_interval(&self, interval: Duration) {
+        self.interval.store(millis(interval), Ordering::Relaxed);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn millis(interval: Duration) -> u64 {
+    u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let builder = std::thread::Builder::new().name(name.to_string()).stack_size(STACK);
+    builder.spawn(work).map_err(|error| Error::Unavailable {
+        what: "a thread to take samples on".to_string(),
+        why: error.to_string(),
+    })
+}
+
+/// What a probe has to say.
+enum Answer {
+    /// It cannot be had here.
+    Absent(Error),
+    Read(Box<Result<Sample>>),
+}
+
+/// A probe on its thread.
+struct Worker {
+    name: &'static str,
+    wanted: bool,
+    ask: Option<Sender<Vec<u32>>>,
+    answers: Receiver<Answer>,
+    asked: bool,
+    opened: bool,
+    warned: bool,
+}
+
+impl Worker {
+    fn start(name: &'static str, wanted: bool, open: Opener) -> Result<Worker> {
+        let (ask, asked) = mpsc::channel::<Vec<u32>>();
+        let (sender, answers) = mpsc::channel();
+        // It is not waited for at the end: it may hang for ever.
+        let _detached = thread(name, move || {
+            let mut probe = match open() {
+                Ok(probe) => probe,
+                Err(error) => return drop(sender.send(Answer::Absent(error))),
+            };
+            while let Ok(holders) = asked.recv() {
+                probe.attend(&holders);
+                let mut sample = Sample::default();
+                let result = probe.read(&mut sample).map(|()| sample);
+                if sender.send(Answer::Read(Box::new(result))).is_err() {
+                    return;
+                }
+            }
+        })?;
+        let ask = Some(ask);
+        Ok(Worker { name, wanted, ask, answers, asked: false, opened: false, warned: false })
+    }
+
+    /// Asks, unless it still owes an answer.
+    fn ask(&mut self, holders: &[u32]) {
+        if !self.asked {
+            self.asked = self.ask.as_ref().is_some_and(|ask| ask.send(holders.to_vec()).is_ok());
+        }
+    }
+
+    /// What it saw, where it answers in time.
+    fn answer(&mut self, until: Instant, warnings: &mut Vec<String>) -> Option<Sample> {
+        if !self.asked {
+            return None;
+        }
+        let patience = until.saturating_duration_since(Instant::now());
+        match self.answers.recv_timeout(patience) {
+            Ok(Answer::Read(result)) => {
+                (self.asked, self.opened) = (false, true);
+                match *result {
+                    Ok(sample) => {
+                        self.warned = false;
+                        return Some(sample);
+                    }
+                    Err(error) => self.warn(warnings, error.to_string()),
+                }
+            }
+            Ok(Answer::Absent(error)) => {
+                self.end();
+                if self.wanted {
+                    self.warn(warnings, error.to_string());
+                }
+                tracing::debug!("{}: {error}", self.name);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let text = "it has not answered; what it tells is missing until it does";
+                self.warn(warnings, text.to_string());
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                self.end();
+                self.warn(warnings, "it died; what it tells is missing from now on".to_string());
+            }
+        }
+        None
+    }
+
+    fn end(&mut self) {
+        (self.ask, self.asked, self.opened) = (None, false, true);
+    }
+
+    fn warn(&mut self, warnings: &mut Vec<String>, text: String) {
+        if !std::mem::replace(&mut self.warned, true) {
+            warnings.push(format!("{}: {text}", self.name));
+        }
+    }
+}
+
+struct Clock {
+    workers: Vec<Worker>,
+    interval: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    sender: SyncSender<Taken>,
+    holders: Vec<u32>,
+}
+
+impl Clock {
+    fn run(mut self) {
+        let start = Instant::now();
+        let mut next = start;
+        while !self.stop.load(Ordering::Relaxed) {
+            let taken = self.take(start);
+            if let Err(TrySendError::Disconnected(_)) = self.sender.try_send(taken) {
+                return;
+            }
+            let from = next;
+            loop {
+                let interval = Duration::from_millis(self.interval.load(Ordering::Relaxed));
+                // Beats that passed while a probe was waited for are left out.
+                next = from + interval;
+                let now = Instant::now();
+                if next <= now {
+                    next = now;
+                }
+                if self.stop.load(Ordering::Relaxed) || next <= now {
+                    break;
+                }
+                std::thread::park_timeout(next - now);
+            }
+        }
+    }
+
+    fn take(&mut self, start: Instant) -> Taken {
+        let (at, began) = (SystemTime::now(), Instant::now());
+        let mut warnings = Vec::new();
+        let mut sample = Sample::default();
+        for worker in &mut self.workers {
+            worker.ask(&self.holders);
+        }
+        let interval = Duration::from_millis(self.interval.load(Ordering::Relaxed));
+        let patience = PATIENCE.min(interval.max(Duration::from_millis(100)));
+        for worker in &mut self.workers {
+            let patience =
+                if worker.opened || worker.warned { patience } else { PATIENCE_AT_FIRST };
+            if let Some(part) = worker.answer(began + patience, &mut warnings) {
+                sample.merge(part);
+            }
+        }
+        settle(&mut sample);
+        let holding = sample.processes.iter().filter(|process| process.gpu_bytes.is_some());
+        self.holders = holding.map(|process| process.pid).take(8).collect();
+        let since_start = began.duration_since(start);
+        Taken { at, since_start, took: began.elapsed(), sample, warnings }
+    }
+}
+
+/// What follows from what several probes told.
+fn settle(sample: &mut Sample) {
+    let share = sample.memory.nvmap_used;
+    for gpu in sample.gpus.iter_mut().filter(|gpu| gpu.unified) {
+        gpu.used = gpu.used.or(share);
+    }
+    let key = |process: &Process| {
+        let bytes = |of: Option<Bytes>| of.map_or(0, Bytes::get);
+        std::cmp::Reverse((bytes(process.gpu_bytes), process.gpu, bytes(process.resident)))
+    };
+    sample.processes.sort_by_key(key);
+    sample.processes.truncate(MOST_PROCESSES);
+}
+
+/// One sample of the machine under `root`, from its files alone: for recorded machines
+/// and for a look that needs no clock.
+///
+/// # Errors
+///
+/// [`Error::Unavailable`] where there is nothing to read.
+pub fn look(root: PathBuf, kinds: &[Kind]) -> Result<Sample> {
+    let settings = Settings { root, processes: None, ..Settings::default() };
+    let mut sample = Sample::default();
+    let mut failure = None;
+    let mut seen = false;
+    for kind in kinds {
+        let mut part = Sample::default();
+        match super::open(*kind, &settings).and_then(|mut probe| probe.read(&mut part)) {
+            Ok(()) => {
+                seen = true;
+                sample.merge(part);
+            }
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    settle(&mut sample);
+    match failure {
+        Some(error) if !seen => Err(error),
+        _ => Ok(sample),
+    }
+}

@@ -1,0 +1,97 @@
+//! A line as a sample.
+
+use super::{Clock, Line, Load};
+use crate::platform::MemInfo;
+use crate::probe::sample::{Core, Engine, Gpu, Rail, Sample, Temperature};
+use crate::units::Bytes;
+
+impl Clock {
+    /// One figure: the fastest where there are several.
+    #[must_use]
+    pub fn highest(&self) -> Option<f64> {
+        match self {
+            Clock::Unknown => None,
+            Clock::One(mhz) => Some(*mhz),
+            Clock::Many(all) => all.iter().copied().reduce(f64::max),
+        }
+    }
+}
+
+impl Line<'_> {
+    /// What the line says of the machine. Its MB are MiB. What it calls used leaves the
+    /// page cache out, so the rest is what is available.
+    #[must_use]
+    pub fn to_sample(&self) -> Sample {
+        let mib = |mb: Option<u64>| mb.map(|mb| Bytes(mb.saturating_mul(1 << 20)));
+        let less = |total: Option<Bytes>, used| Some(total?.saturating_sub(mib(used)?));
+        let total = mib(self.ram_total_mb);
+        let swap_total = mib(self.swap_total_mb);
+        let block = self.lfb_block_kb.filter(|_| self.lfb_blocks.is_some_and(|n| n > 0));
+        Sample {
+            memory: MemInfo {
+                total,
+                available: less(total, self.ram_used_mb),
+                swap_total,
+                swap_free: less(swap_total, self.swap_used_mb),
+                ..MemInfo::default()
+            },
+            largest_free: block.map(|kb| Bytes(kb.saturating_mul(1 << 10))),
+            cpu_percent: self.cpu_mean_online(),
+            cores: self.cores(),
+            gpus: self.gpus(),
+            engines: self.engines(),
+            temperatures: self
+                .temps_c
+                .iter()
+                .map(|(name, celsius)| Temperature { name: name.to_string(), celsius: *celsius })
+                .collect(),
+            rails: self
+                .power_mw
+                .iter()
+                .map(|(name, power)| Rail { name: name.to_string(), watts: Some(watts(power.cur)) })
+                .collect(),
+            total_power_w: self.total_power_mw().map(watts),
+            ..Sample::default()
+        }
+    }
+
+    fn cores(&self) -> Vec<Core> {
+        let cores = self.cpu.iter().flatten().map(|cpu| Core {
+            online: cpu.online,
+            percent: cpu.util.map(|util| util as f64),
+            mhz: cpu.mhz.map(|mhz| mhz as f64),
+        });
+        cores.collect()
+    }
+
+    /// The board's GPU is there even where the line says nothing of it (no root).
+    fn gpus(&self) -> Vec<Gpu> {
+        let gpu = self.gpu.as_ref();
+        let sensors = self.temps_c.iter().find(|(name, _)| name.eq_ignore_ascii_case("gpu"));
+        vec![Gpu {
+            unified: true,
+            percent: gpu.and_then(|load| load.util),
+            mhz: gpu.and_then(|load| load.mhz.highest()),
+            celsius: sensors.and_then(|(_, celsius)| *celsius),
+            ..Gpu::default()
+        }]
+    }
+
+    fn engines(&self) -> Vec<Engine> {
+        let engine = |name: &str, load: &Load| Engine {
+            name: name.to_string(),
+            off: load.off,
+            percent: load.util,
+            mhz: load.mhz.highest(),
+        };
+        let emc = self.emc.iter().map(|load| engine("EMC", load));
+        let second = self.gpu2.iter().map(|load| engine("GR3D2", load));
+        emc.chain(second)
+            .chain(self.engines.iter().map(|(name, load)| engine(name, load)))
+            .collect()
+    }
+}
+
+fn watts(milliwatts: i64) -> f64 {
+    milliwatts as f64 / 1000.0
+}

@@ -1,0 +1,145 @@
+//! A line cut into words, and the forms that a word may have.
+
+use super::{Clock, Load, Power};
+
+/// Words between blanks. A bracketed list is one word with its blanks, and a parenthesis
+/// starts a word, because old boards print `252kB(lfb`.
+pub(super) struct Words<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn new(text: &'a str) -> Words<'a> {
+        Words { text, at: 0 }
+    }
+
+    /// The next word without taking it.
+    pub(super) fn peek(&self) -> Option<&'a str> {
+        Words { text: self.text, at: self.at }.next()
+    }
+
+    /// Where in the text the next word is looked for.
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let bytes = self.text.as_bytes();
+        while bytes.get(self.at)?.is_ascii_whitespace() {
+            self.at += 1;
+        }
+        let start = self.at;
+        let mut end = start;
+        while let Some(&byte) = bytes.get(end) {
+            if byte.is_ascii_whitespace() || (byte == b'(' && end > start) {
+                break;
+            }
+            end = if byte == b'[' { after_list(bytes, end) } else { end + 1 };
+        }
+        self.at = end;
+        // All ends are at ASCII bytes, so no character is cut.
+        self.text.get(start..end)
+    }
+}
+
+/// The end of the list that opens here, or of the bracket alone where it is no list.
+fn after_list(bytes: &[u8], open: usize) -> usize {
+    let inside = bytes.get(open + 1..).unwrap_or_default();
+    match inside.iter().position(|byte| matches!(byte, b']' | b'[')) {
+        Some(at) if inside[at] == b']' => open + at + 2,
+        _ => open + 1,
+    }
+}
+
+/// `20/100MB` as its two numbers.
+pub(super) fn pair(word: &str, unit: &str) -> Option<(u64, u64)> {
+    let (first, second) = word.strip_suffix(unit)?.split_once('/')?;
+    Some((number(first)?, number(second)?))
+}
+
+/// Digits alone.
+pub(super) fn number(word: &str) -> Option<u64> {
+    word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
+}
+
+/// `12%`.
+pub(super) fn percent(word: &str) -> Option<u64> {
+    number(word.strip_suffix('%')?)
+}
+
+/// A number with or without a fraction and a sign.
+pub(super) fn decimal(word: &str) -> Option<f64> {
+    let plain = word.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
+    plain.then(|| word.parse().ok())?
+}
+
+/// Load and clock: `12%`, `12%@600`, `12%@[600,610]`, `@600`, `600` (a clock), `off`.
+pub(super) fn load(word: &str) -> Option<Load> {
+    if word == "off" {
+        return Some(Load { off: true, ..Load::default() });
+    }
+    let (util, clock) = match word.split_once('@') {
+        Some((util, clock)) => (util, clock),
+        None if word.ends_with('%') => (word, ""),
+        None => ("", word),
+    };
+    let util = match util {
+        "" => None,
+        util => Some(decimal(util.strip_suffix('%')?).filter(|util| *util >= 0.0)?),
+    };
+    let mhz = match clock {
+        "" if util.is_some() => Clock::Unknown,
+        clock => clocks(clock)?,
+    };
+    Some(Load { off: false, util, mhz })
+}
+
+/// `600` or `[600,610]`; a negative clock is not known.
+fn clocks(word: &str) -> Option<Clock> {
+    match word.strip_prefix('[').and_then(|list| list.strip_suffix(']')) {
+        Some(list) => {
+            let all = list.split(',').map(|one| decimal(one.trim()).filter(|mhz| *mhz >= 0.0));
+            Some(Clock::Many(all.take(super::parse::MOST).collect::<Option<_>>()?))
+        }
+        None => {
+            let mhz = decimal(word)?;
+            Some(if mhz < 0.0 { Clock::Unknown } else { Clock::One(mhz) })
+        }
+    }
+}
+
+/// `34.3C` or `34.3C/34.8C`: now and, where it is there, the peak. A sensor at -256 is off.
+pub(super) fn temperature(word: &str) -> Option<(Option<f64>, Option<Option<f64>>)> {
+    let degrees = |word: &str| {
+        let celsius = decimal(word.strip_suffix('C')?)?;
+        Some((celsius != -256.0).then_some(celsius))
+    };
+    match word.split_once('/') {
+        Some((now, peak)) => Some((degrees(now)?, Some(degrees(peak)?))),
+        None => Some((degrees(word)?, None)),
+    }
+}
+
+/// A megawatt: what is more is no power of a board.
+const MOST_POWER: i64 = 1_000_000_000;
+
+/// `5251mW/8535mW`, `5251/8535`, three of them, or one.
+pub(super) fn power(word: &str) -> Option<Power> {
+    let mut parts = word.split('/').map(|part| {
+        let part = part.strip_suffix("mW").unwrap_or(part);
+        number(part.strip_prefix('-').unwrap_or(part))?;
+        part.parse::<i64>().ok().filter(|power| power.abs() <= MOST_POWER)
+    });
+    let cur = parts.next()??;
+    let mut next = || match parts.next() {
+        None => Some(None),
+        Some(part) => Some(Some(part?)),
+    };
+    let (avg, peak) = (next()?, next()?);
+    parts.next().is_none().then_some(Power { cur, avg, peak })
+}
