@@ -60,6 +60,25 @@ impl Output {
         self.attempt(|stdout| stdout.write_all(text.as_bytes()))
     }
 
+    /// Prints a line of a stream at once; whether anybody still reads.
+    pub(crate) fn line(&mut self, text: &str) -> anyhow::Result<bool> {
+        self.attempt(|stdout| {
+            stdout.write_all(text.trim_end_matches('\n').as_bytes())?;
+            stdout.write_all(b"\n")?;
+            stdout.flush()
+        })?;
+        Ok(self.open)
+    }
+
+    /// Shows an answer beside a stream that is on stdout: a page on stderr, unless quiet.
+    pub(crate) fn aside<A: Answer>(&self, answer: &A) {
+        if !self.quiet {
+            let mut page = Page::new(colour_on(io::stderr().is_terminal()), false);
+            answer.page(&mut page);
+            note(&page.into_text());
+        }
+    }
+
     /// Hands over what is still held back.
     pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
         self.attempt(|stdout| stdout.flush())

@@ -15,6 +15,7 @@ mod completions;
 mod doctor;
 mod estimate;
 mod generate;
+pub(crate) mod monitor;
 mod replay;
 mod report;
 mod voxelize;
@@ -32,6 +33,7 @@ pub(crate) enum Verb {
     Estimate(estimate::Args),
     Chunk(chunk::Args),
     Voxelize(voxelize::Args),
+    Monitor(Box<monitor::Args>),
     Replay(replay::Args),
     Report(report::Args),
     Completions(completions::Args),
@@ -48,6 +50,7 @@ impl Verb {
             Verb::Estimate(args) => estimate::run(&args, out),
             Verb::Chunk(args) => chunk::run(&args, out),
             Verb::Voxelize(args) => voxelize::run(&args, out),
+            Verb::Monitor(args) => monitor::run(&args, out),
             Verb::Replay(args) => replay::run(&args, out),
             Verb::Report(args) => report::run(&args, out),
             Verb::Completions(args) => completions::run(&args, out),

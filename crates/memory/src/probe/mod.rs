@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use forecast::{Forecast, TimeLeft};
 pub use proc::{Resident, Ticks};
-pub use sample::{Core, Engine, Gpu, Pool, Process, Rail, Sample, Temperature};
+pub use sample::{Core, Engine, Gpu, Process, Rail, Sample, Temperature, is_placeholder};
 pub use sampler::{Opener, Sampler, Taken, look};
 
 use crate::error::Result;

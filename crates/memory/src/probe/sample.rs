@@ -5,7 +5,6 @@
 //! lays what several probes saw over each other, the earlier one first.
 
 use crate::platform::MemInfo;
-use crate::pressure::MemoryPressure;
 use crate::units::Bytes;
 
 /// A machine at one moment.
@@ -100,13 +99,11 @@ pub struct Temperature {
     pub celsius: Option<f64>,
 }
 
-impl Temperature {
-    /// Whether the sensor measures: the power controller of Jetsons shows 50 or 100
-    /// whatever it is.
-    #[must_use]
-    pub fn is_real(&self) -> bool {
-        !self.name.to_ascii_uppercase().starts_with("PMIC")
-    }
+/// Whether a sensor of this name shows a fixed number instead of measuring: the power
+/// controller of Jetsons shows 50 or 100 whatever it is.
+#[must_use]
+pub fn is_placeholder(sensor: &str) -> bool {
+    sensor.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("PMIC"))
 }
 
 /// A supply rail.
@@ -138,54 +135,11 @@ pub struct Process {
     pub cpu_percent: Option<f64>,
 }
 
-/// A memory that can run out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool {
-    /// The system's (`None`), or that of a discrete GPU, by its place in [`Sample::gpus`].
-    pub gpu: Option<usize>,
-    /// What cannot be had any more.
-    pub used: Bytes,
-    /// All of it.
-    pub total: Bytes,
-}
-
-impl Pool {
-    /// What is left.
-    #[must_use]
-    pub fn free(&self) -> Bytes {
-        self.total.saturating_sub(self.used)
-    }
-
-    /// How close to the line.
-    #[must_use]
-    pub fn pressure(&self) -> MemoryPressure {
-        MemoryPressure::of(self.used, self.total)
-    }
-}
-
 impl Sample {
     /// Whether a GPU here uses the system's memory; `None` where no GPU is seen.
     #[must_use]
     pub fn is_unified(&self) -> Option<bool> {
         self.gpus.first().map(|_| self.gpus.iter().any(|gpu| gpu.unified))
-    }
-
-    /// The memories that can run out: the system's, and each discrete GPU's.
-    pub fn pools(&self) -> impl Iterator<Item = Pool> {
-        let system = self.memory.used().zip(self.memory.total);
-        let system = system.map(|(used, total)| Pool { gpu: None, used, total });
-        let own = self.gpus.iter().enumerate().filter(|(_, gpu)| !gpu.unified);
-        let own = own.filter_map(|(at, gpu)| {
-            Some(Pool { gpu: Some(at), used: gpu.used?, total: gpu.total? })
-        });
-        system.into_iter().chain(own)
-    }
-
-    /// The hottest sensor that measures.
-    #[must_use]
-    pub fn hottest(&self) -> Option<&Temperature> {
-        let known = self.temperatures.iter().filter(|t| t.celsius.is_some() && t.is_real());
-        known.max_by(|a, b| a.celsius.partial_cmp(&b.celsius).unwrap_or(std::cmp::Ordering::Equal))
     }
 
     /// Lays what another probe saw under this: only what is missing here is taken.
@@ -306,16 +260,12 @@ mod tests {
         assert_eq!(first.gpus.len(), 2);
         assert_eq!(first.processes[0].gpu_bytes, Some(Bytes(5)));
         assert_eq!(first.processes[0].resident, Some(Bytes(9)));
-        let pools: Vec<Pool> = first.pools().collect();
-        assert_eq!(pools, [Pool { gpu: Some(1), used: Bytes::gib(1), total: Bytes::gib(8) }]);
+        assert_eq!(first.processes[1].gpu, Some(1));
     }
 
     #[test]
-    fn a_placeholder_is_never_the_hottest() {
-        let sensor = |name: &str, celsius| Temperature { name: name.to_string(), celsius };
-        let temperatures =
-            vec![sensor("PMIC", Some(100.0)), sensor("cpu", Some(41.0)), sensor("gpu", None)];
-        let sample = Sample { temperatures, ..Sample::default() };
-        assert_eq!(sample.hottest().map(|t| t.name.as_str()), Some("cpu"));
+    fn a_placeholder_is_known_by_its_name() {
+        assert!(is_placeholder("PMIC") && is_placeholder("pmic-die"));
+        assert!(!is_placeholder("cpu") && !is_placeholder("pé"));
     }
 }

@@ -175,7 +175,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
     number(text, 1.0).ok_or_else(|| "it must be seconds, such as 0.5".to_string())
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+/// A time with its unit, or in seconds.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     units
         .iter()

@@ -21,7 +21,7 @@ use plimsoll_bench::report::files::FilesError;
 use plimsoll_bench::workload::{self, Error, Finished};
 use serde::Serialize;
 
-pub(crate) use flags::Args;
+pub(crate) use flags::{Args, time};
 use show::Show;
 
 use crate::outcome::{BadInput, Outcome};

@@ -1,0 +1,264 @@
+//! Where records come from: this machine, or a log.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use plimsoll::probe::tegrastats::parse;
+use plimsoll::probe::{Sampler, Settings, usual};
+use serde_json::Value;
+
+use super::flags::Args;
+use super::record::{Gpu, Memory, Record};
+use super::tegrastats;
+use crate::outcome::{BadInput, OrBadInput};
+
+/// The longest line of a log that is read; ours are a hundredth of it.
+const LONGEST: u64 = 1 << 20;
+/// What tegrastats waits between two lines when it is not told otherwise.
+const USUAL_STEP: f64 = 1.0;
+
+/// What a feed gives.
+pub(super) enum Item {
+    /// A sample.
+    Record(Box<Record>),
+    /// A line that is none, and why.
+    Nonsense { line: u64, why: String },
+    /// Nothing yet.
+    Nothing,
+    /// No more.
+    End,
+}
+
+/// Where records come from.
+pub(super) enum Feed {
+    /// Probes; the word says whether of this machine or of a recorded one.
+    Live(Sampler, &'static str),
+    Log(Box<Log>),
+}
+
+impl Feed {
+    pub(super) fn open(args: &Args) -> anyhow::Result<Feed> {
+        if let Some(path) = &args.replay.file {
+            return Ok(Feed::Log(Box::new(Log::open(path)?)));
+        }
+        let kinds = if args.source.is_empty() { usual(&args.root) } else { args.source.clone() };
+        std::fs::read_dir(&args.root).or_bad_input(|| {
+            format!("--root {} cannot be read as a folder", args.root.display())
+        })?;
+        let processes = Some(args.interval.max(Duration::from_secs(2)));
+        let settings = Settings { root: args.root.clone(), interval: args.interval, processes };
+        let how = if args.root == Path::new("/") { "sampled" } else { "recorded" };
+        Ok(Feed::Live(Sampler::start(&kinds, &args.source, &settings)?, how))
+    }
+
+    /// The next of them; nothing where none comes for a while.
+    pub(super) fn next(&mut self) -> Item {
+        match self {
+            Feed::Live(sampler, how) => match sampler.next(Duration::from_millis(200)) {
+                Some(taken) => {
+                    let t = taken.since_start.as_secs_f64();
+                    let mut record = Record::live(taken.at, t, how, &taken.sample);
+                    record.warnings = taken.warnings;
+                    Item::Record(Box::new(record))
+                }
+                None => Item::Nothing,
+            },
+            Feed::Log(log) => log.next(),
+        }
+    }
+
+    /// From now on this long between two samples; a log has its own times.
+    pub(super) fn set_interval(&self, interval: Duration) {
+        if let Feed::Live(sampler, _) = self {
+            sampler.set_interval(interval);
+        }
+    }
+}
+
+/// A log that is read line by line.
+pub(super) struct Log {
+    lines: BufReader<File>,
+    buffer: Vec<u8>,
+    number: u64,
+    clock: Clock,
+    /// Of a run of `bench`, whose samples do not repeat it.
+    total: Option<u64>,
+}
+
+/// The log's own time, whichever way its lines tell it.
+#[derive(Default)]
+struct Clock {
+    t: f64,
+    last: Option<(Option<f64>, Option<f64>)>,
+}
+
+impl Clock {
+    /// Seconds since the first line. `since` is the line's own count of seconds, `calendar`
+    /// its date; a line without either comes a usual step after the one before.
+    fn advance(&mut self, since: Option<f64>, calendar: Option<f64>) -> f64 {
+        let step = match self.last {
+            None => 0.0,
+            Some((last_since, last_calendar)) => {
+                let of = |now: Option<f64>, last: Option<f64>| Some(now? - last?);
+                // A count that goes back is a new run in the same file.
+                of(since, last_since)
+                    .filter(|step| *step >= 0.0)
+                    .or_else(|| of(calendar, last_calendar).filter(|step| *step >= 0.0))
+                    .unwrap_or(USUAL_STEP)
+            }
+        };
+        self.last = Some((since, calendar));
+        self.t += step;
+        self.t
+    }
+}
+
+impl Log {
+    fn open(path: &Path) -> anyhow::Result<Log> {
+        let wrong = || format!("cannot read the log {}", path.display());
+        let file = File::open(path).or_bad_input(wrong)?;
+        if file.metadata().or_bad_input(wrong)?.is_dir() {
+            return Err(BadInput::new(format!("{}: it is a folder", wrong())).into());
+        }
+        let clock = Clock::default();
+        let total = total_of_run(path);
+        Ok(Log { lines: BufReader::new(file), buffer: Vec::new(), number: 0, clock, total })
+    }
+
+    fn next(&mut self) -> Item {
+        loop {
+            match self.line() {
+                Err(why) => return Item::Nonsense { line: self.number, why },
+                Ok(false) => return Item::End,
+                Ok(true) => {}
+            }
+            let text = String::from_utf8_lossy(&self.buffer).into_owned();
+            let found = match text.trim_start().starts_with('{') {
+                true => self.ours(&text),
+                false => self.theirs(&text).map(Some),
+            };
+            match found {
+                Ok(Some(record)) => return Item::Record(Box::new(record)),
+                // A frame of a run of `bench`: no sample of the machine.
+                Ok(None) => {}
+                Err(why) => return Item::Nonsense { line: self.number, why },
+            }
+        }
+    }
+
+    /// Reads a line into the buffer; false at the end.
+    fn line(&mut self) -> Result<bool, String> {
+        self.buffer.clear();
+        let mut part = self.lines.by_ref().take(LONGEST);
+        let read = part.read_until(b'\n', &mut self.buffer).map_err(|error| error.to_string())?;
+        self.number += u64::from(read > 0);
+        if read as u64 == LONGEST && self.buffer.last() != Some(&b'\n') {
+            self.skip_line().map_err(|error| error.to_string())?;
+            return Err(format!("a line longer than {LONGEST} bytes"));
+        }
+        Ok(read > 0)
+    }
+
+    fn skip_line(&mut self) -> std::io::Result<()> {
+        loop {
+            let bytes = self.lines.fill_buf()?;
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let (length, done) = (end.map_or(bytes.len(), |at| at + 1), end.is_some());
+            if length == 0 || done {
+                self.lines.consume(length);
+                return Ok(());
+            }
+            self.lines.consume(length);
+        }
+    }
+
+    fn theirs(&mut self, text: &str) -> Result<Record, String> {
+        let line = parse(text).map_err(|error| error.to_string())?;
+        let t = self.clock.advance(None, line.clock_s);
+        let mut record = Record::new(Some(t), "recorded", &line.to_sample());
+        record.time = line.timestamp.map(String::from);
+        record.tegrastats = Some(tegrastats::fields(&line));
+        Ok(record)
+    }
+
+    /// A line of ours, or of the samples of `bench`; `None` for one of its frames.
+    fn ours(&mut self, text: &str) -> Result<Option<Record>, String> {
+        let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if let Some(error) = value.get("error") {
+            return Err(error.as_str().map_or_else(|| error.to_string(), String::from));
+        }
+        if value.get("slot").is_some() {
+            return Ok(None);
+        }
+        let mut record = match value.get("ram_used_gb") {
+            Some(_) => of_bench(&value, self.total),
+            None => serde_json::from_value(value).map_err(|error| error.to_string())?,
+        };
+        if record.system().is_none() && record.t.is_none() && record.gpus.is_empty() {
+            return Err("neither a sample of the monitor nor one of bench".to_string());
+        }
+        let calendar = record.time.as_deref().and_then(seconds_of);
+        record.t = Some(self.clock.advance(record.t, calendar));
+        record.how = "recorded".to_string();
+        record.alerts.clear();
+        record.time_left = None;
+        Ok(Some(record))
+    }
+}
+
+/// The seconds of `2026-11-15T09:30:00Z`, by the parser of the logs' own prefixes.
+fn seconds_of(time: &str) -> Option<f64> {
+    parse(&format!("{time} RAM 0/0MB")).ok()?.clock_s
+}
+
+/// A run of `bench` keeps the size of the memory in its report, beside the samples.
+fn total_of_run(path: &Path) -> Option<u64> {
+    if path.file_name()? != "metrics.jsonl" {
+        return None;
+    }
+    let report = File::open(path.with_file_name("report.json")).ok()?;
+    let report: Value = serde_json::from_reader(BufReader::new(report.take(64 << 20))).ok()?;
+    Some(bytes(report["system_metrics"]["ram_total_gb"].as_f64()?))
+}
+
+fn bytes(gib: f64) -> u64 {
+    (gib * (1u64 << 30) as f64).round() as u64
+}
+
+fn of_bench(value: &Value, total: Option<u64>) -> Record {
+    let figure = |name: &str| value.get(name).and_then(Value::as_f64);
+    let size = |name: &str| figure(name).map(bytes);
+    let map = |name: &str| {
+        let entries = value.get(name).and_then(Value::as_object).into_iter().flatten();
+        entries.map(|(name, value)| (name.clone(), value.as_f64())).collect()
+    };
+    let share = size("ram_gpu_share_gb");
+    let mut record = Record {
+        t: figure("t"),
+        memory: Memory {
+            total_bytes: total,
+            used_bytes: size("ram_used_gb"),
+            gpu_share_bytes: share,
+            ..Memory::default()
+        },
+        temperatures_c: map("temperatures_c"),
+        power_w: map("power_w"),
+        ..Record::default()
+    };
+    record.cpu.percent = figure("cpu_percent");
+    record.swap.used_bytes = size("swap_used_gb");
+    let own = size("vram_used_gb");
+    if own.is_some() || share.is_some() || figure("gpu_load_percent").is_some() {
+        record.gpus.push(Gpu {
+            unified: share.is_some(),
+            used_bytes: own.or(share),
+            percent: figure("gpu_load_percent"),
+            mhz: figure("gpu_clock_mhz"),
+            ..Gpu::default()
+        });
+        record.unified = Some(share.is_some());
+    }
+    record
+}

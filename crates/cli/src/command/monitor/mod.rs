@@ -1,0 +1,222 @@
+//! `plimsoll monitor`: memory, GPUs and processes, live or from a log.
+//!
+//! ```text
+//! feed ─→ watch ─→ sinks: stdout, log, live page, terminal view
+//! Record   time left, alerts, peaks
+//! ```
+//!
+//! A feed gives records, from this machine's probes or from a log; the watch works out what
+//! follows from one to the next; the sinks show or keep them. Nothing that a sink does (a
+//! slow client, a full disk, a closed pipe) holds up the sampling, which has its own thread.
+
+mod csv;
+mod feed;
+mod flags;
+mod log;
+mod prometheus;
+pub(crate) mod record;
+pub(crate) mod summary;
+pub(crate) mod table;
+mod tegrastats;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::Context;
+use serde_json::json;
+
+use feed::{Feed, Item};
+pub(crate) use flags::Args;
+use flags::Format;
+use log::Log;
+use record::Record;
+use watch::Watch;
+
+use crate::outcome::Outcome;
+use crate::output::{self, Output};
+
+/// Everything that a record passes through.
+struct Monitor {
+    feed: Feed,
+    watch: Watch,
+    log: Option<Log>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Watches.
+pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    let log = args.log.as_deref().map(Log::open).transpose()?;
+    let mut monitor = Monitor {
+        feed: Feed::open(args)?,
+        watch: Watch::new(&args.alert),
+        log,
+        stop: Arc::new(AtomicBool::new(false)),
+    };
+    listen(&monitor.stop)?;
+    let format = match args.format {
+        None if out.is_json() => Format::Jsonl,
+        None => Format::Table,
+        Some(format) => format,
+    };
+    if args.once {
+        monitor.once(format, out)?;
+    } else {
+        monitor.stream(args, format, out)?;
+        monitor.end(format, out)?;
+    }
+    Ok(Outcome::from(monitor.watch.raised == 0))
+}
+
+/// A polite kill or Ctrl-C ends the watching, and what was seen is summed up.
+fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(stop))
+            .context("cannot listen for signals")?;
+    }
+    Ok(())
+}
+
+impl Monitor {
+    /// The next record, with all that follows from it; `None` at the end.
+    fn next(&mut self) -> Item {
+        let mut item = self.feed.next();
+        if let Item::Record(record) = &mut item {
+            self.watch.take(record);
+            if let Some(log) = &mut self.log {
+                let line = serde_json::to_string(&**record).unwrap_or_default();
+                record.warnings.extend(log.append(&line));
+            }
+        }
+        item
+    }
+
+    /// One look; loads are known only after two.
+    fn once(&mut self, format: Format, out: &mut Output) -> anyhow::Result<()> {
+        let mut looks = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            match self.feed.next() {
+                Item::Record(mut record) => {
+                    looks += 1;
+                    if looks < 2 {
+                        continue;
+                    }
+                    self.watch.take(&mut record);
+                    if let Some(log) = &mut self.log {
+                        let line = serde_json::to_string(&*record).unwrap_or_default();
+                        record.warnings.extend(log.append(&line));
+                    }
+                    record.alerts.iter().for_each(|alert| output::note(&format!("alert: {alert}")));
+                    return self.show_one(&record, format, out);
+                }
+                Item::End => break,
+                Item::Nothing | Item::Nonsense { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn show_one(&self, record: &Record, format: Format, out: &mut Output) -> anyhow::Result<()> {
+        match format {
+            Format::Table => out.answer(&table::Look(record)),
+            Format::Jsonl if out.is_json() => out.answer(&table::Look(record)),
+            _ => {
+                let mut lines = Lines::new(format);
+                out.line(&lines.of(record, &self.watch)).map(|_| ())
+            }
+        }
+    }
+
+    /// Record after record, until somebody says stop.
+    fn stream(&mut self, args: &Args, format: Format, out: &mut Output) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let live = matches!(self.feed, Feed::Live(..));
+        let mut lines = Lines::new(format);
+        while !self.stop.load(Ordering::Relaxed) {
+            let text = match self.next() {
+                Item::End => break,
+                Item::Nothing => String::new(),
+                Item::Nonsense { line, why } => lines.nonsense(line, &why),
+                Item::Record(record) => {
+                    let over = |t: f64| args.duration.is_some_and(|d| t >= d.as_secs_f64());
+                    if over(record.t.unwrap_or_default()) && !live {
+                        break;
+                    }
+                    tell(&record, out);
+                    lines.of(&record, &self.watch)
+                }
+            };
+            if !text.is_empty() && !out.line(&text)? {
+                break;
+            }
+            if live && args.duration.is_some_and(|duration| start.elapsed() >= duration) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Peaks and means: with the table on stdout, otherwise beside the samples.
+    fn end(&self, format: Format, out: &mut Output) -> anyhow::Result<()> {
+        let summary = &self.watch.summary;
+        if summary.samples == 0 {
+            return Ok(());
+        }
+        match format {
+            Format::Table => out.answer(summary),
+            _ => {
+                out.aside(summary);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Warnings and alerts, for whoever looks.
+fn tell(record: &Record, out: &Output) {
+    if !out.is_quiet() {
+        record.warnings.iter().for_each(|text| output::note(&format!("warning: {text}")));
+    }
+    let t = record.t.unwrap_or_default();
+    let at = record.time.as_ref().map(|time| format!(" ({time})")).unwrap_or_default();
+    record.alerts.iter().for_each(|text| output::note(&format!("alert at t={t:.1}{at}: {text}")));
+}
+
+/// Records as lines of a format.
+struct Lines {
+    format: Format,
+    /// How many GPUs the header has columns for, once it is out.
+    gpus: Option<usize>,
+}
+
+impl Lines {
+    fn new(format: Format) -> Lines {
+        Lines { format, gpus: None }
+    }
+
+    fn of(&mut self, record: &Record, watch: &Watch) -> String {
+        let first = self.gpus.is_none();
+        let gpus = *self.gpus.get_or_insert(record.gpus.len());
+        match self.format {
+            Format::Jsonl => serde_json::to_string(record).unwrap_or_default(),
+            Format::Prometheus => prometheus::text(record, &watch.summary),
+            Format::Csv if first => format!("{}\n{}", csv::header(gpus), csv::row(record, gpus)),
+            Format::Csv => csv::row(record, gpus),
+            Format::Table if first => format!("{}\n{}", table::header(record), table::row(record)),
+            Format::Table => table::row(record),
+        }
+    }
+
+    /// A line of a log that is no record: said in JSON, passed over elsewhere with a word.
+    fn nonsense(&self, line: u64, why: &str) -> String {
+        match self.format {
+            Format::Jsonl => json!({"line": line, "error": why}).to_string(),
+            _ => {
+                tracing::warn!("line {line}: {why}");
+                String::new()
+            }
+        }
+    }
+}

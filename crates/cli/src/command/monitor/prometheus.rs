@@ -1,0 +1,255 @@
+//! A record as Prometheus reads it: base units, a help line and a type for each name.
+
+use std::fmt::Write;
+
+use super::record::{Left, Record};
+use super::summary::Summary;
+
+/// A family of metrics: name, help, and a value for each set of labels.
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    kind: &'static str,
+    values: Vec<(Vec<(&'static str, String)>, f64)>,
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+fn gauge(name: &'static str, help: &'static str, value: Option<f64>) -> Family {
+    let values = value.into_iter().map(|value| (Labels::new(), value)).collect();
+    Family { name, help, kind: "gauge", values }
+}
+
+fn labelled(
+    name: &'static str,
+    help: &'static str,
+    values: impl Iterator<Item = (Labels, Option<f64>)>,
+) -> Family {
+    let values = values.filter_map(|(labels, value)| Some((labels, value?))).collect();
+    Family { name, help, kind: "gauge", values }
+}
+
+/// The whole text.
+pub(super) fn text(record: &Record, summary: &Summary) -> String {
+    let mut out = String::new();
+    let families = [system(record), gpus(record), sensors(record), processes(record)];
+    for family in families.into_iter().flatten().chain(counters(summary)) {
+        write(&mut out, &family);
+    }
+    out
+}
+
+fn bytes(value: Option<u64>) -> Option<f64> {
+    value.map(|bytes| bytes as f64)
+}
+
+fn system(record: &Record) -> Vec<Family> {
+    let memory = &record.memory;
+    let cores = || record.cpu.cores.iter().enumerate();
+    let core = |at: usize| vec![("core", at.to_string())];
+    let left = record
+        .time_left
+        .iter()
+        .map(|left: &Left| (vec![("memory", left.memory.clone())], Some(left.seconds)));
+    vec![
+        gauge("plimsoll_memory_size_bytes", "System memory.", bytes(memory.total_bytes)),
+        gauge(
+            "plimsoll_memory_used_bytes",
+            "System memory that cannot be had without swapping.",
+            bytes(record.system().map(|pool| pool.used)),
+        ),
+        gauge(
+            "plimsoll_memory_available_bytes",
+            "System memory that can be had without swapping.",
+            bytes(memory.available_bytes),
+        ),
+        gauge(
+            "plimsoll_memory_free_bytes",
+            "System memory that is unused, page cache not counted.",
+            bytes(memory.free_bytes),
+        ),
+        gauge(
+            "plimsoll_memory_gpu_share_bytes",
+            "Unified memory that the GPU, codecs and cameras hold; part of what is used.",
+            bytes(memory.gpu_share_bytes),
+        ),
+        gauge(
+            "plimsoll_memory_largest_free_block_bytes",
+            "The largest free piece of system memory.",
+            bytes(memory.largest_free_bytes),
+        ),
+        gauge("plimsoll_swap_size_bytes", "Swap.", bytes(record.swap.total_bytes)),
+        gauge("plimsoll_swap_used_bytes", "Swap in use.", bytes(record.swap.used_bytes)),
+        gauge(
+            "plimsoll_cpu_utilization_ratio",
+            "Load of all processors.",
+            ratio(record.cpu.percent),
+        ),
+        labelled(
+            "plimsoll_cpu_core_utilization_ratio",
+            "Load of a processor that is on.",
+            cores().map(|(at, one)| (core(at), ratio(one.percent))),
+        ),
+        labelled(
+            "plimsoll_cpu_core_frequency_hertz",
+            "Clock of a processor that is on.",
+            cores().map(|(at, one)| (core(at), one.mhz.map(|mhz| mhz * 1e6))),
+        ),
+        labelled(
+            "plimsoll_memory_time_left_seconds",
+            "When the memory that runs out first does so at the present growth.",
+            left,
+        ),
+    ]
+}
+
+fn ratio(percent: Option<f64>) -> Option<f64> {
+    percent.map(|percent| percent / 100.0)
+}
+
+fn gpus(record: &Record) -> Vec<Family> {
+    let each = |value: fn(&super::record::Gpu) -> Option<f64>| {
+        record.gpus.iter().enumerate().map(move |(at, gpu)| {
+            let name = gpu.name.clone().unwrap_or_default();
+            (vec![("gpu", at.to_string()), ("name", name)], value(gpu))
+        })
+    };
+    vec![
+        labelled(
+            "plimsoll_gpu_memory_size_bytes",
+            "Memory of a GPU's own.",
+            each(|gpu| bytes(gpu.total_bytes)),
+        ),
+        labelled(
+            "plimsoll_gpu_memory_used_bytes",
+            "Memory that a GPU holds; part of the system's where memory is unified.",
+            each(|gpu| bytes(gpu.used_bytes)),
+        ),
+        labelled(
+            "plimsoll_gpu_utilization_ratio",
+            "Load of a GPU.",
+            each(|gpu| ratio(gpu.percent)),
+        ),
+        labelled(
+            "plimsoll_gpu_frequency_hertz",
+            "Clock of a GPU.",
+            each(|gpu| gpu.mhz.map(|mhz| mhz * 1e6)),
+        ),
+        labelled(
+            "plimsoll_gpu_memory_frequency_hertz",
+            "Clock of a GPU's memory.",
+            each(|gpu| gpu.memory_mhz.map(|mhz| mhz * 1e6)),
+        ),
+        labelled("plimsoll_gpu_power_watts", "Power of a GPU.", each(|gpu| gpu.power_w)),
+        labelled(
+            "plimsoll_gpu_power_limit_watts",
+            "The power that a GPU is held to.",
+            each(|gpu| gpu.power_limit_w),
+        ),
+        labelled(
+            "plimsoll_gpu_temperature_celsius",
+            "Temperature of a GPU.",
+            each(|gpu| gpu.temperature_c),
+        ),
+        labelled(
+            "plimsoll_gpu_throttled",
+            "Whether something holds a GPU's clocks down.",
+            each(|gpu| gpu.throttled_by.as_ref().map(|by| f64::from(u8::from(!by.is_empty())))),
+        ),
+    ]
+}
+
+fn sensors(record: &Record) -> Vec<Family> {
+    let named = |label: &'static str, name: &String| vec![(label, name.clone())];
+    vec![
+        labelled(
+            "plimsoll_temperature_celsius",
+            "Temperature by sensor.",
+            record.temperatures_c.iter().map(|(name, t)| (named("sensor", name), *t)),
+        ),
+        labelled(
+            "plimsoll_power_watts",
+            "Power by rail.",
+            record.power_w.iter().map(|(name, watts)| (named("rail", name), *watts)),
+        ),
+        gauge("plimsoll_board_power_watts", "Power of the whole board.", record.total_power_w),
+        labelled(
+            "plimsoll_engine_utilization_ratio",
+            "Load of an engine beside the GPU.",
+            record.engines.iter().map(|(name, one)| (named("engine", name), ratio(one.percent))),
+        ),
+    ]
+}
+
+fn processes(record: &Record) -> Vec<Family> {
+    let each = |value: fn(&super::record::Process) -> Option<u64>| {
+        record.processes.iter().map(move |process| {
+            let name = process.name.clone().unwrap_or_default();
+            (vec![("pid", process.pid.to_string()), ("name", name)], bytes(value(process)))
+        })
+    };
+    vec![
+        labelled(
+            "plimsoll_process_gpu_memory_bytes",
+            "GPU memory that a process holds.",
+            each(|process| process.gpu_bytes),
+        ),
+        labelled(
+            "plimsoll_process_resident_memory_bytes",
+            "System memory that a process has resident.",
+            each(|process| process.resident_bytes),
+        ),
+    ]
+}
+
+fn counters(summary: &Summary) -> [Family; 2] {
+    let counter = |name, help, value: u64| Family {
+        name,
+        help,
+        kind: "counter",
+        values: vec![(Labels::new(), value as f64)],
+    };
+    [
+        counter("plimsoll_samples_total", "Samples since the start.", summary.samples),
+        counter("plimsoll_alerts_total", "Alerts since the start.", summary.alerts),
+    ]
+}
+
+fn write(out: &mut String, family: &Family) {
+    let Family { name, help, kind, values } = family;
+    if values.is_empty() {
+        return;
+    }
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    for (labels, value) in values {
+        let labels: Vec<String> =
+            labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
+        let labels =
+            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(out, "{name}{labels} {value}");
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::monitor::record::Gpu;
+
+    #[test]
+    fn names_have_help_and_what_is_not_known_is_left_out() {
+        let gpu =
+            Gpu { name: Some("a \"b\"\\".to_string()), percent: Some(50.0), ..Gpu::default() };
+        let record = Record { gpus: vec![gpu], total_power_w: Some(4.5), ..Record::default() };
+        let text = text(&record, &Summary::default());
+        assert!(text.contains("# TYPE plimsoll_gpu_utilization_ratio gauge\n"), "{text}");
+        let line = "plimsoll_gpu_utilization_ratio{gpu=\"0\",name=\"a \\\"b\\\"\\\\\"} 0.5\n";
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("plimsoll_board_power_watts 4.5\n"), "{text}");
+        assert!(!text.contains("plimsoll_memory_used_bytes"), "{text}");
+    }
+}

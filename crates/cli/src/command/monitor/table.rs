@@ -1,0 +1,184 @@
+//! Records for people: a line each, or a page for one look.
+
+use plimsoll::Bytes;
+use serde::Serialize;
+
+use super::record::{Gpu, Pool, Record};
+use crate::output::Answer;
+use crate::page::{Cell, Page, Tone, UNKNOWN, or_unknown};
+
+/// The header over the lines.
+pub(super) fn header(record: &Record) -> String {
+    let (first, second) = match record.unified {
+        Some(true) => ("System", "of it GPU"),
+        Some(false) => ("RAM", "GPU VRAM"),
+        None => ("RAM", ""),
+    };
+    let gpu = if record.unified.is_some() { "  GPU %   GPU MHz" } else { "" };
+    let second = if second.is_empty() { String::new() } else { format!("  {second:>21}") };
+    format!("{:>9}  {first:>21}{second}{gpu}  CPU %  power W  hottest  time left", "t")
+}
+
+/// One record as a line under that header.
+pub(super) fn row(record: &Record) -> String {
+    let pool = |pool: Option<Pool>| {
+        let text = pool.map(|pool| format!("{} / {}", Bytes(pool.used), Bytes(pool.total)));
+        or_unknown(text)
+    };
+    let second = match record.unified {
+        Some(true) => format!("  {:>21}", or_unknown(record.memory.gpu_share_bytes.map(Bytes))),
+        Some(false) => format!("  {:>21}", pool(all_vram(record))),
+        None => String::new(),
+    };
+    let gpu = record.gpus.first();
+    let load = match record.unified {
+        Some(_) => format!(
+            "  {:>5}  {:>8}",
+            figure(gpu.and_then(|gpu| gpu.percent), 0),
+            figure(gpu.and_then(|gpu| gpu.mhz), 0)
+        ),
+        None => String::new(),
+    };
+    let t = figure(record.t, 1);
+    let memory = pool(record.system());
+    let cpu = figure(record.cpu.percent, 1);
+    let power = record.total_power_w.or_else(|| record.gpus.iter().map(|gpu| gpu.power_w).sum());
+    let heat = record.hottest().map(|(_, c)| c).or(gpu.and_then(|gpu| gpu.temperature_c));
+    let power = figure(power.filter(|_| !record.gpus.is_empty()), 1);
+    format!(
+        "{t:>9}  {memory:>21}{second}{load}  {cpu:>5}  {power:>7}  {:>7}  {:>9}",
+        heat.map_or(UNKNOWN.to_string(), |c| format!("{c:.1} °C")),
+        time_left(record),
+    )
+}
+
+/// The memory of all discrete GPUs together.
+fn all_vram(record: &Record) -> Option<Pool> {
+    let own: Vec<Pool> = (0..record.gpus.len()).filter_map(|at| record.own(at)).collect();
+    let sum = |of: fn(&Pool) -> u64| own.iter().map(of).sum();
+    (!own.is_empty()).then(|| Pool { gpu: None, used: sum(|p| p.used), total: sum(|p| p.total) })
+}
+
+fn figure(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| UNKNOWN.to_string(), |value| format!("{value:.decimals$}"))
+}
+
+/// The time left as people say it.
+pub(crate) fn time_left(record: &Record) -> String {
+    record.time_left.as_ref().map_or_else(|| UNKNOWN.to_string(), |left| duration(left.seconds))
+}
+
+/// `28 s`, `12 min`, `3.5 h`.
+pub(crate) fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+/// One look.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub(super) struct Look<'a>(pub(super) &'a Record);
+
+impl Answer for Look<'_> {
+    fn page(&self, page: &mut Page) {
+        let record = self.0;
+        page.heading("Memory");
+        page.table(&memory(record));
+        for (at, gpu) in record.gpus.iter().enumerate() {
+            let name = gpu.name.as_deref().unwrap_or(UNKNOWN);
+            page.heading(&format!("GPU {at}: {name}"));
+            page.table(&gpu_rows(gpu));
+        }
+        page.heading("Machine");
+        page.table(&machine(record));
+        if !record.processes.is_empty() {
+            page.heading("Processes");
+            page.table(&processes(record));
+        }
+        for warning in &record.warnings {
+            page.advice(warning);
+        }
+    }
+}
+
+fn size(name: &str, bytes: Option<u64>, note: &str) -> Vec<Cell> {
+    vec![name.into(), Cell::figure(bytes.map(Bytes)), Cell::new(note, Tone::Faint)]
+}
+
+fn memory(record: &Record) -> Vec<Vec<Cell>> {
+    let memory = &record.memory;
+    let pressure = memory.pressure.as_deref().map(|word| format!("pressure {word}"));
+    let mut rows = vec![
+        size("total", memory.total_bytes, &record.how),
+        size("used", record.system().map(|pool| pool.used), &pressure.unwrap_or_default()),
+    ];
+    if record.unified == Some(true) {
+        rows.push(size("of it GPU", memory.gpu_share_bytes, "with codecs and cameras"));
+    }
+    rows.extend([
+        size("available", memory.available_bytes, ""),
+        size("free", memory.free_bytes, ""),
+        size("largest block", memory.largest_free_bytes, "free in one piece"),
+        size("swap used", record.swap.used_bytes, ""),
+    ]);
+    rows
+}
+
+fn gpu_rows(gpu: &Gpu) -> Vec<Vec<Cell>> {
+    let mut rows = Vec::new();
+    if !gpu.unified {
+        let pressure = gpu.pressure.as_deref().map(|word| format!("pressure {word}"));
+        rows.push(size("total", gpu.total_bytes, ""));
+        rows.push(size("used", gpu.used_bytes, &pressure.unwrap_or_default()));
+    }
+    let with = |name: &str, value: Option<f64>, unit: &str| {
+        let text = value.map(|value| format!("{value:.1} {unit}"));
+        vec![name.into(), Cell::figure(text)]
+    };
+    rows.extend([
+        with("load", gpu.percent, "%"),
+        with("clock", gpu.mhz, "MHz"),
+        with("power", gpu.power_w, "W"),
+        with("temperature", gpu.temperature_c, "°C"),
+        vec!["held down by".into(), reasons(gpu.throttled_by.as_deref())],
+    ]);
+    rows
+}
+
+fn reasons(by: Option<&[String]>) -> Cell {
+    let text = by.map(|by| if by.is_empty() { "nothing".to_string() } else { by.join(", ") });
+    Cell::figure(text)
+}
+
+fn machine(record: &Record) -> Vec<Vec<Cell>> {
+    let with = |value: Option<f64>, unit: &str| value.map(|value| format!("{value:.1} {unit}"));
+    let hottest = record.hottest();
+    vec![
+        vec!["processors".into(), Cell::figure(with(record.cpu.percent, "%"))],
+        vec!["power".into(), Cell::figure(with(record.total_power_w, "W"))],
+        vec!["power mode".into(), Cell::figure(record.power_mode.as_deref())],
+        vec![
+            "hottest".into(),
+            Cell::figure(with(hottest.map(|(_, celsius)| celsius), "°C")),
+            Cell::new(hottest.map_or("", |(name, _)| name), Tone::Faint),
+        ],
+        vec!["held down by".into(), reasons(record.throttled_by.as_deref())],
+    ]
+}
+
+fn processes(record: &Record) -> Vec<Vec<Cell>> {
+    let head = |text: &str| Cell::figure(Some(text));
+    let mut rows = vec![vec![head("pid"), head("GPU memory"), head("resident"), "name".into()]];
+    rows.extend(record.processes.iter().take(10).map(|process| {
+        vec![
+            Cell::figure(Some(process.pid)),
+            Cell::figure(process.gpu_bytes.map(Bytes)),
+            Cell::figure(process.resident_bytes.map(Bytes)),
+            process.name.as_deref().unwrap_or(UNKNOWN).into(),
+        ]
+    }));
+    rows
+}

@@ -1,0 +1,129 @@
+//! What is worked out from record to record: the time left, alerts, peaks and means.
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use plimsoll::Bytes;
+use plimsoll::probe::Forecast;
+
+use super::flags::{Alert, Free};
+use super::record::{Left, Pool, Record};
+use super::summary::Summary;
+
+/// An alert is raised again only after its reason has been gone for so long.
+const CALM_S: f64 = 60.0;
+/// So many commands of alerts run at once at most; a command may hang.
+const MOST_COMMANDS: usize = 4;
+
+/// Follows a feed.
+pub(super) struct Watch {
+    free: Option<Free>,
+    within: Option<Duration>,
+    command: Option<String>,
+    running: Vec<Child>,
+    forecasts: BTreeMap<Option<usize>, Forecast>,
+    /// When each reason for an alert was last there.
+    reasons: BTreeMap<(&'static str, Option<usize>), f64>,
+    pub(super) raised: u64,
+    pub(super) summary: Summary,
+}
+
+impl Watch {
+    pub(super) fn new(alert: &Alert) -> Watch {
+        Watch {
+            free: alert.alert_free,
+            within: alert.alert_within,
+            command: alert.alert_exec.clone(),
+            running: Vec::new(),
+            forecasts: BTreeMap::new(),
+            reasons: BTreeMap::new(),
+            raised: 0,
+            summary: Summary::default(),
+        }
+    }
+
+    /// Takes a record in, and adds to it what follows from it and those before.
+    pub(super) fn take(&mut self, record: &mut Record) {
+        let t = record.t.unwrap_or_default();
+        let pools: Vec<Pool> = record.pools().collect();
+        let mut soonest: Option<Left> = None;
+        for pool in pools {
+            let forecast = self.forecasts.entry(pool.gpu).or_default();
+            let left = forecast.push(t, Bytes(pool.used), Bytes(pool.total));
+            if let Some(left) = left.map(|left| Left::new(pool.gpu, left)) {
+                self.judge_time(record, &pool, &left, t);
+                if soonest.as_ref().is_none_or(|soonest| left.seconds < soonest.seconds) {
+                    soonest = Some(left);
+                }
+            }
+            self.judge_room(record, &pool, t);
+        }
+        record.time_left = soonest;
+        self.summary.take(record);
+        self.running.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        for alert in &record.alerts {
+            self.raised += 1;
+            run(self.command.as_deref(), alert, record, &mut self.running);
+        }
+    }
+
+    fn judge_time(&mut self, record: &mut Record, pool: &Pool, left: &Left, t: f64) {
+        let Some(within) = self.within else { return };
+        if left.seconds > within.as_secs_f64() || !self.is_new("within", pool.gpu, t) {
+            return;
+        }
+        let latest = left.at_most_s.map_or_else(|| "–".to_string(), |s| format!("{s:.0}"));
+        record.alerts.push(format!(
+            "{} memory runs out in {:.0} s ({:.0} to {latest} s) at {}/s",
+            left.memory,
+            left.seconds,
+            left.at_least_s,
+            Bytes(left.bytes_per_s.max(0.0) as u64),
+        ));
+    }
+
+    fn judge_room(&mut self, record: &mut Record, pool: &Pool, t: f64) {
+        let Some(free) = self.free else { return };
+        let least = free.of(pool.total);
+        if pool.free() >= least || !self.is_new("free", pool.gpu, t) {
+            return;
+        }
+        record.alerts.push(format!(
+            "{} memory: {} of {} left, less than {}",
+            Pool::name(pool.gpu),
+            Bytes(pool.free()),
+            Bytes(pool.total),
+            Bytes(least),
+        ));
+    }
+
+    /// Whether a reason that is there now was not there a while ago.
+    fn is_new(&mut self, kind: &'static str, gpu: Option<usize>, t: f64) -> bool {
+        let last = self.reasons.insert((kind, gpu), t);
+        last.is_none_or(|last| t - last > CALM_S || t < last)
+    }
+}
+
+/// Starts the command, which is not waited for.
+fn run(command: Option<&str>, alert: &str, record: &Record, running: &mut Vec<Child>) {
+    let Some(command) = command else { return };
+    if running.len() >= MOST_COMMANDS {
+        tracing::warn!("--alert-exec is not run: {MOST_COMMANDS} earlier ones have not ended yet");
+        return;
+    }
+    let left = record.time_left.as_ref().map(|left| left.seconds.to_string()).unwrap_or_default();
+    let child = Command::new("sh")
+        .arg("-c")
+        .arg(command)
+        .env("PLIMSOLL_ALERT", alert)
+        .env("PLIMSOLL_TIME_LEFT_S", left)
+        .env("PLIMSOLL_T", record.t.unwrap_or_default().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn();
+    match child {
+        Ok(child) => running.push(child),
+        Err(error) => tracing::warn!("--alert-exec cannot be run: {error}"),
+    }
+}
