@@ -68,13 +68,6 @@ impl Feed {
             Feed::Log(log) => log.next(),
         }
     }
-
-    /// From now on this long between two samples; a log has its own times.
-    pub(super) fn set_interval(&self, interval: Duration) {
-        if let Feed::Live(sampler, _) = self {
-            sampler.set_interval(interval);
-        }
-    }
 }
 
 /// A log that is read line by line.

@@ -1,0 +1,259 @@
+//! The last so many seconds, in two dozen buckets.
+
+use std::collections::VecDeque;
+
+const BUCKETS: f64 = 24.0;
+/// Fewer say nothing.
+const LEAST: usize = 8;
+/// What a window must span at least before it is full.
+const SHORTEST_S: f64 = 18.0;
+/// The rise over a window is this many times the scatter around it.
+const ABOVE_SCATTER: f64 = 6.0;
+/// And this share of the memory at least.
+const LEAST_RISE: f64 = 0.004;
+/// Each quarter adds this share of what it would add to a straight line.
+const STEADY: f64 = 0.4;
+/// A bend counts when it is this many times the error of a median, twice which is its own.
+const SURE_BEND: f64 = 9.0;
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    number: f64,
+    t: f64,
+    mean: f64,
+    max: f64,
+    n: f64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    width: f64,
+    buckets: VecDeque<Bucket>,
+    /// Worked out when a bucket was closed.
+    trend: Option<Trend>,
+    recent: Option<(f64, f64)>,
+}
+
+/// Growth that goes on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Trend {
+    /// The middle of the window, where slope and value are those of the fit.
+    t: f64,
+    value: f64,
+    slope: f64,
+    pub(super) slope_error: f64,
+    /// The slope's own growth; 0 where it is not sure.
+    pub(super) bend: f64,
+    /// What a value may lie below the fit.
+    slack: f64,
+    /// How far above the fit high values lie, and the highest.
+    high: f64,
+    highest: f64,
+}
+
+impl Trend {
+    /// The fit's value now.
+    pub(super) fn middle(&self, t: f64) -> f64 {
+        let dt = t - self.t;
+        self.value + self.slope * dt + 0.5 * self.bend * dt * dt
+    }
+
+    /// Where high values lie now.
+    pub(super) fn level(&self, t: f64) -> f64 {
+        self.middle(t) + self.high
+    }
+
+    /// Where the highest would lie now.
+    pub(super) fn highest(&self, t: f64) -> f64 {
+        self.middle(t) + self.highest
+    }
+
+    /// Whether the newest values lie so far below the fit that it does not hold any more.
+    pub(super) fn is_left_behind(&self, t: f64, mut newest: [f64; 3]) -> bool {
+        newest.sort_unstable_by(f64::total_cmp);
+        newest[1] < self.middle(t) - self.slack
+    }
+
+    pub(super) fn slope_at(&self, t: f64) -> f64 {
+        self.slope + self.bend * (t - self.t)
+    }
+}
+
+impl Window {
+    pub(super) fn new(width: f64) -> Window {
+        Window { width, buckets: VecDeque::new(), trend: None, recent: None }
+    }
+
+    pub(super) fn push(&mut self, t: f64, value: f64) {
+        let number = (t * BUCKETS / self.width).floor();
+        match self.buckets.back_mut().filter(|last| last.number == number) {
+            Some(last) => {
+                last.n += 1.0;
+                last.t += (t - last.t) / last.n;
+                last.mean += (value - last.mean) / last.n;
+                last.max = last.max.max(value);
+            }
+            None => {
+                self.buckets.push_back(Bucket { number, t, mean: value, max: value, n: 1.0 });
+                while self.buckets.front().is_some_and(|old| old.number < number - BUCKETS) {
+                    self.buckets.pop_front();
+                }
+                self.work_out();
+            }
+        }
+    }
+
+    /// How far samples are apart, at most a bucket.
+    pub(super) fn step(&self) -> Option<f64> {
+        let (first, last) = (self.buckets.front()?, self.buckets.back()?);
+        let n: f64 = self.buckets.iter().map(|bucket| bucket.n).sum();
+        (n > 1.0).then(|| (last.t - first.t) / (n - 1.0))
+    }
+
+    /// The median of the last quarter, and the noise: what one value is from the next.
+    pub(super) fn recent(&self) -> Option<(f64, f64)> {
+        self.recent
+    }
+
+    /// Growth that goes on, where there is any.
+    pub(super) fn trend(&self, size: f64) -> Option<Trend> {
+        self.trend.filter(|_| self.rise() >= LEAST_RISE * size)
+    }
+
+    fn rise(&self) -> f64 {
+        let span = self.buckets.back().zip(self.buckets.front()).map(|(b, a)| b.t - a.t);
+        self.trend.map_or(0.0, |trend| trend.slope * span.unwrap_or(0.0))
+    }
+
+    fn work_out(&mut self) {
+        let fit = Fit::of(&self.buckets);
+        self.recent = fit.as_ref().map(|fit| (fit.quarters[3], fit.noise));
+        self.trend = fit.and_then(|fit| self.judge(&fit));
+    }
+
+    fn judge(&self, fit: &Fit) -> Option<Trend> {
+        let [first, second, third, fourth] = fit.quarters;
+        let rises = [second - first, third - second, fourth - third];
+        let even = (fourth - first) / 3.0;
+        let rise = fit.slope * fit.span;
+        let steady = even > 0.0 && rises.iter().all(|rise| *rise >= STEADY * even);
+        if !steady || rise < ABOVE_SCATTER * fit.scatter || has_stopped(&self.buckets) {
+            return None;
+        }
+        Some(fit.trend(&self.buckets))
+    }
+}
+
+/// A line through the quarters' medians.
+struct Fit {
+    span: f64,
+    middle: f64,
+    value: f64,
+    slope: f64,
+    quarters: [f64; 4],
+    scatter: f64,
+    noise: f64,
+}
+
+impl Fit {
+    fn of(buckets: &VecDeque<Bucket>) -> Option<Fit> {
+        let n = buckets.len();
+        let span = buckets.back()?.t - buckets.front()?.t;
+        if n < LEAST || span < SHORTEST_S {
+            return None;
+        }
+        let mut quarters = [0.0; 4];
+        let mut times = [0.0; 4];
+        for quarter in 0..4 {
+            let (from, to) = (n * quarter / 4, n * (quarter + 1) / 4);
+            let part = || buckets.range(from..to);
+            quarters[quarter] = median(part().map(|bucket| bucket.mean).collect());
+            times[quarter] = part().map(|bucket| bucket.t).sum::<f64>() / (to - from) as f64;
+        }
+        let halves = |of: &[f64; 4]| ((of[0] + of[1]) / 2.0, (of[2] + of[3]) / 2.0);
+        let ((early, late), (before, after)) = (halves(&quarters), halves(&times));
+        let slope = (late - early) / (after - before);
+        let (value, middle) = ((early + late) / 2.0, (before + after) / 2.0);
+        let scatter = 1.4826
+            * median(
+                buckets.iter().map(|b| (b.mean - value - slope * (b.t - middle)).abs()).collect(),
+            );
+        let noise = noise(buckets, slope);
+        Some(Fit { span, middle, value, slope, quarters, scatter, noise })
+    }
+
+    fn trend(&self, buckets: &VecDeque<Bucket>) -> Trend {
+        let n = buckets.len();
+        let quarter = self.span / 4.0;
+        let [first, second, third, fourth] = self.quarters;
+        let change = (fourth - third) - (second - first);
+        // Jumps of a staircase fall into one quarter or the next: no bend.
+        let jump = buckets
+            .iter()
+            .zip(buckets.range(1..))
+            .map(|(before, after)| after.mean - before.mean)
+            .fold(0.0, f64::max);
+        let sure = change.abs() > (SURE_BEND * error(self.noise, n)).max(jump);
+        let bend = if sure { change / (2.0 * quarter * quarter) } else { 0.0 };
+        let fit = |t: f64| {
+            let dt = t - self.middle;
+            // The quarters' medians lie on the curve, so its middle lies below their mean.
+            let sag = bend * 5.0 * quarter * quarter / 8.0;
+            self.value - sag + self.slope * dt + 0.5 * bend * dt * dt
+        };
+        let mut above: Vec<f64> = buckets.range(n / 2..).map(|b| b.max - fit(b.t)).collect();
+        above.sort_by(f64::total_cmp);
+        let highest = above.last().copied().unwrap_or(0.0).max(0.0);
+        let high = above.get(above.len() * 4 / 5).copied().unwrap_or(0.0).clamp(0.0, highest);
+        Trend {
+            t: self.middle,
+            value: fit(self.middle),
+            slope: self.slope,
+            slope_error: error(self.scatter, n) / (2.0 * quarter),
+            bend,
+            slack: (4.0 * self.scatter).max(jump).max(0.2 * self.slope * self.span),
+            high,
+            highest,
+        }
+    }
+}
+
+/// The error of a quarter's median.
+fn error(scatter: f64, n: usize) -> f64 {
+    1.25 * scatter / (n as f64 / 4.0).sqrt()
+}
+
+/// How far neighbours are apart beyond the slope, most of them: neither the fall of a
+/// sawtooth nor a bend counts.
+fn noise(buckets: &VecDeque<Bucket>, slope: f64) -> f64 {
+    let neighbours = buckets.iter().zip(buckets.range(1..));
+    let beyond = |(a, b): (&Bucket, &Bucket)| (b.mean - a.mean - slope * (b.t - a.t)).abs();
+    median(neighbours.map(beyond).collect())
+}
+
+/// Whether there has been no new high for much longer than it ever took before.
+fn has_stopped(buckets: &VecDeque<Bucket>) -> bool {
+    let Some(first) = buckets.front() else { return true };
+    let (mut highest, mut since, mut longest) = (first.max, first.t, 0.0f64);
+    let mut now = first.t;
+    for bucket in buckets {
+        now = bucket.t;
+        if bucket.max > highest {
+            longest = longest.max(bucket.t - since);
+            (highest, since) = (bucket.max, bucket.t);
+        }
+    }
+    now - since > 2.5 * longest
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() % 2 {
+        0 => (values[middle - 1] + values[middle]) / 2.0,
+        _ => values[middle],
+    }
+}
