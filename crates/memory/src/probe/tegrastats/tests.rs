@@ -136,6 +136,7 @@ fn garbage_is_bounded_and_does_no_harm() {
     }
     let huge = "CPU 9223372036854775807/1 GPU 9223372036854775807/1";
     assert!(parse(&format!("RAM 99999999999999999999/1MB {huge}")).is_err());
-    let power = parse(&format!("RAM 1/1MB {huge} VIN -5/5")).unwrap();
+    let text = format!("RAM 1/1MB {huge} VIN -5/5");
+    let power = parse(&text).unwrap();
     assert_eq!(power.power_mw.len(), 1);
 }
