@@ -92,10 +92,7 @@ impl Sampler {
     /// The next sample, or nothing within this time.
     #[must_use]
     pub fn next(&self, patience: Duration) -> Option<Taken> {
-        match self.samples.recv_timeout(patience) {
-            Ok(taken) => Some(taken),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.samples.recv_timeout(patience).ok()
     }
 
     /// From now on this long between two samples.

@@ -252,10 +252,9 @@ fn is_others(key: &str) -> bool {
 /// The timestamp that the program prints when asked, and the clock time of that or of a
 /// logger's own prefix.
 fn times(prefix: &str) -> (Option<&str>, Option<f64>) {
-    if let Some(stamp) = prefix.get(..19) {
-        if let Some(seconds) = american(stamp) {
-            return (Some(stamp), Some(seconds));
-        }
+    let stamp = prefix.get(..19);
+    if let Some(seconds) = stamp.and_then(american) {
+        return (stamp, Some(seconds));
     }
     let starts = prefix.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_digit());
     let found = starts.map(|(at, _)| at).find_map(|at| international(prefix.get(at..)?));

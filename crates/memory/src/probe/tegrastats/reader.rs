@@ -5,7 +5,7 @@
 //! is not left behind even when we are killed ourselves.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -130,7 +130,7 @@ impl Drop for Reader {
     }
 }
 
-fn keep_running(shared: &Shared, program: &PathBuf, interval: Duration) {
+fn keep_running(shared: &Shared, program: &Path, interval: Duration) {
     let mut wait = FIRST_WAIT;
     while !lock(shared).stop {
         let started = Instant::now();
