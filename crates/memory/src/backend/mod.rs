@@ -18,6 +18,7 @@ use crate::memory::Device;
 pub mod cuda;
 pub mod host;
 mod ledger;
+pub mod metal;
 pub mod opencl;
 pub mod rocm;
 mod select;
@@ -146,9 +147,9 @@ pub fn count(kind: BackendKind) -> Result<u32> {
     match kind {
         BackendKind::Cuda => cuda::count(),
         BackendKind::Rocm => rocm::count(),
+        BackendKind::Metal => metal::count(),
         BackendKind::OpenCl => opencl::count(),
         BackendKind::Host | BackendKind::Sim => Ok(1),
-        kind => Err(unknown(kind.into())),
     }
 }
 
@@ -158,6 +159,7 @@ pub fn open(device: impl Into<DeviceId>) -> Result<Arc<dyn Device>> {
     match (device.kind, device.number) {
         (BackendKind::Cuda, number) => Ok(Arc::new(cuda::Cuda::open(number)?)),
         (BackendKind::Rocm, number) => Ok(Arc::new(rocm::Rocm::open(number)?)),
+        (BackendKind::Metal, number) => metal::open(number),
         (BackendKind::OpenCl, number) => Ok(Arc::new(opencl::OpenCl::open(number)?)),
         (BackendKind::Host, 0) => Ok(Arc::new(host::Host::open()?)),
         (BackendKind::Sim, 0) => Ok(Arc::new(sim::Sim::new(sim::SimConfig::default()))),

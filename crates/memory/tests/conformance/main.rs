@@ -165,3 +165,10 @@ conforms_where_there_is! {
     OpenCl, pool_over_limit_on_opencl: pool(limit(opencl(64), LINE), QUICK);
     OpenCl, fallback_from_opencl_to_host: fallback(pool(opencl(16), QUICK), host(64));
 }
+
+#[cfg(target_os = "macos")]
+conforms_where_there_is! {
+    Metal, metal_alone: subject::metal(64);
+    Metal, pool_on_metal: pool(subject::metal(64), QUICK);
+    Metal, pool_over_limit_on_metal: pool(limit(subject::metal(64), LINE), QUICK);
+}

@@ -158,3 +158,10 @@ fn of_rocm(options: RocmOptions, mib: u64) -> Subject {
     let device = Rocm::open_with(&options.total(Bytes::mib(mib))).unwrap();
     Subject { largest: device.capacity(), memory: Arc::new(device), sim: None }
 }
+
+/// A part of the first of Apple's devices.
+#[cfg(target_os = "macos")]
+pub(crate) fn metal(mib: u64) -> Subject {
+    let device = plimsoll::backend::metal::Metal::with_total(0, Bytes::mib(mib)).unwrap();
+    Subject { largest: device.capacity(), memory: Arc::new(device), sim: None }
+}
