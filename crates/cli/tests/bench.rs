@@ -3,6 +3,9 @@
 #[path = "../../bench/tests/all/checker.rs"]
 mod checker;
 mod common;
+#[cfg(unix)]
+#[path = "bench/faults.rs"]
+mod faults;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -64,6 +64,13 @@ impl MemInfo {
     }
 }
 
+/// Gives memory that was freed back to the system, so that what a process holds is what it
+/// uses: freed memory is else kept for later, and shows as if it were in use. Does nothing
+/// where the system's allocator has no way to.
+pub fn give_back_heap() {
+    crate::sys::malloc::give_back();
+}
+
 /// Reads the text of `/proc/meminfo`. Unknown lines are passed over, so that an older
 /// or a newer kernel gives the figures that it has.
 ///

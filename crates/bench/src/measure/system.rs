@@ -188,7 +188,7 @@ impl SystemMetrics {
         ];
         let fallback = |field: &str| match (self.architecture, field) {
             (MemoryArchitecture::NoGpu, gpu) if gpu.contains("gpu") || gpu.contains("vram") => {
-                "there is no GPU"
+                "no GPU was used"
             }
             (MemoryArchitecture::Unified, "vram_used_gb") => "the GPU uses the system's memory",
             (MemoryArchitecture::Discrete, "ram_gpu_share_gb") => "the GPU has its own memory",

@@ -18,7 +18,7 @@ pub enum MemoryArchitecture {
     Unified,
     /// The GPU has its own.
     Discrete,
-    /// There is no GPU.
+    /// No GPU was used.
     NoGpu,
 }
 
@@ -27,7 +27,7 @@ impl std::fmt::Display for MemoryArchitecture {
         f.pad(match self {
             MemoryArchitecture::Unified => "unified memory",
             MemoryArchitecture::Discrete => "discrete GPU",
-            MemoryArchitecture::NoGpu => "no GPU",
+            MemoryArchitecture::NoGpu => "no GPU in use",
         })
     }
 }
@@ -98,15 +98,18 @@ impl std::fmt::Display for Obtained {
 pub enum MeasuredWhat {
     /// What the slot's engine allocated on the GPU.
     GpuAllocations,
-    /// The memory of the whole process: there is no GPU.
+    /// The memory of the whole process: no GPU was used.
     ProcessMemory,
+    /// What the process gained for this slot, where two ran at once without a GPU.
+    SlotMemory,
 }
 
 impl std::fmt::Display for MeasuredWhat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             MeasuredWhat::GpuAllocations => "GPU allocations of the slot",
-            MeasuredWhat::ProcessMemory => "memory of the process (no GPU)",
+            MeasuredWhat::ProcessMemory => "memory of the process (no GPU in use)",
+            MeasuredWhat::SlotMemory => "memory of the slot in the process (no GPU in use)",
         })
     }
 }

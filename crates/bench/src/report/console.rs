@@ -1,6 +1,6 @@
 //! What a terminal shows: the memory configuration at the start, a short table at the end.
 
-use crate::record::{MemoryArchitecture, MemorySafety, Record, SLOTS};
+use crate::record::{MeasuredWhat, MemoryArchitecture, MemorySafety, Record, SLOTS};
 
 use super::sheet::{DASH, Sheet};
 
@@ -100,6 +100,7 @@ fn memory(record: &Record) -> String {
     };
     let gib = |value: Option<f64>| value.map_or(DASH.to_string(), |v| format!("{v:.2} GiB"));
     let both = own.zip(system);
+    let parts = record.models.iter().any(|m| m.gpu_memory.what == MeasuredWhat::SlotMemory);
     match record.system_metrics.architecture {
         MemoryArchitecture::Unified => format!(
             "System Memory Peak: {}\n  ├─ CUDA Allocator: {} (subset)\n  └─ Other/OS: {}\nArchitecture: Unified Memory\n",
@@ -114,8 +115,14 @@ fn memory(record: &Record) -> String {
             gib(system),
             gib(both.map(|(own, system)| own + system))
         ),
+        MemoryArchitecture::NoGpu if parts => format!(
+            "Process Memory Peak: {}\n  ├─ Models: {}\n  └─ Shared: {}\nArchitecture: no GPU in use, so this is the memory of the process\n",
+            gib(own.zip(record.shared.peak_gb).map(|(own, shared)| own + shared)),
+            gib(own),
+            gib(record.shared.peak_gb)
+        ),
         MemoryArchitecture::NoGpu => format!(
-            "Process Memory Peak: {}\nArchitecture: no GPU, so this is the memory of the process\n",
+            "Process Memory Peak: {}\nArchitecture: no GPU in use, so this is the memory of the process\n",
             gib(peaks(|m| m.peak_gb))
         ),
     }

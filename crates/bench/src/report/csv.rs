@@ -45,7 +45,7 @@ fn notes(model: &ModelRecord, architecture: MemoryArchitecture) -> String {
         notes.push(match architecture {
             MemoryArchitecture::Unified => "Unified: CUDA is subset of system".to_string(),
             MemoryArchitecture::Discrete => "Discrete GPU".to_string(),
-            MemoryArchitecture::NoGpu => "No GPU: memory of the process".to_string(),
+            MemoryArchitecture::NoGpu => "No GPU in use: memory of the process".to_string(),
         });
     }
     match model.gpu_memory.within_limit {

@@ -67,4 +67,6 @@ pub(super) enum Teller {
     EngineOnHost,
     /// The kernel, of the whole process.
     Process,
+    /// The kernel, of what the process gained while this slot alone was loaded and tried.
+    Growth,
 }

@@ -3,8 +3,9 @@
 //! Every opening of a source is counted by itself; slots that take turns read the same
 //! frames twice, and the record tells of them once (the larger count).
 //!
-//! Two slots at once share one pair of sources: a pair is read by whoever needs one, and
-//! the partner's frame waits in a short queue. Whoever is far ahead waits for the other.
+//! Two slots at once share one pair of sources, or one live source (a camera can be opened
+//! once): it is read by whoever needs a frame, and the partner's waits in a short queue.
+//! Whoever is far ahead waits for the other.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use plimsoll_infer::source::pair::Pairs;
-use plimsoll_infer::source::{self, SourceOptions};
+use plimsoll_infer::source::{self, SourceOptions, Stopper};
 use plimsoll_infer::{Error, Frame, Result, Source, SourceInfo};
 
 use super::plan::Plan;
@@ -59,10 +60,10 @@ impl Source for Counted {
 }
 
 /// An input with all of its openings.
-#[derive(Debug)]
 pub(super) struct Tap {
     input: Input,
     openings: Mutex<Vec<Arc<Tally>>>,
+    stoppers: Mutex<Vec<Stopper>>,
     info: Mutex<Option<SourceInfo>>,
 }
 
@@ -76,6 +77,7 @@ impl Tap {
         *lock(&self.info) = Some(inner.info().clone());
         let tally = Arc::new(Tally::default());
         lock(&self.openings).push(Arc::clone(&tally));
+        lock(&self.stoppers).extend(inner.stopper());
         Ok(Box::new(Counted { inner, tally }))
     }
 
@@ -104,7 +106,6 @@ fn kind(spec: &str) -> &'static str {
 }
 
 /// All inputs of a run.
-#[derive(Debug)]
 pub(super) struct Streams {
     taps: Vec<Arc<Tap>>,
     unpaired: Arc<AtomicU64>,
@@ -116,10 +117,18 @@ impl Streams {
             Arc::new(Tap {
                 input: input.clone(),
                 openings: Mutex::default(),
+                stoppers: Mutex::default(),
                 info: Mutex::default(),
             })
         };
         Streams { taps: layout.inputs.iter().map(tap).collect(), unpaired: Arc::default() }
+    }
+
+    /// Ends what may wait for long: a silent camera would hold up the end of a run.
+    pub(super) fn stop(&self) {
+        for tap in &self.taps {
+            lock(&tap.stoppers).iter().for_each(|stop| stop());
+        }
     }
 
     /// What was read so far.
@@ -144,7 +153,9 @@ impl Streams {
     /// The frames of two slots that run at once.
     pub(super) fn together(&self, plan: &Plan) -> [Feed; 2] {
         match &self.taps[..] {
-            [tap] => [(); 2].map(|()| Feed::single(tap, plan.duration.is_some())),
+            [tap] if !tap.input.live => {
+                [(); 2].map(|()| Feed::single(tap, plan.duration.is_some()))
+            }
             _ => {
                 let split = self.split(plan, [true, true]);
                 [split.side(0), split.side(1)]
@@ -158,7 +169,12 @@ impl Streams {
             again: plan.duration.is_some(),
             tolerance: plan.sync_tolerance,
             shared: Arc::new(Shared {
-                state: Mutex::new(State { queues: Default::default(), wanted, pairs: None }),
+                state: Mutex::new(State {
+                    queues: Default::default(),
+                    wanted,
+                    reader: None,
+                    gone: None,
+                }),
                 changed: Condvar::new(),
                 unpaired: Arc::clone(&self.unpaired),
             }),
@@ -181,7 +197,9 @@ impl Feed {
     pub(super) fn is_live(&self) -> bool {
         match self {
             Feed::Single { tap, .. } => tap.input.live,
-            Feed::Side { split, side } => split.taps[*side].input.live,
+            Feed::Side { split, side } => {
+                split.taps.get(*side).or(split.taps.first()).is_some_and(|tap| tap.input.live)
+            }
         }
     }
 
@@ -231,7 +249,7 @@ fn next_single(
     }
 }
 
-/// One pair of sources for two takers.
+/// One pair of sources, or one source, for two takers.
 #[derive(Clone)]
 pub(super) struct Split {
     taps: Vec<Arc<Tap>>,
@@ -250,7 +268,14 @@ struct State {
     queues: [VecDeque<Taken>; 2],
     /// Who still takes frames.
     wanted: [bool; 2],
-    pairs: Option<Pairs>,
+    reader: Option<Reader>,
+    /// Why there will be no more, where one side was told already.
+    gone: Option<String>,
+}
+
+enum Reader {
+    Pairs(Pairs),
+    One(Box<dyn Source>),
 }
 
 impl Split {
@@ -272,43 +297,62 @@ impl Split {
                 state = waited.unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            if state.pairs.is_none() {
+            if let Some(why) = &state.gone {
+                let source_name = self.taps[0].input.spec.clone();
+                return Some(Err(Error::Source { source_name, why: why.clone() }));
+            }
+            if state.reader.is_none() {
                 fresh = true;
                 match self.open() {
-                    Ok(pairs) => state.pairs = Some(pairs),
+                    Ok(reader) => state.reader = Some(reader),
                     Err(error) => return Some(Err(error)),
                 }
             }
             match self.read(&mut state) {
-                None if self.again && !fresh => state.pairs = None,
+                None if self.again && !fresh => state.reader = None,
                 Some(Ok(())) => {}
                 None => return None,
-                Some(Err(error)) => return Some(Err(error)),
-            }
-        }
-    }
-
-    fn open(&self) -> Result<Pairs> {
-        Ok(Pairs::new(self.taps[0].open()?, self.taps[1].open()?, self.tolerance))
-    }
-
-    fn read(&self, state: &mut State) -> Option<Result<()>> {
-        let pairs = state.pairs.as_mut()?;
-        let next = pairs.next_pair();
-        let alone: u64 = pairs.unpaired().iter().sum();
-        self.shared.unpaired.fetch_max(alone, Ordering::Relaxed);
-        let times = pairs.sources().map(Source::decode_time);
-        match next? {
-            Ok(pair) => {
-                for (side, frame) in [pair.first, pair.second].into_iter().enumerate() {
-                    if state.wanted[side] {
-                        state.queues[side].push_back((frame, times[side]));
+                Some(Err(error)) => {
+                    if !matches!(error, Error::Frame { .. }) {
+                        state.gone = Some(error.to_string());
                     }
+                    return Some(Err(error));
                 }
-                Some(Ok(()))
             }
-            Err(error) => Some(Err(error)),
         }
+    }
+
+    fn open(&self) -> Result<Reader> {
+        Ok(match &self.taps[..] {
+            [first, second] => {
+                Reader::Pairs(Pairs::new(first.open()?, second.open()?, self.tolerance))
+            }
+            taps => Reader::One(taps[0].open()?),
+        })
+    }
+
+    /// Reads a frame for each side into the queues of those who want one.
+    fn read(&self, state: &mut State) -> Option<Result<()>> {
+        let (frames, times) = match state.reader.as_mut()? {
+            Reader::Pairs(pairs) => {
+                let next = pairs.next_pair();
+                let alone: u64 = pairs.unpaired().iter().sum();
+                self.shared.unpaired.fetch_max(alone, Ordering::Relaxed);
+                let times = pairs.sources().map(Source::decode_time);
+                (next?.map(|pair| [pair.first, pair.second]), times)
+            }
+            Reader::One(source) => {
+                let next = source.next_frame()?;
+                (next.map(|frame| [frame.clone(), frame]), [source.decode_time(); 2])
+            }
+        };
+        Some(frames.map(|frames| {
+            for (side, frame) in frames.into_iter().enumerate() {
+                if state.wanted[side] {
+                    state.queues[side].push_back((frame, times[side]));
+                }
+            }
+        }))
     }
 }
 

@@ -9,10 +9,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
-use plimsoll_infer::{Error, ModelSource, Pipeline, Stage, Stopwatch, engine};
+use plimsoll_infer::{Error, ModelSource, Pipeline, Stage, Stopwatch, Tensor, engine};
 
 use super::event::{Ended, Event, Opened, Seen};
 use super::feed::{Feed, Taken};
@@ -36,6 +37,21 @@ pub(super) struct Job<'a> {
     pub(super) origin: Instant,
     /// What an engine may hold on a GPU.
     pub(super) limit: Bytes,
+    /// Where two slots run at once.
+    pub(super) gate: Option<&'a Gate>,
+}
+
+/// Two slots at once are loaded one after the other, so that what the process gains
+/// meanwhile is known to be the one's, and begin together.
+pub(super) struct Gate {
+    loading: Mutex<()>,
+    loaded: Barrier,
+}
+
+impl Gate {
+    pub(super) fn new(slots: usize) -> Gate {
+        Gate { loading: Mutex::new(()), loaded: Barrier::new(slots) }
+    }
 }
 
 /// How the loop ended.
@@ -74,13 +90,13 @@ struct Bench {
 impl Job<'_> {
     /// Runs the slot to its end and says what became of it.
     pub(super) fn run(self, feed: Feed) {
-        if self.stopped() {
-            return self.ended(Status::Interrupted, Some("stopped before it began".into()));
-        }
-        let before = Resident::open().and_then(|resident| resident.read());
-        let mut bench = match self.open(feed.is_live()) {
-            Ok(bench) => bench,
-            Err(error) => return self.ended(Status::Failed, Some(error.to_string())),
+        let (before, opened) = self.load(feed.is_live());
+        let mut bench = match opened {
+            None => {
+                return self.ended(Status::Interrupted, Some("stopped before it began".into()));
+            }
+            Some(Ok(bench)) => bench,
+            Some(Err(error)) => return self.ended(Status::Failed, Some(error.to_string())),
         };
         let described = self.describe(&bench);
         let opened = Opened {
@@ -96,10 +112,29 @@ impl Job<'_> {
         self.close(&bench, end);
     }
 
-    fn open(&self, live: bool) -> Result<Bench, Error> {
+    /// Loads the model, alone, and waits until the other slot has done so as well. Says
+    /// what the process held before; `None` instead of a bench where it was stopped.
+    fn load(&self, live: bool) -> (Option<Bytes>, Option<Result<Bench, Error>>) {
+        let alone = self.gate.map(|gate| gate.loading.lock());
+        let before = Resident::open().and_then(|resident| resident.read());
+        let opened = (!self.stopped()).then(|| self.open(live, before));
+        drop(alone);
+        if let Some(gate) = self.gate {
+            gate.loaded.wait();
+        }
+        (before, opened)
+    }
+
+    fn open(&self, live: bool, before: Option<Bytes>) -> Result<Bench, Error> {
         let options = self.plan.engine_options(self.limit);
-        let engine = engine::open(self.plan.engine, &self.weights, &options)?;
-        let probe = Probe::new(&*engine);
+        let mut engine = engine::open(self.plan.engine, &self.weights, &options)?;
+        let before = before.filter(|_| self.gate.is_some());
+        if before.is_some() {
+            // What it takes to run is the slot's, and some engines take it at the first run.
+            let (rows, columns) = engine.model().input_size.unwrap_or(options.input_size);
+            engine.run(&Tensor::zeros(&[1, 3, rows, columns]))?;
+        }
+        let probe = Probe::new(&*engine, before);
         let pipeline = Pipeline::new(engine, options.input_size, self.plan.thresholds())?;
         Ok(Bench { pipeline, probe, capture: None, live, measured: 0 })
     }
@@ -215,6 +250,8 @@ impl Job<'_> {
                 Some(Err(error @ Error::Frame { .. })) => {
                     self.corrupt(&error, false);
                 }
+                // A source that was ended because of the stop did not fail.
+                _ if self.stopped() => return Err(End::Stopped),
                 Some(Err(error)) => return Err(End::Failed(error.to_string())),
                 None => return Err(End::Dry),
             }

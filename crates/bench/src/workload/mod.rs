@@ -41,7 +41,7 @@ use crate::report::files::FilesError;
 
 use event::Event;
 use feed::Streams;
-use job::Job;
+use job::{Gate, Job};
 pub use plan::{Mode, Plan};
 pub use progress::{Progress, Silent, View};
 use recorder::Recorder;
@@ -100,7 +100,7 @@ pub fn run(plan: &Plan, progress: &mut dyn Progress, stop: &AtomicBool) -> Resul
             .name("measure".into())
             .spawn_scoped(scope, work)
             .map_err(Error::Thread)?;
-        recorder.record(&events, progress);
+        recorder.record(&events, progress, stop);
         Ok(())
     })?;
     Ok(recorder.finish(progress, stop))
@@ -118,14 +118,17 @@ struct Common<'a> {
 /// All repeats of all slots; ends when the last one has.
 fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &Streams) {
     let Common { plan, stop, origin, limit, .. } = common;
+    let together = plan.parallel && slots.iter().all(|slot| slot.weights().is_some());
+    let gate = together.then(|| Gate::new(slots.len()));
+    let gate = gate.as_ref();
     let job = |repeat, slot: usize| {
         let weights = slots[slot].weights()?.clone();
         let events = common.events.clone();
-        Some(Job { slot, repeat, plan, weights, events, stop, origin, limit })
+        Some(Job { slot, repeat, plan, weights, events, stop, origin, limit, gate })
     };
     for repeat in 0..plan.repeat {
         let jobs: Vec<Job<'_>> = (0..2).filter_map(|slot| job(repeat, slot)).collect();
-        if plan.parallel && jobs.len() == 2 {
+        if together {
             let feeds = streams.together(plan);
             std::thread::scope(|scope| {
                 for (job, feed) in jobs.into_iter().zip(feeds) {
@@ -136,6 +139,8 @@ fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &Streams) {
             for job in jobs {
                 let slot = job.slot;
                 job.run(streams.alone(plan, slot));
+                // What the one has freed must not be seen in the other's memory.
+                plimsoll::platform::give_back_heap();
             }
         }
     }

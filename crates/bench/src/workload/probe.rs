@@ -2,7 +2,8 @@
 //!
 //! On a GPU the engine's allocator is asked. On the host it is the resident memory of the
 //! process: one read of an open file, a microsecond or two, so that it can be done at every
-//! frame without being seen in the figures.
+//! frame without being seen in the figures. Two slots at once would both show the whole
+//! process: there a slot has what the process gained while it alone was loaded and tried.
 
 use plimsoll::Bytes;
 use plimsoll_infer::Engine;
@@ -65,10 +66,12 @@ fn page_size(auxiliary: &[u8]) -> Option<u64> {
 pub(super) struct Probe {
     pub(super) teller: Teller,
     resident: Option<Resident>,
+    grown: Option<Bytes>,
 }
 
 impl Probe {
-    pub(super) fn new(engine: &dyn Engine) -> Probe {
+    /// `before` is what the process held before the engine, where two slots run at once.
+    pub(super) fn new(engine: &dyn Engine, before: Option<Bytes>) -> Probe {
         let on_gpu = !engine.info().device.starts_with("cpu");
         let tells = engine.memory().is_some();
         let resident = Resident::open();
@@ -79,10 +82,14 @@ impl Probe {
             // A CPU engine's arena is only part of what it takes; but where the engine
             // only claims memory (echo) the process's is not the slot's.
             (false, true) if engine.info().name == "echo" => Teller::EngineOnHost,
+            (false, _) if resident.is_some() && before.is_some() => Teller::Growth,
             (false, _) if resident.is_some() => Teller::Process,
             (false, _) => Teller::Nobody,
         };
-        Probe { teller, resident }
+        let now = resident.as_ref().and_then(Resident::read);
+        let grown =
+            now.zip(before).map(|(now, before)| Bytes(now.get().saturating_sub(before.get())));
+        Probe { teller, resident, grown }
     }
 
     /// What the slot holds now.
@@ -90,6 +97,7 @@ impl Probe {
         match self.teller {
             Teller::Nobody => None,
             Teller::Process => self.resident.as_ref()?.read(),
+            Teller::Growth => self.grown,
             Teller::EngineOnGpu | Teller::EngineOnHost => {
                 let memory = engine.memory()?;
                 memory.reserved.or(memory.in_use).map(Bytes)
@@ -101,7 +109,7 @@ impl Probe {
     pub(super) fn peak(&self, engine: &dyn Engine) -> Option<Bytes> {
         match self.teller {
             Teller::EngineOnGpu | Teller::EngineOnHost => engine.memory()?.peak.map(Bytes),
-            Teller::Nobody | Teller::Process => None,
+            Teller::Nobody | Teller::Process | Teller::Growth => None,
         }
     }
 }

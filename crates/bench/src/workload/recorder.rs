@@ -13,10 +13,11 @@ use plimsoll::backend::{BackendKind, open};
 use plimsoll::{Bytes, GpuMemoryManager, MemoryConfig};
 use serde_json::json;
 
-use super::event::{Ended, Event, Opened, Seen};
+use super::event::{Ended, Event, Opened, Seen, Teller};
 use super::feed::Streams;
 use super::picture::picture;
 use super::plan::Plan;
+use super::probe::Resident;
 use super::proc::{self, Machine};
 use super::progress::Progress;
 use super::slots::{Assignment, Layout};
@@ -47,6 +48,10 @@ pub(super) struct Recorder<'a> {
     pub(super) machine: Machine,
     /// What the process held before the first model was loaded.
     pub(super) shared: Option<Bytes>,
+    /// The whole process, where slots at once have each a part of it.
+    process: Option<Resident>,
+    pub(super) process_peak: Option<Bytes>,
+    process_over: bool,
     pub(super) doubts: Vec<DoubtRecord>,
     pub(super) folder: RunFolder,
     pictures: Vec<Picture>,
@@ -86,6 +91,9 @@ impl<'a> Recorder<'a> {
             system: SystemMeter::default(),
             machine: Machine::new(),
             shared: None,
+            process: Resident::open(),
+            process_peak: None,
+            process_over: false,
             doubts: Vec::new(),
             metrics: folder.metrics()?,
             log: folder.log()?,
@@ -115,13 +123,21 @@ impl<'a> Recorder<'a> {
     }
 
     /// Takes events in until the last sender is gone.
-    pub(super) fn record(&mut self, events: &Receiver<Event>, progress: &mut dyn Progress) {
+    pub(super) fn record(
+        &mut self,
+        events: &Receiver<Event>,
+        progress: &mut dyn Progress,
+        stop: &AtomicBool,
+    ) {
         let tick = TICK.min(self.plan.metrics_interval);
         loop {
             match events.recv_timeout(tick) {
                 Ok(event) => self.take(event, progress),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if stop.load(Ordering::Relaxed) {
+                self.streams.stop();
             }
             let now = Instant::now();
             if now >= self.next_sample {
@@ -198,6 +214,9 @@ impl<'a> Recorder<'a> {
     fn frame(&mut self, sample: &FrameSample, seen: Option<Seen>, progress: &mut dyn Progress) {
         let slot = sample.slot;
         self.watch_line(sample, progress);
+        if self.pages[slot].teller == Teller::Growth {
+            self.watch_process(progress);
+        }
         let page = &mut self.pages[slot];
         page.meter.push(sample);
         page.memory = sample.memory;
@@ -228,6 +247,21 @@ impl<'a> Recorder<'a> {
             self.safety.violated(Violation { time, slot: Some(slot), bytes: held.get() });
         }
         self.pages[slot].over = passed;
+    }
+
+    /// The same for the whole process, where a slot's memory is only a part of it.
+    fn watch_process(&mut self, progress: &mut dyn Progress) {
+        let Some(held) = self.process.as_ref().and_then(Resident::read) else { return };
+        self.process_peak = self.process_peak.max(Some(held));
+        let passed = held > self.limit;
+        if passed && !self.process_over {
+            let limit = self.limit;
+            tracing::error!(%held, %limit, "the process holds more than the limit allows");
+            let time = rfc3339(SystemTime::now());
+            self.say(progress, &format!("VIOLATION: the process holds {held} of {limit}"));
+            self.safety.violated(Violation { time, slot: None, bytes: held.get() });
+        }
+        self.process_over = passed;
     }
 
     fn write_detections(&mut self, slot: usize, seen: &Seen, progress: &mut dyn Progress) {

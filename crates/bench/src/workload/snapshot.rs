@@ -193,9 +193,10 @@ impl Recorder<'_> {
 
     fn memory(&self, page: &Page, why: &str) -> GpuMemory {
         let on_gpu = page.description.as_ref().is_some_and(|info| !info.device.starts_with("cpu"));
-        let what = match on_gpu {
-            true => MeasuredWhat::GpuAllocations,
-            false => MeasuredWhat::ProcessMemory,
+        let what = match (on_gpu, page.teller) {
+            (true, _) => MeasuredWhat::GpuAllocations,
+            (false, Teller::Growth) => MeasuredWhat::SlotMemory,
+            (false, _) => MeasuredWhat::ProcessMemory,
         };
         let limit_type = self.safety.limit_type;
         let engine = page.description.as_ref().map_or("", |info| info.engine.as_str());
@@ -208,6 +209,10 @@ impl Recorder<'_> {
                 return GpuMemory::unmeasured(what, self.limit, limit_type, why);
             }
             Teller::Process => ("/proc/self/statm".to_string(), Obtained::Sampled, None),
+            Teller::Growth => {
+                let name = "/proc/self/statm, growth while it alone was loaded and tried";
+                (name.to_string(), Obtained::Sampled, None)
+            }
             Teller::EngineOnGpu | Teller::EngineOnHost => {
                 (format!("{engine} allocator"), Obtained::Counted, page.peak)
             }
@@ -283,6 +288,17 @@ impl Recorder<'_> {
         let Some(before) = self.shared else {
             return SharedMemory::unmeasured("no model was loaded, or the system does not tell");
         };
+        if let Some(whole) = self.process_peak {
+            let slots = self.pages.iter().filter(|page| page.teller == Teller::Growth);
+            let own: u64 = slots.filter_map(|page| page.memory).map(Bytes::get).sum();
+            return SharedMemory {
+                what: "the process beside its two models".to_string(),
+                peak_gb: Some(Bytes(whole.get().saturating_sub(own)).as_gib()),
+                source: Some("/proc/self/statm".to_string()),
+                obtained: Some(Obtained::Sampled),
+                unknown: Unknown::new(),
+            };
+        }
         SharedMemory {
             what: "the process before a model was loaded".to_string(),
             peak_gb: Some(before.as_gib()),

@@ -104,6 +104,10 @@ impl Source for Ahead {
     fn decode_time(&self) -> Option<Duration> {
         self.took
     }
+
+    fn stopper(&self) -> Option<Stopper> {
+        self.stop.clone()
+    }
 }
 
 impl Drop for Ahead {

@@ -139,7 +139,7 @@ impl Decoder {
     /// Kills the child from another thread.
     pub(super) fn stopper(&self) -> Stopper {
         let child = Arc::clone(&self.child);
-        Box::new(move || drop(lock(&child).kill()))
+        Arc::new(move || drop(lock(&child).kill()))
     }
 }
 

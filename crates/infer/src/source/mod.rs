@@ -101,7 +101,7 @@ pub trait Source: Send {
 }
 
 /// Ends a source from another thread.
-pub type Stopper = Box<dyn Fn() + Send>;
+pub type Stopper = Arc<dyn Fn() + Send + Sync>;
 
 /// A clock: the time since some beginning.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;

@@ -31,6 +31,18 @@ impl Drop for Block {
     }
 }
 
+/// Gives free memory of the heap back to the kernel, where the system's `malloc` can.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "malloc_trim is a foreign call")]
+pub(crate) fn give_back() {
+    // SAFETY: it takes a number, locks what it changes, and moves no block in use.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// Other allocators have other ways, or none.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn give_back() {}
+
 /// From here on, for the whole process, `malloc` takes no block from the kernel by
 /// itself and gives nothing back. There is no way to ask what was set before, so it
 /// cannot be undone.
