@@ -51,7 +51,7 @@ fn a_silent_stream_has_vanished() {
         }
         fn stopper(&self) -> Option<Stopper> {
             let wake = self.2.clone();
-            Some(Box::new(move || wake.send(()).unwrap_or_default()))
+            Some(std::sync::Arc::new(move || wake.send(()).unwrap_or_default()))
         }
     }
     let (wake, wait) = sync_channel(1);
