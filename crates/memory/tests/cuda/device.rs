@@ -1,0 +1,187 @@
+//! What a device has: kinds of memory, contexts and streams of the caller's, several
+//! devices, and physical memory that is shared.
+
+use std::os::fd::AsFd;
+
+use plimsoll::backend::cuda::{Cuda, CudaMemory, CudaOptions, facts};
+use plimsoll::{Address, Bytes, Device, Error, Mapping, Memory, Request, Stream};
+
+use crate::front::fronts;
+
+#[test]
+fn a_device_tells_what_it_is() {
+    for front in fronts("facts", &[]) {
+        let told = facts(0, Some(&front.library)).unwrap();
+        println!("{told:?}");
+        let device = Cuda::open_with(&front.options()).unwrap();
+        assert_eq!(device.facts(), told);
+        assert_eq!(Some(device.info().total), told.total);
+        assert_eq!(device.info().is_unified, told.integrated);
+        assert!(told.compute_capability.is_some_and(|(major, _)| major >= 3));
+        assert!(told.bus_id.is_some_and(|id| id.matches(':').count() == 2));
+        assert!(device.free_memory().unwrap() <= device.info().total);
+        assert!(facts(99, Some(&front.library)).is_err());
+    }
+}
+
+#[test]
+fn memory_of_every_kind_holds_its_contents() {
+    for front in fronts("kinds", &[]) {
+        for memory in [CudaMemory::Device, CudaMemory::Pinned, CudaMemory::Managed] {
+            let options = front.options().total(Bytes::mib(32)).memory(memory);
+            let device = Cuda::open_with(&options).unwrap();
+            assert_eq!(device.capacity(), Bytes::mib(32));
+            assert_eq!(device.mapping().is_some(), memory == CudaMemory::Device, "{memory:?}");
+            let stream = device.new_stream().unwrap();
+            let block = device.allocate(Request::new(Bytes::mib(3)).on(stream)).unwrap();
+            let bytes: Vec<u8> = (0..3u32 << 20).map(|i| (i % 251) as u8).collect();
+            device.write_on(stream, block.address(), &bytes).unwrap();
+            let copy = device.allocate(Request::new(Bytes::mib(3)).on(stream)).unwrap();
+            device.fill_on(stream, copy.address(), 9, Bytes::mib(3)).unwrap();
+            device.copy_on(stream, copy.address(), block.address(), Bytes::mib(2)).unwrap();
+            let mut read = vec![0; 3 << 20];
+            device.read_on(stream, copy.address(), &mut read).unwrap();
+            assert!(read[..2 << 20] == bytes[..2 << 20] && read[2 << 20..].iter().all(|b| *b == 9));
+            assert!(device.allocate(Request::new(Bytes::mib(30))).unwrap_err().is_full_now());
+            device.release(copy, stream).unwrap();
+            device.release(block, stream).unwrap();
+            assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO);
+        }
+    }
+}
+
+#[test]
+fn numbers_that_are_none_of_ours_never_reach_the_driver() {
+    for front in fronts("numbers", &[]) {
+        let device = front.open();
+        let block = device.allocate(Request::new(1000u64)).unwrap();
+        let copies = || front.calls("cuMemcpyHtoD_v2") + front.calls("cuMemcpyHtoDAsync_v2");
+        let before = copies();
+        let own = [0u8; 16];
+        let beside = Address { buffer: own.as_ptr() as u64, offset: 0 };
+        for (at, length) in [
+            (beside, 16),
+            (block.address().plus(1020), 16),
+            (Address { buffer: u64::MAX, offset: 0 }, 2),
+        ] {
+            assert!(device.write(at, &own[..length]).is_err());
+            assert!(device.write_on(Stream::DEFAULT, at, &own[..length]).is_err());
+        }
+        assert_eq!(copies(), before);
+        assert!(device.write(block.address(), &own).is_ok());
+        let event = device.record(Stream::DEFAULT).unwrap();
+        device.forget(event).unwrap();
+        assert!(device.is_done(event).is_err() && device.record(Stream(77)).is_err());
+        assert!(device.unmap(1 << 40, Bytes::mib(2)).is_err());
+        assert!(device.destroy(plimsoll::Handle(12345), Bytes::mib(2)).is_err());
+        assert!(device.create(Bytes(1000)).is_err());
+        device.release(block, Stream::DEFAULT).unwrap();
+        assert!(matches!(device.release(block, Stream::DEFAULT), Err(Error::AlreadyFreed { .. })));
+    }
+}
+
+#[test]
+fn a_context_and_a_stream_of_the_callers_are_used() {
+    for front in fronts("callers", &[]) {
+        let owner = front.open();
+        let retained = front.calls("cuDevicePrimaryCtxRetain");
+        // SAFETY: the context and the stream are of the device above, which outlives it.
+        let device =
+            unsafe { Cuda::open_with(&front.options().context(owner.raw_context())).unwrap() };
+        assert_eq!(front.calls("cuDevicePrimaryCtxRetain"), retained, "no context of its own");
+        let theirs = owner.new_stream().unwrap();
+        let raw = owner.raw_stream(theirs).unwrap();
+        // SAFETY: as above.
+        let stream = unsafe { device.adopt_stream(raw) }.unwrap();
+        assert_eq!(device.raw_stream(stream).unwrap(), raw);
+        let block = device.allocate(Request::new(Bytes::mib(1)).on(stream)).unwrap();
+        device.write_on(stream, block.address(), &[3; 64]).unwrap();
+        let event = device.record(stream).unwrap();
+        device.synchronize(event).unwrap();
+        assert!(device.is_done(event).unwrap());
+        device.release(block, stream).unwrap();
+        drop(device);
+        owner.synchronize_stream(theirs).unwrap();
+    }
+}
+
+#[test]
+fn each_device_counts_by_itself() {
+    for front in fronts("several", &[]) {
+        let devices: Vec<Cuda> = (0..)
+            .map_while(|number| {
+                Cuda::open_with(&CudaOptions::new(number).library(&front.library)).ok()
+            })
+            .collect();
+        assert!(devices.len() >= if front.is_real { 1 } else { 2 });
+        let blocks: Vec<_> =
+            devices.iter().map(|d| d.allocate(Request::new(Bytes::mib(8))).unwrap()).collect();
+        for (number, (device, block)) in devices.iter().zip(&blocks).enumerate() {
+            assert_eq!(device.info().number as usize, number);
+            assert_eq!(device.stats().total_allocated_bytes, Bytes::mib(8));
+            device.write(block.address(), &[number as u8; 8]).unwrap();
+        }
+        for (number, (device, block)) in devices.iter().zip(&blocks).enumerate() {
+            let mut byte = [9];
+            device.read(block.address(), &mut byte).unwrap();
+            assert_eq!(byte, [number as u8]);
+            assert!(number == 0 || devices[0].release(*block, Stream::DEFAULT).is_err());
+            device.release(*block, Stream::DEFAULT).unwrap();
+        }
+    }
+}
+
+#[test]
+fn physical_memory_is_shared_when_asked_for() {
+    for front in fronts("shared", &[]) {
+        let plain = front.open();
+        let handle = plain.create(Bytes::mib(2)).unwrap();
+        assert!(matches!(plain.export(handle), Err(Error::Unavailable { .. })));
+        plain.destroy(handle, Bytes::mib(2)).unwrap();
+
+        let options = front.options().total(Bytes::mib(64)).shareable(true);
+        let [giver, taker] = [(); 2].map(|()| Cuda::open_with(&options).unwrap());
+        let size = giver.page_size();
+        let handle = giver.create(size).unwrap();
+        let at = giver.reserve(size).unwrap();
+        giver.map(at, handle, size).unwrap();
+        giver.write(Address { buffer: at, offset: 100 }, b"through a descriptor").unwrap();
+        let descriptor = giver.export(handle).unwrap();
+        let imported = taker.import(descriptor.as_fd(), size).unwrap();
+        let there = taker.reserve(size).unwrap();
+        taker.map(there, imported, size).unwrap();
+        let mut bytes = [0; 20];
+        taker.read(Address { buffer: there, offset: 100 }, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"through a descriptor");
+        for (device, at, handle) in [(&giver, at, handle), (&taker, there, imported)] {
+            device.unmap(at, size).unwrap();
+            device.destroy(handle, size).unwrap();
+            device.unreserve(at, size).unwrap();
+            assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO);
+        }
+    }
+}
+
+#[test]
+fn what_is_left_out_goes_back_with_the_device() {
+    for front in fronts("left", &[]) {
+        let watcher = front.open();
+        let free = watcher.free_memory().unwrap();
+        let device = Cuda::open_with(&front.options().total(Bytes::mib(64))).unwrap();
+        let size = device.page_size();
+        let (at, handle) = (device.reserve(size).unwrap(), device.create(size).unwrap());
+        device.map(at, handle, size).unwrap();
+        device.create(size).unwrap();
+        device.allocate(Request::new(Bytes::mib(4))).unwrap();
+        drop(device);
+        assert!(front.is_real || watcher.free_memory().unwrap() == free);
+        for (taken, given) in [
+            ("cuMemAlloc_v2", "cuMemFree_v2"),
+            ("cuMemCreate", "cuMemRelease"),
+            ("cuMemMap", "cuMemUnmap"),
+            ("cuMemAddressReserve", "cuMemAddressFree"),
+        ] {
+            assert_eq!(front.calls(taken), front.calls(given), "{taken}");
+        }
+    }
+}
