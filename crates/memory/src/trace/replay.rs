@@ -5,6 +5,7 @@
 //! passes, outside of the measured time. A pass is timed as a whole: reading the clock
 //! at every event would cost as much as the event.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::{Op, Trace};
@@ -12,10 +13,14 @@ use crate::error::{Error, Result};
 use crate::memory::{Block, Memory, Request, Stream};
 use crate::units::Bytes;
 
+/// Work to be queued on a block that was handed out for a stream.
+pub type Work<'a> = Box<dyn FnMut(&Block, Stream) -> Result<()> + Send + 'a>;
+
 /// What one pass took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
-    /// Time on the clock.
+    /// Time on the clock; with work on the blocks, that of the memory's own calls, each
+    /// timed by itself.
     pub wall: Duration,
     /// The most that was held at a time, since the memory was made.
     pub peak_reserved: Bytes,
@@ -35,13 +40,19 @@ pub struct Stopped {
 }
 
 /// Replays traces through one memory, with streams of its own.
-#[derive(Debug)]
 pub struct Replay<'a> {
     memory: &'a dyn Memory,
     trace: &'a Trace,
     streams: Vec<Stream>,
     blocks: Vec<Option<Block>>,
     stopped: Option<Stopped>,
+    work: Option<Work<'a>>,
+}
+
+impl fmt::Debug for Replay<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay").field("memory", &self.memory).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Replay<'a> {
@@ -52,20 +63,43 @@ impl<'a> Replay<'a> {
         while streams.len() < trace.streams().len() {
             streams.push(memory.device().new_stream()?);
         }
-        Ok(Replay { memory, trace, streams, blocks: vec![None; trace.slots()], stopped: None })
+        Ok(Replay::with(memory, trace, streams))
     }
 
     /// Puts every event on one stream, for one of many threads.
     pub fn on_stream(memory: &'a dyn Memory, trace: &'a Trace, stream: Stream) -> Replay<'a> {
         let streams = vec![stream; trace.streams().len().max(1)];
-        Replay { memory, trace, streams, blocks: vec![None; trace.slots()], stopped: None }
+        Replay::with(memory, trace, streams)
+    }
+
+    fn with(memory: &'a dyn Memory, trace: &'a Trace, streams: Vec<Stream>) -> Replay<'a> {
+        let blocks = vec![None; trace.slots()];
+        Replay { memory, trace, streams, blocks, stopped: None, work: None }
+    }
+
+    /// Queues work on every block that is handed out, so that blocks are returned and used
+    /// again while it is in flight.
+    #[must_use]
+    pub fn with_work(mut self, work: Work<'a>) -> Replay<'a> {
+        self.work = Some(work);
+        self
     }
 
     /// Runs through the trace once.
     pub fn pass(&mut self) -> Result<Pass> {
-        let start = Instant::now();
-        let ran = self.run();
-        let wall = start.elapsed();
+        let (ran, wall) = match self.work.take() {
+            None => {
+                let start = Instant::now();
+                let ran = self.run();
+                (ran, start.elapsed())
+            }
+            Some(mut work) => {
+                let mut inside = Duration::ZERO;
+                let ran = self.run_with(&mut work, &mut inside);
+                self.work = Some(work);
+                (ran, inside)
+            }
+        };
         self.stopped = ran.as_ref().err().map(|(event, _)| self.stopped_at(*event));
         let cleared = self.clear();
         ran.map_err(|(_, error)| error)?;
@@ -80,27 +114,51 @@ impl<'a> Replay<'a> {
     }
 
     fn run(&mut self) -> Result<(), (usize, Error)> {
-        for (index, event) in self.trace.events().iter().enumerate() {
-            let stream = self.streams[usize::from(event.stream)];
-            let slot = &mut self.blocks[event.id as usize];
-            let done = match event.op {
-                Op::Allocate => self
-                    .memory
-                    .allocate(Request::new(event.size).on(stream))
-                    .map(|block| *slot = Some(block)),
-                Op::Free => match slot.take() {
-                    Some(block) => self.memory.release(block, stream),
-                    None => Err(Error::Malformed {
-                        what: format!("slot {}", event.id),
-                        why: "is freed while it is empty".to_string(),
-                    }),
-                },
-            };
-            if let Err(error) = done {
-                return Err((index, error));
-            }
+        for index in 0..self.trace.events().len() {
+            self.step(index).map_err(|error| (index, error))?;
         }
         Ok(())
+    }
+
+    /// The same with work on every block; `inside` is the time of the memory's own calls.
+    fn run_with(
+        &mut self,
+        work: &mut Work<'a>,
+        inside: &mut Duration,
+    ) -> Result<(), (usize, Error)> {
+        for index in 0..self.trace.events().len() {
+            let start = Instant::now();
+            let handed_out = self.step(index);
+            *inside += start.elapsed();
+            let queued = handed_out.and_then(|handed_out| match handed_out {
+                Some((block, stream)) => work(&block, stream),
+                None => Ok(()),
+            });
+            queued.map_err(|error| (index, error))?;
+        }
+        Ok(())
+    }
+
+    /// One event; what was handed out, if it was a request.
+    #[inline]
+    fn step(&mut self, index: usize) -> Result<Option<(Block, Stream)>> {
+        let event = &self.trace.events()[index];
+        let stream = self.streams[usize::from(event.stream)];
+        let slot = &mut self.blocks[event.id as usize];
+        match event.op {
+            Op::Allocate => {
+                let block = self.memory.allocate(Request::new(event.size).on(stream))?;
+                *slot = Some(block);
+                Ok(Some((block, stream)))
+            }
+            Op::Free => match slot.take() {
+                Some(block) => self.memory.release(block, stream).map(|()| None),
+                None => Err(Error::Malformed {
+                    what: format!("slot {}", event.id),
+                    why: "is freed while it is empty".to_string(),
+                }),
+            },
+        }
     }
 
     fn stopped_at(&self, event: usize) -> Stopped {
@@ -156,6 +214,27 @@ mod tests {
         assert_eq!(stopped.live, Bytes::mib(10));
         assert!(stopped.reserved >= stopped.live);
         assert_eq!(pool.stats().in_use_bytes, Bytes::ZERO, "what was live is returned");
+    }
+
+    #[test]
+    fn work_is_queued_on_every_block_that_is_handed_out() {
+        let (trace, pool) = (trace(), pool(Bytes::gib(1)));
+        let mut sizes = Vec::new();
+        let mut replay =
+            Replay::new(&pool, &trace).unwrap().with_work(Box::new(|block, stream| {
+                assert_eq!(stream, Stream::DEFAULT);
+                sizes.push(block.size());
+                if sizes.len() < 5 {
+                    return Ok(());
+                }
+                Err(Error::Device { call: "launch", why: "told to".to_string() })
+            }));
+        assert!(replay.pass().unwrap().wall > Duration::ZERO);
+        assert!(replay.pass().unwrap_err().to_string().contains("told to"));
+        assert_eq!(replay.stopped().unwrap().event, 1);
+        drop(replay);
+        assert_eq!(sizes, [4, 6, 8, 4, 6].map(Bytes::mib));
+        assert_eq!(pool.stats().in_use_bytes, Bytes::ZERO);
     }
 
     #[test]

@@ -137,11 +137,15 @@ static u64 new_handle(int fd, int device, size_t size) {
 struct launch { long function; u64 args[6]; };
 static struct graph { struct launch launches[64]; int count; } *capturing;
 static long capturing_stream;
-static const char *functions[] = { "fill", "check", "hold", NULL };
+static const char *functions[] = { "fill", "check", "hold", "touch", NULL };
 
 static void run(struct launch *l) {
     uint32_t *p = (uint32_t *)l->args[0], n = l->args[1], value = l->args[2];
     uint32_t *errors = (uint32_t *)l->args[3];
+    if (l->function == 4) {
+        for (uint32_t i = 0; i < n; i++) *(uint32_t *)(l->args[0] + (u64)i * value) = i;
+        return;
+    }
     for (uint32_t i = 0; i < n; i++) {
         if (l->function == 1) p[i] = value;
         else if (p[i] != value) __atomic_fetch_add(errors, 1, __ATOMIC_RELAXED);
@@ -321,7 +325,7 @@ FN(cuLaunchKernel,
    (void)gy; (void)gz; (void)by; (void)bz; (void)shared; (void)extra;
    NEED_CONTEXT if (!f || !gx || !bx) return INVALID_VALUE;
    struct launch l = { f, { *(u64 *)args[0], *(uint32_t *)args[1], *(uint32_t *)args[2],
-                            f == 1 ? 0 : *(u64 *)args[3] } };
+                            f == 1 || f == 4 ? 0 : *(u64 *)args[3] } };
    if (capturing && stream == capturing_stream) capturing->launches[capturing->count++] = l;
    else run(&l);
    return OK;)

@@ -49,6 +49,9 @@ pub(super) struct Report {
     pub(super) cap_sought: bool,
     pub(super) smallest_cap_bytes: Option<u64>,
     pub(super) smallest_cap_ratio: Option<f64>,
+    /// The first pass there, and the fastest of those after it.
+    pub(super) smallest_cap_cold_ns_per_event: Option<f64>,
+    pub(super) smallest_cap_warm_ns_per_event: Option<f64>,
 }
 
 /// What it was replayed on.
@@ -59,6 +62,8 @@ pub(super) struct Setting {
     pub(super) can_map: bool,
     /// `measured` or `off`; null on a real device, whose calls take real time.
     pub(super) latencies: Option<&'static str>,
+    /// Whether kernels touched the blocks.
+    pub(super) kernels: bool,
     pub(super) device_bytes: u64,
 }
 
@@ -162,6 +167,8 @@ impl Report {
             cap_sought: false,
             smallest_cap_bytes: None,
             smallest_cap_ratio: None,
+            smallest_cap_cold_ns_per_event: None,
+            smallest_cap_warm_ns_per_event: None,
         }
     }
 
@@ -169,9 +176,17 @@ impl Report {
         Report { threads, thread_scaling: Some(scaling), ..self }
     }
 
-    pub(super) fn with_smallest_cap(self, cap: Option<Bytes>) -> Report {
+    pub(super) fn with_smallest_cap(
+        self,
+        cap: Option<Bytes>,
+        there: Option<&Measured>,
+        trace: &Trace,
+    ) -> Report {
         let live = Some(self.peak_live_bytes as f64);
+        let times = there.map(|there| Times::new(there, trace.events().len() as f64));
         Report {
+            smallest_cap_cold_ns_per_event: times.as_ref().and_then(|t| t.cold_ns_per_event),
+            smallest_cap_warm_ns_per_event: times.as_ref().and_then(|t| t.warm_ns_per_event),
             cap_sought: true,
             smallest_cap_bytes: cap.map(Bytes::get),
             smallest_cap_ratio: quotient(cap.map(|cap| cap.get() as f64), live),
@@ -198,6 +213,7 @@ impl Setting {
             },
             can_map: stand.can_map(),
             latencies: stand.is_simulated().then_some(costs),
+            kernels: setup.kernels,
             device_bytes: stand.total().get(),
         }
     }

@@ -6,7 +6,6 @@
 
 use plimsoll::Bytes;
 use plimsoll::trace::Trace;
-use plimsoll::trace::replay::Replay;
 
 use super::stand::{MOST_TOTAL, Setup};
 use crate::output::Progress;
@@ -21,6 +20,8 @@ pub(super) fn smallest(
     progress: &mut Progress,
 ) -> anyhow::Result<Option<Bytes>> {
     let setup = setup.without_charges();
+    // Real devices keep what is dear to make, as a context, while one is open.
+    let _kept = setup.open()?;
     let mut completes = |steps: u64| -> anyhow::Result<bool> {
         let cap = Bytes(steps.saturating_mul(STEP));
         progress.show(&format!("trying a device of {cap}"));
@@ -50,7 +51,7 @@ pub(super) fn smallest(
 /// Whether a cold pass and a warm one come to their end.
 fn completes(setup: &Setup, trace: &Trace) -> anyhow::Result<bool> {
     let stand = setup.open()?;
-    let mut replay = Replay::new(&stand.pool, trace)?;
+    let mut replay = stand.replay(trace)?;
     for _ in 0..2 {
         match replay.pass() {
             Ok(_) => {}

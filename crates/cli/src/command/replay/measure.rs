@@ -71,7 +71,7 @@ pub(super) struct Measured {
 /// Runs the trace through the pool once, and then `passes` times more.
 pub(super) fn run(stand: &Stand, trace: &Trace, passes: u32) -> anyhow::Result<Measured> {
     let events = trace.events().len() as u64;
-    let mut replay = Replay::new(&stand.pool, trace)?;
+    let mut replay = stand.replay(trace)?;
     let mut yardstick = Yardstick::new(trace);
     let mut runs: Vec<Taken> = Vec::new();
     let mut failure = None;

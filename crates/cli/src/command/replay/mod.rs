@@ -1,7 +1,7 @@
 //! `plimsoll replay TRACE`: recorded allocations through the pool.
 //!
-//! A recording is the only honest load for a pool. The verb runs one through a pool on
-//! system memory or on the simulated device and says what an event costs and how much is
+//! A recording is the only honest load for a pool. The verb runs one through a pool on a
+//! GPU, on system memory or on the simulated device and says what an event costs and how much is
 //! held beyond what is live. How each figure is obtained:
 //!
 //! - *cold* is the first pass, on an empty pool; *warm* the fastest of the passes after
@@ -11,6 +11,9 @@
 //!   That time did not pass; it is added to the time that did, and shown by itself.
 //! - *unmapped* is the time of the events that needed nothing from the device: the pass
 //!   less the pool's slow requests, over the events less those requests.
+//! - With `--kernels` every block that is handed out is touched by a kernel on its stream.
+//!   Launching one takes longer than any event, so each call of the pool's is timed by
+//!   itself; the clock's own cost, some tens of nanoseconds, is in the figure.
 //! - *malloc* is the same events through the system's allocator, its passes taken turn
 //!   by turn with the pool's, so that a noisy neighbour hits both.
 //!
@@ -43,6 +46,7 @@ Examples:
   plimsoll replay snapshot.pickle --device 0  what torch.cuda.memory._dump_snapshot wrote
   plimsoll replay trace.csv.gz --tight --cap 8GiB --json
   plimsoll replay trace.csv --smallest-cap    the smallest device that it completes on
+  plimsoll replay trace.csv --backend cuda    on a GPU; --kernels with work in flight there
   zcat trace.csv.gz | plimsoll replay -
 
 A trace is csv (op,id,size,stream,t_us; op is a or f) or a PyTorch memory snapshot, gzipped or
@@ -78,9 +82,13 @@ pub(crate) struct Args {
     /// What the simulated device's calls cost: as measured on an H200, or nothing
     #[arg(long, value_name = "COSTS", default_value = "measured")]
     latencies: LatenciesWord,
-    /// Also find the smallest device on which the trace completes twice
+    /// Also find the smallest device on which the trace completes twice, and its time there
     #[arg(long)]
     smallest_cap: bool,
+    /// Let a kernel touch every block that is handed out (cuda:N); the pool's calls are timed
+    /// one by one then
+    #[arg(long)]
+    kernels: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -106,7 +114,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     }
     if args.smallest_cap {
         let found = cap::smallest(&setup, &trace, &mut out.progress())?;
-        report = report.with_smallest_cap(found);
+        let there = found.map(|cap| setup.with_cap(cap).open()).transpose()?;
+        let there = there.map(|stand| measure::run(&stand, &trace, args.passes)).transpose()?;
+        report = report.with_smallest_cap(found, there.as_ref(), &trace);
     }
     out.answer(&report)?;
     Ok(Outcome::from(report.is_yes()))
@@ -123,6 +133,7 @@ fn setup(args: &Args) -> anyhow::Result<Setup> {
         tight: args.tight,
         can_map: !args.no_map,
         charges: args.latencies == LatenciesWord::Measured,
+        kernels: args.kernels,
         cap: args.cap,
     })
 }

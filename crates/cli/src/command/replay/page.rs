@@ -40,14 +40,7 @@ impl Answer for Report {
         }
         if self.cap_sought {
             page.heading("Smallest device");
-            page.table(&[row(
-                "completes on",
-                or_unknown(self.smallest_cap_bytes.map(Bytes)),
-                &self.smallest_cap_ratio.map_or_else(
-                    || "no device is large enough".to_string(),
-                    |ratio| format!("{ratio:.4} of peak live"),
-                ),
-            )]);
+            page.table(&smallest_cap(self));
         }
     }
 }
@@ -58,6 +51,7 @@ fn title(report: &Report) -> String {
     let costs = match report.setting.latencies {
         Some("off") => ", calls cost nothing",
         Some(_) => ", calls cost as measured",
+        None if report.setting.kernels => ", kernels in flight",
         None => "",
     };
     format!(
@@ -122,6 +116,20 @@ fn memory(report: &Report) -> Vec<Vec<Cell>> {
         row("peak live", size(report.peak_live_bytes), ""),
         row("peak reserved", or_unknown(report.peak_reserved_bytes.map(Bytes)), ""),
         row("reserved / live", or_unknown(report.ratio.map(|ratio| format!("{ratio:.4}"))), ""),
+    ]
+}
+
+fn smallest_cap(report: &Report) -> Vec<Vec<Cell>> {
+    let ratio = report.smallest_cap_ratio.map(|ratio| format!("{ratio:.4} of peak live"));
+    let none = || "no device is large enough".to_string();
+    vec![
+        row(
+            "completes on",
+            or_unknown(report.smallest_cap_bytes.map(Bytes)),
+            &ratio.unwrap_or_else(none),
+        ),
+        row("cold there", nanos(report.smallest_cap_cold_ns_per_event), ""),
+        row("warm there", nanos(report.smallest_cap_warm_ns_per_event), ""),
     ]
 }
 

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll::backend::cuda::{Cuda, CudaOptions, Toucher};
 use plimsoll::backend::host::Host;
 use plimsoll::backend::sim::{Latencies, Sim, SimConfig};
 use plimsoll::backend::{BackendKind, DeviceId, open};
-use plimsoll::{Bytes, Memory, MemoryConfig, Packing, Pool, Result};
+use plimsoll::trace::Trace;
+use plimsoll::trace::replay::Replay;
+use plimsoll::{Bytes, Error, Limit, Memory, MemoryConfig, Packing, Pool, Result};
 
 /// The simulated device's size unless told: that of the one whose costs it charges.
 const SIM_TOTAL: Bytes = Bytes::gib(141);
@@ -21,6 +24,8 @@ pub(super) struct Setup {
     pub(super) can_map: bool,
     /// Whether the simulated device charges for its calls.
     pub(super) charges: bool,
+    /// Whether kernels touch the blocks.
+    pub(super) kernels: bool,
     pub(super) cap: Option<Bytes>,
 }
 
@@ -28,6 +33,20 @@ pub(super) struct Setup {
 pub(super) struct Stand {
     pub(super) pool: Pool,
     sim: Option<Arc<Sim>>,
+    toucher: Option<Toucher>,
+}
+
+/// A device, and what of it is more than a memory.
+struct Ground {
+    memory: Arc<dyn Memory>,
+    sim: Option<Arc<Sim>>,
+    toucher: Option<Toucher>,
+}
+
+impl Ground {
+    fn plain(memory: Arc<dyn Memory>) -> Ground {
+        Ground { memory, sim: None, toucher: None }
+    }
 }
 
 impl Setup {
@@ -47,23 +66,40 @@ impl Setup {
 
     /// A new device with an empty pool on it.
     pub(super) fn open(&self) -> Result<Stand> {
-        let (device, sim): (Arc<dyn Memory>, _) = match self.backend.kind {
-            BackendKind::Host => match self.cap {
-                Some(cap) => (Arc::new(Host::with_total(cap)), None),
-                None => (Arc::new(Host::open()?), None),
-            },
-            BackendKind::Sim => {
-                let sim = Arc::new(Sim::new(self.sim()));
-                (sim.clone(), Some(sim))
-            }
-            _ => (open(self.backend)?, None),
-        };
+        let ground = self.ground()?;
+        if self.kernels && ground.toucher.is_none() {
+            return Err(Error::Config {
+                field: "--kernels",
+                value: format!("set on {}", self.backend),
+                range: "left out: kernels run on cuda:N alone",
+            });
+        }
         let config = MemoryConfig::new()
             .with_gpu_memory_fraction(1.0)
             .with_min_free_bytes(0)
             .with_tracking(false)
             .with_packing(self.packing());
-        Ok(Stand { pool: Pool::new(device, config)?, sim })
+        let pool = Pool::new(ground.memory, config)?;
+        Ok(Stand { pool, sim: ground.sim, toucher: ground.toucher })
+    }
+
+    fn ground(&self) -> Result<Ground> {
+        Ok(match (self.backend.kind, self.cap) {
+            (BackendKind::Host, Some(cap)) => Ground::plain(Arc::new(Host::with_total(cap))),
+            (BackendKind::Sim, _) => {
+                let sim = Arc::new(Sim::new(self.sim()));
+                Ground { memory: sim.clone(), sim: Some(sim), toucher: None }
+            }
+            (BackendKind::Cuda, cap) => {
+                let options = CudaOptions::new(self.backend.number).mapping(self.can_map);
+                let options = cap.map_or(options.clone(), |cap| options.total(cap));
+                let device = Arc::new(Cuda::open_with(&options)?);
+                let toucher = self.kernels.then(|| Toucher::new(&device)).transpose()?;
+                Ground { memory: device, sim: None, toucher }
+            }
+            (_, Some(cap)) => Ground::plain(Arc::new(Limit::new(open(self.backend)?, cap))),
+            (_, None) => Ground::plain(open(self.backend)?),
+        })
     }
 
     fn sim(&self) -> SimConfig {
@@ -75,6 +111,17 @@ impl Setup {
 }
 
 impl Stand {
+    /// A replay on its pool, with kernels on the blocks where that was asked for.
+    pub(super) fn replay<'a>(&'a self, trace: &'a Trace) -> Result<Replay<'a>> {
+        let replay = Replay::new(&self.pool, trace)?;
+        Ok(match &self.toucher {
+            None => replay,
+            Some(toucher) => replay.with_work(Box::new(|block, stream| {
+                toucher.touch(stream, block.address(), block.size())
+            })),
+        })
+    }
+
     /// The simulated time that the device has charged so far; none for a real one.
     pub(super) fn charged(&self) -> Duration {
         self.sim.as_ref().map_or(Duration::ZERO, |sim| sim.charged())

@@ -13,7 +13,8 @@
 //!
 //! The driver trusts numbers that it is given, so nothing of a caller's reaches it
 //! unchecked: `space` knows every block, range, page and mapping, `queue` every stream and
-//! event. `module` loads and launches compiled code, `graph` captures and replays work.
+//! event. `module` loads and launches compiled code, `graph` captures and replays work, `touch`
+//! is work for replays.
 
 mod facts;
 mod graph;
@@ -22,6 +23,7 @@ mod module;
 mod options;
 mod queue;
 mod space;
+mod touch;
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -40,6 +42,7 @@ pub use module::{Argument, Code, Function, Launch, Module, compile};
 pub use options::{CudaMemory, CudaOptions};
 use queue::Queue;
 use space::Space;
+pub use touch::Toucher;
 
 /// What the driver aligns every block to.
 const ALIGNMENT: u64 = 256;
