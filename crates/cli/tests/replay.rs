@@ -364,3 +364,48 @@ fn a_recorded_trace_runs_on_system_memory_untouched() -> Result {
     assert!(report["completed"] == true || small || report["failure"].is_object(), "{report}");
     Ok(())
 }
+
+/// On a pretend driver, which the memory's own tests have: the same words as on a GPU.
+#[test]
+fn a_gpu_is_a_device_like_any_other() -> Result {
+    let files = Files::new()?;
+    let trace = files.add("trace.csv", csv().as_bytes())?;
+    let folder = tempfile::tempdir()?;
+    let source = Path::new(FIXTURES).join("../fake/cuda.c");
+    let built = std::process::Command::new("gcc")
+        .args(["-shared", "-fPIC", "-O1", "-w", "-o"])
+        .args([&folder.path().join("libcuda.so.1"), &source])
+        .status()?;
+    assert!(built.success());
+    let words =
+        ["replay", &trace, "--backend", "cuda", "--passes", "2", "--smallest-cap", "--json"];
+    for more in [&[][..], &["--kernels"], &["--tight"], &["--no-map"]] {
+        let run =
+            plimsoll(&[&words, more].concat()).env("LD_LIBRARY_PATH", folder.path()).output()?;
+        assert!(run.status.success(), "{more:?}: {}", text(&run.stderr));
+        let report: Value = serde_json::from_slice(&run.stdout)?;
+        assert_eq!(report["backend"], "cuda:0");
+        assert_eq!(report["kernels"], more.contains(&"--kernels"));
+        assert_eq!(report["can_map"], !more.contains(&"--no-map"));
+        assert_eq!(report["latencies"], Value::Null, "real calls take real time");
+        for key in ["warm_ns_per_event", "ratio", "smallest_cap_warm_ns_per_event"] {
+            assert!(above_zero(&report[key]), "{key}: {report}");
+        }
+        assert!(report["smallest_cap_bytes"].as_u64() >= report["peak_live_bytes"].as_u64());
+    }
+    let wrong = complaint(&["replay", &trace, "--kernels"])?;
+    assert!(wrong.contains("--kernels") && wrong.contains("cuda:N"), "{wrong}");
+    Ok(())
+}
+
+/// Without a driver the files that were tried are named.
+#[test]
+fn a_missing_driver_is_told() -> Result {
+    let files = Files::new()?;
+    let trace = files.add("trace.csv", csv().as_bytes())?;
+    let run = run(&["replay", &trace, "--backend", "rocm:7"])?;
+    let stderr = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("not available"), "{stderr}");
+    Ok(())
+}
