@@ -17,6 +17,7 @@ mod code;
 mod device;
 mod driver;
 #[path = "../fake/mod.rs"]
+#[expect(dead_code, reason = "other tests ask for other drivers")]
 mod fake;
 mod flight;
 mod front;
