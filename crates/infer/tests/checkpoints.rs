@@ -55,9 +55,9 @@ fn differences(
 fn agrees_on_small(kind: EngineKind) {
     let data: Vec<f32> = (0..3 * 64 * 64).map(|n| ((n * 7919) % 1000) as f32 / 1000.0).collect();
     let input = Tensor { shape: vec![1, 3, 64, 64], data };
-    for name in ["small11", "small8"] {
+    for (name, folder) in [("small11", ""), ("small8", "../../../../docs/examples/")] {
         let wanted = floats(&fixture(&format!("{name}.f32")));
-        let model = fixture(&format!("{name}.pt"));
+        let model = fixture(&format!("{folder}{name}.pt"));
         let Some((boxes, sure)) = differences(kind, &model, &input, &wanted) else { return };
         println!("{kind}: {name}: boxes to {boxes:e} px, confidences to {sure:e}");
         assert!(boxes <= 1e-3 && sure <= 1e-5, "{kind}: {name}: {boxes} px, {sure}");

@@ -1,7 +1,9 @@
 //! `plimsoll generate`: the files that a package ships beside the program.
 //!
-//! Hidden, as only packagers need it. Everything comes from the clap tree, so that a
-//! man page cannot say anything that `--help` does not.
+//! Hidden, as only packagers need it. Man pages and completions come from the clap tree,
+//! so that a man page cannot say anything that `--help` does not. The library for TensorRT
+//! is compiled here, from source that the program carries, because it must be compiled
+//! with the headers of the TensorRT that will run.
 
 use std::fs;
 use std::io;
@@ -11,18 +13,23 @@ use anyhow::Context;
 use clap::{Command, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use plimsoll_infer::engine::tensorrt::find;
 use serde::Serialize;
 
 use crate::args;
-use crate::outcome::Outcome;
+use crate::outcome::{BadInput, Outcome};
 use crate::output::{Answer, Output};
 use crate::page::Page;
 
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll generate --man target/man --completions target/completions";
+  plimsoll generate --man target/man --completions target/completions
+  plimsoll generate --tensorrt ~/.local/lib          on the machine that will run engines
 
-/// Write man pages and completion scripts, for packagers
+--tensorrt needs a C++ compiler (or $CXX) and the headers of TensorRT and CUDA; where they
+are not in the usual places, TENSORRT_INCLUDE names their folders.";
+
+/// Write man pages and completion scripts, or build the library for TensorRT
 #[derive(Debug, clap::Args)]
 #[command(hide = true, after_help = EXAMPLES)]
 #[group(id = "what", required = true, multiple = true)]
@@ -33,6 +40,9 @@ pub(crate) struct Args {
     /// Write the completion script of every shell into this folder
     #[arg(long, value_name = "DIR", group = "what")]
     completions: Option<PathBuf>,
+    /// Build our library for TensorRT into this folder, from source that is kept beside it
+    #[arg(long, value_name = "DIR", group = "what")]
+    tensorrt: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -57,6 +67,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if let Some(folder) = &args.completions {
         written.extend(in_folder(folder, scripts)?);
     }
+    if let Some(folder) = &args.tensorrt {
+        written.extend(shim(folder)?);
+    }
     out.answer(&Written { written })?;
     Ok(Outcome::Yes)
 }
@@ -68,6 +81,30 @@ fn in_folder(
     fs::create_dir_all(folder)
         .and_then(|()| write(folder))
         .with_context(|| format!("cannot write into {}", folder.display()))
+}
+
+/// Writes the source of the shim and compiles it; the source stays where that fails.
+fn shim(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let source = folder.join("plimsoll_tensorrt.cpp");
+    let library = folder.join(find::FILE);
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&source, find::SOURCE))
+        .with_context(|| format!("cannot write into {}", folder.display()))?;
+    let words = find::build_command(&source, &library);
+    let command = words.join(" ");
+    let (program, rest) = words.split_first().context("no compiler")?;
+    let remedy = "it needs a C++ compiler and the headers of TensorRT and CUDA (NvInfer.h, \
+                  NvOnnxParser.h, cuda_runtime_api.h: libnvinfer-dev, libnvonnxparsers-dev, \
+                  cuda-cudart-dev); set TENSORRT_INCLUDE to their folders";
+    let failed = || BadInput::new(format!("the library for TensorRT was not built; {remedy}"));
+    let ran = std::process::Command::new(program).args(rest).output();
+    let ran = ran.with_context(|| command.clone()).map_err(|error| error.context(failed()))?;
+    if !ran.status.success() {
+        let said = String::from_utf8_lossy(&ran.stderr);
+        let first = said.lines().find(|line| line.contains("error")).unwrap_or("no message");
+        return Err(anyhow::anyhow!("{command}: {first}").context(failed()));
+    }
+    Ok(vec![source, library])
 }
 
 fn man_pages(folder: &Path) -> io::Result<Vec<PathBuf>> {

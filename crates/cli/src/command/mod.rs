@@ -14,6 +14,7 @@ mod compare;
 mod completions;
 mod doctor;
 mod estimate;
+mod export;
 mod generate;
 pub(crate) mod monitor;
 mod replay;
@@ -31,6 +32,7 @@ pub(crate) enum Verb {
     Compare(compare::Args),
     Doctor(doctor::Args),
     Estimate(estimate::Args),
+    Export(export::Args),
     Chunk(chunk::Args),
     Voxelize(voxelize::Args),
     Monitor(Box<monitor::Args>),
@@ -48,6 +50,7 @@ impl Verb {
             Verb::Compare(args) => compare::run(&args, out),
             Verb::Doctor(args) => doctor::run(&args, out),
             Verb::Estimate(args) => estimate::run(&args, out),
+            Verb::Export(args) => export::run(&args, out),
             Verb::Chunk(args) => chunk::run(&args, out),
             Verb::Voxelize(args) => voxelize::run(&args, out),
             Verb::Monitor(args) => monitor::run(&args, out),

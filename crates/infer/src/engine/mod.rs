@@ -10,6 +10,7 @@ pub mod echo;
 pub mod options;
 pub mod ort;
 pub mod rten;
+pub mod tensorrt;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -51,7 +52,7 @@ pub struct ModelInfo {
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct EngineInfo {
-    /// As users name it: `rten`, `ort`, `echo`.
+    /// As users name it: `rten`, `ort`, `tensorrt`, `echo`.
     pub name: &'static str,
     /// Its version, by its own account.
     pub version: Option<String>,
@@ -152,12 +153,78 @@ pub fn open(
     source: &ModelSource,
     options: &EngineOptions,
 ) -> Result<Box<dyn Engine>> {
-    match choice.into() {
-        EngineChoice::Auto => open_best(&open_model(source, options)?, options),
-        EngineChoice::Kind(EngineKind::Echo) => Ok(Box::new(Echo::open(source, options)?)),
-        EngineChoice::Kind(kind) => {
-            open_kind(kind, &open_model(source, options)?, options, "asked for by name")
+    let choice = choice.into();
+    if choice == EngineChoice::Kind(EngineKind::Echo) {
+        return Ok(Box::new(Echo::open(source, options)?));
+    }
+    let candidates = source.candidates()?;
+    let engine = candidates.iter().find(|candidate| candidate.is_engine());
+    let graph = candidates.iter().find(|candidate| !candidate.is_engine());
+    match (choice, engine, graph) {
+        (EngineChoice::Auto, Some(engine), graph) => open_preferred(engine, graph, options),
+        (EngineChoice::Kind(EngineKind::Tensorrt), Some(engine), _) => {
+            open_engine(engine, options, "asked for by name")
         }
+        (EngineChoice::Auto, None, Some(graph)) => open_best(&open_model(graph, options)?, options),
+        (EngineChoice::Kind(kind), _, Some(graph)) => {
+            open_kind(kind, &open_model(graph, options)?, options, "asked for by name")
+        }
+        // An engine alone, for who cannot run it: reading it says so.
+        (EngineChoice::Kind(kind), Some(engine), None) => {
+            open_kind(kind, &open_model(engine, options)?, options, "asked for by name")
+        }
+        (_, None, None) => Err(Error::Model { model: source.name(), why: "no such file".into() }),
+    }
+}
+
+fn open_engine(
+    source: &ModelSource,
+    options: &EngineOptions,
+    why: &str,
+) -> Result<Box<dyn Engine>> {
+    let file = source.read_raw()?;
+    Ok(Box::new(tensorrt::Tensorrt::open(&source.name(), &file, options, why)?))
+}
+
+/// An engine is preferred. Where this machine has no TensorRT and the stem has a graph as
+/// well, that runs in its place, and it is said.
+fn open_preferred(
+    engine: &ModelSource,
+    graph: Option<&ModelSource>,
+    options: &EngineOptions,
+) -> Result<Box<dyn Engine>> {
+    let refusal = match open_engine(engine, options, "auto: an engine runs on TensorRT alone") {
+        Err(refusal @ Error::Unavailable { .. }) if !options.strict => refusal,
+        other => return other,
+    };
+    let Some(graph) = graph else { return Err(refusal) };
+    let instead = open_best(&open_model(graph, options)?, options)?;
+    let mut info = instead.info().clone();
+    info.fallbacks.push(format!("{} was preferred, and cannot run: {refusal}", engine.name()));
+    Ok(Box::new(Instead { info: settle(info, options)?, engine: instead }))
+}
+
+/// An engine that runs in the place of a preferred one, and says so.
+struct Instead {
+    info: EngineInfo,
+    engine: Box<dyn Engine>,
+}
+
+impl Engine for Instead {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn model(&self) -> &ModelInfo {
+        self.engine.model()
+    }
+
+    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
+        self.engine.run(input)
+    }
+
+    fn memory(&self) -> Option<EngineMemory> {
+        self.engine.memory()
     }
 }
 
@@ -189,6 +256,14 @@ fn open_kind(
     Ok(match kind {
         EngineKind::Rten => Box::new(rten::Rten::open(model, options, why)?),
         EngineKind::Ort => Box::new(ort::Ort::open(model, options, why)?),
+        EngineKind::Tensorrt => {
+            return Err(Error::Model {
+                model: model.info.name.clone(),
+                why: "no engine of TensorRT; build one first: `plimsoll export MODEL --to \
+                      MODEL.engine`"
+                    .into(),
+            });
+        }
         EngineKind::Echo => Box::new(Echo::for_model(model.info.clone(), options)),
     })
 }

@@ -17,13 +17,16 @@ pub enum EngineKind {
     Rten,
     /// ONNX Runtime, found at run time.
     Ort,
+    /// Engines of TensorRT (.engine), run directly.
+    Tensorrt,
     /// Fixed answers after fixed times, for tests.
     Echo,
 }
 
 impl EngineKind {
     /// Every engine.
-    pub const ALL: [EngineKind; 3] = [EngineKind::Rten, EngineKind::Ort, EngineKind::Echo];
+    pub const ALL: [EngineKind; 4] =
+        [EngineKind::Rten, EngineKind::Ort, EngineKind::Tensorrt, EngineKind::Echo];
 
     /// As users name it.
     #[must_use]
@@ -31,6 +34,7 @@ impl EngineKind {
         match self {
             EngineKind::Rten => "rten",
             EngineKind::Ort => "ort",
+            EngineKind::Tensorrt => "tensorrt",
             EngineKind::Echo => "echo",
         }
     }
@@ -46,11 +50,7 @@ impl FromStr for EngineKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let why = if text == "tensorrt" {
-            "TensorRT engines cannot be run yet; `ort` reaches TensorRT through ONNX Runtime"
-        } else {
-            "the engines are auto, rten, ort and echo"
-        };
+        let why = "the engines are auto, rten, ort, tensorrt and echo";
         EngineKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
             Error::Unavailable { what: format!("engine {text}"), why: why.to_string() }
         })
@@ -142,7 +142,8 @@ pub struct EngineOptions {
     pub threads: Option<usize>,
     /// The line for the engine's memory on a GPU.
     pub memory_limit: Option<Bytes>,
-    /// The file of ONNX Runtime's library; it is then looked for nowhere else.
+    /// The file of ONNX Runtime's library, or of ours for TensorRT (which is known by its
+    /// name); it is then looked for nowhere else.
     pub library: Option<PathBuf>,
     /// A fallback is an error.
     pub strict: bool,
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn names_are_read_back_as_they_are_written() {
-        for text in ["auto", "rten", "ort", "echo"] {
+        for text in ["auto", "rten", "ort", "tensorrt", "echo"] {
             assert_eq!(text.parse::<EngineChoice>().expect("known").to_string(), text);
         }
         for text in ["auto", "cpu", "cuda:0", "cuda:3"] {
@@ -191,8 +192,6 @@ mod tests {
     fn strangers_are_refused_with_the_choices() {
         let error = "onnx".parse::<EngineChoice>().expect_err("unknown").to_string();
         assert!(error.contains("rten"), "{error}");
-        let error = "tensorrt".parse::<EngineChoice>().expect_err("not yet").to_string();
-        assert!(error.contains("yet"), "{error}");
         for text in ["cuda:", "cuda:-1", "cuda:99999", "gpu", ""] {
             assert!(text.parse::<Device>().is_err(), "{text}");
         }

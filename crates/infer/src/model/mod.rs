@@ -82,7 +82,7 @@ impl ModelSource {
             ModelSource::Bytes { name, bytes } => (name.clone(), Arc::clone(bytes)),
             ModelSource::Path(path) => {
                 let path = find_weights(path)?;
-                refuse_other_formats(&path)?;
+                refuse_engines(&path)?;
                 (path.display().to_string(), read_file(&path)?.into())
             }
         };
@@ -97,6 +97,38 @@ impl ModelSource {
         let header = onnx::Header::parse(&bytes).map_err(|why| refuse(why.to_string()))?;
         Ok(Model { info: info(header, name, length), bytes })
     }
+
+    /// The bytes of the file, whatever is in it.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when there is no such file or it is too large.
+    pub fn read_raw(&self) -> Result<Arc<[u8]>> {
+        match self {
+            ModelSource::Bytes { bytes, .. } => Ok(Arc::clone(bytes)),
+            ModelSource::Path(path) => Ok(read_file(&find_weights(path)?)?.into()),
+        }
+    }
+
+    /// The files that it may stand for, the preferred one first: several where a stem has
+    /// several.
+    pub(crate) fn candidates(&self) -> Result<Vec<ModelSource>> {
+        match self {
+            ModelSource::Bytes { .. } => Ok(vec![self.clone()]),
+            ModelSource::Path(path) => {
+                let found = find_all_weights(path)?;
+                Ok(found.into_iter().map(ModelSource::Path).collect())
+            }
+        }
+    }
+
+    /// Whether it is an engine of TensorRT, by its name.
+    pub(crate) fn is_engine(&self) -> bool {
+        matches!(self, ModelSource::Path(path) if is_engine(path))
+    }
+}
+
+fn is_engine(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "engine" || extension == "plan")
 }
 
 /// By its name, or by the zip file that it begins with, as no ONNX file does.
@@ -175,11 +207,17 @@ fn info(header: onnx::Header, name: String, bytes: u64) -> ModelInfo {
 /// # Errors
 /// [`Error::Model`] that names every file that was looked for.
 pub fn find_weights(stem: &Path) -> Result<PathBuf> {
+    find_all_weights(stem).map(|mut found| found.swap_remove(0))
+}
+
+/// All of them, at least one.
+fn find_all_weights(stem: &Path) -> Result<Vec<PathBuf>> {
     if stem.is_file() {
-        return Ok(stem.to_path_buf());
+        return Ok(vec![stem.to_path_buf()]);
     }
     let known = stem.extension().is_some_and(|ext| WEIGHTS.iter().any(|&known| ext == known));
     let mut tried = vec![stem.display().to_string()];
+    let mut found = Vec::new();
     if !known {
         for extension in WEIGHTS {
             // Appended, not replaced: the stem of `v1.2` is `v1.2`, not `v1`.
@@ -187,11 +225,12 @@ pub fn find_weights(stem: &Path) -> Result<PathBuf> {
             name.push(".");
             name.push(extension);
             let path = PathBuf::from(name);
-            if path.is_file() {
-                return Ok(path);
-            }
             tried.push(path.display().to_string());
+            found.extend(path.is_file().then_some(path));
         }
+    }
+    if !found.is_empty() {
+        return Ok(found);
     }
     Err(Error::Model {
         model: stem.display().to_string(),
@@ -199,14 +238,17 @@ pub fn find_weights(stem: &Path) -> Result<PathBuf> {
     })
 }
 
-fn refuse_other_formats(path: &Path) -> Result<()> {
-    let why = match path.extension().and_then(|ext| ext.to_str()) {
-        Some("engine" | "plan") => {
-            "TensorRT engines cannot be run yet; give the .onnx file that it was built from"
-        }
-        _ => return Ok(()),
-    };
-    Err(Error::Model { model: path.display().to_string(), why: why.to_string() })
+/// An engine holds no graph that others could run.
+fn refuse_engines(path: &Path) -> Result<()> {
+    if !is_engine(path) {
+        return Ok(());
+    }
+    Err(Error::Model {
+        model: path.display().to_string(),
+        why: "an engine of TensorRT, which nothing but `--engine tensorrt` runs; give the .onnx \
+              or .pt file that it was built from"
+            .into(),
+    })
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
@@ -246,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_to_come_are_refused_with_the_remedy() {
+    fn what_is_no_graph_is_refused_with_the_remedy() {
         let dir = tempfile::tempdir().expect("a directory");
         for (file, word) in [("a.pt", "checkpoint"), ("a.engine", "TensorRT")] {
             let path = dir.path().join(file);

@@ -47,13 +47,13 @@ pub(crate) struct Args {
     /// Weights of slot 1
     #[arg(long, value_name = "FILE")]
     model1: Option<PathBuf>,
-    /// auto, rten, ort or echo
+    /// auto, rten, ort, tensorrt or echo
     #[arg(long, default_value = "auto")]
     engine: EngineChoice,
     /// auto, cpu or cuda:N
     #[arg(long, default_value = "auto")]
     device: Device,
-    /// ONNX Runtime's library; without it, it is looked for
+    /// ONNX Runtime's library, or ours for TensorRT; without it, it is looked for
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
     /// Fail where an engine would do less than it was asked

@@ -6,7 +6,7 @@ use super::zip::tests::{Part, part, write};
 use super::*;
 
 const SMALL11: &[u8] = include_bytes!("../../../tests/fixtures/small11.pt");
-const SMALL8: &[u8] = include_bytes!("../../../tests/fixtures/small8.pt");
+const SMALL8: &[u8] = include_bytes!("../../../../../docs/examples/small8.pt");
 
 fn options() -> GraphOptions {
     GraphOptions::sized((64, 64))

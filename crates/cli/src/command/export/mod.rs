@@ -1,0 +1,221 @@
+//! `plimsoll export`: a checkpoint as an ONNX file, or as an engine of TensorRT.
+//!
+//! The work is the library's; the verb says what came of it and puts it where it was
+//! asked for, whole or not at all ([`place`]).
+
+mod engine;
+mod place;
+
+use std::path::{Path, PathBuf};
+
+use plimsoll::Bytes;
+use plimsoll_infer::ModelSource;
+use plimsoll_infer::decode::parse_names;
+use plimsoll_infer::model::{GraphOptions, find_weights, onnx::Header, pt};
+use serde::Serialize;
+
+use crate::limit::LimitArgs;
+use crate::outcome::{BadInput, OrBadInput, Outcome};
+use crate::output::{Answer, Output};
+use crate::page::{Cell, Page, Tone};
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll export yolo11n.pt --to yolo11n.onnx
+  plimsoll export yolo11n.pt --to wide.onnx --imgsz 384x640
+  plimsoll export yolo11n.pt --to any.onnx --dynamic
+  plimsoll export yolo11n.pt --to yolo11n.engine --half --limit 8GiB
+  plimsoll export yolo11n.onnx --to yolo11n.engine --int8 --calibration frames/
+
+Exit codes:
+  0 written, 2 the model or the flags are wrong, 3 it could not be built or written; a file
+  that was there before is kept unless the new one is whole";
+
+/// Write a checkpoint (.pt) as .onnx, without Python, or as .engine where TensorRT is
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The model: a .pt file, or a .onnx file for an engine
+    model: PathBuf,
+    /// The file to write; its ending says what: .onnx or .engine
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    /// Side of the image, or rows x columns
+    #[arg(long, value_name = "640|HxW", default_value = "640", value_parser = size)]
+    imgsz: (usize, usize),
+    /// Take any batch and image size (.onnx)
+    #[arg(long)]
+    dynamic: bool,
+    /// Compute in sixteen bits; input and output stay in 32
+    #[arg(long, visible_alias = "fp16")]
+    half: bool,
+    /// Compute in eight bits where that is faster (.engine); needs --calibration
+    #[arg(long, requires = "calibration")]
+    int8: bool,
+    /// A folder of pictures like those to come, to find the ranges of eight bits
+    #[arg(long, value_name = "DIR", requires = "int8")]
+    calibration: Option<PathBuf>,
+    #[command(flatten)]
+    limit: LimitArgs,
+    /// Our library for TensorRT; without it, it is looked for (.engine)
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+}
+
+fn size(text: &str) -> Result<(usize, usize), String> {
+    let side = |text: &str| text.trim().parse::<usize>().ok().filter(|side| *side > 0);
+    let found = match text.split_once(['x', 'X', ',']) {
+        Some((rows, columns)) => side(rows).zip(side(columns)),
+        None => side(text).map(|both| (both, both)),
+    };
+    found.ok_or_else(|| "it must be a side or rows x columns, such as 640 or 384x640".to_string())
+}
+
+/// What was written.
+#[derive(Debug, Serialize)]
+struct Exported {
+    from: String,
+    to: String,
+    /// `onnx` or `engine`.
+    format: &'static str,
+    bytes: u64,
+    /// Rows and columns; null where any will do.
+    imgsz: Option<[usize; 2]>,
+    half: bool,
+    int8: bool,
+    task: Option<String>,
+    stride: Option<u64>,
+    classes: Option<usize>,
+    /// What built it and how; null for ONNX, which is our own work.
+    built_by: Option<String>,
+    warnings: Vec<String>,
+}
+
+/// What `--to` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Onnx,
+    Engine,
+}
+
+impl Format {
+    fn of(path: &Path) -> anyhow::Result<Format> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("onnx") => Ok(Format::Onnx),
+            Some("engine" | "plan") => Ok(Format::Engine),
+            _ => Err(BadInput::new(format!(
+                "--to {} must end in .onnx or .engine, which says what is written",
+                path.display()
+            ))
+            .into()),
+        }
+    }
+}
+
+/// Exports.
+pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    let format = Format::of(&args.to)?;
+    let place = place::Place::new(&args.to)?;
+    let model = find_weights(&args.model).or_bad_input(|| "there is nothing to export")?;
+    let mut progress = out.progress();
+    progress.show(&format!("reading {}", model.display()));
+    let exported = match format {
+        Format::Onnx => to_onnx(args, &model, place)?,
+        Format::Engine => engine::build(args, &model, place, &mut progress)?,
+    };
+    drop(progress);
+    out.answer(&exported)?;
+    Ok(Outcome::Yes)
+}
+
+fn to_onnx(args: &Args, model: &Path, place: place::Place) -> anyhow::Result<Exported> {
+    if args.int8 {
+        return Err(BadInput::new("--int8 is for engines: --to FILE.engine").into());
+    }
+    let graph = graph(args, model, args.half)?;
+    place.write(&graph)?;
+    let mut exported = describe(args, model, &graph, args.dynamic);
+    exported.half = args.half;
+    exported.bytes = graph.len() as u64;
+    Ok(exported)
+}
+
+/// The ONNX file of a checkpoint, for the flags.
+fn graph(args: &Args, model: &Path, half: bool) -> anyhow::Result<Vec<u8>> {
+    let name = model.display();
+    if model.extension().is_none_or(|extension| extension != "pt" && extension != "pth") {
+        let why = format!("{name} is no checkpoint (.pt); only those become .onnx files");
+        return Err(BadInput::new(why).into());
+    }
+    let file =
+        ModelSource::path(model).read_raw().or_bad_input(|| format!("cannot read {name}"))?;
+    let mut options = GraphOptions::sized(args.imgsz);
+    options.dynamic = args.dynamic;
+    options.half = half;
+    pt::to_onnx(&file, &options).or_bad_input(|| format!("cannot export {name}"))
+}
+
+/// What the graph says of itself.
+fn describe(args: &Args, model: &Path, graph: &[u8], dynamic: bool) -> Exported {
+    let header = Header::parse(graph).unwrap_or_default();
+    let text = |key: &str| header.metadata.get(key).cloned();
+    Exported {
+        from: model.display().to_string(),
+        to: args.to.display().to_string(),
+        format: "onnx",
+        bytes: 0,
+        imgsz: (!dynamic).then_some([args.imgsz.0, args.imgsz.1]),
+        half: false,
+        int8: false,
+        task: text("task"),
+        stride: text("stride").and_then(|stride| stride.parse().ok()),
+        classes: text("names").and_then(|names| parse_names(&names)).map(|names| names.len()),
+        built_by: None,
+        warnings: Vec::new(),
+    }
+}
+
+impl Answer for Exported {
+    fn page(&self, page: &mut Page) {
+        let imgsz =
+            self.imgsz.map_or("any".to_string(), |[rows, columns]| format!("{rows}x{columns}"));
+        let bits = match (self.int8, self.half) {
+            (true, _) => "8 bits where that is faster",
+            (false, true) => "16 bits",
+            (false, false) => "32 bits",
+        };
+        page.raw(&format!("{}\n", self.to));
+        let row = |name: &str, value: String, note: &str| {
+            vec![name.into(), Cell::figure(Some(value)), Cell::new(note, Tone::Faint)]
+        };
+        let known = |value: Option<String>| crate::page::or_unknown(value);
+        let mut rows = vec![
+            row("from", self.from.clone(), ""),
+            row("size", Bytes(self.bytes).to_string(), "counted"),
+            row("images", imgsz, ""),
+            row("numbers", bits.to_string(), ""),
+            row("classes", known(self.classes.map(|n| n.to_string())), ""),
+            row("stride", known(self.stride.map(|n| n.to_string())), ""),
+        ];
+        rows.extend(self.built_by.clone().map(|by| row("built by", by, "")));
+        page.table(&rows);
+        for warning in &self.warnings {
+            page.advice(&format!("warning: {warning}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_a_side_or_rows_and_columns() {
+        assert_eq!(size("640"), Ok((640, 640)));
+        assert_eq!(size("384x640"), Ok((384, 640)));
+        assert_eq!(size("384, 640"), Ok((384, 640)));
+        for text in ["", "x", "0", "-1", "640x", "640x0", "a"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `plimsoll export` as a user meets it.
+#![expect(clippy::print_stdout, reason = "what is skipped is said")]
+
+#[expect(dead_code, reason = "recordings are for other verbs")]
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Result, complaint, json, plimsoll, run, text};
+use plimsoll_infer::model::onnx::Header;
+
+fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infer/tests/fixtures").join(name);
+    path.display().to_string()
+}
+
+fn place(folder: &tempfile::TempDir, name: &str) -> String {
+    folder.path().join(name).display().to_string()
+}
+
+#[test]
+fn a_checkpoint_becomes_onnx() -> Result {
+    let folder = tempfile::tempdir()?;
+    let (from, to) = (fixture("small11.pt"), place(&folder, "a.onnx"));
+    let found = json(&["export", &from, "--to", &to, "--imgsz", "64x96"], 0)?;
+    assert_eq!(found["format"], "onnx");
+    assert_eq!(found["imgsz"], serde_json::json!([64, 96]));
+    assert_eq!((&found["classes"], &found["stride"]), (&3.into(), &16.into()));
+    let file = fs::read(&to)?;
+    assert_eq!(found["bytes"], file.len());
+    let header = Header::parse(&file)?;
+    assert_eq!(header.metadata["task"], "detect");
+    assert_eq!(header.metadata["imgsz"], "[64, 96]");
+    assert_eq!(header.inputs[0].shape, Some(vec![Some(1), Some(3), Some(64), Some(96)]));
+    let half = place(&folder, "half.onnx");
+    let found = json(&["export", &from, "--to", &half, "--half", "--dynamic"], 0)?;
+    assert_eq!((&found["half"], &found["imgsz"]), (&true.into(), &serde_json::Value::Null));
+    assert!(fs::metadata(&half)?.len() < fs::metadata(&to)?.len() * 2 / 3);
+    let page = text(&run(&["export", &from, "--to", &to])?.stdout);
+    assert!(page.contains("640x640") && page.contains("32 bits"), "{page}");
+    // Nothing else is left there.
+    assert_eq!(fs::read_dir(folder.path())?.count(), 2);
+    Ok(())
+}
+
+#[test]
+fn wrong_input_is_named_and_nothing_is_written() -> Result {
+    let folder = tempfile::tempdir()?;
+    let (from, to) = (fixture("small11.pt"), place(&folder, "a.onnx"));
+    fs::write(folder.path().join("hostile.pt"), b"PK\x03\x04 no zip")?;
+    let hostile = place(&folder, "hostile.pt");
+    let nowhere = place(&folder, "no/such/a.onnx");
+    fs::write(&to, b"the old one")?;
+    for (words, part) in [
+        (vec!["export", &hostile, "--to", &to], "not a PyTorch checkpoint"),
+        (vec!["export", "no/such.pt", "--to", &to], "no/such.pt"),
+        (vec!["export", &from, "--to", "a.txt"], ".onnx or .engine"),
+        (vec!["export", &from, "--to", &nowhere], "no folder"),
+        (vec!["export", &from, "--to", &to, "--imgsz", "100"], "multiples of 32"),
+        (vec!["export", &from, "--to", &to, "--imgsz", "x"], "--imgsz"),
+        (vec!["export", &from, "--to", &to, "--int8"], "--calibration"),
+        (vec!["export", &to, "--to", &to], "no checkpoint"),
+        (vec!["export", &from, "--to", "a.engine", "--dynamic"], "--dynamic"),
+        (vec!["export", &from, "--to", "a.engine", "--int8", "--calibration", "no"], "no folder"),
+    ] {
+        let message = complaint(&words)?;
+        assert!(message.contains(part), "{words:?}: {message}");
+    }
+    assert_eq!(fs::read(&to)?, b"the old one");
+    assert_eq!(fs::read_dir(folder.path())?.count(), 2);
+    Ok(())
+}
+
+/// A file may not grow past a size: as good as a full disk.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_keeps_the_old_file() -> Result {
+    let folder = tempfile::tempdir()?;
+    let (from, to) = (fixture("small11.pt"), place(&folder, "a.onnx"));
+    fs::write(&to, b"the old one")?;
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    // Without the signal that the system sends by default.
+    let line = format!("trap '' XFSZ; ulimit -f 100; exec {program} export {from} --to {to}");
+    let ran = Command::new("bash").args(["-c", &line]).output()?;
+    let message = text(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(3), "{message}");
+    assert!(message.contains("nothing was changed"), "{message}");
+    assert_eq!(fs::read(&to)?, b"the old one");
+    assert_eq!(fs::read_dir(folder.path())?.count(), 1);
+    Ok(())
+}
+
+#[test]
+fn without_tensorrt_the_remedy_is_told() -> Result {
+    let folder = tempfile::tempdir()?;
+    let (from, to) = (fixture("small11.pt"), place(&folder, "a.engine"));
+    let ran = plimsoll(&["export", &from, "--to", &to])
+        .env("PLIMSOLL_TENSORRT", "/nowhere/libplimsoll_tensorrt.so")
+        .env("PATH", "/nowhere")
+        .output()?;
+    let message = text(&ran.stderr);
+    if Path::new("/usr/src/tensorrt/bin/trtexec").exists() {
+        println!("skipped: this machine has trtexec");
+        return Ok(());
+    }
+    assert_eq!(ran.status.code(), Some(2), "{message}");
+    for part in ["/nowhere/libplimsoll_tensorrt.so", "plimsoll generate --tensorrt", "trtexec"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert!(!Path::new(&to).exists());
+    Ok(())
+}
+
+/// A few lines of C that stand in for the library; `None` where nothing compiles them.
+fn stand_in(folder: &tempfile::TempDir) -> Result<Option<PathBuf>> {
+    let library = folder.path().join("libplimsoll_tensorrt.so");
+    let source = fixture("fake_tensorrt.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+    match compiler.status() {
+        Ok(status) if status.success() => Ok(Some(library)),
+        Ok(status) => Err(format!("cc: {status}").into()),
+        Err(error) => {
+            println!("skipped: no C compiler: {error}");
+            Ok(None)
+        }
+    }
+}
+
+#[test]
+fn an_engine_is_built_and_benched() -> Result {
+    let folder = tempfile::tempdir()?;
+    let Some(library) = stand_in(&folder)? else { return Ok(()) };
+    let library = library.display().to_string();
+    let (from, to) = (fixture("small11.pt"), place(&folder, "a.engine"));
+    let words = ["export", &from, "--to", &to, "--half", "--imgsz", "64", "--library", &library];
+    let found = json(&[&words[..], &["--limit", "6GiB"]].concat(), 0)?;
+    assert_eq!(found["format"], "engine");
+    let by = found["built_by"].as_str().unwrap_or_default();
+    assert!(by.contains("TensorRT 8.5.1") && by.contains("workspace 3.00 GiB"), "{by}");
+    let warning = found["warnings"][0].as_str().unwrap_or_default();
+    assert!(warning.contains("version of TensorRT"), "{warning}");
+    let file = String::from_utf8_lossy(&fs::read(&to)?).into_owned();
+    assert!(file.contains("fp16=1 int8=0 workspace=3221225472"), "{file}");
+
+    let dir = place(&folder, "outputs");
+    let model = place(&folder, "a");
+    let bench = ["bench", "--mode", "rgb", "--source", "synthetic:size=64x64", "--model0", &model];
+    let flags = ["--library", &library, "--max-frames", "5", "--output-dir", &dir];
+    let record = json(&[&bench[..], &flags].concat(), 0)?;
+    let slot = &record["models"][0];
+    assert_eq!(slot["status"], "completed", "{slot}");
+    assert_eq!(slot["model_info"]["engine"], "tensorrt", "{slot}");
+    assert_eq!(slot["gpu_memory"]["source"], "tensorrt allocator");
+    assert_eq!(slot["gpu_memory"]["obtained"], "counted");
+    Ok(())
+}
+
+#[test]
+fn the_library_for_tensorrt_comes_with_its_source() -> Result {
+    let folder = tempfile::tempdir()?;
+    let dir = place(&folder, "lib");
+    let ran = plimsoll(&["generate", "--tensorrt", &dir]).env("CXX", "/nowhere/c++").output()?;
+    let message = text(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(2), "{message}");
+    assert!(message.contains("TENSORRT_INCLUDE") && message.contains("/nowhere/c++"), "{message}");
+    let source = fs::read_to_string(folder.path().join("lib/plimsoll_tensorrt.cpp"))?;
+    assert!(source.contains("plimsoll_trt_open"));
+    Ok(())
+}
