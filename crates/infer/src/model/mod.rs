@@ -10,6 +10,8 @@ pub mod gguf;
 pub mod graph;
 pub mod onnx;
 pub mod pt;
+pub mod safetensors;
+pub mod terms;
 pub mod walk;
 
 use std::fmt;

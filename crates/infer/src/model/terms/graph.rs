@@ -1,0 +1,132 @@
+//! Graphs: ONNX files, and checkpoints as the graphs that they export to.
+
+use std::fs;
+use std::path::Path;
+
+use super::super::walk::{Declared, Extents, Graph, ort};
+use super::super::{GraphOptions, pt};
+use super::{Request, Runner, Terms, WeightsOfType};
+
+/// The largest checkpoint that is read: its weights are needed to make the graph.
+const LARGEST: u64 = 4 << 30;
+
+pub(super) fn onnx(path: &Path, request: &Request) -> Result<Terms, String> {
+    let graph = Graph::open(path).map_err(|error| error.to_string())?;
+    terms(graph, request, "ONNX")
+}
+
+pub(super) fn onnx_bytes(bytes: &[u8], request: &Request) -> Result<Terms, String> {
+    terms(Graph::parse(bytes).map_err(|error| error.to_string())?, request, "ONNX")
+}
+
+pub(super) fn checkpoint(path: &Path, request: &Request) -> Result<Terms, String> {
+    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > LARGEST {
+        return Err(format!("{size} bytes; checkpoints of at most {LARGEST} are read"));
+    }
+    let file = fs::read(path).map_err(|error| error.to_string())?;
+    let (rows, columns) = request.image.unwrap_or((640, 640));
+    let side = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let mut options = GraphOptions::sized((side(rows), side(columns)));
+    options.dynamic = request.batch != 1;
+    let bytes = pt::to_onnx(&file, &options).map_err(|error| error.to_string())?;
+    drop(file);
+    let graph = Graph::parse(&bytes).map_err(|error| error.to_string())?;
+    let mut terms = terms(graph, request, "PyTorch checkpoint")?;
+    terms.open_image = Some((rows, columns));
+    terms.open_batch = true;
+    Ok(terms)
+}
+
+fn terms(graph: Graph, request: &Request, format: &'static str) -> Result<Terms, String> {
+    let mut found = Terms { format, ..Terms::default() };
+    let weights = graph.weights().into_iter().map(|(kind, (bytes, elements))| WeightsOfType {
+        kind: kind.to_string(),
+        bytes,
+        elements,
+    });
+    found.set_weights(weights.collect(), request);
+    let extents = extents(&graph, request, &mut found)?;
+    let shaped = graph.shape(&extents).map_err(|error| error.to_string())?;
+    let peak = shaped.peak();
+    found.activation_bytes = scaled(peak.bytes, request);
+    found.largest_single_bytes = peak.tensors.first().map_or(0, |tensor| tensor.bytes);
+    if let Some(Runner::Ort) = request.runner {
+        by_arena(&shaped, request, &mut found);
+    }
+    found.notes.extend(shaped.notes);
+    for (operator, count) in shaped.unknown {
+        found.notes.push(format!(
+            "{count} × {operator} is not known here: what it makes is counted only as far as the file declares it"
+        ));
+    }
+    if request.dtype.is_some() && request.runner.is_none() {
+        found.notes.push("activations are scaled as if all of them had that type".to_string());
+    }
+    found.peak = Some(peak);
+    Ok(found)
+}
+
+/// Activations in another type than the file's 32-bit floats.
+fn scaled(bytes: u64, request: &Request) -> u64 {
+    match request.dtype {
+        Some(kind) if !kind.is_quantised() => bytes / 4 * kind.bytes_for(1).get().min(4),
+        _ => bytes,
+    }
+}
+
+/// What ONNX Runtime holds for it.
+fn by_arena(shaped: &super::super::walk::Shaped, request: &Request, found: &mut Terms) {
+    let gpu = request.on_gpu == Some(true);
+    let settings = if gpu { ort::Settings::cuda() } else { ort::Settings::cpu() };
+    let (arena, operator) = ort::arena(shaped, settings);
+    // What the arena set aside for weights replaces the originals, which are counted.
+    let held = if gpu { arena.reserved } else { arena.peak.saturating_sub(arena.loaded) };
+    found.workspace_bytes = held.saturating_sub(arena.live);
+    found.activation_bytes = held;
+    found.largest_single_bytes = arena.pattern;
+    found.notes.push(format!("ONNX Runtime needs the most at {operator}"));
+    found.arena = Some(arena);
+}
+
+/// What open extents are, and whether the request fits those that are fixed.
+fn extents(graph: &Graph, request: &Request, found: &mut Terms) -> Result<Extents, String> {
+    let mut extents = Extents::default();
+    extents.batch = request.batch;
+    extents.tokens = request.context.unwrap_or(extents.tokens);
+    extents.image = request.image.unwrap_or(extents.image);
+    extents.by_place = request.inputs.iter().cloned().collect();
+    for &input in &graph.inputs {
+        let value = &graph.values[input];
+        let Some([batch, _, rows, columns]) = value.declared.as_deref() else {
+            found.open_batch |= value
+                .declared
+                .as_ref()
+                .is_some_and(|dims| !matches!(dims.first(), Some(Declared::Fixed(_))));
+            continue;
+        };
+        match (rows, columns) {
+            (Declared::Fixed(rows), Declared::Fixed(columns)) => {
+                if let Some(image) = request.image.filter(|image| *image != (*rows, *columns)) {
+                    return Err(format!(
+                        "its input {} is fixed at {rows}x{columns}, not {}x{}; export it anew with \
+                         that size (`plimsoll export` does for a .pt file)",
+                        value.name, image.0, image.1
+                    ));
+                }
+            }
+            _ => found.open_image = Some(extents.image),
+        }
+        match batch {
+            Declared::Fixed(n) if *n != request.batch && request.batch != 1 => {
+                return Err(format!(
+                    "its input {} is fixed at a batch of {n}, not {}; export it anew with an open batch",
+                    value.name, request.batch
+                ));
+            }
+            Declared::Fixed(_) => {}
+            _ => found.open_batch = true,
+        }
+    }
+    Ok(extents)
+}

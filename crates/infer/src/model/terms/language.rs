@@ -1,0 +1,168 @@
+//! Language models: GGUF files, and safetensors with their `config.json`.
+
+use std::path::Path;
+
+use plimsoll::{ElementType, ModelShape, WeightTerms};
+
+use super::super::{gguf as gguf_file, safetensors as safetensors_file};
+use super::{Request, Runner, Terms, WeightsOfType};
+
+/// Contexts longer than this must be asked for.
+const USUAL_CONTEXT: u64 = 4096;
+
+pub(super) fn gguf(path: &Path, request: &Request) -> Result<Terms, String> {
+    let model = gguf_file::open(path).map_err(|error| error.to_string())?;
+    let mut found = Terms { format: "GGUF", ..Terms::default() };
+    found.model = Some(model.name.clone().unwrap_or_else(|| model.architecture.clone()));
+    let parts = model.tensors.by_type.iter().map(|(kind, &(bytes, elements))| WeightsOfType {
+        kind: (*kind).to_string(),
+        bytes,
+        elements,
+    });
+    found.set_weights(parts.collect(), request);
+    found.trained_context = model.trained_context;
+    found.notes = model.notes;
+    // llama.cpp asks for all weights of a device at once.
+    found.largest_single_bytes = found.weights_bytes;
+    if let Some(shape) = model.shape {
+        run(&mut found, shape, request)?;
+    }
+    if let Some(layers) = request.gpu_layers {
+        offload(&mut found, &model.tensors, layers);
+    }
+    Ok(found)
+}
+
+pub(super) fn safetensors(path: &Path, request: &Request) -> Result<Terms, String> {
+    let (tensors, config) = safetensors_file::open(path).map_err(|error| error.to_string())?;
+    let mut found = Terms { format: "safetensors", ..Terms::default() };
+    let parts = tensors.by_type.iter().map(|(kind, &(bytes, elements))| WeightsOfType {
+        kind: kind.clone(),
+        bytes,
+        elements,
+    });
+    found.set_weights(parts.collect(), request);
+    found.largest_single_bytes = tensors.largest_bytes;
+    match config {
+        None => found.notes.push(
+            "no config.json beside it: only weights are counted; put it there for cache and activations"
+                .to_string(),
+        ),
+        Some(config) => {
+            found.model = Some(config.model_type);
+            found.trained_context = config.trained_context;
+            found.notes = config.notes;
+            if let Some(shape) = config.shape {
+                run(&mut found, shape, request)?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Cache and activations of a shape, as it is to be run.
+fn run(found: &mut Terms, shape: ModelShape, request: &Request) -> Result<(), String> {
+    let usual = found.trained_context.map_or(USUAL_CONTEXT, |trained| trained.min(USUAL_CONTEXT));
+    let context = request.context.unwrap_or(usual.max(1));
+    let kind = request.kv_dtype.unwrap_or_else(|| cache_type(found));
+    let shape = shape
+        .with_context(context)
+        .with_micro_batch(request.micro_batch)
+        .with_flash_attention(request.flash_attention)
+        .with_cache_types(kind, kind)
+        .with_sequences(request.batch);
+    let mut weights = WeightTerms::default();
+    weights.mlp_bytes = plimsoll::Bytes(found.weights_bytes);
+    let estimate = shape.estimate_with(weights).map_err(|error| error.to_string())?;
+    found.context = Some(context);
+    found.kv_dtype = Some(kind.to_string());
+    found.layers = Some(shape.layers);
+    if let Some(Runner::PyTorch) = request.runner {
+        eager(found, &shape, kind);
+    } else {
+        found.cache_by_layer =
+            shape.cache_by_layer().into_iter().map(|bytes| bytes.get()).collect();
+        found.kv_cache_bytes = estimate.kv_cache_bytes.get();
+        found.activation_bytes = estimate.activation_bytes.get();
+        found.host_bytes = estimate.host_compute_bytes.get();
+        found.compute = Some(estimate.compute);
+    }
+    let caches = shape.caches.iter().flatten();
+    if caches.clone().any(|cache| cache.state_bytes.get() > 0) {
+        found.notes.push("activations inside of recurrent layers are not modelled".to_string());
+    }
+    if found.trained_context.is_some_and(|trained| context > trained) {
+        found.notes.push(format!(
+            "{context} tokens are more than the model was trained for ({})",
+            found.trained_context.unwrap_or(0)
+        ));
+    }
+    Ok(())
+}
+
+/// As engines choose it: the weights' own type where those are plain floats, else f16.
+fn cache_type(found: &Terms) -> ElementType {
+    match found.weights.first().map(|part| part.kind.as_str()) {
+        Some("f32") if found.weights.len() == 1 => ElementType::F32,
+        Some("bf16") if found.format == "safetensors" => ElementType::Bf16,
+        _ => ElementType::F16,
+    }
+}
+
+/// PyTorch with Transformers: the whole prompt at once, a cache that grows by copies, and the
+/// vectors of one layer. Attention stores no scores.
+fn eager(found: &mut Terms, shape: &ModelShape, kind: ElementType) {
+    let context = shape.context;
+    let of = |cache: &plimsoll::LayerCache| {
+        let tokens = cache.window.map_or(context, |window| window.min(context));
+        let width = cache.key_width.saturating_add(cache.value_width);
+        let states = cache.state_bytes.get().saturating_mul(shape.sequences);
+        kind.bytes_for(1).get().saturating_mul(tokens).saturating_mul(width).saturating_add(states)
+    };
+    found.cache_by_layer = shape.caches.iter().flatten().map(of).collect();
+    found.kv_cache_bytes = found.cache_by_layer.iter().fold(0, |sum, &n| sum.saturating_add(n));
+    // The residual, its norm, and gate, activated gate and up at once.
+    let inward = if shape.mlp == plimsoll::Mlp::Gated { 3 } else { 2 };
+    let inner = shape.intermediate.saturating_mul(inward).saturating_mul(shape.experts_used);
+    let a_token = shape.hidden.saturating_mul(2).saturating_add(inner);
+    found.activation_bytes =
+        context.saturating_mul(a_token).saturating_mul(kind.bytes_for(1).get());
+    found.notes.push("the whole prompt is processed at once".to_string());
+}
+
+/// Only so many layers, from the last one on, are on the device; one more than there are means
+/// the output matrix as well.
+fn offload(found: &mut Terms, tensors: &gguf_file::Tensors, layers: u64) {
+    let count = tensors.by_layer.len();
+    let first = count.saturating_sub(usize::try_from(layers).unwrap_or(usize::MAX));
+    let whole = found.weights_bytes;
+    let on_device =
+        |list: &[u64]| list.iter().skip(first).fold(0, |sum: u64, &n| sum.saturating_add(n));
+    let mut device = on_device(&tensors.by_layer);
+    if layers > count as u64 {
+        let in_layers = tensors.by_layer.iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
+        device = device.saturating_add(tensors.bytes().saturating_sub(in_layers));
+        // The embedding stays on the host, where it is looked up.
+        let separate = if tensors.output_bytes > 0 { tensors.embedding_bytes } else { 0 };
+        device = device.saturating_sub(separate);
+    }
+    // A type that was asked for changes all parts alike.
+    if let Some(share) =
+        device.checked_mul(1 << 10).and_then(|n| n.checked_div(tensors.bytes().max(1)))
+    {
+        let exact = tensors.bytes() == whole;
+        device = if exact { device } else { whole / (1 << 10) * share };
+    }
+    let cache = on_device(&found.cache_by_layer);
+    found.host_bytes = found
+        .host_bytes
+        .saturating_add(whole.saturating_sub(device))
+        .saturating_add(found.kv_cache_bytes.saturating_sub(cache));
+    found.weights_bytes = device;
+    found.largest_single_bytes = device;
+    found.kv_cache_bytes = cache;
+    found.notes.push(format!(
+        "{} of {count} layers on the device; the rest is on the host",
+        layers.min(count as u64)
+    ));
+}

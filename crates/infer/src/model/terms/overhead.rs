@@ -1,0 +1,62 @@
+//! What an engine and a driver take for themselves before the first tensor.
+//!
+//! A table of records, each with where it was measured. A pair that is not in it has no
+//! figure, and the answer says so: a number that nobody measured is worse than none.
+
+use super::Runner;
+
+const MIB: u64 = 1 << 20;
+
+/// What an engine and a driver take for themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Overhead {
+    /// Bytes; 0 where nothing is named or nothing is on record.
+    pub bytes: u64,
+    /// Where the figure came from, or why there is none.
+    pub source: String,
+    /// Whether it was measured.
+    pub recorded: bool,
+}
+
+/// Engine, on a GPU, MiB, where it was measured.
+const RECORDS: [(Option<Runner>, bool, u64, &str); 2] = [
+    (
+        Some(Runner::Ort),
+        true,
+        560,
+        "CUDA context and libraries of ONNX Runtime 1.31 on an H200, driver 580",
+    ),
+    (
+        Some(Runner::PyTorch),
+        true,
+        621,
+        "CUDA context and libraries of PyTorch 2.11 on an H200, driver 580",
+    ),
+];
+
+impl Overhead {
+    /// The figure for an engine on a device.
+    #[must_use]
+    pub fn of(runner: Option<Runner>, on_gpu: Option<bool>) -> Overhead {
+        if runner.is_none() && on_gpu.is_none() {
+            let source = "no engine or device is named".to_string();
+            return Overhead { source, ..Overhead::default() };
+        }
+        let gpu = on_gpu.unwrap_or(false);
+        let found = RECORDS.iter().find(|row| row.0 == runner && row.1 == gpu);
+        match found {
+            Some((_, _, mib, source)) => {
+                Overhead { bytes: mib * MIB, source: (*source).to_string(), recorded: true }
+            }
+            None => Overhead {
+                source: format!(
+                    "no record for {} on {}: not counted",
+                    runner.map_or("a bare program", Runner::name),
+                    if gpu { "a GPU" } else { "the CPU" }
+                ),
+                ..Overhead::default()
+            },
+        }
+    }
+}
