@@ -135,7 +135,7 @@ fn change(from: &Args, to: &Args) -> String {
 }
 
 /// A size without loss, in the largest unit that divides it.
-fn exact(size: Bytes) -> String {
+pub(super) fn exact(size: Bytes) -> String {
     [("GiB", 30), ("MiB", 20), ("KiB", 10)]
         .into_iter()
         .find(|(_, shift)| size.get().is_multiple_of(1 << shift))

@@ -1,38 +1,59 @@
 //! `plimsoll estimate`: will it fit?
 //!
-//! What is estimated is a word of its own (`llm`: a language model from its shape), so
-//! that a model file can be named in that place as well once files are read.
+//! A model file is named, or a language model is described by its numbers (`llm`). Both
+//! answers have the same terms under the same names; a file says more, because its header
+//! was read.
 
 mod advice;
+mod answer;
+mod file;
+mod fleet;
 mod llm;
 mod page;
+mod remedy;
+mod room;
+mod show;
 
-use crate::outcome::Outcome;
+use crate::outcome::{BadInput, Outcome};
 use crate::output::Output;
 
 const EXAMPLES: &str = "\
 Examples:
+  plimsoll estimate yolo11n.onnx --limit 8GiB
+  plimsoll estimate yolo11n.onnx --engine ort --device cuda:0
+  plimsoll estimate llama-3-8b.Q4_K_M.gguf --context 8192 --limit 8GiB
+  plimsoll estimate Mistral-7B/ --engine pytorch --device cuda:0      a folder of safetensors
+  plimsoll estimate llama-3-8b.Q4_K_M.gguf --fleet                    on which boards it fits
   plimsoll estimate llm --hidden 4096 --intermediate 14336 --layers 32 --vocab 32000 \\
-      --heads 32 --kv-heads 8 --context 4096 --limit 16GiB
-  plimsoll estimate llm --help    all of its flags";
+      --heads 32 --kv-heads 8 --context 4096 --limit 16GiB            without a file
+
+Only headers and graphs are read: a file of 70 GB takes milliseconds. Exits 0 when it fits or
+fits tightly, 1 when it does not, with commands that would make it fit.";
 
 /// Say how much memory a model takes, term by term, and whether it fits
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Option<What>,
+    #[command(flatten)]
+    file: file::Args,
 }
 
-/// What to estimate.
+/// What to estimate without a file.
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    Llm(llm::Args),
+    Llm(Box<llm::Args>),
 }
 
 /// Estimates.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
-    match &args.what {
-        What::Llm(args) => llm::run(args, out),
+    match (&args.what, &args.file.model) {
+        (Some(What::Llm(args)), _) => llm::run(args, out),
+        (None, Some(model)) => file::run(model, &args.file, out),
+        (None, None) => Err(BadInput::new(
+            "name a model file, or `llm` and its numbers; `plimsoll estimate --help` has examples",
+        )
+        .into()),
     }
 }

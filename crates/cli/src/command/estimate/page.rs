@@ -43,7 +43,7 @@ impl Answer for Estimate {
 }
 
 /// Every term in the same unit, so that they can be added up by eye.
-fn gib(bytes: u64) -> String {
+pub(super) fn gib(bytes: u64) -> String {
     match Bytes(bytes) {
         Bytes::MAX => Bytes::MAX.to_string(),
         bytes => format!("{:.2} GiB", bytes.as_gib()),

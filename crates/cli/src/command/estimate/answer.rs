@@ -1,0 +1,243 @@
+//! The answer for a file, for programs and people alike.
+
+use std::path::Path;
+
+use plimsoll::Bytes;
+use plimsoll_infer::model::terms::Terms;
+use serde::Serialize;
+
+use super::advice::Advice;
+use super::file::Args;
+use super::fleet::Board;
+use super::room::Room;
+
+/// Whether it fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    Fits,
+    /// Only if the estimate is right to the last tenth.
+    Tight,
+    DoesNotFit,
+}
+
+impl Verdict {
+    /// A total against a limit, and its largest piece against the largest that can be had.
+    pub(super) fn of(total: Bytes, limit: Bytes, piece: Bytes, largest: Option<Bytes>) -> Verdict {
+        if total > limit {
+            return Verdict::DoesNotFit;
+        }
+        let near = total.get().saturating_add(total.get() / 10) > limit.get();
+        if near || largest.is_some_and(|largest| piece > largest) {
+            return Verdict::Tight;
+        }
+        Verdict::Fits
+    }
+
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Verdict::Fits => "fits",
+            Verdict::Tight => "tight",
+            Verdict::DoesNotFit => "does not fit",
+        }
+    }
+}
+
+/// Bytes of one type of weights.
+#[derive(Debug, Serialize)]
+pub(super) struct OfType {
+    pub(super) dtype: String,
+    pub(super) bytes: u64,
+    pub(super) elements: u64,
+}
+
+/// Layers in a row that keep the same.
+#[derive(Debug, Serialize)]
+pub(super) struct OfLayers {
+    pub(super) first: usize,
+    pub(super) last: usize,
+    pub(super) bytes_each: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct LiveTensor {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    pub(super) shape: Vec<u64>,
+    pub(super) dtype: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct AtPeak {
+    pub(super) bytes: u64,
+    pub(super) operator: String,
+    pub(super) step: usize,
+    pub(super) steps: usize,
+    pub(super) largest: Vec<LiveTensor>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct InArena {
+    pub(super) peak_bytes: u64,
+    pub(super) reserved_bytes: u64,
+    pub(super) packed_weights_bytes: u64,
+    pub(super) pattern_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Overhead {
+    pub(super) bytes: u64,
+    pub(super) recorded: bool,
+    pub(super) source: String,
+}
+
+/// What a file takes.
+#[derive(Debug, Serialize)]
+pub(super) struct Estimate {
+    pub(super) file: String,
+    pub(super) format: &'static str,
+    pub(super) model: Option<String>,
+    pub(super) weights_bytes: u64,
+    pub(super) kv_cache_bytes: u64,
+    pub(super) activation_bytes: u64,
+    /// Of the activations: what the engine holds beyond what lives.
+    pub(super) workspace_bytes: u64,
+    pub(super) overhead_bytes: u64,
+    pub(super) total_bytes: u64,
+    pub(super) limit_bytes: Option<u64>,
+    /// Null without a limit or a device that answers.
+    pub(super) fits: Option<bool>,
+    pub(super) verdict: Option<Verdict>,
+    pub(super) how: &'static str,
+    pub(super) engine: Option<&'static str>,
+    pub(super) context: Option<u64>,
+    pub(super) trained_context: Option<u64>,
+    pub(super) kv_dtype: Option<String>,
+    pub(super) weights: Vec<OfType>,
+    pub(super) cache_by_layer: Vec<OfLayers>,
+    pub(super) peak: Option<AtPeak>,
+    pub(super) arena: Option<InArena>,
+    pub(super) overhead: Overhead,
+    pub(super) host_bytes: u64,
+    pub(super) largest_single_bytes: u64,
+    pub(super) room: Option<Room>,
+    pub(super) notes: Vec<String>,
+    /// What would make it fit; empty where it does.
+    pub(super) advice: Vec<Advice>,
+    /// Boards and GPUs, where they were asked for.
+    pub(super) fleet: Vec<Board>,
+}
+
+impl Estimate {
+    pub(super) fn new(model: &Path, args: &Args, terms: Terms) -> Estimate {
+        let of_type = |part: &plimsoll_infer::model::terms::WeightsOfType| OfType {
+            dtype: part.kind.clone(),
+            bytes: part.bytes,
+            elements: part.elements,
+        };
+        Estimate {
+            file: model.display().to_string(),
+            format: terms.format,
+            weights_bytes: terms.weights_bytes,
+            kv_cache_bytes: terms.kv_cache_bytes,
+            activation_bytes: terms.activation_bytes,
+            workspace_bytes: terms.workspace_bytes,
+            overhead_bytes: terms.overhead.bytes,
+            total_bytes: terms.total_bytes,
+            limit_bytes: None,
+            fits: None,
+            verdict: None,
+            how: "estimated",
+            engine: args.engine.map(|engine| engine.name()),
+            context: terms.context,
+            trained_context: terms.trained_context,
+            weights: terms.weights.iter().map(of_type).collect(),
+            cache_by_layer: in_rows(&terms.cache_by_layer),
+            peak: terms.peak.map(AtPeak::from),
+            arena: terms.arena.map(|arena| InArena {
+                peak_bytes: arena.peak,
+                reserved_bytes: arena.reserved,
+                packed_weights_bytes: arena.loaded,
+                pattern_bytes: arena.pattern,
+            }),
+            overhead: Overhead {
+                bytes: terms.overhead.bytes,
+                recorded: terms.overhead.recorded,
+                source: terms.overhead.source,
+            },
+            host_bytes: terms.host_bytes,
+            largest_single_bytes: terms.largest_single_bytes,
+            model: terms.model,
+            kv_dtype: terms.kv_dtype,
+            notes: terms.notes,
+            room: None,
+            advice: Vec::new(),
+            fleet: Vec::new(),
+        }
+    }
+
+    pub(super) fn set_verdict(
+        &mut self,
+        limit: Option<Bytes>,
+        verdict: Option<Verdict>,
+        room: Option<Room>,
+    ) {
+        self.limit_bytes = limit.map(Bytes::get);
+        self.verdict = verdict;
+        self.fits = verdict.map(|verdict| verdict != Verdict::DoesNotFit);
+        self.room = room;
+    }
+}
+
+impl From<plimsoll_infer::model::walk::Peak> for AtPeak {
+    fn from(peak: plimsoll_infer::model::walk::Peak) -> AtPeak {
+        let tensors = peak.tensors.into_iter().map(|tensor| LiveTensor {
+            name: tensor.name,
+            bytes: tensor.bytes,
+            shape: tensor.shape,
+            dtype: tensor.element,
+        });
+        AtPeak {
+            bytes: peak.bytes,
+            operator: peak.operator,
+            step: peak.step,
+            steps: peak.steps,
+            largest: tensors.collect(),
+        }
+    }
+}
+
+/// Runs of layers that keep the same, as one entry each.
+fn in_rows(layers: &[u64]) -> Vec<OfLayers> {
+    let mut rows: Vec<OfLayers> = Vec::new();
+    for (layer, &bytes) in layers.iter().enumerate() {
+        match rows.last_mut() {
+            Some(row) if row.bytes_each == bytes => row.last = layer,
+            _ => rows.push(OfLayers { first: layer, last: layer, bytes_each: bytes }),
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tight_is_a_tenth_or_a_piece_that_cannot_be_had() {
+        let of = |total, limit, largest| {
+            Verdict::of(Bytes::mib(total), Bytes::mib(limit), Bytes::mib(50), largest)
+        };
+        assert_eq!(of(100, 200, None), Verdict::Fits);
+        assert_eq!(of(100, 109, None), Verdict::Tight);
+        assert_eq!(of(100, 99, None), Verdict::DoesNotFit);
+        assert_eq!(of(100, 200, Some(Bytes::mib(49))), Verdict::Tight);
+    }
+
+    #[test]
+    fn layers_that_keep_the_same_are_one_row() {
+        let rows = in_rows(&[1, 1, 2, 1]);
+        let rows: Vec<_> = rows.iter().map(|row| (row.first, row.last, row.bytes_each)).collect();
+        assert_eq!(rows, [(0, 1, 1), (2, 2, 2), (3, 3, 1)]);
+    }
+}

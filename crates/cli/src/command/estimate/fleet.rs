@@ -1,0 +1,83 @@
+//! One model against a table of boards and GPUs: what people ask first.
+//!
+//! The table is a data file of facts: memory as boards are sold, and as the driver or kernel
+//! shows it where that is on record. What is shown counts where it is known.
+
+use plimsoll::Bytes;
+use plimsoll_infer::model::terms::Terms;
+use serde::Serialize;
+
+use super::answer::Verdict;
+
+const TABLE: &str = include_str!("../../../data/fleet.tsv");
+
+/// A board or GPU and whether the model fits there.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Board {
+    pub(super) name: String,
+    pub(super) unified: bool,
+    pub(super) memory_bytes: u64,
+    /// Whether the memory is what a driver or kernel showed, or what it is sold with.
+    pub(super) memory_how: &'static str,
+    pub(super) verdict: Verdict,
+}
+
+/// All boards, the smallest first.
+pub(super) fn against(terms: &Terms) -> anyhow::Result<Vec<Board>> {
+    let mut boards = boards(TABLE)?
+        .into_iter()
+        .map(|(name, unified, memory, how)| Board {
+            name,
+            unified,
+            memory_bytes: memory.get(),
+            memory_how: how,
+            verdict: Verdict::of(Bytes(terms.total_bytes), memory, Bytes(0), None),
+        })
+        .collect::<Vec<_>>();
+    boards.sort_by_key(|board| board.memory_bytes);
+    Ok(boards)
+}
+
+type Row = (String, bool, Bytes, &'static str);
+
+fn boards(table: &str) -> anyhow::Result<Vec<Row>> {
+    let lines = table.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    lines
+        .map(|line| row(line).ok_or_else(|| anyhow::anyhow!("the table of boards: {line}")))
+        .collect()
+}
+
+fn row(line: &str) -> Option<Row> {
+    let mut columns = line.split('\t');
+    let (name, kind) = (columns.next()?, columns.next()?);
+    let sold: u64 = columns.next()?.trim().parse().ok()?;
+    let shown = columns.next().map(str::trim).filter(|text| !text.is_empty());
+    let (memory, how) = match shown {
+        Some(text) => (Bytes::mib(text.parse().ok()?), "shown"),
+        None => (Bytes::gib(sold), "sold"),
+    };
+    let unified = match kind {
+        "unified" => true,
+        "discrete" => false,
+        _ => return None,
+    };
+    Some((name.to_string(), unified, memory, how))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_table_is_a_fact() -> anyhow::Result<()> {
+        let rows = boards(TABLE)?;
+        assert!(rows.len() > 30);
+        for (name, _, memory, _) in &rows {
+            assert!(*memory >= Bytes::gib(3) && *memory <= Bytes::gib(512), "{name}: {memory}");
+            assert_eq!(rows.iter().filter(|row| row.0 == *name).count(), 1, "{name} twice");
+        }
+        assert!(boards("a\tboth\t8\t").is_err());
+        assert!(boards("a\tunified\tmany\t").is_err());
+        Ok(())
+    }
+}

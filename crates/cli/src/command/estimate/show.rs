@@ -1,0 +1,171 @@
+//! The estimate of a file for people.
+
+use plimsoll::Bytes;
+
+use super::answer::{Estimate, OfLayers, Verdict};
+use super::page::gib;
+use crate::output::Answer;
+use crate::page::{Cell, Page, Tone};
+
+impl Answer for Estimate {
+    fn page(&self, page: &mut Page) {
+        let model = self.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
+        page.heading(&format!("{}: {}{model}", self.file, self.format));
+        page.table(&self.terms());
+        self.details(page);
+        for note in &self.notes {
+            page.advice(&format!("note: {note}"));
+        }
+        self.verdict_page(page);
+        self.fleet_page(page);
+    }
+}
+
+impl Estimate {
+    fn terms(&self) -> Vec<Vec<Cell>> {
+        // All in one unit, so that they can be added up by eye.
+        let small = self.total_bytes < 1 << 30;
+        let size = |bytes: u64| match small {
+            true => format!("{:.2} MiB", Bytes(bytes).as_mib()),
+            false => gib(bytes),
+        };
+        let term = |name: &str, bytes: u64, note: String| {
+            vec![name.into(), Cell::figure(Some(size(bytes))), Cell::new(note, Tone::Faint)]
+        };
+        let types: Vec<String> = self
+            .weights
+            .iter()
+            .map(|part| format!("{} {}", part.dtype, Bytes(part.bytes)))
+            .collect();
+        let cache = match (&self.kv_dtype, self.context) {
+            (Some(kind), Some(context)) => {
+                let trained = self
+                    .trained_context
+                    .map_or_else(String::new, |n| format!(" (trained for {n})"));
+                format!("{kind}, {context} tokens{trained}")
+            }
+            _ => "no language model: no cache".to_string(),
+        };
+        let activations = match (&self.peak, self.workspace_bytes) {
+            (Some(peak), 0) => format!("at {}", peak.operator),
+            (Some(peak), slack) => {
+                let slack = Bytes(slack);
+                format!("{} live at once, {slack} held by the engine beyond", Bytes(peak.bytes))
+            }
+            (None, _) => String::new(),
+        };
+        vec![
+            term("weights", self.weights_bytes, types.join(", ")),
+            term("KV cache", self.kv_cache_bytes, cache),
+            term("activations", self.activation_bytes, activations),
+            term("overhead", self.overhead_bytes, self.overhead.source.clone()),
+            term("total", self.total_bytes, self.how.to_string()),
+        ]
+    }
+
+    fn details(&self, page: &mut Page) {
+        if self.cache_by_layer.len() > 1 {
+            page.heading("Cache by layer");
+            let rows = self.cache_by_layer.iter().map(|row| {
+                vec![Cell::from(layers(row)), Cell::figure(Some(Bytes(row.bytes_each)))]
+            });
+            let rows: Vec<_> = rows.take(24).collect();
+            page.table(&rows);
+            if self.cache_by_layer.len() > rows.len() {
+                page.advice("… and so on; --json has all of them");
+            }
+        }
+        if let Some(peak) = &self.peak {
+            page.heading(&format!(
+                "What lives at {} ({} of {})",
+                peak.operator, peak.step, peak.steps
+            ));
+            let rows = peak.largest.iter().map(|tensor| {
+                let shape: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
+                vec![
+                    Cell::from(tensor.name.clone()),
+                    Cell::figure(Some(Bytes(tensor.bytes))),
+                    Cell::new(format!("{} {}", tensor.dtype, shape.join("×")), Tone::Faint),
+                ]
+            });
+            page.table(&rows.collect::<Vec<_>>());
+        }
+        if let Some(arena) = &self.arena {
+            page.heading("ONNX Runtime's arena");
+            let row =
+                |name: &str, bytes: u64| vec![Cell::from(name), Cell::figure(Some(Bytes(bytes)))];
+            page.table(&[
+                row("peak in use", arena.peak_bytes),
+                row("reserved", arena.reserved_bytes),
+                row("packed weights", arena.packed_weights_bytes),
+                row("planned buffer", arena.pattern_bytes),
+            ]);
+        }
+    }
+
+    fn verdict_page(&self, page: &mut Page) {
+        if let Some(room) = &self.room {
+            page.heading(&format!("Room on {}", room.device));
+            let row =
+                |name: &str, bytes: Option<Bytes>| vec![Cell::from(name), Cell::figure(bytes)];
+            page.table(&[
+                row("available", room.available),
+                row("largest single allocation", room.largest_single),
+            ]);
+            page.advice(&room.how);
+        }
+        let (Some(limit), Some(verdict)) = (self.limit_bytes, self.verdict) else { return };
+        page.raw("\n");
+        let tone = if verdict == Verdict::Fits { Tone::Good } else { Tone::Doubt };
+        let words = match verdict {
+            Verdict::Fits => format!("fits into {}", Bytes(limit)),
+            Verdict::Tight => {
+                format!("tight in {}: it fits if the estimate is right within a tenth", Bytes(limit))
+            }
+            Verdict::DoesNotFit => format!("does not fit into {}", Bytes(limit)),
+        };
+        page.table(&[vec![Cell::new(words, tone)]]);
+        if verdict != Verdict::DoesNotFit {
+            return;
+        }
+        if self.advice.is_empty() {
+            page.advice("No type, context, image size, batch or number of layers makes it fit.");
+            return;
+        }
+        page.advice("It would fit with:");
+        for advice in &self.advice {
+            page.advice(&format!("- {}: {}", advice.change, Bytes(advice.total_bytes)));
+            page.advice(&format!("  {}", advice.command));
+        }
+    }
+
+    fn fleet_page(&self, page: &mut Page) {
+        if self.fleet.is_empty() {
+            return;
+        }
+        page.heading("On boards and GPUs");
+        let rows = self.fleet.iter().map(|board| {
+            let tone = match board.verdict {
+                Verdict::Fits => Tone::Good,
+                Verdict::Tight => Tone::Plain,
+                Verdict::DoesNotFit => Tone::Doubt,
+            };
+            let shared = if board.unified { ", shared with the system" } else { "" };
+            vec![
+                Cell::from(board.name.clone()),
+                Cell::figure(Some(gib(board.memory_bytes))),
+                Cell::new(board.verdict.words(), tone),
+                Cell::new(format!("as {}{shared}", board.memory_how), Tone::Faint),
+            ]
+        });
+        page.table(&rows.collect::<Vec<_>>());
+    }
+}
+
+fn layers(row: &OfLayers) -> String {
+    if row.first == row.last {
+        format!("layer {}", row.first)
+    } else {
+        format!("layers {} to {}, each", row.first, row.last)
+    }
+}

@@ -1,0 +1,307 @@
+//! `plimsoll estimate MODEL` as a user meets it: files that are headers alone, and logs.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use common::{Result, complaint, json, run, shared, text};
+use plimsoll::{Biases, ElementType, Mlp, ModelShape, WeightType};
+use plimsoll_infer::model::gguf::{Value as Field, Writer};
+use serde_json::Value;
+
+fn llama3() -> ModelShape {
+    ModelShape::new(4096, 14336, 32, 128_256, 32)
+        .with_kv_heads(8)
+        .with_context(8192)
+        .with_weights(WeightType::Q4KM)
+}
+
+fn gguf(folder: &Path, architecture: &str, shape: &ModelShape) -> Result<PathBuf> {
+    let path = folder.join("model.gguf");
+    Writer::of_shape(architecture, shape).write(&path)?;
+    Ok(path)
+}
+
+fn words<'a>(path: &'a Path, flags: &'a str) -> Vec<&'a str> {
+    let path = path.to_str().unwrap_or_default();
+    ["estimate", path].into_iter().chain(flags.split_whitespace()).collect()
+}
+
+fn number(answer: &Value, key: &str) -> u64 {
+    answer[key].as_u64().unwrap_or(u64::MAX)
+}
+
+#[test]
+fn the_terms_of_a_file_add_up() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = gguf(folder.path(), "llama", &llama3())?;
+    let answer = json(&words(&path, "--context 8192"), 0)?;
+    let keys = ["weights_bytes", "kv_cache_bytes", "activation_bytes", "overhead_bytes"];
+    let sum: u64 = keys.iter().map(|key| number(&answer, key)).sum();
+    assert_eq!(sum, number(&answer, "total_bytes"));
+    assert_eq!(number(&answer, "kv_cache_bytes"), 1 << 30);
+    assert_eq!(answer["overhead_bytes"], 0);
+    assert_eq!((&answer["fits"], &answer["verdict"]), (&Value::Null, &Value::Null));
+    assert_eq!(answer["weights"].as_array().map(Vec::len), Some(3));
+    let named = json(&words(&path, "--engine pytorch --device cuda:0"), 0)?;
+    assert!(number(&named, "overhead_bytes") > 0);
+    assert!(named["overhead"]["source"].as_str().is_some_and(|text| text.contains("H200")));
+    Ok(())
+}
+
+#[test]
+fn the_verdict_decides_the_exit_code_and_advice_really_fits() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = gguf(folder.path(), "llama", &llama3())?;
+    for (limit, verdict, code) in [
+        ("8GiB", "fits", 0),
+        ("6.3GiB", "tight", 0),
+        ("5GiB", "does_not_fit", 1),
+        ("3GiB", "does_not_fit", 1),
+    ] {
+        let flags = format!("--context 8192 --limit {limit}");
+        let answer = json(&words(&path, &flags), code)?;
+        assert_eq!(answer["verdict"], verdict, "{limit}");
+        assert_eq!(answer["fits"], code == 0);
+        let advice = answer["advice"].as_array().ok_or("no advice")?;
+        assert_eq!(advice.is_empty(), code == 0, "{limit}");
+        for advice in advice {
+            let command = advice["command"].as_str().ok_or("no command")?;
+            let line: Vec<&str> = command.split_whitespace().skip(1).collect();
+            let again = json(&line, 0)?;
+            assert_eq!(again["total_bytes"], advice["total_bytes"], "{command}");
+        }
+    }
+    let page = text(&run(&words(&path, "--context 8192 --limit 5GiB"))?.stdout);
+    for word in ["does not fit into", "layers on the device", "--gpu-layers", "tokens of context"] {
+        assert!(page.contains(word), "{word}: {page}");
+    }
+    Ok(())
+}
+
+#[test]
+fn seventy_gigabytes_take_milliseconds_and_a_truncated_file_is_told() -> Result {
+    let folder = tempfile::tempdir()?;
+    let shape = ModelShape::new(8192, 28672, 80, 128_256, 64)
+        .with_kv_heads(8)
+        .with_weights(WeightType::Q8_0);
+    let path = gguf(folder.path(), "llama", &shape)?;
+    let length = fs::metadata(&path)?.len();
+    assert!(length > 70_000_000_000);
+    let start = Instant::now();
+    json(&words(&path, ""), 0)?;
+    assert!(start.elapsed().as_millis() < 2000, "{:?}", start.elapsed());
+    fs::OpenOptions::new().write(true).open(&path)?.set_len(length / 2)?;
+    let message = complaint(&words(&path, ""))?;
+    assert!(message.contains("truncated") && message.contains("download it again"), "{message}");
+    Ok(())
+}
+
+#[test]
+fn layers_that_differ_are_counted_one_by_one() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("gemma.gguf");
+    let shape = ModelShape::new(3840, 15360, 48, 262_208, 16)
+        .with_kv_heads(8)
+        .with_head_dim(256)
+        .with_tied_embeddings(true);
+    Writer::of_shape("gemma3", &shape)
+        .with("gemma3.attention.sliding_window", Field::Number(1024))
+        .write(&path)?;
+    let answer = json(&words(&path, "--context 131072"), 0)?;
+    let (full, window) = (131_072u64 * 4096 * 2, 1536u64 * 4096 * 2);
+    assert_eq!(number(&answer, "kv_cache_bytes"), 8 * full + 40 * window);
+    let rows = answer["cache_by_layer"].as_array().ok_or("no layers")?;
+    assert_eq!((rows.len(), &rows[0]["last"], &rows[1]["first"]), (16, &4.into(), &5.into()));
+    Ok(())
+}
+
+#[test]
+fn a_folder_of_safetensors_is_read_with_its_config() -> Result {
+    let folder = tempfile::tempdir()?;
+    let header = r#"{"w":{"dtype":"BF16","shape":[1000,1000],"data_offsets":[0,2000000]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.resize(file.len() + 2_000_000, 0);
+    fs::write(folder.path().join("model.safetensors"), &file)?;
+    let bare = json(&words(folder.path(), ""), 0)?;
+    assert_eq!(bare["kv_cache_bytes"], 0);
+    assert!(bare["notes"].to_string().contains("config.json"));
+    fs::write(
+        folder.path().join("config.json"),
+        r#"{"model_type":"llama","num_hidden_layers":4,"hidden_size":512,"vocab_size":1000,
+            "num_attention_heads":8,"num_key_value_heads":2,"intermediate_size":1024}"#,
+    )?;
+    let answer = json(&words(folder.path(), "--context 1000"), 0)?;
+    assert_eq!(number(&answer, "weights_bytes"), 2_000_000);
+    assert_eq!(number(&answer, "kv_cache_bytes"), 4 * 1000 * 128 * 2 * 2);
+    let half = json(&words(folder.path(), "--context 1000 --dtype q8_0"), 0)?;
+    assert_eq!(number(&half, "weights_bytes"), 1_062_500);
+    Ok(())
+}
+
+#[test]
+fn a_graph_says_where_its_peak_is() -> Result {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infer/tests/fixtures");
+    let fixed = fixtures.join("tiny.onnx");
+    let answer = json(&words(&fixed, ""), 0)?;
+    assert!(answer["peak"]["operator"].as_str().is_some_and(|text| text.contains("conv")));
+    assert!(answer["peak"]["largest"].as_array().is_some_and(|list| !list.is_empty()));
+    let message = complaint(&words(&fixed, "--imgsz 640"))?;
+    assert!(message.contains("fixed at 8x8"), "{message}");
+    let dynamic = fixtures.join("dynamic.onnx");
+    let at = |flags: &str| json(&words(&dynamic, flags), 0).map(|a| number(&a, "activation_bytes"));
+    assert_eq!(at("--imgsz 64")? * 4, at("--imgsz 128")?);
+    assert_eq!(at("--imgsz 32x128")?, at("--imgsz 64")?);
+    let arena = json(&words(&dynamic, "--imgsz 640 --engine ort --device cpu"), 0)?;
+    assert!(number(&arena["arena"], "reserved_bytes") >= number(&arena["arena"], "peak_bytes"));
+    Ok(())
+}
+
+#[test]
+fn a_fleet_is_sorted_and_has_every_verdict() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = gguf(folder.path(), "llama", &llama3().with_weights(WeightType::F16))?;
+    let answer = json(&words(&path, "--fleet"), 0)?;
+    let fleet = answer["fleet"].as_array().ok_or("no fleet")?;
+    assert!(fleet.len() > 30);
+    for verdict in ["fits", "tight", "does_not_fit"] {
+        assert!(fleet.iter().any(|board| board["verdict"] == verdict), "{verdict}");
+    }
+    let page = text(&run(&words(&path, "--fleet"))?.stdout);
+    assert!(page.contains("Jetson Orin Nano 8GB") && page.contains("H200"), "{page}");
+    Ok(())
+}
+
+#[test]
+fn bad_files_and_flags_are_told_apart() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = gguf(folder.path(), "llama", &llama3())?;
+    for (flags, word) in [
+        ("--engine vllm", "llama.cpp"),
+        ("--device gpu", "cuda:N"),
+        ("--imgsz wide", "--imgsz"),
+        ("--batch 0", "--batch"),
+        ("--context 0", "--context"),
+        ("--dtype decimal", "--dtype"),
+        ("--input tokens", "--input"),
+    ] {
+        let message = complaint(&words(&path, flags))?;
+        assert!(message.contains(word), "{flags}: {message}");
+    }
+    let message = complaint(&["estimate", "nowhere.gguf"])?;
+    assert!(message.contains("nowhere.gguf"), "{message}");
+    let hostile = folder.path().join("hostile.gguf");
+    let overlap = Writer::new("llama").tensor("a", ElementType::F32, &[64]).tensor_at(
+        "b",
+        ElementType::F32,
+        &[64],
+        128,
+    );
+    fs::write(&hostile, [overlap.header(), vec![0; 1024]].concat())?;
+    assert!(complaint(&words(&hostile, ""))?.contains("overlap"));
+    Ok(())
+}
+
+/// A row of the logs, by its columns.
+struct Row<'a>(Vec<(&'a str, &'a str)>);
+
+impl Row<'_> {
+    fn text(&self, name: &str) -> &str {
+        self.0.iter().find(|(column, _)| *column == name).map_or("", |(_, text)| text)
+    }
+
+    fn number(&self, name: &str) -> Result<u64> {
+        Ok(self.text(name).parse()?)
+    }
+
+    fn mib(&self, name: &str) -> Option<f64> {
+        self.text(name).parse().ok()
+    }
+
+    /// The header of its model, as the converter would write it.
+    fn writer(&self) -> Result<Writer> {
+        let model = self.text("model");
+        let shape = ModelShape::new(
+            self.number("n_embd")?,
+            self.number("n_ff")?,
+            self.number("n_layer")?,
+            self.number("n_vocab")?,
+            self.number("n_head")?,
+        )
+        .with_kv_heads(self.number("n_head_kv")?)
+        .with_head_dim(self.number("head_dim")?)
+        .with_weights(self.text("ftype").parse()?);
+        Ok(match model {
+            m if m.starts_with("pythia") => {
+                let shape =
+                    shape.with_mlp(Mlp::Plain).with_biases(Biases::All).with_fused_qkv(true);
+                Writer::of_shape("gptneox", &shape.with_parallel_residual(true))
+            }
+            m if m.starts_with("qwen2") => {
+                Writer::of_shape("qwen2", &shape.with_biases(Biases::Attention))
+            }
+            m if m.starts_with("gemma") => {
+                Writer::of_shape("gemma", &shape.with_tied_embeddings(true))
+            }
+            _ => Writer::of_shape("llama", &shape),
+        })
+    }
+
+    /// Runs that are whole: a named type, every term in the log, all layers on one side.
+    fn is_regular(&self) -> bool {
+        let backend = self.text("backend");
+        !self.text("ftype").contains('?')
+            && self.text("identity").starts_with("stated")
+            && !backend.starts_with("CANN")
+            && !backend.contains("0 layers offloaded")
+            && self.mib("log_weights_MiB").is_some()
+            && self.mib("log_kv_MiB").is_some()
+            && self.mib("log_compute_MiB").is_some()
+    }
+}
+
+#[test]
+fn totals_agree_with_the_logs_of_an_engine_within_a_hundredth() -> Result {
+    let Some(path) = shared("llm-memory/llamacpp_buffers.tsv") else {
+        println!("skipped: no logs beside the workspace");
+        return Ok(());
+    };
+    let logs = fs::read_to_string(path)?;
+    let mut lines = logs.lines();
+    let header: Vec<&str> = lines.next().ok_or("empty")?.split('\t').collect();
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("model.gguf");
+    let mut checked = 0;
+    for line in lines {
+        let row = Row(header.iter().copied().zip(line.split('\t')).collect());
+        if !row.is_regular() {
+            continue;
+        }
+        row.writer()?.write(&path)?;
+        let mut flags = format!(
+            "--context {} --ubatch {} --kv-dtype {} --engine llama.cpp",
+            row.text("n_ctx"),
+            row.text("n_ubatch"),
+            row.text("type_k")
+        );
+        if row.text("flash_attn") == "1" {
+            flags += " --flash-attn";
+        }
+        let answer = json(&words(&path, &flags), 0)?;
+        let parts = ["log_weights_MiB", "log_kv_MiB", "log_compute_MiB"];
+        let logged: f64 = parts.iter().filter_map(|name| row.mib(name)).sum();
+        let found = number(&answer, "total_bytes") as f64 / f64::from(1 << 20);
+        let off = 100.0 * (found - logged).abs() / logged;
+        assert!(
+            off < 1.0,
+            "{}: {found:.2} for {logged:.2} MiB, off by {off:.2} %",
+            row.text("model")
+        );
+        checked += 1;
+    }
+    assert!(checked >= 5, "only {checked} rows are whole");
+    Ok(())
+}
