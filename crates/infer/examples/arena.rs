@@ -45,7 +45,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shaped = Graph::open(&model)?.shape(&given)?;
     let peak = shaped.peak();
     let (estimate, operator) = ort::arena(&shaped, ort::Settings::cpu());
+    let (cuda, _) = ort::arena(&shaped, ort::Settings::cuda());
     let answer = serde_json::json!({
+        "cuda": { "loaded_bytes": cuda.loaded, "peak_bytes": cuda.peak, "reserved_bytes": cuda.reserved, "pattern_bytes": cuda.pattern, "live_bytes": cuda.live },
         "estimated": {
             "loaded_bytes": estimate.loaded, "peak_bytes": estimate.peak, "reserved_bytes": estimate.reserved,
             "live_bytes": estimate.live, "pattern_bytes": estimate.pattern, "operator": operator,

@@ -120,7 +120,10 @@ impl Estimate {
         let words = match verdict {
             Verdict::Fits => format!("fits into {}", Bytes(limit)),
             Verdict::Tight => {
-                format!("tight in {}: it fits if the estimate is right within a tenth", Bytes(limit))
+                format!(
+                    "tight in {}: it fits if the estimate is right within a tenth",
+                    Bytes(limit)
+                )
             }
             Verdict::DoesNotFit => format!("does not fit into {}", Bytes(limit)),
         };

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::super::live::is_view;
 use super::super::shapes::{Dim, Shaped};
 use super::super::{bytes_of, element_bits};
+use super::plan::Inside;
 
 /// A tensor that takes room.
 #[derive(Debug, Clone)]
@@ -229,6 +230,22 @@ impl Lowered {
             stack.extend(inputs.into_iter().filter(|&n| !seen[n]).map(|n| (n, false)));
         }
         order
+    }
+
+    /// What is in the arena of a device besides: weights in the order of their first use, and
+    /// the inputs.
+    pub(super) fn inside(&self, shaped: &Shaped) -> Inside {
+        let mut seen = vec![false; shaped.constant.len()];
+        let mut weights = Vec::new();
+        for n in self.order() {
+            for &id in shaped.graph.nodes[self.steps[n].node].inputs.iter().flatten() {
+                if shaped.constant[id] && !std::mem::replace(&mut seen[id], true) {
+                    weights.extend(shaped.bytes(id));
+                }
+            }
+        }
+        let inputs = shaped.graph.inputs.iter().filter_map(|&id| shaped.bytes(id)).collect();
+        Inside { weights, inputs }
     }
 
     /// What is set aside for weights that are laid out anew when the model is loaded.

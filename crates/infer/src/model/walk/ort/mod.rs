@@ -21,7 +21,7 @@ pub use arena::Extend;
 pub use plan::Arenas;
 
 use self::lower::Lowered;
-use self::plan::Plan;
+use self::plan::{Inside, Plan};
 use super::shapes::Shaped;
 
 /// How the runtime is used.
@@ -34,19 +34,22 @@ pub struct Settings {
     pub block: u64,
     /// Runs: the first one plans, the second one uses the plan.
     pub runs: usize,
+    /// Whether weights and inputs are in the arena as well, as on a GPU.
+    pub on_device: bool,
 }
 
 impl Settings {
     /// The CPU provider on this machine.
     #[must_use]
     pub fn cpu() -> Settings {
-        Settings { extend: Extend::NextPowerOfTwo, block: block_of_this_machine(), runs: 2 }
+        let extend = Extend::NextPowerOfTwo;
+        Settings { extend, block: block_of_this_machine(), runs: 2, on_device: false }
     }
 
     /// The CUDA provider, which keeps the layout of the file.
     #[must_use]
     pub fn cuda() -> Settings {
-        Settings { extend: Extend::NextPowerOfTwo, block: 1, runs: 2 }
+        Settings { extend: Extend::NextPowerOfTwo, block: 1, runs: 2, on_device: true }
     }
 }
 
@@ -76,8 +79,9 @@ pub fn arena(shaped: &Shaped, settings: Settings) -> (Arenas, String) {
         nchwc::apply(&mut lowered, shaped, settings.block);
     }
     lowered.settle();
-    let packed = if settings.block > 1 { lowered.packed(shaped) } else { Vec::new() };
-    let arenas = Plan::new(&lowered).simulate(settings.extend, &packed, settings.runs);
+    let packed = if settings.on_device { Vec::new() } else { lowered.packed(shaped) };
+    let inside = if settings.on_device { lowered.inside(shaped) } else { Inside::default() };
+    let arenas = Plan::new(&lowered).simulate(settings, &packed, &inside);
     let label = lowered.steps.get(arenas.step).map_or_else(String::new, |step| step.label.clone());
     (arenas, label)
 }

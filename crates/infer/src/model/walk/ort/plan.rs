@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::arena::{Arena, Extend, Pattern};
+use super::Settings;
+use super::arena::{Arena, Pattern};
 use super::lower::{Lowered, Step};
 
 /// Tensors are aligned to this.
@@ -24,6 +25,13 @@ pub struct Arenas {
     pub pattern: u64,
     /// The operator at the worst moment.
     pub step: usize,
+}
+
+/// What else is in the arena, on a device.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Inside {
+    pub(super) weights: Vec<u64>,
+    pub(super) inputs: Vec<u64>,
 }
 
 /// Where a value's bytes are.
@@ -137,17 +145,25 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// What the arena says after the first runs.
-    pub(super) fn simulate(&self, extend: Extend, packed: &[u64], runs: usize) -> Arenas {
-        let mut arena = Arena::new(extend);
+    /// What the arena says after the first runs. `packed` is set aside beside it, `weights`
+    /// and the inputs are in it.
+    pub(super) fn simulate(&self, settings: Settings, packed: &[u64], inside: &Inside) -> Arenas {
+        let mut arena = Arena::new(settings.extend);
         for &bytes in packed {
             arena.reserve(bytes);
         }
+        for &bytes in &inside.weights {
+            arena.take(bytes);
+        }
         let loaded = arena.in_use;
+        let inputs: Vec<usize> = inside.inputs.iter().filter_map(|&n| arena.take(n)).collect();
         let mut pattern = Pattern::default();
         let (live, step) = self.first_run(&mut arena, &mut pattern);
-        for _ in 1..runs {
+        for _ in 1..settings.runs {
             self.planned_run(&mut arena, pattern.size);
+        }
+        for token in inputs {
+            arena.free(token);
         }
         let (peak, reserved) = (arena.peak, arena.reserved);
         Arenas { loaded, peak, reserved, live, pattern: pattern.size, step }
