@@ -178,7 +178,7 @@ impl Keys<'_> {
                         state
                     }
                     (Some(_), _) => full,
-                    (None, Some(pattern)) if pattern > 0 && (layer + 1) % pattern == 0 => full,
+                    (None, Some(pattern)) if (layer + 1).is_multiple_of(pattern) => full,
                     (None, _) => windowed,
                 },
             }

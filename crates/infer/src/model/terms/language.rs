@@ -7,6 +7,8 @@ use plimsoll::{ElementType, ModelShape, WeightTerms};
 use super::super::{gguf as gguf_file, safetensors as safetensors_file};
 use super::{Request, Runner, Terms, WeightsOfType};
 
+/// What PyTorch sets aside for cuBLAS on the newest GPUs.
+const CUBLAS_WORKSPACE: u64 = 32 << 20;
 /// Contexts longer than this must be asked for.
 const USUAL_CONTEXT: u64 = 4096;
 
@@ -121,12 +123,14 @@ fn eager(found: &mut Terms, shape: &ModelShape, kind: ElementType) {
     };
     found.cache_by_layer = shape.caches.iter().flatten().map(of).collect();
     found.kv_cache_bytes = found.cache_by_layer.iter().fold(0, |sum, &n| sum.saturating_add(n));
-    // The residual, its norm, and gate, activated gate and up at once.
+    // The embedded prompt, the layer's input, the residual and its norm; and activated gate, up
+    // and their product at once.
     let inward = if shape.mlp == plimsoll::Mlp::Gated { 3 } else { 2 };
     let inner = shape.intermediate.saturating_mul(inward).saturating_mul(shape.experts_used);
-    let a_token = shape.hidden.saturating_mul(2).saturating_add(inner);
-    found.activation_bytes =
-        context.saturating_mul(a_token).saturating_mul(kind.bytes_for(1).get());
+    let a_token = shape.hidden.saturating_mul(4).saturating_add(inner);
+    let live = context.saturating_mul(a_token).saturating_mul(kind.bytes_for(1).get());
+    found.workspace_bytes = CUBLAS_WORKSPACE;
+    found.activation_bytes = live.saturating_add(found.workspace_bytes);
     found.notes.push("the whole prompt is processed at once".to_string());
 }
 

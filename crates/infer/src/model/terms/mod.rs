@@ -216,7 +216,7 @@ impl Terms {
                 None => weights.push(part),
             }
         }
-        weights.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+        weights.sort_by_key(|part| std::cmp::Reverse(part.bytes));
         self.weights_bytes = weights.iter().fold(0, |sum, part| sum.saturating_add(part.bytes));
         self.weights = weights;
     }

@@ -24,14 +24,14 @@ const RECORDS: [(Option<Runner>, bool, u64, &str); 2] = [
     (
         Some(Runner::Ort),
         true,
-        560,
-        "CUDA context and libraries of ONNX Runtime 1.31 on an H200, driver 580",
+        678,
+        "recorded: context and libraries of ONNX Runtime 1.31 on an H200, driver 580",
     ),
     (
         Some(Runner::PyTorch),
         true,
-        621,
-        "CUDA context and libraries of PyTorch 2.11 on an H200, driver 580",
+        695,
+        "recorded: context and libraries of PyTorch 2.11 on an H200, driver 580",
     ),
 ];
 
