@@ -197,6 +197,7 @@ pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
 /// From here on a panic is one line that says how to report it, and exit code 3.
 pub(crate) fn report_panics(json: bool) {
     std::panic::set_hook(Box::new(move |info| {
+        crate::tui::restore();
         complain(Kind::Bug, &bug(info), &[], json);
         std::process::exit(Kind::Bug.code().into());
     }));

@@ -53,10 +53,10 @@ impl Feed {
         Ok(Feed::Live(Sampler::start(&kinds, &args.source, &settings)?, how))
     }
 
-    /// The next of them; nothing where none comes for a while.
-    pub(super) fn next(&mut self) -> Item {
+    /// The next of them; nothing where none comes within this time.
+    pub(super) fn next(&mut self, patience: Duration) -> Item {
         match self {
-            Feed::Live(sampler, how) => match sampler.next(Duration::from_millis(200)) {
+            Feed::Live(sampler, how) => match sampler.next(patience) {
                 Some(taken) => {
                     let t = taken.since_start.as_secs_f64();
                     let mut record = Record::live(taken.at, t, how, &taken.sample);
@@ -67,6 +67,18 @@ impl Feed {
             },
             Feed::Log(log) => log.next(),
         }
+    }
+
+    /// From now on this long between two samples; a log has its own times.
+    pub(super) fn set_interval(&self, interval: Duration) {
+        if let Feed::Live(sampler, _) = self {
+            sampler.set_interval(interval);
+        }
+    }
+
+    /// Whether it is a machine that is looked at now.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self, Feed::Live(..))
     }
 }
 

@@ -12,17 +12,20 @@
 mod csv;
 mod feed;
 mod flags;
+mod live;
 mod log;
 mod prometheus;
 pub(crate) mod record;
+mod serve;
 pub(crate) mod summary;
 pub(crate) mod table;
 mod tegrastats;
 mod watch;
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::json;
@@ -32,6 +35,7 @@ pub(crate) use flags::Args;
 use flags::Format;
 use log::Log;
 use record::Record;
+use serve::Server;
 use watch::Watch;
 
 use crate::outcome::Outcome;
@@ -42,8 +46,12 @@ struct Monitor {
     feed: Feed,
     watch: Watch,
     log: Option<Log>,
+    server: Option<Server>,
     stop: Arc<AtomicBool>,
 }
+
+/// How long to wait for a sample before looking whether to stop.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Watches.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
@@ -52,6 +60,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         feed: Feed::open(args)?,
         watch: Watch::new(&args.alert),
         log,
+        server: Server::start(&args.serve)?,
         stop: Arc::new(AtomicBool::new(false)),
     };
     listen(&monitor.stop)?;
@@ -60,10 +69,19 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         None => Format::Table,
         Some(format) => format,
     };
+    let bare = args.format.is_none() && !out.is_json();
+    if let Some(server) = &monitor.server {
+        output::note(&format!("serving {}", server.url()));
+    }
     if args.once {
         monitor.once(format, out)?;
+    } else if bare && std::io::stdout().is_terminal() {
+        monitor.live(args)?;
+        monitor.end(format, out)?;
     } else {
-        monitor.stream(args, format, out)?;
+        // A server that nobody looks at prints nothing.
+        let silent = bare && monitor.server.is_some();
+        monitor.stream(args, (!silent).then(|| Lines::new(format)), out)?;
         monitor.end(format, out)?;
     }
     Ok(Outcome::from(monitor.watch.raised == 0))
@@ -80,40 +98,39 @@ fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
 }
 
 impl Monitor {
-    /// The next record, with all that follows from it; `None` at the end.
-    fn next(&mut self) -> Item {
-        let mut item = self.feed.next();
+    /// The next record, with all that follows from it, logged and handed to clients.
+    fn next(&mut self, patience: Duration) -> Item {
+        let mut item = self.feed.next(patience);
         if let Item::Record(record) = &mut item {
-            self.watch.take(record);
-            if let Some(log) = &mut self.log {
-                let line = serde_json::to_string(&**record).unwrap_or_default();
-                record.warnings.extend(log.append(&line));
-            }
+            self.pass(record);
         }
         item
     }
 
+    fn pass(&mut self, record: &mut Record) {
+        self.watch.take(record);
+        if let Some(log) = &mut self.log {
+            let line = serde_json::to_string(record).unwrap_or_default();
+            record.warnings.extend(log.append(&line));
+        }
+        if let Some(server) = &self.server {
+            server.publish(record, &self.watch.summary);
+        }
+    }
+
     /// One look; loads are known only after two.
     fn once(&mut self, format: Format, out: &mut Output) -> anyhow::Result<()> {
-        let mut looks = 0;
+        let mut warnings = None;
         while !self.stop.load(Ordering::Relaxed) {
-            match self.feed.next() {
-                Item::Record(mut record) => {
-                    looks += 1;
-                    if looks < 2 {
-                        continue;
-                    }
-                    self.watch.take(&mut record);
-                    if let Some(log) = &mut self.log {
-                        let line = serde_json::to_string(&*record).unwrap_or_default();
-                        record.warnings.extend(log.append(&line));
-                    }
-                    record.alerts.iter().for_each(|alert| output::note(&format!("alert: {alert}")));
-                    return self.show_one(&record, format, out);
-                }
-                Item::End => break,
-                Item::Nothing | Item::Nonsense { .. } => {}
-            }
+            let Item::Record(mut record) = self.feed.next(PATIENCE) else { continue };
+            let Some(first) = warnings.take() else {
+                warnings = Some(std::mem::take(&mut record.warnings));
+                continue;
+            };
+            record.warnings.splice(..0, first);
+            self.pass(&mut record);
+            tell(&record, out);
+            return self.show_one(&record, format, out);
         }
         Ok(())
     }
@@ -130,26 +147,33 @@ impl Monitor {
     }
 
     /// Record after record, until somebody says stop.
-    fn stream(&mut self, args: &Args, format: Format, out: &mut Output) -> anyhow::Result<()> {
+    fn stream(
+        &mut self,
+        args: &Args,
+        mut lines: Option<Lines>,
+        out: &mut Output,
+    ) -> anyhow::Result<()> {
         let start = Instant::now();
-        let live = matches!(self.feed, Feed::Live(..));
-        let mut lines = Lines::new(format);
+        let live = self.feed.is_live();
         while !self.stop.load(Ordering::Relaxed) {
-            let text = match self.next() {
+            let text = match self.next(PATIENCE) {
                 Item::End => break,
-                Item::Nothing => String::new(),
-                Item::Nonsense { line, why } => lines.nonsense(line, &why),
+                Item::Nothing => None,
+                Item::Nonsense { line, why } => lines.as_ref().map(|all| all.nonsense(line, &why)),
                 Item::Record(record) => {
-                    let over = |t: f64| args.duration.is_some_and(|d| t >= d.as_secs_f64());
-                    if over(record.t.unwrap_or_default()) && !live {
-                        break;
-                    }
                     tell(&record, out);
-                    lines.of(&record, &self.watch)
+                    let text = lines.as_mut().map(|lines| lines.of(&record, &self.watch));
+                    let over = |d: Duration| record.t.unwrap_or_default() >= d.as_secs_f64();
+                    if !live && args.duration.is_some_and(over) {
+                        self.stop.store(true, Ordering::Relaxed);
+                    }
+                    text
                 }
             };
-            if !text.is_empty() && !out.line(&text)? {
-                break;
+            if let Some(text) = text.filter(|text| !text.is_empty()) {
+                if !out.line(&text)? {
+                    break;
+                }
             }
             if live && args.duration.is_some_and(|duration| start.elapsed() >= duration) {
                 break;

@@ -1,0 +1,112 @@
+//! The live view: records as they come, or a log at the pace at which it was written.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::Monitor;
+use super::feed::Item;
+use super::flags::Args;
+use super::record::Record;
+use crate::tui::{Screen, View, Wish};
+
+/// How long to wait for a key before looking for the next record.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// A hole in a log is not waited out.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+impl Monitor {
+    /// Shows records until the user has seen enough.
+    pub(super) fn live(&mut self, args: &Args) -> anyhow::Result<()> {
+        let mut view = View::new(self.source(args), args.interval);
+        let mut pace = Pace::new(args.replay.speed);
+        let mut screen = Screen::take().context("cannot take the terminal; try --format table")?;
+        let start = Instant::now();
+        let mut stale = true;
+        while !self.stop.load(Ordering::Relaxed) {
+            stale |= self.look(&mut view, &mut pace);
+            if std::mem::take(&mut stale) {
+                screen.show(&view).context("cannot draw on the terminal")?;
+            }
+            match screen.wish(PATIENCE).context("cannot read keys")? {
+                Some(Wish::Quit) => break,
+                Some(wish) => {
+                    view.grant(wish);
+                    self.feed.set_interval(view.interval);
+                    stale = true;
+                }
+                None => {}
+            }
+            if args.duration.is_some_and(|duration| start.elapsed() >= duration) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn source(&self, args: &Args) -> String {
+        let what = match &args.replay.file {
+            Some(path) => {
+                format!("replay of {}", path.file_name().unwrap_or_default().display())
+            }
+            None if args.root == std::path::Path::new("/") => String::new(),
+            None => "a recorded machine".to_string(),
+        };
+        match &self.server {
+            Some(server) => format!("{what} {}", server.url()),
+            None => what,
+        }
+    }
+
+    /// Takes what is there into the view; whether there was anything.
+    fn look(&mut self, view: &mut View, pace: &mut Pace) -> bool {
+        let mut news = false;
+        // A log gives as fast as it is asked: the pace says when to ask again.
+        while pace.is_due() && !pace.ended {
+            match self.next(Duration::ZERO) {
+                Item::Record(record) => {
+                    view.take(&record);
+                    if !self.feed.is_live() {
+                        pace.follow(&record);
+                    }
+                }
+                Item::Nonsense { line, why } => view.tell(format!("line {line}: {why}")),
+                Item::Nothing => return news,
+                Item::End => {
+                    pace.ended = true;
+                    view.end();
+                }
+            }
+            news = true;
+        }
+        news
+    }
+}
+
+/// When the next line of a log is due.
+struct Pace {
+    speed: f64,
+    last: Option<f64>,
+    next: Instant,
+    ended: bool,
+}
+
+impl Pace {
+    fn new(speed: f64) -> Pace {
+        Pace { speed, last: None, next: Instant::now(), ended: false }
+    }
+
+    fn is_due(&self) -> bool {
+        Instant::now() >= self.next
+    }
+
+    /// The line after this one comes as long after it as this one came after the last.
+    fn follow(&mut self, record: &Record) {
+        let t = record.t.unwrap_or_default();
+        let step = self.last.map_or(0.0, |last| (t - last).max(0.0)) / self.speed;
+        self.last = Some(t);
+        let step = Duration::try_from_secs_f64(step).unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
+        self.next += step;
+    }
+}

@@ -1,0 +1,85 @@
+//! Who may come in.
+
+use std::net::{IpAddr, SocketAddr};
+
+use subtle::ConstantTimeEq;
+
+use super::http::Request;
+use crate::outcome::BadInput;
+
+/// Shorter ones can be guessed.
+const SHORTEST_TOKEN: usize = 8;
+
+/// The rules of an address.
+pub(super) struct Door {
+    loopback: bool,
+    token: Option<String>,
+}
+
+/// Why somebody may not come in.
+pub(super) enum Refusal {
+    /// The request comes by a foreign name or from a foreign page.
+    Foreign(&'static str),
+    /// The token is missing or wrong.
+    Token,
+}
+
+impl Door {
+    pub(super) fn new(address: SocketAddr, token: Option<String>) -> Result<Door, BadInput> {
+        let loopback = address.ip().is_loopback();
+        let token = token.filter(|token| !token.is_empty());
+        match &token {
+            None if !loopback => Err(BadInput::new(format!(
+                "--serve {address} can be reached from other machines: give them a --token (or \
+                 PLIMSOLL_TOKEN), or serve 127.0.0.1 alone"
+            ))),
+            Some(token) if token.len() < SHORTEST_TOKEN => Err(BadInput::new(format!(
+                "--token must have at least {SHORTEST_TOKEN} characters, as shorter ones can be \
+                 guessed"
+            ))),
+            _ => Ok(Door { loopback, token }),
+        }
+    }
+
+    pub(super) fn check(&self, request: &Request) -> Result<(), Refusal> {
+        let host = request.header("host").ok().flatten();
+        let host = host.ok_or(Refusal::Foreign("one Host header is needed"))?;
+        if !self.knows(host) {
+            return Err(Refusal::Foreign("this is not the name of this server"));
+        }
+        match request.header("origin") {
+            Ok(None) => {}
+            Ok(Some(origin)) if origin == format!("http://{host}") => {}
+            _ => return Err(Refusal::Foreign("pages of others may not read this")),
+        }
+        match &self.token {
+            None => Ok(()),
+            Some(token) if shown(request).is_some_and(|shown| same(&shown, token)) => Ok(()),
+            Some(_) => Err(Refusal::Token),
+        }
+    }
+
+    /// Names can be made to point here by anybody; numbers cannot. So the server answers
+    /// to numbers, and to the one name that is always its own machine's.
+    fn knows(&self, host: &str) -> bool {
+        let name = match host.strip_prefix('[') {
+            Some(rest) => rest.split(']').next().unwrap_or_default(),
+            None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+        };
+        match name.parse::<IpAddr>() {
+            Ok(number) => !self.loopback || number.is_loopback(),
+            Err(_) => name.eq_ignore_ascii_case("localhost"),
+        }
+    }
+}
+
+fn shown(request: &Request) -> Option<String> {
+    let header = request.header("authorization").ok().flatten();
+    let bearer = header.and_then(|value| value.strip_prefix("Bearer ")).map(String::from);
+    bearer.or_else(|| request.query("token"))
+}
+
+/// Takes as long whatever is shown, so that a token cannot be felt out letter by letter.
+fn same(shown: &str, token: &str) -> bool {
+    shown.as_bytes().ct_eq(token.as_bytes()).into()
+}

@@ -1,0 +1,237 @@
+//! `--serve`: the newest record over HTTP, for a browser and for Prometheus.
+//!
+//! The sampling hands over a record and goes on; it never waits for a client. Each client
+//! has a thread of its own, there is a bound on how many, and each has so long to ask and
+//! to take its answer. A stream gives the newest record when the client is ready for it:
+//! who is slow misses some.
+//!
+//! A web page of somebody else must not read this one: requests by a foreign name (as
+//! after DNS rebinding) or from a foreign page are refused. Where others can reach the
+//! address, they must show a token.
+
+mod door;
+mod http;
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::flags::Serve;
+use super::prometheus;
+use super::record::Record;
+use super::summary::Summary;
+use crate::outcome::{BadInput, OrBadInput};
+use door::{Door, Refusal};
+use http::{Answer, Request};
+
+const PAGE: &str = include_str!("page.html");
+/// More than these are turned away at once.
+const MOST_CLIENTS: usize = 32;
+/// Of them, so many may have a stream.
+const MOST_STREAMS: usize = 24;
+/// To take an answer, or the next record of a stream.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// A stream without records says that it lives.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+const STACK: usize = 256 << 10;
+
+/// What clients may ask for.
+#[derive(Default)]
+struct Newest {
+    number: u64,
+    record: Arc<(Record, Summary)>,
+}
+
+struct Shared {
+    newest: Mutex<Newest>,
+    news: Condvar,
+    clients: AtomicUsize,
+    streams: AtomicUsize,
+    door: Door,
+}
+
+impl Shared {
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The server; it ends with the program.
+pub(super) struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Starts, where the flags ask for it.
+    pub(super) fn start(flags: &Serve) -> anyhow::Result<Option<Server>> {
+        let Some(wish) = &flags.serve else { return Ok(None) };
+        let wrong = || format!("--serve {wish}: give a port (9400) or ADDRESS:PORT");
+        let text = if wish.contains(':') { wish.clone() } else { format!("127.0.0.1:{wish}") };
+        let mut found = text.to_socket_addrs().or_bad_input(wrong)?;
+        let address = found.next().ok_or_else(|| BadInput::new(wrong()))?;
+        let token = flags.token.clone().or_else(|| std::env::var("PLIMSOLL_TOKEN").ok());
+        let door = Door::new(address, token)?;
+        let listener = TcpListener::bind(address)
+            .or_bad_input(|| format!("cannot listen on {address} (--serve)"))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            newest: Mutex::default(),
+            news: Condvar::new(),
+            clients: AtomicUsize::new(0),
+            streams: AtomicUsize::new(0),
+            door,
+        });
+        let there = Arc::clone(&shared);
+        let builder = std::thread::Builder::new().name("serve".to_string()).stack_size(STACK);
+        builder.spawn(move || listen(&listener, &there))?;
+        Ok(Some(Server { shared, address }))
+    }
+
+    /// Where to look.
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Hands the newest record over.
+    pub(super) fn publish(&self, record: &Record, summary: &Summary) {
+        let mut newest = self.shared.newest();
+        newest.number += 1;
+        newest.record = Arc::new((record.clone(), summary.clone()));
+        drop(newest);
+        self.shared.news.notify_all();
+    }
+}
+
+fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Out of files for a while: the clients that there are will go.
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        };
+        let _ = stream.set_write_timeout(Some(PATIENCE));
+        let place = Place::take(shared, Counter::Clients, MOST_CLIENTS);
+        let Some(place) = place else {
+            turn_away(&stream);
+            continue;
+        };
+        let there = Arc::clone(shared);
+        let builder = std::thread::Builder::new().name("client".to_string()).stack_size(STACK);
+        // Where no thread can be had, the client is dropped, and so is its place.
+        let _ = builder.spawn(move || {
+            let _place = place;
+            // A client that goes away, or is too slow, is no concern of ours.
+            let _ = serve(&stream, &there);
+        });
+    }
+}
+
+/// Not waited for: a few bytes always fit into a fresh connection.
+fn turn_away(stream: &TcpStream) {
+    let _ = stream.set_nonblocking(true);
+    let mut stream: &TcpStream = stream;
+    let _ = stream.write_all(&Answer::error(503, "too many clients; try again later").head());
+}
+
+#[derive(Clone, Copy)]
+enum Counter {
+    Clients,
+    Streams,
+}
+
+/// One of a bounded number, given back when it is dropped.
+struct Place {
+    shared: Arc<Shared>,
+    counter: Counter,
+}
+
+impl Place {
+    fn take(shared: &Arc<Shared>, counter: Counter, most: usize) -> Option<Place> {
+        let place = Place { shared: Arc::clone(shared), counter };
+        // Counted first and given back by the drop, where it was one too many.
+        (place.count().fetch_add(1, Ordering::AcqRel) < most).then_some(place)
+    }
+
+    fn count(&self) -> &AtomicUsize {
+        match self.counter {
+            Counter::Clients => &self.shared.clients,
+            Counter::Streams => &self.shared.streams,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.count().fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn serve(stream: &TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+    let request = match Request::read(stream, PATIENCE)? {
+        Ok(request) => request,
+        Err(answer) => return answer.send(stream, false),
+    };
+    let bare = request.method == "HEAD";
+    if !matches!(request.method.as_str(), "GET" | "HEAD") {
+        return Answer::error(405, "only GET").send(stream, bare);
+    }
+    match shared.door.check(&request) {
+        Ok(()) => {}
+        Err(Refusal::Foreign(why)) => return Answer::error(403, why).send(stream, bare),
+        Err(Refusal::Token) => {
+            return Answer::error(401, "show the token: ?token=… or Authorization: Bearer …")
+                .send(stream, bare);
+        }
+    }
+    let newest = || Arc::clone(&shared.newest().record);
+    let answer = match request.path.as_str() {
+        "/" => Answer::new("text/html; charset=utf-8", PAGE.to_string()),
+        "/metrics" => {
+            let (record, summary) = &*newest();
+            Answer::new(
+                "text/plain; version=0.0.4; charset=utf-8",
+                prometheus::text(record, summary),
+            )
+        }
+        "/api/sample" => {
+            let json = serde_json::to_string(&newest().0).map_err(io::Error::other)?;
+            Answer::new("application/json", json)
+        }
+        "/api/stream" if bare => Answer::new("text/event-stream", String::new()),
+        "/api/stream" => return follow(stream, shared),
+        _ => Answer::error(404, "there are /, /metrics, /api/sample and /api/stream"),
+    };
+    answer.send(stream, bare)
+}
+
+/// Record after record, the newest each time.
+fn follow(mut stream: &TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+    let Some(_place) = Place::take(shared, Counter::Streams, MOST_STREAMS) else {
+        return Answer::error(503, "too many streams; try again later").send(stream, false);
+    };
+    stream.write_all(&Answer::stream().head())?;
+    let mut seen = 0;
+    loop {
+        let newest = shared.newest();
+        let old = |newest: &mut Newest| newest.number == seen;
+        let (newest, _) = shared
+            .news
+            .wait_timeout_while(newest, SIGN_OF_LIFE, old)
+            .unwrap_or_else(PoisonError::into_inner);
+        let (number, record) = (newest.number, Arc::clone(&newest.record));
+        drop(newest);
+        if number == seen {
+            stream.write_all(b":\n\n")?;
+            continue;
+        }
+        seen = number;
+        let json = serde_json::to_string(&record.0).map_err(io::Error::other)?;
+        stream.write_all(format!("data: {json}\n\n").as_bytes())?;
+    }
+}
+
+#[cfg(test)]
+mod tests;

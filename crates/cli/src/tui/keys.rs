@@ -1,0 +1,50 @@
+//! What keys ask for.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+/// What the user asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// To end.
+    Quit,
+    /// To hold the view still, or let it go on.
+    Pause,
+    /// To sort processes by the next column.
+    Sort,
+    /// To see the keys.
+    Help,
+    /// More time between samples.
+    Slower,
+    /// Less.
+    Faster,
+    /// The same again, as the window changed.
+    Redraw,
+}
+
+/// The keys, for the help.
+pub(super) const HELP: [(&str, &str); 6] = [
+    ("q, Esc", "quit"),
+    ("space", "hold the view still; samples are still taken and logged"),
+    ("s", "sort processes by GPU memory, resident memory, load, pid, name"),
+    ("+ and -", "samples more or less often"),
+    ("? or h", "this help"),
+    ("Ctrl-L", "draw anew"),
+];
+
+pub(super) fn wish(key: &KeyEvent) -> Option<Wish> {
+    if key.kind == KeyEventKind::Release {
+        return None;
+    }
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    Some(match key.code {
+        KeyCode::Char('c' | 'd') if control => Wish::Quit,
+        KeyCode::Char('l') if control => Wish::Redraw,
+        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Wish::Quit,
+        KeyCode::Char(' ' | 'p') => Wish::Pause,
+        KeyCode::Char('s') => Wish::Sort,
+        KeyCode::Char('?' | 'h') | KeyCode::F(1) => Wish::Help,
+        KeyCode::Char('+' | '=') => Wish::Faster,
+        KeyCode::Char('-' | '_') => Wish::Slower,
+        _ => return None,
+    })
+}

@@ -1,0 +1,84 @@
+//! The live view: state in, frame out, and a terminal that is always given back.
+//!
+//! [`View`] is what there is to show and how; [`draw`](draw::draw) makes a frame of it and
+//! knows nothing else, so that frames are tested without a terminal. [`Screen`] takes the
+//! terminal and gives it back when it is dropped; a panic and a signal do so too, as the
+//! one goes through [`restore`] and the other ends the loop.
+
+mod draw;
+mod keys;
+mod parts;
+mod plot;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::io::{self, Stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+
+pub(crate) use keys::Wish;
+pub(crate) use view::View;
+
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The terminal, taken for the view.
+pub(crate) struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+}
+
+impl Screen {
+    /// Takes the terminal.
+    pub(crate) fn take() -> io::Result<Screen> {
+        enable_raw_mode()?;
+        TAKEN.store(true, Ordering::Relaxed);
+        let screen = execute!(io::stdout(), EnterAlternateScreen)
+            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
+        if screen.is_err() {
+            restore();
+        }
+        Ok(Screen { terminal: screen? })
+    }
+
+    /// Shows the view.
+    pub(crate) fn show(&mut self, view: &View) -> io::Result<()> {
+        self.terminal.draw(|frame| draw::draw(frame, view)).map(|_| ())
+    }
+
+    /// Waits so long for a key, and says what it asks for. A new size of the window asks
+    /// for a new frame.
+    pub(crate) fn wish(&self, patience: Duration) -> io::Result<Option<Wish>> {
+        if !event::poll(patience)? {
+            return Ok(None);
+        }
+        Ok(match event::read()? {
+            Event::Key(key) => keys::wish(&key),
+            Event::Resize(..) => Some(Wish::Redraw),
+            _ => None,
+        })
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Gives the terminal back, if it is taken: also where a panic ends the program.
+pub(crate) fn restore() {
+    if TAKEN.swap(false, Ordering::Relaxed) {
+        // Nobody is left to tell when the terminal is gone.
+        let _ = disable_raw_mode();
+        let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    }
+}
