@@ -53,6 +53,11 @@ fn head(view: &View) -> Line<'static> {
     let record = view.record.as_ref();
     let t = record.and_then(|r| r.t).map_or_else(String::new, |t| format!("  {t:.1} s"));
     let time = record.and_then(|r| r.time.clone()).unwrap_or_default();
+    let recorded = record.is_some_and(|record| record.how == "recorded");
+    let every = match recorded {
+        true => String::new(),
+        false => format!("  every {} ms", view.interval.as_millis()),
+    };
     let state = match (view.paused, view.ended) {
         (true, _) => "  held still",
         (_, true) => "  end of the log",
@@ -61,7 +66,7 @@ fn head(view: &View) -> Line<'static> {
     Line::from(vec![
         Span::styled("plimsoll monitor", STRONG),
         Span::raw(format!("  {}", view.source)),
-        Span::styled(format!("  {time}{t}  every {} ms", view.interval.as_millis()), FAINT),
+        Span::styled(format!("  {time}{t}{every}"), FAINT),
         Span::styled(state, Style::new().fg(Color::Yellow)),
     ])
 }

@@ -4,7 +4,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use ratatui::symbols::Marker;
-use ratatui::widgets::{Axis, Chart, Dataset, GraphType};
+use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LegendPosition};
 
 use super::draw::FAINT;
 use super::view::{Point, View};
@@ -43,5 +43,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let ago = format!("-{:.0} s", last - first);
     let x = Axis::default().bounds([first, last]).labels([ago, "now".to_string()]).style(FAINT);
     let y = Axis::default().bounds([0.0, 100.0]).labels(["0", "50", "100 %"]).style(FAINT);
-    frame.render_widget(Chart::new(sets).x_axis(x).y_axis(y), area);
+    let chart = Chart::new(sets).x_axis(x).y_axis(y);
+    frame.render_widget(chart.legend_position(Some(LegendPosition::TopLeft)), area);
 }

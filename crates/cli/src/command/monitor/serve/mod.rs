@@ -12,6 +12,7 @@
 mod door;
 mod http;
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use super::flags::Serve;
 use super::prometheus;
-use super::record::Record;
+use super::record::{Cpu, Gpu, Memory, Record};
 use super::summary::Summary;
 use crate::outcome::{BadInput, OrBadInput};
 use door::{Door, Refusal};
@@ -35,6 +36,8 @@ const MOST_STREAMS: usize = 24;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A stream without records says that it lives.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+/// So many records are kept for pages that are opened later.
+const MOST_HISTORY: usize = 600;
 const STACK: usize = 256 << 10;
 
 /// What clients may ask for.
@@ -42,6 +45,8 @@ const STACK: usize = 256 << 10;
 struct Newest {
     number: u64,
     record: Arc<(Record, Summary)>,
+    /// The last records without their long lists, so that a page starts with a plot.
+    history: VecDeque<Record>,
 }
 
 struct Shared {
@@ -100,8 +105,25 @@ impl Server {
         let mut newest = self.shared.newest();
         newest.number += 1;
         newest.record = Arc::new((record.clone(), summary.clone()));
+        if newest.history.len() == MOST_HISTORY {
+            newest.history.pop_front();
+        }
+        newest.history.push_back(brief(record));
         drop(newest);
         self.shared.news.notify_all();
+    }
+}
+
+/// A record for plots: its figures, without what only tables show.
+fn brief(record: &Record) -> Record {
+    let gpus = record.gpus.iter().map(|gpu| Gpu { name: None, throttled_by: None, ..gpu.clone() });
+    Record {
+        t: record.t,
+        unified: record.unified,
+        memory: Memory { pressure: None, ..record.memory.clone() },
+        cpu: Cpu { percent: record.cpu.percent, cores: Vec::new() },
+        gpus: gpus.collect(),
+        ..Record::default()
     }
 }
 
@@ -200,9 +222,14 @@ fn serve(stream: &TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
             let json = serde_json::to_string(&newest().0).map_err(io::Error::other)?;
             Answer::new("application/json", json)
         }
+        "/api/history" => {
+            let history: Vec<Record> = shared.newest().history.iter().cloned().collect();
+            let json = serde_json::to_string(&history).map_err(io::Error::other)?;
+            Answer::new("application/json", json)
+        }
         "/api/stream" if bare => Answer::new("text/event-stream", String::new()),
         "/api/stream" => return follow(stream, shared),
-        _ => Answer::error(404, "there are /, /metrics, /api/sample and /api/stream"),
+        _ => Answer::error(404, "there are /, /metrics, /api/sample, /api/history and /api/stream"),
     };
     answer.send(stream, bare)
 }

@@ -35,6 +35,7 @@ fn everything_is_served() {
     assert!(get(&server, "/", "").contains("<!doctype html>"));
     assert!(get(&server, "/metrics", "").contains("plimsoll_samples_total"));
     assert!(get(&server, "/api/sample?x=1", "").contains("\"t\":1.0"));
+    assert!(get(&server, "/api/history", "").ends_with("}]"));
     assert_eq!(code(&get(&server, "/else", "")), "404");
     let head = ask(&server, "HEAD / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
     assert!(code(&head) == "200" && head.ends_with("\r\n\r\n"), "{head}");
