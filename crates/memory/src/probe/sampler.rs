@@ -22,6 +22,8 @@ const WAITING: usize = 256;
 /// The longest that a sample waits for a probe, and for one that is being opened.
 const PATIENCE: Duration = Duration::from_millis(400);
 const PATIENCE_AT_FIRST: Duration = Duration::from_secs(3);
+/// A machine that is busy may be late once; one that is later than this is told of.
+const PATIENCE_TO_WARN: Duration = Duration::from_secs(1);
 /// So many processes are kept in a sample, those with the most memory.
 const MOST_PROCESSES: usize = 32;
 const STACK: usize = 256 << 10;
@@ -143,7 +145,10 @@ struct Worker {
     wanted: bool,
     ask: Option<Sender<Vec<u32>>>,
     answers: Receiver<Answer>,
-    asked: bool,
+    /// Since when it owes an answer.
+    asked: Option<Instant>,
+    /// It did not answer in time, and is not waited for until it has.
+    late: bool,
     opened: bool,
     warned: bool,
 }
@@ -168,26 +173,31 @@ impl Worker {
             }
         })?;
         let ask = Some(ask);
-        Ok(Worker { name, wanted, ask, answers, asked: false, opened: false, warned: false })
+        let (asked, late, opened, warned) = (None, false, false, false);
+        Ok(Worker { name, wanted, ask, answers, asked, late, opened, warned })
     }
 
     /// Asks, unless it still owes an answer.
     fn ask(&mut self, holders: &[u32]) {
-        if !self.asked {
-            self.asked = self.ask.as_ref().is_some_and(|ask| ask.send(holders.to_vec()).is_ok());
+        let sent = |ask: &Sender<Vec<u32>>| ask.send(holders.to_vec()).is_ok();
+        if self.asked.is_none() && self.ask.as_ref().is_some_and(sent) {
+            self.asked = Some(Instant::now());
         }
     }
 
     /// What it saw, where it answers in time.
     fn answer(&mut self, until: Instant, warnings: &mut Vec<String>) -> Option<Sample> {
-        if !self.asked {
-            return None;
-        }
-        let patience = until.saturating_duration_since(Instant::now());
+        let asked = self.asked?;
+        let patience = match self.late {
+            true => Duration::ZERO,
+            false => until.saturating_duration_since(Instant::now()),
+        };
         match self.answers.recv_timeout(patience) {
             Ok(Answer::Read(result)) => {
-                (self.asked, self.opened) = (false, true);
+                (self.asked, self.opened) = (None, true);
                 match *result {
+                    // What it saw then is not what is now.
+                    Ok(_) if std::mem::take(&mut self.late) => {}
                     Ok(sample) => {
                         self.warned = false;
                         return Some(sample);
@@ -203,8 +213,11 @@ impl Worker {
                 tracing::debug!("{}: {error}", self.name);
             }
             Err(RecvTimeoutError::Timeout) => {
-                let text = "it has not answered; what it tells is missing until it does";
-                self.warn(warnings, text.to_string());
+                self.late = true;
+                if asked.elapsed() >= PATIENCE_TO_WARN {
+                    let text = "it has not answered; what it tells is missing until it does";
+                    self.warn(warnings, text.to_string());
+                }
             }
             Err(RecvTimeoutError::Disconnected) => {
                 self.end();
@@ -215,7 +228,7 @@ impl Worker {
     }
 
     fn end(&mut self) {
-        (self.ask, self.asked, self.opened) = (None, false, true);
+        (self.ask, self.asked, self.opened) = (None, None, true);
     }
 
     fn warn(&mut self, warnings: &mut Vec<String>, text: String) {
