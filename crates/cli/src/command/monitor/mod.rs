@@ -170,10 +170,10 @@ impl Monitor {
                     text
                 }
             };
-            if let Some(text) = text.filter(|text| !text.is_empty()) {
-                if !out.line(&text)? {
-                    break;
-                }
+            if let Some(text) = text.filter(|text| !text.is_empty())
+                && !out.line(&text)?
+            {
+                break;
             }
             if live && args.duration.is_some_and(|duration| start.elapsed() >= duration) {
                 break;
