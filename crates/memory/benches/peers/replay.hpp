@@ -138,10 +138,10 @@ struct Replay {
 
   // A pass that takes longer than this has not completed: an allocator that gives all it has
   // back to the driver at every event gets there, some day.
-  static constexpr auto PATIENCE = std::chrono::seconds(10);
+  static constexpr auto PATIENCE = std::chrono::seconds(3);
 
   void look_at_clock(std::size_t done, Clock::time_point start) const {
-    if (done % 4096 == 0 && Clock::now() - start > PATIENCE) throw Full("10 s were not enough");
+    if (done % 4096 == 0 && Clock::now() - start > PATIENCE) throw Full("3 s were not enough");
   }
 
   // Nanoseconds an event; with kernels, of the peer's own calls alone, each timed by itself.
@@ -220,34 +220,52 @@ inline std::size_t smallest(const Make& make, Replay& replay, std::size_t most) 
   return high * step;
 }
 
-// peers WHO TRACE.csv TOUCH.ptx PASSES [no-cap]: one line of JSON for each.
+inline std::string number(double value) { return value < 0 ? "null" : std::to_string(value); }
+inline std::string number(std::size_t value) { return value ? std::to_string(value) : "null"; }
+
+// A text that can stand in JSON.
+inline std::string plain(std::string text) {
+  for (auto& c : text)
+    if (c == '"' || c == '\n' || c == '\\') c = ' ';
+  return text.substr(0, 120);
+}
+
+// Runs a step; what ends it early is returned.
+inline std::string attempt(const std::function<void()>& step) {
+  try {
+    step();
+    return "";
+  } catch (const std::exception& error) {
+    return plain(error.what());
+  }
+}
+
+// What one peer did on one trace: a line of JSON for its times, and one for its cap, since
+// looking for that can take long.
 inline void report(const char* who, const Make& make, Replay& replay, const std::string& trace, const Touch& touch,
                    int passes, bool cap, bool peak_is_cap = false) {
-  auto number = [](double value) { return value < 0 ? std::string("null") : std::to_string(value); };
-  auto size = [](std::size_t value) { return value ? std::to_string(value) : std::string("null"); };
-  std::string why;
-  Figures plain, kernels, there;
-  std::size_t found = 0;
-  try {
-    plain = measure(make, 0, replay, passes, nullptr);
+  Figures warm, kernels, there;
+  auto why = attempt([&] {
+    warm = measure(make, 0, replay, passes, nullptr);
     kernels = measure(make, 0, replay, std::min(passes, 2), &touch);
-    if (cap) {
-      std::size_t free = 0, total = 0;
-      check(cudaMemGetInfo(&free, &total), "free memory");
-      found = smallest(make, replay, free);
-      if (found) there = measure(make, found, replay, passes, nullptr);
-    }
-  } catch (const std::exception& error) {
-    why = error.what();
-    for (auto& c : why) if (c == '"' || c == '\n' || c == '\\') c = ' ';
-  }
-  if (peak_is_cap) plain.peak = found;
-  std::printf("{\"who\": \"%s\", \"trace\": \"%s\", \"events\": %zu, \"peak_live_bytes\": %zu, "
-              "\"cold_ns_per_event\": %s, \"warm_ns_per_event\": %s, \"peak_reserved_bytes\": %s, "
-              "\"kernels_warm_ns_per_event\": %s, \"smallest_cap_bytes\": %s, "
-              "\"smallest_cap_cold_ns_per_event\": %s, \"smallest_cap_warm_ns_per_event\": %s, \"why\": \"%s\"}\n",
-              who, trace.c_str(), replay.trace.events.size(), replay.trace.live, number(plain.cold).c_str(),
-              number(plain.warm).c_str(), size(plain.peak).c_str(), number(kernels.warm).c_str(), size(found).c_str(),
-              number(there.cold).c_str(), number(there.warm).c_str(), why.substr(0, 200).c_str());
+  });
+  auto head = std::string("{\"who\": \"") + who + "\", \"trace\": \"" + trace + "\", ";
+  std::printf("%s\"peak_live_bytes\": %zu, \"cold_ns_per_event\": %s, \"warm_ns_per_event\": %s, "
+              "\"peak_reserved_bytes\": %s, \"kernels_warm_ns_per_event\": %s, \"why\": \"%s\"}\n",
+              head.c_str(), replay.trace.live, number(warm.cold).c_str(), number(warm.warm).c_str(),
+              number(warm.peak).c_str(), number(kernels.warm).c_str(), why.c_str());
+  std::fflush(stdout);
+  if (!cap) return;
+  std::size_t found = 0;
+  why = attempt([&] {
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "free memory");
+    found = smallest(make, replay, free);
+    if (found) there = measure(make, found, replay, passes, nullptr);
+  });
+  std::printf("%s\"smallest_cap_bytes\": %s, \"smallest_cap_cold_ns_per_event\": %s, "
+              "\"smallest_cap_warm_ns_per_event\": %s, %s\"why_at_cap\": \"%s\"}\n",
+              head.c_str(), number(found).c_str(), number(there.cold).c_str(), number(there.warm).c_str(),
+              peak_is_cap ? ("\"peak_reserved_bytes\": " + number(found) + ", ").c_str() : "", why.c_str());
   std::fflush(stdout);
 }

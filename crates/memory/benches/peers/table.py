@@ -57,7 +57,7 @@ Nanoseconds an event, mapping included: *cold* is the first pass, *warm* the fas
 after it, *no mapping* our events that needed nothing from the device. *held ÷ live* is peak
 reserved over peak live; RMM's arena takes all that it may hold at the start, so its figure is
 that of the smallest cap. *cap ÷ live* is the smallest cap at which two passes complete (a pass
-of more than 10 s has not), and *at cap* the fastest warm pass there. *kernels* is the warm pass
+of more than 3 s has not), and *at cap* the fastest warm pass there. *kernels* is the warm pass
 once more with a kernel in flight on every block, each call timed by itself, the clock included.
 
 | trace | allocator | cold | warm | no mapping | held ÷ live | cap ÷ live | at cap | kernels |
@@ -73,6 +73,8 @@ for (trace, who), d in rows().items():
     )
     if d.get("why"):
         missing.append(f"- {trace}, {who}: {d['why']}")
+    if d.get("why_at_cap"):
+        missing.append(f"- {trace}, {who}, more passes at its smallest cap: {d['why_at_cap']}")
 if missing:
     print("\nWhat is missing, and why:\n")
     print("\n".join(missing))

@@ -273,6 +273,7 @@ fn a_device_is_filled_to_the_last_megabyte_and_nothing_is_lost() {
     let (live, time) = (pool.stats().in_use_bytes, started.elapsed());
     println!("free at first {free}; held {held}, live {live}; left {left}; in {time:?}");
     assert!(fallbacks.load(Ordering::SeqCst) > 0 && memory.stats().cpu_fallbacks > 0);
+    assert_nothing_left(&device);
     assert!(left < Bytes::mib(4), "{left} were left");
     // Half of it goes, and what comes is on the device again.
     for load in &mut loads {
@@ -303,6 +304,19 @@ fn a_device_is_filled_to_the_last_megabyte_and_nothing_is_lost() {
     let after = device.free_memory().unwrap();
     println!("free at the end {after}; {} fell back", fallbacks.load(Ordering::SeqCst));
     assert!(after + Bytes::mib(64) > free, "{free} became {after}");
+}
+
+/// Not even by the driver's own blocks can another megabyte be had.
+fn assert_nothing_left(device: &Cuda) {
+    let take = || device.allocate(Request::new(Bytes::mib(1)));
+    let crumbs: Vec<Block> = std::iter::from_fn(|| take().ok()).collect();
+    let last = take().unwrap_err();
+    assert!(last.is_full_now(), "{last}");
+    let left = device.free_memory().unwrap();
+    println!("the driver had {} more megabytes; then {left} left, and: {last}", crumbs.len());
+    for crumb in crumbs {
+        device.release(crumb, Stream::DEFAULT).unwrap();
+    }
 }
 
 /// Takes large blocks until one is on the host, then smaller ones, down to 256 KiB.
