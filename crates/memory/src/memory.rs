@@ -261,6 +261,8 @@ pub struct DeviceInfo {
     pub is_unified: Option<bool>,
     /// NVIDIA's generation of the device: (9, 0).
     pub compute_capability: Option<(u32, u32)>,
+    /// The number of its PCI bus: two devices on one bus are one card by two drivers.
+    pub pci_bus: Option<u32>,
 }
 
 impl DeviceInfo {
@@ -277,6 +279,7 @@ impl DeviceInfo {
             granularity: Bytes(256),
             is_unified: None,
             compute_capability: None,
+            pci_bus: None,
         }
     }
 }

@@ -70,6 +70,7 @@ impl Host {
                 granularity: Bytes::kib(4),
                 is_unified: Some(true),
                 compute_capability: None,
+                pci_bus: None,
             },
             table: Mutex::default(),
             counters: Counters::default(),

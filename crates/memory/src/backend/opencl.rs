@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::ledger::Ledger;
 use super::streams::Streams;
@@ -36,6 +36,8 @@ pub struct OpenCl {
     ledger: Ledger<Arc<Buffer>>,
     /// For copies and for buffers that settle; never behind a stream's work.
     copies: Queue,
+    /// Held while buffers come and go: a driver need not like that from two threads.
+    turnover: Mutex<()>,
     context: Context,
     found: Found,
     info: DeviceInfo,
@@ -79,12 +81,14 @@ impl OpenCl {
             granularity: Bytes::kib(4),
             is_unified: Some(found.is_cpu || found.shares_host_memory),
             compute_capability: found.compute_capability,
+            pci_bus: found.pci_bus,
             ..DeviceInfo::new(found.name.clone(), "opencl", total.min(Bytes(found.total)))
         };
         Ok(OpenCl {
             ledger: Ledger::new(&info, Bytes(found.largest)),
             streams: Streams::new(context.queue(&found)?),
             copies: context.queue(&found)?,
+            turnover: Mutex::new(()),
             context,
             found,
             info,
@@ -137,6 +141,7 @@ impl OpenCl {
     /// A buffer whose memory is there; `None` where the driver has no more.
     fn make(&self, taken: Bytes) -> Result<Option<Arc<Buffer>>> {
         let Ok(size) = usize::try_from(taken.get()) else { return Ok(None) };
+        let _turn = self.turnover.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(buffer) = self.context.buffer(size)? else { return Ok(None) };
         Ok(self.copies.settle(&buffer)?.then_some(buffer))
     }
@@ -161,7 +166,9 @@ impl Memory for OpenCl {
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
         // The driver would keep the buffer for queued work, but past our count.
-        self.ledger.release(block, |_| self.streams.queue(stream)?.finish())
+        self.streams.queue(stream)?.finish()?;
+        let _turn = self.turnover.lock().unwrap_or_else(PoisonError::into_inner);
+        self.ledger.release(block, |_| Ok(()))
     }
 
     fn stats(&self) -> MemoryStats {

@@ -116,10 +116,11 @@ impl Machine {
     /// recorded machine only files.
     #[must_use]
     pub fn evidence(&self) -> Vec<Evidence> {
-        let mut evidence = unified::from_files(self);
+        let mut evidence = unified::from_board(self);
         if self.is_here() {
             evidence.extend(unified::from_drivers());
         }
+        evidence.extend(unified::from_names(self));
         evidence
     }
 

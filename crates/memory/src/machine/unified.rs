@@ -65,19 +65,24 @@ pub(super) fn decide(evidence: &[Evidence]) -> Unified {
     }
 }
 
-/// What the files of a machine say.
-pub(super) fn from_files(machine: &Machine) -> Vec<Evidence> {
+/// What the files of a board say of it.
+pub(super) fn from_board(machine: &Machine) -> Vec<Evidence> {
     let mut evidence = Vec::new();
     if machine.has_file(TEGRA_RELEASE) {
         evidence.push(Evidence::new(true, format!("{TEGRA_RELEASE}: the board is a Jetson")));
     }
     evidence.extend(from_device_tree(machine));
-    for folder in machine.list(NVIDIA_GPUS) {
-        let file = format!("{folder}/information");
-        let name = machine.read(&file).as_deref().and_then(model).map(String::from);
-        evidence.extend(name.map(|name| by_name(&name, &file)));
-    }
     evidence
+}
+
+/// What the names say that NVIDIA's kernel module keeps.
+pub(super) fn from_names(machine: &Machine) -> Vec<Evidence> {
+    let gpu = |folder: String| {
+        let file = format!("{folder}/information");
+        let name = machine.read(&file).as_deref().and_then(model).map(String::from)?;
+        Some(by_name(&name, &file))
+    };
+    machine.list(NVIDIA_GPUS).into_iter().filter_map(gpu).collect()
 }
 
 fn from_device_tree(machine: &Machine) -> Option<Evidence> {

@@ -95,21 +95,24 @@ impl Gate {
         })
     }
 
-    /// Whether the device by itself refuses more than the line, though it has room for it.
-    /// Where it does not, what it handed out is returned at once.
-    pub(super) fn device_refuses(&self, line: Bytes) -> bool {
-        let over = line.saturating_add(self.device.info().granularity);
-        if self.device.free_memory().is_ok_and(|free| free > over) {
-            return match self.device.allocate(Request::new(over)) {
-                Err(error) => error.is_full_now(),
-                Ok(block) => {
-                    // What cannot be returned is held by whoever refused to take it.
-                    let _ = self.device.release(block, Stream::DEFAULT);
-                    false
-                }
-            };
+    /// Whether the device by itself holds this process at a limit below the line: it says
+    /// that no more is free than the limit, though `room` (by another's word) is free, and
+    /// refuses a request past the line. Where it does not refuse, what it handed out is
+    /// returned at once.
+    pub(super) fn device_holds(&self, limit: Bytes, room: Bytes) -> bool {
+        let over = self.limit().saturating_add(self.device.info().granularity);
+        let told = self.device.free_memory().is_ok_and(|free| free <= limit);
+        if !told || room <= over || limit > self.limit() {
+            return false;
         }
-        false
+        match self.device.allocate(Request::new(over)) {
+            Err(error) => error.is_out_of_memory(),
+            Ok(block) => {
+                // What cannot be returned is held by whoever refused to take it.
+                let _ = self.device.release(block, Stream::DEFAULT);
+                false
+            }
+        }
     }
 
     fn refuses(&self, attempt: &dyn Fn() -> Result<()>) -> bool {

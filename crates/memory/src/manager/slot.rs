@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::machine::mps_client_limit;
 use crate::memory::{Device, Memory, Request};
 use crate::stack::pool::Pool;
+use crate::sys::nvml;
 use crate::units::Bytes;
 
 /// A line, drawn on one device.
@@ -70,7 +71,7 @@ impl Slot {
         let over = || pool.allocate(Request::new(line.saturating_add(Bytes(1)))).map(drop);
         // A pool with a larger budget would take all there is before it refuses.
         let verified = self.gate.holds() && (!by_pool || self.gate.is_spared(&over));
-        let by_driver = daemon && self.is_held_by_mps(line);
+        let by_driver = daemon && self.is_held_by_mps();
         let (limit_type, why) = self.worth(verified, by_driver);
         let limit = DeviceLimit {
             device: self.name.clone(),
@@ -83,12 +84,13 @@ impl Slot {
         Ok(Drawn { limit, by_pool, by_driver })
     }
 
-    /// Whether the driver itself refuses what is past the line: the variable that MPS
-    /// reads says so, and a request by no way of ours was refused though there is room.
-    fn is_held_by_mps(&self, line: Bytes) -> bool {
-        let number = self.gate.info().number;
-        let told = self.is_cuda().then(|| mps_client_limit(number)).flatten();
-        told.is_some_and(|limit| limit <= line) && self.gate.device_refuses(line)
+    /// Whether the driver itself holds this process: the variable that MPS reads sets a
+    /// limit, the driver reads it back as what is free while NVML has more, and refuses.
+    fn is_held_by_mps(&self) -> bool {
+        let info = self.gate.info();
+        let limit = self.is_cuda().then(|| mps_client_limit(info.number)).flatten();
+        let room = info.pci_bus.and_then(nvml::free_on_bus);
+        limit.zip(room).is_some_and(|(limit, room)| self.gate.device_holds(limit, room))
     }
 
     /// How far a limit is held here: the manager's own docs argue it.

@@ -283,25 +283,28 @@ fn engines_of_a_child_are_told() {
 }
 
 #[test]
-fn a_device_that_refuses_by_itself_is_seen() {
-    let gate = |limit: Option<Bytes>| {
-        let device = sim(Bytes::gib(8), false);
-        if let Some(limit) = limit {
-            device.sabotage(Some(Box::new(move |call| {
-                let full = Error::OutOfMemory {
-                    memory: "driver".into(),
-                    requested: limit,
-                    available: Bytes::ZERO,
-                };
-                (call == Call::Allocate).then_some(full)
-            })));
-        }
-        Gate::new(device)
+fn a_device_that_holds_this_process_by_itself_is_seen() {
+    let (line, room) = (Bytes::gib(2), Bytes::gib(100));
+    let gate = |total: Bytes| {
+        let gate = Gate::new(sim(total, false));
+        gate.set_limit(line);
+        gate
     };
-    assert!(gate(Some(Bytes::gib(2))).device_refuses(Bytes::gib(2)));
-    let open = gate(None);
-    assert!(!open.device_refuses(Bytes::gib(2)));
-    assert_eq!(open.stats().total_allocated_bytes, Bytes::ZERO, "returned at once");
-    // A refusal for want of room proves nothing.
-    assert!(!gate(Some(Bytes::gib(2))).device_refuses(Bytes::gib(8)));
+    // A driver that holds a client shows what is left of its limit as free.
+    assert!(gate(Bytes::gib(2)).device_holds(Bytes::gib(2), room));
+    assert!(gate(Bytes::gib(1)).device_holds(Bytes::gib(1), room));
+    // It shows more than the limit: it does not hold it.
+    assert!(!gate(Bytes::gib(8)).device_holds(Bytes::gib(2), room));
+    // The card is full anyway, or the limit is above our line: nothing is shown.
+    assert!(!gate(Bytes::gib(2)).device_holds(Bytes::gib(2), Bytes::gib(2)));
+    assert!(!gate(Bytes::gib(2)).device_holds(Bytes::gib(3), room));
+    // It says so, and hands out more all the same: returned at once, and not held.
+    let device = sim(Bytes::gib(8), false);
+    let taken = device.allocate(Request::new(Bytes::gib(6))).unwrap();
+    let open = Gate::new(device);
+    open.set_limit(Bytes::gib(1));
+    assert!(!open.device_holds(Bytes::gib(2), room), "the limit is above the line");
+    open.set_limit(Bytes::mib(1536));
+    assert!(!open.device_holds(Bytes::mib(1536), room), "more is free than that");
+    assert_eq!(open.stats().total_allocated_bytes, taken.size(), "nothing is kept");
 }

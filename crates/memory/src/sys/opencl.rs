@@ -190,9 +190,24 @@ macro_rules! owned {
     };
 }
 
+/// Held while a context is made or let go of: a driver need not like that from two threads.
+static CONTEXTS: Mutex<()> = Mutex::new(());
+
+/// Lets go of a context.
+///
+/// # Safety
+///
+/// The context is live, and the reference that is given back is the caller's.
+#[expect(unsafe_code, reason = "a foreign call")]
+unsafe fn release_context(context: cl_context) -> Result<(), cl_int> {
+    let _turn = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the caller's word.
+    unsafe { cl_ctx::release_context(context) }
+}
+
 owned!(
     /// A context of one device.
-    Context(cl_context), cl_ctx::release_context
+    Context(cl_context), release_context
 );
 owned!(
     /// A queue that works in order.
@@ -226,6 +241,7 @@ raw! {
 
 impl Context {
     pub(crate) fn new(device: &Found) -> Result<Context> {
+        let _turn = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
         cl_ctx::create_context(&[device.id], ptr::null(), None, ptr::null_mut())
             .map(Context)
             .map_err(failed("clCreateContext"))
@@ -272,21 +288,20 @@ impl Buffer {
 }
 
 impl Queue {
-    /// Makes the driver find memory for a buffer now: many only do at its first use, and
-    /// would fail there. False where it has none.
+    /// Makes the driver find memory for a buffer now, by writing a byte of it: many only do
+    /// at its first use, and would fail there. False where it has none.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub(crate) fn settle(&self, buffer: &Buffer) -> Result<bool> {
-        let handle = buffer.0;
-        let flags = cl_memory::CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
-        // SAFETY: one live buffer of the queue's context, and no events to wait for.
-        let queued = unsafe {
-            queue::enqueue_migrate_mem_object(self.0, 1, &raw const handle, flags, 0, ptr::null())
+        let byte = 0u8;
+        let from = (&raw const byte).cast();
+        // SAFETY: the call blocks, so the byte outlives its use; every buffer has one.
+        let written = unsafe {
+            queue::enqueue_write_buffer(self.0, buffer.0, CL_BLOCKING, 0, 1, from, 0, ptr::null())
         };
-        match queued.map(Marker).and_then(|marker| cl_ev::wait_for_events(&[marker.0])) {
-            Ok(()) => Ok(true),
-            // -14: the queued work failed, which for this can only be for want of memory.
-            Err(code) if FULL.contains(&code) || code == -14 => Ok(false),
-            Err(code) => Err(failed("clEnqueueMigrateMemObjects")(code)),
+        match written.map(Marker) {
+            Ok(_) => Ok(true),
+            Err(code) if FULL.contains(&code) => Ok(false),
+            Err(code) => Err(failed("clEnqueueWriteBuffer")(code)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a limit on GPU memory would be worth here: applied, tried and told.
 
-use plimsoll::{Bytes, GpuMemoryManager, LimitReport, LimitRequest, MemoryConfig};
+use plimsoll::machine::{MPS_LIMIT_VARIABLE, Machine};
+use plimsoll::{Bytes, GpuMemoryManager, LimitReport, LimitRequest, LimitType, MemoryConfig};
 use serde::Serialize;
 
 use super::backends::{Backend, BackendName};
@@ -37,11 +38,11 @@ pub(super) fn limits(root: &Root, backends: &mut [Backend]) -> anyhow::Result<Li
         }
     }
     let report = manager.apply_limits(&LimitRequest::new())?;
-    Ok(Limits::new(&report, root.is_live()))
+    Ok(Limits::new(&report, root.machine()))
 }
 
 impl Limits {
-    fn new(report: &LimitReport, live: bool) -> Limits {
+    fn new(report: &LimitReport, machine: &Machine) -> Limits {
         let device = |limit: &plimsoll::DeviceLimit| DeviceLimit {
             device: limit.device.clone(),
             limit_type: limit.limit_type.to_string(),
@@ -55,22 +56,29 @@ impl Limits {
             limit_bytes: bytes(report.limit),
             effective_limit_bytes: bytes(report.effective_limit),
             devices: report.devices.iter().map(device).collect(),
-            remedy: remedy(report, live),
+            remedy: remedy(report, machine),
         }
     }
 }
 
-fn remedy(report: &LimitReport, live: bool) -> Option<String> {
-    if !live {
+fn remedy(report: &LimitReport, machine: &Machine) -> Option<String> {
+    if !machine.is_here() {
         return Some("a recorded machine's devices cannot be tried".to_string());
     }
-    let text = match report.limit_type {
-        plimsoll::LimitType::Hard => return None,
-        plimsoll::LimitType::Soft => {
-            "for a hard limit on CUDA run NVIDIA's MPS daemon (nvidia-cuda-mps-control -d): \
-             its clients are held by the driver"
+    let has_cuda = report.devices.iter().any(|device| device.device.starts_with("cuda"));
+    Some(match (report.limit_type, machine.mps()) {
+        (LimitType::Hard, _) => return None,
+        (LimitType::Unavailable, _) => "there is no GPU whose memory could be limited".to_string(),
+        (LimitType::Soft, Ok(mps)) if has_cuda => format!(
+            "an MPS daemon runs (process {}): start programs with {MPS_LIMIT_VARIABLE}=0=8192M, \
+             and the driver holds them",
+            mps.pid
+        ),
+        (LimitType::Soft, Err(error)) if has_cuda => {
+            format!("the driver holds CUDA programs that run under NVIDIA's MPS; {error}")
         }
-        plimsoll::LimitType::Unavailable => "there is no GPU whose memory could be limited",
-    };
-    Some(text.to_string())
+        (LimitType::Soft, _) => {
+            "no driver here holds a process to a limit: what goes through Plimsoll is held".into()
+        }
+    })
 }

@@ -72,6 +72,8 @@ struct DeviceReport {
     name: String,
     compute_capability: Option<String>,
     unified: Option<bool>,
+    /// Two devices on one bus are one card by two drivers.
+    pci_bus: Option<u32>,
     total_bytes: u64,
     used_bytes: Option<u64>,
     free_bytes: Option<u64>,
@@ -144,6 +146,7 @@ fn why(error: plimsoll::Error) -> String {
 }
 
 fn of_device(id: DeviceId, device: Arc<dyn Device>) -> anyhow::Result<DeviceReport> {
+    let pci_bus = device.info().pci_bus;
     let pool = Pool::new(device as Arc<dyn Memory>, MemoryConfig::default())?;
     let report: MemoryReport = generate_memory_report(&pool);
     Ok(DeviceReport {
@@ -152,6 +155,7 @@ fn of_device(id: DeviceId, device: Arc<dyn Device>) -> anyhow::Result<DeviceRepo
             .compute_capability
             .map(|(major, minor)| format!("{major}.{minor}")),
         unified: report.is_unified,
+        pci_bus,
         total_bytes: report.total.get(),
         used_bytes: report.used().map(Bytes::get),
         free_bytes: report.free.map(Bytes::get),
@@ -184,7 +188,15 @@ impl Report {
             gpu_codecs_cameras_bytes: bytes(info.gpu_codecs_cameras),
         };
         // A device that uses the system's memory is in the system's figure already.
-        let separate: Vec<_> = devices.iter().filter(|d| d.unified == Some(false)).collect();
+        let mut separate: Vec<_> = devices.iter().filter(|d| d.unified == Some(false)).collect();
+        let mut cards = Vec::new();
+        separate.retain(|device| match device.pci_bus {
+            Some(bus) if cards.contains(&bus) => false,
+            bus => {
+                cards.extend(bus);
+                true
+            }
+        });
         let held: Option<u64> = separate.iter().map(|device| device.used_bytes).sum();
         let apart = unified.value != Some(true) && !separate.is_empty();
         let in_all = held.zip(system.used_bytes).filter(|_| apart).map(|(gpu, ram)| gpu + ram);
@@ -253,6 +265,7 @@ mod tests {
             name: "GPU".to_string(),
             compute_capability: Some("9.0".to_string()),
             unified: Some(unified),
+            pci_bus: None,
             total_bytes: 80 << 30,
             used_bytes: Some(used),
             free_bytes: None,
@@ -286,5 +299,8 @@ mod tests {
         assert_eq!(with(vec![gpu(false, 1 << 30)]), Some(ram + (1 << 30)));
         assert_eq!(with(vec![gpu(false, 1 << 30), gpu(true, 5 << 30)]), Some(ram + (1 << 30)));
         assert_eq!(with(vec![gpu(true, 5 << 30)]), None);
+        let by = |bus| DeviceReport { pci_bus: Some(bus), ..gpu(false, 1 << 30) };
+        assert_eq!(with(vec![by(6), by(6)]), Some(ram + (1 << 30)), "one card by two drivers");
+        assert_eq!(with(vec![by(6), by(7)]), Some(ram + (2 << 30)));
     }
 }

@@ -31,6 +31,13 @@ pub struct CudaFacts {
     pub says_it_maps: Option<bool>,
 }
 
+impl CudaFacts {
+    /// The number of the PCI bus: 0x1b of `0000:1b:00.0`.
+    pub(super) fn pci_bus(&self) -> Option<u32> {
+        u32::from_str_radix(self.bus_id.as_deref()?.split(':').nth(1)?, 16).ok()
+    }
+}
+
 /// How many devices there are, or why there is none.
 pub fn count() -> Result<u32> {
     Driver::load(None)?.devices()

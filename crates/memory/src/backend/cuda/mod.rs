@@ -84,6 +84,7 @@ impl Cuda {
             granularity: GRANULARITY,
             is_unified: facts.integrated,
             compute_capability: facts.compute_capability,
+            pci_bus: facts.pci_bus(),
         };
         let mut cuda = Cuda {
             id: MemoryId::next(),

@@ -125,6 +125,7 @@ impl Sim {
                 granularity: config.granularity,
                 is_unified: Some(false),
                 compute_capability: None,
+                pci_bus: None,
             },
             state: Mutex::new(State {
                 space: Space::new(&config),
