@@ -18,6 +18,8 @@ use crate::write::Sink;
 
 /// The most that is made before it is written: more gains nothing, and keeps the caches busy.
 const MOST_AT_ONCE: u64 = 256 << 20;
+/// Voxels of the smallest slab, and what every slab but the last is a multiple of.
+const SMALLEST_SLAB: u64 = 1 << 16;
 
 /// What to make, and within what.
 pub struct Job<'a> {
@@ -29,8 +31,10 @@ pub struct Job<'a> {
     pub backend: &'a dyn Backend,
     /// Clouds of a chunk; by the plan where none is given.
     pub chunk: Option<u64>,
-    /// What the backend may use of what it works in.
+    /// What the backend may use of the memory that it works in.
     pub available: Bytes,
+    /// What may be used of the host's, where results wait to be written.
+    pub room: Bytes,
 }
 
 /// How the work was cut, and why.
@@ -82,37 +86,36 @@ impl Job<'_> {
         }
         let voxels = self.spec.grid().voxels();
         let points = self.batch.counts().max().unwrap_or(0);
-        let features = self.batch.features() as u64;
-        let shape = VoxelizationShape::of(&self.spec, 1, points, features);
-        let one = estimate_voxelization_memory(&shape);
         let whole = Cut { clouds: 1, slabs: 1, slab_voxels: voxels };
-        let clouds = self.batch.clouds().max(1);
         if let Some(clouds) = self.chunk {
             return Ok(Cut { clouds, ..whole });
         }
-        let most = Bytes((MOST_AT_ONCE as f64 / SAFETY_MARGIN) as u64);
-        let roomy = one.output.get() <= MOST_AT_ONCE;
-        let available = if roomy { self.available.min(most) } else { self.available };
-        match ChunkPlan::new(clouds, one.total(), available).config() {
-            Ok(plan) => Ok(Cut { clouds: plan.chunk_size, ..whole }),
-            Err(Error::NeverFits { .. }) => Ok(self.slabs(&one)),
-            Err(error) => Err(error),
+        let working = |span| Bytes(self.backend.working_bytes(&self.spec, points, span));
+        if working(voxels) > self.available.fraction(SAFETY_MARGIN) {
+            return Ok(self.slabs(working));
         }
+        // The result of a chunk waits on the host until it is written.
+        let one = working(voxels).max(Bytes(self.spec.cloud_bytes(voxels)));
+        let most = Bytes((MOST_AT_ONCE.max(one.get()) as f64 / SAFETY_MARGIN).ceil() as u64);
+        let plan = ChunkPlan::new(self.batch.clouds(), one, most.min(self.room)).config();
+        Ok(Cut { clouds: plan.map_or(1, |plan| plan.chunk_size.max(1)), ..whole })
     }
 
-    /// One cloud is too large: so many slabs of its grid that one of them fits beside its
-    /// points, or the smallest there are.
-    fn slabs(&self, one: &crate::estimate::VoxelizationEstimate) -> Cut {
+    /// One cloud is too large: slabs of its grid, of which one fits beside its points; the
+    /// smallest there are where not even that does.
+    fn slabs(&self, working: impl Fn(u64) -> Bytes) -> Cut {
         let voxels = self.spec.grid().voxels();
-        if self.spec.cells() == Cells::Sparse {
-            return Cut { clouds: 1, slabs: 1, slab_voxels: voxels };
+        let usable = self.available.fraction(SAFETY_MARGIN);
+        let mut slab_voxels = voxels;
+        while slab_voxels > SMALLEST_SLAB && self.spec.cells() != Cells::Sparse {
+            // Bits of a slab begin with a word, and tiles with a tile.
+            slab_voxels =
+                slab_voxels.div_ceil(2).next_multiple_of(SMALLEST_SLAB).min(slab_voxels - 1);
+            if working(slab_voxels) <= usable {
+                break;
+            }
         }
-        let room = self.available.fraction(SAFETY_MARGIN).saturating_sub(one.points).get();
-        let per_voxel =
-            (one.total().saturating_sub(one.points).get() as f64 / voxels as f64).max(1e-9);
-        let fit = (room as f64 / per_voxel) as u64;
-        // Bits of a slab begin with a word, and tiles with a tile.
-        let slab_voxels = (fit / 65_536 * 65_536).clamp(65_536, voxels.max(65_536)).min(voxels);
+        slab_voxels = slab_voxels.next_multiple_of(SMALLEST_SLAB).min(voxels);
         Cut { clouds: 1, slabs: voxels.div_ceil(slab_voxels), slab_voxels }
     }
 

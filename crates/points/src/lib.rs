@@ -35,7 +35,7 @@ mod spec;
 mod sys;
 pub mod write;
 
-pub use backend::{BackendKind, Made, Tally, voxelize};
+pub use backend::{Made, Tally, voxelize};
 pub use cloud::Cloud;
 pub use estimate::{
     VoxelizationEstimate, VoxelizationShape, estimate_voxelization_memory,

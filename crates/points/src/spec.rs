@@ -172,6 +172,12 @@ impl Spec {
         self.cells
     }
 
+    /// Features of a point that count: none where the mode does not tell of them.
+    #[must_use]
+    pub fn features(&self) -> usize {
+        self.features
+    }
+
     /// Grids of a cloud: one for each feature, or one.
     #[must_use]
     pub fn planes(&self) -> u64 {

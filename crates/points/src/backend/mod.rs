@@ -3,44 +3,18 @@
 //! A backend makes one [`Piece`]: some clouds, some of the voxels of each. What is cut how, and
 //! what happens when memory is refused, is decided once, in [`job`](crate::job).
 
+mod cache;
+pub mod cuda;
+pub mod device;
 pub mod host;
+pub mod opencl;
 
 use std::ops::{AddAssign, Range};
-use std::str::FromStr;
 
 use plimsoll::{Error, Result};
 
 use crate::cloud::Cloud;
 use crate::spec::{Cells, Spec};
-
-/// The backends, as users name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BackendKind {
-    /// This machine's processors.
-    Host,
-    /// A GPU of NVIDIA's.
-    Cuda,
-    /// Any device with OpenCL and correctly rounded division.
-    OpenCl,
-}
-
-impl FromStr for BackendKind {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<BackendKind> {
-        match text {
-            "host" | "cpu" => Ok(BackendKind::Host),
-            "cuda" => Ok(BackendKind::Cuda),
-            "opencl" => Ok(BackendKind::OpenCl),
-            _ => Err(Error::Config {
-                field: "backend",
-                value: format!("{text:?}"),
-                range: "auto, host (or cpu), cuda or opencl",
-            }),
-        }
-    }
-}
 
 /// Some clouds, and some of the voxels of each in the order of the output.
 #[derive(Debug, Clone)]
@@ -134,8 +108,19 @@ pub trait Backend: Send + Sync {
     /// As [`Backend::dense`].
     fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)>;
 
+    /// What it takes to make so many voxels of a cloud of so many points, in the memory that
+    /// it works in.
+    fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64;
+
     /// The most memory that it held so far, where it counts.
-    fn peak_bytes(&self) -> Option<u64>;
+    fn peak_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Pieces that it cut its pieces into, where it does.
+    fn turns(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What [`voxelize`] made.
@@ -186,6 +171,15 @@ pub(crate) fn zeroed_words(bytes: u64) -> Result<Vec<u64>> {
     room.try_reserve_exact(words).map_err(|_| refused())?;
     room.resize(words, 0);
     Ok(room)
+}
+
+/// Room in plain memory.
+struct Plain(Vec<u64>);
+
+impl device::Staging for Plain {
+    fn bytes(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.0)
+    }
 }
 
 /// The clouds of a piece must have the features that are wanted of them.

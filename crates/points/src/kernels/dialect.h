@@ -2,8 +2,10 @@
 // below use these names alone. The host defines, for each program that it compiles:
 //
 //   STRIDE   floats of a point: x, y, z and its features
-//   WIDE     1 where a piece has 2^32 voxels or more
+//   WIDE     1 where a grid has 2^32 voxels or more
 //   RAGGED   1 where clouds differ in length and `starts` says where each begins
+//   DIVISION how quotients are had (place.h)
+//   WHOLE    1 where a piece is all of a grid
 //   OUT_U8   1 where occupancy is a byte a voxel, 0 where it is a float
 
 #ifdef __OPENCL_VERSION__
@@ -81,3 +83,13 @@ typedef struct {
     u64 points;       // of every cloud, where they are not ragged
     u64 clouds;
 } Grid;
+
+// How a kernel takes it: as plain numbers, which both languages pass in registers.
+#define GRID_ARGUMENTS                                                                         \
+    float ox, float oy, float oz, float sx, float sy, float sz, float ix, float iy, float iz,  \
+        u32 width, u32 height, u32 depth, u64 first, u64 span, u64 points_each, u64 clouds
+#define GRID                                                                                   \
+    {                                                                                          \
+        {ox, oy, oz}, {sx, sy, sz}, {ix, iy, iz}, {width, height, depth}, first, span,         \
+            points_each, clouds                                                                \
+    }

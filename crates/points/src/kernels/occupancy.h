@@ -1,42 +1,27 @@
 // Occupancy: a bit for every voxel first, which stays in the cache, then each line of the
 // output written once.
 
-DEVICE int is_dropped(float x, float y, float z) {
-    return !(IS_FINITE(x) && IS_FINITE(y) && IS_FINITE(z));
-}
-
 // Marks the points of every cloud; `bits` has `words` for each and is zero before.
 // Report: points that are not finite, points outside the grid.
-KERNEL void mark(const GLOBAL float *points, const GLOBAL u64 *starts, Grid grid,
+KERNEL void mark(const GLOBAL float *points, const GLOBAL u64 *starts, GRID_ARGUMENTS,
                  GLOBAL u32 *bits, u64 words, GLOBAL u32 *report) {
     SHARED u32 tally;
+    const Grid grid = GRID;
     u32 broken = 0, outside = 0;
     const u64 worker = (u64)BLOCK_X * LANES + LANE, workers = (u64)BLOCKS_X * LANES;
     for (u64 cloud = BLOCK_Y; cloud < grid.clouds; cloud += BLOCKS_Y) {
         GLOBAL u32 *own = bits + cloud * words;
         u64 begin, end;
         bounds(&grid, starts, cloud, &begin, &end);
-#define MARK(x, y, z, index)                                                                   \
-    {                                                                                          \
-        voxel_t at;                                                                            \
-        int inside;                                                                            \
-        if (locate(&grid, x, y, z, &at, &inside)) {                                            \
-            const u32 bit = 1u << (at & 31);                                                   \
-            SET(own + (at >> 5), bit);                                                         \
-        } else if (!inside) {                                                                  \
-            if (is_dropped(x, y, z)) broken++;                                                 \
-            else outside++;                                                                    \
-        }                                                                                      \
-    }
-#ifdef LOOK_FIRST
         // Where many points share a voxel, a look that the first-level cache answers spares
         // the second level an atomic. An old answer only costs one that was not needed.
-#define SET(at, bit) if (!(*(at) & bit)) ATOMIC_OR(at, bit)
-#else
-#define SET(at, bit) ATOMIC_OR(at, bit)
-#endif
+#define MARK(x, y, z, index)                                                                   \
+    FIND(x, y, z, {                                                                            \
+        GLOBAL u32 *word = own + (at >> 5);                                                    \
+        const u32 bit = 1u << (at & 31);                                                       \
+        if (!(*word & bit)) ATOMIC_OR(word, bit);                                              \
+    })
         EACH_POINT(points, begin, end, worker, workers, MARK)
-#undef SET
     }
     REPORT(report, 0, 2, tally, broken)
     REPORT(report, 1, 2, tally, outside)
@@ -99,14 +84,23 @@ KERNEL void expand(GLOBAL u32 *bits, u64 words, u64 voxels, u64 clouds, GLOBAL o
         GLOBAL u32 *own = bits + cloud * words;
         GLOBAL out_t *to = out + cloud * voxels;
 #if CUDA
-        const u64 warps = (u64)BLOCKS_X * (LANES / 32);
-        for (u64 tile = (u64)BLOCK_X * (LANES / 32) + LANE / 32; tile * 32 < words; tile += warps) {
-            const u64 index = tile * 32 + (LANE & 31);
-            const u32 word = index < words ? own[index] : 0;
-            if (index < words) own[index] = 0;
-            occupied += POPULATION(word);
-            const u64 left = voxels - tile * 1024;
-            spread(word, to + tile * 1024, left);
+        // Four tiles at a time: their words are all on the way before the first is spread.
+        const u64 warps = (u64)BLOCKS_X * (LANES / 32), lane = LANE & 31;
+        const u64 warp = (u64)BLOCK_X * (LANES / 32) + LANE / 32;
+        for (u64 start = warp * 128; start < words; start += warps * 128) {
+            u32 word[4];
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                const u64 index = start + 32 * i + lane;
+                word[i] = index < words ? own[index] : 0;
+            }
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                const u64 index = start + 32 * i + lane, place = (start + 32 * i) * 32;
+                if (index < words) own[index] = 0;
+                occupied += POPULATION(word[i]);
+                if (place < voxels) spread(word[i], to + place, voxels - place);
+            }
         }
 #else
         for (u64 index = (u64)BLOCK_X * LANES + LANE; index < words; index += (u64)BLOCKS_X * LANES) {

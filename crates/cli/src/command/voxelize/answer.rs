@@ -1,12 +1,14 @@
 //! What `plimsoll voxelize` says when it is done.
 
+use std::path::PathBuf;
+
 use plimsoll::Bytes;
-use plimsoll_points::job::Report;
-use plimsoll_points::{Batch, Cells, Spec};
+use plimsoll_points::Cells;
+use plimsoll_points::job::{Job, Report};
 use serde::Serialize;
 
-use super::Opened;
 use super::flags::Args;
+use super::open::Opened;
 use crate::output::Answer;
 use crate::page::{Cell, Page, Tone};
 
@@ -57,20 +59,21 @@ struct Dropped {
 impl Made {
     pub(super) fn new(
         args: &Args,
-        batch: &Batch,
-        spec: &Spec,
+        job: &Job<'_>,
         opened: &Opened,
         report: &Report,
         seconds: f64,
     ) -> Made {
+        let (batch, spec) = (job.batch, &job.spec);
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let (clouds, voxels) = (batch.clouds(), spec.grid().voxels());
         let dense = spec.cloud_bytes(voxels).saturating_mul(clouds);
         let output_bytes = (spec.cells() != Cells::Sparse).then_some(dense);
         // A clock that stood still says nothing; so short a time is one of its ticks.
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-9);
         Made {
-            out: args.out.display().to_string(),
-            preview: args.preview.as_ref().map(|path| path.display().to_string()),
+            out: path(&args.out).unwrap_or_default(),
+            preview: path(&args.preview),
             clouds,
             grid: spec.grid().dims(),
             voxel_size: spec.grid().size(),
@@ -85,11 +88,11 @@ impl Made {
             occupied_voxels: report.tally.occupied,
             voxels: voxels.saturating_mul(clouds),
             backend: opened.backend.name(),
-            chunks: report.chunks,
+            chunks: opened.backend.turns().unwrap_or(0).max(report.chunks),
             clouds_per_chunk: report.cut.clouds.min(clouds),
             slabs: report.cut.slabs,
             retries: report.retries,
-            fallback: report.fallback.clone().or_else(|| opened.doubt.clone()),
+            fallback: report.fallback.clone(),
             available_bytes: opened.available.get(),
             available_source: opened.source.clone(),
             peak_bytes: opened.backend.peak_bytes().unwrap_or(report.peak_bytes),
@@ -155,5 +158,21 @@ impl Made {
             1 => format!("{} clouds at a time", self.clouds_per_chunk),
             slabs => format!("each cloud in {slabs} slabs"),
         }
+    }
+}
+
+/// What `--compile-kernels` made.
+#[derive(Debug, Serialize)]
+pub(super) struct Compiled {
+    pub(super) folder: String,
+    pub(super) target: String,
+    pub(super) files: Vec<String>,
+}
+
+impl Answer for Compiled {
+    fn page(&self, page: &mut Page) {
+        let Compiled { folder, target, files } = self;
+        page.raw(&format!("{} programs for {target} in {folder}\n", files.len()));
+        page.advice("On the board, name the folder in PLIMSOLL_KERNELS.");
     }
 }

@@ -1,9 +1,10 @@
 //! The flags of `plimsoll voxelize`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use plimsoll_points::{BackendKind, Cells, Grid, Mode, Spec};
+use plimsoll::backend::{BackendKind, DeviceId};
+use plimsoll_points::{Cells, Grid, Mode, Spec};
 
 use crate::limit::LimitArgs;
 
@@ -14,6 +15,7 @@ Examples:
     --mode mean --out means.npy --preview means.png
   plimsoll voxelize 'scans/*.bin' --grid 64,512,512 --voxel-size 0.2 --origin -51.2,-51.2,-5 \\
     --dtype bits --gpu-mem-limit 2GiB --out bits.npy --json
+  plimsoll voxelize --compile-kernels kernels --target sm_87 --features 1
 
 Files: .npy and .npz ([N,3], [B,N,3], more columns are features), .ply, .pcd, KITTI's .bin.
 A folder or a pattern in quotes is a batch, whose clouds may differ in length.
@@ -24,24 +26,29 @@ The result is [B,D,H,W], or [B,F,D,H,W] for mean and max; one cloud of [N,3] has
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// A file, a folder or a pattern
-    #[arg(value_name = "IN")]
-    pub(super) input: PathBuf,
+    #[arg(value_name = "IN", required_unless_present = "compile_kernels")]
+    pub(super) input: Option<PathBuf>,
     /// Voxels along depth (z), height (y) and width (x)
-    #[arg(long, value_name = "D,H,W")]
-    grid: Three<u32>,
+    #[arg(long, value_name = "D,H,W", required_unless_present = "compile_kernels")]
+    grid: Option<Three<u32>>,
     /// The size of a voxel, or its sizes along x, y and z
-    #[arg(long, value_name = "S|X,Y,Z")]
-    voxel_size: Sizes,
+    #[arg(long, value_name = "S|X,Y,Z", required_unless_present = "compile_kernels")]
+    voxel_size: Option<Sizes>,
     /// Where the first voxel begins
-    #[arg(long, value_name = "X,Y,Z", allow_hyphen_values = true)]
-    origin: Three<f32>,
+    #[arg(
+        long,
+        value_name = "X,Y,Z",
+        allow_hyphen_values = true,
+        required_unless_present = "compile_kernels"
+    )]
+    origin: Option<Three<f32>>,
     /// What is told of a voxel: occupancy, count, mean or max (of features)
     #[arg(long, value_name = "MODE", default_value = "occupancy")]
     mode: Mode,
     /// f32, u8 or bits (occupancy), u32 (count), or sparse: only voxels with points
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Cells>,
-    /// Who makes it: auto, host, cuda or opencl
+    /// Who makes it: auto, host, cuda or opencl, or cuda:1 for the second
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(super) backend: Choice,
     /// Clouds at a time: auto, or a number
@@ -50,19 +57,47 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) limit: LimitArgs,
     /// The file to write: .npy, or .npz for sparse results
-    #[arg(long, value_name = "FILE")]
-    pub(super) out: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "compile_kernels")]
+    pub(super) out: Option<PathBuf>,
     /// Also draw the first cloud's grid from three sides, as PNG
     #[arg(long, value_name = "FILE")]
     pub(super) preview: Option<PathBuf>,
+    /// Instead of all this, compile the kernels of CUDA into a folder, for boards without
+    /// NVRTC; there, PLIMSOLL_KERNELS names the folder
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["input", "out"])]
+    pub(super) compile_kernels: Option<PathBuf>,
+    /// The kind of device to compile for: sm_87 is an Orin, sm_90 a Hopper
+    #[arg(long, value_name = "sm_NN", default_value = "sm_87", requires = "compile_kernels")]
+    pub(super) target: String,
+    /// Features of the points whose mean or maximum will be wanted, such as 1,3
+    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "compile_kernels")]
+    pub(super) features: Vec<usize>,
+}
+
+/// What to make, with everything that it needs.
+pub(super) struct Wanted<'a> {
+    pub(super) input: &'a Path,
+    pub(super) out: &'a Path,
+    grid: Grid,
 }
 
 impl Args {
+    /// What is to be made; nothing where kernels are to be compiled instead.
+    pub(super) fn wanted(&self) -> plimsoll::Result<Option<Wanted<'_>>> {
+        let Args { input, out, grid, voxel_size, origin, .. } = self;
+        let (Some(input), Some(out), Some(grid), Some(size), Some(origin)) =
+            (input, out, grid, voxel_size, origin)
+        else {
+            return Ok(None);
+        };
+        let grid = Grid::new(grid.0, size.0, origin.0)?;
+        Ok(Some(Wanted { input, out, grid }))
+    }
+
     /// What is made of points with so many features.
-    pub(super) fn spec(&self, features: usize) -> plimsoll::Result<Spec> {
-        let grid = Grid::new(self.grid.0, self.voxel_size.0, self.origin.0)?;
+    pub(super) fn spec(&self, wanted: &Wanted<'_>, features: usize) -> plimsoll::Result<Spec> {
         let cells = self.dtype.unwrap_or_else(|| Cells::of(self.mode));
-        Spec::new(grid, self.mode, cells, features)
+        Spec::new(wanted.grid, self.mode, cells, features)
     }
 }
 
@@ -98,15 +133,21 @@ impl FromStr for Sizes {
     }
 }
 
-/// A backend, or none for whichever is best.
+/// A device, or none for whichever is best.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Choice(pub(super) Option<BackendKind>);
+pub(super) struct Choice(pub(super) Option<DeviceId>);
 
 impl FromStr for Choice {
-    type Err = plimsoll::Error;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Choice, plimsoll::Error> {
-        if text == "auto" { Ok(Choice(None)) } else { text.parse().map(|kind| Choice(Some(kind))) }
+    fn from_str(text: &str) -> Result<Choice, String> {
+        if text == "auto" {
+            return Ok(Choice(None));
+        }
+        match text.parse::<DeviceId>() {
+            Ok(device) if device.kind != BackendKind::Sim => Ok(Choice(Some(device))),
+            _ => Err("it must be auto, host (or cpu), cuda:N or opencl:N".to_string()),
+        }
     }
 }
 

@@ -6,21 +6,20 @@
 
 mod answer;
 mod flags;
+mod open;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use plimsoll::platform::system_memory;
-use plimsoll::{Bytes, Error, MemoryConfig};
-use plimsoll_points::backend::host::Host;
-use plimsoll_points::backend::{Backend, Filled};
+use plimsoll::Error;
+use plimsoll_points::backend::{Filled, cuda};
 use plimsoll_points::job::{Job, Report};
 use plimsoll_points::write::{GridFile, Sink, SparseFile};
-use plimsoll_points::{BackendKind, Batch, Cells, Preview, Spec};
+use plimsoll_points::{Batch, Cells, Preview, Spec};
 
-use answer::Made;
+use answer::{Compiled, Made};
 pub(crate) use flags::Args;
 
 use crate::command::bench::{STOPPED, listen};
@@ -29,18 +28,27 @@ use crate::output::Output;
 
 /// Makes the grids.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
-    let batch = Batch::open(&args.input).or_bad_input(|| "the clouds cannot be read")?;
-    let spec = args.spec(batch.features())?;
-    let opened = open(args)?;
+    if let Some(folder) = &args.compile_kernels {
+        let files = cuda::compile_kernels(folder, &args.target, &args.features)?;
+        let folder = folder.display().to_string();
+        out.answer(&Compiled { folder, target: args.target.clone(), files })?;
+        return Ok(Outcome::Yes);
+    }
+    // Clap has seen to it that something is wanted.
+    let Some(wanted) = args.wanted()? else { return Ok(Outcome::Code(2)) };
+    let batch = Batch::open(wanted.input).or_bad_input(|| "the clouds cannot be read")?;
+    let spec = args.spec(&wanted, batch.features())?;
+    let opened = open::open(args.backend.0, args.limit.limit())?;
     let job = Job {
         batch: &batch,
         spec,
         backend: &*opened.backend,
         chunk: args.chunk.0,
         available: opened.available,
+        room: opened.room,
     };
     let preview = args.preview.as_ref().map(|_| Preview::new(spec.grid())).transpose()?;
-    let file = File::create(args, &spec, &batch)?;
+    let file = File::create(wanted.out, &spec, &batch)?;
     let mut sink = Looking { file, preview, spec };
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
@@ -56,7 +64,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if let (Some(preview), Some(path)) = (&sink.preview, &args.preview) {
         preview.write(path)?;
     }
-    out.answer(&Made::new(args, &batch, &spec, &opened, &report, seconds))?;
+    out.answer(&Made::new(args, &job, &opened, &report, seconds))?;
     Ok(Outcome::Yes)
 }
 
@@ -73,42 +81,6 @@ fn work(
     })
 }
 
-/// A backend, and what it may use.
-struct Opened {
-    backend: Box<dyn Backend>,
-    available: Bytes,
-    /// How that is known.
-    source: String,
-    /// Why it is not the one that was asked for first.
-    doubt: Option<String>,
-}
-
-fn open(args: &Args) -> anyhow::Result<Opened> {
-    let limit = args.limit.limit();
-    match args.backend.0 {
-        None | Some(BackendKind::Host) => host(limit),
-        Some(other) => {
-            Err(Error::Unavailable { what: format!("{other:?}"), why: "not built yet".to_string() }
-                .into())
-        }
-    }
-}
-
-fn host(limit: Option<Bytes>) -> anyhow::Result<Opened> {
-    let memory = system_memory(Path::new("/")).ok().and_then(|memory| memory.available);
-    let keep = MemoryConfig::default().min_free_bytes;
-    let (available, source) = match (limit, memory) {
-        (Some(limit), Some(free)) if free.saturating_sub(keep) < limit => {
-            (free.saturating_sub(keep), "sampled: MemAvailable, less than the limit")
-        }
-        (Some(limit), _) => (limit, "given"),
-        (None, Some(free)) => (free.saturating_sub(keep), "sampled: MemAvailable less 512 MiB"),
-        (None, None) => (Bytes::gib(1), "assumed: what is available cannot be read here"),
-    };
-    let backend = Box::new(Host::default());
-    Ok(Opened { backend, available, source: source.to_string(), doubt: None })
-}
-
 /// The file of a result, dense or sparse.
 enum File {
     Dense(GridFile),
@@ -116,21 +88,21 @@ enum File {
 }
 
 impl File {
-    fn create(args: &Args, spec: &Spec, batch: &Batch) -> anyhow::Result<File> {
+    fn create(out: &Path, spec: &Spec, batch: &Batch) -> anyhow::Result<File> {
         let stacked = batch.is_stacked();
         if spec.cells() == Cells::Sparse {
-            return Ok(File::Sparse(SparseFile::create(&args.out, spec, stacked)?));
+            return Ok(File::Sparse(SparseFile::create(out, spec, stacked)?));
         }
-        if args.out.extension().is_none_or(|ending| ending != "npy") {
+        if out.extension().is_none_or(|ending| ending != "npy") {
             return Err(Error::Config {
                 field: "out",
-                value: args.out.display().to_string(),
+                value: out.display().to_string(),
                 range: "a name that ends in .npy",
             }
             .into());
         }
         let clouds = stacked.then(|| batch.clouds());
-        Ok(File::Dense(GridFile::create(&args.out, spec, clouds)?))
+        Ok(File::Dense(GridFile::create(out, spec, clouds)?))
     }
 
     fn sink(&mut self) -> &mut dyn Sink {

@@ -10,7 +10,7 @@
 
 mod counts;
 mod features;
-mod occupancy;
+pub(in crate::backend) mod occupancy;
 mod visit;
 
 use plimsoll::{Error, Result};
@@ -18,7 +18,8 @@ use rayon::prelude::*;
 
 use super::{Backend, Filled, Piece, Tally, check_features};
 use crate::cloud::Cloud;
-use crate::spec::{Cells, Mode};
+use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
+use crate::spec::{Cells, Mode, Spec};
 
 /// This machine's processors.
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,8 +66,15 @@ impl Backend for Host {
         Ok((made.into_iter().map(|(filled, _)| filled).collect(), tally))
     }
 
-    fn peak_bytes(&self) -> Option<u64> {
-        None
+    fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64 {
+        let shape = VoxelizationShape::of(spec, 1, points, spec.features() as u64);
+        let estimate = estimate_voxelization_memory(&shape);
+        let between = match spec.mode() {
+            Mode::Occupancy if spec.cells() != Cells::Sparse => span.div_ceil(8),
+            _ => estimate.workspace.get(),
+        };
+        let points = estimate.points.get();
+        points.saturating_add(between).saturating_add(spec.cloud_bytes(span))
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn make(
 }
 
 /// Puts the parts together and writes what they stand for; says how many voxels have a point.
-fn spread(parts: &[&[u64]], cells: Cells, out: &mut [u8]) -> u64 {
+pub(in crate::backend) fn spread(parts: &[&[u64]], cells: Cells, out: &mut [u8]) -> u64 {
     let bytes_of_tile = match cells {
         Cells::U8 => TILE,
         Cells::Bits => TILE / 8,

@@ -1,0 +1,67 @@
+//! Which backend does the work, and what it may use.
+
+use std::path::Path;
+
+use plimsoll::backend::{BackendKind, DeviceId};
+use plimsoll::platform::system_memory;
+use plimsoll::{Bytes, Error, MemoryConfig};
+use plimsoll_points::backend::device::Gpu;
+use plimsoll_points::backend::host::Host;
+use plimsoll_points::backend::{Backend, cuda, opencl};
+
+/// A backend, and what it may use.
+pub(super) struct Opened {
+    pub(super) backend: Box<dyn Backend>,
+    /// Of the memory that it works in.
+    pub(super) available: Bytes,
+    /// How that is known.
+    pub(super) source: String,
+    /// Of the host's.
+    pub(super) room: Bytes,
+}
+
+/// The one that was asked for; without a wish the GPU where there is one, and the host.
+pub(super) fn open(wanted: Option<DeviceId>, limit: Option<Bytes>) -> plimsoll::Result<Opened> {
+    match wanted.map(|device| (device.kind, device.number)) {
+        None => match cuda::open(0, limit) {
+            Ok(gpu) => Ok(device(gpu, limit)),
+            Err(error) => {
+                tracing::info!(%error, "the host does the work");
+                Ok(host(limit))
+            }
+        },
+        Some((BackendKind::Host, _)) => Ok(host(limit)),
+        Some((BackendKind::Cuda, number)) => Ok(device(cuda::open(number, limit)?, limit)),
+        Some((BackendKind::OpenCl, number)) => Ok(device(opencl::open(number, limit)?, limit)),
+        Some((kind, _)) => Err(Error::Unavailable {
+            what: format!("voxelization on {kind}"),
+            why: "there are kernels for CUDA and OpenCL; use --backend opencl or host".to_string(),
+        }),
+    }
+}
+
+fn device(gpu: Gpu, limit: Option<Bytes>) -> Opened {
+    let (room, _) = host_memory();
+    let available = gpu.available();
+    let source = if limit == Some(available) { "given" } else { "sampled: free on the device" };
+    Opened { backend: Box::new(gpu), available, source: source.to_string(), room }
+}
+
+fn host(limit: Option<Bytes>) -> Opened {
+    let (free, source) = host_memory();
+    let (available, source) = match limit {
+        Some(limit) if limit <= free => (limit, "given"),
+        _ => (free, source),
+    };
+    let backend = Box::new(Host::default());
+    Opened { backend, available, source: source.to_string(), room: available }
+}
+
+/// What the system has, less what is kept free.
+fn host_memory() -> (Bytes, &'static str) {
+    let keep = MemoryConfig::default().min_free_bytes;
+    match system_memory(Path::new("/")).ok().and_then(|memory| memory.available) {
+        Some(free) => (free.saturating_sub(keep), "sampled: MemAvailable less 512 MiB"),
+        None => (Bytes::gib(1), "assumed: what is available cannot be read here"),
+    }
+}

@@ -1,0 +1,233 @@
+//! GPUs of NVIDIA's.
+//!
+//! The kernels are compiled when they are first used, for the device that is there, by NVRTC;
+//! what was compiled is kept on disk. Nothing is fused, divisions are exact and subnormals
+//! stay, so that a GPU puts every point where the host does.
+
+#![expect(unsafe_code, reason = "kernels are launched, and pinned memory has an address")]
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll::backend::cuda::{
+    Argument, Code, Cuda, CudaMemory, CudaOptions, Launch, Module, compile,
+};
+use plimsoll::{Block, Bytes, Device, Error, Limit, Memory, Request, Result, Stream};
+
+use super::cache;
+use super::device::program::{Defines, Division, SOURCE};
+use super::device::{Arg, Engine, Gpu, Kernel, Program, Shape, Staging};
+
+/// Every operation for itself, rounded to nearest, with subnormals.
+const EXACT: [&str; 4] = ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false"];
+
+/// Opens a device as a backend, with no more of its memory than a limit says.
+///
+/// # Errors
+///
+/// [`Error::Unavailable`] without NVIDIA's driver or a device of that number.
+pub fn open(number: u32, limit: Option<Bytes>) -> Result<Gpu> {
+    let device = Arc::new(Cuda::open(number)?);
+    let discrete = device.info().is_unified != Some(true);
+    let free = available(&device, discrete)?;
+    let line = limit.unwrap_or(Bytes::MAX).min(free);
+    let pinned = CudaOptions::new(number).memory(CudaMemory::Pinned);
+    let pinned = if discrete { Some(Arc::new(Cuda::open_with(&pinned)?)) } else { None };
+    let memory = Limit::new(Arc::clone(&device) as Arc<dyn Memory>, line);
+    let engine = CudaEngine { number, memory, pinned, programs: Mutex::default(), device };
+    Ok(Gpu::new(Box::new(engine), line))
+}
+
+/// What is free now: on unified memory what the system has, and not the driver's figure,
+/// which leaves out what the page cache would give back.
+fn available(device: &Cuda, discrete: bool) -> Result<Bytes> {
+    let system = || plimsoll::platform::system_memory(Path::new("/")).ok()?.available;
+    match system().filter(|_| !discrete) {
+        Some(available) => Ok(available.min(device.info().total)),
+        None => device.free_memory(),
+    }
+}
+
+/// Compiles the programs for a kind of device into a folder, which `PLIMSOLL_KERNELS` may name
+/// on boards without the compiler. `features` are those of points whose mean or maximum is
+/// wanted there.
+///
+/// # Errors
+///
+/// [`Error::Unavailable`] without NVRTC; [`Error::Device`] where the folder cannot be written.
+pub fn compile_kernels(folder: &Path, target: &str, features: &[usize]) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for stride in [3].into_iter().chain(features.iter().map(|features| 3 + features)) {
+        for division in [Division::Product, Division::Once, Division::Twice, Division::Plain] {
+            // The forms that ordinary work has; others are compiled where the compiler is.
+            for (wide, whole) in [(false, true), (false, false), (true, false)] {
+                let one = Defines {
+                    stride,
+                    wide,
+                    wide_keys: false,
+                    whole,
+                    division,
+                    ragged: true,
+                    bytes: false,
+                };
+                let options = options(&one);
+                let name = cache::name(target, SOURCE, &options);
+                cache::keep(folder, &name, build(target, &options)?.bytes())?;
+                names.push(name);
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn options(defines: &Defines) -> Vec<String> {
+    let mut options: Vec<String> = EXACT.iter().map(ToString::to_string).collect();
+    options.extend(defines.flags());
+    options.push("-diag-suppress=177".to_string());
+    options
+}
+
+fn build(target: &str, options: &[String]) -> Result<Code> {
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    compile(SOURCE, target, &options)
+}
+
+struct CudaEngine {
+    number: u32,
+    programs: Mutex<HashMap<Defines, Arc<Loaded>>>,
+    memory: Limit,
+    pinned: Option<Arc<Cuda>>,
+    device: Arc<Cuda>,
+}
+
+impl CudaEngine {
+    /// From the disk where it was compiled before, otherwise by the compiler.
+    fn code(&self, defines: &Defines) -> Result<Code> {
+        let (target, options) = (self.device.target(), options(defines));
+        let name = cache::name(&target, SOURCE, &options);
+        if let Some(code) = cache::find(&name) {
+            // SAFETY: NVRTC made it, and the checksum says that all of it is here.
+            return Ok(unsafe { Code::image(code) });
+        }
+        let code = build(&target, &options).map_err(|error| match error {
+            Error::Unavailable { what, why } => Error::Unavailable {
+                what,
+                why: format!(
+                    "{why}; or have kernels for {target} compiled elsewhere (plimsoll voxelize \
+                     --compile-kernels) and name their folder in PLIMSOLL_KERNELS"
+                ),
+            },
+            other => other,
+        })?;
+        if let Some(folder) = cache::folders().last()
+            && let Err(error) = cache::keep(folder, &name, code.bytes())
+        {
+            tracing::info!(%error, "compiled kernels are not kept");
+        }
+        Ok(code)
+    }
+}
+
+impl Engine for CudaEngine {
+    fn name(&self) -> String {
+        format!("cuda:{}", self.number)
+    }
+
+    fn memory(&self) -> &dyn Memory {
+        &self.memory
+    }
+
+    fn is_discrete(&self) -> bool {
+        self.pinned.is_some()
+    }
+
+    fn has_doubles(&self) -> bool {
+        true
+    }
+
+    fn stream(&self) -> Result<Stream> {
+        self.device.new_stream()
+    }
+
+    fn program(&self, defines: &Defines) -> Result<Arc<dyn Program>> {
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = programs.get(defines) {
+            return Ok(Arc::clone(program) as Arc<dyn Program>);
+        }
+        let program = Arc::new(Loaded(self.device.load(&self.code(defines)?)?));
+        programs.insert(*defines, Arc::clone(&program));
+        Ok(program)
+    }
+
+    fn staging(&self, bytes: u64) -> Result<Box<dyn Staging>> {
+        let Some(pinned) = &self.pinned else {
+            return Ok(Box::new(super::Plain(super::zeroed_words(bytes)?)));
+        };
+        let block = pinned.allocate(Request::new(Bytes(bytes.max(8))))?;
+        Ok(Box::new(Pinned { block, device: Arc::clone(pinned) }))
+    }
+
+    fn write(&self, stream: Stream, to: &Block, bytes: &[u8]) -> Result<()> {
+        self.device.write_on(stream, to.address(), bytes)
+    }
+
+    fn clear(&self, stream: Stream, block: &Block, bytes: u64) -> Result<()> {
+        self.device.fill_on(stream, block.address(), 0, Bytes(bytes))
+    }
+
+    fn read(&self, stream: Stream, from: &Block, bytes: &mut [u8]) -> Result<()> {
+        self.device.read_on(stream, from.address(), bytes)
+    }
+}
+
+/// Memory of the host that copies of the device go to and from at full speed.
+struct Pinned {
+    block: Block,
+    device: Arc<Cuda>,
+}
+
+impl Staging for Pinned {
+    fn bytes(&mut self) -> &mut [u8] {
+        let address = self.block.address().pointer() as *mut u8;
+        // SAFETY: a pinned block is memory of this process of that size, mapped until it is
+        // returned when this value is dropped, and nobody else has its address.
+        unsafe { std::slice::from_raw_parts_mut(address, self.block.size().get() as usize) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Err(error) = self.device.release(self.block, Stream::DEFAULT) {
+            tracing::warn!(%error, "pinned memory could not be returned");
+        }
+    }
+}
+
+struct Loaded(Module);
+
+impl Program for Loaded {
+    fn launch(
+        &self,
+        stream: Stream,
+        kernel: Kernel,
+        shape: Shape,
+        arguments: &[Arg<'_>],
+    ) -> Result<()> {
+        let function = self.0.function(kernel.name())?;
+        let arguments: Vec<Argument> = arguments
+            .iter()
+            .map(|argument| match argument {
+                Arg::Block(block) => block.address().into(),
+                Arg::U64(value) => (*value).into(),
+                Arg::U32(value) => (*value).into(),
+                Arg::F32(value) => (*value).into(),
+            })
+            .collect();
+        let [x, y] = shape.blocks;
+        let launch = Launch { grid: [x, y, 1], block: [shape.lanes, 1, 1], shared: 0 };
+        // SAFETY: the arguments are those of the kernel, whose text keeps inside the blocks
+        // that it is given; a block is returned behind the work of its stream.
+        unsafe { function.launch(stream, launch, &arguments) }
+    }
+}

@@ -1,0 +1,371 @@
+//! One lane: a stream, room on the device and on the host, and a turn after the other.
+
+use plimsoll::{Block, Result, Stream};
+use rayon::prelude::*;
+
+use super::program::stride_of;
+use super::{Arg, Gpu, Kernel, Program, Shape, Staging};
+use crate::backend::host::occupancy::spread;
+use crate::backend::{Piece, Tally};
+use crate::cloud::Cloud;
+use crate::spec::{Cells, Mode};
+
+/// Threads of a block; the sort's kernels are written for as many.
+const THREADS: u32 = 256;
+/// Points of a tile of the sort.
+const TILE: u64 = 2048;
+/// Blocks of a launch over points: a few for each processor of the largest devices.
+const MOST_BLOCKS: u64 = 4096;
+
+/// Some clouds, and the part of the output that is theirs.
+pub(super) struct Turn<'t> {
+    pub(super) clouds: &'t [Cloud],
+    pub(super) out: &'t mut [u8],
+}
+
+pub(super) struct Lane<'l> {
+    gpu: &'l Gpu,
+    program: &'l dyn Program,
+    piece: &'l Piece<'l>,
+    stream: Stream,
+    blocks: Vec<(Block, u64)>,
+    staging: Option<(Box<dyn Staging>, u64)>,
+}
+
+/// Where a turn's blocks stand among the lane's.
+#[derive(Clone, Copy)]
+enum Use {
+    Points,
+    Starts,
+    Result,
+    Report,
+    Keys,
+    Numbers,
+    OtherKeys,
+    OtherNumbers,
+    Histogram,
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        for (block, _) in std::mem::take(&mut self.blocks) {
+            if block.size().get() > 0 {
+                self.gpu.give_back(block, self.stream);
+            }
+        }
+    }
+}
+
+impl<'l> Lane<'l> {
+    pub(super) fn new(
+        gpu: &'l Gpu,
+        program: &'l dyn Program,
+        piece: &'l Piece<'l>,
+    ) -> Result<Lane<'l>> {
+        let stream = gpu.engine.stream()?;
+        Ok(Lane { gpu, program, piece, stream, blocks: Vec::new(), staging: None })
+    }
+
+    /// Does one turn, from clouds to voxels.
+    pub(super) fn take(&mut self, turn: Turn<'_>) -> Result<Tally> {
+        let points: u64 = turn.clouds.iter().map(|cloud| cloud.len() as u64).sum();
+        let mut tally = Tally { points, ..Tally::default() };
+        let result = self.result_bytes(turn.clouds.len() as u64);
+        self.upload(turn.clouds, points)?;
+        self.room(Use::Result, result)?;
+        self.gpu.engine.clear(self.stream, self.block(Use::Result), result)?;
+        let (not_finite, outside) = match self.piece.spec.mode() {
+            Mode::Occupancy => self.simple(Kernel::Mark, &turn)?,
+            Mode::Count => self.simple(Kernel::Count, &turn)?,
+            Mode::Max => self.simple(Kernel::Largest, &turn)?,
+            Mode::Mean => {
+                let (dropped, occupied) = self.means(&turn, points)?;
+                tally.occupied = occupied;
+                dropped
+            }
+        };
+        (tally.not_finite, tally.outside) = (not_finite, outside);
+        let occupied = self.download(turn.out, turn.clouds.len(), result)?;
+        if self.piece.spec.mode() != Mode::Mean {
+            tally.occupied = occupied;
+        }
+        Ok(tally)
+    }
+
+    /// Words of 64 bits for a cloud's bits.
+    fn words(&self) -> u64 {
+        self.piece.span().div_ceil(64)
+    }
+
+    fn result_bytes(&self, clouds: u64) -> u64 {
+        let each = match self.piece.spec.mode() {
+            Mode::Occupancy => self.words() * 8,
+            _ => self.piece.span() * 4 * self.piece.spec.planes(),
+        };
+        each * clouds
+    }
+
+    /// A block of at least so many bytes for a use, kept for the next turns.
+    fn room(&mut self, of: Use, bytes: u64) -> Result<()> {
+        let place = of as usize;
+        if self.blocks.get(place).is_some_and(|(_, room)| *room >= bytes) {
+            return Ok(());
+        }
+        let block = self.gpu.take(bytes, self.stream)?;
+        while self.blocks.len() < place {
+            // Uses in between get a smallest block until they want more.
+            let small = self.gpu.take(4, self.stream)?;
+            self.blocks.push((small, 4));
+        }
+        match self.blocks.get_mut(place) {
+            Some(old) => {
+                let (gone, _) = std::mem::replace(old, (block, bytes));
+                self.gpu.give_back(gone, self.stream);
+            }
+            None => self.blocks.push((block, bytes)),
+        }
+        Ok(())
+    }
+
+    fn block(&self, of: Use) -> &Block {
+        // Every use asks for room first.
+        &self.blocks[of as usize].0
+    }
+
+    fn stage(&mut self, bytes: u64) -> Result<&mut [u8]> {
+        if self.staging.as_ref().is_none_or(|(_, room)| *room < bytes) {
+            self.staging = None;
+            self.staging = Some((self.gpu.engine.staging(bytes)?, bytes));
+        }
+        let staging = self.staging.as_mut().map(|(staging, _)| staging.bytes());
+        Ok(staging.unwrap_or_default().get_mut(..bytes as usize).unwrap_or_default())
+    }
+
+    /// Packs the points of all clouds, one after the other, and says where each begins.
+    fn upload(&mut self, clouds: &[Cloud], points: u64) -> Result<()> {
+        let stride = stride_of(self.piece.spec);
+        let bytes = points * stride as u64 * 4;
+        let mut starts = vec![0u64];
+        for cloud in clouds {
+            starts.push(starts.last().copied().unwrap_or(0) + cloud.len() as u64);
+        }
+        let mut rest = self.stage(bytes.max(4))?;
+        let mut parts = Vec::new();
+        for cloud in clouds {
+            let (part, after) = rest.split_at_mut(cloud.len() * stride * 4);
+            parts.push((cloud, part));
+            rest = after;
+        }
+        parts.into_par_iter().for_each(|(cloud, part)| pack(cloud, stride, part));
+        self.room(Use::Points, bytes.max(4))?;
+        self.room(Use::Starts, starts.len() as u64 * 8)?;
+        let engine = &self.gpu.engine;
+        let (stream, to) = (self.stream, *self.block(Use::Points));
+        if let Some((staging, _)) = self.staging.as_mut()
+            && bytes > 0
+        {
+            engine.write(stream, &to, staging.bytes().get(..bytes as usize).unwrap_or_default())?;
+        }
+        engine.write(stream, self.block(Use::Starts), bytemuck::cast_slice(&starts))
+    }
+
+    /// The numbers of the grid, as every kernel over points takes them.
+    fn grid(&self, clouds: u64) -> Vec<Arg<'static>> {
+        let grid = self.piece.spec.grid();
+        let mut arguments: Vec<Arg<'static>> = Vec::new();
+        arguments.extend(grid.origin().map(Arg::F32));
+        arguments.extend(grid.size().map(Arg::F32));
+        arguments.extend(grid.size().map(|size| Arg::F32(1.0 / size)));
+        arguments.extend(grid.cells().map(Arg::U32));
+        arguments.extend([self.piece.voxels.start, self.piece.span(), 0, clouds].map(Arg::U64));
+        arguments
+    }
+
+    fn over_points(&self, clouds: &[Cloud]) -> Shape {
+        let most = clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
+        let down = (clouds.len() as u64).clamp(1, 65_535);
+        let across = most.div_ceil(u64::from(THREADS) * 4).clamp(1, (MOST_BLOCKS / down).max(1));
+        Shape { blocks: [across as u32, down as u32], lanes: THREADS }
+    }
+
+    /// A kernel that goes over the points once.
+    fn simple(&mut self, kernel: Kernel, turn: &Turn<'_>) -> Result<(u64, u64)> {
+        let shape = self.over_points(turn.clouds);
+        self.room(Use::Report, report_bytes(shape, 2))?;
+        let grid = self.grid(turn.clouds.len() as u64);
+        let mut arguments =
+            vec![Arg::Block(self.block(Use::Points)), Arg::Block(self.block(Use::Starts))];
+        arguments.extend(grid);
+        arguments.push(Arg::Block(self.block(Use::Result)));
+        if kernel == Kernel::Mark {
+            arguments.push(Arg::U64(self.words() * 2));
+        }
+        arguments.push(Arg::Block(self.block(Use::Report)));
+        self.program.launch(self.stream, kernel, shape, &arguments)?;
+        let [not_finite, outside] = self.report(shape)?;
+        Ok((not_finite, outside))
+    }
+
+    /// Adds up what the blocks of a launch counted.
+    fn report<const N: usize>(&mut self, shape: Shape) -> Result<[u64; N]> {
+        let mut counts = vec![0u32; (report_bytes(shape, N as u64) / 4) as usize];
+        let bytes = bytemuck::cast_slice_mut(&mut counts);
+        self.gpu.engine.read(self.stream, self.block(Use::Report), bytes)?;
+        let mut sums = [0; N];
+        for block in counts.chunks_exact(N) {
+            sums.iter_mut().zip(block).for_each(|(sum, count)| *sum += u64::from(*count));
+        }
+        Ok(sums)
+    }
+
+    /// Sorts points by voxel and adds up each run. Gives what was dropped, and the voxels.
+    fn means(&mut self, turn: &Turn<'_>, points: u64) -> Result<((u64, u64), u64)> {
+        let clouds = turn.clouds.len() as u64;
+        let nowhere = clouds * self.piece.span();
+        let key = if nowhere >= u64::from(u32::MAX) { 8 } else { 4 };
+        let tiles = points.div_ceil(TILE).max(1);
+        for (of, bytes) in [
+            (Use::Keys, points * key),
+            (Use::Numbers, points * 4),
+            (Use::OtherKeys, points * key),
+            (Use::OtherNumbers, points * 4),
+            (Use::Histogram, tiles * 16 * 4),
+        ] {
+            self.room(of, bytes.max(8))?;
+        }
+        let shape = self.over_points(turn.clouds);
+        self.room(Use::Report, report_bytes(shape, 2).max(4 * MOST_BLOCKS))?;
+        let mut arguments =
+            vec![Arg::Block(self.block(Use::Points)), Arg::Block(self.block(Use::Starts))];
+        arguments.extend(self.grid(clouds));
+        arguments.extend([Arg::Block(self.block(Use::Keys)), Arg::Block(self.block(Use::Numbers))]);
+        arguments.extend([Arg::U64(nowhere), Arg::Block(self.block(Use::Report))]);
+        self.program.launch(self.stream, Kernel::Keys, shape, &arguments)?;
+        let [not_finite, outside] = self.report(shape)?;
+        let sorted = self.sort(points, nowhere, tiles)?;
+        let across = points.div_ceil(u64::from(THREADS)).clamp(1, MOST_BLOCKS) as u32;
+        let shape = Shape { blocks: [across, 1], lanes: THREADS };
+        let arguments = [
+            Arg::Block(self.block(Use::Points)),
+            Arg::Block(self.block(sorted.0)),
+            Arg::Block(self.block(sorted.1)),
+            Arg::U64(points),
+            Arg::U64(self.piece.span()),
+            Arg::U64(nowhere),
+            Arg::Block(self.block(Use::Result)),
+            Arg::Block(self.block(Use::Report)),
+        ];
+        self.program.launch(self.stream, Kernel::Means, shape, &arguments)?;
+        let [occupied] = self.report(shape)?;
+        Ok(((not_finite, outside), occupied))
+    }
+
+    /// By four bits at a time; says where keys and numbers ended up.
+    fn sort(&self, points: u64, nowhere: u64, tiles: u64) -> Result<(Use, Use)> {
+        let (mut from, mut to) = ((Use::Keys, Use::Numbers), (Use::OtherKeys, Use::OtherNumbers));
+        let tiled = Shape { blocks: [u32::try_from(tiles).unwrap_or(u32::MAX), 1], lanes: THREADS };
+        let single = Shape { blocks: [1, 1], lanes: THREADS };
+        let histogram = Arg::Block(self.block(Use::Histogram));
+        let bits = 64 - nowhere.leading_zeros();
+        for shift in (0..bits).step_by(4) {
+            let key = Arg::Block(self.block(from.0));
+            let arguments = [key, Arg::U64(points), Arg::U32(shift), histogram];
+            self.program.launch(self.stream, Kernel::Digits, tiled, &arguments)?;
+            let arguments = [histogram, Arg::U64(tiles * 16)];
+            self.program.launch(self.stream, Kernel::Sums, single, &arguments)?;
+            let arguments = [
+                key,
+                Arg::Block(self.block(from.1)),
+                Arg::U64(points),
+                Arg::U32(shift),
+                histogram,
+                Arg::Block(self.block(to.0)),
+                Arg::Block(self.block(to.1)),
+            ];
+            self.program.launch(self.stream, Kernel::Move, tiled, &arguments)?;
+            std::mem::swap(&mut from, &mut to);
+        }
+        Ok(from)
+    }
+
+    /// Brings the result back in the form that was asked for; says how many voxels it has.
+    fn download(&mut self, out: &mut [u8], clouds: usize, bytes: u64) -> Result<u64> {
+        let (stream, from) = (self.stream, *self.block(Use::Result));
+        self.stage(bytes)?;
+        let Some((staging, _)) = self.staging.as_mut() else { return Ok(0) };
+        let staged = staging.bytes().get_mut(..bytes as usize).unwrap_or_default();
+        self.gpu.engine.read(stream, &from, staged)?;
+        let (mode, cells) = (self.piece.spec.mode(), self.piece.spec.cells());
+        if mode == Mode::Occupancy {
+            let each = (staged.len() / clouds.max(1)).max(1);
+            let own = (out.len() / clouds.max(1)).max(1);
+            let pairs = staged.par_chunks(each).zip(out.par_chunks_mut(own));
+            return Ok(pairs
+                .map(|(bits, out)| spread(&[bytemuck::cast_slice(bits)], cells, out))
+                .sum());
+        }
+        let numbers: &[u32] = bytemuck::cast_slice(staged);
+        let pairs = numbers.par_iter().zip(out.par_chunks_exact_mut(4));
+        let planes = self.piece.spec.planes();
+        let lit: u64 = pairs
+            .map(|(number, out)| {
+                let value = match (mode, cells) {
+                    (Mode::Count, Cells::F32) => (*number as f32).to_bits(),
+                    (Mode::Max, _) => unranked(*number),
+                    _ => *number,
+                };
+                out.copy_from_slice(&value.to_le_bytes());
+                u64::from(*number != 0)
+            })
+            .sum();
+        // A voxel with points has a rank in every plane.
+        Ok(lit / planes)
+    }
+}
+
+fn report_bytes(shape: Shape, slots: u64) -> u64 {
+    u64::from(shape.blocks[0]) * u64::from(shape.blocks[1]) * slots * 4
+}
+
+/// The float of a rank: see `ranked` in the kernels.
+fn unranked(rank: u32) -> u32 {
+    match rank {
+        0 => 0,
+        rank if rank & 0x8000_0000 != 0 => rank & 0x7FFF_FFFF,
+        rank => !rank,
+    }
+}
+
+/// The points of a cloud, each cut to so many floats.
+fn pack(cloud: &Cloud, stride: usize, out: &mut [u8]) {
+    let floats = cloud.floats();
+    if cloud.stride() == stride {
+        out.copy_from_slice(bytemuck::cast_slice(floats));
+        return;
+    }
+    let points = floats.chunks_exact(cloud.stride());
+    for (to, from) in out.chunks_exact_mut(stride * 4).zip(points) {
+        to.copy_from_slice(bytemuck::cast_slice(&from[..stride]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_undone() {
+        let rank = |value: f32| {
+            let bits = if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() };
+            if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+        };
+        for value in
+            [0.0, -0.0, 1.5, -1.5, f32::INFINITY, f32::NEG_INFINITY, f32::MIN, 1e-45, -1e-45]
+        {
+            assert_eq!(unranked(rank(value)), value.to_bits());
+            assert!(rank(value) > 0);
+        }
+        assert_eq!(unranked(rank(f32::NAN)), f32::NAN.to_bits());
+        assert!(rank(-0.0) < rank(0.0) && rank(f32::NAN) > rank(f32::INFINITY));
+    }
+}

@@ -1,0 +1,279 @@
+//! A device with kernels of its own: CUDA's or OpenCL's, which differ only in how a program is
+//! compiled, launched and given bytes ([`Engine`]).
+//!
+//! A piece is cut once more, into turns of a few clouds, and a few lanes take turns: while one
+//! waits for its kernel, another copies, and a third has the processors write its result. What
+//! crosses the bus is as small as it can be: occupancy comes back as bits, and the floats are
+//! made where they are wanted.
+
+mod lane;
+pub(crate) mod program;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll::{Block, Bytes, Error, Memory, Request, Result, SAFETY_MARGIN, Stream};
+
+use self::lane::{Lane, Turn};
+use self::program::Defines;
+use super::host::Host;
+use super::{Backend, Filled, Piece, Tally, check_features};
+use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
+use crate::spec::{Cells, Mode, Spec};
+
+/// Who compiles, launches and copies.
+pub(crate) trait Engine: Send + Sync {
+    /// `cuda:0`, `opencl:1`.
+    fn name(&self) -> String;
+
+    /// Where blocks come from: the device, under the line.
+    fn memory(&self) -> &dyn Memory;
+
+    /// Whether copies go over a bus, so that pinned memory and several lanes pay.
+    fn is_discrete(&self) -> bool;
+
+    /// Whether it has floats of double precision, which means are summed in.
+    fn has_doubles(&self) -> bool;
+
+    /// A stream of work for one lane.
+    fn stream(&self) -> Result<Stream>;
+
+    /// The compiled program, from memory where it was compiled before.
+    fn program(&self, defines: &Defines) -> Result<Arc<dyn Program>>;
+
+    /// Room for bytes on their way, pinned where that helps.
+    fn staging(&self, bytes: u64) -> Result<Box<dyn Staging>>;
+
+    /// Copies onto the device, behind the work of the stream.
+    fn write(&self, stream: Stream, to: &Block, bytes: &[u8]) -> Result<()>;
+
+    /// Zeroes so many bytes, behind the work of the stream.
+    fn clear(&self, stream: Stream, block: &Block, bytes: u64) -> Result<()>;
+
+    /// Copies from the device, behind the work of the stream, and returns when they are here.
+    fn read(&self, stream: Stream, from: &Block, bytes: &mut [u8]) -> Result<()>;
+}
+
+/// Compiled kernels.
+pub(crate) trait Program: Send + Sync {
+    /// Queues a kernel. The arguments are those that the kernel's text declares.
+    fn launch(&self, stream: Stream, kernel: Kernel, shape: Shape, arguments: &[Arg])
+    -> Result<()>;
+}
+
+/// The kernels of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kernel {
+    Mark,
+    Count,
+    Largest,
+    Keys,
+    Digits,
+    Sums,
+    Move,
+    Means,
+}
+
+impl Kernel {
+    /// As its text names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kernel::Mark => "mark",
+            Kernel::Count => "count",
+            Kernel::Largest => "largest",
+            Kernel::Keys => "keys",
+            Kernel::Digits => "digits",
+            Kernel::Sums => "sums",
+            Kernel::Move => "move",
+            Kernel::Means => "means",
+        }
+    }
+}
+
+/// Blocks across and down, and lanes of each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) blocks: [u32; 2],
+    pub(crate) lanes: u32,
+}
+
+/// What a kernel is given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Arg<'a> {
+    Block(&'a Block),
+    U64(u64),
+    U32(u32),
+    F32(f32),
+}
+
+/// Bytes on their way.
+pub(crate) trait Staging: Send {
+    fn bytes(&mut self) -> &mut [u8];
+}
+
+/// Lanes that take turns on a discrete device.
+const LANES: u64 = 3;
+/// What a turn moves at most: enough for full speed, little enough for many turns.
+const TURN: u64 = 64 << 20;
+
+/// A device as a backend.
+pub struct Gpu {
+    engine: Box<dyn Engine>,
+    available: Bytes,
+    held: AtomicU64,
+    peak: AtomicU64,
+    turns: AtomicU64,
+}
+
+impl Gpu {
+    pub(crate) fn new(engine: Box<dyn Engine>, available: Bytes) -> Gpu {
+        Gpu {
+            engine,
+            available,
+            held: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+        }
+    }
+
+    /// What of its memory is planned with.
+    #[must_use]
+    pub fn available(&self) -> Bytes {
+        self.available
+    }
+
+    fn hold(&self, bytes: u64) {
+        let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.peak.fetch_max(held, Ordering::Relaxed);
+    }
+
+    /// A block of the device, counted.
+    fn take(&self, bytes: u64, stream: Stream) -> Result<Block> {
+        let block = self.engine.memory().allocate(Request::new(Bytes(bytes.max(4))).on(stream))?;
+        self.hold(block.size().get());
+        Ok(block)
+    }
+
+    fn give_back(&self, block: Block, stream: Stream) {
+        self.held.fetch_sub(block.size().get(), Ordering::Relaxed);
+        if let Err(error) = self.engine.memory().release(block, stream) {
+            tracing::warn!(%error, "a block could not be returned to the device");
+        }
+    }
+
+    /// Clouds of a turn and lanes, for what may be used.
+    fn cut(&self, piece: &Piece<'_>) -> (usize, u64) {
+        let most = piece.clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
+        let one = device_bytes(piece.spec, most, piece.span());
+        let usable = self.available.fraction(SAFETY_MARGIN).get();
+        let clouds = piece.clouds.len() as u64;
+        let lanes = if self.engine.is_discrete() { LANES.min(clouds).max(1) } else { 1 };
+        let lanes = lanes.min(usable / one.max(1)).max(1);
+        let turn = (usable / lanes / one.max(1)).min(TURN / one.max(1)).min(clouds.div_ceil(lanes));
+        (turn.max(1) as usize, lanes)
+    }
+}
+
+/// What a cloud takes on the device: its points, its part of the output in the form that is
+/// brought back, and what lies between.
+fn device_bytes(spec: &Spec, points: u64, span: u64) -> u64 {
+    let shape = VoxelizationShape::of(spec, 1, points, spec.features() as u64);
+    let estimate = estimate_voxelization_memory(&shape);
+    let result = match spec.mode() {
+        Mode::Occupancy => span.div_ceil(64) * 8,
+        _ => span.saturating_mul(4).saturating_mul(spec.planes()),
+    };
+    let between = if spec.mode() == Mode::Mean { estimate.workspace.get() } else { 0 };
+    estimate.points.get().saturating_add(result).saturating_add(between)
+}
+
+impl Backend for Gpu {
+    fn name(&self) -> String {
+        self.engine.name()
+    }
+
+    fn dense(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally> {
+        check_features(piece)?;
+        if piece.spec.mode() == Mode::Mean && !self.engine.has_doubles() {
+            return Err(Error::Unavailable {
+                what: format!("means on {}", self.engine.name()),
+                why: "it has no double precision; use --backend host".to_string(),
+            });
+        }
+        let each = piece.spec.cloud_bytes(piece.span()) as usize;
+        if out.len() as u64 != piece.bytes() || each == 0 {
+            return Ok(Tally::default());
+        }
+        let (turn, lanes) = self.cut(piece);
+        let keys = (turn as u64).saturating_mul(piece.span());
+        let program = self.engine.program(&Defines::of(piece, keys))?;
+        let turns = piece.clouds.chunks(turn).zip(out.chunks_mut(each * turn));
+        let turns = Mutex::new(turns.map(|(clouds, out)| Turn { clouds, out }));
+        let next = || turns.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let run = || -> Result<Tally> {
+            let mut tally = Tally::default();
+            let mut lane: Option<Lane<'_>> = None;
+            while let Some(turn) = next() {
+                let lane = match &mut lane {
+                    Some(lane) => lane,
+                    empty => empty.insert(Lane::new(self, &*program, piece)?),
+                };
+                tally += lane.take(turn)?;
+                self.turns.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(tally)
+        };
+        if lanes == 1 {
+            return run();
+        }
+        std::thread::scope(|scope| {
+            let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(run)).collect();
+            let ended = lanes.into_iter().map(|lane| {
+                lane.join().unwrap_or_else(|_| {
+                    Err(Error::Device { call: "a lane", why: "it ended by itself".to_string() })
+                })
+            });
+            Ok(ended.collect::<Result<Vec<Tally>>>()?.into_iter().sum())
+        })
+    }
+
+    /// Bits are made on the device and read on the host; what else a sparse result tells is
+    /// made by sorting, which the host does as well.
+    fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)> {
+        if piece.spec.mode() != Mode::Occupancy || piece.span() > 1 << 36 {
+            return Host::default().sparse(piece);
+        }
+        let bits = Spec::new(*piece.spec.grid(), Mode::Occupancy, Cells::Bits, 0)?;
+        let dense = Piece { clouds: piece.clouds, spec: &bits, voxels: piece.voxels.clone() };
+        let mut words = super::zeroed_words(dense.bytes())?;
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+        let bytes = bytes.get_mut(..dense.bytes() as usize).unwrap_or_default();
+        let tally = self.dense(&dense, bytes)?;
+        let each = bits.cloud_bytes(piece.span()).max(1) as usize;
+        let filled = bytes.chunks(each).map(|bytes| lit(bytes, piece.voxels.start)).collect();
+        Ok((filled, tally))
+    }
+
+    fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64 {
+        device_bytes(spec, points, span)
+    }
+
+    fn peak_bytes(&self) -> Option<u64> {
+        Some(self.peak.load(Ordering::Relaxed))
+    }
+
+    fn turns(&self) -> Option<u64> {
+        Some(self.turns.load(Ordering::Relaxed))
+    }
+}
+
+/// The voxels whose bit is set. Their points were not counted.
+fn lit(bytes: &[u8], first: u64) -> Filled {
+    let set = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
+    let voxels = set.flat_map(|(index, byte)| {
+        let byte = *byte;
+        let start = first + 8 * index as u64;
+        (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| start + bit)
+    });
+    Filled { voxels: voxels.collect(), ..Filled::default() }
+}

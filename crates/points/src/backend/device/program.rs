@@ -1,0 +1,206 @@
+//! The kernels' text, and what is defined for one compilation of it.
+//!
+//! CUDA and OpenCL compile the same text; `dialect.h` names what differs. What a kernel can be
+//! told before it is compiled (how long a point is, whether a voxel's number needs 64 bits) is
+//! a definition and costs nothing when it runs.
+
+use crate::backend::Piece;
+use crate::grid::Grid;
+use crate::spec::{Mode, Spec};
+
+/// The whole program.
+pub(crate) const SOURCE: &str = concat!(
+    include_str!("../../kernels/dialect.h"),
+    include_str!("../../kernels/place.h"),
+    include_str!("../../kernels/occupancy.h"),
+    include_str!("../../kernels/shared.h"),
+    include_str!("../../kernels/direct.h"),
+    include_str!("../../kernels/features.h"),
+);
+
+/// What is defined for one compilation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Defines {
+    /// Floats of a point.
+    pub(crate) stride: usize,
+    /// Whether the grid has 2³² voxels or more.
+    pub(crate) wide: bool,
+    /// Whether sorting keys need 64 bits.
+    pub(crate) wide_keys: bool,
+    /// Whether a piece is all of a grid.
+    pub(crate) whole: bool,
+    /// How quotients are had.
+    pub(crate) division: Division,
+    /// Whether clouds differ in length.
+    pub(crate) ragged: bool,
+    /// Whether occupancy is made on the device as bytes.
+    pub(crate) bytes: bool,
+}
+
+impl Defines {
+    /// For what is made of pieces whose keys reach so far.
+    pub(crate) fn of(piece: &Piece<'_>, keys: u64) -> Defines {
+        let spec = piece.spec;
+        let voxels = spec.grid().voxels();
+        Defines {
+            stride: stride_of(spec),
+            wide: voxels >= 1 << 32,
+            wide_keys: keys >= u64::from(u32::MAX),
+            whole: piece.voxels == (0..voxels),
+            division: Division::of(spec.grid()),
+            ragged: true,
+            bytes: false,
+        }
+    }
+
+    /// The same as flags of a compiler.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let flag = |name: &str, value: usize| format!("-D{name}={value}");
+        vec![
+            flag("STRIDE", self.stride),
+            flag("WIDE", self.wide.into()),
+            flag("WIDE_KEYS", self.wide_keys.into()),
+            flag("WHOLE", self.whole.into()),
+            flag("DIVISION", self.division as usize),
+            flag("RAGGED", self.ragged.into()),
+            flag("OUT_U8", self.bytes.into()),
+        ]
+    }
+}
+
+/// How a kernel has the quotient of a difference and a size (`place.h`). What decides is
+/// speed alone: each gives the cell that an exact division gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Division {
+    /// The language's own.
+    Plain = 0,
+    /// The product with the reciprocal, rounded down.
+    Product = 1,
+    /// Corrected once.
+    Once = 2,
+    /// Corrected twice, which is proven for all sizes within 2⁻³⁶..2³⁶.
+    Twice = 3,
+}
+
+/// Beyond this the trial of every boundary would be felt.
+const MOST_TRIED: u32 = 1 << 16;
+
+impl Division {
+    /// The quickest that is right for the sizes and extents of a grid.
+    ///
+    /// Both quick ones are within a few units of the exact quotient, so the cell can be wrong
+    /// only a few floats from a whole multiple of the size, and these are tried, all of them.
+    /// A size above 1 might make a quotient vanish that is not zero; it is left to the others.
+    pub(crate) fn of(grid: &Grid) -> Division {
+        if grid.size().iter().any(|size| !is_ordinary(*size)) {
+            return Division::Plain;
+        }
+        let small = grid.size().iter().all(|size| *size <= 1.0);
+        if !small || grid.cells().iter().any(|extent| *extent > MOST_TRIED) {
+            return Division::Twice;
+        }
+        let right = |division: Division| {
+            let axes = grid.size().into_iter().zip(grid.cells());
+            axes.into_iter().all(|(size, extent)| division.is_right(size, extent))
+        };
+        let quick = [Division::Product, Division::Once];
+        quick.into_iter().find(|division| right(*division)).unwrap_or(Division::Twice)
+    }
+
+    fn is_right(self, size: f32, extent: u32) -> bool {
+        (1..=extent).all(|cell| {
+            let near = (f64::from(cell) * f64::from(size)) as f32;
+            let near = near.to_bits();
+            (near - 6..=near + 6).all(|bits| {
+                let difference = f32::from_bits(bits);
+                self.cell(difference, size) == f64::from((difference / size).floor())
+            })
+        })
+    }
+
+    /// The cell that a kernel finds, in the same operations.
+    fn cell(self, difference: f32, size: f32) -> f64 {
+        let inverse = 1.0 / size;
+        let corrected = |q: f32| (-size).mul_add(q, difference).mul_add(inverse, q);
+        let quotient = difference * inverse;
+        match self {
+            Division::Plain => f64::from(difference / size).floor(),
+            // A product of two singles is exact in double precision.
+            Division::Product => (f64::from(difference) * f64::from(inverse)).floor(),
+            Division::Once => f64::from(corrected(quotient)).floor(),
+            Division::Twice => f64::from(corrected(corrected(quotient))).floor(),
+        }
+    }
+}
+
+/// Within 2⁻³⁶..2³⁶, where the correction is proven.
+fn is_ordinary(size: f32) -> bool {
+    let exponent = (size.to_bits() >> 23) as i32 - 127;
+    (-36..36).contains(&exponent)
+}
+
+/// Floats of a point as a device gets them: without features where they say nothing.
+pub(crate) fn stride_of(spec: &Spec) -> usize {
+    match spec.mode() {
+        Mode::Occupancy | Mode::Count => 3,
+        Mode::Mean | Mode::Max => 3 + spec.planes() as usize,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Corrected twice, in the operations of `place.h`.
+    fn quotient(difference: f32, size: f32) -> f32 {
+        let inverse = 1.0 / size;
+        let corrected = |q: f32| (-size).mul_add(q, difference).mul_add(inverse, q);
+        corrected(corrected(difference * inverse))
+    }
+
+    #[test]
+    fn the_quick_division_is_the_exact_one() {
+        let mut state = 0x1234_5678_9ABC_DEFu64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 32) as u32
+        };
+        for _ in 0..2_000_000 {
+            // Any significand; exponents over the whole of what is promised.
+            let size = f32::from_bits((127 - 36 + next() % 72) << 23 | next() & 0x7F_FFFF);
+            let exponent = 127 - 60 + next() % 120;
+            let difference = f32::from_bits(exponent << 23 | next() & 0x807F_FFFF);
+            assert!(is_ordinary(size));
+            let (quick, exact) = (quotient(difference, size), difference / size);
+            assert_eq!(quick.to_bits(), exact.to_bits(), "{difference:e} / {size:e}");
+        }
+    }
+
+    #[test]
+    fn the_quickest_that_is_right_is_chosen() {
+        let of = |size: f32, cells: u32| {
+            Division::of(&Grid::new([cells; 3], [size; 3], [0.0; 3]).unwrap())
+        };
+        assert_eq!(of(1.0 / 128.0, 128), Division::Product);
+        assert_eq!(of(0.25, 1024), Division::Product);
+        assert_eq!(of(0.1, 512), Division::Once);
+        assert_eq!(of(3.7, 10), Division::Twice);
+        assert_eq!(of(0.1, 1 << 20), Division::Twice);
+        assert_eq!(of(1e-12, 10), Division::Plain);
+    }
+
+    /// Every float, not only those that were tried, in a grid whose steps are awkward.
+    #[test]
+    fn what_was_not_tried_is_right_too() {
+        for size in [0.1f32, 0.3, 1.0 / 3.0, 0.007, 1.0 / 128.0] {
+            let grid = Grid::new([300; 3], [size; 3], [0.0; 3]).unwrap();
+            let division = Division::of(&grid);
+            let last = (size * 300.0).to_bits();
+            for bits in (1..last + 1000).step_by(977) {
+                let difference = f32::from_bits(bits);
+                let exact = f64::from((difference / size).floor());
+                assert_eq!(division.cell(difference, size), exact, "{difference} / {size}");
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Every device gives the bits that the host gives. A device that is not there is skipped;
+//! `PLIMSOLL_REQUIRE=opencl,cuda` makes that a failure.
+#![expect(clippy::print_stdout, reason = "what is skipped is said")]
+
+use plimsoll::{Bytes, Error, Result};
+use plimsoll_points::backend::device::Gpu;
+use plimsoll_points::backend::host::Host;
+use plimsoll_points::backend::{Backend, Piece, cuda, opencl};
+use plimsoll_points::{Cells, Cloud, Grid, Mode, Spec};
+
+/// The device, or nothing where it may be missing.
+fn device(name: &str, limit: Option<Bytes>) -> Result<Option<Gpu>> {
+    let opened = match name {
+        "cuda" => cuda::open(0, limit),
+        _ => opencl::open(0, limit),
+    };
+    match opened {
+        Err(Error::Unavailable { what, why }) => {
+            let required = std::env::var("PLIMSOLL_REQUIRE").unwrap_or_default();
+            assert!(!required.split(',').any(|one| one == name), "{what}: {why}");
+            println!("skipped: {what}: {why}");
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
+}
+
+/// Numbers that fall everywhere: into voxels, on their edges, outside, and nowhere.
+fn clouds(count: usize, points: usize, features: usize, seed: u32) -> Result<Vec<Cloud>> {
+    let mut state = seed;
+    let mut next = move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state >> 8
+    };
+    let mut coordinate = move || match next() % 40 {
+        0 => f32::NAN,
+        1 => f32::NEG_INFINITY,
+        2 => -1e-45,
+        3 => f32::from_bits(next() << 8),
+        4..=12 => (next() % 40) as f32 * 0.1 - 0.2,
+        13..=16 => f32::from_bits(((next() % 40) as f32 * 0.1 - 0.2).to_bits() ^ 1),
+        17..=24 => 0.55,
+        _ => next() as f32 / (1 << 24) as f32 * 4.0 - 0.3,
+    };
+    (0..count)
+        .map(|cloud| {
+            // Ragged, one of them empty.
+            let points = if cloud == 1 { 0 } else { points + cloud * 17 };
+            Cloud::from_points(
+                (0..points * (3 + features)).map(|_| coordinate()).collect(),
+                features,
+            )
+        })
+        .collect()
+}
+
+fn made(backend: &dyn Backend, piece: &Piece<'_>) -> Result<(Vec<u32>, plimsoll_points::Tally)> {
+    let mut words = vec![0x5555_5555u32; piece.bytes().div_ceil(4) as usize];
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+    let tally = backend.dense(piece, &mut bytes[..piece.bytes() as usize])?;
+    Ok((words, tally))
+}
+
+fn same_as_the_host(name: &str) -> Result<()> {
+    let Some(gpu) = device(name, None)? else { return Ok(()) };
+    let grids = [
+        Grid::new([13, 31, 29], [0.1, 0.1, 0.3], [-0.2, 0.0, 0.1])?,
+        Grid::new([16, 16, 16], [0.25; 3], [0.0; 3])?,
+        // So small voxels that the quick division does not apply.
+        Grid::new([5, 5, 5], [1e-12, 0.5, 0.5], [0.0; 3])?,
+    ];
+    for (round, grid) in grids.into_iter().enumerate() {
+        for (mode, cells, features) in [
+            (Mode::Occupancy, Cells::F32, 0),
+            (Mode::Occupancy, Cells::U8, 2),
+            (Mode::Occupancy, Cells::Bits, 1),
+            (Mode::Count, Cells::U32, 0),
+            (Mode::Count, Cells::F32, 1),
+            (Mode::Max, Cells::F32, 1),
+            (Mode::Mean, Cells::F32, 1),
+            (Mode::Mean, Cells::F32, 3),
+        ] {
+            let clouds = clouds(5, 3000, features, 7 + round as u32)?;
+            let spec = Spec::new(grid, mode, cells, features)?;
+            for voxels in [0..grid.voxels(), 64..grid.voxels().min(128)] {
+                let piece = Piece { clouds: &clouds, spec: &spec, voxels };
+                let (want, seen) = made(&Host::default(), &piece)?;
+                let (got, tally) = made(&gpu, &piece)?;
+                assert_eq!(tally, seen, "{name} {mode} {cells} {grid:?} {:?}", piece.voxels);
+                assert!(got == want, "{name} {mode} {cells} {grid:?} {:?}", piece.voxels);
+            }
+        }
+        let clouds = clouds(3, 500, 0, 3)?;
+        let spec = Spec::new(grid, Mode::Occupancy, Cells::Sparse, 0)?;
+        let piece = Piece { clouds: &clouds, spec: &spec, voxels: 0..grid.voxels() };
+        let (want, got) = (Host::default().sparse(&piece)?, gpu.sparse(&piece)?);
+        let voxels = |filled: &[plimsoll_points::backend::Filled]| {
+            filled.iter().map(|filled| filled.voxels.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(voxels(&want.0), voxels(&got.0));
+    }
+    Ok(())
+}
+
+#[test]
+fn opencl_gives_the_bits_of_the_host() -> Result<()> {
+    same_as_the_host("opencl")
+}
+
+#[test]
+fn cuda_gives_the_bits_of_the_host() -> Result<()> {
+    same_as_the_host("cuda")
+}
+
+#[test]
+fn a_line_is_kept_and_a_piece_past_it_is_refused() -> Result<()> {
+    let clouds = clouds(4, 2000, 0, 1)?;
+    let grid = Grid::new([64, 64, 64], [0.05; 3], [0.0; 3])?;
+    let spec = Spec::new(grid, Mode::Count, Cells::U32, 0)?;
+    let piece = Piece { clouds: &clouds, spec: &spec, voxels: 0..grid.voxels() };
+    for name in ["cuda", "opencl"] {
+        let Some(gpu) = device(name, Some(Bytes::mib(2)))? else { continue };
+        let want = made(&Host::default(), &piece)?;
+        assert!(made(&gpu, &piece)? == want, "cut into turns");
+        assert!(gpu.peak_bytes().is_some_and(|peak| peak <= 2 << 20));
+        let Some(small) = device(name, Some(Bytes::kib(512)))? else { continue };
+        let refused = made(&small, &piece).map(|_| ()).unwrap_err();
+        assert!(refused.is_out_of_memory(), "{refused}");
+    }
+    Ok(())
+}
