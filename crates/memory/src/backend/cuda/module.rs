@@ -29,6 +29,9 @@ use crate::error::Result;
 use crate::memory::{Address, Stream};
 use crate::sys::cuda::{self, RawFunction};
 
+/// Bytes of shared memory that a launch may ask for without a word before.
+const PLAIN_SHARED: u32 = 48 << 10;
+
 /// Code that a device can load.
 #[derive(Debug, Clone)]
 pub struct Code(Vec<u8>);
@@ -197,15 +200,53 @@ impl Function {
         launch: Launch,
         arguments: &[Argument],
     ) -> Result<()> {
+        // SAFETY: the caller's word.
+        unsafe { self.queue(stream, launch, arguments, false) }
+    }
+
+    /// The same, and it may start before the work before it is over: from CUDA 12 and Hopper
+    /// on, a launch costs less so. It must wait by itself (`griddepcontrol.wait`) before it
+    /// touches what that work leaves.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Function::launch`].
+    #[expect(unsafe_code, reason = "compiled code does what it likes")]
+    pub unsafe fn launch_early(
+        &self,
+        stream: Stream,
+        launch: Launch,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        // SAFETY: the caller's word.
+        unsafe { self.queue(stream, launch, arguments, true) }
+    }
+
+    #[expect(unsafe_code, reason = "compiled code does what it likes")]
+    unsafe fn queue(
+        &self,
+        stream: Stream,
+        launch: Launch,
+        arguments: &[Argument],
+        early: bool,
+    ) -> Result<()> {
         let stream = self.module.queue.get(stream)?;
         let mut values = arguments.to_vec();
         let mut places: Vec<*mut c_void> = values.iter_mut().map(Argument::place).collect();
         let Launch { grid, block, shared } = launch;
+        let module = &self.module.device;
+        if shared > PLAIN_SHARED {
+            module.allow_shared(self.raw, shared)?;
+        }
+        let shape = (grid, block, shared);
         // SAFETY: the function is of this module; the rest is the caller's word. Values and
         // places outlive the call, which copies them.
-        let launched = unsafe {
-            self.module.device.launch(self.raw, &stream, (grid, block, shared), &mut places)
-        };
-        Ok(launched?)
+        unsafe {
+            if early {
+                module.launch_early(self.raw, &stream, shape, &mut places)
+            } else {
+                Ok(module.launch(self.raw, &stream, shape, &mut places)?)
+            }
+        }
     }
 }

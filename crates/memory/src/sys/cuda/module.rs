@@ -1,11 +1,15 @@
 //! Compiled code: loaded, looked up, launched.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUfunction, CUmodule};
+use cudarc::driver::sys::{
+    CUfunction, CUlaunchAttribute_st, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
+    CUmodule,
+};
 
 use super::{Context, Done, RawStream, Refused, call};
+use crate::error::Result;
 
 /// A module; unloaded when it is dropped.
 #[derive(Debug)]
@@ -92,6 +96,60 @@ impl Module {
                 cuLaunchKernel(function.0, gx, gy, gz, bx, by, bz, shared, stream, values, none)
             )
         }
+    }
+}
+
+#[expect(unsafe_code, reason = "foreign calls")]
+impl Module {
+    /// Lets a function ask for more shared memory at its launches than every device has.
+    pub(crate) fn allow_shared(&self, function: RawFunction, bytes: u32) -> Result<()> {
+        const MAX_DYNAMIC_SHARED: c_int = 8;
+        let driver = self.context.driver;
+        let set = driver.optional(driver.table.cuFuncSetAttribute, "cuFuncSetAttribute")?;
+        let _entered = self.context.enter()?;
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // SAFETY: the function is of this module, which lives; two numbers are passed.
+        let code = unsafe { set(function.0, MAX_DYNAMIC_SHARED, bytes) };
+        Ok(driver.check("cuFuncSetAttribute", code)?)
+    }
+
+    /// Queues a function that may start before the one before it is over.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Module::launch`]; and the function waits by itself for what it needs.
+    pub(crate) unsafe fn launch_early(
+        &self,
+        function: RawFunction,
+        stream: &RawStream,
+        (grid, block, shared): ([u32; 3], [u32; 3], u32),
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
+        let driver = self.context.driver;
+        let launch = driver.optional(driver.table.cuLaunchKernelEx, "cuLaunchKernelEx")?;
+        let mut early = CUlaunchAttribute_st {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = CUlaunchConfig {
+            gridDimX: grid[0],
+            gridDimY: grid[1],
+            gridDimZ: grid[2],
+            blockDimX: block[0],
+            blockDimY: block[1],
+            blockDimZ: block[2],
+            sharedMemBytes: shared,
+            hStream: stream.raw(),
+            attrs: &raw mut early,
+            numAttrs: 1,
+        };
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller's word; what is pointed to lives until the call has copied it.
+        let code = unsafe {
+            launch(&raw const config, function.0, arguments.as_mut_ptr(), std::ptr::null_mut())
+        };
+        Ok(driver.check("cuLaunchKernelEx", code)?)
     }
 }
 

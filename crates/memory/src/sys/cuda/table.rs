@@ -3,8 +3,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUmemAccessDesc,
-    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUlaunchConfig,
+    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
 };
 
 use crate::sys::library::Library;
@@ -86,6 +86,10 @@ table! {
         );
     }
     optional {
+        cuFuncSetAttribute(CUfunction, c_int, c_int);
+        cuLaunchKernelEx(
+            *const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void
+        );
         cuGetErrorName(c_int, *mut *const c_char);
         cuGetErrorString(c_int, *mut *const c_char);
         cuDeviceGetPCIBusId(*mut c_char, c_int, CUdevice);

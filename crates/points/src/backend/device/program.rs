@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_quick_division_is_the_exact_one() {
-        let mut state = 0x1234_5678_9ABC_DEFu64;
+        let mut state = 0x0123_4567_89AB_CDEFu64;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 32) as u32

@@ -6,6 +6,9 @@
 
 #![expect(unsafe_code, reason = "kernels are launched, and pinned memory has an address")]
 
+mod plan;
+mod resident;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +21,8 @@ use plimsoll::{Block, Bytes, Device, Error, Limit, Memory, Request, Result, Stre
 use super::cache;
 use super::device::program::{Defines, Division, SOURCE};
 use super::device::{Arg, Engine, Gpu, Kernel, Program, Shape, Staging};
+
+pub use resident::{Resident, ResidentShape, Seen};
 
 /// Every operation for itself, rounded to nearest, with subnormals.
 const EXACT: [&str; 4] = ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false"];
@@ -101,32 +106,30 @@ struct CudaEngine {
     device: Arc<Cuda>,
 }
 
-impl CudaEngine {
-    /// From the disk where it was compiled before, otherwise by the compiler.
-    fn code(&self, defines: &Defines) -> Result<Code> {
-        let (target, options) = (self.device.target(), options(defines));
-        let name = cache::name(&target, SOURCE, &options);
-        if let Some(code) = cache::find(&name) {
-            // SAFETY: NVRTC made it, and the checksum says that all of it is here.
-            return Ok(unsafe { Code::image(code) });
-        }
-        let code = build(&target, &options).map_err(|error| match error {
-            Error::Unavailable { what, why } => Error::Unavailable {
-                what,
-                why: format!(
-                    "{why}; or have kernels for {target} compiled elsewhere (plimsoll voxelize \
-                     --compile-kernels) and name their folder in PLIMSOLL_KERNELS"
-                ),
-            },
-            other => other,
-        })?;
-        if let Some(folder) = cache::folders().last()
-            && let Err(error) = cache::keep(folder, &name, code.bytes())
-        {
-            tracing::info!(%error, "compiled kernels are not kept");
-        }
-        Ok(code)
+/// From the disk where it was compiled before, otherwise by the compiler.
+fn code(device: &Cuda, defines: &Defines) -> Result<Code> {
+    let (target, options) = (device.target(), options(defines));
+    let name = cache::name(&target, SOURCE, &options);
+    if let Some(code) = cache::find(&name) {
+        // SAFETY: NVRTC made it, and the checksum says that all of it is here.
+        return Ok(unsafe { Code::image(code) });
     }
+    let code = build(&target, &options).map_err(|error| match error {
+        Error::Unavailable { what, why } => Error::Unavailable {
+            what,
+            why: format!(
+                "{why}; or have kernels for {target} compiled elsewhere (plimsoll voxelize \
+                 --compile-kernels) and name their folder in PLIMSOLL_KERNELS"
+            ),
+        },
+        other => other,
+    })?;
+    if let Some(folder) = cache::folders().last()
+        && let Err(error) = cache::keep(folder, &name, code.bytes())
+    {
+        tracing::info!(%error, "compiled kernels are not kept");
+    }
+    Ok(code)
 }
 
 impl Engine for CudaEngine {
@@ -155,7 +158,7 @@ impl Engine for CudaEngine {
         if let Some(program) = programs.get(defines) {
             return Ok(Arc::clone(program) as Arc<dyn Program>);
         }
-        let program = Arc::new(Loaded(self.device.load(&self.code(defines)?)?));
+        let program = Arc::new(Loaded(self.device.load(&code(&self.device, defines)?)?));
         programs.insert(*defines, Arc::clone(&program));
         Ok(program)
     }

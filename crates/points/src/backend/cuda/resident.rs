@@ -1,0 +1,288 @@
+//! Clouds that are on the device already, and grids that stay there.
+//!
+//! Made once for a shape, launched as often as wanted, captured in a graph where one likes:
+//! a launch only queues kernels. Which ones is decided by the shape (`plan`).
+
+use std::sync::Arc;
+
+use plimsoll::backend::cuda::{Argument, Cuda, Launch, Module};
+use plimsoll::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
+
+use super::plan::{Facts, Plan};
+use super::{Defines, Division, code};
+use crate::spec::{Cells, Mode, Spec};
+
+/// So many clouds of so many points each, every point with its features.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ResidentShape {
+    /// Occupancy, as floats or bytes.
+    pub spec: Spec,
+    /// Clouds.
+    pub clouds: u64,
+    /// Points of each.
+    pub points: u64,
+    /// Numbers of a point beside its coordinates.
+    pub features: usize,
+}
+
+/// What a launch saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Seen {
+    /// Points with a coordinate that is NaN or infinite.
+    pub not_finite: u64,
+    /// Points outside the grid.
+    pub outside: u64,
+    /// Voxels with points, where the plan counts them.
+    pub occupied: Option<u64>,
+}
+
+/// Occupancy on the device, for one shape.
+#[derive(Debug)]
+pub struct Resident {
+    device: Arc<Cuda>,
+    module: Module,
+    shape: ResidentShape,
+    plan: Plan,
+    /// Bits (or nothing), and a report for each of two kernels.
+    workspace: [Block; 3],
+}
+
+const THREADS: u32 = 256;
+const SLAB_THREADS: u32 = 1024;
+
+impl Resident {
+    /// Chooses the plan, compiles what it needs and takes what it works in.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for another mode than occupancy as floats or bytes, or a grid past
+    /// 2³² voxels; what compiling and allocating end with.
+    pub fn new(device: Arc<Cuda>, shape: &ResidentShape) -> Result<Resident> {
+        let spec = &shape.spec;
+        let voxels = spec.grid().voxels();
+        let fits = spec.mode() == Mode::Occupancy && matches!(spec.cells(), Cells::F32 | Cells::U8);
+        if !fits || voxels >= 1 << 32 {
+            return Err(Error::Config {
+                field: "spec",
+                value: format!("{} as {} of {voxels} voxels", spec.mode(), spec.cells()),
+                range: "occupancy as f32 or u8 of fewer than 2^32 voxels",
+            });
+        }
+        let cell = spec.plane_bytes(1);
+        let facts = Facts {
+            clouds: shape.clouds,
+            points: shape.points,
+            voxels,
+            cell,
+            multiprocessors: device.facts().multiprocessors.unwrap_or(16).into(),
+            shared: shared_memory(device.info().compute_capability),
+        };
+        let plan = Plan::of(&facts);
+        let defines = Defines {
+            stride: 3 + shape.features,
+            wide: false,
+            wide_keys: false,
+            whole: true,
+            division: Division::of(spec.grid()),
+            ragged: false,
+            bytes: cell == 1,
+        };
+        let module = device.load(&code(&device, &defines)?)?;
+        let bits = if plan == Plan::Bits { shape.clouds * words(voxels) * 4 } else { 4 };
+        let reports = report_blocks(shape, plan).map(|blocks| u64::from(blocks) * 3 * 4);
+        let take = |bytes: u64| device.allocate(Request::new(Bytes(bytes)));
+        let workspace = [take(bits)?, take(reports[0])?, take(reports[1])?];
+        device.fill_on(Stream::DEFAULT, workspace[0].address(), 0, Bytes(bits))?;
+        device.synchronize_stream(Stream::DEFAULT)?;
+        Ok(Resident { device, module, shape: *shape, plan, workspace })
+    }
+
+    /// The plan in words.
+    #[must_use]
+    pub fn plan(&self) -> String {
+        match self.plan {
+            Plan::Slabs { slabs, .. } => format!("{slabs} slabs in shared memory"),
+            Plan::Direct => "straight into the output".to_string(),
+            Plan::Bits => "bits in device memory".to_string(),
+        }
+    }
+
+    /// Bytes of the points: clouds, points, coordinates and features.
+    #[must_use]
+    pub fn points_bytes(&self) -> u64 {
+        self.shape.clouds * self.shape.points * (3 + self.shape.features as u64) * 4
+    }
+
+    /// Bytes of the output: clouds, depth, height, width.
+    #[must_use]
+    pub fn out_bytes(&self) -> u64 {
+        let spec = &self.shape.spec;
+        spec.cloud_bytes(spec.grid().voxels()) * self.shape.clouds
+    }
+
+    /// Queues the work on a stream of the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] where a block is too small; what the driver says otherwise.
+    pub fn launch(&self, stream: Stream, points: &Block, out: &Block) -> Result<()> {
+        for (block, bytes, field) in
+            [(points, self.points_bytes(), "points"), (out, self.out_bytes(), "out")]
+        {
+            if !self.device.owns(block) || block.size().get() < bytes {
+                return Err(Error::Config {
+                    field,
+                    value: format!("a block of {}", block.size()),
+                    range: "a block of this device, as large as the shape says",
+                });
+            }
+        }
+        let [bits, first, second] = self.workspace.map(|block| Argument::from(block.address()));
+        let [blocks, after] = report_blocks(&self.shape, self.plan);
+        let (points, out) = (points.address().into(), out.address().into());
+        let over_points = |report: &[Argument]| {
+            let mut arguments = vec![points, Argument::U64(0)];
+            arguments.extend(self.grid());
+            arguments.extend_from_slice(report);
+            arguments
+        };
+        let down = self.down();
+        let flat = |blocks: u32| Launch { grid: [blocks, 1, 1], block: [THREADS, 1, 1], shared: 0 };
+        let square = |blocks: u32| Launch { grid: [blocks / down, down, 1], ..flat(blocks) };
+        let words = words(self.shape.spec.grid().voxels());
+        match self.plan {
+            Plan::Slabs { slabs, words } => {
+                let launch = Launch {
+                    grid: [blocks, 1, 1],
+                    block: [SLAB_THREADS, 1, 1],
+                    shared: words as u32 * 4,
+                };
+                let cut = [Argument::U32(slabs as u32), Argument::U32(words as u32), out, first];
+                self.queue("slabs", stream, launch, &over_points(&cut), false)
+            }
+            Plan::Direct => {
+                let vectors = self.out_bytes() / 16;
+                let wipe = [out, Argument::U64(vectors)];
+                let across = vectors.div_ceil(THREADS.into()).clamp(1, 1056) as u32;
+                self.queue("wipe", stream, flat(across), &wipe, false)?;
+                let early = self.device.info().compute_capability >= Some((9, 0));
+                self.queue("light", stream, square(blocks), &over_points(&[out, first]), early)
+            }
+            Plan::Bits => {
+                let mark = over_points(&[bits, Argument::U64(words), first]);
+                self.queue("mark", stream, square(blocks), &mark, false)?;
+                let voxels = self.shape.spec.grid().voxels();
+                let numbers = [words, voxels, self.shape.clouds].map(Argument::U64);
+                let expand = [bits, numbers[0], numbers[1], numbers[2], out, second];
+                self.queue("expand", stream, square(after), &expand, false)
+            }
+        }
+    }
+
+    /// What the last launch saw, once the stream has passed it.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn seen(&self, stream: Stream) -> Result<Seen> {
+        self.device.synchronize_stream(stream)?;
+        let [blocks, after] = report_blocks(&self.shape, self.plan).map(|blocks| blocks as usize);
+        let slots = if matches!(self.plan, Plan::Slabs { .. }) { 3 } else { 2 };
+        let first = self.read(1, blocks * slots)?;
+        let sum = |counts: &[u32], slot: usize, slots: usize| -> u64 {
+            counts.iter().skip(slot).step_by(slots).map(|count| u64::from(*count)).sum()
+        };
+        let occupied = match self.plan {
+            Plan::Slabs { .. } => Some(sum(&first, 2, 3)),
+            Plan::Bits => Some(sum(&self.read(2, after)?, 0, 1)),
+            Plan::Direct => None,
+        };
+        Ok(Seen { not_finite: sum(&first, 0, slots), outside: sum(&first, 1, slots), occupied })
+    }
+
+    fn read(&self, block: usize, numbers: usize) -> Result<Vec<u32>> {
+        let mut counts = vec![0u32; numbers];
+        let bytes = bytemuck::cast_slice_mut(&mut counts);
+        self.device.read(self.workspace[block].address(), bytes)?;
+        Ok(counts)
+    }
+
+    fn down(&self) -> u32 {
+        self.shape.clouds.clamp(1, 65_535) as u32
+    }
+
+    fn grid(&self) -> Vec<Argument> {
+        let grid = self.shape.spec.grid();
+        let mut arguments: Vec<Argument> = Vec::new();
+        arguments.extend(grid.origin().map(Argument::F32));
+        arguments.extend(grid.size().map(Argument::F32));
+        arguments.extend(grid.size().map(|size| Argument::F32(1.0 / size)));
+        arguments.extend(grid.cells().map(Argument::U32));
+        let numbers = [0, grid.voxels(), self.shape.points, self.shape.clouds];
+        arguments.extend(numbers.map(Argument::U64));
+        arguments
+    }
+
+    fn queue(
+        &self,
+        name: &str,
+        stream: Stream,
+        launch: Launch,
+        arguments: &[Argument],
+        early: bool,
+    ) -> Result<()> {
+        let function = self.module.function(name)?;
+        // SAFETY: the arguments are those of the kernel, whose text keeps inside the blocks
+        // that it is given; these were checked to be as large as the shape says, and live
+        // until they are returned behind the work of their stream.
+        unsafe {
+            if early {
+                function.launch_early(stream, launch, arguments)
+            } else {
+                function.launch(stream, launch, arguments)
+            }
+        }
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        for block in self.workspace {
+            if let Err(error) = self.device.release(block, Stream::DEFAULT) {
+                tracing::warn!(%error, "a block could not be returned to the device");
+            }
+        }
+    }
+}
+
+fn words(voxels: u64) -> u64 {
+    voxels.div_ceil(32)
+}
+
+/// Blocks of the first kernel that reports, and of the second.
+fn report_blocks(shape: &ResidentShape, plan: Plan) -> [u32; 2] {
+    let down = shape.clouds.clamp(1, 65_535);
+    let over = |items: u64, most: u64| {
+        let across = items.div_ceil(u64::from(THREADS) * 4).clamp(1, (most / down).max(1));
+        (across * down) as u32
+    };
+    match plan {
+        Plan::Slabs { slabs, .. } => [(shape.clouds * slabs) as u32, 1],
+        Plan::Direct => [over(shape.points, 65_535), 1],
+        Plan::Bits => [over(shape.points, 2112), over(words(shape.spec.grid().voxels()), 3168)],
+    }
+}
+
+/// The most shared memory that a block of a generation can have.
+fn shared_memory(generation: Option<(u32, u32)>) -> u64 {
+    let kib = match generation {
+        Some((9 | 10, _)) => 227,
+        Some((8, 0 | 7)) => 163,
+        Some((8 | 12, _)) => 99,
+        Some((7, 5)) => 64,
+        Some((7, _)) => 96,
+        _ => 48,
+    };
+    kib << 10
+}
