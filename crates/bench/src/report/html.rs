@@ -8,7 +8,8 @@ use super::svg::{self, Series, escape};
 use crate::record::{ModelRecord, Record, Status};
 use crate::stats::Point;
 
-const STYLE: &str = include_str!("style.css");
+/// The look of every report of ours: light, dark and on paper.
+pub const STYLE: &str = include_str!("style.css");
 
 /// A frame to show, with what was found in it.
 #[derive(Debug, Clone, PartialEq)]

@@ -20,6 +20,8 @@ pub(crate) mod monitor;
 mod replay;
 mod report;
 mod voxelize;
+#[cfg(target_os = "linux")]
+mod run;
 
 use crate::outcome::Outcome;
 use crate::output::Output;
@@ -38,6 +40,8 @@ pub(crate) enum Verb {
     Monitor(Box<monitor::Args>),
     Replay(replay::Args),
     Report(report::Args),
+    #[cfg(target_os = "linux")]
+    Run(run::Args),
     Completions(completions::Args),
     Generate(generate::Args),
 }
@@ -56,6 +60,8 @@ impl Verb {
             Verb::Monitor(args) => monitor::run(&args, out),
             Verb::Replay(args) => replay::run(&args, out),
             Verb::Report(args) => report::run(&args, out),
+            #[cfg(target_os = "linux")]
+            Verb::Run(args) => run::run(&args, out),
             Verb::Completions(args) => completions::run(&args, out),
             Verb::Generate(args) => generate::run(&args, out),
         }

@@ -1,0 +1,383 @@
+//! What became of the run, for programs: `report.json` and `--json` are this.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::UNIX_EPOCH;
+
+use plimsoll_guard::ledger::{Device, NO_LIMIT, Process, flag, state};
+use plimsoll_guard::watch::{Clock, Log, Watch};
+use serde::Serialize;
+
+use super::child::Ended;
+use super::events::{self, Block, History};
+use super::flags::{Args, Line};
+use super::reach::Reach;
+use super::tree::Unguarded;
+
+/// How many of a kind are listed; all are counted.
+const LISTED: usize = 20;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) schema_version: u32,
+    pub(super) version: &'static str,
+    pub(super) program: Vec<String>,
+    pub(super) started_unix_seconds: f64,
+    pub(super) duration_seconds: f64,
+    pub(super) exit_code: u8,
+    pub(super) signal: Option<i32>,
+    pub(super) limit: Limit,
+    pub(super) cuda: Cuda,
+    pub(super) devices: Vec<DeviceReport>,
+    pub(super) processes: Vec<ProcessReport>,
+    pub(super) largest: Vec<BlockReport>,
+    pub(super) never_freed: NeverFreed,
+    pub(super) refused: Vec<RefusalReport>,
+    pub(super) unguarded: Vec<Unguarded>,
+    pub(super) warnings: Vec<String>,
+    #[serde(skip)]
+    pub(super) history: History,
+}
+
+/// What the line was worth.
+#[derive(Debug, Serialize)]
+pub(super) struct Limit {
+    /// `hard`, `unavailable`, or `none` with `--no-limit`.
+    pub(super) limit_type: &'static str,
+    pub(super) verified: bool,
+    pub(super) methods_applied: Vec<String>,
+    pub(super) limit_bytes: Option<u64>,
+    pub(super) reserve_bytes: u64,
+    pub(super) keep_free_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Cuda {
+    /// Whether any process of the tree used the driver through the guard.
+    pub(super) used: bool,
+    pub(super) driver_version: Option<String>,
+    /// Programs that the guard was loaded into.
+    pub(super) guarded_programs: u32,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DeviceReport {
+    pub(super) device: String,
+    pub(super) total_bytes: u64,
+    pub(super) unified: bool,
+    pub(super) limit_bytes: Option<u64>,
+    pub(super) peak_bytes: u64,
+    pub(super) peak_at_seconds: f64,
+    /// Of it, what the driver took for itself at most.
+    pub(super) driver_bytes: u64,
+    pub(super) refused: u64,
+    pub(super) refused_bytes: u64,
+    pub(super) within_limit: Option<bool>,
+    pub(super) verified: bool,
+    /// What the driver reported beyond others' and ours at most; null where it was not read.
+    pub(super) residue_bytes: Option<u64>,
+    /// Still charged at the end, by processes that still run.
+    pub(super) held_at_end_bytes: u64,
+    pub(super) source: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ProcessReport {
+    pub(super) pid: u32,
+    pub(super) program: String,
+    pub(super) running: bool,
+    pub(super) allocations: u64,
+    pub(super) frees: u64,
+    pub(super) refused: u64,
+    pub(super) failed_by_driver: u64,
+    pub(super) frees_of_others: u64,
+    pub(super) peak_bytes: u64,
+    pub(super) never_freed_bytes: u64,
+    pub(super) never_freed_blocks: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct BlockReport {
+    pub(super) pid: u32,
+    pub(super) device: String,
+    pub(super) kind: &'static str,
+    pub(super) bytes: u64,
+    pub(super) from_seconds: f64,
+    pub(super) to_seconds: Option<f64>,
+    pub(super) stack: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct NeverFreed {
+    pub(super) bytes: u64,
+    pub(super) blocks: usize,
+    pub(super) largest: Vec<BlockReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct RefusalReport {
+    pub(super) pid: u32,
+    pub(super) device: String,
+    pub(super) kind: &'static str,
+    pub(super) bytes: u64,
+    pub(super) at_seconds: f64,
+}
+
+impl Report {
+    /// Whether the line held everybody; asked only where `--strict` wants to know.
+    pub(super) fn is_held(&self, strict: bool) -> bool {
+        let escaped = self.unguarded.iter().any(|process| process.uses_cuda != Some(false));
+        let over = self.devices.iter().any(|device| device.within_limit == Some(false));
+        !strict || !escaped && !over
+    }
+}
+
+fn name(device: u8, watch: &Watch) -> String {
+    let known = watch.ledger().devices.get(usize::from(device));
+    format!("cuda:{}", known.map_or(u32::from(device), |d| d.ordinal.load(Relaxed)))
+}
+
+/// Reads everything that the guard has left.
+pub(super) fn collect(
+    args: &Args,
+    line: &Line,
+    reach: &Reach,
+    watch: &Watch,
+    ended: &Ended,
+) -> anyhow::Result<Report> {
+    let ledger = watch.ledger();
+    ledger.reclaim();
+    let clock = watch.clock();
+    let logs = watch.logs()?;
+    let history = events::merge(&logs, clock, &ends(watch, &logs));
+    let mut stacks = Stacks { watch, known: HashMap::new() };
+    let devices = devices(watch, clock);
+    let mut left: Vec<&Block> = history.blocks.iter().filter(|block| block.to.is_none()).collect();
+    left.sort_by_key(|block| std::cmp::Reverse(block.bytes));
+    let mut largest: Vec<&Block> = history.blocks.iter().collect();
+    largest.sort_by_key(|block| std::cmp::Reverse(block.bytes));
+    let report = Report {
+        schema_version: 1,
+        version: env!("CARGO_PKG_VERSION"),
+        program: args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        started_unix_seconds: ended
+            .began
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |since| since.as_secs_f64()),
+        duration_seconds: ended.lasted.as_secs_f64(),
+        exit_code: ended.code,
+        signal: ended.signal,
+        limit: limit(line, &devices),
+        cuda: cuda(watch),
+        processes: processes(watch, &left),
+        largest: largest.iter().take(LISTED).map(|b| stacks.report(b)).collect(),
+        never_freed: NeverFreed {
+            bytes: left.iter().map(|block| block.bytes).sum(),
+            blocks: left.len(),
+            largest: left.iter().take(LISTED).map(|b| stacks.report(b)).collect(),
+        },
+        refused: refusals(watch, &history),
+        unguarded: ended.unguarded.clone(),
+        warnings: warnings(line, reach, watch, ended, &history),
+        devices,
+        history,
+    };
+    Ok(report)
+}
+
+fn limit(line: &Line, devices: &[DeviceReport]) -> Limit {
+    let used = !devices.is_empty();
+    let mut methods_applied = Vec::new();
+    if line.limit.is_some() && used {
+        methods_applied.push("guard".to_string());
+    }
+    if let (Some((pipes, value)), true) = (&line.mps, used) {
+        methods_applied.push(format!("MPS client limit {value} ({})", pipes.display()));
+    }
+    Limit {
+        limit_type: match (line.limit, used) {
+            (None, _) => "none",
+            (Some(_), true) => "hard",
+            (Some(_), false) => "unavailable",
+        },
+        verified: used && devices.iter().all(|device| device.verified),
+        methods_applied,
+        limit_bytes: line.limit.map(plimsoll::Bytes::get),
+        reserve_bytes: line.settings.reserve,
+        keep_free_bytes: line.settings.keep_free,
+    }
+}
+
+fn cuda(watch: &Watch) -> Cuda {
+    let version = watch.ledger().driver_version.load(Relaxed);
+    Cuda {
+        used: taken(watch).next().is_some(),
+        driver_version: (version > 0)
+            .then(|| format!("CUDA {}.{}", version / 1000, version % 1000 / 10)),
+        guarded_programs: watch.ledger().loaded.load(Relaxed),
+    }
+}
+
+fn taken(watch: &Watch) -> impl Iterator<Item = &Process> {
+    let known = |p: &&Process| matches!(p.state.load(Acquire), state::LIVE | state::DEAD);
+    watch.ledger().processes.iter().filter(known)
+}
+
+/// When each list's process was found dead, in ticks. A process that became another program
+/// has two slots and two lists: a list belongs to the last slot that began before it.
+fn ends(watch: &Watch, logs: &[Log]) -> Vec<Option<u64>> {
+    let end = |log: &Log| {
+        let first = log.events.first()?.at;
+        let mine = |p: &&Process| p.pid.load(Relaxed) == log.pid && p.since.load(Relaxed) <= first;
+        let process = taken(watch).filter(mine).max_by_key(|p| p.since.load(Relaxed))?;
+        Some(process.until.load(Relaxed)).filter(|until| *until > 0)
+    };
+    logs.iter().map(end).collect()
+}
+
+fn devices(watch: &Watch, clock: Clock) -> Vec<DeviceReport> {
+    let known = |device: &&Device| device.state.load(Acquire) == 2;
+    let report = |device: &Device| {
+        let budget = device.budget.load(Relaxed);
+        let peak = device.peak.load(Relaxed);
+        let limit = (budget != NO_LIMIT).then_some(budget);
+        let observed =
+            device.baseline.load(Relaxed) != u64::MAX && device.observed.load(Relaxed) > 0;
+        DeviceReport {
+            device: format!("cuda:{}", device.ordinal.load(Relaxed)),
+            total_bytes: device.total.load(Relaxed),
+            unified: device.integrated.load(Relaxed) != 0,
+            limit_bytes: limit,
+            peak_bytes: peak,
+            peak_at_seconds: match peak {
+                0 => 0.0,
+                _ => clock.since_start(device.peak_at.load(Relaxed)).as_secs_f64(),
+            },
+            driver_bytes: device.driver_peak.load(Relaxed),
+            refused: device.refused.load(Relaxed),
+            refused_bytes: device.refused_bytes.load(Relaxed),
+            within_limit: limit.map(|limit| peak <= limit),
+            verified: device.verified.load(Relaxed) == 1,
+            residue_bytes: observed.then(|| device.residue_most.load(Relaxed)),
+            held_at_end_bytes: device.used.load(Relaxed),
+            source: "counted by the guard; the driver's own measured around its calls",
+        }
+    };
+    watch.ledger().devices.iter().filter(known).map(report).collect()
+}
+
+fn processes(watch: &Watch, left: &[&Block]) -> Vec<ProcessReport> {
+    let report = |process: &Process| {
+        let pid = process.pid.load(Relaxed);
+        let name = process.name_bytes();
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        let (refused, failed) = (process.refused.load(Relaxed), process.failed.load(Relaxed));
+        let asked = process.allocs.load(Relaxed).saturating_sub(process.own.load(Relaxed));
+        let mine: Vec<u64> = left.iter().filter(|b| b.pid == pid).map(|b| b.bytes).collect();
+        ProcessReport {
+            pid,
+            program: String::from_utf8_lossy(name).into_owned(),
+            running: plimsoll_guard::watch::is_live(process),
+            allocations: asked.saturating_sub(refused).saturating_sub(failed),
+            frees: process.frees.load(Relaxed),
+            refused,
+            failed_by_driver: failed,
+            frees_of_others: process.foreign_frees.load(Relaxed),
+            peak_bytes: process.peak.iter().map(|peak| peak.load(Relaxed)).sum(),
+            never_freed_bytes: mine.iter().sum(),
+            never_freed_blocks: mine.len(),
+        }
+    };
+    taken(watch).map(report).collect()
+}
+
+fn refusals(watch: &Watch, history: &History) -> Vec<RefusalReport> {
+    let report = |refusal: &events::Refusal| RefusalReport {
+        pid: refusal.pid,
+        device: name(refusal.device, watch),
+        kind: refusal.kind.name(),
+        bytes: refusal.bytes,
+        at_seconds: refusal.at,
+    };
+    history.refused.iter().take(LISTED).map(report).collect()
+}
+
+/// Names of call stacks, read once for each process.
+struct Stacks<'a> {
+    watch: &'a Watch,
+    known: HashMap<u32, HashMap<u32, Vec<String>>>,
+}
+
+impl Stacks<'_> {
+    fn report(&mut self, block: &Block) -> BlockReport {
+        let stack = match block.stack {
+            0 => Vec::new(),
+            number => {
+                let all = self.known.entry(block.pid);
+                let all = all.or_insert_with(|| self.watch.stacks(block.pid).into_iter().collect());
+                all.get(&number).cloned().unwrap_or_default()
+            }
+        };
+        BlockReport {
+            pid: block.pid,
+            device: name(block.device, self.watch),
+            kind: block.kind.name(),
+            bytes: block.bytes,
+            from_seconds: block.from,
+            to_seconds: block.to,
+            stack,
+        }
+    }
+}
+
+fn warnings(
+    line: &Line,
+    reach: &Reach,
+    watch: &Watch,
+    ended: &Ended,
+    history: &History,
+) -> Vec<String> {
+    let mut all: Vec<String> = line.notes.clone();
+    all.extend(reach.why_not.clone());
+    let bits = watch.ledger().warnings.load(Relaxed);
+    let words = [
+        (
+            flag::NEW_DRIVER,
+            "the driver is newer than what the guard knows: new ways to allocate may pass uncounted",
+        ),
+        (
+            flag::REFUSED_DRIVER,
+            "because of --strict the program was told that there is no usable driver",
+        ),
+        (
+            flag::MISSING_CALL,
+            "the driver lacks a call that the guard needs: some allocations passed uncounted",
+        ),
+        (
+            flag::UNMEASURED,
+            "what a context takes could not be measured (no NVML): it is not in the figures",
+        ),
+        (
+            flag::TABLE_FULL,
+            "more than a million blocks were live at once: some stayed charged after they were freed",
+        ),
+        (
+            flag::LOG_FULL,
+            "not every event could be noted: the timeline and the lists end early, the counters do not",
+        ),
+        (
+            flag::NO_SLOT,
+            "more processes used the GPU at once than can be counted: some passed uncounted",
+        ),
+    ];
+    all.extend(
+        words.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| (*text).to_string()),
+    );
+    if history.lost > 0 {
+        all.push(format!("{} events are missing from the timeline", history.lost));
+    }
+    if ended.left_behind > 0 {
+        all.push(format!("{} processes that the program started still run", ended.left_behind));
+    }
+    all
+}

@@ -1,0 +1,111 @@
+//! The program itself: started with the guard, waited for.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use plimsoll_guard::watch::{VARIABLE, Watch};
+
+use super::flags::{Args, Line};
+use super::folder::Folder;
+use super::tree::{Tree, Unguarded};
+use super::{NOT_EXECUTABLE, NOT_FOUND, sys};
+
+/// How a program ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) code: u8,
+    pub(super) signal: Option<i32>,
+    pub(super) began: SystemTime,
+    pub(super) lasted: Duration,
+    /// Children that the guard does not reach.
+    pub(super) unguarded: Vec<Unguarded>,
+    /// Whether the program has ended and children of it have not.
+    pub(super) left_behind: usize,
+}
+
+/// Why a program could not be started.
+#[derive(Debug)]
+pub(super) struct NotStarted {
+    pub(super) code: u8,
+    pub(super) error: io::Error,
+}
+
+impl From<io::Error> for NotStarted {
+    fn from(error: io::Error) -> NotStarted {
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => NOT_FOUND,
+            _ => NOT_EXECUTABLE,
+        };
+        NotStarted { code, error }
+    }
+}
+
+/// How often children are looked for.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs the program to its end.
+pub(super) fn run(
+    args: &Args,
+    line: &Line,
+    folder: &Folder,
+    watch: &Watch,
+    json: bool,
+) -> Result<Ended, NotStarted> {
+    let mut command = Command::new(&args.program[0]);
+    command.args(&args.program[1..]);
+    command.env("LD_PRELOAD", preload(folder)).env(VARIABLE, folder.path());
+    if let Some((_, limit)) = &line.mps {
+        command.env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limit);
+    }
+    if json {
+        command.stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned()?));
+    }
+    sys::catch_signals()?;
+    let (began, clock) = (SystemTime::now(), Instant::now());
+    let mut child = command.spawn()?;
+    sys::pass_to(child.id());
+    let (stop, stopped) = mpsc::channel::<()>();
+    let mut tree = Tree::new(child.id(), &folder.library());
+    let status = thread::scope(|scope| {
+        let tree = &mut tree;
+        scope.spawn(move || {
+            tree.look();
+            while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK) {
+                tree.look();
+                // What the dead held is given back at once, and the timeline knows when.
+                watch.ledger().reclaim();
+            }
+        });
+        let status = child.wait();
+        sys::pass_to(0);
+        drop(stop);
+        status
+    });
+    let status = status?;
+    let signal = status.signal();
+    let code = status.code().unwrap_or(128 + signal.unwrap_or(0));
+    Ok(Ended {
+        code: u8::try_from(code).unwrap_or(255),
+        signal,
+        began,
+        lasted: clock.elapsed(),
+        left_behind: tree.still_running(),
+        unguarded: tree.into_unguarded(),
+    })
+}
+
+/// The guard first, then what was to be loaded already.
+fn preload(folder: &Folder) -> OsString {
+    let mut all = folder.library().into_os_string();
+    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
+        all.push(":");
+        all.push(before);
+    }
+    all
+}

@@ -1,0 +1,37 @@
+//! The files of a report: each written whole, or not at all.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use tempfile::NamedTempFile;
+
+use super::answer::Report;
+use super::html;
+
+/// Writes `report.json`, `report.html` and `trace.csv`.
+pub(super) fn write(report: &Report, folder: &Path) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(report)? + "\n";
+    for (name, text) in [
+        ("report.json", json.as_str()),
+        ("report.html", &html::render(report)),
+        ("trace.csv", &report.history.trace),
+    ] {
+        whole(&folder.join(name), folder, text)
+            .with_context(|| format!("cannot write {}", folder.join(name).display()))?;
+    }
+    Ok(())
+}
+
+/// Makes the folder before the program is started, so that a wrong name costs no run.
+pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+fn whole(path: &Path, folder: &Path, text: &str) -> anyhow::Result<()> {
+    let mut file = NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
+}

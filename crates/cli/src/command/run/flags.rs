@@ -1,0 +1,167 @@
+//! What `run` is told, and the line that follows from it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use plimsoll::{Bytes, LimitProfile, effective_limit, platform};
+use plimsoll_guard::ledger::{DEVICES, flag};
+use plimsoll_guard::watch::Settings;
+
+use crate::limit::{LimitArgs, size_above_zero};
+use crate::outcome::BadInput;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll run --gpu-mem-limit 8GiB -- python3 train.py
+  plimsoll run --limit 4GiB --report out -- ./server --port 80   report.json, report.html, trace.csv
+  plimsoll run --device-limit 0=8GiB --device-limit 1=4GiB -- ./two-gpus
+  plimsoll run --no-limit --stacks -- ./tool                     counts and shows where, refuses nothing
+
+Exit codes:
+  the program's own (128 and the signal's number where a signal ended it);
+  125 plimsoll itself failed, 126 the program cannot be executed, 127 it was not found";
+
+/// Run a program under a hard limit of GPU memory, and report what it used
+///
+/// The guard is loaded into the program and its children. It counts every device allocation,
+/// refuses those past the line with the driver's own out-of-memory code, and shows the line
+/// as the size of the device. No daemon and no root are needed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    limit: LimitArgs,
+    /// The machine to keep to: orin-nano-8gb (the default), orin-nx-16gb, agx-orin-64gb,
+    /// thor-128gb or host; a limit above its size is clamped
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// The line of one device, by the program's own number, such as 1=4GiB; may be repeated
+    #[arg(long, value_name = "N=SIZE", value_parser = device_limit)]
+    device_limit: Vec<(usize, Bytes)>,
+    /// What must stay available of the system's memory where the GPU shares it
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    keep_free: Bytes,
+    /// What is held back below the line for what the driver takes for itself
+    #[arg(long, value_name = "SIZE", default_value = "128MiB")]
+    reserve: Bytes,
+    /// Count only, refuse nothing
+    #[arg(long, conflicts_with_all = ["gpu_mem_limit", "gpu_mem_limit_gb", "device_limit", "profile"])]
+    no_limit: bool,
+    /// Whether managed memory counts: some programs oversubscribe it on purpose
+    #[arg(long, value_name = "HOW", default_value = "count", value_parser = ["count", "ignore"])]
+    managed: String,
+    /// Whether the driver's own limit is set too where an MPS daemon runs
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = ["auto", "off"])]
+    driver_limit: String,
+    /// Write report.json, report.html and trace.csv into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(super) report: Option<PathBuf>,
+    /// Keep where each block was allocated; slower
+    #[arg(long)]
+    stacks: bool,
+    /// Refuse what the guard cannot hold: a static or set-uid program, an unknown driver
+    #[arg(long)]
+    pub(super) strict: bool,
+    /// A file to read in place of /proc/meminfo
+    #[arg(long, value_name = "FILE", hide = true, default_value = "/proc/meminfo")]
+    meminfo: PathBuf,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub(super) program: Vec<OsString>,
+}
+
+fn device_limit(text: &str) -> Result<(usize, Bytes), String> {
+    let (number, size) = text.split_once('=').ok_or("it must be N=SIZE, such as 1=4GiB")?;
+    let number = number.trim().parse().ok().filter(|number| *number < DEVICES);
+    let number = number.ok_or(format!("the device must be a number below {DEVICES}"))?;
+    Ok((number, size_above_zero(size.trim())?))
+}
+
+/// What the program is held to.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) settings: Settings,
+    /// As it was asked for, clamped to the profile.
+    pub(super) limit: Option<Bytes>,
+    pub(super) mps: Option<(PathBuf, String)>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Args {
+    /// Works out the line.
+    pub(super) fn line(&self) -> anyhow::Result<Line> {
+        let mut notes = Vec::new();
+        let limit = if self.no_limit { None } else { Some(self.size(&mut notes)?) };
+        if let Some(limit) = limit
+            && limit <= self.reserve
+        {
+            let reserve = self.reserve;
+            let text = format!(
+                "a limit of {limit} leaves nothing above the reserve of {reserve}; raise it, or lower --reserve"
+            );
+            return Err(BadInput::new(text).into());
+        }
+        let mut flags = 0;
+        for (on, bit) in [
+            (self.managed == "ignore", flag::MANAGED_IGNORED),
+            (self.strict, flag::STRICT),
+            (self.stacks, flag::STACKS),
+        ] {
+            flags |= if on { bit } else { 0 };
+        }
+        let mps = limit.filter(|_| self.driver_limit == "auto").and_then(mps);
+        Ok(Line {
+            settings: Settings {
+                limit: limit.map(Bytes::get),
+                limits: self.device_limit.iter().map(|(n, size)| (*n, size.get())).collect(),
+                reserve: self.reserve.get(),
+                keep_free: self.keep_free.get(),
+                flags,
+                meminfo: self.meminfo.clone(),
+            },
+            limit,
+            mps,
+            notes,
+        })
+    }
+
+    fn size(&self, notes: &mut Vec<String>) -> anyhow::Result<Bytes> {
+        let profile = match &self.profile {
+            Some(name) => LimitProfile::find(name)?,
+            // A size without a profile is meant as it is.
+            None if self.limit.limit().is_some() => LimitProfile::find("host")?,
+            None => LimitProfile::default(),
+        };
+        let wanted = self.limit.limit();
+        match (wanted, profile.size) {
+            (Some(wanted), Some(size)) if wanted > size => {
+                notes
+                    .push(format!("{wanted} is more than {} has: clamped to {size}", profile.name));
+                Ok(size)
+            }
+            (Some(wanted), _) => Ok(wanted),
+            (None, Some(size)) => Ok(size),
+            (None, None) => {
+                let total = platform::system_memory(Path::new("/"))?.total;
+                let total = total.ok_or_else(|| {
+                    BadInput::new("the system does not tell its size; give --gpu-mem-limit SIZE")
+                })?;
+                Ok(effective_limit(total, true, Some(total), self.keep_free))
+            }
+        }
+    }
+}
+
+/// The driver's own limit, where an MPS daemon listens: the variable that its clients read.
+fn mps(limit: Bytes) -> Option<(PathBuf, String)> {
+    let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY");
+    let pipes = pipes.map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from);
+    let there =
+        pipes.join("control").exists() && pipes.join("nvidia-cuda-mps-control.pid").exists();
+    there.then(|| (pipes, format!("0={}M", limit.get() >> 20)))
+}

@@ -1,0 +1,76 @@
+//! The private place: where the guard is unpacked and its counters live.
+//!
+//! It must allow programs to be loaded from it (some mount /tmp or /dev/shm without), its
+//! name must survive in `LD_PRELOAD` (no space, no colon), and nobody else may write to it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use tempfile::TempDir;
+
+use super::sys;
+
+const LIBRARY: &str = "libplimsoll_guard.so";
+
+/// The folder of a run, gone at its end.
+pub(super) struct Folder {
+    folder: TempDir,
+}
+
+impl Folder {
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The guard.
+    pub(super) fn library(&self) -> PathBuf {
+        self.folder.path().join(LIBRARY)
+    }
+}
+
+/// Makes it, with the guard in it.
+pub(super) fn make() -> anyhow::Result<Folder> {
+    if plimsoll_guard::LIBRARY.is_empty() {
+        bail!("`run` needs Linux on x86-64 or aarch64: the guard is not in this build");
+    }
+    let mut tried = Vec::new();
+    for parent in candidates() {
+        match try_in(&parent) {
+            Ok(folder) => return Ok(folder),
+            Err(error) => tried.push(format!("{}: {error:#}", parent.display())),
+        }
+    }
+    bail!(
+        "no place to unpack the guard ({}); set TMPDIR to a folder from which libraries may be loaded",
+        tried.join("; ")
+    )
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let cache = variable("HOME").map(|home| home.join(".cache"));
+    let named = [
+        variable("TMPDIR"),
+        variable("XDG_RUNTIME_DIR"),
+        Some("/tmp".into()),
+        cache,
+        Some("/var/tmp".into()),
+    ];
+    named.into_iter().flatten().collect()
+}
+
+fn try_in(parent: &Path) -> anyhow::Result<Folder> {
+    let text = parent.to_str().context("its name is not text")?;
+    if !parent.is_absolute() || text.contains([' ', ':', '\n', '\t']) || text.len() > 300 {
+        bail!("its name cannot stand in LD_PRELOAD");
+    }
+    if sys::is_noexec(parent)? {
+        bail!("mounted noexec");
+    }
+    // Made for this user alone, by its own rules.
+    let folder = tempfile::Builder::new().prefix("plimsoll-run-").tempdir_in(parent)?;
+    let folder = Folder { folder };
+    fs::write(folder.library(), plimsoll_guard::LIBRARY)?;
+    Ok(folder)
+}

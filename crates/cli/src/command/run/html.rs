@@ -1,0 +1,230 @@
+//! `report.html`: one file that opens without a network, in light and dark. Its style and
+//! plots are those of `bench`; every text that came from outside is escaped.
+
+use std::fmt::Write as _;
+
+use plimsoll::Bytes;
+use plimsoll_bench::report::html::STYLE;
+use plimsoll_bench::report::svg::{self, Series, escape};
+use plimsoll_bench::stats::Point;
+
+use super::answer::{BlockReport, DeviceReport, Report};
+use crate::page::UNKNOWN;
+
+const GIB: f64 = (1u64 << 30) as f64;
+/// Points of a plot at most: as many as can be told apart.
+const POINTS: usize = 480;
+
+/// The report as one HTML file.
+pub(super) fn render(report: &Report) -> String {
+    let title = format!("plimsoll run: {}", report.program.join(" "));
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+         <meta name=\"color-scheme\" content=\"light dark\">\
+         <title>{0}</title><style>{STYLE}</style></head>\n<body><main>\n\
+         <header><h1>{0}</h1><p class=\"sub\">{1:.2} s, exit code {2}</p></header>\n",
+        escape(&title),
+        report.duration_seconds,
+        report.exit_code
+    );
+    page += &safety(report);
+    for (place, device) in report.devices.iter().enumerate() {
+        page += &device_section(report, place, device);
+    }
+    page += &processes(report);
+    page += &blocks("Largest blocks", &report.largest);
+    page += &blocks("Never freed", &report.never_freed.largest);
+    page += &refused(report);
+    page + &unheld(report) + "</main></body></html>\n"
+}
+
+fn section(name: &str, body: &str) -> String {
+    format!("<section><h2>{}</h2>{body}</section>\n", escape(name))
+}
+
+fn facts(rows: &[(&str, String)]) -> String {
+    let line = |(name, value): &(&str, String)| {
+        format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(name), escape(value))
+    };
+    format!("<table class=\"facts\">{}</table>", rows.iter().map(line).collect::<String>())
+}
+
+fn numbers(names: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let cells = |tag: &str, texts: &mut dyn Iterator<Item = &str>| {
+        texts.fold(String::new(), |mut row, text| {
+            // Writing to a String cannot fail.
+            let _ = write!(row, "<{tag}>{}</{tag}>", escape(text));
+            row
+        })
+    };
+    let body: String = rows
+        .map(|row| format!("<tr>{}</tr>", cells("td", &mut row.iter().map(String::as_str))))
+        .collect();
+    if body.is_empty() {
+        return String::new();
+    }
+    let head = cells("th", &mut names.iter().copied());
+    format!("<div class=\"wide\"><table class=\"numbers\"><tr>{head}</tr>{body}</table></div>")
+}
+
+fn size(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| UNKNOWN.to_string(), |bytes| Bytes(bytes).to_string())
+}
+
+fn safety(report: &Report) -> String {
+    let over = report.devices.iter().any(|device| device.within_limit == Some(false));
+    let tone = match (over, report.cuda.used) {
+        (true, _) => "bad",
+        (false, true) => "good",
+        (false, false) => "unknown",
+    };
+    let limit = &report.limit;
+    let mut rows = vec![
+        ("limit", size(limit.limit_bytes)),
+        ("limit type", limit.limit_type.to_string()),
+        ("verified", if limit.verified { "yes" } else { "no" }.to_string()),
+        ("held by", limit.methods_applied.join(", ")),
+        ("held back for the driver", Bytes(limit.reserve_bytes).to_string()),
+        ("driver", report.cuda.driver_version.clone().unwrap_or_else(|| UNKNOWN.to_string())),
+    ];
+    rows.extend(report.warnings.iter().map(|warning| ("note", warning.clone())));
+    let headline = escape(&report.headline());
+    section("Memory", &format!("<p class=\"note {tone}\">{headline}</p>{}", facts(&rows)))
+}
+
+fn device_section(report: &Report, place: usize, device: &DeviceReport) -> String {
+    let refused = format!("{} in {} requests", Bytes(device.refused_bytes), device.refused);
+    let mut body = facts(&[
+        (
+            "peak (counted)",
+            format!("{} at {:.3} s", Bytes(device.peak_bytes), device.peak_at_seconds),
+        ),
+        ("of it the driver's own (measured)", Bytes(device.driver_bytes).to_string()),
+        ("refused", refused),
+        ("residue at most", size(device.residue_bytes)),
+        (
+            "device",
+            format!(
+                "{}{}",
+                Bytes(device.total_bytes),
+                if device.unified { ", unified" } else { "" }
+            ),
+        ),
+    ]);
+    let course = u8::try_from(place).ok().and_then(|place| report.history.course.get(&place));
+    let points = course.map(|course| thin(course, report.duration_seconds)).unwrap_or_default();
+    let series = [Series { name: "charged", points: &points }];
+    let limit = device.limit_bytes.map(|limit| limit as f64 / GIB);
+    if let Some(plot) = svg::over_time("GPU memory over time", "GiB", &series, limit) {
+        let _ = write!(
+            body,
+            "<figure class=\"wide\"><figcaption>GPU memory that was charged, over time</figcaption>{plot}</figure>"
+        );
+    }
+    section(&device.device, &body)
+}
+
+/// A course of steps as points that a plot can show: least, mean and most of each slice.
+fn thin(course: &[(f64, u64)], end: f64) -> Vec<Point> {
+    let slice = (end / POINTS as f64).max(1e-6);
+    let mut points: Vec<Point> = vec![Point { t: 0.0, min: 0.0, mean: 0.0, max: 0.0 }];
+    let mut now = 0.0;
+    let mut at = 0;
+    for step in 0..POINTS {
+        let until = (step + 1) as f64 * slice;
+        let (mut least, mut most, mut sum, mut count) = (now, now, now, 1.0);
+        while let Some((_, bytes)) = course.get(at).filter(|(t, _)| *t <= until) {
+            now = *bytes as f64 / GIB;
+            least = f64::min(least, now);
+            most = f64::max(most, now);
+            sum += now;
+            count += 1.0;
+            at += 1;
+        }
+        points.push(Point { t: until, min: least, mean: sum / count, max: most });
+    }
+    points
+}
+
+fn processes(report: &Report) -> String {
+    let names = ["process", "peak", "allocated", "freed", "refused", "failed", "never freed"];
+    let rows = report.processes.iter().map(|process| {
+        vec![
+            format!("{} {}", process.pid, process.program),
+            Bytes(process.peak_bytes).to_string(),
+            process.allocations.to_string(),
+            process.frees.to_string(),
+            process.refused.to_string(),
+            process.failed_by_driver.to_string(),
+            Bytes(process.never_freed_bytes).to_string(),
+        ]
+    });
+    match numbers(&names, rows) {
+        table if table.is_empty() => String::new(),
+        table => section("Processes", &table),
+    }
+}
+
+fn blocks(name: &str, blocks: &[BlockReport]) -> String {
+    let rows = blocks.iter().map(|block| {
+        vec![
+            format!("{} ({})", block.kind, block.pid),
+            Bytes(block.bytes).to_string(),
+            format!("{:.3} s", block.from_seconds),
+            block.to_seconds.map_or_else(|| UNKNOWN.to_string(), |to| format!("{to:.3} s")),
+        ]
+    });
+    let mut body = numbers(&["how", "size", "from", "to"], rows);
+    if body.is_empty() {
+        return String::new();
+    }
+    for block in blocks.iter().filter(|block| !block.stack.is_empty()).take(5) {
+        let frames: String =
+            block.stack.iter().map(|f| format!("<li>{}</li>", escape(f))).collect();
+        let _ = write!(body, "<h3>{} by {}</h3><ul>{frames}</ul>", Bytes(block.bytes), block.kind);
+    }
+    section(name, &body)
+}
+
+fn refused(report: &Report) -> String {
+    let rows = report.refused.iter().map(|refusal| {
+        let (size, at) = (Bytes(refusal.bytes).to_string(), format!("{:.3} s", refusal.at_seconds));
+        vec![format!("{} ({})", refusal.kind, refusal.pid), size, at]
+    });
+    match numbers(&["how", "size", "at"], rows) {
+        table if table.is_empty() => String::new(),
+        table => section("Refused", &table),
+    }
+}
+
+fn unheld(report: &Report) -> String {
+    let rows = report.unguarded.iter().map(|process| {
+        let cuda = match process.uses_cuda {
+            Some(true) => "uses CUDA",
+            Some(false) => "does not use CUDA",
+            None => "may use CUDA",
+        };
+        vec![format!("{} {}", process.pid, process.program), process.why.clone(), cuda.to_string()]
+    });
+    match numbers(&["process", "why", ""], rows) {
+        table if table.is_empty() => String::new(),
+        table => section("Not reached by the guard", &table),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_course_becomes_points_that_keep_its_peak() {
+        let course = [(0.1, 1u64 << 30), (0.100001, 3 << 30), (0.100002, 1 << 30), (0.9, 0)];
+        let points = thin(&course, 1.0);
+        assert_eq!(points.len(), POINTS + 1);
+        let most = points.iter().map(|point| point.max).fold(0.0, f64::max);
+        assert!((most - 3.0).abs() < 1e-9, "{most}");
+        assert_eq!(points.last().map(|point| point.max), Some(0.0));
+    }
+}

@@ -1,0 +1,118 @@
+//! What became of the run, for people.
+
+use plimsoll::Bytes;
+
+use super::answer::{BlockReport, DeviceReport, Report};
+use crate::output::Answer;
+use crate::page::{Cell, Page, Tone, UNKNOWN};
+
+/// How many of a list are shown.
+const SHOWN: usize = 5;
+
+impl Answer for Report {
+    fn page(&self, page: &mut Page) {
+        page.raw(&format!("plimsoll: {}\n", self.headline()));
+        for device in &self.devices {
+            page.table(&rows(device));
+        }
+        self.processes(page);
+        self.lists(page);
+        for warning in &self.warnings {
+            page.raw(&format!("  note: {warning}\n"));
+        }
+        for process in &self.unguarded {
+            if process.uses_cuda != Some(false) {
+                let (pid, program, why) = (process.pid, &process.program, &process.why);
+                page.raw(&format!("  not held: {program} ({pid}): {why}\n"));
+            }
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn headline(&self) -> String {
+        if !self.cuda.used {
+            return match self.cuda.guarded_programs {
+                0 => "the guard reached no program; GPU memory was not watched".to_string(),
+                _ => "no program used the CUDA driver; there was nothing to hold".to_string(),
+            };
+        }
+        let over = self.devices.iter().filter(|d| d.within_limit == Some(false)).count();
+        match (self.limit.limit_bytes, over) {
+            (None, _) => "GPU memory was counted, with no limit".to_string(),
+            (Some(limit), 0) => format!("GPU memory stayed within {}", Bytes(limit)),
+            (Some(limit), _) => {
+                format!("the driver itself took GPU memory past {}; see the reserve", Bytes(limit))
+            }
+        }
+    }
+
+    fn processes(&self, page: &mut Page) {
+        let mut table = Vec::new();
+        if !self.processes.is_empty() {
+            let names = ["process", "peak", "allocated", "freed", "refused", "never freed"];
+            table.push(names.map(Cell::from).to_vec());
+        }
+        for process in &self.processes {
+            table.push(vec![
+                format!("{} {}", process.pid, process.program).into(),
+                Cell::figure(Some(Bytes(process.peak_bytes))),
+                Cell::figure(Some(process.allocations)),
+                Cell::figure(Some(process.frees)),
+                Cell::figure(Some(process.refused)),
+                Cell::figure(Some(Bytes(process.never_freed_bytes))),
+            ]);
+        }
+        page.table(&table);
+    }
+
+    fn lists(&self, page: &mut Page) {
+        let list = |page: &mut Page, name: &str, blocks: &[BlockReport]| {
+            if !blocks.is_empty() {
+                page.raw(&format!("  {name}\n"));
+                blocks.iter().take(SHOWN).for_each(|block| show(page, block));
+            }
+        };
+        list(page, "largest blocks", &self.largest);
+        if self.never_freed.blocks > 0 {
+            let name = format!(
+                "never freed: {} in {} blocks",
+                Bytes(self.never_freed.bytes),
+                self.never_freed.blocks
+            );
+            list(page, &name, &self.never_freed.largest);
+        }
+    }
+}
+
+fn show(page: &mut Page, block: &BlockReport) {
+    let until = block.to_seconds.map_or_else(|| UNKNOWN.to_string(), |to| format!("{to:.3} s"));
+    let size = Bytes(block.bytes);
+    page.raw(&format!("    {size}  {}  {:.3} s to {until}\n", block.kind, block.from_seconds));
+    for frame in block.stack.iter().take(8) {
+        page.raw(&format!("      {frame}\n"));
+    }
+}
+
+fn rows(device: &DeviceReport) -> Vec<Vec<Cell>> {
+    let row = |name: &str, bytes: Option<u64>, note: String| {
+        vec![name.into(), Cell::figure(bytes.map(Bytes)), Cell::new(note, Tone::Faint)]
+    };
+    let refused = match device.refused {
+        0 => "nothing was refused".to_string(),
+        1 => "in 1 request that was refused".to_string(),
+        n => format!("in {n} requests that were refused"),
+    };
+    vec![
+        vec![device.device.as_str().into()],
+        row("limit", device.limit_bytes, String::new()),
+        row(
+            "peak",
+            Some(device.peak_bytes),
+            format!("counted; at {:.3} s", device.peak_at_seconds),
+        ),
+        row("the driver's own", Some(device.driver_bytes), "measured, and part of the peak".into()),
+        row("refused", Some(device.refused_bytes), refused),
+        row("residue", device.residue_bytes, "what the driver reported beyond it, at most".into()),
+    ]
+}

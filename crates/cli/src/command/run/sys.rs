@@ -1,0 +1,82 @@
+//! The few calls of the system that `run` makes: signals passed on, and what a mount allows.
+
+#![expect(unsafe_code, reason = "foreign calls")]
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Those that are for the program and not for us. What the kernel raises for our own
+/// mistakes is not among them, nor what only a shell may use.
+const PASSED_ON: [i32; 10] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGWINCH,
+    libc::SIGCONT,
+    libc::SIGPIPE,
+];
+
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn pass_on(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid description of the signal.
+    let code = unsafe { (*info).si_code };
+    let child = CHILD.load(Relaxed);
+    // What the terminal sends goes to the program too, by itself; what a process sent to us
+    // alone (codes of at most 0) is passed on.
+    if child > 0 && code <= 0 {
+        // SAFETY: kill may be called in a handler; the child is ours and not waited for yet.
+        unsafe { libc::kill(child, signal) };
+    }
+}
+
+/// From now on signals are the program's.
+pub(super) fn catch_signals() -> io::Result<()> {
+    for signal in PASSED_ON {
+        // SAFETY: the structure is zeroed, which is valid, and the handler only does what a
+        // handler may.
+        let code = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = pass_on as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+            libc::sigemptyset(&raw mut action.sa_mask);
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut())
+        };
+        if code != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Names the program that signals go to; 0 for none.
+pub(super) fn pass_to(child: u32) {
+    CHILD.store(i32::try_from(child).unwrap_or(0), Relaxed);
+}
+
+/// Whether programs may not be loaded from where this folder is.
+pub(super) fn is_noexec(folder: &Path) -> io::Result<bool> {
+    let path = CString::new(folder.as_os_str().as_bytes())?;
+    // SAFETY: the path ends with a zero, and the structure is written to.
+    let (code, mount) = unsafe {
+        let mut mount: libc::statvfs = std::mem::zeroed();
+        (libc::statvfs(path.as_ptr(), &raw mut mount), mount)
+    };
+    if code != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(mount.f_flag & libc::ST_NOEXEC != 0)
+}
+
+/// Whether people read stderr.
+pub(super) fn stderr_is_terminal() -> bool {
+    io::IsTerminal::is_terminal(&io::stderr())
+}

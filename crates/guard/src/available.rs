@@ -1,0 +1,68 @@
+//! On unified memory: what the system still has, read at most every ten milliseconds or 64
+//! MiB granted, and what must stay of it.
+
+use core::ffi::CStr;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::ledger::Ledger;
+use crate::sys;
+
+/// Granted on the word of an old reading at most.
+const STALE: u64 = 64 << 20;
+
+/// Whether the system stays at or above what must be kept, with so much less.
+pub(crate) fn allows(ledger: &Ledger, bytes: u64) -> bool {
+    let keep = ledger.keep_free.load(Relaxed);
+    if keep == 0 {
+        return true;
+    }
+    let since = ledger.granted_since.fetch_add(bytes, AcqRel).saturating_add(bytes);
+    let now = sys::ticks();
+    let age = now.saturating_sub(ledger.available_at.load(Acquire));
+    let known = ledger.available.load(Acquire);
+    let fresh = known > 0 && age < ledger.ticks_10ms.load(Relaxed) && since <= STALE;
+    if fresh {
+        let fits = known.saturating_sub(since) >= keep;
+        if !fits {
+            ledger.granted_since.fetch_sub(bytes, AcqRel);
+        }
+        return fits;
+    }
+    let Some(available) = read(ledger) else { return true };
+    ledger.available.store(available, Release);
+    ledger.available_at.store(now, Release);
+    ledger.granted_since.store(bytes, Release);
+    available.saturating_sub(bytes) >= keep
+}
+
+pub(crate) fn read(ledger: &Ledger) -> Option<u64> {
+    let path = CStr::from_bytes_until_nul(&ledger.meminfo).ok()?;
+    let mut text = [0; 2048];
+    let count = sys::read_file(path, &mut text)?;
+    parse(&text[..count])
+}
+
+/// `MemAvailable` in bytes.
+fn parse(text: &[u8]) -> Option<u64> {
+    let line = text.split(|&byte| byte == b'\n').find_map(|l| l.strip_prefix(b"MemAvailable:"))?;
+    let digits = line.trim_ascii_start().iter().take_while(|byte| byte.is_ascii_digit());
+    let kib = digits.fold(None, |sum: Option<u64>, &digit| {
+        sum.unwrap_or(0).checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    });
+    kib?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meminfo_is_read() {
+        assert_eq!(
+            parse(b"MemTotal: 9 kB\nMemAvailable:    7802096 kB\nX: 1"),
+            Some(7802096 << 10)
+        );
+        assert_eq!(parse(b"MemTotal: 9 kB\n"), None);
+        assert_eq!(parse(b"MemAvailable: kB"), None);
+    }
+}

@@ -1,0 +1,303 @@
+//! Contexts, code and launches: calls that make the driver take memory for itself.
+
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::{Code, Handle, NOT_SUPPORTED, SUCCESS, ask, devices, measure, track};
+use crate::here::Here;
+use crate::ledger::flag;
+use crate::log::Kind;
+use crate::table::Class;
+
+/// The newest driver whose ways to allocate are known.
+const KNOWN_DRIVER: c_int = 13_990;
+
+/// # Safety
+///
+/// As the driver's, for this and those below.
+pub(super) unsafe fn init(here: &Here, _: u32, call: impl FnOnce() -> Code) -> Code {
+    let mut version = 0;
+    // SAFETY: a number is written.
+    unsafe { ask::cuDriverGetVersion(&raw mut version) };
+    here.ledger.driver_version.store(version.unsigned_abs(), Relaxed);
+    if version > KNOWN_DRIVER {
+        here.ledger.warn(flag::NEW_DRIVER);
+        if here.ledger.is(flag::STRICT) {
+            here.ledger.warn(flag::REFUSED_DRIVER);
+            return NOT_SUPPORTED;
+        }
+    }
+    call()
+}
+
+unsafe fn create(
+    here: &Here,
+    out: *mut Handle,
+    device: c_int,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    if out.is_null() {
+        return call();
+    }
+    // SAFETY: the driver has written it when it is read.
+    measure::context(here, device, call, || unsafe { *out })
+}
+
+pub(super) unsafe fn create_v2(
+    here: &Here,
+    out: *mut Handle,
+    _: u32,
+    device: c_int,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: handed on.
+    unsafe { create(here, out, device, call) }
+}
+
+pub(super) unsafe fn create_v3(
+    here: &Here,
+    out: *mut Handle,
+    _: Handle,
+    _: c_int,
+    _: u32,
+    device: c_int,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: handed on.
+    unsafe { create(here, out, device, call) }
+}
+
+pub(super) unsafe fn create_v4(
+    here: &Here,
+    out: *mut Handle,
+    _: Handle,
+    _: u32,
+    device: c_int,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: handed on.
+    unsafe { create(here, out, device, call) }
+}
+
+fn is_active(device: c_int) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: two numbers are written.
+    let code = unsafe { ask::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    code == SUCCESS && active != 0
+}
+
+pub(super) unsafe fn retain(
+    here: &Here,
+    out: *mut Handle,
+    device: c_int,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    if is_active(device) {
+        return call();
+    }
+    // SAFETY: handed on.
+    unsafe { create(here, out, device, call) }
+}
+
+pub(super) unsafe fn destroy(here: &Here, context: Handle, call: impl FnOnce() -> Code) -> Code {
+    let code = call();
+    if code == SUCCESS && !context.is_null() {
+        ended(here, context as u64);
+    }
+    code
+}
+
+/// A primary context was released or reset; if it is gone, so is what was in it.
+pub(super) unsafe fn let_go(here: &Here, device: c_int, call: impl FnOnce() -> Code) -> Code {
+    let was_active = is_active(device);
+    let code = call();
+    if code == SUCCESS
+        && was_active
+        && !is_active(device)
+        && let Some(place) = devices::of_number(here, device)
+    {
+        let mut contexts = [0; 8];
+        let mut count = 0;
+        here.table.each(
+            |entry| entry.class == Class::Context && usize::from(entry.device) == place,
+            |entry| {
+                if let Some(to) = contexts.get_mut(count) {
+                    *to = entry.key;
+                    count += 1;
+                }
+            },
+        );
+        contexts[..count].iter().for_each(|&context| ended(here, context));
+    }
+    code
+}
+
+/// What lived in a context is gone with it.
+fn ended(here: &Here, context: u64) {
+    devices::forget(context);
+    let lived_there = |class: Class| matches!(class, Class::Pointer | Class::Array);
+    here.table.drain(
+        |entry| lived_there(entry.class) && entry.extra == context,
+        |entry| track::give_back(here, &entry, 0),
+    );
+    measure::gone(here, Class::Context, context);
+}
+
+unsafe fn load(here: &Here, out: *mut Handle, call: impl FnOnce() -> Code) -> Code {
+    let place = measure::place(here);
+    let (code, charge) = measure::around(here, Kind::Module, call);
+    // SAFETY: null, or what the driver has written.
+    if let (SUCCESS, Some(place), Some(module)) = (code, place, unsafe { out.as_ref() }) {
+        measure::keep(here, Class::Module, Kind::Module, *module as u64, place.device, charge);
+    }
+    code
+}
+
+pub(super) unsafe fn load_file(
+    here: &Here,
+    out: *mut Handle,
+    _: *const c_char,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: handed on.
+    unsafe { load(here, out, call) }
+}
+
+pub(super) unsafe fn load_data(
+    here: &Here,
+    out: *mut Handle,
+    _: Handle,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: handed on.
+    unsafe { load(here, out, call) }
+}
+
+pub(super) unsafe fn load_data_ex(
+    here: &Here,
+    out: *mut Handle,
+    _: Handle,
+    _: u32,
+    _: Handle,
+    _: Handle,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: handed on.
+    unsafe { load(here, out, call) }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's own")]
+pub(super) unsafe fn load_library(
+    here: &Here,
+    out: *mut Handle,
+    _: Handle,
+    _: Handle,
+    _: Handle,
+    _: u32,
+    _: Handle,
+    _: Handle,
+    _: u32,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: handed on.
+    unsafe { load(here, out, call) }
+}
+
+pub(super) unsafe fn unload(here: &Here, module: Handle, call: impl FnOnce() -> Code) -> Code {
+    let code = call();
+    if code == SUCCESS {
+        measure::gone(here, Class::Module, module as u64);
+    }
+    code
+}
+
+/// Heaps and stacks of kernels are sized by limits.
+pub(super) unsafe fn set_limit(
+    here: &Here,
+    _: c_int,
+    _: usize,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    measure::around(here, Kind::Launch, call).0
+}
+
+const FUNCTIONS: usize = 1 << 15;
+static LAUNCHED: [AtomicU64; FUNCTIONS] = [const { AtomicU64::new(0) }; FUNCTIONS];
+
+/// Whether a function is launched for the first time: then its code may be loaded, and its
+/// local memory made.
+#[inline]
+fn is_first(function: Handle) -> bool {
+    let key = function as u64;
+    let home = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize;
+    for step in 0..32 {
+        let place = &LAUNCHED[(home + step) % FUNCTIONS];
+        match place.load(Acquire) {
+            0 => match place.compare_exchange(0, key, AcqRel, Acquire) {
+                Ok(_) => return true,
+                Err(other) if other == key => return false,
+                Err(_) => {}
+            },
+            other if other == key => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+#[inline]
+fn launched(here: &Here, function: Handle, call: impl FnOnce() -> Code) -> Code {
+    if function.is_null() || !is_first(function) {
+        return call();
+    }
+    measure::around(here, Kind::Launch, call).0
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's own")]
+pub(super) unsafe fn launch(
+    here: &Here,
+    function: Handle,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: Handle,
+    _: Handle,
+    _: Handle,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    launched(here, function, call)
+}
+
+pub(super) unsafe fn launch_ex(
+    here: &Here,
+    _: Handle,
+    function: Handle,
+    _: Handle,
+    _: Handle,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    launched(here, function, call)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's own")]
+pub(super) unsafe fn launch_together(
+    here: &Here,
+    function: Handle,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: Handle,
+    _: Handle,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    launched(here, function, call)
+}

@@ -1,0 +1,185 @@
+//! Which device a call concerns, and its place in the ledger.
+//!
+//! Numbers of devices are a process's own affair (`CUDA_VISIBLE_DEVICES`), so a device is
+//! known in the ledger by its UUID. The way from a context to its device is remembered:
+//! asking the driver each time would cost more than the counting.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::{Handle, SUCCESS, ask};
+use crate::here::Here;
+use crate::ledger::{Device, flag};
+use crate::{process, sys};
+
+/// Where an allocation goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) context: u64,
+    pub(super) device: usize,
+}
+
+const CONTEXTS: usize = 32;
+/// Contexts and, one more than it is, the place of their device.
+static KNOWN: [(AtomicU64, AtomicU32); CONTEXTS] =
+    [const { (AtomicU64::new(0), AtomicU32::new(0)) }; CONTEXTS];
+/// Places by this process's numbers, one more than they are.
+static BY_NUMBER: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+
+/// The current context and its device; nothing without a context.
+#[inline]
+pub(super) fn current(here: &Here) -> Option<Place> {
+    let mut context: Handle = core::ptr::null_mut();
+    // SAFETY: a handle is written.
+    if unsafe { ask::cuCtxGetCurrent(&raw mut context) } != SUCCESS || context.is_null() {
+        return None;
+    }
+    let context = context as u64;
+    for (known, device) in &KNOWN {
+        match known.load(Relaxed) {
+            0 => break,
+            other if other == context => {
+                let device = device.load(Acquire);
+                if device > 0 {
+                    return Some(Place { context, device: device as usize - 1 });
+                }
+            }
+            _ => {}
+        }
+    }
+    look_up(here, context)
+}
+
+#[cold]
+fn look_up(here: &Here, context: u64) -> Option<Place> {
+    let mut number: c_int = 0;
+    // SAFETY: a number is written.
+    if unsafe { ask::cuCtxGetDevice(&raw mut number) } != SUCCESS {
+        here.ledger.warn(flag::MISSING_CALL);
+        return None;
+    }
+    let device = of_number(here, number)?;
+    for (known, place) in &KNOWN {
+        match known.compare_exchange(0, context, AcqRel, Acquire) {
+            Ok(_) => {
+                place.store(device as u32 + 1, Release);
+                break;
+            }
+            Err(other) if other == context => {
+                place.store(device as u32 + 1, Release);
+                break;
+            }
+            Err(_) => {}
+        }
+    }
+    Some(Place { context, device })
+}
+
+/// Forgets a context: another may get its address.
+pub(super) fn forget(context: u64) {
+    for (known, place) in &KNOWN {
+        if known.load(Acquire) == context {
+            // The address stays as a mark that the search goes on behind it.
+            place.store(0, Release);
+        }
+    }
+}
+
+/// The place of the device that this process knows by this number.
+pub(super) fn of_number(here: &Here, number: c_int) -> Option<usize> {
+    let known = BY_NUMBER.get(usize::try_from(number).ok()?)?;
+    match known.load(Acquire) {
+        0 => {
+            let place = claim(here, number)?;
+            known.store(place as u32 + 1, Release);
+            Some(place)
+        }
+        place => Some(place as usize - 1),
+    }
+}
+
+/// This process's number of a device.
+pub(super) fn number_of(place: usize) -> Option<c_int> {
+    let found = BY_NUMBER.iter().position(|known| known.load(Acquire) as usize == place + 1)?;
+    c_int::try_from(found).ok()
+}
+
+/// The place of the device with this UUID, if the tree has used it.
+pub(super) fn of_uuid(here: &Here, uuid: [u64; 2]) -> Option<usize> {
+    here.ledger.devices.iter().position(|device| {
+        device.state.load(Acquire) == 2
+            && device.uuid.iter().zip(uuid).all(|(a, b)| a.load(Relaxed) == b)
+    })
+}
+
+fn claim(here: &Here, number: c_int) -> Option<usize> {
+    let mut bytes = [0u8; 16];
+    // SAFETY: sixteen bytes are written.
+    if unsafe { ask::cuDeviceGetUuid(&raw mut bytes, number) } != SUCCESS {
+        // Too old to have one: its number has to do.
+        bytes[..4].copy_from_slice(&number.to_le_bytes());
+    }
+    let (head, tail) = bytes.split_at(8);
+    let word = |part: &[u8]| part.iter().rev().fold(0u64, |sum, &b| sum << 8 | u64::from(b));
+    let uuid = [word(head), word(tail)];
+    alone(here, || {
+        of_uuid(here, uuid).or_else(|| {
+            let free = |device: &Device| device.state.load(Acquire) == 0;
+            let place = here.ledger.devices.iter().position(free)?;
+            fill(here, &here.ledger.devices[place], number, uuid);
+            Some(place)
+        })
+    })
+}
+
+fn fill(here: &Here, device: &Device, number: c_int, uuid: [u64; 2]) {
+    const INTEGRATED: c_int = 18;
+    let (mut integrated, mut total) = (0, 0);
+    // SAFETY: numbers are written.
+    unsafe {
+        ask::cuDeviceGetAttribute(&raw mut integrated, INTEGRATED, number);
+        ask::cuDeviceTotalMem_v2(&raw mut total, number);
+    }
+    let own = here.ledger.budgets.get(number.unsigned_abs() as usize);
+    let budget = match own.map_or(0, |budget| budget.load(Relaxed)) {
+        0 => here.ledger.default_budget.load(Relaxed),
+        own => own,
+    };
+    device.uuid.iter().zip(uuid).for_each(|(to, from)| to.store(from, Relaxed));
+    device.ordinal.store(number.unsigned_abs(), Relaxed);
+    device.integrated.store(u32::from(integrated == 1), Relaxed);
+    device.total.store(total as u64, Relaxed);
+    device.budget.store(budget, Relaxed);
+    device.baseline.store(u64::MAX, Relaxed);
+    device.state.store(2, Release);
+}
+
+/// Runs what only one process of the tree may do at a time. It is waited for ten seconds at
+/// most: a process that is stopped must not stop the others for ever.
+pub(super) fn alone<T>(here: &Here, work: impl FnOnce() -> T) -> T {
+    let me = process::own_pid();
+    let lock = &here.ledger.one_at_a_time;
+    let wait = here.ledger.ticks_10ms.load(Relaxed).saturating_mul(1000);
+    let until = sys::ticks().saturating_add(wait);
+    let held = loop {
+        match lock.compare_exchange(0, me, AcqRel, Acquire) {
+            Ok(_) => break true,
+            Err(holder) if !process::is_alive(holder, 0) => {
+                if lock.compare_exchange(holder, me, AcqRel, Relaxed).is_ok() {
+                    break true;
+                }
+            }
+            Err(_) if sys::ticks() > until => break false,
+            // SAFETY: takes and changes nothing.
+            Err(_) => unsafe {
+                sys::sched_yield();
+            },
+        }
+    };
+    let result = work();
+    if held {
+        lock.store(0, Release);
+    }
+    result
+}

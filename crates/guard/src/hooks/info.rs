@@ -1,0 +1,54 @@
+//! What a program is told of the device: the line is its size.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{Code, SUCCESS, devices};
+use crate::here::Here;
+use crate::ledger::NO_LIMIT;
+
+/// # Safety
+///
+/// As the driver's, for this and the next.
+pub(super) unsafe fn memory(
+    here: &Here,
+    free: *mut usize,
+    total: *mut usize,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let code = call();
+    let Some(place) = devices::current(here).filter(|_| code == SUCCESS) else { return code };
+    let device = &here.ledger.devices[place.device];
+    let budget = device.budget.load(Relaxed);
+    if budget == NO_LIMIT {
+        return code;
+    }
+    let left = device.free(here.ledger.held_back());
+    // SAFETY: each is null or what the driver has written.
+    unsafe {
+        if let Some(free) = free.as_mut() {
+            *free = (*free).min(left as usize);
+        }
+        if let Some(total) = total.as_mut() {
+            *total = (*total).min(budget as usize);
+        }
+    }
+    code
+}
+
+pub(super) unsafe fn total(
+    here: &Here,
+    out: *mut usize,
+    device: c_int,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let code = call();
+    // SAFETY: null, or what the driver has written.
+    if let (SUCCESS, Some(out)) = (code, unsafe { out.as_mut() })
+        && let Some(place) = devices::of_number(here, device)
+    {
+        let budget = here.ledger.devices[place].budget.load(Relaxed);
+        *out = (*out).min(usize::try_from(budget).unwrap_or(usize::MAX));
+    }
+    code
+}

@@ -1,0 +1,131 @@
+//! What the driver takes for itself: contexts, code, local memory. It cannot be refused, so
+//! it is measured around the calls that cause it, and charged.
+//!
+//! The driver tells what is free on the device; the difference around a call, less what the
+//! tree was charged meanwhile, is what the call took. Before the first context there is
+//! nobody to ask but NVML, and on unified memory, where NVML does not answer, the system.
+//! Nothing of this lies on the way of an allocation.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::devices::{self, Place};
+use super::{Code, Handle, SUCCESS, ask, nvml, pool};
+use crate::here::Here;
+use crate::ledger::flag;
+use crate::log::{Kind, Op};
+use crate::table::{Class, Entry};
+
+/// What is used on the current device, by anyone, as its driver says.
+fn used_now() -> Option<u64> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: two numbers are written.
+    let code = ask::unseen(|| unsafe { ask::cuMemGetInfo_v2(&raw mut free, &raw mut total) });
+    (code == SUCCESS && total > 0).then(|| total.saturating_sub(free) as u64)
+}
+
+/// Runs a call that makes the driver take memory, and charges it. The charge is returned.
+pub(super) fn around(here: &Here, kind: Kind, call: impl FnOnce() -> Code) -> (Code, u64) {
+    let Some(place) = devices::current(here) else { return (call(), 0) };
+    let charged = || here.ledger.devices[place.device].used.load(Relaxed);
+    let (before, charged_before) = (used_now(), charged());
+    let code = call();
+    let (after, charged_after) = (used_now(), charged());
+    let Some((before, after)) = before.zip(after) else { return (code, 0) };
+    let counted = charged_after as i64 - charged_before as i64;
+    let taken = after as i64 - before as i64 - counted;
+    observe(here, place.device, after, charged_after);
+    let taken = if counted == 0 { taken } else { 0 };
+    (code, charge(here, place.device, kind, 0, taken))
+}
+
+/// Charges what the driver took; nothing is given back here.
+fn charge(here: &Here, device: usize, kind: Kind, key: u64, taken: i64) -> u64 {
+    if taken <= 0 {
+        return 0;
+    }
+    let at = pool::note(here, Op::Charge, kind, device, key, taken.unsigned_abs());
+    here.ledger.charge_driver(here.process, device, taken, at);
+    taken.unsigned_abs()
+}
+
+/// Remembers what the driver reports beside what we charge: the difference is the residue.
+fn observe(here: &Here, device: usize, used: u64, charged: u64) {
+    let device = &here.ledger.devices[device];
+    device.observed.store(used, Relaxed);
+    device.observed_charge.store(charged, Relaxed);
+    // What others hold is what the driver reports beyond us when it is asked first.
+    let others = used.saturating_sub(charged);
+    let _ = device.baseline.compare_exchange(u64::MAX, others, Relaxed, Relaxed);
+    let residue = others.saturating_sub(device.baseline.load(Relaxed));
+    device.residue_most.fetch_max(residue, Relaxed);
+}
+
+/// Runs a call that makes a context on a device, and charges the context.
+pub(super) fn context(
+    here: &Here,
+    number: i32,
+    call: impl FnOnce() -> Code,
+    made: impl FnOnce() -> Handle,
+) -> Code {
+    let Some(device) = devices::of_number(here, number) else { return call() };
+    devices::alone(here, || {
+        let counters = &here.ledger.devices[device];
+        let (before, charged_before) = (outside(here, device), counters.used.load(Relaxed));
+        let code = call();
+        if code != SUCCESS {
+            return code;
+        }
+        let (after, charged_after) = (outside(here, device), counters.used.load(Relaxed));
+        let taken = match before.zip(after) {
+            Some((before, after)) => {
+                let counted = charged_after as i64 - charged_before as i64;
+                after as i64 - before as i64 - counted
+            }
+            None => {
+                here.ledger.warn(flag::UNMEASURED);
+                0
+            }
+        };
+        let key = made() as u64;
+        let charge = charge(here, device, Kind::Context, key, taken);
+        keep(here, Class::Context, Kind::Context, key, device, charge);
+        code
+    })
+}
+
+/// What is used on a device without a context: NVML says, or the system on unified memory.
+fn outside(here: &Here, device: usize) -> Option<u64> {
+    let counters = &here.ledger.devices[device];
+    if counters.integrated.load(Relaxed) != 0 {
+        return crate::available::read(here.ledger).map(|available| u64::MAX / 4 - available);
+    }
+    nvml::used(counters.uuid.each_ref().map(|word| word.load(Relaxed)))
+}
+
+/// Keeps what something cost, to give it back when it goes.
+pub(super) fn keep(here: &Here, class: Class, kind: Kind, key: u64, device: usize, charge: u64) {
+    if charge == 0 || key == 0 {
+        return;
+    }
+    let (kind, device) = (kind as u8, device as u8);
+    let entry = Entry { key, class, kind, device, tag: 0, bytes: charge, charge, extra: 0 };
+    // The same context or module again: what it cost before is part of it.
+    if let Ok(Some(old)) = here.table.put(entry) {
+        here.table.change(class, key, |entry| entry.charge += old.charge);
+    }
+}
+
+/// Gives back what something cost that is gone.
+pub(super) fn gone(here: &Here, class: Class, key: u64) {
+    if let Some(entry) = here.table.take(class, key) {
+        let kind = Kind::of(entry.kind).unwrap_or(Kind::Module);
+        let device = entry.device.into();
+        let at = pool::note(here, Op::Discharge, kind, device, key, entry.charge);
+        here.ledger.charge_driver(here.process, device, -(entry.charge as i64), at);
+    }
+}
+
+/// Where a call is.
+pub(super) fn place(here: &Here) -> Option<Place> {
+    devices::current(here)
+}

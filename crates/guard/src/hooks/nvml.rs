@@ -1,0 +1,181 @@
+//! NVML: what it tells a program of memory is the line; and what it tells us, before there
+//! is a context, of what is used.
+
+use core::ffi::{CStr, c_int, c_uint};
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{Code, Handle, SUCCESS, devices};
+use crate::here::Here;
+use crate::ledger::NO_LIMIT;
+use crate::reach;
+
+/// What nvmlDeviceGetMemoryInfo writes.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Memory {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+/// What its second version writes.
+#[repr(C)]
+pub(crate) struct Memory2 {
+    version: c_uint,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
+const UUID: usize = 96;
+
+type Init = unsafe extern "C" fn() -> c_int;
+type ByUuid = unsafe extern "C" fn(*const u8, *mut Handle) -> c_int;
+type GetUuid = unsafe extern "C" fn(Handle, *mut u8, c_uint) -> c_int;
+type GetMemory = unsafe extern "C" fn(Handle, *mut Memory) -> c_int;
+
+fn function(name: &CStr) -> usize {
+    match reach::library(c"libnvidia-ml.so.1", true) {
+        0 => 0,
+        library => reach::symbol(library, name),
+    }
+}
+
+/// What is used on the device with this UUID, by anyone; nothing where NVML does not say.
+pub(super) fn used(uuid: [u64; 2]) -> Option<u64> {
+    let names =
+        [c"nvmlInit_v2", c"nvmlShutdown", c"nvmlDeviceGetHandleByUUID", c"nvmlDeviceGetMemoryInfo"];
+    let [init, shutdown, by_uuid, memory] = names.map(function);
+    if [init, shutdown, by_uuid, memory].contains(&0) {
+        return None;
+    }
+    let text = write_uuid(uuid);
+    let mut device = core::ptr::null_mut();
+    let mut info = Memory::default();
+    // SAFETY: these are NVML's functions, with the signatures that they have had since they
+    // exist; what they write has room, and the text ends with a zero.
+    unsafe {
+        if core::mem::transmute::<usize, Init>(init)() != 0 {
+            return None;
+        }
+        let found =
+            core::mem::transmute::<usize, ByUuid>(by_uuid)(text.as_ptr(), &raw mut device) == 0;
+        let told =
+            found && core::mem::transmute::<usize, GetMemory>(memory)(device, &raw mut info) == 0;
+        core::mem::transmute::<usize, Init>(shutdown)();
+        told.then_some(info.used)
+    }
+}
+
+/// `GPU-` and the sixteen bytes in five groups, as NVML writes it.
+fn write_uuid(uuid: [u64; 2]) -> [u8; 41] {
+    let mut text = [0; 41];
+    text[..4].copy_from_slice(b"GPU-");
+    let mut at = 4;
+    let bytes = uuid.iter().flat_map(|word| word.to_le_bytes());
+    for (index, byte) in bytes.enumerate() {
+        if [4, 6, 8, 10].contains(&index) {
+            text[at] = b'-';
+            at += 1;
+        }
+        for half in [byte >> 4, byte & 15] {
+            text[at] = b"0123456789abcdef"[usize::from(half)];
+            at += 1;
+        }
+    }
+    text
+}
+
+/// The opposite; nothing for a text that is not of this form.
+fn read_uuid(text: &[u8]) -> Option<[u64; 2]> {
+    let digits = text.strip_prefix(b"GPU-")?.iter().filter(|&&byte| byte != b'-');
+    let mut bytes = [0u8; 16];
+    let mut count = 0;
+    for &digit in digits.take_while(|&&byte| byte != 0) {
+        let value = (digit as char).to_digit(16)? as u8;
+        *bytes.get_mut(count / 2)? |= value << (4 * (1 - count % 2));
+        count += 1;
+    }
+    let word = |part: &[u8]| part.iter().rev().fold(0u64, |sum, &b| sum << 8 | u64::from(b));
+    (count == 32).then(|| [word(&bytes[..8]), word(&bytes[8..])])
+}
+
+/// The line of a device and what is charged there; nothing without a line.
+fn line(here: &Here, device: Handle) -> Option<(u64, u64)> {
+    let get = function(c"nvmlDeviceGetUUID");
+    if get == 0 {
+        return None;
+    }
+    let mut text = [0; UUID];
+    // SAFETY: NVML's function, with room for as much as is said.
+    let code = unsafe {
+        core::mem::transmute::<usize, GetUuid>(get)(device, text.as_mut_ptr(), UUID as c_uint)
+    };
+    let known = (code == 0).then(|| read_uuid(&text)).flatten();
+    let known = known.and_then(|uuid| devices::of_uuid(here, uuid));
+    let (budget, used) = match known {
+        Some(place) => {
+            let device = &here.ledger.devices[place];
+            (device.budget.load(Relaxed), device.used.load(Relaxed))
+        }
+        // Not used yet: it will have the line that every device has.
+        None => (here.ledger.default_budget.load(Relaxed), 0),
+    };
+    (budget != NO_LIMIT).then_some((budget, used))
+}
+
+/// # Safety
+///
+/// As NVML's, for this and the next.
+pub(super) unsafe fn memory(
+    here: &Here,
+    device: Handle,
+    info: *mut Memory,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let code = call();
+    // SAFETY: null, or what NVML has written.
+    if let (SUCCESS, Some(info)) = (code, unsafe { info.as_mut() })
+        && let Some((budget, used)) = line(here, device)
+    {
+        info.total = info.total.min(budget);
+        info.used = used.min(info.total);
+        info.free = info.free.min(info.total - info.used);
+    }
+    code
+}
+
+pub(super) unsafe fn memory2(
+    here: &Here,
+    device: Handle,
+    info: *mut Memory2,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let code = call();
+    // SAFETY: null, or what NVML has written.
+    if let (SUCCESS, Some(info)) = (code, unsafe { info.as_mut() })
+        && let Some((budget, used)) = line(here, device)
+    {
+        info.total = info.total.min(budget);
+        info.reserved = 0;
+        info.used = used.min(info.total);
+        info.free = info.free.min(info.total - info.used);
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_it_is_read() {
+        let text = b"GPU-2f1c9e7a-0b3d-4c5e-8f90-a1b2c3d4e5f6\0";
+        let uuid = read_uuid(text).unwrap();
+        assert_eq!(&write_uuid(uuid), text);
+        assert_eq!(read_uuid(b"MIG-2f1c9e7a"), None);
+        assert_eq!(read_uuid(b"GPU-2f1c9e7"), None);
+        assert_eq!(read_uuid(b"GPU-zz"), None);
+    }
+}

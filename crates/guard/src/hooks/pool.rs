@@ -1,0 +1,302 @@
+//! Stream-ordered memory: cuMemAllocAsync and pools.
+//!
+//! What counts is what a pool has *reserved*: it takes memory from the device in large steps
+//! and keeps what is freed. So a pool is charged its reservation, which the driver tells, and
+//! the blocks inside are listed without a charge. A request first reserves the most that the
+//! pool may grow by; when the driver has answered, the charge becomes what the pool says. If
+//! the largest step does not fit, but the pool has room inside for the request, it is let
+//! through: the pool may still grow by a step, and that is what the reserve is held back for.
+//!
+//! Pools shrink when streams are waited for, so their figures are read again then, and
+//! before anything is refused.
+
+use core::cmp::Ordering::{Equal, Greater, Less};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::devices::{self, Place};
+use super::physical::{ON_DEVICE, Properties};
+use super::track::{Wish, keep};
+use super::{Code, Handle, OUT_OF_MEMORY, Pointer, SUCCESS, ask};
+use crate::here::Here;
+use crate::ledger::flag;
+use crate::log::{Event, Kind, Op};
+use crate::table::{Class, Entry};
+
+/// The step by which pools take memory from a device.
+const STEP: u64 = 32 << 20;
+const RESERVED: i32 = 5;
+const USED: i32 = 7;
+/// In an entry's `extra`: the pool's memory is not ours to count.
+const NOT_COUNTED: u64 = 1;
+
+/// Whether this process uses pools at all: what waits for streams looks here first.
+static ANY: AtomicU32 = AtomicU32::new(0);
+
+/// # Safety
+///
+/// As the driver's, for this and those below.
+pub(super) unsafe fn alloc(
+    here: &Here,
+    out: *mut Pointer,
+    bytes: usize,
+    stream: Handle,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let Some(place) = devices::current(here).filter(|_| !out.is_null()) else { return call() };
+    let mut pool = core::ptr::null_mut();
+    let number = devices::number_of(place.device);
+    // SAFETY: a handle is written.
+    let found = number.is_some_and(|n| unsafe { ask::cuDeviceGetMemPool(&raw mut pool, n) } == 0);
+    if !found {
+        here.ledger.warn(flag::MISSING_CALL);
+        return call();
+    }
+    // SAFETY: handed on.
+    unsafe { from(here, out, bytes as u64, pool, place, stream, call) }
+}
+
+pub(super) unsafe fn alloc_from(
+    here: &Here,
+    out: *mut Pointer,
+    bytes: usize,
+    pool: Handle,
+    stream: Handle,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let current = devices::current(here).filter(|_| !out.is_null() && !pool.is_null());
+    let Some(place) = current else { return call() };
+    // SAFETY: handed on.
+    unsafe { from(here, out, bytes as u64, pool, place, stream, call) }
+}
+
+unsafe fn from(
+    here: &Here,
+    out: *mut Pointer,
+    bytes: u64,
+    pool: Handle,
+    mut place: Place,
+    stream: Handle,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let known = known(here, pool, place.device);
+    place.device = known.device.into();
+    if known.extra == NOT_COUNTED {
+        return call();
+    }
+    // While a stream records, nothing is allocated: the graph does it when it is launched.
+    // What could never fit is refused now, where the program expects it.
+    if is_capturing(stream) {
+        let line = here.ledger.devices[place.device].line(here.ledger.held_back());
+        return if bytes <= line { call() } else { refuse(here, place.device, bytes) };
+    }
+    let Some(ahead) = reserve(here, place.device, pool, bytes) else {
+        return refuse(here, place.device, bytes);
+    };
+    let code = call();
+    let charged = refresh(here, pool, ahead);
+    if code == SUCCESS {
+        let wish = wish(bytes, stream);
+        here.process.allocs.fetch_add(1, Relaxed);
+        // SAFETY: the driver has written it.
+        keep(here, place, &wish, unsafe { *out }, charged);
+    }
+    code
+}
+
+fn wish(bytes: u64, stream: Handle) -> Wish {
+    let (kind, class, stream) = (Kind::Pooled, Class::Pointer, stream as u64);
+    Wish { kind, class, bytes, charge: 0, stream }
+}
+
+fn refuse(here: &Here, device: usize, bytes: u64) -> Code {
+    here.ledger.refuse_now(here.process, device, bytes);
+    here.note(wish(bytes, core::ptr::null_mut()).event(Op::Refuse, device, 0));
+    OUT_OF_MEMORY
+}
+
+fn is_capturing(stream: Handle) -> bool {
+    let mut status = 0;
+    // SAFETY: a number is written; a stream that is none is refused.
+    unsafe { ask::cuStreamIsCapturing(stream, &raw mut status) == SUCCESS && status == 1 }
+}
+
+/// Charges the most that a pool may grow by for a request; how much that is.
+fn reserve(here: &Here, device: usize, pool: Handle, bytes: u64) -> Option<u64> {
+    let step = bytes.checked_next_multiple_of(STEP)?;
+    let try_once = || {
+        if here.ledger.hold(here.process, device, step) {
+            return Some(step);
+        }
+        let (reserved, used) = figure(pool, RESERVED).zip(figure(pool, USED))?;
+        (reserved.saturating_sub(used) >= bytes).then_some(0)
+    };
+    try_once()
+        .or_else(|| {
+            refresh_all(here);
+            here.ledger.reclaim();
+            try_once()
+        })
+        .or_else(|| {
+            // Unused room of the pool, in pieces too small for this request, goes back.
+            // SAFETY: the pool is the program's; what is in use stays.
+            unsafe { ask::cuMemPoolTrimTo(pool, 0) };
+            refresh_all(here);
+            try_once()
+        })
+}
+
+/// A figure of a pool's.
+fn figure(pool: Handle, which: i32) -> Option<u64> {
+    let mut value = 0;
+    // SAFETY: a number is written.
+    let code = ask::unseen(|| unsafe { ask::cuMemPoolGetAttribute(pool, which, &raw mut value) });
+    (code == SUCCESS).then_some(value)
+}
+
+/// A pool's entry, made now if it is new: a device's own pool.
+fn known(here: &Here, pool: Handle, device: usize) -> Entry {
+    ANY.store(1, Relaxed);
+    let key = pool as u64;
+    here.table.get(Class::Pool, key).unwrap_or_else(|| {
+        let entry = entry(key, device, 0);
+        if here.table.put(entry).is_err() {
+            here.ledger.warn(flag::TABLE_FULL);
+        }
+        entry
+    })
+}
+
+fn entry(key: u64, device: usize, extra: u64) -> Entry {
+    let (class, kind) = (Class::Pool, Kind::Pool as u8);
+    Entry { key, class, kind, device: device as u8, tag: 0, bytes: 0, charge: 0, extra }
+}
+
+/// Sets a pool's charge to what it has reserved, and lets go of what was charged `ahead`;
+/// what the device is charged then.
+fn refresh(here: &Here, pool: Handle, ahead: u64) -> u64 {
+    let reserved = figure(pool, RESERVED);
+    let before = here.table.change(Class::Pool, pool as u64, |entry| {
+        entry.charge = reserved.unwrap_or(entry.charge);
+    });
+    let Some(entry) = before else { return 0 };
+    let device = usize::from(entry.device);
+    let now = reserved.unwrap_or(entry.charge);
+    let at = match now.cmp(&entry.charge) {
+        Greater => note(here, Op::Charge, Kind::Pool, device, entry.key, now - entry.charge),
+        Less => note(here, Op::Discharge, Kind::Pool, device, entry.key, entry.charge - now),
+        Equal => crate::sys::ticks(),
+    };
+    here.ledger.recharge(here.process, device, entry.charge + ahead, now, at);
+    here.ledger.devices[device].used.load(Relaxed)
+}
+
+/// Reads every pool of this process again.
+fn refresh_all(here: &Here) {
+    let mut pools = [0u64; 64];
+    let mut count = 0;
+    here.table.each(
+        |entry| entry.class == Class::Pool && entry.extra != NOT_COUNTED,
+        |entry| {
+            if let Some(place) = pools.get_mut(count) {
+                *place = entry.key;
+                count += 1;
+            }
+        },
+    );
+    for pool in &pools[..count] {
+        refresh(here, *pool as Handle, 0);
+    }
+}
+
+/// Notes a change of what the driver holds by itself.
+pub(super) fn note(here: &Here, op: Op, kind: Kind, device: usize, key: u64, bytes: u64) -> u64 {
+    let device = device as u8;
+    here.note(Event { op, kind, device, tag: 0, key, bytes, charge: bytes, stream: 0, stack: 0 })
+}
+
+pub(super) unsafe fn free(
+    here: &Here,
+    pointer: Pointer,
+    stream: Handle,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    super::track::free(here, Class::Pointer, pointer, stream as u64, call)
+}
+
+pub(super) unsafe fn create(
+    here: &Here,
+    out: *mut Handle,
+    how: *const Properties,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let code = call();
+    // SAFETY: null, or what the driver has read and written.
+    if let (SUCCESS, Some(how), Some(pool)) = unsafe { (code, how.as_ref(), out.as_ref()) } {
+        let device = (how.location == ON_DEVICE).then(|| devices::of_number(here, how.device));
+        let new = match device.flatten() {
+            Some(device) => entry(*pool as u64, device, 0),
+            None => entry(*pool as u64, 0, NOT_COUNTED),
+        };
+        let _ = here.table.put(new);
+    }
+    code
+}
+
+pub(super) unsafe fn import(
+    here: &Here,
+    out: *mut Handle,
+    _: Handle,
+    _: i32,
+    _: u64,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let code = call();
+    // SAFETY: null, or what the driver has written.
+    if let (SUCCESS, Some(pool)) = (code, unsafe { out.as_ref() }) {
+        let _ = here.table.put(entry(*pool as u64, 0, NOT_COUNTED));
+    }
+    code
+}
+
+pub(super) unsafe fn destroy(here: &Here, pool: Handle, call: impl FnOnce() -> Code) -> Code {
+    refresh(here, pool, 0);
+    let taken = here.table.take(Class::Pool, pool as u64);
+    let code = call();
+    match (taken, code) {
+        (Some(entry), SUCCESS) if entry.charge > 0 => {
+            let device = entry.device.into();
+            let at = note(here, Op::Discharge, Kind::Pool, device, entry.key, entry.charge);
+            here.ledger.recharge(here.process, device, entry.charge, 0, at);
+        }
+        (Some(entry), code) if code != SUCCESS => {
+            let _ = here.table.put(entry);
+        }
+        _ => {}
+    }
+    code
+}
+
+pub(super) unsafe fn trim(
+    here: &Here,
+    pool: Handle,
+    _: usize,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let code = call();
+    refresh(here, pool, 0);
+    code
+}
+
+pub(super) unsafe fn synchronize(here: &Here, _: Handle, call: impl FnOnce() -> Code) -> Code {
+    // SAFETY: takes no pointer.
+    unsafe { synchronize_all(here, call) }
+}
+
+pub(super) unsafe fn synchronize_all(here: &Here, call: impl FnOnce() -> Code) -> Code {
+    let code = call();
+    if ANY.load(Relaxed) != 0 {
+        refresh_all(here);
+    }
+    code
+}

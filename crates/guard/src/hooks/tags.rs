@@ -1,0 +1,46 @@
+//! Whose memory it is, within a process: a thread may say that from now on it allocates for
+//! one of a few parties. `plimsoll bench` tells its slots apart this way.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
+
+use crate::ledger::TAGS;
+use crate::sys;
+
+const THREADS: usize = 32;
+static KNOWN: [(AtomicUsize, AtomicU32); THREADS] =
+    [const { (AtomicUsize::new(0), AtomicU32::new(0)) }; THREADS];
+static ANY: AtomicU32 = AtomicU32::new(0);
+
+/// The calling thread's tag; 0 for none.
+#[inline]
+pub(super) fn current() -> u8 {
+    if ANY.load(Relaxed) == 0 { 0 } else { find() }
+}
+
+fn find() -> u8 {
+    let me = sys::thread();
+    let known = KNOWN.iter().find(|(thread, _)| thread.load(Acquire) == me);
+    known.map_or(0, |(_, tag)| tag.load(Relaxed) as u8)
+}
+
+/// From now on what this thread allocates belongs to `tag`, from 1 to 3; 0 ends it. Returns
+/// whether it is so.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub(crate) extern "C" fn plimsoll_guard_tag(tag: u32) -> bool {
+    let me = sys::thread();
+    if tag as usize >= TAGS || !crate::here::in_run() {
+        return false;
+    }
+    ANY.store(1, Relaxed);
+    let mine = KNOWN.iter().find(|(thread, _)| thread.load(Acquire) == me);
+    let mine = mine.or_else(|| {
+        KNOWN.iter().find(|(thread, _)| thread.compare_exchange(0, me, AcqRel, Relaxed).is_ok())
+    });
+    let Some((thread, place)) = mine else { return tag == 0 };
+    place.store(tag, Release);
+    if tag == 0 {
+        thread.store(0, Release);
+    }
+    true
+}

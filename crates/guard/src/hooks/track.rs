@@ -1,0 +1,202 @@
+//! The one way memory is counted: asked of the ledger, then of the driver, then kept; and
+//! taken out, given to the driver, then given back to the ledger.
+
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use super::devices::{self, Place};
+use super::{Code, OUT_OF_MEMORY, SUCCESS, tags};
+use crate::available;
+use crate::here::Here;
+use crate::ledger::{NO_LIMIT, flag};
+use crate::log::{Event, Kind, Op};
+use crate::table::{Class, Entry};
+
+/// A request, before it is granted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    pub(super) kind: Kind,
+    pub(super) class: Class,
+    pub(super) bytes: u64,
+    /// What the driver will take for it.
+    pub(super) charge: u64,
+    pub(super) stream: u64,
+}
+
+impl Wish {
+    /// Plain memory.
+    pub(super) fn linear(kind: Kind, bytes: usize) -> Wish {
+        let bytes = bytes as u64;
+        Wish { kind, class: Class::Pointer, bytes, charge: charge(bytes), stream: 0 }
+    }
+
+    pub(super) fn event(&self, op: Op, device: usize, key: u64) -> Event {
+        Event {
+            op,
+            kind: self.kind,
+            device: device as u8,
+            tag: tags::current(),
+            key,
+            bytes: self.bytes,
+            charge: self.charge,
+            stream: self.stream,
+            stack: 0,
+        }
+    }
+}
+
+/// What the driver takes for so many bytes of plain memory.
+pub(super) fn charge(bytes: u64) -> u64 {
+    bytes
+}
+
+/// Asks the ledger; what is charged with it, or nothing if it is refused.
+#[inline]
+pub(super) fn admit(here: &Here, device: usize, wish: &Wish) -> Option<u64> {
+    let granted = here.ledger.grant(here.process, device, wish.charge).ok();
+    let granted = granted.filter(|_| {
+        let fits = here.ledger.devices[device].integrated.load(Relaxed) == 0
+            || available::allows(here.ledger, wish.charge);
+        if !fits {
+            here.ledger.withdraw(here.process, device, wish.charge);
+        }
+        fits
+    });
+    if granted.is_none() {
+        here.note(wish.event(Op::Refuse, device, 0));
+    }
+    granted
+}
+
+/// Allocates on the current device. `key` reads what the driver has written.
+#[inline]
+pub(super) fn allocate(
+    here: &Here,
+    wish: &Wish,
+    call: impl FnOnce() -> Code,
+    key: impl FnOnce() -> u64,
+) -> Code {
+    match devices::current(here) {
+        Some(place) => allocate_on(here, place, wish, call, key),
+        // Without a context the driver refuses by itself, and says why.
+        None => call(),
+    }
+}
+
+/// Allocates on a device.
+#[inline]
+pub(super) fn allocate_on(
+    here: &Here,
+    place: Place,
+    wish: &Wish,
+    call: impl FnOnce() -> Code,
+    key: impl FnOnce() -> u64,
+) -> Code {
+    if here.ledger.devices[place.device].verified.load(Relaxed) == 0 {
+        verify(here, place);
+    }
+    let Some(charged) = admit(here, place.device, wish) else { return OUT_OF_MEMORY };
+    let code = call();
+    if code != SUCCESS {
+        here.ledger.undo(here.process, place.device, wish.charge);
+        return code;
+    }
+    keep(here, place, wish, key(), charged);
+    code
+}
+
+/// Tries the line once, the way every allocation goes: one byte too many must be refused, the
+/// refusal counted, and the driver not asked. The trial itself is then taken out of the count.
+#[cold]
+fn verify(here: &Here, place: Place) {
+    const TRIED: u32 = 1;
+    const FAILED: u32 = 2;
+    let device = &here.ledger.devices[place.device];
+    let line = device.line(here.ledger.held_back());
+    if line == NO_LIMIT || device.verified.compare_exchange(0, FAILED, AcqRel, Relaxed).is_err() {
+        return;
+    }
+    let bytes = line.saturating_add(1);
+    let before = here.process.refused.load(Relaxed);
+    if here.ledger.grant(here.process, place.device, bytes).is_ok() {
+        here.ledger.undo(here.process, place.device, bytes);
+        return;
+    }
+    // Refused by the ledger: there is no way from there to the driver.
+    let counted = here.process.refused.load(Relaxed) > before;
+    here.ledger.forget_refusal(here.process, place.device, bytes);
+    if counted {
+        device.verified.store(TRIED, Relaxed);
+    }
+}
+
+/// Keeps what the driver has handed out.
+#[inline]
+pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charged: u64) {
+    let event = wish.event(Op::Allocate, place.device, key);
+    let entry = Entry {
+        key,
+        class: wish.class,
+        kind: wish.kind as u8,
+        device: place.device as u8,
+        tag: event.tag,
+        bytes: wish.bytes,
+        charge: wish.charge,
+        extra: place.context,
+    };
+    match here.table.put(entry) {
+        Ok(None) => {}
+        // It was freed by a way that we do not see, or it could not be handed out again.
+        Ok(Some(old)) => give_back(here, &old, 0),
+        Err(_) => here.ledger.warn(flag::TABLE_FULL),
+    }
+    if event.tag > 0 {
+        here.ledger.tag(here.process, event.tag.into(), wish.bytes);
+    }
+    let at = here.note(event);
+    here.ledger.granted(here.process, place.device, charged, at);
+}
+
+/// Frees: taken out first, as the driver may hand the address to another thread before it
+/// returns to this one; given back only when the driver has it.
+#[inline]
+pub(super) fn free(
+    here: &Here,
+    class: Class,
+    key: u64,
+    stream: u64,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let Some(entry) = here.table.take(class, key) else {
+        if key != 0 {
+            here.process.foreign_frees.fetch_add(1, Relaxed);
+        }
+        return call();
+    };
+    let code = call();
+    if code == SUCCESS {
+        give_back(here, &entry, stream);
+    } else if here.table.put(entry).is_err() {
+        here.ledger.warn(flag::TABLE_FULL);
+    }
+    code
+}
+
+/// Gives back what is no longer held.
+#[inline]
+pub(super) fn give_back(here: &Here, entry: &Entry, stream: u64) {
+    if entry.tag > 0 {
+        here.ledger.untag(here.process, entry.tag.into(), entry.bytes);
+    }
+    here.note(Event {
+        op: Op::Free,
+        kind: Kind::of(entry.kind).unwrap_or(Kind::Linear),
+        device: entry.device,
+        tag: entry.tag,
+        key: entry.key,
+        bytes: entry.bytes,
+        charge: entry.charge,
+        stream,
+        stack: 0,
+    });
+    here.ledger.release(here.process, entry.device.into(), entry.charge);
+}

@@ -1,0 +1,56 @@
+//! Counts and limits a program's GPU memory from inside its process.
+//!
+//! This crate is built twice. As a shared library ([`LIBRARY`]) it is loaded into a program
+//! by `LD_PRELOAD` and stands between it and the CUDA driver: it exports the driver's names,
+//! counts what is asked for, and refuses what would pass the line with the driver's own code
+//! for it. As a plain library it is what `plimsoll run` uses to lay out the shared counters
+//! ([`ledger`]) and to read what happened ([`watch`]).
+//!
+//! Inside a stranger's process it must be small and quiet: no standard library, no
+//! allocation, no thread, nothing but the C library's oldest calls. It decides nothing by
+//! itself; without a run it passes every call on.
+#![cfg_attr(preload, no_std)]
+#![cfg_attr(
+    not(preload),
+    expect(dead_code, reason = "what stands between program and driver is in the other build")
+)]
+
+#[cfg(target_os = "linux")]
+mod available;
+#[cfg(target_os = "linux")]
+mod find;
+#[cfg(target_os = "linux")]
+mod here;
+#[cfg(target_os = "linux")]
+mod hooks;
+#[cfg(target_os = "linux")]
+pub mod ledger;
+#[cfg(target_os = "linux")]
+pub mod log;
+#[cfg(target_os = "linux")]
+pub mod process;
+#[cfg(target_os = "linux")]
+mod reach;
+#[cfg(target_os = "linux")]
+mod stacks;
+#[cfg(target_os = "linux")]
+mod sys;
+#[cfg(target_os = "linux")]
+mod table;
+#[cfg(all(target_os = "linux", not(preload)))]
+pub mod watch;
+
+/// The shared library; empty where it cannot be built.
+#[cfg(not(preload))]
+pub static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libplimsoll_guard.so"));
+
+/// There is nobody to tell: the process ends. Nothing here panics on purpose.
+#[cfg(preload)]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    unsafe extern "C" {
+        fn abort() -> !;
+    }
+    // SAFETY: ends the process, and takes nothing.
+    unsafe { abort() }
+}

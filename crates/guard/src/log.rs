@@ -1,0 +1,278 @@
+//! What happened, event by event: a file of each process, mapped, appended to and read by
+//! `run` when the process is gone, however it went.
+//!
+//! A place is taken by one addition, filled in, and marked as whole last; a process that is
+//! killed in between leaves a place that says so. Room is asked of the file system ahead of
+//! use: a mapped file that cannot grow would end the program with a signal, so where there
+//! is no room the list simply ends, and the counters go on.
+
+#![expect(unsafe_code, reason = "its memory is a mapped file")]
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::sys;
+
+/// The first bytes of a list of events.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"plimlog1");
+/// Events that a process can note.
+pub const MOST: u64 = 1 << 21;
+const STEP: u64 = 1 << 20;
+
+/// What an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Op {
+    /// Handed out.
+    Allocate = 1,
+    /// Taken back.
+    Free,
+    /// Refused by the line.
+    Refuse,
+    /// What the driver took for itself, or a pool or graph reserved: a change of the charge.
+    Charge,
+    /// The same, given back.
+    Discharge,
+}
+
+impl Op {
+    /// The op of this number.
+    #[must_use]
+    pub fn of(number: u8) -> Option<Op> {
+        use Op::{Allocate, Charge, Discharge, Free, Refuse};
+        [Allocate, Free, Refuse, Charge, Discharge].into_iter().find(|op| *op as u8 == number)
+    }
+}
+
+/// How memory was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// cuMemAlloc.
+    Linear = 1,
+    /// cuMemAllocPitch.
+    Pitch,
+    /// cuMemAllocManaged.
+    Managed,
+    /// Arrays.
+    Array,
+    /// Mipmapped arrays.
+    Mipmap,
+    /// cuMemCreate.
+    Physical,
+    /// cuMemAllocAsync and its like: inside a pool, whose reservation is what is charged.
+    Pooled,
+    /// A pool's reservation.
+    Pool,
+    /// What graphs reserve for their allocation nodes.
+    Graph,
+    /// A context.
+    Context,
+    /// A module, or a library of kernels.
+    Module,
+    /// What a first launch made the driver take: lazily loaded code, local memory.
+    Launch,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 12] = [
+        Kind::Linear,
+        Kind::Pitch,
+        Kind::Managed,
+        Kind::Array,
+        Kind::Mipmap,
+        Kind::Physical,
+        Kind::Pooled,
+        Kind::Pool,
+        Kind::Graph,
+        Kind::Context,
+        Kind::Module,
+        Kind::Launch,
+    ];
+
+    /// The kind of this number.
+    #[must_use]
+    pub fn of(number: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
+    }
+
+    /// As people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Linear => "cuMemAlloc",
+            Kind::Pitch => "cuMemAllocPitch",
+            Kind::Managed => "managed",
+            Kind::Array => "array",
+            Kind::Mipmap => "mipmapped array",
+            Kind::Physical => "cuMemCreate",
+            Kind::Pooled => "stream-ordered",
+            Kind::Pool => "pool's reservation",
+            Kind::Graph => "graph memory",
+            Kind::Context => "context",
+            Kind::Module => "module",
+            Kind::Launch => "first launch",
+        }
+    }
+
+    /// Whether the driver takes it unasked.
+    #[must_use]
+    pub fn is_drivers(self) -> bool {
+        matches!(self, Kind::Context | Kind::Module | Kind::Launch)
+    }
+}
+
+/// One event.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Record {
+    /// When, in ticks.
+    pub at: AtomicU64,
+    /// Of what: an address or a handle.
+    pub key: AtomicU64,
+    /// How large.
+    pub bytes: AtomicU64,
+    /// The stream's handle; 0 for none.
+    pub stream: AtomicU64,
+    /// Op, kind, device, tag and number of the stack (upper half), and 1 in the op's highest
+    /// bit: stored last.
+    pub what: AtomicU64,
+    /// What is charged for it.
+    pub charge: AtomicU64,
+}
+
+/// The beginning of the file.
+#[repr(C)]
+pub struct Head {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// Places taken, whole or not, some of them perhaps past the end.
+    pub taken: AtomicU64,
+    /// Places that have room in the file.
+    pub room: AtomicU64,
+    /// 1 while somebody makes room, 2 when there is none to be had.
+    pub growing: AtomicU64,
+    spare: [AtomicU64; 2],
+}
+
+/// An event before it has a place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Event {
+    pub(crate) op: Op,
+    pub(crate) kind: Kind,
+    pub(crate) device: u8,
+    pub(crate) tag: u8,
+    pub(crate) key: u64,
+    pub(crate) bytes: u64,
+    pub(crate) charge: u64,
+    pub(crate) stream: u64,
+    pub(crate) stack: u32,
+}
+
+/// The list, mapped.
+pub(crate) struct Log {
+    head: &'static Head,
+    records: *const Record,
+    /// Kept by name: a number of an open file may be closed by the program, and then mean
+    /// another file.
+    path: &'static core::ffi::CStr,
+}
+
+// SAFETY: everything behind the pointer is atomic, and stays mapped for ever.
+unsafe impl Sync for Log {}
+// SAFETY: as above.
+unsafe impl Send for Log {}
+
+impl Log {
+    /// A new list at this path.
+    pub(crate) fn create(path: &'static core::ffi::CStr) -> Option<Log> {
+        let size = size_of::<Head>() as u64 + MOST * size_of::<Record>() as u64;
+        // SAFETY: the path ends with a zero; the mapping is new, and shared with nobody who
+        // could shrink the file, which lies in a folder of the user's own.
+        let at = unsafe {
+            let fd = sys::open(path.as_ptr(), sys::O_RDWR | sys::O_CREAT | sys::O_CLOEXEC, 0o600);
+            if fd < 0 {
+                return None;
+            }
+            let access = sys::PROT_READ | sys::PROT_WRITE;
+            let sized =
+                sys::ftruncate(fd, size as i64) == 0 && sys::fallocate(fd, 0, 0, STEP as i64) == 0;
+            let at =
+                sys::mmap(core::ptr::null_mut(), size as usize, access, sys::MAP_SHARED, fd, 0);
+            sys::close(fd);
+            if sized { at } else { usize::MAX as *mut core::ffi::c_void }
+        };
+        if at as isize == -1 {
+            return None;
+        }
+        // SAFETY: the mapping is zeroed, aligned to a page, as large as both need, and never
+        // unmapped; all fields are atomic.
+        let (head, records) =
+            unsafe { (&*at.cast::<Head>(), at.cast::<u8>().add(size_of::<Head>()).cast()) };
+        let log = Log { head, records, path };
+        log.head.room.store((STEP - size_of::<Head>() as u64) / RECORD, Relaxed);
+        log.head.magic.store(MAGIC, Release);
+        Some(log)
+    }
+
+    /// Notes an event; whether there was room.
+    #[inline]
+    pub(crate) fn note(&self, event: &Event, at: u64) -> bool {
+        let place = self.head.taken.fetch_add(1, Relaxed);
+        if place >= self.head.room.load(Acquire) && !self.grow(place) {
+            return false;
+        }
+        // SAFETY: the place lies below `room`, which is inside the mapping and has space in
+        // the file.
+        let record = unsafe { &*self.records.add(place as usize) };
+        record.at.store(at, Relaxed);
+        record.key.store(event.key, Relaxed);
+        record.bytes.store(event.bytes, Relaxed);
+        record.stream.store(event.stream, Relaxed);
+        record.charge.store(event.charge, Relaxed);
+        let what = [event.op as u8 | 0x80, event.kind as u8, event.device, event.tag];
+        let what = u64::from(u32::from_le_bytes(what)) | u64::from(event.stack) << 32;
+        record.what.store(what, Release);
+        true
+    }
+
+    #[cold]
+    fn grow(&self, place: u64) -> bool {
+        loop {
+            let room = self.head.room.load(Acquire);
+            if place < room {
+                return true;
+            }
+            match self.head.growing.compare_exchange(0, 1, AcqRel, Acquire) {
+                Ok(_) => {
+                    let from = size_of::<Head>() as u64 + room * RECORD;
+                    let enough = room + STEP / RECORD <= MOST && self.make_room(from);
+                    if enough {
+                        self.head.room.store(room + STEP / RECORD, Release);
+                    }
+                    self.head.growing.store(if enough { 0 } else { 2 }, Release);
+                }
+                Err(2) => return false,
+                // SAFETY: takes and changes nothing.
+                Err(_) => unsafe {
+                    sys::sched_yield();
+                },
+            }
+        }
+    }
+
+    fn make_room(&self, from: u64) -> bool {
+        // SAFETY: the path ends with a zero; room is asked for, and no content changed.
+        unsafe {
+            let fd = sys::open(self.path.as_ptr(), sys::O_RDWR | sys::O_CLOEXEC);
+            let done = fd >= 0 && sys::fallocate(fd, 0, from as i64, STEP as i64) == 0;
+            if fd >= 0 {
+                sys::close(fd);
+            }
+            done
+        }
+    }
+}
+
+const RECORD: u64 = size_of::<Record>() as u64;

@@ -1,0 +1,264 @@
+//! The other side: what `plimsoll run` does with a ledger and with the lists of events.
+
+#![expect(unsafe_code, reason = "maps the ledger that the guarded processes write to")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use crate::ledger::{self, Ledger, NO_LIMIT};
+use crate::log::{self, Head, Kind, Op, Record};
+use crate::sys;
+
+/// The name of the variable by which a guarded process finds its ledger.
+pub const VARIABLE: &str = "PLIMSOLL_GUARD";
+
+/// What a run holds its programs to.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The line of every device; `None` only counts.
+    pub limit: Option<u64>,
+    /// Lines of single devices, by the program's own numbers.
+    pub limits: Vec<(usize, u64)>,
+    /// Held back for what the driver takes for itself.
+    pub reserve: u64,
+    /// What must stay available on unified memory.
+    pub keep_free: u64,
+    /// Bits of [`ledger::flag`].
+    pub flags: u32,
+    /// Where the system's memory is read.
+    pub meminfo: PathBuf,
+}
+
+/// A ledger in its folder, mapped.
+#[derive(Debug)]
+pub struct Watch {
+    folder: PathBuf,
+    ledger: *const Ledger,
+    began: (u64, Instant),
+}
+
+// SAFETY: everything in a ledger that is written after it was made is atomic.
+unsafe impl Send for Watch {}
+// SAFETY: as above.
+unsafe impl Sync for Watch {}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `create` with this size, and nobody uses it now.
+        unsafe { sys::munmap(self.ledger.cast_mut().cast(), size_of::<Ledger>()) };
+    }
+}
+
+impl Watch {
+    /// Makes a ledger in a folder, which should be the user's alone.
+    pub fn create(folder: &Path, settings: &Settings) -> io::Result<Watch> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(folder.join("ledger"))?;
+        let size = size_of::<Ledger>();
+        // With all its room: a mapped file that cannot grow would end a program.
+        file.set_len(size as u64)?;
+        // SAFETY: asks for room in a file of ours.
+        if unsafe { sys::fallocate(file.as_raw_fd(), 0, 0, size as i64) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let access = sys::PROT_READ | sys::PROT_WRITE;
+        // SAFETY: a new mapping of a file that is as large as it.
+        let at = unsafe {
+            sys::mmap(std::ptr::null_mut(), size, access, sys::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if at as isize == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: zeroed, large enough, aligned to a page, and nobody else has it yet.
+        fill(unsafe { &mut *at.cast::<Ledger>() }, settings);
+        let began = (sys::ticks(), Instant::now());
+        Ok(Watch { folder: folder.to_path_buf(), ledger: at.cast(), began })
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        // SAFETY: mapped for as long as `self` lives; what changes in it is atomic.
+        unsafe { &*self.ledger }
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How ticks become time, by what passed since the ledger was made.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        let (ticks, time) = (sys::ticks().saturating_sub(self.began.0), self.began.1.elapsed());
+        Clock { began: self.began.0, nanos_per_tick: time.as_nanos() as f64 / ticks.max(1) as f64 }
+    }
+
+    /// The lists of events, one for each program that used the driver.
+    pub fn logs(&self) -> io::Result<Vec<Log>> {
+        let mut logs = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let mut parts = name.split('.');
+            if let (Some("log"), Some(pid)) = (parts.next(), parts.next())
+                && let Ok(pid) = pid.parse()
+            {
+                logs.push(read_log(&entry.path(), pid)?);
+            }
+        }
+        logs.sort_by_key(|log| log.events.first().map_or(u64::MAX, |event| event.at));
+        Ok(logs)
+    }
+
+    /// The call stacks that a process has named: their numbers and lines.
+    #[must_use]
+    pub fn stacks(&self, pid: u32) -> Vec<(u32, Vec<String>)> {
+        let text = fs::read(self.folder.join(format!("stacks.{pid}"))).unwrap_or_default();
+        parse_stacks(&String::from_utf8_lossy(&text))
+    }
+}
+
+fn fill(ledger: &mut Ledger, settings: &Settings) {
+    let limit = settings.limit.unwrap_or(NO_LIMIT);
+    ledger.default_budget.store(limit, Relaxed);
+    for (device, limit) in &settings.limits {
+        if let Some(budget) = ledger.budgets.get(*device) {
+            budget.store(*limit, Relaxed);
+        }
+    }
+    ledger.reserve.store(settings.reserve, Relaxed);
+    ledger.keep_free.store(settings.keep_free, Relaxed);
+    ledger.flags.store(settings.flags, Relaxed);
+    ledger.ticks_10ms.store(ticks_in_10ms(), Relaxed);
+    let path = settings.meminfo.as_os_str().as_encoded_bytes();
+    let count = path.len().min(ledger.meminfo.len() - 1);
+    ledger.meminfo[..count].copy_from_slice(&path[..count]);
+    ledger.magic.store(ledger::MAGIC, Release);
+}
+
+fn ticks_in_10ms() -> u64 {
+    let (ticks, time) = (sys::ticks(), Instant::now());
+    std::thread::sleep(Duration::from_millis(2));
+    let passed = time.elapsed().as_nanos().max(1) as f64;
+    (sys::ticks().saturating_sub(ticks) as f64 * 1e7 / passed) as u64
+}
+
+/// How ticks become time.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    began: u64,
+    nanos_per_tick: f64,
+}
+
+impl Clock {
+    /// Since the ledger was made.
+    #[must_use]
+    pub fn since_start(&self, ticks: u64) -> Duration {
+        let nanos = ticks.saturating_sub(self.began) as f64 * self.nanos_per_tick;
+        Duration::from_nanos(nanos as u64)
+    }
+}
+
+/// What a program did, in the order in which it noted it.
+#[derive(Debug, Clone, Default)]
+pub struct Log {
+    /// Its process.
+    pub pid: u32,
+    /// The events.
+    pub events: Vec<Event>,
+    /// How many there was no room for, or that were cut short by a kill.
+    pub lost: u64,
+}
+
+/// An event as it was noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// When, in ticks.
+    pub at: u64,
+    /// What.
+    pub op: Op,
+    /// How it was asked for.
+    pub kind: Kind,
+    /// The device's place in the ledger.
+    pub device: u8,
+    /// The tag of the thread that asked.
+    pub tag: u8,
+    /// An address or a handle.
+    pub key: u64,
+    /// As it was asked for.
+    pub bytes: u64,
+    /// What was charged for it.
+    pub charge: u64,
+    /// The stream's handle.
+    pub stream: u64,
+    /// The number of the call stack; 0 for none.
+    pub stack: u32,
+}
+
+fn read_log(path: &Path, pid: u32) -> io::Result<Log> {
+    let mut file = File::open(path)?;
+    let mut head = [0; size_of::<Head>()];
+    file.read_exact(&mut head)?;
+    let word = |at: usize| {
+        head.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+    };
+    let (magic, taken, room) = (word(0), word(1), word(2));
+    if magic != log::MAGIC {
+        return Ok(Log { pid, ..Log::default() });
+    }
+    let count = taken.min(room).min(log::MOST);
+    let mut bytes = vec![0; count as usize * size_of::<Record>()];
+    file.seek(SeekFrom::Start(head.len() as u64))?;
+    file.read_exact(&mut bytes)?;
+    let events: Vec<Event> = bytes.chunks_exact(size_of::<Record>()).filter_map(event).collect();
+    let lost = taken - events.len() as u64;
+    Ok(Log { pid, events, lost })
+}
+
+/// An event from its bytes; nothing from one that was cut short.
+fn event(bytes: &[u8]) -> Option<Event> {
+    let word = |at: usize| bytes.get(at * 8..at * 8 + 8)?.try_into().ok().map(u64::from_le_bytes);
+    let what = word(4)?;
+    let [op, kind, device, tag, ..] = what.to_le_bytes();
+    Some(Event {
+        at: word(0)?,
+        op: Op::of(op.checked_sub(0x80)?)?,
+        kind: Kind::of(kind)?,
+        device,
+        tag,
+        key: word(1)?,
+        bytes: word(2)?,
+        charge: word(5)?,
+        stream: word(3)?,
+        stack: (what >> 32) as u32,
+    })
+}
+
+fn parse_stacks(text: &str) -> Vec<(u32, Vec<String>)> {
+    let mut stacks: Vec<(u32, Vec<String>)> = Vec::new();
+    for line in text.lines() {
+        match line.strip_prefix("# ").and_then(|number| number.parse().ok()) {
+            Some(number) => stacks.push((number, Vec::new())),
+            // The guard's own frames say nothing of the program.
+            None if line.contains("libplimsoll_guard.so") => {}
+            None => {
+                stacks.iter_mut().last().into_iter().for_each(|(_, to)| to.push(line.to_string()));
+            }
+        }
+    }
+    stacks
+}
+
+/// Whether a ledger's process is alive, in one word for the report.
+#[must_use]
+pub fn is_live(process: &ledger::Process) -> bool {
+    process.state.load(Acquire) == ledger::state::LIVE && process.lives()
+}
