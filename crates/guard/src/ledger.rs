@@ -132,8 +132,8 @@ pub struct Device {
     pub residue_most: AtomicU64,
     /// What the driver last reported as used, by anyone.
     pub observed: AtomicU64,
-    /// What was charged at that moment.
-    pub observed_charge: AtomicU64,
+    /// The most that a context was seen to take.
+    pub context: AtomicU64,
     /// Who it is, whatever number a process gives it.
     pub uuid: [AtomicU64; 2],
 }
@@ -340,9 +340,14 @@ impl Ledger {
     /// Charges bytes ahead of what the driver will take, if they fit. Nothing is counted as
     /// asked for or refused; [`Ledger::recharge`] settles it.
     pub fn hold(&self, process: &Process, device: usize, bytes: u64) -> bool {
+        self.hold_below(process, device, bytes, self.held_back())
+    }
+
+    /// As [`Ledger::hold`], with another reserve: what the driver takes may use it up.
+    pub fn hold_below(&self, process: &Process, device: usize, bytes: u64, reserve: u64) -> bool {
         process.own.fetch_add(1, Relaxed);
         process.allocs.fetch_add(1, AcqRel);
-        let line = self.devices[device].line(self.held_back());
+        let line = self.devices[device].line(reserve);
         let held = self.devices[device].raise(bytes, line).is_some();
         if held {
             process.used[device].fetch_add(bytes, AcqRel);
@@ -399,6 +404,8 @@ impl Ledger {
             take(&self.devices[device].used, before - after);
         }
         // Lowered or raised, it may be the most so far: what is held ahead is no peak.
+        let held = process.used[device].load(Relaxed);
+        process.peak[device].fetch_max(held, Relaxed);
         self.devices[device].reached(self.devices[device].used.load(Relaxed), at);
         process.done.fetch_add(1, AcqRel);
     }

@@ -164,7 +164,8 @@ fn concerns(name: &[u8]) -> bool {
     matches!(name, [b'c', b'u', b'A'..=b'Z', ..]) || name.starts_with(b"nvml")
 }
 
-fn decide(handle: usize, name: *const c_char) -> Answer {
+/// Decides by what the real function would find, which `look` asks it for.
+fn decide(handle: usize, name: *const c_char, look: impl FnOnce(&CStr) -> usize) -> Answer {
     let pass = Answer { result: 0, name };
     // SAFETY: callers of `dlsym` pass a text that ends with a zero; null is told apart.
     let text = unsafe { sys::text(name) };
@@ -174,7 +175,7 @@ fn decide(handle: usize, name: *const c_char) -> Answer {
     let Some(row) = ROWS.iter().find(|row| row.name.to_bytes() == text) else { return pass };
     let hook = row.hook as usize;
     let hooked = Answer { result: hook, name };
-    let found = if handle == RTLD_DEFAULT { hook } else { symbol(handle, row.name) };
+    let found = if handle == RTLD_DEFAULT { hook } else { look(row.name) };
     if found == hook {
         // Found by the order of libraries, in which we stand first, driver or no driver.
         let absent = c"a function of the CUDA driver, which is not loaded";
@@ -193,14 +194,33 @@ pub(crate) extern "C" fn decide_dlsym(handle: usize, name: *const c_char) -> Ans
     if real(&REAL_DLSYM, b"dlsym") == 0 {
         REAL_DLSYM.store(nothing as *const () as usize, Release);
     }
-    decide(handle, name)
+    decide(handle, name, |name| symbol(handle, name))
 }
 
-pub(crate) extern "C" fn decide_dlvsym(handle: usize, name: *const c_char) -> Answer {
-    if real(&REAL_DLVSYM, b"dlvsym") == 0 {
-        REAL_DLVSYM.store(nothing as *const () as usize, Release);
-    }
-    decide(handle, name)
+pub(crate) extern "C" fn decide_dlvsym(
+    handle: usize,
+    name: *const c_char,
+    version: *const c_char,
+) -> Answer {
+    type Dlvsym = unsafe extern "C" fn(usize, *const c_char, *const c_char) -> *mut c_void;
+    let dlvsym = match real(&REAL_DLVSYM, b"dlvsym") {
+        0 => {
+            REAL_DLVSYM.store(nothing as *const () as usize, Release);
+            return Answer { result: 0, name };
+        }
+        found => found,
+    };
+    decide(handle, name, |name| {
+        // SAFETY: it is the dynamic loader's `dlvsym`; the handle and the version are what
+        // the program has passed to it.
+        let found = unsafe {
+            core::mem::transmute::<usize, Dlvsym>(dlvsym)(handle, name.as_ptr(), version)
+        };
+        if found.is_null() {
+            forget_error();
+        }
+        found as usize
+    })
 }
 
 /// In place of a function that no library has.

@@ -21,7 +21,7 @@ static WRITING: AtomicU32 = AtomicU32::new(0);
 
 /// The number of the place that asks; 0 where it cannot be told.
 #[cold]
-pub(crate) fn capture(here: &Here) -> u32 {
+pub(crate) fn capture(here: &Here) -> u16 {
     let mut frames = [core::ptr::null_mut::<c_void>(); DEPTH];
     // SAFETY: the buffer is as long as is said.
     let count = unsafe { sys::backtrace(frames.as_mut_ptr(), DEPTH as i32) };
@@ -39,9 +39,9 @@ pub(crate) fn capture(here: &Here) -> u32 {
         match SEEN[place].compare_exchange(0, hash, AcqRel, Relaxed) {
             Ok(_) => {
                 write(here, place as u32 + 1, frames);
-                return place as u32 + 1;
+                return place as u16 + 1;
             }
-            Err(other) if other == hash => return place as u32 + 1,
+            Err(other) if other == hash => return place as u16 + 1,
             Err(_) => {}
         }
     }

@@ -21,6 +21,7 @@ pub(crate) const MAP_PRIVATE: c_int = 2;
 pub(crate) const MAP_ANONYMOUS: c_int = 0x20;
 pub(crate) const MAP_NORESERVE: c_int = 0x4000;
 pub(crate) const MADV_WIPEONFORK: c_int = 18;
+pub(crate) const MADV_POPULATE_WRITE: c_int = 23;
 pub(crate) const ESRCH: c_int = 3;
 pub(crate) const RTLD_LAZY: c_int = 1;
 pub(crate) const RTLD_NOLOAD: c_int = 4;

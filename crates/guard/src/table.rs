@@ -1,9 +1,11 @@
 //! What this process has allocated: a hash of handles to sizes, in memory of its own.
 //!
-//! Sixty-four stripes with a lock each, so that threads seldom meet; within a stripe, open
-//! addressing with deletion by moving back, so that no graves pile up. The memory comes from
-//! the kernel and becomes real page by page, so a program that allocates little costs little.
-//! It is never shared: a process that is killed holding a lock leaves nobody waiting.
+//! Sixty-four stripes with a lock each, so that threads seldom meet. Within a stripe, chains
+//! of entries that are used again last freed first: a program that allocates and frees stays
+//! in the same few lines of the processor's cache, however many addresses it goes through.
+//! The memory comes from the kernel and becomes real page by page, so a program that
+//! allocates little costs little. It is never shared: a process that is killed holding a lock
+//! leaves nobody waiting.
 
 #![expect(unsafe_code, reason = "its memory comes straight from the kernel")]
 
@@ -54,23 +56,83 @@ pub(crate) struct Entry {
     pub(crate) extra: u64,
 }
 
-impl Entry {
-    fn is_empty(&self) -> bool {
-        self.class == Class::Empty
-    }
-
-    fn is(&self, class: Class, key: u64) -> bool {
-        self.key == key && self.class == class
-    }
-}
-
 const STRIPES: usize = 64;
-const PLACES: usize = 1 << 14;
+const ENTRIES: usize = 1 << 14;
+const CHAINS: usize = 1 << 10;
+
+/// An entry and the next of its chain, or the next that is free: one more than its place, and
+/// 0 for the end.
+#[derive(Clone, Copy)]
+struct Link {
+    entry: Entry,
+    next: u32,
+}
 
 struct Stripe {
     lock: AtomicU32,
-    count: UnsafeCell<usize>,
-    places: UnsafeCell<[Entry; PLACES]>,
+    inner: UnsafeCell<Inner>,
+}
+
+struct Inner {
+    /// The first free link.
+    free: u32,
+    /// Links that were ever used; those behind are free too.
+    used: u32,
+    chains: [u32; CHAINS],
+    links: [Link; ENTRIES],
+}
+
+impl Inner {
+    /// The place of an entry, and that of the link before it in its chain.
+    fn find(&self, class: Class, key: u64) -> Option<(usize, Option<usize>)> {
+        let mut before = None;
+        let mut next = self.chains[chain_of(class, key)];
+        while next != 0 {
+            let at = next as usize - 1;
+            let link = &self.links[at];
+            if link.entry.key == key && link.entry.class == class {
+                return Some((at, before));
+            }
+            before = Some(at);
+            next = link.next;
+        }
+        None
+    }
+
+    fn add(&mut self, entry: Entry) -> bool {
+        let place = match self.free {
+            0 if self.used as usize == ENTRIES => return false,
+            0 => {
+                self.used += 1;
+                self.used
+            }
+            free => {
+                self.free = self.links[free as usize - 1].next;
+                free
+            }
+        };
+        let chain = &mut self.chains[chain_of(entry.class, entry.key)];
+        self.links[place as usize - 1] = Link { entry, next: *chain };
+        *chain = place;
+        true
+    }
+
+    fn remove(&mut self, at: usize, before: Option<usize>) -> Entry {
+        let Link { entry, next } = self.links[at];
+        match before {
+            Some(before) => self.links[before].next = next,
+            None => self.chains[chain_of(entry.class, entry.key)] = next,
+        }
+        self.links[at].entry.class = Class::Empty;
+        self.links[at].next = self.free;
+        self.free = at as u32 + 1;
+        entry
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Entry> {
+        let used = self.links.iter().take(self.used as usize).map(|link| &link.entry);
+        used.filter(|entry| entry.class != Class::Empty)
+    }
 }
 
 /// All that this process holds.
@@ -110,49 +172,10 @@ impl Stripe {
 
 impl Held<'_> {
     #[expect(clippy::mut_from_ref, reason = "the lock is what makes it exclusive")]
-    fn places(&self) -> &mut [Entry; PLACES] {
-        // SAFETY: the lock is held for as long as `self` lives, and each method of this
-        // type uses the reference only until it returns.
-        unsafe { &mut *self.stripe.places.get() }
-    }
-
-    #[expect(clippy::mut_from_ref, reason = "the lock is what makes it exclusive")]
-    fn count(&self) -> &mut usize {
-        // SAFETY: as above.
-        unsafe { &mut *self.stripe.count.get() }
-    }
-
-    fn find(&self, class: Class, key: u64, hash: usize) -> Option<usize> {
-        let places = self.places();
-        let mut at = hash;
-        while !places[at].is_empty() {
-            if places[at].is(class, key) {
-                return Some(at);
-            }
-            at = (at + 1) % PLACES;
-        }
-        None
-    }
-
-    /// Empties a place and closes the gap: later entries of the run move back.
-    fn clear(&self, mut hole: usize) {
-        let places = self.places();
-        let mut at = hole;
-        loop {
-            at = (at + 1) % PLACES;
-            let entry = places[at];
-            if entry.is_empty() {
-                break;
-            }
-            let home = place_of(entry.class, entry.key);
-            // It may move if its home is not between the hole and where it stands.
-            if (at.wrapping_sub(home) % PLACES) >= (at.wrapping_sub(hole) % PLACES) {
-                places[hole] = entry;
-                hole = at;
-            }
-        }
-        places[hole].class = Class::Empty;
-        *self.count() -= 1;
+    fn inner(&self) -> &mut Inner {
+        // SAFETY: the lock is held for as long as `self` lives, and every user of it takes
+        // one such reference at a time.
+        unsafe { &mut *self.stripe.inner.get() }
     }
 }
 
@@ -160,8 +183,8 @@ fn hash(class: Class, key: u64) -> u64 {
     (key ^ ((class as u64) << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-fn place_of(class: Class, key: u64) -> usize {
-    (hash(class, key) >> 32) as usize % PLACES
+fn chain_of(class: Class, key: u64) -> usize {
+    (hash(class, key) >> 40) as usize % CHAINS
 }
 
 impl Table {
@@ -176,7 +199,8 @@ impl Table {
             return None;
         }
         // SAFETY: the mapping is zeroed, large enough, aligned to a page and never unmapped;
-        // zeros are unlocked stripes of no entries, whose places are `Class::Empty`.
+        // zeros are unlocked stripes with empty chains and links that were never used, whose
+        // class is `Class::Empty`.
         Some(unsafe { &*at.cast::<Table>() })
     }
 
@@ -190,41 +214,27 @@ impl Table {
     #[inline]
     pub(crate) fn put(&self, entry: Entry) -> Result<Option<Entry>, Entry> {
         let held = self.stripe(entry.class, entry.key);
-        let places = held.places();
-        let mut at = place_of(entry.class, entry.key);
-        loop {
-            let place = &mut places[at];
-            if place.is(entry.class, entry.key) {
-                return Ok(Some(core::mem::replace(place, entry)));
-            }
-            if place.is_empty() {
-                // A few places stay empty: every search ends at one.
-                if *held.count() + 64 >= PLACES {
-                    return Err(entry);
-                }
-                *place = entry;
-                *held.count() += 1;
-                return Ok(None);
-            }
-            at = (at + 1) % PLACES;
+        let inner = held.inner();
+        if let Some((at, _)) = inner.find(entry.class, entry.key) {
+            return Ok(Some(core::mem::replace(&mut inner.links[at].entry, entry)));
         }
+        if inner.add(entry) { Ok(None) } else { Err(entry) }
     }
 
     /// Takes an entry out.
     #[inline]
     pub(crate) fn take(&self, class: Class, key: u64) -> Option<Entry> {
         let held = self.stripe(class, key);
-        let at = held.find(class, key, place_of(class, key))?;
-        let entry = held.places()[at];
-        held.clear(at);
-        Some(entry)
+        let inner = held.inner();
+        let (at, before) = inner.find(class, key)?;
+        Some(inner.remove(at, before))
     }
 
     /// A copy of an entry.
     pub(crate) fn get(&self, class: Class, key: u64) -> Option<Entry> {
         let held = self.stripe(class, key);
-        let at = held.find(class, key, place_of(class, key))?;
-        Some(held.places()[at])
+        let inner = held.inner();
+        inner.find(class, key).map(|(at, _)| inner.links[at].entry)
     }
 
     /// Changes an entry under its lock, and returns it as it was.
@@ -235,8 +245,9 @@ impl Table {
         change: impl FnOnce(&mut Entry),
     ) -> Option<Entry> {
         let held = self.stripe(class, key);
-        let at = held.find(class, key, place_of(class, key))?;
-        let entry = &mut held.places()[at];
+        let inner = held.inner();
+        let (at, _) = inner.find(class, key)?;
+        let entry = &mut inner.links[at].entry;
         let before = *entry;
         change(entry);
         Some(before)
@@ -245,17 +256,21 @@ impl Table {
     /// Takes out, one after the other, all entries that `wanted` chooses.
     pub(crate) fn drain(&self, wanted: impl Fn(&Entry) -> bool, mut each: impl FnMut(Entry)) {
         for stripe in &self.stripes {
+            let mut from = 0;
             loop {
                 let held = stripe.hold();
-                if *held.count() == 0 {
-                    break;
-                }
-                let chosen = |entry: &Entry| !entry.is_empty() && wanted(entry);
-                let Some(at) = held.places().iter().position(chosen) else { break };
-                let entry = held.places()[at];
-                held.clear(at);
+                let links = held.inner().links.iter().take(held.inner().used as usize).skip(from);
+                let mut links =
+                    links.enumerate().filter(|(_, link)| link.entry.class != Class::Empty);
+                let chosen = links.find(|(_, link)| wanted(&link.entry));
+                let chosen = chosen.map(|(steps, link)| (steps, link.entry));
                 drop(held);
-                each(entry);
+                let Some((steps, entry)) = chosen else { break };
+                from += steps + 1;
+                // Somebody else may have taken it meanwhile.
+                if let Some(entry) = self.take(entry.class, entry.key) {
+                    each(entry);
+                }
             }
         }
     }
@@ -264,10 +279,7 @@ impl Table {
     pub(crate) fn each(&self, wanted: impl Fn(&Entry) -> bool, mut each: impl FnMut(Entry)) {
         for stripe in &self.stripes {
             let held = stripe.hold();
-            if *held.count() > 0 {
-                let all = held.places().iter().filter(|entry| !entry.is_empty());
-                all.filter(|entry| wanted(entry)).for_each(|entry| each(*entry));
-            }
+            held.inner().all().filter(|entry| wanted(entry)).for_each(|entry| each(*entry));
         }
     }
 }
@@ -320,7 +332,7 @@ mod tests {
     fn a_full_table_refuses_and_still_finds() {
         let table = Table::new().unwrap();
         let fits = (0..2_000_000u64).take_while(|n| table.put(entry(n * 4096 + 1, 1)).is_ok());
-        assert!(fits.count() > 500_000);
+        assert!(fits.count() > 900_000);
         assert!(table.take(Class::Pointer, 1).is_some());
         assert!(table.get(Class::Pointer, 12).is_none());
     }

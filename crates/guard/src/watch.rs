@@ -111,16 +111,41 @@ impl Watch {
             if let (Some("log"), Some(pid)) = (parts.next(), parts.next())
                 && let Ok(pid) = pid.parse()
             {
-                logs.push(read_log(&entry.path(), pid)?);
+                logs.push(self.read_log(&entry.path(), pid)?);
             }
         }
         logs.sort_by_key(|log| log.events.first().map_or(u64::MAX, |event| event.at));
         Ok(logs)
     }
 
+    fn read_log(&self, path: &Path, pid: u32) -> io::Result<Log> {
+        let mut file = File::open(path)?;
+        let mut head = [0; size_of::<Head>()];
+        file.read_exact(&mut head)?;
+        let word = |at: usize| {
+            head.get(at * 8..at * 8 + 8)
+                .and_then(|b| b.try_into().ok())
+                .map_or(0, u64::from_le_bytes)
+        };
+        let (magic, taken, room) = (word(0), word(1), word(2));
+        if magic != log::MAGIC {
+            return Ok(Log { pid, ..Log::default() });
+        }
+        let count = taken.min(room).min(log::MOST);
+        let mut bytes = vec![0; count as usize * size_of::<Record>()];
+        file.seek(SeekFrom::Start(head.len() as u64))?;
+        file.read_exact(&mut bytes)?;
+        let devices = self.ledger().devices.iter();
+        let unified: Vec<bool> = devices.map(|d| d.integrated.load(Relaxed) != 0).collect();
+        let records = bytes.chunks_exact(size_of::<Record>());
+        let events: Vec<Event> = records.filter_map(|bytes| event(bytes, &unified)).collect();
+        let lost = taken - events.len() as u64;
+        Ok(Log { pid, events, lost })
+    }
+
     /// The call stacks that a process has named: their numbers and lines.
     #[must_use]
-    pub fn stacks(&self, pid: u32) -> Vec<(u32, Vec<String>)> {
+    pub fn stacks(&self, pid: u32) -> Vec<(u16, Vec<String>)> {
         let text = fs::read(self.folder.join(format!("stacks.{pid}"))).unwrap_or_default();
         parse_stacks(&String::from_utf8_lossy(&text))
     }
@@ -197,53 +222,33 @@ pub struct Event {
     pub bytes: u64,
     /// What was charged for it.
     pub charge: u64,
-    /// The stream's handle.
-    pub stream: u64,
+    /// A number for the stream; 0 for none.
+    pub stream: u16,
     /// The number of the call stack; 0 for none.
-    pub stack: u32,
-}
-
-fn read_log(path: &Path, pid: u32) -> io::Result<Log> {
-    let mut file = File::open(path)?;
-    let mut head = [0; size_of::<Head>()];
-    file.read_exact(&mut head)?;
-    let word = |at: usize| {
-        head.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
-    };
-    let (magic, taken, room) = (word(0), word(1), word(2));
-    if magic != log::MAGIC {
-        return Ok(Log { pid, ..Log::default() });
-    }
-    let count = taken.min(room).min(log::MOST);
-    let mut bytes = vec![0; count as usize * size_of::<Record>()];
-    file.seek(SeekFrom::Start(head.len() as u64))?;
-    file.read_exact(&mut bytes)?;
-    let events: Vec<Event> = bytes.chunks_exact(size_of::<Record>()).filter_map(event).collect();
-    let lost = taken - events.len() as u64;
-    Ok(Log { pid, events, lost })
+    pub stack: u16,
 }
 
 /// An event from its bytes; nothing from one that was cut short.
-fn event(bytes: &[u8]) -> Option<Event> {
+fn event(bytes: &[u8], unified: &[bool]) -> Option<Event> {
     let word = |at: usize| bytes.get(at * 8..at * 8 + 8)?.try_into().ok().map(u64::from_le_bytes);
-    let what = word(4)?;
-    let [op, kind, device, tag, ..] = what.to_le_bytes();
+    let [op, kind, device, tag, s0, s1, t0, t1] = word(3)?.to_le_bytes();
+    let (op, kind, bytes) = (Op::of(op.checked_sub(0x80)?)?, Kind::of(kind)?, word(2)?);
     Some(Event {
         at: word(0)?,
-        op: Op::of(op.checked_sub(0x80)?)?,
-        kind: Kind::of(kind)?,
+        op,
+        kind,
         device,
         tag,
         key: word(1)?,
-        bytes: word(2)?,
-        charge: word(5)?,
-        stream: word(3)?,
-        stack: (what >> 32) as u32,
+        bytes,
+        charge: kind.charge(bytes, unified.get(usize::from(device)).is_some_and(|u| *u)),
+        stream: u16::from_le_bytes([t0, t1]),
+        stack: u16::from_le_bytes([s0, s1]),
     })
 }
 
-fn parse_stacks(text: &str) -> Vec<(u32, Vec<String>)> {
-    let mut stacks: Vec<(u32, Vec<String>)> = Vec::new();
+fn parse_stacks(text: &str) -> Vec<(u16, Vec<String>)> {
+    let mut stacks: Vec<(u16, Vec<String>)> = Vec::new();
     for line in text.lines() {
         match line.strip_prefix("# ").and_then(|number| number.parse().ok()) {
             Some(number) => stacks.push((number, Vec::new())),

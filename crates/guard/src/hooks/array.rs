@@ -1,7 +1,7 @@
 //! Arrays and mipmapped arrays. How a device lays them out is its own affair; they are
 //! counted by their shape, rows rounded as the driver rounds them.
 
-use super::track::{Wish, allocate, charge, free};
+use super::track::{Wish, allocate, free};
 use super::{Code, Handle};
 use crate::here::Here;
 use crate::log::Kind;
@@ -50,7 +50,7 @@ fn bytes(sides: [usize; 3], format: i32, channels: u32) -> u64 {
 }
 
 fn wish(kind: Kind, bytes: u64) -> Wish {
-    Wish { kind, class: Class::Array, bytes, charge: charge(bytes), stream: 0 }
+    Wish { kind, class: Class::Array, bytes, stream: 0 }
 }
 
 /// # Safety

@@ -7,8 +7,8 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use super::devices;
 use super::{Code, Handle, OUT_OF_MEMORY, SUCCESS, ask, pool};
+use super::{code, devices, measure};
 use crate::here::Here;
 use crate::log::{Kind, Op};
 use crate::table::{Class, Entry};
@@ -40,7 +40,8 @@ pub(super) unsafe fn instantiate(
     _: u64,
     call: impl FnOnce() -> Code,
 ) -> Code {
-    let code = call();
+    // An executable graph lies on the device, too.
+    let (code, _) = measure::around(here, Kind::Launch, call);
     if code == SUCCESS && !out.is_null() {
         let bytes = ask::unseen(|| wanted(graph, 0));
         if bytes > 0 {
@@ -165,7 +166,7 @@ pub(super) unsafe fn launch(
 ) -> Code {
     let graph = here.table.get(Class::Graph, exec as u64);
     let place = graph.and_then(|graph| Some((graph.bytes, devices::current(here)?)));
-    let Some((bytes, place)) = place else { return call() };
+    let Some((bytes, place)) = place else { return code::launched(here, exec, call) };
     let device = place.device;
     // What the device keeps for graphs and no graph uses now serves this one too.
     let idle =

@@ -23,6 +23,8 @@ pub(super) unsafe fn memory(
     if budget == NO_LIMIT {
         return code;
     }
+    // The dead hold nothing: a program decides by this what it asks for.
+    here.ledger.reclaim();
     let left = device.free(here.ledger.held_back());
     // SAFETY: each is null or what the driver has written.
     unsafe {

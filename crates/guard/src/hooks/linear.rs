@@ -1,6 +1,6 @@
 //! Plain memory: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree.
 
-use super::track::{Wish, allocate, charge, free as give};
+use super::track::{Wish, allocate, free as give};
 use super::{Code, Pointer};
 use crate::here::Here;
 use crate::ledger::flag;
@@ -39,8 +39,7 @@ pub(super) unsafe fn pitch(
     }
     let row = (width as u64).checked_next_multiple_of(ROW).unwrap_or(u64::MAX);
     let bytes = row.saturating_mul(height as u64);
-    let wish =
-        Wish { kind: Kind::Pitch, class: Class::Pointer, bytes, charge: charge(bytes), stream: 0 };
+    let wish = Wish::linear(Kind::Pitch, usize::try_from(bytes).unwrap_or(usize::MAX));
     // SAFETY: the driver has written it when it is read.
     allocate(here, &wish, call, || unsafe { *out })
 }

@@ -1,5 +1,6 @@
 //! What the driver takes for itself: contexts, code, local memory. It cannot be refused, so
-//! it is measured around the calls that cause it, and charged.
+//! it is measured around the calls that cause it, and charged. (A context can: once one was
+//! made it is known what another takes.)
 //!
 //! The driver tells what is free on the device; the difference around a call, less what the
 //! tree was charged meanwhile, is what the call took. Before the first context there is
@@ -9,7 +10,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::devices::{self, Place};
-use super::{Code, Handle, SUCCESS, ask, nvml, pool};
+use super::{Code, Handle, OUT_OF_MEMORY, SUCCESS, ask, nvml, pool};
 use crate::here::Here;
 use crate::ledger::flag;
 use crate::log::{Kind, Op};
@@ -52,7 +53,6 @@ fn charge(here: &Here, device: usize, kind: Kind, key: u64, taken: i64) -> u64 {
 fn observe(here: &Here, device: usize, used: u64, charged: u64) {
     let device = &here.ledger.devices[device];
     device.observed.store(used, Relaxed);
-    device.observed_charge.store(charged, Relaxed);
     // What others hold is what the driver reports beyond us when it is asked first.
     let others = used.saturating_sub(charged);
     let _ = device.baseline.compare_exchange(u64::MAX, others, Relaxed, Relaxed);
@@ -70,6 +70,13 @@ pub(super) fn context(
     let Some(device) = devices::of_number(here, number) else { return call() };
     devices::alone(here, || {
         let counters = &here.ledger.devices[device];
+        // What a context takes is known once one was made; another that cannot fit is refused.
+        let known = counters.context.load(Relaxed);
+        if !fits(here, device, known) {
+            here.ledger.refuse_now(here.process, device, known);
+            pool::note(here, Op::Refuse, Kind::Context, device, 0, known);
+            return OUT_OF_MEMORY;
+        }
         let (before, charged_before) = (outside(here, device), counters.used.load(Relaxed));
         let code = call();
         if code != SUCCESS {
@@ -88,9 +95,19 @@ pub(super) fn context(
         };
         let key = made() as u64;
         let charge = charge(here, device, Kind::Context, key, taken);
+        counters.context.fetch_max(charge, Relaxed);
         keep(here, Class::Context, Kind::Context, key, device, charge);
         code
     })
+}
+
+/// Whether so much more stays below the line, the reserve included.
+fn fits(here: &Here, device: usize, bytes: u64) -> bool {
+    let fits = || here.ledger.devices[device].free(0) >= bytes;
+    fits() || {
+        here.ledger.reclaim();
+        fits()
+    }
 }
 
 /// What is used on a device without a context: NVML says, or the system on unified memory.

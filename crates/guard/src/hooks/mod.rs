@@ -10,6 +10,7 @@
 
 mod array;
 mod ask;
+mod code;
 mod context;
 mod devices;
 mod graph;
@@ -193,40 +194,66 @@ hooks! {
         (device: c_int) = context::let_go;
 
     cuModuleLoad "cuModuleLoad" 2000 false
-        (out: *mut Handle, path: *const c_char) = context::load_file;
+        (out: *mut Handle, path: *const c_char) = code::load_file;
     cuModuleLoadData "cuModuleLoadData" 2000 false
-        (out: *mut Handle, image: Handle) = context::load_data;
+        (out: *mut Handle, image: Handle) = code::load_data;
     cuModuleLoadDataEx "cuModuleLoadDataEx" 2010 false
         (out: *mut Handle, image: Handle, count: u32, names: Handle, values: Handle)
-        = context::load_data_ex;
+        = code::load_data_ex;
     cuModuleLoadFatBinary "cuModuleLoadFatBinary" 2000 false
-        (out: *mut Handle, image: Handle) = context::load_data;
-    cuModuleUnload "cuModuleUnload" 2000 false (module: Handle) = context::unload;
+        (out: *mut Handle, image: Handle) = code::load_data;
+    cuModuleUnload "cuModuleUnload" 2000 false (module: Handle) = code::unload;
     cuLibraryLoadData "cuLibraryLoadData" 12000 false
         (out: *mut Handle, image: Handle, names: Handle, values: Handle, count: u32,
-         more_names: Handle, more_values: Handle, more: u32) = context::load_library;
+         more_names: Handle, more_values: Handle, more: u32) = code::load_library;
     cuLibraryLoadFromFile "cuLibraryLoadFromFile" 12000 false
         (out: *mut Handle, path: Handle, names: Handle, values: Handle, count: u32,
-         more_names: Handle, more_values: Handle, more: u32) = context::load_library;
-    cuLibraryUnload "cuLibraryUnload" 12000 false (library: Handle) = context::unload;
-    cuCtxSetLimit "cuCtxSetLimit" 3010 false (which: c_int, value: usize) = context::set_limit;
+         more_names: Handle, more_values: Handle, more: u32) = code::load_library;
+    cuLibraryUnload "cuLibraryUnload" 12000 false (library: Handle) = code::unload;
+    cuModuleGetFunction "cuModuleGetFunction" 2000 false
+        (out: *mut Handle, module: Handle, name: *const c_char) = code::find;
+    cuLibraryGetKernel "cuLibraryGetKernel" 12000 false
+        (out: *mut Handle, library: Handle, name: *const c_char) = code::find;
+    cuLibraryGetModule "cuLibraryGetModule" 12000 false
+        (out: *mut Handle, library: Handle) = code::pick;
+    cuKernelGetFunction "cuKernelGetFunction" 12000 false
+        (out: *mut Handle, kernel: Handle) = code::pick;
+    cuFuncLoad "cuFuncLoad" 12040 false (function: Handle) = code::load_now;
+    cuFuncGetAttribute "cuFuncGetAttribute" 2020 false
+        (out: *mut c_int, which: c_int, function: Handle) = code::attribute;
+    cuFuncSetAttribute "cuFuncSetAttribute" 9000 false
+        (function: Handle, which: c_int, value: c_int) = code::set_attribute;
+    cuKernelGetAttribute "cuKernelGetAttribute" 12000 false
+        (out: *mut c_int, which: c_int, kernel: Handle, device: c_int) = code::kernel_attribute;
+    cuKernelSetAttribute "cuKernelSetAttribute" 12000 false
+        (which: c_int, value: c_int, kernel: Handle, device: c_int) = code::set_kernel_attribute;
+    cuOccupancyMaxActiveBlocksPerMultiprocessor "cuOccupancyMaxActiveBlocksPerMultiprocessor" 6050 false
+        (out: *mut c_int, function: Handle, block: c_int, shared: usize) = code::occupancy;
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+        "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags" 7000 false
+        (out: *mut c_int, function: Handle, block: c_int, shared: usize, flags: u32)
+        = code::occupancy_with;
+    cuStreamCreate "cuStreamCreate" 2000 false (out: *mut Handle, flags: u32) = code::stream;
+    cuStreamCreateWithPriority "cuStreamCreateWithPriority" 5050 false
+        (out: *mut Handle, flags: u32, priority: c_int) = code::stream_with;
+    cuCtxSetLimit "cuCtxSetLimit" 3010 false (which: c_int, value: usize) = code::set_limit;
 
     cuLaunchKernel "cuLaunchKernel" 4000 false
         (function: Handle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
-         stream: Handle, arguments: Handle, extra: Handle) = context::launch;
+         stream: Handle, arguments: Handle, extra: Handle) = code::launch;
     cuLaunchKernel_ptsz "cuLaunchKernel" 7000 true
         (function: Handle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
-         stream: Handle, arguments: Handle, extra: Handle) = context::launch;
+         stream: Handle, arguments: Handle, extra: Handle) = code::launch;
     cuLaunchKernelEx "cuLaunchKernelEx" 11060 false
-        (how: Handle, function: Handle, arguments: Handle, extra: Handle) = context::launch_ex;
+        (how: Handle, function: Handle, arguments: Handle, extra: Handle) = code::launch_ex;
     cuLaunchKernelEx_ptsz "cuLaunchKernelEx" 11060 true
-        (how: Handle, function: Handle, arguments: Handle, extra: Handle) = context::launch_ex;
+        (how: Handle, function: Handle, arguments: Handle, extra: Handle) = code::launch_ex;
     cuLaunchCooperativeKernel "cuLaunchCooperativeKernel" 9000 false
         (function: Handle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
-         stream: Handle, arguments: Handle) = context::launch_together;
+         stream: Handle, arguments: Handle) = code::launch_together;
     cuLaunchCooperativeKernel_ptsz "cuLaunchCooperativeKernel" 9000 true
         (function: Handle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
-         stream: Handle, arguments: Handle) = context::launch_together;
+         stream: Handle, arguments: Handle) = code::launch_together;
 
     cuMemGetInfo_v2 "cuMemGetInfo" 3020 false
         (free: *mut usize, total: *mut usize) = info::memory;

@@ -49,9 +49,8 @@ pub(super) unsafe fn create(
     let device = (how.location == ON_DEVICE).then(|| devices::of_number(here, how.device));
     let Some(device) = device.flatten() else { return call() };
     let number = NEXT.fetch_add(1, Relaxed);
-    let bytes = bytes as u64;
     let wish =
-        Wish { kind: Kind::Physical, class: Class::Physical, bytes, charge: bytes, stream: 0 };
+        Wish { kind: Kind::Physical, class: Class::Physical, bytes: bytes as u64, stream: 0 };
     // One handle holds it, for a start.
     let place = Place { context: 1, device };
     let code = allocate_on(here, place, &wish, call, || number);

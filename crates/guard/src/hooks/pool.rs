@@ -4,8 +4,8 @@
 //! and keeps what is freed. So a pool is charged its reservation, which the driver tells, and
 //! the blocks inside are listed without a charge. A request first reserves the most that the
 //! pool may grow by; when the driver has answered, the charge becomes what the pool says. If
-//! the largest step does not fit, but the pool has room inside for the request, it is let
-//! through: the pool may still grow by a step, and that is what the reserve is held back for.
+//! the largest step does not fit, but the pool has room inside for the request, the reserve may
+//! be used: the room may be in pieces, and then the pool grows by a step all the same.
 //!
 //! Pools shrink when streams are waited for, so their figures are read again then, and
 //! before anything is refused.
@@ -90,6 +90,7 @@ unsafe fn from(
         let line = here.ledger.devices[place.device].line(here.ledger.held_back());
         return if bytes <= line { call() } else { refuse(here, place.device, bytes) };
     }
+    super::track::try_line(here, place.device);
     let Some(ahead) = reserve(here, place.device, pool, bytes) else {
         return refuse(here, place.device, bytes);
     };
@@ -99,14 +100,14 @@ unsafe fn from(
         let wish = wish(bytes, stream);
         here.process.allocs.fetch_add(1, Relaxed);
         // SAFETY: the driver has written it.
-        keep(here, place, &wish, unsafe { *out }, charged);
+        keep(here, place, &wish, unsafe { *out }, 0, charged);
     }
     code
 }
 
 fn wish(bytes: u64, stream: Handle) -> Wish {
     let (kind, class, stream) = (Kind::Pooled, Class::Pointer, stream as u64);
-    Wish { kind, class, bytes, charge: 0, stream }
+    Wish { kind, class, bytes, stream }
 }
 
 fn refuse(here: &Here, device: usize, bytes: u64) -> Code {
@@ -128,8 +129,11 @@ fn reserve(here: &Here, device: usize, pool: Handle, bytes: u64) -> Option<u64> 
         if here.ledger.hold(here.process, device, step) {
             return Some(step);
         }
+        // The pool may serve it from what it has, or in pieces that do not fit together take
+        // a step more: that is what is held back for the driver, and no further.
         let (reserved, used) = figure(pool, RESERVED).zip(figure(pool, USED))?;
-        (reserved.saturating_sub(used) >= bytes).then_some(0)
+        let room = reserved.saturating_sub(used) >= bytes;
+        (room && here.ledger.hold_below(here.process, device, step, 0)).then_some(step)
     };
     try_once()
         .or_else(|| {
@@ -212,7 +216,7 @@ fn refresh_all(here: &Here) {
 /// Notes a change of what the driver holds by itself.
 pub(super) fn note(here: &Here, op: Op, kind: Kind, device: usize, key: u64, bytes: u64) -> u64 {
     let device = device as u8;
-    here.note(Event { op, kind, device, tag: 0, key, bytes, charge: bytes, stream: 0, stack: 0 })
+    here.note(Event { op, kind, device, tag: 0, key, bytes, stream: 0, stack: 0 })
 }
 
 pub(super) unsafe fn free(

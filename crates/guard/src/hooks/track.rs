@@ -17,16 +17,19 @@ pub(super) struct Wish {
     pub(super) kind: Kind,
     pub(super) class: Class,
     pub(super) bytes: u64,
-    /// What the driver will take for it.
-    pub(super) charge: u64,
     pub(super) stream: u64,
 }
 
 impl Wish {
     /// Plain memory.
     pub(super) fn linear(kind: Kind, bytes: usize) -> Wish {
-        let bytes = bytes as u64;
-        Wish { kind, class: Class::Pointer, bytes, charge: charge(bytes), stream: 0 }
+        Wish { kind, class: Class::Pointer, bytes: bytes as u64, stream: 0 }
+    }
+
+    /// What the driver will take for it on a device.
+    fn charge(&self, here: &Here, device: usize) -> u64 {
+        let unified = here.ledger.devices[device].integrated.load(Relaxed) != 0;
+        self.kind.charge(self.bytes, unified)
     }
 
     pub(super) fn event(&self, op: Op, device: usize, key: u64) -> Event {
@@ -37,27 +40,21 @@ impl Wish {
             tag: tags::current(),
             key,
             bytes: self.bytes,
-            charge: self.charge,
             stream: self.stream,
             stack: 0,
         }
     }
 }
 
-/// What the driver takes for so many bytes of plain memory.
-pub(super) fn charge(bytes: u64) -> u64 {
-    bytes
-}
-
 /// Asks the ledger; what is charged with it, or nothing if it is refused.
 #[inline]
-pub(super) fn admit(here: &Here, device: usize, wish: &Wish) -> Option<u64> {
-    let granted = here.ledger.grant(here.process, device, wish.charge).ok();
+fn admit(here: &Here, device: usize, wish: &Wish, charge: u64) -> Option<u64> {
+    let granted = here.ledger.grant(here.process, device, charge).ok();
     let granted = granted.filter(|_| {
         let fits = here.ledger.devices[device].integrated.load(Relaxed) == 0
-            || available::allows(here.ledger, wish.charge);
+            || available::allows(here.ledger, charge);
         if !fits {
-            here.ledger.withdraw(here.process, device, wish.charge);
+            here.ledger.withdraw(here.process, device, charge);
         }
         fits
     });
@@ -91,47 +88,54 @@ pub(super) fn allocate_on(
     call: impl FnOnce() -> Code,
     key: impl FnOnce() -> u64,
 ) -> Code {
-    if here.ledger.devices[place.device].verified.load(Relaxed) == 0 {
-        verify(here, place);
-    }
-    let Some(charged) = admit(here, place.device, wish) else { return OUT_OF_MEMORY };
+    try_line(here, place.device);
+    let charge = wish.charge(here, place.device);
+    let Some(charged) = admit(here, place.device, wish, charge) else { return OUT_OF_MEMORY };
     let code = call();
     if code != SUCCESS {
-        here.ledger.undo(here.process, place.device, wish.charge);
+        here.ledger.undo(here.process, place.device, charge);
         return code;
     }
-    keep(here, place, wish, key(), charged);
+    keep(here, place, wish, key(), charge, charged);
     code
 }
 
 /// Tries the line once, the way every allocation goes: one byte too many must be refused, the
 /// refusal counted, and the driver not asked. The trial itself is then taken out of the count.
+#[inline]
+pub(super) fn try_line(here: &Here, device: usize) {
+    if here.ledger.devices[device].verified.load(Relaxed) == 0 {
+        verify(here, device);
+    }
+}
+
 #[cold]
-fn verify(here: &Here, place: Place) {
+fn verify(here: &Here, place: usize) {
     const TRIED: u32 = 1;
     const FAILED: u32 = 2;
-    let device = &here.ledger.devices[place.device];
+    let device = &here.ledger.devices[place];
     let line = device.line(here.ledger.held_back());
     if line == NO_LIMIT || device.verified.compare_exchange(0, FAILED, AcqRel, Relaxed).is_err() {
         return;
     }
     let bytes = line.saturating_add(1);
     let before = here.process.refused.load(Relaxed);
-    if here.ledger.grant(here.process, place.device, bytes).is_ok() {
-        here.ledger.undo(here.process, place.device, bytes);
+    if here.ledger.grant(here.process, place, bytes).is_ok() {
+        here.ledger.undo(here.process, place, bytes);
         return;
     }
     // Refused by the ledger: there is no way from there to the driver.
     let counted = here.process.refused.load(Relaxed) > before;
-    here.ledger.forget_refusal(here.process, place.device, bytes);
+    here.ledger.forget_refusal(here.process, place, bytes);
     if counted {
         device.verified.store(TRIED, Relaxed);
     }
 }
 
-/// Keeps what the driver has handed out.
+/// Keeps what the driver has handed out: `charge` is its own, `charged` what the device is
+/// charged with it.
 #[inline]
-pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charged: u64) {
+pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charge: u64, charged: u64) {
     let event = wish.event(Op::Allocate, place.device, key);
     let entry = Entry {
         key,
@@ -140,7 +144,7 @@ pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charged: u6
         device: place.device as u8,
         tag: event.tag,
         bytes: wish.bytes,
-        charge: wish.charge,
+        charge,
         extra: place.context,
     };
     match here.table.put(entry) {
@@ -194,7 +198,6 @@ pub(super) fn give_back(here: &Here, entry: &Entry, stream: u64) {
         tag: entry.tag,
         key: entry.key,
         bytes: entry.bytes,
-        charge: entry.charge,
         stream,
         stack: 0,
     });

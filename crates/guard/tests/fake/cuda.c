@@ -284,7 +284,9 @@ static int linear(u64 *out, u64 bytes) {
     add(LINEAR, *out, bytes, c->device);
     return OK;
 }
-API int cuMemAlloc_v2(u64 *out, size_t bytes) { NEED_CONTEXT(); if (!out || !bytes) return INVALID_VALUE; return linear(out, bytes); }
+// FAKE_QUICK keeps no books of plain memory: what is left is what the guard costs.
+static int quick(void) { static int known; if (!known) known = getenv("FAKE_QUICK") ? 2 : 1; return known == 2; }
+API int cuMemAlloc_v2(u64 *out, size_t bytes) { if (quick()) { static u64 at = 0x7f0000000000ull; *out = at += 512; return OK; } NEED_CONTEXT(); if (!out || !bytes) return INVALID_VALUE; return linear(out, bytes); }
 API int cuMemAllocManaged(u64 *out, size_t bytes, unsigned flags) { NEED_CONTEXT(); if (!out || !bytes) return INVALID_VALUE; return linear(out, bytes); }
 API int cuMemAllocPitch_v2(u64 *out, size_t *pitch, size_t width, size_t height, unsigned element) {
     NEED_CONTEXT();
@@ -294,6 +296,7 @@ API int cuMemAllocPitch_v2(u64 *out, size_t *pitch, size_t width, size_t height,
 }
 static void pooled_free(struct thing *t);
 API int cuMemFree_v2(u64 at) {
+    if (quick()) return OK;
     NEED_CONTEXT();
     struct thing t;
     if (!at) return OK;

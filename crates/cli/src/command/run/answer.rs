@@ -305,7 +305,7 @@ fn refusals(watch: &Watch, history: &History) -> Vec<RefusalReport> {
 /// Names of call stacks, read once for each process.
 struct Stacks<'a> {
     watch: &'a Watch,
-    known: HashMap<u32, HashMap<u32, Vec<String>>>,
+    known: HashMap<u32, HashMap<u16, Vec<String>>>,
 }
 
 impl Stacks<'_> {

@@ -17,7 +17,7 @@ pub(super) struct Block {
     pub(super) from: f64,
     /// `None` if it was never freed.
     pub(super) to: Option<f64>,
-    pub(super) stack: u32,
+    pub(super) stack: u16,
 }
 
 /// A request that the line refused.
@@ -54,7 +54,7 @@ pub(super) fn merge(logs: &[Log], clock: Clock, ends: &[Option<u64>]) -> History
     history.lost = logs.iter().map(|log| log.lost).sum();
     let mut open: HashMap<(usize, Kind, u64), usize> = HashMap::new();
     let mut course = Course::new(ends, clock);
-    let mut streams: HashMap<u64, usize> = HashMap::new();
+    let mut streams: HashMap<u16, usize> = HashMap::new();
     for (who, event) in all {
         let pid = logs.get(who).map_or(0, |log| log.pid);
         let time = clock.since_start(event.at);

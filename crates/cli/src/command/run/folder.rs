@@ -12,21 +12,33 @@ use tempfile::TempDir;
 use super::sys;
 
 const LIBRARY: &str = "libplimsoll_guard.so";
+const PREFIX: &str = "plimsoll-run-";
 
-/// The folder of a run, gone at its end.
+/// The folders of a run, gone at its end.
 pub(super) struct Folder {
-    folder: TempDir,
+    code: TempDir,
+    /// In memory where there is such a place: a list on a disk costs three times as much.
+    data: Option<TempDir>,
 }
 
 impl Folder {
+    /// Where the counters and the lists of events are.
     pub(super) fn path(&self) -> &Path {
-        self.folder.path()
+        self.data.as_ref().unwrap_or(&self.code).path()
     }
 
     /// The guard.
     pub(super) fn library(&self) -> PathBuf {
-        self.folder.path().join(LIBRARY)
+        self.code.path().join(LIBRARY)
     }
+}
+
+/// A folder in memory, if there is room for the lists of a few processes.
+fn in_memory() -> Option<TempDir> {
+    const ROOM: u64 = 256 << 20;
+    let memory = Path::new("/dev/shm");
+    let roomy = sys::mount(memory).ok()?.free >= ROOM;
+    roomy.then(|| tempfile::Builder::new().prefix(PREFIX).tempdir_in(memory).ok()).flatten()
 }
 
 /// Makes it, with the guard in it.
@@ -65,12 +77,12 @@ fn try_in(parent: &Path) -> anyhow::Result<Folder> {
     if !parent.is_absolute() || text.contains([' ', ':', '\n', '\t']) || text.len() > 300 {
         bail!("its name cannot stand in LD_PRELOAD");
     }
-    if sys::is_noexec(parent)? {
+    if sys::mount(parent)?.noexec {
         bail!("mounted noexec");
     }
     // Made for this user alone, by its own rules.
-    let folder = tempfile::Builder::new().prefix("plimsoll-run-").tempdir_in(parent)?;
-    let folder = Folder { folder };
+    let code = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+    let folder = Folder { code, data: in_memory() };
     fs::write(folder.library(), plimsoll_guard::LIBRARY)?;
     Ok(folder)
 }

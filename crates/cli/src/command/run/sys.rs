@@ -62,8 +62,16 @@ pub(super) fn pass_to(child: u32) {
     CHILD.store(i32::try_from(child).unwrap_or(0), Relaxed);
 }
 
-/// Whether programs may not be loaded from where this folder is.
-pub(super) fn is_noexec(folder: &Path) -> io::Result<bool> {
+/// What a place allows.
+pub(super) struct Mount {
+    /// Whether programs may not be loaded from there.
+    pub(super) noexec: bool,
+    /// The bytes that this user may still write.
+    pub(super) free: u64,
+}
+
+/// Looks at where a folder is mounted.
+pub(super) fn mount(folder: &Path) -> io::Result<Mount> {
     let path = CString::new(folder.as_os_str().as_bytes())?;
     // SAFETY: the path ends with a zero, and the structure is written to.
     let (code, mount) = unsafe {
@@ -73,7 +81,8 @@ pub(super) fn is_noexec(folder: &Path) -> io::Result<bool> {
     if code != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(mount.f_flag & libc::ST_NOEXEC != 0)
+    let free = mount.f_bavail.saturating_mul(mount.f_frsize);
+    Ok(Mount { noexec: mount.f_flag & libc::ST_NOEXEC != 0, free })
 }
 
 /// Whether people read stderr.

@@ -1,0 +1,85 @@
+//! One budget for the whole tree, whatever becomes of its processes.
+
+use std::io::{BufRead, BufReader};
+use std::sync::atomic::Ordering::Relaxed;
+
+use plimsoll_guard::ledger::state;
+
+use crate::stage::{LINE, MIB, Stage};
+
+#[test]
+fn eight_processes_of_sixteen_threads_never_pass_the_line() {
+    let stage = Stage::new().set("WAY", "runtime");
+    let racers: Vec<_> = (0..8).map(|_| stage.start("opened", &["race", "16", "1.5"])).collect();
+    for racer in racers {
+        let output = racer.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", output.status);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "raced 1\n");
+    }
+    let most = stage.most(0);
+    assert!(most <= LINE, "{most} is {} past the line", most - LINE);
+    assert!(most > LINE / 2, "the race came nowhere near the line: {most}");
+    assert_eq!(stage.charged(), 0);
+}
+
+#[test]
+fn what_a_killed_process_held_is_given_back() {
+    let stage = Stage::new();
+    let mut holder = stage.start("opened", &["hold"]);
+    let mut line = String::new();
+    BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "holds 0\n");
+    assert!(stage.run("opened", &["fill"]).contains("total 2048 2048 count 16 code 2"));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert!(stage.run("opened", &["fill"]).contains("count 32 code 2"));
+    assert_eq!((stage.most(0), stage.charged()), (LINE, 0));
+}
+
+#[test]
+fn racers_that_are_killed_leave_nothing_behind() {
+    let stage = Stage::new().set("WAY", "runtime");
+    for round in 0..4 {
+        let mut racers: Vec<_> =
+            (0..4).map(|_| stage.start("opened", &["race", "4", "9"])).collect();
+        std::thread::sleep(std::time::Duration::from_millis(200 + 37 * round));
+        racers.iter_mut().for_each(|racer| racer.kill().unwrap());
+        racers.iter_mut().for_each(|racer| assert!(!racer.wait().unwrap().success()));
+        assert_eq!(stage.charged(), 0, "round {round}");
+    }
+    assert!(stage.run("opened", &["fill"]).contains("count 32 code 2"));
+    assert!(stage.most(0) <= LINE);
+}
+
+#[test]
+fn a_forked_child_counts_for_itself() {
+    let stage = Stage::new();
+    let found = stage.run("opened", &["fork"]);
+    let expected = ["parent 0\n", "child 0 2\n", "parent 0 left 2048\n"];
+    assert!(expected.iter().all(|line| found.contains(line)), "{found}");
+    assert_eq!(stage.charged(), 0);
+    let slots = &stage.watch.ledger().processes;
+    let used = slots.iter().filter(|slot| slot.state.load(Relaxed) != state::FREE).count();
+    assert_eq!(used, 2);
+}
+
+#[test]
+fn a_program_that_becomes_another_starts_anew() {
+    let stage = Stage::new();
+    assert!(stage.run("opened", &["exec"]).contains("count 32 code 2 left 0\nafter 1\n"));
+    assert_eq!(stage.charged(), 0);
+}
+
+#[test]
+fn every_event_is_noted() {
+    let stage = Stage::new();
+    stage.run("opened", &["fill"]);
+    let logs = stage.watch.logs().unwrap();
+    assert_eq!(logs.len(), 1);
+    use plimsoll_guard::log::Op;
+    let count = |op| logs[0].events.iter().filter(|event| event.op == op).count();
+    assert_eq!((count(Op::Allocate), count(Op::Free), count(Op::Refuse)), (32, 32, 1));
+    assert!(logs[0].events.iter().all(|event| event.bytes == 64 * MIB));
+    assert_eq!(logs[0].lost, 0);
+    assert!(logs[0].events.is_sorted_by_key(|event| event.at));
+}

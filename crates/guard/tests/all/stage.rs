@@ -1,0 +1,149 @@
+//! A place to run programs on the fake driver, with the guard and without.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
+
+use plimsoll_guard::ledger::Device;
+use plimsoll_guard::watch::{Settings, VARIABLE, Watch};
+use tempfile::TempDir;
+
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const LINE: u64 = 2048 * MIB;
+
+/// Where what is built lies: the libraries, the programs, the guard.
+pub(crate) fn built() -> &'static Path {
+    static BUILT: OnceLock<TempDir> = OnceLock::new();
+    BUILT.get_or_init(build).path()
+}
+
+fn build() -> TempDir {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(folder.path().join("guard.so"), plimsoll_guard::LIBRARY).unwrap();
+    let script = folder.path().join("versions");
+    fs::write(&script, "FAKE_1 { global: cu*; nvml*; local: *; };").unwrap();
+    let script = format!("-Wl,--version-script={}", script.display());
+    // As the real one: its own calls of itself cannot be taken by others.
+    let shared = ["-shared", "-fPIC", "-Wl,-Bsymbolic", &script];
+    let soname = |name: &str| format!("-Wl,-soname,{name}");
+    compile(
+        "cuda.c",
+        &[&shared[..], &[&soname("libcuda.so.1"), "-o", &at("libcuda.so.1"), "-ldl", "-lpthread"]]
+            .concat(),
+    );
+    compile(
+        "cuda.c",
+        &[&shared[..], &["-DNVML", &soname("libnvidia-ml.so.1"), "-o", &at("libnvidia-ml.so.1")]]
+            .concat(),
+    );
+    compile("client.c", &["-o", &at("opened"), "-ldl", "-lpthread"]);
+    compile(
+        "client.c",
+        &["-DLINKED", "-o", &at("linked"), &at("libcuda.so.1"), "-ldl", "-lpthread"],
+    );
+    compile("shim.c", &["-shared", "-fPIC", "-o", &at("shim.so"), "-ldl"]);
+    folder
+}
+
+fn compile(source: &str, flags: &[&str]) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake").join(source);
+    let result = Command::new("cc").args(["-O1", "-w"]).arg(source).args(flags).output();
+    let result = result.expect("the tests need a C compiler (cc)");
+    assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
+}
+
+/// One run: a ledger, the driver's books, and programs.
+pub(crate) struct Stage {
+    folder: TempDir,
+    pub(crate) watch: Watch,
+    variables: HashMap<&'static str, String>,
+}
+
+impl Stage {
+    /// A line of 2 GiB with nothing held back.
+    pub(crate) fn new() -> Stage {
+        Stage::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Stage {
+        // As `run` does: in memory where it can be.
+        let memory = tempfile::tempdir_in("/dev/shm");
+        let folder = memory.or_else(|_| tempfile::tempdir()).unwrap();
+        let mut settings = Settings {
+            limit: Some(LINE),
+            meminfo: PathBuf::from("/proc/meminfo"),
+            ..Settings::default()
+        };
+        change(&mut settings);
+        let watch = Watch::create(folder.path(), &settings).unwrap();
+        Stage { folder, watch, variables: HashMap::new() }
+    }
+
+    /// Tells the fake driver or the program something.
+    pub(crate) fn set(mut self, name: &'static str, value: impl ToString) -> Stage {
+        self.variables.insert(name, value.to_string());
+        self
+    }
+
+    pub(crate) fn bare(&self, program: &str) -> Command {
+        let path = built().join(program);
+        let mut command = Command::new(if path.exists() { path } else { program.into() });
+        command
+            .env("LD_LIBRARY_PATH", built())
+            .env("FAKE_CUDA_STATE", self.folder.path().join("books"));
+        command.env("WAY", "dlsym").envs(&self.variables).env_remove("LD_PRELOAD");
+        command
+    }
+
+    pub(crate) fn guarded(&self, program: &str) -> Command {
+        let mut command = self.bare(program);
+        command.env("LD_PRELOAD", built().join("guard.so")).env(VARIABLE, self.folder.path());
+        command
+    }
+
+    /// What a program prints under the guard.
+    pub(crate) fn run(&self, program: &str, words: &[&str]) -> String {
+        text(self.guarded(program).args(words).output().unwrap())
+    }
+
+    pub(crate) fn start(&self, program: &str, words: &[&str]) -> Child {
+        self.guarded(program).args(words).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// The most that the driver ever had handed out at once on a device.
+    pub(crate) fn most(&self, device: usize) -> u64 {
+        self.book(3 + device)
+    }
+
+    /// How many allocation calls reached the driver.
+    pub(crate) fn calls(&self) -> u64 {
+        self.book(2)
+    }
+
+    fn book(&self, word: usize) -> u64 {
+        let books = fs::read(self.folder.path().join("books")).unwrap();
+        u64::from_le_bytes(books[word * 8..word * 8 + 8].try_into().unwrap())
+    }
+
+    pub(crate) fn device(&self, place: usize) -> &Device {
+        &self.watch.ledger().devices[place]
+    }
+
+    /// What is charged now, after the dead were found.
+    pub(crate) fn charged(&self) -> u64 {
+        self.watch.ledger().reclaim();
+        self.device(0).used.load(Relaxed)
+    }
+}
+
+/// What a program printed; it must have ended well.
+pub(crate) fn text(output: Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {text}{errors}", output.status);
+    text
+}
