@@ -12,7 +12,7 @@
 
 use core::cmp::Ordering::{Equal, Greater, Less};
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::devices::{self, Place};
 use super::physical::{ON_DEVICE, Properties};
@@ -91,6 +91,8 @@ unsafe fn from(
         return if bytes <= line { call() } else { refuse(here, place.device, bytes) };
     }
     super::track::try_line(here, place.device);
+    // One at a time: what a pool grows by while a call is under way is that call's.
+    let _turn = Turn::wait(pool);
     let Some(ahead) = reserve(here, place.device, pool, bytes) else {
         return refuse(here, place.device, bytes);
     };
@@ -137,7 +139,8 @@ fn reserve(here: &Here, device: usize, pool: Handle, bytes: u64) -> Option<u64> 
     };
     try_once()
         .or_else(|| {
-            refresh_all(here);
+            refresh(here, pool, 0);
+            refresh_others(here);
             here.ledger.reclaim();
             try_once()
         })
@@ -145,7 +148,7 @@ fn reserve(here: &Here, device: usize, pool: Handle, bytes: u64) -> Option<u64> 
             // Unused room of the pool, in pieces too small for this request, goes back.
             // SAFETY: the pool is the program's; what is in use stays.
             unsafe { ask::cuMemPoolTrimTo(pool, 0) };
-            refresh_all(here);
+            refresh(here, pool, 0);
             try_once()
         })
 }
@@ -195,8 +198,9 @@ fn refresh(here: &Here, pool: Handle, ahead: u64) -> u64 {
     here.ledger.devices[device].used.load(Relaxed)
 }
 
-/// Reads every pool of this process again.
-fn refresh_all(here: &Here) {
+/// Reads every pool of this process again, but those that are allocated from just now: they
+/// are read when that is done.
+fn refresh_others(here: &Here) {
     let mut pools = [0u64; 64];
     let mut count = 0;
     here.table.each(
@@ -209,7 +213,41 @@ fn refresh_all(here: &Here) {
         },
     );
     for pool in &pools[..count] {
-        refresh(here, *pool as Handle, 0);
+        if let Some(_turn) = Turn::try_now(*pool as Handle) {
+            refresh(here, *pool as Handle, 0);
+        }
+    }
+}
+
+/// The right to allocate from a pool, or to read its figures: between the two there must be
+/// nobody else. The driver serves one at a time anyway.
+struct Turn(&'static AtomicU32);
+
+impl Turn {
+    fn of(pool: Handle) -> &'static AtomicU32 {
+        static TURNS: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
+        &TURNS[(pool as usize >> 4 ^ pool as usize >> 12) % TURNS.len()]
+    }
+
+    fn try_now(pool: Handle) -> Option<Turn> {
+        let turn = Turn::of(pool);
+        turn.compare_exchange(0, 1, Acquire, Relaxed).ok().map(|_| Turn(turn))
+    }
+
+    fn wait(pool: Handle) -> Turn {
+        loop {
+            if let Some(turn) = Turn::try_now(pool) {
+                return turn;
+            }
+            // SAFETY: takes and changes nothing.
+            unsafe { crate::sys::sched_yield() };
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.store(0, Release);
     }
 }
 
@@ -264,6 +302,7 @@ pub(super) unsafe fn import(
 }
 
 pub(super) unsafe fn destroy(here: &Here, pool: Handle, call: impl FnOnce() -> Code) -> Code {
+    let _turn = Turn::wait(pool);
     refresh(here, pool, 0);
     let taken = here.table.take(Class::Pool, pool as u64);
     let code = call();
@@ -287,6 +326,7 @@ pub(super) unsafe fn trim(
     _: usize,
     call: impl FnOnce() -> Code,
 ) -> Code {
+    let _turn = Turn::wait(pool);
     let code = call();
     refresh(here, pool, 0);
     code
@@ -300,7 +340,7 @@ pub(super) unsafe fn synchronize(here: &Here, _: Handle, call: impl FnOnce() -> 
 pub(super) unsafe fn synchronize_all(here: &Here, call: impl FnOnce() -> Code) -> Code {
     let code = call();
     if ANY.load(Relaxed) != 0 {
-        refresh_all(here);
+        refresh_others(here);
     }
     code
 }

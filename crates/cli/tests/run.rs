@@ -1,0 +1,249 @@
+//! `plimsoll run`: the program's own streams and code, what is held, what is reported.
+#![cfg(target_os = "linux")]
+
+#[expect(dead_code, reason = "its answers are on stdout only when asked for")]
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use common::{Result, plimsoll, run, text};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The fake driver of the guard's own tests, and a program that uses it.
+fn stage() -> Result<&'static Path> {
+    static BUILT: OnceLock<Option<TempDir>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build().ok());
+    Ok(built.as_ref().ok_or("the fake driver cannot be built: the tests need cc")?.path())
+}
+
+fn build() -> Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guard/tests/fake");
+    let at = |name: &str| folder.path().join(name);
+    for (source, flags, to) in [
+        (
+            "cuda.c",
+            &["-shared", "-fPIC", "-Wl,-Bsymbolic,-soname,libcuda.so.1"][..],
+            "libcuda.so.1",
+        ),
+        (
+            "cuda.c",
+            &["-DNVML", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
+            "libnvidia-ml.so.1",
+        ),
+        ("client.c", &[], "client"),
+    ] {
+        let mut compile = Command::new("cc");
+        compile.args(["-O1", "-w"]).arg(sources.join(source)).args(flags).arg("-o").arg(at(to));
+        if !compile.args(["-ldl", "-lpthread"]).status()?.success() {
+            return Err("cc failed".into());
+        }
+    }
+    Ok(folder)
+}
+
+/// `plimsoll run` with the fake driver in reach; `CLIENT` in the words is the program.
+fn on_stage(words: &[&str]) -> Result<Command> {
+    let stage = stage()?;
+    let client = stage.join("client").display().to_string();
+    let words: Vec<String> = words.iter().map(|word| word.replace("CLIENT", &client)).collect();
+    let mut command = plimsoll(&["run"]);
+    command.args(words).env("LD_LIBRARY_PATH", stage).env("WAY", "runtime");
+    Ok(command)
+}
+
+fn answer(words: &[&str]) -> Result<Value> {
+    let output = on_stage(&[&["--json"], words].concat())?.output()?;
+    serde_json::from_slice(&output.stdout).map_err(|error| {
+        format!("{error}: {}{}", text(&output.stdout), text(&output.stderr)).into()
+    })
+}
+
+#[test]
+fn the_code_is_the_programs_own() -> Result {
+    for (words, code) in [
+        (&["run", "--", "true"][..], 0),
+        (&["run", "--", "sh", "-c", "exit 41"], 41),
+        (&["run", "sh", "-c", "kill -9 $$"], 137),
+        (&["run", "--", "/no/such/program"], 127),
+        (&["run", "--", "/etc/passwd"], 126),
+        (&["run", "--report", "/proc/nowhere", "--", "true"], 125),
+        (&["run", "--limit", "64MiB", "--", "true"], 125),
+        (&["run", "--device-limit", "1", "--", "true"], 2),
+        (&["run"], 2),
+    ] {
+        let output = run(words)?;
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {}", text(&output.stderr));
+    }
+    Ok(())
+}
+
+#[test]
+fn streams_are_the_programs_own() -> Result {
+    let mut child = plimsoll(&["run", "--", "sh", "-c", "cat; echo done >&2"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    child.stdin.take().ok_or("no stdin")?.write_all(b"one\ntwo\n")?;
+    let output = child.wait_with_output()?;
+    assert_eq!(text(&output.stdout), "one\ntwo\n");
+    let errors = text(&output.stderr);
+    assert!(errors.starts_with("done\n") && errors.contains("no program used the CUDA driver"));
+    Ok(())
+}
+
+#[test]
+fn signals_reach_the_program() -> Result {
+    let script = "trap 'echo caught; exit 9' TERM; echo ready; while :; do sleep 0.05; done";
+    let child = plimsoll(&["run", "--quiet", "--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    std::thread::sleep(Duration::from_millis(700));
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+    let output = child.wait_with_output()?;
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(9), "ready\ncaught\n"));
+    Ok(())
+}
+
+#[test]
+fn what_was_held_and_refused_is_reported() -> Result {
+    let answer =
+        answer(&["--limit", "2GiB", "--reserve", "0", "--stacks", "--", "CLIENT", "fill"])?;
+    let device = &answer["devices"][0];
+    assert_eq!(device["peak_bytes"], 2u64 << 30, "{answer:#}");
+    assert_eq!((&device["refused"], &device["within_limit"]), (&1.into(), &true.into()));
+    assert_eq!(answer["limit"]["limit_type"], "hard");
+    assert_eq!(answer["limit"]["verified"], true);
+    let process = &answer["processes"][0];
+    assert_eq!((&process["allocations"], &process["frees"]), (&32.into(), &32.into()));
+    assert_eq!(answer["never_freed"]["blocks"], 0);
+    assert_eq!(answer["refused"][0]["bytes"], 64u64 << 20);
+    let stack = answer["largest"][0]["stack"].as_array().ok_or("no stack")?;
+    assert!(stack.iter().any(|frame| frame.as_str().is_some_and(|f| f.contains("client"))));
+    Ok(())
+}
+
+#[test]
+fn without_a_limit_it_only_counts() -> Result {
+    let mut command = on_stage(&["--json", "--no-limit", "--", "CLIENT", "fill"])?;
+    let output = command.env("FAKE_TOTAL", (4u64 << 30).to_string()).output()?;
+    let answer: Value = serde_json::from_slice(&output.stdout)?;
+    assert_eq!(answer["devices"][0]["peak_bytes"], 4u64 << 30);
+    assert_eq!(
+        (&answer["limit"]["limit_type"], &answer["devices"][0]["limit_bytes"]),
+        (&"none".into(), &Value::Null)
+    );
+    Ok(())
+}
+
+#[test]
+fn the_report_is_whole_and_its_trace_replays() -> Result {
+    let folder = tempfile::tempdir()?;
+    let to = folder.path().join("out").display().to_string();
+    let output =
+        on_stage(&["--limit", "1GiB", "--reserve", "0", "--report", &to, "--", "CLIENT", "fill"])?
+            .output()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&fs::read(format!("{to}/report.json"))?)?;
+    assert_eq!(report["devices"][0]["peak_bytes"], 1u64 << 30);
+    let page = fs::read_to_string(format!("{to}/report.html"))?;
+    for part in ["<svg", "limit 1.00 GiB", "prefers-color-scheme:dark", "Largest blocks"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("http://") && !page.contains("https://"), "it must open offline");
+    let replay = run(&["replay", &format!("{to}/trace.csv"), "--json", "--passes", "1"])?;
+    let replay: Value = serde_json::from_slice(&replay.stdout)?;
+    assert_eq!(replay["peak_live_bytes"], 1u64 << 30, "{replay:#}");
+    Ok(())
+}
+
+#[test]
+fn one_budget_holds_the_tree() -> Result {
+    let script = "CLIENT race 4 1 & CLIENT race 4 1 & wait";
+    let answer = answer(&["--limit", "1GiB", "--reserve", "0", "--", "bash", "-c", script])?;
+    let peak = answer["devices"][0]["peak_bytes"].as_u64().ok_or("no peak")?;
+    assert!(peak <= 1 << 30 && peak > 1 << 28, "{peak}");
+    assert_eq!(answer["processes"].as_array().map(Vec::len), Some(2), "{answer:#}");
+    assert_eq!(answer["devices"][0]["held_at_end_bytes"], 0);
+    Ok(())
+}
+
+#[test]
+fn what_the_guard_does_not_reach_is_said() -> Result {
+    let answer = answer(&[
+        "--",
+        "bash",
+        "-c",
+        "env -i LD_LIBRARY_PATH=$LD_LIBRARY_PATH WAY=dlsym timeout 1 CLIENT hold; true",
+    ])?;
+    let escaped = answer["unguarded"].as_array().ok_or("no list")?;
+    let client =
+        escaped.iter().find(|p| p["program"].as_str().is_some_and(|p| p.ends_with("client")));
+    let client = client.ok_or(format!("{answer:#}"))?;
+    assert_eq!(client["uses_cuda"], true);
+    assert!(client["why"].as_str().is_some_and(|why| why.contains("LD_PRELOAD")));
+
+    let folder = tempfile::tempdir()?;
+    let (source, program) = (folder.path().join("s.c"), folder.path().join("static"));
+    fs::write(&source, "int main(void) { return 0; }")?;
+    if !Command::new("cc").arg("-static").arg(&source).arg("-o").arg(&program).status()?.success() {
+        eprintln!("skipped: no static C library");
+        return Ok(());
+    }
+    let program = program.display().to_string();
+    let output = run(&["run", "--", &program])?;
+    assert!(output.status.success() && text(&output.stderr).contains("statically linked"));
+    let strict = run(&["run", "--strict", "--", &program])?;
+    assert_eq!(strict.status.code(), Some(125), "{}", text(&strict.stderr));
+    Ok(())
+}
+
+#[test]
+fn a_set_uid_program_is_seen() -> Result {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join("true");
+    fs::copy("/bin/true", &program)?;
+    let given = Command::new("chown").arg("65534").arg(&program).stderr(Stdio::null()).status()?;
+    if !given.success() {
+        eprintln!("skipped: only root can make a program another user's");
+        return Ok(());
+    }
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755))?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+    let program = program.display().to_string();
+    let output = run(&["run", "--", &program])?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("set-uid"), "{}", text(&output.stderr));
+    assert_eq!(run(&["run", "--strict", "--", &program])?.status.code(), Some(125));
+    Ok(())
+}
+
+#[test]
+fn an_unknown_driver_is_warned_of_and_refused_when_strict() -> Result {
+    let new = |words: &[&str]| -> Result<_> {
+        Ok(on_stage(&[words, &["--", "CLIENT", "fill"]].concat())?
+            .env("FAKE_VERSION", "14000")
+            .output()?)
+    };
+    let output = new(&["--limit", "1GiB"])?;
+    assert!(
+        output.status.success() && text(&output.stderr).contains("newer than what the guard knows")
+    );
+    let strict = new(&["--limit", "1GiB", "--strict"])?;
+    assert_eq!(
+        strict.status.code(),
+        Some(9),
+        "the program finds no driver: {}",
+        text(&strict.stdout)
+    );
+    Ok(())
+}
