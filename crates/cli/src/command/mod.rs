@@ -19,9 +19,9 @@ mod generate;
 pub(crate) mod monitor;
 mod replay;
 mod report;
-mod voxelize;
 #[cfg(target_os = "linux")]
 mod run;
+mod voxelize;
 
 use crate::outcome::Outcome;
 use crate::output::Output;
