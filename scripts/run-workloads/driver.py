@@ -1,5 +1,6 @@
 """The CUDA driver by ctypes: raw calls beside a framework, and a look at how it takes memory."""
 import ctypes
+import time
 
 MIB = 1 << 20
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -31,6 +32,11 @@ def alloc(size):
 
 def free(pointer):
     check(cuda.cuMemFree_v2(ctypes.c_uint64(pointer)), "cuMemFree")
+
+
+def full():
+    """Stays full for a moment, so that whoever samples from outside sees it."""
+    time.sleep(0.5)
 
 
 def raw_16_gib():

@@ -4,6 +4,8 @@ import sys
 import jax
 import jax.numpy as jnp
 
+from driver import full
+
 
 @jax.jit
 def step(w, x):
@@ -25,6 +27,7 @@ try:
 except Exception as error:
     text = type(error).__name__ + " " + str(error)[:60].replace("\n", " ")
 count = len(held)
+full()
 held.clear()
 for _ in range(20):
     w, loss = step(w, x)

@@ -5,7 +5,7 @@ import time
 import numpy
 import onnxruntime
 
-from driver import MIB, alloc, free, info, raw_16_gib
+from driver import MIB, alloc, free, full, info, raw_16_gib
 
 onnxruntime.set_default_logger_severity(3)
 session = onnxruntime.InferenceSession(sys.argv[1], providers=[("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"}), "CPUExecutionProvider"])
@@ -23,6 +23,7 @@ while True:
         break
     held.append(pointer)
 shown = info()
+full()
 raw = raw_16_gib()
 error = "none"
 try:

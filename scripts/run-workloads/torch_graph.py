@@ -1,7 +1,7 @@
 """Generation-like work on a CUDA graph with attention and a growing cache, up to an error and on."""
 import torch
 
-from driver import MIB
+from driver import MIB, full
 
 torch.manual_seed(0)
 layers = torch.nn.ModuleList([torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True) for _ in range(4)]).half().cuda().eval()
@@ -28,6 +28,7 @@ with torch.inference_mode():
     except torch.cuda.OutOfMemoryError:
         pass
     at_error = torch.cuda.memory_reserved() / MIB
+    full()
     cache.clear()
     torch.cuda.empty_cache()
     for _ in range(50):

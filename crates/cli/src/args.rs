@@ -25,6 +25,7 @@ Examples:
   plimsoll doctor --json          the same for programs
   plimsoll chunk --items 64 --item-bytes 134MiB --available 3GiB
   plimsoll replay trace.csv.gz    a recording of allocations through the pool
+  plimsoll run --limit 8GiB -- python3 train.py   a hard limit of GPU memory
   plimsoll help doctor            all about one verb
 
 Exit codes:

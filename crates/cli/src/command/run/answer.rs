@@ -126,9 +126,13 @@ pub(super) struct RefusalReport {
 impl Report {
     /// Whether the line held everybody; asked only where `--strict` wants to know.
     pub(super) fn is_held(&self, strict: bool) -> bool {
-        let escaped = self.unguarded.iter().any(|process| process.uses_cuda != Some(false));
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
-        !strict || !escaped && !over
+        !strict || self.escaped().next().is_none() && !over
+    }
+
+    /// Processes that the guard did not reach and that use the GPU, or may.
+    pub(super) fn escaped(&self) -> impl Iterator<Item = &Unguarded> {
+        self.unguarded.iter().filter(|process| process.uses_cuda != Some(false))
     }
 }
 

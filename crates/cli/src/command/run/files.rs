@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::Context;
-use tempfile::NamedTempFile;
 
 use super::answer::Report;
 use super::html;
@@ -30,7 +30,9 @@ pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
 }
 
 fn whole(path: &Path, folder: &Path, text: &str) -> anyhow::Result<()> {
-    let mut file = NamedTempFile::new_in(folder)?;
+    // Readable as any file that the user writes, not only by the user.
+    let readable = fs::Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     file.persist(path)?;
     Ok(())

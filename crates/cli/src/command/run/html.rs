@@ -75,7 +75,8 @@ fn size(bytes: Option<u64>) -> String {
 
 fn safety(report: &Report) -> String {
     let over = report.devices.iter().any(|device| device.within_limit == Some(false));
-    let tone = match (over, report.cuda.used) {
+    let escaped = report.escaped().next().is_some();
+    let tone = match (over, report.cuda.used && !escaped) {
         (true, _) => "bad",
         (false, true) => "good",
         (false, false) => "unknown",

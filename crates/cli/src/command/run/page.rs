@@ -20,11 +20,9 @@ impl Answer for Report {
         for warning in &self.warnings {
             page.raw(&format!("  note: {warning}\n"));
         }
-        for process in &self.unguarded {
-            if process.uses_cuda != Some(false) {
-                let (pid, program, why) = (process.pid, &process.program, &process.why);
-                page.raw(&format!("  not held: {program} ({pid}): {why}\n"));
-            }
+        for process in self.escaped() {
+            let (pid, program, why) = (process.pid, &process.program, &process.why);
+            page.raw(&format!("  not held: {program} ({pid}): {why}\n"));
         }
     }
 }
@@ -37,14 +35,20 @@ impl Report {
                 _ => "no program used the CUDA driver; there was nothing to hold".to_string(),
             };
         }
-        let over = self.devices.iter().filter(|d| d.within_limit == Some(false)).count();
-        match (self.limit.limit_bytes, over) {
+        let over = self.devices.iter().any(|device| device.within_limit == Some(false));
+        let mut line = match (self.limit.limit_bytes, over) {
             (None, _) => "GPU memory was counted, with no limit".to_string(),
-            (Some(limit), 0) => format!("GPU memory stayed within {}", Bytes(limit)),
-            (Some(limit), _) => {
-                format!("the driver itself took GPU memory past {}; see the reserve", Bytes(limit))
+            (Some(limit), false) => format!("GPU memory stayed within {}", Bytes(limit)),
+            (Some(limit), true) => {
+                format!("the driver itself took GPU memory past {}; raise --reserve", Bytes(limit))
             }
+        };
+        match self.escaped().count() {
+            0 => {}
+            1 => line += "; one process was not held",
+            n => line += &format!("; {n} processes were not held"),
         }
+        line
     }
 
     fn processes(&self, page: &mut Page) {
