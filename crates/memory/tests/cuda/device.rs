@@ -2,9 +2,12 @@
 //! devices, and physical memory that is shared.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use plimsoll::backend::cuda::{Cuda, CudaMemory, CudaOptions, facts};
-use plimsoll::{Address, Bytes, Device, Error, Mapping, Memory, Request, Stream};
+use plimsoll::{
+    Address, Bytes, Device, Error, Mapping, Memory, MemoryConfig, Pool, Request, Stream,
+};
 
 use crate::front::fronts;
 
@@ -158,6 +161,42 @@ fn physical_memory_is_shared_when_asked_for() {
             device.destroy(handle, size).unwrap();
             device.unreserve(at, size).unwrap();
             assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO);
+        }
+    }
+}
+
+#[test]
+fn a_block_of_a_pool_is_shared_by_the_pages_behind_it() {
+    for front in fronts("shared_block", &[]) {
+        let options = front.options().total(Bytes::mib(64)).shareable(true);
+        let giver = Arc::new(Cuda::open_with(&options).unwrap());
+        let taker = Cuda::open_with(&options).unwrap();
+        let config = MemoryConfig::new().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);
+        let pool = Pool::new(giver.clone() as Arc<dyn Memory>, config).unwrap();
+        let before = pool.allocate(Request::new(Bytes::mib(1))).unwrap();
+        let block = pool.allocate(Request::new(Bytes::mib(5))).unwrap();
+        let bytes: Vec<u8> = (0..5u32 << 20).map(|i| (i % 253) as u8).collect();
+        giver.write(block.address(), &bytes).unwrap();
+
+        let pages = giver.pages_behind(block.address(), block.size()).unwrap();
+        assert!(pages.len() > 1, "{pages:?}");
+        let size = pages.iter().map(|(_, size, _)| *size).sum::<Bytes>();
+        let base = taker.reserve(size).unwrap();
+        let mut at = base;
+        for (_, size, handle) in &pages {
+            let descriptor = giver.export(*handle).unwrap();
+            let imported = taker.import(descriptor.as_fd(), *size).unwrap();
+            taker.map(at, imported, *size).unwrap();
+            at += size.0;
+        }
+        let offset = block.address().pointer() - pages[0].0.pointer();
+        let mut read = vec![0; bytes.len()];
+        taker.read(Address { buffer: base, offset }, &mut read).unwrap();
+        assert!(read == bytes, "another view of the same memory");
+        assert!(giver.pages_behind(block.address(), Bytes::gib(1)).is_err());
+        drop(taker);
+        for block in [before, block] {
+            pool.release(block, Stream::DEFAULT).unwrap();
         }
     }
 }

@@ -5,6 +5,8 @@
 //! behind a front with the same knobs: what is seen only on a pretence is not shown.
 //! `PLIMSOLL_REQUIRE=cuda` makes it a failure that there is none. What a driver that runs
 //! everything at once cannot show is in `flight`, for real devices alone.
+// The pretend driver keeps physical memory in files that only Linux has.
+#![cfg(target_os = "linux")]
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

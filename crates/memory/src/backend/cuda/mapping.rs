@@ -11,7 +11,7 @@ use cudarc::driver::sys::CUdevice_attribute;
 
 use super::Cuda;
 use crate::error::{Error, Result};
-use crate::memory::{Handle, Mapping, refusal};
+use crate::memory::{Address, Handle, Mapping, refusal};
 use crate::units::Bytes;
 
 impl Cuda {
@@ -43,6 +43,16 @@ impl Cuda {
         let unreserved = unsafe { context.unreserve(base, page as usize) };
         tried.and(unreserved)?;
         Ok(Bytes(page))
+    }
+
+    /// The physical memory behind a range that is mapped by the page, such as a block of a
+    /// pool: where each piece begins, its size, and the handle that [`Cuda::export`] takes.
+    pub fn pages_behind(&self, at: Address, size: Bytes) -> Result<Vec<(Address, Bytes, Handle)>> {
+        let space = self.space();
+        space.check(at.pointer(), size.0)?;
+        let piece =
+            |(base, size, handle)| (Address { buffer: base, offset: 0 }, Bytes(size), handle);
+        Ok(space.behind(at.pointer(), size.0).into_iter().map(piece).collect())
     }
 
     /// A descriptor by which another process can have this physical memory, if the device

@@ -224,6 +224,14 @@ impl Space {
         true
     }
 
+    /// What is mapped behind a range: address, size and handle of each piece, in order.
+    pub(super) fn behind(&self, address: u64, length: u64) -> Vec<(u64, u64, Handle)> {
+        let end = address.saturating_add(length);
+        let first = self.mapped.range(..=address).next_back().map_or(address, |(base, _)| *base);
+        let inside = self.mapped.range(first..end);
+        inside.map(|(base, (size, handle))| (*base, *size, Handle(*handle))).collect()
+    }
+
     /// Empties the table.
     pub(super) fn dismantle(&mut self) -> Left {
         self.held = 0;
