@@ -90,6 +90,8 @@ mod guide {
     struct Devices;
     #[doc = include_str!("../../../docs/guide/estimates.md")]
     struct Estimates;
+    #[doc = include_str!("../../../docs/guide/limits.md")]
+    struct Limits;
     #[doc = include_str!("../../../docs/guide/pools.md")]
     struct Pools;
     #[doc = include_str!("../../../docs/guide/replays.md")]

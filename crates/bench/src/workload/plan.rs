@@ -226,9 +226,10 @@ impl Plan {
         options
     }
 
-    /// What is asked of the memory manager.
-    pub(super) fn limit_request(&self, is_unified: bool) -> plimsoll::Result<LimitRequest> {
-        let mut request = LimitRequest::new().with_profile(&self.profile)?.with_unified(is_unified);
+    /// What is asked of the memory manager, which finds out itself whether memory is
+    /// unified.
+    pub(super) fn limit_request(&self) -> plimsoll::Result<LimitRequest> {
+        let mut request = LimitRequest::new().with_profile(&self.profile)?;
         request.limit = self.limit;
         request.keep_free = self.keep_free;
         Ok(request)

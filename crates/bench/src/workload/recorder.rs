@@ -18,7 +18,7 @@ use super::feed::Streams;
 use super::picture::picture;
 use super::plan::Plan;
 use super::probe::Resident;
-use super::proc::{self, Machine};
+use super::proc::Machine;
 use super::progress::Progress;
 use super::slots::{Assignment, Layout};
 use super::snapshot::Page;
@@ -71,10 +71,9 @@ impl<'a> Recorder<'a> {
         streams: &'a Streams,
         origin: Instant,
     ) -> Result<Recorder<'a>, Error> {
-        let is_unified = proc::memory().nvmap_used.is_some();
         let manager = GpuMemoryManager::new(MemoryConfig::for_inference())?;
         manager.add_device(open(BackendKind::Host)?);
-        let report = manager.apply_limits(&plan.limit_request(is_unified)?)?;
+        let report = manager.apply_limits(&plan.limit_request()?)?;
         let started = SystemTime::now();
         let folder = RunFolder::create(&plan.output_dir, plan.run_name.as_deref(), started)?;
         let detections = plan.detections.as_deref().map(fresh).transpose()?;
@@ -190,9 +189,9 @@ impl<'a> Recorder<'a> {
         let Opened { description, chosen, names, memory, before } = opened;
         self.shared = self.shared.or(before);
         if !description.device.starts_with("cpu") {
-            self.architecture = match proc::memory().nvmap_used {
-                Some(_) => MemoryArchitecture::Unified,
-                None => MemoryArchitecture::Discrete,
+            self.architecture = match plimsoll::is_unified() {
+                Some(true) => MemoryArchitecture::Unified,
+                Some(false) | None => MemoryArchitecture::Discrete,
             };
         }
         let method = format!("{} arena", description.engine);
