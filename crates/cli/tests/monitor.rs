@@ -24,7 +24,9 @@ fn log(folder: &Path, seconds: u32, used: impl Fn(f64) -> f64) -> Result<PathBuf
     for t in 0..seconds {
         let (h, m, s) = (t / 3600, t / 60 % 60, t % 60);
         let used = used(f64::from(t)).round();
-        text += &format!("11-15-2026 {h:02}:{m:02}:{s:02} RAM {used}/7607MB (lfb 12x4MB) CPU [1%@729]\n");
+        text += &format!(
+            "11-15-2026 {h:02}:{m:02}:{s:02} RAM {used}/7607MB (lfb 12x4MB) CPU [1%@729]\n"
+        );
     }
     fs::write(&path, text)?;
     Ok(path)
@@ -47,8 +49,7 @@ fn same(a: &Value, b: &Value) -> bool {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
         }
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len()
-                && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| same(a, b)))
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| same(a, b)))
         }
         (a, b) => a == b,
     }
@@ -60,8 +61,10 @@ fn real_tegrastats_lines_give_every_field() -> Result {
         println!("skipped: no recorded lines beside the repository");
         return Ok(());
     };
-    let expected: Vec<Value> =
-        fs::read_to_string(path)?.lines().map(serde_json::from_str).collect::<std::result::Result<_, _>>()?;
+    let expected: Vec<Value> = fs::read_to_string(path)?
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<std::result::Result<_, _>>()?;
     let folder = tempfile::tempdir()?;
     let log = folder.path().join("log");
     let all: Vec<&str> = expected.iter().filter_map(|line| line["line"].as_str()).collect();
@@ -75,7 +78,8 @@ fn real_tegrastats_lines_give_every_field() -> Result {
             assert!(found["error"].is_string(), "{line}: {found}");
             continue;
         }
-        let (want, got) = (without_nulls(&expected["expected"]), without_nulls(&found["tegrastats"]));
+        let (want, got) =
+            (without_nulls(&expected["expected"]), without_nulls(&found["tegrastats"]));
         assert!(same(&want, &got), "{line}\nwant {want}\ngot  {got}");
     }
     Ok(())
@@ -209,15 +213,26 @@ fn a_log_has_whole_lines_after_a_kill_and_a_full_disk_is_told() -> Result {
         .stderr(Stdio::null())
         .spawn()?;
     let until = Instant::now() + Duration::from_secs(20);
-    while fs::read_to_string(&path).unwrap_or_default().lines().count() < 5 && Instant::now() < until {
+    while fs::read_to_string(&path).unwrap_or_default().lines().count() < 5
+        && Instant::now() < until
+    {
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill()?;
     child.wait()?;
     let log = fs::read_to_string(&path)?;
     assert!(log.ends_with('\n') && lines(log.as_bytes())?.len() >= 5, "{log}");
-    let full = run(&["monitor", "--interval", "50ms", "--duration", "600ms", "--format", "jsonl",
-        "--log", "/dev/full"])?;
+    let full = run(&[
+        "monitor",
+        "--interval",
+        "50ms",
+        "--duration",
+        "600ms",
+        "--format",
+        "jsonl",
+        "--log",
+        "/dev/full",
+    ])?;
     assert_eq!(full.status.code(), Some(0));
     assert_eq!(text(&full.stderr).matches("No space left").count(), 1, "{}", text(&full.stderr));
     assert!(lines(&full.stdout)?.len() > 2, "it goes on showing");
@@ -240,10 +255,20 @@ fn tegrastats(folder: &Path, body: &str) -> Result<String> {
 fn tegrastats_is_started_again_when_it_dies() -> Result {
     let folder = tempfile::tempdir()?;
     let count = folder.path().join("count");
-    let body = format!("echo x >> {}; echo 'RAM 1000/2000MB CPU [7%@100]'; sleep 0.2", count.display());
+    let body =
+        format!("echo x >> {}; echo 'RAM 1000/2000MB CPU [7%@100]'; sleep 0.2", count.display());
     let path = tegrastats(folder.path(), &body)?;
-    let run = plimsoll(&["monitor", "--source", "tegrastats", "--interval", "200ms", "--duration",
-        "4s", "--format", "jsonl"])
+    let run = plimsoll(&[
+        "monitor",
+        "--source",
+        "tegrastats",
+        "--interval",
+        "200ms",
+        "--duration",
+        "4s",
+        "--format",
+        "jsonl",
+    ])
     .env("PATH", path)
     .output()?;
     let found = lines(&run.stdout)?;
@@ -256,7 +281,9 @@ fn tegrastats_is_started_again_when_it_dies() -> Result {
 #[cfg(target_os = "linux")]
 fn alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
 }
 
 #[cfg(target_os = "linux")]
@@ -348,11 +375,12 @@ fn a_day_of_samples_takes_no_more_memory_than_an_hour() -> Result {
     let folder = tempfile::tempdir()?;
     let replay = |seconds: u32| -> Result<u64> {
         let path = log(folder.path(), seconds, |t| 4000.0 + 1000.0 * (t / 97.0).sin())?;
-        let mut child = plimsoll(&["monitor", "--format", "csv", "--alert-within", "30s", "--replay"])
-            .arg(&path)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
+        let mut child =
+            plimsoll(&["monitor", "--format", "csv", "--alert-within", "30s", "--replay"])
+                .arg(&path)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()?;
         let (mut most, mut part) = (0, vec![0u8; 1 << 16]);
         let mut stdout = child.stdout.take().ok_or("no stdout")?;
         while stdout.read(&mut part)? > 0 {

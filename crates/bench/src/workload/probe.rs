@@ -6,60 +6,10 @@
 //! process: there a slot has what the process gained while it alone was loaded and tried.
 
 use plimsoll::Bytes;
+pub(super) use plimsoll::probe::Resident;
 use plimsoll_infer::Engine;
 
 use super::event::Teller;
-
-/// Reads the resident memory of this process.
-#[derive(Debug)]
-pub(super) struct Resident {
-    file: std::fs::File,
-    page: u64,
-}
-
-impl Resident {
-    /// `None` where the system has no such file.
-    pub(super) fn open() -> Option<Resident> {
-        let page = page_size(&std::fs::read("/proc/self/auxv").ok()?)?;
-        Some(Resident { file: std::fs::File::open("/proc/self/statm").ok()?, page })
-    }
-
-    #[cfg(unix)]
-    pub(super) fn read(&self) -> Option<Bytes> {
-        use std::os::unix::fs::FileExt;
-        let mut text = [0u8; 128];
-        let length = self.file.read_at(&mut text, 0).ok()?;
-        let second = text[..length].split(|&byte| byte == b' ').nth(1)?;
-        let pages: u64 = std::str::from_utf8(second).ok()?.parse().ok()?;
-        pages.checked_mul(self.page).map(Bytes)
-    }
-
-    #[cfg(not(unix))]
-    pub(super) fn read(&self) -> Option<Bytes> {
-        None
-    }
-}
-
-/// The kernel hands every process pairs of words; 6 is the size of a page.
-fn page_size(auxiliary: &[u8]) -> Option<u64> {
-    const PAGE_SIZE: u64 = 6;
-    const WORD: usize = size_of::<usize>();
-    let word =
-        |bytes: &[u8]| bytes.iter().rev().fold(0u64, |value, &byte| (value << 8) | u64::from(byte));
-    let word = |bytes: &[u8]| {
-        if cfg!(target_endian = "big") {
-            bytes.iter().fold(0u64, |value, &byte| (value << 8) | u64::from(byte))
-        } else {
-            word(bytes)
-        }
-    };
-    let pairs = auxiliary.chunks_exact(2 * WORD);
-    pairs
-        .map(|pair| (word(&pair[..WORD]), word(&pair[WORD..])))
-        .find(|(kind, _)| *kind == PAGE_SIZE)
-        .map(|(_, size)| size)
-        .filter(|size| size.is_power_of_two())
-}
 
 /// Who is asked for a slot's memory.
 #[derive(Debug)]
@@ -111,19 +61,5 @@ impl Probe {
             Teller::EngineOnGpu | Teller::EngineOnHost => engine.memory()?.peak.map(Bytes),
             Teller::Nobody | Teller::Process | Teller::Growth => None,
         }
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn resident_memory_is_read_and_grows_with_what_is_touched() {
-        let resident = Resident::open().unwrap();
-        let before = resident.read().unwrap();
-        let block = vec![1u8; 64 << 20];
-        let after = resident.read().unwrap();
-        assert!(after >= before + Bytes::mib(48), "{before} {after} {}", block[1 << 20]);
     }
 }

@@ -1,124 +1,167 @@
-//! The machine as the kernel tells it, until the monitor's sensors come.
+//! The machine while a run lasts, by the probes of the monitor.
+//!
+//! They look on threads of their own, so that a driver that hangs costs a run nothing but
+//! figures; the thread that writes takes the newest sample that there is.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use plimsoll::Bytes;
 use plimsoll::platform::{MemInfo, system_memory};
+use plimsoll::probe::{Sample, Sampler, Settings, Ticks, usual};
 
 use crate::measure::{SystemFacts, SystemSample};
-use crate::record::{MemoryArchitecture, Unknown};
-
-/// Why most of the machine is not known.
-const LATER: &str = "not known yet: sensors come with the monitor";
+use crate::record::Unknown;
 
 /// Ticks are hundredths of a second, of each processor.
 const FEW_TICKS: u64 = 50;
+/// The first sample is waited for so long: a driver that is being loaded takes its time.
+const FIRST_LOOK: Duration = Duration::from_millis(1500);
+/// What the power of the whole board is called among the rails.
+const BOARD: &str = "board";
 
-/// Processor time so far, in ticks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Ticks {
-    all: u64,
-    busy: u64,
-    own: u64,
-}
-
-impl Ticks {
-    fn read() -> Option<Ticks> {
-        let all = std::fs::read_to_string("/proc/stat").ok()?;
-        let own = std::fs::read_to_string("/proc/self/stat").ok()?;
-        let (all, busy) = parse_stat(&all)?;
-        Some(Ticks { all, busy, own: parse_own(&own)? })
-    }
-}
-
-/// All and busy ticks of the first line.
-fn parse_stat(text: &str) -> Option<(u64, u64)> {
-    let line = text.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
-    // user nice system idle iowait irq softirq steal; guest time is in user's already.
-    let all = ticks.iter().take(8).sum();
-    let idle = ticks.get(3)? + ticks.get(4).unwrap_or(&0);
-    Some((all, all - idle))
-}
-
-/// This process's ticks. The name in the middle may hold anything, brackets too.
-fn parse_own(text: &str) -> Option<u64> {
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<u64>().ok();
-    Some(next()? + next()?)
-}
+/// Why fields are null where no probe tells them.
+const REASONS: [(&str, &str); 6] = [
+    ("cpu_clock_mhz", "the kernel shows no clock of the processors (cpufreq)"),
+    ("clocks_locked", "nothing here tells the range that clocks are held to"),
+    ("power_mode", "there is no power mode here, or it cannot be read"),
+    ("temperatures_c", "no temperature sensor can be read"),
+    ("power_w", "no power sensor can be read"),
+    ("gpu_load_percent", "neither NVML, nor the board's files, nor AMD's driver tell it"),
+];
 
 /// Looks at the machine again and again.
-#[derive(Debug)]
 pub(super) struct Machine {
-    first: Option<Ticks>,
-    last: Option<Ticks>,
+    sampler: Option<Sampler>,
+    newest: Sample,
+    first: Option<(Ticks, u64)>,
+    throttled: bool,
+    throttled_by: Vec<String>,
 }
 
 impl Machine {
-    pub(super) fn new() -> Machine {
-        let now = Ticks::read();
-        Machine { first: now, last: now }
+    /// Starts looking, this often.
+    pub(super) fn new(interval: Duration) -> Machine {
+        let root = Path::new("/").to_path_buf();
+        let kinds = usual(&root);
+        let interval = interval.clamp(Duration::from_millis(50), Duration::from_secs(10));
+        let settings = Settings { root, interval, processes: None };
+        let sampler = Sampler::start(&kinds, &[], &settings);
+        let first = Ticks::now().zip(Ticks::own());
+        let mut machine = Machine {
+            sampler: sampler.ok(),
+            newest: Sample::default(),
+            first,
+            throttled: false,
+            throttled_by: Vec::new(),
+        };
+        machine.look(FIRST_LOOK);
+        machine
+    }
+
+    /// Takes the newest sample, waiting so long where there is none.
+    fn look(&mut self, mut patience: Duration) {
+        while let Some(taken) = self.sampler.as_ref().and_then(|sampler| sampler.next(patience)) {
+            patience = Duration::ZERO;
+            let gpus = taken.sample.gpus.iter().flat_map(|gpu| &gpu.throttled_by);
+            self.throttled = false;
+            for why in taken.sample.throttled_by.iter().chain(gpus).flatten() {
+                self.throttled = true;
+                if !self.throttled_by.contains(why) {
+                    self.throttled_by.push(why.clone());
+                }
+            }
+            self.newest = taken.sample;
+        }
     }
 
     /// The machine now, `t` seconds into the run.
     pub(super) fn sample(&mut self, t: f64) -> SystemSample {
-        let now = Ticks::read();
-        let memory = memory();
-        let cpu_percent = self.last.zip(now).and_then(|(last, now)| {
-            let all = now.all.checked_sub(last.all).filter(|all| *all > 0)?;
-            Some(now.busy.saturating_sub(last.busy) as f64 / all as f64 * 100.0)
-        });
-        self.last = now;
+        self.look(Duration::ZERO);
+        let Sample { memory, gpus, cores, .. } = &self.newest;
+        let clocks: Vec<f64> = cores.iter().filter_map(|core| core.mhz).collect();
+        let gpu = gpus.first();
+        let own = gpus.iter().filter(|gpu| !gpu.unified).filter_map(|gpu| gpu.used);
+        let own: Option<Bytes> = own.reduce(Bytes::saturating_add);
         SystemSample {
             t,
-            cpu_percent,
+            cpu_percent: self.newest.cpu_percent,
+            cpu_clock_mhz: (!clocks.is_empty())
+                .then(|| clocks.iter().sum::<f64>() / clocks.len() as f64),
             ram_used_gb: memory.used().map(Bytes::as_gib),
             ram_gpu_share_gb: memory.nvmap_used.map(Bytes::as_gib),
+            vram_used_gb: own.map(Bytes::as_gib),
             swap_used_gb: memory.swap_used().map(Bytes::as_gib),
-            ..SystemSample::default()
+            gpu_load_percent: gpu.and_then(|gpu| gpu.percent),
+            gpu_clock_mhz: gpu.and_then(|gpu| gpu.mhz),
+            temperatures_c: temperatures(&self.newest),
+            power_w: power(&self.newest),
         }
     }
 
     /// The share of all processors that others used since the start, in percent. A few
     /// ticks say nothing: they are counted to whoever runs when the clock strikes.
     pub(super) fn others(&self) -> Option<f64> {
-        let (first, last) = self.first.zip(self.last)?;
+        let ((first, first_own), (last, own)) = (self.first?, Ticks::now().zip(Ticks::own())?);
         let all = last.all.checked_sub(first.all).filter(|all| *all >= FEW_TICKS)?;
         let busy = last.busy.saturating_sub(first.busy);
-        let own = last.own.saturating_sub(first.own);
+        let own = own.saturating_sub(first_own);
         Some(busy.saturating_sub(own) as f64 / all as f64 * 100.0)
     }
+
+    /// Whether something held clocks down when it was last looked.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.throttled
+    }
+
+    /// What held clocks down at any time, in words; `None` for nothing.
+    pub(super) fn throttled_by(&self) -> Option<String> {
+        (!self.throttled_by.is_empty()).then(|| self.throttled_by.join(", "))
+    }
+
+    /// What is known once, and why the rest is not.
+    pub(super) fn facts(&self) -> SystemFacts {
+        let reasons = REASONS.map(|(field, why)| (field.to_string(), why.to_string()));
+        let unknown: Unknown = reasons.into_iter().collect();
+        SystemFacts {
+            ram_total_gb: memory().total.map(Bytes::as_gib),
+            clocks_locked: self.newest.gpus.iter().find_map(|gpu| {
+                let (least, most) = gpu.min_mhz.zip(gpu.max_mhz)?;
+                Some(least >= most)
+            }),
+            power_mode: self.newest.power_mode.clone(),
+            whole_rail: self.newest.total_power_w.map(|_| BOARD.to_string()),
+            unknown,
+        }
+    }
+}
+
+/// By sensor; a GPU that is not among the board's sensors by its own name.
+fn temperatures(sample: &Sample) -> BTreeMap<String, f64> {
+    let sensors = sample.temperatures.iter();
+    let mut all: BTreeMap<String, f64> =
+        sensors.filter_map(|t| Some((t.name.clone(), t.celsius?))).collect();
+    for (at, gpu) in sample.gpus.iter().enumerate().filter(|(_, gpu)| !gpu.unified) {
+        all.extend(gpu.celsius.map(|celsius| (format!("gpu{at}"), celsius)));
+    }
+    all
+}
+
+fn power(sample: &Sample) -> BTreeMap<String, f64> {
+    let rails = sample.rails.iter();
+    let mut all: BTreeMap<String, f64> =
+        rails.filter_map(|rail| Some((rail.name.clone(), rail.watts?))).collect();
+    all.extend(sample.total_power_w.map(|watts| (BOARD.to_string(), watts)));
+    for (at, gpu) in sample.gpus.iter().enumerate() {
+        all.extend(gpu.power_w.map(|watts| (format!("gpu{at}"), watts)));
+    }
+    all
 }
 
 /// The system's memory; unknown in every field where it does not tell.
 pub(super) fn memory() -> MemInfo {
     system_memory(Path::new("/")).unwrap_or_default()
-}
-
-/// What is known once, and why the rest is not.
-pub(super) fn facts(architecture: MemoryArchitecture) -> SystemFacts {
-    let mut fields = vec![
-        "cpu_clock_mhz",
-        "clocks_locked",
-        "power_mode",
-        "temperatures_c",
-        "power_w",
-        "energy_per_frame_j",
-    ];
-    if architecture != MemoryArchitecture::NoGpu {
-        fields.extend(["gpu_load_percent", "gpu_clock_mhz"]);
-    }
-    if architecture == MemoryArchitecture::Discrete {
-        fields.push("vram_used_gb");
-    }
-    let unknown: Unknown =
-        fields.into_iter().map(|field| (field.to_string(), LATER.to_string())).collect();
-    SystemFacts {
-        ram_total_gb: memory().total.map(Bytes::as_gib),
-        unknown,
-        ..SystemFacts::default()
-    }
 }
 
 /// The machine's name and board, where it tells.
@@ -134,18 +177,4 @@ pub(super) fn names() -> (Option<String>, Option<String>) {
         Some(line.split_once(':')?.1.trim().to_string())
     };
     (read("/proc/sys/kernel/hostname"), read("/proc/device-tree/model").or_else(cpu))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ticks_are_read_as_the_kernel_writes_them() {
-        let text = "cpu  10 1 5 80 4 0 0 0 3 0\ncpu0 1 1 1 1\n";
-        assert_eq!(parse_stat(text), Some((100, 16)));
-        assert_eq!(parse_stat("cpu0 1 2"), None);
-        let own = "42 (a) b (c)) S 1 42 42 0 -1 4194304 100 0 0 0 7 5 0 0 20 0 1 0";
-        assert_eq!(parse_own(own), Some(12));
-    }
 }

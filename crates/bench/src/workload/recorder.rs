@@ -24,7 +24,7 @@ use super::slots::{Assignment, Layout};
 use super::snapshot::Page;
 use super::{Error, Finished};
 use crate::doubt::Doubt;
-use crate::measure::{FrameLine, FrameSample, SystemMeter};
+use crate::measure::{FrameLine, FrameSample, Phase, SystemMeter};
 use crate::record::time::rfc3339;
 use crate::record::{DoubtRecord, MemoryArchitecture, MemorySafety, SLOTS, Violation};
 use crate::report::Rendered;
@@ -88,7 +88,7 @@ impl<'a> Recorder<'a> {
             architecture: MemoryArchitecture::NoGpu,
             pages: [0, 1].map(|slot| Page::new(slot, plan)),
             system: SystemMeter::default(),
-            machine: Machine::new(),
+            machine: Machine::new(plan.metrics_interval),
             shared: None,
             process: Resident::open(),
             process_peak: None,
@@ -169,7 +169,13 @@ impl<'a> Recorder<'a> {
     fn take(&mut self, event: Event, progress: &mut dyn Progress) {
         match event {
             Event::Opened { slot, repeat, opened } => self.opened(slot, repeat, *opened, progress),
-            Event::Frame { sample, seen } => self.frame(&sample, seen, progress),
+            Event::Frame { mut sample, seen } => {
+                // What holds clocks down is known here alone.
+                if sample.phase == Phase::Steady && self.machine.is_throttled() {
+                    sample.phase = Phase::Throttled;
+                }
+                self.frame(&sample, seen, progress);
+            }
             Event::Picture { slot, frame, detections } => {
                 let name = format!("{}: {}", SLOTS[slot], frame.name);
                 let names = &self.pages[slot].names;

@@ -237,7 +237,7 @@ impl Recorder<'_> {
         let performances = || models.iter().filter_map(|model| model.performance.as_ref());
         let frames = performances().map(|p| p.frames).sum();
         let wall = performances().map(|p| p.wall_s).sum();
-        let facts = proc::facts(self.architecture);
+        let facts = self.machine.facts();
         let mut record = Record {
             schema_version: SCHEMA_VERSION.to_string(),
             metadata: Metadata {
@@ -313,6 +313,9 @@ impl Recorder<'_> {
         let others = self.machine.others().filter(|percent| *percent > OTHERS);
         if let Some(percent) = others {
             doubts.push(DoubtRecord::new(None, Doubt::OtherLoad { percent }));
+        }
+        if let Some(why) = self.machine.throttled_by() {
+            doubts.push(DoubtRecord::new(None, Doubt::Throttled { why }));
         }
         for page in &self.pages {
             let drift = page.meter.drift().map(|doubt| DoubtRecord::new(Some(page.slot), doubt));

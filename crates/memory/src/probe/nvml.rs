@@ -104,6 +104,7 @@ impl Fixed {
             total: memory.as_ref().map(|m| Bytes(m.total)),
             percent: device.utilization_rates().ok().map(|rates| f64::from(rates.gpu)),
             mhz: device.clock_info(Clock::SM).ok().map(f64::from),
+            min_mhz: None,
             max_mhz: self.max_mhz,
             memory_mhz: device.clock_info(Clock::Memory).ok().map(f64::from),
             power_w: device.power_usage().ok().map(watts),

@@ -63,6 +63,8 @@ pub struct Gpu {
     pub percent: Option<f64>,
     /// Clock.
     pub mhz: Option<f64>,
+    /// The lowest clock that it may go down to.
+    pub min_mhz: Option<f64>,
     /// The highest clock.
     pub max_mhz: Option<f64>,
     /// Clock of its memory.
@@ -209,6 +211,7 @@ impl Gpu {
         self.total = self.total.or(other.total);
         self.percent = self.percent.or(other.percent);
         self.mhz = self.mhz.or(other.mhz);
+        self.min_mhz = self.min_mhz.or(other.min_mhz);
         self.max_mhz = self.max_mhz.or(other.max_mhz);
         self.memory_mhz = self.memory_mhz.or(other.memory_mhz);
         self.power_w = self.power_w.or(other.power_w);

@@ -5,7 +5,7 @@
 //! each process, which the kernel keeps for root) is left out and said once in the log.
 
 mod power;
-mod thermal;
+pub(super) mod thermal;
 
 use super::Probe;
 use super::held::Held;
@@ -32,7 +32,9 @@ pub(super) struct Jetson {
     name: Option<String>,
     load: Option<Held>,
     clock: Option<Held>,
-    max_mhz: Option<f64>,
+    /// They meet when clocks are locked.
+    min: Option<Held>,
+    max: Option<Held>,
     engines: Vec<(String, Held)>,
     power: Power,
     thermal: Thermal,
@@ -50,10 +52,7 @@ pub(super) fn tells_enough(machine: &Machine) -> Option<bool> {
 
 impl Jetson {
     pub(super) fn open(machine: &Machine) -> Result<Jetson> {
-        let compatible = machine.read("/sys/firmware/devicetree/base/compatible");
-        if !compatible.as_deref().is_some_and(|text| text.contains("nvidia,tegra"))
-            && machine.read("/etc/nv_tegra_release").is_none()
-        {
+        if !is_jetson(machine) {
             return Err(Error::Unavailable {
                 what: "a Jetson".to_string(),
                 why: "neither /etc/nv_tegra_release nor the device tree speaks of one".to_string(),
@@ -64,17 +63,18 @@ impl Jetson {
             // Thor has a clock for its video engines under the GPU's name too.
             !path.contains("gpc") && path.contains("gpu-")
         });
-        let beside = gpu.and_then(|path| Held::open(machine, &format!("{path}/device/load")));
-        let mhz = |path: String| Some(Held::open(machine, &path)?.number()? as f64 / 1e6);
+        let beside = |name: &str| Held::open(machine, &format!("{}/{name}", gpu?));
         let clients = Held::open(machine, CLIENTS);
         if clients.is_none() && machine.is_here() {
             tracing::info!("{CLIENTS} cannot be read: GPU memory by process needs root");
         }
         Ok(Jetson {
             name: machine.read("/sys/firmware/devicetree/base/model"),
-            load: beside.or_else(|| LOADS.iter().find_map(|path| Held::open(machine, path))),
-            clock: gpu.and_then(|path| Held::open(machine, &format!("{path}/cur_freq"))),
-            max_mhz: gpu.and_then(|path| mhz(format!("{path}/max_freq"))),
+            load: beside("device/load")
+                .or_else(|| LOADS.iter().find_map(|path| Held::open(machine, path))),
+            clock: beside("cur_freq"),
+            min: beside("min_freq"),
+            max: beside("max_freq"),
             engines: engines(machine, &clocks),
             power: Power::open(machine),
             thermal: Thermal::open(machine),
@@ -83,6 +83,13 @@ impl Jetson {
             buffer: Vec::new(),
         })
     }
+}
+
+/// Whether the files are those of a Jetson.
+pub(super) fn is_jetson(machine: &Machine) -> bool {
+    let compatible = machine.read("/sys/firmware/devicetree/base/compatible");
+    compatible.is_some_and(|text| text.contains("nvidia,tegra"))
+        || machine.read("/etc/nv_tegra_release").is_some()
 }
 
 fn is_gpu(machine: &Machine, path: &str) -> bool {
@@ -126,7 +133,8 @@ impl Probe for Jetson {
             unified: true,
             percent: number(&self.load).map(|thousandths| thousandths / 10.0),
             mhz: number(&self.clock).map(|hz| hz / 1e6),
-            max_mhz: self.max_mhz,
+            min_mhz: number(&self.min).map(|hz| hz / 1e6),
+            max_mhz: number(&self.max).map(|hz| hz / 1e6),
             celsius: heat.and_then(|t| t.celsius),
             ..Gpu::default()
         });

@@ -15,38 +15,44 @@ pub(super) struct Thermal {
     overcurrent: Vec<(String, Held, i64)>,
 }
 
+/// The temperature zones of a machine, by the names that `tegrastats` prints.
+pub(in crate::probe) fn zones(machine: &Machine) -> Vec<(String, Held)> {
+    let zones = of(machine, "thermal_zone", "temp");
+    zones.into_iter().map(|(name, held)| (plain(&name), held)).collect()
+}
+
+/// What they show now.
+pub(in crate::probe) fn temperatures(zones: &[(String, Held)]) -> Vec<Temperature> {
+    let celsius = |held: &Held| held.number().filter(|t| *t != OFF).map(|t| t as f64 / 1000.0);
+    zones
+        .iter()
+        .map(|(name, held)| Temperature { name: name.clone(), celsius: celsius(held) })
+        .collect()
+}
+
+/// Everything of a kind: its type, and the file with its value.
+fn of(machine: &Machine, kind: &str, value: &str) -> Vec<(String, Held)> {
+    let folder = format!("/sys/class/thermal/{kind}");
+    let paths = machine.list("/sys/class/thermal").into_iter();
+    let one = |path: String| {
+        let name = machine.read(&format!("{path}/type"))?;
+        Some((name, Held::open(machine, &format!("{path}/{value}"))?))
+    };
+    paths.filter(|path| path.starts_with(&folder)).filter_map(one).collect()
+}
+
 impl Thermal {
     pub(super) fn open(machine: &Machine) -> Thermal {
-        let all = machine.list("/sys/class/thermal");
-        let of = |kind: &str, value: &str| -> Vec<(String, Held)> {
-            let folder = format!("/sys/class/thermal/{kind}");
-            let paths = all.iter().filter(|path| path.starts_with(&folder));
-            let one = |path: &String| {
-                Some((
-                    machine.read(&format!("{path}/type"))?,
-                    Held::open(machine, &format!("{path}/{value}"))?,
-                ))
-            };
-            paths.filter_map(one).collect()
-        };
-        let zones = of("thermal_zone", "temp");
-        let coolers = of("cooling_device", "cur_state");
+        let coolers = of(machine, "cooling_device", "cur_state");
         Thermal {
-            zones: zones.into_iter().map(|(name, held)| (plain(&name), held)).collect(),
+            zones: zones(machine),
             coolers: coolers.into_iter().filter(|(name, _)| !name.contains("fan")).collect(),
             overcurrent: overcurrent(machine),
         }
     }
 
     pub(super) fn read(&mut self, sample: &mut Sample) {
-        sample.temperatures = self
-            .zones
-            .iter()
-            .map(|(name, held)| Temperature {
-                name: name.clone(),
-                celsius: held.number().filter(|t| *t != OFF).map(|t| t as f64 / 1000.0),
-            })
-            .collect();
+        sample.temperatures = temperatures(&self.zones);
         if self.coolers.is_empty() && self.overcurrent.is_empty() {
             return;
         }

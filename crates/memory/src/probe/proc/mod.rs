@@ -15,6 +15,7 @@ pub use ticks::Ticks;
 
 use super::Probe;
 use super::held::Held;
+use super::jetson::{is_jetson, thermal};
 use super::sample::{Core, Sample};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -33,6 +34,7 @@ pub(super) struct Proc {
     buddyinfo: Option<Held>,
     /// The clock of a processor, by its number.
     clocks: Vec<(usize, Held)>,
+    zones: Vec<(String, Held)>,
     /// How many processors there can be, on or off.
     cores: usize,
     last: Option<Vec<Ticks>>,
@@ -59,6 +61,8 @@ impl Proc {
             stat: Held::open(machine, "/proc/stat"),
             buddyinfo: Held::open(machine, "/proc/buddyinfo"),
             clocks: (0..cores.min(MOST_CLOCKS)).filter_map(clock).collect(),
+            // A Jetson's are told by its own probe.
+            zones: if is_jetson(machine) { Vec::new() } else { thermal::zones(machine) },
             cores,
             last: None,
             // The processes of a recorded machine are not there any more.
@@ -114,6 +118,7 @@ impl Probe for Proc {
         if let Some(text) = self.buddyinfo.as_ref().and_then(|f| f.read(&mut self.buffer).ok()) {
             sample.largest_free = largest_free(text);
         }
+        sample.temperatures = thermal::temperatures(&self.zones);
         let _ = self.processors(sample);
         self.look_at_processes(sample);
         Ok(())
