@@ -61,10 +61,6 @@ use segments::Pins;
 
 /// Arenas for streams; more streams than these share them.
 const ARENAS: u16 = 64;
-/// Quick pages are this many of the device's smallest: see `docs/results`.
-const QUICK_PAGES: u64 = 8;
-/// A page is never larger than this share of the budget.
-const PAGES_AT_LEAST: u64 = 64;
 
 /// How often the figures of all arenas are read for a moment when none changes.
 const STATS_TRIES: u32 = 64;
@@ -160,9 +156,7 @@ impl Pool {
         let (name, alignment) = (format!("pool on {}", upstream.name()), info.alignment);
         let small_page = upstream.mapping().map_or(0, |mapping| mapping.page_size().0);
         let page = match config.packing {
-            Packing::Quick if small_page > 0 => {
-                (budget.0 / PAGES_AT_LEAST / small_page).clamp(1, QUICK_PAGES) * small_page
-            }
+            Packing::Quick if small_page > 0 => pages::quick_page(budget.0, small_page),
             _ => small_page,
         };
         // Down to what can be had: memory comes by the page, or by the device's step.

@@ -23,6 +23,24 @@ const SMALL_RANGE: u64 = 1024;
 /// A pool that holds more than this many small pages maps no more of them.
 const SMALL_POOL: u64 = 128;
 
+/// Quick pages are this many of the device's smallest: see `docs/results`.
+const QUICK_PAGES: u64 = 8;
+/// A page is never larger than this share of the budget.
+const PAGES_AT_LEAST: u64 = 64;
+/// What is left over of the budget by whole pages is no more than this share, if it can be.
+const LEFT_OVER: u64 = 2048;
+
+/// The page of a quick pool: as large as it may be, but rather a little smaller than a size
+/// of which the budget is no multiple, as what is left over could not be used.
+pub(super) fn quick_page(budget: u64, small: u64) -> u64 {
+    let most = (budget / PAGES_AT_LEAST / small).clamp(1, QUICK_PAGES);
+    let left_over = |pages: &u64| budget % (pages * small);
+    let good = |pages: &u64| left_over(pages) <= budget / LEFT_OVER;
+    let candidates = || (most.div_ceil(2)..=most).rev();
+    let best = candidates().find(good).or_else(|| candidates().min_by_key(left_over));
+    best.unwrap_or(1) * small
+}
+
 /// A place for a request, and what must be mapped there.
 struct Place {
     /// A free piece of the run that it lies in.
@@ -183,5 +201,27 @@ impl Pool {
         self.keep(growth, hand);
         result?;
         mapping.unreserve(region.base.pointer(), Bytes(region.size))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_page_leaves_little_of_the_budget_over() {
+        const SMALL: u64 = 2 << 20;
+        let pages = |budget: Bytes| quick_page(budget.0, SMALL) / SMALL;
+        assert_eq!(pages(Bytes::gib(139)), QUICK_PAGES);
+        assert_eq!(pages(Bytes(Bytes::gib(139).0 + 12_345)), QUICK_PAGES, "too little to matter");
+        assert_eq!(pages(Bytes::mib(64)), 1);
+        for mib in (64..20_000).step_by(2) {
+            let budget = Bytes::mib(mib);
+            let page = quick_page(budget.0, SMALL);
+            assert!(page.is_multiple_of(SMALL) && (SMALL..=QUICK_PAGES * SMALL).contains(&page));
+            assert!(page <= (budget.0 / PAGES_AT_LEAST).max(SMALL), "{budget}: {page}");
+            let left_over = budget.0 % page;
+            assert!(left_over <= (budget.0 / LEFT_OVER).max(3 * SMALL), "{budget}: {left_over}");
+        }
     }
 }
