@@ -5,12 +5,14 @@
 //! leaves valid ones. A disk that is full is told once and is a doubt; the run goes on, for
 //! what is measured can still be shown.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
-use plimsoll::backend::{BackendKind, open};
+use plimsoll::backend::{BackendKind, DeviceId, open};
 use plimsoll::{Bytes, GpuMemoryManager, MemoryConfig};
+use plimsoll_infer::Device;
 use serde_json::json;
 
 use super::event::{Ended, Event, Opened, Seen, Teller};
@@ -63,6 +65,18 @@ pub(super) struct Recorder<'a> {
     next_shown: Instant,
 }
 
+/// The device that the line is drawn on and tried: the one that was asked for, so that a
+/// limit which its driver holds is seen. Where it cannot be had the engine will say why;
+/// the line is drawn on the host then, as for a run on the CPU.
+fn device_of(plan: &Plan) -> plimsoll::Result<Arc<dyn plimsoll::Device>> {
+    if let Device::Cuda(number) = plan.device
+        && let Ok(device) = open(DeviceId { kind: BackendKind::Cuda, number })
+    {
+        return Ok(device);
+    }
+    open(BackendKind::Host)
+}
+
 impl<'a> Recorder<'a> {
     /// Draws the line, makes the folder and opens the files.
     pub(super) fn start(
@@ -72,7 +86,7 @@ impl<'a> Recorder<'a> {
         origin: Instant,
     ) -> Result<Recorder<'a>, Error> {
         let manager = GpuMemoryManager::new(MemoryConfig::for_inference())?;
-        manager.add_device(open(BackendKind::Host)?);
+        manager.add_device(device_of(plan)?);
         let report = manager.apply_limits(&plan.limit_request()?)?;
         let started = SystemTime::now();
         let folder = RunFolder::create(&plan.output_dir, plan.run_name.as_deref(), started)?;
