@@ -7,6 +7,9 @@ import torch
 from driver import MIB, full, raw_16_gib
 
 torch.manual_seed(0)
+if sys.argv[1] == "fraction":
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((8 << 30) / total)
 model = torch.nn.Sequential(
     torch.nn.Conv2d(3, 64, 3, padding=1), torch.nn.BatchNorm2d(64), torch.nn.ReLU(),
     torch.nn.Conv2d(64, 128, 3, stride=2, padding=1), torch.nn.ReLU(),

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "maps the ledger that the guarded processes write to")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -59,14 +59,10 @@ impl Watch {
     pub fn create(folder: &Path, settings: &Settings) -> io::Result<Watch> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(folder.join("ledger"))?;
+        let mut file = options.open(folder.join("ledger"))?;
         let size = size_of::<Ledger>();
         // With all its room: a mapped file that cannot grow would end a program.
-        file.set_len(size as u64)?;
-        // SAFETY: asks for room in a file of ours.
-        if unsafe { sys::fallocate(file.as_raw_fd(), 0, 0, size as i64) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        file.write_all(&vec![0; size])?;
         let access = sys::PROT_READ | sys::PROT_WRITE;
         // SAFETY: a new mapping of a file that is as large as it.
         let at = unsafe {
@@ -119,28 +115,9 @@ impl Watch {
     }
 
     fn read_log(&self, path: &Path, pid: u32) -> io::Result<Log> {
-        let mut file = File::open(path)?;
-        let mut head = [0; size_of::<Head>()];
-        file.read_exact(&mut head)?;
-        let word = |at: usize| {
-            head.get(at * 8..at * 8 + 8)
-                .and_then(|b| b.try_into().ok())
-                .map_or(0, u64::from_le_bytes)
-        };
-        let (magic, taken, room) = (word(0), word(1), word(2));
-        if magic != log::MAGIC {
-            return Ok(Log { pid, ..Log::default() });
-        }
-        let count = taken.min(room).min(log::MOST);
-        let mut bytes = vec![0; count as usize * size_of::<Record>()];
-        file.seek(SeekFrom::Start(head.len() as u64))?;
-        file.read_exact(&mut bytes)?;
         let devices = self.ledger().devices.iter();
         let unified: Vec<bool> = devices.map(|d| d.integrated.load(Relaxed) != 0).collect();
-        let records = bytes.chunks_exact(size_of::<Record>());
-        let events: Vec<Event> = records.filter_map(|bytes| event(bytes, &unified)).collect();
-        let lost = taken - events.len() as u64;
-        Ok(Log { pid, events, lost })
+        parse_log(File::open(path)?, pid, &unified)
     }
 
     /// The call stacks that a process has named: their numbers and lines.
@@ -228,6 +205,32 @@ pub struct Event {
     pub stack: u16,
 }
 
+/// Reads a list of events. It comes from a stranger's process, which may have written anything
+/// there: what makes no sense is counted as lost. `unified` says which devices share the
+/// system's memory.
+///
+/// # Errors
+///
+/// The source cannot be read, or has no beginning.
+pub fn parse_log(mut from: impl Read, pid: u32, unified: &[bool]) -> io::Result<Log> {
+    let mut head = [0; size_of::<Head>()];
+    from.read_exact(&mut head)?;
+    let word = |at: usize| {
+        head.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+    };
+    let (magic, taken, room) = (word(0), word(1), word(2));
+    if magic != log::MAGIC {
+        return Ok(Log { pid, ..Log::default() });
+    }
+    let count = taken.min(room).min(log::MOST);
+    let mut bytes = Vec::new();
+    from.take(count * size_of::<Record>() as u64).read_to_end(&mut bytes)?;
+    let records = bytes.chunks_exact(size_of::<Record>());
+    let events: Vec<Event> = records.filter_map(|bytes| event(bytes, unified)).collect();
+    let lost = taken - events.len() as u64;
+    Ok(Log { pid, events, lost })
+}
+
 /// An event from its bytes; nothing from one that was cut short.
 fn event(bytes: &[u8], unified: &[bool]) -> Option<Event> {
     let word = |at: usize| bytes.get(at * 8..at * 8 + 8)?.try_into().ok().map(u64::from_le_bytes);
@@ -266,4 +269,37 @@ fn parse_stacks(text: &str) -> Vec<(u16, Vec<String>)> {
 #[must_use]
 pub fn is_live(process: &ledger::Process) -> bool {
     process.state.load(Acquire) == ledger::state::LIVE && process.lives()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(taken: u64, records: &[[u64; 4]]) -> Vec<u8> {
+        let head = [log::MAGIC, taken, 1000, 0, 0, 0];
+        head.iter().chain(records.iter().flatten()).flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn whole_events_are_read_and_others_counted_as_lost() {
+        let what = u64::from_le_bytes([0x81, Kind::Linear as u8, 1, 2, 3, 0, 4, 0]);
+        let bytes = list(4, &[[9, 0x7f00, 3 << 20, what], [9, 1, 1, 0], [9, 1, 1, 0xff]]);
+        let log = parse_log(&bytes[..], 7, &[false, false]).unwrap();
+        assert_eq!((log.pid, log.events.len(), log.lost), (7, 1, 3));
+        let event = log.events[0];
+        assert_eq!(
+            (event.op, event.kind, event.device, event.tag),
+            (Op::Allocate, Kind::Linear, 1, 2)
+        );
+        assert_eq!((event.stack, event.stream, event.charge), (3, 4, 4 << 20));
+        assert!(parse_log(&bytes[..20], 7, &[]).is_err());
+        assert!(parse_log(&[0; 48][..], 7, &[]).unwrap().events.is_empty());
+    }
+
+    #[test]
+    fn stacks_have_numbers_and_no_frames_of_ours() {
+        let text = "# 3\n/x/libplimsoll_guard.so(a)[0]\nprogram(main)[1]\n# 4\nb\n";
+        let stacks = parse_stacks(text);
+        assert_eq!(stacks, [(3, vec!["program(main)[1]".into()]), (4, vec!["b".to_string()])]);
+    }
 }

@@ -27,6 +27,13 @@ impl Folder {
         self.data.as_ref().unwrap_or(&self.code).path()
     }
 
+    /// Leaves it for those of the program's children that still run: what they start looks
+    /// for the guard there.
+    pub(super) fn leave(self) {
+        let _ = self.code.keep();
+        let _ = self.data.map(TempDir::keep);
+    }
+
     /// The guard.
     pub(super) fn library(&self) -> PathBuf {
         self.code.path().join(LIBRARY)

@@ -78,6 +78,9 @@ fn guarded(args: &Args, out: &mut Output) -> anyhow::Result<u8> {
             output::note(&format!("plimsoll: report in {}", folder.join("report.html").display()));
         }
     }
+    if ended.left_behind > 0 {
+        folder.leave();
+    }
     Ok(if answer.is_held(args.strict) { ended.code } else { FAILED })
 }
 

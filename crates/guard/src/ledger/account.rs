@@ -1,0 +1,241 @@
+//! Granting and giving back: every way in which a figure of the ledger changes.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use super::{Device, Ledger, NO_LIMIT, Process, Refused};
+
+pub(super) fn take(counter: &AtomicU64, bytes: u64) {
+    // Saturating: a figure that is too low would let memory past the line, one that wraps
+    // round would close it for ever.
+    let _ = counter.fetch_update(AcqRel, Relaxed, |now| Some(now.saturating_sub(bytes)));
+}
+
+impl Device {
+    /// What allocation calls may take together with what is charged.
+    #[must_use]
+    pub fn line(&self, reserve: u64) -> u64 {
+        match self.budget.load(Relaxed) {
+            NO_LIMIT => NO_LIMIT,
+            budget => budget.saturating_sub(reserve),
+        }
+    }
+
+    /// Raises `used` if it stays at or below the line; the new value.
+    fn raise(&self, bytes: u64, line: u64) -> Option<u64> {
+        let mut now = self.used.load(Relaxed);
+        loop {
+            let after = now.checked_add(bytes).filter(|&after| after <= line)?;
+            match self.used.compare_exchange_weak(now, after, AcqRel, Relaxed) {
+                Ok(_) => return Some(after),
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// Notes that so much was charged at once.
+    pub fn reached(&self, charged: u64, at: u64) {
+        if charged > self.peak.load(Relaxed) && self.peak.fetch_max(charged, Relaxed) < charged {
+            self.peak_at.store(at, Relaxed);
+        }
+    }
+
+    /// What may still be allocated.
+    #[must_use]
+    pub fn free(&self, reserve: u64) -> u64 {
+        self.line(reserve).saturating_sub(self.used.load(Relaxed))
+    }
+}
+
+impl Process {
+    /// The bytes held on all devices.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.used.iter().map(|used| used.load(Relaxed)).sum()
+    }
+
+    fn add(&self, device: usize, bytes: u64) {
+        let now = self.used[device].fetch_add(bytes, AcqRel) + bytes;
+        if now > self.peak[device].load(Relaxed) {
+            self.peak[device].fetch_max(now, Relaxed);
+        }
+    }
+}
+
+impl Ledger {
+    /// What is held back for the driver.
+    #[must_use]
+    pub fn held_back(&self) -> u64 {
+        self.reserve.load(Relaxed)
+    }
+
+    /// Whether a setting is on.
+    #[must_use]
+    pub fn is(&self, flag: u32) -> bool {
+        self.flags.load(Relaxed) & flag != 0
+    }
+
+    /// Notes something that the user should be told.
+    pub fn warn(&self, flag: u32) {
+        if self.warnings.load(Relaxed) & flag == 0 {
+            self.warnings.fetch_or(flag, Relaxed);
+        }
+    }
+
+    /// Begins an allocation: charges `bytes` if they fit. The value is what is charged with
+    /// them; [`Ledger::granted`] or [`Ledger::undo`] must follow.
+    ///
+    /// # Errors
+    ///
+    /// The line is reached, also after the shares of dead processes were given back.
+    #[inline]
+    pub fn grant(&self, process: &Process, device: usize, bytes: u64) -> Result<u64, Refused> {
+        process.allocs.fetch_add(1, AcqRel);
+        let line = self.devices[device].line(self.held_back());
+        let granted = match self.devices[device].raise(bytes, line) {
+            Some(now) => Some(now),
+            None => self.grant_again(device, bytes, line),
+        };
+        match granted {
+            Some(now) => {
+                process.add(device, bytes);
+                Ok(now)
+            }
+            None => {
+                self.refuse(process, device, bytes);
+                Err(Refused::Line)
+            }
+        }
+    }
+
+    #[cold]
+    fn grant_again(&self, device: usize, bytes: u64, line: u64) -> Option<u64> {
+        self.reclaim();
+        self.devices[device].raise(bytes, line)
+    }
+
+    /// Counts a refusal that ends the operation.
+    #[cold]
+    fn refuse(&self, process: &Process, device: usize, bytes: u64) {
+        self.devices[device].refused.fetch_add(1, Relaxed);
+        self.devices[device].refused_bytes.fetch_add(bytes, Relaxed);
+        process.refused.fetch_add(1, Relaxed);
+        process.done.fetch_add(1, AcqRel);
+    }
+
+    /// Counts a request that is refused before anything was charged.
+    #[cold]
+    pub fn refuse_now(&self, process: &Process, device: usize, bytes: u64) {
+        process.allocs.fetch_add(1, AcqRel);
+        self.refuse(process, device, bytes);
+    }
+
+    /// Takes a refusal out of the count that was only a trial.
+    pub fn forget_refusal(&self, process: &Process, device: usize, bytes: u64) {
+        take(&self.devices[device].refused, 1);
+        take(&self.devices[device].refused_bytes, bytes);
+        take(&process.refused, 1);
+        process.own.fetch_add(1, Relaxed);
+    }
+
+    /// Charges bytes ahead of what the driver will take, if they fit. Nothing is counted as
+    /// asked for or refused; [`Ledger::recharge`] settles it.
+    pub fn hold(&self, process: &Process, device: usize, bytes: u64) -> bool {
+        self.hold_below(process, device, bytes, self.held_back())
+    }
+
+    /// As [`Ledger::hold`], with another reserve: what the driver takes may use it up.
+    pub fn hold_below(&self, process: &Process, device: usize, bytes: u64, reserve: u64) -> bool {
+        process.own.fetch_add(1, Relaxed);
+        process.allocs.fetch_add(1, AcqRel);
+        let line = self.devices[device].line(reserve);
+        let held = self.devices[device].raise(bytes, line).is_some();
+        if held {
+            process.used[device].fetch_add(bytes, AcqRel);
+        }
+        process.done.fetch_add(1, AcqRel);
+        held
+    }
+
+    /// Takes back what [`Ledger::grant`] charged, for a reason of our own.
+    #[cold]
+    pub fn withdraw(&self, process: &Process, device: usize, bytes: u64) {
+        take(&process.used[device], bytes);
+        take(&self.devices[device].used, bytes);
+        self.refuse(process, device, bytes);
+    }
+
+    /// Ends an allocation that the driver has made.
+    #[inline]
+    pub fn granted(&self, process: &Process, device: usize, charged: u64, at: u64) {
+        self.devices[device].reached(charged, at);
+        process.done.fetch_add(1, AcqRel);
+    }
+
+    /// Ends an allocation that the driver has not made.
+    pub fn undo(&self, process: &Process, device: usize, bytes: u64) {
+        take(&process.used[device], bytes);
+        take(&self.devices[device].used, bytes);
+        process.failed.fetch_add(1, Relaxed);
+        process.done.fetch_add(1, AcqRel);
+    }
+
+    /// Gives back what the driver has taken back.
+    #[inline]
+    pub fn release(&self, process: &Process, device: usize, bytes: u64) {
+        process.frees.fetch_add(1, AcqRel);
+        take(&process.used[device], bytes);
+        take(&self.devices[device].used, bytes);
+        process.done.fetch_add(1, AcqRel);
+    }
+
+    /// Moves a charge that cannot be refused from `before` to `after`: what the driver takes
+    /// by itself. The line may be passed by it; the reserve is there so that it is not.
+    pub fn recharge(&self, process: &Process, device: usize, before: u64, after: u64, at: u64) {
+        if before == after {
+            return;
+        }
+        process.own.fetch_add(1, Relaxed);
+        process.allocs.fetch_add(1, AcqRel);
+        if after > before {
+            self.devices[device].used.fetch_add(after - before, AcqRel);
+            process.add(device, after - before);
+        } else {
+            take(&process.used[device], before - after);
+            take(&self.devices[device].used, before - after);
+        }
+        // Lowered or raised, it may be the most so far: what is held ahead is no peak.
+        let held = process.used[device].load(Relaxed);
+        process.peak[device].fetch_max(held, Relaxed);
+        self.devices[device].reached(self.devices[device].used.load(Relaxed), at);
+        process.done.fetch_add(1, AcqRel);
+    }
+
+    /// As [`Ledger::recharge`], for what the driver took for itself.
+    pub fn charge_driver(&self, process: &Process, device: usize, change: i64, at: u64) {
+        let driver = &self.devices[device].driver;
+        let bytes = change.unsigned_abs();
+        if change > 0 {
+            let now = driver.fetch_add(bytes, AcqRel) + bytes;
+            self.devices[device].driver_peak.fetch_max(now, Relaxed);
+            self.recharge(process, device, 0, bytes, at);
+        } else {
+            take(driver, bytes);
+            self.recharge(process, device, bytes, 0, at);
+        }
+    }
+
+    /// Counts a block for the tag of the thread that asked for it.
+    pub fn tag(&self, process: &Process, tag: usize, bytes: u64) {
+        if let (Some(held), Some(peak)) = (process.tagged.get(tag), process.tagged_peak.get(tag)) {
+            peak.fetch_max(held.fetch_add(bytes, AcqRel) + bytes, Relaxed);
+        }
+    }
+
+    /// The opposite of [`Ledger::tag`].
+    pub fn untag(&self, process: &Process, tag: usize, bytes: u64) {
+        if let Some(held) = process.tagged.get(tag) {
+            take(held, bytes);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The shared counters: one file, mapped by every process of the tree and by `run`.
+//!
+//! A device has one number that decides, `used`. Whoever wants memory raises it by
+//! compare-and-swap *before* the driver is asked, and lowers it *after* the driver has taken
+//! the memory back, so that at no moment the sum of what the driver has handed out is larger.
+//! Each process also keeps what it holds in a slot of its own, from which its share is given
+//! back when it is found dead: killed processes run no code, so the others do it for them.
+//!
+//! A process may be killed between the two additions. It raises `used` first and its own
+//! share second, and lowers its own first, so what is left behind is always too much, never
+//! too little. That an operation was cut short is seen by its counters (`begun` operations
+//! that are not `done`), and `audit` then sets `used` to the sum of the shares in a
+//! moment in which nobody is in the middle of anything.
+//!
+//! The layout is plain: fixed places, fixed sizes, numbers that can be read at any time.
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+mod account;
+mod reclaim;
+
+/// Devices that can be told apart in one run.
+pub const DEVICES: usize = 16;
+/// Processes that can hold GPU memory in one run; the dead make room.
+pub const PROCESSES: usize = 512;
+/// Tags that a thread can give to what it allocates.
+pub const TAGS: usize = 4;
+/// The first bytes of a ledger: its name and the version of its layout.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd1");
+
+/// A budget that refuses nothing.
+pub const NO_LIMIT: u64 = u64::MAX;
+
+/// Settings and warnings, as bits of [`Ledger::flags`] and [`Ledger::warnings`].
+pub mod flag {
+    /// Managed memory is left alone.
+    pub const MANAGED_IGNORED: u32 = 1;
+    /// An unknown driver is refused.
+    pub const STRICT: u32 = 2;
+    /// Each allocation keeps where it was made.
+    pub const STACKS: u32 = 4;
+
+    /// The driver is newer than what the guard knows.
+    pub const NEW_DRIVER: u32 = 1;
+    /// The driver lacks a call that the guard needs to tell devices apart.
+    pub const MISSING_CALL: u32 = 2;
+    /// The driver's own memory could not be measured.
+    pub const UNMEASURED: u32 = 4;
+    /// More blocks are live than can be listed; they are charged until their process ends.
+    pub const TABLE_FULL: u32 = 8;
+    /// The list of events is full or could not be written.
+    pub const LOG_FULL: u32 = 16;
+    /// No slot for another process: its memory passed uncounted.
+    pub const NO_SLOT: u32 = 32;
+    /// The driver was refused because of [`STRICT`].
+    pub const REFUSED_DRIVER: u32 = 64;
+}
+
+/// The whole file.
+#[repr(C)]
+pub struct Ledger {
+    /// [`MAGIC`], stored last by whoever makes the file.
+    pub magic: AtomicU64,
+    /// Settings; see [`flag`].
+    pub flags: AtomicU32,
+    /// What the user should be told; see [`flag`].
+    pub warnings: AtomicU32,
+    /// The line of every device that has none of its own.
+    pub default_budget: AtomicU64,
+    /// Held back for what the driver takes for itself.
+    pub reserve: AtomicU64,
+    /// What must stay available on unified memory.
+    pub keep_free: AtomicU64,
+    /// Lines by the program's own device numbers; 0 for the default.
+    pub budgets: [AtomicU64; DEVICES],
+    /// The driver's version, as it calls itself; 0 before it was asked.
+    pub driver_version: AtomicU32,
+    /// The process that reclaims or audits; 0 for none.
+    pub(crate) janitor: AtomicU32,
+    /// The process that does what only one may do at a time; 0 for none.
+    pub(crate) one_at_a_time: AtomicU32,
+    /// Whether an operation was cut short by a kill.
+    pub(crate) suspicious: AtomicU32,
+    /// Programs that the guard was loaded into.
+    pub loaded: AtomicU32,
+    spare: AtomicU32,
+    /// What the system had available when it was last read, and when.
+    pub(crate) available: AtomicU64,
+    pub(crate) available_at: AtomicU64,
+    /// What was granted since.
+    pub(crate) granted_since: AtomicU64,
+    /// How many ticks make ten milliseconds.
+    pub(crate) ticks_10ms: AtomicU64,
+    /// Where the system's memory is read, ended by a zero.
+    pub meminfo: [u8; 256],
+    /// The devices.
+    pub devices: [Device; DEVICES],
+    /// The processes.
+    pub processes: [Process; PROCESSES],
+}
+
+/// A device's counters.
+#[repr(C, align(128))]
+pub struct Device {
+    /// Charged now, requests that the driver is deciding included.
+    pub used: AtomicU64,
+    /// The line; [`NO_LIMIT`] refuses nothing.
+    pub budget: AtomicU64,
+    /// The most that was charged at once.
+    pub peak: AtomicU64,
+    /// When, in ticks.
+    pub peak_at: AtomicU64,
+    /// Requests that were refused, and their bytes.
+    pub refused: AtomicU64,
+    /// The bytes of those.
+    pub refused_bytes: AtomicU64,
+    /// Of `used`: what the driver took for itself.
+    pub driver: AtomicU64,
+    /// The most of that.
+    pub driver_peak: AtomicU64,
+    /// 0 free, 1 being filled in, 2 in use.
+    pub state: AtomicU32,
+    /// Its number in the process that used it first.
+    pub ordinal: AtomicU32,
+    /// Whether it shares the system's memory.
+    pub integrated: AtomicU32,
+    /// 0 not tried, 1 a request past the line was refused and counted, 2 it was not.
+    pub verified: AtomicU32,
+    /// All of its memory.
+    pub total: AtomicU64,
+    /// Held by others when the tree first used it.
+    pub baseline: AtomicU64,
+    /// The most that the driver reported beyond baseline and charge, and the least.
+    pub residue_most: AtomicU64,
+    /// What the driver last reported as used, by anyone.
+    pub observed: AtomicU64,
+    /// The most that a context was seen to take.
+    pub context: AtomicU64,
+    /// Who it is, whatever number a process gives it.
+    pub uuid: [AtomicU64; 2],
+}
+
+/// A process's share.
+#[repr(C, align(128))]
+pub struct Process {
+    /// See [`state`].
+    pub state: AtomicU32,
+    /// Its number.
+    pub pid: AtomicU32,
+    /// When it started, in the kernel's clock ticks: numbers of processes are used again.
+    pub start: AtomicU64,
+    /// Operations that began and were to add memory.
+    pub allocs: AtomicU64,
+    /// Operations that began and were to take it away.
+    pub frees: AtomicU64,
+    /// Operations that came to their end.
+    pub done: AtomicU64,
+    /// Of `allocs`: refused by the line.
+    pub refused: AtomicU64,
+    /// Of `allocs`: failed by the driver.
+    pub failed: AtomicU64,
+    /// Of `allocs` and `frees`: the guard's own, not the program's.
+    pub own: AtomicU64,
+    /// Frees of what the guard did not hand out, which were passed on.
+    pub foreign_frees: AtomicU64,
+    /// Held now, by device.
+    pub used: [AtomicU64; DEVICES],
+    /// The most that was held at once, by device.
+    pub peak: [AtomicU64; DEVICES],
+    /// When it attached, in ticks.
+    pub since: AtomicU64,
+    /// When it was found dead; 0 before.
+    pub until: AtomicU64,
+    /// Held now, by the tag of the thread that asked.
+    pub tagged: [AtomicU64; TAGS],
+    /// The most of it.
+    pub tagged_peak: [AtomicU64; TAGS],
+    /// What it is called, ended by a zero.
+    pub name: [AtomicU64; 8],
+}
+
+/// What a process's slot is.
+pub mod state {
+    /// Nobody's.
+    pub const FREE: u32 = 0;
+    /// Being filled in.
+    pub const TAKING: u32 = 1;
+    /// A process that holds memory, or could.
+    pub const LIVE: u32 = 2;
+    /// A process that is gone; its figures stay for the report.
+    pub const DEAD: u32 = 3;
+}
+
+/// Why memory was not granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The line.
+    Line,
+    /// The system would have less available than must be kept.
+    System,
+}
+
+impl Process {
+    /// Its name, as far as it was kept.
+    #[must_use]
+    pub fn name_bytes(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        for (to, from) in bytes.chunks_exact_mut(8).zip(&self.name) {
+            to.copy_from_slice(&from.load(Relaxed).to_le_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn set_name(&self, name: &[u8]) {
+        for (index, word) in self.name.iter().enumerate() {
+            let mut bytes = [0; 8];
+            let from = name.get(index * 8..).unwrap_or_default();
+            let count = from.len().min(8);
+            bytes[..count].copy_from_slice(&from[..count]);
+            word.store(u64::from_le_bytes(bytes), Relaxed);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The dead: what they held is given back by those who live.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::account::take;
+use super::{Ledger, Process, state};
+
+impl Process {
+    /// Whether the process that took this slot still runs.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        crate::process::is_alive(self.pid.load(Acquire), self.start.load(Acquire))
+    }
+
+    /// Whether no operation of this process is under way, or was when it died.
+    fn is_quiet(&self) -> bool {
+        let done = self.done.load(Acquire);
+        self.allocs.load(Acquire) + self.frees.load(Acquire) == done
+    }
+}
+
+impl Ledger {
+    /// Gives back what dead processes hold. Nobody waits for another who is at it already.
+    pub fn reclaim(&self) {
+        let me = crate::process::own_pid();
+        let holder = self.janitor.load(Acquire);
+        // One that was killed at this work has left shares half given back.
+        if holder != 0 && !crate::process::is_alive(holder, 0) {
+            self.suspicious.store(1, Release);
+        } else if holder != 0 {
+            return;
+        }
+        if self.janitor.compare_exchange(holder, me, AcqRel, Relaxed).is_err() {
+            return;
+        }
+        for process in &self.processes {
+            if process.state.load(Acquire) == state::LIVE && !process.lives() {
+                self.bury(process);
+            }
+        }
+        if self.suspicious.load(Acquire) != 0 {
+            self.audit();
+        }
+        self.janitor.store(0, Release);
+    }
+
+    /// Gives back what a process holds that is gone, or has become another program.
+    pub(crate) fn bury(&self, process: &Process) {
+        if !process.is_quiet() {
+            self.suspicious.store(1, Release);
+        }
+        process.until.store(crate::sys::ticks(), Relaxed);
+        process.state.store(state::DEAD, Release);
+        for (device, used) in self.devices.iter().zip(&process.used) {
+            take(&device.used, used.swap(0, AcqRel));
+        }
+    }
+
+    /// Sets every device's `used` to the sum of the shares, if nobody is in the middle of an
+    /// operation; otherwise it is left for the next time.
+    fn audit(&self) {
+        let mut settled = true;
+        for (index, device) in self.devices.iter().enumerate() {
+            let charged = device.used.load(Acquire);
+            let quiet = || {
+                let live = |p: &&Process| p.state.load(Acquire) == state::LIVE;
+                self.processes.iter().filter(live).all(Process::is_quiet)
+            };
+            let before = quiet();
+            let sum = self.processes.iter().map(|p| p.used[index].load(Acquire)).sum();
+            let swap = || device.used.compare_exchange(charged, sum, AcqRel, Relaxed).is_ok();
+            settled &= before && quiet() && swap();
+        }
+        if settled {
+            self.suspicious.store(0, Release);
+        }
+    }
+}
