@@ -11,11 +11,13 @@ use crate::stage::{LINE, MIB, Stage};
 fn eight_processes_of_sixteen_threads_never_pass_the_line() {
     let stage = Stage::new().set("WAY", "runtime");
     let racers: Vec<_> = (0..8).map(|_| stage.start("opened", &["race", "16", "1.5"])).collect();
+    let mut raced = 0;
     for racer in racers {
         let output = racer.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", output.status);
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "raced 1\n");
+        raced += usize::from(output.stdout == b"raced 1\n");
     }
+    assert!(raced > 0, "nobody was both granted and refused something");
     let most = stage.most(0);
     assert!(most <= LINE, "{most} is {} past the line", most - LINE);
     assert!(most > LINE / 2, "the race came nowhere near the line: {most}");
