@@ -1,7 +1,8 @@
 """Networks of Ultralytics with random weights, saved and computed as Ultralytics does.
 
 Fresh networks give nearly the same output everywhere, whatever an engine does wrong: batch
-norms that do nothing, biases that are all alike. So those are made to vary first.
+norms that do nothing, biases that are all alike, features that die away on their long way. So
+statistics and biases are made to vary, and the last weights are scaled until the outputs do.
 """
 
 import torch
@@ -19,11 +20,28 @@ def build(shape, names=None):
             module.weight.data = 0.8 + 0.4 * torch.rand(count)
             module.bias.data = 0.2 * torch.randn(count)
     head = model.model[-1]
-    for branch in (*head.cv2, *head.cv3):
-        branch[-1].bias.data = torch.randn(branch[-1].bias.shape)
+    ends = [branch[-1] for branch in (*head.cv2, *head.cv3)]
+    for end in ends:
+        end.bias.data = torch.zeros(end.bias.shape)
+    spread(model, ends)
+    for end in ends:
+        end.bias.data = torch.randn(end.bias.shape) - 1
     if names:
         model.names = names
     return model
+
+
+def spread(model, ends):
+    """Scales the last convolutions so that what they give varies from place to place."""
+
+    def scale(end, _, output):
+        end.weight.data *= 0.4 / output.std(dim=(2, 3)).mean()
+
+    hooks = [end.register_forward_hook(scale) for end in ends]
+    with torch.no_grad():
+        model.eval()(torch.rand(1, 3, 160, 160))
+    for hook in hooks:
+        hook.remove()
 
 
 def save(model, path, dtype=torch.float16):
