@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use ort::memory::Allocator;
 use ort::value::Tensor as OrtTensor;
 
-use super::sys::driver::{Stage, Stream};
+use super::sys::driver::Stream;
 use super::sys::kernels::{Kernels, OnDevice, Shape};
+use super::sys::pinned::{Buffer, Stage};
 use crate::prepare::Fit;
 use crate::source::{Frame, Pixels};
 
@@ -40,7 +40,6 @@ impl Aboard {
         &mut self,
         frame: &Frame,
         fit: &Fit,
-        allocator: &Allocator,
         (input, tensor): (&mut OrtTensor<f32>, (usize, usize)),
     ) -> ort::Result<bool> {
         let (pixels, channels, blue_first) = match &frame.pixels {
@@ -52,11 +51,21 @@ impl Aboard {
         let shape = Shape { channels, blue_first, letterbox: fit.letterbox, tensor };
         let room = match &mut self.room {
             Some(room) if room.shape == shape => room,
-            room => room.insert(Room::new(shape, fit, allocator, &self.stream)?),
+            room => room.insert(Room::new(shape, fit, &self.stream)?),
         };
-        room.stage.pass(pixels, &mut room.there.frame)?;
+        room.stage.pass(pixels, &room.there.frame)?;
         self.kernels.letterbox(&room.there, &room.shape, input)?;
         Ok(true)
+    }
+
+    /// A buffer for what is found in so many places.
+    pub(super) fn found(&self, places: usize) -> ort::Result<Buffer> {
+        Buffer::new(&self.stream, 24 * places)
+    }
+
+    /// What it holds on the device for frames.
+    pub(super) fn bytes(&self) -> usize {
+        self.room.as_ref().map_or(0, Room::bytes)
     }
 
     /// Puts the search for the best class of each place on its way.
@@ -64,28 +73,26 @@ impl Aboard {
         &self,
         raw: &OrtTensor<f32>,
         classes: usize,
-        out: &OrtTensor<f32>,
+        out: &Buffer,
     ) -> ort::Result<()> {
         self.kernels.best(raw, classes, out)
     }
 }
 
 impl Room {
-    fn new(
-        shape: Shape,
-        fit: &Fit,
-        allocator: &Allocator,
-        stream: &Arc<Stream>,
-    ) -> ort::Result<Room> {
+    fn new(shape: Shape, fit: &Fit, stream: &Arc<Stream>) -> ort::Result<Room> {
         let bytes = fit.letterbox.frame_width * fit.letterbox.frame_height * shape.channels;
         let [columns, rows] = fit.tables();
-        let mut there = OnDevice {
-            frame: OrtTensor::new(allocator, [bytes])?,
-            columns: OrtTensor::new(allocator, [columns.len()])?,
-            rows: OrtTensor::new(allocator, [rows.len()])?,
+        let there = OnDevice {
+            frame: Buffer::new(stream, bytes)?,
+            columns: Buffer::holding(stream, &columns)?,
+            rows: Buffer::holding(stream, &rows)?,
         };
-        stream.put(&columns, &mut there.columns)?;
-        stream.put(&rows, &mut there.rows)?;
         Ok(Room { shape, stage: Stage::new(stream, bytes)?, there })
+    }
+
+    fn bytes(&self) -> usize {
+        let OnDevice { frame, columns, rows } = &self.there;
+        frame.bytes() + columns.bytes() + rows.bytes()
     }
 }

@@ -13,7 +13,8 @@ use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, Session};
 use ort::value::Tensor as OrtTensor;
 
 use super::aboard::Aboard;
-use super::sys::driver::{Lane, Pinned};
+use super::sys::lane::{From, Lane, Pinned};
+use super::sys::pinned::Buffer;
 use crate::prepare::Fit;
 use crate::source::Frame;
 use crate::tensor::Tensor;
@@ -33,7 +34,7 @@ pub(super) struct Bound {
     results: Pinned,
     options: RunOptions<NoSelectedOutputs>,
     // Last: what it allocated goes first.
-    allocator: Allocator,
+    _allocator: Allocator,
 }
 
 /// An output that is searched on the device.
@@ -41,7 +42,7 @@ struct Search {
     output: usize,
     classes: usize,
     /// What is copied out in its stead.
-    found: OrtTensor<f32>,
+    found: Buffer,
 }
 
 impl fmt::Debug for Bound {
@@ -86,7 +87,7 @@ impl Bound {
             outputs: device_outputs,
             search: None,
             options,
-            allocator,
+            _allocator: allocator,
         })
     }
 
@@ -103,21 +104,27 @@ impl Bound {
         let Some(aboard) = &mut self.aboard else { return Ok(false) };
         let &[_, _, height, width] = &self.input.shape()[..] else { return Ok(false) };
         let tensor = (height as usize, width as usize);
-        self.loaded = aboard.load(frame, fit, &self.allocator, (&mut self.input, tensor))?;
+        self.loaded = aboard.load(frame, fit, (&mut self.input, tensor))?;
         Ok(self.loaded)
     }
 
     /// From now on the result is one tensor, `[1, 6, places]`: the boxes of an output, the
     /// best score of each place and its class. `false` where there is no device for it.
     pub(super) fn search(&mut self, output: usize, classes: usize) -> ort::Result<bool> {
-        let (true, Some(raw)) = (self.aboard.is_some(), self.outputs.get(output)) else {
+        let (Some(aboard), Some(raw)) = (&self.aboard, self.outputs.get(output)) else {
             return Ok(false);
         };
         let places = raw.shape().num_elements() / (4 + classes);
-        let found = OrtTensor::new(&self.allocator, [1, 6, places])?;
+        let found = aboard.found(places)?;
         self.results = self.lane.pin(vec![Tensor::zeros(&[1, 6, places])])?;
         self.search = Some(Search { output, classes, found });
         Ok(true)
+    }
+
+    /// What it holds on the device beside the session's own.
+    pub(super) fn bytes(&self) -> usize {
+        let found = self.search.as_ref().map_or(0, |search| search.found.bytes());
+        self.aboard.as_ref().map_or(0, Aboard::bytes) + found
     }
 
     /// The buffer that is copied in.
@@ -137,9 +144,9 @@ impl Bound {
                     run()?;
                     aboard.best(&outputs[*output], *classes, found)
                 };
-                self.lane.exchange(input, run, (&mut self.results, std::slice::from_ref(found)))?;
+                self.lane.exchange(input, run, (&mut self.results, From::Ours(found)))?;
             }
-            _ => self.lane.exchange(input, run, (&mut self.results, outputs))?,
+            _ => self.lane.exchange(input, run, (&mut self.results, From::Session(outputs)))?,
         }
         Ok(self.results.tensors())
     }

@@ -28,7 +28,8 @@ use ort::value::{TensorElementType, TensorRef, ValueType};
 use self::bound::Bound;
 use self::providers::Plan;
 use self::runtime::{Runtime, unavailable};
-use self::sys::driver::{Lane, Stream};
+use self::sys::driver::Stream;
+use self::sys::lane::Lane;
 use super::{
     Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, no_input,
     settle, shielded,
@@ -248,7 +249,14 @@ impl Engine for Ort {
     }
 
     fn memory(&self) -> Option<EngineMemory> {
-        self.arena.as_ref().and_then(sys::arena)
+        let mut memory = self.arena.as_ref().and_then(sys::arena)?;
+        if let Way::Bound(bound) = &self.way {
+            let ours = |held: u64| held + bound.bytes() as u64;
+            memory.in_use = memory.in_use.map(ours);
+            memory.peak = memory.peak.map(ours);
+            memory.reserved = memory.reserved.map(ours);
+        }
+        Some(memory)
     }
 }
 

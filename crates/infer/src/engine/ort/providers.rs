@@ -13,7 +13,7 @@ use ort::session::Session;
 use ort::session::builder::{AutoDevicePolicy, GraphOptimizationLevel, SessionBuilder};
 
 use super::runtime::Runtime;
-use super::sys::driver::Lane;
+use super::sys::lane::Lane;
 use crate::engine::{Device, EngineOptions};
 
 /// Below this line convolutions are not given all the workspace that they like.

@@ -1,23 +1,14 @@
-//! The CUDA driver, as far as copies need it: one stream, pinned buffers, copies in order.
+//! The CUDA driver, as far as it is asked itself: one stream on the primary context.
 //!
-//! `ort` (rc.15) cannot copy between the host and buffers that a session keeps on a device,
-//! so the driver is asked itself. It is found at run time; the provider runs on the
-//! driver's primary context, and so does this. The stream made here is handed to the
-//! provider: copies and the model's work are then in order without a wait between them,
-//! and one wait at the end is all.
-//!
-//! Everything that is in flight is borrowed by [`Lane::exchange`] until it has waited, so
-//! that no buffer can go while the device reads or writes it.
+//! `ort` (rc.15) cannot copy between the host and buffers that a session keeps on a device.
+//! The driver is found at run time; the provider runs on its primary context, and so does
+//! this. The stream made here is handed to the provider: copies and the model's work are
+//! then in order without a wait between them, and one wait at the end is all.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
 
 use libloading::Library;
-use ort::ep::CUDA;
-use ort::memory::AllocationDevice;
-use ort::value::Tensor as OrtTensor;
-
-use crate::tensor::Tensor;
 
 const FILES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
@@ -83,6 +74,8 @@ table! {
     to_host = b"cuMemcpyDtoHAsync_v2\0"(*mut c_void, u64, usize, Handle);
     pin = b"cuMemHostRegister_v2\0"(*mut c_void, usize, c_uint);
     unpin = b"cuMemHostUnregister\0"(*mut c_void);
+    allocate = b"cuMemAlloc_v2\0"(*mut u64, usize);
+    free = b"cuMemFree_v2\0"(u64);
     attribute = b"cuDeviceGetAttribute\0"(*mut c_int, c_int, c_int);
     module_load = b"cuModuleLoadData\0"(*mut Handle, *const c_void);
     module_unload = b"cuModuleUnload\0"(Handle);
@@ -97,8 +90,6 @@ table! {
 const NON_BLOCKING: c_uint = 1;
 /// The attributes for the two parts of the compute capability.
 const CAPABILITY: [c_int; 2] = [75, 76];
-/// Pinned for every context.
-const PORTABLE: c_uint = 1;
 
 impl Table {
     /// The one table of the process.
@@ -194,251 +185,6 @@ impl Drop for Stream {
                 (self.table.stream_destroy)(self.stream);
             }
             (self.table.release)(self.device);
-        }
-    }
-}
-
-/// Which way bytes go between the host and the memory that a session computes in.
-#[derive(Debug, Clone)]
-pub(in super::super) enum Lane {
-    /// It computes in the host's memory.
-    Host,
-    /// Over this stream.
-    Cuda(Arc<Stream>),
-}
-
-/// Tensors that the device reaches without a stage between, where there is a device. Their
-/// numbers can be changed, their place cannot.
-#[derive(Debug)]
-pub(in super::super) struct Pinned {
-    // Before the tensors: let go before the memory is.
-    _pins: Vec<Pin>,
-    tensors: Vec<Tensor>,
-}
-
-/// Memory that the driver was told of.
-#[derive(Debug)]
-struct Pin(Arc<Stream>, *mut c_void);
-
-// SAFETY: the address is only handed back to the driver, which takes it from any thread.
-unsafe impl Send for Pin {}
-// SAFETY: there is nothing to share.
-unsafe impl Sync for Pin {}
-
-impl Pin {
-    /// # Safety
-    ///
-    /// The memory must stay where it is until this is dropped.
-    unsafe fn new<T>(stream: &Arc<Stream>, memory: &mut [T]) -> ort::Result<Pin> {
-        stream.enter()?;
-        let start = memory.as_mut_ptr().cast::<c_void>();
-        // SAFETY: the range is a slice's, and the caller promises that it stays.
-        let code = unsafe { (stream.table.pin)(start, size_of_val(memory), PORTABLE) };
-        stream.table.check("pin host memory", code)?;
-        Ok(Pin(Arc::clone(stream), start))
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        if self.0.enter().is_ok() {
-            // Nothing may be in flight when the memory goes.
-            let _ = self.0.wait();
-            // SAFETY: registered when this was made.
-            unsafe { (self.0.table.unpin)(self.1) };
-        }
-    }
-}
-
-/// Pinned bytes that frames pass through.
-#[derive(Debug)]
-pub(in super::super) struct Stage {
-    // Before the bytes: let go before the memory is.
-    pin: Pin,
-    bytes: Vec<u8>,
-}
-
-/// Bytes that are copied at a time, so that the device copies what came before meanwhile.
-const PORTION: usize = 512 << 10;
-
-impl Stage {
-    /// Room for so many bytes.
-    pub(in super::super) fn new(stream: &Arc<Stream>, length: usize) -> ort::Result<Stage> {
-        let mut bytes = vec![0; length];
-        // SAFETY: the bytes are private to the stage, never grow, and go after the pin.
-        let pin = unsafe { Pin::new(stream, &mut bytes) }?;
-        Ok(Stage { pin, bytes })
-    }
-
-    /// Puts the copy of a frame on the stream, behind all that is on it: what passed the
-    /// stage before has been waited for.
-    pub(in super::super) fn pass(
-        &mut self,
-        frame: &[u8],
-        to: &mut OrtTensor<u8>,
-    ) -> ort::Result<()> {
-        if frame.len() > self.bytes.len() || frame.len() > to.shape().num_elements() {
-            return Err(ort::Error::new("a frame is larger than the room for it"));
-        }
-        let stream = &self.pin.0;
-        stream.enter()?;
-        // What passed before must have left.
-        stream.wait()?;
-        let start = to.data_ptr_mut() as u64;
-        let portions = self.bytes.chunks_mut(PORTION).zip(frame.chunks(PORTION));
-        for (number, (stage, portion)) in portions.enumerate() {
-            let stage = &mut stage[..portion.len()];
-            stage.copy_from_slice(portion);
-            let place = start + (number * PORTION) as u64;
-            // SAFETY: both ranges were seen to be large enough; the stage stays pinned and
-            // untouched until the stream is waited for, here or when the pin goes.
-            let code = unsafe {
-                (stream.table.to_device)(place, stage.as_ptr().cast(), stage.len(), stream.stream)
-            };
-            stream.table.check("copy a frame to the device", code)?;
-        }
-        Ok(())
-    }
-}
-
-impl Stream {
-    /// Copies a table to the device, and waits.
-    pub(in super::super) fn put(&self, from: &[i32], to: &mut OrtTensor<i32>) -> ort::Result<()> {
-        if from.len() > to.shape().num_elements() {
-            return Err(ort::Error::new("a table is larger than the room for it"));
-        }
-        self.enter()?;
-        let start = to.data_ptr_mut() as u64;
-        // SAFETY: both ranges are large enough, and are waited for before this returns.
-        let code = unsafe {
-            (self.table.to_device)(start, from.as_ptr().cast(), size_of_val(from), self.stream)
-        };
-        let copied = self.table.check("copy a table to the device", code);
-        self.wait().and(copied)
-    }
-}
-
-impl Pinned {
-    pub(in super::super) fn tensors(&self) -> &[Tensor] {
-        &self.tensors
-    }
-
-    /// The numbers of one of them.
-    pub(in super::super) fn data_mut(&mut self, index: usize) -> &mut [f32] {
-        self.tensors.get_mut(index).map(|tensor| &mut tensor.data[..]).unwrap_or_default()
-    }
-}
-
-impl Lane {
-    /// A provider that works on this lane's stream. The session that it is for must go
-    /// before the lane does.
-    pub(in super::super) fn on(&self, provider: CUDA) -> CUDA {
-        match self {
-            Lane::Host => provider,
-            // SAFETY: `Ort` holds the lane and drops its session before it.
-            Lane::Cuda(stream) => unsafe { provider.with_compute_stream(stream.stream.cast()) },
-        }
-    }
-
-    /// Takes tensors in, for good.
-    pub(in super::super) fn pin(&self, mut tensors: Vec<Tensor>) -> ort::Result<Pinned> {
-        let mut pins = Vec::new();
-        if let Lane::Cuda(stream) = self {
-            for tensor in &mut tensors {
-                // SAFETY: the numbers stay where they are until the pin is dropped: the
-                // tensors are private to `Pinned`, which gives out slices alone and drops
-                // its pins first.
-                pins.push(unsafe { Pin::new(stream, &mut tensor.data) }?);
-            }
-        }
-        Ok(Pinned { _pins: pins, tensors })
-    }
-
-    /// Copies `input` in where there is one, lets `run` put the model's work behind it,
-    /// copies the results out behind that, and waits for all.
-    pub(in super::super) fn exchange(
-        &self,
-        input: Option<(&Pinned, &mut OrtTensor<f32>)>,
-        run: impl FnOnce() -> ort::Result<()>,
-        (results, device_results): (&mut Pinned, &[OrtTensor<f32>]),
-    ) -> ort::Result<()> {
-        for (device, result) in device_results.iter().zip(&results.tensors) {
-            self.here(device, result)?;
-        }
-        let all = || {
-            if let Some((input, device)) = input
-                && let Some(input) = input.tensors.first()
-            {
-                self.here(device, input)?;
-                self.copy_in(&input.data, device)?;
-            }
-            run()?;
-            let mut pairs = device_results.iter().zip(&mut results.tensors);
-            pairs.try_for_each(|(device, result)| self.copy_out(device, &mut result.data))
-        };
-        let done = match self {
-            Lane::Host => return all(),
-            Lane::Cuda(stream) => stream.enter().and_then(|()| all()).map(|()| stream),
-        };
-        // Whatever happened, nothing may be in flight when the borrows end.
-        if let Lane::Cuda(stream) = self {
-            stream.wait()?;
-        }
-        done.map(|_| ())
-    }
-
-    /// Whether a session's tensor lies where this lane leads to, and is as large.
-    fn here(&self, device: &OrtTensor<f32>, host: &Tensor) -> ort::Result<()> {
-        let place = match self {
-            Lane::Host => AllocationDevice::CPU,
-            Lane::Cuda(_) => AllocationDevice::CUDA,
-        };
-        let right = device.memory_info().allocation_device() == place
-            && device.shape().num_elements() == host.data.len();
-        if right { Ok(()) } else { Err(ort::Error::new("a buffer lies elsewhere than planned")) }
-    }
-
-    fn copy_in(&self, from: &[f32], to: &mut OrtTensor<f32>) -> ort::Result<()> {
-        let start = to.data_ptr_mut();
-        match self {
-            Lane::Host => {
-                // SAFETY: `here` saw that it is the host's memory and as many numbers; it is
-                // borrowed exclusively, and of the runtime's own making.
-                unsafe { start.cast::<f32>().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
-                Ok(())
-            }
-            Lane::Cuda(stream) => {
-                let bytes = size_of_val(from);
-                // SAFETY: `here` saw that it is the device's memory and as many numbers;
-                // `exchange` holds both until it has waited.
-                let code = unsafe {
-                    let from = from.as_ptr().cast::<c_void>();
-                    (stream.table.to_device)(start as u64, from, bytes, stream.stream)
-                };
-                stream.table.check("copy to the device", code)
-            }
-        }
-    }
-
-    fn copy_out(&self, from: &OrtTensor<f32>, to: &mut [f32]) -> ort::Result<()> {
-        let start = from.data_ptr();
-        match self {
-            Lane::Host => {
-                // SAFETY: as in `copy_in`, the other way.
-                unsafe {
-                    to.as_mut_ptr().copy_from_nonoverlapping(start.cast::<f32>(), to.len());
-                };
-                Ok(())
-            }
-            Lane::Cuda(stream) => {
-                let bytes = size_of_val(to);
-                // SAFETY: as in `copy_in`, the other way.
-                let code = unsafe {
-                    let to = to.as_mut_ptr().cast::<c_void>();
-                    (stream.table.to_host)(to, start as u64, bytes, stream.stream)
-                };
-                stream.table.check("copy to the host", code)
-            }
         }
     }
 }

@@ -9,9 +9,10 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
-use ort::value::{PrimitiveTensorElementType, Tensor as OrtTensor};
+use ort::value::Tensor as OrtTensor;
 
 use super::driver::{Handle, Stream};
+use super::pinned::Buffer;
 use crate::prepare::Letterbox;
 
 pub(crate) const SOURCE: &CStr =
@@ -63,9 +64,9 @@ pub(in super::super) struct Shape {
 /// A frame and the tables of its fit, on the device.
 #[derive(Debug)]
 pub(in super::super) struct OnDevice {
-    pub(in super::super) frame: OrtTensor<u8>,
-    pub(in super::super) columns: OrtTensor<i32>,
-    pub(in super::super) rows: OrtTensor<i32>,
+    pub(in super::super) frame: Buffer,
+    pub(in super::super) columns: Buffer,
+    pub(in super::super) rows: Buffer,
 }
 
 /// The kernels, ready to be launched on a stream.
@@ -117,10 +118,10 @@ impl Kernels {
         out: &mut OrtTensor<f32>,
     ) -> ort::Result<()> {
         let (fit, (height, width)) = (&shape.letterbox, shape.tensor);
-        let enough = elements(&from.frame) >= fit.frame_width * fit.frame_height * shape.channels
-            && elements(&from.columns) >= 2 * fit.width
-            && elements(&from.rows) >= 3 * fit.height
-            && elements(out) == 3 * width * height;
+        let enough = from.frame.bytes() >= fit.frame_width * fit.frame_height * shape.channels
+            && from.columns.bytes() >= 8 * fit.width
+            && from.rows.bytes() >= 12 * fit.height
+            && out.shape().num_elements() == 3 * width * height;
         if !enough {
             return Err(ort::Error::new("a buffer is smaller than its frame"));
         }
@@ -136,7 +137,7 @@ impl Kernels {
             height,
         ];
         let pointers =
-            [from.frame.data_ptr(), from.columns.data_ptr(), from.rows.data_ptr(), out.data_ptr()];
+            [from.frame.start(), from.columns.start(), from.rows.start(), out.data_ptr() as u64];
         let columns = (width as u32).div_ceil(THREADS);
         self.launch(self.letterbox, [columns, height as u32], &pointers, &numbers)
     }
@@ -147,25 +148,29 @@ impl Kernels {
         &self,
         raw: &OrtTensor<f32>,
         classes: usize,
-        out: &OrtTensor<f32>,
+        out: &Buffer,
     ) -> ort::Result<()> {
-        let places = elements(out) / 6;
-        if elements(raw) != (4 + classes) * places {
+        let places = out.bytes() / 24;
+        if raw.shape().num_elements() != (4 + classes) * places {
             return Err(ort::Error::new("the output has another size than its classes need"));
         }
         let blocks = (places as u32).div_ceil(THREADS);
-        self.launch(self.best, [blocks, 1], &[raw.data_ptr(), out.data_ptr()], &[classes, places])
+        self.launch(
+            self.best,
+            [blocks, 1],
+            &[raw.data_ptr() as u64, out.start()],
+            &[classes, places],
+        )
     }
 
     fn launch(
         &self,
         kernel: Handle,
         [x, y]: [u32; 2],
-        pointers: &[*const c_void],
+        pointers: &[u64],
         numbers: &[usize],
     ) -> ort::Result<()> {
         self.stream.enter()?;
-        let pointers: Vec<u64> = pointers.iter().map(|&pointer| pointer as u64).collect();
         let numbers: Vec<c_int> =
             numbers.iter().map(|&number| c_int::try_from(number).unwrap_or(0)).collect();
         let mut arguments: Vec<*mut c_void> = Vec::new();
@@ -191,10 +196,6 @@ impl Drop for Kernels {
             unsafe { (self.stream.table.module_unload)(self.module) };
         }
     }
-}
-
-fn elements<T: PrimitiveTensorElementType + std::fmt::Debug>(tensor: &OrtTensor<T>) -> usize {
-    tensor.shape().num_elements()
 }
 
 /// The kernels in the device's own code.

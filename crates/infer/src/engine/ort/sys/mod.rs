@@ -4,6 +4,8 @@
 
 pub(super) mod driver;
 pub(super) mod kernels;
+pub(super) mod lane;
+pub(super) mod pinned;
 
 use std::ffi::{CStr, CString};
 use std::path::Path;
