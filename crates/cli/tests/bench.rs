@@ -3,6 +3,8 @@
 #[path = "../../bench/tests/all/checker.rs"]
 mod checker;
 mod common;
+#[path = "bench/examples.rs"]
+mod examples;
 #[cfg(unix)]
 #[path = "bench/faults.rs"]
 mod faults;
@@ -266,11 +268,8 @@ fn boxes(frame: &Value) -> Vec<[f64; 6]> {
     all.map(|one| std::array::from_fn(|at| number(one, at))).collect()
 }
 
-/// Boxes without an area are the same where they are at the same place.
+/// Intersection over union.
 fn overlap(a: &[f64; 6], b: &[f64; 6]) -> f64 {
-    if (0..4).all(|at| (a[at] - b[at]).abs() < 0.5) {
-        return 1.0;
-    }
     let area = |l: f64, t: f64, r: f64, b: f64| (r - l).max(0.0) * (b - t).max(0.0);
     let both = area(a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3]));
     let all = area(a[0], a[1], a[2], a[3]) + area(b[0], b[1], b[2], b[3]) - both;

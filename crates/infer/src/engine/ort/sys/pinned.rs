@@ -91,8 +91,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated by us, and nothing that is on the stream uses it any more.
         if self.stream.enter().is_ok() && self.stream.wait().is_ok() {
+            // SAFETY: allocated by us, and nothing that is on the stream uses it any more.
             unsafe { (self.stream.table.free)(self.start) };
         }
     }
