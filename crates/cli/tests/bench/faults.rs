@@ -226,3 +226,24 @@ fn slots_at_once_have_each_their_own_memory() -> Result {
     assert!(whole.contains("├─ Models") && whole.contains("└─ Shared"), "{whole}");
     Ok(())
 }
+
+/// Nothing grows with the frames: what a long run keeps of them is bounded.
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_stays_flat_over_many_frames() -> Result {
+    let stage = Stage::new("none", "")?;
+    let ran = stage.run(&["--source=synthetic:size=64x64", "--max-frames=20000"])?;
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let lines = fs::read_to_string(stage.folder.path().join("runs/a/metrics.jsonl"))?;
+    let held = |line: &str| serde_json::from_str::<Value>(line).ok()?["memory_bytes"].as_u64();
+    let held: Vec<u64> = lines.lines().filter_map(held).collect();
+    let middle = |part: &[u64]| {
+        let mut part = part.to_vec();
+        part.sort_unstable();
+        part[part.len() / 2]
+    };
+    assert_eq!(held.len(), 20_000);
+    let (early, late) = (middle(&held[5000..7000]), middle(&held[18_000..]));
+    assert!(late < early + (3 << 20), "{early} and {late}");
+    Ok(())
+}

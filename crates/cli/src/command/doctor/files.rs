@@ -116,6 +116,23 @@ const TOOLS: [(&str, &str, &str); 6] = [
     ("gst-launch-1.0", "CSI cameras and hardware decoders", "install gstreamer1.0-tools"),
 ];
 
+/// Elements of GStreamer that `bench` reaches a Jetson's hardware with: name, the file of its
+/// plugin, what it serves, remedy.
+const ELEMENTS: [(&str, &str, &str, &str); 2] = [
+    (
+        "nvarguscamerasrc",
+        "libgstnvarguscamerasrc.so",
+        "CSI cameras, as a source gst='nvarguscamerasrc ! …'",
+        "comes with Jetson Linux (nvidia-l4t-gstreamer)",
+    ),
+    (
+        "nvv4l2decoder",
+        "libgstnvvideo4linux2.so",
+        "the hardware's video decoder, in a source gst='…'",
+        "comes with Jetson Linux (nvidia-l4t-gstreamer)",
+    ),
+];
+
 const LIBRARY_FOLDERS: [&str; 17] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -156,13 +173,24 @@ pub(super) fn tools(root: &Root, jetson: bool) -> Vec<Tool> {
     let tool = |(name, serves, remedy): (&'static str, _, &'static str)| {
         let path = find(root, &folders, name);
         let remedy = match name {
-            "tegrastats" | "nvpmodel" if !jetson => "not needed: this is no Jetson",
+            "tegrastats" | "nvpmodel" if !jetson => NO_JETSON,
             _ => remedy,
         };
         Tool { name, serves, remedy: path.is_none().then_some(remedy), path }
     };
-    TOOLS.into_iter().map(tool).collect()
+    let plugins: Vec<String> = from_environment(root, "GST_PLUGIN_PATH")
+        .into_iter()
+        .chain(library_folders(root).iter().map(|folder| format!("{folder}/gstreamer-1.0")))
+        .collect();
+    let element = |(name, file, serves, remedy): (&'static str, &str, _, &'static str)| {
+        let path = find(root, &plugins, file);
+        let remedy = if jetson { remedy } else { NO_JETSON };
+        Tool { name, serves, remedy: path.is_none().then_some(remedy), path }
+    };
+    TOOLS.into_iter().map(tool).chain(ELEMENTS.into_iter().map(element)).collect()
 }
+
+const NO_JETSON: &str = "not needed: this is no Jetson";
 
 fn find(root: &Root, folders: &[String], name: &str) -> Option<PathBuf> {
     let paths = folders.iter().map(|folder| format!("{}/{name}", folder.trim_end_matches('/')));
@@ -241,5 +269,16 @@ mod tests {
         assert!(remedy(true).is_some_and(|text| text.contains("Jetson Linux")));
         let ffmpeg = tools(&root, false).into_iter().find(|tool| tool.name == "ffmpeg");
         assert!(ffmpeg.is_some_and(|tool| tool.path.is_some()));
+    }
+
+    #[test]
+    fn elements_of_gstreamer_are_found_by_their_plugins() {
+        let plugin = "usr/lib/aarch64-linux-gnu/gstreamer-1.0/libgstnvarguscamerasrc.so";
+        let folder = tree(&[(plugin, "")]);
+        let found = tools(&Root::new(folder.path()), true);
+        let of = |name: &str| found.iter().find(|tool| tool.name == name);
+        assert!(of("nvarguscamerasrc").is_some_and(|tool| tool.path.is_some()));
+        let decoder = of("nvv4l2decoder").and_then(|tool| tool.remedy);
+        assert!(decoder.is_some_and(|remedy| remedy.contains("nvidia-l4t-gstreamer")));
     }
 }
