@@ -130,6 +130,10 @@ impl Plan {
             // Where TensorRT records the graph CUDA must not as well.
             let mut provider =
                 CUDA::default().with_device_id(number(device)).with_cuda_graph(graph && !tensorrt);
+            if graph {
+                // The layout that tensor cores want: fewer kernels that only turn tensors.
+                provider = provider.with_prefer_nhwc(true);
+            }
             if let Some(limit) = limit {
                 provider = provider
                     .with_memory_limit(size(limit))

@@ -108,10 +108,12 @@ pub(in super::super) struct Stage {
 }
 
 /// Bytes that are copied at a time, so that the device copies what came before meanwhile.
-const PORTION: usize = 256 << 10;
+const PORTION: usize = 384 << 10;
 
 /// Threads that help to copy a large frame: one core alone reads slower than the bus takes.
-const HELPERS: usize = 2;
+/// They are the pool's, woken while the first portion is copied here: threads made for each
+/// frame cost what they save.
+const HELPERS: usize = 3;
 
 impl Stage {
     /// Room for so many bytes.
@@ -134,7 +136,7 @@ impl Stage {
         stream.wait()?;
         let portions = self.bytes.chunks_mut(PORTION).zip(frame.chunks(PORTION)).enumerate();
         let portions = Mutex::new(portions);
-        let work = || {
+        let work = || -> ort::Result<()> {
             stream.enter()?;
             loop {
                 let next = portions.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -152,14 +154,19 @@ impl Stage {
             }
         };
         let helpers = if frame.len() > 4 * PORTION { self.helpers } else { 0 };
-        std::thread::scope(|scope| {
-            let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
-            let mut done: ort::Result<()> = work();
-            for helper in helpers {
-                let helped = helper.join().unwrap_or(Err(ort::Error::new("a helper panicked")));
-                done = done.and(helped);
+        let failed = Mutex::new(None);
+        rayon::in_place_scope(|scope| {
+            let work = || {
+                if let Err(error) = work() {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+            };
+            for _ in 0..helpers {
+                scope.spawn(move |_| work());
             }
-            done
-        })
+            work();
+        });
+        let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        failed.map_or(Ok(()), Err)
     }
 }
