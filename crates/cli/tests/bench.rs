@@ -268,8 +268,14 @@ fn boxes(frame: &Value) -> Vec<[f64; 6]> {
     all.map(|one| std::array::from_fn(|at| number(one, at))).collect()
 }
 
-/// Intersection over union.
+/// Intersection over union. Boxes that lie beyond the frame are cut to a line on its edge:
+/// theirs is nothing over nothing, and they are the same where they are equal.
 fn overlap(a: &[f64; 6], b: &[f64; 6]) -> f64 {
+    let flat = |one: &[f64; 6]| one[0] == one[2] || one[1] == one[3];
+    if flat(a) && flat(b) {
+        let same = (0..4).all(|at| (a[at] - b[at]).abs() < 0.01);
+        return f64::from(u8::from(same));
+    }
     let area = |l: f64, t: f64, r: f64, b: f64| (r - l).max(0.0) * (b - t).max(0.0);
     let both = area(a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3]));
     let all = area(a[0], a[1], a[2], a[3]) + area(b[0], b[1], b[2], b[3]) - both;
