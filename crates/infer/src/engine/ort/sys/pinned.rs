@@ -1,7 +1,7 @@
 //! Memory for copies: pinned on the host, and of our own on the device.
 
 use std::ffi::{c_uint, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::driver::Stream;
 
@@ -104,16 +104,10 @@ pub(in super::super) struct Stage {
     // Before the bytes: let go before the memory is.
     pin: Pin,
     bytes: Vec<u8>,
-    helpers: usize,
 }
 
 /// Bytes that are copied at a time, so that the device copies what came before meanwhile.
-const PORTION: usize = 384 << 10;
-
-/// Threads that help to copy a large frame: one core alone reads slower than the bus takes.
-/// They are the pool's, woken while the first portion is copied here: threads made for each
-/// frame cost what they save.
-const HELPERS: usize = 3;
+const PORTION: usize = 256 << 10;
 
 impl Stage {
     /// Room for so many bytes.
@@ -121,8 +115,7 @@ impl Stage {
         let mut bytes = vec![0; length];
         // SAFETY: the bytes are private to the stage, never grow, and go after the pin.
         let pin = unsafe { Pin::new(stream, &mut bytes) }?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Stage { pin, bytes, helpers: HELPERS.min(cores.saturating_sub(2) / 2) })
+        Ok(Stage { pin, bytes })
     }
 
     /// Puts the copy of a frame on the stream, behind all that is on it.
@@ -134,39 +127,19 @@ impl Stage {
         stream.enter()?;
         // What passed before must have left.
         stream.wait()?;
-        let portions = self.bytes.chunks_mut(PORTION).zip(frame.chunks(PORTION)).enumerate();
-        let portions = Mutex::new(portions);
-        let work = || -> ort::Result<()> {
-            stream.enter()?;
-            loop {
-                let next = portions.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some((number, (stage, portion))) = next else { return Ok(()) };
-                let stage = &mut stage[..portion.len()];
-                stage.copy_from_slice(portion);
-                let place = to.start + (number * PORTION) as u64;
-                // SAFETY: both ranges were seen to be large enough; the stage stays pinned and
-                // untouched until the stream is waited for, here or when the pin goes.
-                let code = unsafe {
-                    let from = stage.as_ptr().cast();
-                    (stream.table.to_device)(place, from, stage.len(), stream.stream)
-                };
-                stream.table.check("copy a frame to the device", code)?;
-            }
-        };
-        let helpers = if frame.len() > 4 * PORTION { self.helpers } else { 0 };
-        let failed = Mutex::new(None);
-        rayon::in_place_scope(|scope| {
-            let work = || {
-                if let Err(error) = work() {
-                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                }
+        let portions = self.bytes.chunks_mut(PORTION).zip(frame.chunks(PORTION));
+        for (number, (stage, portion)) in portions.enumerate() {
+            let stage = &mut stage[..portion.len()];
+            stage.copy_from_slice(portion);
+            let place = to.start + (number * PORTION) as u64;
+            // SAFETY: both ranges were seen to be large enough; the stage stays pinned and
+            // untouched until the stream is waited for, here or when the pin goes.
+            let code = unsafe {
+                let from = stage.as_ptr().cast();
+                (stream.table.to_device)(place, from, stage.len(), stream.stream)
             };
-            for _ in 0..helpers {
-                scope.spawn(move |_| work());
-            }
-            work();
-        });
-        let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        failed.map_or(Ok(()), Err)
+            stream.table.check("copy a frame to the device", code)?;
+        }
+        Ok(())
     }
 }
