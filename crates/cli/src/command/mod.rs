@@ -12,6 +12,7 @@ mod bench;
 mod chunk;
 mod compare;
 mod completions;
+mod cost;
 mod doctor;
 mod estimate;
 mod export;
@@ -36,7 +37,9 @@ pub(crate) enum Verb {
     Estimate(estimate::Args),
     Export(export::Args),
     Chunk(chunk::Args),
-    Voxelize(voxelize::Args),
+    // Large, as bench's.
+    Voxelize(Box<voxelize::Args>),
+    Cost(Box<cost::Args>),
     Monitor(Box<monitor::Args>),
     Replay(replay::Args),
     Report(report::Args),
@@ -57,6 +60,7 @@ impl Verb {
             Verb::Export(args) => export::run(&args, out),
             Verb::Chunk(args) => chunk::run(&args, out),
             Verb::Voxelize(args) => voxelize::run(&args, out),
+            Verb::Cost(args) => cost::run(&args, out),
             Verb::Monitor(args) => monitor::run(&args, out),
             Verb::Replay(args) => replay::run(&args, out),
             Verb::Report(args) => report::run(&args, out),

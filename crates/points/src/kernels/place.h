@@ -131,13 +131,13 @@ DEVICE int is_broken(float x, float y, float z) {
     return !(IS_FINITE(x) && IS_FINITE(y) && IS_FINITE(z));
 }
 
-// Does what is asked with the place `at` of a point, or counts why it has none.
-#define FIND(x, y, z, ...)                                                                     \
+// Does HIT (which has no commas but in parentheses) with the place `at` of a point, or counts why it has none.
+#define FIND(x, y, z, HIT)                                                                     \
     {                                                                                          \
         voxel_t at;                                                                            \
         int inside;                                                                            \
         if (locate(&grid, x, y, z, &at, &inside)) {                                            \
-            __VA_ARGS__;                                                                       \
+            HIT;                                                                               \
         } else if (!inside) {                                                                  \
             if (is_broken(x, y, z)) broken++;                                                  \
             else outside++;                                                                    \

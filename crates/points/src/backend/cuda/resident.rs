@@ -44,7 +44,7 @@ pub struct Resident {
     module: Module,
     shape: ResidentShape,
     plan: Plan,
-    /// Bits (or nothing), and a report for each of two kernels.
+    /// Bits or places (or nothing), and a report for each of two kernels.
     workspace: [Block; 3],
 }
 
@@ -89,7 +89,11 @@ impl Resident {
             bytes: cell == 1,
         };
         let module = device.load(&code(&device, &defines)?)?;
-        let bits = if plan == Plan::Bits { shape.clouds * words(voxels) * 4 } else { 4 };
+        let bits = match plan {
+            Plan::Bits => shape.clouds * words(voxels) * 4,
+            Plan::Slabs { placed: true, .. } => (shape.clouds * shape.points * 4).max(4),
+            _ => 4,
+        };
         let reports = report_blocks(shape, plan).map(|blocks| u64::from(blocks) * 3 * 4);
         let take = |bytes: u64| device.allocate(Request::new(Bytes(bytes)));
         let workspace = [take(bits)?, take(reports[0])?, take(reports[1])?];
@@ -102,7 +106,8 @@ impl Resident {
     #[must_use]
     pub fn plan(&self) -> String {
         match self.plan {
-            Plan::Slabs { slabs, .. } => format!("{slabs} slabs in shared memory"),
+            Plan::Slabs { slabs, placed: false, .. } => format!("{slabs} slabs in shared memory"),
+            Plan::Slabs { slabs, .. } => format!("{slabs} slabs in shared memory, points placed"),
             Plan::Direct => "straight into the output".to_string(),
             Plan::Bits => "bits in device memory".to_string(),
         }
@@ -152,14 +157,23 @@ impl Resident {
         let square = |blocks: u32| Launch { grid: [blocks / down, down, 1], ..flat(blocks) };
         let words = words(self.shape.spec.grid().voxels());
         match self.plan {
-            Plan::Slabs { slabs, words } => {
+            Plan::Slabs { slabs, words, placed } => {
                 let launch = Launch {
-                    grid: [blocks, 1, 1],
+                    grid: [(self.shape.clouds * slabs) as u32, 1, 1],
                     block: [SLAB_THREADS, 1, 1],
                     shared: words as u32 * 4,
                 };
-                let cut = [Argument::U32(slabs as u32), Argument::U32(words as u32), out, first];
-                self.queue("slabs", stream, launch, &over_points(&cut), false)
+                let cut = [Argument::U32(slabs as u32), Argument::U32(words as u32), out];
+                if !placed {
+                    let [slabs, words, out] = cut;
+                    let cut = [slabs, words, out, first];
+                    return self.queue("slabs", stream, launch, &over_points(&cut), false);
+                }
+                self.queue("place", stream, square(blocks), &over_points(&[bits, first]), false)?;
+                let numbers = [self.shape.points, self.shape.spec.grid().voxels()];
+                let [points, voxels] = numbers.map(Argument::U64);
+                let arguments = [bits, points, voxels, cut[0], cut[1], cut[2], second];
+                self.queue("placed_slabs", stream, launch, &arguments, false)
             }
             Plan::Direct => {
                 let vectors = self.out_bytes() / 16;
@@ -188,14 +202,14 @@ impl Resident {
     pub fn seen(&self, stream: Stream) -> Result<Seen> {
         self.device.synchronize_stream(stream)?;
         let [blocks, after] = report_blocks(&self.shape, self.plan).map(|blocks| blocks as usize);
-        let slots = if matches!(self.plan, Plan::Slabs { .. }) { 3 } else { 2 };
+        let slots = if matches!(self.plan, Plan::Slabs { placed: false, .. }) { 3 } else { 2 };
         let first = self.read(1, blocks * slots)?;
         let sum = |counts: &[u32], slot: usize, slots: usize| -> u64 {
             counts.iter().skip(slot).step_by(slots).map(|count| u64::from(*count)).sum()
         };
         let occupied = match self.plan {
-            Plan::Slabs { .. } => Some(sum(&first, 2, 3)),
-            Plan::Bits => Some(sum(&self.read(2, after)?, 0, 1)),
+            Plan::Slabs { placed: false, .. } => Some(sum(&first, 2, 3)),
+            Plan::Slabs { .. } | Plan::Bits => Some(sum(&self.read(2, after)?, 0, 1)),
             Plan::Direct => None,
         };
         Ok(Seen { not_finite: sum(&first, 0, slots), outside: sum(&first, 1, slots), occupied })
@@ -268,7 +282,8 @@ fn report_blocks(shape: &ResidentShape, plan: Plan) -> [u32; 2] {
         (across * down) as u32
     };
     match plan {
-        Plan::Slabs { slabs, .. } => [(shape.clouds * slabs) as u32, 1],
+        Plan::Slabs { slabs, placed: false, .. } => [(shape.clouds * slabs) as u32, 1],
+        Plan::Slabs { slabs, .. } => [over(shape.points, 4224), (shape.clouds * slabs) as u32],
         Plan::Direct => [over(shape.points, 65_535), 1],
         Plan::Bits => [over(shape.points, 2112), over(words(shape.spec.grid().voxels()), 3168)],
     }

@@ -23,6 +23,25 @@ pub(super) struct Turn<'t> {
     pub(super) out: &'t mut [u8],
 }
 
+/// What a lane works in: a stream, blocks of the device, and memory of the host.
+pub(super) struct Room {
+    stream: Stream,
+    blocks: Vec<(Block, u64)>,
+    staging: Option<(Box<dyn Staging>, u64)>,
+}
+
+impl Room {
+    pub(super) fn new(stream: Stream) -> Room {
+        Room { stream, blocks: Vec::new(), staging: None }
+    }
+
+    pub(super) fn empty(self, gpu: &Gpu) {
+        for (block, _) in self.blocks {
+            gpu.give_back(block, self.stream);
+        }
+    }
+}
+
 pub(super) struct Lane<'l> {
     gpu: &'l Gpu,
     program: &'l dyn Program,
@@ -48,11 +67,8 @@ enum Use {
 
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
-        for (block, _) in std::mem::take(&mut self.blocks) {
-            if block.size().get() > 0 {
-                self.gpu.give_back(block, self.stream);
-            }
-        }
+        let (blocks, staging) = (std::mem::take(&mut self.blocks), self.staging.take());
+        self.gpu.keep(Room { stream: self.stream, blocks, staging });
     }
 }
 
@@ -62,8 +78,8 @@ impl<'l> Lane<'l> {
         program: &'l dyn Program,
         piece: &'l Piece<'l>,
     ) -> Result<Lane<'l>> {
-        let stream = gpu.engine.stream()?;
-        Ok(Lane { gpu, program, piece, stream, blocks: Vec::new(), staging: None })
+        let Room { stream, blocks, staging } = gpu.room()?;
+        Ok(Lane { gpu, program, piece, stream, blocks, staging })
     }
 
     /// Does one turn, from clouds to voxels.
@@ -111,18 +127,15 @@ impl<'l> Lane<'l> {
         if self.blocks.get(place).is_some_and(|(_, room)| *room >= bytes) {
             return Ok(());
         }
-        let block = self.gpu.take(bytes, self.stream)?;
-        while self.blocks.len() < place {
-            // Uses in between get a smallest block until they want more.
-            let small = self.gpu.take(4, self.stream)?;
-            self.blocks.push((small, 4));
+        while self.blocks.len() <= place {
+            // A smallest block for every use, until it wants more.
+            self.blocks.push((self.gpu.take(4, self.stream)?, 4));
         }
-        match self.blocks.get_mut(place) {
-            Some(old) => {
-                let (gone, _) = std::mem::replace(old, (block, bytes));
-                self.gpu.give_back(gone, self.stream);
-            }
-            None => self.blocks.push((block, bytes)),
+        // The new one comes first, so that the use always has one.
+        let block = self.gpu.take(bytes, self.stream)?;
+        if let Some(old) = self.blocks.get_mut(place) {
+            let (gone, _) = std::mem::replace(old, (block, bytes));
+            self.gpu.give_back(gone, self.stream);
         }
         Ok(())
     }

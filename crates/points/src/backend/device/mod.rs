@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll::{Block, Bytes, Error, Memory, Request, Result, SAFETY_MARGIN, Stream};
 
-use self::lane::{Lane, Turn};
+use self::lane::{Lane, Room, Turn};
 use self::program::Defines;
 use super::host::Host;
 use super::{Backend, Filled, Piece, Tally, check_features};
@@ -114,7 +114,7 @@ pub(crate) trait Staging: Send {
 /// Lanes that take turns on a discrete device.
 const LANES: u64 = 3;
 /// What a turn moves at most: enough for full speed, little enough for many turns.
-const TURN: u64 = 64 << 20;
+const TURN: u64 = 16 << 20;
 
 /// A device as a backend.
 pub struct Gpu {
@@ -123,6 +123,8 @@ pub struct Gpu {
     held: AtomicU64,
     peak: AtomicU64,
     turns: AtomicU64,
+    /// What lanes worked in, kept for the next ones: pinning memory takes longer than using it.
+    rooms: Mutex<Vec<Room>>,
 }
 
 impl Gpu {
@@ -133,6 +135,7 @@ impl Gpu {
             held: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             turns: AtomicU64::new(0),
+            rooms: Mutex::default(),
         }
     }
 
@@ -161,38 +164,24 @@ impl Gpu {
         }
     }
 
-    /// Clouds of a turn and lanes, for what may be used.
-    fn cut(&self, piece: &Piece<'_>) -> (usize, u64) {
-        let most = piece.clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
-        let one = device_bytes(piece.spec, most, piece.span());
-        let usable = self.available.fraction(SAFETY_MARGIN).get();
-        let clouds = piece.clouds.len() as u64;
-        let lanes = if self.engine.is_discrete() { LANES.min(clouds).max(1) } else { 1 };
-        let lanes = lanes.min(usable / one.max(1)).max(1);
-        let turn = (usable / lanes / one.max(1)).min(TURN / one.max(1)).min(clouds.div_ceil(lanes));
-        (turn.max(1) as usize, lanes)
-    }
-}
-
-/// What a cloud takes on the device: its points, its part of the output in the form that is
-/// brought back, and what lies between.
-fn device_bytes(spec: &Spec, points: u64, span: u64) -> u64 {
-    let shape = VoxelizationShape::of(spec, 1, points, spec.features() as u64);
-    let estimate = estimate_voxelization_memory(&shape);
-    let result = match spec.mode() {
-        Mode::Occupancy => span.div_ceil(64) * 8,
-        _ => span.saturating_mul(4).saturating_mul(spec.planes()),
-    };
-    let between = if spec.mode() == Mode::Mean { estimate.workspace.get() } else { 0 };
-    estimate.points.get().saturating_add(result).saturating_add(between)
-}
-
-impl Backend for Gpu {
-    fn name(&self) -> String {
-        self.engine.name()
+    /// A room of a lane before, or a new one.
+    fn room(&self) -> Result<Room> {
+        let kept = self.rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.map_or_else(|| Ok(Room::new(self.engine.stream()?)), Ok)
     }
 
-    fn dense(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally> {
+    fn keep(&self, room: Room) {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner).push(room);
+    }
+
+    /// Gives back what lanes kept, so that it can be had in other pieces.
+    fn empty(&self) {
+        let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
+        rooms.into_iter().for_each(|room| room.empty(self));
+    }
+
+    /// Cuts a piece into turns and has lanes take them.
+    fn make(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally> {
         check_features(piece)?;
         if piece.spec.mode() == Mode::Mean && !self.engine.has_doubles() {
             return Err(Error::Unavailable {
@@ -235,6 +224,52 @@ impl Backend for Gpu {
             });
             Ok(ended.collect::<Result<Vec<Tally>>>()?.into_iter().sum())
         })
+    }
+
+    /// Clouds of a turn and lanes, for what may be used.
+    fn cut(&self, piece: &Piece<'_>) -> (usize, u64) {
+        let most = piece.clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
+        let one = device_bytes(piece.spec, most, piece.span());
+        let usable = self.available.fraction(SAFETY_MARGIN).get();
+        let clouds = piece.clouds.len() as u64;
+        let lanes = if self.engine.is_discrete() { LANES.min(clouds).max(1) } else { 1 };
+        let lanes = lanes.min(usable / one.max(1)).max(1);
+        let turn = (usable / lanes / one.max(1)).min(TURN / one.max(1)).min(clouds.div_ceil(lanes));
+        (turn.max(1) as usize, lanes)
+    }
+}
+
+/// What a cloud takes on the device: its points, its part of the output in the form that is
+/// brought back, and what lies between.
+fn device_bytes(spec: &Spec, points: u64, span: u64) -> u64 {
+    let shape = VoxelizationShape::of(spec, 1, points, spec.features() as u64);
+    let estimate = estimate_voxelization_memory(&shape);
+    let result = match spec.mode() {
+        Mode::Occupancy => span.div_ceil(64) * 8,
+        _ => span.saturating_mul(4).saturating_mul(spec.planes()),
+    };
+    let between = if spec.mode() == Mode::Mean { estimate.workspace.get() } else { 0 };
+    estimate.points.get().saturating_add(result).saturating_add(between)
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        self.empty();
+    }
+}
+
+impl Backend for Gpu {
+    fn name(&self) -> String {
+        self.engine.name()
+    }
+
+    fn dense(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally> {
+        let made = self.make(piece, out);
+        if made.is_err() {
+            // A smaller piece may want it otherwise.
+            self.empty();
+        }
+        made
     }
 
     /// Bits are made on the device and read on the host; what else a sparse result tells is

@@ -1,0 +1,199 @@
+//! What `plimsoll cost` says.
+
+use plimsoll::Bytes;
+use serde::Serialize;
+
+use super::rule::{BreakEven, Cost, Machine};
+use super::table::{Tables, megabytes};
+use crate::output;
+use crate::page::{Cell, Page, Tone, or_unknown};
+
+#[derive(Debug, Serialize)]
+pub(super) struct Answer {
+    pub(super) first: Option<Side>,
+    pub(super) second: Option<Side>,
+    pub(super) break_even: Option<BreakEven>,
+    pub(super) memory: Option<Memory>,
+    pub(super) tables: Option<Tables>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Side {
+    #[serde(flatten)]
+    pub(super) machine: Machine,
+    /// `given`, or where it was read.
+    pub(super) throughput_source: String,
+    pub(super) cost: Cost,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Memory {
+    pub(super) batch: u64,
+    pub(super) points_bytes: u64,
+    pub(super) output_bytes: u64,
+    pub(super) workspace_bytes: u64,
+    pub(super) required_bytes: u64,
+    /// Of which 70 % are what is required.
+    pub(super) smallest_bytes: u64,
+    /// The smallest that is sold, in GiB; null where none is large enough.
+    pub(super) sold_gb: Option<u64>,
+}
+
+impl output::Answer for Answer {
+    fn page(&self, page: &mut Page) {
+        let sides = [("Cost", &self.first), ("Cost of the second", &self.second)];
+        for (title, side) in sides {
+            if let Some(side) = side {
+                side.page(title, page);
+            }
+        }
+        if let Some(even) = &self.break_even {
+            even_page(even, page);
+        }
+        if let Some(memory) = &self.memory {
+            memory.page(page);
+        }
+        if let Some(tables) = &self.tables {
+            tables_page(tables, page);
+        }
+    }
+}
+
+fn row(name: &str, value: String, note: &str) -> Vec<Cell> {
+    vec![name.into(), Cell::figure(Some(value)), Cell::new(note, Tone::Faint)]
+}
+
+impl Side {
+    fn page(&self, title: &str, page: &mut Page) {
+        let (machine, cost) = (&self.machine, &self.cost);
+        page.heading(title);
+        let share = format!("{} % of the time", (machine.utilisation * 1000.0).round() / 10.0);
+        let life = format!("{} over {} years", machine.price, machine.lifetime_years);
+        let electricity = cost.electricity_per_year.map(|cost| format!("{cost:.2}"));
+        page.table(&[
+            row(
+                "throughput",
+                format!("{} a second", machine.throughput_per_second),
+                &self.throughput_source,
+            ),
+            row("items a day", format!("{:.0}", cost.items_per_day), &share),
+            row("a million items", significant(cost.per_million_items), ""),
+            row("a day", format!("{:.2}", cost.per_day), ""),
+            row("a year", format!("{:.2}", cost.per_year), ""),
+            row("of it the GPU", format!("{:.2}", cost.hardware_per_year), &life),
+            row("of it electricity", or_unknown(electricity), ""),
+        ]);
+        if cost.electricity_per_year.is_none() {
+            page.advice("Electricity is not counted: give --power and --electricity.");
+        }
+    }
+}
+
+fn even_page(even: &BreakEven, page: &mut Page) {
+    page.heading("Break-even");
+    let text = match (even.items, even.days) {
+        (Some(items), Some(days)) => {
+            format!(
+                "  both have cost the same after {items:.3e} items, {days:.0} days of the first\n"
+            )
+        }
+        _ => {
+            "  no amount of work makes up for the difference: one is cheaper from the first item\n"
+                .to_string()
+        }
+    };
+    page.raw(&text);
+    let cheaper = match even.cheaper {
+        "equal" => "  over their lives an item costs the same on both\n".to_string(),
+        which => format!("  over their lives an item costs less on the {which}\n"),
+    };
+    page.raw(&cheaper);
+    page.raw(&format!(
+        "  an item costs the same where the second makes {} a second\n",
+        significant(even.throughput_of_the_second)
+    ));
+}
+
+impl Memory {
+    fn page(&self, page: &mut Page) {
+        page.heading("Memory");
+        let size = |name: &str, bytes: u64, note: &str| row(name, Bytes(bytes).to_string(), note);
+        let sold = self.sold_gb.map_or_else(
+            || "more than one card: work in chunks".to_string(),
+            |size| format!("sold as {size} GB"),
+        );
+        page.table(&[
+            size("points", self.points_bytes, ""),
+            size("grids", self.output_bytes, ""),
+            size("between", self.workspace_bytes, ""),
+            size("a batch", self.required_bytes, "estimated"),
+            size("smallest", self.smallest_bytes, &format!("of which 70 % are used; {sold}")),
+        ]);
+    }
+}
+
+fn tables_page(tables: &Tables, page: &mut Page) {
+    page.heading("Grids of floats");
+    let mut rows = vec![head(&["grid", "voxels", "bytes", "the documents"])];
+    rows.extend(tables.grids.iter().map(|grid| {
+        figures(
+            &format!("{}³", grid.side),
+            &[grid.voxels.to_string(), megabytes(grid.f32_bytes), grid.documents.to_string()],
+        )
+    }));
+    page.table(&rows);
+    page.heading("Memory for a batch of 512³ grids");
+    let mut rows = vec![head(&["batch", "needs", "smallest", "sold as", "the documents"])];
+    rows.extend(tables.sizes.iter().map(|size| {
+        figures(
+            &size.batch.to_string(),
+            &[
+                Bytes(size.required_bytes).to_string(),
+                Bytes(size.smallest_bytes).to_string(),
+                or_unknown(size.sold_gb.map(|size| format!("{size} GB"))),
+                size.documents.to_string(),
+            ],
+        )
+    }));
+    page.table(&rows);
+    page.heading("A million clouds, a billion a day, over three years");
+    let mut rows = vec![head(&["GPU", "price", "a million", "the documents"])];
+    rows.extend(tables.example.iter().map(|example| {
+        figures(
+            example.gpu,
+            &[
+                example.price.to_string(),
+                significant(example.per_million_clouds),
+                significant(example.documents_per_million_clouds),
+            ],
+        )
+    }));
+    page.table(&rows);
+    page.heading("Corrected");
+    for correction in tables.corrections {
+        page.raw(&format!("  - {correction}\n"));
+    }
+}
+
+fn head(names: &[&str]) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = names.iter().map(|name| Cell::figure(Some(name))).collect();
+    if let (Some(first), Some(name)) = (cells.first_mut(), names.first()) {
+        *first = Cell::new(name, Tone::Strong);
+    }
+    cells
+}
+
+fn figures(name: &str, values: &[String]) -> Vec<Cell> {
+    std::iter::once(name.into())
+        .chain(values.iter().map(|value| Cell::figure(Some(value))))
+        .collect()
+}
+
+/// Four figures that say something, however small the number.
+fn significant(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let digits = (3 - value.abs().log10().floor() as i32).clamp(0, 12) as usize;
+    format!("{value:.digits$}")
+}

@@ -1,0 +1,223 @@
+//! `plimsoll cost`: what an item costs, which GPU is cheaper, how much memory is enough.
+//!
+//! The arithmetic is in `rule`; the verb reads a throughput from flags or from a record of
+//! `plimsoll voxelize --json` or `plimsoll bench`, and says which it was.
+
+mod answer;
+mod rule;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use plimsoll::Bytes;
+use plimsoll_points::{VoxelizationShape, estimate_voxelization_memory};
+use serde_json::Value;
+
+use answer::{Answer, Memory, Side};
+use rule::{BreakEven, Machine};
+
+use crate::outcome::{BadInput, OrBadInput, Outcome};
+use crate::output::Output;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll cost --throughput 12000 --price 15000 --lifetime 3 --power 400 --electricity 0.15
+  plimsoll cost --record voxelize.json --price 15000 --utilisation 0.6
+  plimsoll cost --throughput 12000 --price 15000 --power 400 --electricity 0.15 \\
+    --other-throughput 11400 --other-price 10000 --other-power 300
+  plimsoll cost --batch 64 --points 100000 --grid 128,128,128    the smallest memory
+  plimsoll cost --table                                          sizes and an example";
+
+/// Say what an item costs on a GPU, when another is cheaper, and how much memory is enough
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Items a second while it works
+    #[arg(long, value_name = "N", value_parser = above_zero)]
+    throughput: Option<f64>,
+    /// Where to read that: the JSON of voxelize, or the report.json of bench
+    #[arg(long, value_name = "FILE", conflicts_with = "throughput")]
+    record: Option<PathBuf>,
+    /// What the GPU costs, in any currency
+    #[arg(long, value_name = "N", value_parser = at_least_zero)]
+    price: Option<f64>,
+    /// Years that it is used
+    #[arg(long, value_name = "YEARS", default_value_t = 3.0, value_parser = above_zero)]
+    lifetime: f64,
+    /// Watts while it works
+    #[arg(long, value_name = "WATTS", value_parser = at_least_zero, requires = "electricity")]
+    power: Option<f64>,
+    /// The price of a kilowatt-hour
+    #[arg(long, value_name = "N", value_parser = at_least_zero)]
+    electricity: Option<f64>,
+    /// The share of the time that it works, above 0 and at most 1
+    #[arg(long, alias = "utilization", value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
+    utilisation: f64,
+    /// Items a second of a second GPU, to compare with
+    #[arg(long, value_name = "N", value_parser = above_zero, requires = "price")]
+    other_throughput: Option<f64>,
+    /// Where to read that
+    #[arg(long, value_name = "FILE", conflicts_with = "other_throughput", requires = "price")]
+    other_record: Option<PathBuf>,
+    /// What the second costs
+    #[arg(long, value_name = "N", value_parser = at_least_zero)]
+    other_price: Option<f64>,
+    /// Watts of the second while it works
+    #[arg(long, value_name = "WATTS", value_parser = at_least_zero, requires = "electricity")]
+    other_power: Option<f64>,
+    /// Clouds at a time, for the smallest memory that holds them
+    #[arg(long, value_name = "N", requires = "grid")]
+    batch: Option<u64>,
+    /// Points of a cloud
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    points: u64,
+    /// Voxels along depth, height and width
+    #[arg(long, value_name = "D,H,W", requires = "batch")]
+    grid: Option<Extents>,
+    /// Numbers of a point beside its coordinates
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    features: u64,
+    /// Show tables of sizes and an example, from the rule, beside what the documents say
+    #[arg(long)]
+    table: bool,
+}
+
+/// Works it out.
+pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    let first = machine(args)?;
+    let second = other(args)?;
+    let memory = memory(args);
+    if first.is_none() && memory.is_none() && !args.table {
+        let what = "nothing to work out: give --throughput (or --record) and --price, or --batch \
+                    and --grid, or --table";
+        return Err(BadInput::new(what).into());
+    }
+    let break_even = match (&first, &second) {
+        (Some(first), Some(second)) => Some(BreakEven::between(&first.machine, &second.machine)),
+        _ => None,
+    };
+    let tables = args.table.then(table::Tables::new);
+    out.answer(&Answer { first, second, break_even, memory, tables })?;
+    Ok(Outcome::Yes)
+}
+
+fn machine(args: &Args) -> anyhow::Result<Option<Side>> {
+    let throughput = throughput(args.throughput, args.record.as_deref())?;
+    match (throughput, args.price) {
+        (Some((throughput, source)), Some(price)) => {
+            Ok(Some(side(args, throughput, source, price, args.power)))
+        }
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(BadInput::new("a throughput without --price").into()),
+        (None, Some(_)) => {
+            Err(BadInput::new("a price without a throughput: give --throughput or --record").into())
+        }
+    }
+}
+
+fn other(args: &Args) -> anyhow::Result<Option<Side>> {
+    let throughput = throughput(args.other_throughput, args.other_record.as_deref())?;
+    match (throughput, args.other_price) {
+        (Some((throughput, source)), Some(price)) => {
+            Ok(Some(side(args, throughput, source, price, args.other_power)))
+        }
+        (None, None) => Ok(None),
+        _ => {
+            let what =
+                "the second GPU needs --other-price and --other-throughput (or --other-record)";
+            Err(BadInput::new(what).into())
+        }
+    }
+}
+
+fn side(args: &Args, throughput: f64, source: String, price: f64, power: Option<f64>) -> Side {
+    let machine = Machine {
+        throughput_per_second: throughput,
+        price,
+        lifetime_years: args.lifetime,
+        power_watts: power,
+        electricity_per_kwh: args.electricity,
+        utilisation: args.utilisation,
+    };
+    Side { machine, throughput_source: source, cost: machine.cost() }
+}
+
+fn throughput(given: Option<f64>, record: Option<&Path>) -> anyhow::Result<Option<(f64, String)>> {
+    let Some(path) = record else {
+        return Ok(given.map(|given| (given, "given".to_string())));
+    };
+    let text = std::fs::read(path).or_bad_input(|| format!("cannot read {}", path.display()))?;
+    let value: Value =
+        serde_json::from_slice(&text).or_bad_input(|| format!("{} is not JSON", path.display()))?;
+    let (items, what) = measured(&value).ok_or_else(|| {
+        BadInput::new(format!(
+            "{} has no throughput: neither the JSON of voxelize nor a report.json of bench",
+            path.display()
+        ))
+    })?;
+    Ok(Some((items, format!("recorded: {what} of {}", path.display()))))
+}
+
+/// Clouds a second of a voxelize record, or the frames a second of all slots of a bench report.
+fn measured(record: &Value) -> Option<(f64, &'static str)> {
+    let positive = |value: f64| (value.is_finite() && value > 0.0).then_some(value);
+    if let Some(clouds) = record.get("clouds_per_second").and_then(Value::as_f64) {
+        return Some((positive(clouds)?, "clouds a second"));
+    }
+    let models = record.get("models")?.as_array()?;
+    let fps = models.iter().filter_map(|model| model.get("performance")?.get("fps")?.as_f64());
+    Some((positive(fps.sum())?, "frames a second"))
+}
+
+fn memory(args: &Args) -> Option<Memory> {
+    let (batch, grid) = (args.batch?, args.grid?);
+    let shape = VoxelizationShape::new(batch, args.points, grid.0).with_features(args.features);
+    let estimate = estimate_voxelization_memory(&shape);
+    let required: Bytes = estimate.total();
+    Some(Memory {
+        batch,
+        points_bytes: estimate.points.get(),
+        output_bytes: estimate.output.get(),
+        workspace_bytes: estimate.workspace.get(),
+        required_bytes: required.get(),
+        smallest_bytes: rule::smallest(required).get(),
+        sold_gb: rule::sold(required),
+    })
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        _ => Err("it must be a number above 0".to_string()),
+    }
+}
+
+fn at_least_zero(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
+        _ => Err("it must be a number of at least 0".to_string()),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("it must be a number above 0 and at most 1, such as 0.6".to_string()),
+    }
+}
+
+/// Three extents with commas between them.
+#[derive(Debug, Clone, Copy)]
+struct Extents([u64; 3]);
+
+impl FromStr for Extents {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Extents, String> {
+        let numbers: Option<Vec<u64>> =
+            text.split(',').map(|number| number.trim().parse().ok().filter(|n| *n > 0)).collect();
+        let three = numbers.and_then(|numbers| numbers.try_into().ok());
+        three.map(Extents).ok_or_else(|| "it must be three numbers above 0: D,H,W".to_string())
+    }
+}
