@@ -45,3 +45,8 @@ pub use grid::Grid;
 pub use preview::Preview;
 pub use read::Batch;
 pub use spec::{Cells, Mode, Spec};
+
+/// The guide's Rust blocks, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/points.md")]
+struct Guide;
