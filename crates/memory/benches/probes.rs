@@ -1,13 +1,13 @@
 //! What looking costs: `cargo bench -p plimsoll --bench probes`. Lines of tegrastats read a
-//! second, one sample of the system's files, and one with all processes.
+//! second, one sample of the system's files, and one with all processes, in processor time.
 
 #![expect(clippy::print_stdout, reason = "a table on the terminal is its purpose")]
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll::probe::tegrastats::parse;
-use plimsoll::probe::{Kind, Sample, Settings, open};
+use plimsoll::probe::{Kind, Sample, Settings, Ticks, open};
 
 /// An AGX board with twelve cores: as long as lines get.
 const LINE: &str = "07-31-2026 14:58:05 RAM 4714/62878MB (lfb 7x4MB) SWAP 0/2048MB (cached 0MB) \
@@ -19,33 +19,40 @@ const LINE: &str = "07-31-2026 14:58:05 RAM 4714/62878MB (lfb 7x4MB) SWAP 0/2048
 
 fn main() -> plimsoll::Result<()> {
     let lines = 400_000u32;
-    let start = Instant::now();
-    for _ in 0..lines {
-        let _ = black_box(parse(black_box(LINE)));
-    }
-    let rate = f64::from(lines) / start.elapsed().as_secs_f64();
-    println!("tegrastats lines a second               {rate:>12.0}");
+    let seconds = busy(|| {
+        for _ in 0..lines {
+            let _ = black_box(parse(black_box(LINE)));
+        }
+        Ok(())
+    })?;
+    println!("tegrastats lines a second               {:>12.0}", f64::from(lines) / seconds);
     let system = Settings { processes: None, ..Settings::default() };
-    sample("one sample of the system's files, ms", &system)?;
+    sample("one sample of the system's files, ms", &system, 20_000)?;
     let every = Settings { processes: Some(Duration::ZERO), ..Settings::default() };
-    let seen = sample("the same with all processes, ms", &every)?;
+    let seen = sample("the same with all processes, ms", &every, 300)?;
     println!("processes                               {seen:>12}");
     Ok(())
 }
 
-/// The median of many samples, as one that waited for a busy machine says nothing.
-fn sample(what: &str, settings: &Settings) -> plimsoll::Result<usize> {
+/// Processor time of this process alone, in seconds: what others do does not count.
+fn busy(work: impl FnOnce() -> plimsoll::Result<()>) -> plimsoll::Result<f64> {
+    let ticks = || Ticks::own().unwrap_or_default() as f64 / 100.0;
+    let start = ticks();
+    work()?;
+    Ok((ticks() - start).max(0.01))
+}
+
+fn sample(what: &str, settings: &Settings, times: u32) -> plimsoll::Result<usize> {
     let mut probe = open(Kind::Proc, settings)?;
-    let mut times = Vec::new();
     let mut seen = 0;
-    for _ in 0..300 {
-        let mut sample = Sample::default();
-        let start = Instant::now();
-        probe.read(&mut sample)?;
-        times.push(start.elapsed().as_secs_f64() * 1e3);
-        seen = sample.processes.len();
-    }
-    times.sort_by(f64::total_cmp);
-    println!("{what:<40}{:>12.3}", times[times.len() / 2]);
+    let seconds = busy(|| {
+        for _ in 0..times {
+            let mut sample = Sample::default();
+            probe.read(&mut sample)?;
+            seen = sample.processes.len();
+        }
+        Ok(())
+    })?;
+    println!("{what:<40}{:>12.3}", seconds * 1e3 / f64::from(times));
     Ok(seen)
 }
