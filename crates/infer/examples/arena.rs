@@ -1,8 +1,11 @@
 //! What ONNX Runtime's arena takes for a graph on the CPU, as JSON:
 //!
 //! ```text
-//! arena MODEL.onnx [INPUT:AXIS=EXTENT …] [--optimized FILE]
+//! arena MODEL.onnx [INPUT:AXIS=EXTENT …] [--optimized FILE] [--trace FILE]
 //! ```
+//!
+//! With `--trace` nothing is run: the allocations of the plain walk are written for
+//! `plimsoll replay`.
 //!
 //! An extent that the graph leaves open is 1 unless said; `*:AXIS=EXTENT` is for all inputs.
 
@@ -18,13 +21,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
     let model = PathBuf::from(words.next().ok_or("usage: arena MODEL.onnx [INPUT:AXIS=EXTENT …]")?);
     let mut extents = HashMap::new();
-    let mut optimized = None;
+    let (mut optimized, mut trace) = (None, None);
     while let Some(word) = words.next() {
         if word == "--optimized" {
             optimized = words.next().map(PathBuf::from);
+        } else if word == "--trace" {
+            trace = words.next().map(PathBuf::from);
         } else if let Some((place, extent)) = word.split_once('=') {
             extents.insert(place.to_string(), extent.parse::<usize>()?);
         }
+    }
+    let mut given = Extents::default();
+    given.image = (1, 1);
+    given.tokens = 1;
+    given.by_place = extents.iter().map(|(place, &n)| (place.clone(), n as u64)).collect();
+    let shaped = Graph::open(&model)?.shape(&given)?;
+    if let Some(path) = trace {
+        let mut text = "op,id,size,stream,t_us\n".to_string();
+        for (time, (taken, id, bytes)) in shaped.trace().into_iter().enumerate() {
+            text += &format!("{},{id},{bytes},0,{time}\n", if taken { 'a' } else { 'f' });
+        }
+        return Ok(std::fs::write(path, text)?);
     }
     let extent = |input: &str, axis: usize| {
         let at = |name: &str| extents.get(&format!("{name}:{axis}")).copied();
@@ -38,11 +55,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "in_use_bytes": memory.in_use, "peak_bytes": memory.peak, "reserved_bytes": memory.reserved,
         })
     };
-    let mut given = Extents::default();
-    given.image = (1, 1);
-    given.tokens = 1;
-    given.by_place = extents.iter().map(|(place, &n)| (place.clone(), n as u64)).collect();
-    let shaped = Graph::open(&model)?.shape(&given)?;
     let peak = shaped.peak();
     let (estimate, operator) = ort::arena(&shaped, ort::Settings::cpu());
     let (cuda, _) = ort::arena(&shaped, ort::Settings::cuda());

@@ -87,6 +87,17 @@ impl Shaped {
         Walk::new(self).run()
     }
 
+    /// The plain walk as a trace of allocations and frees, weights first: what an allocator
+    /// would be asked for. Each event is whether it is an allocation, whose, and how much.
+    #[must_use]
+    pub fn trace(&self) -> Vec<(bool, ValueId, u64)> {
+        let weights = self.graph.values.iter().enumerate();
+        let weights = weights.filter_map(|(id, value)| Some((true, id, value.weight?.bytes)));
+        let mut walk = Walk::new(self);
+        walk.events = Some(weights.filter(|event| event.2 > 0).collect());
+        walk.run_on().1.unwrap_or_default()
+    }
+
     fn tensor(&self, id: ValueId) -> LiveTensor {
         let shape = self.shapes[id].iter().flatten().map(|dim| dim.n).collect();
         let name = self.graph.values[id].name.clone();
@@ -109,6 +120,7 @@ struct Walk<'a> {
     uses: Vec<usize>,
     live: Vec<bool>,
     now: u64,
+    events: Option<Vec<(bool, ValueId, u64)>>,
 }
 
 impl<'a> Walk<'a> {
@@ -125,6 +137,7 @@ impl<'a> Walk<'a> {
             uses: vec![0; count],
             live: vec![false; count],
             now: 0,
+            events: None,
         };
         for &index in &walk.order {
             let node = &graph.nodes[index];
@@ -139,7 +152,11 @@ impl<'a> Walk<'a> {
         walk
     }
 
-    fn run(mut self) -> Peak {
+    fn run(self) -> Peak {
+        self.run_on().0
+    }
+
+    fn run_on(mut self) -> (Peak, Option<Vec<(bool, ValueId, u64)>>) {
         let graph = &self.shaped.graph;
         let bytes = |ids: &[ValueId]| -> u64 {
             ids.iter().filter_map(|&id| self.shaped.bytes(id)).fold(0, u64::saturating_add)
@@ -173,11 +190,19 @@ impl<'a> Walk<'a> {
                 self.release(id, node.inputs.contains(&Some(id)));
             }
         }
-        peak
+        (peak, self.events)
+    }
+
+    fn note(&mut self, taken: bool, id: ValueId) {
+        let bytes = self.shaped.bytes(id).unwrap_or(0);
+        if let (Some(events), true) = (&mut self.events, bytes > 0) {
+            events.push((taken, id, bytes));
+        }
     }
 
     fn begin(&mut self, id: ValueId) {
         self.live[id] = true;
+        self.note(true, id);
         self.now = self.now.saturating_add(self.shaped.bytes(id).unwrap_or(0));
     }
 
@@ -224,6 +249,7 @@ impl<'a> Walk<'a> {
         }
         if self.uses[home] == 0 && self.live[home] {
             self.live[home] = false;
+            self.note(false, home);
             self.now = self.now.saturating_sub(self.shaped.bytes(home).unwrap_or(0));
         }
     }
