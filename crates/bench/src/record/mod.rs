@@ -25,8 +25,8 @@ pub use memory::{
     SharedMemory, Violation,
 };
 pub use model::{
-    Accuracy, Bin, DetectionSummary, ModelDescription, ModelRecord, Part, Parts, Performance,
-    Status, Timeline,
+    Accuracy, Bin, DetectionSummary, MemoryEstimate, ModelDescription, ModelRecord, Part, Parts,
+    Performance, Status, Timeline,
 };
 pub use system::{Spread, SystemMetrics, SystemTimeline};
 

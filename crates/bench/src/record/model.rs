@@ -33,6 +33,19 @@ impl std::fmt::Display for Status {
     }
 }
 
+/// What a model was expected to take, from its file alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryEstimate {
+    /// The weights.
+    pub weights_bytes: u64,
+    /// What lives beside them at the worst moment, as the engine holds it.
+    pub activation_bytes: u64,
+    /// What the engine and the driver take for themselves; 0 where that is not on record.
+    pub overhead_bytes: u64,
+    /// All of them.
+    pub total_bytes: u64,
+}
+
 /// One slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelRecord {
@@ -48,6 +61,9 @@ pub struct ModelRecord {
     pub model_info: Option<ModelDescription>,
     /// How fast; null where nothing was measured.
     pub performance: Option<Performance>,
+    /// What it was expected to take, before it was loaded; null where that could not be told.
+    #[serde(default)]
+    pub estimate: Option<MemoryEstimate>,
     /// Its memory.
     pub gpu_memory: GpuMemory,
     /// What it found; null where nothing ran.
@@ -64,7 +80,7 @@ impl ModelRecord {
     /// A slot in which nothing ran.
     #[must_use]
     pub fn idle(slot: usize, status: Status, reason: &str, gpu_memory: GpuMemory) -> ModelRecord {
-        let unknown = ["model_info", "performance", "detection_summary", "accuracy"]
+        let unknown = ["model_info", "performance", "estimate", "detection_summary", "accuracy"]
             .map(|field| (field.to_string(), reason.to_string()));
         ModelRecord {
             slot,
@@ -73,6 +89,7 @@ impl ModelRecord {
             reason: Some(reason.to_string()),
             model_info: None,
             performance: None,
+            estimate: None,
             gpu_memory,
             detection_summary: None,
             accuracy: None,

@@ -276,10 +276,25 @@ fn memory_rows(model: &ModelRecord) -> Vec<Row> {
         row("Source", source),
         row("System memory, peak", gib(memory.system_peak_gb)),
     ];
+    rows.extend(estimate_row(model));
     if let Some(why) = memory.unknown.get("peak_gb") {
         rows.push(row("Not measured", why.clone()));
     }
     rows
+}
+
+/// The estimate against what was measured.
+fn estimate_row(model: &ModelRecord) -> Option<Row> {
+    let estimate = model.estimate.as_ref()?;
+    let total = plimsoll::Bytes(estimate.total_bytes).as_gib();
+    let against = match model.gpu_memory.peak_gb.filter(|peak| *peak > 0.0) {
+        Some(peak) => {
+            let off = 100.0 * (total - peak) / peak;
+            format!("{} against {} measured ({off:+.0} %)", gib(Some(total)), gib(Some(peak)))
+        }
+        None => format!("{}; nothing was measured", gib(Some(total))),
+    };
+    Some(row("Estimated before loading", against))
 }
 
 fn system_rows(record: &Record) -> Vec<Row> {

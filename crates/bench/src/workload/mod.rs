@@ -16,6 +16,7 @@
 //! wrong before there is a run at all is an [`Error`].
 
 mod accuracy;
+mod estimate;
 mod event;
 mod feed;
 mod job;

@@ -30,6 +30,8 @@ pub trait Progress {
     /// The folder is made and the line is drawn. `backends` says of each slot who will run
     /// it.
     fn started(&mut self, _folder: &Path, _safety: &MemorySafety, _backends: [&str; 2]) {}
+    /// What a model is expected to take, before it is loaded.
+    fn estimated(&mut self, _name: &str, _estimate: &str) {}
     /// A model is loaded.
     fn opened(&mut self, _name: &str, _backend: &str) {}
     /// Some frames more; a few times a second.

@@ -15,6 +15,7 @@ use plimsoll::{Bytes, GpuMemoryManager, MemoryConfig};
 use plimsoll_infer::Device;
 use serde_json::json;
 
+use super::estimate;
 use super::event::{Ended, Event, Opened, Seen, Teller};
 use super::feed::Streams;
 use super::picture::picture;
@@ -132,7 +133,24 @@ impl<'a> Recorder<'a> {
         for (name, text) in SLOTS.iter().zip([first, second]) {
             self.say(progress, &format!("{name}: {text}"));
         }
+        self.estimate(progress);
         self.report(progress, false);
+    }
+
+    /// Says what each model is expected to take, from its file alone. It refuses nothing: the
+    /// measurement will tell.
+    fn estimate(&mut self, progress: &mut dyn Progress) {
+        for (slot, name) in SLOTS.iter().enumerate() {
+            let Assignment::Run(weights) = &self.layout.slots[slot] else { continue };
+            let estimate = estimate::of(weights, self.plan);
+            let text = match &estimate {
+                Ok(estimate) => estimate::words(estimate, self.limit),
+                Err(why) => format!("no estimate: {why}"),
+            };
+            self.pages[slot].estimate = Some(estimate);
+            self.say(progress, &format!("{name}: {text}"));
+            progress.estimated(name, &text);
+        }
     }
 
     /// Takes events in until the last sender is gone.

@@ -19,7 +19,7 @@ use crate::doubt::Doubt;
 use crate::measure::{FrameSample, MemorySource, Phase, SlotMeter};
 use crate::record::time::rfc3339;
 use crate::record::{
-    DetectionSummary, DoubtRecord, GpuMemory, InputSource, MeasuredWhat, Metadata,
+    DetectionSummary, DoubtRecord, GpuMemory, InputSource, MeasuredWhat, MemoryEstimate, Metadata,
     ModelDescription, ModelRecord, Obtained, Record, SCHEMA_VERSION, SLOTS, SharedMemory, Status,
     Stream, Summary, Unknown,
 };
@@ -34,6 +34,8 @@ pub(super) struct Page {
     slot: usize,
     pub(super) meter: SlotMeter,
     pub(super) description: Option<ModelDescription>,
+    /// What it was expected to take, or why that could not be told.
+    pub(super) estimate: Option<Result<MemoryEstimate, String>>,
     pub(super) names: Vec<String>,
     pub(super) teller: Teller,
     /// The slot's memory at its last frame.
@@ -61,6 +63,7 @@ impl Page {
             slot,
             meter: SlotMeter::new(plan.rate),
             description: None,
+            estimate: None,
             names: Vec::new(),
             teller: Teller::Nobody,
             memory: None,
@@ -167,6 +170,13 @@ impl Recorder<'_> {
         let mut model = ModelRecord::idle(slot, status, &why, self.memory(page, &why));
         model.reason = reason;
         model.model_info.clone_from(&page.description);
+        match &page.estimate {
+            Some(Ok(estimate)) => model.estimate = Some(*estimate),
+            Some(Err(why)) => {
+                model.unknown.insert("estimate".to_string(), why.clone());
+            }
+            None => {}
+        }
         model.performance = page.meter.performance();
         if let Some(performance) = model.performance.as_mut().filter(|_| self.plan.repeat > 1) {
             performance.repeats_p50_ms.clone_from(&page.medians);
@@ -181,6 +191,7 @@ impl Recorder<'_> {
         let known = [
             ("model_info", model.model_info.is_some()),
             ("performance", model.performance.is_some()),
+            ("estimate", model.estimate.is_some()),
             ("detection_summary", model.detection_summary.is_some()),
             ("accuracy", model.accuracy.is_some()),
         ];

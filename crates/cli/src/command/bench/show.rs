@@ -50,6 +50,10 @@ impl Progress for Show {
         self.line(&format!("Writing to {}", folder.display()));
     }
 
+    fn estimated(&mut self, name: &str, estimate: &str) {
+        self.line(&format!("{name}: {estimate}"));
+    }
+
     fn opened(&mut self, name: &str, backend: &str) {
         self.line(&format!("{name}: {backend}"));
     }
