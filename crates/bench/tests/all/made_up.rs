@@ -111,6 +111,12 @@ pub(crate) fn slot(wish: &Wish, slot: usize) -> (ModelRecord, SlotMeter) {
     record.unknown = [("accuracy".to_string(), "the truth is not known".to_string())].into();
     record.performance = meter.performance();
     record.timeline = meter.timeline();
+    record.estimate = Some(MemoryEstimate {
+        weights_bytes: 10_463_840,
+        activation_bytes: 69_930_000,
+        overhead_bytes: 0,
+        total_bytes: 80_393_840,
+    });
     record.model_info = Some(ModelDescription {
         weights: "yolo11n.onnx".into(),
         bytes: 10_700_000,

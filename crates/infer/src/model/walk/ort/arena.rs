@@ -130,7 +130,7 @@ impl Arena {
             let Some(mut place) = chunks.iter().position(|chunk| chunk.token == Some(token)) else {
                 continue;
             };
-            self.in_use -= chunks[place].size;
+            self.in_use = self.in_use.saturating_sub(chunks[place].size);
             chunks[place].token = None;
             let is_free = |chunk: Option<&Chunk>| chunk.is_some_and(|chunk| chunk.token.is_none());
             if is_free(chunks.get(place + 1)) {
@@ -173,7 +173,7 @@ impl Pattern {
             if offset >= current {
                 offer(offset - current, current);
             }
-            current = current.max(offset + length);
+            current = current.max(offset.saturating_add(length));
         }
         if current < self.size {
             offer(self.size - current, current);

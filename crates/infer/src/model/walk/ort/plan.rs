@@ -183,25 +183,25 @@ impl<'a> Plan<'a> {
                     Place::Own => {
                         tokens[output] = arena.take(size);
                         pattern.take(output, size);
-                        now += size;
+                        now = now.saturating_add(size);
                     }
                     Place::Result => {
                         results.extend(arena.take(size));
-                        now += size;
+                        now = now.saturating_add(size);
                     }
                     Place::Outside | Place::In(_) => {}
                 }
             }
-            let workspace: u64 = step.workspace.iter().sum();
-            if now + workspace > worst {
-                worst = now + workspace;
+            let most = step.workspace.iter().fold(now, |sum, &bytes| sum.saturating_add(bytes));
+            if most > worst {
+                worst = most;
                 at = index;
             }
             work(arena, step);
             for root in self.dying(time, step) {
                 if let Some(token) = tokens[root].take() {
                     arena.free(token);
-                    now -= self.size(root);
+                    now = now.saturating_sub(self.size(root));
                 }
                 pattern.free(root);
             }

@@ -1,0 +1,23 @@
+//! Any bytes as a safetensors file, and any text as a config.json: refused, or sums that the
+//! file can hold.
+//!
+//! The reader is included as a file: its crate would bring the engines with it.
+#![no_main]
+
+#[path = "../../crates/infer/src/model/safetensors/mod.rs"]
+#[expect(dead_code, reason = "the target opens no files")]
+mod safetensors;
+
+use std::io::Cursor;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(tensors) = safetensors::Tensors::read(Cursor::new(bytes)) {
+        assert!(tensors.bytes() <= bytes.len() as u64);
+    }
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(safetensors::Config { shape: Some(shape), .. }) = safetensors::Config::parse(text) {
+        let _ = shape.with_context(4096).estimate_with(Default::default());
+    }
+});
