@@ -42,6 +42,9 @@ pub struct LiveTensor {
     pub element: &'static str,
 }
 
+/// Whether it is an allocation or a free, whose, and how much.
+pub type TraceEvent = (bool, ValueId, u64);
+
 /// Operators whose output is their input seen otherwise.
 pub(super) fn is_view(op: &str) -> bool {
     matches!(op, "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Identity" | "Dropout")
@@ -88,9 +91,9 @@ impl Shaped {
     }
 
     /// The plain walk as a trace of allocations and frees, weights first: what an allocator
-    /// would be asked for. Each event is whether it is an allocation, whose, and how much.
+    /// would be asked for.
     #[must_use]
-    pub fn trace(&self) -> Vec<(bool, ValueId, u64)> {
+    pub fn trace(&self) -> Vec<TraceEvent> {
         let weights = self.graph.values.iter().enumerate();
         let weights = weights.filter_map(|(id, value)| Some((true, id, value.weight?.bytes)));
         let mut walk = Walk::new(self);
@@ -120,7 +123,7 @@ struct Walk<'a> {
     uses: Vec<usize>,
     live: Vec<bool>,
     now: u64,
-    events: Option<Vec<(bool, ValueId, u64)>>,
+    events: Option<Vec<TraceEvent>>,
 }
 
 impl<'a> Walk<'a> {
@@ -156,7 +159,7 @@ impl<'a> Walk<'a> {
         self.run_on().0
     }
 
-    fn run_on(mut self) -> (Peak, Option<Vec<(bool, ValueId, u64)>>) {
+    fn run_on(mut self) -> (Peak, Option<Vec<TraceEvent>>) {
         let graph = &self.shaped.graph;
         let bytes = |ids: &[ValueId]| -> u64 {
             ids.iter().filter_map(|&id| self.shaped.bytes(id)).fold(0, u64::saturating_add)

@@ -26,7 +26,7 @@ mod wire;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-pub use live::{LiveTensor, Peak};
+pub use live::{LiveTensor, Peak, TraceEvent};
 pub use shapes::{Extents, Shaped};
 
 /// Why a graph cannot be read.
