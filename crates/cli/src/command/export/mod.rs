@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
-use crate::page::{Cell, Page, Tone};
+use crate::page::{Page, or_unknown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -185,19 +185,16 @@ impl Answer for Exported {
             (false, false) => "32 bits",
         };
         page.raw(&format!("{}\n", self.to));
-        let row = |name: &str, value: String, note: &str| {
-            vec![name.into(), Cell::figure(Some(value)), Cell::new(note, Tone::Faint)]
-        };
-        let known = |value: Option<String>| crate::page::or_unknown(value);
+        let row = |name: &str, value: String| vec![name.into(), value.into()];
         let mut rows = vec![
-            row("from", self.from.clone(), ""),
-            row("size", Bytes(self.bytes).to_string(), "counted"),
-            row("images", imgsz, ""),
-            row("numbers", bits.to_string(), ""),
-            row("classes", known(self.classes.map(|n| n.to_string())), ""),
-            row("stride", known(self.stride.map(|n| n.to_string())), ""),
+            row("from", self.from.clone()),
+            row("size", Bytes(self.bytes).to_string()),
+            row("images", imgsz),
+            row("numbers", bits.to_string()),
+            row("classes", or_unknown(self.classes)),
+            row("stride", or_unknown(self.stride)),
         ];
-        rows.extend(self.built_by.clone().map(|by| row("built by", by, "")));
+        rows.extend(self.built_by.clone().map(|by| row("built by", by)));
         page.table(&rows);
         for warning in &self.warnings {
             page.advice(&format!("warning: {warning}"));

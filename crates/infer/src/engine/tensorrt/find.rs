@@ -60,8 +60,8 @@ pub(super) fn shim(option: Option<&Path>) -> Result<Shim> {
     Err(Error::Unavailable {
         what: "TensorRT".into(),
         why: format!(
-            "tried {}; where TensorRT and its headers are installed (libnvinfer-dev, on a Jetson \
-             nvidia-l4t-… and tensorrt-dev), run `plimsoll generate --tensorrt DIR` and set \
+            "tried {}; where TensorRT and its headers are installed (libnvinfer-dev, or \
+             JetPack's nvidia-tensorrt-dev), run `plimsoll generate --tensorrt DIR` and set \
              {VARIABLE}=DIR/{FILE}",
             tried.join(", ")
         ),

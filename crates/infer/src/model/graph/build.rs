@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use half::f16;
 
 use super::super::pt::{Array, PtError, Result};
-use super::wire::Message;
+use super::wire::{Message, field_length};
 
 /// The most nodes: YOLO11x has about 1,200.
 const MOST_NODES: usize = 20_000;
@@ -150,10 +150,12 @@ impl Builder {
     pub(super) fn weight(&mut self, name: String, array: &Array) -> Result<String> {
         let shape: Vec<i64> = array.shape.iter().map(|&extent| extent as i64).collect();
         if !self.half {
-            let data = array.data.iter().flat_map(|x| x.to_le_bytes()).collect();
-            return self.tensor(name, FLOAT, &shape, data);
+            return self.tensor(name, FLOAT, &shape, bytes_of(&array.data));
         }
-        let data = array.data.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect();
+        let mut data = Vec::with_capacity(2 * array.data.len());
+        for &x in &array.data {
+            data.extend_from_slice(&f16::from_f32(x).to_le_bytes());
+        }
         self.tensor(name, FLOAT16, &shape, data)
     }
 
@@ -165,8 +167,7 @@ impl Builder {
 
     /// Numbers that stay in 32 bits.
     pub(super) fn floats(&mut self, place: &str, shape: &[i64], data: &[f32]) -> Result<String> {
-        let data = data.iter().flat_map(|x| x.to_le_bytes()).collect();
-        self.tensor(format!("{place}.constant"), FLOAT, shape, data)
+        self.tensor(format!("{place}.constant"), FLOAT, shape, bytes_of(data))
     }
 
     /// Whole numbers: shapes and splits.
@@ -201,29 +202,48 @@ impl Builder {
         self.node(place, "Cast", &[input], &[("to", to)])
     }
 
-    /// The message of the graph, its weights written one by one so that each is there
-    /// only once.
-    pub(super) fn finish(self, name: &str, inputs: &[Message], outputs: &[Message]) -> Message {
-        let nodes: usize = self.nodes.iter().map(|node| node.0.len() + 8).sum();
-        let heads: usize = self.weights.iter().map(|weight| weight.head.0.len() + 16).sum();
-        let mut graph = Message(Vec::with_capacity(nodes + heads + self.bytes + 4096));
-        for node in &self.nodes {
-            graph.message(1, node);
-        }
-        graph.text(2, name);
-        for Weight { head, data } in self.weights {
-            graph.announce(5, head.0.len() + data.len());
-            graph.0.extend_from_slice(&head.0);
-            graph.0.extend_from_slice(&data);
-        }
+    /// Writes the graph as field 7 behind `model`. The weights are let go one by one as they
+    /// are written, so that a large network is not there twice.
+    pub(super) fn finish(
+        self,
+        model: &mut Message,
+        name: &str,
+        inputs: &[Message],
+        outputs: &[Message],
+    ) {
+        let mut ends = Message::default();
+        ends.text(2, name);
         for input in inputs {
-            graph.message(11, input);
+            ends.message(11, input);
         }
         for output in outputs {
-            graph.message(12, output);
+            ends.message(12, output);
         }
-        graph
+        let weight = |weight: &Weight| field_length(weight.head.0.len() + weight.data.len());
+        let length = self.nodes.iter().map(|node| field_length(node.0.len())).sum::<usize>()
+            + self.weights.iter().map(weight).sum::<usize>()
+            + ends.0.len();
+        model.0.reserve_exact(length + (1 << 16));
+        model.announce(7, length);
+        for node in &self.nodes {
+            model.message(1, node);
+        }
+        for Weight { head, data } in self.weights {
+            model.announce(5, head.0.len() + data.len());
+            model.0.extend_from_slice(&head.0);
+            model.0.extend_from_slice(&data);
+        }
+        model.0.extend_from_slice(&ends.0);
     }
+}
+
+/// Numbers as they stand in a file.
+fn bytes_of(data: &[f32]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 * data.len());
+    for x in data {
+        bytes.extend_from_slice(&x.to_le_bytes());
+    }
+    bytes
 }
 
 fn attribute(name: &str, value: &Attribute) -> Message {

@@ -83,7 +83,11 @@ pub(super) fn from_modules(
     let places = detected.places.map_or(Err("anchors"), |places| Ok(places as i64));
     let output = value_info(&detected.name, &[any(1, "batch"), Ok(width), places]);
     let metadata = metadata(about, options, &detected);
-    Ok(model(graph.finish("main_graph", &[images], &[output]), &metadata))
+    let mut model = Message::default();
+    model.number(1, IR_VERSION).text(2, "plimsoll").text(3, env!("CARGO_PKG_VERSION"));
+    graph.finish(&mut model, "main_graph", &[images], &[output]);
+    describe(&mut model, &metadata);
+    Ok(model.0)
 }
 
 /// Images must divide into the places of the coarsest scale, and Ultralytics never goes
@@ -215,11 +219,8 @@ fn quoted(text: &str) -> String {
     out
 }
 
-fn model(graph: Message, metadata: &[(&str, String)]) -> Vec<u8> {
-    let mut model = Message(Vec::with_capacity(graph.0.len() + (1 << 16)));
-    model.number(1, IR_VERSION).text(2, "plimsoll").text(3, env!("CARGO_PKG_VERSION"));
-    model.message(7, &graph);
-    drop(graph);
+/// What stands behind the graph: the version of its operators, and the metadata.
+fn describe(model: &mut Message, metadata: &[(&str, String)]) {
     let mut opset = Message::default();
     opset.text(1, "").number(2, OPSET);
     model.message(8, &opset);
@@ -228,5 +229,4 @@ fn model(graph: Message, metadata: &[(&str, String)]) -> Vec<u8> {
         entry.text(1, key).text(2, value);
         model.message(14, &entry);
     }
-    model.0
 }

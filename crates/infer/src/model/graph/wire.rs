@@ -50,3 +50,10 @@ impl Message {
         self.bytes(field, &message.0)
     }
 }
+
+/// The bytes that a field takes, of a number below 16 and so many bytes.
+pub(super) fn field_length(bytes: usize) -> usize {
+    let mut count = Message::default();
+    count.announce(1, bytes);
+    count.0.len() + bytes
+}

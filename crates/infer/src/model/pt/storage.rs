@@ -6,6 +6,7 @@
 //! all is bounded, since many views of one storage, or one with strides of zero, can ask
 //! for more than any file holds.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 
 use half::{bf16, f16};
@@ -83,23 +84,25 @@ impl Dtype {
         }
     }
 
-    /// One number, from little-endian bytes.
-    fn widen(self, raw: [u8; 8]) -> f32 {
-        let [a, b, c, d, ..] = raw;
+    /// Numbers from little-endian bytes.
+    fn widen(self, raw: &[u8]) -> Vec<f32> {
+        fn all<const N: usize>(raw: &[u8], one: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+            raw.as_chunks::<N>().0.iter().map(|&bytes| one(bytes)).collect()
+        }
         match self {
-            Dtype::F16 => f16::from_le_bytes([a, b]).to_f32(),
-            Dtype::Bf16 => bf16::from_le_bytes([a, b]).to_f32(),
-            Dtype::F32 => f32::from_le_bytes([a, b, c, d]),
-            Dtype::F64 => f64::from_le_bytes(raw) as f32,
-            Dtype::I8 => f32::from(a.cast_signed()),
-            Dtype::I16 => f32::from(i16::from_le_bytes([a, b])),
-            Dtype::I32 => i32::from_le_bytes([a, b, c, d]) as f32,
-            Dtype::I64 => i64::from_le_bytes(raw) as f32,
-            Dtype::U8 => f32::from(a),
-            Dtype::U16 => f32::from(u16::from_le_bytes([a, b])),
-            Dtype::U32 => u32::from_le_bytes([a, b, c, d]) as f32,
-            Dtype::U64 => u64::from_le_bytes(raw) as f32,
-            Dtype::Bool => f32::from(u8::from(a != 0)),
+            Dtype::F16 => all(raw, |b| f16::from_le_bytes(b).to_f32()),
+            Dtype::Bf16 => all(raw, |b| bf16::from_le_bytes(b).to_f32()),
+            Dtype::F32 => all(raw, f32::from_le_bytes),
+            Dtype::F64 => all(raw, |b| f64::from_le_bytes(b) as f32),
+            Dtype::I8 => all(raw, |[b]| f32::from(b.cast_signed())),
+            Dtype::I16 => all(raw, |b| f32::from(i16::from_le_bytes(b))),
+            Dtype::I32 => all(raw, |b| i32::from_le_bytes(b) as f32),
+            Dtype::I64 => all(raw, |b| i64::from_le_bytes(b) as f32),
+            Dtype::U8 => all(raw, |[b]| f32::from(b)),
+            Dtype::U16 => all(raw, |b| f32::from(u16::from_le_bytes(b))),
+            Dtype::U32 => all(raw, |b| u32::from_le_bytes(b) as f32),
+            Dtype::U64 => all(raw, |b| u64::from_le_bytes(b) as f32),
+            Dtype::Bool => all(raw, |[b]| f32::from(u8::from(b != 0))),
         }
     }
 }
@@ -145,42 +148,35 @@ impl<'a> Storages<'a> {
         if reach.is_none_or(|last| last >= storage.len() / dtype.bytes()) {
             return Err(odd(format!("it reaches past the end of its storage {key:?}")));
         }
-        let data = gather(&storage, dtype, self.big_endian, offset, &shape, &strides);
+        let mut raw = gather(&storage, dtype.bytes(), offset, &shape, &strides);
+        if self.big_endian {
+            raw.to_mut().chunks_exact_mut(dtype.bytes()).for_each(<[u8]>::reverse);
+        }
+        let data = dtype.widen(&raw);
         Ok(Array { shape, data })
     }
 }
 
-/// Every number of a view whose reach was checked.
-fn gather(
-    storage: &[u8],
-    dtype: Dtype,
-    big_endian: bool,
+/// The bytes of a view whose reach was checked, one number after the other.
+fn gather<'s>(
+    storage: &'s [u8],
+    width: usize,
     offset: usize,
     shape: &[usize],
     strides: &[usize],
-) -> Vec<f32> {
-    let width = dtype.bytes();
-    let read = |raw: &[u8]| {
-        let mut word = [0; 8];
-        word[..width].copy_from_slice(raw);
-        if big_endian {
-            word[..width].reverse();
-        }
-        dtype.widen(word)
-    };
+) -> Cow<'s, [u8]> {
     let elements: usize = shape.iter().product();
     if is_contiguous(shape, strides) {
-        let from = &storage[offset * width..(offset + elements) * width];
-        return from.chunks_exact(width).map(read).collect();
+        return Cow::Borrowed(&storage[offset * width..(offset + elements) * width]);
     }
     let mut index = vec![0; shape.len()];
     let mut at = offset;
-    let mut data = Vec::with_capacity(elements);
+    let mut raw = Vec::with_capacity(elements * width);
     loop {
-        data.push(read(&storage[at * width..(at + 1) * width]));
+        raw.extend_from_slice(&storage[at * width..(at + 1) * width]);
         // Like an odometer, the last axis fastest.
         let Some(axis) = (0..shape.len()).rev().find(|&axis| index[axis] + 1 < shape[axis]) else {
-            return data;
+            return Cow::Owned(raw);
         };
         for later in axis + 1..shape.len() {
             at -= index[later] * strides[later];
@@ -264,4 +260,51 @@ fn extents(value: Ref<'_>) -> Result<Vec<usize>, String> {
         }
     }
     Ok(extents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stored_type_is_widened() {
+        let all: [(&str, &[u8], f32); 13] = [
+            ("HalfStorage", &[0x00, 0xc1], -2.5),
+            ("BFloat16Storage", &[0x20, 0xc0], -2.5),
+            ("FloatStorage", &[0, 0, 0x20, 0xc0], -2.5),
+            ("DoubleStorage", &[0, 0, 0, 0, 0, 0, 0x04, 0xc0], -2.5),
+            ("CharStorage", &[0xfe], -2.0),
+            ("ShortStorage", &[0xfe, 0xff], -2.0),
+            ("IntStorage", &[0xfe, 0xff, 0xff, 0xff], -2.0),
+            ("LongStorage", &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], -2.0),
+            ("ByteStorage", &[0xfe], 254.0),
+            ("uint16", &[0xfe, 0xff], 65534.0),
+            ("uint32", &[2, 0, 1, 0], 65538.0),
+            ("uint64", &[2, 0, 1, 0, 0, 0, 0, 0], 65538.0),
+            ("BoolStorage", &[2], 1.0),
+        ];
+        for (name, raw, wanted) in all {
+            let dtype = Dtype::named(name).unwrap();
+            assert_eq!(dtype.bytes(), raw.len(), "{name}");
+            assert_eq!(dtype.widen(raw), [wanted], "{name}");
+        }
+        assert_eq!(Dtype::named("ComplexFloatStorage"), None);
+    }
+
+    #[test]
+    fn views_are_followed() {
+        let storage: Vec<u8> = (0..24).collect();
+        let view = |offset, shape: &[usize], strides: &[usize]| {
+            gather(&storage, 1, offset, shape, strides).into_owned()
+        };
+        assert_eq!(view(2, &[2, 3], &[3, 1]), [2, 3, 4, 5, 6, 7]);
+        assert_eq!(view(0, &[3, 2], &[1, 3]), [0, 3, 1, 4, 2, 5], "transposed");
+        assert_eq!(view(5, &[2, 2], &[0, 0]), [5, 5, 5, 5], "expanded");
+        assert_eq!(view(1, &[2, 1, 2], &[10, 99, 4]), [1, 5, 11, 15]);
+        assert_eq!(view(7, &[], &[]), [7]);
+        assert_eq!(
+            gather(&storage, 2, 1, &[2, 2], &[1, 4]).into_owned(),
+            [2, 3, 10, 11, 4, 5, 12, 13]
+        );
+    }
 }
