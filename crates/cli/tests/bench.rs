@@ -127,7 +127,7 @@ fn exit_codes_say_what_became_of_the_slots() -> Result {
     assert_eq!(code(&["--mode=rgb", "--model0=yolo11n.pt", scenes])?, Some(3));
     for (flags, word) in [
         (&["--mode", "both"][..], "dual"),
-        (&["--engine", "tensorrt"], "yet"),
+        (&["--engine", "onnx"], "rten"),
         (&["--conf", "2"], "--conf"),
         (&["--duration", "soon"], "10m"),
         (&["--profile", "toaster"], "orin-nano-8gb"),
