@@ -80,8 +80,13 @@ fn by_arena(shaped: &super::super::walk::Shaped, request: &Request, found: &mut 
     let gpu = request.on_gpu == Some(true);
     let settings = if gpu { ort::Settings::cuda() } else { ort::Settings::cpu() };
     let (arena, operator) = ort::arena(shaped, settings);
-    // What the arena set aside for weights replaces the originals, which are counted.
-    let held = if gpu { arena.reserved } else { arena.peak.saturating_sub(arena.loaded) };
+    // Weights are counted already: on a GPU they are in the arena, on the CPU what it set aside
+    // for them replaces the originals.
+    let held = if gpu {
+        arena.reserved.saturating_sub(found.weights_bytes)
+    } else {
+        arena.peak.saturating_sub(arena.loaded)
+    };
     found.workspace_bytes = held.saturating_sub(arena.live);
     found.activation_bytes = held;
     found.largest_single_bytes = arena.pattern;
