@@ -10,7 +10,7 @@
 //!   exact, so that the host, CUDA and OpenCL give the same bits.
 //! - [`backend`] makes one piece of the result; [`job`] cuts the work so that each piece fits,
 //!   halves where it does not after all, and ends on the host.
-//! - [`write`] streams what was made into a file that is whole or not there.
+//! - [`mod@write`] streams what was made into a file that is whole or not there.
 //!
 //! ```
 //! use plimsoll_points::{Cells, Cloud, Grid, Mode, Spec, voxelize};

@@ -2,12 +2,12 @@
 //!
 //! TensorRT's interface is C++ alone, so a small shim of ours stands between (`shim.cpp`):
 //! compiled in by the feature `tensorrt`, or built on the target and loaded ([`find`]).
-//! Its flat interface is all that is foreign here ([`sys`]), and a few lines of C stand in
+//! Its flat interface is all that is foreign here (`sys`), and a few lines of C stand in
 //! for it in tests.
 //!
 //! Inputs and outputs stay bound to buffers on the device; one stream, and a CUDA graph
 //! of the whole run (copies included) where the engine can be recorded. All memory that
-//! TensorRT takes for an engine is asked of a ledger ([`ledger`]), so a slot's memory is
+//! TensorRT takes for an engine is asked of a ledger (`ledger`), so a slot's memory is
 //! counted to the byte and held to the line.
 //!
 //! An engine is bound to the version of TensorRT and the GPU that it was built on. One

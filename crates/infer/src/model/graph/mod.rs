@@ -2,8 +2,8 @@
 //!
 //! The tree of modules says what is computed, the routes between its layers in which
 //! order; both are in the checkpoint, so nothing is guessed from a name like `yolo11n`:
-//! any scale, and any network of the same modules, comes out right. [`blocks`] knows the
-//! modules, [`detect`] the head, [`build`] collects nodes and weights, [`wire`] writes
+//! any scale, and any network of the same modules, comes out right. `blocks` knows the
+//! modules, `detect` the head, `build` collects nodes and weights, `wire` writes
 //! them down.
 //!
 //! Opset 17: the newest that TensorRT 8.5, the oldest runtime that engines are built for,

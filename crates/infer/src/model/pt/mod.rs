@@ -1,14 +1,14 @@
 //! PyTorch checkpoints without Python.
 //!
-//! What Ultralytics saves is a zip file ([`zip`]) with a pickle in it that describes the
+//! What Ultralytics saves is a zip file (`zip`) with a pickle in it that describes the
 //! network, module by module, and a file of numbers for each storage of tensors
-//! ([`storage`]). The pickle is read as data: names of classes are compared with those we
+//! (`storage`). The pickle is read as data: names of classes are compared with those we
 //! know, and nothing is ever imported or called. A name that no honest checkpoint has is
-//! an error that says so ([`known`]).
+//! an error that says so (`known`).
 //!
 //! [`to_onnx`] is the whole way: from the bytes of a .pt file to the bytes of an ONNX
 //! file, which any engine runs. The second half, from modules to nodes, is
-//! [`graph`](super::graph).
+//! [`super::graph`].
 //!
 //! As Ultralytics does, the averaged weights (`ema`) are taken where the file has them,
 //! and all numbers become f32 before anything is computed with them.

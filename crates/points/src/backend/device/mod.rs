@@ -1,5 +1,5 @@
 //! A device with kernels of its own: CUDA's or OpenCL's, which differ only in how a program is
-//! compiled, launched and given bytes ([`Engine`]).
+//! compiled, launched and given bytes (`Engine`).
 //!
 //! A piece is cut once more, into turns of a few clouds, and a few lanes take turns: while one
 //! waits for its kernel, another copies, and a third has the processors write its result. What
