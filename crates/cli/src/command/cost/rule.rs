@@ -3,7 +3,7 @@
 //! A GPU is paid for once and used for years, so what an item costs is the price of a year
 //! over what a year makes, and not the whole price over one day's output.
 
-use plimsoll::{Bytes, SAFETY_MARGIN};
+use plimsoll::{Bytes, SAFETY_MARGIN, will_oom};
 use serde::Serialize;
 
 const DAYS: f64 = 365.0;
@@ -103,9 +103,12 @@ const SOLD: [u64; 14] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 141, 192, 2
 
 /// The smallest memory of which the margin's share holds so much.
 pub(super) fn smallest(required: Bytes) -> Bytes {
-    let share = (required.get() as f64 / SAFETY_MARGIN).ceil();
-    // The cast stops at the largest number.
-    Bytes(share as u64)
+    // The cast stops at the largest number. Rounding may give a byte too many.
+    let ceiling = (required.get() as f64 / SAFETY_MARGIN).ceil() as u64;
+    match ceiling.checked_sub(1).map(Bytes) {
+        Some(less) if !will_oom(required, less) => less,
+        _ => Bytes(ceiling),
+    }
 }
 
 /// The smallest that is sold and large enough, in GiB; none where none is.
