@@ -32,12 +32,14 @@ impl Resident {
 mod tests {
     use super::*;
 
+    /// Other tests of the process take and give back memory meanwhile, so the block itself
+    /// is the only thing that is sure.
     #[test]
-    fn resident_memory_is_read_and_grows_with_what_is_touched() {
+    fn what_is_held_and_touched_is_resident() {
         let resident = Resident::open().unwrap();
-        let before = resident.read().unwrap();
         let block = vec![1u8; 64 << 20];
-        let after = resident.read().unwrap();
-        assert!(after >= before + Bytes::mib(48), "{before} {after} {}", block[1 << 20]);
+        let held = resident.read().unwrap();
+        assert!(held >= Bytes::mib(64), "{held} {}", block[1 << 20]);
+        assert!(held < Bytes::gib(64), "{held}: pages were taken for bytes");
     }
 }
