@@ -130,7 +130,8 @@ impl Job<'_> {
         let size = if cut.slabs > 1 { 1 } else { cut.clouds };
         let mut work =
             Work { job: self, cut, sink, progress, tally: Tally::default(), peak: 0, total };
-        let (mut done, mut chunks, mut retries, mut fallback) = (0, 0, 0, None);
+        let (mut done, mut chunks, mut retries) = (0, 0, 0);
+        let mut fallback = self.backend.left_to_host(&self.spec, self.spec.grid().voxels());
         while done < total {
             let chunk =
                 |items: Range<u64>| work.chunk(self.backend, done + items.start..done + items.end);

@@ -92,6 +92,9 @@ fn same_as_the_host(name: &str) -> Result<()> {
         }
         let clouds = clouds(3, 500, 0, 3)?;
         let spec = Spec::new(grid, Mode::Occupancy, Cells::Sparse, 0)?;
+        assert_eq!(gpu.left_to_host(&spec, grid.voxels()), None, "made on the device");
+        let counts = Spec::new(grid, Mode::Count, Cells::Sparse, 0)?;
+        assert!(gpu.left_to_host(&counts, grid.voxels()).is_some(), "and this is told");
         let piece = Piece { clouds: &clouds, spec: &spec, voxels: 0..grid.voxels() };
         let (want, got) = (Host::default().sparse(&piece)?, gpu.sparse(&piece)?);
         let voxels = |filled: &[plimsoll_points::backend::Filled]| {

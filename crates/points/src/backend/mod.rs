@@ -108,6 +108,12 @@ pub trait Backend: Send + Sync {
     /// As [`Backend::dense`].
     fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)>;
 
+    /// Why a result of `span` voxels a cloud is made on the host all the same; none where it
+    /// is not.
+    fn left_to_host(&self, _spec: &Spec, _span: u64) -> Option<String> {
+        None
+    }
+
     /// What it takes to make so many voxels of a cloud of so many points, in the memory that
     /// it works in.
     fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64;

@@ -275,7 +275,7 @@ impl Backend for Gpu {
     /// Bits are made on the device and read on the host; what else a sparse result tells is
     /// made by sorting, which the host does as well.
     fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)> {
-        if piece.spec.mode() != Mode::Occupancy || piece.span() > 1 << 36 {
+        if self.left_to_host(piece.spec, piece.span()).is_some() {
             return Host::default().sparse(piece);
         }
         let bits = Spec::new(*piece.spec.grid(), Mode::Occupancy, Cells::Bits, 0)?;
@@ -287,6 +287,13 @@ impl Backend for Gpu {
         let each = bits.cloud_bytes(piece.span()).max(1) as usize;
         let filled = bytes.chunks(each).map(|bytes| lit(bytes, piece.voxels.start)).collect();
         Ok((filled, tally))
+    }
+
+    fn left_to_host(&self, spec: &Spec, span: u64) -> Option<String> {
+        let sorted = spec.mode() != Mode::Occupancy || span > 1 << 36;
+        (spec.cells() == Cells::Sparse && sorted).then(|| {
+            "sparse results are made on the host, but for occupancy up to 2^36 voxels".to_string()
+        })
     }
 
     fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64 {
