@@ -152,6 +152,7 @@ fn fill(here: &Here, device: &Device, number: c_int, uuid: [u64; 2]) {
     device.total.store(total as u64, Relaxed);
     device.budget.store(budget, Relaxed);
     device.baseline.store(u64::MAX, Relaxed);
+    device.context.store(u64::MAX, Relaxed);
     device.state.store(2, Release);
 }
 

@@ -14,6 +14,7 @@ use super::{Code, Handle, OUT_OF_MEMORY, SUCCESS, ask, nvml, pool};
 use crate::here::Here;
 use crate::ledger::flag;
 use crate::log::{Kind, Op};
+use crate::sys;
 use crate::table::{Class, Entry};
 
 /// What is used on the current device, by anyone, as its driver says.
@@ -24,18 +25,47 @@ fn used_now() -> Option<u64> {
     (code == SUCCESS && total > 0).then(|| total.saturating_sub(free) as u64)
 }
 
+/// What the driver reports as used beside what is charged, in one moment.
+struct Reading {
+    used: u64,
+    charged: u64,
+}
+
+impl Reading {
+    /// What is used and not charged.
+    fn beyond(&self) -> i64 {
+        self.used as i64 - self.charged as i64
+    }
+}
+
+/// Reads both while nothing moves: a block that the driver has and the books have not yet, or
+/// no longer, would be taken for the driver's own. Nothing if the tree gives no such moment.
+fn read(here: &Here, device: usize, used: impl Fn() -> Option<u64>) -> Option<Reading> {
+    const TRIES: usize = 8;
+    (0..TRIES).find_map(|_| {
+        let Some(before) = here.ledger.still() else {
+            // SAFETY: takes and changes nothing.
+            unsafe { sys::sched_yield() };
+            return None;
+        };
+        let charged = here.ledger.devices[device].used.load(Relaxed);
+        let reading = Reading { used: used()?, charged };
+        (here.ledger.still() == Some(before)).then_some(reading)
+    })
+}
+
 /// Runs a call that makes the driver take memory, and charges it. The charge is returned.
 pub(super) fn around(here: &Here, kind: Kind, call: impl FnOnce() -> Code) -> (Code, u64) {
     let Some(place) = devices::current(here) else { return (call(), 0) };
-    let charged = || here.ledger.devices[place.device].used.load(Relaxed);
-    let (before, charged_before) = (used_now(), charged());
+    let before = read(here, place.device, used_now);
     let code = call();
-    let (after, charged_after) = (used_now(), charged());
-    let Some((before, after)) = before.zip(after) else { return (code, 0) };
-    let counted = charged_after as i64 - charged_before as i64;
-    let taken = after as i64 - before as i64 - counted;
-    observe(here, place.device, after, charged_after);
-    let taken = if counted == 0 { taken } else { 0 };
+    let Some((before, after)) = before.zip(read(here, place.device, used_now)) else {
+        return (code, 0);
+    };
+    observe(here, place.device, after.used, after.charged);
+    // What the tree itself was charged meanwhile may be part of the call.
+    let alone = before.charged == after.charged;
+    let taken = if alone { after.beyond() - before.beyond() } else { 0 };
     (code, charge(here, place.device, kind, 0, taken))
 }
 
@@ -71,31 +101,31 @@ pub(super) fn context(
     devices::alone(here, || {
         let counters = &here.ledger.devices[device];
         // What a context takes is known once one was made; another that cannot fit is refused.
-        let known = counters.context.load(Relaxed);
-        if !fits(here, device, known) {
-            here.ledger.refuse_now(here.process, device, known);
-            pool::note(here, Op::Refuse, Kind::Context, device, 0, known);
+        let known = Some(counters.context.load(Relaxed)).filter(|&known| known < u64::MAX);
+        let least = known.unwrap_or(0);
+        if !fits(here, device, least) {
+            here.ledger.refuse_now(here.process, device, least);
+            pool::note(here, Op::Refuse, Kind::Context, device, 0, least);
             return OUT_OF_MEMORY;
         }
-        let (before, charged_before) = (outside(here, device), counters.used.load(Relaxed));
+        let outside = || outside(here, device);
+        let before = read(here, device, outside);
         let code = call();
         if code != SUCCESS {
             return code;
         }
-        let (after, charged_after) = (outside(here, device), counters.used.load(Relaxed));
-        let taken = match before.zip(after) {
-            Some((before, after)) => {
-                let counted = charged_after as i64 - charged_before as i64;
-                after as i64 - before as i64 - counted
-            }
-            None => {
-                here.ledger.warn(flag::UNMEASURED);
-                0
-            }
-        };
+        let taken = before.zip(read(here, device, outside));
+        let taken = taken.map(|(before, after)| after.beyond() - before.beyond());
+        let taken = taken.map(|taken| taken.max(0));
+        match taken {
+            Some(taken) => _ = counters.context.fetch_min(taken.unsigned_abs(), Relaxed),
+            None if known.is_none() => here.ledger.warn(flag::UNMEASURED),
+            None => {}
+        }
         let key = made() as u64;
+        // Where nothing stands still a context takes what another took.
+        let taken = taken.unwrap_or(least as i64);
         let charge = charge(here, device, Kind::Context, key, taken);
-        counters.context.fetch_max(charge, Relaxed);
         keep(here, Class::Context, Kind::Context, key, device, charge);
         code
     })

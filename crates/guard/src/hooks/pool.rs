@@ -79,6 +79,8 @@ unsafe fn from(
     stream: Handle,
     call: impl FnOnce() -> Code,
 ) -> Code {
+    // One at a time: what a pool grows by while a call is under way is that call's.
+    let _turn = Turn::wait(pool);
     let known = known(here, pool, place.device);
     place.device = known.device.into();
     if known.extra == NOT_COUNTED {
@@ -88,21 +90,25 @@ unsafe fn from(
     // What could never fit is refused now, where the program expects it.
     if is_capturing(stream) {
         let line = here.ledger.devices[place.device].line(here.ledger.held_back());
-        return if bytes <= line { call() } else { refuse(here, place.device, bytes) };
+        if bytes <= line {
+            return call();
+        }
+        here.ledger.refuse_now(here.process, place.device, bytes);
+        return refused(here, place.device, bytes);
     }
     super::track::try_line(here, place.device);
-    // One at a time: what a pool grows by while a call is under way is that call's.
-    let _turn = Turn::wait(pool);
+    here.ledger.begin(here.process);
     let Some(ahead) = reserve(here, place.device, pool, bytes) else {
-        return refuse(here, place.device, bytes);
+        here.ledger.refuse(here.process, place.device, bytes);
+        return refused(here, place.device, bytes);
     };
     let code = call();
     let charged = refresh(here, pool, ahead);
     if code == SUCCESS {
-        let wish = wish(bytes, stream);
-        here.process.allocs.fetch_add(1, Relaxed);
         // SAFETY: the driver has written it.
-        keep(here, place, &wish, unsafe { *out }, 0, charged);
+        keep(here, place, &wish(bytes, stream), unsafe { *out }, 0, charged);
+    } else {
+        here.ledger.undo(here.process, place.device, 0);
     }
     code
 }
@@ -112,8 +118,7 @@ fn wish(bytes: u64, stream: Handle) -> Wish {
     Wish { kind, class, bytes, stream }
 }
 
-fn refuse(here: &Here, device: usize, bytes: u64) -> Code {
-    here.ledger.refuse_now(here.process, device, bytes);
+fn refused(here: &Here, device: usize, bytes: u64) -> Code {
     here.note(wish(bytes, core::ptr::null_mut()).event(Op::Refuse, device, 0));
     OUT_OF_MEMORY
 }

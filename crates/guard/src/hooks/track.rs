@@ -176,18 +176,27 @@ pub(super) fn free(
         }
         return call();
     };
+    here.ledger.release(here.process);
     let code = call();
     if code == SUCCESS {
-        give_back(here, &entry, stream);
-    } else if here.table.put(entry).is_err() {
-        here.ledger.warn(flag::TABLE_FULL);
+        end_free(here, &entry, stream);
+    } else {
+        here.ledger.kept(here.process);
+        if here.table.put(entry).is_err() {
+            here.ledger.warn(flag::TABLE_FULL);
+        }
     }
     code
 }
 
 /// Gives back what is no longer held.
-#[inline]
 pub(super) fn give_back(here: &Here, entry: &Entry, stream: u64) {
+    here.ledger.release(here.process);
+    end_free(here, entry, stream);
+}
+
+#[inline]
+fn end_free(here: &Here, entry: &Entry, stream: u64) {
     if entry.tag > 0 {
         here.ledger.untag(here.process, entry.tag.into(), entry.bytes);
     }
@@ -201,5 +210,5 @@ pub(super) fn give_back(here: &Here, entry: &Entry, stream: u64) {
         stream,
         stack: 0,
     });
-    here.ledger.release(here.process, entry.device.into(), entry.charge);
+    here.ledger.released(here.process, entry.device.into(), entry.charge);
 }

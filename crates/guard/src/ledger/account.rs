@@ -82,6 +82,13 @@ impl Ledger {
         }
     }
 
+    /// Counts an allocation that begins; [`Ledger::granted`], [`Ledger::undo`] or
+    /// [`Ledger::refuse`] must follow.
+    #[inline]
+    pub fn begin(&self, process: &Process) {
+        process.allocs.fetch_add(1, AcqRel);
+    }
+
     /// Begins an allocation: charges `bytes` if they fit. The value is what is charged with
     /// them; [`Ledger::granted`] or [`Ledger::undo`] must follow.
     ///
@@ -90,7 +97,7 @@ impl Ledger {
     /// The line is reached, also after the shares of dead processes were given back.
     #[inline]
     pub fn grant(&self, process: &Process, device: usize, bytes: u64) -> Result<u64, Refused> {
-        process.allocs.fetch_add(1, AcqRel);
+        self.begin(process);
         let line = self.devices[device].line(self.held_back());
         let granted = match self.devices[device].raise(bytes, line) {
             Some(now) => Some(now),
@@ -116,7 +123,7 @@ impl Ledger {
 
     /// Counts a refusal that ends the operation.
     #[cold]
-    fn refuse(&self, process: &Process, device: usize, bytes: u64) {
+    pub fn refuse(&self, process: &Process, device: usize, bytes: u64) {
         self.devices[device].refused.fetch_add(1, Relaxed);
         self.devices[device].refused_bytes.fetch_add(bytes, Relaxed);
         process.refused.fetch_add(1, Relaxed);
@@ -126,7 +133,7 @@ impl Ledger {
     /// Counts a request that is refused before anything was charged.
     #[cold]
     pub fn refuse_now(&self, process: &Process, device: usize, bytes: u64) {
-        process.allocs.fetch_add(1, AcqRel);
+        self.begin(process);
         self.refuse(process, device, bytes);
     }
 
@@ -180,10 +187,22 @@ impl Ledger {
         process.done.fetch_add(1, AcqRel);
     }
 
+    /// Begins a free, before the driver is asked; [`Ledger::released`] or
+    /// [`Ledger::kept`] must follow.
+    #[inline]
+    pub fn release(&self, process: &Process) {
+        process.frees.fetch_add(1, AcqRel);
+    }
+
+    /// Ends a free that the driver has refused.
+    #[cold]
+    pub fn kept(&self, process: &Process) {
+        process.frees.fetch_sub(1, AcqRel);
+    }
+
     /// Gives back what the driver has taken back.
     #[inline]
-    pub fn release(&self, process: &Process, device: usize, bytes: u64) {
-        process.frees.fetch_add(1, AcqRel);
+    pub fn released(&self, process: &Process, device: usize, bytes: u64) {
         take(&process.used[device], bytes);
         take(&self.devices[device].used, bytes);
         process.done.fetch_add(1, AcqRel);

@@ -135,7 +135,7 @@ pub struct Device {
     pub residue_most: AtomicU64,
     /// What the driver last reported as used, by anyone.
     pub observed: AtomicU64,
-    /// The most that a context was seen to take.
+    /// The least that a context was seen to take; [`u64::MAX`] before one was.
     pub context: AtomicU64,
     /// Who it is, whatever number a process gives it.
     pub uuid: [AtomicU64; 2],

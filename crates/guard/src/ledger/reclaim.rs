@@ -56,20 +56,27 @@ impl Ledger {
         }
     }
 
+    /// How many operations there were so far; nothing while one is under way. What was read
+    /// between two equal answers was read while nothing moved.
+    #[must_use]
+    pub fn still(&self) -> Option<u64> {
+        let live = |p: &&Process| p.state.load(Acquire) == state::LIVE;
+        self.processes.iter().filter(live).try_fold(0u64, |sum, process| {
+            let done = process.done.load(Acquire);
+            process.is_quiet().then(|| sum.wrapping_add(done))
+        })
+    }
+
     /// Sets every device's `used` to the sum of the shares, if nobody is in the middle of an
     /// operation; otherwise it is left for the next time.
     fn audit(&self) {
         let mut settled = true;
         for (index, device) in self.devices.iter().enumerate() {
             let charged = device.used.load(Acquire);
-            let quiet = || {
-                let live = |p: &&Process| p.state.load(Acquire) == state::LIVE;
-                self.processes.iter().filter(live).all(Process::is_quiet)
-            };
-            let before = quiet();
+            let before = self.still();
             let sum = self.processes.iter().map(|p| p.used[index].load(Acquire)).sum();
             let swap = || device.used.compare_exchange(charged, sum, AcqRel, Relaxed).is_ok();
-            settled &= before && quiet() && swap();
+            settled &= before.is_some() && self.still() == before && swap();
         }
         if settled {
             self.suspicious.store(0, Release);

@@ -173,7 +173,7 @@ enum kind { LINEAR = 1, ARRAY, PHYSICAL, MAPPING, POOLED, POOL, GRAPH, EXEC, MOD
 struct thing { enum kind kind; u64 key, bytes, used, reserved; int device, refs; struct thing *of; struct context *context; };
 static struct thing things[1 << 17];
 static int thing_count;
-static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t guard = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static struct thing *add(enum kind kind, u64 key, u64 bytes, int device) {
     pthread_mutex_lock(&guard);
@@ -209,6 +209,14 @@ static int remove_thing(enum kind kind, u64 key, struct thing *copy) {
 // Addresses are used again, as the real driver does.
 static u64 address(void) { start(); return 0x7f0000000000ull + (atomic_fetch_add(&S->next, 1) % 4096) * 0x4000000ull + ((u64)getpid() << 44); }
 static u64 fresh(void) { u64 at; do at = address(); while (find(LINEAR, at) || find(POOLED, at)); return at; }
+// An address that nobody else is given before it is in the list.
+static struct thing *add_fresh(enum kind kind, u64 *out, u64 bytes, int device) {
+    pthread_mutex_lock(&guard);
+    *out = fresh();
+    struct thing *t = add(kind, *out, bytes, device);
+    pthread_mutex_unlock(&guard);
+    return t;
+}
 
 API int cuInit(unsigned flags) { start(); FAILING(); ready = 1; return OK; }
 API int cuDriverGetVersion(int *out) { *out = (int)number("FAKE_VERSION", 13000); return OK; }
@@ -280,8 +288,7 @@ static int linear(u64 *out, u64 bytes) {
     struct context *c = current;
     int code = take(c->device, bytes);
     if (code) return code;
-    *out = fresh();
-    add(LINEAR, *out, bytes, c->device);
+    add_fresh(LINEAR, out, bytes, c->device);
     return OK;
 }
 // FAKE_QUICK keeps no books of plain memory: what is left is what the guard costs.
@@ -357,7 +364,13 @@ API int cuIpcCloseMemHandle(u64 at) { struct thing t; return remove_thing(IMPORT
 
 // Pools: taken in steps, kept until a stream is waited for.
 enum { STEP = 32 * MIB };
-static struct thing *pool_of(int device) { static struct thing *pools[DEVICES]; if (!pools[device]) pools[device] = add(POOL, 0x900000 + device, 0, device); return pools[device]; }
+static struct thing *pool_of(int device) { 
+    static struct thing *pools[DEVICES];
+    pthread_mutex_lock(&guard);
+    if (!pools[device]) pools[device] = add(POOL, 0x900000 + device, 0, device);
+    pthread_mutex_unlock(&guard);
+    return pools[device];
+}
 static __thread int capturing;
 static struct thing *captured;
 API int cuDeviceGetMemPool(handle *out, int device) { *out = (handle)(uintptr_t)pool_of(device)->key; return OK; }
@@ -388,8 +401,7 @@ static int from_pool(u64 *out, u64 bytes, struct thing *p) {
     pthread_mutex_unlock(&guard);
     int code = need && p->device >= 0 ? take(p->device, need) : OK;
     if (code) { pthread_mutex_lock(&guard); p->reserved -= need; p->used -= bytes; pthread_mutex_unlock(&guard); return code; }
-    *out = fresh();
-    add(POOLED, *out, bytes, p->device)->of = p;
+    add_fresh(POOLED, out, bytes, p->device)->of = p;
     return OK;
 }
 static void pooled_free(struct thing *t) { pthread_mutex_lock(&guard); t->of->used -= t->bytes; pthread_mutex_unlock(&guard); }
