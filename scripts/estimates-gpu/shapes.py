@@ -11,3 +11,14 @@ SHAPES = {
     "llama3-8b": (4096, 14336, 32, 128256, 32, 8, 128, False, False),
     "llama2-13b": (5120, 13824, 40, 32000, 40, 40, 128, False, False),
 }
+
+
+def config(shape):
+    """The same as config.json has it."""
+    h, inner, layers, vocab, heads, kv, width, tied, bias = shape
+    kind = "qwen2" if bias else "llama"
+    return {
+        "model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"], "num_hidden_layers": layers, "hidden_size": h,
+        "vocab_size": vocab, "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": width,
+        "intermediate_size": inner, "tie_word_embeddings": tied, "max_position_embeddings": 32768,
+    }

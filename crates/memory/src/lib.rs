@@ -56,8 +56,8 @@ pub use chunk::{
 pub use config::{MemoryConfig, Packing};
 pub use error::{Error, Result};
 pub use estimate::{
-    Biases, ComputeTerms, ElementType, InferenceMemoryEstimate, LayerCache, Mlp, ModelShape,
-    ShapeTensor, WeightTerms, WeightType, estimate_inference_memory,
+    Biases, CacheTypes, ComputeTerms, ElementType, InferenceMemoryEstimate, LayerCache, Mlp,
+    ModelShape, ShapeTensor, WeightTerms, WeightType, estimate_inference_memory,
 };
 pub use generic::GenericMemoryPool;
 pub use gpu_pool::GpuMemoryPool;

@@ -37,7 +37,11 @@ impl Place {
     /// The first eighth, the last eighth, and every third layer between them.
     fn is_favoured(self) -> bool {
         let (i, n) = (self.layer, self.layers);
-        i < n / 8 || i >= n.saturating_mul(7) / 8 || (i - n / 8) % 3 == 2
+        i < n / 8 || self.is_among_last_eighth() || (i - n / 8) % 3 == 2
+    }
+
+    fn is_among_last_eighth(self) -> bool {
+        self.layer >= self.layers.saturating_mul(7) / 8
     }
 
     fn is_among_first(self, share: u64) -> bool {
@@ -57,22 +61,84 @@ pub(super) fn tensor_type(file: WeightType, role: Role, place: Place, columns: u
         return base;
     }
     let wanted = match role {
-        Role::Output => output(base, columns),
+        Role::Output => output(file, columns),
+        _ if file == WeightType::Mxfp4Moe => floats(role, place),
+        Role::Embedding => embedding(file),
+        _ if is_tiny(file) => tiny(file, role, place),
         Role::Value => value(file, place),
         Role::FusedQkv => fused(file),
         Role::Key if place.experts == 8 => ElementType::Q8_0,
+        Role::Key | Role::Query => query_or_key(file),
         Role::AttentionOutput => attention_output(file, place),
         Role::Down => down(file, place),
-        Role::Embedding | Role::Query | Role::Key | Role::GateOrUp => base,
+        Role::GateOrUp => gate_or_up(file, place),
     };
     that_divides(wanted, columns)
 }
 
-fn output(base: ElementType, columns: u64) -> ElementType {
-    if base == ElementType::Q8_0 || !columns.is_multiple_of(base.block()) {
-        ElementType::Q8_0
-    } else {
-        ElementType::Q6K
+/// Codebooks of fewer than three bits, which have rules of their own. They are not made
+/// without knowing which weights matter, so neither are the rules for that case here.
+fn is_tiny(file: WeightType) -> bool {
+    use WeightType as W;
+    matches!(file, W::Iq1S | W::Iq1M | W::Iq2Xxs | W::Iq2Xs | W::Iq2S | W::Iq2M)
+}
+
+/// The larger two of the tiny ones raise to IQ3_S what the others raise to Q2_K.
+fn raised(file: WeightType) -> ElementType {
+    match file {
+        WeightType::Iq2S | WeightType::Iq2M => ElementType::Iq3S,
+        _ => ElementType::Q2K,
+    }
+}
+
+fn tiny(file: WeightType, role: Role, place: Place) -> ElementType {
+    use WeightType as W;
+    match role {
+        Role::Value if place.sharing >= 4 || place.experts >= 4 => ElementType::Q4K,
+        Role::Value => raised(file),
+        Role::Key if place.experts == 8 => ElementType::Q4K,
+        Role::Down if place.is_among_first(8) => raised(file),
+        Role::AttentionOutput if place.experts == 8 => ElementType::Q5K,
+        Role::AttentionOutput if matches!(file, W::Iq1S | W::Iq1M) => ElementType::Iq2Xxs,
+        Role::AttentionOutput if matches!(file, W::Iq2S | W::Iq2M) => ElementType::Iq3S,
+        _ => file.base(),
+    }
+}
+
+/// Experts are 4-bit floats, everything else is Q8_0.
+fn floats(role: Role, place: Place) -> ElementType {
+    match role {
+        Role::GateOrUp | Role::Down if place.experts > 1 => ElementType::Mxfp4,
+        _ => ElementType::Q8_0,
+    }
+}
+
+fn output(file: WeightType, columns: u64) -> ElementType {
+    let base = file.base();
+    let whole = columns.is_multiple_of(base.block());
+    match file {
+        WeightType::Q8_0 | WeightType::Mxfp4Moe => ElementType::Q8_0,
+        _ if !whole => ElementType::Q8_0,
+        WeightType::Iq3Xxs => ElementType::Q5K,
+        _ if is_tiny(file) => ElementType::Q5K,
+        _ => ElementType::Q6K,
+    }
+}
+
+fn embedding(file: WeightType) -> ElementType {
+    match file {
+        WeightType::Iq3Xxs => ElementType::Iq3S,
+        WeightType::Tq1_0 | WeightType::Tq2_0 => ElementType::Q4K,
+        _ if is_tiny(file) => raised(file),
+        _ => file.base(),
+    }
+}
+
+fn query_or_key(file: WeightType) -> ElementType {
+    match file {
+        WeightType::Iq3Xs => ElementType::Iq3Xxs,
+        WeightType::Iq3Xxs => ElementType::Iq2S,
+        _ => file.base(),
     }
 }
 
@@ -81,8 +147,9 @@ fn value(file: WeightType, place: Place) -> ElementType {
     let base = file.base();
     let shared = place.sharing >= 4;
     let kind = match file {
-        W::Q2K if shared => ElementType::Q4K,
+        W::Q2K | W::Q2KS | W::Iq3Xxs | W::Iq3Xs | W::Iq3S if shared => ElementType::Q4K,
         W::Q2K => ElementType::Q3K,
+        W::Iq3M => ElementType::Q4K,
         W::Q3KM if place.layer >= 2 => ElementType::Q4K,
         W::Q3KM | W::Q3KL => ElementType::Q5K,
         W::Iq4Nl | W::Iq4Xs if shared => ElementType::Q5K,
@@ -99,7 +166,7 @@ fn value(file: WeightType, place: Place) -> ElementType {
 
 fn fused(file: WeightType) -> ElementType {
     match file {
-        WeightType::Q3KM | WeightType::Q3KL => ElementType::Q4K,
+        WeightType::Q3KM | WeightType::Q3KL | WeightType::Iq3M => ElementType::Q4K,
         WeightType::Q4KM => ElementType::Q5K,
         WeightType::Q5KM => ElementType::Q6K,
         _ => file.base(),
@@ -108,17 +175,27 @@ fn fused(file: WeightType) -> ElementType {
 
 fn attention_output(file: WeightType, place: Place) -> ElementType {
     use WeightType as W;
+    if place.experts == 8 {
+        return match file {
+            W::Q2K | W::Q3KS | W::Q3KM | W::Q4KS | W::Q4KM | W::Iq4Nl | W::Iq4Xs => {
+                ElementType::Q5K
+            }
+            W::Iq3Xxs | W::Iq3Xs | W::Iq3S | W::Iq3M => ElementType::Q5K,
+            _ => file.base(),
+        };
+    }
     match file {
-        W::Q2K | W::Q3KS | W::Q3KM | W::Q4KS | W::Q4KM | W::Iq4Nl | W::Iq4Xs
-            if place.experts == 8 =>
-        {
-            ElementType::Q5K
-        }
-        W::Q2K if place.experts != 8 => ElementType::Q3K,
-        W::Q3KM if place.experts != 8 => ElementType::Q4K,
-        W::Q3KL if place.experts != 8 => ElementType::Q5K,
+        W::Q2K => ElementType::Q3K,
+        W::Iq3Xxs => ElementType::Iq3S,
+        W::Q3KM | W::Iq3M => ElementType::Q4K,
+        W::Q3KL => ElementType::Q5K,
         _ => file.base(),
     }
+}
+
+fn gate_or_up(file: WeightType, place: Place) -> ElementType {
+    let inner = !place.is_among_first(8) && !place.is_among_last_eighth();
+    if file == WeightType::Iq3Xs && inner { ElementType::Iq3Xxs } else { file.base() }
 }
 
 fn down(file: WeightType, place: Place) -> ElementType {
@@ -129,24 +206,29 @@ fn down(file: WeightType, place: Place) -> ElementType {
         W::Q3KM | W::Q3KL => ElementType::Q5K,
         W::Q4KM | W::Q5KM if place.is_favoured() => ElementType::Q6K,
         W::Q4KS | W::Iq4Nl | W::Iq4Xs if place.is_among_first(8) => ElementType::Q5K,
+        W::Q2KS | W::Iq3M if place.is_among_first(8) => ElementType::Q4K,
+        W::Iq3M if place.experts == 8 && place.is_favoured() => ElementType::Q4K,
         _ => file.base(),
     }
 }
 
 /// The wanted type, or the nearest whose blocks divide a row of so many columns.
 fn that_divides(wanted: ElementType, columns: u64) -> ElementType {
+    use ElementType as E;
     if columns.is_multiple_of(wanted.block()) {
         return wanted;
     }
     let nearest = match wanted {
-        ElementType::Iq4Xs => ElementType::Iq4Nl,
-        ElementType::Q2K | ElementType::Q3K => ElementType::Q4_0,
-        ElementType::Q4K => ElementType::Q5_0,
-        ElementType::Q5K => ElementType::Q5_1,
-        ElementType::Q6K => ElementType::Q8_0,
-        _ => ElementType::F16,
+        E::Iq1S | E::Iq1M | E::Iq2Xxs | E::Iq2Xs | E::Iq2S | E::Iq3Xxs | E::Iq3S | E::Iq4Xs => {
+            E::Iq4Nl
+        }
+        E::Q2K | E::Q3K | E::Tq1_0 | E::Tq2_0 => E::Q4_0,
+        E::Q4K => E::Q5_0,
+        E::Q5K => E::Q5_1,
+        E::Q6K => E::Q8_0,
+        _ => E::F16,
     };
-    if columns.is_multiple_of(nearest.block()) { nearest } else { ElementType::F16 }
+    if columns.is_multiple_of(nearest.block()) { nearest } else { E::F16 }
 }
 
 #[cfg(test)]
@@ -192,5 +274,65 @@ mod tests {
         );
         let seventy = Place { layer: 10, layers: 80, sharing: 8, experts: 1 };
         assert_eq!(tensor_type(WeightType::Q4KM, Role::Value, seventy, 8192), ElementType::Q5K);
+    }
+
+    #[test]
+    fn codebook_mixes_raise_what_their_rules_name() {
+        use ElementType as E;
+        use WeightType as W;
+        // File, then embedding, output, query, value, attention output, up and down, in a layer
+        // of the first eighth and in one between.
+        for (file, ends, first, between) in [
+            (
+                W::Iq1S,
+                [E::Q2K, E::Q5K],
+                [E::Iq1S, E::Q4K, E::Iq2Xxs, E::Iq1S, E::Q2K],
+                [E::Iq1S, E::Q4K, E::Iq2Xxs, E::Iq1S, E::Iq1S],
+            ),
+            (
+                W::Iq2M,
+                [E::Iq3S, E::Q5K],
+                [E::Iq2S, E::Q4K, E::Iq3S, E::Iq2S, E::Iq3S],
+                [E::Iq2S, E::Q4K, E::Iq3S, E::Iq2S, E::Iq2S],
+            ),
+            (
+                W::Iq3Xxs,
+                [E::Iq3S, E::Q5K],
+                [E::Iq2S, E::Q4K, E::Iq3S, E::Iq3Xxs, E::Iq3Xxs],
+                [E::Iq2S, E::Q4K, E::Iq3S, E::Iq3Xxs, E::Iq3Xxs],
+            ),
+            (
+                W::Iq3Xs,
+                [E::Iq3S, E::Q6K],
+                [E::Iq3Xxs, E::Q4K, E::Iq3S, E::Iq3S, E::Iq3S],
+                [E::Iq3Xxs, E::Q4K, E::Iq3S, E::Iq3Xxs, E::Iq3S],
+            ),
+            (
+                W::Iq3M,
+                [E::Iq3S, E::Q6K],
+                [E::Iq3S, E::Q4K, E::Q4K, E::Iq3S, E::Q4K],
+                [E::Iq3S, E::Q4K, E::Q4K, E::Iq3S, E::Iq3S],
+            ),
+            (W::Tq2_0, [E::Q4K, E::Q6K], [E::Tq2_0; 5], [E::Tq2_0; 5]),
+        ] {
+            let of = |role, layer| tensor_type(file, role, place(layer), 4096);
+            assert_eq!([of(Role::Embedding, 0), of(Role::Output, 0)], ends, "{file}");
+            let layer = |n| {
+                [Role::Query, Role::Value, Role::AttentionOutput, Role::GateOrUp, Role::Down]
+                    .map(|role| of(role, n))
+            };
+            assert_eq!((layer(0), layer(10)), (first, between), "{file}");
+        }
+    }
+
+    #[test]
+    fn only_experts_are_small_floats() {
+        let of = |role, experts| {
+            tensor_type(WeightType::Mxfp4Moe, role, Place { experts, ..place(0) }, 2880)
+        };
+        assert_eq!(of(Role::Down, 32), ElementType::Mxfp4);
+        for (role, experts) in [(Role::Down, 1), (Role::Value, 32), (Role::Embedding, 32)] {
+            assert_eq!(of(role, experts), ElementType::Q8_0);
+        }
     }
 }

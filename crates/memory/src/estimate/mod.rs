@@ -31,7 +31,7 @@ pub use cache::LayerCache;
 pub use compute::ComputeTerms;
 pub use shape::{Biases, Mlp, ModelShape};
 pub use tensors::ShapeTensor;
-pub use types::{ElementType, WeightType};
+pub use types::{CacheTypes, ElementType, WeightType};
 pub use weights::WeightTerms;
 
 use crate::units::Bytes;

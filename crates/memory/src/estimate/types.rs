@@ -261,6 +261,55 @@ impl FromStr for ElementType {
     }
 }
 
+/// How a cache stores keys and values: one type for both, or two.
+///
+/// ```
+/// use plimsoll::{CacheTypes, ElementType};
+/// let types: CacheTypes = "q8_0,q4_0".parse()?;
+/// assert_eq!((types.keys, types.values), (ElementType::Q8_0, ElementType::Q4_0));
+/// assert_eq!(CacheTypes::from(ElementType::F16).to_string(), "f16");
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CacheTypes {
+    /// How keys are stored.
+    pub keys: ElementType,
+    /// How values are stored.
+    pub values: ElementType,
+}
+
+impl CacheTypes {
+    /// What so many keys and as many values take.
+    #[must_use]
+    pub fn bytes_for(self, elements: u64) -> Bytes {
+        self.keys.bytes_for(elements).saturating_add(self.values.bytes_for(elements))
+    }
+}
+
+impl From<ElementType> for CacheTypes {
+    fn from(both: ElementType) -> Self {
+        CacheTypes { keys: both, values: both }
+    }
+}
+
+impl fmt::Display for CacheTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.keys == self.values {
+            return self.keys.fmt(f);
+        }
+        f.pad(&format!("{},{}", self.keys, self.values))
+    }
+}
+
+impl FromStr for CacheTypes {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (keys, values) = text.split_once(',').unwrap_or((text, text));
+        Ok(CacheTypes { keys: keys.parse()?, values: values.parse()? })
+    }
+}
+
 /// What a model's weights are stored as, by the name that its file carries.
 ///
 /// The names that end in `_s`, `_m` and `_l` are llama.cpp's mixes; `q4_k` and `q5_k` here mean
@@ -318,10 +367,38 @@ pub enum WeightType {
     Q5KM,
     /// Q6_K throughout.
     Q6K,
+    /// The 2-bit mix, small.
+    Q2KS,
+    /// The codebook mix of 1.6 bits.
+    Iq1S,
+    /// The codebook mix of 1.8 bits.
+    Iq1M,
+    /// The codebook mix of 2.1 bits.
+    Iq2Xxs,
+    /// The codebook mix of 2.3 bits.
+    Iq2Xs,
+    /// The codebook mix of 2.5 bits.
+    Iq2S,
+    /// The codebook mix of 2.7 bits.
+    Iq2M,
+    /// The codebook mix of 3.1 bits.
+    Iq3Xxs,
+    /// The codebook mix of 3.3 bits.
+    Iq3Xs,
+    /// The codebook mix of 3.4 bits.
+    Iq3S,
+    /// The codebook mix of 3.7 bits.
+    Iq3M,
+    /// Three values a weight, 1.7 bits; the embedding at Q4_K.
+    Tq1_0,
+    /// Three values a weight, 2.1 bits; the embedding at Q4_K.
+    Tq2_0,
+    /// Experts as 4-bit floats, everything else at Q8_0.
+    Mxfp4Moe,
 }
 
 /// Name, and the type that a tensor has unless a rule of the mix says otherwise.
-const WEIGHTS: [(WeightType, &str, ElementType); 21] = [
+const WEIGHTS: [(WeightType, &str, ElementType); 35] = [
     (WeightType::F32, "f32", ElementType::F32),
     (WeightType::F16, "f16", ElementType::F16),
     (WeightType::Bf16, "bf16", ElementType::Bf16),
@@ -343,6 +420,21 @@ const WEIGHTS: [(WeightType, &str, ElementType); 21] = [
     (WeightType::Q5KS, "q5_k_s", ElementType::Q5K),
     (WeightType::Q5KM, "q5_k_m", ElementType::Q5K),
     (WeightType::Q6K, "q6_k", ElementType::Q6K),
+    (WeightType::Q2KS, "q2_k_s", ElementType::Q2K),
+    (WeightType::Iq1S, "iq1_s", ElementType::Iq1S),
+    (WeightType::Iq1M, "iq1_m", ElementType::Iq1M),
+    (WeightType::Iq2Xxs, "iq2_xxs", ElementType::Iq2Xxs),
+    (WeightType::Iq2Xs, "iq2_xs", ElementType::Iq2Xs),
+    // The names of these are one step above what most of their tensors are.
+    (WeightType::Iq2S, "iq2_s", ElementType::Iq2Xs),
+    (WeightType::Iq2M, "iq2_m", ElementType::Iq2S),
+    (WeightType::Iq3Xxs, "iq3_xxs", ElementType::Iq3Xxs),
+    (WeightType::Iq3Xs, "iq3_xs", ElementType::Iq3S),
+    (WeightType::Iq3S, "iq3_s", ElementType::Iq3S),
+    (WeightType::Iq3M, "iq3_m", ElementType::Iq3S),
+    (WeightType::Tq1_0, "tq1_0", ElementType::Tq1_0),
+    (WeightType::Tq2_0, "tq2_0", ElementType::Tq2_0),
+    (WeightType::Mxfp4Moe, "mxfp4_moe", ElementType::Mxfp4),
 ];
 
 impl WeightType {
@@ -372,7 +464,9 @@ impl FromStr for WeightType {
             field: "weight type",
             value: format!("{text:?}"),
             range: "f32, f16, bf16, q8_0, q6_k, q5_k, q5_k_m, q5_k_s, q5_0, q5_1, q4_k, q4_k_m, \
-                    q4_k_s, q4_0, q4_1, iq4_xs, iq4_nl, q3_k_l, q3_k_m, q3_k_s or q2_k",
+                    q4_k_s, q4_0, q4_1, iq4_xs, iq4_nl, q3_k_l, q3_k_m, q3_k_s, q2_k, q2_k_s, iq3_m, \
+                    iq3_s, iq3_xs, iq3_xxs, iq2_m, iq2_s, iq2_xs, iq2_xxs, iq1_m, iq1_s, tq2_0, \
+                    tq1_0 or mxfp4_moe",
         })
     }
 }
@@ -407,6 +501,8 @@ mod tests {
         assert_eq!(" FP16 ".parse::<ElementType>(), Ok(ElementType::F16));
         assert!("q9_z".parse::<WeightType>().unwrap_err().to_string().contains("q4_k_m"));
         assert!("".parse::<ElementType>().is_err());
+        assert_eq!("f32".parse(), Ok(CacheTypes::from(ElementType::F32)));
+        assert!("q8_0,".parse::<CacheTypes>().is_err());
     }
 
     #[test]

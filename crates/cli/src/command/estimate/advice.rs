@@ -5,7 +5,7 @@
 //! what the model is for. Where none of them is enough alone they are combined. Advice
 //! that was not checked would be a guess, so every candidate goes through the estimate.
 
-use plimsoll::{Bytes, ElementType, WeightType};
+use plimsoll::{Bytes, CacheTypes, ElementType, WeightType};
 use serde::Serialize;
 
 use super::llm::{Args, BiasesWord};
@@ -83,9 +83,10 @@ fn with_flash(args: &Args) -> Option<Args> {
 
 /// A smaller cache, with flash attention, without which engines refuse quantised values.
 fn with_cache(args: &Args, kind: ElementType) -> Option<Args> {
-    let bytes = |kind: ElementType| kind.bytes_for(CONTEXT_STEP);
-    (bytes(kind) < bytes(args.cache_type())).then(|| Args {
-        kv_dtype: Some(kind),
+    let kinds = CacheTypes::from(kind);
+    let bytes = |kinds: CacheTypes| kinds.bytes_for(CONTEXT_STEP);
+    (bytes(kinds) < bytes(args.cache_type())).then(|| Args {
+        kv_dtype: Some(kinds),
         flash_attn: true,
         ..args.clone()
     })

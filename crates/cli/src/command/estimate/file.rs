@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll::backend::{BackendKind, DeviceId};
-use plimsoll::{Bytes, ElementType, WeightType};
+use plimsoll::{Bytes, CacheTypes, ElementType, WeightType};
 use plimsoll_infer::model::terms::{Request, Runner, Terms, estimate};
 
 use super::answer::{Estimate, Verdict};
@@ -30,9 +30,9 @@ pub(super) struct Args {
     /// The weights as if they were stored so: f32, f16, bf16, q8_0, q4_k_m, …
     #[arg(long, value_name = "TYPE", value_parser = weights)]
     pub(super) dtype: Option<ElementType>,
-    /// How the cache is stored: f16, q8_0, q4_0, …
+    /// How the cache is stored: f16, q8_0, q4_0, …; two for keys and values: q8_0,q4_0
     #[arg(long, value_name = "TYPE")]
-    pub(super) kv_dtype: Option<ElementType>,
+    pub(super) kv_dtype: Option<CacheTypes>,
     /// Tokens processed at once
     #[arg(long, visible_alias = "micro-batch", value_name = "N", default_value = "512", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) ubatch: u64,

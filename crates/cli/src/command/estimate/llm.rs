@@ -7,7 +7,8 @@
 //! every token.
 
 use plimsoll::{
-    Biases, Bytes, ElementType, Error, InferenceMemoryEstimate, Mlp, ModelShape, WeightType,
+    Biases, Bytes, CacheTypes, ElementType, Error, InferenceMemoryEstimate, Mlp, ModelShape,
+    WeightType,
 };
 use serde::Serialize;
 
@@ -57,9 +58,10 @@ pub(super) struct Args {
     /// How weights are stored: f32, f16, bf16, q8_0, q6_k, q5_k_m, q4_k_m, q4_0, …
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     pub(super) dtype: WeightType,
-    /// How the cache is stored; without it as --dtype where that is f32, f16 or bf16, else f16
+    /// How the cache is stored, or keys and values (q8_0,q4_0); without it as --dtype where that
+    /// is f32, f16 or bf16, else f16
     #[arg(long, value_name = "TYPE")]
-    pub(super) kv_dtype: Option<ElementType>,
+    pub(super) kv_dtype: Option<CacheTypes>,
     /// The feed-forward part: gated (three matrices) or plain (two)
     #[arg(long, value_name = "KIND", default_value = "gated")]
     pub(super) mlp: Mlp,
@@ -119,12 +121,13 @@ fn experts(text: &str) -> Result<Experts, String> {
 
 impl Args {
     /// How the cache is stored: as said, or as follows from the weights.
-    pub(super) fn cache_type(&self) -> ElementType {
-        self.kv_dtype.unwrap_or(match self.dtype {
+    pub(super) fn cache_type(&self) -> CacheTypes {
+        let usual = match self.dtype {
             WeightType::F32 => ElementType::F32,
             WeightType::Bf16 => ElementType::Bf16,
             _ => ElementType::F16,
-        })
+        };
+        self.kv_dtype.unwrap_or(usual.into())
     }
 
     fn shape(&self) -> ModelShape {
@@ -135,7 +138,7 @@ impl Args {
                 .with_micro_batch(self.ubatch)
                 .with_flash_attention(self.flash_attn)
                 .with_weights(self.dtype)
-                .with_cache_types(self.cache_type(), self.cache_type())
+                .with_cache_types(self.cache_type().keys, self.cache_type().values)
                 .with_mlp(self.mlp)
                 .with_biases(match self.biases {
                     BiasesWord::None => Biases::None,

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use plimsoll::{Bytes, ElementType};
+use plimsoll::{Bytes, CacheTypes, ElementType};
 use plimsoll_infer::model::terms::Terms;
 
 use super::advice::{Advice, exact};
@@ -64,7 +64,7 @@ impl Search<'_> {
     fn together(&self) -> Vec<Args> {
         let lean = self.with_flash(self.args).unwrap_or_else(|| self.args.clone());
         let lean = Args {
-            kv_dtype: self.is_language().then_some(ElementType::Q8_0).or(lean.kv_dtype),
+            kv_dtype: self.is_language().then_some(ElementType::Q8_0.into()).or(lean.kv_dtype),
             ..lean
         };
         let small = Args { dtype: Some(ElementType::Q4_0), ..lean.clone() };
@@ -86,12 +86,13 @@ impl Search<'_> {
 
     /// With flash attention, without which engines refuse quantised values.
     fn smaller_cache(&self, args: &Args) -> Option<Args> {
-        let now: ElementType = self.terms.kv_dtype.as_deref()?.parse().ok()?;
-        let smaller = |kind: &ElementType| kind.bytes_for(STEP) < now.bytes_for(STEP);
+        let now: CacheTypes = self.terms.kv_dtype.as_deref()?.parse().ok()?;
+        let smaller = |kinds: &CacheTypes| kinds.bytes_for(STEP) < now.bytes_for(STEP);
         [ElementType::Q8_0, ElementType::Q4_0]
             .into_iter()
+            .map(CacheTypes::from)
             .filter(smaller)
-            .map(|kind| Args { kv_dtype: Some(kind), flash_attn: true, ..args.clone() })
+            .map(|kinds| Args { kv_dtype: Some(kinds), flash_attn: true, ..args.clone() })
             .find(|candidate| self.fits(candidate))
     }
 

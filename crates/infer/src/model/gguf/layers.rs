@@ -26,7 +26,7 @@ const WINDOWED: [(&str, Option<u64>, u64, bool); 17] = [
     ("cohere2moe", None, 4, true),
     ("llama4", Some(8192), 4, false),
     ("gpt-oss", None, 2, false),
-    ("exaone4", None, 4, false),
+    ("exaone4", Some(4096), 4, false),
     ("exaone-moe", Some(128), 4, false),
     ("olmo2", None, 4, false),
     ("smallthinker", None, 4, true),
@@ -35,7 +35,7 @@ const WINDOWED: [(&str, Option<u64>, u64, bool); 17] = [
     ("mellum", None, 4, false),
     ("laguna", None, 4, true),
     ("lfm2", None, 0, false),
-    ("lfm2moe", None, 0, false),
+    ("muse-glimmer", None, 4, false),
 ];
 
 /// Families that keep a state in every layer and no cache.
@@ -216,7 +216,22 @@ impl<'a> Reading<'a> {
         let kv_heads = per_layer("attention.head_count_kv")?.unwrap_or_else(|| heads.clone());
         let inner = per_layer("feed_forward_length")?.unwrap_or_else(|| vec![0; layers]);
         let hidden = keys.needed("embedding_length")?;
-        Ok(Reading { keys, layers, hidden, heads, kv_heads, inner })
+        Reading { keys, layers, hidden, heads, kv_heads, inner }.looped()
+    }
+
+    /// A model that goes through its layers several times keeps a cache for every time.
+    fn looped(mut self) -> Result<Reading<'a>, GgufError> {
+        let loops = self.keys.number("num_loops")?.unwrap_or(1).max(1);
+        let layers = loops.saturating_mul(self.layers as u64);
+        if layers > MOST_LAYERS {
+            return Err(wrong("num_loops", &format!("makes {layers} layers of them")));
+        }
+        let loops = usize::try_from(loops).unwrap_or(1);
+        for list in [&mut self.heads, &mut self.kv_heads, &mut self.inner] {
+            *list = list.repeat(loops);
+        }
+        self.layers *= loops;
+        Ok(self)
     }
 
     fn is(&self, families: &[&str]) -> bool {
@@ -277,6 +292,7 @@ impl<'a> Reading<'a> {
         // One compressed vector a token for keys and values together.
         let compressed = keys.or_zero("attention.key_length_mla")? > 0;
         let indexer = keys.or_zero("attention.indexer.key_length")?;
+        let indexed = self.indexed()?;
         let windows = self.windows()?;
         let recurrent = self.recurrent()?;
         let state = Bytes(self.state_elements()?.saturating_mul(4));
@@ -293,6 +309,7 @@ impl<'a> Reading<'a> {
                 if windows[layer].is_some() { (key_swa, value_swa) } else { (key, value) };
             let heads = self.kv_heads[layer];
             let values = if compressed { 0 } else { heads.saturating_mul(value) };
+            let indexer = if indexed[layer] { indexer } else { 0 };
             let mut cache =
                 LayerCache::full(heads.saturating_mul(key).saturating_add(indexer), values);
             cache.window = windows[layer];
@@ -308,10 +325,13 @@ impl<'a> Reading<'a> {
     fn windows(&self) -> Result<Vec<Option<u64>>, GgufError> {
         let key = "attention.sliding_window_pattern";
         let known = WINDOWED.iter().find(|row| row.0 == self.keys.architecture);
-        let said = self.keys.number("attention.sliding_window")?.filter(|&n| n > 0);
+        let stated = self.keys.number("attention.sliding_window")?;
+        let said = stated.filter(|&n| n > 0);
         let window = match (self.keys.architecture, known) {
-            // It attends within chunks of this size, whatever the file says.
-            ("llama4", Some(row)) => row.1,
+            // It attends within chunks of this size, unless the file says that it has none.
+            ("llama4", Some(row)) => row.1.filter(|_| stated != Some(0)),
+            // The small ones of the family have no windows.
+            ("exaone4", Some(_)) if self.layers != 64 => None,
             ("smallthinker", Some(_)) => said.map(|_| 4096),
             (_, Some(row)) => said.or(row.1),
             (_, None) => said,
@@ -330,6 +350,15 @@ impl<'a> Reading<'a> {
             (Some(place), false) => place < period - 1,
         };
         Ok((0..self.layers as u64).map(|n| is_windowed(n).then_some(window)).collect())
+    }
+
+    /// Which layers have an index of their keys beside the cache: all, unless the file has a list.
+    fn indexed(&self) -> Result<Vec<bool>, GgufError> {
+        let list = self.keys.per_layer("attention.indexer.types", self.layers)?;
+        Ok(list.map_or_else(
+            || vec![true; self.layers],
+            |list| list.into_iter().map(|n| n != 0).collect(),
+        ))
     }
 
     /// Which layers keep a state and no cache.

@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use plimsoll::{ElementType, ModelShape, WeightTerms};
+use plimsoll::{CacheTypes, ElementType, ModelShape, WeightTerms};
 
 use super::super::{gguf as gguf_file, safetensors as safetensors_file};
 use super::{Request, Runner, Terms, WeightsOfType};
 
 /// What PyTorch sets aside for cuBLAS on the newest GPUs.
 const CUBLAS_WORKSPACE: u64 = 32 << 20;
+/// llama.cpp rounds the context up to a multiple of this.
+const CELLS: u64 = 256;
 /// Contexts longer than this must be asked for.
 const USUAL_CONTEXT: u64 = 4096;
 
@@ -66,21 +68,25 @@ pub(super) fn safetensors(path: &Path, request: &Request) -> Result<Terms, Strin
 fn run(found: &mut Terms, shape: ModelShape, request: &Request) -> Result<(), String> {
     let usual = found.trained_context.map_or(USUAL_CONTEXT, |trained| trained.min(USUAL_CONTEXT));
     let context = request.context.unwrap_or(usual.max(1));
-    let kind = request.kv_dtype.unwrap_or_else(|| cache_type(found));
+    let kinds = request.kv_dtype.unwrap_or_else(|| cache_type(found).into());
+    let padded = match found.format {
+        "GGUF" => context.checked_next_multiple_of(CELLS).unwrap_or(context),
+        _ => context,
+    };
     let shape = shape
-        .with_context(context)
+        .with_context(padded)
         .with_micro_batch(request.micro_batch)
         .with_flash_attention(request.flash_attention)
-        .with_cache_types(kind, kind)
+        .with_cache_types(kinds.keys, kinds.values)
         .with_sequences(request.batch);
     let mut weights = WeightTerms::default();
     weights.mlp_bytes = plimsoll::Bytes(found.weights_bytes);
     let estimate = shape.estimate_with(weights).map_err(|error| error.to_string())?;
     found.context = Some(context);
-    found.kv_dtype = Some(kind.to_string());
+    found.kv_dtype = Some(kinds.to_string());
     found.layers = Some(shape.layers);
     if let Some(Runner::PyTorch) = request.runner {
-        eager(found, &shape, kind);
+        eager(found, &shape, kinds);
     } else {
         found.cache_by_layer =
             shape.cache_by_layer().into_iter().map(|bytes| bytes.get()).collect();
@@ -92,6 +98,9 @@ fn run(found: &mut Terms, shape: ModelShape, request: &Request) -> Result<(), St
     let caches = shape.caches.iter().flatten();
     if caches.clone().any(|cache| cache.state_bytes.get() > 0) {
         found.notes.push("activations inside of recurrent layers are not modelled".to_string());
+    }
+    if padded != context {
+        found.notes.push(format!("the cache has room for {padded} tokens, a multiple of {CELLS}"));
     }
     if found.trained_context.is_some_and(|trained| context > trained) {
         found.notes.push(format!(
@@ -113,13 +122,16 @@ fn cache_type(found: &Terms) -> ElementType {
 
 /// PyTorch with Transformers: the whole prompt at once, a cache that grows by copies, and the
 /// vectors of one layer. Attention stores no scores.
-fn eager(found: &mut Terms, shape: &ModelShape, kind: ElementType) {
+fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes) {
     let context = shape.context;
     let of = |cache: &plimsoll::LayerCache| {
         let tokens = cache.window.map_or(context, |window| window.min(context));
-        let width = cache.key_width.saturating_add(cache.value_width);
-        let states = cache.state_bytes.get().saturating_mul(shape.sequences);
-        kind.bytes_for(1).get().saturating_mul(tokens).saturating_mul(width).saturating_add(states)
+        let token = kinds
+            .keys
+            .bytes_for(cache.key_width)
+            .saturating_add(kinds.values.bytes_for(cache.value_width));
+        let states = cache.state_bytes.saturating_mul(shape.sequences);
+        token.saturating_mul(tokens).saturating_add(states).get()
     };
     found.cache_by_layer = shape.caches.iter().flatten().map(of).collect();
     found.kv_cache_bytes = found.cache_by_layer.iter().fold(0, |sum, &n| sum.saturating_add(n));
@@ -128,7 +140,7 @@ fn eager(found: &mut Terms, shape: &ModelShape, kind: ElementType) {
     let inward = if shape.mlp == plimsoll::Mlp::Gated { 3 } else { 2 };
     let inner = shape.intermediate.saturating_mul(inward).saturating_mul(shape.experts_used);
     let a_token = shape.hidden.saturating_mul(4).saturating_add(inner);
-    let live = context.saturating_mul(a_token).saturating_mul(kind.bytes_for(1).get());
+    let live = context.saturating_mul(a_token).saturating_mul(kinds.keys.bytes_for(1).get());
     found.workspace_bytes = CUBLAS_WORKSPACE;
     found.activation_bytes = live.saturating_add(found.workspace_bytes);
     found.notes.push("the whole prompt is processed at once".to_string());
@@ -146,9 +158,13 @@ fn offload(found: &mut Terms, tensors: &gguf_file::Tensors, layers: u64) {
     if layers > count as u64 {
         let in_layers = tensors.by_layer.iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
         device = device.saturating_add(tensors.bytes().saturating_sub(in_layers));
-        // The embedding stays on the host, where it is looked up.
-        let separate = if tensors.output_bytes > 0 { tensors.embedding_bytes } else { 0 };
-        device = device.saturating_sub(separate);
+        // The embedding stays on the host, where it is looked up; the device has a copy where it
+        // is the output matrix too.
+        if tensors.output_bytes > 0 {
+            device = device.saturating_sub(tensors.embedding_bytes);
+        } else {
+            found.host_bytes = found.host_bytes.saturating_add(tensors.embedding_bytes);
+        }
     }
     // A type that was asked for changes all parts alike.
     if let Some(share) =

@@ -19,7 +19,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use plimsoll::{ComputeTerms, ElementType};
+use plimsoll::{CacheTypes, ComputeTerms, ElementType};
 
 pub use overhead::Overhead;
 
@@ -91,7 +91,7 @@ pub struct Request {
     /// The weights as if they were stored so.
     pub dtype: Option<ElementType>,
     /// How the cache is stored.
-    pub kv_dtype: Option<ElementType>,
+    pub kv_dtype: Option<CacheTypes>,
     /// Tokens processed at once.
     pub micro_batch: u64,
     /// Whether attention runs without storing its scores.

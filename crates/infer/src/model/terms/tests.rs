@@ -1,6 +1,9 @@
+use std::io::{Seek, SeekFrom};
+
 use plimsoll::{Bytes, WeightType};
 
-use super::super::gguf::Writer;
+use super::super::gguf::{self, Writer};
+use super::super::safetensors;
 use super::*;
 
 fn llama3(folder: &Path) -> PathBuf {
@@ -46,6 +49,122 @@ fn layers_left_on_the_host_are_not_in_the_total() {
     assert!(half.weights_bytes < all.weights_bytes);
     let whole = estimate(&path, &Request::default()).expect("read");
     assert!(all.weights_bytes < whole.weights_bytes, "the embedding stays on the host");
+}
+
+#[test]
+fn a_shared_matrix_is_on_both_sides() {
+    let folder = folder();
+    let path = folder.path().join("tied.gguf");
+    let shape = plimsoll::ModelShape::new(256, 512, 4, 1000, 4).with_tied_embeddings(true);
+    Writer::of_shape("llama", &shape).write(&path).expect("written");
+    let at = |gpu_layers| {
+        let request = Request { gpu_layers, ..Request::default() };
+        estimate(&path, &request).expect("read")
+    };
+    let (whole, device) = (at(None), at(Some(5)));
+    assert_eq!(device.weights_bytes, whole.weights_bytes, "the device needs all of it");
+    assert_eq!(device.host_bytes, whole.host_bytes + 256 * 1000 * 2, "and the host a copy");
+}
+
+#[test]
+fn the_cache_has_room_for_whole_steps_and_two_types() {
+    let folder = folder();
+    let path = llama3(folder.path());
+    let cache = |context, kinds: &str| {
+        let kv_dtype = Some(kinds.parse().expect("types"));
+        let request = Request { context: Some(context), kv_dtype, ..Request::default() };
+        estimate(&path, &request).expect("read")
+    };
+    let token = 32 * 1024;
+    assert_eq!(cache(1000, "f16").kv_cache_bytes, 1024 * token * 4);
+    assert!(cache(1000, "f16").notes.iter().any(|note| note.contains("1024 tokens")));
+    assert_eq!(cache(1024, "f32").kv_cache_bytes, 1024 * token * 8);
+    let mixed = cache(1024, "q8_0,q4_0");
+    assert_eq!(mixed.kv_cache_bytes, 1024 * token / 32 * (34 + 18));
+    assert_eq!(mixed.kv_dtype.as_deref(), Some("q8_0,q4_0"));
+}
+
+/// Counts what is read of it.
+struct Watched<F> {
+    inner: F,
+    read: u64,
+}
+
+impl<F: Read> Read for &mut Watched<F> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.inner.read(into)?;
+        self.read += count as u64;
+        Ok(count)
+    }
+}
+
+impl<F: Seek> Seek for &mut Watched<F> {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        self.inner.seek(to)
+    }
+}
+
+/// The header of a safetensors file of so many tensors of a GiB each.
+fn gibibytes(count: u64) -> Vec<u8> {
+    let entry = |n: u64| {
+        let (from, to) = (n << 30, (n + 1) << 30);
+        format!(r#""t{n}":{{"dtype":"U8","shape":[1073741824],"data_offsets":[{from},{to}]}}"#)
+    };
+    let header = format!("{{{}}}", (0..count).map(entry).collect::<Vec<_>>().join(","));
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()
+}
+
+#[test]
+fn of_seventy_gigabytes_only_the_header_is_read() {
+    let shape = plimsoll::ModelShape::new(8192, 28672, 80, 128_256, 64).with_kv_heads(8);
+    let writer = Writer::of_shape("llama", &shape.with_weights(WeightType::Q8_0));
+    let folder = folder();
+    let path = folder.path().join("70b.gguf");
+    writer.write(&path).expect("a file with a hole");
+    let mut file = Watched { inner: File::open(&path).expect("opened"), read: 0 };
+    let header = gguf::Header::read(&mut file).expect("read");
+    assert!(header.file_bytes > 70_000_000_000);
+    assert!(file.read <= writer.header().len() as u64 + (1 << 16), "{} bytes read", file.read);
+
+    let path = folder.path().join("70.safetensors");
+    let header = gibibytes(70);
+    std::fs::write(&path, &header).expect("written");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("opened");
+    file.set_len(header.len() as u64 + (70 << 30)).expect("a hole");
+    let mut file = Watched { inner: File::open(&path).expect("opened"), read: 0 };
+    let tensors = safetensors::Tensors::read(&mut file).expect("read");
+    assert_eq!(tensors.bytes(), 70 << 30);
+    assert!(file.read <= header.len() as u64 + (1 << 16), "{} bytes read", file.read);
+}
+
+#[test]
+fn a_download_that_broke_off_is_told_in_every_format() {
+    let folder = folder();
+    let small = plimsoll::ModelShape::new(64, 128, 2, 100, 2);
+    let gguf = Writer::of_shape("llama", &small);
+    let path = folder.path().join("whole.gguf");
+    gguf.write(&path).expect("written");
+    let gguf = std::fs::read(&path).expect("read");
+    let header = r#"{"a":{"dtype":"F32","shape":[256],"data_offsets":[0,1024]}}"#;
+    let tensors =
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 1024]].concat();
+    for (name, bytes) in [
+        ("m.gguf", gguf),
+        ("m.safetensors", tensors),
+        ("m.onnx", include_bytes!("../../../tests/fixtures/tiny.onnx").to_vec()),
+        ("m.pt", include_bytes!("../../../tests/fixtures/small11.pt").to_vec()),
+    ] {
+        let path = folder.path().join(name);
+        let request = Request { image: (name == "m.pt").then_some((64, 64)), ..Request::default() };
+        std::fs::write(&path, &bytes).expect("written");
+        estimate(&path, &request).unwrap_or_else(|error| panic!("whole: {error}"));
+        for cut in [bytes.len() - 1, bytes.len() / 2, bytes.len() / 10] {
+            std::fs::write(&path, &bytes[..cut]).expect("written");
+            let error = estimate(&path, &request).expect_err("cut").to_string();
+            let told = ["truncated", "cut short", "early end"].iter().any(|w| error.contains(w));
+            assert!(told && error.contains(name), "{cut}: {error}");
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! - `parse`: the graph by the wire format, stepping over the data of weights; files beside
-//!   it that hold weights are looked at for their length alone.
+//!   it that hold weights are looked at for their length alone. `order` sorts its operators
+//!   where the file does not.
 //! - `shapes`: the extents of every tensor from those of the inputs. An operator that is not
 //!   known here is named in the answer, and what depends on it is left out by name, never
 //!   guessed.
@@ -18,6 +19,7 @@
 mod fold;
 mod live;
 mod operators;
+mod order;
 pub mod ort;
 mod parse;
 mod shapes;

@@ -1,12 +1,16 @@
 //! From the bytes of a file to a graph.
 
-use std::collections::HashMap;
-use std::fs::{self, File};
+mod inner;
+mod outside;
+mod tensor;
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io::{Cursor, Read, Seek};
-use std::path::{Component, Path};
+use std::path::Path;
 
 use super::wire::{Field, Wire};
-use super::{Attribute, Declared, Graph, GraphError, Node, Value, ValueId, Weight, bytes_of};
+use super::{Attribute, Declared, Graph, GraphError, Node, Value, ValueId, order};
 
 const MOST_NODES: usize = 200_000;
 const MOST_VALUES: usize = 1_000_000;
@@ -14,7 +18,6 @@ const MOST_INPUTS: usize = 16_384;
 const MOST_EXTENTS: usize = 64;
 /// Constants with more elements are weights: their values do not matter for shapes.
 const SMALL: u64 = 1024;
-const DEEPEST: usize = 8;
 
 impl Graph {
     /// Reads the graph of an ONNX file. Of files beside it that hold weights only the length
@@ -43,6 +46,10 @@ struct Parser<'a, F> {
     symbols: HashMap<String, usize>,
     /// Where the data of tensors outside of this file ends, by file.
     outside: HashMap<String, u64>,
+    /// What the branches of the node at hand read of the graph around them.
+    free: HashSet<String>,
+    /// The same for every node that has branches.
+    captures: Vec<(usize, HashSet<String>)>,
 }
 
 impl<'a, F: Read + Seek> Parser<'a, F> {
@@ -54,12 +61,14 @@ impl<'a, F: Read + Seek> Parser<'a, F> {
             names: HashMap::new(),
             symbols: HashMap::new(),
             outside: HashMap::new(),
+            free: HashSet::new(),
+            captures: Vec::new(),
         })
     }
 
     fn model(mut self) -> Result<Graph, GraphError> {
         let end = self.wire.length;
-        let mut found = false;
+        let (mut found, mut versioned) = (false, false);
         while let Some((number, field)) = self.wire.next(end)? {
             let Field::Bytes(stop) = field else { continue };
             match number {
@@ -67,7 +76,10 @@ impl<'a, F: Read + Seek> Parser<'a, F> {
                     found = true;
                     self.graph(stop)?;
                 }
-                8 => self.opset(stop)?,
+                8 => {
+                    versioned = true;
+                    self.opset(stop)?;
+                }
                 _ => {}
             }
             self.wire.go(stop)?;
@@ -75,11 +87,29 @@ impl<'a, F: Read + Seek> Parser<'a, F> {
         if !found {
             return Err(GraphError::Damaged { what: "no graph in it", at: end });
         }
+        if !versioned {
+            // It stands behind the graph: a file that ends before it broke off there.
+            let what = "no version of its operators behind the graph; if it was truncated, \
+                        download it again,";
+            return Err(GraphError::Damaged { what, at: end });
+        }
         self.check_outside()?;
         // Old files list every weight as an input as well: those are not for the caller.
         let values = &self.graph.values;
         self.graph.inputs.retain(|&input| values[input].weight.is_none());
+        self.add_captures();
+        order::arrange(&mut self.graph)?;
         Ok(self.graph)
+    }
+
+    /// A branch or loop reads what its inner graphs read of the graph around them.
+    fn add_captures(&mut self) {
+        for (node, names) in std::mem::take(&mut self.captures) {
+            let mut ids: Vec<ValueId> =
+                names.iter().filter_map(|name| self.names.get(name).copied()).collect();
+            ids.sort_unstable();
+            self.graph.nodes[node].inputs.extend(ids.into_iter().map(Some));
+        }
     }
 
     fn opset(&mut self, end: u64) -> Result<(), GraphError> {
@@ -105,10 +135,19 @@ impl<'a, F: Read + Seek> Parser<'a, F> {
                 1 => {
                     limit(self.graph.nodes.len(), MOST_NODES, "nodes")?;
                     let node = self.node(stop)?;
+                    let free = std::mem::take(&mut self.free);
+                    if !free.is_empty() {
+                        self.captures.push((self.graph.nodes.len(), free));
+                    }
                     self.graph.nodes.push(node);
                 }
                 5 => {
                     let tensor = self.tensor(stop)?;
+                    let id = self.value(&tensor.name.clone())?;
+                    self.graph.values[id] = tensor;
+                }
+                15 => {
+                    let tensor = self.sparse(stop)?;
                     let id = self.value(&tensor.name.clone())?;
                     self.graph.values[id] = tensor;
                 }
@@ -192,7 +231,10 @@ impl<'a, F: Read + Seek> Parser<'a, F> {
                     found = Attribute::Text(String::from_utf8_lossy(&bytes).into_owned());
                 }
                 (5, Field::Bytes(stop)) => found = Attribute::Tensor(Box::new(self.tensor(stop)?)),
-                (6, Field::Bytes(stop)) => self.inner_graph(stop, 0)?,
+                (6, Field::Bytes(stop)) => {
+                    let free = self.inner_graph(stop, 0)?;
+                    self.free.extend(free);
+                }
                 (8, Field::Number(n)) => ints.push(n.cast_signed()),
                 (8, Field::Bytes(stop)) => self.packed(stop, &mut ints)?,
                 (_, Field::Bytes(stop)) => self.wire.go(stop)?,
@@ -210,174 +252,6 @@ impl<'a, F: Read + Seek> Parser<'a, F> {
         while self.wire.at < end {
             into.push(self.wire.varint()?.cast_signed());
             limit(into.len(), 65_536, "numbers in a list")?;
-        }
-        Ok(())
-    }
-
-    /// The graph of a branch or a loop: its weights count, its operators are told.
-    fn inner_graph(&mut self, end: u64, depth: usize) -> Result<(), GraphError> {
-        limit(depth, DEEPEST, "graphs inside of each other")?;
-        while let Some((number, field)) = self.wire.next(end)? {
-            let Field::Bytes(stop) = field else { continue };
-            match number {
-                1 => {
-                    self.graph.inner_nodes += 1;
-                    self.inner_node(stop, depth)?;
-                }
-                5 => {
-                    let tensor = self.tensor(stop)?;
-                    self.add_inner(&tensor);
-                }
-                _ => {}
-            }
-            self.wire.go(stop)?;
-        }
-        Ok(())
-    }
-
-    fn inner_node(&mut self, end: u64, depth: usize) -> Result<(), GraphError> {
-        while let Some((number, field)) = self.wire.next(end)? {
-            let Field::Bytes(stop) = field else { continue };
-            if number == 5 {
-                while let Some((number, field)) = self.wire.next(stop)? {
-                    let Field::Bytes(stop) = field else { continue };
-                    match number {
-                        5 => {
-                            let tensor = self.tensor(stop)?;
-                            self.add_inner(&tensor);
-                        }
-                        6 => self.inner_graph(stop, depth + 1)?,
-                        _ => {}
-                    }
-                    self.wire.go(stop)?;
-                }
-            }
-            self.wire.go(stop)?;
-        }
-        Ok(())
-    }
-
-    fn add_inner(&mut self, tensor: &Value) {
-        let bytes = tensor.weight.map_or(0, |weight| weight.bytes);
-        self.graph.inner_weights = self.graph.inner_weights.saturating_add(bytes);
-    }
-
-    fn tensor(&mut self, end: u64) -> Result<Value, GraphError> {
-        let mut value = Value::default();
-        let mut dims = Vec::new();
-        let mut data = Data::default();
-        let mut outside = Vec::new();
-        while let Some((number, field)) = self.wire.next(end)? {
-            match (number, field) {
-                (1, Field::Number(n)) => dims.push(n.cast_signed()),
-                (1, Field::Bytes(stop)) => self.packed(stop, &mut dims)?,
-                (2, Field::Number(n)) => value.element = n,
-                (8, Field::Bytes(stop)) => value.name = self.wire.text(stop)?,
-                (9, Field::Bytes(stop)) => {
-                    data.raw_length = stop - self.wire.at;
-                    if data.raw_length <= SMALL * 8 {
-                        data.raw = Some(self.wire.bytes(stop, SMALL as usize * 8)?);
-                    }
-                    self.wire.go(stop)?;
-                }
-                (4, Field::Fixed(bits)) => data.push(f64::from(f32::from_bits(bits))),
-                (4, Field::Bytes(stop)) => self.floats(stop, &mut data)?,
-                (5 | 7 | 11, Field::Number(n)) => data.push(n.cast_signed() as f64),
-                (5 | 7 | 11, Field::Bytes(stop)) => self.whole(stop, &mut data)?,
-                (13, Field::Bytes(stop)) => {
-                    limit(outside.len(), MOST_EXTENTS, "entries of external data")?;
-                    outside.push(self.entry(stop)?);
-                }
-                (_, Field::Bytes(stop)) => self.wire.go(stop)?,
-                _ => {}
-            }
-            limit(dims.len(), MOST_EXTENTS, "extents in a shape")?;
-        }
-        let at = self.wire.at;
-        let wrong = |what| GraphError::Damaged { what, at };
-        let mut elements = 1u64;
-        for &extent in &dims {
-            let extent = u64::try_from(extent).map_err(|_| wrong("a negative extent"))?;
-            elements =
-                elements.checked_mul(extent).ok_or_else(|| wrong("extents beyond counting"))?;
-        }
-        if elements > 1 << 56 {
-            return Err(wrong("extents beyond counting"));
-        }
-        let bytes = bytes_of(value.element, elements);
-        if data.raw_length > 0 && data.raw_length < bytes {
-            return Err(wrong("a tensor with less data than its extents say"));
-        }
-        self.note_outside(&outside, bytes)?;
-        value.declared = Some(dims.iter().map(|&n| Declared::Fixed(n.cast_unsigned())).collect());
-        value.elements = data.elements(value.element, elements);
-        value.weight = Some(Weight { bytes, elements });
-        Ok(value)
-    }
-
-    fn floats(&mut self, end: u64, data: &mut Data) -> Result<(), GraphError> {
-        if end - self.wire.at > SMALL * 4 {
-            return self.wire.go(end);
-        }
-        while self.wire.at < end {
-            data.push(f64::from(f32::from_le_bytes(self.wire.array()?)));
-        }
-        Ok(())
-    }
-
-    fn whole(&mut self, end: u64, data: &mut Data) -> Result<(), GraphError> {
-        if end - self.wire.at > SMALL * 10 {
-            return self.wire.go(end);
-        }
-        while self.wire.at < end {
-            data.push(self.wire.varint()?.cast_signed() as f64);
-        }
-        Ok(())
-    }
-
-    fn entry(&mut self, end: u64) -> Result<(String, String), GraphError> {
-        let (mut key, mut value) = (String::new(), String::new());
-        while let Some((number, field)) = self.wire.next(end)? {
-            let Field::Bytes(stop) = field else { continue };
-            match number {
-                1 => key = self.wire.text(stop)?,
-                2 => value = self.wire.text(stop)?,
-                _ => self.wire.go(stop)?,
-            }
-        }
-        Ok((key, value))
-    }
-
-    fn note_outside(&mut self, entries: &[(String, String)], bytes: u64) -> Result<(), GraphError> {
-        let get = |name: &str| entries.iter().find(|(key, _)| key == name).map(|(_, value)| value);
-        let Some(location) = get("location") else { return Ok(()) };
-        let offset = get("offset").map_or(Ok(0), |text| text.parse::<u64>());
-        let offset = offset.map_err(|_| self.wire.damaged("an offset that is no number"))?;
-        let end = offset.saturating_add(bytes);
-        let last = self.outside.entry(location.clone()).or_default();
-        *last = end.max(*last);
-        limit(self.outside.len(), 4096, "files of external data")
-    }
-
-    /// The files beside this one hold what it says they do.
-    fn check_outside(&self) -> Result<(), GraphError> {
-        let Some(folder) = self.folder else { return Ok(()) };
-        for (name, &need) in &self.outside {
-            // A file names others in its own folder, and none elsewhere.
-            if Path::new(name).components().any(|part| !matches!(part, Component::Normal(_))) {
-                return Err(GraphError::Wrong(format!(
-                    "its weights are said to be in {name}, outside of its folder: refused"
-                )));
-            }
-            let path = folder.join(name);
-            let have = fs::metadata(&path)
-                .map_err(|error| {
-                    GraphError::Wrong(format!("its weights are in {}: {error}", path.display()))
-                })?
-                .len();
-            if have < need {
-                return Err(GraphError::Truncated { name: path.display().to_string(), have, need });
-            }
         }
         Ok(())
     }
@@ -462,47 +336,4 @@ impl<'a, F: Read + Seek> Parser<'a, F> {
 
 fn limit(have: usize, limit: usize, what: &'static str) -> Result<(), GraphError> {
     if have < limit { Ok(()) } else { Err(GraphError::TooMuch { what, limit }) }
-}
-
-/// The elements of a tensor, in whichever field they come.
-#[derive(Default)]
-struct Data {
-    raw: Option<Vec<u8>>,
-    raw_length: u64,
-    list: Vec<f64>,
-}
-
-impl Data {
-    fn push(&mut self, element: f64) {
-        if (self.list.len() as u64) < SMALL {
-            self.list.push(element);
-        }
-    }
-
-    /// The elements where there are few and their type is plain.
-    fn elements(self, element: u64, count: u64) -> Option<Vec<f64>> {
-        if count > SMALL {
-            return None;
-        }
-        let list = match self.raw {
-            Some(raw) => decode(element, &raw)?,
-            None => self.list,
-        };
-        (list.len() as u64 >= count).then(|| list.into_iter().take(count as usize).collect())
-    }
-}
-
-fn decode(element: u64, raw: &[u8]) -> Option<Vec<f64>> {
-    fn each<const N: usize>(raw: &[u8], read: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-        raw.as_chunks::<N>().0.iter().map(|&bytes| read(bytes)).collect()
-    }
-    Some(match element {
-        1 => each(raw, |bytes| f64::from(f32::from_le_bytes(bytes))),
-        2 | 9 => each(raw, |[byte]| f64::from(byte)),
-        3 => each(raw, |bytes| f64::from(i8::from_le_bytes(bytes))),
-        6 => each(raw, |bytes| f64::from(i32::from_le_bytes(bytes))),
-        7 => each(raw, |bytes| i64::from_le_bytes(bytes) as f64),
-        11 => each(raw, f64::from_le_bytes),
-        _ => return None,
-    })
 }
