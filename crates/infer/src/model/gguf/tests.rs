@@ -87,7 +87,7 @@ fn families_that_only_sometimes_have_windows() {
     let window = |n| ("attention.sliding_window", number(n));
     let full = 16_384 * 128 * 2;
     let chunk = (8192 + 512) * 128 * 2;
-    let llama4 = small("llama4", &[heads.clone()]);
+    let llama4 = small("llama4", std::slice::from_ref(&heads));
     assert_eq!(layers(&llama4, 16_384), [chunk, chunk, chunk, full]);
     let scout = small("llama4", &[heads.clone(), window(0)]);
     assert_eq!(layers(&scout, 16_384), [full; 4], "it says that it has none");
