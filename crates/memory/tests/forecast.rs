@@ -157,6 +157,36 @@ fn a_steep_sawtooth_is_believed_once() {
     }
 }
 
+/// Nor can a rise that falls as slowly; a long window must not go on rising after its turn.
+#[test]
+fn a_wave_with_straight_flanks_is_believed_once() {
+    for (period, high) in [(26.0, 6300.0), (50.0, 6900.0), (230.0, 6600.0), (1500.0, 7360.0)] {
+        let share = move |t: f64| 1.0 - (2.0 * (t / period).fract() - 1.0).abs();
+        let used = |t: f64| 1500.0 + (high - 1500.0) * share(t);
+        let told = alarms((0..14_400).map(|i| (f64::from(i) * 0.5, used(f64::from(i) * 0.5))));
+        assert!(told <= 1, "{told} alarms at a period of {period} s");
+    }
+}
+
+/// Models that are loaded and dropped again, each in a few seconds.
+#[test]
+fn steps_up_and_down_raise_nothing() {
+    let mut rng = Rng(5151);
+    let (mut at, mut to, mut rate, mut next) = (2000.0, 2000.0, 0.0, 300.0);
+    let series = (0..86_400).map(|i| {
+        let t = f64::from(i) * 0.5;
+        if t >= next {
+            to = rng.between(0.15, 0.95) * TOTAL;
+            rate = (to - at).abs() / rng.between(0.5, 10.0);
+            next = t + rng.between(120.0, 1200.0);
+        }
+        at += (to - at).clamp(-rate * 0.5, rate * 0.5);
+        (t, at + 8.0 * rng.noise())
+    });
+    let told = alarms(series);
+    assert!(told <= 1, "{told} alarms in 12 hours");
+}
+
 #[test]
 fn the_guess_is_right_and_knows_how_sure_it_is() {
     let mut forecast = Forecast::default();

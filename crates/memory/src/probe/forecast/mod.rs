@@ -93,18 +93,20 @@ impl Forecast {
         for window in &mut self.windows {
             window.push(t, value);
         }
-        let size = total.get() as f64;
-        if let Some((level, scatter)) = self.windows[0].recent() {
-            self.turns.push(level, scatter, size);
-        }
         self.newest.rotate_left(1);
         self.newest[2] = value;
+        let size = total.get() as f64;
+        if let Some((level, scatter)) = self.windows[0].recent() {
+            self.turns.push(level, middle(self.newest), scatter, size);
+        }
         let trend = self.windows.iter().find_map(|window| window.trend(size))?;
         if trend.is_left_behind(t, self.newest) {
             return None;
         }
-        let level = trend.level(t);
         let end = size * (1.0 - RESERVE);
+        // Where growth would be is not where it has been: a long window still rises when the
+        // memory has turned back already.
+        let level = trend.level(t).min(self.windows[0].peak());
         if self.turns.expects_a_turn(level, end, size) {
             return None;
         }
@@ -115,6 +117,12 @@ impl Forecast {
     fn usual_step(&self) -> f64 {
         self.windows.last().and_then(Window::step).unwrap_or(0.0)
     }
+}
+
+/// The middle one of three.
+fn middle(mut three: [f64; 3]) -> f64 {
+    three.sort_unstable_by(f64::total_cmp);
+    three[1]
 }
 
 fn time_left(trend: &Trend, t: f64, end: f64) -> Option<TimeLeft> {

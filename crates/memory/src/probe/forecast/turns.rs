@@ -25,17 +25,18 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    pub(super) fn push(&mut self, level: f64, scatter: f64, size: f64) {
+    /// `level` is where the last seconds lie, `newest` where the last values do: a steep
+    /// tooth has its peak far above the former.
+    pub(super) fn push(&mut self, level: f64, newest: f64, scatter: f64, size: f64) {
         let Some((low, high)) = &mut self.now else {
             self.now = Some((level, level));
             return;
         };
-        if level > *high {
-            *high = level;
-        }
+        *high = high.max(newest);
         let rise = *high - *low;
         let fall = (LEAST_FALL * size).max(OF_THE_RISE * rise).max(ABOVE_SCATTER * scatter);
-        if *high - level > fall {
+        // After a jump up the last seconds lie as low as after a fall: the newest tell.
+        if *high - level.max(newest) > fall {
             if rise > LEAST_FALL * size {
                 self.turned.push_back((*high, rise));
             }

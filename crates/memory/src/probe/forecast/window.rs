@@ -13,6 +13,8 @@ const ABOVE_SCATTER: f64 = 6.0;
 const LEAST_RISE: f64 = 0.004;
 /// Each quarter adds this share of what it would add to a straight line.
 const STEADY: f64 = 0.4;
+/// A value is a new high when it is this share of the rise above the last.
+const NEW_HIGH: f64 = 0.02;
 /// A bend counts when it is this many times the error of a median, twice which is its own.
 const SURE_BEND: f64 = 9.0;
 
@@ -68,10 +70,11 @@ impl Trend {
         self.middle(t) + self.highest
     }
 
-    /// Whether the newest values lie so far below the fit that it does not hold any more.
-    pub(super) fn is_left_behind(&self, t: f64, mut newest: [f64; 3]) -> bool {
-        newest.sort_unstable_by(f64::total_cmp);
-        newest[1] < self.middle(t) - self.slack
+    /// Whether the newest value lies so far below the fit that it does not hold any more, or
+    /// not now: one value that is low holds a forecast back for that one sample.
+    pub(super) fn is_left_behind(&self, t: f64, newest: [f64; 3]) -> bool {
+        let least = self.middle(t) - self.slack;
+        newest[2] < least || super::middle(newest) < least
     }
 
     pub(super) fn slope_at(&self, t: f64) -> f64 {
@@ -115,6 +118,12 @@ impl Window {
         self.recent
     }
 
+    /// The highest value of the last quarter.
+    pub(super) fn peak(&self) -> f64 {
+        let from = self.buckets.len().saturating_sub(BUCKETS as usize / 4);
+        self.buckets.range(from..).map(|bucket| bucket.max).fold(0.0, f64::max)
+    }
+
     /// Growth that goes on, where there is any.
     pub(super) fn trend(&self, size: f64) -> Option<Trend> {
         self.trend.filter(|_| self.rise() >= LEAST_RISE * size)
@@ -137,7 +146,7 @@ impl Window {
         let even = (fourth - first) / 3.0;
         let rise = fit.slope * fit.span;
         let steady = even > 0.0 && rises.iter().all(|rise| *rise >= STEADY * even);
-        if !steady || rise < ABOVE_SCATTER * fit.scatter || has_stopped(&self.buckets) {
+        if !steady || rise < ABOVE_SCATTER * fit.scatter || has_stopped(&self.buckets, rise) {
             return None;
         }
         Some(fit.trend(&self.buckets))
@@ -231,19 +240,22 @@ fn noise(buckets: &VecDeque<Bucket>, slope: f64) -> f64 {
     median(neighbours.map(beyond).collect())
 }
 
-/// Whether there has been no new high for much longer than it ever took before.
-fn has_stopped(buckets: &VecDeque<Bucket>) -> bool {
+/// Whether there has been no new high for much longer than it took before. The longest
+/// wait does not count, as it may be the calm before the growth, and a high that is new by
+/// a little is noise.
+fn has_stopped(buckets: &VecDeque<Bucket>, rise: f64) -> bool {
     let Some(first) = buckets.front() else { return true };
-    let (mut highest, mut since, mut longest) = (first.max, first.t, 0.0f64);
-    let mut now = first.t;
+    let (mut highest, mut since) = (first.max, first.t);
+    let (mut longest, mut second, mut now) = (0.0f64, 0.0f64, first.t);
     for bucket in buckets {
         now = bucket.t;
-        if bucket.max > highest {
-            longest = longest.max(bucket.t - since);
+        if bucket.max > highest + NEW_HIGH * rise {
+            let wait = bucket.t - since;
+            (longest, second) = (longest.max(wait), second.max(wait.min(longest)));
             (highest, since) = (bucket.max, bucket.t);
         }
     }
-    now - since > 2.5 * longest
+    now - since > 3.0 * second
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
