@@ -66,8 +66,14 @@ struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     fn field(&mut self, key: &'a str) {
-        let Some(value) = self.words.peek() else { return self.alone(key) };
         let start = self.words.position() - key.len();
+        if let Some(list) = key.strip_prefix("CPU").filter(|list| list.starts_with('[')) {
+            if self.cpus(list) {
+                self.begins.get_or_insert(start);
+            }
+            return;
+        }
+        let Some(value) = self.words.peek() else { return self.alone(key) };
         let taken = match key {
             "RAM" => self.ram(value),
             "SWAP" => self.swap(value),
@@ -176,7 +182,8 @@ impl<'a> Parser<'a> {
 
     fn load_or_rail(&mut self, key: &'a str, value: &'a str) -> bool {
         if !is_name(key) {
-            return false;
+            // Others' rails may be called anything; the unit tells.
+            return value.ends_with("mW") && is_word(key) && self.rail(key, value);
         }
         match key {
             "GR3D_FREQ" | "GR3D" => self.line.gpu = words::load(value).filter(|load| !load.off),
@@ -194,7 +201,11 @@ impl<'a> Parser<'a> {
 
     /// Pins that are not connected are called NC, several of them, and mean nothing.
     fn rail(&mut self, key: &'a str, value: &str) -> bool {
-        let Some(power) = words::power(value) else { return value == "off" || value == "N/A" };
+        let Some(power) = words::power(value) else {
+            // The last of two counts, also where it tells nothing.
+            self.line.power_mw.retain(|(rail, _)| *rail != key);
+            return value == "off" || value == "N/A";
+        };
         if key != "NC" {
             put(&mut self.line.power_mw, key, power);
         }
@@ -227,6 +238,11 @@ fn core(word: &str, shared: Option<u64>) -> Option<Cpu> {
 fn is_name(key: &str) -> bool {
     key.starts_with(|first: char| first.is_ascii_uppercase())
         && key.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+}
+
+/// Letters, digits, underscores and dashes.
+fn is_word(key: &str) -> bool {
+    key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
 /// By the form of the value, or by the name where the value alone does not tell.

@@ -80,6 +80,9 @@ fn keys_are_matched_whole_and_the_last_of_two_counts() {
     assert_eq!(line.engines.len(), 1);
     assert!(line.engines[0].1.off);
     assert_eq!(line.emc, None);
+    let line = parse("RAM 1/2MB VDD_IN 5mW/5mW VDD_IN N/A vdd_cam 7mW/8mW is 9").unwrap();
+    assert_eq!(line.power_mw, [("vdd_cam", Power { cur: 7, avg: Some(8), peak: None })]);
+    assert!(line.engines.is_empty(), "{:?}", line.engines);
 }
 
 #[test]
@@ -106,6 +109,8 @@ fn old_boards_have_one_clock_for_all_cores() {
     assert!(line.engines.is_empty());
     let line = parse("CPU [1%,2%]@1900").unwrap();
     assert_eq!(line.cpu.unwrap()[1].mhz, Some(1900));
+    assert_eq!(parse("CPU[1%@5,2%@5] GR3D_FREQ 3%").unwrap().cpu_mean_online(), Some(1.5));
+    assert!(parse("CPU[busy]").is_err());
 }
 
 #[test]
