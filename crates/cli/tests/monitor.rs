@@ -278,6 +278,44 @@ fn tegrastats_is_started_again_when_it_dies() -> Result {
     Ok(())
 }
 
+/// What the stand-in costs is told beside what the monitor does: in each sample, in the sum
+/// at the end and to Prometheus.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_cost_of_tegrastats_is_told_beside_our_own() -> Result {
+    let folder = tempfile::tempdir()?;
+    let pid = folder.path().join("pid");
+    let body = format!(
+        "echo $$ > {}; i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done\n\
+         while :; do echo 'RAM 1/2MB'; sleep 0.1; done",
+        pid.display()
+    );
+    let path = tegrastats(folder.path(), &body)?;
+    let words = ["monitor", "--source", "tegrastats", "--interval", "200ms"];
+    let timed = |more: &[&str]| -> Result<std::process::Output> {
+        let words = [&words[..], &["--duration", "5s"], more].concat();
+        Ok(plimsoll(&words).env("PATH", &path).output()?)
+    };
+    let run = timed(&["--json"])?;
+    let found = lines(&run.stdout)?;
+    let last = found.last().ok_or("no sample")?;
+    assert_eq!(last["cost"][0]["program"], "plimsoll");
+    let child = &last["cost"][1];
+    assert_eq!(child["program"], "tegrastats", "{last}");
+    assert_eq!(child["pid"].to_string(), fs::read_to_string(&pid)?.trim());
+    assert!(child["cpu_s"].as_f64() > Some(0.0), "{child}");
+    assert!(child["resident_bytes"].as_u64() > Some(0), "{child}");
+    for word in ["What the watching cost", "plimsoll", "tegrastats", "of a core"] {
+        assert!(text(&run.stderr).contains(word), "{word}: {}", text(&run.stderr));
+    }
+    let metrics = text(&timed(&["--format", "prometheus"])?.stdout);
+    for name in ["cpu_seconds_total", "resident_memory_bytes"] {
+        let line = format!("plimsoll_monitor_{name}{{program=\"tegrastats\"}}");
+        assert!(metrics.contains(&line), "{line}");
+    }
+    Ok(())
+}
+
 #[cfg(target_os = "linux")]
 fn alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();

@@ -105,6 +105,28 @@ fn amd_has_its_own_memory_on_a_card_and_the_systems_in_a_processor() {
     assert_eq!(apu.power_w, Some(12.5));
 }
 
+/// 1234 draws and computes on the card through a file that it has open twice; 77 shows the
+/// desktop from the processor's GPU and copies to the card; 500 uses another driver.
+#[test]
+fn amd_tells_which_process_holds_what() -> Result<(), Error> {
+    let settings = Settings { root: tree("amd"), ..Settings::default() };
+    let mut amd = Sample::default();
+    probe::open(Kind::Amdgpu, &settings)?.read(&mut amd)?;
+    let mut told: Vec<_> = amd
+        .processes
+        .iter()
+        .map(|p| (p.pid, p.name.as_deref().unwrap_or("-"), p.gpu, p.gpu_bytes))
+        .collect();
+    told.sort_unstable();
+    let expected = [
+        (77, "Xorg", Some(0), Some(Bytes::mib(96))),
+        (77, "Xorg", Some(1), Some(Bytes::mib(16))),
+        (1234, "python3", Some(1), Some(Bytes::mib(5 * 1024 + 512))),
+    ];
+    assert_eq!(told, expected);
+    Ok(())
+}
+
 #[test]
 fn a_machine_without_them_says_why() {
     let settings = Settings { root: tree("desktop"), ..Settings::default() };

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use forecast::{Forecast, TimeLeft};
 pub use proc::{Resident, Ticks};
-pub use sample::{Core, Engine, Gpu, Process, Rail, Sample, Temperature, is_placeholder};
+pub use sample::{Core, Cost, Engine, Gpu, Process, Rail, Sample, Temperature, is_placeholder};
 pub use sampler::{Opener, Sampler, Taken, look};
 
 use crate::error::Result;
@@ -116,7 +116,7 @@ pub fn open(kind: Kind, settings: &Settings) -> Result<Box<dyn Probe>> {
         Kind::Proc => Box::new(proc::Proc::open(machine, settings.processes)?),
         Kind::Jetson => Box::new(jetson::Jetson::open(machine)?),
         Kind::Nvml => Box::new(nvml::Nvml::open(machine, settings.processes)?),
-        Kind::Amdgpu => Box::new(amdgpu::Amdgpu::open(machine)?),
+        Kind::Amdgpu => Box::new(amdgpu::Amdgpu::open(machine, settings.processes)?),
         Kind::Tegrastats => Box::new(tegrastats::Reader::find(machine, settings.interval)?),
     })
 }

@@ -132,14 +132,19 @@ fn reasons(set: ThrottleReasons) -> Vec<String> {
 impl Probe for Nvml {
     fn read(&mut self, sample: &mut Sample) -> Result<()> {
         self.look_at_processes();
+        let mut lost = Vec::new();
         for (at, fixed) in self.fixed.iter().enumerate() {
-            let gpu = match self.library.device_by_index(at as u32) {
+            sample.gpus.push(match self.library.device_by_index(at as u32) {
                 Ok(device) => fixed.look(&device),
+                // One that fell off its bus keeps its place, so that the others keep theirs.
                 Err(error) => {
-                    return Err(Error::Device { call: "NVML", why: error.to_string() });
+                    lost.push(error.to_string());
+                    Gpu { name: fixed.name.clone(), ..Gpu::default() }
                 }
-            };
-            sample.gpus.push(gpu);
+            });
+        }
+        if !lost.is_empty() && lost.len() == self.fixed.len() {
+            return Err(Error::Device { call: "NVML", why: lost.join("; ") });
         }
         sample.processes.extend(self.processes.iter().cloned());
         Ok(())

@@ -34,6 +34,8 @@ pub struct Sample {
     pub throttled_by: Option<Vec<String>>,
     /// Processes, those with the most GPU memory first.
     pub processes: Vec<Process>,
+    /// What the programs cost that probes run in order to see.
+    pub helpers: Vec<Cost>,
 }
 
 /// A processor.
@@ -137,6 +139,19 @@ pub struct Process {
     pub cpu_percent: Option<f64>,
 }
 
+/// What a program costs that watches.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Cost {
+    /// Its name.
+    pub program: String,
+    /// Its number.
+    pub pid: u32,
+    /// Processor time since it was started, in seconds.
+    pub cpu_s: f64,
+    /// Memory of the system that it has resident.
+    pub resident: Option<Bytes>,
+}
+
 impl Sample {
     /// Whether a GPU here uses the system's memory; `None` where no GPU is seen.
     #[must_use]
@@ -164,6 +179,7 @@ impl Sample {
             self.rails = other.rails;
         }
         self.merge_processes(other.processes, &places);
+        self.helpers.extend(other.helpers);
     }
 
     /// Clocks may come from elsewhere than loads.
@@ -196,10 +212,19 @@ impl Sample {
     fn merge_processes(&mut self, others: Vec<Process>, places: &[usize]) {
         for mut other in others {
             other.gpu = other.gpu.and_then(|gpu| places.get(gpu).copied());
-            match self.processes.iter_mut().find(|process| process.pid == other.pid) {
-                Some(process) => process.fill(other),
-                None => self.processes.push(other),
+            let own = |process: &Process| process.pid == other.pid;
+            let same = |process: &Process| {
+                own(process) && (process.gpu.is_none() || [None, process.gpu].contains(&other.gpu))
+            };
+            if let Some(at) = self.processes.iter().position(same) {
+                self.processes[at].fill(other);
+                continue;
             }
+            // One that uses another GPU too stands here once for each.
+            if let Some(first) = self.processes.iter().find(|process| own(process)).cloned() {
+                other.fill(Process { gpu_bytes: None, ..first });
+            }
+            self.processes.push(other);
         }
     }
 }
@@ -264,6 +289,25 @@ mod tests {
         assert_eq!(first.processes[0].gpu_bytes, Some(Bytes(5)));
         assert_eq!(first.processes[0].resident, Some(Bytes(9)));
         assert_eq!(first.processes[1].gpu, Some(1));
+    }
+
+    #[test]
+    fn a_process_on_two_gpus_is_told_for_each() {
+        let on = |gpu, bytes| Process {
+            pid: 7,
+            gpu: Some(gpu),
+            gpu_bytes: Some(Bytes(bytes)),
+            ..Process::default()
+        };
+        let name = Some("train".to_string());
+        let seen = Process { pid: 7, name, resident: Some(Bytes(9)), ..Process::default() };
+        let mut sample = Sample { processes: vec![seen], ..Sample::default() };
+        let gpus = vec![Gpu::default(), Gpu::default()];
+        sample.merge(Sample { gpus, processes: vec![on(0, 5), on(1, 6)], ..Sample::default() });
+        let told: Vec<_> = sample.processes.iter().map(|p| (p.gpu, p.gpu_bytes)).collect();
+        assert_eq!(told, [(Some(0), Some(Bytes(5))), (Some(1), Some(Bytes(6)))]);
+        assert!(sample.processes.iter().all(|p| p.name.as_deref() == Some("train")));
+        assert!(sample.processes.iter().all(|p| p.resident == Some(Bytes(9))));
     }
 
     #[test]

@@ -115,7 +115,8 @@ fn memory(gpu: &Device<'_>) -> NvmlMemory {
     match gpu.memory_info() {
         Ok(memory) => NvmlMemory::Own {
             total: Bytes(memory.total),
-            used: Bytes(memory.used),
+            // What NVML calls used leaves out what the driver keeps for itself.
+            used: Bytes(memory.total.saturating_sub(memory.free)),
             free: Bytes(memory.free),
         },
         Err(NvmlError::NotSupported) => NvmlMemory::NotSupported,

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll::probe::tegrastats::parse;
-use plimsoll::probe::{Sampler, Settings, usual};
+use plimsoll::probe::{self, Sampler, Settings, usual};
 use serde_json::Value;
 
 use super::flags::Args;
-use super::record::{Gpu, Memory, Record};
+use super::record::{Cost, Gpu, Memory, Record};
 use super::tegrastats;
 use crate::outcome::{BadInput, OrBadInput};
 
@@ -61,6 +61,8 @@ impl Feed {
                     let t = taken.since_start.as_secs_f64();
                     let mut record = Record::live(taken.at, t, how, &taken.sample);
                     record.warnings = taken.warnings;
+                    let own = probe::Cost::of("plimsoll", std::process::id());
+                    record.cost.splice(..0, own.iter().map(Cost::new));
                     Item::Record(Box::new(record))
                 }
                 None => Item::Nothing,

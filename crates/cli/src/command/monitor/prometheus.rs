@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::record::{Left, Record};
+use super::record::{Cost, Left, Process, Record};
 use super::summary::Summary;
 
 /// A family of metrics: name, help, and a value for each set of labels.
@@ -33,7 +33,7 @@ fn labelled(
 pub(super) fn text(record: &Record, summary: &Summary) -> String {
     let mut out = String::new();
     let families = [system(record), gpus(record), sensors(record), processes(record)];
-    for family in families.into_iter().flatten().chain(counters(summary)) {
+    for family in families.into_iter().flatten().chain(counters(summary)).chain(cost(record)) {
         write(&mut out, &family);
     }
     out
@@ -182,22 +182,24 @@ fn sensors(record: &Record) -> Vec<Family> {
 }
 
 fn processes(record: &Record) -> Vec<Family> {
-    let each = |value: fn(&super::record::Process) -> Option<u64>| {
-        record.processes.iter().map(move |process| {
-            let name = process.name.clone().unwrap_or_default();
-            (vec![("pid", process.pid.to_string()), ("name", name)], bytes(value(process)))
-        })
+    let labels = |process: &Process| {
+        let name = process.name.clone().unwrap_or_default();
+        vec![("pid", process.pid.to_string()), ("name", name)]
     };
+    let held = record.processes.iter().map(|process| {
+        let gpu = process.gpu.map(|gpu| ("gpu", gpu.to_string()));
+        (labels(process).into_iter().chain(gpu).collect(), bytes(process.gpu_bytes))
+    });
+    // One that uses several GPUs stands there once for each, and is resident once.
+    let first = |at: usize, pid: u32| !record.processes[..at].iter().any(|p| p.pid == pid);
+    let each = record.processes.iter().enumerate().filter(|(at, p)| first(*at, p.pid));
+    let resident = each.map(|(_, process)| (labels(process), bytes(process.resident_bytes)));
     vec![
-        labelled(
-            "plimsoll_process_gpu_memory_bytes",
-            "GPU memory that a process holds.",
-            each(|process| process.gpu_bytes),
-        ),
+        labelled("plimsoll_process_gpu_memory_bytes", "GPU memory that a process holds.", held),
         labelled(
             "plimsoll_process_resident_memory_bytes",
             "System memory that a process has resident.",
-            each(|process| process.resident_bytes),
+            resident,
         ),
     ]
 }
@@ -213,6 +215,26 @@ fn counters(summary: &Summary) -> [Family; 2] {
         counter("plimsoll_samples_total", "Samples since the start.", summary.samples),
         counter("plimsoll_alerts_total", "Alerts since the start.", summary.alerts),
     ]
+}
+
+/// What the watching itself costs. The kernel counts from a program's start, and a program
+/// that was started again begins anew, as Prometheus expects of a counter.
+fn cost(record: &Record) -> [Family; 2] {
+    let each = |value: fn(&Cost) -> Option<f64>| {
+        let program = |one: &Cost| vec![("program", one.program.clone())];
+        record.cost.iter().map(move |one| (program(one), value(one)))
+    };
+    let time = labelled(
+        "plimsoll_monitor_cpu_seconds_total",
+        "Processor time of this program and of those that it runs to see.",
+        each(|one| Some(one.cpu_s)),
+    );
+    let memory = labelled(
+        "plimsoll_monitor_resident_memory_bytes",
+        "Memory of this program and of those that it runs to see.",
+        each(|one| bytes(one.resident_bytes)),
+    );
+    [Family { kind: "counter", ..time }, memory]
 }
 
 fn write(out: &mut String, family: &Family) {

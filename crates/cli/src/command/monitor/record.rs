@@ -39,6 +39,9 @@ pub(crate) struct Record {
     pub(crate) processes: Vec<Process>,
     /// The memory that runs out first at the present growth; null where none does.
     pub(crate) time_left: Option<Left>,
+    /// What the watching itself costs: this program, and those that it runs in order to see.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cost: Vec<Cost>,
     /// Alerts that were raised at this sample.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) alerts: Vec<String>,
@@ -131,6 +134,17 @@ pub(crate) struct Process {
     pub(crate) resident_bytes: Option<u64>,
     pub(crate) proportional_bytes: Option<u64>,
     pub(crate) cpu_percent: Option<f64>,
+}
+
+/// What a program that watches costs.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cost {
+    pub(crate) program: String,
+    pub(crate) pid: u32,
+    /// Processor time since it was started.
+    pub(crate) cpu_s: f64,
+    pub(crate) resident_bytes: Option<u64>,
 }
 
 /// When a memory runs out.
@@ -248,6 +262,7 @@ impl Record {
         let rails = sample.rails.iter();
         self.power_w = rails.map(|rail| (rail.name.clone(), round(rail.watts))).collect();
         self.processes = sample.processes.iter().map(Process::new).collect();
+        self.cost = sample.helpers.iter().map(Cost::new).collect();
     }
 
     /// The system's memory, where it is known.
@@ -293,6 +308,17 @@ impl Gpu {
             power_limit_w: round(gpu.power_limit_w),
             temperature_c: gpu.celsius,
             throttled_by: gpu.throttled_by.clone(),
+        }
+    }
+}
+
+impl Cost {
+    pub(super) fn new(cost: &plimsoll::probe::Cost) -> Cost {
+        Cost {
+            program: cost.program.clone(),
+            pid: cost.pid,
+            cpu_s: cost.cpu_s,
+            resident_bytes: cost.resident.map(Bytes::get),
         }
     }
 }

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use plimsoll::Bytes;
 use serde::Serialize;
 
-use super::record::Record;
+use super::record::{Cost, Record};
 use crate::output::Answer;
 use crate::page::{Cell, Page};
+
+/// So many programs watch at most; a log may hold anything.
+const MOST_PROGRAMS: usize = 8;
 
 /// Peak and mean of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -17,6 +20,34 @@ pub(crate) struct Figure {
     samples: u64,
 }
 
+/// What a program that watches cost, from the first sample that shows it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Spent {
+    /// Processor time, in seconds.
+    pub(crate) cpu_s: f64,
+    /// The same in percent of one processor; null where no time passed.
+    pub(crate) cpu_percent: Option<f64>,
+    /// The most that it had resident.
+    pub(crate) resident_bytes: Option<u64>,
+    #[serde(skip)]
+    first: f64,
+    #[serde(skip)]
+    last: (u32, f64),
+}
+
+impl Spent {
+    /// A program that was started again begins to count anew.
+    fn take(&mut self, cost: &Cost, t: f64) {
+        let (pid, before) = self.last;
+        let since = if pid == cost.pid { before } else { 0.0 };
+        self.cpu_s += (cost.cpu_s - since).max(0.0);
+        self.last = (cost.pid, cost.cpu_s);
+        self.resident_bytes = self.resident_bytes.max(cost.resident_bytes);
+        let passed = t - self.first;
+        self.cpu_percent = (passed > 0.0).then(|| 100.0 * self.cpu_s / passed);
+    }
+}
+
 /// Everything since the start, in bounded memory.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(crate) struct Summary {
@@ -24,6 +55,9 @@ pub(crate) struct Summary {
     pub(crate) seconds: f64,
     pub(crate) alerts: u64,
     pub(crate) figures: BTreeMap<String, Figure>,
+    /// What the watching itself cost, by program.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) cost: BTreeMap<String, Spent>,
     #[serde(skip)]
     first: Option<f64>,
 }
@@ -35,6 +69,7 @@ impl Summary {
         if let Some(t) = record.t {
             self.seconds = t - *self.first.get_or_insert(t);
         }
+        self.take_cost(record);
         let bytes = |of: Option<u64>| of.map(|bytes| bytes as f64);
         self.add("memory_used_bytes", bytes(record.system().map(|pool| pool.used)));
         self.add("memory_gpu_share_bytes", bytes(record.memory.gpu_share_bytes));
@@ -49,6 +84,22 @@ impl Summary {
             self.add(&format!("gpu{at}_percent"), gpu.percent);
             self.add(&format!("gpu{at}_power_w"), gpu.power_w);
             self.add(&format!("gpu{at}_temperature_c"), gpu.temperature_c);
+        }
+    }
+
+    fn take_cost(&mut self, record: &Record) {
+        let t = record.t.unwrap_or_default();
+        for cost in record.cost.iter().take(MOST_PROGRAMS) {
+            let new = || Spent {
+                cpu_s: 0.0,
+                cpu_percent: None,
+                resident_bytes: None,
+                first: t,
+                last: (cost.pid, cost.cpu_s),
+            };
+            if self.cost.len() < MOST_PROGRAMS || self.cost.contains_key(&cost.program) {
+                self.cost.entry(cost.program.clone()).or_insert_with(new).take(cost, t);
+            }
         }
     }
 
@@ -89,6 +140,16 @@ impl Answer for Summary {
             vec![word.replace('_', " ").into(), right(&peak), right(&mean)]
         }));
         page.table(&rows);
+        if !self.cost.is_empty() {
+            page.heading("What the watching cost");
+            let mut rows = vec![vec!["".into(), right("of a core"), right("resident")]];
+            rows.extend(self.cost.iter().map(|(program, spent)| {
+                let load = spent.cpu_percent.map(|percent| format!("{percent:.2} %"));
+                let memory = spent.resident_bytes.map(Bytes);
+                vec![program.as_str().into(), Cell::figure(load), Cell::figure(memory)]
+            }));
+            page.table(&rows);
+        }
     }
 }
 

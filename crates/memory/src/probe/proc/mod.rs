@@ -4,6 +4,7 @@
 //! looked at less often: one file each, and the dear one (`smaps_rollup`, which walks all
 //! of a process's memory) only for the few that hold the most GPU memory.
 
+mod cost;
 mod processes;
 mod resident;
 mod ticks;

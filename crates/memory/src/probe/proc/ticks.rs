@@ -52,7 +52,11 @@ fn one(line: &str) -> Option<Ticks> {
         count += 1;
     }
     let all = ticks.iter().fold(0u64, |sum, t| sum.saturating_add(*t));
-    (count >= 4).then(|| Ticks { core, all, busy: all - ticks[3] - ticks[4] })
+    (count >= 4).then(|| Ticks {
+        core,
+        all,
+        busy: all.saturating_sub(ticks[3]).saturating_sub(ticks[4]),
+    })
 }
 
 /// What `/proc/PID/stat` says of a process.

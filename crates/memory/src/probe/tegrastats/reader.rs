@@ -15,7 +15,7 @@ use super::parse;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::probe::Probe;
-use crate::probe::sample::Sample;
+use crate::probe::sample::{Cost, Sample};
 use crate::sys::process::die_with_spawner;
 
 /// Where the program lies on a Jetson.
@@ -84,17 +84,13 @@ impl Reader {
         let fresh = interval * 3 + Duration::from_secs(1);
         Ok(Reader { shared, thread: Some(thread), fresh })
     }
-
-    /// The process that runs now, so that its cost can be told.
-    #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        lock(&self.shared).child.as_ref().map(Child::id)
-    }
 }
 
 impl Probe for Reader {
     fn read(&mut self, sample: &mut Sample) -> Result<()> {
         let state = lock(&self.shared);
+        let pid = state.child.as_ref().map(Child::id);
+        sample.helpers.extend(pid.and_then(|pid| Cost::of("tegrastats", pid)));
         match (&state.newest, &state.trouble) {
             (Some((at, newest)), _) if at.elapsed() <= self.fresh => {
                 sample.merge(newest.clone());

@@ -2,7 +2,12 @@
 //!
 //! A card's own memory is VRAM. An APU's is a slice that the firmware cut from the
 //! system's memory, plus what the driver maps beside it (GTT): both are the system's, so
-//! they count as its share and not as a memory of their own.
+//! they count as its share and not as a memory of their own. Which process holds what is
+//! told beside each file that it has open (`clients`).
+
+mod clients;
+
+use std::time::Duration;
 
 use super::Probe;
 use super::held::Held;
@@ -10,6 +15,7 @@ use super::sample::{Gpu, Sample};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::units::Bytes;
+use clients::{Clients, Place};
 
 const VENDOR: &str = "0x1002";
 
@@ -33,16 +39,19 @@ struct Card {
 /// The probe.
 pub(super) struct Amdgpu {
     cards: Vec<Card>,
+    places: Vec<Place>,
+    clients: Clients,
 }
 
 impl Amdgpu {
-    pub(super) fn open(machine: &Machine) -> Result<Amdgpu> {
+    pub(super) fn open(machine: &Machine, processes: Option<Duration>) -> Result<Amdgpu> {
         let cards = machine.list("/sys/class/drm").into_iter();
         let cards = cards.filter(|path| {
             let name = path.rsplit('/').next().unwrap_or_default();
             name.strip_prefix("card").is_some_and(|n| n.parse::<u32>().is_ok())
         });
-        let cards: Vec<Card> = cards.filter_map(|path| card(machine, &path)).collect();
+        let found = cards.filter_map(|path| Some((card(machine, &path)?, bus(machine, &path))));
+        let (cards, places): (Vec<Card>, Vec<Option<String>>) = found.unzip();
         if cards.is_empty() {
             return Err(Error::Unavailable {
                 what: "an AMD GPU".to_string(),
@@ -52,8 +61,16 @@ impl Amdgpu {
                 ),
             });
         }
-        Ok(Amdgpu { cards })
+        let places = places.into_iter().zip(&cards);
+        let places = places.map(|(bus, card)| Place { bus, unified: card.apu }).collect();
+        Ok(Amdgpu { cards, places, clients: Clients::new(machine, processes) })
     }
+}
+
+/// Its place on the PCI bus.
+fn bus(machine: &Machine, path: &str) -> Option<String> {
+    let text = machine.read(&format!("{path}/device/uevent"))?;
+    text.lines().find_map(|line| line.strip_prefix("PCI_SLOT_NAME=")).map(String::from)
 }
 
 fn card(machine: &Machine, path: &str) -> Option<Card> {
@@ -109,6 +126,7 @@ impl Card {
 impl Probe for Amdgpu {
     fn read(&mut self, sample: &mut Sample) -> Result<()> {
         sample.gpus.extend(self.cards.iter().map(Card::look));
+        sample.processes.extend(self.clients.look(&self.places));
         Ok(())
     }
 }
