@@ -7,12 +7,16 @@
 //! A line that is missing or unreadable is `None`, never 0: "the kernel did not say"
 //! and "there is none" are different answers, and a swap of 0 is a real one.
 
+mod confined;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::units::Bytes;
+
+pub use confined::memory_left;
 
 /// The kernel's file is a few KiB; a root of strangers' files may hold anything.
 const MOST_READ: u64 = 64 << 10;
@@ -107,14 +111,17 @@ pub fn parse_meminfo(text: &str) -> MemInfo {
 /// system but Linux.
 pub fn system_memory(root: &Path) -> Result<MemInfo> {
     let path = root.join("proc/meminfo");
+    let text = read(&path).map_err(|error| Error::Unavailable {
+        what: "system memory".to_string(),
+        why: format!("{}: {error}", path.display()),
+    })?;
+    Ok(parse_meminfo(&text))
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(&path).and_then(|file| file.take(MOST_READ).read_to_end(&mut bytes)).map_err(
-        |error| Error::Unavailable {
-            what: "system memory".to_string(),
-            why: format!("{}: {error}", path.display()),
-        },
-    )?;
-    Ok(parse_meminfo(&String::from_utf8_lossy(&bytes)))
+    File::open(path)?.take(MOST_READ).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// `  7802096 kB`. The kernel writes kB and means KiB; any other unit is not guessed at.

@@ -1,7 +1,9 @@
 //! Occupancy on a GPU of NVIDIA's: is every bit that of the host, and how near the memory floor
 //! is it? One line of JSON for each finding; `docs/results` has what it said on which machine.
 //!
-//! `cargo run --release -p plimsoll-points --example resident [-- --quick]`
+//! `cargo run --release -p plimsoll-points --example resident [-- --quick] [--memory B]`; B is what
+//! the memory gives in bytes a second, which "the floor" is made of (`scripts/bench-voxelize-gpu`
+//! measures it first).
 
 #![expect(
     clippy::print_stdout,
@@ -19,7 +21,7 @@ use plimsoll_points::backend::host::Host;
 use plimsoll_points::backend::{Backend, Piece};
 use plimsoll_points::{Cells, Cloud, Grid, Mode, Spec, voxelize};
 
-/// Bytes a second that the memory of an H200 gives: what "the floor" is made of.
+/// Bytes a second that the memory of an H200 gives, where nobody says.
 const MEMORY: f64 = 4.3e12;
 
 #[derive(Clone, Copy, Debug)]
@@ -150,8 +152,8 @@ impl Case {
         Ok(best * 1e6)
     }
 
-    fn floor_us(&self) -> f64 {
-        (self.resident.points_bytes() + self.resident.out_bytes()) as f64 / MEMORY * 1e6
+    fn floor_us(&self, memory: f64) -> f64 {
+        (self.resident.points_bytes() + self.resident.out_bytes()) as f64 / memory * 1e6
     }
 
     fn end(self, device: &Cuda, stream: Stream) -> Result<()> {
@@ -161,7 +163,10 @@ impl Case {
 }
 
 fn main() -> Result<()> {
-    let quick = std::env::args().any(|word| word == "--quick");
+    let words: Vec<String> = std::env::args().collect();
+    let quick = words.iter().any(|word| word == "--quick");
+    let given = words.iter().skip_while(|word| *word != "--memory").nth(1);
+    let memory = given.and_then(|word| word.parse().ok()).unwrap_or(MEMORY);
     let device = Arc::new(Cuda::open(0)?);
     let stream = device.new_stream()?;
     println!(
@@ -184,7 +189,7 @@ fn main() -> Result<()> {
     ] {
         let case = Case::new(&device, kind, count, points, side)?;
         let right = case.is_right(&device, stream)?;
-        let (us, floor) = (case.time(&device, stream, 40)?, case.floor_us());
+        let (us, floor) = (case.time(&device, stream, 40)?, case.floor_us(memory));
         println!(
             "{{\"case\": \"{name}\", \"plan\": \"{}\", \"us\": {us:.1}, \"floor_us\": {floor:.1}, \
              \"ratio\": {:.3}, \"same\": {right}}}",
@@ -193,7 +198,7 @@ fn main() -> Result<()> {
         );
         case.end(&device, stream)?;
     }
-    cold(&device, stream)?;
+    cold(&device, stream, memory)?;
     ten_times(&device)
 }
 
@@ -220,7 +225,7 @@ fn right(device: &Arc<Cuda>, stream: Stream) -> Result<()> {
 }
 
 /// One cloud by the replay of a graph, after everything in the caches was overwritten.
-fn cold(device: &Arc<Cuda>, stream: Stream) -> Result<()> {
+fn cold(device: &Arc<Cuda>, stream: Stream, memory: f64) -> Result<()> {
     const ROUNDS: u32 = 200;
     let case = Case::new(device, Kind::Uniform, 1, 500_000, 128)?;
     case.resident.launch(stream, &case.points, &case.out)?;
@@ -252,7 +257,7 @@ fn cold(device: &Arc<Cuda>, stream: Stream) -> Result<()> {
         "{{\"case\": \"B1 N500k 128 cold, by graph\", \"plan\": \"{}\", \"us\": {:.2}, \"floor_us\": {:.2}}}",
         case.resident.plan(),
         differences[3],
-        case.floor_us()
+        case.floor_us(memory)
     );
     device.release(flush, stream)?;
     case.end(device, stream)

@@ -2,8 +2,8 @@
 //!
 //! The plan is made from what one cloud takes and what is free now. Where not even one cloud
 //! fits, its grid is cut into slabs. Where memory is refused all the same, the chunk is halved
-//! and nothing is done twice; an item that does not fit even alone is made on the host. None
-//! of this can be seen in the result.
+//! and nothing is done twice; an item that does not fit even alone is made on the host, and in
+//! smaller slabs where the host refuses it too. None of this can be seen in the result.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ pub struct Job<'a> {
     pub room: Bytes,
 }
 
-/// How the work was cut, and why.
+/// How the work was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cut {
@@ -55,7 +55,7 @@ pub struct Cut {
 pub struct Report {
     /// What was seen.
     pub tally: Tally,
-    /// How the work was cut at first.
+    /// How the work was cut, in the end.
     pub cut: Cut,
     /// Chunks that were made.
     pub chunks: u64,
@@ -125,14 +125,12 @@ impl Job<'_> {
     ///
     /// What reading, making or writing ended with; [`Error::Device`] where `progress` ended it.
     pub fn run(&self, sink: &mut dyn Sink, progress: Progress<'_>) -> Result<Report> {
-        let cut = self.cut()?;
-        let total = self.batch.clouds() * cut.slabs;
-        let size = if cut.slabs > 1 { 1 } else { cut.clouds };
-        let mut work =
-            Work { job: self, cut, sink, progress, tally: Tally::default(), peak: 0, total };
+        let (cut, tally) = (self.cut()?, Tally::default());
+        let mut work = Work { job: self, cut, sink, progress, tally, peak: 0, room: Vec::new() };
         let (mut done, mut chunks, mut retries) = (0, 0, 0);
         let mut fallback = self.backend.left_to_host(&self.spec, self.spec.grid().voxels());
-        while done < total {
+        while done < work.total() {
+            let (total, size) = (work.total(), work.cut.at_once());
             let chunk =
                 |items: Range<u64>| work.chunk(self.backend, done + items.start..done + items.end);
             let run =
@@ -147,17 +145,52 @@ impl Job<'_> {
             };
             chunks += failure.report.chunks;
             retries += failure.report.halvings;
-            if !failure.full_now || self.backend.name() == "host" {
-                return Err(failure.into_error());
-            }
             done += failure.report.items;
-            work.chunk(&Host::default(), done..done + 1)?;
-            fallback =
-                Some(format!("{} refused item {done}: {}", self.backend.name(), failure.error));
-            (done, chunks) = (done + 1, chunks + 1);
+            let mut error = failure.error;
+            if failure.full_now && self.backend.name() != "host" {
+                let refused = format!("{} refused item {done}: {error}", self.backend.name());
+                match work.chunk(&Host::default(), done..done + 1) {
+                    Ok(()) => {
+                        fallback = Some(refused);
+                        (done, chunks) = (done + 1, chunks + 1);
+                        continue;
+                    }
+                    Err(other) => error = other,
+                }
+            }
+            match work.cut.halved(&self.spec, done) {
+                Some((cut, at)) if error.is_out_of_memory() => {
+                    tracing::info!(%error, slabs = cut.slabs, "the work is cut into smaller slabs");
+                    (work.cut, done, retries) = (cut, at, retries + 1);
+                }
+                _ => return Err(error),
+            }
         }
-        let (tally, peak_bytes) = (work.tally, work.peak);
-        Ok(Report { tally, cut, chunks, retries, fallback, peak_bytes })
+        let Work { cut, tally, peak, .. } = work;
+        Ok(Report { tally, cut, chunks, retries, fallback, peak_bytes: peak })
+    }
+}
+
+impl Cut {
+    /// Items of a chunk: clouds, or one slab.
+    fn at_once(&self) -> u64 {
+        if self.slabs > 1 { 1 } else { self.clouds }
+    }
+
+    /// Slabs of half the size, and what the item `done` is among them; none where there are no
+    /// smaller ones.
+    fn halved(&self, spec: &Spec, done: u64) -> Option<(Cut, u64)> {
+        let voxels = spec.grid().voxels();
+        let half = match self.slabs {
+            1 => self.slab_voxels.div_ceil(2).next_multiple_of(SMALLEST_SLAB),
+            // So every slab is two of the new ones, and these begin with a word all the same.
+            _ => self.slab_voxels / 2,
+        };
+        if half >= self.slab_voxels || half % 64 != 0 || spec.cells() == Cells::Sparse {
+            return None;
+        }
+        let cut = Cut { clouds: 1, slabs: voxels.div_ceil(half), slab_voxels: half };
+        Some((cut, done / self.slabs * cut.slabs + done % self.slabs * 2))
     }
 }
 
@@ -169,10 +202,16 @@ struct Work<'w> {
     progress: Progress<'w>,
     tally: Tally,
     peak: u64,
-    total: u64,
+    /// Where results wait to be written, from one chunk to the next: fresh memory costs more
+    /// than writing it.
+    room: Vec<u64>,
 }
 
 impl Work<'_> {
+    fn total(&self) -> u64 {
+        self.job.batch.clouds() * self.cut.slabs
+    }
+
     fn chunk(&mut self, backend: &dyn Backend, items: Range<u64>) -> Result<()> {
         let slabs = self.cut.slabs;
         let clouds = items.start / slabs..(items.end - 1) / slabs + 1;
@@ -191,7 +230,8 @@ impl Work<'_> {
             tally = Tally { points: 0, not_finite: 0, outside: 0, ..tally };
         }
         self.tally += tally;
-        if (self.progress)(items.end, self.total) {
+        let total = self.total();
+        if (self.progress)(items.end, total) {
             return Ok(());
         }
         Err(Error::Device {
@@ -202,11 +242,14 @@ impl Work<'_> {
 
     fn dense(&mut self, backend: &dyn Backend, piece: &Piece<'_>, first: u64) -> Result<Tally> {
         let spec = &self.job.spec;
-        let mut words = zeroed_words(piece.bytes())?;
-        let out: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+        if (self.room.len() as u64) < piece.bytes().div_ceil(8) {
+            self.room = Vec::new();
+            self.room = zeroed_words(piece.bytes())?;
+        }
+        self.hold(piece);
+        let out: &mut [u8] = bytemuck::cast_slice_mut(&mut self.room);
         let out = out.get_mut(..piece.bytes() as usize).unwrap_or_default();
         let tally = backend.dense(piece, out)?;
-        self.hold(piece);
         let whole = spec.plane_bytes(spec.grid().voxels());
         if piece.voxels == (0..spec.grid().voxels()) {
             self.sink.dense(first.saturating_mul(whole).saturating_mul(spec.planes()), out)?;

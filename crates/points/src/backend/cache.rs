@@ -41,7 +41,9 @@ pub(crate) fn find(name: &str) -> Option<Vec<u8>> {
 pub(crate) fn keep(folder: &Path, name: &str, code: &[u8]) -> Result<()> {
     let write = || -> std::io::Result<()> {
         fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut builder = tempfile::Builder::new();
+        crate::write::readable(&mut builder);
+        let mut file = builder.tempfile_in(folder)?;
         std::io::Write::write_all(&mut file, &seal(code))?;
         file.persist(folder.join(name)).map_err(|error| error.error)?;
         Ok(())

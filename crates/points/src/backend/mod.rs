@@ -164,19 +164,19 @@ pub fn voxelize(clouds: &[Cloud], spec: &Spec) -> Result<Made> {
 /// Room for so many bytes, aligned for every number, without taking the process down where
 /// there is none.
 pub(crate) fn zeroed_words(bytes: u64) -> Result<Vec<u64>> {
-    let refused = || Error::OutOfMemory {
+    let words = usize::try_from(bytes.div_ceil(8)).map_err(|_| refused(bytes))?;
+    // Nothing is written: the system gives pages of zeros to whoever touches them first.
+    bytemuck::allocation::try_zeroed_vec(words).map_err(|()| refused(bytes))
+}
+
+/// The host has no room for so many bytes.
+fn refused(bytes: u64) -> Error {
+    let system = plimsoll::platform::system_memory(std::path::Path::new("/")).ok();
+    Error::OutOfMemory {
         memory: "host".to_string(),
         requested: plimsoll::Bytes(bytes),
-        available: plimsoll::platform::system_memory(std::path::Path::new("/"))
-            .ok()
-            .and_then(|memory| memory.available)
-            .unwrap_or_default(),
-    };
-    let words = usize::try_from(bytes.div_ceil(8)).map_err(|_| refused())?;
-    let mut room = Vec::new();
-    room.try_reserve_exact(words).map_err(|_| refused())?;
-    room.resize(words, 0);
-    Ok(room)
+        available: system.and_then(|memory| memory.available).unwrap_or_default(),
+    }
 }
 
 /// Room in plain memory.

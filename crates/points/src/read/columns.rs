@@ -67,6 +67,20 @@ pub(crate) struct Column {
     pub(crate) big: bool,
 }
 
+/// Whether `count` records of `row` bytes from `start` on are all there, whichever of their
+/// columns are read.
+pub(crate) fn whole(bytes: &[u8], start: usize, row: usize, count: usize) -> Read<()> {
+    let end = row.checked_mul(count).and_then(|size| size.checked_add(start));
+    match end.filter(|end| *end <= bytes.len()) {
+        Some(_) => Ok(()),
+        None => Err(short(bytes, count)),
+    }
+}
+
+fn short(bytes: &[u8], count: usize) -> Flaw {
+    Flaw::at(bytes.len(), format!("it ends here, and {count} points need more bytes"))
+}
+
 /// The floats of `count` points, one after the other. A number of another type is rounded to
 /// single precision.
 pub(crate) fn gather(bytes: &[u8], columns: &[Column], count: usize) -> Read<Vec<f32>> {
@@ -78,12 +92,19 @@ pub(crate) fn gather(bytes: &[u8], columns: &[Column], count: usize) -> Read<Vec
             .checked_mul(column.step)
             .and_then(|last| last.checked_add(column.start)?.checked_add(column.kind.size()));
         if end.is_none_or(|end| end > bytes.len()) {
-            let why = format!("it ends here, and {count} points need more bytes");
-            return Err(Flaw::at(bytes.len(), why));
+            return Err(short(bytes, count));
         }
     }
     let stride = columns.len();
-    let mut floats = vec![0.0; count * stride];
+    let mut floats = Vec::new();
+    let room = count.checked_mul(stride).map(|numbers| floats.try_reserve_exact(numbers));
+    if !matches!(room, Some(Ok(()))) {
+        return Err(Flaw::at(
+            0,
+            format!("there is no memory for {count} points of {stride} floats"),
+        ));
+    }
+    floats.resize(count * stride, 0.0);
     for (index, column) in columns.iter().enumerate() {
         fill(bytes, column, floats.iter_mut().skip(index).step_by(stride));
     }

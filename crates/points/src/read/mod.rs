@@ -262,6 +262,9 @@ fn cannot(path: &Path, error: &std::io::Error) -> Error {
 }
 
 fn unknown(path: &Path) -> Error {
+    if let Err(error) = path.metadata() {
+        return cannot(path, &error);
+    }
     Error::Unavailable {
         what: format!("a reader for {}", path.display()),
         why: "files that end in .npy, .npz, .ply, .pcd and .bin are read".to_string(),

@@ -85,7 +85,9 @@ fn together(shapes: Vec<FileShape>) -> Read<FileShape> {
 }
 
 fn inside(flaw: &Flaw, member: usize) -> Flaw {
-    Flaw::at(member, format!("in the array that begins here, {flaw}"))
+    let why =
+        format!("in the array that begins here, {flaw} (an array named points is read alone)");
+    Flaw::at(member, why)
 }
 
 fn broken(error: &ZipError, at: usize) -> Flaw {

@@ -1,7 +1,7 @@
 //! `.pcd`: the clouds of PCL, as text, as records, or as compressed columns.
 
 use super::FileShape;
-use super::columns::{Column, Kind, gather};
+use super::columns::{Column, Kind, gather, whole};
 use super::flaw::{Flaw, Read};
 use super::lines::{Lines, number};
 use super::lzf;
@@ -92,7 +92,10 @@ impl Header {
         let order = if features { &self.order[..] } else { &self.order[..3] };
         Ok(vec![match self.form {
             Form::Text => self.text(bytes, order)?,
-            Form::Bytes => gather(bytes, &self.records(order), self.points)?,
+            Form::Bytes => {
+                whole(bytes, self.data, self.row(), self.points)?;
+                gather(bytes, &self.records(order), self.points)?
+            }
             Form::Compressed => self.compressed(bytes, order)?,
         }])
     }

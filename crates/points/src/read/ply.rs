@@ -4,7 +4,7 @@
 //! in the order of the file. Elements before it are passed over, lists and all.
 
 use super::FileShape;
-use super::columns::{Column, Kind, gather};
+use super::columns::{Column, Kind, gather, whole};
 use super::flaw::{Flaw, Read};
 use super::lines::{Lines, number};
 
@@ -99,8 +99,10 @@ impl Header {
         let mut lines = Lines::new(bytes);
         (lines.at, lines.number) = (self.data, self.lines);
         let ends = |lines: &Lines<'_>| lines.flaw("it ends before its last vertex");
-        for _ in 0..self.before.iter().map(|element| element.count).sum() {
-            lines.next_full()?.ok_or_else(|| ends(&lines))?;
+        for element in &self.before {
+            for _ in 0..element.count {
+                lines.next_full()?.ok_or_else(|| ends(&lines))?;
+            }
         }
         let mut floats = Vec::new();
         let mut row = Vec::new();
@@ -130,6 +132,7 @@ impl Header {
                 Some(Column { start: at + offset(index), step: row, kind, big })
             })
             .collect();
+        whole(bytes, at, row, self.vertex.count)?;
         gather(bytes, &columns, self.vertex.count)
     }
 }

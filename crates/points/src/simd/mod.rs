@@ -59,10 +59,12 @@ mod tests {
         for voxels in [0, 1, 7, 8, 63, 64, 65, 1000, 2500] {
             for past in [false, true] {
                 // From a place that is not aligned, too.
-                let (mut plain, mut chosen) = (vec![5.0; voxels + 3], vec![5.0; voxels + 3]);
-                spread::floats(&words, &mut plain[3..]);
-                floats(&words, &mut chosen[3..], past);
-                assert_eq!(plain, chosen);
+                for start in [0, 3, 4] {
+                    let (mut plain, mut chosen) = (vec![5.0; voxels + 4], vec![5.0; voxels + 4]);
+                    spread::floats(&words, &mut plain[start..]);
+                    floats(&words, &mut chosen[start..], past);
+                    assert_eq!(plain, chosen);
+                }
             }
             let (mut plain, mut chosen) = (vec![5; voxels], vec![5; voxels]);
             spread::bytes(&words, &mut plain);

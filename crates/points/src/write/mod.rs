@@ -14,7 +14,7 @@ pub use sparse::SparseFile;
 use std::io;
 use std::path::Path;
 
-use plimsoll::{Error, Result};
+use plimsoll::{Bytes, Error, Result};
 
 use crate::backend::Filled;
 
@@ -37,13 +37,57 @@ pub trait Sink {
 
 /// A part-written file beside `path`, hidden, and gone when it is dropped.
 fn beside(path: &Path) -> Result<tempfile::NamedTempFile> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    tempfile::Builder::new()
-        .prefix(&format!(".{name}."))
-        .suffix(".partial")
-        .tempfile_in(folder.unwrap_or(Path::new(".")))
-        .map_err(|error| failed(path, &error))
+    if path.is_dir() || !folder_of(path).is_dir() {
+        return Err(Error::Config {
+            field: "out",
+            value: path.display().to_string(),
+            range: "a file in a folder that is there",
+        });
+    }
+    let (prefix, mut builder) = (format!(".{name}."), tempfile::Builder::new());
+    builder.prefix(&prefix).suffix(".partial");
+    readable(&mut builder);
+    builder.tempfile_in(folder_of(path)).map_err(|error| failed(path, &error))
+}
+
+/// As any new file: the umask takes from it.
+pub(crate) fn readable(builder: &mut tempfile::Builder<'_, '_>) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    #[cfg(not(unix))]
+    let _ = builder;
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+/// A result that the disk has no room for is refused before anything is made.
+fn check_room(path: &Path, bytes: u64) -> Result<()> {
+    #[cfg(unix)]
+    let free = rustix::fs::statvfs(folder_of(path)).ok();
+    #[cfg(unix)]
+    let free = free.map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+    #[cfg(not(unix))]
+    let free = None::<u64>;
+    match free.filter(|free| *free < bytes) {
+        None => Ok(()),
+        Some(free) => Err(Error::Config {
+            field: "out",
+            value: format!(
+                "{} of {}, where {} are free",
+                path.display(),
+                Bytes(bytes),
+                Bytes(free)
+            ),
+            range: "a result that the disk has room for: a smaller grid, bits or sparse as dtype",
+        }),
+    }
 }
 
 fn failed(path: &Path, error: &io::Error) -> Error {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plimsoll::{Error, Result};
 use tempfile::NamedTempFile;
 
-use super::{HEADER, Sink, beside, failed, header};
+use super::{HEADER, Sink, beside, check_room, failed, header};
 use crate::backend::Filled;
 use crate::spec::{Cells, Spec};
 
@@ -24,7 +24,8 @@ impl GridFile {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] where the folder cannot be written to or has no room.
+    /// [`Error::Config`] where there is no such folder or its disk has no room for the result,
+    /// [`Error::Device`] where it cannot be written to.
     pub fn create(path: &Path, spec: &Spec, clouds: Option<u64>) -> Result<GridFile> {
         let bytes = spec.cloud_bytes(spec.grid().voxels()).saturating_mul(clouds.unwrap_or(1));
         let number = match spec.cells() {
@@ -33,8 +34,9 @@ impl GridFile {
             Cells::F32 | Cells::Sparse => "<f4",
         };
         let file = beside(path)?;
-        // Takes no room yet, and shows at once where the disk or file system has none.
         let length = HEADER.saturating_add(bytes);
+        check_room(path, length)?;
+        // Takes no room yet, and shows at once where the file system has no files so large.
         file.as_file().set_len(length).map_err(|error| failed(path, &error))?;
         let header = header(number, &shape(spec, clouds));
         Ok(GridFile { path: path.to_path_buf(), file, header, bytes })

@@ -159,15 +159,22 @@ fn throughput(given: Option<f64>, record: Option<&Path>) -> anyhow::Result<Optio
     Ok(Some((items, format!("recorded: {what} of {}", path.display()))))
 }
 
-/// Clouds a second of a voxelize record, or the frames a second of all slots of a bench report.
+/// Clouds a second of a voxelize record, or the frames a second of all slots of a bench report:
+/// slots that ran at once add up, those that took turns made all frames in all of the time.
 fn measured(record: &Value) -> Option<(f64, &'static str)> {
     let positive = |value: f64| (value.is_finite() && value > 0.0).then_some(value);
     if let Some(clouds) = record.get("clouds_per_second").and_then(Value::as_f64) {
         return Some((positive(clouds)?, "clouds a second"));
     }
     let models = record.get("models")?.as_array()?;
-    let fps = models.iter().filter_map(|model| model.get("performance")?.get("fps")?.as_f64());
-    Some((positive(fps.sum())?, "frames a second"))
+    let sum = |name: &str| -> f64 {
+        let of = |model: &Value| model.get("performance")?.get(name)?.as_f64();
+        models.iter().filter_map(of).sum()
+    };
+    if record.get("config")?.get("parallel")?.as_bool()? {
+        return Some((positive(sum("fps"))?, "frames a second, slots at once,"));
+    }
+    Some((positive(sum("frames") / sum("wall_s"))?, "frames a second, slots in turn,"))
 }
 
 fn memory(args: &Args) -> Option<Memory> {

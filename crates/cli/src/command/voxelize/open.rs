@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use plimsoll::backend::{BackendKind, DeviceId};
-use plimsoll::platform::system_memory;
+use plimsoll::platform::{memory_left, system_memory};
 use plimsoll::{Bytes, Error, MemoryConfig};
 use plimsoll_points::backend::device::Gpu;
 use plimsoll_points::backend::host::Host;
@@ -57,11 +57,15 @@ fn host(limit: Option<Bytes>) -> Opened {
     Opened { backend, available, source: source.to_string(), room: available }
 }
 
-/// What the system has, less what is kept free.
+/// What the system has, less what is kept free, or what this process is left of it.
 fn host_memory() -> (Bytes, &'static str) {
-    let keep = MemoryConfig::default().min_free_bytes;
-    match system_memory(Path::new("/")).ok().and_then(|memory| memory.available) {
+    let (keep, root) = (MemoryConfig::default().min_free_bytes, Path::new("/"));
+    let (free, source) = match system_memory(root).ok().and_then(|memory| memory.available) {
         Some(free) => (free.saturating_sub(keep), "sampled: MemAvailable less 512 MiB"),
         None => (Bytes::gib(1), "assumed: what is available cannot be read here"),
+    };
+    match memory_left(root).filter(|left| *left < free) {
+        Some(left) => (left, "sampled: what its control group or ulimit leaves this process"),
+        None => (free, source),
     }
 }

@@ -3,6 +3,7 @@
 use plimsoll::Result;
 use rayon::prelude::*;
 
+use super::room_for;
 use super::visit::Finder;
 use crate::backend::{Piece, Tally};
 use crate::cloud::Cloud;
@@ -22,7 +23,7 @@ pub(super) fn make(
             *count = count.saturating_add(1);
         })
     } else {
-        shared(&finder, cloud, out, parts)
+        shared(&finder, cloud, out, parts)?
     };
     let finished = out.par_iter_mut().map(|count| {
         let occupied = u64::from(*count > 0);
@@ -36,17 +37,18 @@ pub(super) fn make(
 }
 
 /// Voxels are found by everybody; then each counts those that are his own.
-fn shared(finder: &Finder<'_>, cloud: &Cloud, out: &mut [u32], parts: usize) -> Tally {
+fn shared(finder: &Finder<'_>, cloud: &Cloud, out: &mut [u32], parts: usize) -> Result<Tally> {
     let share = cloud.len().div_ceil(parts).max(1);
-    let found: Vec<(Vec<u64>, Tally)> = (0..parts)
+    let found: Result<Vec<(Vec<u64>, Tally)>> = (0..parts)
         .into_par_iter()
         .map(|part| {
             let points = (part * share).min(cloud.len())..((part + 1) * share).min(cloud.len());
-            let mut voxels = Vec::with_capacity(points.len());
+            let mut voxels = room_for(points.len())?;
             let tally = finder.visit(cloud, points, |_, voxel| voxels.push(voxel));
-            (voxels, tally)
+            Ok((voxels, tally))
         })
         .collect();
+    let found = found?;
     let own = out.len().div_ceil(parts).max(1);
     out.par_chunks_mut(own).enumerate().for_each(|(part, counts)| {
         let first = (part * own) as u64;
@@ -56,5 +58,5 @@ fn shared(finder: &Finder<'_>, cloud: &Cloud, out: &mut [u32], parts: usize) -> 
             }
         }
     });
-    found.into_iter().map(|(_, tally)| tally).sum()
+    Ok(found.into_iter().map(|(_, tally)| tally).sum())
 }

@@ -3,15 +3,17 @@
 //! Points are sorted by voxel and number. Each voxel is then a run of points in their own
 //! order, which may be gone through by anybody at any time with the same result.
 
+use plimsoll::Result;
 use rayon::prelude::*;
 
+use super::room_for;
 use super::visit::Finder;
 use crate::backend::{Filled, Piece, Tally};
 use crate::cloud::Cloud;
 use crate::spec::Mode;
 
 /// The voxels with points, and their values.
-pub(super) fn filled(piece: &Piece<'_>, cloud: &Cloud) -> (Filled, Tally) {
+pub(super) fn filled(piece: &Piece<'_>, cloud: &Cloud) -> Result<(Filled, Tally)> {
     let small = piece.span() <= 1 << 32 && cloud.len() as u64 <= 1 << 32;
     if small {
         gather(
@@ -31,8 +33,8 @@ pub(super) fn filled(piece: &Piece<'_>, cloud: &Cloud) -> (Filled, Tally) {
 }
 
 /// The dense form: features one after the other, each a grid.
-pub(super) fn make(piece: &Piece<'_>, cloud: &Cloud, out: &mut [u32]) -> Tally {
-    let (filled, tally) = filled(piece, cloud);
+pub(super) fn make(piece: &Piece<'_>, cloud: &Cloud, out: &mut [u32]) -> Result<Tally> {
+    let (filled, tally) = filled(piece, cloud)?;
     let features = piece.spec.planes() as usize;
     let span = usize::try_from(piece.span()).unwrap_or(usize::MAX).max(1);
     out.par_chunks_mut(span).enumerate().for_each(|(feature, plane)| {
@@ -44,7 +46,7 @@ pub(super) fn make(piece: &Piece<'_>, cloud: &Cloud, out: &mut [u32]) -> Tally {
             }
         }
     });
-    tally
+    Ok(tally)
 }
 
 fn gather<K: Ord + Copy + Send + Sync>(
@@ -52,9 +54,9 @@ fn gather<K: Ord + Copy + Send + Sync>(
     cloud: &Cloud,
     pack: impl Fn(u64, usize) -> K,
     unpack: impl Fn(K) -> (u64, usize) + Sync,
-) -> (Filled, Tally) {
+) -> Result<(Filled, Tally)> {
     let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
-    let mut keys = Vec::new();
+    let mut keys = room_for(cloud.len())?;
     let mut tally =
         finder.visit(cloud, 0..cloud.len(), |point, voxel| keys.push(pack(voxel, point)));
     // No two keys are equal, so there is one order and any sort finds it.
@@ -73,7 +75,7 @@ fn gather<K: Ord + Copy + Send + Sync>(
         counts: runs.iter().map(count).collect(),
         values,
     };
-    (filled, tally)
+    Ok((filled, tally))
 }
 
 fn per_feature<K: Copy + Sync>(

@@ -16,7 +16,7 @@ mod visit;
 use plimsoll::{Error, Result};
 use rayon::prelude::*;
 
-use super::{Backend, Filled, Piece, Tally, check_features};
+use super::{Backend, Filled, Piece, Tally, check_features, refused};
 use crate::cloud::Cloud;
 use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
 use crate::spec::{Cells, Mode, Spec};
@@ -53,15 +53,16 @@ impl Backend for Host {
 
     fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)> {
         check_features(piece)?;
-        let made: Vec<(Filled, Tally)> = piece
+        let made: Result<Vec<(Filled, Tally)>> = piece
             .clouds
             .par_iter()
             .map(|cloud| {
-                let (filled, mut tally) = features::filled(piece, cloud);
+                let (filled, mut tally) = features::filled(piece, cloud)?;
                 tally.points = cloud.len() as u64;
-                (filled, tally)
+                Ok((filled, tally))
             })
             .collect();
+        let made = made?;
         let tally = made.iter().map(|(_, tally)| *tally).sum();
         Ok((made.into_iter().map(|(filled, _)| filled).collect(), tally))
     }
@@ -84,13 +85,21 @@ fn parts(clouds: usize) -> usize {
     if clouds >= workers { 1 } else { workers }
 }
 
+/// An empty list with room for so many, or the refusal that a smaller piece may not meet.
+fn room_for<T>(count: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
+    list.try_reserve_exact(count).map_err(|_| refused(bytes))?;
+    Ok(list)
+}
+
 fn one(piece: &Piece<'_>, cloud: &Cloud, out: &mut [u8], parts: usize) -> Result<Tally> {
     match (piece.spec.mode(), piece.spec.cells()) {
         (Mode::Occupancy, _) => occupancy::make(piece, cloud, out, parts),
         (Mode::Count, cells) => {
             counts::make(piece, cloud, numbers(out)?, parts, cells == Cells::F32)
         }
-        (Mode::Mean | Mode::Max, _) => Ok(features::make(piece, cloud, numbers(out)?)),
+        (Mode::Mean | Mode::Max, _) => features::make(piece, cloud, numbers(out)?),
     }
 }
 

@@ -1,0 +1,424 @@
+//! `plimsoll voxelize` as a user meets it.
+
+#[expect(dead_code, reason = "recordings are for other verbs")]
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::{Result, complaint, json, plimsoll, run, text};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Five points: two in one voxel, one in another, one outside, one that is no point.
+const POINTS: [[f32; 4]; 5] = [
+    [0.5, 0.5, 0.5, 2.0],
+    [0.75, 0.25, 0.5, 4.0],
+    [2.5, 1.5, 0.0, -1.0],
+    [9.0, 0.5, 0.5, 8.0],
+    [f32::NAN, 0.5, 0.5, 16.0],
+];
+const GRID: [&str; 6] = ["--grid", "1,2,4", "--voxel-size", "1", "--origin", "0,0,0"];
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Result<Folder> {
+        Ok(Folder(tempfile::tempdir()?))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn name(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<String> {
+        if let Some(folder) = self.path(name).parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(self.path(name), bytes)?;
+        Ok(self.name(name))
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.0.path())? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+fn npy(kind: &str, fortran: &str, shape: &str, numbers: &[u8]) -> Vec<u8> {
+    let head = format!("{{'descr': '{kind}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((head.len() as u16).to_le_bytes());
+    bytes.extend(head.bytes());
+    bytes.extend(numbers);
+    bytes
+}
+
+fn plain(points: &[[f32; 4]]) -> Vec<u8> {
+    let numbers: Vec<u8> = points.iter().flatten().flat_map(|v| v.to_le_bytes()).collect();
+    npy("<f4", "False", &format!("({}, 4)", points.len()), &numbers)
+}
+
+/// Where points fall everywhere, for work that takes a while.
+fn many(points: usize, side: f32) -> Vec<[f32; 4]> {
+    let mut state = 7u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 24) as f32
+    };
+    (0..points).map(|_| [next() * side, next() * side, next() * side, next() - 0.5]).collect()
+}
+
+/// The shape that a file's header tells, and its numbers.
+fn array(path: &Path) -> Result<(String, Vec<u8>)> {
+    let bytes = fs::read(path)?;
+    let head = text(&bytes[..128]);
+    let shape = head.split("'shape': ").nth(1).and_then(|rest| rest.split(", }").next());
+    Ok((shape.unwrap_or_default().to_string(), bytes[128..].to_vec()))
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+fn words<'a>(input: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["voxelize", input][..], &GRID, &["--out", out, "--backend", "host"], more].concat()
+}
+
+#[test]
+fn the_answer_has_every_field() -> Result {
+    let folder = Folder::new()?;
+    let (input, out) = (folder.write("a.npy", &plain(&POINTS))?, folder.name("out.npy"));
+    let made = json(&words(&input, &out, &[]), 0)?;
+    for (field, value) in [
+        ("clouds", Value::from(1)),
+        ("grid", vec![1, 2, 4].into()),
+        ("voxel_size", vec![1.0, 1.0, 1.0].into()),
+        ("origin", vec![0.0, 0.0, 0.0].into()),
+        ("mode", "occupancy".into()),
+        ("dtype", "f32".into()),
+        ("points_in", 5.into()),
+        ("occupied_voxels", 2.into()),
+        ("voxels", 8.into()),
+        ("backend", "host".into()),
+        ("chunks", 1.into()),
+        ("clouds_per_chunk", 1.into()),
+        ("slabs", 1.into()),
+        ("retries", 0.into()),
+        ("fallback", Value::Null),
+        ("preview", Value::Null),
+        ("output_bytes", 32.into()),
+        ("peak_source", "counted".into()),
+    ] {
+        assert_eq!(made[field], value, "{field}");
+    }
+    assert_eq!(made["dropped"]["not_finite"], 1);
+    assert_eq!(made["dropped"]["out_of_range"], 1);
+    for field in ["seconds", "points_per_second", "clouds_per_second", "output_bytes_per_second"] {
+        assert!(made[field].as_f64() > Some(0.0), "{field}");
+    }
+    assert!(made["available_bytes"].as_u64() > Some(0) && made["peak_bytes"].as_u64() > Some(0));
+    let (shape, bytes) = array(&folder.path("out.npy"))?;
+    assert_eq!(
+        (shape.as_str(), floats(&bytes)),
+        ("(1, 2, 4)", vec![1., 0., 0., 0., 0., 0., 1., 0.])
+    );
+    let page = text(&run(&words(&input, &out, &[]))?.stdout);
+    assert!(page.starts_with("1 grid of 1 x 2 x 4 voxels, occupancy as f32: "), "{page}");
+    Ok(())
+}
+
+#[test]
+fn modes_and_types_are_written_as_the_rules_say() -> Result {
+    let folder = Folder::new()?;
+    let (input, out) = (folder.write("a.npy", &plain(&POINTS))?, folder.name("out.npy"));
+    for (more, shape, want) in [
+        (&["--mode", "count"][..], "(1, 2, 4)", [2u32, 0, 0, 0, 0, 0, 1, 0].map(u32::to_le_bytes)),
+        (
+            &["--mode", "count", "--dtype", "f32"],
+            "(1, 2, 4)",
+            lit([2., 0., 0., 0., 0., 0., 1., 0.]),
+        ),
+        (&["--mode", "mean"], "(1, 1, 2, 4)", lit([3., 0., 0., 0., 0., 0., -1., 0.])),
+        (&["--mode", "max"], "(1, 1, 2, 4)", lit([4., 0., 0., 0., 0., 0., -1., 0.])),
+    ] {
+        json(&words(&input, &out, more), 0)?;
+        assert_eq!(array(&folder.path("out.npy"))?, (shape.to_string(), want.concat()), "{more:?}");
+    }
+    json(&words(&input, &out, &["--dtype", "u8"]), 0)?;
+    assert_eq!(array(&folder.path("out.npy"))?.1, [1, 0, 0, 0, 0, 0, 1, 0]);
+    // Rows of four voxels are no whole bytes: one row for the cloud.
+    json(&words(&input, &out, &["--dtype", "bits"]), 0)?;
+    assert_eq!(array(&folder.path("out.npy"))?, ("(1,)".to_string(), vec![0b0100_0001]));
+    json(&words(&input, &out, &["--dtype", "sparse"]), 0)?;
+    let (shape, bytes) = array(&folder.path("out.npy"))?;
+    let coordinates = [0i32, 0, 0, 0, 1, 2].map(i32::to_le_bytes).concat();
+    assert_eq!((shape.as_str(), bytes), ("(2, 3)", coordinates));
+    Ok(())
+}
+
+fn lit(values: [f32; 8]) -> [[u8; 4]; 8] {
+    values.map(f32::to_le_bytes)
+}
+
+/// The same five points in every file that is read.
+#[test]
+fn every_reader_says_the_same() -> Result {
+    let folder = Folder::new()?;
+    let columns: Vec<f32> = (0..4).flat_map(|axis| POINTS.iter().map(move |p| p[axis])).collect();
+    let doubles: Vec<u8> = columns.iter().flat_map(|v| f64::from(*v).to_be_bytes()).collect();
+    let rows: Vec<u8> = POINTS.iter().flatten().flat_map(|v| v.to_le_bytes()).collect();
+    let ply = "ply\nformat FORM 1.0\nelement camera 1\nproperty list uchar int at\nelement vertex 5\n\
+        property float x\nproperty float y\nproperty float z\nproperty float i\nend_header\n";
+    let lines: String = POINTS.iter().map(|[x, y, z, i]| format!("{x} {y} {z} {i}\n")).collect();
+    let big: Vec<u8> = POINTS.iter().flatten().flat_map(|v| v.to_be_bytes()).collect();
+    let pcd = "VERSION 0.7\nFIELDS x y z i\nSIZE 4 4 4 4\nTYPE F F F F\nCOUNT 1 1 1 1\nWIDTH 5\n\
+        HEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS 5\nDATA ";
+    let packed: Vec<u8> = columns.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let mut squeezed = Vec::new();
+    for run in packed.chunks(32) {
+        squeezed.push(run.len() as u8 - 1);
+        squeezed.extend(run);
+    }
+    let sizes = [squeezed.len() as u32, packed.len() as u32].map(u32::to_le_bytes).concat();
+    let files = [
+        ("c.npy", plain(&POINTS)),
+        ("f.npy", npy(">f8", "True", "(5, 4)", &doubles)),
+        ("t.ply", (ply.replace("FORM", "ascii") + "2 7 8\n" + &lines).into_bytes()),
+        ("b.ply", [ply.replace("FORM", "binary_big_endian").as_bytes(), &[0], &big].concat()),
+        ("l.ply", [ply.replace("FORM", "binary_little_endian").as_bytes(), &[0], &rows].concat()),
+        ("t.pcd", (pcd.to_string() + "ascii\n" + &lines).into_bytes()),
+        ("b.pcd", [pcd.as_bytes(), b"binary\n", &rows].concat()),
+        ("z.pcd", [pcd.as_bytes(), b"binary_compressed\n", &sizes, &squeezed].concat()),
+        ("k.bin", rows.clone()),
+    ];
+    for (name, bytes) in &files {
+        let (input, out) = (folder.write(name, bytes)?, folder.name("out.npy"));
+        for (mode, first) in [("occupancy", 1.0), ("mean", 3.0)] {
+            let made = json(&words(&input, &out, &["--mode", mode]), 0)?;
+            assert_eq!(made["dropped"]["not_finite"], 1, "{name}");
+            assert_eq!(floats(&array(&folder.path("out.npy"))?.1)[0], first, "{name} {mode}");
+        }
+        // Cut anywhere, it is refused with the place, whatever is wanted of it.
+        let cut = folder.write(&format!("cut-{name}"), &bytes[..bytes.len() - 3])?;
+        let error = complaint(&words(&cut, &out, &[]));
+        if !name.starts_with("t.") {
+            let error = error?;
+            assert!(error.contains("byte "), "{name}: {error}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_folder_or_a_pattern_is_a_batch_in_the_order_that_people_count_in() -> Result {
+    let folder = Folder::new()?;
+    for (name, count) in [("10.npy", 5), ("2.npy", 3), ("1.npy", 0)] {
+        folder.write(&format!("scans/{name}"), &plain(&POINTS[..count]))?;
+    }
+    folder.write("scans/notes.txt", b"not a cloud")?;
+    let out = folder.name("out.npy");
+    let made = json(&words(&folder.name("scans"), &out, &["--mode", "count"]), 0)?;
+    assert_eq!((&made["clouds"], &made["points_in"]), (&3.into(), &8.into()));
+    let (shape, bytes) = array(&folder.path("out.npy"))?;
+    assert_eq!(shape, "(3, 1, 2, 4)");
+    let counts: Vec<u8> = bytes.chunks_exact(4).map(|count| count[0]).collect();
+    assert_eq!(counts, [[0; 8], [2, 0, 0, 0, 0, 0, 1, 0], [2, 0, 0, 0, 0, 0, 1, 0]].concat());
+    let made = json(&words(&folder.name("scans/?.npy"), &out, &[]), 0)?;
+    assert_eq!(made["clouds"], 2);
+    Ok(())
+}
+
+/// Whatever it is cut into and whoever makes it.
+#[test]
+fn results_do_not_depend_on_chunks_or_backends() -> Result {
+    let folder = Folder::new()?;
+    for cloud in 0..4 {
+        folder.write(&format!("in/{cloud}.npy"), &plain(&many(700 + 300 * cloud, 6.0)))?;
+    }
+    let (input, out) = (folder.name("in"), folder.name("out.npy"));
+    let grid = ["--grid", "50,60,70", "--voxel-size", "0.1", "--origin", "0.05,0,-0.1"];
+    let mut backends = vec!["host"];
+    let opencl =
+        run(&[&["voxelize", &input][..], &grid, &["--out", &out, "--backend", "opencl"]].concat())?;
+    match opencl.status.success() {
+        true => backends.push("opencl"),
+        false => println!("skipped: {}", text(&opencl.stderr).trim()),
+    }
+    for kind in [
+        &["--dtype", "f32"][..],
+        &["--dtype", "u8"],
+        &["--dtype", "bits"],
+        &["--mode", "count"],
+        &["--mode", "mean"],
+        &["--mode", "max"],
+    ] {
+        let mut first = None;
+        for backend in &backends {
+            for cut in
+                [&[][..], &["--chunk", "1"], &["--chunk", "3"], &["--gpu-mem-limit", "900KiB"]]
+            {
+                let words = [
+                    &["voxelize", &input][..],
+                    &grid,
+                    &["--out", &out, "--backend", backend],
+                    kind,
+                    cut,
+                ]
+                .concat();
+                let made = json(&words, 0)?;
+                let all = (
+                    array(&folder.path("out.npy"))?,
+                    made["occupied_voxels"].clone(),
+                    made["dropped"].clone(),
+                );
+                let same = first.get_or_insert_with(|| all.clone()) == &all;
+                assert!(same, "{words:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_wrong_is_said_and_nothing_is_left() -> Result {
+    let folder = Folder::new()?;
+    let (input, out) = (folder.write("a.npy", &plain(&POINTS))?, folder.name("out.npy"));
+    folder.write("three.npy", &npy("<f4", "False", "(1, 3)", &[0; 12]))?;
+    folder.write("labels.npy", &npy("<i8", "False", "(1, 3)", &[0; 24]))?;
+    folder.write("odd.bin", &[0; 17])?;
+    for (words, word) in [
+        (words(&input, &folder.name("out.txt"), &[]), ".npy"),
+        (words(&input, &folder.name("nowhere/out.npy"), &[]), "a folder that is there"),
+        (words(&input, &out, &["--mode", "count", "--dtype", "bits"]), "u8 or bits with occupancy"),
+        (words(&input, &out, &["--mode", "count", "--dtype", "sparse"]), ".npz"),
+        (words(&input, &out, &["--chunk", "0"]), "above 0"),
+        (words(&folder.name("three.npy"), &out, &["--mode", "mean"]), "points without features"),
+        (words(&folder.name("labels.npy"), &out, &[]), "byte 20: type '<i8'"),
+        (words(&folder.name("odd.bin"), &out, &[]), "byte 16: 1 bytes are left over"),
+        (words(&folder.name("none.npy"), &out, &[]), "No such file"),
+        (words(&folder.name("none"), &out, &[]), "No such file"),
+        (words(&folder.name("*.xyz"), &out, &[]), "no file there ends in .npy"),
+        // A petabyte is refused before anything is made.
+        (
+            vec![
+                "voxelize",
+                &input,
+                "--grid",
+                "65536,65536,65536",
+                "--voxel-size",
+                "1",
+                "--origin",
+                "0,0,0",
+                "--out",
+                &out,
+            ],
+            "the disk has room for",
+        ),
+    ] {
+        let error = complaint(&words)?;
+        assert!(error.contains(word), "{words:?}: {error}");
+    }
+    assert_eq!(folder.names()?, ["a.npy", "labels.npy", "odd.bin", "three.npy"]);
+    Ok(())
+}
+
+#[cfg(unix)]
+#[test]
+fn a_result_is_readable_as_any_new_file_is() -> Result {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new()?;
+    let (input, out) = (folder.write("a.npy", &plain(&POINTS))?, folder.name("out.npy"));
+    json(&words(&input, &out, &[]), 0)?;
+    let mode =
+        |name: &str| Ok::<_, std::io::Error>(fs::metadata(folder.path(name))?.permissions().mode());
+    assert_eq!(mode("out.npy")?, mode("a.npy")?);
+    Ok(())
+}
+
+#[test]
+fn a_preview_shows_three_sides() -> Result {
+    let folder = Folder::new()?;
+    let (input, out, png) =
+        (folder.write("a.npy", &plain(&POINTS))?, folder.name("out.npy"), folder.name("out.png"));
+    for more in [&["--mode", "mean"][..], &["--dtype", "bits"]] {
+        let made = json(&words(&input, &out, &[more, &["--preview", &png]].concat()), 0)?;
+        assert_eq!(made["preview"], png.as_str());
+        assert!(fs::read(folder.path("out.png"))?.starts_with(b"\x89PNG\r\n"));
+        fs::remove_file(folder.path("out.png"))?;
+    }
+    Ok(())
+}
+
+/// Of a run that was killed nothing is left under the name that was asked for.
+#[test]
+fn a_killed_run_leaves_no_file_that_looks_whole() -> Result {
+    let folder = Folder::new()?;
+    let (input, out) =
+        (folder.write("a.npy", &plain(&many(100_000, 6.0)))?, folder.name("out.npy"));
+    fs::write(&out, b"what was there before")?;
+    // As many slabs as there can be, each of which goes through all points.
+    let words = [
+        "voxelize",
+        &input,
+        "--grid",
+        "400,400,400",
+        "--voxel-size",
+        "0.02",
+        "--origin",
+        "0,0,0",
+        "--gpu-mem-limit",
+        "64KiB",
+        "--backend",
+        "host",
+        "--out",
+        &out,
+    ];
+    let mut child = plimsoll(&words).stdout(std::process::Stdio::null()).spawn()?;
+    let begun = Instant::now();
+    let partial =
+        || folder.names().is_ok_and(|names| names.iter().any(|name| name.ends_with(".partial")));
+    while !partial() && child.try_wait()?.is_none() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill()?;
+    child.wait()?;
+    assert_eq!(fs::read(&out)?, b"what was there before");
+    let left = folder.names()?;
+    assert!(left.iter().all(|name| name.starts_with('.') || name.ends_with(".npy")), "{left:?}");
+    Ok(())
+}
+
+/// Under `ulimit -v` the whole result has no room: it is made in slabs all the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_result_larger_than_memory_is_written_as_it_is_made() -> Result {
+    let folder = Folder::new()?;
+    let (input, out) = (folder.write("a.npy", &plain(&many(2000, 6.0)))?, folder.name("out.npy"));
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    let script = format!(
+        "ulimit -v 500000; exec {program} voxelize {input} --grid 512,512,512 --voxel-size 0.0125 \
+         --origin 0,0,0 --backend host --out {out} --json"
+    );
+    let run = Command::new("sh").args(["-c", &script]).env("RAYON_NUM_THREADS", "2").output()?;
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let made: Value = serde_json::from_slice(&run.stdout)?;
+    assert_eq!(made["output_bytes"], 512u64 * 512 * 512 * 4);
+    assert!(made["slabs"].as_u64() > Some(1), "{made}");
+    assert!(made["peak_bytes"].as_u64() < Some(500_000 << 10), "{made}");
+    assert!(
+        text(made["available_source"].as_str().unwrap_or_default().as_bytes()).contains("ulimit")
+    );
+    assert_eq!(fs::metadata(&out)?.len(), 128 + 512 * 512 * 512 * 4);
+    Ok(())
+}
