@@ -1,6 +1,8 @@
 //! `plimsoll run`: the program's own streams and code, what is held, what is reported.
 #![cfg(target_os = "linux")]
 
+#[path = "run/bench.rs"]
+mod bench;
 #[expect(dead_code, reason = "its answers are on stdout only when asked for")]
 mod common;
 
@@ -38,6 +40,11 @@ fn build() -> Result<TempDir> {
             "libnvidia-ml.so.1",
         ),
         ("client.c", &[], "client"),
+        (
+            "../../../infer/tests/fixtures/fake_tensorrt.c",
+            &["-shared", "-fPIC"],
+            "libfake_tensorrt.so",
+        ),
     ] {
         let mut compile = Command::new("cc");
         compile.args(["-O1", "-w"]).arg(sources.join(source)).args(flags).arg("-o").arg(at(to));
@@ -119,6 +126,7 @@ fn what_was_held_and_refused_is_reported() -> Result {
         answer(&["--limit", "2GiB", "--reserve", "0", "--stacks", "--", "CLIENT", "fill"])?;
     let device = &answer["devices"][0];
     assert_eq!(device["peak_bytes"], 2u64 << 30, "{answer:#}");
+    assert!(device["lasting_peak_bytes"].as_u64() <= Some(2 << 30), "{device:#}");
     assert_eq!((&device["refused"], &device["within_limit"]), (&1.into(), &true.into()));
     assert_eq!(answer["limit"]["limit_type"], "hard");
     assert_eq!(answer["limit"]["verified"], true);

@@ -48,12 +48,22 @@ pub(crate) struct Entry {
     pub(crate) class: Class,
     pub(crate) kind: u8,
     pub(crate) device: u8,
+    /// The tag of the thread that asked, and [`Entry::TAGGED`] if it is counted by it.
     pub(crate) tag: u8,
     /// As the program asked for it.
     pub(crate) bytes: u64,
     /// What is charged for it.
     pub(crate) charge: u64,
     pub(crate) extra: u64,
+}
+
+impl Entry {
+    pub(crate) const TAGGED: u8 = 0x80;
+
+    /// What its tag is charged with: what the driver takes for it, or as much of its pool.
+    pub(crate) fn share(&self) -> u64 {
+        if self.charge > 0 { self.charge } else { self.bytes }
+    }
 }
 
 const STRIPES: usize = 64;

@@ -60,21 +60,13 @@ impl Watch {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
         let mut file = options.open(folder.join("ledger"))?;
-        let size = size_of::<Ledger>();
         // With all its room: a mapped file that cannot grow would end a program.
-        file.write_all(&vec![0; size])?;
-        let access = sys::PROT_READ | sys::PROT_WRITE;
-        // SAFETY: a new mapping of a file that is as large as it.
-        let at = unsafe {
-            sys::mmap(std::ptr::null_mut(), size, access, sys::MAP_SHARED, file.as_raw_fd(), 0)
-        };
-        if at as isize == -1 {
-            return Err(io::Error::last_os_error());
-        }
+        file.write_all(&vec![0; size_of::<Ledger>()])?;
+        let at = map(&file)?;
         // SAFETY: zeroed, large enough, aligned to a page, and nobody else has it yet.
-        fill(unsafe { &mut *at.cast::<Ledger>() }, settings);
+        fill(unsafe { &mut *at }, settings);
         let began = (sys::ticks(), Instant::now());
-        Ok(Watch { folder: folder.to_path_buf(), ledger: at.cast(), began })
+        Ok(Watch { folder: folder.to_path_buf(), ledger: at, began })
     }
 
     /// The counters.
@@ -126,6 +118,20 @@ impl Watch {
         let text = fs::read(self.folder.join(format!("stacks.{pid}"))).unwrap_or_default();
         parse_stacks(&String::from_utf8_lossy(&text))
     }
+}
+
+/// Maps a ledger's file, which must be as large as one.
+pub(crate) fn map(file: &File) -> io::Result<*mut Ledger> {
+    let size = size_of::<Ledger>();
+    if file.metadata()?.len() < size as u64 {
+        return Err(io::Error::other("it is too small to be a ledger"));
+    }
+    let access = sys::PROT_READ | sys::PROT_WRITE;
+    // SAFETY: a new mapping of a file that is as large as it.
+    let at = unsafe {
+        sys::mmap(std::ptr::null_mut(), size, access, sys::MAP_SHARED, file.as_raw_fd(), 0)
+    };
+    if at as isize == -1 { Err(io::Error::last_os_error()) } else { Ok(at.cast()) }
 }
 
 fn fill(ledger: &mut Ledger, settings: &Settings) {

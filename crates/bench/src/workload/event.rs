@@ -61,6 +61,8 @@ pub(super) enum Teller {
     /// Nobody.
     #[default]
     Nobody,
+    /// The guard, by the slot's tag.
+    Guard,
     /// The engine's allocator, on a GPU.
     EngineOnGpu,
     /// The engine's allocator, on the host.

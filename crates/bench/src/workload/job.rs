@@ -78,18 +78,20 @@ impl Stopwatch for Laps {
 }
 
 /// What the loop keeps.
-struct Bench {
+struct Bench<'a> {
     pipeline: Pipeline,
-    probe: Probe,
+    probe: Probe<'a>,
     /// When frames of a live source were taken, by our clock: the least delay that was seen.
     capture: Option<Instant>,
     live: bool,
     measured: u64,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
     /// Runs the slot to its end and says what became of it.
     pub(super) fn run(self, feed: Feed) {
+        // What this thread allocates is the slot's.
+        let _slot = self.plan.guard.get().map(|guard| guard.enter(self.slot));
         let (before, opened) = self.load(feed.is_live());
         let mut bench = match opened {
             None => {
@@ -114,7 +116,7 @@ impl Job<'_> {
 
     /// Loads the model, alone, and waits until the other slot has done so as well. Says
     /// what the process held before; `None` instead of a bench where it was stopped.
-    fn load(&self, live: bool) -> (Option<Bytes>, Option<Result<Bench, Error>>) {
+    fn load(&self, live: bool) -> (Option<Bytes>, Option<Result<Bench<'a>, Error>>) {
         let alone = self.gate.map(|gate| gate.loading.lock());
         let before = Resident::open().and_then(|resident| resident.read());
         let opened = (!self.stopped()).then(|| self.open(live, before));
@@ -125,7 +127,7 @@ impl Job<'_> {
         (before, opened)
     }
 
-    fn open(&self, live: bool, before: Option<Bytes>) -> Result<Bench, Error> {
+    fn open(&self, live: bool, before: Option<Bytes>) -> Result<Bench<'a>, Error> {
         let options = self.plan.engine_options(self.limit);
         let mut engine = engine::open(self.plan.engine, &self.weights, &options)?;
         let before = before.filter(|_| self.gate.is_some());
@@ -134,12 +136,12 @@ impl Job<'_> {
             let (rows, columns) = engine.model().input_size.unwrap_or(options.input_size);
             engine.run(&Tensor::zeros(&[1, 3, rows, columns]))?;
         }
-        let probe = Probe::new(&*engine, before);
+        let probe = Probe::new(&*engine, before, self.slot, self.plan.guard.get());
         let pipeline = Pipeline::new(engine, options.input_size, self.plan.thresholds())?;
         Ok(Bench { pipeline, probe, capture: None, live, measured: 0 })
     }
 
-    fn describe(&self, bench: &Bench) -> ModelDescription {
+    fn describe(&self, bench: &Bench<'_>) -> ModelDescription {
         let engine = bench.pipeline.engine();
         let mut description = ModelDescription::new(engine.model(), engine.info());
         let classes = bench.pipeline.decoder().names().len();
@@ -147,7 +149,7 @@ impl Job<'_> {
         description
     }
 
-    fn close(&self, bench: &Bench, end: End) {
+    fn close(&self, bench: &Bench<'_>, end: End) {
         let wanted = self.plan.max_frames.is_some() || self.plan.duration.is_some();
         let early = match end {
             End::Dry if wanted => Some(bench.measured),
@@ -186,7 +188,7 @@ impl Job<'_> {
         self.send(Event::Corrupt { slot: self.slot, why: error.to_string(), unfit });
     }
 
-    fn measure(&self, bench: &mut Bench, mut feed: Feed) -> End {
+    fn measure(&self, bench: &mut Bench<'_>, mut feed: Feed) -> End {
         let mut next = match self.first(bench, &mut feed) {
             Ok(frame) => Some(frame),
             Err(end) => return end,
@@ -221,7 +223,7 @@ impl Job<'_> {
     }
 
     /// The first good frame, after warming up on it.
-    fn first(&self, bench: &mut Bench, feed: &mut Feed) -> Result<Taken, End> {
+    fn first(&self, bench: &mut Bench<'_>, feed: &mut Feed) -> Result<Taken, End> {
         let (frame, took) = self.fetch(feed)?;
         for number in 0..self.plan.warmup {
             if self.stopped() {
@@ -263,7 +265,7 @@ impl Job<'_> {
 
     fn frame(
         &self,
-        bench: &mut Bench,
+        bench: &mut Bench<'_>,
         (mut frame, decode_ahead): Taken,
         phase: Phase,
         due: Option<Instant>,
@@ -302,7 +304,7 @@ impl Job<'_> {
     }
 
     /// A step that began at `begun` and whose latency counts from `from`.
-    fn sample(&self, bench: &Bench, laps: &Laps, begun: Instant, from: Instant) -> FrameSample {
+    fn sample(&self, bench: &Bench<'_>, laps: &Laps, begun: Instant, from: Instant) -> FrameSample {
         // The end of the last stage is the end of the step, give or take a return.
         let end = Instant::now();
         let from = from.min(begun);
@@ -319,7 +321,7 @@ impl Job<'_> {
     }
 }
 
-impl Bench {
+impl Bench<'_> {
     /// When a frame was captured, where it comes from a live source; else now. A source's
     /// clock has another beginning: the frame that came with the least delay sets it.
     fn captured(&mut self, timestamp: Duration, now: Instant) -> Instant {

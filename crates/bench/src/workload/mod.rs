@@ -19,6 +19,7 @@ mod accuracy;
 mod estimate;
 mod event;
 mod feed;
+mod guarded;
 mod job;
 mod pace;
 mod picture;
@@ -42,6 +43,7 @@ use crate::report::files::FilesError;
 
 use event::Event;
 use feed::Streams;
+pub use guarded::{Guard, Guarded, Whole};
 use job::{Gate, Job};
 pub use plan::{Mode, Plan};
 pub use progress::{Progress, Silent, View};

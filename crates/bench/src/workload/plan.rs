@@ -7,7 +7,7 @@ use plimsoll::{Bytes, LimitRequest};
 use plimsoll_infer::engine::EchoOptions;
 use plimsoll_infer::{Device, EngineChoice, EngineOptions, Thresholds};
 
-use super::Error;
+use super::{Error, Guarded};
 use crate::record::Config;
 
 /// Which slots run.
@@ -107,6 +107,8 @@ pub struct Plan {
     pub run_name: Option<String>,
     /// Where detections are written, one object a frame.
     pub detections: Option<PathBuf>,
+    /// Whether the run is under the guard.
+    pub guard: Guarded,
     /// What the `echo` engine answers.
     pub echo: EchoOptions,
     /// The command as it was given.
@@ -143,6 +145,7 @@ impl Default for Plan {
             output_dir: PathBuf::from("outputs"),
             run_name: None,
             detections: None,
+            guard: Guarded::No,
             echo: EchoOptions::default(),
             command_line: Vec::new(),
         }

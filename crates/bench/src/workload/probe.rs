@@ -1,6 +1,6 @@
 //! A slot's memory, once a frame.
 //!
-//! On a GPU the engine's allocator is asked. On the host it is the resident memory of the
+//! On a GPU the guard is asked, where the run is under it, or else the engine's allocator. On the host it is the resident memory of the
 //! process: one read of an open file, a microsecond or two, so that it can be done at every
 //! frame without being seen in the figures. Two slots at once would both show the whole
 //! process: there a slot has what the process gained while it alone was loaded and tried.
@@ -10,22 +10,32 @@ pub(super) use plimsoll::probe::Resident;
 use plimsoll_infer::Engine;
 
 use super::event::Teller;
+use super::guarded::Guard;
 
 /// Who is asked for a slot's memory.
 #[derive(Debug)]
-pub(super) struct Probe {
+pub(super) struct Probe<'a> {
     pub(super) teller: Teller,
+    slot: usize,
+    guard: Option<&'a dyn Guard>,
     resident: Option<Resident>,
     grown: Option<Bytes>,
 }
 
-impl Probe {
+impl<'a> Probe<'a> {
     /// `before` is what the process held before the engine, where two slots run at once.
-    pub(super) fn new(engine: &dyn Engine, before: Option<Bytes>) -> Probe {
+    pub(super) fn new(
+        engine: &dyn Engine,
+        before: Option<Bytes>,
+        slot: usize,
+        guard: Option<&'a dyn Guard>,
+    ) -> Probe<'a> {
         let on_gpu = !engine.info().device.starts_with("cpu");
         let tells = engine.memory().is_some();
         let resident = Resident::open();
+        let guard = guard.filter(|guard| guard.slot(slot).is_some());
         let teller = match (on_gpu, tells) {
+            (true, _) if guard.is_some() => Teller::Guard,
             (true, true) => Teller::EngineOnGpu,
             // The process's memory says nothing about a GPU's.
             (true, false) => Teller::Nobody,
@@ -39,7 +49,7 @@ impl Probe {
         let now = resident.as_ref().and_then(Resident::read);
         let grown =
             now.zip(before).map(|(now, before)| Bytes(now.get().saturating_sub(before.get())));
-        Probe { teller, resident, grown }
+        Probe { teller, slot, guard, resident, grown }
     }
 
     /// What the slot holds now.
@@ -48,6 +58,7 @@ impl Probe {
             Teller::Nobody => None,
             Teller::Process => self.resident.as_ref()?.read(),
             Teller::Growth => self.grown,
+            Teller::Guard => self.guard?.slot(self.slot).map(|(now, _)| now),
             Teller::EngineOnGpu | Teller::EngineOnHost => {
                 let memory = engine.memory()?;
                 memory.reserved.or(memory.in_use).map(Bytes)
@@ -55,10 +66,11 @@ impl Probe {
         }
     }
 
-    /// What the engine counted as its peak.
+    /// What was counted as its peak.
     pub(super) fn peak(&self, engine: &dyn Engine) -> Option<Bytes> {
         match self.teller {
             Teller::EngineOnGpu | Teller::EngineOnHost => engine.memory()?.peak.map(Bytes),
+            Teller::Guard => self.guard?.slot(self.slot).map(|(_, peak)| peak),
             Teller::Nobody | Teller::Process | Teller::Growth => None,
         }
     }

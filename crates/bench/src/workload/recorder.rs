@@ -55,6 +55,7 @@ pub(super) struct Recorder<'a> {
     process: Option<Resident>,
     pub(super) process_peak: Option<Bytes>,
     process_over: bool,
+    pub(super) device_over: bool,
     pub(super) doubts: Vec<DoubtRecord>,
     pub(super) folder: RunFolder,
     pictures: Vec<Picture>,
@@ -89,6 +90,12 @@ impl<'a> Recorder<'a> {
         let manager = GpuMemoryManager::new(MemoryConfig::for_inference())?;
         manager.add_device(device_of(plan)?);
         let report = manager.apply_limits(&plan.limit_request()?)?;
+        let mut limit = report.effective_limit;
+        let mut safety = MemorySafety::from(&report);
+        if let Some(guard) = plan.guard.get() {
+            limit = guard.hold(limit, plan.keep_free);
+            safety.effective_limit_gb = limit.as_gib();
+        }
         let started = SystemTime::now();
         let folder = RunFolder::create(&plan.output_dir, plan.run_name.as_deref(), started)?;
         let detections = plan.detections.as_deref().map(fresh).transpose()?;
@@ -98,8 +105,8 @@ impl<'a> Recorder<'a> {
             streams,
             origin,
             started,
-            safety: MemorySafety::from(&report),
-            limit: report.effective_limit,
+            safety,
+            limit,
             architecture: MemoryArchitecture::NoGpu,
             pages: [0, 1].map(|slot| Page::new(slot, plan)),
             system: SystemMeter::default(),
@@ -108,6 +115,7 @@ impl<'a> Recorder<'a> {
             process: Resident::open(),
             process_peak: None,
             process_over: false,
+            device_over: false,
             doubts: Vec::new(),
             metrics: folder.metrics()?,
             log: folder.log()?,
@@ -128,7 +136,7 @@ impl<'a> Recorder<'a> {
             }
             Assignment::Skip(why) => format!("skipped: {why}"),
         });
-        progress.started(self.folder.path(), &self.safety, [&first, &second]);
+        progress.started(self.folder.path(), &self.safety(), [&first, &second]);
         self.say(progress, "run started");
         for (name, text) in SLOTS.iter().zip([first, second]) {
             self.say(progress, &format!("{name}: {text}"));
@@ -251,8 +259,10 @@ impl<'a> Recorder<'a> {
     fn frame(&mut self, sample: &FrameSample, seen: Option<Seen>, progress: &mut dyn Progress) {
         let slot = sample.slot;
         self.watch_line(sample, progress);
-        if self.pages[slot].teller == Teller::Growth {
-            self.watch_process(progress);
+        match self.pages[slot].teller {
+            Teller::Growth => self.watch_process(progress),
+            Teller::Guard => self.watch_device(progress),
+            _ => {}
         }
         let page = &mut self.pages[slot];
         page.meter.push(sample);
@@ -394,7 +404,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// A line of `run.log`.
-    fn say(&mut self, progress: &mut dyn Progress, text: &str) {
+    pub(super) fn say(&mut self, progress: &mut dyn Progress, text: &str) {
         let done = self.log.line(&format!("{} {text}", rfc3339(SystemTime::now())));
         self.tried(done, progress);
     }

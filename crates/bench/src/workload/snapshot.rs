@@ -209,7 +209,7 @@ impl Recorder<'_> {
             (false, Teller::Growth) => MeasuredWhat::SlotMemory,
             (false, _) => MeasuredWhat::ProcessMemory,
         };
-        let limit_type = self.safety.limit_type;
+        let limit_type = self.limit_type();
         let engine = page.description.as_ref().map_or("", |info| info.engine.as_str());
         let (name, obtained, counted_peak) = match page.teller {
             Teller::Nobody => {
@@ -224,6 +224,7 @@ impl Recorder<'_> {
                 let name = "/proc/self/statm, growth while it alone was loaded and tried";
                 (name.to_string(), Obtained::Sampled, None)
             }
+            Teller::Guard => ("guard, by the slot's tag".to_string(), Obtained::Counted, page.peak),
             Teller::EngineOnGpu | Teller::EngineOnHost => {
                 (format!("{engine} allocator"), Obtained::Counted, page.peak)
             }
@@ -273,7 +274,7 @@ impl Recorder<'_> {
                 unpaired: self.streams.unpaired(),
             },
             system_metrics: self.system.metrics(self.architecture, &facts, frames, wall),
-            memory_safety: self.safety.clone(),
+            memory_safety: self.safety(),
             shared: self.shared_memory(),
             doubts: self.doubts(),
             summary: Summary::default(),
@@ -296,6 +297,9 @@ impl Recorder<'_> {
     }
 
     fn shared_memory(&self) -> SharedMemory {
+        if let Some(shared) = self.shared_on_device() {
+            return shared;
+        }
         let Some(before) = self.shared else {
             return SharedMemory::unmeasured("no model was loaded, or the system does not tell");
         };

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Code, Handle, SUCCESS, devices};
 use crate::here::Here;
-use crate::ledger::NO_LIMIT;
+use crate::ledger::{NO_LIMIT, flag};
 use crate::reach;
 
 /// What nvmlDeviceGetMemoryInfo writes.
@@ -104,7 +104,7 @@ fn read_uuid(text: &[u8]) -> Option<[u64; 2]> {
 /// The line of a device and what is charged there; nothing without a line.
 fn line(here: &Here, device: Handle) -> Option<(u64, u64)> {
     let get = function(c"nvmlDeviceGetUUID");
-    if get == 0 {
+    if get == 0 || here.ledger.is(flag::NVML_AS_IT_IS) {
         return None;
     }
     let mut text = [0; UUID];

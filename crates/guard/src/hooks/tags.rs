@@ -1,5 +1,7 @@
 //! Whose memory it is, within a process: a thread may say that from now on it allocates for
-//! one of a few parties. `plimsoll bench` tells its slots apart this way.
+//! one of a few parties. `plimsoll bench` tells its slots apart this way. What threads that
+//! said nothing allocate is counted too, together with what the driver takes for itself: the
+//! part that nobody owns. Where no thread ever says anything, nothing of this costs a step.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
@@ -12,10 +14,16 @@ static KNOWN: [(AtomicUsize, AtomicU32); THREADS] =
     [const { (AtomicUsize::new(0), AtomicU32::new(0)) }; THREADS];
 static ANY: AtomicU32 = AtomicU32::new(0);
 
+/// Whether this process counts by tags at all.
+#[inline]
+pub(super) fn are_used() -> bool {
+    ANY.load(Relaxed) != 0
+}
+
 /// The calling thread's tag; 0 for none.
 #[inline]
 pub(super) fn current() -> u8 {
-    if ANY.load(Relaxed) == 0 { 0 } else { find() }
+    if are_used() { find() } else { 0 }
 }
 
 fn find() -> u8 {
@@ -25,7 +33,7 @@ fn find() -> u8 {
 }
 
 /// From now on what this thread allocates belongs to `tag`, from 1 to 3; 0 ends it. Returns
-/// whether it is so.
+/// whether it is so. From the first call on, of whatever tag, this process counts by tags.
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub(crate) extern "C" fn plimsoll_guard_tag(tag: u32) -> bool {
     let me = sys::thread();

@@ -137,12 +137,13 @@ fn verify(here: &Here, place: usize) {
 #[inline]
 pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charge: u64, charged: u64) {
     let event = wish.event(Op::Allocate, place.device, key);
+    let tagged = if tags::are_used() { Entry::TAGGED } else { 0 };
     let entry = Entry {
         key,
         class: wish.class,
         kind: wish.kind as u8,
         device: place.device as u8,
-        tag: event.tag,
+        tag: event.tag | tagged,
         bytes: wish.bytes,
         charge,
         extra: place.context,
@@ -153,8 +154,8 @@ pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charge: u64
         Ok(Some(old)) => give_back(here, &old, 0),
         Err(_) => here.ledger.warn(flag::TABLE_FULL),
     }
-    if event.tag > 0 {
-        here.ledger.tag(here.process, event.tag.into(), wish.bytes);
+    if tagged != 0 {
+        here.ledger.tag(here.process, event.tag.into(), entry.share());
     }
     let at = here.note(event);
     here.ledger.granted(here.process, place.device, charged, at);
@@ -197,14 +198,15 @@ pub(super) fn give_back(here: &Here, entry: &Entry, stream: u64) {
 
 #[inline]
 fn end_free(here: &Here, entry: &Entry, stream: u64) {
-    if entry.tag > 0 {
-        here.ledger.untag(here.process, entry.tag.into(), entry.bytes);
+    let tag = entry.tag & !Entry::TAGGED;
+    if tag != entry.tag {
+        here.ledger.untag(here.process, tag.into(), entry.share());
     }
     here.note(Event {
         op: Op::Free,
         kind: Kind::of(entry.kind).unwrap_or(Kind::Linear),
         device: entry.device,
-        tag: entry.tag,
+        tag,
         key: entry.key,
         bytes: entry.bytes,
         stream,

@@ -237,14 +237,17 @@ impl Ledger {
         if change > 0 {
             let now = driver.fetch_add(bytes, AcqRel) + bytes;
             self.devices[device].driver_peak.fetch_max(now, Relaxed);
+            self.tag(process, 0, bytes);
             self.recharge(process, device, 0, bytes, at);
         } else {
             take(driver, bytes);
+            self.untag(process, 0, bytes);
             self.recharge(process, device, bytes, 0, at);
         }
     }
 
-    /// Counts a block for the tag of the thread that asked for it.
+    /// Counts a block for the tag of the thread that asked for it; what the driver took for
+    /// itself has the tag 0, as has what nobody's thread asked for.
     pub fn tag(&self, process: &Process, tag: usize, bytes: u64) {
         if let (Some(held), Some(peak)) = (process.tagged.get(tag), process.tagged_peak.get(tag)) {
             peak.fetch_max(held.fetch_add(bytes, AcqRel) + bytes, Relaxed);

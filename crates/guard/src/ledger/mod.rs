@@ -41,6 +41,10 @@ pub mod flag {
     /// Each allocation keeps where it was made.
     pub const STACKS: u32 = 4;
 
+    /// NVML's memory queries show the device as it is: who asks is a program of our own that
+    /// reports both.
+    pub const NVML_AS_IT_IS: u32 = 8;
+
     /// The driver is newer than what the guard knows.
     pub const NEW_DRIVER: u32 = 1;
     /// The driver lacks a call that the guard needs to tell devices apart.
@@ -142,6 +146,7 @@ pub struct Device {
 }
 
 /// A process's share.
+#[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Process {
     /// See [`state`].
@@ -172,7 +177,8 @@ pub struct Process {
     pub since: AtomicU64,
     /// When it was found dead; 0 before.
     pub until: AtomicU64,
-    /// Held now, by the tag of the thread that asked.
+    /// Held now, by the tag of the thread that asked; with 0, what the driver took for itself
+    /// and, once a thread of the process has a tag, what those without one hold.
     pub tagged: [AtomicU64; TAGS],
     /// The most of it.
     pub tagged_peak: [AtomicU64; TAGS],

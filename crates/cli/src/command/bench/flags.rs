@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll::{Bytes, LIMIT_PROFILES};
 use plimsoll_bench::workload::{Mode, Plan};
-use plimsoll_infer::{Device, EngineChoice};
+use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
 use crate::limit::{LimitArgs, size_above_zero};
 use crate::outcome::OrBadInput;
@@ -69,6 +69,10 @@ pub(crate) struct Args {
     /// What must stay free where the GPU shares the system's memory
     #[arg(long, value_name = "SIZE", value_parser = size_above_zero)]
     keep_free: Option<Bytes>,
+    /// Do not start again under the guard, which makes the limit of GPU memory hard and counts
+    /// what each slot holds
+    #[arg(long)]
+    no_guard: bool,
     /// Exit 1 where memory passed the limit
     #[arg(long)]
     pub(super) fail_on_violation: bool,
@@ -122,6 +126,13 @@ struct Work {
 }
 
 impl Args {
+    /// Whether the run may use CUDA, and may be guarded.
+    pub(super) fn wants_guard(&self) -> bool {
+        let on_host = matches!(self.device, Device::Cpu)
+            || matches!(self.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
+        !self.no_guard && !on_host
+    }
+
     /// The plan.
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
         let work = &self.work;

@@ -9,6 +9,8 @@
 //! process at once.
 
 mod flags;
+#[cfg(target_os = "linux")]
+mod guard;
 mod show;
 
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use anyhow::Context;
 use plimsoll_bench::record::Record;
 use plimsoll_bench::report::console;
 use plimsoll_bench::report::files::FilesError;
-use plimsoll_bench::workload::{self, Error, Finished};
+use plimsoll_bench::workload::{self, Error, Finished, Plan};
 use serde::Serialize;
 
 pub(crate) use flags::{Args, time};
@@ -49,7 +51,8 @@ impl Answer for Report<'_> {
 
 /// Runs the detectors.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
-    let plan = args.plan()?;
+    let mut plan = args.plan()?;
+    let _folders = guarded(args, &mut plan);
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
     let mut show = Show::new(!out.is_quiet() && !out.is_json());
@@ -72,6 +75,17 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         code => Outcome::Code(code),
     })
 }
+
+/// Puts the run under the guard where it may use a GPU of CUDA; see [`guard`].
+#[cfg(target_os = "linux")]
+fn guarded(args: &Args, plan: &mut Plan) -> guard::Folders {
+    let (guarded, folders) = guard::around(args.wants_guard());
+    plan.guard = guarded;
+    folders
+}
+
+#[cfg(not(target_os = "linux"))]
+fn guarded(_: &Args, _: &mut Plan) {}
 
 /// The first Ctrl-C (or a polite kill) sets the flag; the next one ends the process.
 pub(super) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {

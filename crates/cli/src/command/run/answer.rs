@@ -68,6 +68,9 @@ pub(super) struct DeviceReport {
     pub(super) limit_bytes: Option<u64>,
     pub(super) peak_bytes: u64,
     pub(super) peak_at_seconds: f64,
+    /// The most that was charged for 20 ms at a stretch, as one who samples sees it; null where
+    /// events are missing.
+    pub(super) lasting_peak_bytes: Option<u64>,
     /// Of it, what the driver took for itself at most.
     pub(super) driver_bytes: u64,
     pub(super) refused: u64,
@@ -155,7 +158,7 @@ pub(super) fn collect(
     let logs = watch.logs()?;
     let history = events::merge(&logs, clock, &ends(watch, &logs));
     let mut stacks = Stacks { watch, known: HashMap::new() };
-    let devices = devices(watch, clock);
+    let devices = devices(watch, clock, &history, ended.lasted.as_secs_f64());
     let mut left: Vec<&Block> = history.blocks.iter().filter(|block| block.to.is_none()).collect();
     left.sort_by_key(|block| std::cmp::Reverse(block.bytes));
     let mut largest: Vec<&Block> = history.blocks.iter().collect();
@@ -239,9 +242,10 @@ fn ends(watch: &Watch, logs: &[Log]) -> Vec<Option<u64>> {
     logs.iter().map(end).collect()
 }
 
-fn devices(watch: &Watch, clock: Clock) -> Vec<DeviceReport> {
-    let known = |device: &&Device| device.state.load(Acquire) == 2;
-    let report = |device: &Device| {
+fn devices(watch: &Watch, clock: Clock, history: &History, end: f64) -> Vec<DeviceReport> {
+    const LASTING: f64 = 0.02;
+    let known = |(_, device): &(usize, &Device)| device.state.load(Acquire) == 2;
+    let report = |(place, device): (usize, &Device)| {
         let budget = device.budget.load(Relaxed);
         let peak = device.peak.load(Relaxed);
         let limit = (budget != NO_LIMIT).then_some(budget);
@@ -257,6 +261,10 @@ fn devices(watch: &Watch, clock: Clock) -> Vec<DeviceReport> {
                 0 => 0.0,
                 _ => clock.since_start(device.peak_at.load(Relaxed)).as_secs_f64(),
             },
+            lasting_peak_bytes: (history.lost == 0).then(|| {
+                let course = u8::try_from(place).ok().and_then(|place| history.course.get(&place));
+                events::lasting(course.map_or(&[], Vec::as_slice), end, LASTING)
+            }),
             driver_bytes: device.driver_peak.load(Relaxed),
             refused: device.refused.load(Relaxed),
             refused_bytes: device.refused_bytes.load(Relaxed),
@@ -267,7 +275,7 @@ fn devices(watch: &Watch, clock: Clock) -> Vec<DeviceReport> {
             source: "counted by the guard; the driver's own measured around its calls",
         }
     };
-    watch.ledger().devices.iter().filter(known).map(report).collect()
+    watch.ledger().devices.iter().enumerate().filter(known).map(report).collect()
 }
 
 fn processes(watch: &Watch, left: &[&Block]) -> Vec<ProcessReport> {

@@ -101,7 +101,7 @@ pub(super) fn run(
 }
 
 /// The guard first, then what was to be loaded already.
-fn preload(folder: &Folder) -> OsString {
+pub(in crate::command) fn preload(folder: &Folder) -> OsString {
     let mut all = folder.library().into_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
         all.push(":");

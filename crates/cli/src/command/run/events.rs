@@ -93,6 +93,23 @@ pub(super) fn merge(logs: &[Log], clock: Clock, ends: &[Option<u64>]) -> History
     history
 }
 
+/// The most that was charged for so long at a stretch, up to the end of the run: what one who
+/// looks now and then, as nvidia-smi does, can see.
+pub(super) fn lasting(course: &[(f64, u64)], until: f64, seconds: f64) -> u64 {
+    let (mut most, mut rising) = (0, Vec::<(f64, u64)>::new());
+    for (at, charge) in course.iter().copied().chain([(until, 0)]) {
+        let mut since = at;
+        while let Some((from, level)) = rising.pop_if(|(_, level)| *level >= charge) {
+            since = from;
+            if at - from >= seconds {
+                most = most.max(level);
+            }
+        }
+        rising.push((since, charge));
+    }
+    most
+}
+
 fn block(pid: u32, event: &Event, from: f64) -> Block {
     let Event { device, kind, bytes, stack, .. } = *event;
     Block { pid, device, kind, bytes, from, to: None, stack }
@@ -158,5 +175,22 @@ impl Course {
             self.end(gone, end);
         }
         self.lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_no_lasting_peak() {
+        let course = [(0.0, 10), (1.0, 50), (1.01, 30), (2.0, 40), (2.02, 35), (3.0, 0)];
+        assert_eq!(lasting(&course, 4.0, 0.0), 50);
+        assert_eq!(lasting(&course, 4.0, 0.02), 40);
+        assert_eq!(lasting(&course, 4.0, 0.03), 35);
+        assert_eq!(lasting(&course, 4.0, 1.9), 30);
+        assert_eq!(lasting(&course, 4.0, 2.5), 10);
+        assert_eq!(lasting(&[(0.0, 7)], 1.0, 1.0), 7);
+        assert_eq!(lasting(&[], 1.0, 0.0), 0);
     }
 }

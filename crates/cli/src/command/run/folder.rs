@@ -15,7 +15,7 @@ const LIBRARY: &str = "libplimsoll_guard.so";
 const PREFIX: &str = "plimsoll-run-";
 
 /// The folders of a run, gone at its end.
-pub(super) struct Folder {
+pub(in crate::command) struct Folder {
     code: TempDir,
     /// In memory where there is such a place: a list on a disk costs three times as much.
     data: Option<TempDir>,
@@ -23,19 +23,23 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Where the counters and the lists of events are.
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::command) fn path(&self) -> &Path {
         self.data.as_ref().unwrap_or(&self.code).path()
     }
 
     /// Leaves it for those of the program's children that still run: what they start looks
     /// for the guard there.
-    pub(super) fn leave(self) {
-        let _ = self.code.keep();
-        let _ = self.data.map(TempDir::keep);
+    pub(in crate::command) fn leave(self) {
+        self.into_paths();
+    }
+
+    /// Where both are; they are the caller's from now on.
+    pub(in crate::command) fn into_paths(self) -> (PathBuf, Option<PathBuf>) {
+        (self.code.keep(), self.data.map(TempDir::keep))
     }
 
     /// The guard.
-    pub(super) fn library(&self) -> PathBuf {
+    pub(in crate::command) fn library(&self) -> PathBuf {
         self.code.path().join(LIBRARY)
     }
 }
@@ -49,7 +53,7 @@ fn in_memory() -> Option<TempDir> {
 }
 
 /// Makes it, with the guard in it.
-pub(super) fn make() -> anyhow::Result<Folder> {
+pub(in crate::command) fn make() -> anyhow::Result<Folder> {
     if plimsoll_guard::LIBRARY.is_empty() {
         bail!("`run` needs Linux on x86-64 or aarch64: the guard is not in this build");
     }

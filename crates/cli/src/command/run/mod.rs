@@ -11,15 +11,15 @@
 //! stderr.
 
 mod answer;
-mod child;
+pub(super) mod child;
 mod events;
 mod files;
 mod flags;
-mod folder;
+pub(super) mod folder;
 mod html;
 mod page;
-mod reach;
-mod sys;
+pub(super) mod reach;
+pub(super) mod sys;
 mod tree;
 
 use plimsoll_guard::watch::Watch;

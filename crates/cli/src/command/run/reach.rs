@@ -43,7 +43,7 @@ fn find(name: &Path) -> Option<PathBuf> {
 }
 
 /// Why the guard does not get into a program.
-pub(super) fn why_not(path: &Path) -> Option<String> {
+pub(in crate::command) fn why_not(path: &Path) -> Option<String> {
     let shown = path.display();
     let name = path.file_name()?.to_str()?;
     if CONTAINERS.contains(&name) {

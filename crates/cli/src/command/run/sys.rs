@@ -85,6 +85,17 @@ pub(super) fn mount(folder: &Path) -> io::Result<Mount> {
     Ok(Mount { noexec: mount.f_flag & libc::ST_NOEXEC != 0, free })
 }
 
+/// Whether the system's loader finds a library.
+pub(in crate::command) fn can_load(library: &str) -> bool {
+    let Ok(name) = CString::new(library) else { return false };
+    // SAFETY: the name ends with a zero; the driver's library starts nothing by being loaded,
+    // and is closed again.
+    unsafe {
+        let found = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL);
+        !found.is_null() && libc::dlclose(found) == 0
+    }
+}
+
 /// Whether people read stderr.
 pub(super) fn stderr_is_terminal() -> bool {
     io::IsTerminal::is_terminal(&io::stderr())

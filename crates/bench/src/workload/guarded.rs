@@ -1,0 +1,132 @@
+//! A run under the guard: what a slot holds is counted at every call of the driver, by the
+//! tag of its thread, and what would pass the limit is refused, whoever asks for it.
+//!
+//! Who starts a run says what guard it is under ([`Plan::guard`](super::Plan::guard)); this is
+//! all that a run asks of it. Without one, engines are asked and the limit is theirs to keep.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use plimsoll::Bytes;
+
+use super::progress::Progress;
+use super::recorder::Recorder;
+use crate::record::time::rfc3339;
+use crate::record::{LimitType, MemorySafety, Obtained, SharedMemory, Unknown, Violation};
+
+/// The guard of this process.
+pub trait Guard: std::fmt::Debug + Send + Sync {
+    /// Draws the line, and returns the one that is held: another may stand already.
+    fn hold(&self, limit: Bytes, keep_free: Option<Bytes>) -> Bytes;
+    /// From now on what this thread allocates on a GPU is the slot's, until the result is
+    /// dropped.
+    fn enter(&self, slot: usize) -> Box<dyn Any>;
+    /// What a slot holds now, and the most that it held at once; nothing before the driver was
+    /// called through the guard.
+    fn slot(&self, slot: usize) -> Option<(Bytes, Bytes)>;
+    /// The rest; nothing before the driver was called through the guard.
+    fn whole(&self) -> Option<Whole>;
+}
+
+/// What the guard tells beside the slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Whole {
+    /// The most that belonged to no slot: what the driver took for itself, and what was asked
+    /// for by threads that are no slot's.
+    pub shared_peak: Bytes,
+    /// The most that the device was charged with at once.
+    pub peak: Bytes,
+    /// Whether a request past the line was tried and refused.
+    pub verified: bool,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Their bytes.
+    pub refused_bytes: Bytes,
+}
+
+/// Whether a run is under the guard.
+#[derive(Debug, Clone, Default)]
+pub enum Guarded {
+    /// Nobody asked for it: the run uses no GPU, or does not want it.
+    #[default]
+    No,
+    /// It was wanted and could not be had, and why.
+    Not(String),
+    /// It is.
+    Yes(Arc<dyn Guard>),
+}
+
+impl Guarded {
+    /// The guard, where there is one.
+    #[must_use]
+    pub fn get(&self) -> Option<&dyn Guard> {
+        match self {
+            Guarded::Yes(guard) => Some(&**guard),
+            Guarded::No | Guarded::Not(_) => None,
+        }
+    }
+}
+
+impl Recorder<'_> {
+    /// The guard, as long as no slot turns out to run on the host, where it holds nothing.
+    fn guard(&self) -> Option<&dyn Guard> {
+        let on_host = |page: &super::snapshot::Page| {
+            page.description.as_ref().is_some_and(|info| info.device.starts_with("cpu"))
+        };
+        self.plan.guard.get().filter(|_| !self.pages.iter().any(on_host))
+    }
+
+    /// How far the limit is held.
+    pub(super) fn limit_type(&self) -> LimitType {
+        if self.guard().is_some() { LimitType::Hard } else { self.safety.limit_type }
+    }
+
+    /// The limit as it is held, so far.
+    pub(super) fn safety(&self) -> MemorySafety {
+        let mut safety = self.safety.clone();
+        if let Guarded::Not(why) = &self.plan.guard {
+            safety.warnings.push(format!("the guard does not hold this run: {why}"));
+        }
+        let Some(guard) = self.guard() else { return safety };
+        let whole = guard.whole().unwrap_or_default();
+        safety.limit_type = LimitType::Hard;
+        safety.verified = whole.verified;
+        safety.methods_applied.insert(0, "guard".to_string());
+        let Whole { refused, refused_bytes, .. } = whole;
+        if refused > 0 {
+            safety.warnings.push(format!(
+                "the guard refused {refused} requests past the limit, {refused_bytes} in all"
+            ));
+        }
+        safety
+    }
+
+    /// The device as a whole against the line: what the driver takes for itself cannot be
+    /// refused.
+    pub(super) fn watch_device(&mut self, progress: &mut dyn Progress) {
+        let Some(held) = self.guard().and_then(Guard::whole).map(|whole| whole.peak) else {
+            return;
+        };
+        if held > self.limit && !self.device_over {
+            let limit = self.limit;
+            tracing::error!(%held, %limit, "the device holds more than the limit allows");
+            let time = rfc3339(SystemTime::now());
+            self.say(progress, &format!("VIOLATION: the device holds {held} of {limit}"));
+            self.safety.violated(Violation { time, slot: None, bytes: held.get() });
+            self.device_over = true;
+        }
+    }
+
+    /// What belongs to no slot on the device.
+    pub(super) fn shared_on_device(&self) -> Option<SharedMemory> {
+        let whole = self.guard()?.whole()?;
+        Some(SharedMemory {
+            what: "context, code and what no slot asked for".to_string(),
+            peak_gb: Some(whole.shared_peak.as_gib()),
+            source: Some("guard; the driver's own measured around its calls".to_string()),
+            obtained: Some(Obtained::Counted),
+            unknown: Unknown::new(),
+        })
+    }
+}

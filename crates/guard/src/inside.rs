@@ -1,0 +1,125 @@
+//! For a program of our own that runs under the guard: it says whose memory its threads
+//! allocate, sets the line, and reads what is held. `plimsoll bench` is such a program.
+
+#![expect(unsafe_code, reason = "calls the guard that the loader has put into this process")]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::fs::OpenOptions;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::ledger::{self, Device, Ledger, NO_LIMIT, Process, flag, state};
+use crate::process;
+use crate::watch::{VARIABLE, map};
+
+/// This process's way to the guard in it. It stays for as long as the process does.
+#[derive(Clone, Copy)]
+pub struct Inside {
+    ledger: &'static Ledger,
+    tag: extern "C" fn(u32) -> bool,
+}
+
+impl std::fmt::Debug for Inside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inside").finish_non_exhaustive()
+    }
+}
+
+unsafe extern "C" {
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+const TAG: &CStr = c"plimsoll_guard_tag";
+
+impl Inside {
+    /// Finds the guard in this process.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, in words.
+    pub fn find() -> Result<Inside, String> {
+        let Some(folder) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
+            return Err("this program was not started under the guard".into());
+        };
+        // SAFETY: the name ends with a zero, and a null library means all that are loaded.
+        let found = unsafe { dlsym(std::ptr::null_mut(), TAG.as_ptr()) };
+        if found.is_null() {
+            return Err("the system's loader did not load the guard".into());
+        }
+        // SAFETY: the guard's function of this name has this signature.
+        let tag = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(u32) -> bool>(found) };
+        let path = Path::new(&folder).join("ledger");
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        let mapped = opened.and_then(|file| map(&file));
+        let at = mapped.map_err(|error| format!("{}: {error}", path.display()))?;
+        // SAFETY: mapped for ever, as large as a ledger, and all that changes is atomic.
+        let ledger = unsafe { &*at };
+        if ledger.magic.load(Acquire) != ledger::MAGIC || !tag(0) {
+            return Err(format!("{} is not this guard's ledger", path.display()));
+        }
+        Ok(Inside { ledger, tag })
+    }
+
+    /// From now on what the calling thread allocates belongs to `tag`, until what is returned
+    /// is dropped.
+    #[must_use]
+    pub fn tag(&self, tag: u32) -> Tagged {
+        (self.tag)(tag);
+        Tagged { end: self.tag, thread: PhantomData }
+    }
+
+    /// Sets the line of every device, and what is held back below it for the driver. NVML's
+    /// memory queries show the device as it is from then on.
+    pub fn set_limit(&self, limit: u64, reserve: u64, keep_free: u64) {
+        self.ledger.flags.fetch_or(flag::NVML_AS_IT_IS, Relaxed);
+        self.ledger.reserve.store(reserve, Relaxed);
+        self.ledger.keep_free.store(keep_free, Relaxed);
+        self.ledger.default_budget.store(limit, Relaxed);
+        self.devices().for_each(|device| device.budget.store(limit, Relaxed));
+    }
+
+    /// The line of every device that has none of its own; `None` where nothing is refused.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        Some(self.ledger.default_budget.load(Relaxed)).filter(|limit| *limit != NO_LIMIT)
+    }
+
+    /// The devices that were used.
+    pub fn devices(&self) -> impl Iterator<Item = &'static Device> {
+        self.ledger.devices.iter().filter(|device| device.state.load(Acquire) == 2)
+    }
+
+    /// What this process holds; nothing before it has called the driver.
+    #[must_use]
+    pub fn process(&self) -> Option<&'static Process> {
+        let me = process::own_pid();
+        let mine = |p: &&Process| {
+            p.state.load(Acquire) == state::LIVE && p.pid.load(Relaxed) == me && p.lives()
+        };
+        self.ledger.processes.iter().find(mine)
+    }
+}
+
+/// A thread whose memory is counted by a tag.
+#[derive(Debug)]
+pub struct Tagged {
+    end: extern "C" fn(u32) -> bool,
+    /// It is about the thread that it was made in.
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for Tagged {
+    fn drop(&mut self) {
+        (self.end)(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn outside_of_a_run_there_is_no_guard() {
+        let why = super::Inside::find().unwrap_err();
+        assert!(why.contains("not started under the guard"), "{why}");
+    }
+}
