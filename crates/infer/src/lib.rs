@@ -27,6 +27,6 @@ pub use engine::{
 pub use error::{Error, Result};
 pub use model::{ModelSource, find_weights};
 pub use pipeline::{Pipeline, Stage, Stopwatch};
-pub use prepare::{Fit, Letterbox, Prepare};
+pub use prepare::{Letterbox, Prepare};
 pub use source::{Frame, Pixels, Source, SourceInfo, Truth};
 pub use tensor::Tensor;

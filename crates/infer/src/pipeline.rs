@@ -93,9 +93,9 @@ impl Pipeline {
     pub fn step(&mut self, frame: &Frame, watch: &mut dyn Stopwatch) -> Result<&[Detection]> {
         let Pipeline { prepare, engine, input, painted, .. } = self;
         let letterbox;
-        let fit = prepare.fit(frame)?;
-        let outputs = if engine.load(frame, fit)? {
-            letterbox = fit.letterbox;
+        let fitted = prepare.fit(frame)?.letterbox;
+        let outputs = if engine.load(frame, prepare)? {
+            letterbox = fitted;
             *painted = None;
             watch.lap(Stage::Prepare);
             engine.run_input()?

@@ -2,7 +2,7 @@
 
 use crate::record::{MeasuredWhat, MemoryArchitecture, MemorySafety, Record, SLOTS};
 
-use super::sheet::{DASH, Sheet};
+use super::sheet::{DASH, Sheet, gib};
 
 const WIDTH: usize = 60;
 
@@ -21,8 +21,8 @@ pub fn start(
         false => safety.methods_applied.join(", "),
     };
     let mut text = format!("{line}\nGPU Memory Configuration\n{line}\n");
-    text += &format!("Limit: {:.2} GiB (profile {})\n", safety.limit_gb, safety.profile);
-    text += &format!("Effective Limit: {:.2} GiB\n", safety.effective_limit_gb);
+    text += &format!("Limit: {} (profile {})\n", gib(Some(safety.limit_gb)), safety.profile);
+    text += &format!("Effective Limit: {}\n", gib(Some(safety.effective_limit_gb)));
     text += &format!("Limit Type: {}\n", safety.limit_type);
     text += &format!("Methods Applied: {methods}\n");
     text += &format!("Verified: {}\n", if safety.verified { "yes" } else { "no" });
@@ -98,7 +98,6 @@ fn memory(record: &Record) -> String {
         true => own.iter().copied().reduce(|a, b| a + b),
         false => own.iter().copied().reduce(f64::max),
     };
-    let gib = |value: Option<f64>| value.map_or(DASH.to_string(), |v| format!("{v:.2} GiB"));
     let both = own.zip(system);
     let parts = record.models.iter().any(|m| m.gpu_memory.what == MeasuredWhat::SlotMemory);
     match record.system_metrics.architecture {

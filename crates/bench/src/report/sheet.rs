@@ -74,8 +74,13 @@ fn row(label: &str, value: impl Into<String>) -> Row {
     Row { label: label.to_string(), value: value.into() }
 }
 
-fn gib(value: Option<f64>) -> String {
-    value.map_or_else(|| DASH.to_string(), |gib| format!("{gib:.2} GiB"))
+/// A size given in GiB; one that two digits of it would round away is told in MiB.
+pub(super) fn gib(value: Option<f64>) -> String {
+    match value {
+        None => DASH.to_string(),
+        Some(gib) if gib > 0.0 && gib < 0.1 => format!("{:.1} MiB", gib * 1024.0),
+        Some(gib) => format!("{gib:.2} GiB"),
+    }
 }
 
 fn ms(value: f64) -> String {
@@ -283,16 +288,23 @@ fn memory_rows(model: &ModelRecord) -> Vec<Row> {
     rows
 }
 
-/// The estimate against what was measured.
+/// The estimate against what was measured. The two are of the same thing, and so have a
+/// difference in percent, only where the estimate counts what the engine takes for itself.
 fn estimate_row(model: &ModelRecord) -> Option<Row> {
     let estimate = model.estimate.as_ref()?;
     let total = plimsoll::Bytes(estimate.total_bytes).as_gib();
+    let told = gib(Some(total));
     let against = match model.gpu_memory.peak_gb.filter(|peak| *peak > 0.0) {
-        Some(peak) => {
+        Some(peak) if estimate.overhead_bytes > 0 => {
             let off = 100.0 * (total - peak) / peak;
-            format!("{} against {} measured ({off:+.0} %)", gib(Some(total)), gib(Some(peak)))
+            format!("{told} against {} measured ({off:+.0} %)", gib(Some(peak)))
         }
-        None => format!("{}; nothing was measured", gib(Some(total))),
+        Some(peak) => format!(
+            "{told} of weights and activations alone; {} were measured, with all that the engine \
+             takes besides",
+            gib(Some(peak))
+        ),
+        None => format!("{told}; nothing was measured"),
     };
     Some(row("Estimated before loading", against))
 }

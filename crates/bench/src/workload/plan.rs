@@ -211,7 +211,7 @@ impl Plan {
     pub(super) fn thresholds(&self) -> Thresholds {
         Thresholds {
             confidence: self.conf as f32,
-            iou: self.iou as f32,
+            iou: self.iou,
             max_detections: self.max_det as usize,
         }
     }

@@ -39,8 +39,9 @@ pub struct Thresholds {
     /// The least confidence.
     pub confidence: f32,
     /// The overlap (intersection over union) above which the lesser of two boxes of one
-    /// class is dropped.
-    pub iou: f32,
+    /// class is dropped. In 64 bits, unlike what it is compared with: so does torchvision, and
+    /// a limit such as 0.6, which lies between two numbers of 32 bits, tells them apart.
+    pub iou: f64,
     /// The most detections a frame.
     pub max_detections: usize,
 }

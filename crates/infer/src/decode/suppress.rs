@@ -133,13 +133,13 @@ fn moved(candidate: &Candidate) -> Kept {
 }
 
 /// Whether a box overlaps one of a chain by more than `limit`.
-fn overlaps(one: &Kept, kept: &[Kept], last: u32, limit: f32) -> bool {
+fn overlaps(one: &Kept, kept: &[Kept], last: u32, limit: f64) -> bool {
     let mut next = last;
     while let Some(other) = kept.get(next as usize) {
         let width = other.bounds[2].min(one.bounds[2]) - other.bounds[0].max(one.bounds[0]);
         let height = other.bounds[3].min(one.bounds[3]) - other.bounds[1].max(one.bounds[1]);
         let both = width.max(0.0) * height.max(0.0);
-        if both / (other.area + one.area - both) > limit {
+        if f64::from(both / (other.area + one.area - both)) > limit {
             return true;
         }
         next = other.before;
@@ -179,6 +179,14 @@ mod tests {
         let boxes = [([0.0, 0.0, 10.0, 10.0], 0.9, 0), ([0.0, 0.0, 10.0, 5.0], 0.8, 0)];
         let at = |iou| kept(&boxes, &Thresholds { iou, ..Thresholds::default() }).len();
         assert_eq!((at(0.5), at(0.499)), (2, 1));
+    }
+
+    #[test]
+    fn the_limit_is_not_rounded() {
+        // Six tenths in 32 bits are a little more than six tenths.
+        let boxes = [([0.0, 0.0, 10.0, 10.0], 0.9, 0), ([0.0, 0.0, 10.0, 6.0], 0.8, 0)];
+        let at = |iou| kept(&boxes, &Thresholds { iou, ..Thresholds::default() }).len();
+        assert_eq!((at(0.6), at(f64::from(0.6_f32))), (1, 2));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub use options::{Device, EngineChoice, EngineKind, EngineOptions};
 
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelSource, onnx};
-use crate::prepare::Fit;
+use crate::prepare::Prepare;
 use crate::source::Frame;
 use crate::tensor::Tensor;
 
@@ -111,12 +111,12 @@ pub trait Engine: Send {
     fn input(&mut self) -> Option<&mut [f32]> {
         None
     }
-    /// Fits a frame into the model's input on the engine's own device, for
-    /// [`Engine::run_input`]; `false` where that is for the caller to do.
+    /// Fits a frame into the model's input, the way that [`Prepare`] says, on the engine's own
+    /// device, for [`Engine::run_input`]; `false` where that is for the caller to do.
     ///
     /// # Errors
     /// [`Error::Engine`] when the device fails.
-    fn load(&mut self, _frame: &Frame, _fit: &Fit) -> Result<bool> {
+    fn load(&mut self, _frame: &Frame, _prepare: &mut Prepare) -> Result<bool> {
         Ok(false)
     }
     /// Asks for the best class of each place alone: an output of the layout

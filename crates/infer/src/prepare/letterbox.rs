@@ -73,6 +73,11 @@ impl Letterbox {
     pub fn is_identity(&self) -> bool {
         self.width == self.frame_width && self.height == self.frame_height
     }
+
+    /// Whether the frame lies in the tensor at half its size.
+    pub(crate) fn is_half(&self) -> bool {
+        2 * self.width == self.frame_width && 2 * self.height == self.frame_height
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //!
 //! The result equals Ultralytics' letterbox (`cv2.resize` with `INTER_LINEAR`, then a
 //! border of grey 114, then a division by 255) to the bit. A frame that needs no resizing
-//! is not interpolated.
+//! is not interpolated, and one that is halved is summed in fours.
 
 mod letterbox;
 pub(crate) mod rows;
@@ -16,6 +16,8 @@ mod stretch;
 pub(crate) mod weights;
 
 pub use letterbox::Letterbox;
+
+use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::simd;
@@ -39,9 +41,9 @@ pub struct Prepare {
 
 /// How frames of one size are fitted, with the tables for it.
 #[derive(Debug)]
-pub struct Fit {
+pub(crate) struct Fit {
     /// Where the frame lies.
-    pub letterbox: Letterbox,
+    pub(crate) letterbox: Letterbox,
     columns: Vec<Column>,
     taps: Vec<Tap>,
 }
@@ -54,6 +56,20 @@ impl Fit {
         let column = |column: &Column| [column.at as i32, word(column.weights)];
         let row = |tap: &Tap| [tap.first as i32, tap.second as i32, word(tap.weights)];
         [self.columns.iter().flat_map(column).collect(), self.taps.iter().flat_map(row).collect()]
+    }
+
+    /// The fit of what is left of a frame after it was brought to its size in the tensor: it
+    /// lies in the same place, pixel for pixel.
+    pub(crate) fn fitted(&self) -> Fit {
+        let Letterbox { width, height, .. } = self.letterbox;
+        Fit::new(Letterbox { frame_width: width, frame_height: height, ..self.letterbox })
+    }
+
+    fn new(letterbox: Letterbox) -> Fit {
+        let (mut columns, mut taps) = (Vec::new(), Vec::new());
+        weights::columns(letterbox.frame_width, letterbox.width, &mut columns);
+        weights::rows(letterbox.frame_height, letterbox.height, &mut taps);
+        Fit { letterbox, columns, taps }
     }
 }
 
@@ -148,13 +164,30 @@ impl Prepare {
         for row in 0..fitted.height {
             let start = (fitted.pad_y + row) * self.width + fitted.pad_x;
             let out = planes.each_mut().map(|plane| &mut plane[start..start + fitted.width]);
-            if fitted.is_identity() {
-                self.copy(plane, row, &fitted, out);
-            } else {
-                self.interpolate(plane, row, &fitted, out);
-            }
+            self.row(plane, row, &fitted, out);
         }
         Ok(fitted)
+    }
+
+    /// Writes rows of a frame of colours as they lie in the tensor, but as bytes: four lanes a
+    /// pixel, the last one idle, in the frame's own order of colours. Rows are asked for from
+    /// the first to the last. `false`, and nothing is written, where the frame is of another
+    /// kind or `out` of another length.
+    pub(crate) fn lanes(&mut self, frame: &Frame, rows: Range<usize>, out: &mut [u8]) -> bool {
+        let (Ok(Plane::Colour(pixels, _)), Ok(fit)) = (plane(frame), self.fit(frame)) else {
+            return false;
+        };
+        let fitted = fit.letterbox;
+        if rows.end > fitted.height || out.len() != 4 * fitted.width * rows.len() {
+            return false;
+        }
+        if rows.start == 0 {
+            self.rows.kept = [None; 2];
+        }
+        for (row, out) in rows.zip(out.chunks_exact_mut(4 * fitted.width)) {
+            self.colour(pixels, row, &fitted, out);
+        }
+        true
     }
 
     /// How a frame is fitted. The tables are made anew where its size is another than the
@@ -184,54 +217,60 @@ impl Prepare {
                     frame.width, frame.height, self.width, self.height
                 ),
             })?;
-        let (mut columns, mut taps) = (Vec::new(), Vec::new());
-        weights::columns(letterbox.frame_width, letterbox.width, &mut columns);
-        weights::rows(letterbox.frame_height, letterbox.height, &mut taps);
         for mixed in &mut self.rows.mixed {
             mixed.resize(4 * letterbox.width, 0);
         }
         self.rows.bytes.resize(4 * letterbox.width, 0);
         // Two pixels at least: the kernels read pairs.
         self.rows.source.resize(3 * letterbox.frame_width.max(2), 0);
-        Ok(Fit { letterbox, columns, taps })
+        Ok(Fit::new(letterbox))
     }
 
-    /// A row of the result that is a row of the frame.
-    fn copy(&mut self, plane: Plane<'_>, row: usize, fitted: &Letterbox, out: [&mut [f32]; 3]) {
+    /// A row of the result.
+    fn row(&mut self, plane: Plane<'_>, row: usize, fitted: &Letterbox, out: [&mut [f32]; 3]) {
+        let mut bytes = std::mem::take(&mut self.rows.bytes);
+        if let Plane::Colour(pixels, blue_first) = plane {
+            self.colour(pixels, row, fitted, &mut bytes);
+            simd::split(&bytes, ordered(out, blue_first));
+        } else {
+            let bytes = &mut bytes[..fitted.width];
+            self.single(plane, row, fitted, bytes);
+            grey(bytes, out);
+        }
+        self.rows.bytes = bytes;
+    }
+
+    /// A row of three channels, as four lanes.
+    fn colour(&mut self, pixels: &[u8], row: usize, fitted: &Letterbox, out: &mut [u8]) {
+        let stride = 3 * fitted.frame_width;
+        let line = |row: usize| &pixels[stride * row..][..stride];
+        if fitted.is_identity() {
+            simd::widen(line(row), out);
+        } else if fitted.is_half() {
+            simd::halve(line(2 * row), line(2 * row + 1), out);
+        } else {
+            self.interpolate(Plane::Colour(pixels, false), row, fitted, out);
+        }
+    }
+
+    /// A row of one channel.
+    fn single(&mut self, plane: Plane<'_>, row: usize, fitted: &Letterbox, out: &mut [u8]) {
         let width = fitted.frame_width;
         match plane {
-            Plane::Colour(pixels, blue_first) => {
-                simd::widen(&pixels[3 * row * width..][..3 * width], &mut self.rows.bytes);
-                simd::split(&self.rows.bytes, ordered(out, blue_first));
-            }
-            Plane::Grey(pixels) => grey(&pixels[row * width..][..width], out),
-            Plane::Deep(pixels) => {
-                self.stretch.row(&pixels[row * width..][..width], &mut self.rows.source);
-                grey(&self.rows.source[..width], out);
-            }
+            _ if !fitted.is_identity() => self.interpolate(plane, row, fitted, out),
+            Plane::Deep(pixels) => self.stretch.row(&pixels[row * width..][..width], out),
+            Plane::Grey(pixels) => out.copy_from_slice(&pixels[row * width..][..width]),
+            Plane::Colour(..) => {}
         }
     }
 
     /// A row of the result that lies between two rows of the frame.
-    fn interpolate(
-        &mut self,
-        plane: Plane<'_>,
-        row: usize,
-        fitted: &Letterbox,
-        out: [&mut [f32]; 3],
-    ) {
+    fn interpolate(&mut self, plane: Plane<'_>, row: usize, fitted: &Letterbox, out: &mut [u8]) {
         let Some(&tap) = self.fit.as_ref().and_then(|fit| fit.taps.get(row)) else { return };
         let upper = self.mixed(plane, tap.first, tap.second, fitted);
         let lower = self.mixed(plane, tap.second, tap.first, fitted);
-        let Rows { mixed, bytes, .. } = &mut self.rows;
-        if let Plane::Colour(_, blue_first) = plane {
-            simd::blend(&mixed[upper], &mixed[lower], tap.weights, bytes);
-            simd::split(bytes, ordered(out, blue_first));
-        } else {
-            let bytes = &mut bytes[..fitted.width];
-            simd::blend(&mixed[upper], &mixed[lower], tap.weights, bytes);
-            grey(bytes, out);
-        }
+        let Rows { mixed, .. } = &self.rows;
+        simd::blend(&mixed[upper], &mixed[lower], tap.weights, out);
     }
 
     /// Which of the two kept rows holds row `wanted` of the frame; it is made where

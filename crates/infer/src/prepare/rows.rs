@@ -49,6 +49,21 @@ pub(crate) fn mix_grey(row: &[u8], columns: &[Column], out: &mut [i16]) {
     }
 }
 
+/// Halves two rows of three channels into one: each pixel is the mean of four, rounded half
+/// up, which is what interpolating half-way in both directions comes to. Four lanes a pixel
+/// come out.
+#[inline(always)]
+pub(crate) fn halve(upper: &[u8], lower: &[u8], out: &mut [u8]) {
+    let pairs = upper.as_chunks::<6>().0.iter().zip(lower.as_chunks::<6>().0);
+    for ((above, below), lanes) in pairs.zip(out.as_chunks_mut::<4>().0) {
+        let mean = |channel: usize| {
+            let four = [above[channel], above[channel + 3], below[channel], below[channel + 3]];
+            ((four.map(u16::from).iter().sum::<u16>() + 2) >> 2) as u8
+        };
+        *lanes = [mean(0), mean(1), mean(2), 0];
+    }
+}
+
 /// Blends two rows into bytes, lane by lane.
 #[inline(always)]
 pub(crate) fn blend(upper: &[i16], lower: &[i16], weights: [i16; 2], out: &mut [u8]) {
@@ -111,6 +126,21 @@ mod tests {
         for byte in 0..=255_u8 {
             assert_eq!(unit(byte).to_bits(), (f32::from(byte) / 255.0).to_bits(), "{byte}");
         }
+    }
+
+    #[test]
+    fn halving_is_interpolating_half_way() {
+        let bytes = |by: usize| (0..3 * 514).map(move |at| (at * by % 256) as u8);
+        let (upper, lower): (Vec<u8>, Vec<u8>) = (bytes(151).collect(), bytes(89).collect());
+        let mut columns = Vec::new();
+        crate::prepare::weights::columns(514, 257, &mut columns);
+        let (mut above, mut below) = (vec![0; 4 * 257], vec![0; 4 * 257]);
+        mix_colour(&upper, &columns, &mut above);
+        mix_colour(&lower, &columns, &mut below);
+        let (mut blended, mut halved) = (vec![1; 4 * 257], vec![2; 4 * 257]);
+        blend(&above, &below, [1024, 1024], &mut blended);
+        halve(&upper, &lower, &mut halved);
+        assert_eq!(blended, halved);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //!
 //! The loops themselves are plain Rust, in the rooms that they belong to. A binary for
 //! every x86-64 machine may use SSE2 alone, which halves and more what they could do, so
-//! each is compiled once more with AVX2 and chosen when it is called. One loop, the
-//! interpolation across a row of colour, is written by hand: its reads are scattered,
-//! and there the compiler finds no vectors.
+//! each is compiled once more with AVX2 and chosen when it is called. The two loops that read
+//! pixels of three bytes across a row, interpolating and halving, are written by hand: their
+//! reads are scattered, and there the compiler finds no vectors.
 //!
 //! This is the only place in the crate with unsafe code.
 
@@ -37,6 +37,8 @@ kernels! {
     mix_colour(row: &[u8], columns: &[Column], out: &mut [i16]) = rows::mix_colour;
     /// See [`rows::mix_grey`].
     mix_grey(row: &[u8], columns: &[Column], out: &mut [i16]) = rows::mix_grey;
+    /// See [`rows::halve`].
+    halve(upper: &[u8], lower: &[u8], out: &mut [u8]) = rows::halve;
     /// See [`rows::blend`].
     blend(upper: &[i16], lower: &[i16], weights: [i16; 2], out: &mut [u8]) = rows::blend;
     /// See [`rows::widen`].

@@ -1,9 +1,10 @@
-//! The AVX2 twins. All but one are the plain loops, compiled with more instructions.
+//! The AVX2 twins. All but two are the plain loops, compiled with more instructions.
 
 use std::arch::x86_64::{
-    __m128i, __m256i, _mm_loadl_epi64, _mm256_madd_epi16, _mm256_packs_epi32, _mm256_set_epi32,
-    _mm256_set_m128i, _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_srai_epi32,
-    _mm256_storeu_si256,
+    __m128i, __m256i, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_epi16, _mm256_madd_epi16,
+    _mm256_maddubs_epi16, _mm256_packs_epi32, _mm256_packus_epi16, _mm256_set_epi32,
+    _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_setr_epi8, _mm256_shuffle_epi8,
+    _mm256_srai_epi32, _mm256_srli_epi16, _mm256_storeu_si256,
 };
 
 use crate::decode::scan;
@@ -75,6 +76,66 @@ unsafe fn load(row: &[u8], column: Column) -> __m128i {
     unsafe { _mm_loadl_epi64(row.as_ptr().add(3 * column.at as usize).cast::<__m128i>()) }
 }
 
+/// Pixels of the result, and bytes of a row, of one turn of [`halve`].
+const HALVED: usize = 8;
+const HALVED_FROM: usize = 6 * HALVED;
+
+/// A load brings four pixels (twelve bytes of sixteen); a shuffle lays neighbours side by
+/// side, and one multiply-add sums them. Four such loads of a row make eight pixels.
+#[target_feature(enable = "avx2")]
+pub(super) fn halve(upper: &[u8], lower: &[u8], out: &mut [u8]) {
+    // The last load of a turn reads four bytes more than it needs: what they are missing for
+    // is left to the plain loop.
+    let bytes = upper.len().min(lower.len());
+    let turns = (bytes.saturating_sub(4) / HALVED_FROM).min(out.len() / (4 * HALVED));
+    for turn in 0..turns {
+        let from = HALVED_FROM * turn;
+        // SAFETY: both rows have all the turns' bytes and four more, so that 16 follow each of
+        // 0, 12, 24 and 36 bytes into this turn.
+        let (first, second) = unsafe {
+            (
+                means(upper, lower, from, from + 24), //
+                means(upper, lower, from + 12, from + 36),
+            )
+        };
+        // Packing works in halves, so the pixels come out in their order.
+        let packed = _mm256_packus_epi16(first, second);
+        let lanes = &mut out[4 * HALVED * turn..][..4 * HALVED];
+        // SAFETY: `lanes` is 32 bytes; the store needs no alignment.
+        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast::<__m256i>(), packed) };
+    }
+    let done = HALVED_FROM * turns;
+    rows::halve(&upper[done..], &lower[done..], &mut out[4 * HALVED * turns..]);
+}
+
+/// Two pixels of the result in each half, as 16 bits a lane: the half of the first begins at
+/// byte `low`, that of the second at byte `high`.
+///
+/// # Safety
+///
+/// Sixteen bytes of both rows must follow either.
+#[target_feature(enable = "avx2")]
+unsafe fn means(upper: &[u8], lower: &[u8], low: usize, high: usize) -> __m256i {
+    #[rustfmt::skip]
+    let neighbours = _mm256_setr_epi8(
+        0, 3, 1, 4, 2, 5, -1, -1, 6, 9, 7, 10, 8, 11, -1, -1,
+        0, 3, 1, 4, 2, 5, -1, -1, 6, 9, 7, 10, 8, 11, -1, -1,
+    );
+    let ones = _mm256_set1_epi8(1);
+    let sums = |row: &[u8]| {
+        // SAFETY: the caller promises the bytes; the loads need no alignment.
+        let pixels = unsafe {
+            _mm256_set_m128i(
+                _mm_loadu_si128(row.as_ptr().add(high).cast::<__m128i>()),
+                _mm_loadu_si128(row.as_ptr().add(low).cast::<__m128i>()),
+            )
+        };
+        _mm256_maddubs_epi16(_mm256_shuffle_epi8(pixels, neighbours), ones)
+    };
+    let four = _mm256_add_epi16(sums(upper), sums(lower));
+    _mm256_srli_epi16::<2>(_mm256_add_epi16(four, _mm256_set1_epi16(2)))
+}
+
 #[target_feature(enable = "avx2")]
 pub(super) fn mix_grey(row: &[u8], columns: &[Column], out: &mut [i16]) {
     rows::mix_grey(row, columns, out);
@@ -125,6 +186,23 @@ pub(super) fn owners(
 mod tests {
     use super::*;
     use crate::prepare::weights::columns;
+
+    #[test]
+    fn halving_by_hand_and_plain_agree() {
+        if !std::arch::is_x86_feature_detected!("avx2") {
+            println!("skipped: no AVX2 here");
+            return;
+        }
+        for width in [1, 2, 7, 8, 9, 15, 16, 17, 24, 321, 640] {
+            let bytes = |by: usize| (0..6 * width).map(move |at| (at * by % 256) as u8);
+            let (upper, lower): (Vec<u8>, Vec<u8>) = (bytes(151).collect(), bytes(89).collect());
+            let (mut plain, mut quick) = (vec![7; 4 * width], vec![9; 4 * width]);
+            rows::halve(&upper, &lower, &mut plain);
+            // SAFETY: AVX2 was found above.
+            unsafe { halve(&upper, &lower, &mut quick) };
+            assert_eq!(plain, quick, "{width}");
+        }
+    }
 
     #[test]
     fn by_hand_and_plain_agree() {

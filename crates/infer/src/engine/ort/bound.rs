@@ -15,7 +15,7 @@ use ort::value::Tensor as OrtTensor;
 use super::aboard::Aboard;
 use super::sys::lane::{From, Lane, Pinned};
 use super::sys::pinned::Buffer;
-use crate::prepare::Fit;
+use crate::prepare::Prepare;
 use crate::source::Frame;
 use crate::tensor::Tensor;
 
@@ -100,11 +100,11 @@ impl Bound {
     }
 
     /// Puts a frame into the input on the device; `false` where that is for the host to do.
-    pub(super) fn load(&mut self, frame: &Frame, fit: &Fit) -> ort::Result<bool> {
+    pub(super) fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> ort::Result<bool> {
         let Some(aboard) = &mut self.aboard else { return Ok(false) };
         let &[_, _, height, width] = &self.input.shape()[..] else { return Ok(false) };
         let tensor = (height as usize, width as usize);
-        self.loaded = aboard.load(frame, fit, (&mut self.input, tensor))?;
+        self.loaded = aboard.load(frame, prepare, (&mut self.input, tensor))?;
         Ok(self.loaded)
     }
 

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::prepare::Fit;
+use crate::prepare::Prepare;
 use crate::source::Frame;
 use crate::tensor::Tensor;
 
@@ -233,9 +233,9 @@ impl Engine for Ort {
         }
     }
 
-    fn load(&mut self, frame: &Frame, fit: &Fit) -> Result<bool> {
+    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> Result<bool> {
         let Way::Bound(bound) = &mut self.way else { return Ok(false) };
-        shielded(NAME, || bound.load(frame, fit).map_err(failed))
+        shielded(NAME, || bound.load(frame, prepare).map_err(failed))
     }
 
     fn search(&mut self, output: usize, classes: usize) -> Result<bool> {

@@ -118,20 +118,28 @@ impl Stage {
         Ok(Stage { pin, bytes })
     }
 
-    /// Puts the copy of a frame on the stream, behind all that is on it.
-    pub(in super::super) fn pass(&mut self, frame: &[u8], to: &Buffer) -> ort::Result<()> {
-        if frame.len() > self.bytes.len() || frame.len() > to.bytes {
+    /// Puts a frame of so many bytes on the stream, behind all that is on it, in portions of a
+    /// whole number of `unit` bytes: `fill` writes each, given where it begins.
+    pub(in super::super) fn pass(
+        &mut self,
+        (bytes, unit): (usize, usize),
+        to: &Buffer,
+        mut fill: impl FnMut(usize, &mut [u8]) -> bool,
+    ) -> ort::Result<()> {
+        if bytes > self.bytes.len() || bytes > to.bytes {
             return Err(ort::Error::new("a frame is larger than the room for it"));
         }
         let stream = &self.pin.0;
         stream.enter()?;
         // What passed before must have left.
         stream.wait()?;
-        let portions = self.bytes.chunks_mut(PORTION).zip(frame.chunks(PORTION));
-        for (number, (stage, portion)) in portions.enumerate() {
-            let stage = &mut stage[..portion.len()];
-            stage.copy_from_slice(portion);
-            let place = to.start + (number * PORTION) as u64;
+        let portion = PORTION.next_multiple_of(unit.max(1));
+        for (number, stage) in self.bytes[..bytes].chunks_mut(portion).enumerate() {
+            let start = number * portion;
+            if !fill(start, stage) {
+                return Err(ort::Error::new("a frame changed on its way"));
+            }
+            let place = to.start + start as u64;
             // SAFETY: both ranges were seen to be large enough; the stage stays pinned and
             // untouched until the stream is waited for, here or when the pin goes.
             let code = unsafe {
