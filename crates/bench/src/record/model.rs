@@ -116,6 +116,9 @@ pub struct ModelDescription {
     pub engine_version: Option<String>,
     /// Where it ran.
     pub device: String,
+    /// Why this engine and this device.
+    #[serde(default)]
+    pub chosen: String,
     /// How many nodes each provider ran; empty where the engine does not tell.
     pub nodes_by_provider: BTreeMap<String, u64>,
     /// What the engine did not do as it was asked.
@@ -138,6 +141,7 @@ impl ModelDescription {
             engine: engine.name.to_string(),
             engine_version: engine.version.clone(),
             device: engine.device.clone(),
+            chosen: engine.chosen.clone(),
             nodes_by_provider: engine.nodes_by_provider.clone(),
             fallbacks: engine.fallbacks.clone(),
             limit_applied: engine.limit_applied,

@@ -36,7 +36,6 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) description: ModelDescription,
-    pub(super) chosen: String,
     pub(super) names: Vec<String>,
     pub(super) memory: Teller,
     /// What the process held before the model was loaded.

@@ -102,7 +102,6 @@ impl<'a> Job<'a> {
         };
         let described = self.describe(&bench);
         let opened = Opened {
-            chosen: bench.pipeline.engine().info().chosen.clone(),
             names: bench.pipeline.decoder().names().to_vec(),
             memory: bench.probe.teller,
             description: described,

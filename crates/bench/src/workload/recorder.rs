@@ -29,7 +29,9 @@ use super::{Error, Finished};
 use crate::doubt::Doubt;
 use crate::measure::{FrameLine, FrameSample, Phase, SystemMeter};
 use crate::record::time::rfc3339;
-use crate::record::{DoubtRecord, MemoryArchitecture, MemorySafety, SLOTS, Violation};
+use crate::record::{
+    DoubtRecord, MemoryArchitecture, MemorySafety, ModelDescription, SLOTS, Violation,
+};
 use crate::report::Rendered;
 use crate::report::files::{FilesError, Journal, RunFolder, Written};
 use crate::report::html::Picture;
@@ -232,7 +234,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn opened(&mut self, slot: usize, repeat: u32, opened: Opened, progress: &mut dyn Progress) {
-        let Opened { description, chosen, names, memory, before } = opened;
+        let Opened { description, names, memory, before } = opened;
         self.shared = self.shared.or(before);
         if !description.device.starts_with("cpu") {
             self.architecture = match plimsoll::is_unified() {
@@ -244,8 +246,9 @@ impl<'a> Recorder<'a> {
         if description.limit_applied && !self.safety.methods_applied.contains(&method) {
             self.safety.methods_applied.push(method);
         }
-        let backend = format!("{} on {}", description.engine, description.device);
-        self.say(progress, &format!("{}: {backend} ({chosen})", SLOTS[slot]));
+        let ModelDescription { engine, device, chosen, .. } = &description;
+        let backend = format!("{engine} on {device} ({chosen})");
+        self.say(progress, &format!("{}: {backend}", SLOTS[slot]));
         progress.opened(SLOTS[slot], &backend);
         let plan = self.plan;
         let page = &mut self.pages[slot];

@@ -2,7 +2,7 @@
 
 use crate::made_up;
 use plimsoll::Bytes;
-use plimsoll_bench::record::{MemoryArchitecture, Record};
+use plimsoll_bench::record::{MemoryArchitecture, MemoryEstimate, Record};
 use plimsoll_bench::report::html::{Picture, PictureFormat};
 use plimsoll_bench::report::{Rendered, console};
 
@@ -147,4 +147,27 @@ fn the_start_says_what_holds_the_line() {
     }
     assert_eq!(console::memory_progress(Some(Bytes::mib(5356)), 8.0), "GPU_MEM: 5.23/8.00GiB");
     assert_eq!(console::memory_progress(None, 8.0), "GPU_MEM: –/8.00GiB");
+}
+
+#[test]
+fn what_two_digits_would_round_away_is_told_in_a_smaller_unit() {
+    let mut record = made_up::record(&made_up::Wish::default());
+    let model = &mut record.models[0];
+    model.gpu_memory.peak_gb = Some(43.2 / 1024.0);
+    let mib = |mib: u64| Bytes::mib(mib).0;
+    model.estimate = Some(MemoryEstimate {
+        weights_bytes: mib(2),
+        activation_bytes: mib(1),
+        overhead_bytes: 0,
+        total_bytes: mib(3),
+    });
+    let text = Rendered::new(&record, &[]).unwrap().markdown;
+    assert!(text.contains("**Peak**: 43.2 MiB"), "{text}");
+    assert!(text.contains("3.0 MiB of weights and activations alone; 43.2 MiB were measured"));
+    // With the engine's own in it, both are of the same.
+    let estimate = record.models[0].estimate.as_mut().unwrap();
+    (estimate.overhead_bytes, estimate.total_bytes) = (mib(37), mib(40));
+    let text = Rendered::new(&record, &[]).unwrap().markdown;
+    assert!(text.contains("40.0 MiB against 43.2 MiB measured (-7 %)"), "{text}");
+    assert!(text.contains("**Chosen**: asked for by name"));
 }

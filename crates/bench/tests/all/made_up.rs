@@ -125,6 +125,7 @@ pub(crate) fn slot(wish: &Wish, slot: usize) -> (ModelRecord, SlotMeter) {
         engine: "ort".into(),
         engine_version: Some("1.23.0".into()),
         device: if no_gpu { "cpu" } else { "cuda:0" }.into(),
+        chosen: "asked for by name".into(),
         nodes_by_provider: [("CUDAExecutionProvider".to_string(), 230)].into(),
         fallbacks: vec![],
         limit_applied: true,
