@@ -143,7 +143,9 @@ fn hear(line: &str) -> Heard {
         let rate = line.split(", ").find_map(|part| part.strip_suffix(" fps")?.parse().ok());
         return rate.map_or(Heard::Nothing, Heard::Rate);
     }
-    let usual = ["Stream ", "Input #", "Output #", "Metadata:", "Duration:", "Press ", "video:"];
+    // The last is of our own option, which old ones need and newer ones complain of.
+    let usual =
+        ["Stream ", "Input #", "Output #", "Metadata:", "Duration:", "Press ", "video:", "-vsync "];
     if usual.iter().any(|start| line.starts_with(start)) || line.contains(" : ") {
         return Heard::Nothing;
     }
@@ -165,6 +167,7 @@ mod tests {
         assert_eq!(hear(info), Heard::Time(Duration::from_millis(40)));
         let stream = "Stream #0:0(und): Video: h264 (High), yuv420p, 64x48, 25 fps, 25 tbr";
         assert_eq!(hear(stream), Heard::Rate(25.0));
+        assert_eq!(hear("-vsync is deprecated. Use -fps_mode"), Heard::Nothing);
         assert_eq!(hear("encoder         : Lavf59"), Heard::Nothing);
         assert_eq!(hear("x.avi: Invalid data found"), Heard::Words);
         assert_eq!(major("ffmpeg version 5.1.9-0+deb12u1 Copyright"), Some(5));

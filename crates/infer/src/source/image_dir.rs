@@ -75,7 +75,12 @@ fn is_picture(path: &Path) -> bool {
 fn read(path: &Path, timestamp: Duration) -> Result<Frame> {
     let name = label(path);
     let refuse = |why: String| Error::Frame { frame: name.clone(), why };
-    let length = std::fs::metadata(path).map_err(|e| refuse(e.to_string()))?.len();
+    let about = std::fs::metadata(path).map_err(|e| refuse(e.to_string()))?;
+    let length = about.len();
+    // A pipe under a picture's name would keep its reader waiting for good.
+    if !about.is_file() {
+        return Err(refuse("it is no file".to_owned()));
+    }
     if length > LARGEST {
         return Err(refuse(format!("a file of {length} bytes is too large for a picture")));
     }
