@@ -1,15 +1,19 @@
 //! Where a frame lies inside a tensor, and the way back.
 //!
 //! The arithmetic is Ultralytics' to the last rounding, because a box that is half a pixel
-//! off is another box: the smaller of the two ratios, sizes rounded half to even, and
-//! what is left split so that an odd pixel goes to the right and to the bottom.
+//! off is another box: the smaller of the two ratios, sizes rounded half to even but never to
+//! nothing, and what is left split so that an odd pixel goes to the right and to the bottom.
+//! Sizes are rounded each for itself, so that the two scales differ a little, and the way back
+//! must know both.
 
 /// How a frame was fitted into a tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Letterbox {
-    /// Tensor pixels for one frame pixel.
-    pub scale: f32,
+    /// Tensor pixels for one frame pixel, across.
+    pub scale_x: f32,
+    /// The same, down.
+    pub scale_y: f32,
     /// Columns of border to the left.
     pub pad_x: usize,
     /// Rows of border above.
@@ -27,8 +31,7 @@ pub struct Letterbox {
 impl Letterbox {
     /// Fits a frame of `frame` (rows, columns) into a tensor of `tensor` (rows, columns).
     ///
-    /// `None` where nothing of it would be left: an empty frame or tensor, or one so thin
-    /// that it rounds to no pixels.
+    /// `None` where there is nothing to fit, or nothing to fit it into.
     #[must_use]
     pub fn fit(frame: (usize, usize), tensor: (usize, usize)) -> Option<Letterbox> {
         if frame.0 == 0 || frame.1 == 0 || tensor.0 == 0 || tensor.1 == 0 {
@@ -36,13 +39,14 @@ impl Letterbox {
         }
         let scale = (tensor.0 as f64 / frame.0 as f64).min(tensor.1 as f64 / frame.1 as f64);
         let extent = |frame: usize, tensor: usize| {
-            ((frame as f64 * scale).round_ties_even() as usize).min(tensor)
+            ((frame as f64 * scale).round_ties_even() as usize).clamp(1, tensor)
         };
         let (height, width) = (extent(frame.0, tensor.0), extent(frame.1, tensor.1));
         // Never negative: -0.1 rounds to 0.
         let before = |free: usize| (free as f64 / 2.0 - 0.1).round_ties_even() as usize;
-        (height > 0 && width > 0).then(|| Letterbox {
-            scale: scale as f32,
+        Some(Letterbox {
+            scale_x: (width as f64 / frame.1 as f64) as f32,
+            scale_y: (height as f64 / frame.0 as f64) as f32,
             pad_x: before(tensor.1 - width),
             pad_y: before(tensor.0 - height),
             width,
@@ -56,16 +60,13 @@ impl Letterbox {
     /// clips it to the frame.
     #[must_use]
     pub fn to_frame(&self, bounds: [f32; 4]) -> [f32; 4] {
-        let back = |value: f32, pad: usize, extent: usize| {
-            ((value - pad as f32) / self.scale).clamp(0.0, extent as f32)
+        let back = |value: f32, pad: usize, scale: f32, extent: usize| {
+            ((value - pad as f32) / scale).clamp(0.0, extent as f32)
         };
+        let across = |value| back(value, self.pad_x, self.scale_x, self.frame_width);
+        let down = |value| back(value, self.pad_y, self.scale_y, self.frame_height);
         let [left, top, right, bottom] = bounds;
-        [
-            back(left, self.pad_x, self.frame_width),
-            back(top, self.pad_y, self.frame_height),
-            back(right, self.pad_x, self.frame_width),
-            back(bottom, self.pad_y, self.frame_height),
-        ]
+        [across(left), down(top), across(right), down(bottom)]
     }
 
     /// Whether the frame lies in the tensor as it is, pixel for pixel.
@@ -106,9 +107,20 @@ mod tests {
     }
 
     #[test]
-    fn what_vanishes_is_refused() {
+    fn the_way_back_knows_both_roundings() {
+        // 333 columns become 274: not quite 640 / 777 of them.
+        let fitted = Letterbox::fit((777, 333), (640, 640)).unwrap();
+        assert_eq!((fitted.width, fitted.height, fitted.pad_x), (274, 640, 183));
+        let [left, top, right, bottom] = fitted.to_frame([320.0, 320.0, 457.0, 640.0]);
+        assert!((left - 137.0 * 333.0 / 274.0).abs() < 1e-4, "{left}");
+        assert_eq!((top, right, bottom), (388.5, 333.0, 777.0));
+    }
+
+    #[test]
+    fn what_is_nothing_is_refused_and_what_is_thin_keeps_a_pixel() {
         assert_eq!(Letterbox::fit((0, 5), (640, 640)), None);
         assert_eq!(Letterbox::fit((5, 5), (640, 0)), None);
-        assert_eq!(Letterbox::fit((1, 10_000), (640, 640)), None);
+        let thin = Letterbox::fit((1, 10_000), (640, 640)).unwrap();
+        assert_eq!((thin.width, thin.height, thin.pad_y), (640, 1, 319));
     }
 }
