@@ -1,6 +1,11 @@
 //! `plimsoll monitor` as a user meets it.
 
 mod common;
+#[path = "monitor/serve.rs"]
+mod serve;
+#[cfg(target_os = "linux")]
+#[path = "monitor/sources.rs"]
+mod sources;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -240,161 +245,40 @@ fn a_log_has_whole_lines_after_a_kill_and_a_full_disk_is_told() -> Result {
     Ok(())
 }
 
-/// A stand-in that prints a line and dies, and one that would live for ever.
-#[cfg(target_os = "linux")]
-fn tegrastats(folder: &Path, body: &str) -> Result<String> {
-    use std::os::unix::fs::PermissionsExt;
-    let path = folder.join("tegrastats");
-    fs::write(&path, format!("#!/bin/sh\n{body}\n"))?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    Ok(format!("{}:{}", folder.display(), std::env::var("PATH")?))
-}
-
+/// A disk that is full and then is not: only where a small file system can be mounted.
 #[cfg(target_os = "linux")]
 #[test]
-fn tegrastats_is_started_again_when_it_dies() -> Result {
+fn a_full_disk_stops_the_log_and_not_the_monitor() -> Result {
     let folder = tempfile::tempdir()?;
-    let count = folder.path().join("count");
-    let body =
-        format!("echo x >> {}; echo 'RAM 1000/2000MB CPU [7%@100]'; sleep 0.2", count.display());
-    let path = tegrastats(folder.path(), &body)?;
-    let run = plimsoll(&[
-        "monitor",
-        "--source",
-        "tegrastats",
-        "--interval",
-        "200ms",
-        "--duration",
-        "4s",
-        "--format",
-        "jsonl",
-    ])
-    .env("PATH", path)
-    .output()?;
-    let found = lines(&run.stdout)?;
-    let seen = found.iter().filter(|line| line["memory"]["used_bytes"] == json!(1000u64 << 20));
-    assert!(seen.count() > 3, "{}", text(&run.stdout));
-    assert!(fs::read_to_string(&count)?.lines().count() >= 2, "it was started once");
-    Ok(())
-}
-
-/// What the stand-in costs is told beside what the monitor does: in each sample, in the sum
-/// at the end and to Prometheus.
-#[cfg(target_os = "linux")]
-#[test]
-fn the_cost_of_tegrastats_is_told_beside_our_own() -> Result {
-    let folder = tempfile::tempdir()?;
-    let pid = folder.path().join("pid");
-    let body = format!(
-        "echo $$ > {}; i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done\n\
-         while :; do echo 'RAM 1/2MB'; sleep 0.1; done",
-        pid.display()
-    );
-    let path = tegrastats(folder.path(), &body)?;
-    let words = ["monitor", "--source", "tegrastats", "--interval", "200ms"];
-    let timed = |more: &[&str]| -> Result<std::process::Output> {
-        let words = [&words[..], &["--duration", "5s"], more].concat();
-        Ok(plimsoll(&words).env("PATH", &path).output()?)
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk)?;
+    // The log fills the disk, a file in its way is taken away, and the log goes on.
+    let script = "mount -t tmpfs -o size=256k none disk || exit 77
+        head -c 200000 /dev/zero > disk/ballast
+        \"$1\" monitor --interval 50ms --format jsonl --log disk/log >out 2>err & pid=$!
+        n=0; until grep -q 'No space' err; do sleep 0.1; n=$((n+1)); [ $n -lt 300 ] || exit 1; done
+        rm disk/ballast
+        n=0; until grep -q 'goes on' err; do sleep 0.1; n=$((n+1)); [ $n -lt 300 ] || exit 1; done
+        sleep 0.3; kill $pid; wait $pid; code=$?; cp disk/log log; exit $code";
+    let run = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .arg(env!("CARGO_BIN_EXE_plimsoll"))
+        .current_dir(folder.path())
+        .output();
+    let Ok(run) = run.map_err(|_| ()) else {
+        println!("skipped: unshare is missing");
+        return Ok(());
     };
-    let run = timed(&["--json"])?;
-    let found = lines(&run.stdout)?;
-    let last = found.last().ok_or("no sample")?;
-    assert_eq!(last["cost"][0]["program"], "plimsoll");
-    let child = &last["cost"][1];
-    assert_eq!(child["program"], "tegrastats", "{last}");
-    assert_eq!(child["pid"].to_string(), fs::read_to_string(&pid)?.trim());
-    assert!(child["cpu_s"].as_f64() > Some(0.0), "{child}");
-    assert!(child["resident_bytes"].as_u64() > Some(0), "{child}");
-    for word in ["What the watching cost", "plimsoll", "tegrastats", "of a core"] {
-        assert!(text(&run.stderr).contains(word), "{word}: {}", text(&run.stderr));
+    if !folder.path().join("err").exists() {
+        println!("skipped: nothing can be mounted here: {}", text(&run.stderr).trim());
+        return Ok(());
     }
-    let metrics = text(&timed(&["--format", "prometheus"])?.stdout);
-    for name in ["cpu_seconds_total", "resident_memory_bytes"] {
-        let line = format!("plimsoll_monitor_{name}{{program=\"tegrastats\"}}");
-        assert!(metrics.contains(&line), "{line}");
-    }
-    Ok(())
-}
-
-#[cfg(target_os = "linux")]
-fn alive(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit(')')
-        .next()
-        .is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn tegrastats_is_never_left_behind() -> Result {
-    for kill in [true, false] {
-        let folder = tempfile::tempdir()?;
-        let pid = folder.path().join("pid");
-        let body = format!("echo $$ > {}; echo 'RAM 1/2MB'; exec sleep 600", pid.display());
-        let path = tegrastats(folder.path(), &body)?;
-        let mut child = plimsoll(&["monitor", "--source", "tegrastats", "--format", "jsonl"])
-            .env("PATH", path)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let until = Instant::now() + Duration::from_secs(20);
-        while !fs::read_to_string(&pid).unwrap_or_default().ends_with('\n') {
-            assert!(Instant::now() < until, "it was not started");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let grandchild = fs::read_to_string(&pid)?;
-        assert!(alive(&grandchild));
-        match kill {
-            true => child.kill()?,
-            false => {
-                Command::new("kill").arg(child.id().to_string()).status()?;
-            }
-        }
-        child.wait()?;
-        while alive(&grandchild) {
-            assert!(Instant::now() < until, "it was left behind (kill -9: {kill})");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-    Ok(())
-}
-
-/// The server of a child, and where it listens.
-fn serving(words: &[&str]) -> Result<(Child, String)> {
-    let mut child = plimsoll(words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let stderr = child.stderr.take().ok_or("no stderr")?;
-    let mut first = String::new();
-    BufReader::new(stderr).read_line(&mut first)?;
-    let address = first.trim().trim_start_matches("serving http://").trim_end_matches('/');
-    Ok((child, address.to_string()))
-}
-
-fn get(address: &str, path: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-#[test]
-fn the_page_the_metrics_and_the_sample_are_served() -> Result {
-    let root = machine("orin-nano");
-    let (mut child, address) =
-        serving(&["monitor", "--serve", "0", "--interval", "50ms", "--root", &root])?;
-    let until = Instant::now() + Duration::from_secs(20);
-    while !get(&address, "/api/sample")?.contains("Orin Nano") {
-        assert!(Instant::now() < until, "no sample came");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(get(&address, "/metrics")?.contains("plimsoll_memory_gpu_share_bytes 671088640\n"));
-    let page = get(&address, "/")?;
-    assert!(page.contains("Plimsoll monitor"));
-    let body = page.split("\r\n\r\n").nth(1).unwrap_or_default();
-    assert!(!body.contains("http://") && !body.contains("https://"), "it needs no other host");
-    child.kill()?;
-    child.wait()?;
+    let told = fs::read_to_string(folder.path().join("err"))?;
+    assert_eq!(run.status.code(), Some(0), "{told}");
+    assert_eq!(told.matches("No space left").count(), 1, "{told}");
+    let shown = lines(&fs::read(folder.path().join("out"))?)?.len();
+    let kept = lines(&fs::read(folder.path().join("log"))?)?.len();
+    assert!(kept > 0 && shown > kept, "{shown} were shown, {kept} whole lines kept");
     Ok(())
 }
 

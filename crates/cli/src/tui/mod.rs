@@ -9,6 +9,9 @@ mod draw;
 mod keys;
 mod parts;
 mod plot;
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../../tests/common/terminal.rs"]
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod view;

@@ -166,9 +166,10 @@ pub(super) fn draw_processes(frame: &mut Frame<'_>, area: Rect, view: &View) {
     if area.height < 2 {
         return;
     }
+    let several = view.record.as_ref().is_some_and(|record| record.gpus.len() > 1);
     let heads = [
         (Sort::Pid, "    pid"),
-        (Sort::Gpu, "GPU memory"),
+        (Sort::Gpu, if several { "     GPU memory" } else { "GPU memory" }),
         (Sort::Resident, "  resident"),
         (Sort::Load, "  CPU"),
         (Sort::Name, "name"),
@@ -182,9 +183,14 @@ pub(super) fn draw_processes(frame: &mut Frame<'_>, area: Rect, view: &View) {
             format!("{:>10}", or_unknown(bytes.map(|bytes| Bytes(bytes).to_string())))
         };
         let load = or_unknown(process.cpu_percent.map(|load| format!("{load:.0} %")));
+        let held = match process.gpu {
+            Some(gpu) if several => format!("GPU{gpu:<2}{}", size(process.gpu_bytes)),
+            _ if several => format!("{:5}{}", "", size(process.gpu_bytes)),
+            _ => size(process.gpu_bytes),
+        };
         Row::new([
             format!("{:>7}", process.pid),
-            size(process.gpu_bytes),
+            held,
             size(process.resident_bytes),
             format!("{load:>5}"),
             process.name.clone().unwrap_or_else(|| UNKNOWN.to_string()),
@@ -192,7 +198,7 @@ pub(super) fn draw_processes(frame: &mut Frame<'_>, area: Rect, view: &View) {
     });
     let widths = [
         Constraint::Length(7),
-        Constraint::Length(10),
+        Constraint::Length(if several { 15 } else { 10 }),
         Constraint::Length(10),
         Constraint::Length(5),
         Constraint::Fill(1),

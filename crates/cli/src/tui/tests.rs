@@ -133,3 +133,37 @@ fn keys_change_the_view() {
     view.grant(Wish::Help);
     assert!(frame(&view, 80, 24).join("\n").contains("sort processes by"));
 }
+
+#[cfg(target_os = "linux")]
+const TOLD_TO_PANIC: &str = "PLIMSOLL_TEST_PANIC_IN_VIEW";
+
+/// Does something only when the test below runs it in a process of its own.
+#[cfg(target_os = "linux")]
+#[test]
+fn panics_in_the_view_when_told_to() {
+    if std::env::var_os(TOLD_TO_PANIC).is_some() {
+        crate::output::report_panics(false);
+        let mut screen = super::Screen::take().unwrap();
+        screen.show(&view(&orin())).unwrap();
+        screen.wish(Duration::from_secs(60)).unwrap();
+        panic!("in the middle of a frame");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_panic_gives_the_terminal_back_and_says_its_line_there() {
+    let terminal = super::terminal::Terminal::open(80, 24).unwrap();
+    let before = terminal.modes().unwrap();
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "--nocapture", "tui::tests::panics_in_the_view_when_told_to"])
+        .env(TOLD_TO_PANIC, "1");
+    let status = terminal.run(command, "q quit", |_, terminal| terminal.press("s")).unwrap();
+    assert_eq!(status.code(), Some(3));
+    assert_eq!(terminal.modes().unwrap(), before);
+    assert!(terminal.is_given_back(), "{:?}", terminal.written());
+    let written = terminal.written();
+    let after = written.rsplit("\x1b[?1049l").next().unwrap();
+    assert!(after.contains("this is a bug in plimsoll"), "{after:?}");
+}

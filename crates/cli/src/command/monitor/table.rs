@@ -175,7 +175,10 @@ fn processes(record: &Record) -> Vec<Vec<Cell>> {
     rows.extend(record.processes.iter().take(10).map(|process| {
         vec![
             Cell::figure(Some(process.pid)),
-            Cell::figure(process.gpu_bytes.map(Bytes)),
+            Cell::figure(process.gpu_bytes.map(|bytes| match process.gpu {
+                Some(gpu) if record.gpus.len() > 1 => format!("{} on GPU{gpu}", Bytes(bytes)),
+                _ => Bytes(bytes).to_string(),
+            })),
             Cell::figure(process.resident_bytes.map(Bytes)),
             process.name.as_deref().unwrap_or(UNKNOWN).into(),
         ]

@@ -79,7 +79,24 @@ fn shown(request: &Request) -> Option<String> {
     bearer.or_else(|| request.query("token"))
 }
 
-/// Takes as long whatever is shown, so that a token cannot be felt out letter by letter.
+/// Takes as long whatever is shown, so that a token cannot be felt out letter by letter, nor
+/// its length.
 fn same(shown: &str, token: &str) -> bool {
-    shown.as_bytes().ct_eq(token.as_bytes()).into()
+    let mut padded = shown.as_bytes().to_vec();
+    padded.resize(token.len(), 0);
+    let (length, bytes) = (shown.len().ct_eq(&token.len()), padded.ct_eq(token.as_bytes()));
+    (length & bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+
+    #[test]
+    fn only_the_token_itself_is_the_same() {
+        assert!(same("open sesame", "open sesame"));
+        for shown in ["", "open sesam", "open sesame ", "open sesame\0", "Open sesame", "x"] {
+            assert!(!same(shown, "open sesame"), "{shown:?}");
+        }
+    }
 }

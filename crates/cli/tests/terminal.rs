@@ -1,0 +1,52 @@
+//! The live view in a terminal: it is shown, and the terminal is given back however it ends.
+
+#![cfg(target_os = "linux")]
+
+#[path = "common/terminal.rs"]
+mod terminal;
+
+use std::process::Command;
+
+use terminal::{Result, Terminal};
+
+fn monitor(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.arg("monitor").args(["--interval", "50ms"]).args(words);
+    command
+}
+
+fn kill(signal: &str, pid: u32) -> Result {
+    let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status()?;
+    sent.success().then_some(()).ok_or_else(|| "no signal could be sent".into())
+}
+
+#[test]
+fn the_terminal_is_given_back_after_a_kill_and_after_a_key() -> Result {
+    for end in ["TERM", "INT", "HUP", "q", "\x03"] {
+        let terminal = Terminal::open(80, 24)?;
+        let before = terminal.modes()?;
+        let mut during = String::new();
+        let status = terminal.run(monitor(&[]), "RAM", |pid, terminal| {
+            during = terminal.modes()?;
+            if end.len() > 1 { kill(end, pid) } else { terminal.press(end) }
+        })?;
+        assert_ne!(during, before, "{end:?}: it took the terminal");
+        assert_eq!(terminal.modes()?, before, "{end:?}");
+        assert!(terminal.is_given_back(), "{end:?}: {:?}", terminal.written());
+        assert_eq!(status.code(), Some(0), "{end:?}");
+        let written = terminal.written();
+        let after = written.rsplit("\x1b[?1049l").next().unwrap_or_default();
+        assert!(after.contains("peak"), "{end:?}: peaks are told at the end: {after:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_alert_is_the_exit_code_of_the_live_view_too() -> Result {
+    let terminal = Terminal::open(80, 24)?;
+    let status = terminal
+        .run(monitor(&["--alert-free", "100%"]), "alert", |_, terminal| terminal.press("q"))?;
+    assert_eq!(status.code(), Some(1));
+    assert!(terminal.is_given_back());
+    Ok(())
+}
