@@ -1,5 +1,6 @@
 //! Times occupancy on the host: `host CLOUD.npy SIDE SIZE`, milliseconds of the best of some
-//! runs into memory that was used before, and what writing as many bytes alone takes.
+//! runs into memory that was used before, what writing as many bytes alone takes, in turns with
+//! them, and the median of the ratio of the two.
 
 #![expect(clippy::print_stdout, reason = "a program that says what it measured")]
 
@@ -11,14 +12,16 @@ use plimsoll_points::backend::host::Host;
 use plimsoll_points::backend::{Backend, Piece};
 use plimsoll_points::{Batch, Cells, Grid, Mode, Spec};
 
-fn best(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
-    let mut best = f64::INFINITY;
-    for _ in 0..15 {
-        let start = Instant::now();
-        work()?;
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    Ok(best * 1e3)
+const ROUNDS: usize = 15;
+
+fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_secs_f64() * 1e3)
+}
+
+fn best(times: &[f64]) -> f64 {
+    times.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 fn main() -> Result<()> {
@@ -37,16 +40,25 @@ fn main() -> Result<()> {
         Spec::new(Grid::new([side; 3], [size; 3], [0.0; 3])?, Mode::Occupancy, Cells::F32, 0)?;
     let piece = Piece { clouds: &clouds, spec: &spec, voxels: 0..spec.grid().voxels() };
     let mut out = vec![0u64; piece.bytes().div_ceil(8) as usize];
-    let made =
-        best(|| Host::default().dense(&piece, bytemuck::cast_slice_mut(&mut out)).map(|_| ()))?;
-    let occupied = out.iter().filter(|word| **word != 0).count();
-    // The same bytes with no points at all: bits are read and the output is written.
-    let half = out.len() / 2;
-    let written = best(|| {
+    let (mut made, mut filled, mut lit) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..ROUNDS {
+        let bytes = bytemuck::cast_slice_mut(&mut out);
+        made.push(timed(|| Host::default().dense(&piece, bytes).map(|_| ()))?);
+        lit = out.iter().filter(|word| **word != 0).count();
+        let half = out.len() / 2;
         let (a, b) = out.split_at_mut(half);
-        rayon::join(|| a.fill(7), || b.fill(7));
-        Ok(())
-    })?;
-    println!("{{\"ms\": {made:.3}, \"fill_ms\": {written:.3}, \"words_lit\": {occupied}}}");
+        filled.push(timed(|| {
+            rayon::join(|| a.fill(7), || b.fill(7));
+            Ok(())
+        })?);
+    }
+    let mut ratios: Vec<f64> = made.iter().zip(&filled).map(|(made, fill)| made / fill).collect();
+    ratios.sort_by(f64::total_cmp);
+    println!(
+        "{{\"ms\": {:.3}, \"fill_ms\": {:.3}, \"median_ratio\": {:.2}, \"words_lit\": {lit}}}",
+        best(&made),
+        best(&filled),
+        ratios[ROUNDS / 2]
+    );
     Ok(())
 }

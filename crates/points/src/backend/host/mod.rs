@@ -3,7 +3,8 @@
 //! Occupancy marks a bit for every voxel first. The bits of a 128³ grid are 256 KiB and stay in
 //! a core's own cache, where a mark costs a few cycles; each processor that shares a cloud has
 //! bits of its own, so none waits for another. Then the bits are spread into the output, which
-//! is written once, from first to last.
+//! is written once, from first to last. Places in larger grids are sorted into buckets first,
+//! whose bits do stay there.
 //!
 //! Counts go straight into the output, each processor minding voxels of its own. Features are
 //! sorted by voxel and point, so that sums run in the order of points whoever adds them.
@@ -71,7 +72,9 @@ impl Backend for Host {
         let shape = VoxelizationShape::of(spec, 1, points, spec.features() as u64);
         let estimate = estimate_voxelization_memory(&shape);
         let between = match spec.mode() {
-            Mode::Occupancy if spec.cells() != Cells::Sparse => span.div_ceil(8),
+            Mode::Occupancy if spec.cells() != Cells::Sparse => {
+                occupancy::working_bytes(points, span)
+            }
             _ => estimate.workspace.get(),
         };
         let points = estimate.points.get();

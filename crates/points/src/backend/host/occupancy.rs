@@ -3,6 +3,7 @@
 use plimsoll::Result;
 use rayon::prelude::*;
 
+use super::room_for;
 use super::visit::Finder;
 use crate::backend::{Piece, Tally, zeroed_words};
 use crate::cloud::Cloud;
@@ -16,6 +17,25 @@ const TILE_WORDS: usize = TILE / 64;
 const MOST_BITS: u64 = 256 << 20;
 /// From here on an output is not worth keeping in the caches.
 const LARGE: usize = 4 << 20;
+/// Larger grids, whose bits are in no cache, are marked bucket by bucket.
+const LARGE_GRID: u64 = 1 << 26;
+/// Voxels of a bucket at most: their bits stay in the cache of a core.
+const LARGEST_BUCKET: u64 = 1 << 21;
+/// Buckets that are aimed for. Fewer have lists so long that each is memory fresh from the
+/// system, which costs more than filling it; more are too many to write to in turns.
+const BUCKETS: u64 = 128;
+const MOST_BUCKETS: u64 = 4096;
+/// Places that wait in buckets take no more than this; of more points bits are made.
+const MOST_WAITING: u64 = 64 << 20;
+/// Bytes of a place that waits, with the room that a list grows by.
+const WAITING: u64 = 8;
+
+/// What is needed between points and voxels.
+pub(super) fn working_bytes(points: u64, span: u64) -> u64 {
+    let waiting =
+        if span > LARGE_GRID { points.saturating_mul(WAITING).min(MOST_WAITING) } else { 0 };
+    span.div_ceil(8).saturating_add(waiting)
+}
 
 pub(super) fn make(
     piece: &Piece<'_>,
@@ -23,6 +43,12 @@ pub(super) fn make(
     out: &mut [u8],
     parts: usize,
 ) -> Result<Tally> {
+    let bucket = (piece.span() / BUCKETS).next_power_of_two().min(LARGEST_BUCKET);
+    let waiting = (cloud.len() as u64).saturating_mul(WAITING);
+    let few = piece.span() / bucket < MOST_BUCKETS && waiting <= MOST_WAITING;
+    if piece.span() > LARGE_GRID && few {
+        return by_buckets(piece, cloud, out, parts, bucket);
+    }
     let words = piece.span().div_ceil(64);
     let affordable = (MOST_BITS / (8 * words.max(1))).max(1);
     let parts = parts.min(affordable as usize).max(1);
@@ -46,15 +72,60 @@ pub(super) fn make(
     Ok(tally)
 }
 
+/// Bits of a large grid are in no cache, and a mark at random costs more than all else of a
+/// point. So places are sorted roughly first, and each bucket is marked and written at once.
+fn by_buckets(
+    piece: &Piece<'_>,
+    cloud: &Cloud,
+    out: &mut [u8],
+    parts: usize,
+    bucket: u64,
+) -> Result<Tally> {
+    let buckets = piece.span().div_ceil(bucket) as usize;
+    let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
+    let (share, shift) = (cloud.len().div_ceil(parts).max(1), bucket.trailing_zeros());
+    let sorted: Result<Vec<(Vec<Vec<u32>>, Tally)>> = (0..parts)
+        .into_par_iter()
+        .map(|part| {
+            let points = (part * share).min(cloud.len())..((part + 1) * share).min(cloud.len());
+            let lists: Result<Vec<Vec<u32>>> =
+                (0..buckets).map(|_| room_for(points.len() / buckets * 5 / 4)).collect();
+            let mut lists = lists?;
+            let tally = finder.visit(cloud, points, |_, voxel| {
+                lists[(voxel >> shift) as usize].push((voxel & (bucket - 1)) as u32);
+            });
+            Ok((lists, tally))
+        })
+        .collect();
+    let sorted = sorted?;
+    let mut tally: Tally = sorted.iter().map(|(_, tally)| *tally).sum();
+    let (cells, large) = (piece.spec.cells(), out.len() >= LARGE);
+    let own = out.par_chunks_mut(bytes_of(cells, bucket as usize)).enumerate();
+    let bits = || vec![0u64; (bucket / 64) as usize];
+    let occupied = own.map_init(bits, |bits, (number, out)| -> u64 {
+        bits.fill(0);
+        for place in sorted.iter().flat_map(|(lists, _)| &lists[number]) {
+            bits[(place / 64) as usize] |= 1 << (place % 64);
+        }
+        let tiles = out.chunks_mut(bytes_of(cells, TILE)).enumerate();
+        tiles.map(|(tile, out)| one_tile(&[bits], tile, cells, out, large)).sum()
+    });
+    tally.occupied = occupied.sum();
+    Ok(tally)
+}
+
+fn bytes_of(cells: Cells, voxels: usize) -> usize {
+    match cells {
+        Cells::U8 => voxels,
+        Cells::Bits => voxels / 8,
+        _ => voxels * 4,
+    }
+}
+
 /// Puts the parts together and writes what they stand for; says how many voxels have a point.
 pub(in crate::backend) fn spread(parts: &[&[u64]], cells: Cells, out: &mut [u8]) -> u64 {
-    let bytes_of_tile = match cells {
-        Cells::U8 => TILE,
-        Cells::Bits => TILE / 8,
-        _ => TILE * 4,
-    };
     let large = out.len() >= LARGE;
-    let tiles = out.par_chunks_mut(bytes_of_tile).enumerate();
+    let tiles = out.par_chunks_mut(bytes_of(cells, TILE)).enumerate();
     tiles.map(|(tile, out)| one_tile(parts, tile, cells, out, large)).sum()
 }
 
@@ -84,4 +155,38 @@ fn one_tile(parts: &[&[u64]], tile: usize, cells: Cells, out: &mut [u8], large: 
         },
     }
     merged.iter().map(|word| u64::from(word.count_ones())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::Grid;
+    use crate::spec::{Mode, Spec};
+
+    /// The last bucket is short, and a piece begins and ends inside of one.
+    #[test]
+    fn buckets_make_what_bits_make() {
+        let grid = Grid::new([40, 51, 53], [0.1, 0.2, 0.3], [-1.0, 0.0, 2.0]).unwrap();
+        let mut state = 9u32;
+        let mut next = |width: f32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 24) as f32 * width
+        };
+        let point = |_| [next(5.5) - 1.1, next(10.5) - 0.2, next(12.4) + 1.9];
+        let cloud = Cloud::from_points((0..5000).flat_map(point).collect(), 0).unwrap();
+        for cells in [Cells::F32, Cells::U8, Cells::Bits] {
+            let spec = Spec::new(grid, Mode::Occupancy, cells, 0).unwrap();
+            for voxels in [0..grid.voxels(), 6400..grid.voxels() - 77] {
+                let piece = Piece { clouds: std::slice::from_ref(&cloud), spec: &spec, voxels };
+                let size = piece.bytes() as usize;
+                let (mut bits, mut buckets) = (vec![7u8; size], vec![9u8; size]);
+                let seen = make(&piece, &cloud, &mut bits, 2).unwrap();
+                for bucket in [1 << 15, 1 << 17] {
+                    let tally = by_buckets(&piece, &cloud, &mut buckets, 3, bucket).unwrap();
+                    assert_eq!(tally, seen);
+                    assert!(buckets == bits, "{cells} {bucket}");
+                }
+            }
+        }
+    }
 }
