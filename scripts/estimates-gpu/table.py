@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
-"""Sets estimates beside what a GPU took: table.py PLIMSOLL RECORDS.jsonl… -- MODEL.onnx… > record.md
+"""Sets estimates beside what a GPU took, as a table in Markdown:
 
-RECORDS are what run_ort.py and run_torch.py wrote on the GPU's machine. Estimates are made here, from files alone: the graphs, and for language models a
-safetensors header without data with its config.json.
+    table.py PLIMSOLL RECORDS.jsonl… -- MODEL.onnx…
+    table.py check predictions.json RECORDS.jsonl…
+
+RECORDS are what run_ort.py and run_torch.py wrote on the GPU's machine, and what `peers` writes
+here. Estimates are made here, from files alone: the graphs, and for language models a
+safetensors header without data with its config.json. With `check` they are those that
+`predict` wrote down before, for models that nothing was fitted on.
 """
 import json
 import subprocess
@@ -10,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from shapes import SHAPES
+from shapes import SHAPES, config
 
 MIB = 1 << 20
 
@@ -40,10 +45,7 @@ def folder(path, shape, dtype):
     with open(path / "model.safetensors", "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + at)
-    config = {"model_type": "qwen2" if bias else "llama", "num_hidden_layers": layers, "hidden_size": h, "vocab_size": vocab,
-              "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": width, "intermediate_size": inner,
-              "tie_word_embeddings": tied, "max_position_embeddings": 32768}
-    (path / "config.json").write_text(json.dumps(config))
+    (path / "config.json").write_text(json.dumps(config(shape)))
 
 
 def estimate(program, *words):
@@ -54,6 +56,7 @@ def main():
     program, rest = sys.argv[1], sys.argv[2:]
     cut = rest.index("--")
     records = [json.loads(line) for path in rest[:cut] for line in open(path) if line.strip()]
+    peers = {r["model"]: r["total"] for r in records if r["engine"] == "accelerate"}
     graphs = {Path(path).name: path for path in rest[cut + 1:]}
     rows, worst = [], {}
     def row(engine, name, measured, mine, others):
@@ -76,12 +79,31 @@ def main():
                 answer = estimate(program, place, "--engine", "pytorch", "--device", "cuda:0", "--context", r["tokens"])
             weights, cache = answer["weights_bytes"], answer["kv_cache_bytes"]
             documents = weights + cache + 2 * (h + inner)
-            row("PyTorch", r["model"], r["device"], answer["total_bytes"], [weights, documents])
+            row("PyTorch", r["model"], r["device"], answer["total_bytes"], [peers.get(r["model"]), documents])
     print("\n".join([
-        "| engine | model | measured, MiB | estimated | off | weights alone | the documents' formula |",
+        "| engine | model | measured, MiB | estimated | off | `accelerate estimate-memory` | the documents' formula |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |", *rows]))
     print("\nLargest error: " + "; ".join(f"{engine} {error:.1f} %" for engine, error in worst.items())
           + ".")
 
 
-main()
+def check():
+    """Predictions against records, engine by engine."""
+    predictions = json.load(open(sys.argv[2]))
+    records = [json.loads(line) for path in sys.argv[3:] for line in open(path) if line.strip()]
+    names = {"ort": "ONNX Runtime CUDA", "pytorch": "PyTorch", "pool": "our own pool"}
+    print("| engine | model | measured, MiB | predicted | off |\n| --- | --- | ---: | ---: | ---: |")
+    worst = {}
+    for r in records:
+        engine, model = r["engine"], r["model"].removesuffix(".onnx")
+        if model not in predictions.get(engine, {}):
+            continue
+        measured = r["answer"]["peak_reserved_bytes"] if engine == "pool" else r["runs"][-1] if engine == "ort" else r["device"]
+        mine = predictions[engine][model]["total"]
+        off = 100 * (mine / measured - 1)
+        worst[engine] = max(worst.get(engine, 0), abs(off))
+        print(f"| {names[engine]} | {model} | {measured / MIB:,.0f} | {mine / MIB:,.0f} | {off:+.1f} % |")
+    print("\nLargest error: " + "; ".join(f"{names[engine]} {error:.1f} %" for engine, error in worst.items()) + ".")
+
+
+check() if sys.argv[1] == "check" else main()

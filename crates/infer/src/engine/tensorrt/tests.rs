@@ -181,3 +181,26 @@ fn an_engine_is_built_from_a_checkpoint_with_its_pictures() {
     let error = build::build("x", &mut graph, &options).expect_err("not there").to_string();
     assert!(error.contains("/nowhere/libplimsoll_tensorrt.so"), "{error}");
 }
+
+/// The headers of the real one cannot be had everywhere; what the shim uses of them is in a
+/// stand-in, by version.
+#[test]
+fn the_shim_compiles_for_every_version() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (major, minor) in [(8, 5), (8, 6), (10, 0), (10, 13), (11, 0)] {
+        let compiled = Command::new("c++")
+            .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"])
+            .arg(format!("-DNV_TENSORRT_MAJOR={major}"))
+            .arg(format!("-DNV_TENSORRT_MINOR={minor}"))
+            .arg("-I")
+            .arg(root.join("tests/fixtures/tensorrt"))
+            .arg(root.join("src/engine/tensorrt/shim.cpp"))
+            .output();
+        let compiled = match compiled {
+            Ok(compiled) => compiled,
+            Err(error) => return println!("skipped: no C++ compiler: {error}"),
+        };
+        let said = String::from_utf8_lossy(&compiled.stderr);
+        assert!(compiled.status.success(), "{major}.{minor}: {said}");
+    }
+}

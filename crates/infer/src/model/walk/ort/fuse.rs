@@ -1,14 +1,17 @@
 //! The fusions that change what lives: operators that vanish into their neighbours.
 
-use super::super::shapes::Shaped;
+use super::super::shapes::{Known, Shaped};
 use super::lower::{Lowered, Step};
 
 /// Rewrites the steps as the runtime's first two levels do.
 pub(super) fn fuse(lowered: &mut Lowered, shaped: &Shaped) {
     drop_identities(lowered, shaped);
     lowered.settle();
+    into_products(lowered, shaped);
     into_convolutions(lowered, shaped);
     quick_gelu(lowered);
+    lowered.settle();
+    gelu(lowered);
     lowered.settle();
 }
 
@@ -35,6 +38,48 @@ fn drop_identities(lowered: &mut Lowered, shaped: &Shaped) {
     }
 }
 
+/// A bias or a scale behind a product of matrices that nobody else reads.
+fn into_products(lowered: &mut Lowered, shaped: &Shaped) {
+    let (makers, readers) = (lowered.makers(), lowered.readers());
+    for n in 0..lowered.steps.len() {
+        let step = &lowered.steps[n];
+        let (true, &[input], &[output]) = (!step.gone, &step.inputs[..], &step.outputs[..]) else {
+            continue;
+        };
+        let Some(&product) = makers.get(&input) else { continue };
+        let maker = &lowered.steps[product];
+        let alone =
+            readers.get(&input).is_some_and(|all| all.len() == 1) && !lowered.is_output[input];
+        if !alone || maker.gone || maker.op != "MatMul" {
+            continue;
+        }
+        let fused = match step.op.as_str() {
+            // One side is a weight, and every extent is fixed: only then is it rewritten.
+            "Add" if maker.inputs.len() == 1 && is_fixed(shaped, output) => "Gemm",
+            "Mul" | "Div" if maker.inputs.len() == 2 && is_scaled(shaped, step) => "FusedMatMul",
+            _ => continue,
+        };
+        lowered.steps[n].gone = true;
+        lowered.steps[product].op = fused.to_string();
+        lowered.steps[product].outputs = vec![output];
+    }
+    lowered.settle();
+}
+
+fn is_fixed(shaped: &Shaped, id: usize) -> bool {
+    let shape = shaped.shapes.get(id).and_then(Option::as_ref);
+    shape.is_some_and(|shape| shape.iter().all(|dim| dim.known == Known::Fixed))
+}
+
+/// Whether the other operand is a constant of one number.
+fn is_scaled(shaped: &Shaped, step: &Step) -> bool {
+    let inputs = shaped.graph.nodes[step.node].inputs.iter().flatten();
+    inputs.filter(|&&id| shaped.constant[id]).all(|&id| {
+        let shape = shaped.shapes[id].as_ref();
+        shape.is_some_and(|shape| shape.iter().all(|dim| dim.n == 1))
+    })
+}
+
 /// Affine operators and activations behind a convolution that nobody else reads.
 fn into_convolutions(lowered: &mut Lowered, shaped: &Shaped) {
     loop {
@@ -52,7 +97,8 @@ fn into_convolutions(lowered: &mut Lowered, shaped: &Shaped) {
             let fits = match step.op.as_str() {
                 "BatchNormalization" => maker.op == "Conv",
                 "Mul" | "Add" => maker.op == "Conv" && by_channel(shaped, step),
-                "Relu" | "Sigmoid" | "Tanh" | "LeakyRelu" | "Clip" | "HardSigmoid" => {
+                "Relu" | "Sigmoid" | "Tanh" | "LeakyRelu" | "Clip" | "HardSigmoid"
+                | "HardSwish" => {
                     matches!(maker.op.as_str(), "Conv" | "Gemm")
                 }
                 _ => false,
@@ -112,6 +158,53 @@ fn quick_gelu(lowered: &mut Lowered) {
         };
         lowered.steps[n].gone = true;
         lowered.steps[sigmoid].gone = true;
+        lowered.add(fused);
+    }
+}
+
+/// `x · ½ · (1 + erf(x / √2))`, as exporters write it, is one operator.
+fn gelu(lowered: &mut Lowered) {
+    let (makers, readers) = (lowered.makers(), lowered.readers());
+    let next = |lowered: &Lowered, id: usize, op: &str| {
+        let reader = *readers.get(&id).filter(|all| all.len() == 1)?.first()?;
+        (lowered.steps[reader].op == op && !lowered.is_output[id]).then_some(reader)
+    };
+    for erf in 0..lowered.steps.len() {
+        let step = &lowered.steps[erf];
+        if step.gone || step.op != "Erf" {
+            continue;
+        }
+        let found = (|| {
+            let scaled = *makers.get(step.inputs.first()?)?;
+            let &[x] = &lowered.steps[scaled].inputs[..] else { return None };
+            let add = next(lowered, *step.outputs.first()?, "Add")?;
+            let sum = *lowered.steps[add].outputs.first()?;
+            let product = next(lowered, sum, "Mul")?;
+            let &[one, other] = &lowered.steps[product].inputs[..] else { return None };
+            let factor = if one == sum { other } else { one };
+            let mut gone = vec![scaled, erf, add, product];
+            if factor == x {
+                // Halved at the end.
+                let last = next(lowered, *lowered.steps[product].outputs.first()?, "Mul")?;
+                gone.push(last);
+                return (lowered.steps[last].inputs.len() == 1).then_some((x, gone, last));
+            }
+            // Halved at the start.
+            let halved = *makers.get(&factor)?;
+            let of_x = lowered.steps[halved].inputs == [x] && lowered.steps[halved].op == "Mul";
+            gone.push(halved);
+            of_x.then_some((x, gone, product))
+        })();
+        let Some((x, gone, last)) = found else { continue };
+        let fused = Step {
+            op: "Gelu".to_string(),
+            inputs: vec![x],
+            in_place: Vec::new(),
+            ..lowered.steps[last].clone()
+        };
+        for n in gone {
+            lowered.steps[n].gone = true;
+        }
         lowered.add(fused);
     }
 }
