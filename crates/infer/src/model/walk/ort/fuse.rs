@@ -1,5 +1,7 @@
 //! The fusions that change what lives: operators that vanish into their neighbours.
 
+use std::collections::HashMap;
+
 use super::super::shapes::{Known, Shaped};
 use super::lower::{Lowered, Step};
 
@@ -165,46 +167,62 @@ fn quick_gelu(lowered: &mut Lowered) {
 /// `x · ½ · (1 + erf(x / √2))`, as exporters write it, is one operator.
 fn gelu(lowered: &mut Lowered) {
     let (makers, readers) = (lowered.makers(), lowered.readers());
-    let next = |lowered: &Lowered, id: usize, op: &str| {
-        let reader = *readers.get(&id).filter(|all| all.len() == 1)?.first()?;
-        (lowered.steps[reader].op == op && !lowered.is_output[id]).then_some(reader)
-    };
     for erf in 0..lowered.steps.len() {
         let step = &lowered.steps[erf];
         if step.gone || step.op != "Erf" {
             continue;
         }
-        let found = (|| {
-            let scaled = *makers.get(step.inputs.first()?)?;
-            let &[x] = &lowered.steps[scaled].inputs[..] else { return None };
-            let add = next(lowered, *step.outputs.first()?, "Add")?;
-            let sum = *lowered.steps[add].outputs.first()?;
-            let product = next(lowered, sum, "Mul")?;
-            let &[one, other] = &lowered.steps[product].inputs[..] else { return None };
-            let factor = if one == sum { other } else { one };
-            let mut gone = vec![scaled, erf, add, product];
-            if factor == x {
-                // Halved at the end.
-                let last = next(lowered, *lowered.steps[product].outputs.first()?, "Mul")?;
-                gone.push(last);
-                return (lowered.steps[last].inputs.len() == 1).then_some((x, gone, last));
-            }
-            // Halved at the start.
-            let halved = *makers.get(&factor)?;
-            let of_x = lowered.steps[halved].inputs == [x] && lowered.steps[halved].op == "Mul";
-            gone.push(halved);
-            of_x.then_some((x, gone, product))
-        })();
-        let Some((x, gone, last)) = found else { continue };
+        let Some(Gelu { x, parts, last }) = gelu_around(lowered, &makers, &readers, erf) else {
+            continue;
+        };
         let fused = Step {
             op: "Gelu".to_string(),
             inputs: vec![x],
             in_place: Vec::new(),
             ..lowered.steps[last].clone()
         };
-        for n in gone {
+        for n in parts {
             lowered.steps[n].gone = true;
         }
         lowered.add(fused);
     }
+}
+
+/// A GELU that was found: of what, its steps, and the one that ends it.
+struct Gelu {
+    x: usize,
+    parts: Vec<usize>,
+    last: usize,
+}
+
+fn gelu_around(
+    lowered: &Lowered,
+    makers: &HashMap<usize, usize>,
+    readers: &HashMap<usize, Vec<usize>>,
+    erf: usize,
+) -> Option<Gelu> {
+    let next = |n: usize, op: &str| {
+        let &id = lowered.steps[n].outputs.first()?;
+        let &reader = readers.get(&id).filter(|all| all.len() == 1)?.first()?;
+        (lowered.steps[reader].op == op && !lowered.is_output[id]).then_some(reader)
+    };
+    let scaled = *makers.get(lowered.steps[erf].inputs.first()?)?;
+    let &[x] = &lowered.steps[scaled].inputs[..] else { return None };
+    let add = next(erf, "Add")?;
+    let product = next(add, "Mul")?;
+    let sum = *lowered.steps[add].outputs.first()?;
+    let &[one, other] = &lowered.steps[product].inputs[..] else { return None };
+    let factor = if one == sum { other } else { one };
+    let mut parts = vec![scaled, erf, add, product];
+    if factor == x {
+        // Halved at the end.
+        let last = next(product, "Mul")?;
+        parts.push(last);
+        return (lowered.steps[last].inputs.len() == 1).then_some(Gelu { x, parts, last });
+    }
+    // Halved at the start.
+    let halved = *makers.get(&factor)?;
+    parts.push(halved);
+    let of_x = lowered.steps[halved].inputs == [x] && lowered.steps[halved].op == "Mul";
+    of_x.then_some(Gelu { x, parts, last: product })
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::super::live::is_view;
 use super::super::shapes::{Dim, Shaped};
-use super::super::{bytes_of, element_bits};
+use super::super::{Node, bytes_of, element_bits};
 use super::plan::Inside;
 
 /// A tensor that takes room.
@@ -250,24 +250,41 @@ impl Lowered {
 
     /// What is set aside for weights that are laid out anew when the model is loaded.
     pub(super) fn packed(&self, shaped: &Shaped) -> Vec<u64> {
-        /// Columns are packed in groups of so many.
-        const GROUP: u64 = 16;
-        let of = |step: &Step| {
+        let of = |step: &Step| -> Vec<u64> {
             let node = &shaped.graph.nodes[step.node];
-            if !matches!(step.op.as_str(), "MatMul" | "Gemm" | "FusedMatMul") {
-                return None;
-            }
-            let weight = (*node.inputs.get(1)?)?;
-            if !shaped.constant[weight] || shaped.elements[weight] != 1 {
-                return None;
-            }
-            let [rows, columns] = shaped.shapes[weight].as_deref()? else { return None };
             let turned = node.int("transB").unwrap_or(0) != 0;
-            let (inner, outer) = if turned { (columns, rows) } else { (rows, columns) };
-            Some(outer.n.next_multiple_of(GROUP).saturating_mul(inner.n).saturating_mul(4))
+            match step.op.as_str() {
+                "MatMul" | "Gemm" | "FusedMatMul" => {
+                    packed_matrix(shaped, node, 1, turned).into_iter().collect()
+                }
+                // What it reads, and what it read before.
+                "LSTM" => {
+                    [1, 2].iter().filter_map(|&n| packed_matrix(shaped, node, n, true)).collect()
+                }
+                _ => Vec::new(),
+            }
         };
-        self.steps.iter().filter(|step| !step.gone).filter_map(of).collect()
+        self.steps.iter().filter(|step| !step.gone).flat_map(of).collect()
     }
+}
+
+/// What a weight takes when it is laid out anew; one matrix, or one for each direction.
+fn packed_matrix(shaped: &Shaped, node: &Node, input: usize, turned: bool) -> Option<u64> {
+    /// Columns are packed in groups of so many.
+    const GROUP: u64 = 16;
+    let weight = (*node.inputs.get(input)?)?;
+    if !shaped.constant[weight] || shaped.elements[weight] != 1 {
+        return None;
+    }
+    let (count, rows, columns) = match shaped.shapes[weight].as_deref()? {
+        [rows, columns] => (1, rows.n, columns.n),
+        [count, rows, columns] if node.op == "LSTM" => (count.n, rows.n, columns.n),
+        _ => return None,
+    };
+    let (inner, outer) = if turned { (columns, rows) } else { (rows, columns) };
+    Some(
+        outer.next_multiple_of(GROUP).saturating_mul(inner).saturating_mul(count).saturating_mul(4),
+    )
 }
 
 /// Operators that the runtime's CPU kernels may run in place.
@@ -308,6 +325,16 @@ fn workspace(shaped: &Shaped, index: usize) -> Vec<u64> {
         ("ConvTranspose", Some(input), Some(weight)) if input.len() > 2 && weight.len() > 2 => {
             let pixels = floats(&input[2..]) / 4;
             vec![floats(&weight[1..]).saturating_mul(pixels)]
+        }
+        // The gates of every moment, and both ways round what goes backwards.
+        ("LSTM", Some([steps, batch, width]), Some([directions, gates, _])) => {
+            let moments = floats(&[*steps, *batch]);
+            let mut taken = vec![moments.saturating_mul(gates.n); directions.n.min(2) as usize];
+            if node.text("direction").is_some_and(|way| way != "forward") {
+                taken.push(moments.saturating_mul(width.n));
+                taken.push(moments.saturating_mul(gates.n / 4));
+            }
+            taken
         }
         // The scales, and the squares of one image with room at both ends.
         ("LRN", Some([_, channels, rest @ ..]), _) => {
