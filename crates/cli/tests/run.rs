@@ -91,6 +91,16 @@ fn the_code_is_the_programs_own() -> Result {
     Ok(())
 }
 
+/// A second line inside the first would let the program out of the first.
+#[test]
+fn a_run_within_a_run_is_refused() -> Result {
+    let inner = env!("CARGO_BIN_EXE_plimsoll");
+    let output = run(&["run", "--", inner, "run", "--limit", "99GiB", "--", "true"])?;
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("under `plimsoll run` already"));
+    Ok(())
+}
+
 #[test]
 fn streams_are_the_programs_own() -> Result {
     let mut child = plimsoll(&["run", "--", "sh", "-c", "cat; echo done >&2"])

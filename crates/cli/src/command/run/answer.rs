@@ -389,7 +389,10 @@ fn warnings(
         all.push(format!("{} events are missing from the timeline", history.lost));
     }
     if ended.left_behind > 0 {
-        all.push(format!("{} processes that the program started still run", ended.left_behind));
+        all.push(match ended.left_behind {
+            1 => "a process that the program started still runs".to_string(),
+            n => format!("{n} processes that the program started still run"),
+        });
     }
     all
 }

@@ -95,9 +95,22 @@ pub(super) fn run(
         signal,
         began,
         lasted: clock.elapsed(),
-        left_behind: tree.still_running(),
+        left_behind: left_behind(&tree),
         unguarded: tree.into_unguarded(),
     })
+}
+
+/// How many of the program's children still run a moment after it: most are about to end.
+fn left_behind(tree: &Tree) -> usize {
+    const MOMENT: Duration = Duration::from_millis(500);
+    let until = Instant::now() + MOMENT;
+    loop {
+        match tree.still_running() {
+            0 => return 0,
+            count if Instant::now() > until => return count,
+            _ => thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 /// The guard first, then what was to be loaded already.

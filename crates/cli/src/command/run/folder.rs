@@ -7,12 +7,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use plimsoll_guard::process;
 use tempfile::TempDir;
 
 use super::sys;
 
 const LIBRARY: &str = "libplimsoll_guard.so";
 const PREFIX: &str = "plimsoll-run-";
+/// In a folder that was left to children that still run: it stays for them.
+const LEFT: &str = "left";
 
 /// The folders of a run, gone at its end.
 pub(in crate::command) struct Folder {
@@ -30,7 +33,10 @@ impl Folder {
     /// Leaves it for those of the program's children that still run: what they start looks
     /// for the guard there.
     pub(in crate::command) fn leave(self) {
-        self.into_paths();
+        let (code, data) = self.into_paths();
+        for folder in [Some(code), data].into_iter().flatten() {
+            let _ = fs::write(folder.join(LEFT), []);
+        }
     }
 
     /// Where both are; they are the caller's from now on.
@@ -48,8 +54,41 @@ impl Folder {
 fn in_memory() -> Option<TempDir> {
     const ROOM: u64 = 256 << 20;
     let memory = Path::new("/dev/shm");
+    sweep(memory);
     let roomy = sys::mount(memory).ok()?.free >= ROOM;
-    roomy.then(|| tempfile::Builder::new().prefix(PREFIX).tempdir_in(memory).ok()).flatten()
+    roomy.then(|| tempfile::Builder::new().prefix(&prefix()).tempdir_in(memory).ok()).flatten()
+}
+
+/// Names whose folder it is: the process's number, when it started, and the space in which its
+/// number means something, as containers may share a folder.
+fn prefix() -> String {
+    let me = process::own_pid();
+    format!("{PREFIX}{}-{me}-{}-", space(), process::start_time(me))
+}
+
+/// The number of the kernel's space of process numbers; 0 where it does not tell.
+fn space() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self/ns/pid").map_or(0, |facts| facts.ino())
+}
+
+/// Removes what runs that were killed have left behind. What is another user's cannot be
+/// removed, and stays.
+fn sweep(parent: &Path) {
+    let here = space();
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else {
+            continue;
+        };
+        let numbers: Vec<u64> = owner.split('-').map_while(|part| part.parse().ok()).collect();
+        let [space, pid, start, ..] = numbers[..] else { continue };
+        let alive = u32::try_from(pid).is_ok_and(|pid| process::is_alive(pid, start));
+        let gone = here != 0 && space == here && !alive;
+        if gone && !entry.path().join(LEFT).exists() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Makes it, with the guard in it.
@@ -92,8 +131,32 @@ fn try_in(parent: &Path) -> anyhow::Result<Folder> {
         bail!("mounted noexec");
     }
     // Made for this user alone, by its own rules.
-    let code = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+    sweep(parent);
+    let code = tempfile::Builder::new().prefix(&prefix()).tempdir_in(parent)?;
     let folder = Folder { code, data: in_memory() };
     fs::write(folder.library(), plimsoll_guard::LIBRARY)?;
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_run_has_left_is_removed_and_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        let dead = |space: u64, rest: &str| format!("{PREFIX}{space}-4000000000-7-{rest}");
+        let names = [
+            dead(space(), "a"),
+            dead(space(), "left"),
+            dead(space() + 1, "a"),
+            format!("{PREFIX}old"),
+            format!("{}x", prefix()),
+        ];
+        names.iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+        fs::write(at(&names[1]).join(LEFT), []).unwrap();
+        sweep(parent.path());
+        assert_eq!(names.map(|name| at(&name).exists()), [false, true, true, true, true]);
+    }
 }

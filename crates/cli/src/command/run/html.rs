@@ -23,7 +23,7 @@ pub(super) fn render(report: &Report) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
          <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{0}</title><style>{STYLE}</style></head>\n<body><main>\n\
+         <title>{0}</title><style>{STYLE}{WORDS}</style></head>\n<body><main>\n\
          <header><h1>{0}</h1><p class=\"sub\">{1:.2} s, exit code {2}</p></header>\n",
         escape(&title),
         report.duration_seconds,
@@ -50,6 +50,10 @@ fn facts(rows: &[(&str, String)]) -> String {
     };
     format!("<table class=\"facts\">{}</table>", rows.iter().map(line).collect::<String>())
 }
+
+/// A program's name may be long: it is broken, and the figures stay in sight.
+const WORDS: &str =
+    ".numbers td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:12em}";
 
 fn numbers(names: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let cells = |tag: &str, texts: &mut dyn Iterator<Item = &str>| {
@@ -96,12 +100,17 @@ fn safety(report: &Report) -> String {
 }
 
 fn device_section(report: &Report, place: usize, device: &DeviceReport) -> String {
-    let refused = format!("{} in {} requests", Bytes(device.refused_bytes), device.refused);
+    let refused = match device.refused {
+        0 => "nothing".to_string(),
+        1 => format!("{} in one request", Bytes(device.refused_bytes)),
+        n => format!("{} in {n} requests", Bytes(device.refused_bytes)),
+    };
     let mut body = facts(&[
         (
             "peak (counted)",
             format!("{} at {:.3} s", Bytes(device.peak_bytes), device.peak_at_seconds),
         ),
+        ("held for 20 ms or longer", size(device.lasting_peak_bytes)),
         ("of it the driver's own (measured)", Bytes(device.driver_bytes).to_string()),
         ("refused", refused),
         ("residue at most", size(device.residue_bytes)),

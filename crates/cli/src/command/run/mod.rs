@@ -22,6 +22,7 @@ pub(super) mod reach;
 pub(super) mod sys;
 mod tree;
 
+use plimsoll_guard::inside::Inside;
 use plimsoll_guard::watch::Watch;
 
 use crate::outcome::Outcome;
@@ -47,6 +48,12 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 }
 
 fn guarded(args: &Args, out: &mut Output) -> anyhow::Result<u8> {
+    if Inside::find().is_ok() {
+        // Two lists of counters cannot both be the program's, and the outer line is the law.
+        anyhow::bail!(
+            "this runs under `plimsoll run` already, whose line holds the whole tree; start the program without another `run`"
+        );
+    }
     let line = args.line()?;
     let reach = reach::of(&args.program);
     if let (true, Some(why)) = (args.strict, &reach.why_not) {

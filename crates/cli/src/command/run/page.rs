@@ -30,15 +30,19 @@ impl Answer for Report {
 impl Report {
     pub(super) fn headline(&self) -> String {
         if !self.cuda.used {
-            return match self.cuda.guarded_programs {
-                0 => "the guard reached no program; GPU memory was not watched".to_string(),
-                _ => "no program used the CUDA driver; there was nothing to hold".to_string(),
+            return match (self.escaped().count(), self.cuda.guarded_programs) {
+                (1.., _) => "the guard did not hold what may have used the GPU".to_string(),
+                (0, 0) => "the guard reached no program; GPU memory was not watched".to_string(),
+                (0, _) => "no program used the CUDA driver; there was nothing to hold".to_string(),
             };
         }
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
         let mut line = match (self.limit.limit_bytes, over) {
             (None, _) => "GPU memory was counted, with no limit".to_string(),
-            (Some(limit), false) => format!("GPU memory stayed within {}", Bytes(limit)),
+            (Some(limit), false) if self.devices.iter().all(|d| d.limit_bytes == Some(limit)) => {
+                format!("GPU memory stayed within {}", Bytes(limit))
+            }
+            (Some(_), false) => "GPU memory stayed within the limit of every device".to_string(),
             (Some(limit), true) => {
                 format!("the driver itself took GPU memory past {}; raise --reserve", Bytes(limit))
             }
@@ -79,11 +83,11 @@ impl Report {
         };
         list(page, "largest blocks", &self.largest);
         if self.never_freed.blocks > 0 {
-            let name = format!(
-                "never freed: {} in {} blocks",
-                Bytes(self.never_freed.bytes),
-                self.never_freed.blocks
-            );
+            let (bytes, blocks) = (Bytes(self.never_freed.bytes), self.never_freed.blocks);
+            let name = match blocks {
+                1 => format!("never freed: {bytes} in one block"),
+                _ => format!("never freed: {bytes} in {blocks} blocks"),
+            };
             list(page, &name, &self.never_freed.largest);
         }
     }
