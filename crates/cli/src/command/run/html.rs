@@ -110,8 +110,8 @@ fn device_section(report: &Report, place: usize, device: &DeviceReport) -> Strin
             "peak (counted)",
             format!("{} at {:.3} s", Bytes(device.peak_bytes), device.peak_at_seconds),
         ),
-        ("held for 20 ms or longer", size(device.lasting_peak_bytes)),
         ("of it the driver's own (measured)", Bytes(device.driver_bytes).to_string()),
+        ("held for 20 ms or longer", size(device.lasting_peak_bytes)),
         ("refused", refused),
         ("residue at most", size(device.residue_bytes)),
         (
