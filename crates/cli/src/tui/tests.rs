@@ -99,6 +99,7 @@ fn discrete_gpus_have_memory_of_their_own() {
     for word in ["RAM", "GPU0 VRAM", "GPU1 VRAM", "critical", "held down by power cap"] {
         assert!(text.contains(word), "{word:?} is not in\n{text}");
     }
+    assert_eq!(text.matches("GPU1 VRAM").count(), 2, "beside its bar and in the plot\n{text}");
     assert!(!text.contains("of it GPU"), "{text}");
 }
 

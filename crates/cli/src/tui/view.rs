@@ -8,6 +8,8 @@ use crate::command::monitor::record::{Process, Record};
 
 /// So many points of history are kept; two stand on one column of a wide window.
 const MOST_POINTS: usize = 1024;
+/// So many GPUs have a line in the plot.
+pub(super) const MOST_GPUS: usize = 8;
 /// The intervals that keys step through.
 const INTERVALS_MS: [u64; 8] = [50, 100, 250, 500, 1000, 2000, 5000, 10_000];
 
@@ -16,8 +18,8 @@ const INTERVALS_MS: [u64; 8] = [50, 100, 250, 500, 1000, 2000, 5000, 10_000];
 pub(super) struct Point {
     pub(super) t: f64,
     pub(super) memory: Option<f64>,
-    /// Of the system's where memory is unified, of its own where it is not.
-    pub(super) gpu: Option<f64>,
+    /// Of the system's where a GPU's memory is unified, of its own where it is not.
+    pub(super) gpus: [Option<f64>; MOST_GPUS],
 }
 
 /// What processes are sorted by.
@@ -144,15 +146,17 @@ impl View {
 fn point(record: &Record) -> Point {
     let share = |used: u64, total: u64| (total > 0).then(|| used as f64 / total as f64);
     let system = record.system();
-    let own = (0..record.gpus.len()).find_map(|at| record.own(at));
-    let gpu = match record.unified {
-        Some(true) => record
-            .memory
-            .gpu_share_bytes
-            .zip(record.memory.total_bytes)
-            .and_then(|(used, total)| share(used, total)),
-        _ => own.and_then(|pool| share(pool.used, pool.total)),
-    };
+    let mut gpus = [None; MOST_GPUS];
+    for (at, (slot, gpu)) in gpus.iter_mut().zip(&record.gpus).enumerate() {
+        *slot = match gpu.unified {
+            true => record
+                .memory
+                .gpu_share_bytes
+                .zip(record.memory.total_bytes)
+                .and_then(|(used, total)| share(used, total)),
+            false => record.own(at).and_then(|pool| share(pool.used, pool.total)),
+        };
+    }
     let memory = system.and_then(|pool| share(pool.used, pool.total));
-    Point { t: record.t.unwrap_or_default(), memory, gpu }
+    Point { t: record.t.unwrap_or_default(), memory, gpus }
 }
