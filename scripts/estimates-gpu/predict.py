@@ -2,8 +2,9 @@
 """Estimates of checkset.py's models, before anything is run: predict.py PLIMSOLL ARENA FOLDER > predictions.json
 
 Leaves in FOLDER what a run on the GPU needs: models/NAME.onnx (weights of zeros, which pack
-well and take as much) and traces/NAME.csv (the walk, for our own pool). Run by
-`scripts/estimates-gpu/predict`.
+well and take as much) and traces/NAME.csv (the walk, for our own pool); and whole/NAME.onnx
+with random weights for `scripts/record-estimates` (on the CPU equal weights are packed once).
+Run by `scripts/estimates-gpu/predict`.
 """
 import json
 import subprocess
@@ -44,13 +45,13 @@ def header_of(model, path):
         file.truncate(8 + len(text) + at)
 
 
-def empty(path):
+def empty(path, to):
     """Zeros for weights, after the export: it would keep equal ones only once."""
     model = onnx.load(path)
     for weight in model.graph.initializer:
         if len(weight.raw_data) > 4096:
             weight.raw_data = bytes(len(weight.raw_data))
-    onnx.save(model, path)
+    onnx.save(model, to)
 
 
 answers = {"pytorch": {}, "ort": {}, "pool": {}}
@@ -61,13 +62,14 @@ for name, (settings, tokens, dtype) in DECODERS.items():
         header_of(model, Path(place) / "model.safetensors")
         (Path(place) / "config.json").write_text(json.dumps(settings))
         answers["pytorch"][name] = estimate(place, "--engine", "pytorch", "--device", "cuda:0", "--context", tokens)
-for part in ("models", "traces"):
+for part in ("whole", "models", "traces"):
     (folder / part).mkdir(parents=True, exist_ok=True)
 for name, (make, shape) in nets().items():
     path = folder / "models" / f"{name}.onnx"
-    torch.onnx.export(make().eval(), (torch.zeros(shape),), str(path), dynamo=False, opset_version=17,
+    whole = folder / "whole" / f"{name}.onnx"
+    torch.onnx.export(make().eval(), (torch.zeros(shape),), str(whole), dynamo=False, opset_version=17,
                       input_names=["images"], output_names=["out"])
-    empty(path)
+    empty(whole, path)
     subprocess.check_call([arena, path, "--trace", folder / "traces" / f"{name}.csv"])
     answers["ort"][name] = estimate(path, "--engine", "ort", "--device", "cuda:0")
     answers["pytorch"][name] = estimate(path, "--engine", "pytorch", "--device", "cuda:0")
