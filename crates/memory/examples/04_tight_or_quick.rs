@@ -1,7 +1,7 @@
 //! Lesson 4: quick or tight. Hold a little more, or map a little more often.
 //!
 //! Where a device can map physical memory, the pool moves free pages to where they are
-//! needed. Mapping costs about the same for a page of any size, so large pages are quick
+//! needed. Mapping costs about the same for a handle of any size, so large handles are quick
 //! and small ones are tight. The same requests, both ways:
 #![expect(clippy::print_stdout, reason = "a lesson shows what happens")]
 

@@ -9,11 +9,11 @@ use crate::units::Bytes;
 
 /// What a pool does when it could either ask the device for memory or move what it has.
 ///
-/// Mapping physical memory costs the same for a page of any size (about 50 µs on a
-/// data-centre GPU), so the size of a page decides between speed and thrift.
+/// Mapping physical memory costs about the same for a handle of any size (50 µs on a
+/// data-centre GPU), so the size of handles decides between speed and thrift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Packing {
-    /// The default: large pages, memory that is already mapped is preferred, an arena
+    /// The default: large handles, memory that is already mapped is preferred, an arena
     /// for each stream. Low mean cost an event, mapping included.
     #[default]
     Quick,

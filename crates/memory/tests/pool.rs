@@ -225,7 +225,7 @@ fn ends(block: &Block) -> Vec<u64> {
     }
 }
 
-/// A device whose pages are so small that the pool has two sizes of them.
+/// A device whose pages are so small that the pool takes handles of many sizes.
 fn fine() -> SimConfig {
     SimConfig { page: Bytes::kib(64), ..SimConfig::default() }
 }
@@ -276,7 +276,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_of_two_sizes_survive_anything(steps in steps()) {
+    fn handles_of_many_sizes_survive_anything(steps in steps()) {
         run(Packing::Quick, fine(), &steps);
     }
 }

@@ -106,6 +106,50 @@ fn pages_move_instead_of_being_added() {
 }
 
 #[test]
+fn what_a_request_lacks_is_taken_in_few_handles() {
+    let device = sim(Bytes::gib(64));
+    let quick = pool(&device, whole());
+    let blocks: Vec<_> = (0..64)
+        .map(|_| quick.allocate(Request::new(Bytes(Bytes::mib(62).0 + 300_000))).unwrap())
+        .collect();
+    // 4 GiB: in pages of 2 MiB they are two thousand, and none of it is taken for nothing.
+    let (taken, held) = (device.calls(Call::Create), quick.stats().total_allocated_bytes);
+    assert!((64..200).contains(&taken), "{taken} handles");
+    let live = quick.stats().in_use_bytes;
+    assert!(held.0 - live.0 <= Bytes::mib(64).0, "{held} for {live}");
+    // Returned, they are one stretch, and serve what is larger than any handle.
+    for block in blocks {
+        quick.release(block, Stream::DEFAULT).unwrap();
+    }
+    quick.allocate(Request::new(Bytes::gib(3))).unwrap();
+    assert_eq!(device.calls(Call::Create), taken, "memory was taken though all of it is free");
+}
+
+#[test]
+fn a_device_that_has_no_large_pieces_left_gives_small_ones() {
+    let device = sim(Bytes::gib(64));
+    let pool = pool(&device, whole());
+    // Refused twice, it asks for a quarter of what it asked for first.
+    let mut refusals = 2;
+    device.sabotage(Some(Box::new(move |call| {
+        let refuse = call == Call::Create && refusals > 0;
+        refusals -= u32::from(refuse);
+        refuse.then(|| Error::OutOfMemory {
+            memory: "a device in pieces".to_string(),
+            requested: Bytes::mib(16),
+            available: Bytes::mib(61),
+        })
+    })));
+    let block = pool.allocate(Request::new(Bytes::mib(61))).unwrap();
+    assert_eq!(block.size(), Bytes::mib(61));
+    assert!(pool.stats().total_allocated_bytes <= Bytes::mib(64));
+    assert!(device.calls(Call::Create) >= 61 / 4, "{}", device.calls(Call::Create));
+    device.sabotage(None);
+    pool.release(block, Stream::DEFAULT).unwrap();
+    assert_eq!(pool.clear().unwrap(), device.stats().peak_bytes, "what was taken went back");
+}
+
+#[test]
 fn a_page_under_unfinished_work_is_not_unmapped_but_waited_for_when_full() {
     let device = sim(Bytes::mib(16));
     let pool = pool(&device, whole().with_packing(Packing::Tight));

@@ -79,10 +79,9 @@ impl Pool {
         let size = memory.max(Bytes(1)).round_up(self.alignment).0;
         let request = Request { size: memory, stream, tag: None };
         let found = if self.page > 0 {
-            let page = self.page_for_new();
-            let range = Bytes(size).round_up(page);
+            let range = Bytes(size).round_up(self.page);
             let base = self.mapping()?.reserve(range)?;
-            arena.lock().add_region(Region::of_pages(base, range.0, page), 0);
+            arena.lock().add_region(Region::of_pages(base, range.0, self.page), 0);
             self.take_mapping(growth, arena, request, size, true)?
         } else {
             self.take_segment(growth, arena, request, size)?

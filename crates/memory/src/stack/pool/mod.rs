@@ -7,20 +7,21 @@
 //! free for that stream at once; another stream gets it only behind an event, which is
 //! recorded no earlier than that stream asks (`order`).
 //!
-//! Where the device can map physical memory, addresses are plentiful and pages move: when
-//! nothing that is mapped fits, whole pages that lie free elsewhere are unmapped and
-//! mapped where they are needed, and only what cannot be found that way is taken from the
-//! device (`pages`). So the pool holds about as much as was ever live at once. Where
-//! the device cannot, plain blocks of fitting sizes take the place of pages
+//! Where the device can map physical memory, addresses are plentiful and memory moves: when
+//! nothing that is mapped fits, physical memory that lies free elsewhere is unmapped and
+//! mapped where it is needed, and only what cannot be found that way is taken from the
+//! device (`pages`, `moving`). So the pool holds about as much as was ever live at once.
+//! Where the device cannot, plain blocks of fitting sizes take the place of pages
 //! (`segments`): they cannot move, but those that lie wholly free are given back before
 //! another is taken.
 //!
 //! # What it costs
 //!
-//! Mapping costs about 50 µs a page of any size, a search in mapped memory some tens of
-//! nanoseconds. [`Packing::Quick`] uses larger pages as it grows and prefers what is mapped;
-//! [`Packing::Tight`] uses the device's smallest pages and the tightest place in one
-//! range, and pays with more mapping for holding less.
+//! Mapping costs about 50 µs a handle of any size, a search in mapped memory some tens of
+//! nanoseconds. [`Packing::Quick`] takes handles as large as what is missing, within shares
+//! of what is held and of the budget, prefers what is mapped, and holds up to a sixteenth more
+//! than was live before it moves anything; [`Packing::Tight`] uses the device's smallest
+//! handles and the tightest place in one range, and pays with more mapping for holding less.
 //!
 //! # Locks
 //!
@@ -55,8 +56,8 @@ use crate::units::Bytes;
 use arena::{Arena, Found};
 pub use capture::{Capture, GraphMemory};
 use heap::Key;
-use moving::Page;
 use order::Order;
+use region::Extent;
 use segments::Pins;
 
 /// Arenas for streams; more streams than these share them.
@@ -69,11 +70,11 @@ const STATS_TRIES: u32 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PoolActivity {
-    /// Pages that were unmapped somewhere and mapped elsewhere.
+    /// Handles that were unmapped somewhere and mapped elsewhere.
     pub remapped_handles: u64,
-    /// Pages or plain blocks that were taken from the device.
+    /// Handles or plain blocks that were taken from the device.
     pub taken_from_device: u64,
-    /// Pages or plain blocks that were given back to it.
+    /// Handles or plain blocks that were given back to it.
     pub returned_to_device: u64,
     /// Times that a stream or the host was made to wait for another stream.
     pub sync_waits: u64,
@@ -106,10 +107,10 @@ pub struct Pool {
     config: MemoryConfig,
     budget: Bytes,
     alignment: u64,
-    /// Bytes a page; 0 where nothing can be mapped.
+    /// Bytes a page, the device's smallest; 0 where nothing can be mapped.
     page: u64,
-    /// Bytes a page while the pool is small.
-    small_page: u64,
+    /// The most pages that are taken by one handle.
+    most: u64,
     arenas: Box<[OnceLock<Arena>]>,
     /// There are none from here on.
     arenas_end: AtomicUsize,
@@ -126,8 +127,10 @@ pub struct Pool {
 /// What only one thread at a time may change.
 #[derive(Debug, Default)]
 struct Growth {
-    /// Pages that are mapped nowhere.
-    spare: Vec<Page>,
+    /// Memory that is mapped nowhere.
+    spare: Vec<Extent>,
+    /// The most that was live when memory was needed.
+    most_live: u64,
     /// Captures being captured: stream → arena number.
     captures: BTreeMap<Stream, u32>,
     /// Arenas whose graph is gone; their memory may be taken.
@@ -154,14 +157,11 @@ impl Pool {
         let info = upstream.device().info();
         let budget = config.budget(info.total)?.min(upstream.capacity());
         let (name, alignment) = (format!("pool on {}", upstream.name()), info.alignment);
-        let small_page = upstream.mapping().map_or(0, |mapping| mapping.page_size().0);
-        let page = match config.packing {
-            Packing::Quick if small_page > 0 => pages::quick_page(budget.0, small_page),
-            _ => small_page,
-        };
+        let page = upstream.mapping().map_or(0, |mapping| mapping.page_size().0);
         // Down to what can be had: memory comes by the page, or by the device's step.
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
+        let most = pages::most_pages(config.packing, budget.0, page);
         Ok(Pool {
             id: MemoryId::next(),
             name,
@@ -170,7 +170,7 @@ impl Pool {
             budget,
             alignment,
             page,
-            small_page,
+            most,
             arenas: std::iter::repeat_with(OnceLock::new).take(usize::from(ARENAS)).collect(),
             arenas_end: AtomicUsize::new(0),
             private: RwLock::default(),

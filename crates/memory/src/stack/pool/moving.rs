@@ -1,125 +1,199 @@
-//! Pages of physical memory, moved to where they are needed.
+//! Physical memory, moved to where it is needed.
+//!
+//! A driver charges by the handle and hardly by the byte, so quick packing takes handles as
+//! large as the hole that they fill, and tight packing the smallest, which fit anywhere.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::arena::{Arena, Inner};
 use super::heap::{Piece, State};
+use super::region::{Extent, Region};
 use super::{Growth, Pool};
 use crate::error::Result;
-use crate::memory::{Handle, Memory};
+use crate::memory::Memory;
 use crate::units::Bytes;
 
-/// Nanoseconds that moving a page costs.
+/// Nanoseconds that moving an extent costs.
 const MOVED: u64 = 50_000;
+/// Quick packing may hold this share more than was ever live before it moves memory.
+const SLACK: u64 = 16;
+/// No more than this share of what may still be taken is taken ahead of need.
+const LAST: u64 = 16;
 
-/// Physical memory of one page.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Page {
-    handle: Handle,
-    size: u64,
-}
-
-/// Pages that are mapped nowhere, on their way to a place of pages of one size.
+/// Extents that are mapped nowhere, on their way to a place.
 pub(super) struct Hand {
-    /// Of the size that is wanted.
-    pages: Vec<Page>,
-    /// Of another size: they are given back, so that as much can be taken instead.
-    odd: Vec<Page>,
-    page: u64,
+    extents: Vec<Extent>,
     moved: u64,
-    /// Whether free pages are moved before new ones are taken.
+    /// Whether free extents are moved before new ones are taken.
     thrifty: bool,
 }
 
+/// What is to be mapped at a place, and what is still missing there.
+pub(super) struct Plan {
+    /// Extents by the page that each will begin at.
+    laid: Vec<(u64, Extent)>,
+    /// Runs of pages that nothing has been found for.
+    holes: Vec<Range<u64>>,
+    /// The page after the place, and how many from there on have nothing behind them.
+    end: u64,
+    gap: u64,
+}
+
 impl Hand {
-    /// Nothing yet, for pages of this size.
-    pub(super) fn of(page: u64) -> Hand {
-        Hand { pages: Vec::new(), odd: Vec::new(), page, moved: 0, thrifty: true }
+    /// Nothing yet.
+    pub(super) fn new(thrifty: bool) -> Hand {
+        Hand { extents: Vec::new(), moved: 0, thrifty }
     }
 
-    /// The same, but new pages are taken before free ones are moved.
-    pub(super) fn prefer_new(mut self) -> Hand {
-        self.thrifty = false;
-        self
-    }
-
-    /// Nanoseconds that the pages which were moved have cost, as measured on a device.
-    pub(super) fn cost(&self) -> u64 {
+    /// Nanoseconds that the extents which were moved have cost, as measured on a device.
+    fn cost(&self) -> u64 {
         self.moved * MOVED
     }
 
-    pub(super) fn add(&mut self, handle: Handle, size: u64) {
-        let list = if size == self.page { &mut self.pages } else { &mut self.odd };
-        list.push(Page { handle, size });
+    pub(super) fn add(&mut self, extent: Extent) {
+        self.extents.push(extent);
     }
 
-    fn bytes(&self) -> u64 {
-        self.pages.iter().chain(&self.odd).map(|page| page.size).sum()
+    fn pages(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.pages).sum()
+    }
+}
+
+impl Plan {
+    /// For what is missing at a place.
+    pub(super) fn new(region: &Region, from: u64, to: u64) -> Plan {
+        let end = to.div_ceil(region.page);
+        Plan { laid: Vec::new(), holes: region.holes(from, to), end, gap: region.gap(end) }
+    }
+
+    fn missing(&self) -> u64 {
+        self.holes.iter().map(|hole| hole.end - hole.start).sum()
+    }
+
+    /// Fills holes with what is in hand, the largest first; what fits nowhere stays there.
+    fn lay(&mut self, hand: &mut Hand) {
+        hand.extents.sort_unstable_by_key(|extent| extent.pages);
+        for hole in &mut self.holes {
+            while let Some(fit) =
+                hand.extents.iter().rposition(|extent| extent.pages <= hole.end - hole.start)
+            {
+                let extent = hand.extents.remove(fit);
+                self.laid.push((hole.start, extent));
+                hole.start += extent.pages;
+                if hole.is_empty() {
+                    break;
+                }
+            }
+        }
+        self.holes.retain(|hole| !hole.is_empty());
     }
 }
 
 impl Pool {
-    /// Gets pages: spare ones, free ones from elsewhere, and new ones, in that order.
+    /// Finds memory for a plan: spare, free elsewhere, and new, in that order. What is not
+    /// used, or all of it after a failure, is left in the hand.
     pub(super) fn gather(
         &self,
         growth: &mut Growth,
         hand: &mut Hand,
-        pages: u64,
+        plan: &mut Plan,
         asked: Bytes,
     ) -> Result<()> {
-        let enough = |hand: &Hand| hand.pages.len() as u64 >= pages;
-        let bytes = pages * hand.page;
-        while hand.bytes() < bytes {
-            let Some(Page { handle, size }) = growth.spare.pop() else { break };
-            self.counts.spare.fetch_sub(size, Ordering::Release);
-            hand.add(handle, size);
-        }
-        if hand.thrifty && hand.bytes() < bytes {
-            self.collect(growth, hand, bytes)?;
-        }
-        self.exchange(hand, pages)?;
-        if !hand.thrifty && !enough(hand) {
-            self.collect(growth, hand, bytes)?;
-            self.exchange(hand, pages)?;
-        }
-        if !enough(hand) {
-            // Full: now it is worth waiting for work that still holds free pages.
-            self.await_free(growth)?;
-            self.collect(growth, hand, bytes)?;
-            self.exchange(hand, pages)?;
-        }
-        if enough(hand) { Ok(()) } else { Err(self.refusal(asked)) }
-    }
-
-    /// Gives pages of the wrong size back, and takes as many of the right one as are
-    /// needed, or as may be had.
-    fn exchange(&self, hand: &mut Hand, pages: u64) -> Result<()> {
-        let mapping = self.mapping()?;
-        while let Some(page) = hand.odd.pop() {
-            if let Err(error) = mapping.destroy(page.handle, Bytes(page.size)) {
-                hand.odd.push(page);
-                return Err(error);
-            }
-            self.count_returned(page.size);
-        }
-        let short = pages.saturating_sub(hand.pages.len() as u64);
-        if short == 0 {
+        let gathered = self.find_memory(growth, hand, plan);
+        if gathered.is_ok() && plan.missing() == 0 {
             return Ok(());
         }
-        for _ in 0..short.min(self.room()? / hand.page) {
-            match mapping.create(Bytes(hand.page)) {
-                Ok(handle) => hand.add(handle, hand.page),
-                Err(error) if error.is_out_of_memory() => break,
-                Err(error) => return Err(error),
-            }
-            self.count_held(hand.page);
+        hand.extents.extend(plan.laid.drain(..).map(|(_, extent)| extent));
+        gathered.and(Err(self.refusal(asked)))
+    }
+
+    fn find_memory(&self, growth: &mut Growth, hand: &mut Hand, plan: &mut Plan) -> Result<()> {
+        while hand.pages() < plan.missing() {
+            let Some(extent) = growth.spare.pop() else { break };
+            self.counts.spare.fetch_sub(extent.pages * self.page, Ordering::Release);
+            hand.add(extent);
+        }
+        let thrifty = hand.thrifty && !self.may_grow(growth, plan.missing());
+        if thrifty {
+            self.collect(growth, hand, plan.missing())?;
+        }
+        self.exchange(hand, plan)?;
+        if !thrifty && plan.missing() > 0 {
+            self.collect(growth, hand, plan.missing())?;
+            self.exchange(hand, plan)?;
+        }
+        if plan.missing() > 0 {
+            // Full: now it is worth waiting for work that still holds free memory.
+            self.await_free(growth)?;
+            self.collect(growth, hand, plan.missing())?;
+            self.exchange(hand, plan)?;
         }
         Ok(())
     }
 
-    /// Unmaps whole free pages until there are enough: those of the right size and in
-    /// the longest stretches first.
-    fn collect(&self, growth: &Growth, hand: &mut Hand, bytes: u64) -> Result<()> {
+    /// Whether so many pages may be taken from the device though memory lies free: what is
+    /// held beyond what was ever live is so little that it saves more than it costs.
+    fn may_grow(&self, growth: &mut Growth, pages: u64) -> bool {
+        let more = pages * self.page;
+        let live: u64 = self.shared_arenas().map(|arena| arena.figures().taken).sum();
+        growth.most_live = growth.most_live.max(live + more);
+        let line = growth.most_live + growth.most_live / SLACK;
+        self.most > 1 && self.counts.held.load(Ordering::Relaxed) + more <= line
+    }
+
+    /// Lays what is in hand, gives back what does not fit, and takes as much as is missing
+    /// then, or as may be had.
+    fn exchange(&self, hand: &mut Hand, plan: &mut Plan) -> Result<()> {
+        plan.lay(hand);
+        if plan.missing() == 0 {
+            return Ok(());
+        }
+        let mapping = self.mapping()?;
+        while let Some(extent) = hand.extents.pop() {
+            if let Err(error) = mapping.destroy(extent.handle, Bytes(extent.pages * self.page)) {
+                hand.extents.push(extent);
+                return Err(error);
+            }
+            self.count_returned(extent.pages * self.page);
+        }
+        let mut room = self.room()? / self.page;
+        let (fewest, mut most) = self.handle_pages();
+        while let Some(hole) = plan.holes.first_mut() {
+            let wanted = hole.end - hole.start;
+            let gap = if hole.end == plan.end { plan.gap } else { 0 };
+            // Whoever comes next will want some, too; but the last of it is not guessed at.
+            let more = fewest.saturating_sub(wanted).min(gap).min(room / LAST);
+            let pages = (wanted + more).min(most);
+            if pages > room {
+                break;
+            }
+            match mapping.create(Bytes(pages * self.page)) {
+                Ok(handle) => {
+                    plan.laid.push((hole.start, Extent { handle, pages }));
+                    hole.start += pages;
+                }
+                // There may be less in one piece than there is.
+                Err(error) if error.is_out_of_memory() && pages > 1 => {
+                    most = pages / 2;
+                    continue;
+                }
+                Err(error) if error.is_out_of_memory() => break,
+                Err(error) => return Err(error),
+            }
+            self.count_held(pages * self.page);
+            room -= pages;
+            plan.holes.retain(|hole| !hole.is_empty());
+        }
+        Ok(())
+    }
+
+    /// Unmaps extents that lie wholly free until there is enough: in the longest stretches
+    /// first, and larger ones than are needed only if nothing else is left.
+    fn collect(&self, growth: &Growth, hand: &mut Hand, pages: u64) -> Result<()> {
+        if hand.pages() >= pages {
+            return Ok(());
+        }
         let private = self.retired_arenas(growth);
         let arenas: Vec<&Arena> =
             self.shared_arenas().chain(private.iter().map(AsRef::as_ref)).collect();
@@ -127,31 +201,33 @@ impl Pool {
         for (index, arena) in arenas.iter().enumerate() {
             let inner = arena.lock();
             stretches.extend(inner.heap.free_pieces().filter_map(|(piece, node)| {
-                let region = inner.region(node)?;
-                let mapped = region.mapped_whole(node);
-                (mapped > 0).then_some((region.page == hand.page, mapped, index, piece))
+                let whole = inner.region(node)?.whole(node).map(|(_, extent)| extent.pages).sum();
+                (whole > 0).then_some((whole, index, piece))
             }));
         }
-        stretches.sort_unstable_by_key(|(right, mapped, ..)| std::cmp::Reverse((*right, *mapped)));
-        for (_, _, index, piece) in stretches {
-            if hand.bytes() >= bytes {
-                break;
+        stretches.sort_unstable_by_key(|(whole, ..): &(u64, _, _)| std::cmp::Reverse(*whole));
+        for fitting in [true, false] {
+            for (_, index, piece) in &stretches {
+                if hand.pages() >= pages {
+                    return Ok(());
+                }
+                let mut inner = arenas[*index].lock();
+                let unmapped = self.unmap_free(&mut inner, *piece, hand, pages, fitting);
+                arenas[*index].publish(&mut inner);
+                unmapped?;
             }
-            let mut inner = arenas[index].lock();
-            let unmapped = self.unmap_free(&mut inner, piece, hand, bytes);
-            arenas[index].publish(&mut inner);
-            unmapped?;
         }
         Ok(())
     }
 
-    /// Unmaps whole pages of a free piece, from its end, until there are enough.
+    /// Unmaps extents of a free piece, from its end, until there is enough.
     fn unmap_free(
         &self,
         inner: &mut Inner,
         piece: Piece,
         hand: &mut Hand,
-        bytes: u64,
+        pages: u64,
+        fitting: bool,
     ) -> Result<()> {
         let mapping = self.mapping()?;
         let Some(node) = inner.heap.get(piece).cloned() else { return Ok(()) };
@@ -163,87 +239,90 @@ impl Pool {
         let mut result = Ok(());
         let mut unmapped = 0;
         if let Some(region) = inner.region_mut(node.region) {
-            for number in region.whole_pages(&node).rev() {
-                if hand.bytes() >= bytes || result.is_err() {
+            let whole: Vec<_> = region.whole(&node).rev().collect();
+            for (number, extent) in whole {
+                let needed = pages.saturating_sub(hand.pages());
+                if needed == 0 || result.is_err() {
                     break;
                 }
-                let Some(handle) = region.pages[number] else { continue };
-                let address = region.base.pointer() + number as u64 * region.page;
-                result = mapping.unmap(address, Bytes(region.page));
+                if fitting && extent.pages > needed {
+                    continue;
+                }
+                let bytes = extent.pages * region.page;
+                result = mapping.unmap(region.address(number), Bytes(bytes));
                 if result.is_ok() {
-                    region.pages[number] = None;
-                    unmapped += region.page;
-                    hand.add(handle, region.page);
+                    region.extents.remove(&number);
+                    unmapped += bytes;
+                    hand.add(extent);
                     hand.moved += 1;
                 }
             }
-            region.lower_top();
         }
         inner.figures.held -= unmapped;
         inner.settle(piece);
         result
     }
 
-    /// Maps pages wherever a piece has none.
-    pub(super) fn map_all(&self, home: &Arena, piece: Piece, hand: &mut Hand) -> Result<()> {
+    /// Maps what was laid behind a piece; after a failure the rest is back in the hand.
+    pub(super) fn map_all(
+        &self,
+        home: &Arena,
+        piece: Piece,
+        hand: &mut Hand,
+        plan: Plan,
+    ) -> Result<()> {
         let mapping = self.mapping()?;
         let mut inner = home.lock();
-        let node = inner.heap.node(piece).clone();
-        let mut mapped = 0;
+        let number = inner.heap.node(piece).region;
+        let (mut mapped, mut extents) = (0, 0);
         let mut result = Ok(());
-        if let Some(region) = inner.region_mut(node.region) {
-            for number in region.touched_pages(node.offset, node.offset + node.size) {
-                if region.pages[number].is_some() {
+        if let Some(region) = inner.region_mut(number) {
+            for (number, extent) in plan.laid {
+                let bytes = extent.pages * region.page;
+                if result.is_ok() {
+                    result = mapping.map(region.address(number), extent.handle, Bytes(bytes));
+                }
+                if result.is_err() {
+                    hand.add(extent);
                     continue;
                 }
-                let Some(page) = hand.pages.pop() else {
-                    result = Err(self.refusal(Bytes(node.size)));
-                    break;
-                };
-                let address = region.base.pointer() + number as u64 * region.page;
-                if let Err(error) = mapping.map(address, page.handle, Bytes(region.page)) {
-                    hand.pages.push(page);
-                    result = Err(error);
-                    break;
-                }
-                region.pages[number] = Some(page.handle);
-                region.top = region.top.max(number + 1);
-                mapped += region.page;
+                region.extents.insert(number, extent);
+                mapped += bytes;
+                extents += 1;
             }
         }
         inner.figures.held += mapped;
         inner.shared += hand.cost();
-        let moved = hand.moved.min(mapped / hand.page);
-        self.counts.remapped.fetch_add(moved, Ordering::Relaxed);
+        self.counts.remapped.fetch_add(hand.moved.min(extents), Ordering::Relaxed);
         result
     }
 
-    /// Keeps pages for the next request.
+    /// Keeps memory for the next request.
     pub(super) fn keep(&self, growth: &mut Growth, hand: Hand) {
-        self.counts.spare.fetch_add(hand.bytes(), Ordering::Release);
-        growth.spare.extend(hand.pages);
-        growth.spare.extend(hand.odd);
+        self.counts.spare.fetch_add(hand.pages() * self.page, Ordering::Release);
+        growth.spare.extend(hand.extents);
     }
 
-    /// Gives back every whole page that lies free.
+    /// Gives back everything that lies wholly free.
     pub(super) fn return_pages(&self, growth: &mut Growth) -> Result<()> {
-        let mut hand = Hand::of(self.page);
+        let mut hand = Hand::new(true);
         let collected = self.collect(growth, &mut hand, u64::MAX);
         self.keep(growth, hand);
         collected?;
         self.destroy_spare(growth, 0)
     }
 
-    /// Gives spare pages back until no more than so much is held.
+    /// Gives spare memory back until no more than so much is held.
     pub(super) fn destroy_spare(&self, growth: &mut Growth, held: u64) -> Result<()> {
         while self.counts.held.load(Ordering::Relaxed) > held {
-            let Some(page) = growth.spare.pop() else { break };
-            if let Err(error) = self.mapping()?.destroy(page.handle, Bytes(page.size)) {
-                growth.spare.push(page);
+            let Some(extent) = growth.spare.pop() else { break };
+            let bytes = extent.pages * self.page;
+            if let Err(error) = self.mapping()?.destroy(extent.handle, Bytes(bytes)) {
+                growth.spare.push(extent);
                 return Err(error);
             }
-            self.counts.spare.fetch_sub(page.size, Ordering::Release);
-            self.count_returned(page.size);
+            self.counts.spare.fetch_sub(bytes, Ordering::Release);
+            self.count_returned(bytes);
         }
         Ok(())
     }

@@ -1,44 +1,42 @@
 //! Where a request goes that nothing mapped can serve.
 //!
-//! Quick packing has two sizes of pages. A small pool would waste much of a large page,
-//! so an arena begins with a short range of the device's smallest ones; a large pool
-//! would spend its time mapping those, so once it has grown, everything new is mapped in
-//! large ones.
+//! Addresses are plentiful: a range is reserved once, and memory is put behind the places of
+//! it that are needed. Quick packing takes that memory in one handle where it can, as large
+//! as what is missing, and a little more as the pool grows, so that small requests do not
+//! each ask the device; tight packing takes the device's smallest handles, and no more.
 
 use std::sync::atomic::Ordering;
 
 use super::arena::{Arena, Found, Inner};
 use super::heap::{Key, NONE, Piece};
-use super::moving::Hand;
+use super::moving::{Hand, Plan};
 use super::region::Region;
 use super::{Growth, Pool};
+use crate::config::Packing;
 use crate::error::{Error, Result};
 use crate::memory::{Mapping, Memory, Request};
 use crate::units::Bytes;
 
 /// An arena's address range: this many times the budget, so that it hardly ever fills.
 const RANGE: u64 = 8;
-/// The range of small pages: addresses for this many, which cost nothing.
-const SMALL_RANGE: u64 = 1024;
-/// A pool that holds more than this many small pages maps no more of them.
-const SMALL_POOL: u64 = 128;
+/// Quick packing takes handles of up to this many pages: for more, the cost is not known.
+const MOST_PAGES: u64 = 32;
+/// A handle is no larger than this share of the budget, as what is live in a part of one
+/// keeps all of it.
+const BUDGET_SHARE: u64 = 128;
+/// Nor, but for small ones, than this share of what is held already.
+const HELD_SHARE: u64 = 64;
+/// And these are the small ones.
+const SMALL_PAGES: u64 = 8;
+/// So much is taken ahead of need at most.
+const AHEAD_PAGES: u64 = 4;
 
-/// Quick pages are this many of the device's smallest: see `docs/results`.
-const QUICK_PAGES: u64 = 8;
-/// A page is never larger than this share of the budget.
-const PAGES_AT_LEAST: u64 = 64;
-/// What is left over of the budget by whole pages is no more than this share, if it can be.
-const LEFT_OVER: u64 = 2048;
-
-/// The page of a quick pool: as large as it may be, but rather a little smaller than a size
-/// of which the budget is no multiple, as what is left over could not be used.
-pub(super) fn quick_page(budget: u64, small: u64) -> u64 {
-    let most = (budget / PAGES_AT_LEAST / small).clamp(1, QUICK_PAGES);
-    let left_over = |pages: &u64| budget % (pages * small);
-    let good = |pages: &u64| left_over(pages) <= budget / LEFT_OVER;
-    let candidates = || (most.div_ceil(2)..=most).rev();
-    let best = candidates().find(good).or_else(|| candidates().min_by_key(left_over));
-    best.unwrap_or(1) * small
+/// The most pages of a handle that a pool ever takes.
+pub(super) fn most_pages(packing: Packing, budget: u64, page: u64) -> u64 {
+    match packing {
+        Packing::Quick => (budget / BUDGET_SHARE / page.max(1)).clamp(1, MOST_PAGES),
+        Packing::Tight => 1,
+    }
 }
 
 /// A place for a request, and what must be mapped there.
@@ -47,9 +45,8 @@ struct Place {
     piece: Piece,
     /// Where it begins in the region.
     from: u64,
-    /// Pages that must be mapped, and their size.
+    /// Pages that must be mapped.
     missing: u64,
-    page: u64,
 }
 
 impl Pool {
@@ -69,15 +66,12 @@ impl Pool {
         size: u64,
         share: bool,
     ) -> Result<Found> {
-        let (found, missing, page) = self.claim(home, request, size)?;
-        let mut hand = Hand::of(page);
-        if !share {
-            hand = hand.prefer_new();
-        }
+        let (found, mut plan) = self.claim(home, request, size)?;
+        let mut hand = Hand::new(share);
         let held = self.counts.held.load(Ordering::Relaxed);
         let mapped = self
-            .gather(growth, &mut hand, missing, request.size)
-            .and_then(|()| self.map_all(home, found.piece, &mut hand));
+            .gather(growth, &mut hand, &mut plan, request.size)
+            .and_then(|()| self.map_all(home, found.piece, &mut hand, plan));
         let mut inner = home.lock();
         inner.settle_around(found.piece);
         // What was gathered and not used is kept for the next request.
@@ -98,10 +92,11 @@ impl Pool {
     /// Finds a place and makes it live before its pages are there, so that nobody else
     /// gets it meanwhile and no page of it is taken for free. It is counted when they are,
     /// so that what others publish meanwhile never has more taken than held.
-    fn claim(&self, home: &Arena, request: Request, size: u64) -> Result<(Found, u64, u64)> {
+    fn claim(&self, home: &Arena, request: Request, size: u64) -> Result<(Found, Plan)> {
         let mut inner = home.lock();
         let place = self.find_place(&mut inner, size)?;
-        let (piece, sides) = inner.heap.carve(place.piece, place.from, place.from + size);
+        let (from, to) = (place.from, place.from + size);
+        let (piece, sides) = inner.heap.carve(place.piece, from, to);
         let tags = inner.heap.node(piece).tags.clone();
         inner.heap.make_live(piece);
         for side in sides.into_iter().filter(|side| *side != NONE) {
@@ -114,50 +109,43 @@ impl Pool {
             behind?;
             return Err(Error::Capturing { what: "taking memory that a captured stream has used" });
         }
+        let plan = inner.region(inner.heap.node(piece)).map(|region| Plan::new(region, from, to));
         let found = inner.own(piece, request.size.0, self.order.tag(request.stream));
-        Ok((found, place.missing, place.page))
+        Ok((found, plan.ok_or_else(|| self.refusal(request.size))?))
     }
 
     /// Where to put a request: tight packing wants the smallest piece that holds it,
     /// quick packing the place that needs the least to be mapped.
     fn find_place(&self, inner: &mut Inner, size: u64) -> Result<Place> {
-        // A range of small pages may be added and be too short; then one of large ones.
-        for _ in 0..2 {
-            if let Some(place) = self.search(inner, size) {
-                return Ok(place);
-            }
-            self.add_range(inner)?;
+        if let Some(place) = self.search(inner, size) {
+            return Ok(place);
         }
+        self.add_range(inner)?;
         self.search(inner, size).ok_or_else(|| self.refusal(Bytes(size)))
     }
 
-    /// The smallest pages that are mapped now: large ones, once the pool has grown.
-    pub(super) fn page_for_new(&self) -> u64 {
-        let small = self.counts.held.load(Ordering::Relaxed) <= SMALL_POOL * self.small_page;
-        if small { self.small_page } else { self.page }
+    /// The fewest pages that are taken from the device at a time, and the most by one
+    /// handle: more, as the pool grows.
+    pub(super) fn handle_pages(&self) -> (u64, u64) {
+        let share = self.counts.held.load(Ordering::Relaxed) / self.page / HELD_SHARE;
+        let fewest = share.clamp(1, AHEAD_PAGES).min(self.most);
+        (fewest, share.max(SMALL_PAGES).min(self.most))
     }
 
     fn search(&self, inner: &Inner, size: u64) -> Option<Place> {
         let place = |piece: Piece, from: u64| {
             let region = inner.region(inner.heap.node(piece))?;
             let missing = region.missing(from, from + size);
-            Some(Place { piece, from, missing, page: region.page })
+            Some(Place { piece, from, missing })
         };
         if inner.heap.key() == Key::Length {
             let piece = inner.heap.best_fit(size, usize::MAX, |_| true)?;
             return place(piece, inner.heap.node(piece).offset);
         }
-        let smallest = self.page_for_new();
-        let cost = |place: &Place| {
-            let length = inner.heap.node(place.piece).size;
-            (place.missing * place.page, place.missing, length)
-        };
+        let cost = |place: &Place| (place.missing, inner.heap.node(place.piece).size);
         // From the start of each piece, and up to its end, as far as the run reaches.
         let mut best: Option<Place> = None;
         for (piece, node) in inner.heap.free_pieces() {
-            if inner.region(node).is_none_or(|region| region.page < smallest) {
-                continue;
-            }
             let run = inner.heap.run(piece);
             let left = Some(node.offset).filter(|from| from + size <= run.end);
             let end = node.offset + node.size;
@@ -172,56 +160,29 @@ impl Pool {
     }
 
     fn add_range(&self, inner: &mut Inner) -> Result<()> {
-        let begins = inner.regions.is_empty() && self.page_for_new() < self.page;
-        let (size, page) = if begins {
-            (Bytes(SMALL_RANGE * self.small_page), self.small_page)
-        } else {
-            (Bytes(self.budget.saturating_mul(RANGE).0.next_multiple_of(self.page)), self.page)
-        };
+        let size = Bytes(self.budget.saturating_mul(RANGE).0.next_multiple_of(self.page));
         let base = self.mapping()?.reserve(size)?;
-        inner.add_region(Region::of_pages(base, size.0, page), 0);
+        inner.add_region(Region::of_pages(base, size.0, self.page), 0);
         Ok(())
     }
 
     /// Gives an address range back with all that is mapped there.
     pub(super) fn dismantle_range(&self, growth: &mut Growth, region: &mut Region) -> Result<()> {
         let mapping = self.mapping()?;
-        let mut hand = Hand::of(region.page);
+        let mut hand = Hand::new(true);
         let mut result = Ok(());
-        for (number, place) in region.pages.iter_mut().enumerate().take(region.top) {
-            let Some(handle) = *place else { continue };
-            let address = region.base.pointer() + number as u64 * region.page;
-            let unmapped = mapping.unmap(address, Bytes(region.page));
-            if unmapped.is_ok() {
-                *place = None;
-                hand.add(handle, region.page);
+        let (base, page) = (region.base.pointer(), region.page);
+        region.extents.retain(|number, extent| {
+            let unmapped = mapping.unmap(base + number * page, Bytes(extent.pages * page));
+            let gone = unmapped.is_ok();
+            if gone {
+                hand.add(*extent);
             }
-            result = result.and(unmapped);
-        }
+            result = std::mem::replace(&mut result, Ok(())).and(unmapped);
+            !gone
+        });
         self.keep(growth, hand);
         result?;
         mapping.unreserve(region.base.pointer(), Bytes(region.size))
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quick_page_leaves_little_of_the_budget_over() {
-        const SMALL: u64 = 2 << 20;
-        let pages = |budget: Bytes| quick_page(budget.0, SMALL) / SMALL;
-        assert_eq!(pages(Bytes::gib(139)), QUICK_PAGES);
-        assert_eq!(pages(Bytes(Bytes::gib(139).0 + 12_345)), QUICK_PAGES, "too little to matter");
-        assert_eq!(pages(Bytes::mib(64)), 1);
-        for mib in (64..20_000).step_by(2) {
-            let budget = Bytes::mib(mib);
-            let page = quick_page(budget.0, SMALL);
-            assert!(page.is_multiple_of(SMALL) && (SMALL..=QUICK_PAGES * SMALL).contains(&page));
-            assert!(page <= (budget.0 / PAGES_AT_LEAST).max(SMALL), "{budget}: {page}");
-            let left_over = budget.0 % page;
-            assert!(left_over <= (budget.0 / LEFT_OVER).max(3 * SMALL), "{budget}: {left_over}");
-        }
     }
 }

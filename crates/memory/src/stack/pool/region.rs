@@ -1,21 +1,27 @@
 //! An address range that pieces are cut from, and what is behind it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::heap::Node;
 use crate::memory::{Address, Block, Handle};
 
-/// An address range: pages that come and go, or one plain block.
+/// Physical memory of one handle, as it was taken from the device: so many pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) handle: Handle,
+    pub(super) pages: u64,
+}
+
+/// An address range: extents that come and go, or one plain block.
 #[derive(Debug)]
 pub(super) struct Region {
     pub(super) base: Address,
     pub(super) size: u64,
     /// Bytes a page; 0 for a plain block.
     pub(super) page: u64,
-    /// What is behind each page.
-    pub(super) pages: Vec<Option<Handle>>,
-    /// There is nothing behind this page and those after it.
-    pub(super) top: usize,
+    /// What is behind it, by the number of the first page.
+    pub(super) extents: BTreeMap<u64, Extent>,
     /// The plain block that it is.
     pub(super) block: Option<Block>,
 }
@@ -24,46 +30,71 @@ impl Region {
     /// Addresses without memory behind them yet.
     pub(super) fn of_pages(base: u64, size: u64, page: u64) -> Region {
         let base = Address { buffer: base, offset: 0 };
-        let pages = vec![None; (size / page) as usize];
-        Region { base, size, page, pages, top: 0, block: None }
+        Region { base, size, page, extents: BTreeMap::new(), block: None }
     }
 
     /// A plain block.
     pub(super) fn of_block(block: Block, size: u64) -> Region {
         let base = block.address();
-        Region { base, size, page: 0, pages: Vec::new(), top: 0, block: Some(block) }
+        Region { base, size, page: 0, extents: BTreeMap::new(), block: Some(block) }
+    }
+
+    /// The address of a page.
+    pub(super) fn address(&self, page: u64) -> u64 {
+        self.base.pointer() + page * self.page
     }
 
     /// The pages that `[from, to)` lies on.
-    pub(super) fn touched_pages(&self, from: u64, to: u64) -> Range<usize> {
-        (from / self.page) as usize..to.div_ceil(self.page) as usize
+    fn touched(&self, from: u64, to: u64) -> Range<u64> {
+        from / self.page..to.div_ceil(self.page)
+    }
+
+    /// The pages that extents cover, as far as these pages reach, in order.
+    fn covered(&self, pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let before = self.extents.range(..=pages.start).next_back().map(|(first, _)| *first);
+        let from = before.unwrap_or(pages.start).min(pages.end);
+        self.extents.range(from..pages.end).filter_map(move |(first, extent)| {
+            let inside = pages.start.max(*first)..pages.end.min(first + extent.pages);
+            (!inside.is_empty()).then_some(inside)
+        })
     }
 
     /// How many of the pages that `[from, to)` lies on have nothing behind them.
     pub(super) fn missing(&self, from: u64, to: u64) -> u64 {
-        let touched = self.touched_pages(from, to);
-        let known = touched.start.min(self.top)..touched.end.min(self.top);
-        let mapped = self.pages[known].iter().filter(|page| page.is_some()).count();
-        (touched.len() - mapped) as u64
+        let touched = self.touched(from, to);
+        let there: u64 = self.covered(touched.clone()).map(|pages| pages.end - pages.start).sum();
+        touched.end - touched.start - there
     }
 
-    /// The whole pages inside a free piece, as far as any can be mapped.
-    pub(super) fn whole_pages(&self, node: &Node) -> Range<usize> {
-        if self.page == 0 {
-            return 0..0;
+    /// Which those are, in order.
+    pub(super) fn holes(&self, from: u64, to: u64) -> Vec<Range<u64>> {
+        let touched = self.touched(from, to);
+        let end = touched.end..touched.end;
+        let mut at = touched.start;
+        let mut holes = Vec::new();
+        for there in self.covered(touched).chain([end]) {
+            if at < there.start {
+                holes.push(at..there.start);
+            }
+            at = there.end;
         }
-        let first = node.offset.div_ceil(self.page) as usize;
-        let end = ((node.offset + node.size) / self.page) as usize;
-        first..end.min(self.top).max(first)
+        holes
     }
 
-    /// How many of them are mapped.
-    pub(super) fn mapped_whole(&self, node: &Node) -> usize {
-        let whole = self.whole_pages(node);
-        if whole.is_empty() {
-            return 0;
-        }
-        self.pages[whole].iter().filter(|page| page.is_some()).count()
+    /// How many pages from this one on have nothing behind them.
+    pub(super) fn gap(&self, page: u64) -> u64 {
+        let end = self.size / self.page;
+        self.covered(page..end).next().map_or(end, |pages| pages.start) - page.min(end)
+    }
+
+    /// What lies wholly inside a free piece: nothing else is on its pages.
+    pub(super) fn whole(&self, node: &Node) -> impl DoubleEndedIterator<Item = (u64, Extent)> {
+        let page = self.page.max(1);
+        let (first, end) = (node.offset.div_ceil(page), (node.offset + node.size) / page);
+        self.extents
+            .range(first..end.max(first))
+            .map(|(number, extent)| (*number, *extent))
+            .filter(move |(number, extent)| number + extent.pages <= end)
     }
 
     /// Whether the front of a piece is mapped, and how far that goes.
@@ -72,24 +103,42 @@ impl Region {
             return (true, node.size);
         }
         let end = node.offset + node.size;
-        let touched = self.touched_pages(node.offset, end);
-        if touched.start >= self.top {
+        let touched = self.touched(node.offset, end);
+        let (start, mut reach) = (touched.start, touched.start);
+        for there in self.covered(touched) {
+            if there.start > reach {
+                if reach == start {
+                    return (false, there.start * self.page - node.offset);
+                }
+                break;
+            }
+            reach = there.end;
+        }
+        if reach == start {
             return (false, node.size);
         }
-        let mapped = self.pages[touched.start].is_some();
-        let known = &self.pages[touched.start..touched.end.min(self.top)];
-        let same = known.iter().take_while(|page| page.is_some() == mapped).count();
-        if same == known.len() && !mapped {
-            return (false, node.size);
-        }
-        let reach = (touched.start + same) as u64 * self.page;
-        (mapped, reach.min(end) - node.offset)
+        (true, (reach * self.page).min(end) - node.offset)
     }
+}
 
-    /// Finds the last mapped page again, after some were unmapped.
-    pub(super) fn lower_top(&mut self) {
-        while self.top > 0 && self.pages[self.top - 1].is_none() {
-            self.top -= 1;
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_what_no_extent_covers() {
+        let mut region = Region::of_pages(0, 100, 10);
+        assert_eq!((region.holes(5, 95), region.gap(3)), (vec![0..10], 7));
+        for (first, pages) in [(1, 2), (3, 1), (6, 2)] {
+            region.extents.insert(first, Extent { handle: Handle(first), pages });
         }
+        assert_eq!(region.holes(0, 100), [0..1, 4..6, 8..10]);
+        assert_eq!(region.holes(15, 75), [4..6], "the first extent begins before the range");
+        assert_eq!(region.holes(20, 40), []);
+        for (from, to) in (0..100).flat_map(|from| (from + 1..=100).map(move |to| (from, to))) {
+            let holes: u64 = region.holes(from, to).iter().map(|hole| hole.end - hole.start).sum();
+            assert_eq!(region.missing(from, to), holes, "{from}..{to}");
+        }
+        assert_eq!([0, 1, 4, 5, 8, 10].map(|page| region.gap(page)), [1, 0, 2, 1, 2, 0]);
     }
 }
