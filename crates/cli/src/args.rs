@@ -73,6 +73,17 @@ pub(crate) fn command() -> Command {
     with_snake_case(Args::command())
 }
 
+/// The tree as shells complete it: without the verbs that are hidden from help, which
+/// scripts would offer all the same.
+pub(crate) fn shown() -> Command {
+    let command = command();
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
+    Command::new("plimsoll")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(command.get_arguments().cloned())
+        .subcommands(verbs)
+}
+
 fn with_snake_case(command: Command) -> Command {
     command
         // So that -3 reaches the parser of the flag before it, which names the flag.

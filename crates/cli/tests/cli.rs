@@ -234,6 +234,7 @@ fn completions_are_written_for_every_shell() -> Result {
         for word in ["doctor", "require", "item-bytes", "gpu-mem-limit", "smallest-cap"] {
             assert!(script.contains(word), "{shell} has no {word}: {script}");
         }
+        assert!(!script.contains("generate"), "{shell} offers a verb that help does not");
     }
     let folder = tempfile::tempdir()?;
     let run = plimsoll(&["generate", "--completions"]).arg(folder.path()).output()?;

@@ -11,7 +11,8 @@ use crate::units::Bytes;
 /// Every [`Memory`] is one, and so is every
 /// [`GenericMemoryPool`](crate::GenericMemoryPool); a dashboard or a
 /// housekeeper takes `&dyn GpuMemoryPool` and need not know which. `Memory` has methods
-/// of the same names: code that allocates imports that trait, code that watches this one.
+/// of the same names: code that allocates imports that trait, code that watches this one, and
+/// with both, [`Pool`](crate::Pool) answers by itself.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -24,6 +25,9 @@ use crate::units::Bytes;
 ///     assert_eq!(pool.stats().active_buffers, 0, "{}", pool.backend_name());
 ///     pool.clear_pool()?;
 /// }
+/// // With both traits imported, too.
+/// use plimsoll::Memory;
+/// assert_eq!(blocks.stats().active_buffers, 0);
 /// # Ok::<(), plimsoll::Error>(())
 /// ```
 pub trait GpuMemoryPool: Send + Sync {

@@ -40,7 +40,7 @@ impl Answer for Script {
 /// Prints the script.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut args::command(), "plimsoll", &mut script);
+    clap_complete::generate(args.shell, &mut args::shown(), "plimsoll", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     out.answer(&Script { shell: args.shell.to_string(), script })?;
     Ok(Outcome::Yes)

@@ -126,6 +126,6 @@ fn man_page(command: &Command, folder: &Path, written: &mut Vec<PathBuf>) -> io:
 fn scripts(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Shell::value_variants()
         .iter()
-        .map(|shell| clap_complete::generate_to(*shell, &mut args::command(), "plimsoll", folder))
+        .map(|shell| clap_complete::generate_to(*shell, &mut args::shown(), "plimsoll", folder))
         .collect()
 }

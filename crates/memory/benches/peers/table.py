@@ -39,8 +39,40 @@ def number(value, digits=0):
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def ratio(over, under):
-    return "–" if not over or not under else f"{over / under:.3f}"
+def ratio(above, below):
+    return "–" if not above or not below else f"{above / below:.3f}"
+
+
+FIGURES = {
+    "cold": lambda d: d.get("cold_ns_per_event"),
+    "warm": lambda d: d.get("warm_ns_per_event"),
+    "kernels": lambda d: d.get("kernels_warm_ns_per_event"),
+    "held ÷ live": lambda d: over(d.get("peak_reserved_bytes"), d.get("peak_live_bytes")),
+    "cap ÷ live": lambda d: over(d.get("smallest_cap_bytes"), d.get("peak_live_bytes")),
+}
+
+
+def over(above, below):
+    return above / below if above and below else None
+
+
+def verdicts(found):
+    """One line for each figure in which ours is not the best, or not what was promised."""
+    for trace in dict.fromkeys(trace for trace, _ in found):
+        rows = {who: d for (t, who), d in found.items() if t == trace}
+        ours = rows.get("Plimsoll, quick", {})
+        for name, figure in FIGURES.items():
+            peers = [(figure(d), who) for who, d in rows.items() if not who.startswith("Plimsoll")]
+            best = min(((value, who) for value, who in peers if value is not None), default=None)
+            mine = figure(ours)
+            if best and (mine is None or best[0] < mine):
+                yield f"- {trace}, {name}: {best[1]} {best[0]:.4g}, ours {number(mine, 3)}"
+        quiet = ours.get("warm_unmapped_ns_per_event")
+        if quiet is None or quiet > 100:
+            yield f"- {trace}: events that map nothing take {number(quiet)} ns, not 100 or less"
+        tight = FIGURES["held ÷ live"](rows.get("Plimsoll, tight", {}))
+        if tight is None or tight > 1.02:
+            yield f"- {trace}: tight packing holds {number(tight, 3)} of what is live, not 1.02 or less"
 
 
 gpu = told("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()[0]
@@ -75,6 +107,8 @@ for (trace, who), d in rows().items():
         missing.append(f"- {trace}, {who}: {d['why']}")
     if d.get("why_at_cap"):
         missing.append(f"- {trace}, {who}, more passes at its smallest cap: {d['why_at_cap']}")
+print("\nWhat beats quick packing, and what was promised and not held:\n")
+print("\n".join(verdicts(rows())) or "- nothing")
 if missing:
     print("\nWhat is missing, and why:\n")
     print("\n".join(missing))

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use plimsoll::Bytes;
-use plimsoll::backend::DeviceId;
+use plimsoll::backend::{BackendKind, DeviceId};
 
 use crate::limit::size_above_zero;
 use crate::outcome::{BadInput, Outcome};
@@ -79,9 +79,9 @@ pub(crate) struct Args {
     /// Passes after the first
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
     passes: u32,
-    /// What the simulated device's calls cost: as measured on an H200, or nothing
-    #[arg(long, value_name = "COSTS", default_value = "measured")]
-    latencies: LatenciesWord,
+    /// What the simulated device's calls cost: as measured on an H200, or nothing [measured]
+    #[arg(long, value_name = "COSTS")]
+    latencies: Option<LatenciesWord>,
     /// Also find the smallest device on which the trace completes twice, and its time there
     #[arg(long)]
     smallest_cap: bool,
@@ -128,12 +128,25 @@ fn setup(args: &Args) -> anyhow::Result<Setup> {
             BadInput::new(format!("--cap is {cap}; it must be {MOST_TOTAL} or less")).into()
         );
     }
+    // A flag that would change nothing is a misunderstanding.
+    let (sim, cuda) =
+        [BackendKind::Sim, BackendKind::Cuda].map(|kind| args.backend.kind == kind).into();
+    if args.latencies.is_some() && !sim {
+        return Err(idle("--latencies", args.backend, "real calls take the time that they take"));
+    }
+    if args.no_map && !sim && !cuda {
+        return Err(idle("--no-map", args.backend, "nothing is mapped there"));
+    }
     Ok(Setup {
         backend: args.backend,
         tight: args.tight,
         can_map: !args.no_map,
-        charges: args.latencies == LatenciesWord::Measured,
+        charges: args.latencies != Some(LatenciesWord::Off),
         kernels: args.kernels,
         cap: args.cap,
     })
+}
+
+fn idle(flag: &str, backend: DeviceId, why: &str) -> anyhow::Error {
+    BadInput::new(format!("{flag} does nothing on {backend}: {why}; leave it out")).into()
 }

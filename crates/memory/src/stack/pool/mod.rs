@@ -50,6 +50,7 @@ use std::time::Duration;
 use crate::config::{MemoryConfig, Packing};
 use crate::error::{Error, Result};
 use crate::memory::{Block, Device, Memory, MemoryId, Request, Stream, refusal, stranger};
+use crate::pressure::MemoryPressure;
 use crate::stats::MemoryStats;
 use crate::units::Bytes;
 
@@ -194,6 +195,19 @@ impl Pool {
             slow_requests: count(&self.counts.slow),
             slow_time: Duration::from_nanos(count(&self.counts.slow_nanos)),
         }
+    }
+
+    /// What it holds and has handed out: [`Memory::stats`], also where
+    /// [`GpuMemoryPool`](crate::GpuMemoryPool), which has a method of that name, is imported.
+    #[must_use]
+    pub fn stats(&self) -> MemoryStats {
+        Memory::stats(self)
+    }
+
+    /// The share of the budget that is in use: [`Memory::pressure`], likewise.
+    #[must_use]
+    pub fn pressure(&self) -> MemoryPressure {
+        Memory::pressure(self)
     }
 
     /// The configuration that it was made with.
