@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll::trace::Trace;
 use plimsoll::trace::replay::{Replay, Stopped};
 use plimsoll::trace::yardstick::Malloc;
-use plimsoll::{Bytes, Error, Memory};
+use plimsoll::{Bytes, Error};
 
 use super::stand::Stand;
 
