@@ -41,7 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
     let letterbox = Letterbox::fit((36, 64), (64, 64)).expect("a frame with pixels");
     let thresholds = Thresholds {
         confidence: f32::from(confidence) / 255.0,
-        iou: f32::from(iou) / 255.0,
+        iou: f64::from(iou) / 255.0,
         max_detections: usize::from(most),
     };
     let mut found = Vec::new();

@@ -1,15 +1,10 @@
 //! Any bytes as a GGUF file: refused, or a model whose weights the file can hold.
-//!
-//! The reader is included as a file: its crate would bring the engines with it.
 #![no_main]
-
-#[path = "../../crates/infer/src/model/gguf/mod.rs"]
-#[expect(dead_code, reason = "the target reads and does not write")]
-mod gguf;
 
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
+use plimsoll_infer::model::gguf;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(header) = gguf::Header::read(Cursor::new(bytes)) else { return };

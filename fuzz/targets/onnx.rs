@@ -1,12 +1,8 @@
 //! Any bytes as an ONNX file: refused, or a header no larger than the file.
-//!
-//! The reader is included as a file: its crate would bring the engines with it.
 #![no_main]
 
-#[path = "../../crates/infer/src/model/onnx.rs"]
-mod onnx;
-
 use libfuzzer_sys::fuzz_target;
+use plimsoll_infer::model::onnx;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(header) = onnx::Header::parse(bytes) else { return };

@@ -1,16 +1,11 @@
 //! Any bytes as a safetensors file, and any text as a config.json: refused, or sums that the
 //! file can hold.
-//!
-//! The reader is included as a file: its crate would bring the engines with it.
 #![no_main]
-
-#[path = "../../crates/infer/src/model/safetensors/mod.rs"]
-#[expect(dead_code, reason = "the target opens no files")]
-mod safetensors;
 
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
+use plimsoll_infer::model::safetensors;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(tensors) = safetensors::Tensors::read(Cursor::new(bytes)) {
