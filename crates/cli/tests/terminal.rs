@@ -5,9 +5,11 @@
 #[path = "common/terminal.rs"]
 mod terminal;
 
+use std::io::Read;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use terminal::{Result, Terminal};
+use terminal::{Result, Terminal, ends};
 
 fn monitor(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
@@ -48,5 +50,31 @@ fn an_alert_is_the_exit_code_of_the_live_view_too() -> Result {
         .run(monitor(&["--alert-free", "100%"]), "alert", |_, terminal| terminal.press("q"))?;
     assert_eq!(status.code(), Some(1));
     assert!(terminal.is_given_back());
+    Ok(())
+}
+
+/// As when its window is closed, without a signal that says so.
+#[test]
+fn it_ends_when_its_terminal_is_gone() -> Result {
+    let (mut ours, theirs) = ends(80, 24)?;
+    let mut command = monitor(&[]);
+    command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
+    let mut child = command.spawn()?;
+    // The command keeps the program's end open.
+    drop(command);
+    let (mut written, mut part) = (Vec::new(), [0u8; 4096]);
+    while !String::from_utf8_lossy(&written).contains("RAM") {
+        let length = ours.read(&mut part)?;
+        written.extend_from_slice(&part[..length]);
+    }
+    drop(ours);
+    let until = Instant::now() + Duration::from_secs(20);
+    while child.try_wait()?.is_none() {
+        if Instant::now() > until {
+            child.kill()?;
+            return Err("it goes on without a terminal".into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
     Ok(())
 }

@@ -60,7 +60,10 @@ impl Screen {
     /// Waits so long for a key, and says what it asks for. A new size of the window asks
     /// for a new frame.
     pub(crate) fn wish(&self, patience: Duration) -> io::Result<Option<Wish>> {
-        if !event::poll(patience)? {
+        if is_gone(patience) {
+            return Ok(Some(Wish::Quit));
+        }
+        if !event::poll(Duration::ZERO)? {
             return Ok(None);
         }
         Ok(match event::read()? {
@@ -69,6 +72,25 @@ impl Screen {
             _ => None,
         })
     }
+}
+
+/// Waits so long for a key, and says whether the terminal was closed meanwhile. The library
+/// that reads keys would ask a closed one for ever and never come back.
+#[cfg(unix)]
+fn is_gone(patience: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let terminal = io::stdout();
+    let mut ends = [PollFd::new(&terminal, PollFlags::IN)];
+    let patience = Timespec::try_from(patience).ok();
+    // A signal ends the wait early, which does no harm.
+    poll(&mut ends, patience.as_ref()).is_ok()
+        && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+#[cfg(not(unix))]
+fn is_gone(patience: Duration) -> bool {
+    let _ = event::poll(patience);
+    false
 }
 
 impl Drop for Screen {

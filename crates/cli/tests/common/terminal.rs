@@ -21,16 +21,21 @@ pub(crate) struct Terminal {
     written: Arc<Mutex<Vec<u8>>>,
 }
 
+/// Our end of a new terminal, and a program's.
+pub(crate) fn ends(columns: u16, rows: u16) -> Result<(File, File)> {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&ours)?;
+    unlockpt(&ours)?;
+    let name = ptsname(&ours, Vec::new())?.into_string()?;
+    let theirs = File::options().read(true).write(true).open(name)?;
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&theirs, size)?;
+    Ok((File::from(ours), theirs))
+}
+
 impl Terminal {
     pub(crate) fn open(columns: u16, rows: u16) -> Result<Terminal> {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-        grantpt(&ours)?;
-        unlockpt(&ours)?;
-        let name = ptsname(&ours, Vec::new())?.into_string()?;
-        let theirs = File::options().read(true).write(true).open(name)?;
-        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&theirs, size)?;
-        let ours = File::from(ours);
+        let (ours, theirs) = ends(columns, rows)?;
         let written = Arc::new(Mutex::new(Vec::new()));
         let (mut reader, there) = (ours.try_clone()?, Arc::clone(&written));
         // It ends with the test.
