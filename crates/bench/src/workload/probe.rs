@@ -1,9 +1,10 @@
 //! A slot's memory, once a frame.
 //!
-//! On a GPU the guard is asked, where the run is under it, or else the engine's allocator. On the host it is the resident memory of the
-//! process: one read of an open file, a microsecond or two, so that it can be done at every
-//! frame without being seen in the figures. Two slots at once would both show the whole
-//! process: there a slot has what the process gained while it alone was loaded and tried.
+//! On a GPU the guard is asked, where the run is under it, or else the engine's allocator. On
+//! the host it is the resident memory of the process: one read of an open file, a microsecond
+//! or two, so that it can be done at every frame without being seen in the figures. Two slots
+//! at once would both show the whole process: there a slot has what the process gained while
+//! it alone was loaded and tried.
 
 use plimsoll::Bytes;
 pub(super) use plimsoll::probe::Resident;
