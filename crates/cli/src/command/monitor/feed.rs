@@ -143,7 +143,8 @@ impl Log {
             }
             let text = String::from_utf8_lossy(&self.buffer).into_owned();
             let found = match text.trim_start().starts_with('{') {
-                true => self.ours(&text),
+                // A logger's prefix may begin so too.
+                true => self.ours(&text).or_else(|why| self.theirs(&text).map(Some).or(Err(why))),
                 false => self.theirs(&text).map(Some),
             };
             match found {

@@ -10,17 +10,17 @@ pub(super) fn fields(line: &Line<'_>) -> Value {
     );
     let cpu = line.cpu.as_ref().map(|cores| {
         let core = |core: &plimsoll::probe::tegrastats::Cpu| {
-            json!({"online": core.online, "util": core.util, "mhz": core.mhz})
+            json!({"online": core.online, "util": core.util.map(plain), "mhz": core.mhz.map(plain)})
         };
         cores.iter().map(core).collect::<Vec<_>>()
     });
     let unit = |load: &Option<Load>| {
         load.as_ref().map(|load| json!({"util": load.util, "mhz": clock(&load.mhz)}))
     };
-    let power = map(
-        &line.power_mw,
-        |power| json!({"cur": power.cur, "avg": power.avg, "peak": power.peak}),
-    );
+    let power = map(&line.power_mw, |power| {
+        let (cur, avg, peak) = (plain(power.cur), power.avg.map(plain), power.peak.map(plain));
+        json!({"cur": cur, "avg": avg, "peak": peak})
+    });
     json!({
         "timestamp": line.timestamp,
         "ram_used_mb": line.ram_used_mb,
@@ -37,18 +37,23 @@ pub(super) fn fields(line: &Line<'_>) -> Value {
         "gpu2": line.gpu2.as_ref().map(engine),
         "emc": unit(&line.emc),
         "engines": map(&line.engines, engine),
-        "mts": line.mts.map(|mts| json!({"fg": mts.fg, "bg": mts.bg})),
+        "mts": line.mts.map(|mts| json!({"fg": plain(mts.fg), "bg": plain(mts.bg)})),
         "temps_c": map(&line.temps_c, |celsius| json!(celsius)),
         "temps_peak_c": (!line.temps_peak_c.is_empty())
             .then(|| map(&line.temps_peak_c, |celsius| json!(celsius))),
         "power_mw": power,
-        "total_power_mw": line.total_power_mw(),
+        "total_power_mw": line.total_power_mw().map(plain),
     })
 }
 
 fn map<T>(list: &[(&str, T)], value: impl Fn(&T) -> Value) -> Value {
     let entries = list.iter().map(|(name, one)| (name.to_string(), value(one)));
     Value::Object(entries.collect::<Map<String, Value>>())
+}
+
+/// Whole numbers without a point, as the program prints them.
+fn plain(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < 1e15 { json!(number as i64) } else { json!(number) }
 }
 
 fn engine(load: &Load) -> Value {

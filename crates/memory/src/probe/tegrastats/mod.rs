@@ -5,7 +5,8 @@
 //! words, and each known key takes the words that belong to it; what is not understood is
 //! passed over, as the next release will print something new. Two rules keep that honest:
 //! a key is matched whole (`NOT_GR3D_FREQ` is not ours), and a value that is not in one of
-//! the forms of its key is unknown, never guessed at.
+//! the forms of its key is unknown, never guessed at. What is unknown takes nothing with it:
+//! a load stands without its clock, and one clock of a list without the others.
 //!
 //! A [`Line`] borrows its names from the text, so that reading a log costs no allocation a
 //! field; what is kept of each kind is bounded, and so is a line. [`Reader`] runs the
@@ -77,14 +78,14 @@ pub struct Iram {
 }
 
 /// A processor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cpu {
     /// Whether it is on.
     pub online: bool,
     /// Load in percent.
-    pub util: Option<u64>,
+    pub util: Option<f64>,
     /// Clock.
-    pub mhz: Option<u64>,
+    pub mhz: Option<f64>,
 }
 
 /// Load and clock of an engine.
@@ -106,28 +107,28 @@ pub enum Clock {
     Unknown,
     /// One.
     One(f64),
-    /// Several, as printed.
-    Many(Vec<f64>),
+    /// Several in the order printed; `None` for one that is not told.
+    Many(Vec<Option<f64>>),
 }
 
 /// Work of the processor's own translation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mts {
     /// In the foreground, in percent.
-    pub fg: u64,
+    pub fg: f64,
     /// In the background, in percent.
-    pub bg: u64,
+    pub bg: f64,
 }
 
 /// Power of a rail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Power {
     /// Now.
-    pub cur: i64,
+    pub cur: f64,
     /// On average since the program started.
-    pub avg: Option<i64>,
+    pub avg: Option<f64>,
     /// At most since then.
-    pub peak: Option<i64>,
+    pub peak: Option<f64>,
 }
 
 impl Line<'_> {
@@ -135,13 +136,13 @@ impl Line<'_> {
     #[must_use]
     pub fn cpu_mean_online(&self) -> Option<f64> {
         let loads = self.cpu.as_ref()?.iter().filter(|cpu| cpu.online).filter_map(|cpu| cpu.util);
-        let (sum, n) = loads.fold((0u64, 0u64), |(sum, n), load| (sum.saturating_add(load), n + 1));
-        (n > 0).then(|| sum as f64 / n as f64)
+        let (sum, n) = loads.fold((0.0, 0.0), |(sum, n), load| (sum + load, n + 1.0));
+        (n > 0.0).then(|| sum / n)
     }
 
     /// Power of the whole board, where its rails tell.
     #[must_use]
-    pub fn total_power_mw(&self) -> Option<i64> {
+    pub fn total_power_mw(&self) -> Option<f64> {
         let cur = |name: &str| {
             self.power_mw.iter().find(|(rail, _)| *rail == name).map(|(_, power)| power.cur)
         };

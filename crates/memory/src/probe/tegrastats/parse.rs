@@ -141,12 +141,8 @@ impl<'a> Parser<'a> {
     /// `[3%@1996,off]`, or `[3%,off]@1996` with one clock for all.
     fn cpus(&mut self, value: &str) -> bool {
         let Some((list, after)) = value[1..].split_once(']') else { return false };
-        let shared = match after.strip_prefix('@') {
-            Some(clock) => words::number(clock),
-            None if after.is_empty() => None,
-            None => return false,
-        };
-        let cores = list.split(',').take(MOST).map(|word| core(word.trim(), shared));
+        let Some(shared) = words::shared_clock(after) else { return false };
+        let cores = list.split(',').take(MOST).map(|word| words::core(word.trim(), shared));
         let Some(cores) = cores.collect::<Option<Vec<Cpu>>>() else { return false };
         self.line.cpu = Some(cores);
         true
@@ -220,18 +216,6 @@ fn put<'a, T>(list: &mut Vec<(&'a str, T)>, name: &'a str, value: T) {
         None if list.len() < MOST => list.push((name, value)),
         None => {}
     }
-}
-
-fn core(word: &str, shared: Option<u64>) -> Option<Cpu> {
-    if word == "off" {
-        return Some(Cpu::default());
-    }
-    let (util, mhz) = match word.split_once('@') {
-        Some((util, "-1")) => (util, None),
-        Some((util, mhz)) => (util, Some(words::number(mhz)?)),
-        None => (word, shared),
-    };
-    Some(Cpu { online: true, util: Some(words::percent(util)?), mhz })
 }
 
 /// Keys of loads and rails are capitals, digits and underscores.

@@ -12,7 +12,7 @@ impl Clock {
         match self {
             Clock::Unknown => None,
             Clock::One(mhz) => Some(*mhz),
-            Clock::Many(all) => all.iter().copied().reduce(f64::max),
+            Clock::Many(all) => all.iter().copied().flatten().reduce(f64::max),
         }
     }
 }
@@ -58,8 +58,8 @@ impl Line<'_> {
     fn cores(&self) -> Vec<Core> {
         let cores = self.cpu.iter().flatten().map(|cpu| Core {
             online: cpu.online,
-            percent: cpu.util.map(|util| util as f64),
-            mhz: cpu.mhz.map(|mhz| mhz as f64),
+            percent: cpu.util,
+            mhz: cpu.mhz,
         });
         cores.collect()
     }
@@ -92,6 +92,6 @@ impl Line<'_> {
     }
 }
 
-fn watts(milliwatts: i64) -> f64 {
-    milliwatts as f64 / 1000.0
+fn watts(milliwatts: f64) -> f64 {
+    milliwatts / 1000.0
 }

@@ -18,18 +18,18 @@ fn every_field_of_a_line_is_told() {
     assert_eq!(line.cpu.as_ref().map(Vec::len), Some(4));
     assert_eq!(line.cpu_mean_online(), Some(15.0));
     let gpu = line.gpu.as_ref().unwrap();
-    assert_eq!((gpu.util, &gpu.mhz), (Some(75.0), &Clock::Many(vec![612.0, 610.0])));
+    assert_eq!((gpu.util, &gpu.mhz), (Some(75.0), &Clock::Many(vec![Some(612.0), Some(610.0)])));
     let names: Vec<&str> = line.engines.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["NVDEC", "VIC", "APE"]);
     assert!(line.engines[0].1.off);
     assert_eq!(line.engines[2].1.mhz, Clock::One(200.0));
     assert_eq!(line.temps_c, [("cpu", Some(50.5)), ("gpu", None), ("tj", Some(-3.25))]);
     assert_eq!(line.temps_peak_c, [("cpu", Some(51.0))]);
-    let power = Power { cur: 8000, avg: Some(7000), peak: Some(9000) };
+    let power = Power { cur: 8000.0, avg: Some(7000.0), peak: Some(9000.0) };
     assert_eq!(line.power_mw[0], ("VDD_IN", power));
-    assert_eq!(line.power_mw[1].1, Power { cur: 1500, avg: None, peak: None });
+    assert_eq!(line.power_mw[1].1, Power { cur: 1500.0, avg: None, peak: None });
     assert_eq!(line.power_mw.len(), 2, "pins that are not connected are no rails");
-    assert_eq!(line.total_power_mw(), Some(8000));
+    assert_eq!(line.total_power_mw(), Some(8000.0));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn keys_are_matched_whole_and_the_last_of_two_counts() {
     assert!(line.engines[0].1.off);
     assert_eq!(line.emc, None);
     let line = parse("RAM 1/2MB VDD_IN 5mW/5mW VDD_IN N/A vdd_cam 7mW/8mW is 9").unwrap();
-    assert_eq!(line.power_mw, [("vdd_cam", Power { cur: 7, avg: Some(8), peak: None })]);
+    assert_eq!(line.power_mw, [("vdd_cam", Power { cur: 7.0, avg: Some(8.0), peak: None })]);
     assert!(line.engines.is_empty(), "{:?}", line.engines);
 }
 
@@ -91,24 +91,127 @@ fn clocks_and_loads_come_in_every_form() {
     let of = |util, mhz| Some(Load { off: false, util, mhz });
     assert_eq!(load("12%"), of(Some(12.0), Clock::Unknown));
     assert_eq!(load("12%@600"), of(Some(12.0), Clock::One(600.0)));
-    assert_eq!(load("12%@[600, 610]"), of(Some(12.0), Clock::Many(vec![600.0, 610.0])));
-    assert_eq!(load("@[600]"), of(None, Clock::Many(vec![600.0])));
+    assert_eq!(load("12%@[600, 610]"), of(Some(12.0), Clock::Many(vec![Some(600.0), Some(610.0)])));
+    assert_eq!(load("@[600]"), of(None, Clock::Many(vec![Some(600.0)])));
     assert_eq!(load("@600"), of(None, Clock::One(600.0)));
     assert_eq!(load("600"), of(None, Clock::One(600.0)));
-    for none in ["off", "N/A", "%", "@", "x%", "-5%", "12%@[a]", "12%@x"] {
+    assert_eq!(load("25.5%@400.25"), of(Some(25.5), Clock::One(400.25)));
+    let none = [
+        "off",
+        "N/A",
+        "%",
+        "@",
+        "x%",
+        "-5%",
+        "101%",
+        "@[]",
+        "@[off,N/A]",
+        "-1%@-2",
+        "1%%@4x",
+        "NaN%@Inf",
+    ];
+    for none in none {
         assert_eq!(load(none), None, "{none}");
     }
+}
+
+#[test]
+fn what_is_unknown_takes_nothing_with_it() {
+    let load = |word: &str| parse(&format!("RAM 1/2MB GR3D_FREQ {word}")).unwrap().gpu;
+    let of = |util, mhz| Some(Load { off: false, util, mhz });
+    assert_eq!(load("20%@N/A"), of(Some(20.0), Clock::Unknown));
+    assert_eq!(load("20%@-1"), of(Some(20.0), Clock::Unknown));
+    let list = |all: &[Option<f64>]| Clock::Many(all.to_vec());
+    let clocks = [None, Some(200.0), None, Some(400.0), None, None];
+    assert_eq!(load("@[N/A,200,,400,off,-2]"), of(None, list(&clocks)));
+    assert_eq!(load("N/A%@[0,300]"), of(None, list(&[Some(0.0), Some(300.0)])));
+    assert_eq!(load("101%@400"), of(None, Clock::One(400.0)), "no load is more than all");
+    let line = parse("RAM 1/2MB GR3D_FREQ 20%@[200,300 EMC_FREQ 30%@[-1,5] APE 25").unwrap();
+    assert_eq!(line.gpu, of(Some(20.0), Clock::Unknown), "the list has no end");
+    assert_eq!(line.emc, of(Some(30.0), list(&[None, Some(5.0)])));
+    assert_eq!(line.engines.len(), 1);
+    let line = parse("RAM 1/2MB GR3D_FREQ EMC_FREQ 30% VDD_GPU VIN 5.5mW/6mW").unwrap();
+    assert_eq!((line.gpu, line.emc.and_then(|emc| emc.util)), (None, Some(30.0)));
+    assert_eq!(line.power_mw, [("VIN", Power { cur: 5.5, avg: Some(6.0), peak: None })]);
+    let sample = parse("RAM 1/2MB GR3D_FREQ @[N/A,200]").unwrap().to_sample();
+    assert_eq!(sample.gpus[0].mhz, Some(200.0));
+}
+
+#[test]
+fn cores_have_fractions_and_gaps() {
+    let cpu = |list: &str| parse(&format!("RAM 1/2MB CPU {list}")).unwrap().cpu;
+    let on = |util, mhz| Cpu { online: true, util, mhz };
+    let cores = cpu("[12.5%@1510, off,N/A,7%@-1,N/A%@900,-1%@5]").unwrap();
+    let (off, unknown) = (Cpu::default(), on(None, None));
+    assert_eq!(cores[..4], [on(Some(12.5), Some(1510.0)), off, unknown, on(Some(7.0), None)]);
+    assert_eq!(cores[4..], [on(None, Some(900.0)), on(None, Some(5.0))]);
+    let line = parse("CPU [12.5%@1510,N/A,7%@-1]").unwrap();
+    assert_eq!(line.cpu_mean_online(), Some(9.75), "over those whose load is known");
+    assert_eq!(cpu("[1%,N/A]@N/A").unwrap(), [on(Some(1.0), None), unknown]);
+    for none in ["[]", "[1%,]", "[8/8]", "[1%@x]", "[busy,off]", "[1%]x", "[1%@5"] {
+        assert_eq!(cpu(none), None, "{none}");
+    }
+}
+
+/// Forms that boards and releases print, each with what tells it from the others.
+#[test]
+fn boards_of_every_age_are_read() {
+    let tk1 = parse(
+        "RAM 714/1876MB (lfb 139x4MB) cpu [25%,7%,1%,1%]@2218 EMC 3%@924 VDE 120 \
+        GR3D 0%@252 EDP limit 0",
+    );
+    let tk1 = tk1.unwrap();
+    assert_eq!(tk1.cpu_mean_online(), Some(8.5));
+    assert_eq!(tk1.gpu.unwrap().mhz, Clock::One(252.0));
+    assert_eq!(tk1.engines.len(), 1, "{:?}", tk1.engines);
+
+    let tx2 = parse(
+        "RAM 9/99MB (lfb 1x512kB) CPU [2%@35,4%@34] SWAP 1/10MB (cached 7MB) \
+        GPU@-51C MTS fg 3% bg 9% NVENC 716 VDD_DDR 27/27",
+    )
+    .unwrap();
+    assert_eq!(
+        (tx2.lfb_block_kb, tx2.swap_used_mb, tx2.swap_cached_mb),
+        (Some(512), Some(1), Some(7))
+    );
+    assert_eq!(tx2.temps_c, [("GPU", Some(-51.0))]);
+    assert_eq!(tx2.mts, Some(Mts { fg: 3.0, bg: 9.0 }));
+    assert_eq!((tx2.engines.len(), tx2.power_mw.len()), (1, 1));
+
+    let drive = parse("RAM 9/99MB (lfb 6x4MB) cpu [3%@19] GR3D 7%@140 GR3D_PCI 50%@1500").unwrap();
+    assert_eq!(drive.gpu.unwrap().util, Some(7.0));
+    assert_eq!(drive.gpu2.unwrap(), Load { off: false, util: Some(50.0), mhz: Clock::One(1500.0) });
+
+    let orin = parse(
+        "RAM 9/99MB GR3D_FREQ 0%@[764,0] NVJPG1 729 \
+        PVA0_FREQ [63%,12%]@1011 VIC 0%@115 gpu@-256C/-256C",
+    );
+    let orin = orin.unwrap();
+    assert_eq!(orin.gpu.unwrap().mhz, Clock::Many(vec![Some(764.0), Some(0.0)]));
+    let names: Vec<_> = orin.engines.iter().map(|(name, load)| (*name, load.util)).collect();
+    assert_eq!(names, [("NVJPG1", None), ("PVA0_FREQ", None), ("VIC", Some(0.0))]);
+    assert_eq!((orin.temps_c, orin.temps_peak_c), (vec![("gpu", None)], vec![("gpu", None)]));
+
+    let thor = parse(
+        "RAM 9/99MB CPU [0%,5%,off]@2601 EMC_FREQ @4266 GR3D_FREQ @[1,1,1] \
+        OFA_FREQ @0 VDD_GPU 6mW/6mW/7mW VIN 8mW",
+    )
+    .unwrap();
+    assert_eq!(thor.gpu.as_ref().unwrap().util, None);
+    assert_eq!(thor.emc.as_ref().unwrap().mhz, Clock::One(4266.0));
+    assert_eq!(thor.engines[0].1, Load { off: false, util: None, mhz: Clock::One(0.0) });
+    assert_eq!((thor.power_mw[0].1.peak, thor.total_power_mw()), (Some(7.0), Some(8.0)));
 }
 
 #[test]
 fn old_boards_have_one_clock_for_all_cores() {
     let line = parse("RAM 1/2MB cpu [1%,off,3%]@-1 EDP limit 0").unwrap();
     let cpu = line.cpu.unwrap();
-    assert_eq!(cpu[0], Cpu { online: true, util: Some(1), mhz: None });
+    assert_eq!(cpu[0], Cpu { online: true, util: Some(1.0), mhz: None });
     assert_eq!(cpu[1], Cpu { online: false, util: None, mhz: None });
     assert!(line.engines.is_empty());
     let line = parse("CPU [1%,2%]@1900").unwrap();
-    assert_eq!(line.cpu.unwrap()[1].mhz, Some(1900));
+    assert_eq!(line.cpu.unwrap()[1].mhz, Some(1900.0));
     assert_eq!(parse("CPU[1%@5,2%@5] GR3D_FREQ 3%").unwrap().cpu_mean_online(), Some(1.5));
     assert!(parse("CPU[busy]").is_err());
 }
@@ -117,8 +220,8 @@ fn old_boards_have_one_clock_for_all_cores() {
 fn a_board_without_a_feeding_rail_has_no_total() {
     let total = |text: &str| parse(&format!("RAM 1/2MB {text}")).unwrap().total_power_mw();
     assert_eq!(total("VDD_GPU_SOC 100/100 VIN_SYS_5V0 200/200"), None);
-    assert_eq!(total("VIN_SYS_5V0 200/200 VIN 900/900"), Some(900));
-    assert_eq!(total("GPU 1/1 CPU 2/2 SOC 3/3 CV 0/0 VDDRQ 4/4 SYS5V 5/5"), Some(15));
+    assert_eq!(total("VIN_SYS_5V0 200/200 VIN 900/900"), Some(900.0));
+    assert_eq!(total("GPU 1/1 CPU 2/2 SOC 3/3 CV 0/0 VDDRQ 4/4 SYS5V 5/5"), Some(15.0));
     assert_eq!(total("GPU 1/1 CPU 2/2 SOC 3/3 CV 0/0 VDDRQ 4/4"), None, "one of six is missing");
 }
 

@@ -1,6 +1,7 @@
 //! A line cut into words, and the forms that a word may have.
 
-use super::{Clock, Load, Power};
+use super::parse::MOST;
+use super::{Clock, Cpu, Load, Power};
 
 /// Words between blanks. A bracketed list is one word with its blanks, and a parenthesis
 /// starts a word, because old boards print `252kB(lfb`.
@@ -67,49 +68,65 @@ pub(super) fn number(word: &str) -> Option<u64> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
-/// `12%`.
-pub(super) fn percent(word: &str) -> Option<u64> {
-    number(word.strip_suffix('%')?)
+/// `12%`, as far as it is a share of a whole.
+pub(super) fn percent(word: &str) -> Option<f64> {
+    decimal(word.strip_suffix('%')?).filter(|share| (0.0..=100.0).contains(share))
+}
+
+/// A clock; a negative one is not known.
+fn megahertz(word: &str) -> Option<f64> {
+    decimal(word).filter(|mhz| *mhz >= 0.0)
 }
 
 /// A number with or without a fraction and a sign.
 pub(super) fn decimal(word: &str) -> Option<f64> {
     let plain = word.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
-    plain.then(|| word.parse().ok())?
+    plain.then(|| word.parse().ok().filter(|number: &f64| number.is_finite()))?
 }
 
-/// Load and clock: `12%`, `12%@600`, `12%@[600,610]`, `@600`, `600` (a clock), `off`.
+/// Load and clock: `12%`, `12%@600`, `12%@[600,610]`, `@600`, `600` (a clock), `off`. Each
+/// half stands for itself, so that `12%@N/A` still has a load; with neither it is none.
 pub(super) fn load(word: &str) -> Option<Load> {
     if word == "off" {
         return Some(Load { off: true, ..Load::default() });
     }
     let (util, clock) = match word.split_once('@') {
-        Some((util, clock)) => (util, clock),
+        Some(halves) => halves,
         None if word.ends_with('%') => (word, ""),
         None => ("", word),
     };
-    let util = match util {
-        "" => None,
-        util => Some(decimal(util.strip_suffix('%')?).filter(|util| *util >= 0.0)?),
-    };
-    let mhz = match clock {
-        "" if util.is_some() => Clock::Unknown,
-        clock => clocks(clock)?,
-    };
-    Some(Load { off: false, util, mhz })
+    let load = Load { off: false, util: percent(util), mhz: clocks(clock) };
+    (load.util.is_some() || load.mhz != Clock::Unknown).then_some(load)
 }
 
-/// `600` or `[600,610]`; a negative clock is not known.
-fn clocks(word: &str) -> Option<Clock> {
-    match word.strip_prefix('[').and_then(|list| list.strip_suffix(']')) {
-        Some(list) => {
-            let all = list.split(',').map(|one| decimal(one.trim()).filter(|mhz| *mhz >= 0.0));
-            Some(Clock::Many(all.take(super::parse::MOST).collect::<Option<_>>()?))
-        }
-        None => {
-            let mhz = decimal(word)?;
-            Some(if mhz < 0.0 { Clock::Unknown } else { Clock::One(mhz) })
-        }
+/// `600`, or `[600,610]` in which one of several may be unknown and keeps its place.
+fn clocks(word: &str) -> Clock {
+    let Some(list) = word.strip_prefix('[').and_then(|list| list.strip_suffix(']')) else {
+        return megahertz(word).map_or(Clock::Unknown, Clock::One);
+    };
+    let all: Vec<_> = list.split(',').take(MOST).map(|one| megahertz(one.trim())).collect();
+    if all.iter().all(Option::is_none) { Clock::Unknown } else { Clock::Many(all) }
+}
+
+/// One of the processors: `3%@1996`, `3%` with the clock that all share, or `off`. What is
+/// listed and not off is on, also where a half of it is not known.
+pub(super) fn core(word: &str, shared: Option<f64>) -> Option<Cpu> {
+    let unknown = |word: &str| matches!(word, "" | "N/A" | "N/A%") || word.starts_with('-');
+    if word == "off" {
+        return Some(Cpu::default());
+    }
+    let (util, clock) = word.split_once('@').unwrap_or((word, ""));
+    let (load, mhz) = (percent(util), megahertz(clock));
+    let sound = (load.is_some() || unknown(util)) && (mhz.is_some() || unknown(clock));
+    let mhz = if word.contains('@') { mhz } else { shared };
+    (sound && !word.is_empty()).then_some(Cpu { online: true, util: load, mhz })
+}
+
+/// The clock after a list of processors.
+pub(super) fn shared_clock(after: &str) -> Option<Option<f64>> {
+    match after.strip_prefix('@') {
+        Some(clock) => Some(megahertz(clock)),
+        None => after.is_empty().then_some(None),
     }
 }
 
@@ -126,14 +143,13 @@ pub(super) fn temperature(word: &str) -> Option<(Option<f64>, Option<Option<f64>
 }
 
 /// A megawatt: what is more is no power of a board.
-const MOST_POWER: i64 = 1_000_000_000;
+const MOST_POWER: f64 = 1e9;
 
 /// `5251mW/8535mW`, `5251/8535`, three of them, or one.
 pub(super) fn power(word: &str) -> Option<Power> {
     let mut parts = word.split('/').map(|part| {
         let part = part.strip_suffix("mW").unwrap_or(part);
-        number(part.strip_prefix('-').unwrap_or(part))?;
-        part.parse::<i64>().ok().filter(|power| power.abs() <= MOST_POWER)
+        decimal(part).filter(|power| power.abs() <= MOST_POWER)
     });
     let cur = parts.next()??;
     let mut next = || match parts.next() {
