@@ -257,7 +257,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
     let refuse = |why: String| Error::Model { model: path.display().to_string(), why };
     let size = fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
     if size > LARGEST {
-        return Err(refuse(format!("{size} bytes; an ONNX file has at most {LARGEST}")));
+        return Err(refuse(format!("{size} bytes; files of at most {LARGEST} are read")));
     }
     fs::read(path).map_err(|error| refuse(error.to_string()))
 }

@@ -83,7 +83,7 @@ pub(super) struct Run {
 /// What a call or a class would have made, had anything been called.
 #[derive(Debug)]
 pub(super) struct Made {
-    /// By REDUCE, rather than by a class's `__new__`.
+    /// By REDUCE, INST or OBJ, rather than by a class's `__new__`.
     pub(super) by_call: bool,
     pub(super) callable: Place,
     pub(super) args: Place,

@@ -17,7 +17,7 @@ impl<'a> Machine<'a> {
                 let class = self.global(code)?;
                 let args = self.pop_mark()?;
                 let args = self.gather(Kind::Tuple, &args)?;
-                self.make(false, class, args, NOWHERE)
+                self.make(true, class, args, NOWHERE)
             }
             op::OBJ => {
                 self.allowed("OBJ")?;
@@ -25,7 +25,7 @@ impl<'a> Machine<'a> {
                 let (&class, args) =
                     parts.split_first().ok_or_else(|| self.bad("OBJ without a class"))?;
                 let args = self.gather(Kind::Tuple, args)?;
-                self.make(false, class, args, NOWHERE)
+                self.make(true, class, args, NOWHERE)
             }
             op::REDUCE | op::NEWOBJ => {
                 self.allowed(if code == op::REDUCE { "REDUCE" } else { "NEWOBJ" })?;

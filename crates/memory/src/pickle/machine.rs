@@ -39,7 +39,16 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub(super) fn run(mut self) -> Result<Pickle<'a>> {
+    /// Obeys until the end or the first fault; what was made until then is there either way.
+    pub(super) fn run(mut self) -> (Pickle<'a>, Result<()>) {
+        let root = self.obey();
+        let end = self.reader.at();
+        let (root, read) =
+            root.map_or_else(|fault| (PLACE_NONE, Err(fault)), |root| (root, Ok(())));
+        (Pickle { arena: self.arena, root, end }, read)
+    }
+
+    fn obey(&mut self) -> Result<Place> {
         loop {
             self.at = self.reader.at();
             let code = match self.reader.u8() {
@@ -47,8 +56,7 @@ impl<'a> Machine<'a> {
                 Err(_) => return Err(self.bad("no STOP: the file is cut short")),
             };
             if code == op::STOP {
-                let root = self.pop()?;
-                return Ok(Pickle { arena: self.arena, root, end: self.reader.at() });
+                return self.pop();
             }
             self.step(code)?;
         }

@@ -106,6 +106,18 @@ impl<'a> Pickle<'a> {
 
     /// Reads one pickle from the beginning of `bytes`.
     pub fn parse_within(bytes: &'a [u8], policy: Policy, limits: Limits) -> Result<Pickle<'a>> {
+        let (pickle, read) = Pickle::parse_partly(bytes, policy, limits);
+        read.map(|()| pickle)
+    }
+
+    /// Reads as far as it goes: everything that was made until the end or the first fault,
+    /// and that fault. Python obeys a broken file up to there too, so what such a file names
+    /// is worth knowing. After a fault the root is `None`.
+    pub fn parse_partly(
+        bytes: &'a [u8],
+        policy: Policy,
+        limits: Limits,
+    ) -> (Pickle<'a>, Result<()>) {
         machine::Machine::new(bytes, policy, limits).run()
     }
 

@@ -91,6 +91,16 @@ fn inert_keeps_calls_as_data() {
 }
 
 #[test]
+fn what_a_broken_file_names_before_it_breaks_is_there() {
+    let (pickle, read) =
+        Pickle::parse_partly(b"cos\nsystem\n)R\xff", Policy::Inert, Limits::default());
+    assert!(read.unwrap_err().to_string().contains("opcode 0xff"));
+    assert!(matches!(pickle.root().value(), Value::None));
+    let named = |value: Ref<'_>| matches!(value.value(), Value::Global { module: "os", .. });
+    assert!(pickle.values().any(named));
+}
+
+#[test]
 fn depth_is_only_length() {
     let deep = 1_000_000;
     let mut bytes = b"]".repeat(deep);

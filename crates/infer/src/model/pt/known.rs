@@ -3,12 +3,17 @@
 //! Nothing in a checkpoint is ever called, so a hostile one can do no harm here. But the
 //! same file does harm wherever Python opens it, and its reader should hear of that: a
 //! name that no honest checkpoint mentions is an error, even where nothing holds it. The
-//! list is what `torch.save` and Ultralytics write, by module.
+//! list is what `torch.save` and Ultralytics write: classes by module, the rest by name.
+//! Functions in the same modules load other files or evaluate text
+//! (`torch.storage._load_from_bytes`, `ultralytics.nn.tasks.parse_model`), so there a name
+//! without a capital letter, which is how Python writes functions, is no class.
+
+use std::collections::HashSet;
 
 use plimsoll::pickle::{Pickle, Ref, Value};
 
-/// Modules whose every name is harmless: classes of networks, and containers.
-const MODULES: [&str; 17] = [
+/// Modules whose every class is harmless: parts of networks, and containers.
+const MODULES: [&str; 16] = [
     "torch.nn.modules.",
     "torch.nn.parameter",
     "torch.optim.",
@@ -24,16 +29,19 @@ const MODULES: [&str; 17] = [
     "ultralytics.yolo.utils.tal",
     "ultralytics.yolo.v8.",
     "pathlib",
-    "datetime",
     "numpy.dtypes",
 ];
 
 /// Single names of other modules.
-const NAMES: [&str; 30] = [
+const NAMES: [&str; 36] = [
     "collections.OrderedDict",
     "collections.defaultdict",
     "argparse.Namespace",
     "types.SimpleNamespace",
+    "datetime.date",
+    "datetime.datetime",
+    "datetime.timedelta",
+    "datetime.timezone",
     "copy_reg._reconstructor",
     "copyreg._reconstructor",
     "_codecs.encode",
@@ -56,6 +64,8 @@ const NAMES: [&str; 30] = [
     "torch._utils._rebuild_parameter",
     "torch._utils._rebuild_parameter_with_state",
     "torch.serialization._get_layout",
+    "torch.amp.grad_scaler._refresh_per_optimizer_state",
+    "torch.cuda.amp.grad_scaler._refresh_per_optimizer_state",
     "ultralytics.utils.IterableSimpleNamespace",
     "ultralytics.yolo.utils.IterableSimpleNamespace",
     "ultralytics.utils.torch_utils.ModelEMA",
@@ -81,18 +91,44 @@ const BUILTINS: [&str; 15] = [
     "getattr",
 ];
 
-/// The first name in a pickle that no honest checkpoint mentions.
-pub(super) fn stranger(pickle: &Pickle<'_>) -> Option<String> {
-    pickle.values().find_map(|value| match value.value() {
-        Value::Global { module, name } if !is_known(module, name) => Some(full(module, name)),
-        // A fused model was saved with a method in place of another: known, by its name.
-        Value::Call(call) if is_getattr(call.callable()) => {
-            let wanted = call.args().items().and_then(|mut items| items.nth(1));
-            let wanted = wanted.and_then(Ref::as_str).unwrap_or("?");
-            (wanted != "forward_fuse").then(|| format!("getattr of {wanted:?}"))
+/// Names in a pickle that no checkpoint of Ultralytics mentions.
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    /// The first that is not only a class: called, handed to something, or thrown away.
+    pub(super) hostile: Option<String>,
+    /// The first that only has objects made of it, as a module of somebody's own has.
+    pub(super) own: Option<String>,
+}
+
+pub(super) fn strangers(pickle: &Pickle<'_>) -> Strangers {
+    let (mut called, mut classes) = (HashSet::new(), HashSet::new());
+    let mut found = Strangers::default();
+    for value in pickle.values() {
+        match value.value() {
+            // A fused model was saved with a method in place of another: known, by its name.
+            Value::Call(call) if is_getattr(call.callable()) => {
+                let wanted = call.args().items().and_then(|mut items| items.nth(1));
+                let wanted = wanted.and_then(Ref::as_str).unwrap_or("?");
+                if wanted != "forward_fuse" {
+                    let name =
+                        || format!("getattr of {:?}", wanted.chars().take(60).collect::<String>());
+                    found.hostile.get_or_insert_with(name);
+                }
+            }
+            Value::Call(call) => _ = called.insert(call.callable().place()),
+            Value::Object(made) => _ = classes.insert(made.callable().place()),
+            _ => {}
         }
-        _ => None,
-    })
+    }
+    for value in pickle.values() {
+        let Value::Global { module, name } = value.value() else { continue };
+        if !is_known(module, name) {
+            let own = classes.contains(&value.place()) && !called.contains(&value.place());
+            let first = if own { &mut found.own } else { &mut found.hostile };
+            first.get_or_insert_with(|| full(module, name));
+        }
+    }
+    found
 }
 
 fn is_known(module: &str, name: &str) -> bool {
@@ -104,6 +140,7 @@ fn is_known(module: &str, name: &str) -> bool {
     if name.contains('.') {
         return false;
     }
+    let listed = listed && name.contains(|letter: char| letter.is_ascii_uppercase());
     let of_torch = module == "torch" && (name.ends_with("Storage") || is_dtype(name));
     let builtin = is_builtins(module) && BUILTINS.contains(&name);
     listed || of_torch || builtin || NAMES.contains(&full(module, name).as_str())
@@ -143,6 +180,9 @@ mod tests {
             ("torch", "bfloat16"),
             ("collections", "OrderedDict"),
             ("__builtin__", "set"),
+            ("ultralytics.utils.loss", "v8DetectionLoss"),
+            ("datetime", "datetime"),
+            ("pathlib", "PosixPath"),
         ] {
             assert!(is_known(module, name), "{module}.{name}");
         }
@@ -157,6 +197,10 @@ mod tests {
             ("ultralytics.utils.downloads", "safe_download"),
             ("pathlibx", "Path"),
             ("numpy", "load"),
+            ("torch.storage", "_load_from_bytes"),
+            ("ultralytics.nn.tasks", "parse_model"),
+            ("ultralytics.nn.tasks", "torch_safe_load"),
+            ("pathlib", "os"),
         ] {
             assert!(!is_known(module, name), "{module}.{name}");
         }

@@ -31,9 +31,9 @@ use self::zip::Archive;
 use super::graph::{self, GraphOptions};
 
 /// The largest pickle: YOLO11x has 0.6 MB.
-const LARGEST_PICKLE: usize = 256 << 20;
-/// The most that is made from a pickle: about 400 MB.
-const LIMITS: Limits = Limits { nodes: 1 << 23, items: 1 << 25, memo: 1 << 23, stack: 1 << 20 };
+const LARGEST_PICKLE: usize = 64 << 20;
+/// The most that is made from a pickle: about 250 MB. YOLO11x has a tenth of the values.
+const LIMITS: Limits = Limits { nodes: 1 << 21, items: 1 << 23, memo: 1 << 21, stack: 1 << 20 };
 /// The most classes.
 const MOST_NAMES: usize = 65_536;
 
@@ -125,11 +125,18 @@ pub fn to_onnx(file: &[u8], options: &GraphOptions) -> Result<Vec<u8>> {
     if pickle.len() > LARGEST_PICKLE {
         return Err(damaged("its data.pkl is far larger than that of any network".into()));
     }
-    let pickle = Pickle::parse_within(&pickle, Policy::Inert, LIMITS);
-    let pickle = pickle.map_err(|error| PtError::Damaged(error.to_string()))?;
-    let stranger = known::stranger(&pickle);
+    let (pickle, read) = Pickle::parse_partly(&pickle, Policy::Inert, LIMITS);
+    let known::Strangers { hostile, own } = known::strangers(&pickle);
+    if let Some(name) = hostile {
+        return Err(PtError::Stranger(name));
+    }
+    // What is broken was obeyed by Python up to there, names and all.
+    read.map_err(|fault| match &own {
+        Some(name) => PtError::Stranger(name.clone()),
+        None => PtError::Damaged(fault.to_string()),
+    })?;
     let storages = Storages::new(&archive, folder, file.len())?;
-    match (convert(&pickle, &storages, options), stranger) {
+    match (convert(&pickle, &storages, options), own) {
         // A module of somebody's own: its place helps more than its name alone.
         (Err(error @ PtError::Unsupported { .. }), _) => Err(error),
         (_, Some(name)) => Err(PtError::Stranger(name)),

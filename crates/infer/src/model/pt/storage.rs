@@ -121,7 +121,16 @@ impl<'a> Storages<'a> {
     pub(super) fn new(archive: &'a Archive<'a>, folder: &str, file: usize) -> Result<Storages<'a>> {
         let order = archive.read(&format!("{folder}byteorder")).transpose();
         let order = order.map_err(|why| PtError::Damaged(why.into_owned()))?;
-        let big_endian = order.is_some_and(|order| order.starts_with(b"big"));
+        // Files from before 2.1 do not say.
+        let big_endian = match order.as_deref() {
+            None | Some(b"little") => false,
+            Some(b"big") => true,
+            Some(other) => {
+                let other = String::from_utf8_lossy(&other[..other.len().min(20)]);
+                let why = format!("its byteorder is {other:?}; little and big are known");
+                return Err(PtError::Damaged(why));
+            }
+        };
         let left = Cell::new((1 << 22) + file.saturating_mul(4));
         Ok(Storages { archive, folder: folder.to_string(), big_endian, left })
     }

@@ -262,6 +262,32 @@ fn views_cannot_ask_for_more_than_the_file_has() {
 }
 
 #[test]
+fn numbers_are_read_in_the_order_that_the_file_says() {
+    let said = |order: &[u8], swap: bool| {
+        let archive = Archive::open(SMALL8).unwrap();
+        let parts = archive.names().map(|name| {
+            let mut data = archive.read(name).unwrap().unwrap().to_vec();
+            // The last storage holds the strides in f32, the others bf16, save counters of
+            // batches, which nothing reads.
+            if swap && name.contains("/data/") {
+                let width = if name.ends_with("/258") { 4 } else { 2 };
+                data.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+            }
+            part(name, if name.ends_with("/byteorder") { order } else { &data })
+        });
+        write(&parts.collect::<Vec<_>>())
+    };
+    let little = to_onnx(SMALL8, &options()).unwrap();
+    assert_eq!(to_onnx(&said(b"little", false), &options()).unwrap(), little);
+    assert_eq!(to_onnx(&said(b"big", true), &options()).unwrap(), little);
+    assert_ne!(to_onnx(&said(b"big", false), &options()).ok(), Some(little));
+    for order in ["middle", "", "bigger", "Little"] {
+        let why = why(&said(order.as_bytes(), false));
+        assert!(why.contains(&format!("byteorder is {order:?}")), "{why}");
+    }
+}
+
+#[test]
 fn weights_without_a_network_are_told() {
     let state = dict(&[("model.0.conv.weight", b"N".to_vec())]);
     let why = why(&with_pickle(&[b"\x80\x02".to_vec(), state, b".".to_vec()].concat()));

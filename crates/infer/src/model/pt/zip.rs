@@ -232,6 +232,9 @@ fn read_entry<'a>(
     let raw_name = view.bytes(at + 46, name_length)?;
     let name = std::str::from_utf8(raw_name).map_err(|_| "a name that is not UTF-8")?;
     let refuse = |what: &str| Err(format!("{:?} {what}", shorten(name)).into());
+    if name.starts_with('/') || name.contains(['\\', '\0']) || name.split('/').any(|s| s == "..") {
+        return refuse("is a name that leads out of the file");
+    }
     if flags & 1 != 0 {
         return refuse("is encrypted");
     }
