@@ -50,7 +50,7 @@ pub(crate) struct Cell {
 impl Cell {
     /// Text with a tone.
     pub(crate) fn new(text: impl ToString, tone: Tone) -> Cell {
-        Cell { text: text.to_string(), tone, right: false }
+        Cell { text: printable(text.to_string()), tone, right: false }
     }
 
     /// A figure: set to the right of its column, and a dash where it is not known.
@@ -61,8 +61,14 @@ impl Cell {
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Cell {
-        Cell { text: text.into(), ..Cell::default() }
+        Cell { text: printable(text.into()), ..Cell::default() }
     }
+}
+
+/// A cell is one line, and what strangers wrote must not steer the terminal.
+fn printable(text: String) -> String {
+    let blank = |c: char| if c.is_control() { ' ' } else { c };
+    if text.contains(char::is_control) { text.chars().map(blank).collect() } else { text }
 }
 
 /// Text under construction.
@@ -198,6 +204,13 @@ Next
             bare = bare.replace(code, "");
         }
         assert_eq!(bare, sizes(false, false));
+    }
+
+    #[test]
+    fn a_cell_is_one_line_and_steers_no_terminal() {
+        let mut page = Page::default();
+        page.table(&[vec!["a\nb\x1b[31m".into(), Cell::new("c\0", Tone::Plain)]]);
+        assert_eq!(page.into_text(), "  a b [31m  c\n");
     }
 
     #[test]

@@ -139,3 +139,75 @@ fn the_self_test_leaves_a_bundle_that_others_can_read() -> Result {
     assert_eq!(run.status.code(), Some(2), "{}", String::from_utf8_lossy(&run.stderr));
     Ok(())
 }
+
+/// Trees that nobody would record: no panic, no hang, and nothing made up.
+#[cfg(unix)]
+#[test]
+fn hostile_trees_are_examined_to_the_end() -> Result {
+    const FILES: [&str; 10] = [
+        "etc/ld.so.conf.d/a.conf",
+        "etc/os-release",
+        "proc/cpuinfo",
+        "proc/driver/nvidia/gpus/0/information",
+        "proc/meminfo",
+        "proc/sys/kernel/osrelease",
+        "proc/sys/kernel/ostype",
+        "sys/firmware/devicetree/base/compatible",
+        "sys/firmware/devicetree/base/model",
+        "tmp/nvidia-mps/nvidia-cuda-mps-control.pid",
+    ];
+    let mkfifo = |path: &Path| std::process::Command::new("mkfifo").arg(path).status().map(drop);
+    let makers: [(&str, &dyn Fn(&Path) -> std::io::Result<()>); 8] = [
+        ("empty", &|path| std::fs::write(path, "")),
+        ("bytes", &|path| std::fs::write(path, (0..=255).rev().collect::<Vec<u8>>())),
+        ("escapes", &|path| std::fs::write(path, "\x1b[31mJetson\x07\r\n\0nvidia,tegra\x1b[0m")),
+        ("huge", &|path| std::fs::File::create(path)?.set_len(20 << 30)),
+        ("folder", &|path| std::fs::create_dir(path)),
+        ("endless", &|path| std::os::unix::fs::symlink("/dev/zero", path)),
+        ("circle", &|path| std::os::unix::fs::symlink(path, path)),
+        ("pipe", &mkfifo),
+    ];
+    for (name, make) in makers {
+        let root = tempfile::tempdir()?;
+        for path in FILES.map(|file| root.path().join(file)) {
+            std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
+            make(&path)?;
+        }
+        let doctor = json(&["doctor"], root.path())?;
+        for field in ["distribution", "kernel", "board", "cpus", "cpu_model", "unified"] {
+            assert_eq!(doctor["machine"][field]["value"], Value::Null, "{name}: {field}");
+        }
+        assert_eq!(doctor["memory"]["total_bytes"]["value"], Value::Null, "{name}");
+        let report = json(&["report"], root.path())?;
+        assert_eq!(
+            (&report["unified"], &report["system"]["used_bytes"]),
+            (&Value::Null, &Value::Null)
+        );
+        for verb in ["doctor", "report"] {
+            let run = plimsoll(&[verb, "--root"]).arg(root.path()).output()?;
+            assert!(run.status.success() && run.stderr.is_empty(), "{name}: {run:?}");
+            let page = String::from_utf8(run.stdout)?;
+            assert!(!page.contains(|c: char| c.is_control() && c != '\n'), "{name}: {page:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_line_that_cannot_be_drawn_does_not_end_the_examination() -> Result {
+    let root = tempfile::tempdir()?;
+    for (file, text) in [("proc/meminfo", "MemTotal: 100 kB\n"), ("etc/nv_tegra_release", "# R36")]
+    {
+        let path = root.path().join(file);
+        std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
+        std::fs::write(path, text)?;
+    }
+    let limits = &json(&["doctor"], root.path())?["limits"];
+    assert_eq!(
+        (&limits["limit_type"], &limits["limit_bytes"]),
+        (&"unavailable".into(), &Value::Null)
+    );
+    let why = limits["warnings"][0].as_str().unwrap_or_default();
+    assert!(why.contains("keep_free"), "{limits}");
+    Ok(())
+}

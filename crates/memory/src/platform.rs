@@ -42,10 +42,11 @@ pub struct MemInfo {
 }
 
 impl MemInfo {
-    /// What cannot be had without swapping: total less available.
+    /// What cannot be had without swapping: total less available. Figures that contradict
+    /// each other tell nothing.
     #[must_use]
     pub fn used(&self) -> Option<Bytes> {
-        Some(self.total?.saturating_sub(self.available?))
+        self.total?.checked_sub(self.available?)
     }
 
     /// Each figure of this, or the other's where this has none.
@@ -64,7 +65,7 @@ impl MemInfo {
     /// Swap that holds something.
     #[must_use]
     pub fn swap_used(&self) -> Option<Bytes> {
-        Some(self.swap_total?.saturating_sub(self.swap_free?))
+        self.swap_total?.checked_sub(self.swap_free?)
     }
 }
 
@@ -100,6 +101,8 @@ pub fn parse_meminfo(text: &str) -> MemInfo {
         };
         *field = kibibytes(value);
     }
+    // No machine runs without memory.
+    memory.total = memory.total.filter(|total| *total > Bytes::ZERO);
     memory
 }
 
@@ -119,8 +122,18 @@ pub fn system_memory(root: &Path) -> Result<MemInfo> {
 }
 
 fn read(path: &Path) -> std::io::Result<String> {
+    read_at_most(path, MOST_READ)
+}
+
+/// The beginning of a plain file, as text. Anything else in its place is refused: a pipe
+/// would never end, or never begin.
+pub(crate) fn read_at_most(path: &Path, most: u64) -> std::io::Result<String> {
+    let is_plain = std::fs::metadata(path)?.is_file();
+    if !is_plain {
+        return Err(std::io::Error::other("it is not a plain file"));
+    }
     let mut bytes = Vec::new();
-    File::open(path)?.take(MOST_READ).read_to_end(&mut bytes)?;
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -164,6 +177,21 @@ NvMapMemUsed:     655360 kB
         assert_eq!(old_kernel.available, None);
         assert_eq!(old_kernel.used(), None);
         assert_eq!(parse_meminfo(""), MemInfo::default());
+    }
+
+    #[test]
+    fn figures_that_contradict_each_other_tell_nothing() {
+        let more =
+            parse_meminfo("MemTotal: 8 kB\nMemAvailable: 9 kB\nSwapTotal: 1 kB\nSwapFree: 2 kB");
+        assert_eq!((more.used(), more.swap_used()), (None, None));
+        assert_eq!(more.available, Some(Bytes::kib(9)), "shown as it is written");
+        assert_eq!(parse_meminfo("MemTotal: 0 kB").total, None, "no machine has none");
+    }
+
+    #[test]
+    fn lines_may_end_as_on_windows() {
+        let memory = parse_meminfo("MemTotal: 8 kB\r\nMemAvailable: 5 kB\r\n");
+        assert_eq!(memory.used(), Some(Bytes::kib(3)));
     }
 
     #[test]

@@ -108,6 +108,15 @@ impl Bytes {
         Bytes(self.0.saturating_sub(other.0))
     }
 
+    /// The difference, or nothing where it would be negative.
+    #[must_use]
+    pub const fn checked_sub(self, other: Bytes) -> Option<Bytes> {
+        match self.0.checked_sub(other.0) {
+            Some(bytes) => Some(Bytes(bytes)),
+            None => None,
+        }
+    }
+
     /// The product, or the maximum where it would overflow.
     #[must_use]
     pub const fn saturating_mul(self, n: u64) -> Bytes {

@@ -1,13 +1,15 @@
 //! Reading a machine's files, each with a bound: a recorded tree may hold anything.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::PathBuf;
 
 use super::Machine;
+use crate::platform::read_at_most;
 
 /// Far above any file that is read here.
 const MOST_READ: u64 = 4 << 20;
+/// Longer than any name of a board, a processor or a distribution.
+const LONGEST_NAME: usize = 256;
 
 impl Machine {
     /// Where an absolute path of that machine lies on this one.
@@ -26,15 +28,16 @@ impl Machine {
     #[must_use]
     pub fn read(&self, path: &str) -> Option<String> {
         let on_disk = self.on_disk(path);
-        if !on_disk.is_file() {
-            tracing::debug!("{} is not there", on_disk.display());
-            return None;
+        match read_at_most(&on_disk, MOST_READ) {
+            Ok(text) => {
+                tracing::debug!("read {}", on_disk.display());
+                Some(text.trim_end_matches(['\0', '\n', '\r', ' ']).to_string())
+            }
+            Err(error) => {
+                tracing::debug!("{}: {error}", on_disk.display());
+                None
+            }
         }
-        tracing::debug!("reading {}", on_disk.display());
-        let mut bytes = Vec::new();
-        File::open(on_disk).ok()?.take(MOST_READ).read_to_end(&mut bytes).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
-        Some(text.trim_end_matches(['\0', '\n', ' ']).to_string())
     }
 
     /// The absolute paths of what a folder of that machine holds, sorted.
@@ -48,4 +51,21 @@ impl Machine {
         names.sort();
         names
     }
+}
+
+/// A name that a file gives: a line that can be printed, without what surrounds it. Anything
+/// else is no name.
+///
+/// ```
+/// use plimsoll::machine::name;
+/// assert_eq!(name("NVIDIA Jetson Orin Nano\0\r\n"), Some("NVIDIA Jetson Orin Nano"));
+/// assert_eq!(name("a\nb"), None);
+/// assert_eq!(name(" "), None);
+/// ```
+#[must_use]
+pub fn name(text: &str) -> Option<&str> {
+    let name = text.trim_matches(|c: char| c == '\0' || c.is_whitespace());
+    let is_strange = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+    let is_name = !name.is_empty() && name.len() <= LONGEST_NAME && !name.contains(is_strange);
+    is_name.then_some(name)
 }

@@ -11,11 +11,14 @@
 
 mod files;
 mod mps;
+mod patience;
 mod unified;
 
 use std::path::{Path, PathBuf};
 
+pub use files::name;
 pub use mps::{MPS_LIMIT_VARIABLE, Mps, mps_client_limit, parse_mps_limit};
+pub use patience::{PATIENCE, patiently};
 pub use unified::{Evidence, Unified};
 
 pub use crate::sys::nvml::{Addressing, NvmlGpu, NvmlMemory, gpus as nvml_gpus};
@@ -118,7 +121,7 @@ impl Machine {
     pub fn evidence(&self) -> Vec<Evidence> {
         let mut evidence = unified::from_board(self);
         if self.is_here() {
-            evidence.extend(unified::from_drivers());
+            evidence.extend(unified::drivers().iter().cloned());
         }
         evidence.extend(unified::from_names(self));
         evidence

@@ -80,6 +80,65 @@ fn an_empty_tree_is_unknown_in_every_field() {
     assert!(info.note.contains("not known"), "{}", info.note);
 }
 
+/// A tree of files as `make` makes them.
+fn tree(paths: &[&str], make: impl Fn(&Path)) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for path in paths {
+        let path = root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        make(&path);
+    }
+    root
+}
+
+#[test]
+fn what_is_no_file_of_text_tells_nothing() {
+    const FILES: [&str; 5] = [
+        "proc/meminfo",
+        "proc/driver/nvidia/gpus/0/information",
+        "sys/firmware/devicetree/base/compatible",
+        "sys/firmware/devicetree/base/model",
+        "tmp/nvidia-mps/nvidia-cuda-mps-control.pid",
+    ];
+    let pipe = |path: &Path| {
+        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success(), "{}", path.display());
+    };
+    let garbage: Vec<u8> =
+        (0..4000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 23) as u8).collect();
+    let trees = [
+        tree(&FILES, |path| std::fs::write(path, "").unwrap()),
+        tree(&FILES, |path| std::fs::write(path, [0; 64]).unwrap()),
+        tree(&FILES, |path| std::fs::write(path, &garbage).unwrap()),
+        tree(&FILES, |path| std::fs::File::create(path).unwrap().set_len(20 << 30).unwrap()),
+        tree(&FILES, |path| std::fs::create_dir(path).unwrap()),
+        tree(&FILES, |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
+        tree(&FILES, |path| std::os::unix::fs::symlink(path, path).unwrap()),
+        tree(&FILES, pipe),
+    ];
+    for root in &trees {
+        let machine = Machine::recorded(root.path());
+        let info = machine.memory_info(None);
+        assert_eq!((info.is_unified, info.system_total, info.system_used), (None, None, None));
+        assert_eq!((info.largest_single, info.gpu_codecs_cameras), (None, None));
+        machine.mps().unwrap_err();
+    }
+}
+
+#[test]
+fn a_name_needs_no_nul_at_its_end_and_lines_may_end_as_on_windows() {
+    for model in
+        ["NVIDIA Jetson Orin Nano", "NVIDIA Jetson Orin Nano\0", "NVIDIA Jetson Orin Nano\r\n"]
+    {
+        let root = tree(&["sys/firmware/devicetree/base/model"], |path| {
+            std::fs::write(path, model).unwrap();
+        });
+        let unified = Machine::recorded(root.path()).unified();
+        assert_eq!(unified.value, Some(true), "{model:?}");
+        assert!(unified.because.ends_with("Orin Nano"), "{:?}", unified.because);
+    }
+}
+
 #[test]
 fn this_machine_answers() {
     let info = memory_info();

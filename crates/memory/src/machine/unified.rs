@@ -1,10 +1,11 @@
 //! What speaks for unified memory, and what against it.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
-use super::Machine;
+use super::{Machine, PATIENCE, name, patiently};
 use crate::sys::cuda::Driver;
 use crate::sys::hip::{Gpu, Hip};
 use crate::sys::nvml::{Addressing, NvmlGpu, NvmlMemory, gpus};
@@ -79,20 +80,22 @@ pub(super) fn from_board(machine: &Machine) -> Vec<Evidence> {
 pub(super) fn from_names(machine: &Machine) -> Vec<Evidence> {
     let gpu = |folder: String| {
         let file = format!("{folder}/information");
-        let name = machine.read(&file).as_deref().and_then(model).map(String::from)?;
-        Some(by_name(&name, &file))
+        let text = machine.read(&file)?;
+        Some(by_name(model(&text)?, &file))
     };
     machine.list(NVIDIA_GPUS).into_iter().filter_map(gpu).collect()
 }
 
 fn from_device_tree(machine: &Machine) -> Option<Evidence> {
     let tegra = machine.read(COMPATIBLE).and_then(|text| {
-        let soc = text.split('\0').find(|part| part.starts_with("nvidia,tegra"))?;
+        let soc =
+            text.split('\0').filter_map(name).find(|part| part.starts_with("nvidia,tegra"))?;
         Some(format!("{COMPATIBLE}: {soc}"))
     });
     let jetson = || {
         MODELS.iter().find_map(|path| {
-            let model = machine.read(path).filter(|model| model.contains("Jetson"))?;
+            let text = machine.read(path)?;
+            let model = name(&text).filter(|model| model.contains("Jetson"))?;
             Some(format!("{path}: {model}"))
         })
     };
@@ -101,8 +104,8 @@ fn from_device_tree(machine: &Machine) -> Option<Evidence> {
 
 /// `Model:   NVIDIA H200` of the driver's own file.
 fn model(information: &str) -> Option<&str> {
-    let model = information.lines().find_map(|line| line.strip_prefix("Model:"))?.trim();
-    (!model.is_empty() && model != "Unknown").then_some(model)
+    let model = information.lines().find_map(|line| line.strip_prefix("Model:"))?;
+    name(model).filter(|model| *model != "Unknown")
 }
 
 fn by_name(name: &str, place: &str) -> Evidence {
@@ -111,8 +114,20 @@ fn by_name(name: &str, place: &str) -> Evidence {
     Evidence::new(shares, format!("{place}: {name} {what}"))
 }
 
-/// What the drivers of this machine say. Nothing is created on a device for it.
-pub(super) fn from_drivers() -> Vec<Evidence> {
+/// What the drivers of this machine say, asked once: it does not change while they run.
+pub(super) fn drivers() -> &'static [Evidence] {
+    static SAID: OnceLock<Vec<Evidence>> = OnceLock::new();
+    SAID.get_or_init(|| {
+        patiently(from_drivers).unwrap_or_else(|| {
+            let seconds = PATIENCE.as_secs();
+            tracing::warn!("the drivers did not answer within {seconds} s: files alone tell");
+            Vec::new()
+        })
+    })
+}
+
+/// Nothing is created on a device for it.
+fn from_drivers() -> Vec<Evidence> {
     let mut evidence = Vec::new();
     if cfg!(all(target_os = "macos", target_arch = "aarch64")) {
         evidence.push(Evidence::new(true, "Apple silicon"));

@@ -5,20 +5,15 @@
 //! asked; there the libraries among its files are all that can be told.
 
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use plimsoll::Device;
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
-use plimsoll::machine::{Addressing, NvmlGpu, NvmlMemory, nvml_gpus};
+use plimsoll::machine::{Addressing, NvmlGpu, NvmlMemory, PATIENCE, nvml_gpus, patiently};
 use serde::Serialize;
 
 use super::files::Library;
 use super::root::Root;
-
-/// A context on a cold GPU takes seconds; a driver that hangs, for ever.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The backends that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
@@ -39,7 +34,7 @@ impl BackendName {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
     }
 
-    fn kind(self) -> BackendKind {
+    pub(super) fn kind(self) -> BackendKind {
         match self {
             BackendName::Host => BackendKind::Host,
             BackendName::Sim => BackendKind::Sim,
@@ -116,7 +111,14 @@ pub(super) fn gpus(root: &Root) -> Result<Vec<Gpu>, String> {
         plimsoll::Error::Unavailable { why, .. } => why,
         error => error.to_string(),
     };
-    Ok(nvml_gpus().map_err(told)?.iter().map(gpu).collect())
+    let answer = patiently(nvml_gpus).ok_or_else(no_answer)?;
+    Ok(answer.map_err(told)?.iter().map(gpu).collect())
+}
+
+/// Why a driver tells nothing that was asked and said nothing.
+pub(crate) fn no_answer() -> String {
+    let seconds = PATIENCE.as_secs();
+    format!("its driver did not answer within {seconds} s; dmesg may say why, a restart may help")
 }
 
 fn gpu(gpu: &NvmlGpu) -> Gpu {
@@ -155,16 +157,7 @@ fn recorded(name: BackendName, libraries: &[Library]) -> Backend {
 
 /// Asks one kind, on a thread that may be left behind.
 fn ask(name: BackendName) -> Backend {
-    let (answer, receiver) = mpsc::channel();
-    // Whoever is not listening any more does not need the answer.
-    std::thread::spawn(move || drop(answer.send(ask_driver(name))));
-    receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| Backend {
-        name,
-        available: false,
-        why: format!("its driver did not answer within {} s", PATIENCE.as_secs()),
-        devices: Vec::new(),
-        opened: Vec::new(),
-    })
+    patiently(move || ask_driver(name)).unwrap_or_else(|| absent(name, no_answer()))
 }
 
 fn ask_driver(name: BackendName) -> Backend {
@@ -201,6 +194,10 @@ fn none(name: BackendName, error: &plimsoll::Error) -> Backend {
         plimsoll::Error::Unavailable { why, .. } => why.clone(),
         error => error.to_string(),
     };
+    absent(name, why)
+}
+
+fn absent(name: BackendName, why: String) -> Backend {
     Backend { name, available: false, why, devices: Vec::new(), opened: Vec::new() }
 }
 

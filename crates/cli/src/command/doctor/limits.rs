@@ -3,6 +3,7 @@
 use plimsoll::machine::{MPS_LIMIT_VARIABLE, Machine};
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, LimitRequest, LimitType, MemoryConfig};
 use serde::Serialize;
+use tracing::subscriber::{self, NoSubscriber};
 
 use super::backends::{Backend, BackendName};
 use super::root::Root;
@@ -17,6 +18,8 @@ pub(super) struct Limits {
     /// What would bind: on unified memory never more than the system can give.
     pub(super) effective_limit_bytes: Option<u64>,
     pub(super) devices: Vec<DeviceLimit>,
+    /// What may make it worth less.
+    pub(super) warnings: Vec<String>,
     /// Why it is not harder, and what would make it so.
     pub(super) remedy: Option<String>,
 }
@@ -30,6 +33,11 @@ pub(super) struct DeviceLimit {
 
 /// Draws the default line on every device of the machine, and sees whether it holds.
 pub(super) fn limits(root: &Root, backends: &mut [Backend]) -> anyhow::Result<Limits> {
+    // The answer tells the warnings; the log need not.
+    subscriber::with_default(NoSubscriber::default(), || draw(root, backends))
+}
+
+fn draw(root: &Root, backends: &mut [Backend]) -> anyhow::Result<Limits> {
     let manager = GpuMemoryManager::on(root.machine().clone(), MemoryConfig::default())?;
     for backend in backends.iter_mut() {
         if !matches!(backend.name, BackendName::Host | BackendName::Sim) {
@@ -37,8 +45,10 @@ pub(super) fn limits(root: &Root, backends: &mut [Backend]) -> anyhow::Result<Li
             backend.opened.drain(..).for_each(|device| drop(manager.add_device(device)));
         }
     }
-    let report = manager.apply_limits(&LimitRequest::new())?;
-    Ok(Limits::new(&report, root.machine()))
+    Ok(match manager.apply_limits(&LimitRequest::new()) {
+        Ok(report) => Limits::new(&report, root.machine()),
+        Err(error) => Limits::none(&error),
+    })
 }
 
 impl Limits {
@@ -56,7 +66,22 @@ impl Limits {
             limit_bytes: bytes(report.limit),
             effective_limit_bytes: bytes(report.effective_limit),
             devices: report.devices.iter().map(device).collect(),
+            warnings: report.warnings.clone(),
             remedy: remedy(report, machine),
+        }
+    }
+
+    /// Where no line can be drawn.
+    fn none(error: &plimsoll::Error) -> Limits {
+        Limits {
+            limit_type: LimitType::Unavailable.to_string(),
+            verified: false,
+            methods_applied: Vec::new(),
+            limit_bytes: None,
+            effective_limit_bytes: None,
+            devices: Vec::new(),
+            warnings: vec![error.to_string()],
+            remedy: None,
         }
     }
 }

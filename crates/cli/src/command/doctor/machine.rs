@@ -1,6 +1,7 @@
 //! The board, its processors and its memory, from the files that Linux keeps.
 
 use plimsoll::Bytes;
+use plimsoll::machine::name;
 use plimsoll::platform::{MemInfo, system_memory};
 use serde::Serialize;
 
@@ -28,6 +29,8 @@ pub(super) struct Machine {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Memory {
+    /// Why the system tells nothing.
+    pub(super) unreadable: Option<String>,
     pub(super) total_bytes: Fact<u64>,
     pub(super) available_bytes: Fact<u64>,
     pub(super) free_bytes: Fact<u64>,
@@ -42,17 +45,17 @@ const MODELS: [&str; 2] = ["/sys/firmware/devicetree/base/model", "/proc/device-
 const CPUINFO: &str = "/proc/cpuinfo";
 
 pub(super) fn machine(root: &Root) -> Machine {
-    let board = root.first(&MODELS);
+    let board = root.name(&MODELS);
     let release = root.machine().read(TEGRA_RELEASE);
     let l4t = release.as_deref().and_then(l4t_version);
     let named = |name: &Fact<String>| name.value.as_deref().is_some_and(|m| m.contains("Jetson"));
-    let jetson = release.is_some() || named(&board);
+    let jetson = root.machine().has_file(TEGRA_RELEASE) || named(&board);
     let cpuinfo = root.machine().read(CPUINFO).unwrap_or_default();
     let usable = root.is_live().then(|| std::thread::available_parallelism().ok()).flatten();
     Machine {
         os: or_built_for(root, "/proc/sys/kernel/ostype", std::env::consts::OS),
         distribution: distribution(root),
-        kernel: root.first(&["/proc/sys/kernel/osrelease"]),
+        kernel: root.name(&["/proc/sys/kernel/osrelease"]),
         arch: or_built_for(root, "/proc/sys/kernel/arch", std::env::consts::ARCH),
         board,
         l4t: root.fact(l4t, TEGRA_RELEASE),
@@ -74,6 +77,7 @@ pub(super) fn memory(root: &Root) -> Memory {
         root.fact(value.map(Bytes::get), problem.clone().unwrap_or_else(place))
     };
     Memory {
+        unreadable: problem.clone(),
         total_bytes: figure(info.total, "MemTotal"),
         available_bytes: figure(info.available, "MemAvailable"),
         free_bytes: figure(info.free, "MemFree"),
@@ -85,7 +89,7 @@ pub(super) fn memory(root: &Root) -> Memory {
 
 /// What the kernel says; else, of the machine itself, what this program was built for.
 fn or_built_for(root: &Root, path: &str, built_for: &str) -> Fact<String> {
-    let said = root.first(&[path]);
+    let said = root.name(&[path]);
     if said.value.is_some() || !root.is_live() {
         return said;
     }
@@ -93,12 +97,10 @@ fn or_built_for(root: &Root, path: &str, built_for: &str) -> Fact<String> {
 }
 
 fn distribution(root: &Root) -> Fact<String> {
-    let file = root.first(&["/etc/os-release", "/usr/lib/os-release"]);
-    let name = file.value.as_deref().and_then(|text| {
+    root.name_in(&["/etc/os-release", "/usr/lib/os-release"], |text| {
         let line = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
-        Some(line.trim_matches(['"', '\'']).to_string())
-    });
-    root.fact(name, file.source)
+        Some(line.trim().trim_matches(['"', '\'']))
+    })
 }
 
 fn unified(root: &Root) -> Fact<bool> {
@@ -108,10 +110,17 @@ fn unified(root: &Root) -> Fact<bool> {
 
 /// `# R36 (release), REVISION: 4.7, …` is Jetson Linux 36.4.7.
 fn l4t_version(text: &str) -> Option<String> {
-    let line = text.lines().next()?.strip_prefix("# R")?;
-    let major = line.split_whitespace().next()?;
-    let revision = line.split("REVISION:").nth(1)?.split(',').next()?.trim();
-    Some(format!("{major}.{revision}"))
+    let (release, revision) = text.lines().find_map(|line| line.split_once("REVISION:"))?;
+    let release = release.trim_start_matches(['\u{feff}', '#', ' ']).strip_prefix('R')?;
+    let (major, minor) = (number(release)?, number(revision.trim_start())?);
+    Some(format!("{major}.{minor}"))
+}
+
+/// The digits that a text begins with, and the dots between them.
+fn number(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number = text[..end].trim_end_matches('.');
+    number.starts_with(|c: char| c.is_ascii_digit()).then_some(number)
 }
 
 fn cpu_count(cpuinfo: &str) -> Option<usize> {
@@ -122,7 +131,7 @@ fn cpu_count(cpuinfo: &str) -> Option<usize> {
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let value = |name| cpuinfo.lines().find_map(|line| field(line, name));
     let arm = || arm_core(value("CPU implementer")?, value("CPU part")?);
-    value("model name").or_else(arm).map(str::to_string)
+    value("model name").and_then(name).or_else(arm).map(str::to_string)
 }
 
 /// `name   : value`, by exactly that name.
@@ -154,7 +163,24 @@ mod tests {
         let line = "# R36 (release), REVISION: 4.7, GCID: 42132812, BOARD: generic, EABI: aarch64";
         assert_eq!(l4t_version(line).as_deref(), Some("36.4.7"));
         assert_eq!(l4t_version("# R32 (release), REVISION: 7.1, GCID: 1"), Some("32.7.1".into()));
-        for nonsense in ["", "R36", "# R", "# R36 (release)"] {
+        for (text, version) in [
+            ("# R35 (release), REVISION: 4.1, GCID: 33958178, BOARD: t186ref\r\n", "35.4.1"),
+            ("# R38 (release), REVISION: 2.1, GCID: 1\n# KERNEL_VARIANT: oot\n", "38.2.1"),
+            ("# R38 (release), REVISION: 2, GCID: 1", "38.2"),
+            ("\u{feff}#R36,REVISION:4.7", "36.4.7"),
+            ("\n\n# R36 (release), REVISION: 5.0 GCID: 1", "36.5.0"),
+        ] {
+            assert_eq!(l4t_version(text).as_deref(), Some(version), "{text:?}");
+        }
+        for nonsense in [
+            "",
+            "R36",
+            "# R",
+            "# R36 (release)",
+            "# R36 (release), REVISION: , GCID",
+            "# Rabc (release), REVISION: xyz",
+            "# R (release), REVISION: .7",
+        ] {
             assert_eq!(l4t_version(nonsense), None, "{nonsense:?}");
         }
     }

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::Output;
+pub(super) use backends::no_answer;
 use backends::{Backend, BackendName, Gpu};
 use files::{Library, Permission, Tool};
 use limits::Limits;

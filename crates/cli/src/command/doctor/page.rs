@@ -98,6 +98,9 @@ fn machine(machine: &Machine) -> Vec<Vec<Cell>> {
 }
 
 fn memory(memory: &Memory) -> Vec<Vec<Cell>> {
+    if let Some(why) = &memory.unreadable {
+        return vec![vec![UNKNOWN.into(), Cell::new(why, Tone::Faint)]];
+    }
     let mut rows = vec![
         size("total", &memory.total_bytes),
         size("available", &memory.available_bytes),
@@ -172,6 +175,8 @@ fn limit(limits: &Limits) -> Vec<Vec<Cell>> {
         ]
     };
     rows.extend(limits.devices.iter().map(device));
+    let warning = |text| vec!["but".into(), Cell::default(), Cell::new(text, Tone::Faint)];
+    rows.extend(limits.warnings.iter().map(warning));
     if let Some(remedy) = &limits.remedy {
         rows.push(vec!["remedy".into(), Cell::default(), Cell::new(remedy, Tone::Faint)]);
     }

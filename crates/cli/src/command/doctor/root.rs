@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plimsoll::machine::Machine;
+use plimsoll::machine::{self, Machine};
 
 use super::{Fact, How};
 
@@ -35,14 +35,19 @@ impl Root {
         Fact { how: value.is_some().then(|| self.how()), value, source: source.into() }
     }
 
-    /// The first of these files that is there and not empty.
-    pub(super) fn first(&self, paths: &[&str]) -> Fact<String> {
+    /// The name in the first of these files that has one.
+    pub(super) fn name(&self, paths: &[&str]) -> Fact<String> {
+        self.name_in(paths, |text| Some(text))
+    }
+
+    /// The name that is part of the first of these files that has it.
+    pub(super) fn name_in(&self, paths: &[&str], part: fn(&str) -> Option<&str>) -> Fact<String> {
         let found = paths.iter().find_map(|path| {
-            let text = self.machine.read(path).filter(|text| !text.is_empty())?;
-            Some((text, *path))
+            let text = self.machine.read(path)?;
+            Some((machine::name(part(&text)?)?.to_string(), *path))
         });
         match found {
-            Some((text, path)) => self.fact(Some(text), path),
+            Some((name, path)) => self.fact(Some(name), path),
             None => self.fact(None, paths.join(", ")),
         }
     }

@@ -9,13 +9,15 @@ mod page;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anyhow::anyhow;
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
-use plimsoll::machine::Machine;
+use plimsoll::machine::{Machine, patiently};
 use plimsoll::{
-    Bytes, Device, Memory, MemoryConfig, MemoryPressure, MemoryReport, Pool, generate_memory_report,
+    Bytes, Memory, MemoryConfig, MemoryPressure, MemoryReport, Pool, generate_memory_report,
 };
 use serde::Serialize;
 
+use super::doctor::no_answer;
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::Output;
 
@@ -106,8 +108,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let machine = Machine::recorded(&args.root);
     std::fs::read_dir(machine.root())
         .or_bad_input(|| format!("--root {} cannot be read as a folder", args.root.display()))?;
+    // Asked first and once: a driver that hangs takes its time here, not from each device.
+    tracing::debug!("unified: {:?}", machine.unified());
     let (devices, absent) = match args.device {
-        Some(device) => (vec![of_device(device, open(device)?)?], Vec::new()),
+        Some(device) => (vec![of_one(device)?], Vec::new()),
         None if machine.is_here() => of_all()?,
         None => (Vec::new(), Vec::new()),
     };
@@ -122,20 +126,33 @@ fn of_all() -> anyhow::Result<(Vec<DeviceReport>, Vec<Absent>)> {
         if kind == BackendKind::Host && !devices.is_empty() {
             continue;
         }
-        let lacks = |error: plimsoll::Error| Absent { backend: kind.name(), why: why(error) };
-        match count(kind) {
-            Ok(count) => {
-                for device in (0..count).map(|number| DeviceId { kind, number }) {
-                    match open(device) {
-                        Ok(opened) => devices.push(of_device(device, opened)?),
-                        Err(error) => absent.push(lacks(error)),
+        let lacks = |why| Absent { backend: kind.name(), why };
+        match patiently(move || of_kind(kind)) {
+            None => absent.push(lacks(no_answer())),
+            Some(Err(error)) => absent.push(lacks(why(error))),
+            Some(Ok(found)) => {
+                for device in found {
+                    match device {
+                        Ok(device) => devices.push(device),
+                        Err(error) => absent.push(lacks(why(error))),
                     }
                 }
             }
-            Err(error) => absent.push(lacks(error)),
         }
     }
     Ok((devices, absent))
+}
+
+type Found = plimsoll::Result<DeviceReport>;
+
+fn of_kind(kind: BackendKind) -> plimsoll::Result<Vec<Found>> {
+    let number = |number| of_device(DeviceId { kind, number });
+    Ok((0..count(kind)?).map(number).collect())
+}
+
+fn of_one(device: DeviceId) -> anyhow::Result<DeviceReport> {
+    let found = patiently(move || of_device(device));
+    Ok(found.ok_or_else(|| anyhow!("{device}: {}", no_answer()))??)
 }
 
 fn why(error: plimsoll::Error) -> String {
@@ -145,7 +162,8 @@ fn why(error: plimsoll::Error) -> String {
     }
 }
 
-fn of_device(id: DeviceId, device: Arc<dyn Device>) -> anyhow::Result<DeviceReport> {
+fn of_device(id: DeviceId) -> plimsoll::Result<DeviceReport> {
+    let device = open(id)?;
     let pci_bus = device.info().pci_bus;
     let pool = Pool::new(device as Arc<dyn Memory>, MemoryConfig::default())?;
     let report: MemoryReport = generate_memory_report(&pool);
@@ -216,7 +234,11 @@ impl Report {
 /// Advice about the system's memory, which on unified memory is the GPU's too.
 fn advice(system: &System, unified: Option<bool>) -> Vec<String> {
     let (Some(used), Some(total)) = (system.used_bytes, system.total_bytes) else {
-        return vec!["the system does not tell its memory: nothing can be advised".to_string()];
+        return vec![
+            "the system does not tell how much of its memory is used (MemTotal less \
+             MemAvailable in /proc/meminfo): nothing can be advised"
+                .to_string(),
+        ];
     };
     let available = Bytes(total.saturating_sub(used));
     let mut advice = match MemoryPressure::of(Bytes(used), Bytes(total)) {

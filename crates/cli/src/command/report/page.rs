@@ -57,10 +57,13 @@ impl Report {
         let (system, how) = (&self.system, self.system.how);
         let unified = self.unified == Some(true);
         page.heading(if unified { "System memory, which the GPU shares" } else { "System memory" });
+        let sampled = |name, bytes: Option<u64>| {
+            size(name, bytes, if bytes.is_some() { how } else { "unknown" })
+        };
         let mut rows =
-            vec![size("Total", system.total_bytes, how), size("Used", system.used_bytes, how)];
+            vec![sampled("Total", system.total_bytes), sampled("Used", system.used_bytes)];
         if let Some(part) = system.gpu_codecs_cameras_bytes {
-            let rest = system.used_bytes.map(|used| used.saturating_sub(part));
+            let rest = system.used_bytes.and_then(|used| used.checked_sub(part));
             rows.push(size("├─ GPU, codecs, cameras", Some(part), "a part of what is used"));
             rows.push(size("└─ everything else", rest, "the rest"));
         }

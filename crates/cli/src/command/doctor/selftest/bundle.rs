@@ -29,10 +29,15 @@ const KNOWN_BY: [&str; 12] = [
     "/sys/firmware/devicetree/base/model",
 ];
 
-/// Makes the folder; a path that cannot be one is the caller's mistake.
+/// Makes the folder and sees that files can be made in it, before anything is tried; a path
+/// that does not do is the caller's mistake.
 pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder)
-        .or_bad_input(|| format!("--selftest {} cannot be made a folder", folder.display()))
+        .or_bad_input(|| format!("--selftest {} cannot be made a folder", folder.display()))?;
+    let part = folder.join("selftest.part");
+    fs::write(&part, "")
+        .and_then(|()| fs::remove_file(part))
+        .or_bad_input(|| format!("--selftest {}: no file can be made there", folder.display()))
 }
 
 /// Writes everything but what `bench` has written already.

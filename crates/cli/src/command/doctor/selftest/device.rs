@@ -245,5 +245,6 @@ fn limit(open: Open<'_>) -> anyhow::Result<String> {
     let usage = manager.usage();
     let (asked, refused) = usage.first().map_or((0, 0), |usage| (usage.asked, usage.refused));
     ensure!(asked == 0 && refused > 0, "asked {asked} times, refused {refused}");
-    Ok(format!("{}, {refused} refusals counted, 0 calls to the device", report.limit_type))
+    let counted = if refused == 1 { "1 refusal" } else { &format!("{refused} refusals") };
+    Ok(format!("{}, {counted} counted, 0 calls to the device", report.limit_type))
 }

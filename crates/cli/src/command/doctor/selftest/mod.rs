@@ -81,7 +81,10 @@ pub(super) fn run(folder: &Path, report: &Report, out: &mut Output) -> anyhow::R
     let mut checks = whole::checks(folder, &mut |what| progress.show(what));
     for kind in [BackendKind::Sim].into_iter().chain(BackendKind::REAL) {
         progress.show(&format!("trying {kind}"));
-        checks.extend(of_kind(kind));
+        match report.backends.iter().find(|b| b.name.kind() == kind && !b.available) {
+            Some(absent) => checks.push(nothing_to_try(kind.name(), absent.why.clone())),
+            None => checks.extend(of_kind(kind)),
+        }
     }
     drop(progress);
     let ended = |outcome| checks.iter().filter(|check| check.outcome == outcome).count();
@@ -98,10 +101,12 @@ pub(super) fn run(folder: &Path, report: &Report, out: &mut Output) -> anyhow::R
     Ok(Outcome::from(selftest.broken == 0))
 }
 
+fn nothing_to_try(on: &str, why: String) -> Check {
+    Check::skipped(on, "everything that is promised of a device", why)
+}
+
 fn of_kind(kind: BackendKind) -> Vec<Check> {
-    let absent = |on: &str, error: plimsoll::Error| {
-        vec![Check::skipped(on, "everything that is promised of a device", error.to_string())]
-    };
+    let absent = |on: &str, error: plimsoll::Error| vec![nothing_to_try(on, error.to_string())];
     let count = match count(kind) {
         Ok(count) => count,
         Err(error) => return absent(kind.name(), error),
