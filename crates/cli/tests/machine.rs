@@ -140,8 +140,9 @@ fn the_self_test_leaves_a_bundle_that_others_can_read() -> Result {
     Ok(())
 }
 
+type Maker<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
+
 /// Trees that nobody would record: no panic, no hang, and nothing made up.
-#[cfg(unix)]
 #[test]
 fn hostile_trees_are_examined_to_the_end() -> Result {
     const FILES: [&str; 10] = [
@@ -157,7 +158,7 @@ fn hostile_trees_are_examined_to_the_end() -> Result {
         "tmp/nvidia-mps/nvidia-cuda-mps-control.pid",
     ];
     let mkfifo = |path: &Path| std::process::Command::new("mkfifo").arg(path).status().map(drop);
-    let makers: [(&str, &dyn Fn(&Path) -> std::io::Result<()>); 8] = [
+    let makers: [(&str, Maker<'_>); 8] = [
         ("empty", &|path| std::fs::write(path, "")),
         ("bytes", &|path| std::fs::write(path, (0..=255).rev().collect::<Vec<u8>>())),
         ("escapes", &|path| std::fs::write(path, "\x1b[31mJetson\x07\r\n\0nvidia,tegra\x1b[0m")),
