@@ -14,7 +14,10 @@ fn shim() {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").file(SOURCE).warnings(false);
     if let Some(folders) = std::env::var_os("TENSORRT_INCLUDE") {
-        build.includes(std::env::split_paths(&folders));
+        for folder in std::env::split_paths(&folders) {
+            println!("cargo::rerun-if-changed={}", folder.display());
+            build.include(folder);
+        }
     }
     build.include("/usr/local/cuda/include");
     build.compile("plimsoll_tensorrt");

@@ -42,7 +42,13 @@ pub(super) fn shim(option: Option<&Path>) -> Result<Shim> {
     let named = option.map(Path::to_path_buf).or(variable);
     #[cfg(feature = "tensorrt")]
     if named.is_none() {
-        return Shim::linked().map_err(|why| Error::Unavailable { what: "TensorRT".into(), why });
+        return Shim::linked().map_err(|why| Error::Unavailable {
+            what: "TensorRT".into(),
+            why: format!(
+                "{why}; install its runtime (libnvinfer), or name its folder in \
+                          LD_LIBRARY_PATH"
+            ),
+        });
     }
     let files = named.map_or_else(usual, |file| vec![file]);
     let mut tried = Vec::new();
