@@ -150,6 +150,30 @@ fn what_was_held_and_refused_is_reported() -> Result {
 }
 
 #[test]
+fn a_quiet_run_says_only_what_matters() -> Result {
+    let quiet = |words: &[&str], version: &str| -> Result<String> {
+        let mut command = on_stage(&[&["--quiet", "--reserve", "0"], words].concat())?;
+        let output = command.env("FAKE_VERSION", version).output()?;
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        Ok(text(&output.stderr))
+    };
+    assert_eq!(
+        quiet(&["--limit", "99GiB", "--profile", "orin-nano-8gb", "--", "true"], "13000")?,
+        ""
+    );
+    assert_eq!(quiet(&["--no-limit", "--", "CLIENT", "kinds"], "13000")?, "");
+    let refused = "plimsoll: one request for 64.00 MiB was refused\n";
+    assert_eq!(quiet(&["--limit", "1GiB", "--", "CLIENT", "fill"], "13000")?, refused);
+    let unknown = quiet(&["--limit", "1GiB", "--", "CLIENT", "fill"], "14000")?;
+    assert!(unknown.contains("newer than") && unknown.lines().count() == 2, "{unknown}");
+    let away = "env -i LD_LIBRARY_PATH=$LD_LIBRARY_PATH WAY=dlsym timeout 1 CLIENT hold; true";
+    let escaped = quiet(&["--", "bash", "-c", away], "13000")?;
+    assert_eq!(escaped.lines().count(), 1, "{escaped}");
+    assert!(escaped.contains("did not hold"), "{escaped}");
+    Ok(())
+}
+
+#[test]
 fn without_a_limit_it_only_counts() -> Result {
     let mut command = on_stage(&["--json", "--no-limit", "--", "CLIENT", "fill"])?;
     let output = command.env("FAKE_TOTAL", (4u64 << 30).to_string()).output()?;
@@ -173,7 +197,11 @@ fn the_report_is_whole_and_its_trace_replays() -> Result {
     let report: Value = serde_json::from_slice(&fs::read(format!("{to}/report.json"))?)?;
     assert_eq!(report["devices"][0]["peak_bytes"], 1u64 << 30);
     let page = fs::read_to_string(format!("{to}/report.html"))?;
-    for part in ["<svg", "limit 1.00 GiB", "prefers-color-scheme:dark", "Largest blocks"] {
+    let names = ["data-name=\"peak\"", "@media (max-width:600px)"];
+    for part in ["<svg", "limit 1.00 GiB", "prefers-color-scheme:dark", "Largest blocks"]
+        .into_iter()
+        .chain(names)
+    {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("http://") && !page.contains("https://"), "it must open offline");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::UNIX_EPOCH;
 
-use plimsoll_guard::ledger::{Device, NO_LIMIT, Process, flag, state};
+use plimsoll_guard::ledger::{Device, NO_LIMIT, Process, state};
 use plimsoll_guard::watch::{Clock, Log, Watch};
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ use super::events::{self, Block, History};
 use super::flags::{Args, Line};
 use super::reach::Reach;
 use super::tree::Unguarded;
+use super::warnings;
 
 /// How many of a kind are listed; all are counted.
 const LISTED: usize = 20;
@@ -35,6 +36,9 @@ pub(super) struct Report {
     pub(super) refused: Vec<RefusalReport>,
     pub(super) unguarded: Vec<Unguarded>,
     pub(super) warnings: Vec<String>,
+    /// Those of the warnings by which memory may have passed the line uncounted.
+    #[serde(skip)]
+    pub(super) uncounted: Vec<&'static str>,
     #[serde(skip)]
     pub(super) history: History,
 }
@@ -185,7 +189,8 @@ pub(super) fn collect(
         },
         refused: refusals(watch, &history),
         unguarded: ended.unguarded.clone(),
-        warnings: warnings(line, reach, watch, ended, &history),
+        warnings: warnings::all(line, reach, watch, ended, &history),
+        uncounted: warnings::uncounted(watch).collect(),
         devices,
         history,
     };
@@ -340,59 +345,4 @@ impl Stacks<'_> {
             stack,
         }
     }
-}
-
-fn warnings(
-    line: &Line,
-    reach: &Reach,
-    watch: &Watch,
-    ended: &Ended,
-    history: &History,
-) -> Vec<String> {
-    let mut all: Vec<String> = line.notes.clone();
-    all.extend(reach.why_not.clone());
-    let bits = watch.ledger().warnings.load(Relaxed);
-    let words = [
-        (
-            flag::NEW_DRIVER,
-            "the driver is newer than what the guard knows: new ways to allocate may pass uncounted",
-        ),
-        (
-            flag::REFUSED_DRIVER,
-            "because of --strict the program was told that there is no usable driver",
-        ),
-        (
-            flag::MISSING_CALL,
-            "the driver lacks a call that the guard needs: some allocations passed uncounted",
-        ),
-        (
-            flag::UNMEASURED,
-            "what a context takes could not be measured (no NVML): it is not in the figures",
-        ),
-        (
-            flag::TABLE_FULL,
-            "more than a million blocks were live at once: some stayed charged after they were freed",
-        ),
-        (
-            flag::LOG_FULL,
-            "not every event could be noted: the timeline and the lists end early, the counters do not",
-        ),
-        (
-            flag::NO_SLOT,
-            "more processes used the GPU at once than can be counted: some passed uncounted",
-        ),
-    ];
-    all.extend(
-        words.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| (*text).to_string()),
-    );
-    if history.lost > 0 {
-        all.push(format!("{} events are missing from the timeline", history.lost));
-    }
-    if ended.left_behind > 0 {
-        all.push(match ended.left_behind {
-            1 => "a process that the program started still runs".to_string(),
-            n => format!("{n} processes that the program started still run"),
-        });
-    }
-    all
 }

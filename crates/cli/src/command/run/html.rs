@@ -9,6 +9,7 @@ use plimsoll_bench::report::svg::{self, Series, escape};
 use plimsoll_bench::stats::Point;
 
 use super::answer::{BlockReport, DeviceReport, Report};
+use super::tree::Unguarded;
 use crate::page::UNKNOWN;
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -44,32 +45,41 @@ fn section(name: &str, body: &str) -> String {
     format!("<section><h2>{}</h2>{body}</section>\n", escape(name))
 }
 
-fn facts(rows: &[(&str, String)]) -> String {
-    let line = |(name, value): &(&str, String)| {
-        format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(name), escape(value))
+fn facts<N: AsRef<str>>(rows: impl IntoIterator<Item = (N, String)>) -> String {
+    let line = |(name, value): (N, String)| {
+        let (name, value) = (escape(name.as_ref()), escape(&value));
+        format!("<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>")
     };
-    format!("<table class=\"facts\">{}</table>", rows.iter().map(line).collect::<String>())
+    format!("<table class=\"facts\">{}</table>", rows.into_iter().map(line).collect::<String>())
 }
 
-/// A program's name may be long: it is broken, and the figures stay in sight.
-const WORDS: &str =
-    ".numbers td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:12em}";
+/// A program's name may be long: it is broken, and the figures stay in sight. On a phone they
+/// stand below it, each with the name of its column.
+const WORDS: &str = "\
+h1,li,.facts th{overflow-wrap:anywhere}.wide+h3{margin-top:16px}\
+.numbers th{white-space:normal}\
+.numbers td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:8em}\
+@media (max-width:600px){\
+.numbers tr{display:flex;flex-wrap:wrap;gap:0 16px;padding:6px 0;border-bottom:1px solid var(--rule)}\
+.numbers tr:first-child{display:none}\
+.numbers td{border:0;padding:0}\
+.numbers td:first-child{flex-basis:100%}\
+.numbers td[data-name]::before{content:attr(data-name) \" \";color:var(--dim)}}";
 
 fn numbers(names: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let cells = |tag: &str, texts: &mut dyn Iterator<Item = &str>| {
-        texts.fold(String::new(), |mut row, text| {
-            // Writing to a String cannot fail.
-            let _ = write!(row, "<{tag}>{}</{tag}>", escape(text));
-            row
-        })
+    let cell = |(place, (name, text)): (usize, (&&str, String))| match place {
+        0 => format!("<td>{}</td>", escape(&text)),
+        _ => format!("<td data-name=\"{}\">{}</td>", escape(name), escape(&text)),
     };
-    let body: String = rows
-        .map(|row| format!("<tr>{}</tr>", cells("td", &mut row.iter().map(String::as_str))))
-        .collect();
+    let row = |row: Vec<String>| {
+        let cells: String = names.iter().zip(row).enumerate().map(cell).collect();
+        format!("<tr>{cells}</tr>")
+    };
+    let body: String = rows.map(row).collect();
     if body.is_empty() {
         return String::new();
     }
-    let head = cells("th", &mut names.iter().copied());
+    let head: String = names.iter().map(|name| format!("<th>{}</th>", escape(name))).collect();
     format!("<div class=\"wide\"><table class=\"numbers\"><tr>{head}</tr>{body}</table></div>")
 }
 
@@ -96,7 +106,7 @@ fn safety(report: &Report) -> String {
     ];
     rows.extend(report.warnings.iter().map(|warning| ("note", warning.clone())));
     let headline = escape(&report.headline());
-    section("Memory", &format!("<p class=\"note {tone}\">{headline}</p>{}", facts(&rows)))
+    section("Memory", &format!("<p class=\"note {tone}\">{headline}</p>{}", facts(rows)))
 }
 
 fn device_section(report: &Report, place: usize, device: &DeviceReport) -> String {
@@ -105,7 +115,7 @@ fn device_section(report: &Report, place: usize, device: &DeviceReport) -> Strin
         1 => format!("{} in one request", Bytes(device.refused_bytes)),
         n => format!("{} in {n} requests", Bytes(device.refused_bytes)),
     };
-    let mut body = facts(&[
+    let mut body = facts([
         (
             "peak (counted)",
             format!("{} at {:.3} s", Bytes(device.peak_bytes), device.peak_at_seconds),
@@ -190,7 +200,12 @@ fn blocks(name: &str, blocks: &[BlockReport]) -> String {
     if body.is_empty() {
         return String::new();
     }
-    for block in blocks.iter().filter(|block| !block.stack.is_empty()).take(5) {
+    let mut shown: Vec<&[String]> = Vec::new();
+    for block in blocks.iter().filter(|block| !block.stack.is_empty()) {
+        if shown.len() == 5 || shown.contains(&block.stack.as_slice()) {
+            continue;
+        }
+        shown.push(&block.stack);
         let frames: String =
             block.stack.iter().map(|f| format!("<li>{}</li>", escape(f))).collect();
         let _ = write!(body, "<h3>{} by {}</h3><ul>{frames}</ul>", Bytes(block.bytes), block.kind);
@@ -210,18 +225,18 @@ fn refused(report: &Report) -> String {
 }
 
 fn unheld(report: &Report) -> String {
-    let rows = report.unguarded.iter().map(|process| {
+    if report.unguarded.is_empty() {
+        return String::new();
+    }
+    let row = |process: &Unguarded| {
         let cuda = match process.uses_cuda {
             Some(true) => "uses CUDA",
             Some(false) => "does not use CUDA",
             None => "may use CUDA",
         };
-        vec![format!("{} {}", process.pid, process.program), process.why.clone(), cuda.to_string()]
-    });
-    match numbers(&["process", "why", ""], rows) {
-        table if table.is_empty() => String::new(),
-        table => section("Not reached by the guard", &table),
-    }
+        (format!("{} {}", process.pid, process.program), format!("{cuda}; {}", process.why))
+    };
+    section("Not reached by the guard", &facts(report.unguarded.iter().map(row)))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod page;
 pub(super) mod reach;
 pub(super) mod sys;
 mod tree;
+mod warnings;
 
 use plimsoll_guard::inside::Inside;
 use plimsoll_guard::watch::Watch;
@@ -96,7 +97,10 @@ fn show(answer: &answer::Report, out: &mut Output) -> anyhow::Result<()> {
         return out.answer(answer);
     }
     let mut page = Page::new(output::colour_on(sys::stderr_is_terminal()), out.is_quiet());
-    answer.page(&mut page);
+    match out.is_quiet() {
+        true => answer.alarms(&mut page),
+        false => answer.page(&mut page),
+    }
     let text = page.into_text();
     if !text.is_empty() {
         output::note(&text);

@@ -28,6 +28,23 @@ impl Answer for Report {
 }
 
 impl Report {
+    /// What even a quiet run must say, a line for each: the line did not hold all, or may not
+    /// have; something was refused.
+    pub(super) fn alarms(&self, page: &mut Page) {
+        let over = self.devices.iter().any(|device| device.within_limit == Some(false));
+        if over || self.escaped().next().is_some() {
+            page.raw(&format!("plimsoll: {}\n", self.headline()));
+        }
+        self.uncounted.iter().for_each(|why| page.raw(&format!("plimsoll: {why}\n")));
+        let refused = |name: fn(&DeviceReport) -> u64| self.devices.iter().map(name).sum::<u64>();
+        let bytes = Bytes(refused(|device| device.refused_bytes));
+        match refused(|device| device.refused) {
+            0 => {}
+            1 => page.raw(&format!("plimsoll: one request for {bytes} was refused\n")),
+            n => page.raw(&format!("plimsoll: {n} requests for {bytes} in all were refused\n")),
+        }
+    }
+
     pub(super) fn headline(&self) -> String {
         if !self.cuda.used {
             return match (self.escaped().count(), self.cuda.guarded_programs) {
