@@ -109,6 +109,9 @@ pub(super) fn context(
             return OUT_OF_MEMORY;
         }
         let outside = || outside(here, device);
+        // Only one who had nothing there before is told by a list: elsewhere, as in another
+        // space of process numbers, it may be a stranger who is listed by our number.
+        let is_new = own(here, device) == Some(0);
         let before = read(here, device, outside);
         let code = call();
         if code != SUCCESS {
@@ -116,7 +119,8 @@ pub(super) fn context(
         }
         let taken = before.zip(read(here, device, outside));
         let taken = taken.map(|(before, after)| after.beyond() - before.beyond());
-        let taken = taken.map(|taken| taken.max(0));
+        let own = if is_new { own(here, device).filter(|&own| own > 0) } else { None };
+        let taken = without_strangers(taken, own).map(|taken| taken.max(0));
         match taken {
             Some(taken) => _ = counters.context.fetch_min(taken.unsigned_abs(), Relaxed),
             None if known.is_none() => here.ledger.warn(flag::UNMEASURED),
@@ -147,6 +151,27 @@ fn outside(here: &Here, device: usize) -> Option<u64> {
         return crate::available::read(here.ledger).map(|available| u64::MAX / 4 - available);
     }
     nvml::used(counters.uuid.each_ref().map(|word| word.load(Relaxed)))
+}
+
+/// What this process uses on a device, as NVML lists it.
+fn own(here: &Here, device: usize) -> Option<u64> {
+    let counters = &here.ledger.devices[device];
+    if counters.integrated.load(Relaxed) != 0 {
+        return None;
+    }
+    nvml::own(counters.uuid.each_ref().map(|word| word.load(Relaxed)))
+}
+
+/// What a context took: by the device's own figure, unless that disagrees with the process's,
+/// as it does when somebody outside the tree takes or gives back meanwhile.
+fn without_strangers(by_device: Option<i64>, own: Option<u64>) -> Option<i64> {
+    /// A driver counts a little for the device that it counts for no process.
+    const AGREE: u64 = 32 << 20;
+    match (by_device, own) {
+        (Some(device), Some(own)) if device.abs_diff(own as i64) <= AGREE => Some(device),
+        (_, Some(own)) => Some(own as i64),
+        (device, None) => device,
+    }
 }
 
 /// Keeps what something cost, to give it back when it goes.

@@ -34,6 +34,22 @@ type Init = unsafe extern "C" fn() -> c_int;
 type ByUuid = unsafe extern "C" fn(*const u8, *mut Handle) -> c_int;
 type GetUuid = unsafe extern "C" fn(Handle, *mut u8, c_uint) -> c_int;
 type GetMemory = unsafe extern "C" fn(Handle, *mut Memory) -> c_int;
+type GetProcesses = unsafe extern "C" fn(Handle, *mut c_uint, *mut Process) -> c_int;
+
+/// What nvmlDeviceGetComputeRunningProcesses_v3 writes for each process.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Process {
+    pid: c_uint,
+    used: u64,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+/// Where more processes use a device, none is looked for.
+const PROCESSES: usize = 128;
+/// NVML's word for a figure that it does not have.
+const NOT_AVAILABLE: u64 = u64::MAX;
 
 fn function(name: &CStr) -> usize {
     match reach::library(c"libnvidia-ml.so.1", true) {
@@ -44,15 +60,50 @@ fn function(name: &CStr) -> usize {
 
 /// What is used on the device with this UUID, by anyone; nothing where NVML does not say.
 pub(super) fn used(uuid: [u64; 2]) -> Option<u64> {
-    let names =
-        [c"nvmlInit_v2", c"nvmlShutdown", c"nvmlDeviceGetHandleByUUID", c"nvmlDeviceGetMemoryInfo"];
-    let [init, shutdown, by_uuid, memory] = names.map(function);
-    if [init, shutdown, by_uuid, memory].contains(&0) {
+    asked(uuid, c"nvmlDeviceGetMemoryInfo", |memory, device| {
+        let mut info = Memory::default();
+        // SAFETY: NVML's function, with the signature that it has had since it exists.
+        let code =
+            unsafe { core::mem::transmute::<usize, GetMemory>(memory)(device, &raw mut info) };
+        (code == 0).then_some(info.used)
+    })
+}
+
+/// What this process uses of it: none where it is not among those that do, nothing where NVML
+/// does not say.
+pub(super) fn own(uuid: [u64; 2]) -> Option<u64> {
+    asked(uuid, c"nvmlDeviceGetComputeRunningProcesses_v3", |processes, device| {
+        let mut all = [Process::default(); PROCESSES];
+        let mut count = PROCESSES as c_uint;
+        // SAFETY: NVML's function, whose name tells its version; there is room for as many as
+        // is said.
+        let code = unsafe {
+            core::mem::transmute::<usize, GetProcesses>(processes)(
+                device,
+                &raw mut count,
+                all.as_mut_ptr(),
+            )
+        };
+        let listed = all.get(..count as usize).filter(|_| code == 0)?;
+        let me = crate::process::own_pid();
+        let used = listed.iter().filter(|process| process.pid == me).map(|process| process.used);
+        used.max().map_or(Some(0), |used| (used != NOT_AVAILABLE).then_some(used))
+    })
+}
+
+/// Asks NVML's function of this name about the device with this UUID.
+fn asked<T>(
+    uuid: [u64; 2],
+    name: &CStr,
+    ask: impl FnOnce(usize, Handle) -> Option<T>,
+) -> Option<T> {
+    let names = [c"nvmlInit_v2", c"nvmlShutdown", c"nvmlDeviceGetHandleByUUID", name];
+    let [init, shutdown, by_uuid, wanted] = names.map(function);
+    if [init, shutdown, by_uuid, wanted].contains(&0) {
         return None;
     }
     let text = write_uuid(uuid);
     let mut device = core::ptr::null_mut();
-    let mut info = Memory::default();
     // SAFETY: these are NVML's functions, with the signatures that they have had since they
     // exist; what they write has room, and the text ends with a zero.
     unsafe {
@@ -61,10 +112,9 @@ pub(super) fn used(uuid: [u64; 2]) -> Option<u64> {
         }
         let found =
             core::mem::transmute::<usize, ByUuid>(by_uuid)(text.as_ptr(), &raw mut device) == 0;
-        let told =
-            found && core::mem::transmute::<usize, GetMemory>(memory)(device, &raw mut info) == 0;
+        let told = if found { ask(wanted, device) } else { None };
         core::mem::transmute::<usize, Init>(shutdown)();
-        told.then_some(info.used)
+        told
     }
 }
 

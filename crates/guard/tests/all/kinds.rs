@@ -69,6 +69,23 @@ fn contexts_take_with_them_what_was_in_them() {
     assert_eq!(stage.run("opened", &["contexts"]), "took 356 back 1\nreset 1\n");
 }
 
+/// Who takes memory outside the tree while a context is made is told apart by NVML's list of
+/// processes; without it, what the device has more is the context's.
+#[test]
+fn a_stranger_is_not_charged_to_the_context() {
+    let taken = |variable: &'static str, stranger: u64| {
+        let stage = Stage::new().set("FAKE_CONTEXT", 100 * MIB).set("FAKE_STRANGER", stranger);
+        let stage = stage.set(variable, 1);
+        stage.run("opened", &["fill"]);
+        stage.device(0).driver_peak.load(Relaxed) / MIB
+    };
+    assert_eq!(taken("FAKE_NOTHING", 300 * MIB), 100);
+    assert_eq!(taken("FAKE_NOTHING", 8 * MIB), 108, "so far apart, the two agree");
+    for none in ["FAKE_NO_LIST", "FAKE_NO_FIGURE"] {
+        assert_eq!(taken(none, 300 * MIB), 400, "{none}");
+    }
+}
+
 #[test]
 fn nothing_at_all_is_answered_by_the_driver() {
     for way in ["dlsym", "runtime"] {

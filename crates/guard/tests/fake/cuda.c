@@ -143,6 +143,22 @@ API int nvmlDeviceGetMemoryInfo(handle device, struct memory *info) {
     info->free = info->total - info->used;
     return 0;
 }
+struct listed { unsigned pid; u64 used; unsigned gpu_instance, compute_instance; };
+API int nvmlDeviceGetComputeRunningProcesses_v3(handle device, unsigned *count, struct listed *out) {
+    if (getenv("FAKE_NO_LIST")) return 3;
+    unsigned found = 0;
+    lock();
+    for (int i = 0; i < PROCESSES; i++) {
+        u64 used = S->processes[i].used[(int)(uintptr_t)device - 1];
+        if (!S->processes[i].pid || !used) continue;
+        if (found < *count) out[found] = (struct listed){S->processes[i].pid, getenv("FAKE_NO_FIGURE") ? ~0ull : used, ~0u, ~0u};
+        found++;
+    }
+    unlock();
+    int code = found > *count ? 7 : 0;
+    *count = found;
+    return code;
+}
 API int nvmlDeviceGetMemoryInfo_v2(handle device, struct memory2 *info) {
     struct memory one;
     int code = nvmlDeviceGetMemoryInfo(device, &one);
@@ -236,10 +252,22 @@ API int cuMemGetInfo_v2(size_t *free_out, size_t *total_out) {
     return OK;
 }
 
+// FAKE_STRANGER: somebody else (the first process of all) takes so much at that moment.
+static void stranger(int device) {
+    u64 bytes = number("FAKE_STRANGER", 0);
+    if (!bytes) return;
+    lock();
+    struct process *p = &S->processes[PROCESSES - 1];
+    p->pid = 1;
+    p->used[device] += bytes;
+    unlock();
+}
+
 static int open_context(struct context *c, int device) {
     c->cost = number("FAKE_CONTEXT", 0);
     int code = take(device, c->cost);
     if (code) return code;
+    stranger(device);
     c->device = device;
     c->alive = 1;
     return OK;
