@@ -37,14 +37,8 @@ fn measure(side: usize, classes: usize) -> Result<(), Box<dyn std::error::Error>
     options.echo.answers = vec![pattern(size, classes)];
     let engine = engine::open(EngineKind::Echo, &ModelSource::path("echo"), &options)?;
     let mut pipeline = Pipeline::new(engine, size, Thresholds::default())?;
-    let frame = Frame {
-        pixels: Pixels::Rgb8(vec![0; 640 * 480 * 3]),
-        width: 640,
-        height: 480,
-        timestamp: Duration::ZERO,
-        name: "black".to_string(),
-        truth: None,
-    };
+    let pixels = Pixels::Rgb8(vec![0; 640 * 480 * 3]);
+    let frame = Frame::new(pixels, (640, 480), Duration::ZERO, "black".to_string());
     let mut input = Tensor::default();
     let letterbox = Prepare::new(size.0, size.1).run(&frame, &mut input)?;
     let mut meter = SlotMeter::new(None);

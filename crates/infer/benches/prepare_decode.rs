@@ -32,7 +32,7 @@ fn main() -> Result<()> {
 
 fn prepare(kind: &str, width: usize, height: usize, pixels: Pixels) -> Result<()> {
     let (timestamp, name) = (Duration::ZERO, String::new());
-    let frame = Frame { pixels, width, height, timestamp, name, truth: None };
+    let frame = Frame::new(pixels, (width, height), timestamp, name);
     let mut prepare = Prepare::new(640, 640);
     let mut out = Tensor::default();
     measure(&format!("prepare {kind} {width}x{height} to 640x640"), || {

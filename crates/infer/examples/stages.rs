@@ -45,7 +45,7 @@ fn prepare([pixels, kind, frame, side, out]: [&str; 5]) -> Result<(), Box<dyn Er
     };
     let ([width, height], [columns, rows]) = (extents(frame)?, extents(side)?);
     let (timestamp, name) = (Duration::ZERO, String::new());
-    let frame = Frame { pixels, width, height, timestamp, name, truth: None };
+    let frame = Frame::new(pixels, (width, height), timestamp, name);
     let mut tensor = Tensor::default();
     Prepare::new(rows, columns).run(&frame, &mut tensor)?;
     write(out, tensor.data.into_iter())

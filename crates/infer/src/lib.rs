@@ -28,5 +28,5 @@ pub use error::{Error, Result};
 pub use model::{ModelSource, find_weights};
 pub use pipeline::{Pipeline, Stage, Stopwatch};
 pub use prepare::{Letterbox, Prepare};
-pub use source::{Frame, Pixels, Source, SourceInfo, Truth};
+pub use source::{Frame, Pixels, Source, SourceInfo, Stager, Truth};
 pub use tensor::Tensor;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_infer::source::pair::Pairs;
 use plimsoll_infer::source::{self, SourceOptions, Stopper};
-use plimsoll_infer::{Error, Frame, Result, Source, SourceInfo};
+use plimsoll_infer::{Error, Frame, Result, Source, SourceInfo, Stager};
 
 use super::plan::Plan;
 use super::slots::{Input, Layout};
@@ -68,11 +68,12 @@ pub(super) struct Tap {
 }
 
 impl Tap {
-    fn open(&self) -> Result<Box<dyn Source>> {
+    fn open(&self, stager: Option<Stager>) -> Result<Box<dyn Source>> {
         let began = Instant::now();
         let mut options = SourceOptions::default();
         options.scenes = self.input.scenes;
         options.clock = Some(Arc::new(move || began.elapsed()));
+        options.stager = stager;
         let inner = source::open(&self.input.spec, &options)?;
         *lock(&self.info) = Some(inner.info().clone());
         let tally = Arc::new(Tally::default());
@@ -173,6 +174,7 @@ impl Streams {
                     queues: Default::default(),
                     wanted,
                     reader: None,
+                    stagers: Default::default(),
                     gone: None,
                 }),
                 changed: Condvar::new(),
@@ -184,13 +186,14 @@ impl Streams {
 
 /// Frames for a slot.
 pub(super) enum Feed {
-    Single { tap: Arc<Tap>, source: Option<Box<dyn Source>>, again: bool },
+    Single { tap: Arc<Tap>, source: Option<Box<dyn Source>>, again: bool, stager: Option<Stager> },
     Side { split: Split, side: usize },
 }
 
 impl Feed {
     fn single(tap: &Arc<Tap>, again: bool) -> Feed {
-        Feed::Single { tap: Arc::clone(tap), source: None, again: again && !tap.input.live }
+        let again = again && !tap.input.live;
+        Feed::Single { tap: Arc::clone(tap), source: None, again, stager: None }
     }
 
     /// Whether frames come when they like.
@@ -203,10 +206,26 @@ impl Feed {
         }
     }
 
+    /// Where frames of a source that is not open yet are to be brought as they are decoded. Not
+    /// those of a pair for two at once: who comes first opens both sources.
+    pub(super) fn stage_with(&mut self, with: Option<Stager>) {
+        match self {
+            Feed::Single { stager, .. } => *stager = with,
+            Feed::Side { split, side } => {
+                let mut state = lock(&split.shared.state);
+                if !state.wanted[1 - *side] {
+                    state.stagers[*side] = with;
+                }
+            }
+        }
+    }
+
     /// The next frame. A bad one is [`Error::Frame`]: go on.
     pub(super) fn next(&mut self) -> Option<Result<Taken>> {
         match self {
-            Feed::Single { tap, source, again } => next_single(tap, source, *again),
+            Feed::Single { tap, source, again, stager } => {
+                next_single(tap, source, *again, stager.as_ref())
+            }
             Feed::Side { split, side } => split.next(*side),
         }
     }
@@ -225,11 +244,12 @@ fn next_single(
     tap: &Tap,
     source: &mut Option<Box<dyn Source>>,
     again: bool,
+    stager: Option<&Stager>,
 ) -> Option<Result<Taken>> {
     let fresh = source.is_none();
     let open = match source {
         Some(open) => open,
-        None => match tap.open() {
+        None => match tap.open(stager.cloned()) {
             Ok(open) => source.insert(open),
             Err(error) => return Some(Err(error)),
         },
@@ -243,7 +263,7 @@ fn next_single(
         // A source that gives nothing at all would be opened forever.
         None if again && !fresh => {
             *source = None;
-            next_single(tap, source, false)
+            next_single(tap, source, false, stager)
         }
         other => other.map(|result| result.map(|frame| (frame, None))),
     }
@@ -269,6 +289,8 @@ struct State {
     /// Who still takes frames.
     wanted: [bool; 2],
     reader: Option<Reader>,
+    /// Where the frames of each side are brought to.
+    stagers: [Option<Stager>; 2],
     /// Why there will be no more, where one side was told already.
     gone: Option<String>,
 }
@@ -303,7 +325,7 @@ impl Split {
             }
             if state.reader.is_none() {
                 fresh = true;
-                match self.open() {
+                match self.open(&state.stagers) {
                     Ok(reader) => state.reader = Some(reader),
                     Err(error) => return Some(Err(error)),
                 }
@@ -322,12 +344,14 @@ impl Split {
         }
     }
 
-    fn open(&self) -> Result<Reader> {
+    fn open(&self, stagers: &[Option<Stager>; 2]) -> Result<Reader> {
         Ok(match &self.taps[..] {
             [first, second] => {
-                Reader::Pairs(Pairs::new(first.open()?, second.open()?, self.tolerance))
+                let [one, two] = stagers.clone();
+                Reader::Pairs(Pairs::new(first.open(one)?, second.open(two)?, self.tolerance))
             }
-            taps => Reader::One(taps[0].open()?),
+            // Its frames are copied for two.
+            taps => Reader::One(taps[0].open(None)?),
         })
     }
 

@@ -188,6 +188,7 @@ impl<'a> Job<'a> {
     }
 
     fn measure(&self, bench: &mut Bench<'_>, mut feed: Feed) -> End {
+        feed.stage_with(bench.pipeline.engine().stager());
         let mut next = match self.first(bench, &mut feed) {
             Ok(frame) => Some(frame),
             Err(end) => return end,

@@ -21,7 +21,7 @@ pub use options::{Device, EngineChoice, EngineKind, EngineOptions};
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelSource, onnx};
 use crate::prepare::Prepare;
-use crate::source::Frame;
+use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
 
 /// What a model says of itself.
@@ -118,6 +118,11 @@ pub trait Engine: Send {
     /// [`Error::Engine`] when the device fails.
     fn load(&mut self, _frame: &Frame, _prepare: &mut Prepare) -> Result<bool> {
         Ok(false)
+    }
+    /// What brings frames to where [`Engine::load`] reads them most quickly, on the thread that
+    /// decodes them; nothing where they are best left where they are.
+    fn stager(&self) -> Option<Stager> {
+        None
     }
     /// Asks for the best class of each place alone: an output of the layout
     /// [`Layout::ByClass`](crate::Layout::ByClass) is then searched on the engine's own device,
@@ -221,6 +226,26 @@ impl Engine for Instead {
 
     fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
         self.engine.run(input)
+    }
+
+    fn input(&mut self) -> Option<&mut [f32]> {
+        self.engine.input()
+    }
+
+    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> Result<bool> {
+        self.engine.load(frame, prepare)
+    }
+
+    fn stager(&self) -> Option<Stager> {
+        self.engine.stager()
+    }
+
+    fn search(&mut self, output: usize, classes: usize) -> Result<bool> {
+        self.engine.search(output, classes)
+    }
+
+    fn run_input(&mut self) -> Result<&[Tensor]> {
+        self.engine.run_input()
     }
 
     fn memory(&self) -> Option<EngineMemory> {

@@ -48,14 +48,8 @@ impl Stopwatch for Laps {
 fn a_step_laps_every_stage_and_answers_in_frame_pixels() {
     let mut pipeline = pipeline();
     assert_eq!(pipeline.size(), (64, 64));
-    let frame = Frame {
-        pixels: Pixels::Grey8(vec![0; 128 * 64]),
-        width: 128,
-        height: 64,
-        timestamp: Duration::ZERO,
-        name: "0".to_owned(),
-        truth: None,
-    };
+    let pixels = Pixels::Grey8(vec![0; 128 * 64]);
+    let frame = Frame::new(pixels, (128, 64), Duration::ZERO, "0".to_owned());
     let mut laps = Laps::default();
     let found = pipeline.step(&frame, &mut laps).unwrap();
     let expected = Detection { bounds: [0.0, 0.0, 128.0, 64.0], confidence: 0.9, class: 2 };

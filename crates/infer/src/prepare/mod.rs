@@ -17,8 +17,6 @@ pub(crate) mod weights;
 
 pub use letterbox::Letterbox;
 
-use std::ops::Range;
-
 use crate::error::{Error, Result};
 use crate::simd;
 use crate::source::{Frame, Pixels};
@@ -56,13 +54,6 @@ impl Fit {
         let column = |column: &Column| [column.at as i32, word(column.weights)];
         let row = |tap: &Tap| [tap.first as i32, tap.second as i32, word(tap.weights)];
         [self.columns.iter().flat_map(column).collect(), self.taps.iter().flat_map(row).collect()]
-    }
-
-    /// The fit of what is left of a frame after it was brought to its size in the tensor: it
-    /// lies in the same place, pixel for pixel.
-    pub(crate) fn fitted(&self) -> Fit {
-        let Letterbox { width, height, .. } = self.letterbox;
-        Fit::new(Letterbox { frame_width: width, frame_height: height, ..self.letterbox })
     }
 
     fn new(letterbox: Letterbox) -> Fit {
@@ -167,27 +158,6 @@ impl Prepare {
             self.row(plane, row, &fitted, out);
         }
         Ok(fitted)
-    }
-
-    /// Writes rows of a frame of colours as they lie in the tensor, but as bytes: four lanes a
-    /// pixel, the last one idle, in the frame's own order of colours. Rows are asked for from
-    /// the first to the last. `false`, and nothing is written, where the frame is of another
-    /// kind or `out` of another length.
-    pub(crate) fn lanes(&mut self, frame: &Frame, rows: Range<usize>, out: &mut [u8]) -> bool {
-        let (Ok(Plane::Colour(pixels, _)), Ok(fit)) = (plane(frame), self.fit(frame)) else {
-            return false;
-        };
-        let fitted = fit.letterbox;
-        if rows.end > fitted.height || out.len() != 4 * fitted.width * rows.len() {
-            return false;
-        }
-        if rows.start == 0 {
-            self.rows.kept = [None; 2];
-        }
-        for (row, out) in rows.zip(out.chunks_exact_mut(4 * fitted.width)) {
-            self.colour(pixels, row, &fitted, out);
-        }
-        true
     }
 
     /// How a frame is fitted. The tables are made anew where its size is another than the

@@ -6,7 +6,7 @@ use super::*;
 
 fn frame(pixels: Pixels, width: usize, height: usize) -> Frame {
     let timestamp = Duration::ZERO;
-    Frame { pixels, width, height, timestamp, name: "made up".to_owned(), truth: None }
+    Frame::new(pixels, (width, height), timestamp, "made up".to_owned())
 }
 
 /// Bytes without a pattern, the same in every run.

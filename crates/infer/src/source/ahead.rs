@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Clock, Frame, Source, SourceInfo, Stopper};
+use super::{Clock, Frame, Source, SourceInfo, SourceOptions, Stager, Stopper};
 use crate::error::{Error, Result};
 
 /// What the thread sends: a frame, or that there are no more.
@@ -30,23 +30,23 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Starts to decode up to `depth` frames ahead. `patience` is how long the source may be
+    /// Starts to decode ahead, as the options say. `patience` is how long the source may be
     /// silent; `None` for as long as it likes.
     ///
     /// # Errors
     /// [`Error::Source`] where no thread can be started.
     pub fn new(
         source: Box<dyn Source>,
-        depth: usize,
+        options: &SourceOptions,
         patience: Option<Duration>,
-        clock: Option<Clock>,
     ) -> Result<Ahead> {
         let info = source.info().clone();
         let stop = source.stopper();
-        let (send, made) = sync_channel(depth.max(1));
+        let (send, made) = sync_channel(options.ahead.max(1));
+        let (clock, stager) = (options.clock.clone(), options.stager.clone());
         let worker = std::thread::Builder::new()
             .name(format!("decode {}", info.kind))
-            .spawn(move || work(source, &send, clock))
+            .spawn(move || work(source, &send, clock, stager))
             .map_err(|e| Error::Source { source_name: info.name.clone(), why: e.to_string() })?;
         Ok(Ahead { info, made: Some(made), stop, worker: Some(worker), patience, took: None })
     }
@@ -116,10 +116,18 @@ impl Drop for Ahead {
     }
 }
 
-fn work(mut source: Box<dyn Source>, send: &SyncSender<Made>, clock: Option<Clock>) {
+fn work(
+    mut source: Box<dyn Source>,
+    send: &SyncSender<Made>,
+    clock: Option<Clock>,
+    stager: Option<Stager>,
+) {
     loop {
         let began = clock.as_ref().map(|clock| clock());
-        let frame = source.next_frame();
+        let mut frame = source.next_frame();
+        if let (Some(Ok(frame)), Some(stage)) = (&mut frame, &stager) {
+            frame.staged = stage(frame);
+        }
         let took = clock.as_ref().zip(began).map(|(clock, began)| clock().saturating_sub(began));
         let goes_on = matches!(frame, Some(Ok(_) | Err(Error::Frame { .. })));
         let made = Made { frame, took, rate: source.info().rate };

@@ -124,7 +124,7 @@ impl Source for Ffmpeg {
         let timestamp = self.decoder.time().unwrap_or_else(guess);
         let name = self.shown.to_string();
         self.shown += 1;
-        let frame = Frame { pixels, width, height, timestamp, name, truth: None };
+        let frame = Frame::new(pixels, (width, height), timestamp, name);
         Some(self.steady.check(frame))
     }
 

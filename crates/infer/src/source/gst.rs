@@ -107,7 +107,7 @@ impl Source for Gst {
         let name = self.shown.to_string();
         self.shown += 1;
         let Shape { width, height, .. } = shape;
-        let frame = Frame { pixels, width, height, timestamp, name, truth: None };
+        let frame = Frame::new(pixels, (width, height), timestamp, name);
         Some(self.steady.check(frame))
     }
 

@@ -86,7 +86,7 @@ fn read(path: &Path, timestamp: Duration) -> Result<Frame> {
     }
     let bytes = std::fs::read(path).map_err(|e| refuse(e.to_string()))?;
     let (pixels, width, height) = decode_image(&bytes).map_err(&refuse)?;
-    Ok(Frame { pixels, width, height, timestamp, name, truth: None })
+    Ok(Frame::new(pixels, (width, height), timestamp, name))
 }
 
 /// Decodes a JPEG, PNG, BMP or TIFF picture: its pixels, columns and rows. Grey stays grey,

@@ -15,6 +15,7 @@ mod mp4;
 pub mod pair;
 mod pam;
 mod spec;
+mod staged;
 mod steady;
 pub mod synthetic;
 mod video;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 pub use self::image_dir::decode_image;
 pub use self::spec::Spec;
+pub use self::staged::{Staged, Stager};
 use self::synthetic::{SceneKind, Synthetic};
 use crate::error::Result;
 
@@ -66,6 +68,21 @@ pub struct Frame {
     pub name: String,
     /// What is known to be in it; `None` where nobody knows.
     pub truth: Option<Vec<Truth>>,
+    /// Where an engine finds its pixels more quickly.
+    pub staged: Staged,
+}
+
+impl Frame {
+    /// A picture of so many columns and rows.
+    #[must_use]
+    pub fn new(
+        pixels: Pixels,
+        (width, height): (usize, usize),
+        timestamp: Duration,
+        name: String,
+    ) -> Frame {
+        Frame { pixels, width, height, timestamp, name, truth: None, staged: Staged::default() }
+    }
 }
 
 /// What a source is.
@@ -118,6 +135,8 @@ pub struct SourceOptions {
     pub patience: Duration,
     /// What decoding is timed with, if it is to be timed.
     pub clock: Option<Clock>,
+    /// Where frames are brought to as they are decoded ahead, if an engine wants that.
+    pub stager: Option<Stager>,
 }
 
 impl Default for SourceOptions {
@@ -127,6 +146,7 @@ impl Default for SourceOptions {
             ahead: 4,
             patience: Duration::from_secs(15),
             clock: None,
+            stager: None,
         }
     }
 }
@@ -138,6 +158,7 @@ impl fmt::Debug for SourceOptions {
             .field("ahead", &self.ahead)
             .field("patience", &self.patience)
             .field("clock", &self.clock.is_some())
+            .field("stager", &self.stager.is_some())
             .finish()
     }
 }
@@ -163,7 +184,7 @@ pub fn open(spec: &str, options: &SourceOptions) -> Result<Box<dyn Source>> {
         return Ok(source);
     }
     let patience = live.then_some(options.patience);
-    Ok(Box::new(ahead::Ahead::new(source, options.ahead, patience, options.clock.clone())?))
+    Ok(Box::new(ahead::Ahead::new(source, options, patience)?))
 }
 
 #[cfg(test)]

@@ -19,14 +19,8 @@ impl Source for List {
 }
 
 fn frame(milliseconds: u64) -> Frame {
-    Frame {
-        pixels: Pixels::Grey8(vec![0]),
-        width: 1,
-        height: 1,
-        timestamp: Duration::from_millis(milliseconds),
-        name: milliseconds.to_string(),
-        truth: None,
-    }
+    let timestamp = Duration::from_millis(milliseconds);
+    Frame::new(Pixels::Grey8(vec![0]), (1, 1), timestamp, milliseconds.to_string())
 }
 
 fn list(times: &[u64]) -> Box<List> {
@@ -57,7 +51,7 @@ fn a_silent_stream_has_vanished() {
     let (wake, wait) = sync_channel(1);
     let source = Box::new(Silent(SourceInfo::default(), wait, wake));
     let patience = Some(Duration::from_millis(50));
-    let mut source = ahead::Ahead::new(source, 2, patience, None).unwrap();
+    let mut source = ahead::Ahead::new(source, &SourceOptions::default(), patience).unwrap();
     let said = source.next_frame().unwrap().unwrap_err().to_string();
     assert!(said.contains("vanished"), "{said}");
     assert!(source.next_frame().is_none());
@@ -71,12 +65,26 @@ fn working_ahead_changes_nothing_but_the_waiting() {
     let tick =
         move || Duration::from_millis(ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let clock: Clock = Arc::new(tick);
-    let mut ahead = ahead::Ahead::new(source, 1, None, Some(clock)).unwrap();
+    let options = SourceOptions { clock: Some(clock), ..SourceOptions::default() };
+    let mut ahead = ahead::Ahead::new(source, &options, None).unwrap();
     assert_eq!(ahead.next_frame().unwrap().unwrap().name, "0");
     assert_eq!(ahead.decode_time(), Some(Duration::from_millis(1)));
     assert!(matches!(ahead.next_frame(), Some(Err(Error::Frame { .. }))));
     assert_eq!(ahead.next_frame().unwrap().unwrap().name, "1");
     assert!(ahead.next_frame().is_none() && ahead.next_frame().is_none());
+}
+
+#[test]
+fn frames_are_staged_as_they_are_decoded_and_copies_are_not() {
+    let stager: Stager = Arc::new(|frame: &Frame| Staged::new(frame.name.clone()));
+    let options = SourceOptions { stager: Some(stager), ..SourceOptions::default() };
+    let mut ahead = ahead::Ahead::new(list(&[3, 5]), &options, None).unwrap();
+    for name in ["3", "5"] {
+        let frame = ahead.next_frame().unwrap().unwrap();
+        assert_eq!(frame.staged.get::<String>().unwrap(), name);
+        assert!(frame.staged.get::<u64>().is_none());
+        assert!(frame.clone().staged.get::<String>().is_none());
+    }
 }
 
 #[test]
@@ -91,7 +99,7 @@ fn a_source_that_panics_or_fails_ends_with_a_reason() {
         }
     }
     let source = Box::new(Panics(SourceInfo::default()));
-    let mut ahead = ahead::Ahead::new(source, 2, None, None).unwrap();
+    let mut ahead = ahead::Ahead::new(source, &SourceOptions::default(), None).unwrap();
     assert!(matches!(ahead.next_frame(), Some(Err(Error::Source { .. }))));
     assert!(ahead.next_frame().is_none());
 }

@@ -100,7 +100,7 @@ impl H264 {
         let timestamp = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let name = self.shown.to_string();
         self.shown += 1;
-        Frame { pixels, width, height, timestamp, name, truth: None }
+        Frame::new(pixels, (width, height), timestamp, name)
     }
 
     fn flush(&mut self) -> VecDeque<(Pixels, usize, usize)> {

@@ -7,86 +7,74 @@ use ort::value::Tensor as OrtTensor;
 
 use super::sys::driver::Stream;
 use super::sys::kernels::{Kernels, OnDevice, Shape};
-use super::sys::pinned::{Buffer, Stage};
-use crate::prepare::{Fit, Letterbox, Prepare};
-use crate::source::{Frame, Pixels};
-
-/// Set to `whole`, frames travel as they are, however large.
-const FRAMES: &str = "PLIMSOLL_FRAMES";
+use super::sys::pinned::{Buffer, Shelf, Stage, Waiting};
+use crate::prepare::{Fit, Prepare};
+use crate::source::{Frame, Pixels, Staged, Stager};
 
 /// Kernels on the stream of a session, with the buffers that they work on.
 #[derive(Debug)]
 pub(super) struct Aboard {
     stream: Arc<Stream>,
     kernels: Kernels,
+    shelf: Arc<Shelf>,
     room: Option<Room>,
-    /// Whether large frames are brought to their size in the tensor before they travel.
-    shrink: bool,
 }
 
 /// The buffers for frames of one shape.
 #[derive(Debug)]
 struct Room {
     shape: Shape,
-    stage: Stage,
     there: OnDevice,
-    /// The shape of the frames, as they are on the host.
-    from: Letterbox,
+    /// What frames pass through that wait nowhere else.
+    stage: Option<Stage>,
 }
 
 impl Aboard {
     /// Compiles the kernels.
     pub(super) fn new(stream: &Arc<Stream>) -> ort::Result<Aboard> {
-        let kernels = Kernels::new(stream)?;
-        let shrink = std::env::var_os(FRAMES).is_none_or(|how| how != "whole");
-        Ok(Aboard { stream: Arc::clone(stream), kernels, room: None, shrink })
+        let (kernels, shelf) = (Kernels::new(stream)?, Shelf::new(stream));
+        Ok(Aboard { stream: Arc::clone(stream), kernels, shelf, room: None })
+    }
+
+    /// What brings frames into pinned memory, where the device has memory of its own: a board
+    /// whose memory is one would only hold every frame twice.
+    pub(super) fn stager(&self) -> Option<Stager> {
+        if self.stream.is_integrated() {
+            return None;
+        }
+        let shelf = Arc::clone(&self.shelf);
+        Some(Arc::new(move |frame: &Frame| {
+            let waiting = plain(frame).and_then(|(pixels, ..)| shelf.take_in(pixels));
+            waiting.map(Staged::new).unwrap_or_default()
+        }))
     }
 
     /// Puts a frame on its way into `input`, the model's input of so many rows and columns;
     /// `false` where frames of its kind are prepared on the host.
-    ///
-    /// A frame must be copied into pinned memory, byte for byte. Where it is at least twice as
-    /// large as what the tensor keeps of it, reading it is most of that copy, and shrinking it
-    /// on the way costs no more: a third of the bytes and less are then left to travel.
     pub(super) fn load(
         &mut self,
         frame: &Frame,
         prepare: &mut Prepare,
         (input, tensor): (&mut OrtTensor<f32>, (usize, usize)),
     ) -> ort::Result<bool> {
-        let (pixels, channels, blue_first) = match &frame.pixels {
-            Pixels::Rgb8(pixels) => (pixels, 3, false),
-            Pixels::Bgr8(pixels) => (pixels, 3, true),
-            Pixels::Grey8(pixels) => (pixels, 1, false),
-            Pixels::Grey16(_) => return Ok(false),
-        };
+        let Some((pixels, channels, blue_first)) = plain(frame) else { return Ok(false) };
         let fit = prepare.fit(frame).map_err(ort::Error::wrap)?;
-        let from = fit.letterbox;
-        let shrink = self.shrink && channels == 3 && 2 * from.width <= from.frame_width;
-        let channels = if shrink { 4 } else { channels };
-        let known = |room: &Room| {
-            (room.from, room.shape.channels, room.shape.blue_first, room.shape.tensor)
-                == (from, channels, blue_first, tensor)
-        };
+        let shape = Shape { channels, blue_first, letterbox: fit.letterbox, tensor };
         let room = match &mut self.room {
-            Some(room) if known(room) => room,
-            room => {
-                let fitted = shrink.then(|| fit.fitted());
-                let fit = fitted.as_ref().unwrap_or(fit);
-                let shape = Shape { channels, blue_first, letterbox: fit.letterbox, tensor };
-                room.insert(Room::new(shape, from, fit, &self.stream)?)
-            }
+            Some(room) if room.shape == shape => room,
+            room => room.insert(Room::new(shape, fit, &self.stream)?),
         };
-        let row = 4 * from.width;
-        let (bytes, unit) = if shrink { (row * from.height, row) } else { (pixels.len(), 1) };
-        room.stage.pass((bytes, unit), &room.there.frame, |start, stage| {
-            if shrink {
-                let first = start / row;
-                return prepare.lanes(frame, first..first + stage.len() / row, stage);
+        let to = &room.there.frame;
+        match frame.staged.get::<Waiting>() {
+            Some(waiting) if waiting.bytes() == pixels.len() => waiting.pass(to)?,
+            _ => {
+                let stage = match &mut room.stage {
+                    Some(stage) => stage,
+                    stage => stage.insert(Stage::new(&self.stream, pixels.len())?),
+                };
+                stage.pass(pixels, to)?;
             }
-            stage.copy_from_slice(&pixels[start..start + stage.len()]);
-            true
-        })?;
+        }
         self.kernels.letterbox(&room.there, &room.shape, input)?;
         Ok(true)
     }
@@ -113,7 +101,7 @@ impl Aboard {
 }
 
 impl Room {
-    fn new(shape: Shape, from: Letterbox, fit: &Fit, stream: &Arc<Stream>) -> ort::Result<Room> {
+    fn new(shape: Shape, fit: &Fit, stream: &Arc<Stream>) -> ort::Result<Room> {
         let bytes = fit.letterbox.frame_width * fit.letterbox.frame_height * shape.channels;
         let [columns, rows] = fit.tables();
         let there = OnDevice {
@@ -121,11 +109,21 @@ impl Room {
             columns: Buffer::holding(stream, &columns)?,
             rows: Buffer::holding(stream, &rows)?,
         };
-        Ok(Room { shape, stage: Stage::new(stream, bytes)?, there, from })
+        Ok(Room { shape, there, stage: None })
     }
 
     fn bytes(&self) -> usize {
         let OnDevice { frame, columns, rows } = &self.there;
         frame.bytes() + columns.bytes() + rows.bytes()
+    }
+}
+
+/// The bytes of a frame that a device fits, how many a pixel has, and whether blue is first.
+fn plain(frame: &Frame) -> Option<(&[u8], usize, bool)> {
+    match &frame.pixels {
+        Pixels::Rgb8(pixels) => Some((pixels, 3, false)),
+        Pixels::Bgr8(pixels) => Some((pixels, 3, true)),
+        Pixels::Grey8(pixels) => Some((pixels, 1, false)),
+        Pixels::Grey16(_) => None,
     }
 }

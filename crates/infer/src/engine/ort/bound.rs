@@ -16,7 +16,7 @@ use super::aboard::Aboard;
 use super::sys::lane::{From, Lane, Pinned};
 use super::sys::pinned::Buffer;
 use crate::prepare::Prepare;
-use crate::source::Frame;
+use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
 
 /// A session's buffers on its device, and ours on the host.
@@ -97,6 +97,11 @@ impl Bound {
             self.aboard = Some(Aboard::new(stream)?);
         }
         Ok(())
+    }
+
+    /// What brings frames to where they are read most quickly.
+    pub(super) fn stager(&self) -> Option<Stager> {
+        self.aboard.as_ref()?.stager()
     }
 
     /// Puts a frame into the input on the device; `false` where that is for the host to do.

@@ -37,7 +37,7 @@ use super::{
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::prepare::Prepare;
-use crate::source::Frame;
+use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
 
 const NAME: &str = "ort";
@@ -236,6 +236,13 @@ impl Engine for Ort {
     fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> Result<bool> {
         let Way::Bound(bound) = &mut self.way else { return Ok(false) };
         shielded(NAME, || bound.load(frame, prepare).map_err(failed))
+    }
+
+    fn stager(&self) -> Option<Stager> {
+        match &self.way {
+            Way::Bound(bound) => bound.stager(),
+            Way::InPlace(_) | Way::Copied => None,
+        }
     }
 
     fn search(&mut self, output: usize, classes: usize) -> Result<bool> {

@@ -158,15 +158,11 @@ impl Synthetic {
             }
         }
         camera.finish(&mut canvas, &self.noise, &mut rng);
-        Frame {
-            pixels: C::pixels(&canvas),
-            width: options.width,
-            height: options.height,
-            timestamp: Duration::try_from_secs_f64(number as f64 / options.rate)
-                .unwrap_or_default(),
-            name: number.to_string(),
-            truth: Some(truth),
-        }
+        let timestamp =
+            Duration::try_from_secs_f64(number as f64 / options.rate).unwrap_or_default();
+        let size = (options.width, options.height);
+        let seen = Frame::new(C::pixels(&canvas), size, timestamp, number.to_string());
+        Frame { truth: Some(truth), ..seen }
     }
 }
 

@@ -88,6 +88,8 @@ table! {
 
 /// A stream that does not wait for the stream that all share.
 const NON_BLOCKING: c_uint = 1;
+/// The attribute for memory that is the host's as well.
+const INTEGRATED: c_int = 18;
 /// The attributes for the two parts of the compute capability.
 const CAPABILITY: [c_int; 2] = [75, 76];
 
@@ -166,6 +168,14 @@ impl Stream {
             self.table.check("tell its capability", code)?;
         }
         Ok((found[0], found[1]))
+    }
+
+    /// Whether the device's memory is the host's as well. What does not tell counts as such.
+    pub(in super::super) fn is_integrated(&self) -> bool {
+        let mut found = 1;
+        // SAFETY: the device is open, the place for the answer ours.
+        let code = unsafe { (self.table.attribute)(&raw mut found, INTEGRATED, self.device) };
+        code != 0 || found != 0
     }
 
     pub(super) fn wait(&self) -> ort::Result<()> {

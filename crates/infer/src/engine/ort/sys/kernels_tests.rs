@@ -123,7 +123,7 @@ impl Compiled {
 
 fn frame(pixels: Pixels, (height, width): (usize, usize)) -> Frame {
     let (timestamp, name) = (Duration::ZERO, String::new());
-    Frame { pixels, width, height, timestamp, name, truth: None }
+    Frame::new(pixels, (width, height), timestamp, name)
 }
 
 fn noise(count: usize) -> Vec<u8> {
@@ -156,34 +156,6 @@ fn the_letterbox_on_the_device_is_that_of_the_host() {
             let shape = Shape { channels, blue_first, letterbox, tensor };
             let got = kernels.letterbox(&bytes, fit, &shape);
             assert!(got == want.data, "{size:?} {channels}");
-        }
-    }
-}
-
-#[test]
-fn a_frame_that_was_shrunk_before_it_travelled_is_that_of_the_host() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(kernels) = Compiled::new(folder.path()) else { return };
-    let tensor = (64, 96);
-    for size in [(108, 192), (128, 192), (97, 300), (300, 500), (180, 288)] {
-        for (blue_first, kind) in
-            [(false, Pixels::Rgb8 as fn(Vec<u8>) -> Pixels), (true, Pixels::Bgr8)]
-        {
-            let frame = frame(kind(noise(3 * size.0 * size.1)), size);
-            let mut prepare = Prepare::new(tensor.0, tensor.1);
-            let mut want = Tensor::default();
-            let letterbox = prepare.run(&frame, &mut want).expect("prepared");
-            let fit = prepare.fit(&frame).expect("fitted").fitted();
-            let (row, rows) = (4 * letterbox.width, letterbox.height);
-            // In portions of seven rows, as it travels.
-            let mut bytes = vec![9; row * rows];
-            for (number, portion) in bytes.chunks_mut(7 * row).enumerate() {
-                let first = 7 * number;
-                assert!(prepare.lanes(&frame, first..first + portion.len() / row, portion));
-            }
-            let shape = Shape { channels: 4, blue_first, letterbox: fit.letterbox, tensor };
-            let got = kernels.letterbox(&bytes, &fit, &shape);
-            assert!(got == want.data, "{size:?} {blue_first}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Memory for copies: pinned on the host, and of our own on the device.
 
 use std::ffi::{c_uint, c_void};
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::driver::Stream;
 
@@ -118,36 +119,106 @@ impl Stage {
         Ok(Stage { pin, bytes })
     }
 
-    /// Puts a frame of so many bytes on the stream, behind all that is on it, in portions of a
-    /// whole number of `unit` bytes: `fill` writes each, given where it begins.
-    pub(in super::super) fn pass(
-        &mut self,
-        (bytes, unit): (usize, usize),
-        to: &Buffer,
-        mut fill: impl FnMut(usize, &mut [u8]) -> bool,
-    ) -> ort::Result<()> {
-        if bytes > self.bytes.len() || bytes > to.bytes {
+    /// Puts a frame on the stream, behind all that is on it, in portions.
+    pub(in super::super) fn pass(&mut self, pixels: &[u8], to: &Buffer) -> ort::Result<()> {
+        if pixels.len() > self.bytes.len() {
             return Err(ort::Error::new("a frame is larger than the room for it"));
         }
-        let stream = &self.pin.0;
-        stream.enter()?;
         // What passed before must have left.
-        stream.wait()?;
-        let portion = PORTION.next_multiple_of(unit.max(1));
-        for (number, stage) in self.bytes[..bytes].chunks_mut(portion).enumerate() {
-            let start = number * portion;
-            if !fill(start, stage) {
-                return Err(ort::Error::new("a frame changed on its way"));
-            }
-            let place = to.start + start as u64;
-            // SAFETY: both ranges were seen to be large enough; the stage stays pinned and
-            // untouched until the stream is waited for, here or when the pin goes.
-            let code = unsafe {
-                let from = stage.as_ptr().cast();
-                (stream.table.to_device)(place, from, stage.len(), stream.stream)
-            };
-            stream.table.check("copy a frame to the device", code)?;
+        self.pin.0.enter()?;
+        self.pin.0.wait()?;
+        for (number, portion) in pixels.chunks(PORTION).enumerate() {
+            let start = number * PORTION;
+            self.bytes[start..start + portion.len()].copy_from_slice(portion);
+            self.send(start..start + portion.len(), to)?;
         }
         Ok(())
+    }
+
+    /// Puts these bytes on the stream, to the same place there.
+    fn send(&self, range: Range<usize>, to: &Buffer) -> ort::Result<()> {
+        let Some(from) = self.bytes.get(range.clone()).filter(|_| range.end <= to.bytes) else {
+            return Err(ort::Error::new("a frame is larger than the room for it"));
+        };
+        let stream = &to.stream;
+        let place = to.start + range.start as u64;
+        // SAFETY: both ranges were seen to be large enough; the bytes stay pinned and where they
+        // are until the stream is waited for, by who sends the next or when the pin goes.
+        let code = unsafe {
+            (stream.table.to_device)(place, from.as_ptr().cast(), from.len(), stream.stream)
+        };
+        stream.table.check("copy a frame to the device", code)
+    }
+}
+
+/// Pinned buffers in which frames wait for their turn, each used again and again.
+#[derive(Debug)]
+pub(in super::super) struct Shelf {
+    stream: Arc<Stream>,
+    state: Mutex<Shelved>,
+}
+
+#[derive(Debug, Default)]
+struct Shelved {
+    free: Vec<Stage>,
+    made: usize,
+}
+
+/// Those that are decoded ahead, one between two threads and one at work, and two to spare.
+const MOST: usize = 8;
+
+impl Shelf {
+    pub(in super::super) fn new(stream: &Arc<Stream>) -> Arc<Shelf> {
+        Arc::new(Shelf { stream: Arc::clone(stream), state: Mutex::default() })
+    }
+
+    /// Copies a frame onto the shelf; nothing where it is full or the driver pins no more.
+    pub(in super::super) fn take_in(self: &Arc<Shelf>, pixels: &[u8]) -> Option<Waiting> {
+        let mut stage = self.room(pixels.len())?;
+        stage.bytes[..pixels.len()].copy_from_slice(pixels);
+        Some(Waiting { stage: Some(stage), bytes: pixels.len(), shelf: Arc::clone(self) })
+    }
+
+    /// A buffer that is large enough. One that is too small is for frames of another size, and
+    /// goes.
+    fn room(&self, bytes: usize) -> Option<Stage> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.free.pop() {
+            Some(stage) if stage.bytes.len() >= bytes => return Some(stage),
+            Some(_) => {}
+            None if state.made >= MOST => return None,
+            None => state.made += 1,
+        }
+        drop(state);
+        self.stream.enter().ok()?;
+        Stage::new(&self.stream, bytes).ok()
+    }
+}
+
+/// A frame on the shelf.
+#[derive(Debug)]
+pub(in super::super) struct Waiting {
+    stage: Option<Stage>,
+    bytes: usize,
+    shelf: Arc<Shelf>,
+}
+
+impl Waiting {
+    pub(in super::super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Puts it on the stream. It must be kept until the stream was waited for, or another frame
+    /// may be read in its place.
+    pub(in super::super) fn pass(&self, to: &Buffer) -> ort::Result<()> {
+        to.stream.enter()?;
+        self.stage.as_ref().map_or(Ok(()), |stage| stage.send(0..self.bytes, to))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut state = self.shelf.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.free.extend(self.stage.take());
     }
 }
