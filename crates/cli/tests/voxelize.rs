@@ -357,6 +357,12 @@ fn a_preview_shows_three_sides() -> Result {
         assert!(fs::read(folder.path("out.png"))?.starts_with(b"\x89PNG\r\n"));
         fs::remove_file(folder.path("out.png"))?;
     }
+    // A place that cannot be is told before anything is made.
+    fs::remove_file(&out)?;
+    let nowhere = folder.name("no/out.png");
+    let message = complaint(&words(&input, &out, &["--preview", &nowhere]))?;
+    assert!(message.contains("preview") && message.contains("folder"), "{message}");
+    assert!(!folder.path("out.npy").exists());
     Ok(())
 }
 

@@ -3,27 +3,39 @@
 //! Each side is a sheet of glass through which one looks along an axis: the more voxels with
 //! points behind a place, the brighter it is, on a scale that shows one as well as a hundred.
 //! Top, front and side stand beside each other, x to the right on the first two, z upwards on
-//! the last two.
+//! the last two. Below are the numbers that a picture needs to be read: how many voxels the
+//! darkest and the brightest places of each side have behind them, and where each axis begins
+//! and ends. A cloud of few points is drawn in large dots, and one of none says so.
+//!
+//! Of means and maxima the first feature is looked at: a voxel where that is 0 looks empty.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+mod canvas;
+mod panel;
+
+use std::path::{Path, PathBuf};
 
 use plimsoll::{Error, Result};
+use tempfile::NamedTempFile;
 
+use self::canvas::{Canvas, LETTER, LINE};
+use self::panel::{Panel, shade};
 use crate::backend::Filled;
 use crate::grid::Grid;
 use crate::spec::{Cells, Spec};
+use crate::write::{beside, failed};
 
 const MARGIN: usize = 12;
-const PAPER: [u8; 3] = [18, 18, 24];
-const FRAME: [u8; 3] = [96, 96, 112];
-/// The longest side of a panel, in pixels: larger grids are made smaller, small ones larger.
-const PANEL: usize = 384;
+const INK: [u8; 3] = [176, 176, 188];
+/// The least room of a side: what stands below it is as wide.
+const SLOT: usize = 18 * LETTER;
+/// The length of the scale of colours.
+const SCALE: usize = 12 * LETTER;
 
 /// Voxels with points behind each place of the three sides of one cloud.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Preview {
+    path: PathBuf,
+    file: NamedTempFile,
     grid: Grid,
     /// Rows of y, columns of x.
     top: Vec<u32>,
@@ -34,12 +46,13 @@ pub struct Preview {
 }
 
 impl Preview {
-    /// An empty picture of a grid.
+    /// An empty picture of a grid, to be written to this file.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] where a side of the grid has too many voxels to look at.
-    pub fn new(grid: &Grid) -> Result<Preview> {
+    /// [`Error::Config`] where a side of the grid has too many voxels to look at or there is no
+    /// such folder, [`Error::Device`] where nothing can be written to it.
+    pub fn create(path: &Path, grid: &Grid) -> Result<Preview> {
         let [depth, height, width] = grid.dims().map(|extent| extent as usize);
         let most = [height * width, depth * width, depth * height].into_iter().max().unwrap_or(0);
         if most > 1 << 28 {
@@ -50,6 +63,8 @@ impl Preview {
             });
         }
         Ok(Preview {
+            path: path.to_path_buf(),
+            file: beside(path, "preview")?,
             grid: *grid,
             top: vec![0; height * width],
             front: vec![0; depth * width],
@@ -99,119 +114,72 @@ impl Preview {
         filled.voxels.iter().for_each(|voxel| self.see(*voxel));
     }
 
-    /// Writes the picture as PNG.
+    /// Writes the picture as PNG and gives the file its name.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] where the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        let (width, height, pixels) = self.draw();
-        let write = || -> io::Result<()> {
-            let mut file = BufWriter::new(File::create(path)?);
-            let mut encoder = png::Encoder::new(&mut file, width as u32, height as u32);
-            encoder.set_color(png::ColorType::Rgb);
-            encoder.set_depth(png::BitDepth::Eight);
-            let mut writer = encoder.write_header().map_err(io::Error::other)?;
-            writer.write_image_data(&pixels).map_err(io::Error::other)?;
-            writer.finish().map_err(io::Error::other)?;
-            file.flush()
-        };
-        write().map_err(|error| Error::Device {
-            call: "writing the preview",
-            why: format!("{}: {error}", path.display()),
-        })
+    /// [`Error::Device`] where that fails; nothing is left then.
+    pub fn finish(mut self) -> Result<()> {
+        let picture = self.draw();
+        picture.write(&mut self.file).map_err(|error| failed(&self.path, &error))?;
+        self.file.persist(&self.path).map_err(|error| failed(&self.path, &error.error))?;
+        Ok(())
     }
 
-    fn draw(&self) -> (usize, usize, Vec<u8>) {
+    fn draw(&self) -> Canvas {
         let [depth, height, width] = self.grid.dims().map(|extent| extent as usize);
         let longest = depth.max(height).max(width);
-        let panels = [
-            Panel::new(&self.top, width, height, longest),
-            Panel::new(&self.front, width, depth, longest),
-            Panel::new(&self.side, height, depth, longest),
+        let sides = [
+            ("top: x, y", Panel::new(&self.top, width, height, longest)),
+            ("front: x, z", Panel::new(&self.front, width, depth, longest)),
+            ("side: y, z", Panel::new(&self.side, height, depth, longest)),
         ];
-        let total = panels.iter().map(|panel| panel.width + MARGIN).sum::<usize>() + MARGIN;
-        let tall = panels.iter().map(|panel| panel.height).max().unwrap_or(0) + 2 * MARGIN;
-        let mut pixels = PAPER.repeat(total * tall);
+        let slot = |panel: &Panel<'_>| panel.width.max(SLOT) + MARGIN;
+        let wide = sides.iter().map(|(_, panel)| slot(panel)).sum::<usize>() + MARGIN;
+        let floor = sides.iter().map(|(_, panel)| panel.height).max().unwrap_or(0) + MARGIN;
+        let mut canvas = Canvas::new(wide, floor + MARGIN + 7 * LINE);
         let mut left = MARGIN;
-        for panel in &panels {
-            panel.paint(&mut pixels, total, left, tall - MARGIN - panel.height);
-            left += panel.width + MARGIN;
+        for (name, panel) in &sides {
+            panel.paint(&mut canvas, left, floor - panel.height);
+            canvas.write_text(left, floor + LINE, &format!("{name} ({})", panel.range()), INK);
+            left += slot(panel);
         }
-        (total, tall, pixels)
+        self.legend(&mut canvas, floor + 3 * LINE);
+        canvas
     }
-}
 
-/// One side, in pixels.
-struct Panel<'a> {
-    counts: &'a [u32],
-    columns: usize,
-    rows: usize,
-    width: usize,
-    height: usize,
-    most: u32,
-}
-
-impl Panel<'_> {
-    fn new(counts: &[u32], columns: usize, rows: usize, longest: usize) -> Panel<'_> {
-        let pixels = |cells: usize| {
-            if longest >= PANEL {
-                (cells * PANEL).div_ceil(longest)
-            } else {
-                cells * (PANEL / longest)
+    /// The scale of colours, and what each axis spans.
+    fn legend(&self, canvas: &mut Canvas, mut y: usize) {
+        if self.top.iter().all(|count| *count == 0) {
+            canvas.write_text(MARGIN, y, "no voxel has points in it", INK);
+        } else {
+            for x in 0..SCALE {
+                let colour = shade(x as f32 / (SCALE - 1) as f32);
+                (0..LETTER).for_each(|row| canvas.set(MARGIN + x, y + row, colour));
             }
-        };
-        let most = counts.iter().copied().max().unwrap_or(0);
-        Panel {
-            counts,
-            columns,
-            rows,
-            width: pixels(columns).max(1),
-            height: pixels(rows).max(1),
-            most,
+            let meaning = "voxels behind a place, least to most";
+            canvas.write_text(MARGIN + SCALE + LETTER, y, meaning, INK);
         }
-    }
-
-    /// The brightest of the cells under a pixel; the lowest row of cells is the lowest of pixels.
-    fn count(&self, x: usize, y: usize) -> u32 {
-        let range = |at: usize, pixels: usize, cells: usize| {
-            let start = at * cells / pixels;
-            start..((at + 1) * cells).div_ceil(pixels).max(start + 1).min(cells)
-        };
-        let columns = range(x, self.width, self.columns);
-        let rows = range(self.height - 1 - y, self.height, self.rows);
-        let cells =
-            rows.flat_map(|row| columns.clone().map(move |column| row * self.columns + column));
-        cells.filter_map(|cell| self.counts.get(cell)).copied().max().unwrap_or(0)
-    }
-
-    fn paint(&self, pixels: &mut [u8], total: usize, left: usize, top: usize) {
-        for y in 0..self.height + 2 {
-            for x in 0..self.width + 2 {
-                let on_frame = x == 0 || y == 0 || x == self.width + 1 || y == self.height + 1;
-                let colour =
-                    if on_frame { FRAME } else { shade(self.count(x - 1, y - 1), self.most) };
-                let place = ((top + y - 1) * total + left + x - 1) * 3;
-                if let Some(pixel) = pixels.get_mut(place..place + 3) {
-                    pixel.copy_from_slice(&colour);
-                }
-            }
+        let (dims, size, origin) = (self.grid.dims(), self.grid.size(), self.grid.origin());
+        for (axis, name) in ["x", "y", "z"].into_iter().enumerate() {
+            // Sizes and origin are by x, y, z; extents by depth, height, width.
+            let voxels = dims[2 - axis];
+            let from = f64::from(origin[axis]);
+            let to = from + f64::from(voxels) * f64::from(size[axis]);
+            y += LINE;
+            let each = if voxels == 1 { "voxel" } else { "voxels" };
+            let line = format!("{name} from {} to {}: {voxels} {each}", short(from), short(to));
+            canvas.write_text(MARGIN, y, &line, INK);
         }
     }
 }
 
-/// From dark over blue and green to yellow, by the logarithm.
-fn shade(count: u32, most: u32) -> [u8; 3] {
-    const STOPS: [[f32; 3]; 4] =
-        [[59.0, 82.0, 139.0], [33.0, 145.0, 140.0], [94.0, 201.0, 98.0], [253.0, 231.0, 37.0]];
-    if count == 0 {
-        return PAPER;
-    }
-    let level = if most > 1 { (count as f32).ln() / (most as f32).ln() } else { 1.0 };
-    let place = level.clamp(0.0, 1.0) * (STOPS.len() - 1) as f32;
-    let below = (place as usize).min(STOPS.len() - 2);
-    let part = place - below as f32;
-    std::array::from_fn(|i| {
-        (STOPS[below][i] * (1.0 - part) + STOPS[below + 1][i] * part).round() as u8
-    })
+/// Six digits of a number, which is what an f32 has.
+fn short(number: f64) -> String {
+    let digits = 5 - number.abs().max(1e-30).log10().floor() as i32;
+    let unit = 10f64.powi(digits.clamp(-30, 30));
+    format!("{}", (number * unit).round() / unit)
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,11 +36,11 @@ pub trait Sink {
 }
 
 /// A part-written file beside `path`, hidden, and gone when it is dropped.
-fn beside(path: &Path) -> Result<tempfile::NamedTempFile> {
+pub(crate) fn beside(path: &Path, field: &'static str) -> Result<tempfile::NamedTempFile> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if path.is_dir() || !folder_of(path).is_dir() {
         return Err(Error::Config {
-            field: "out",
+            field,
             value: path.display().to_string(),
             range: "a file in a folder that is there",
         });
@@ -90,7 +90,7 @@ fn check_room(path: &Path, bytes: u64) -> Result<()> {
     }
 }
 
-fn failed(path: &Path, error: &io::Error) -> Error {
+pub(crate) fn failed(path: &Path, error: &io::Error) -> Error {
     Error::Device { call: "writing the result", why: format!("{}: {error}", path.display()) }
 }
 

@@ -33,7 +33,7 @@ impl GridFile {
             Cells::U32 => "<u4",
             Cells::F32 | Cells::Sparse => "<f4",
         };
-        let file = beside(path)?;
+        let file = beside(path, "out")?;
         let length = HEADER.saturating_add(bytes);
         check_room(path, length)?;
         // Takes no room yet, and shows at once where the file system has no files so large.

@@ -51,7 +51,7 @@ impl SparseFile {
             }
         };
         let begin = || {
-            let mut file = BufWriter::with_capacity(1 << 20, beside(path)?);
+            let mut file = BufWriter::with_capacity(1 << 20, beside(path, "out")?);
             let blank = [0; HEADER as usize];
             file.write_all(&blank).map_err(|error| failed(path, &error))?;
             Ok::<_, Error>(file)
@@ -150,7 +150,7 @@ fn pack(
     coordinates: NamedTempFile,
     values: Option<NamedTempFile>,
 ) -> io::Result<NamedTempFile> {
-    let whole = beside(path).map_err(io::Error::other)?;
+    let whole = beside(path, "out").map_err(io::Error::other)?;
     let mut archive = ZipWriter::new(whole);
     let members = [("coords.npy", Some(coordinates)), ("values.npy", values)];
     for (name, file) in members {

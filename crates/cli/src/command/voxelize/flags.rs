@@ -59,7 +59,8 @@ pub(crate) struct Args {
     /// The file to write: .npy, or .npz for sparse results
     #[arg(long, value_name = "FILE", required_unless_present = "compile_kernels")]
     pub(super) out: Option<PathBuf>,
-    /// Also draw the first cloud's grid from three sides, as PNG
+    /// Also draw the first cloud's grid from three sides, as PNG (of mean and max, where the
+    /// first feature is not 0)
     #[arg(long, value_name = "FILE")]
     pub(super) preview: Option<PathBuf>,
     /// Instead of all this, compile the kernels of CUDA into a folder, for boards without

@@ -47,7 +47,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         available: opened.available,
         room: opened.room,
     };
-    let preview = args.preview.as_ref().map(|_| Preview::new(spec.grid())).transpose()?;
+    let preview =
+        args.preview.as_ref().map(|path| Preview::create(path, spec.grid())).transpose()?;
     let file = File::create(wanted.out, &spec, &batch)?;
     let mut sink = Looking { file, preview, spec };
     let stop = Arc::new(AtomicBool::new(false));
@@ -61,8 +62,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let report = report?;
     sink.file.finish()?;
     let seconds = start.elapsed().as_secs_f64();
-    if let (Some(preview), Some(path)) = (&sink.preview, &args.preview) {
-        preview.write(path)?;
+    if let Some(preview) = sink.preview {
+        preview.finish()?;
     }
     out.answer(&Made::new(args, &job, &opened, &report, seconds))?;
     Ok(Outcome::Yes)
