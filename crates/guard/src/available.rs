@@ -7,6 +7,9 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::ledger::Ledger;
 use crate::sys;
 
+/// How long a reading is good for, in nanoseconds. The clock that events are noted by could be
+/// as much behind.
+const FRESH: u64 = 10_000_000;
 /// Granted on the word of an old reading at most.
 const STALE: u64 = 64 << 20;
 
@@ -17,10 +20,10 @@ pub(crate) fn allows(ledger: &Ledger, bytes: u64) -> bool {
         return true;
     }
     let since = ledger.granted_since.fetch_add(bytes, AcqRel).saturating_add(bytes);
-    let now = sys::ticks();
+    let now = sys::now_exactly();
     let age = now.saturating_sub(ledger.available_at.load(Acquire));
     let known = ledger.available.load(Acquire);
-    let fresh = known > 0 && age < ledger.ticks_10ms.load(Relaxed) && since <= STALE;
+    let fresh = known > 0 && age < FRESH && since <= STALE;
     if fresh {
         let fits = known.saturating_sub(since) >= keep;
         if !fits {

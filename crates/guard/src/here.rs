@@ -110,7 +110,9 @@ fn make(pid: u32) -> Option<Here> {
         return None;
     };
     let table = Table::new()?;
-    let log = log_path(pid, process.start.load(Relaxed)).and_then(Log::create);
+    let since = process.since.load(Relaxed);
+    let path = log_path(pid, process.start.load(Relaxed), since);
+    let log = path.and_then(|path| Log::create(path, since));
     if log.is_none() {
         ledger.warn(flag::LOG_FULL);
     }
@@ -143,7 +145,7 @@ fn take_slot(ledger: &'static Ledger, pid: u32) -> Option<&'static Process> {
 fn fill(process: &Process, pid: u32, start: u64) {
     process.pid.store(pid, Relaxed);
     process.start.store(start, Relaxed);
-    process.since.store(sys::ticks(), Relaxed);
+    process.since.store(sys::now_exactly(), Relaxed);
     let counters = [&process.allocs, &process.frees, &process.done, &process.refused];
     let others = [&process.failed, &process.own, &process.foreign_frees, &process.until];
     let sums = process.used.iter().chain(&process.peak);
@@ -165,7 +167,7 @@ impl Here {
     /// Notes an event, with where it happened if that is wanted.
     #[inline]
     pub(crate) fn note(&self, mut event: Event) -> u64 {
-        let at = sys::ticks();
+        let at = sys::now();
         if self.ledger.is(flag::STACKS) && event.op as u8 <= 3 {
             event.stack = crate::stacks::capture(self);
         }
@@ -198,16 +200,16 @@ pub(crate) fn folder() -> &'static [u8] {
     folder.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-fn log_path(pid: u32, start: u64) -> Option<&'static CStr> {
+fn log_path(pid: u32, start: u64, since: u64) -> Option<&'static CStr> {
     let (mut one, mut two, mut three) = ([0; 10], [0; 10], [0; 10]);
     // A program may replace itself by exec; when is part of the name.
-    let now = process::decimal((sys::ticks() >> 16) as u32, &mut three);
+    let since = process::decimal((since >> 10) as u32, &mut three);
     let pid = process::decimal(pid, &mut one);
     let start = process::decimal(start as u32, &mut two);
     // SAFETY: only the attaching thread comes here, one at a time; a forked child has its own
     // copy, and its parent's list is mapped and no longer needs its name in the child.
     let path = unsafe { &mut *LOG_PATH.0.get() };
-    join(path, &[folder(), b"/log.", pid, b".", start, b".", now])
+    join(path, &[folder(), b"/log.", pid, b".", start, b".", since])
 }
 
 /// Maps the ledger. Called by the loader, before the program's own code.

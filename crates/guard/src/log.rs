@@ -151,7 +151,8 @@ impl Kind {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Record {
-    /// When, in ticks.
+    /// When, in nanoseconds of the kernel's clock, as it was at its last tick. What came before
+    /// what is said by the place.
     pub at: AtomicU64,
     /// Of what: an address or a handle.
     pub key: AtomicU64,
@@ -173,7 +174,9 @@ pub struct Head {
     pub room: AtomicU64,
     /// 1 while somebody makes room, 2 when there is none to be had.
     pub growing: AtomicU64,
-    spare: [AtomicU64; 2],
+    /// When the process attached: its slot in the ledger says the same.
+    pub since: AtomicU64,
+    spare: AtomicU64,
 }
 
 /// An event before it has a place.
@@ -204,8 +207,8 @@ unsafe impl Sync for Log {}
 unsafe impl Send for Log {}
 
 impl Log {
-    /// A new list at this path.
-    pub(crate) fn create(path: &'static core::ffi::CStr) -> Option<Log> {
+    /// A new list at this path, of a process that attached then.
+    pub(crate) fn create(path: &'static core::ffi::CStr, since: u64) -> Option<Log> {
         let size = size_of::<Head>() as u64 + MOST * size_of::<Record>() as u64;
         // SAFETY: the path ends with a zero; the mapping is new, and shared with nobody who
         // could shrink the file, which lies in a folder of the user's own.
@@ -232,6 +235,7 @@ impl Log {
         let log = Log { head, records, path };
         log.head.room.store((FIRST - size_of::<Head>() as u64) / RECORD, Relaxed);
         log.make_real(0, FIRST);
+        log.head.since.store(since, Relaxed);
         log.head.magic.store(MAGIC, Release);
         Some(log)
     }

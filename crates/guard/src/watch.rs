@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::ledger::{self, Ledger, NO_LIMIT};
 use crate::log::{self, Head, Kind, Op, Record};
@@ -39,7 +39,7 @@ pub struct Settings {
 pub struct Watch {
     folder: PathBuf,
     ledger: *const Ledger,
-    began: (u64, Instant),
+    began: u64,
 }
 
 // SAFETY: everything in a ledger that is written after it was made is atomic.
@@ -65,8 +65,7 @@ impl Watch {
         let at = map(&file)?;
         // SAFETY: zeroed, large enough, aligned to a page, and nobody else has it yet.
         fill(unsafe { &mut *at }, settings);
-        let began = (sys::ticks(), Instant::now());
-        Ok(Watch { folder: folder.to_path_buf(), ledger: at, began })
+        Ok(Watch { folder: folder.to_path_buf(), ledger: at, began: sys::now_exactly() })
     }
 
     /// The counters.
@@ -82,11 +81,10 @@ impl Watch {
         &self.folder
     }
 
-    /// How ticks become time, by what passed since the ledger was made.
+    /// How times of the ledger and of events become those of the run.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        let (ticks, time) = (sys::ticks().saturating_sub(self.began.0), self.began.1.elapsed());
-        Clock { began: self.began.0, nanos_per_tick: time.as_nanos() as f64 / ticks.max(1) as f64 }
+        Clock { began: self.began }
     }
 
     /// The lists of events, one for each program that used the driver.
@@ -102,7 +100,7 @@ impl Watch {
                 logs.push(self.read_log(&entry.path(), pid)?);
             }
         }
-        logs.sort_by_key(|log| log.events.first().map_or(u64::MAX, |event| event.at));
+        logs.sort_by_key(|log| log.since);
         Ok(logs)
     }
 
@@ -145,33 +143,23 @@ fn fill(ledger: &mut Ledger, settings: &Settings) {
     ledger.reserve.store(settings.reserve, Relaxed);
     ledger.keep_free.store(settings.keep_free, Relaxed);
     ledger.flags.store(settings.flags, Relaxed);
-    ledger.ticks_10ms.store(ticks_in_10ms(), Relaxed);
     let path = settings.meminfo.as_os_str().as_encoded_bytes();
     let count = path.len().min(ledger.meminfo.len() - 1);
     ledger.meminfo[..count].copy_from_slice(&path[..count]);
     ledger.magic.store(ledger::MAGIC, Release);
 }
 
-fn ticks_in_10ms() -> u64 {
-    let (ticks, time) = (sys::ticks(), Instant::now());
-    std::thread::sleep(Duration::from_millis(2));
-    let passed = time.elapsed().as_nanos().max(1) as f64;
-    (sys::ticks().saturating_sub(ticks) as f64 * 1e7 / passed) as u64
-}
-
-/// How ticks become time.
+/// From the kernel's clock to the time of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     began: u64,
-    nanos_per_tick: f64,
 }
 
 impl Clock {
     /// Since the ledger was made.
     #[must_use]
-    pub fn since_start(&self, ticks: u64) -> Duration {
-        let nanos = ticks.saturating_sub(self.began) as f64 * self.nanos_per_tick;
-        Duration::from_nanos(nanos as u64)
+    pub fn since_start(&self, at: u64) -> Duration {
+        Duration::from_nanos(at.saturating_sub(self.began))
     }
 }
 
@@ -180,6 +168,8 @@ impl Clock {
 pub struct Log {
     /// Its process.
     pub pid: u32,
+    /// When it attached: the [`ledger::Process::since`] of its slot.
+    pub since: u64,
     /// The events.
     pub events: Vec<Event>,
     /// How many there was no room for, or that were cut short by a kill.
@@ -189,7 +179,7 @@ pub struct Log {
 /// An event as it was noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When, in ticks.
+    /// When, in nanoseconds of the kernel's clock, as it was at its last tick.
     pub at: u64,
     /// What.
     pub op: Op,
@@ -224,7 +214,7 @@ pub fn parse_log(mut from: impl Read, pid: u32, unified: &[bool]) -> io::Result<
     let word = |at: usize| {
         head.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
     };
-    let (magic, taken, room) = (word(0), word(1), word(2));
+    let (magic, taken, room, since) = (word(0), word(1), word(2), word(4));
     if magic != log::MAGIC {
         return Ok(Log { pid, ..Log::default() });
     }
@@ -234,7 +224,7 @@ pub fn parse_log(mut from: impl Read, pid: u32, unified: &[bool]) -> io::Result<
     let records = bytes.chunks_exact(size_of::<Record>());
     let events: Vec<Event> = records.filter_map(|bytes| event(bytes, unified)).collect();
     let lost = taken - events.len() as u64;
-    Ok(Log { pid, events, lost })
+    Ok(Log { pid, since, events, lost })
 }
 
 /// An event from its bytes; nothing from one that was cut short.
@@ -282,7 +272,7 @@ mod tests {
     use super::*;
 
     fn list(taken: u64, records: &[[u64; 4]]) -> Vec<u8> {
-        let head = [log::MAGIC, taken, 1000, 0, 0, 0];
+        let head = [log::MAGIC, taken, 1000, 0, 5, 0];
         head.iter().chain(records.iter().flatten()).flat_map(|word| word.to_le_bytes()).collect()
     }
 
@@ -291,7 +281,7 @@ mod tests {
         let what = u64::from_le_bytes([0x81, Kind::Linear as u8, 1, 2, 3, 0, 4, 0]);
         let bytes = list(4, &[[9, 0x7f00, 3 << 20, what], [9, 1, 1, 0], [9, 1, 1, 0xff]]);
         let log = parse_log(&bytes[..], 7, &[false, false]).unwrap();
-        assert_eq!((log.pid, log.events.len(), log.lost), (7, 1, 3));
+        assert_eq!((log.pid, log.since, log.events.len(), log.lost), (7, 5, 1, 3));
         let event = log.events[0];
         assert_eq!(
             (event.op, event.kind, event.device, event.tag),

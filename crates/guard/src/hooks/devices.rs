@@ -159,10 +159,10 @@ fn fill(here: &Here, device: &Device, number: c_int, uuid: [u64; 2]) {
 /// Runs what only one process of the tree may do at a time. It is waited for ten seconds at
 /// most: a process that is stopped must not stop the others for ever.
 pub(super) fn alone<T>(here: &Here, work: impl FnOnce() -> T) -> T {
+    const WAIT: u64 = 10_000_000_000;
     let me = process::own_pid();
     let lock = &here.ledger.one_at_a_time;
-    let wait = here.ledger.ticks_10ms.load(Relaxed).saturating_mul(1000);
-    let until = sys::ticks().saturating_add(wait);
+    let until = sys::now() + WAIT;
     let held = loop {
         match lock.compare_exchange(0, me, AcqRel, Acquire) {
             Ok(_) => break true,
@@ -171,7 +171,7 @@ pub(super) fn alone<T>(here: &Here, work: impl FnOnce() -> T) -> T {
                     break true;
                 }
             }
-            Err(_) if sys::ticks() > until => break false,
+            Err(_) if sys::now() > until => break false,
             // SAFETY: takes and changes nothing.
             Err(_) => unsafe {
                 sys::sched_yield();

@@ -202,7 +202,7 @@ fn refresh(here: &Here, device: usize, ahead: u64) {
     let change = now.abs_diff(before.charge);
     let op = if now > before.charge { Op::Charge } else { Op::Discharge };
     let at = match change {
-        0 => crate::sys::ticks(),
+        0 => crate::sys::now(),
         _ => pool::note(here, op, Kind::Graph, device, key, change),
     };
     here.ledger.recharge(here.process, device, before.charge + ahead, now, at);

@@ -197,7 +197,7 @@ fn refresh(here: &Here, pool: Handle, ahead: u64) -> u64 {
     let at = match now.cmp(&entry.charge) {
         Greater => note(here, Op::Charge, Kind::Pool, device, entry.key, now - entry.charge),
         Less => note(here, Op::Discharge, Kind::Pool, device, entry.key, entry.charge - now),
-        Equal => crate::sys::ticks(),
+        Equal => crate::sys::now(),
     };
     here.ledger.recharge(here.process, device, entry.charge + ahead, now, at);
     here.ledger.devices[device].used.load(Relaxed)

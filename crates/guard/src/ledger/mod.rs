@@ -27,7 +27,7 @@ pub const PROCESSES: usize = 512;
 /// Tags that a thread can give to what it allocates.
 pub const TAGS: usize = 4;
 /// The first bytes of a ledger: its name and the version of its layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd2");
 
 /// A budget that refuses nothing.
 pub const NO_LIMIT: u64 = u64::MAX;
@@ -89,13 +89,11 @@ pub struct Ledger {
     /// Programs that the guard was loaded into.
     pub loaded: AtomicU32,
     spare: AtomicU32,
-    /// What the system had available when it was last read, and when.
+    /// What the system had available when it was last read, and when exactly.
     pub(crate) available: AtomicU64,
     pub(crate) available_at: AtomicU64,
     /// What was granted since.
     pub(crate) granted_since: AtomicU64,
-    /// How many ticks make ten milliseconds.
-    pub(crate) ticks_10ms: AtomicU64,
     /// Where the system's memory is read, ended by a zero.
     pub meminfo: [u8; 256],
     /// The devices.
@@ -113,7 +111,7 @@ pub struct Device {
     pub budget: AtomicU64,
     /// The most that was charged at once.
     pub peak: AtomicU64,
-    /// When, in ticks.
+    /// When, in nanoseconds of the kernel's clock, as it was at its last tick.
     pub peak_at: AtomicU64,
     /// Requests that were refused, and their bytes.
     pub refused: AtomicU64,
@@ -173,9 +171,10 @@ pub struct Process {
     pub used: [AtomicU64; DEVICES],
     /// The most that was held at once, by device.
     pub peak: [AtomicU64; DEVICES],
-    /// When it attached, in ticks.
+    /// When it attached, in nanoseconds of the kernel's clock: exactly, as a program that becomes
+    /// another may do so within a tick.
     pub since: AtomicU64,
-    /// When it was found dead; 0 before.
+    /// When it was found dead, by the last tick; 0 before.
     pub until: AtomicU64,
     /// Held now, by the tag of the thread that asked; with 0, what the driver took for itself
     /// and, once a thread of the process has a tag, what those without one hold.

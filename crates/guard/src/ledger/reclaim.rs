@@ -49,7 +49,7 @@ impl Ledger {
         if !process.is_quiet() {
             self.suspicious.store(1, Release);
         }
-        process.until.store(crate::sys::ticks(), Relaxed);
+        process.until.store(crate::sys::now(), Relaxed);
         process.state.store(state::DEAD, Release);
         for (device, used) in self.devices.iter().zip(&process.used) {
             take(&device.used, used.swap(0, AcqRel));

@@ -235,14 +235,14 @@ fn taken(watch: &Watch) -> impl Iterator<Item = &Process> {
     watch.ledger().processes.iter().filter(known)
 }
 
-/// When each list's process was found dead, in ticks. A process that became another program
-/// has two slots and two lists: a list belongs to the last slot that began before it.
+/// When each list's process was found dead. A process that became another program has two
+/// slots and two lists; when it attached tells them apart.
 fn ends(watch: &Watch, logs: &[Log]) -> Vec<Option<u64>> {
     let end = |log: &Log| {
-        let first = log.events.first()?.at;
-        let mine = |p: &&Process| p.pid.load(Relaxed) == log.pid && p.since.load(Relaxed) <= first;
-        let process = taken(watch).filter(mine).max_by_key(|p| p.since.load(Relaxed))?;
-        Some(process.until.load(Relaxed)).filter(|until| *until > 0)
+        let mine =
+            |p: &&Process| (p.pid.load(Relaxed), p.since.load(Relaxed)) == (log.pid, log.since);
+        let until = taken(watch).find(mine)?.until.load(Relaxed);
+        Some(until).filter(|until| *until > 0)
     };
     logs.iter().map(end).collect()
 }

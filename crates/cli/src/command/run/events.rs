@@ -1,7 +1,7 @@
 //! From the events that each process noted to one history: blocks with a beginning and an
 //! end, refusals, the course of each device's charge, and a trace that `replay` reads.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use plimsoll_guard::log::{Kind, Op};
@@ -42,23 +42,22 @@ pub(super) struct History {
     pub(super) lost: u64,
 }
 
-/// Puts the lists together. `ends` says for each, in ticks, when its process was found dead:
-/// what it held is free then.
+/// Puts the lists together. `ends` says for each when its process was found dead: what it held
+/// is free then.
 pub(super) fn merge(logs: &[Log], clock: Clock, ends: &[Option<u64>]) -> History {
-    let mut all: Vec<(usize, Event)> = Vec::new();
-    for (index, log) in logs.iter().enumerate() {
-        all.extend(log.events.iter().map(|event| (index, *event)));
-    }
-    all.sort_by_key(|(_, event)| event.at);
     let mut history = History { trace: "op,id,size,stream,t_us\n".into(), ..History::default() };
     history.lost = logs.iter().map(|log| log.lost).sum();
     let mut open: HashMap<(usize, Kind, u64), usize> = HashMap::new();
-    let mut course = Course::new(ends, clock);
+    let mut course = Course::default();
     let mut streams: HashMap<u16, usize> = HashMap::new();
-    for (who, event) in all {
+    for Step { at, who, event } in in_order(logs, ends) {
         let pid = logs.get(who).map_or(0, |log| log.pid);
-        let time = clock.since_start(event.at);
+        let time = clock.since_start(at);
         let seconds = time.as_secs_f64();
+        let Some(event) = event else {
+            course.end(who, seconds);
+            continue;
+        };
         course.step(who, &event, seconds);
         let next = streams.len();
         let stream = *streams.entry(event.stream).or_insert(next);
@@ -89,8 +88,51 @@ pub(super) fn merge(logs: &[Log], clock: Clock, ends: &[Option<u64>]) -> History
             time.as_micros()
         );
     }
-    history.course = course.finish();
+    history.course = course.lines;
     history
+}
+
+/// One step of the history.
+struct Step {
+    at: u64,
+    /// Whose list it is from.
+    who: usize,
+    /// `None` when the process was found dead.
+    event: Option<Event>,
+}
+
+/// All steps by their times; those of one list stay in its order. The clock goes in steps of
+/// milliseconds, so lists often meet: then what gives memory back goes first, as it must have
+/// where the line is full.
+fn in_order(logs: &[Log], ends: &[Option<u64>]) -> Vec<Step> {
+    let mut lists: Vec<_> = logs.iter().map(|log| log.events.iter().copied().peekable()).collect();
+    let mut ends = ends.to_vec();
+    ends.resize(lists.len(), None);
+    // A list's time never goes back, and its process ends after all that it did.
+    let mut times = vec![0; lists.len()];
+    let mut next = |who: usize| {
+        let event = lists.get_mut(who)?.next();
+        let at = event.map(|event| event.at).or_else(|| ends.get_mut(who)?.take())?;
+        let time = times.get_mut(who)?;
+        *time = at.max(*time);
+        Some(Step { at: *time, who, event })
+    };
+    let mut heads: BTreeMap<(u64, bool, usize), Step> = BTreeMap::new();
+    let key = |step: &Step| {
+        let adds = |event: Event| matches!(event.op, Op::Allocate | Op::Charge);
+        (step.at, step.event.is_some_and(adds), step.who)
+    };
+    for step in (0..logs.len()).filter_map(&mut next) {
+        heads.insert(key(&step), step);
+    }
+    let mut steps = Vec::new();
+    while let Some((_, step)) = heads.pop_first() {
+        if let Some(step) = next(step.who) {
+            heads.insert(key(&step), step);
+        }
+        steps.push(step);
+    }
+    steps
 }
 
 /// The most that was charged for so long at a stretch, up to the end of the run: what one who
@@ -121,27 +163,15 @@ fn refusal(pid: u32, event: &Event, at: f64) -> Refusal {
 }
 
 /// The charge of every device as it goes.
+#[derive(Default)]
 struct Course {
     now: HashMap<u8, u64>,
     held: HashMap<(usize, u8), u64>,
     lines: HashMap<u8, Vec<(f64, u64)>>,
-    ends: Vec<(f64, usize)>,
 }
 
 impl Course {
-    fn new(ends: &[Option<u64>], clock: Clock) -> Course {
-        let seconds = |(who, end): (usize, &Option<u64>)| {
-            end.map(|end| (clock.since_start(end).as_secs_f64(), who))
-        };
-        let mut ends: Vec<(f64, usize)> = ends.iter().enumerate().filter_map(seconds).collect();
-        ends.sort_by(|a, b| b.0.total_cmp(&a.0));
-        Course { now: HashMap::new(), held: HashMap::new(), lines: HashMap::new(), ends }
-    }
-
     fn step(&mut self, who: usize, event: &Event, at: f64) {
-        while let Some((end, gone)) = self.ends.pop_if(|(end, _)| *end <= at) {
-            self.end(gone, end);
-        }
         let more = match event.op {
             Op::Allocate | Op::Charge => true,
             Op::Free | Op::Discharge => false,
@@ -169,17 +199,12 @@ impl Course {
         let now = self.now.get(&device).copied().unwrap_or(0);
         self.lines.entry(device).or_default().push((at, now));
     }
-
-    fn finish(mut self) -> HashMap<u8, Vec<(f64, u64)>> {
-        while let Some((end, gone)) = self.ends.pop() {
-            self.end(gone, end);
-        }
-        self.lines
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_guard::watch::{Settings, Watch};
+
     use super::*;
 
     #[test]
@@ -192,5 +217,42 @@ mod tests {
         assert_eq!(lasting(&course, 4.0, 2.5), 10);
         assert_eq!(lasting(&[(0.0, 7)], 1.0, 1.0), 7);
         assert_eq!(lasting(&[], 1.0, 0.0), 0);
+    }
+
+    fn list(pid: u32, events: &[(u64, Op, u64)]) -> Log {
+        let event = |&(at, op, key)| Event {
+            at,
+            op,
+            kind: Kind::Linear,
+            device: 0,
+            tag: 0,
+            key,
+            bytes: 512,
+            charge: 512,
+            stream: 0,
+            stack: 0,
+        };
+        Log { pid, events: events.iter().map(event).collect(), ..Log::default() }
+    }
+
+    #[test]
+    fn within_a_tick_lists_keep_their_order_and_what_is_given_back_comes_first() {
+        use Op::{Allocate, Free};
+        // One takes what the other gave back, and is itself found dead in the tick of its last
+        // event; its clock was once read late.
+        let one = list(1, &[(1000, Allocate, 1), (4000, Allocate, 2)]);
+        let two = list(2, &[(2000, Allocate, 1), (4000, Free, 1), (3000, Allocate, 1)]);
+        let clock = Watch::create(tempfile::tempdir().unwrap().path(), &Settings::default());
+        let steps: Vec<(u64, usize, bool)> = in_order(&[one.clone(), two.clone()], &[Some(4000)])
+            .iter()
+            .map(|step| (step.at, step.who, step.event.is_some()))
+            .collect();
+        let expected = [(1000, 0), (2000, 1), (4000, 1), (4000, 0), (4000, 0), (4000, 1)];
+        assert_eq!(steps.iter().map(|step| (step.0, step.1)).collect::<Vec<_>>(), expected);
+        assert!(!steps[4].2);
+        let history = merge(&[one, two], clock.unwrap().clock(), &[Some(4000)]);
+        let charges: Vec<u64> = history.course[&0].iter().map(|(_, charge)| *charge).collect();
+        assert_eq!(charges, [512, 1024, 512, 1024, 0, 512]);
+        assert_eq!(history.blocks.iter().filter(|block| block.to.is_none()).count(), 3);
     }
 }
