@@ -10,7 +10,7 @@
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::ledger::{self, Ledger, Process, flag, state};
 use crate::log::{Event, Log};
@@ -25,6 +25,8 @@ pub(crate) struct Here {
     pub(crate) ledger: &'static Ledger,
     pub(crate) process: &'static Process,
     pub(crate) table: &'static Table,
+    /// The only context so far; see [`crate::hooks`]'s devices.
+    pub(crate) sole: AtomicU64,
     log: Option<Log>,
 }
 
@@ -117,7 +119,7 @@ fn make(pid: u32) -> Option<Here> {
         ledger.warn(flag::LOG_FULL);
     }
     sys::set_errno(errno);
-    Some(Here { ledger, process, table, log })
+    Some(Here { ledger, process, table, sole: AtomicU64::new(0), log })
 }
 
 fn take_slot(ledger: &'static Ledger, pid: u32) -> Option<&'static Process> {

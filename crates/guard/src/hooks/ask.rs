@@ -35,6 +35,8 @@ ask! {
     cuCtxGetCurrent(out: *mut Handle);
     /// Its device.
     cuCtxGetDevice(out: *mut c_int);
+    /// How many this process sees.
+    cuDeviceGetCount(out: *mut c_int);
     /// The driver's version.
     cuDriverGetVersion(out: *mut c_int);
     /// Who a device is.

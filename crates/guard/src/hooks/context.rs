@@ -39,7 +39,18 @@ unsafe fn create(
         return call();
     }
     // SAFETY: the driver has written it when it is read.
-    measure::context(here, device, call, || unsafe { *out })
+    let code = measure::context(here, device, call, || unsafe { *out });
+    // SAFETY: as above, or a null that was refused.
+    unsafe { met(here, code, out, device) };
+    code
+}
+
+/// Notes which context a call has handed out.
+unsafe fn met(here: &Here, code: Code, out: *mut Handle, device: c_int) {
+    // SAFETY: null, or what the driver has written.
+    if let (SUCCESS, Some(context)) = (code, unsafe { out.as_ref() }) {
+        devices::met(here, *context as u64, devices::of_number(here, device));
+    }
 }
 
 pub(super) unsafe fn create_v2(
@@ -92,7 +103,10 @@ pub(super) unsafe fn retain(
     call: impl FnOnce() -> Code,
 ) -> Code {
     if is_active(device) {
-        return call();
+        let code = call();
+        // SAFETY: null is refused by the driver; otherwise it has written it.
+        unsafe { met(here, code, out, device) };
+        return code;
     }
     // SAFETY: handed on.
     unsafe { create(here, out, device, call) }
@@ -110,9 +124,13 @@ pub(super) unsafe fn destroy(here: &Here, context: Handle, call: impl FnOnce() -
 pub(super) unsafe fn let_go(here: &Here, device: c_int, call: impl FnOnce() -> Code) -> Code {
     let was_active = is_active(device);
     let code = call();
+    let gone = !is_active(device);
+    if gone {
+        devices::doubt(here);
+    }
     if code == SUCCESS
         && was_active
-        && !is_active(device)
+        && gone
         && let Some(place) = devices::of_number(here, device)
     {
         let mut contexts = [0; 8];
@@ -133,7 +151,7 @@ pub(super) unsafe fn let_go(here: &Here, device: c_int, call: impl FnOnce() -> C
 
 /// What lived in a context is gone with it.
 fn ended(here: &Here, context: u64) {
-    devices::forget(context);
+    devices::forget(here, context);
     let lived_there = |class: Class| matches!(class, Class::Pointer | Class::Array);
     here.table.drain(
         |entry| lived_there(entry.class) && entry.extra == context,

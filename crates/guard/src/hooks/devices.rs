@@ -3,6 +3,11 @@
 //! Numbers of devices are a process's own affair (`CUDA_VISIBLE_DEVICES`), so a device is
 //! known in the ledger by its UUID. The way from a context to its device is remembered:
 //! asking the driver each time would cost more than the counting.
+//!
+//! Even which context is current need not be asked in the common case: a process that sees one
+//! device and has only ever had one context, as far as anybody saw, can mean no other. (A
+//! thread without a context is refused by the driver, and what was granted is taken back.) A
+//! second context, a second device, or the end of the one, and it is asked from then on.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -10,7 +15,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::{Handle, SUCCESS, ask};
 use crate::here::Here;
-use crate::ledger::{Device, flag};
+use crate::ledger::{DEVICES, Device, flag};
 use crate::{process, sys};
 
 /// Where an allocation goes.
@@ -27,9 +32,45 @@ static KNOWN: [(AtomicU64, AtomicU32); CONTEXTS] =
 /// Places by this process's numbers, one more than they are.
 static BY_NUMBER: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
-/// The current context and its device; nothing without a context.
+/// In [`Here::sole`]: no context yet, and that the driver must be asked. Between them an
+/// address, with the place of its device in the highest four bits.
+const NO_CONTEXT: u64 = 0;
+const ASK: u64 = u64::MAX;
+const PLACE: u32 = 60;
+const _: () = assert!(DEVICES <= 1 << (u64::BITS - PLACE), "a place must fit");
+
+/// Notes a context that was made, retained or found current, before anybody can use it.
+pub(super) fn met(here: &Here, context: u64, device: Option<usize>) {
+    let sole = match device {
+        Some(device) if context >> PLACE == 0 && is_only_one() => {
+            (device as u64) << PLACE | context
+        }
+        _ => ASK,
+    };
+    if here.sole.compare_exchange(NO_CONTEXT, sole, AcqRel, Acquire).is_err_and(|it| it != sole) {
+        here.sole.store(ASK, Release);
+    }
+}
+
+fn is_only_one() -> bool {
+    let mut count = 0;
+    // SAFETY: a number is written.
+    unsafe { ask::cuDeviceGetCount(&raw mut count) == SUCCESS && count == 1 }
+}
+
+/// The current context and its device. Nothing without a context, where that is known.
 #[inline]
 pub(super) fn current(here: &Here) -> Option<Place> {
+    match here.sole.load(Acquire) {
+        NO_CONTEXT | ASK => asked(here),
+        sole => {
+            let context = sole & ((1 << PLACE) - 1);
+            Some(Place { context, device: (sole >> PLACE) as usize })
+        }
+    }
+}
+
+fn asked(here: &Here) -> Option<Place> {
     let mut context: Handle = core::ptr::null_mut();
     // SAFETY: a handle is written.
     if unsafe { ask::cuCtxGetCurrent(&raw mut context) } != SUCCESS || context.is_null() {
@@ -59,7 +100,9 @@ fn look_up(here: &Here, context: u64) -> Option<Place> {
         here.ledger.warn(flag::MISSING_CALL);
         return None;
     }
-    let device = of_number(here, number)?;
+    let device = of_number(here, number);
+    met(here, context, device);
+    let device = device?;
     for (known, place) in &KNOWN {
         match known.compare_exchange(0, context, AcqRel, Acquire) {
             Ok(_) => {
@@ -76,8 +119,14 @@ fn look_up(here: &Here, context: u64) -> Option<Place> {
     Some(Place { context, device })
 }
 
+/// From now on the driver is asked which context is current.
+pub(super) fn doubt(here: &Here) {
+    here.sole.store(ASK, Release);
+}
+
 /// Forgets a context: another may get its address.
-pub(super) fn forget(context: u64) {
+pub(super) fn forget(here: &Here, context: u64) {
+    doubt(here);
     for (known, place) in &KNOWN {
         if known.load(Acquire) == context {
             // The address stays as a mark that the search goes on behind it.

@@ -56,6 +56,17 @@ fn other_preloaded_libraries_stay_in_the_chain() {
 }
 
 #[test]
+fn the_only_context_of_the_only_device_is_not_asked_for() {
+    let found = |devices: u32| {
+        let stage = Stage::new().set("FAKE_DEVICES", devices);
+        stage.set("FAKE_FAIL", "cuCtxGetCurrent:2").run("opened", &["fill"])
+    };
+    assert_eq!(found(1), FILLED);
+    // With two it is asked each time, and one block goes uncounted where there is no answer.
+    assert!(found(2).contains(" count 33 "));
+}
+
+#[test]
 fn the_line_was_tried() {
     let stage = Stage::new();
     stage.run("opened", &["fill"]);

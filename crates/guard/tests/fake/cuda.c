@@ -282,7 +282,7 @@ API int cuCtxCreate_v2(handle *out, unsigned flags, int device) {
     return code;
 }
 API int cuCtxCreate_v4(handle *out, void *how, unsigned flags, int device) { return cuCtxCreate_v2(out, flags, device); }
-API int cuCtxGetCurrent(handle *out) { *out = current; return OK; }
+API int cuCtxGetCurrent(handle *out) { FAILING(); *out = current; return OK; }
 API int cuCtxSetCurrent(handle c) { current = c; return OK; }
 API int cuCtxGetDevice(int *out) { struct context *c = current; if (!c) return INVALID_CONTEXT; *out = c->device; return OK; }
 static void close_context(struct context *c) {
