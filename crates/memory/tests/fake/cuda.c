@@ -2,7 +2,7 @@
  * memory or, with -DREAL, NVIDIA's own driver. The same tests run on both.
  *
  * At compile time: -DDEVICES=n, -DVERSION=n, -DcuSomething=gone (that function is missing).
- * At run time: fake_fail(name, skip, times, code) makes calls fail; fake_calls(name) counts.
+ * At run time: the knobs of knobs.h.
  *
  * The emulation is strict where a caller of ours could be wrong: no current context, sizes
  * that are no multiple of a page, memory that is still mapped. Streams run at once. */
@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "knobs.h"
 
 #ifndef DEVICES
 #define DEVICES 2
@@ -32,41 +33,6 @@ enum { OK, INVALID_VALUE = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 1
        CAPTURE_UNSUPPORTED = 900 };
 
 struct graph;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Knobs. */
-static struct { char name[48]; int skip, times, code; unsigned calls; } knobs[128];
-
-static int knob_of(const char *name) {
-    for (int i = 0; i < 128; i++) {
-        if (!knobs[i].name[0]) strncpy(knobs[i].name, name, sizeof knobs[i].name - 1);
-        if (!strcmp(knobs[i].name, name)) return i;
-    }
-    abort();
-}
-
-static int enter(const char *name) {
-    pthread_mutex_lock(&lock);
-    int i = knob_of(name), code = 0;
-    knobs[i].calls++;
-    if (knobs[i].times > 0 && knobs[i].skip-- <= 0) { knobs[i].times--; code = knobs[i].code; }
-    pthread_mutex_unlock(&lock);
-    return code;
-}
-
-void fake_fail(const char *name, int skip, int times, int code) {
-    pthread_mutex_lock(&lock);
-    int i = knob_of(name);
-    knobs[i].skip = skip, knobs[i].times = times, knobs[i].code = code;
-    pthread_mutex_unlock(&lock);
-}
-
-unsigned fake_calls(const char *name) {
-    pthread_mutex_lock(&lock);
-    unsigned calls = knobs[knob_of(name)].calls;
-    pthread_mutex_unlock(&lock);
-    return calls;
-}
 
 #ifdef REAL
 static void *real(const char *name) {

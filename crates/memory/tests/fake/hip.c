@@ -1,7 +1,7 @@
 /* A pretend libamdhip64 on system memory, for tests.
  *
  * At compile time: -DDEVICES=n, -DVERSION=n, -DhipSomething=gone (that function is missing).
- * At run time: fake_fail(name, skip, times, code) makes calls fail; fake_calls(name) counts.
+ * At run time: the knobs of knobs.h.
  *
  * Strict where a caller of ours could be wrong: no device chosen, memory that is not its
  * own. Streams run at once. */
@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "knobs.h"
 
 #ifndef DEVICES
 #define DEVICES 2
@@ -23,41 +24,8 @@
 enum { OK, INVALID_VALUE = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101,
        INVALID_HANDLE = 400 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { char name[48]; int skip, times, code; unsigned calls; } knobs[64];
 static size_t used[DEVICES + 1];
 static __thread int current;
-
-static int knob_of(const char *name) {
-    for (int i = 0; i < 64; i++) {
-        if (!knobs[i].name[0]) strncpy(knobs[i].name, name, sizeof knobs[i].name - 1);
-        if (!strcmp(knobs[i].name, name)) return i;
-    }
-    abort();
-}
-
-static int enter(const char *name) {
-    pthread_mutex_lock(&lock);
-    int i = knob_of(name), code = 0;
-    knobs[i].calls++;
-    if (knobs[i].times > 0 && knobs[i].skip-- <= 0) { knobs[i].times--; code = knobs[i].code; }
-    pthread_mutex_unlock(&lock);
-    return code;
-}
-
-void fake_fail(const char *name, int skip, int times, int code) {
-    pthread_mutex_lock(&lock);
-    int i = knob_of(name);
-    knobs[i].skip = skip, knobs[i].times = times, knobs[i].code = code;
-    pthread_mutex_unlock(&lock);
-}
-
-unsigned fake_calls(const char *name) {
-    pthread_mutex_lock(&lock);
-    unsigned calls = knobs[knob_of(name)].calls;
-    pthread_mutex_unlock(&lock);
-    return calls;
-}
 
 #define FN(name, params, ...)                                                              \
     int name params {                                                                      \

@@ -10,6 +10,8 @@ use std::sync::Mutex;
 
 const CUDA: &str = include_str!("cuda.c");
 const HIP: &str = include_str!("hip.c");
+/// What both include.
+const KNOBS: &str = include_str!("knobs.h");
 
 /// A libcuda, with these flags of the compiler: see `cuda.c` for what they do.
 pub(crate) fn cuda(flags: &[&str]) -> PathBuf {
@@ -32,7 +34,7 @@ fn build(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let folder = folder();
     let stem = format!("{name}-{}-{}", std::process::id(), built.len());
     let (file, library) = (folder.join(format!("{stem}.c")), folder.join(format!("{stem}.so")));
-    std::fs::write(&file, source).unwrap();
+    std::fs::write(&file, source.replace("#include \"knobs.h\"", KNOBS)).unwrap();
     let mut gcc = Command::new("gcc");
     gcc.args(["-shared", "-fPIC", "-O1", "-w"]).args(flags).arg("-o").arg(&library).arg(&file);
     let output = gcc.args(["-ldl", "-lpthread"]).output().unwrap();

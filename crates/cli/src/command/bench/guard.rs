@@ -19,15 +19,12 @@ use plimsoll_guard::inside::Inside;
 use plimsoll_guard::ledger::Process;
 use plimsoll_guard::watch::{Settings, VARIABLE, Watch};
 
-use crate::command::run::{child, folder, reach, sys};
+use crate::command::run::{KEEP_FREE, RESERVE, child, folder, reach, sys};
 
 /// Set to anything, it keeps the guard away; the flag's other spelling.
 const OFF: &str = "PLIMSOLL_NO_GUARD";
 /// What the first start tells the second: its process, and the folders to remove at the end.
 const AGAIN: &str = "PLIMSOLL_BENCH_GUARDED";
-/// As `run` does it.
-const RESERVE: Bytes = Bytes::mib(128);
-const KEEP_FREE: Bytes = Bytes::mib(512);
 /// Any of these is the driver.
 const DRIVERS: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 

@@ -10,6 +10,11 @@ use plimsoll_guard::watch::Settings;
 use crate::limit::{LimitArgs, size_above_zero};
 use crate::outcome::BadInput;
 
+/// What must stay available of the system's memory where the GPU shares it.
+pub(crate) const KEEP_FREE: Bytes = Bytes::mib(512);
+/// What is held back below the line for what the driver takes for itself.
+pub(crate) const RESERVE: Bytes = Bytes::mib(128);
+
 const EXAMPLES: &str = "\
 Examples:
   plimsoll run --gpu-mem-limit 8GiB -- python3 train.py
@@ -38,11 +43,13 @@ pub(crate) struct Args {
     /// The line of one device, by the program's own number, such as 1=4GiB; may be repeated
     #[arg(long, value_name = "N=SIZE", value_parser = device_limit)]
     device_limit: Vec<(usize, Bytes)>,
-    /// What must stay available of the system's memory where the GPU shares it
-    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    /// What must stay available of the system's memory where the GPU shares it (512MiB unless
+    /// you say otherwise)
+    #[arg(long, value_name = "SIZE", default_value_t = KEEP_FREE, hide_default_value = true)]
     keep_free: Bytes,
-    /// What is held back below the line for what the driver takes for itself
-    #[arg(long, value_name = "SIZE", default_value = "128MiB")]
+    /// What is held back below the line for what the driver takes for itself (128MiB unless
+    /// you say otherwise)
+    #[arg(long, value_name = "SIZE", default_value_t = RESERVE, hide_default_value = true)]
     reserve: Bytes,
     /// Count only, refuse nothing
     #[arg(long, conflicts_with_all = ["gpu_mem_limit", "gpu_mem_limit_gb", "device_limit", "profile"])]

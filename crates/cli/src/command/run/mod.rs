@@ -30,7 +30,7 @@ use crate::outcome::Outcome;
 use crate::output::{self, Answer, Output};
 use crate::page::Page;
 
-pub(crate) use flags::Args;
+pub(crate) use flags::{Args, KEEP_FREE, RESERVE};
 
 /// Exit codes of our own, as `env` and `timeout` have them.
 const FAILED: u8 = 125;
