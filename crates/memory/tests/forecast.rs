@@ -89,6 +89,20 @@ fn growth(kind: &str, seed: u64) -> (Vec<(f64, f64)>, f64) {
             let steps = rng.between(8.0, 20.0).round();
             grows(&mut rng, dt, calm, length, 4.0, &move |x| (x * steps).floor() / steps)
         }
+        "uneven stairs" => {
+            // Each step and each rest is from half to three halves of the usual.
+            let steps = rng.between(8.0, 20.0).round() as usize;
+            let mut edges = vec![(0.0, 0.0)];
+            for at in 0..steps {
+                let (t, high): (f64, f64) = edges[at];
+                edges.push((t + rng.between(0.5, 1.5), high + rng.between(0.5, 1.5)));
+            }
+            let (length_of_all, all) = edges[steps];
+            grows(&mut rng, dt, calm, length, 4.0, &move |x| {
+                let passed = edges.iter().take_while(|(t, _)| *t <= x * length_of_all);
+                passed.last().map_or(0.0, |(_, high)| high / all)
+            })
+        }
         "accelerating" => {
             let power = rng.between(1.5, 3.0);
             grows(&mut rng, dt, calm, length, 4.0, &move |x| x.powf(power))
@@ -109,7 +123,7 @@ fn lead(series: &[(f64, f64)], end: f64) -> Option<f64> {
 
 #[test]
 fn growth_is_told_twenty_seconds_ahead() {
-    for kind in ["ramp", "noisy", "stairs", "accelerating", "exponential"] {
+    for kind in ["ramp", "noisy", "stairs", "uneven stairs", "accelerating", "exponential"] {
         for seed in 77_000..77_040 {
             let (series, end) = growth(kind, seed);
             let lead = lead(&series, end);

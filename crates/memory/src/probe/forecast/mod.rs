@@ -14,7 +14,8 @@
 //!
 //! The shortest window that says yes decides, so growth that speeds up or slows down is
 //! judged by what it does now; where it clearly bends, the bend is carried on. The level is
-//! that of the highest values, as it is a peak that hits the ceiling and not a mean.
+//! that of the highest values, as it is a peak that hits the ceiling and not a mean, and half
+//! a step above them where growth comes in steps: what does not fit is the next one.
 //!
 //! Memory and work are bounded: a window keeps two dozen buckets, whatever the rate.
 

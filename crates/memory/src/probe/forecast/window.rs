@@ -48,9 +48,10 @@ pub(super) struct Trend {
     pub(super) bend: f64,
     /// What a value may lie below the fit.
     slack: f64,
-    /// How far above the fit high values lie, and the highest.
+    /// How far above the fit the highest values lie, with half of the largest jump.
     high: f64,
-    highest: f64,
+    /// The largest jump between two buckets.
+    jump: f64,
 }
 
 impl Trend {
@@ -60,14 +61,15 @@ impl Trend {
         self.value + self.slope * dt + 0.5 * self.bend * dt * dt
     }
 
-    /// Where high values lie now.
+    /// Where the next high values lie. Stairs end with a step that finds no room, and the
+    /// next step is on average half a step away.
     pub(super) fn level(&self, t: f64) -> f64 {
         self.middle(t) + self.high
     }
 
-    /// Where the highest would lie now.
+    /// Where a step would lie that comes now.
     pub(super) fn highest(&self, t: f64) -> f64 {
-        self.middle(t) + self.highest
+        self.level(t) + 0.5 * self.jump
     }
 
     /// Whether the newest value lies so far below the fit that it does not hold any more, or
@@ -210,10 +212,7 @@ impl Fit {
             let sag = bend * 5.0 * quarter * quarter / 8.0;
             self.value - sag + self.slope * dt + 0.5 * bend * dt * dt
         };
-        let mut above: Vec<f64> = buckets.range(n / 2..).map(|b| b.max - fit(b.t)).collect();
-        above.sort_by(f64::total_cmp);
-        let highest = above.last().copied().unwrap_or(0.0).max(0.0);
-        let high = above.get(above.len() * 4 / 5).copied().unwrap_or(0.0).clamp(0.0, highest);
+        let above = buckets.range(n / 2..).map(|b| b.max - fit(b.t)).fold(0.0, f64::max);
         Trend {
             t: self.middle,
             value: fit(self.middle),
@@ -221,8 +220,8 @@ impl Fit {
             slope_error: error(self.scatter, n) / (2.0 * quarter),
             bend,
             slack: (4.0 * self.scatter).max(jump).max(0.2 * self.slope * self.span),
-            high,
-            highest,
+            high: above + 0.5 * jump,
+            jump,
         }
     }
 }
