@@ -3,7 +3,8 @@
 //! The plan is made from what one cloud takes and what is free now. Where not even one cloud
 //! fits, its grid is cut into slabs. Where memory is refused all the same, the chunk is halved
 //! and nothing is done twice; an item that does not fit even alone is made on the host, and in
-//! smaller slabs where the host refuses it too. None of this can be seen in the result.
+//! smaller slabs where the host refuses it too. A device without kernels for the work, where
+//! any will do, leaves all of it to the host. None of this can be seen in the result.
 
 use std::ops::Range;
 
@@ -29,6 +30,9 @@ pub struct Job<'a> {
     pub spec: Spec,
     /// Who makes it.
     pub backend: &'a dyn Backend,
+    /// Whether the host does the work where the backend has no kernels for it: nobody asked
+    /// for this one.
+    pub or_host: bool,
     /// Clouds of a chunk; by the plan where none is given.
     pub chunk: Option<u64>,
     /// What the backend may use of the memory that it works in.
@@ -55,6 +59,8 @@ pub struct Cut {
 pub struct Report {
     /// What was seen.
     pub tally: Tally,
+    /// Who made it: the backend of the job, or the host in its stead.
+    pub backend: String,
     /// How the work was cut, in the end.
     pub cut: Cut,
     /// Chunks that were made.
@@ -128,11 +134,12 @@ impl Job<'_> {
         let (cut, tally) = (self.cut()?, Tally::default());
         let mut work = Work { job: self, cut, sink, progress, tally, peak: 0, room: Vec::new() };
         let (mut done, mut chunks, mut retries) = (0, 0, 0);
+        let (host, mut backend) = (Host::default(), self.backend);
         let mut fallback = self.backend.left_to_host(&self.spec, self.spec.grid().voxels());
         while done < work.total() {
             let (total, size) = (work.total(), work.cut.at_once());
             let chunk =
-                |items: Range<u64>| work.chunk(self.backend, done + items.start..done + items.end);
+                |items: Range<u64>| work.chunk(backend, done + items.start..done + items.end);
             let run =
                 AdaptiveRunner::new(size).run_by(total - done, chunk, Error::is_out_of_memory);
             let failure = match run {
@@ -147,9 +154,15 @@ impl Job<'_> {
             retries += failure.report.halvings;
             done += failure.report.items;
             let mut error = failure.error;
-            if failure.full_now && self.backend.name() != "host" {
-                let refused = format!("{} refused item {done}: {error}", self.backend.name());
-                match work.chunk(&Host::default(), done..done + 1) {
+            let on_device = backend.name() != "host";
+            if on_device && self.or_host && matches!(error, Error::Unavailable { .. }) {
+                fallback = Some(format!("the host took over from {}: {error}", backend.name()));
+                backend = &host;
+                continue;
+            }
+            if on_device && failure.full_now {
+                let refused = format!("{} refused item {done}: {error}", backend.name());
+                match work.chunk(&host, done..done + 1) {
                     Ok(()) => {
                         fallback = Some(refused);
                         (done, chunks) = (done + 1, chunks + 1);
@@ -167,7 +180,15 @@ impl Job<'_> {
             }
         }
         let Work { cut, tally, peak, .. } = work;
-        Ok(Report { tally, cut, chunks, retries, fallback, peak_bytes: peak })
+        Ok(Report {
+            tally,
+            backend: backend.name(),
+            cut,
+            chunks,
+            retries,
+            fallback,
+            peak_bytes: peak,
+        })
     }
 }
 

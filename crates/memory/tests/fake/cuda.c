@@ -1,7 +1,9 @@
 /* A driver for tests: a front with knobs, and behind it either an emulation on system
  * memory or, with -DREAL, NVIDIA's own driver. The same tests run on both.
  *
- * At compile time: -DDEVICES=n, -DVERSION=n, -DcuSomething=gone (that function is missing).
+ * At compile time: -DDEVICES=n, -DVERSION=n, -DcuSomething=gone (that function is missing);
+ * -DIMAGE='"sm_90"': only code with that word in it is loaded, and it has functions of every
+ * name, which do nothing.
  * At run time: the knobs of knobs.h.
  *
  * The emulation is strict where a caller of ours could be wrong: no current context, sizes
@@ -25,11 +27,18 @@
 #ifndef TOTAL
 #define TOTAL ((size_t)1 << 30)
 #endif
+#ifdef IMAGE
+enum { idle = 1 };
+#else
+enum { idle = 0 };
+#define IMAGE ".version"
+#endif
+#define IDLE 99
 #define PAGE ((size_t)2 << 20)
 
 typedef unsigned long long u64;
 enum { OK, INVALID_VALUE = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101,
-       INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500, NOT_SUPPORTED = 801,
+       INVALID_CONTEXT = 201, NO_BINARY = 209, NOT_FOUND = 500, NOT_SUPPORTED = 801,
        CAPTURE_UNSUPPORTED = 900 };
 
 struct graph;
@@ -275,7 +284,7 @@ FN(cuEventQuery, (long event), (event), return event ? OK : INVALID_VALUE;)
 FN(cuEventSynchronize, (long event), (event), return event ? OK : INVALID_VALUE;)
 
 FN(cuModuleLoadData, (long *module, const char *image), (module, image),
-   NEED_CONTEXT if (!strstr(image, ".version")) return INVALID_PTX; *module = 0x3000;
+   NEED_CONTEXT if (!strstr(image, IMAGE)) return NO_BINARY; *module = 0x3000;
    return OK;)
 FN(cuModuleUnload, (long module), (module), return module ? OK : INVALID_VALUE;)
 FN(cuModuleGetFunction, (long *function, long module, const char *name),
@@ -283,13 +292,14 @@ FN(cuModuleGetFunction, (long *function, long module, const char *name),
    (void)module;
    for (int i = 0; functions[i]; i++)
        if (!strcmp(functions[i], name)) { *function = i + 1; return OK; }
-   return NOT_FOUND;)
+   *function = IDLE; return idle ? OK : NOT_FOUND;)
 FN(cuLaunchKernel,
    (long f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
     unsigned shared, long stream, void **args, void **extra),
    (f, gx, gy, gz, bx, by, bz, shared, stream, args, extra),
    (void)gy; (void)gz; (void)by; (void)bz; (void)shared; (void)extra;
    NEED_CONTEXT if (!f || !gx || !bx) return INVALID_VALUE;
+   if (f == IDLE) return OK;
    struct launch l = { f, { *(u64 *)args[0], *(uint32_t *)args[1], *(uint32_t *)args[2],
                             f == 1 || f == 4 ? 0 : *(u64 *)args[3] } };
    if (capturing && stream == capturing_stream) capturing->launches[capturing->count++] = l;

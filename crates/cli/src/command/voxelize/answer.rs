@@ -69,6 +69,8 @@ impl Made {
         let (clouds, voxels) = (batch.clouds(), spec.grid().voxels());
         let dense = spec.cloud_bytes(voxels).saturating_mul(clouds);
         let output_bytes = (spec.cells() != Cells::Sparse).then_some(dense);
+        // A device counts what it held itself; where the host did the work, it held nothing.
+        let peak = opened.backend.peak_bytes().filter(|_| report.backend == opened.backend.name());
         // A clock that stood still says nothing; so short a time is one of its ticks.
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-9);
         Made {
@@ -87,7 +89,7 @@ impl Made {
             },
             occupied_voxels: report.tally.occupied,
             voxels: voxels.saturating_mul(clouds),
-            backend: opened.backend.name(),
+            backend: report.backend.clone(),
             chunks: opened.backend.turns().unwrap_or(0).max(report.chunks),
             clouds_per_chunk: report.cut.clouds.min(clouds),
             slabs: report.cut.slabs,
@@ -95,7 +97,7 @@ impl Made {
             fallback: report.fallback.clone(),
             available_bytes: opened.available.get(),
             available_source: opened.source.clone(),
-            peak_bytes: opened.backend.peak_bytes().unwrap_or(report.peak_bytes),
+            peak_bytes: peak.unwrap_or(report.peak_bytes),
             peak_source: "counted",
             output_bytes,
             seconds,

@@ -43,6 +43,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         batch: &batch,
         spec,
         backend: &*opened.backend,
+        or_host: args.backend.0.is_none(),
         chunk: args.chunk.0,
         available: opened.available,
         room: opened.room,

@@ -66,7 +66,7 @@ pub fn compile_kernels(folder: &Path, target: &str, features: &[usize]) -> Resul
     for stride in [3].into_iter().chain(features.iter().map(|features| 3 + features)) {
         for division in [Division::Product, Division::Once, Division::Twice, Division::Plain] {
             // The forms that ordinary work has; others are compiled where the compiler is.
-            for (wide, whole) in [(false, true), (false, false), (true, false)] {
+            for (wide, whole) in [(false, true), (false, false), (true, true), (true, false)] {
                 let one = Defines {
                     stride,
                     wide,
@@ -106,20 +106,30 @@ struct CudaEngine {
     device: Arc<Cuda>,
 }
 
-/// From the disk where it was compiled before, otherwise by the compiler.
-fn code(device: &Cuda, defines: &Defines) -> Result<Code> {
+/// The program, from the disk where it was compiled before, otherwise by the compiler. Where the
+/// driver refuses what lay on the disk (made for another driver, or for another device), it is
+/// compiled anew.
+fn load(device: &Cuda, defines: &Defines) -> Result<Module> {
     let (target, options) = (device.target(), options(defines));
     let name = cache::name(&target, SOURCE, &options);
+    let mut refused = String::new();
     if let Some(code) = cache::find(&name) {
         // SAFETY: NVRTC made it, and the checksum says that all of it is here.
-        return Ok(unsafe { Code::image(code) });
+        match device.load(&unsafe { Code::image(code) }) {
+            Err(Error::Device { why, .. }) => {
+                refused = format!("the driver refused the compiled kernels {name} ({why}), and ");
+                tracing::info!(name, why, "kept kernels are compiled anew");
+            }
+            loaded => return loaded,
+        }
     }
     let code = build(&target, &options).map_err(|error| match error {
         Error::Unavailable { what, why } => Error::Unavailable {
-            what,
+            what: format!("{refused}{what}"),
             why: format!(
-                "{why}; or have kernels for {target} compiled elsewhere (plimsoll voxelize \
-                 --compile-kernels) and name their folder in PLIMSOLL_KERNELS"
+                "{why}; or have kernels for {target} compiled elsewhere by this version (plimsoll \
+                 voxelize --compile-kernels DIR --target {target}) and name their folder in \
+                 PLIMSOLL_KERNELS"
             ),
         },
         other => other,
@@ -129,7 +139,7 @@ fn code(device: &Cuda, defines: &Defines) -> Result<Code> {
     {
         tracing::info!(%error, "compiled kernels are not kept");
     }
-    Ok(code)
+    device.load(&code)
 }
 
 impl Engine for CudaEngine {
@@ -158,7 +168,7 @@ impl Engine for CudaEngine {
         if let Some(program) = programs.get(defines) {
             return Ok(Arc::clone(program) as Arc<dyn Program>);
         }
-        let program = Arc::new(Loaded(self.device.load(&code(&self.device, defines)?)?));
+        let program = Arc::new(Loaded(load(&self.device, defines)?));
         programs.insert(*defines, Arc::clone(&program));
         Ok(program)
     }

@@ -9,7 +9,7 @@ use plimsoll::backend::cuda::{Argument, Cuda, Launch, Module};
 use plimsoll::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
 
 use super::plan::{Facts, Plan};
-use super::{Defines, Division, code};
+use super::{Defines, Division, load};
 use crate::spec::{Cells, Mode, Spec};
 
 /// So many clouds of so many points each, every point with its features.
@@ -88,7 +88,7 @@ impl Resident {
             ragged: false,
             bytes: cell == 1,
         };
-        let module = device.load(&code(&device, &defines)?)?;
+        let module = load(&device, &defines)?;
         let bits = match plan {
             Plan::Bits => shape.clouds * words(voxels) * 4,
             Plan::Slabs { placed: true, .. } => (shape.clouds * shape.points * 4).max(4),

@@ -45,7 +45,7 @@ impl Defines {
         Defines {
             stride: stride_of(spec),
             wide: voxels >= 1 << 32,
-            wide_keys: keys >= u64::from(u32::MAX),
+            wide_keys: spec.mode() == Mode::Mean && keys >= u64::from(u32::MAX),
             whole: piece.voxels == (0..voxels),
             division: Division::of(spec.grid()),
             ragged: true,
