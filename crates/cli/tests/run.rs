@@ -174,6 +174,26 @@ fn a_quiet_run_says_only_what_matters() -> Result {
 }
 
 #[test]
+fn a_board_is_held_below_what_it_has() -> Result {
+    let board = "../memory/tests/machines/orin-nano/proc/meminfo";
+    let board = Path::new(env!("CARGO_MANIFEST_DIR")).join(board).display().to_string();
+    let words = ["--meminfo", &board, "--", "CLIENT", "fill"];
+    let on_board = |first: &[&str]| -> Result<_> {
+        Ok(on_stage(&[first, &words].concat())?.env("FAKE_INTEGRATED", "1").output()?)
+    };
+    let answer: Value = serde_json::from_slice(&on_board(&["--json"])?.stdout)?;
+    let most = (7_802_096_u64 << 10) - (512 << 20);
+    assert_eq!(
+        (&answer["limit"]["limit_bytes"], &answer["limit"]["effective_limit_bytes"]),
+        (&(8_u64 << 30).into(), &most.into())
+    );
+    assert_eq!(answer["devices"][0]["limit_bytes"], most);
+    let page = text(&on_board(&[])?.stderr);
+    assert!(page.contains("within 6.94 GiB") && page.contains("8.00 GiB was asked for"), "{page}");
+    Ok(())
+}
+
+#[test]
 fn without_a_limit_it_only_counts() -> Result {
     let mut command = on_stage(&["--json", "--no-limit", "--", "CLIENT", "fill"])?;
     let output = command.env("FAKE_TOTAL", (4u64 << 30).to_string()).output()?;
@@ -246,7 +266,9 @@ fn what_the_guard_does_not_reach_is_said() -> Result {
     }
     let program = program.display().to_string();
     let output = run(&["run", "--", &program])?;
-    assert!(output.status.success() && text(&output.stderr).contains("statically linked"));
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("statically linked").count(), 1, "it is said once: {said}");
     let strict = run(&["run", "--strict", "--", &program])?;
     assert_eq!(strict.status.code(), Some(125), "{}", text(&strict.stderr));
     Ok(())

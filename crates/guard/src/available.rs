@@ -38,16 +38,28 @@ pub(crate) fn allows(ledger: &Ledger, bytes: u64) -> bool {
     available.saturating_sub(bytes) >= keep
 }
 
+/// What the system has available now.
 pub(crate) fn read(ledger: &Ledger) -> Option<u64> {
+    field(ledger, b"MemAvailable:")
+}
+
+/// The most that the system could ever give, with what must be kept of it. A line above that
+/// would never bind.
+pub(crate) fn most(ledger: &Ledger) -> Option<u64> {
+    let most = field(ledger, b"MemTotal:")?.saturating_sub(ledger.keep_free.load(Relaxed));
+    (most > 0).then_some(most)
+}
+
+fn field(ledger: &Ledger, name: &[u8]) -> Option<u64> {
     let path = CStr::from_bytes_until_nul(&ledger.meminfo).ok()?;
     let mut text = [0; 2048];
     let count = sys::read_file(path, &mut text)?;
-    parse(&text[..count])
+    parse(&text[..count], name)
 }
 
-/// `MemAvailable` in bytes.
-fn parse(text: &[u8]) -> Option<u64> {
-    let line = text.split(|&byte| byte == b'\n').find_map(|l| l.strip_prefix(b"MemAvailable:"))?;
+/// A line of this name, in bytes.
+fn parse(text: &[u8], name: &[u8]) -> Option<u64> {
+    let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;
     let digits = line.trim_ascii_start().iter().take_while(|byte| byte.is_ascii_digit());
     let kib = digits.fold(None, |sum: Option<u64>, &digit| {
         sum.unwrap_or(0).checked_mul(10)?.checked_add(u64::from(digit - b'0'))
@@ -61,11 +73,10 @@ mod tests {
 
     #[test]
     fn meminfo_is_read() {
-        assert_eq!(
-            parse(b"MemTotal: 9 kB\nMemAvailable:    7802096 kB\nX: 1"),
-            Some(7802096 << 10)
-        );
-        assert_eq!(parse(b"MemTotal: 9 kB\n"), None);
-        assert_eq!(parse(b"MemAvailable: kB"), None);
+        let text = b"MemTotal: 9 kB\nMemAvailable:    7802096 kB\nX: 1";
+        assert_eq!(parse(text, b"MemAvailable:"), Some(7802096 << 10));
+        assert_eq!(parse(text, b"MemTotal:"), Some(9 << 10));
+        assert_eq!(parse(b"MemTotal: 9 kB\n", b"MemAvailable:"), None);
+        assert_eq!(parse(b"MemAvailable: kB", b"MemAvailable:"), None);
     }
 }

@@ -15,8 +15,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::{Handle, SUCCESS, ask};
 use crate::here::Here;
-use crate::ledger::{DEVICES, Device, flag};
-use crate::{process, sys};
+use crate::ledger::{DEVICES, Device, NO_LIMIT, flag};
+use crate::{available, process, sys};
 
 /// Where an allocation goes.
 #[derive(Debug, Clone, Copy)]
@@ -195,6 +195,8 @@ fn fill(here: &Here, device: &Device, number: c_int, uuid: [u64; 2]) {
         0 => here.ledger.default_budget.load(Relaxed),
         own => own,
     };
+    let most = (integrated == 1 && budget != NO_LIMIT).then(|| available::most(here.ledger));
+    let budget = most.flatten().map_or(budget, |most| budget.min(most));
     device.uuid.iter().zip(uuid).for_each(|(to, from)| to.store(from, Relaxed));
     device.ordinal.store(number.unsigned_abs(), Relaxed);
     device.integrated.store(u32::from(integrated == 1), Relaxed);

@@ -161,3 +161,20 @@ fn unified_memory_keeps_what_must_stay_free() {
     let found = stage.run("opened", &["fill"]);
     assert!(found.contains("count 0 code 2"), "{found}");
 }
+
+#[test]
+fn on_unified_memory_the_line_is_below_what_the_system_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let meminfo = folder.path().join("meminfo");
+    std::fs::write(&meminfo, "MemTotal: 1572864 kB\nMemAvailable: 9999999 kB\n").unwrap();
+    let filled = |integrated: &'static str| {
+        let stage = Stage::with(|settings| {
+            settings.keep_free = 512 * MIB;
+            settings.meminfo = meminfo.clone();
+        });
+        stage.set(integrated, 1).run("opened", &["fill"])
+    };
+    // 1536 MiB in all and 512 to keep, below a line of 2048.
+    assert_eq!(filled("FAKE_INTEGRATED"), "total 1024 1024 count 16 code 2 left 0\nafter 1\n");
+    assert_eq!(filled("FAKE_NOTHING"), "total 2048 2048 count 32 code 2 left 0\nafter 1\n");
+}

@@ -36,6 +36,9 @@ pub(super) struct Report {
     pub(super) refused: Vec<RefusalReport>,
     pub(super) unguarded: Vec<Unguarded>,
     pub(super) warnings: Vec<String>,
+    /// How many of them, the first, were said before the program began.
+    #[serde(skip)]
+    pub(super) said: usize,
     /// Those of the warnings by which memory may have passed the line uncounted.
     #[serde(skip)]
     pub(super) uncounted: Vec<&'static str>,
@@ -51,6 +54,9 @@ pub(super) struct Limit {
     pub(super) verified: bool,
     pub(super) methods_applied: Vec<String>,
     pub(super) limit_bytes: Option<u64>,
+    /// The least line of any device that was used: on unified memory never more than the
+    /// system has, less `keep_free_bytes`.
+    pub(super) effective_limit_bytes: Option<u64>,
     pub(super) reserve_bytes: u64,
     pub(super) keep_free_bytes: u64,
 }
@@ -190,6 +196,7 @@ pub(super) fn collect(
         refused: refusals(watch, &history),
         unguarded: ended.unguarded.clone(),
         warnings: warnings::all(line, reach, watch, ended, &history),
+        said: line.notes.iter().chain(&reach.why_not).count(),
         uncounted: warnings::uncounted(watch).collect(),
         devices,
         history,
@@ -215,6 +222,7 @@ fn limit(line: &Line, devices: &[DeviceReport]) -> Limit {
         verified: used && devices.iter().all(|device| device.verified),
         methods_applied,
         limit_bytes: line.limit.map(plimsoll::Bytes::get),
+        effective_limit_bytes: devices.iter().filter_map(|device| device.limit_bytes).min(),
         reserve_bytes: line.settings.reserve,
         keep_free_bytes: line.settings.keep_free,
     }

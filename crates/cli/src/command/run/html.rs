@@ -96,8 +96,10 @@ fn safety(report: &Report) -> String {
         (false, false) => "unknown",
     };
     let limit = &report.limit;
+    let effective = limit.effective_limit_bytes.filter(|line| Some(*line) != limit.limit_bytes);
     let mut rows = vec![
         ("limit", size(limit.limit_bytes)),
+        ("effective", size(effective.or(limit.limit_bytes))),
         ("limit type", limit.limit_type.to_string()),
         ("verified", if limit.verified { "yes" } else { "no" }.to_string()),
         ("held by", limit.methods_applied.join(", ")),

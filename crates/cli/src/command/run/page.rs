@@ -13,11 +13,11 @@ impl Answer for Report {
     fn page(&self, page: &mut Page) {
         page.raw(&format!("plimsoll: {}\n", self.headline()));
         for device in &self.devices {
-            page.table(&rows(device));
+            page.table(&rows(device, self.limit.limit_bytes));
         }
         self.processes(page);
         self.lists(page);
-        for warning in &self.warnings {
+        for warning in self.warnings.iter().skip(self.said) {
             page.raw(&format!("  note: {warning}\n"));
         }
         for process in self.escaped() {
@@ -54,7 +54,7 @@ impl Report {
             };
         }
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
-        let mut line = match (self.limit.limit_bytes, over) {
+        let mut line = match (self.limit.effective_limit_bytes.or(self.limit.limit_bytes), over) {
             (None, _) => "GPU memory was counted, with no limit".to_string(),
             (Some(limit), false) if self.devices.iter().all(|d| d.limit_bytes == Some(limit)) => {
                 format!("GPU memory stayed within {}", Bytes(limit))
@@ -119,7 +119,13 @@ fn show(page: &mut Page, block: &BlockReport) {
     }
 }
 
-fn rows(device: &DeviceReport) -> Vec<Vec<Cell>> {
+/// Why a device's line is below what was asked for.
+pub(super) fn lowered(device: &DeviceReport, asked: Option<u64>) -> Option<String> {
+    let asked = asked.filter(|asked| device.unified && device.limit_bytes < Some(*asked))?;
+    Some(format!("{} was asked for; the GPU shares the system's memory", Bytes(asked)))
+}
+
+fn rows(device: &DeviceReport, asked: Option<u64>) -> Vec<Vec<Cell>> {
     let row = |name: &str, bytes: Option<u64>, note: String| {
         vec![name.into(), Cell::figure(bytes.map(Bytes)), Cell::new(note, Tone::Faint)]
     };
@@ -130,7 +136,7 @@ fn rows(device: &DeviceReport) -> Vec<Vec<Cell>> {
     };
     vec![
         vec![device.device.as_str().into()],
-        row("limit", device.limit_bytes, String::new()),
+        row("limit", device.limit_bytes, lowered(device, asked).unwrap_or_default()),
         row(
             "peak",
             Some(device.peak_bytes),
