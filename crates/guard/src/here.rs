@@ -148,11 +148,11 @@ fn fill(process: &Process, pid: u32, start: u64) {
     process.pid.store(pid, Relaxed);
     process.start.store(start, Relaxed);
     process.since.store(sys::now_exactly(), Relaxed);
-    let counters = [&process.allocs, &process.frees, &process.done, &process.refused];
-    let others = [&process.failed, &process.own, &process.foreign_frees, &process.until];
+    process.threads.clear();
+    let counters = [&process.refused, &process.failed, &process.own, &process.foreign_frees];
     let sums = process.used.iter().chain(&process.peak);
     let tags = process.tagged.iter().chain(&process.tagged_peak);
-    for counter in counters.into_iter().chain(others).chain(sums).chain(tags) {
+    for counter in counters.into_iter().chain([&process.until]).chain(sums).chain(tags) {
         counter.store(0, Relaxed);
     }
     let mut name = [0; 256];

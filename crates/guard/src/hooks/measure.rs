@@ -7,7 +7,7 @@
 //! nobody to ask but NVML, and on unified memory, where NVML does not answer, the system.
 //! Nothing of this lies on the way of an allocation.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::devices::{self, Place};
 use super::{Code, Handle, OUT_OF_MEMORY, SUCCESS, ask, nvml, pool};
@@ -48,7 +48,7 @@ fn read(here: &Here, device: usize, used: impl Fn() -> Option<u64>) -> Option<Re
             unsafe { sys::sched_yield() };
             return None;
         };
-        let charged = here.ledger.devices[device].used.load(Relaxed);
+        let charged = here.ledger.devices[device].used.load(Acquire);
         let reading = Reading { used: used()?, charged };
         (here.ledger.still() == Some(before)).then_some(reading)
     })

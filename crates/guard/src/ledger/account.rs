@@ -86,7 +86,7 @@ impl Ledger {
     /// [`Ledger::refuse`] must follow.
     #[inline]
     pub fn begin(&self, process: &Process) {
-        process.allocs.fetch_add(1, AcqRel);
+        process.begin_to_add();
     }
 
     /// Begins an allocation: charges `bytes` if they fit. The value is what is charged with
@@ -127,7 +127,7 @@ impl Ledger {
         self.devices[device].refused.fetch_add(1, Relaxed);
         self.devices[device].refused_bytes.fetch_add(bytes, Relaxed);
         process.refused.fetch_add(1, Relaxed);
-        process.done.fetch_add(1, AcqRel);
+        process.end();
     }
 
     /// Counts a request that is refused before anything was charged.
@@ -154,13 +154,13 @@ impl Ledger {
     /// As [`Ledger::hold`], with another reserve: what the driver takes may use it up.
     pub fn hold_below(&self, process: &Process, device: usize, bytes: u64, reserve: u64) -> bool {
         process.own.fetch_add(1, Relaxed);
-        process.allocs.fetch_add(1, AcqRel);
+        process.begin_to_add();
         let line = self.devices[device].line(reserve);
         let held = self.devices[device].raise(bytes, line).is_some();
         if held {
             process.used[device].fetch_add(bytes, AcqRel);
         }
-        process.done.fetch_add(1, AcqRel);
+        process.end();
         held
     }
 
@@ -176,7 +176,7 @@ impl Ledger {
     #[inline]
     pub fn granted(&self, process: &Process, device: usize, charged: u64, at: u64) {
         self.devices[device].reached(charged, at);
-        process.done.fetch_add(1, AcqRel);
+        process.end();
     }
 
     /// Ends an allocation that the driver has not made.
@@ -184,20 +184,20 @@ impl Ledger {
         take(&process.used[device], bytes);
         take(&self.devices[device].used, bytes);
         process.failed.fetch_add(1, Relaxed);
-        process.done.fetch_add(1, AcqRel);
+        process.end();
     }
 
     /// Begins a free, before the driver is asked; [`Ledger::released`] or
     /// [`Ledger::kept`] must follow.
     #[inline]
     pub fn release(&self, process: &Process) {
-        process.frees.fetch_add(1, AcqRel);
+        process.begin_to_take();
     }
 
     /// Ends a free that the driver has refused.
     #[cold]
     pub fn kept(&self, process: &Process) {
-        process.frees.fetch_sub(1, AcqRel);
+        process.took_nothing();
     }
 
     /// Gives back what the driver has taken back.
@@ -205,7 +205,7 @@ impl Ledger {
     pub fn released(&self, process: &Process, device: usize, bytes: u64) {
         take(&process.used[device], bytes);
         take(&self.devices[device].used, bytes);
-        process.done.fetch_add(1, AcqRel);
+        process.end();
     }
 
     /// Moves a charge that cannot be refused from `before` to `after`: what the driver takes
@@ -215,7 +215,7 @@ impl Ledger {
             return;
         }
         process.own.fetch_add(1, Relaxed);
-        process.allocs.fetch_add(1, AcqRel);
+        process.begin_to_add();
         if after > before {
             self.devices[device].used.fetch_add(after - before, AcqRel);
             process.add(device, after - before);
@@ -227,7 +227,7 @@ impl Ledger {
         let held = process.used[device].load(Relaxed);
         process.peak[device].fetch_max(held, Relaxed);
         self.devices[device].reached(self.devices[device].used.load(Relaxed), at);
-        process.done.fetch_add(1, AcqRel);
+        process.end();
     }
 
     /// As [`Ledger::recharge`], for what the driver took for itself.

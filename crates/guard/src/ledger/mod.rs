@@ -8,8 +8,8 @@
 //!
 //! A process may be killed between the two additions. It raises `used` first and its own
 //! share second, and lowers its own first, so what is left behind is always too much, never
-//! too little. That an operation was cut short is seen by its counters (`begun` operations
-//! that are not `done`), and `audit` then sets `used` to the sum of the shares in a
+//! too little. That an operation was cut short is seen by what its threads counted
+//! ([`threads`]: it began and did not end), and `audit` then sets `used` to the sum of the shares in a
 //! moment in which nobody is in the middle of anything.
 //!
 //! The layout is plain: fixed places, fixed sizes, numbers that can be read at any time.
@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 mod account;
 mod reclaim;
+mod threads;
 
 /// Devices that can be told apart in one run.
 pub const DEVICES: usize = 16;
@@ -153,17 +154,11 @@ pub struct Process {
     pub pid: AtomicU32,
     /// When it started, in the kernel's clock ticks: numbers of processes are used again.
     pub start: AtomicU64,
-    /// Operations that began and were to add memory.
-    pub allocs: AtomicU64,
-    /// Operations that began and were to take it away.
-    pub frees: AtomicU64,
-    /// Operations that came to their end.
-    pub done: AtomicU64,
-    /// Of `allocs`: refused by the line.
+    /// Of [`Process::allocs`]: refused by the line.
     pub refused: AtomicU64,
-    /// Of `allocs`: failed by the driver.
+    /// Of [`Process::allocs`]: failed by the driver.
     pub failed: AtomicU64,
-    /// Of `allocs` and `frees`: the guard's own, not the program's.
+    /// Of all operations: the guard's own, not the program's.
     pub own: AtomicU64,
     /// Frees of what the guard did not hand out, which were passed on.
     pub foreign_frees: AtomicU64,
@@ -183,6 +178,8 @@ pub struct Process {
     pub tagged_peak: [AtomicU64; TAGS],
     /// What it is called, ended by a zero.
     pub name: [AtomicU64; 8],
+    /// The operations that its threads began and ended.
+    pub(crate) threads: threads::Threads,
 }
 
 /// What a process's slot is.

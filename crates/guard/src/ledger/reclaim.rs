@@ -11,12 +11,6 @@ impl Process {
     pub fn lives(&self) -> bool {
         crate::process::is_alive(self.pid.load(Acquire), self.start.load(Acquire))
     }
-
-    /// Whether no operation of this process is under way, or was when it died.
-    fn is_quiet(&self) -> bool {
-        let done = self.done.load(Acquire);
-        self.allocs.load(Acquire) + self.frees.load(Acquire) == done
-    }
 }
 
 impl Ledger {
@@ -62,7 +56,7 @@ impl Ledger {
     pub fn still(&self) -> Option<u64> {
         let live = |p: &&Process| p.state.load(Acquire) == state::LIVE;
         self.processes.iter().filter(live).try_fold(0u64, |sum, process| {
-            let done = process.done.load(Acquire);
+            let done = process.done();
             process.is_quiet().then(|| sum.wrapping_add(done))
         })
     }

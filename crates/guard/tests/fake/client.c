@@ -203,14 +203,15 @@ static void race(int threads, double seconds) {
 // What an allocation and its free cost, at best and in the middle.
 static int less(const void *a, const void *b) { return *(double *)a < *(double *)b ? -1 : 1; }
 static void pairs(void) {
-    double each[30]; u64 p;
-    for (int round = 0; round < 30; round++) {
+    enum { ROUNDS = 600, PAIRS = 1000 };
+    static double each[ROUNDS]; u64 p;
+    for (int round = 0; round < ROUNDS; round++) {
         double start = now();
-        for (int i = 0; i < 20000; i++) { if (cuMemAlloc(&p, 4096)) abort(); cuMemFree(p); }
-        each[round] = (now() - start) / 20000 * 1e9;
+        for (int i = 0; i < PAIRS; i++) { if (cuMemAlloc(&p, 4096)) abort(); cuMemFree(p); }
+        each[round] = (now() - start) / PAIRS * 1e9;
     }
-    qsort(each, 30, sizeof each[0], less);
-    printf("%.1f %.1f\n", each[0], each[15]);
+    qsort(each, ROUNDS, sizeof each[0], less);
+    printf("%.1f %.1f\n", each[0], each[ROUNDS / 2]);
 }
 
 int main(int count, char **words) {

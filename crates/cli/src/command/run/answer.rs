@@ -297,14 +297,14 @@ fn processes(watch: &Watch, left: &[&Block]) -> Vec<ProcessReport> {
         let name = process.name_bytes();
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         let (refused, failed) = (process.refused.load(Relaxed), process.failed.load(Relaxed));
-        let asked = process.allocs.load(Relaxed).saturating_sub(process.own.load(Relaxed));
+        let asked = process.allocs().saturating_sub(process.own.load(Relaxed));
         let mine: Vec<u64> = left.iter().filter(|b| b.pid == pid).map(|b| b.bytes).collect();
         ProcessReport {
             pid,
             program: String::from_utf8_lossy(name).into_owned(),
             running: plimsoll_guard::watch::is_live(process),
             allocations: asked.saturating_sub(refused).saturating_sub(failed),
-            frees: process.frees.load(Relaxed),
+            frees: process.frees(),
             refused,
             failed_by_driver: failed,
             frees_of_others: process.foreign_frees.load(Relaxed),

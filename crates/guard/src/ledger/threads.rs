@@ -1,0 +1,177 @@
+//! How many operations began and ended: each thread counts its own.
+//!
+//! A locked addition costs as much as all the rest of a step on some machines, and every
+//! operation has a beginning and an end. So a thread writes to a cell that is its alone, by
+//! plain loads and stores, and whoever wants to know adds the cells up. A cell belongs to a
+//! thread by the address of its own data, which no two living threads share; one that is born
+//! where another died goes on in its cell. Threads that find none left share one, and lock.
+//!
+//! An operation's beginning is stored before any figure changes, and its end after the last
+//! one; every change of a figure is a release, so who sees a change sees that it began. To see
+//! whether something is under way all ends are read first, and then all beginnings. There are
+//! never more ends than beginnings, and what begins meanwhile only adds to the second sum: if
+//! both are the same, nothing was under way when the last end was read. (A free that the driver
+//! refused takes its beginning back. It has changed nothing.)
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::Process;
+use crate::sys;
+
+/// Threads of a process that count for themselves.
+const THREADS: usize = 32;
+/// Places where a thread looks for its cell.
+const TRIES: usize = 8;
+
+/// What the threads of a process have counted.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Threads {
+    own: [Cell; THREADS],
+    rest: Cell,
+}
+
+/// What one thread has counted, in a line of the processor's cache.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Cell {
+    /// Where the thread's own data lies; 0 before it is taken.
+    owner: AtomicU64,
+    /// Operations that began and were to add memory.
+    allocs: AtomicU64,
+    /// Operations that began and were to take it away.
+    frees: AtomicU64,
+    /// Operations that came to their end.
+    done: AtomicU64,
+}
+
+impl Threads {
+    /// The calling thread's cell, and whether it is its alone.
+    #[inline]
+    fn mine(&self) -> (&Cell, bool) {
+        let me = sys::thread() as u64;
+        let first = (me.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        let cell = &self.own[first % THREADS];
+        if me != 0 && cell.owner.load(Relaxed) == me { (cell, true) } else { self.find(me, first) }
+    }
+
+    #[cold]
+    fn find(&self, me: u64, first: usize) -> (&Cell, bool) {
+        let mine = |cell: &&Cell| match cell.owner.compare_exchange(0, me, AcqRel, Relaxed) {
+            Ok(_) => true,
+            Err(owner) => owner == me,
+        };
+        let mut places = (first..first + TRIES).map(|place| &self.own[place % THREADS]);
+        let found = if me == 0 { None } else { places.find(mine) };
+        found.map_or((&self.rest, false), |cell| (cell, true))
+    }
+
+    fn count(&self, counter: impl Fn(&Cell) -> &AtomicU64, more: u64) {
+        let (cell, alone) = self.mine();
+        let counter = counter(cell);
+        if alone {
+            counter.store(counter.load(Relaxed).wrapping_add(more), Release);
+        } else {
+            counter.fetch_add(more, AcqRel);
+        }
+    }
+
+    fn sum(&self, counter: impl Fn(&Cell) -> &AtomicU64) -> u64 {
+        let cells = self.own.iter().chain([&self.rest]);
+        cells.fold(0u64, |sum, cell| sum.wrapping_add(counter(cell).load(Acquire)))
+    }
+
+    /// As before the first thread.
+    pub(crate) fn clear(&self) {
+        for cell in self.own.iter().chain([&self.rest]) {
+            [&cell.owner, &cell.allocs, &cell.frees, &cell.done]
+                .into_iter()
+                .for_each(|word| word.store(0, Relaxed));
+        }
+    }
+}
+
+impl Process {
+    /// Operations that began and were to add memory.
+    #[must_use]
+    pub fn allocs(&self) -> u64 {
+        self.threads.sum(|cell| &cell.allocs)
+    }
+
+    /// Operations that began and were to take it away.
+    #[must_use]
+    pub fn frees(&self) -> u64 {
+        self.threads.sum(|cell| &cell.frees)
+    }
+
+    /// Operations that came to their end.
+    pub(super) fn done(&self) -> u64 {
+        self.threads.sum(|cell| &cell.done)
+    }
+
+    /// Whether no operation of this process is under way, or was when it died.
+    pub(super) fn is_quiet(&self) -> bool {
+        let done = self.done();
+        self.allocs().wrapping_add(self.frees()) == done
+    }
+
+    #[inline]
+    pub(super) fn begin_to_add(&self) {
+        self.threads.count(|cell| &cell.allocs, 1);
+    }
+
+    #[inline]
+    pub(super) fn begin_to_take(&self) {
+        self.threads.count(|cell| &cell.frees, 1);
+    }
+
+    /// What [`Process::begin_to_take`] counted was none: the driver has refused it.
+    pub(super) fn took_nothing(&self) {
+        self.threads.count(|cell| &cell.frees, 1u64.wrapping_neg());
+    }
+
+    #[inline]
+    pub(super) fn end(&self) {
+        self.threads.count(|cell| &cell.done, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::watch::{Settings, Watch};
+
+    #[test]
+    fn every_thread_is_counted_with_a_cell_and_without() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let process = &watch.ledger().processes[0];
+        // All are there at once, so that there are more than have a cell.
+        let gate = std::sync::Barrier::new(80);
+        std::thread::scope(|scope| {
+            for _ in 0..80 {
+                scope.spawn(|| {
+                    gate.wait();
+                    for _ in 0..1000 {
+                        process.begin_to_add();
+                        process.end();
+                        process.begin_to_take();
+                        process.begin_to_take();
+                        process.took_nothing();
+                        process.end();
+                    }
+                    process.begin_to_add();
+                    gate.wait();
+                    assert!(!process.is_quiet());
+                    gate.wait();
+                    process.end();
+                });
+            }
+        });
+        assert!(process.is_quiet());
+        assert_eq!((process.allocs(), process.frees()), (80_080, 80_000));
+        assert!(process.threads.rest.done.load(super::Relaxed) > 0);
+        process.threads.clear();
+        assert_eq!((process.allocs(), process.frees(), process.done()), (0, 0, 0));
+    }
+}
