@@ -113,6 +113,18 @@ fn layers_that_differ_are_counted_one_by_one() -> Result {
     let answer = json(&words(&path, "--context 131072"), 0)?;
     let (full, window) = (131_072u64 * 4096 * 2, 1536u64 * 4096 * 2);
     assert_eq!(number(&answer, "kv_cache_bytes"), 8 * full + 40 * window);
+    let whole = json(&words(&path, "--context 131072 --swa-full"), 0)?;
+    assert_eq!(number(&whole, "kv_cache_bytes"), 48 * full, "windows keep everything");
+    let shared = json(&words(&path, "--context 131072 --parallel 4"), 0)?;
+    let of_four = 4608u64 * 4096 * 2;
+    assert_eq!(number(&shared, "kv_cache_bytes"), 8 * full + 40 * of_four);
+    assert!(shared["notes"].to_string().contains("--no-kv-unified"), "{shared}");
+    let apart = json(&words(&path, "--context 131072 --parallel 4 --no-kv-unified"), 0)?;
+    assert_eq!(number(&apart, "kv_cache_bytes"), 8 * full + 40 * 4 * window);
+    assert!(number(&apart, "activation_bytes") < number(&shared, "activation_bytes"));
+    let limit = "--context 131072 --swa-full --flash-attn --limit 40GiB";
+    let fits = json(&words(&path, limit), 1)?["advice"].to_string();
+    assert!(fits.contains("no --swa-full"), "{fits}");
     let rows = answer["cache_by_layer"].as_array().ok_or("no layers")?;
     assert_eq!((rows.len(), &rows[0]["last"], &rows[1]["first"]), (16, &4.into(), &5.into()));
     Ok(())

@@ -76,20 +76,24 @@ impl LayerCache {
         self.key_width > 0
     }
 
-    /// Tokens that it has room for. A window is kept for every sequence, with the micro-batch
-    /// in flight besides, and is rounded up to 256; it is never more than a full cache by more
-    /// than that rounding.
+    /// Tokens that one cache of it has room for. A window is kept for every sequence in it,
+    /// with the micro-batch in flight besides, and is rounded up to 256; it is never more than
+    /// a full cache by more than that rounding.
     fn cells(&self, shape: &ModelShape) -> u64 {
-        let Some(window) = self.window else { return shape.context };
-        let windows = window.saturating_mul(shape.sequences);
-        let wanted = shape.context.min(windows.saturating_add(shape.batch()));
-        wanted.checked_next_multiple_of(256).unwrap_or(wanted)
+        let (caches, sequences) = split(shape);
+        let context = match caches {
+            1 => shape.context,
+            _ => rounded(shape.context / caches),
+        };
+        let Some(window) = self.window else { return context };
+        let windows = window.saturating_mul(sequences);
+        rounded(context.min(windows.saturating_add(shape.batch())))
     }
 
     /// What it takes. Without flash attention values are kept transposed, which needs the same
     /// width in all layers: `widest` then pads the narrower ones.
     fn bytes(&self, shape: &ModelShape, widest: u64) -> u64 {
-        let cells = self.cells(shape);
+        let cells = self.cells(shape).saturating_mul(split(shape).0);
         let pads = self.is_attended() && self.value_width > 0 && !shape.flash_attention;
         let value_width = if pads { widest } else { self.value_width };
         let keys = shape.key_cache.layout().matrix(cells, self.key_width);
@@ -97,6 +101,16 @@ impl LayerCache {
         let states = self.state_bytes.get().saturating_mul(shape.sequences);
         keys.saturating_add(values).saturating_add(states)
     }
+}
+
+/// How many caches there are, and sequences in each.
+fn split(shape: &ModelShape) -> (u64, u64) {
+    if shape.separate_caches { (shape.sequences.max(1), 1) } else { (1, shape.sequences) }
+}
+
+/// Room comes in so many tokens.
+fn rounded(tokens: u64) -> u64 {
+    tokens.max(1).checked_next_multiple_of(256).unwrap_or(tokens)
 }
 
 /// The bytes of all layers.
@@ -165,6 +179,18 @@ mod tests {
         let shape = two_layers([LayerCache::full(8, 8).within(512), LayerCache::state(Bytes(100))]);
         assert_eq!(sum(&shape.clone()), 1024 * 16 * 2 + 100);
         assert_eq!(sum(&shape.with_sequences(2)), 1536 * 16 * 2 + 200);
+    }
+
+    #[test]
+    fn a_cache_for_each_sequence_splits_the_context() {
+        let layers = [LayerCache::full(8, 8).within(512), LayerCache::full(8, 8)];
+        let apart = |n| two_layers(layers).with_sequences(n).with_separate_caches(true);
+        assert_eq!(sum(&apart(1)), sum(&two_layers(layers)));
+        // Each has its own window and micro-batch, and a quarter of the context.
+        assert_eq!(sum(&apart(4)), 4 * (1024 + 1024) * 16 * 2);
+        assert_eq!(widest(&apart(4)), 1024, "scores are of one sequence's tokens");
+        // A third of 4,096 is rounded up for each.
+        assert_eq!(sum(&apart(3)), 3 * (1024 + 1536) * 16 * 2);
     }
 
     #[test]

@@ -120,6 +120,8 @@ pub struct ModelShape {
     /// Sequences at once: each has a window and a recurrent state of its own; they share the
     /// context.
     pub sequences: u64,
+    /// Whether each sequence has a cache of its own, for its part of the context.
+    pub separate_caches: bool,
     /// What each layer caches, where layers differ; one entry a layer.
     pub caches: Option<Vec<LayerCache>>,
 }
@@ -154,6 +156,7 @@ impl ModelShape {
             experts: 1,
             experts_used: 1,
             sequences: 1,
+            separate_caches: false,
             caches: None,
         }
     }
@@ -246,6 +249,12 @@ impl ModelShape {
     #[must_use]
     pub fn with_sequences(self, sequences: u64) -> Self {
         ModelShape { sequences, ..self }
+    }
+
+    /// The same with a cache for each sequence, or one for all.
+    #[must_use]
+    pub fn with_separate_caches(self, separate_caches: bool) -> Self {
+        ModelShape { separate_caches, ..self }
     }
 
     /// What running it takes.

@@ -22,7 +22,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = image)]
     pub(super) imgsz: Option<(u64, u64)>,
     /// Images or sequences at once
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    #[arg(long, visible_alias = "parallel", value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub(super) batch: u64,
     /// Tokens of context, over all sequences; 4096 or what the model was trained for, if less
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -39,6 +39,12 @@ pub(super) struct Args {
     /// Attention runs without storing its scores
     #[arg(long)]
     pub(super) flash_attn: bool,
+    /// Layers with a window keep the whole context, as with llama.cpp's flag of that name
+    #[arg(long)]
+    pub(super) swa_full: bool,
+    /// Each sequence has a cache of its own, for its part of the context (llama.cpp)
+    #[arg(long)]
+    pub(super) no_kv_unified: bool,
     /// Layers on the device, the last ones; the rest stays on the host (GGUF)
     #[arg(long, value_name = "N")]
     pub(super) gpu_layers: Option<u64>,
@@ -92,6 +98,8 @@ impl Args {
         request.kv_dtype = self.kv_dtype;
         request.micro_batch = self.ubatch;
         request.flash_attention = self.flash_attn;
+        request.full_windows = self.swa_full;
+        request.separate_caches = self.no_kv_unified;
         request.gpu_layers = self.gpu_layers;
         request.runner = self.engine;
         request.on_gpu =

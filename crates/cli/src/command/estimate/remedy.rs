@@ -53,6 +53,7 @@ impl Search<'_> {
         let mut candidates = Vec::new();
         candidates.extend(self.with_flash(self.args));
         candidates.extend(self.smaller_cache(self.args));
+        candidates.extend(self.with_windows());
         candidates.extend(self.smaller_batch());
         candidates.extend(self.smaller_image());
         candidates.extend(self.fewer_bits(self.args));
@@ -82,6 +83,11 @@ impl Search<'_> {
     fn with_flash(&self, args: &Args) -> Option<Args> {
         (self.is_language() && !args.flash_attn && self.terms.compute.is_some())
             .then(|| Args { flash_attn: true, ..args.clone() })
+    }
+
+    /// With caches as large as the windows.
+    fn with_windows(&self) -> Option<Args> {
+        self.args.swa_full.then(|| Args { swa_full: false, ..self.args.clone() })
     }
 
     /// With flash attention, without which engines refuse quantised values.
@@ -188,6 +194,9 @@ impl Search<'_> {
         if from.flash_attn != to.flash_attn {
             parts.push("flash attention".to_string());
         }
+        if from.swa_full != to.swa_full {
+            parts.push("no --swa-full".to_string());
+        }
         if from.batch != to.batch {
             parts.push(format!("a batch of {}", to.batch));
         }
@@ -224,7 +233,12 @@ impl Search<'_> {
         say("engine", args.engine.map(|engine| engine.name().to_string()));
         say("device", args.device.map(|device| device.to_string()));
         say("limit", Some(exact(self.limit)));
-        if args.flash_attn { line + " --flash-attn" } else { line }
+        let flags = [
+            (args.flash_attn, " --flash-attn"),
+            (args.swa_full, " --swa-full"),
+            (args.no_kv_unified, " --no-kv-unified"),
+        ];
+        line + &flags.iter().filter(|(set, _)| *set).map(|(_, word)| *word).collect::<String>()
     }
 }
 

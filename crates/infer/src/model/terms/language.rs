@@ -73,12 +73,16 @@ fn run(found: &mut Terms, shape: ModelShape, request: &Request) -> Result<(), St
         "GGUF" => context.checked_next_multiple_of(CELLS).unwrap_or(context),
         _ => context,
     };
-    let shape = shape
+    let mut shape = shape
         .with_context(padded)
         .with_micro_batch(request.micro_batch)
         .with_flash_attention(request.flash_attention)
         .with_cache_types(kinds.keys, kinds.values)
-        .with_sequences(request.batch);
+        .with_sequences(request.batch)
+        .with_separate_caches(request.separate_caches);
+    if request.full_windows {
+        shape.caches.iter_mut().flatten().for_each(|cache| cache.window = None);
+    }
     let mut weights = WeightTerms::default();
     weights.mlp_bytes = plimsoll::Bytes(found.weights_bytes);
     let estimate = shape.estimate_with(weights).map_err(|error| error.to_string())?;
@@ -98,6 +102,13 @@ fn run(found: &mut Terms, shape: ModelShape, request: &Request) -> Result<(), St
     let caches = shape.caches.iter().flatten();
     if caches.clone().any(|cache| cache.state_bytes.get() > 0) {
         found.notes.push("activations inside of recurrent layers are not modelled".to_string());
+    }
+    if request.batch > 1 && !request.separate_caches && found.compute.is_some() {
+        found.notes.push(format!(
+            "{} sequences share one cache; --no-kv-unified gives each its own, as llama.cpp does \
+             with --parallel and a number",
+            request.batch
+        ));
     }
     if padded != context {
         found.notes.push(format!("the cache has room for {padded} tokens, a multiple of {CELLS}"));

@@ -96,6 +96,10 @@ pub struct Request {
     pub micro_batch: u64,
     /// Whether attention runs without storing its scores.
     pub flash_attention: bool,
+    /// Whether layers with a window keep the whole context all the same.
+    pub full_windows: bool,
+    /// Whether each sequence has a cache of its own, for its part of the context.
+    pub separate_caches: bool,
     /// Layers on the device; the rest stays on the host.
     pub gpu_layers: Option<u64>,
     /// Who runs it.
@@ -116,6 +120,8 @@ impl Default for Request {
             kv_dtype: None,
             micro_batch: 512,
             flash_attention: false,
+            full_windows: false,
+            separate_caches: false,
             gpu_layers: None,
             runner: None,
             on_gpu: None,
