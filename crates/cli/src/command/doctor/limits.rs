@@ -1,6 +1,6 @@
 //! What a limit on GPU memory would be worth here: applied, tried and told.
 
-use plimsoll::machine::{MPS_LIMIT_VARIABLE, Machine};
+use plimsoll::machine::Machine;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, LimitRequest, LimitType, MemoryConfig};
 use serde::Serialize;
 use tracing::subscriber::{self, NoSubscriber};
@@ -86,6 +86,8 @@ impl Limits {
     }
 }
 
+const RUN: &str = "start programs with plimsoll run: its guard holds them and their children";
+
 fn remedy(report: &LimitReport, machine: &Machine) -> Option<String> {
     if !machine.is_here() {
         return Some("a recorded machine's devices cannot be tried".to_string());
@@ -95,13 +97,10 @@ fn remedy(report: &LimitReport, machine: &Machine) -> Option<String> {
         (LimitType::Hard, _) => return None,
         (LimitType::Unavailable, _) => "there is no GPU whose memory could be limited".to_string(),
         (LimitType::Soft, Ok(mps)) if has_cuda => format!(
-            "an MPS daemon runs (process {}): start programs with {MPS_LIMIT_VARIABLE}=0=8192M, \
-             and the driver holds them",
+            "{RUN}; an MPS daemon runs here (process {}), so the driver's own limit is set too",
             mps.pid
         ),
-        (LimitType::Soft, Err(error)) if has_cuda => {
-            format!("the driver holds CUDA programs that run under NVIDIA's MPS; {error}")
-        }
+        (LimitType::Soft, Err(_)) if has_cuda => RUN.to_string(),
         (LimitType::Soft, _) => {
             "no driver here holds a process to a limit: what goes through Plimsoll is held".into()
         }
