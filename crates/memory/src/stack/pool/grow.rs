@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::arena::{Arena, Found, Miss};
 use super::tag::Tags;
@@ -11,6 +11,9 @@ use crate::config::Packing;
 use crate::error::{Error, Result};
 use crate::memory::{Block, Memory, Request, Stream};
 use crate::units::Bytes;
+
+/// About what a handle costs: created, mapped and made accessible.
+const BRIEFLY: Duration = Duration::from_micros(50);
 
 impl Pool {
     /// Serves a request that home could not serve at once: behind other streams, from
@@ -149,6 +152,21 @@ impl Pool {
     /// Waits until the work is over that still uses what lies free. No arena is locked
     /// meanwhile, so that the work can give memory back.
     pub(super) fn await_free(&self, growth: &Growth) -> Result<()> {
+        self.order.await_all(self.device(), &self.last_users(growth))
+    }
+
+    /// The same for as long as taking new memory would cost: an event that was recorded just
+    /// now is never over yet, and one behind which nothing runs is over in a few microseconds.
+    pub(super) fn await_briefly(&self, growth: &Growth) -> Result<()> {
+        let (all, begun) = (self.last_users(growth), Instant::now());
+        while !self.order.is_over(self.device(), &all)? && begun.elapsed() < BRIEFLY {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// Who has used what lies free.
+    fn last_users(&self, growth: &Growth) -> Tags {
         let private = self.retired_arenas(growth);
         let mut all = Tags::NONE;
         for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
@@ -156,7 +174,7 @@ impl Pool {
                 all.join(&node.tags);
             }
         }
-        self.order.await_all(self.device(), &all)
+        all
     }
 
     /// The arenas whose graph is gone.

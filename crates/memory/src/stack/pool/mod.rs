@@ -45,7 +45,7 @@ mod tag;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::config::{MemoryConfig, Packing};
 use crate::error::{Error, Result};
@@ -66,6 +66,11 @@ const ARENAS: u16 = 64;
 
 /// How often the figures of all arenas are read for a moment when none changes.
 const STATS_TRIES: u32 = 64;
+
+/// What the device has free is known for so long,
+const FRESH: Duration = Duration::from_millis(10);
+/// and as long as it is so many times what is missing.
+const PLENTY: u64 = 16;
 
 /// What a pool has done beside handing out memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -137,6 +142,14 @@ struct Growth {
     /// Arenas whose graph is gone; their memory may be taken.
     retired: Vec<u32>,
     next_private: u32,
+    free: Option<Free>,
+}
+
+/// What the device had free, with what the pool held of it then.
+#[derive(Debug, Clone, Copy)]
+struct Free {
+    bytes: u64,
+    at: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -268,16 +281,29 @@ impl Pool {
         refusal(&self.name, requested, self.available(), self.budget)
     }
 
-    /// How much more may be held: within the budget, and leaving enough free.
-    fn room(&self) -> Result<u64> {
-        let budget = self.budget.0.saturating_sub(self.counts.held.load(Ordering::Relaxed));
+    /// How much more may be held for a request that is missing so much: within the budget,
+    /// and leaving enough free. What the device has free is asked for again where it was not
+    /// plenty or some time ago: the question takes a sixth of what a handle does.
+    fn room(&self, growth: &mut Growth, missing: u64) -> Result<u64> {
+        let held = self.counts.held.load(Ordering::Relaxed);
+        let budget = self.budget.0.saturating_sub(held);
         if budget == 0 {
             return Ok(0);
         }
-        // What upstream holds and would hand out again is free too.
-        let pooled = self.upstream.stats().pooled_bytes;
-        let free = self.device().free_memory()?.saturating_add(pooled);
-        Ok(budget.min(free.saturating_sub(self.config.min_free_bytes).0))
+        let known = growth.free.filter(|free| {
+            free.at.elapsed() < FRESH && free.bytes.saturating_sub(held) / PLENTY >= missing
+        });
+        let free = match known {
+            Some(free) => free,
+            None => {
+                // What upstream holds and would hand out again is free too.
+                let pooled = self.upstream.stats().pooled_bytes;
+                let free = self.device().free_memory()?.saturating_add(pooled);
+                let free = free.saturating_sub(self.config.min_free_bytes).0;
+                *growth.free.insert(Free { bytes: free.saturating_add(held), at: Instant::now() })
+            }
+        };
+        Ok(budget.min(free.bytes.saturating_sub(held)))
     }
 
     fn with_peak(&self, stats: MemoryStats) -> MemoryStats {

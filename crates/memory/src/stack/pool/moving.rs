@@ -117,17 +117,21 @@ impl Pool {
         let thrifty = hand.thrifty && !self.may_grow(growth, plan.missing());
         if thrifty {
             self.collect(growth, hand, plan.missing())?;
+            if hand.pages() < plan.missing() {
+                self.await_briefly(growth)?;
+                self.collect(growth, hand, plan.missing())?;
+            }
         }
-        self.exchange(hand, plan)?;
+        self.exchange(growth, hand, plan)?;
         if !thrifty && plan.missing() > 0 {
             self.collect(growth, hand, plan.missing())?;
-            self.exchange(hand, plan)?;
+            self.exchange(growth, hand, plan)?;
         }
         if plan.missing() > 0 {
             // Full: now it is worth waiting for work that still holds free memory.
             self.await_free(growth)?;
             self.collect(growth, hand, plan.missing())?;
-            self.exchange(hand, plan)?;
+            self.exchange(growth, hand, plan)?;
         }
         Ok(())
     }
@@ -144,7 +148,7 @@ impl Pool {
 
     /// Lays what is in hand, gives back what does not fit, and takes as much as is missing
     /// then, or as may be had.
-    fn exchange(&self, hand: &mut Hand, plan: &mut Plan) -> Result<()> {
+    fn exchange(&self, growth: &mut Growth, hand: &mut Hand, plan: &mut Plan) -> Result<()> {
         plan.lay(hand);
         if plan.missing() == 0 {
             return Ok(());
@@ -157,7 +161,7 @@ impl Pool {
             }
             self.count_returned(extent.pages * self.page);
         }
-        let mut room = self.room()? / self.page;
+        let mut room = self.room(growth, plan.missing() * self.page)? / self.page;
         let (fewest, mut most) = self.handle_pages();
         while let Some(hole) = plan.holes.first_mut() {
             let wanted = hole.end - hole.start;

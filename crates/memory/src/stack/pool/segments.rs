@@ -67,15 +67,15 @@ impl Pool {
         // Where that is too much, exactly what is needed, as the device counts it.
         let least = Bytes(size).round_up(self.device().info().granularity.0).0;
         self.return_segments(growth, wanted)?;
-        let mut segment = self.new_segment(wanted)?;
+        let mut segment = self.new_segment(growth, wanted)?;
         if segment.is_none() && wanted > least {
-            segment = self.new_segment(least)?;
+            segment = self.new_segment(growth, least)?;
         }
         if segment.is_none() {
             // Full: now it is worth waiting, and giving everything back that lies free.
             self.await_free(growth)?;
             self.return_segments(growth, u64::MAX)?;
-            segment = self.new_segment(least)?;
+            segment = self.new_segment(growth, least)?;
         }
         let region = segment.ok_or_else(|| self.refusal(request.size))?;
         let held = region.size;
@@ -89,8 +89,8 @@ impl Pool {
         Ok(found)
     }
 
-    fn new_segment(&self, size: u64) -> Result<Option<Region>> {
-        if size > self.room()? {
+    fn new_segment(&self, growth: &mut Growth, size: u64) -> Result<Option<Region>> {
+        if size > self.room(growth, size)? {
             return Ok(None);
         }
         match self.upstream.allocate(Request::new(size)) {
