@@ -224,3 +224,25 @@ fn what_is_left_out_goes_back_with_the_device() {
         }
     }
 }
+
+#[test]
+fn a_pool_awaits_fresh_events_before_it_grows() {
+    for front in fronts("fresh", &[]) {
+        let device = Arc::new(Cuda::open_with(&front.options().total(Bytes::gib(4))).unwrap());
+        let (one, two) = (device.new_stream().unwrap(), device.new_stream().unwrap());
+        let config = MemoryConfig::new().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);
+        let pool = Pool::new(device, config).unwrap();
+        let take = |size, stream| pool.allocate(Request::new(Bytes::mib(size)).on(stream)).unwrap();
+        let [first, live, last] = [32, 2, 32].map(|size| take(size, one));
+        pool.release(first, one).unwrap();
+        pool.release(last, one).unwrap();
+        let held = pool.stats().total_allocated_bytes;
+        // What was freed fits only after it was moved, and no event is over at once.
+        front.fail("cuEventQuery", 0, 6, 600);
+        let moved = take(48, two);
+        assert!(pool.stats().total_allocated_bytes <= held, "{:?}", pool.activity());
+        assert!(pool.activity().remapped_handles > 0);
+        pool.release(moved, two).unwrap();
+        pool.release(live, one).unwrap();
+    }
+}
