@@ -2,8 +2,8 @@
 //!
 //! Three ways, each the quickest for some shapes:
 //!
-//! - `Slabs`: one launch, bits in shared memory. Every block of a cloud goes through all of its
-//!   points, so it is for grids that few blocks share.
+//! - `Slabs`: one launch, bits in shared memory. Every slab of a cloud's grid goes through all of
+//!   its points, so it is for grids of few slabs; two blocks may share the points of a slab.
 //! - `Direct`: the output is cleared and lit. For outputs that stay in the second-level cache.
 //! - `Bits`: bits in device memory, then spread. For the rest.
 //!
@@ -23,29 +23,27 @@ pub(super) struct Facts {
     pub(super) multiprocessors: u64,
     /// The most shared memory that a block can have.
     pub(super) shared: u64,
+    /// Whether blocks can see into each other's.
+    pub(super) clusters: bool,
 }
 
 /// How it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// `placed`: points are placed once before, as many blocks go through them.
+    /// So many of so many words, and so many blocks that share the points of each.
     Slabs {
         slabs: u64,
         words: u64,
-        placed: bool,
+        parts: u64,
     },
     Direct,
     Bits,
 }
 
 /// Seconds for a point that a block goes through.
-const VISIT: f64 = 0.26e-9;
-/// The same where points were placed before.
-const PLACED_VISIT: f64 = 0.2e-9;
-/// Seconds and multiprocessors for a point that is placed before.
-const PLACE: f64 = 0.8e-9;
-/// Seconds that one more kernel takes.
-const KERNEL: f64 = 3e-6;
+const VISIT: f64 = 0.19e-9;
+/// What writing takes where bits are fetched from another block as well.
+const TOGETHER: f64 = 1.4;
 /// Bytes a second and multiprocessor, of a plain stream.
 const STREAM: f64 = 33e9;
 /// Points a second and multiprocessor that are marked in device memory.
@@ -65,13 +63,10 @@ impl Plan {
             slab_bytes(facts.voxels).div_ceil(facts.shared.saturating_sub(OWN_SHARED).max(1));
         let choices = (least.max(1)..=least.saturating_mul(4)).flat_map(|slabs| {
             let words = (facts.voxels.div_ceil(32)).div_ceil(slabs).next_multiple_of(32);
-            [false, true].map(|placed| {
-                (Plan::Slabs { slabs, words, placed }, slabs_take(facts, slabs, placed))
+            let most = if facts.clusters { 2 } else { 1 };
+            (1..=most).map(move |parts| {
+                (Plan::Slabs { slabs, words, parts }, slabs_take(facts, slabs, parts))
             })
-        });
-        // NOWHERE must be past every voxel.
-        let choices = choices.filter(|(plan, _)| {
-            facts.voxels <= 1 << 31 || !matches!(plan, Plan::Slabs { placed: true, .. })
         });
         let bits = (Plan::Bits, bits_take(facts));
         let best = choices.chain([bits]).min_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -88,24 +83,20 @@ fn output_takes(facts: &Facts) -> f64 {
     bytes / (STREAM * facts.multiprocessors as f64)
 }
 
-fn slabs_take(facts: &Facts, slabs: u64, placed: bool) -> f64 {
+fn slabs_take(facts: &Facts, slabs: u64, parts: u64) -> f64 {
     let processors = facts.multiprocessors.max(1);
-    let blocks = facts.clouds.saturating_mul(slabs);
+    let blocks = facts.clouds.saturating_mul(slabs).saturating_mul(parts).max(1);
     let rounds = blocks.div_ceil(processors);
-    let points = facts.clouds as f64 * facts.points as f64;
-    let (visit, before) = if placed {
-        (PLACED_VISIT, KERNEL + points * PLACE / processors as f64)
-    } else {
-        (VISIT, 0.0)
-    };
+    let points = facts.points.div_ceil(parts) as f64;
     // A round writes at full speed, or as fast as the blocks that it has can.
     let slab = output_takes(facts) / blocks as f64;
     let last = blocks - (rounds - 1) * processors;
     let round = |blocks: u64| slab * (blocks as f64).max(processors as f64 / 2.0);
     let writing = (rounds - 1) as f64 * round(processors) + round(last);
+    let writing = if parts > 1 { writing * TOGETHER } else { writing };
     // Idle multiprocessors are worth a little: more blocks share what they read.
     let idle = 1.0 + 0.02 * (1.0 - (last as f64 / processors as f64).min(1.0));
-    before + (rounds as f64 * facts.points as f64 * visit + writing) * idle
+    (rounds as f64 * points * VISIT + writing) * idle
 }
 
 fn bits_take(facts: &Facts) -> f64 {
@@ -127,15 +118,16 @@ mod tests {
             cell: 4,
             multiprocessors: 132,
             shared: 227 << 10,
+            clusters: true,
         })
     }
 
     #[test]
     fn shapes_get_the_plan_that_is_quickest_for_them() {
-        let slabs = |slabs, words, placed| Plan::Slabs { slabs, words, placed };
-        assert_eq!(plan(64, 100_000, 128), slabs(2, 32_768, false));
-        assert_eq!(plan(32, 1_000_000, 128), slabs(4, 16_384, false));
-        assert_eq!(plan(16, 200_000, 256), slabs(16, 32_768, true));
+        let slabs = |slabs, words, parts| Plan::Slabs { slabs, words, parts };
+        assert_eq!(plan(64, 100_000, 128), slabs(2, 32_768, 1));
+        assert_eq!(plan(32, 1_000_000, 128), slabs(2, 32_768, 2));
+        assert_eq!(plan(16, 200_000, 256), slabs(16, 32_768, 1));
         assert_eq!(plan(1, 500_000, 128), Plan::Direct);
         assert_eq!(plan(1, 5_000_000, 1024), Plan::Bits);
     }

@@ -44,7 +44,7 @@ pub struct Resident {
     module: Module,
     shape: ResidentShape,
     plan: Plan,
-    /// Bits or places (or nothing), and a report for each of two kernels.
+    /// Bits (or nothing), and a report for each of two kernels.
     workspace: [Block; 3],
 }
 
@@ -77,6 +77,7 @@ impl Resident {
             cell,
             multiprocessors: device.facts().multiprocessors.unwrap_or(16).into(),
             shared: shared_memory(device.info().compute_capability),
+            clusters: device.info().compute_capability >= Some((9, 0)),
         };
         let plan = Plan::of(&facts);
         let defines = Defines {
@@ -91,7 +92,6 @@ impl Resident {
         let module = load(&device, &defines)?;
         let bits = match plan {
             Plan::Bits => shape.clouds * words(voxels) * 4,
-            Plan::Slabs { placed: true, .. } => (shape.clouds * shape.points * 4).max(4),
             _ => 4,
         };
         let reports = report_blocks(shape, plan).map(|blocks| u64::from(blocks) * 3 * 4);
@@ -106,8 +106,10 @@ impl Resident {
     #[must_use]
     pub fn plan(&self) -> String {
         match self.plan {
-            Plan::Slabs { slabs, placed: false, .. } => format!("{slabs} slabs in shared memory"),
-            Plan::Slabs { slabs, .. } => format!("{slabs} slabs in shared memory, points placed"),
+            Plan::Slabs { slabs, parts: 1, .. } => format!("{slabs} slabs in shared memory"),
+            Plan::Slabs { slabs, parts, .. } => {
+                format!("{slabs} slabs in shared memory, {parts} blocks each")
+            }
             Plan::Direct => "straight into the output".to_string(),
             Plan::Bits => "bits in device memory".to_string(),
         }
@@ -157,23 +159,12 @@ impl Resident {
         let square = |blocks: u32| Launch { grid: [blocks / down, down, 1], ..flat(blocks) };
         let words = words(self.shape.spec.grid().voxels());
         match self.plan {
-            Plan::Slabs { slabs, words, placed } => {
-                let launch = Launch {
-                    grid: [(self.shape.clouds * slabs) as u32, 1, 1],
-                    block: [SLAB_THREADS, 1, 1],
-                    shared: words as u32 * 4,
-                };
-                let cut = [Argument::U32(slabs as u32), Argument::U32(words as u32), out];
-                if !placed {
-                    let [slabs, words, out] = cut;
-                    let cut = [slabs, words, out, first];
-                    return self.queue("slabs", stream, launch, &over_points(&cut), false);
-                }
-                self.queue("place", stream, square(blocks), &over_points(&[bits, first]), false)?;
-                let numbers = [self.shape.points, self.shape.spec.grid().voxels()];
-                let [points, voxels] = numbers.map(Argument::U64);
-                let arguments = [bits, points, voxels, cut[0], cut[1], cut[2], second];
-                self.queue("placed_slabs", stream, launch, &arguments, false)
+            Plan::Slabs { slabs, words, parts } => {
+                let (shared, name) = (words as u32 * 4, format!("slabs_{parts}"));
+                let launch = Launch { grid: [blocks, 1, 1], block: [SLAB_THREADS, 1, 1], shared };
+                let cut = [slabs, words].map(|number| Argument::U32(number as u32));
+                let arguments = over_points(&[cut[0], cut[1], out, first]);
+                self.queue(&name, stream, launch, &arguments, false)
             }
             Plan::Direct => {
                 let vectors = self.out_bytes() / 16;
@@ -202,14 +193,14 @@ impl Resident {
     pub fn seen(&self, stream: Stream) -> Result<Seen> {
         self.device.synchronize_stream(stream)?;
         let [blocks, after] = report_blocks(&self.shape, self.plan).map(|blocks| blocks as usize);
-        let slots = if matches!(self.plan, Plan::Slabs { placed: false, .. }) { 3 } else { 2 };
+        let slots = if matches!(self.plan, Plan::Slabs { .. }) { 3 } else { 2 };
         let first = self.read(1, blocks * slots)?;
         let sum = |counts: &[u32], slot: usize, slots: usize| -> u64 {
             counts.iter().skip(slot).step_by(slots).map(|count| u64::from(*count)).sum()
         };
         let occupied = match self.plan {
-            Plan::Slabs { placed: false, .. } => Some(sum(&first, 2, 3)),
-            Plan::Slabs { .. } | Plan::Bits => Some(sum(&self.read(2, after)?, 0, 1)),
+            Plan::Slabs { .. } => Some(sum(&first, 2, 3)),
+            Plan::Bits => Some(sum(&self.read(2, after)?, 0, 1)),
             Plan::Direct => None,
         };
         Ok(Seen { not_finite: sum(&first, 0, slots), outside: sum(&first, 1, slots), occupied })
@@ -282,8 +273,7 @@ fn report_blocks(shape: &ResidentShape, plan: Plan) -> [u32; 2] {
         (across * down) as u32
     };
     match plan {
-        Plan::Slabs { slabs, placed: false, .. } => [(shape.clouds * slabs) as u32, 1],
-        Plan::Slabs { slabs, .. } => [over(shape.points, 4224), (shape.clouds * slabs) as u32],
+        Plan::Slabs { slabs, parts, .. } => [(shape.clouds * slabs * parts) as u32, 1],
         Plan::Direct => [over(shape.points, 65_535), 1],
         Plan::Bits => [over(shape.points, 2112), over(words(shape.spec.grid().voxels()), 3168)],
     }
