@@ -131,7 +131,7 @@ fn take_slot(ledger: &'static Ledger, pid: u32) -> Option<&'static Process> {
             && p.start.load(Relaxed) == start
     };
     if let Some(before) = ledger.processes.iter().find(same) {
-        ledger.bury(before);
+        before.replace();
     }
     ledger.reclaim();
     let take = |from: u32| {
@@ -150,9 +150,8 @@ fn fill(process: &Process, pid: u32, start: u64) {
     process.since.store(sys::now_exactly(), Relaxed);
     process.threads.clear();
     let counters = [&process.refused, &process.failed, &process.own, &process.foreign_frees];
-    let sums = process.used.iter().chain(&process.peak);
     let tags = process.tagged.iter().chain(&process.tagged_peak);
-    for counter in counters.into_iter().chain([&process.until]).chain(sums).chain(tags) {
+    for counter in counters.into_iter().chain([&process.until]).chain(tags) {
         counter.store(0, Relaxed);
     }
     let mut name = [0; 256];

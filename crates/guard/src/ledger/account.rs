@@ -47,21 +47,6 @@ impl Device {
     }
 }
 
-impl Process {
-    /// The bytes held on all devices.
-    #[must_use]
-    pub fn held(&self) -> u64 {
-        self.used.iter().map(|used| used.load(Relaxed)).sum()
-    }
-
-    fn add(&self, device: usize, bytes: u64) {
-        let now = self.used[device].fetch_add(bytes, AcqRel) + bytes;
-        if now > self.peak[device].load(Relaxed) {
-            self.peak[device].fetch_max(now, Relaxed);
-        }
-    }
-}
-
 impl Ledger {
     /// What is held back for the driver.
     #[must_use]
@@ -158,7 +143,7 @@ impl Ledger {
         let line = self.devices[device].line(reserve);
         let held = self.devices[device].raise(bytes, line).is_some();
         if held {
-            process.used[device].fetch_add(bytes, AcqRel);
+            process.add(device, bytes);
         }
         process.end();
         held
@@ -167,7 +152,7 @@ impl Ledger {
     /// Takes back what [`Ledger::grant`] charged, for a reason of our own.
     #[cold]
     pub fn withdraw(&self, process: &Process, device: usize, bytes: u64) {
-        take(&process.used[device], bytes);
+        process.take(device, bytes);
         take(&self.devices[device].used, bytes);
         self.refuse(process, device, bytes);
     }
@@ -181,7 +166,7 @@ impl Ledger {
 
     /// Ends an allocation that the driver has not made.
     pub fn undo(&self, process: &Process, device: usize, bytes: u64) {
-        take(&process.used[device], bytes);
+        process.take(device, bytes);
         take(&self.devices[device].used, bytes);
         process.failed.fetch_add(1, Relaxed);
         process.end();
@@ -203,7 +188,7 @@ impl Ledger {
     /// Gives back what the driver has taken back.
     #[inline]
     pub fn released(&self, process: &Process, device: usize, bytes: u64) {
-        take(&process.used[device], bytes);
+        process.take(device, bytes);
         take(&self.devices[device].used, bytes);
         process.end();
     }
@@ -220,12 +205,10 @@ impl Ledger {
             self.devices[device].used.fetch_add(after - before, AcqRel);
             process.add(device, after - before);
         } else {
-            take(&process.used[device], before - after);
+            process.take(device, before - after);
             take(&self.devices[device].used, before - after);
         }
         // Lowered or raised, it may be the most so far: what is held ahead is no peak.
-        let held = process.used[device].load(Relaxed);
-        process.peak[device].fetch_max(held, Relaxed);
         self.devices[device].reached(self.devices[device].used.load(Relaxed), at);
         process.end();
     }

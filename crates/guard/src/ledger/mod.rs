@@ -3,14 +3,15 @@
 //! A device has one number that decides, `used`. Whoever wants memory raises it by
 //! compare-and-swap *before* the driver is asked, and lowers it *after* the driver has taken
 //! the memory back, so that at no moment the sum of what the driver has handed out is larger.
-//! Each process also keeps what it holds in a slot of its own, from which its share is given
-//! back when it is found dead: killed processes run no code, so the others do it for them.
+//! Each process also keeps what it holds in a slot of its own, each thread its part, and that
+//! share is given back when it is found dead: killed processes run no code, so the others do it
+//! for them.
 //!
 //! A process may be killed between the two additions. It raises `used` first and its own
 //! share second, and lowers its own first, so what is left behind is always too much, never
 //! too little. That an operation was cut short is seen by what its threads counted
-//! ([`threads`]: it began and did not end), and `audit` then sets `used` to the sum of the shares in a
-//! moment in which nobody is in the middle of anything.
+//! ([`threads`]: it began and did not end), and `audit` then sets `used` to the sum of the
+//! shares in a moment in which nobody is in the middle of anything.
 //!
 //! The layout is plain: fixed places, fixed sizes, numbers that can be read at any time.
 
@@ -28,7 +29,7 @@ pub const PROCESSES: usize = 512;
 /// Tags that a thread can give to what it allocates.
 pub const TAGS: usize = 4;
 /// The first bytes of a ledger: its name and the version of its layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd2");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd3");
 
 /// A budget that refuses nothing.
 pub const NO_LIMIT: u64 = u64::MAX;
@@ -162,10 +163,6 @@ pub struct Process {
     pub own: AtomicU64,
     /// Frees of what the guard did not hand out, which were passed on.
     pub foreign_frees: AtomicU64,
-    /// Held now, by device.
-    pub used: [AtomicU64; DEVICES],
-    /// The most that was held at once, by device.
-    pub peak: [AtomicU64; DEVICES],
     /// When it attached, in nanoseconds of the kernel's clock: exactly, as a program that becomes
     /// another may do so within a tick.
     pub since: AtomicU64,
@@ -178,7 +175,7 @@ pub struct Process {
     pub tagged_peak: [AtomicU64; TAGS],
     /// What it is called, ended by a zero.
     pub name: [AtomicU64; 8],
-    /// The operations that its threads began and ended.
+    /// What its threads hold, and the operations that they began and ended.
     pub(crate) threads: threads::Threads,
 }
 

@@ -3,13 +3,22 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::account::take;
-use super::{Ledger, Process, state};
+use super::{DEVICES, Ledger, Process, state};
+
+/// When no process started.
+const REPLACED: u64 = u64::MAX;
 
 impl Process {
-    /// Whether the process that took this slot still runs.
+    /// Whether the process that took this slot still runs, as the program that it was then.
     #[must_use]
     pub fn lives(&self) -> bool {
-        crate::process::is_alive(self.pid.load(Acquire), self.start.load(Acquire))
+        let start = self.start.load(Acquire);
+        start != REPLACED && crate::process::is_alive(self.pid.load(Acquire), start)
+    }
+
+    /// The process has become another program: what it held is gone, as if it were dead.
+    pub(crate) fn replace(&self) {
+        self.start.store(REPLACED, Release);
     }
 }
 
@@ -38,24 +47,31 @@ impl Ledger {
         self.janitor.store(0, Release);
     }
 
-    /// Gives back what a process holds that is gone, or has become another program.
-    pub(crate) fn bury(&self, process: &Process) {
+    /// Gives back what a process holds that is gone, or has become another program. Only the
+    /// janitor does.
+    fn bury(&self, process: &Process) {
         if !process.is_quiet() {
             self.suspicious.store(1, Release);
         }
         process.until.store(crate::sys::now(), Relaxed);
+        // Once it is dead its share counts no more and its slot may be another's. A janitor who is
+        // killed behind that leaves too much, for an audit.
+        let held: [u64; DEVICES] = core::array::from_fn(|device| process.used(device));
         process.state.store(state::DEAD, Release);
-        for (device, used) in self.devices.iter().zip(&process.used) {
-            take(&device.used, used.swap(0, AcqRel));
+        for (device, held) in self.devices.iter().zip(held) {
+            take(&device.used, held);
         }
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().filter(|process| process.state.load(Acquire) == state::LIVE)
     }
 
     /// How many operations there were so far; nothing while one is under way. What was read
     /// between two equal answers was read while nothing moved.
     #[must_use]
     pub fn still(&self) -> Option<u64> {
-        let live = |p: &&Process| p.state.load(Acquire) == state::LIVE;
-        self.processes.iter().filter(live).try_fold(0u64, |sum, process| {
+        self.live().try_fold(0u64, |sum, process| {
             let done = process.done();
             process.is_quiet().then(|| sum.wrapping_add(done))
         })
@@ -68,7 +84,7 @@ impl Ledger {
         for (index, device) in self.devices.iter().enumerate() {
             let charged = device.used.load(Acquire);
             let before = self.still();
-            let sum = self.processes.iter().map(|p| p.used[index].load(Acquire)).sum();
+            let sum = self.live().map(|process| process.used(index)).sum();
             let swap = || device.used.compare_exchange(charged, sum, AcqRel, Relaxed).is_ok();
             settled &= before.is_some() && self.still() == before && swap();
         }

@@ -1,10 +1,14 @@
-//! How many operations began and ended: each thread counts its own.
+//! A process's share, and how many operations began and ended: each thread counts its own.
 //!
 //! A locked addition costs as much as all the rest of a step on some machines, and every
-//! operation has a beginning and an end. So a thread writes to a cell that is its alone, by
-//! plain loads and stores, and whoever wants to know adds the cells up. A cell belongs to a
-//! thread by the address of its own data, which no two living threads share; one that is born
-//! where another died goes on in its cell. Threads that find none left share one, and lock.
+//! operation begins, changes the share and ends. So a thread writes to a cell that is its
+//! alone, by plain loads and stores, and whoever wants to know adds the cells up. What one
+//! thread allocates another may free, so a cell by itself may be below zero (it wraps round);
+//! the sum is right whenever nothing is under way, and when the process is dead.
+//!
+//! A cell belongs to a thread by the address of its own data, which no two living threads
+//! share; one that is born where another died goes on in its cell. Threads that find none left
+//! share one, and lock.
 //!
 //! An operation's beginning is stored before any figure changes, and its end after the last
 //! one; every change of a figure is a release, so who sees a change sees that it began. To see
@@ -16,7 +20,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::Process;
+use super::{DEVICES, Process};
 use crate::sys;
 
 /// Threads of a process that count for themselves.
@@ -32,7 +36,7 @@ pub(crate) struct Threads {
     rest: Cell,
 }
 
-/// What one thread has counted, in a line of the processor's cache.
+/// What one thread has counted; for the first devices in one line of the processor's cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Cell {
@@ -44,6 +48,8 @@ struct Cell {
     frees: AtomicU64,
     /// Operations that came to their end.
     done: AtomicU64,
+    /// Allocated less freed, by device.
+    used: [AtomicU64; DEVICES],
 }
 
 impl Threads {
@@ -85,14 +91,33 @@ impl Threads {
     /// As before the first thread.
     pub(crate) fn clear(&self) {
         for cell in self.own.iter().chain([&self.rest]) {
-            [&cell.owner, &cell.allocs, &cell.frees, &cell.done]
-                .into_iter()
-                .for_each(|word| word.store(0, Relaxed));
+            let counters = [&cell.owner, &cell.allocs, &cell.frees, &cell.done];
+            counters.into_iter().chain(&cell.used).for_each(|word| word.store(0, Relaxed));
         }
     }
 }
 
 impl Process {
+    /// What it holds on a device: exact while nothing is under way, and of a dead process.
+    #[must_use]
+    pub fn used(&self, device: usize) -> u64 {
+        let sum = self.threads.sum(|cell| &cell.used[device]);
+        // Two threads that were read at different moments may seem to have freed more.
+        sum.cast_signed().max(0).unsigned_abs()
+    }
+
+    /// So much more is held.
+    #[inline]
+    pub(super) fn add(&self, device: usize, bytes: u64) {
+        self.threads.count(|cell| &cell.used[device], bytes);
+    }
+
+    /// So much less is held.
+    #[inline]
+    pub(super) fn take(&self, device: usize, bytes: u64) {
+        self.threads.count(|cell| &cell.used[device], bytes.wrapping_neg());
+    }
+
     /// Operations that began and were to add memory.
     #[must_use]
     pub fn allocs(&self) -> u64 {
@@ -154,13 +179,16 @@ mod tests {
                     gate.wait();
                     for _ in 0..1000 {
                         process.begin_to_add();
+                        process.add(1, 512);
                         process.end();
                         process.begin_to_take();
+                        process.take(1, 512);
                         process.begin_to_take();
                         process.took_nothing();
                         process.end();
                     }
                     process.begin_to_add();
+                    process.add(1, 512);
                     gate.wait();
                     assert!(!process.is_quiet());
                     gate.wait();
@@ -170,8 +198,17 @@ mod tests {
         });
         assert!(process.is_quiet());
         assert_eq!((process.allocs(), process.frees()), (80_080, 80_000));
+        assert_eq!((process.used(0), process.used(1)), (0, 80 * 512));
+        // What others allocated.
+        process.take(1, 80 * 512);
+        assert_eq!(process.used(1), 0);
+        process.take(1, 512);
+        assert_eq!(process.used(1), 0);
         assert!(process.threads.rest.done.load(super::Relaxed) > 0);
         process.threads.clear();
-        assert_eq!((process.allocs(), process.frees(), process.done()), (0, 0, 0));
+        assert_eq!(
+            (process.allocs(), process.frees(), process.done(), process.used(1)),
+            (0, 0, 0, 0)
+        );
     }
 }

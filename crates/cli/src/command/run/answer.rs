@@ -104,7 +104,8 @@ pub(super) struct ProcessReport {
     pub(super) refused: u64,
     pub(super) failed_by_driver: u64,
     pub(super) frees_of_others: u64,
-    pub(super) peak_bytes: u64,
+    /// The most that it held at once; null where events of it are missing.
+    pub(super) peak_bytes: Option<u64>,
     pub(super) never_freed_bytes: u64,
     pub(super) never_freed_blocks: usize,
 }
@@ -186,7 +187,7 @@ pub(super) fn collect(
         signal: ended.signal,
         limit: limit(line, &devices),
         cuda: cuda(watch),
-        processes: processes(watch, &left),
+        processes: processes(watch, &history, &left),
         largest: largest.iter().take(LISTED).map(|b| stacks.report(b)).collect(),
         never_freed: NeverFreed {
             bytes: left.iter().map(|block| block.bytes).sum(),
@@ -291,7 +292,7 @@ fn devices(watch: &Watch, clock: Clock, history: &History, end: f64) -> Vec<Devi
     watch.ledger().devices.iter().enumerate().filter(known).map(report).collect()
 }
 
-fn processes(watch: &Watch, left: &[&Block]) -> Vec<ProcessReport> {
+fn processes(watch: &Watch, history: &History, left: &[&Block]) -> Vec<ProcessReport> {
     let report = |process: &Process| {
         let pid = process.pid.load(Relaxed);
         let name = process.name_bytes();
@@ -308,7 +309,7 @@ fn processes(watch: &Watch, left: &[&Block]) -> Vec<ProcessReport> {
             refused,
             failed_by_driver: failed,
             frees_of_others: process.foreign_frees.load(Relaxed),
-            peak_bytes: process.peak.iter().map(|peak| peak.load(Relaxed)).sum(),
+            peak_bytes: history.peaks.get(&(pid, process.since.load(Relaxed))).copied(),
             never_freed_bytes: mine.iter().sum(),
             never_freed_blocks: mine.len(),
         }

@@ -38,6 +38,9 @@ pub(super) struct History {
     /// For each device: what was charged from this second on.
     pub(super) course: HashMap<u8, Vec<(f64, u64)>>,
     pub(super) trace: String,
+    /// The most that a process held at once, on each device and then all together, by its number
+    /// and when it attached; nothing where events of it are missing.
+    pub(super) peaks: HashMap<(u32, u64), u64>,
     /// Events that are missing: there was no room, or a kill cut them short.
     pub(super) lost: u64,
 }
@@ -88,6 +91,8 @@ pub(super) fn merge(logs: &[Log], clock: Clock, ends: &[Option<u64>]) -> History
             time.as_micros()
         );
     }
+    let whole = logs.iter().enumerate().filter(|(_, log)| log.lost == 0);
+    history.peaks = whole.map(|(who, log)| ((log.pid, log.since), course.peak_of(who))).collect();
     history.course = course.lines;
     history
 }
@@ -167,6 +172,7 @@ fn refusal(pid: u32, event: &Event, at: f64) -> Refusal {
 struct Course {
     now: HashMap<u8, u64>,
     held: HashMap<(usize, u8), u64>,
+    most: HashMap<(usize, u8), u64>,
     lines: HashMap<u8, Vec<(f64, u64)>>,
 }
 
@@ -180,7 +186,10 @@ impl Course {
         let change = |sum: &mut u64| {
             *sum = if more { *sum + event.charge } else { sum.saturating_sub(event.charge) };
         };
-        change(self.held.entry((who, event.device)).or_default());
+        let held = self.held.entry((who, event.device)).or_default();
+        change(held);
+        let most = self.most.entry((who, event.device)).or_default();
+        *most = (*most).max(*held);
         change(self.now.entry(event.device).or_default());
         self.mark(event.device, at);
     }
@@ -193,6 +202,10 @@ impl Course {
             *now = now.saturating_sub(held);
             self.mark(key.1, at);
         }
+    }
+
+    fn peak_of(&self, who: usize) -> u64 {
+        self.most.iter().filter(|((w, _), _)| *w == who).map(|(_, most)| most).sum()
     }
 
     fn mark(&mut self, device: u8, at: f64) {
@@ -253,6 +266,7 @@ mod tests {
         let history = merge(&[one, two], clock.unwrap().clock(), &[Some(4000)]);
         let charges: Vec<u64> = history.course[&0].iter().map(|(_, charge)| *charge).collect();
         assert_eq!(charges, [512, 1024, 512, 1024, 0, 512]);
+        assert_eq!((history.peaks[&(1, 0)], history.peaks[&(2, 0)]), (1024, 512));
         assert_eq!(history.blocks.iter().filter(|block| block.to.is_none()).count(), 3);
     }
 }

@@ -175,7 +175,7 @@ fn processes(report: &Report) -> String {
     let rows = report.processes.iter().map(|process| {
         vec![
             format!("{} {}", process.pid, process.program),
-            Bytes(process.peak_bytes).to_string(),
+            size(process.peak_bytes),
             process.allocations.to_string(),
             process.frees.to_string(),
             process.refused.to_string(),

@@ -81,7 +81,7 @@ impl Report {
         for process in &self.processes {
             table.push(vec![
                 format!("{} {}", process.pid, process.program).into(),
-                Cell::figure(Some(Bytes(process.peak_bytes))),
+                Cell::figure(process.peak_bytes.map(Bytes)),
                 Cell::figure(Some(process.allocations)),
                 Cell::figure(Some(process.frees)),
                 Cell::figure(Some(process.refused)),
