@@ -61,6 +61,24 @@ fn racers_that_are_killed_leave_nothing_behind() {
 }
 
 #[test]
+fn some_are_killed_while_others_race_on() {
+    let stage = Stage::new().set("WAY", "runtime");
+    let racer = || stage.start("opened", &["race", "4", "9"]);
+    let mut racers: Vec<_> = (0..4).map(|_| racer()).collect();
+    for round in 0..12 {
+        std::thread::sleep(std::time::Duration::from_millis(60 + 7 * round));
+        let mut killed = std::mem::replace(&mut racers[round as usize % 4], racer());
+        killed.kill().unwrap();
+        assert!(!killed.wait().unwrap().success());
+    }
+    racers.iter_mut().for_each(|racer| racer.kill().unwrap());
+    racers.iter_mut().for_each(|racer| assert!(!racer.wait().unwrap().success()));
+    assert_eq!(stage.charged(), 0);
+    assert!(stage.most(0) <= LINE, "{} past the line", stage.most(0) - LINE);
+    assert!(stage.run("opened", &["fill"]).contains("count 32 code 2"));
+}
+
+#[test]
 fn a_forked_child_counts_for_itself() {
     let stage = Stage::new();
     let found = stage.run("opened", &["fork"]);
