@@ -23,8 +23,8 @@ Examples:
   plimsoll compare A B            whether the second run is slower
   plimsoll doctor                 what this machine is and can do
   plimsoll doctor --json          the same for programs
-  plimsoll chunk --items 64 --item-bytes 134MiB --available 3GiB
-  plimsoll replay trace.csv.gz    a recording of allocations through the pool
+  plimsoll monitor                memory while it runs
+  plimsoll estimate model.gguf --limit 8GiB       whether a model fits
   plimsoll run --limit 8GiB -- python3 train.py   a hard limit of GPU memory
   plimsoll help doctor            all about one verb
 

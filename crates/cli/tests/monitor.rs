@@ -315,3 +315,16 @@ fn a_day_of_samples_takes_no_more_memory_than_an_hour() -> Result {
     assert!(hour > 0 && day <= hour + 2048, "an hour {hour} KiB, a day {day} KiB");
     Ok(())
 }
+
+#[test]
+fn a_file_that_is_no_log_is_refused_in_a_few_lines() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("novel.txt");
+    fs::write(&path, "It was a dark and stormy night.\n".repeat(400))?;
+    let output = plimsoll(&["monitor", "--replay"]).arg(&path).output()?;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("novel.txt holds no line of tegrastats"), "{said}");
+    assert!(said.contains("395 more lines") && said.lines().count() < 10, "{said}");
+    Ok(())
+}

@@ -38,7 +38,7 @@ use record::Record;
 use serve::Server;
 use watch::Watch;
 
-use crate::outcome::Outcome;
+use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Output};
 
 /// Everything that a record passes through.
@@ -83,6 +83,12 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         let silent = bare && monitor.server.is_some();
         monitor.stream(args, (!silent).then(|| Lines::new(format)), out)?;
         monitor.end(format, out)?;
+    }
+    if let (Some(log), 0) = (&args.replay.file, monitor.watch.summary.samples)
+        && !monitor.stop.load(Ordering::Relaxed)
+    {
+        let text = "holds no line of tegrastats, and none that this program logged";
+        return Err(BadInput::new(format!("{} {text}", log.display())).into());
     }
     Ok(Outcome::from(monitor.watch.raised == 0))
 }
@@ -159,7 +165,7 @@ impl Monitor {
             let text = match self.next(PATIENCE) {
                 Item::End => break,
                 Item::Nothing => None,
-                Item::Nonsense { line, why } => lines.as_ref().map(|all| all.nonsense(line, &why)),
+                Item::Nonsense { line, why } => lines.as_mut().map(|all| all.nonsense(line, &why)),
                 Item::Record(record) => {
                     tell(&record, out);
                     let text = lines.as_mut().map(|lines| lines.of(&record, &self.watch));
@@ -178,6 +184,9 @@ impl Monitor {
             if live && args.duration.is_some_and(|duration| start.elapsed() >= duration) {
                 break;
             }
+        }
+        if let Some(more) = lines.map(|lines| lines.unsaid()).filter(|more| *more > 0) {
+            tracing::warn!("{more} more lines are no record either");
         }
         Ok(())
     }
@@ -213,11 +222,16 @@ struct Lines {
     format: Format,
     /// How many GPUs the header has columns for, once it is out.
     gpus: Option<usize>,
+    /// Lines of a log that were no record.
+    nonsense: u64,
 }
+
+/// How many of those are complained of one by one.
+const COMPLAINTS: u64 = 5;
 
 impl Lines {
     fn new(format: Format) -> Lines {
-        Lines { format, gpus: None }
+        Lines { format, gpus: None, nonsense: 0 }
     }
 
     fn of(&mut self, record: &Record, watch: &Watch) -> String {
@@ -234,13 +248,19 @@ impl Lines {
     }
 
     /// A line of a log that is no record: said in JSON, passed over elsewhere with a word.
-    fn nonsense(&self, line: u64, why: &str) -> String {
-        match self.format {
-            Format::Jsonl => json!({"line": line, "error": why}).to_string(),
-            _ => {
-                tracing::warn!("line {line}: {why}");
-                String::new()
-            }
+    fn nonsense(&mut self, line: u64, why: &str) -> String {
+        if self.format == Format::Jsonl {
+            return json!({"line": line, "error": why}).to_string();
         }
+        self.nonsense += 1;
+        if self.nonsense <= COMPLAINTS {
+            tracing::warn!("line {line}: {why}");
+        }
+        String::new()
+    }
+
+    /// How many lines were passed over without a word.
+    fn unsaid(&self) -> u64 {
+        self.nonsense.saturating_sub(COMPLAINTS)
     }
 }

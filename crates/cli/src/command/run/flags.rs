@@ -18,9 +18,9 @@ pub(crate) const RESERVE: Bytes = Bytes::mib(128);
 const EXAMPLES: &str = "\
 Examples:
   plimsoll run --gpu-mem-limit 8GiB -- python3 train.py
-  plimsoll run --limit 4GiB --report out -- ./server --port 80   report.json, report.html, trace.csv
+  plimsoll run --limit 4GiB --report out -- ./server --port 80   with a timeline and a trace
   plimsoll run --device-limit 0=8GiB --device-limit 1=4GiB -- ./two-gpus
-  plimsoll run --no-limit --stacks -- ./tool                     counts and shows where, refuses nothing
+  plimsoll run --no-limit --stacks -- ./tool                     counts, and shows where
 
 Exit codes:
   the program's own (128 and the signal's number where a signal ended it);
