@@ -74,6 +74,9 @@ pub struct FileShape {
     pub stacked: bool,
 }
 
+/// The most clouds of one file: what is kept of each before any is read must fit.
+const MOST_CLOUDS: usize = 1 << 24;
+
 /// Clouds, points and features, from the headers alone.
 ///
 /// # Errors
@@ -81,7 +84,11 @@ pub struct FileShape {
 /// The place and the reason where the bytes are not of this format.
 pub fn shape_of(format: Format, bytes: &[u8]) -> Read<FileShape> {
     match format {
-        Format::Npy => Ok(npy::Header::parse(bytes)?.shape()),
+        Format::Npy => {
+            let header = npy::Header::parse(bytes)?;
+            header.whole(bytes)?;
+            Ok(header.shape())
+        }
         Format::Npz => npz::shape(bytes),
         Format::Ply => Ok(ply::Header::parse(bytes)?.shape()),
         Format::Pcd => Ok(pcd::Header::parse(bytes)?.shape()),

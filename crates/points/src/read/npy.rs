@@ -1,8 +1,8 @@
 //! `.npy`: one array of numpy.
 
-use super::FileShape;
 use super::columns::{Column, Kind, gather};
 use super::flaw::{Flaw, Read};
+use super::{FileShape, MOST_CLOUDS};
 
 /// What the header of an array says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +80,10 @@ impl Header {
         }
         let numbers = clouds.checked_mul(points).and_then(|n| n.checked_mul(columns));
         numbers.and_then(|n| n.checked_mul(kind.size())).ok_or_else(wrong)?;
+        if clouds > MOST_CLOUDS {
+            let why = format!("{clouds} clouds; one file has at most {MOST_CLOUDS}");
+            return Err(Flaw::at(start + at, why));
+        }
         let data = start + text.len();
         Ok(Header { kind, big, fortran, clouds, points, columns, stacked, data })
     }
@@ -99,6 +103,17 @@ impl Header {
         self.clouds * self.points * self.columns * self.kind.size()
     }
 
+    /// Whether all numbers are there; `bytes` are those of the whole file.
+    pub(crate) fn whole(&self, bytes: &[u8]) -> Read<()> {
+        match self.data.saturating_add(self.data_bytes()) {
+            needed if bytes.len() < needed => {
+                let why = format!("it ends here, and its numbers end at byte {needed}");
+                Err(Flaw::at(bytes.len(), why))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the numbers are floats in the order of points, as they are used.
     pub(crate) fn is_plain(&self) -> bool {
         self.kind == Kind::F32
@@ -114,11 +129,7 @@ impl Header {
     /// The floats of every cloud; `bytes` are those of the whole file.
     pub(crate) fn read(&self, bytes: &[u8]) -> Read<Vec<Vec<f32>>> {
         let Header { clouds, points, columns, kind, big, .. } = *self;
-        let needed = self.data.saturating_add(self.data_bytes());
-        if bytes.len() < needed {
-            let why = format!("it ends here, and its numbers end at byte {needed}");
-            return Err(Flaw::at(bytes.len(), why));
-        }
+        self.whole(bytes)?;
         let place = |cloud: usize, column: usize| {
             let (start, step) = if self.fortran {
                 (cloud + clouds * points * column, clouds)
@@ -237,6 +248,11 @@ mod tests {
                 "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 9, 3)}",
                 60,
                 "shape",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (9000000000000000, 0, 3)}",
+                60,
+                "9000000000000000 clouds",
             ),
         ] {
             let flaw = clouds(header, &[]).unwrap_err();

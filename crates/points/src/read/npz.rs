@@ -8,9 +8,9 @@ use std::io::{Cursor, Read as _};
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-use super::FileShape;
 use super::flaw::{Flaw, Read};
 use super::npy::Header;
+use super::{FileShape, MOST_CLOUDS};
 
 /// More than a header of numpy has; enough to know a shape without inflating the rest.
 const HEAD: u64 = 16 << 10;
@@ -21,10 +21,15 @@ type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
 pub(crate) fn shape(bytes: &[u8]) -> Read<FileShape> {
     let mut archive = open(bytes)?;
     let members = members(&archive);
-    let mut shapes = Vec::new();
+    let (mut shapes, mut clouds) = (Vec::new(), 0usize);
     for &member in &members {
-        let (head, at) = inflate(&mut archive, member, Some(HEAD))?;
-        shapes.push(Header::parse(&head).map_err(|flaw| inside(&flaw, at))?.shape());
+        let (header, at) = header(&mut archive, member)?;
+        clouds = clouds.saturating_add(header.extents()[0]);
+        if clouds > MOST_CLOUDS {
+            let why = format!("{clouds} clouds and more; one file has at most {MOST_CLOUDS}");
+            return Err(Flaw::at(at, why));
+        }
+        shapes.push(header.shape());
     }
     together(shapes)
 }
@@ -34,11 +39,19 @@ pub(crate) fn read(bytes: &[u8]) -> Read<Vec<Vec<f32>>> {
     let mut archive = open(bytes)?;
     let mut clouds = Vec::new();
     for member in members(&archive) {
-        let (array, at) = inflate(&mut archive, member, None)?;
-        let read = Header::parse(&array).and_then(|header| header.read(&array));
-        clouds.extend(read.map_err(|flaw| inside(&flaw, at))?);
+        // What stands behind the numbers is nobody's, however much it is.
+        let (header, _) = header(&mut archive, member)?;
+        let most = header.data.saturating_add(header.data_bytes()) as u64;
+        let (array, at) = inflate(&mut archive, member, most)?;
+        clouds.extend(header.read(&array).map_err(|flaw| inside(&flaw, at))?);
     }
     Ok(clouds)
+}
+
+/// What an array says of itself, and where it stands in the archive.
+fn header(archive: &mut Archive<'_>, member: usize) -> Read<(Header, usize)> {
+    let (head, at) = inflate(archive, member, HEAD)?;
+    Ok((Header::parse(&head).map_err(|flaw| inside(&flaw, at))?, at))
 }
 
 fn open(bytes: &[u8]) -> Read<Archive<'_>> {
@@ -52,12 +65,11 @@ fn members(archive: &Archive<'_>) -> Vec<usize> {
     }
 }
 
-/// The bytes of a member, or the first of them, and where it stands in the archive.
-fn inflate(archive: &mut Archive<'_>, member: usize, most: Option<u64>) -> Read<(Vec<u8>, usize)> {
+/// The first bytes of a member, at most so many, and where it stands in the archive.
+fn inflate(archive: &mut Archive<'_>, member: usize, most: u64) -> Read<(Vec<u8>, usize)> {
     let file = archive.by_index(member).map_err(|error| broken(&error, 0))?;
     let at = usize::try_from(file.header_start()).unwrap_or(usize::MAX);
     // What the archive says of the size is a stranger's word: memory grows with what comes.
-    let most = most.unwrap_or_else(|| file.size());
     let mut bytes = Vec::new();
     let name = file.name().to_string();
     file.take(most)
@@ -92,4 +104,43 @@ fn inside(flaw: &Flaw, member: usize) -> Flaw {
 
 fn broken(error: &ZipError, at: usize) -> Flaw {
     Flaw::at(at, format!("no archive that can be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use zip::write::{SimpleFileOptions, ZipWriter};
+
+    fn archive(members: &[(&str, &str, usize)]) -> Vec<u8> {
+        let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+        for (name, shape, numbers) in members {
+            let head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}");
+            zip.start_file(*name, SimpleFileOptions::default()).unwrap();
+            zip.write_all(b"\x93NUMPY\x01\x00").unwrap();
+            zip.write_all(&(head.len() as u16).to_le_bytes()).unwrap();
+            zip.write_all(head.as_bytes()).unwrap();
+            zip.write_all(&vec![0; numbers * 4]).unwrap();
+        }
+        zip.finish().unwrap().into_inner()
+    }
+
+    #[test]
+    fn an_array_is_read_as_far_as_its_numbers_go() {
+        let file = archive(&[("points.npy", "(2, 3)", 1 << 20), ("labels.npy", "(9,)", 9)]);
+        assert_eq!(shape(&file).unwrap().counts, [2]);
+        assert_eq!(read(&file).unwrap(), [[0.0; 6]]);
+        let short = archive(&[("points.npy", "(2, 3)", 5)]);
+        assert!(read(&short).unwrap_err().why.contains("it ends here"));
+        let several = archive(&[("a.npy", "(1, 3)", 3), ("b.npy", "(2, 1, 3)", 6)]);
+        assert_eq!(shape(&several).unwrap().counts, [1, 1, 1]);
+    }
+
+    #[test]
+    fn more_clouds_than_can_be_are_refused() {
+        let many: Vec<(&str, &str, usize)> =
+            ["a.npy", "b.npy"].into_iter().map(|name| (name, "(16000000, 0, 3)", 0)).collect();
+        assert_eq!(shape(&archive(&many[..1])).unwrap().counts.len(), 16_000_000);
+        assert!(shape(&archive(&many)).unwrap_err().why.contains("32000000 clouds"));
+    }
 }

@@ -74,8 +74,17 @@ impl Header {
                 _ => return Err(lines.flaw(format!("unknown: {line}"))),
             }
         };
-        let points = said.points.or_else(|| said.width?.checked_mul(said.height.unwrap_or(1)));
-        let points = points.ok_or_else(|| lines.flaw("neither POINTS nor WIDTH and HEIGHT"))?;
+        let extent = said.width.map(|width| width.saturating_mul(said.height.unwrap_or(1)));
+        if let (Some(points), Some(extent)) = (said.points, extent)
+            && points != extent
+        {
+            let why = format!("POINTS {points}, where WIDTH and HEIGHT make {extent}");
+            return Err(lines.flaw(why));
+        }
+        let points = said
+            .points
+            .or(extent)
+            .ok_or_else(|| lines.flaw("neither POINTS nor WIDTH and HEIGHT"))?;
         let fields = said.fields().map_err(|why| lines.flaw(why))?;
         let order = order(&fields).ok_or_else(|| lines.flaw("no fields x, y and z"))?;
         Ok(Header { form, fields, points, order, data: lines.at, lines: lines.number })
@@ -293,6 +302,7 @@ mod tests {
             (HEAD.replace("SIZE 4 4 4 2", "SIZE 4 4 4") + "ascii\n", 11),
             (HEAD.replace("SIZE 4 4 4 2", "SIZE 4 4 4 3") + "ascii\n", 11),
             (HEAD.replace("WIDTH 2", "WIDTH two") + "ascii\n", 7),
+            (HEAD.replace("WIDTH 2", "WIDTH 3") + "ascii\n1 2 3 7\n4 5 6 7\n", 11),
             (HEAD.replace("FIELDS x", "FIELDS q") + "ascii\n", 11),
             ("nonsense\n".to_string(), 1),
             (String::new(), 1),
