@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -96,6 +97,58 @@ fn seventy_gigabytes_take_milliseconds_and_a_truncated_file_is_told() -> Result 
     fs::OpenOptions::new().write(true).open(&path)?.set_len(length / 2)?;
     let message = complaint(&words(&path, ""))?;
     assert!(message.contains("truncated") && message.contains("download it again"), "{message}");
+    Ok(())
+}
+
+/// A checkpoint with three gigabytes more in it, of which nothing is on the disk: one more
+/// entry before the directory.
+#[test]
+fn a_large_checkpoint_is_read_by_its_directory_and_pickle() -> Result {
+    const LARGE: u32 = 3 << 30;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("large.pt");
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/small8.pt");
+    let bytes = fs::read(&small)?;
+    let end = bytes.windows(4).rposition(|word| word == b"PK\x05\x06").ok_or("no end")?;
+    let field =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let (size, start) = (field(end + 12), field(end + 16));
+    let name = b"small8/data/large";
+    let mut common = vec![20, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    for number in [0, LARGE, LARGE] {
+        common.extend(number.to_le_bytes());
+    }
+    common.extend([name.len() as u8, 0, 0, 0]);
+    let local = [b"PK\x03\x04", &common[..], name].concat();
+    let central = [b"PK\x01\x02\x14\0", &common[..], &[0; 10], &start.to_le_bytes(), name].concat();
+    let count = bytes[end + 10] as u16 + 256 * bytes[end + 11] as u16 + 1;
+    let mut last = b"PK\x05\x06\0\0\0\0".to_vec();
+    last.extend([count.to_le_bytes(), count.to_le_bytes()].concat());
+    let directory = start + local.len() as u32 + LARGE;
+    last.extend((size + central.len() as u32).to_le_bytes());
+    last.extend(directory.to_le_bytes());
+    last.extend([0, 0]);
+    let mut file = fs::File::create(&path)?;
+    file.write_all(&[&bytes[..start as usize], &local].concat())?;
+    file.seek(SeekFrom::Start(u64::from(directory)))?;
+    file.write_all(&bytes[start as usize..(start + size) as usize])?;
+    file.write_all(&[central, last].concat())?;
+    drop(file);
+    let begun = Instant::now();
+    let large = json(&words(&path, ""), 0)?;
+    assert!(begun.elapsed().as_millis() < 2000, "{:?}", begun.elapsed());
+    let small = json(&words(&small, ""), 0)?;
+    assert_eq!(large["total_bytes"], small["total_bytes"]);
+    // In a quarter of the room that the file would take.
+    let line = format!(
+        "ulimit -v 800000; exec '{}' estimate '{}'",
+        env!("CARGO_BIN_EXE_plimsoll"),
+        path.display()
+    );
+    let held = std::process::Command::new("sh").args(["-c", &line]).output()?;
+    assert!(held.status.success(), "{}", String::from_utf8_lossy(&held.stderr));
+    fs::OpenOptions::new().write(true).open(&path)?.set_len(u64::from(LARGE))?;
+    assert!(complaint(&words(&path, ""))?.contains("cut short"));
     Ok(())
 }
 

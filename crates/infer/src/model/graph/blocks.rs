@@ -182,6 +182,9 @@ fn fold(norm: &Module<'_>, mut weight: Array, bias: Option<Array>) -> Result<(Ar
         return Err(norm.unsupported());
     }
     let out = weight.shape[0];
+    if weight.data.is_empty() {
+        return Ok((weight, Array { shape: vec![out], data: Vec::new() }));
+    }
     let read = |name: &str, default: Option<f32>| -> Result<Vec<f32>> {
         let data = match (norm.array(name)?, default) {
             (Some(array), _) => array.data,

@@ -19,6 +19,7 @@ mod storage;
 mod zip;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 
 use plimsoll::pickle::{Limits, Pickle, Policy, Ref, Value};
 
@@ -26,8 +27,8 @@ pub(crate) use module::{Module, number};
 pub(crate) use storage::Array;
 
 use self::module::find;
-use self::storage::Storages;
-use self::zip::Archive;
+use self::storage::{Storages, Weights};
+use self::zip::{Archive, Source};
 use super::graph::{self, GraphOptions};
 
 /// The largest pickle: YOLO11x has 0.6 MB.
@@ -114,17 +115,33 @@ pub(crate) struct About {
 /// # Errors
 /// [`PtError`], which names the module and its place, or what a hostile file tried.
 pub fn to_onnx(file: &[u8], options: &GraphOptions) -> Result<Vec<u8>> {
+    read(&Source::Memory(file), options, Weights::All)
+}
+
+/// The same graph without what is in its weights, of which only shapes are needed to tell what
+/// it takes: of the file the directory and the pickle are read, and numbers that are few.
+///
+/// # Errors
+/// As [`to_onnx`]; checksums of weights are not looked at.
+pub(crate) fn outline(file: File, options: &GraphOptions) -> Result<Vec<u8>> {
+    let source = Source::disk(file).map_err(|why| PtError::Damaged(why.to_string()))?;
+    read(&source, options, Weights::Few)
+}
+
+fn read(file: &Source<'_>, options: &GraphOptions, weights: Weights) -> Result<Vec<u8>> {
     let damaged = |why: std::borrow::Cow<'static, str>| PtError::Damaged(why.into_owned());
-    if !file.starts_with(b"PK") {
-        return Err(PtError::Damaged(not_a_zip(file)));
+    let start = file.bytes(0, file.len().min(2)).map_err(damaged)?;
+    if *start != *b"PK" {
+        return Err(PtError::Damaged(not_a_zip(&start)));
     }
     let archive = Archive::open(file).map_err(damaged)?;
     let folder = folder(&archive)?;
-    let pickle = archive.read(&format!("{folder}data.pkl"));
-    let pickle = pickle.ok_or_else(|| damaged("no data.pkl in it".into()))?.map_err(damaged)?;
-    if pickle.len() > LARGEST_PICKLE {
+    let name = format!("{folder}data.pkl");
+    if archive.size(&name).is_some_and(|size| size > LARGEST_PICKLE) {
         return Err(damaged("its data.pkl is far larger than that of any network".into()));
     }
+    let pickle = archive.read(&name);
+    let pickle = pickle.ok_or_else(|| damaged("no data.pkl in it".into()))?.map_err(damaged)?;
     let (pickle, read) = Pickle::parse_partly(&pickle, Policy::Inert, LIMITS);
     let known::Strangers { hostile, own } = known::strangers(&pickle);
     if let Some(name) = hostile {
@@ -135,7 +152,7 @@ pub fn to_onnx(file: &[u8], options: &GraphOptions) -> Result<Vec<u8>> {
         Some(name) => PtError::Stranger(name.clone()),
         None => PtError::Damaged(fault.to_string()),
     })?;
-    let storages = Storages::new(&archive, folder, file.len())?;
+    let storages = Storages::new(&archive, folder, file.len(), weights)?;
     match (convert(&pickle, &storages, options), own) {
         // A module of somebody's own: its place helps more than its name alone.
         (Err(error @ PtError::Unsupported { .. }), _) => Err(error),
@@ -177,7 +194,7 @@ fn not_a_zip(file: &[u8]) -> String {
 }
 
 /// The folder of everything: the one with data.pkl in it, `archive/` as a rule.
-fn folder<'a>(archive: &Archive<'a>) -> Result<&'a str> {
+fn folder<'s>(archive: &'s Archive<'_>) -> Result<&'s str> {
     let mut folders = archive.names().filter_map(|name| {
         let folder = name.strip_suffix("data.pkl")?;
         (folder.is_empty() || folder.ends_with('/')).then_some(folder)

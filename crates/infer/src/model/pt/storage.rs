@@ -25,6 +25,17 @@ pub(crate) struct Array {
     pub(crate) data: Vec<f32>,
 }
 
+/// Which numbers are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weights {
+    All,
+    /// Those of small tensors, which say how the network is built; others have a shape alone.
+    Few,
+}
+
+/// What is few.
+const FEW: usize = 64;
+
 /// The storages of a checkpoint.
 #[derive(Debug)]
 pub(super) struct Storages<'a> {
@@ -34,6 +45,7 @@ pub(super) struct Storages<'a> {
     big_endian: bool,
     /// Elements that may still be made.
     left: Cell<usize>,
+    weights: Weights,
 }
 
 /// How a storage keeps a number.
@@ -118,7 +130,12 @@ struct Described<'p> {
 
 impl<'a> Storages<'a> {
     /// `file` is the size of the whole file, which bounds what is made from it.
-    pub(super) fn new(archive: &'a Archive<'a>, folder: &str, file: usize) -> Result<Storages<'a>> {
+    pub(super) fn new(
+        archive: &'a Archive<'a>,
+        folder: &str,
+        file: usize,
+        weights: Weights,
+    ) -> Result<Storages<'a>> {
         let order = archive.read(&format!("{folder}byteorder")).transpose();
         let order = order.map_err(|why| PtError::Damaged(why.into_owned()))?;
         // Files from before 2.1 do not say.
@@ -132,7 +149,7 @@ impl<'a> Storages<'a> {
             }
         };
         let left = Cell::new((1 << 22) + file.saturating_mul(4));
-        Ok(Storages { archive, folder: folder.to_string(), big_endian, left })
+        Ok(Storages { archive, folder: folder.to_string(), big_endian, left, weights })
     }
 
     /// A tensor's numbers. `place` is what messages call it.
@@ -148,15 +165,20 @@ impl<'a> Storages<'a> {
         let left = self.left.get().checked_sub(elements).ok_or(PtError::TooLarge)?;
         self.left.set(left);
         let name = format!("{}data/{key}", self.folder);
-        let storage = self.archive.read(&name);
-        let storage = storage.ok_or_else(|| odd(format!("its storage {key:?} is not there")))?;
-        let storage = storage.map_err(|why| PtError::Damaged(why.into_owned()))?;
+        let size = self.archive.size(&name);
+        let size = size.ok_or_else(|| odd(format!("its storage {key:?} is not there")))?;
         let reach = shape.iter().zip(&strides).try_fold(offset, |sum, (&extent, &stride)| {
             sum.checked_add((extent - 1).checked_mul(stride)?)
         });
-        if reach.is_none_or(|last| last >= storage.len() / dtype.bytes()) {
+        if reach.is_none_or(|last| last >= size / dtype.bytes()) {
             return Err(odd(format!("it reaches past the end of its storage {key:?}")));
         }
+        if self.weights == Weights::Few && elements.max(size / dtype.bytes()) > FEW {
+            return Ok(Array { shape, data: Vec::new() });
+        }
+        let storage = self.archive.read(&name);
+        let storage = storage.ok_or_else(|| odd(format!("its storage {key:?} is not there")))?;
+        let storage = storage.map_err(|why| PtError::Damaged(why.into_owned()))?;
         let mut raw = gather(&storage, dtype.bytes(), offset, &shape, &strides);
         if self.big_endian {
             raw.to_mut().chunks_exact_mut(dtype.bytes()).for_each(<[u8]>::reverse);

@@ -21,7 +21,8 @@ fn why(file: &[u8]) -> String {
 
 /// The parts of a checkpoint, its pickle changed.
 fn changed(file: &[u8], change: impl Fn(Vec<u8>) -> Vec<u8>) -> Vec<u8> {
-    let archive = Archive::open(file).unwrap();
+    let source = Source::Memory(file);
+    let archive = Archive::open(&source).unwrap();
     let parts: Vec<Part> = archive
         .names()
         .map(|name| {
@@ -133,7 +134,8 @@ fn cut_and_changed_files_are_refused_in_time() {
     let mut broken = SMALL11.to_vec();
     broken[SMALL11.len() / 2] ^= 1;
     assert!(why(&broken).contains("checksum"));
-    let archive = Archive::open(SMALL11).unwrap();
+    let source = Source::Memory(SMALL11);
+    let archive = Archive::open(&source).unwrap();
     let name = archive.names().find(|name| name.ends_with("data.pkl")).unwrap();
     let length = archive.read(name).unwrap().unwrap().len();
     for at in (0..length).step_by(length / 150) {
@@ -264,7 +266,8 @@ fn views_cannot_ask_for_more_than_the_file_has() {
 #[test]
 fn numbers_are_read_in_the_order_that_the_file_says() {
     let said = |order: &[u8], swap: bool| {
-        let archive = Archive::open(SMALL8).unwrap();
+        let source = Source::Memory(SMALL8);
+        let archive = Archive::open(&source).unwrap();
         let parts = archive.names().map(|name| {
             let mut data = archive.read(name).unwrap().unwrap().to_vec();
             // The last storage holds the strides in f32, the others bf16, save counters of

@@ -1,7 +1,8 @@
 //! The zip file around a checkpoint, read with suspicion.
 //!
-//! PyTorch stores its entries as they are, so this hands out slices of the file; an entry
-//! that somebody packed again is inflated, within a bound. What a well-made zip never has
+//! PyTorch stores its entries as they are, so this hands out slices of a file in memory, or
+//! reads from one on disk what is asked for; an entry that somebody packed again is inflated,
+//! within a bound. What a well-made zip never has
 //! is refused: entries that lie over each other or over the directory, two of one name, a
 //! local header that disagrees with the directory, encryption, a checksum that is wrong.
 //! Nothing is made from a size before it was held against the file.
@@ -9,7 +10,8 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use flate2::Crc;
@@ -26,11 +28,76 @@ const LOCATOR64: [u8; 4] = *b"PK\x06\x07";
 const CENTRAL: [u8; 4] = *b"PK\x01\x02";
 const LOCAL: [u8; 4] = *b"PK\x03\x04";
 
-/// A zip file in memory.
+/// Where a zip file is.
+#[derive(Debug)]
+pub(super) enum Source<'a> {
+    Memory(&'a [u8]),
+    /// A file and its length.
+    Disk(RefCell<Disk>, usize),
+}
+
+/// A file, and what was read of it last: fields stand side by side.
+#[derive(Debug)]
+pub(super) struct Disk {
+    file: File,
+    at: usize,
+    last: Vec<u8>,
+}
+
+/// So much is read where less is asked for.
+const AT_ONCE: usize = 4 << 10;
+
+impl Disk {
+    fn bytes(&mut self, at: usize, count: usize, length: usize) -> std::io::Result<Vec<u8>> {
+        let known = at.checked_sub(self.at).and_then(|from| self.last.get(from..from + count));
+        if let Some(bytes) = known {
+            return Ok(bytes.to_vec());
+        }
+        let mut bytes = vec![0; count.max(AT_ONCE.min(length - at))];
+        self.file.seek(SeekFrom::Start(at as u64))?;
+        self.file.read_exact(&mut bytes)?;
+        if count <= AT_ONCE {
+            (self.at, self.last) = (at, bytes.clone());
+            bytes.truncate(count);
+        }
+        Ok(bytes)
+    }
+}
+
+impl Source<'_> {
+    /// A file of which only what is asked for is read.
+    pub(super) fn disk(file: File) -> std::io::Result<Source<'static>> {
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        Ok(Source::Disk(RefCell::new(Disk { file, at: 0, last: Vec::new() }), length))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Source::Memory(file) => file.len(),
+            Source::Disk(_, length) => *length,
+        }
+    }
+
+    pub(super) fn bytes(&self, at: usize, count: usize) -> Result<Cow<'_, [u8]>> {
+        let end = at.checked_add(count).ok_or("an offset that is past everything")?;
+        if end > self.len() {
+            return Err("cut short".into());
+        }
+        match self {
+            Source::Memory(file) => Ok(Cow::Borrowed(&file[at..end])),
+            Source::Disk(disk, length) => {
+                let read = disk.borrow_mut().bytes(at, count, *length);
+                read.map(Cow::Owned).map_err(|why| why.to_string().into())
+            }
+        }
+    }
+}
+
+/// A zip file.
 #[derive(Debug)]
 pub(super) struct Archive<'a> {
-    file: &'a [u8],
-    entries: HashMap<&'a str, Entry>,
+    file: &'a Source<'a>,
+    entries: HashMap<String, Entry>,
     /// Whose checksum was found right.
     checked: RefCell<HashSet<usize>>,
     /// Packed entries, once inflated.
@@ -56,7 +123,7 @@ struct Entry {
 /// The contents of an entry: of the file itself, or inflated.
 #[derive(Debug, Clone)]
 pub(super) enum Contents<'a> {
-    Stored(&'a [u8]),
+    Stored(Cow<'a, [u8]>),
     Inflated(Arc<[u8]>),
 }
 
@@ -75,12 +142,11 @@ type Result<T> = std::result::Result<T, Cow<'static, str>>;
 
 /// Reads little-endian fields at any place of the file, or says no.
 #[derive(Clone, Copy)]
-struct View<'a>(&'a [u8]);
+struct View<'a>(&'a Source<'a>);
 
 impl<'a> View<'a> {
-    fn bytes(self, at: usize, count: usize) -> Result<&'a [u8]> {
-        let end = at.checked_add(count).ok_or("an offset that is past everything")?;
-        self.0.get(at..end).ok_or(Cow::Borrowed("cut short"))
+    fn bytes(self, at: usize, count: usize) -> Result<Cow<'a, [u8]>> {
+        self.0.bytes(at, count)
     }
 
     fn number(self, at: usize, width: usize) -> Result<u64> {
@@ -94,7 +160,7 @@ impl<'a> View<'a> {
     }
 
     fn is(self, at: usize, signature: [u8; 4]) -> bool {
-        self.bytes(at, 4).is_ok_and(|found| found == signature)
+        self.bytes(at, 4).is_ok_and(|found| *found == signature)
     }
 }
 
@@ -107,7 +173,7 @@ struct Directory {
 
 impl<'a> Archive<'a> {
     /// Reads the directory of a zip file.
-    pub(super) fn open(file: &'a [u8]) -> Result<Archive<'a>> {
+    pub(super) fn open(file: &'a Source<'a>) -> Result<Archive<'a>> {
         let view = View(file);
         let directory = find_directory(view)?;
         let mut entries = HashMap::with_capacity(directory.entries);
@@ -119,9 +185,10 @@ impl<'a> Archive<'a> {
                 return Err("a directory that runs past its end".into());
             }
             spans.push((header, entry.start + entry.packed));
-            if entries.insert(name, entry).is_some() {
-                return Err(format!("two entries named {:?}", shorten(name)).into());
+            if entries.contains_key(&name) {
+                return Err(format!("two entries named {:?}", shorten(&name)).into());
             }
+            entries.insert(name, entry);
             at = next;
         }
         spans.sort_unstable();
@@ -133,8 +200,13 @@ impl<'a> Archive<'a> {
     }
 
     /// The names of all entries.
-    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
-        self.entries.keys().copied()
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// How large the contents of an entry are.
+    pub(super) fn size(&self, name: &str) -> Option<usize> {
+        self.entries.get(name).map(|entry| entry.size)
     }
 
     /// The contents of an entry, its checksum found right; `None` where there is no such.
@@ -145,10 +217,10 @@ impl<'a> Archive<'a> {
     fn contents(&self, name: &str, entry: Entry) -> Result<Contents<'a>> {
         let raw = View(self.file).bytes(entry.start, entry.packed)?;
         if entry.deflated {
-            return self.inflate(name, entry, raw).map(Contents::Inflated);
+            return self.inflate(name, entry, &raw).map(Contents::Inflated);
         }
         if self.checked.borrow_mut().insert(entry.start) {
-            check(name, raw, entry.crc)?;
+            check(name, &raw, entry.crc)?;
         }
         Ok(Contents::Stored(raw))
     }
@@ -186,12 +258,16 @@ fn check(name: &str, bytes: &[u8], wanted: u32) -> Result<()> {
 /// Finds the end record, behind which there may be a comment of at most 65,535 bytes.
 fn find_directory(view: View<'_>) -> Result<Directory> {
     let last = view.0.len().checked_sub(22).ok_or("too short for a zip file")?;
-    let end = (last.saturating_sub(0xffff)..=last)
-        .rev()
-        .find(|&at| {
-            view.is(at, END) && view.size(at + 20, 2).is_ok_and(|n| at + 22 + n == view.0.len())
-        })
-        .ok_or("no zip directory at its end: cut short, or no zip file")?;
+    let first = last.saturating_sub(0xffff);
+    let tail = view.bytes(first, view.0.len() - first)?;
+    let ends = |at: &usize| {
+        let comment = |n: [u8; 2]| usize::from(u16::from_le_bytes(n));
+        tail[*at..].starts_with(&END)
+            && tail[*at..].get(20..22).and_then(|n| n.try_into().ok()).map(comment)
+                == Some(tail.len() - at - 22)
+    };
+    let end = (0..=last - first).rev().find(ends).map(|at| first + at);
+    let end = end.ok_or("no zip directory at its end: cut short, or no zip file")?;
     let disks = (view.number(end + 4, 2)?, view.number(end + 6, 2)?);
     let (here, all) = (view.number(end + 8, 2)?, view.number(end + 10, 2)?);
     let (mut entries, mut size) = (view.size(end + 10, 2)?, view.size(end + 12, 4)?);
@@ -219,18 +295,18 @@ fn find_directory(view: View<'_>) -> Result<Directory> {
 
 /// One entry of the directory: its name, what is known of it, where its local header is
 /// and where the next entry begins.
-fn read_entry<'a>(
-    view: View<'a>,
+fn read_entry(
+    view: View<'_>,
     at: usize,
     directory: usize,
-) -> Result<(&'a str, Entry, usize, usize)> {
+) -> Result<(String, Entry, usize, usize)> {
     if !view.is(at, CENTRAL) {
         return Err("a directory entry that is none".into());
     }
     let (flags, method) = (view.number(at + 8, 2)?, view.number(at + 10, 2)?);
     let (name_length, extra_length) = (view.size(at + 28, 2)?, view.size(at + 30, 2)?);
     let raw_name = view.bytes(at + 46, name_length)?;
-    let name = std::str::from_utf8(raw_name).map_err(|_| "a name that is not UTF-8")?;
+    let name = std::str::from_utf8(&raw_name).map_err(|_| "a name that is not UTF-8")?;
     let refuse = |what: &str| Err(format!("{:?} {what}", shorten(name)).into());
     if name.starts_with('/') || name.contains(['\\', '\0']) || name.split('/').any(|s| s == "..") {
         return refuse("is a name that leads out of the file");
@@ -242,7 +318,8 @@ fn read_entry<'a>(
         return refuse("is packed in a way that PyTorch does not use");
     }
     let mut fields = [view.size(at + 24, 4)?, view.size(at + 20, 4)?, view.size(at + 42, 4)?];
-    widen(View(view.bytes(at + 46 + name_length, extra_length)?), &mut fields)?;
+    let extra = view.bytes(at + 46 + name_length, extra_length)?;
+    widen(View(&Source::Memory(&extra)), &mut fields)?;
     let [size, packed, header] = fields;
     if !view.is(header, LOCAL)
         || view.bytes(header + 30, name_length)? != raw_name
@@ -262,7 +339,7 @@ fn read_entry<'a>(
     }
     let entry = Entry { start, packed, size, crc: view.number(at + 16, 4)? as u32, deflated };
     let next = at + 46 + name_length + extra_length + view.size(at + 32, 2)?;
-    Ok((name, entry, header, next))
+    Ok((name.to_string(), entry, header, next))
 }
 
 /// Fields that are too wide for the directory stand in an extra field, in this order.
@@ -275,10 +352,13 @@ fn widen(extra: View<'_>, fields: &mut [usize; 3]) -> Result<()> {
     while at + 4 <= extra.0.len() {
         let (kind, length) = (extra.number(at, 2)?, extra.size(at + 2, 2)?);
         if kind == 1 {
-            let mut from = View(extra.bytes(at + 4, length)?);
-            for field in fields.iter_mut().filter(|field| **field == NARROW) {
-                *field = from.size(0, 8)?;
-                from = View(&from.0[8..]);
+            extra.bytes(at + 4, length)?;
+            let wide = fields.iter_mut().filter(|field| **field == NARROW);
+            for (field, place) in wide.zip((0..).step_by(8)) {
+                if place + 8 > length {
+                    return Err("cut short".into());
+                }
+                *field = extra.size(at + 4 + place, 8)?;
             }
             return Ok(());
         }

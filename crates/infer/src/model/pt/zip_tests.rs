@@ -80,7 +80,8 @@ fn patched(mut file: Vec<u8>, signature: &[u8; 4], at: usize, bytes: &[u8]) -> V
 }
 
 fn why(file: &[u8]) -> String {
-    let archive = match Archive::open(file) {
+    let source = Source::Memory(file);
+    let archive = match Archive::open(&source) {
         Ok(archive) => archive,
         Err(why) => return why.into_owned(),
     };
@@ -94,12 +95,22 @@ fn entries_are_read_stored_or_packed() {
     let mut packed = part("a/packed", &[7; 5000]);
     packed.deflate = true;
     let file = write(&[part("a/one", b"first"), packed, part("a/none", b"")]);
-    let archive = Archive::open(&file).unwrap();
+    let source = Source::Memory(&file);
+    let archive = Archive::open(&source).unwrap();
     assert_eq!(&*archive.read("a/one").unwrap().unwrap(), b"first");
     assert_eq!(&*archive.read("a/packed").unwrap().unwrap(), [7; 5000]);
     assert_eq!(&*archive.read("a/packed").unwrap().unwrap(), [7; 5000], "a second time");
     assert!(archive.read("a/none").unwrap().unwrap().is_empty());
     assert!(archive.read("a/other").is_none());
+    let mut on_disk = tempfile::tempfile().unwrap();
+    on_disk.write_all(&file).unwrap();
+    let on_disk = Source::disk(on_disk).unwrap();
+    let other = Archive::open(&on_disk).unwrap();
+    for name in archive.names() {
+        assert_eq!(*other.read(name).unwrap().unwrap(), *archive.read(name).unwrap().unwrap());
+        assert_eq!(other.size(name), archive.size(name));
+    }
+    assert_eq!(other.names().count(), archive.names().count());
     let mut remark = file.clone();
     let end = remark.len();
     remark[end - 2] = 3;
@@ -130,7 +141,8 @@ fn wide_offsets_are_read() {
     wide.extend_from_slice(b"PK\x05\x06\0\0\0\0");
     wide.extend_from_slice(&[0xff; 12]);
     wide.extend_from_slice(&[0, 0]);
-    let archive = Archive::open(&wide).unwrap();
+    let source = Source::Memory(&wide);
+    let archive = Archive::open(&source).unwrap();
     assert_eq!(&*archive.read("a/two").unwrap().unwrap(), b"second");
 }
 

@@ -1,14 +1,11 @@
 //! Graphs: ONNX files, and checkpoints as the graphs that they export to.
 
-use std::fs;
+use std::fs::File;
 use std::path::Path;
 
 use super::super::walk::{Declared, Extents, Graph, ort};
 use super::super::{GraphOptions, pt};
 use super::{Request, Runner, Terms, WeightsOfType};
-
-/// The largest checkpoint that is read: its weights are needed to make the graph.
-const LARGEST: u64 = 4 << 30;
 
 pub(super) fn onnx(path: &Path, request: &Request) -> Result<Terms, String> {
     let graph = Graph::open(path).map_err(|error| error.to_string())?;
@@ -20,17 +17,12 @@ pub(super) fn onnx_bytes(bytes: &[u8], request: &Request) -> Result<Terms, Strin
 }
 
 pub(super) fn checkpoint(path: &Path, request: &Request) -> Result<Terms, String> {
-    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if size > LARGEST {
-        return Err(format!("{size} bytes; checkpoints of at most {LARGEST} are read"));
-    }
-    let file = fs::read(path).map_err(|error| error.to_string())?;
+    let file = File::open(path).map_err(|error| error.to_string())?;
     let (rows, columns) = request.image.unwrap_or((640, 640));
     let side = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let mut options = GraphOptions::sized((side(rows), side(columns)));
     options.dynamic = request.batch != 1;
-    let bytes = pt::to_onnx(&file, &options).map_err(|error| error.to_string())?;
-    drop(file);
+    let bytes = pt::outline(file, &options).map_err(|error| error.to_string())?;
     let graph = Graph::parse(&bytes).map_err(|error| error.to_string())?;
     let mut terms = terms(graph, request, "PyTorch checkpoint")?;
     terms.open_image = Some((rows, columns));

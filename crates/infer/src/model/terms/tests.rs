@@ -206,3 +206,17 @@ fn what_is_no_model_is_refused_with_the_formats() {
     let error = estimate(&folder.path().join("nowhere"), &Request::default());
     assert!(error.expect_err("missing").to_string().contains("nowhere"));
 }
+
+#[test]
+fn a_checkpoints_outline_takes_what_the_whole_of_it_does() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/small11.pt");
+    let request = Request { runner: Some(Runner::Ort), on_gpu: Some(false), ..Request::default() };
+    let outline = estimate(&file, &request).expect("read");
+    let options = super::super::GraphOptions::sized((640, 640));
+    let bytes = std::fs::read(&file).expect("there");
+    let whole = super::super::pt::to_onnx(&bytes, &options).expect("a graph");
+    let whole = estimate_onnx("whole", &whole, &request).expect("read");
+    assert_eq!(outline.weights, whole.weights);
+    assert_eq!((outline.peak, outline.arena), (whole.peak, whole.arena));
+    assert_eq!(outline.total_bytes, whole.total_bytes);
+}
