@@ -166,7 +166,7 @@ fn fill(process: &Process, pid: u32, start: u64) {
 
 impl Here {
     /// Notes an event, with where it happened if that is wanted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&self, mut event: Event) -> u64 {
         let at = sys::now();
         if self.ledger.is(flag::STACKS) && event.op as u8 <= 3 {

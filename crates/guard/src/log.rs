@@ -241,7 +241,7 @@ impl Log {
     }
 
     /// Notes an event; whether there was room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&self, event: &Event, at: u64) -> bool {
         let place = self.head.taken.fetch_add(1, Relaxed);
         if place >= self.head.room.load(Acquire) && !self.grow(place) {

@@ -222,7 +222,7 @@ impl Table {
     /// Keeps an entry, in place of an older one with the same key: the driver hands out
     /// nothing twice, so that one went a way that we did not see. `None` where there was
     /// none, and the entry itself where there is no room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(&self, entry: Entry) -> Result<Option<Entry>, Entry> {
         let held = self.stripe(entry.class, entry.key);
         let inner = held.inner();
@@ -233,7 +233,7 @@ impl Table {
     }
 
     /// Takes an entry out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, class: Class, key: u64) -> Option<Entry> {
         let held = self.stripe(class, key);
         let inner = held.inner();

@@ -80,7 +80,7 @@ impl Ledger {
     /// # Errors
     ///
     /// The line is reached, also after the shares of dead processes were given back.
-    #[inline]
+    #[inline(always)]
     pub fn grant(&self, process: &Process, device: usize, bytes: u64) -> Result<u64, Refused> {
         self.begin(process);
         let line = self.devices[device].line(self.held_back());
@@ -158,7 +158,7 @@ impl Ledger {
     }
 
     /// Ends an allocation that the driver has made.
-    #[inline]
+    #[inline(always)]
     pub fn granted(&self, process: &Process, device: usize, charged: u64, at: u64) {
         self.devices[device].reached(charged, at);
         process.end();
@@ -186,7 +186,7 @@ impl Ledger {
     }
 
     /// Gives back what the driver has taken back.
-    #[inline]
+    #[inline(always)]
     pub fn released(&self, process: &Process, device: usize, bytes: u64) {
         process.take(device, bytes);
         take(&self.devices[device].used, bytes);
