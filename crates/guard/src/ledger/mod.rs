@@ -10,7 +10,7 @@
 //! A process may be killed between the two additions. It raises `used` first and its own
 //! share second, and lowers its own first, so what is left behind is always too much, never
 //! too little. That an operation was cut short is seen by what its threads counted
-//! ([`threads`]: it began and did not end), and `audit` then sets `used` to the sum of the
+//! (`threads`: it began and did not end), and `audit` then sets `used` to the sum of the
 //! shares in a moment in which nobody is in the middle of anything.
 //!
 //! The layout is plain: fixed places, fixed sizes, numbers that can be read at any time.
