@@ -153,6 +153,9 @@ const LIBRARY_FOLDERS: [&str; 17] = [
     "/run/opengl-driver/lib",
 ];
 
+/// More folders than any loader is told of.
+const MOST_TOLD: usize = 256;
+
 const TOOL_FOLDERS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
@@ -208,7 +211,7 @@ fn library_folders(root: &Root) -> Vec<String> {
         told.flat_map(|text| text.lines().map(str::trim).map(String::from).collect::<Vec<_>>());
     from_environment(root, "LD_LIBRARY_PATH")
         .into_iter()
-        .chain(told.filter(|line| line.starts_with('/')))
+        .chain(told.filter(|line| line.starts_with('/')).take(MOST_TOLD))
         .chain(LIBRARY_FOLDERS.map(String::from))
         .collect()
 }
@@ -258,6 +261,13 @@ mod tests {
         assert_eq!(found[1].path, None);
         assert!(found[1].remedy.is_some());
         assert_eq!(found[3].path.as_deref(), Some(Path::new("/opt/rocm/lib/libamdhip64.so.6")));
+    }
+
+    #[test]
+    fn a_loader_that_is_told_of_everything_is_not_believed() {
+        let folder = tree(&[("etc/ld.so.conf.d/a.conf", &"/a\n".repeat(100_000))]);
+        let folders = library_folders(&Root::new(folder.path()));
+        assert_eq!(folders.len(), MOST_TOLD + LIBRARY_FOLDERS.len());
     }
 
     #[test]
