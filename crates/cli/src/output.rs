@@ -189,9 +189,19 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
 /// Prints an error with its causes.
 pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
     let kind = Kind::of(error);
-    let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
-    complain(kind, &error.to_string(), &causes, json);
+    complain(kind, &error.to_string(), &causes(error), json);
     ExitCode::from(kind.code())
+}
+
+/// What led to it, each in its own words; what the one before has said already is left out.
+fn causes(error: &anyhow::Error) -> Vec<String> {
+    let mut said = vec![error.to_string()];
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !said.last().is_some_and(|before| before.contains(&cause)) {
+            said.push(cause);
+        }
+    }
+    said.split_off(1)
 }
 
 /// From here on a panic is one line that says how to report it, and exit code 3.
@@ -263,6 +273,13 @@ mod tests {
     fn output_to(kind: ErrorKind) -> Output {
         let stdout = Box::new(Refuses(kind));
         Output { stdout, json: false, quiet: false, colour: false, open: true }
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let io = std::io::Error::other("no such file");
+        let error = anyhow::Error::from(io).context("cannot read a: no such file; give b");
+        assert_eq!(causes(&error.context("a is no run")), ["cannot read a: no such file; give b"]);
     }
 
     #[test]
