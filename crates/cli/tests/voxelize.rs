@@ -428,3 +428,28 @@ fn a_result_larger_than_memory_is_written_as_it_is_made() -> Result {
     assert_eq!(fs::metadata(&out)?.len(), 128 + 512 * 512 * 512 * 4);
     Ok(())
 }
+
+/// Doubles must be made floats, for which there is no room: told, and not tried.
+#[cfg(target_os = "linux")]
+#[test]
+fn points_that_can_never_be_in_memory_are_refused() -> Result {
+    let folder = Folder::new()?;
+    let header = "{'descr': '<f8', 'fortran_order': False, 'shape': (100000000, 3), }";
+    let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    file.extend(header.as_bytes());
+    file.resize(128, b' ');
+    let (input, out) = (folder.write("a.npy", &file)?, folder.name("out.npy"));
+    // Takes no room on the disk.
+    fs::File::options().write(true).open(&input)?.set_len(128 + 2_400_000_000)?;
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    let script = format!(
+        "ulimit -v 3000000; exec {program} voxelize {input} --grid 8,8,8 --voxel-size 1 \
+         --origin 0,0,0 --backend host --out {out}"
+    );
+    let run = Command::new("sh").args(["-c", &script]).env("RAYON_NUM_THREADS", "2").output()?;
+    let message = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(2), "{message}");
+    assert!(message.contains("1.12 GiB in memory") && message.contains("f32"), "{message}");
+    assert!(!folder.path("out.npy").exists());
+    Ok(())
+}

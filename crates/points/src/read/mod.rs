@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use memmap2::Mmap;
-use plimsoll::{Error, Result};
+use plimsoll::{Bytes, Error, Result, platform};
 
 pub use flaw::{Flaw, Place, Read};
 
@@ -77,6 +77,9 @@ pub struct FileShape {
 /// The most clouds of one file: what is kept of each before any is read must fit.
 const MOST_CLOUDS: usize = 1 << 24;
 
+/// So much is not asked after.
+const ALWAYS_THERE: Bytes = Bytes(64 << 20);
+
 /// Clouds, points and features, from the headers alone.
 ///
 /// # Errors
@@ -104,7 +107,10 @@ pub fn shape_of(format: Format, bytes: &[u8]) -> Read<FileShape> {
 /// As [`shape_of`].
 pub fn clouds_in(format: Format, bytes: &[u8], features: bool) -> Read<Vec<Vec<f32>>> {
     match format {
-        Format::Npy => npy::Header::parse(bytes)?.read(bytes),
+        Format::Npy => {
+            let header = npy::Header::parse(bytes)?;
+            header.read(bytes, 0..header.extents()[0])
+        }
         Format::Npz => npz::read(bytes),
         Format::Ply => ply::Header::parse(bytes)?.read(bytes, features),
         Format::Pcd => pcd::Header::parse(bytes)?.read(bytes, features),
@@ -118,8 +124,24 @@ pub struct Batch {
     files: Vec<FileEntry>,
     features: usize,
     stacked: bool,
-    /// The file that was opened last, which the next chunk mostly begins with.
-    last: Mutex<Option<(usize, Vec<Cloud>)>>,
+    /// What was read last, which the next chunk mostly begins with.
+    last: Mutex<Option<Held>>,
+}
+
+/// Some clouds of a file.
+#[derive(Debug)]
+struct Held {
+    file: usize,
+    range: Range<usize>,
+    clouds: Vec<Cloud>,
+}
+
+impl Held {
+    fn get(&self, file: usize, wanted: &Range<usize>) -> Option<Vec<Cloud>> {
+        let from = wanted.start.checked_sub(self.range.start)?;
+        let to = wanted.end.checked_sub(self.range.start)?;
+        self.clouds.get(from..to).filter(|_| self.file == file).map(<[Cloud]>::to_vec)
+    }
 }
 
 #[derive(Debug)]
@@ -199,42 +221,78 @@ impl Batch {
             let (from, to) = (range.start.max(file.first), range.end.min(end));
             if from < to {
                 let of_file = (from - file.first) as usize..(to - file.first) as usize;
-                clouds.extend_from_slice(self.file(index, features)?.get(of_file).unwrap_or(&[]));
+                clouds.extend(self.file(index, of_file, features)?);
             }
         }
         Ok(clouds)
     }
 
-    fn file(&self, index: usize, features: bool) -> Result<Vec<Cloud>> {
+    fn file(&self, index: usize, wanted: Range<usize>, features: bool) -> Result<Vec<Cloud>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((which, clouds)) = &*last
-            && *which == index
-        {
-            return Ok(clouds.clone());
+        if let Some(clouds) = last.as_ref().and_then(|held| held.get(index, &wanted)) {
+            return Ok(clouds);
         }
+        // Not two of them at once.
+        *last = None;
         let Some(file) = self.files.get(index) else { return Ok(Vec::new()) };
-        let clouds = read_file(&file.path, file.format, features)?;
-        if clouds.iter().map(|cloud| cloud.len() as u64).ne(file.counts.iter().copied()) {
+        let (range, clouds) = file.read(wanted.clone(), features)?;
+        let counts = file.counts.get(range.clone()).unwrap_or_default();
+        if clouds.iter().map(|cloud| cloud.len() as u64).ne(counts.iter().copied()) {
             let what = format!("{}, header", file.path.display());
             return Err(Error::Malformed { what, why: "it changed while it was read".to_string() });
         }
-        *last = Some((index, clouds.clone()));
-        Ok(clouds)
+        let held = last.insert(Held { file: index, range, clouds });
+        Ok(held.get(index, &wanted).unwrap_or_default())
     }
 }
 
-fn read_file(path: &Path, format: Format, features: bool) -> Result<Vec<Cloud>> {
-    let bytes = map(path)?;
-    let (bytes, mapped) = match in_place(format, bytes).map_err(|flaw| flaw.of(path))? {
-        Ok(clouds) => (None, clouds),
-        Err(bytes) => (Some(bytes), Vec::new()),
-    };
-    let Some(bytes) = bytes else { return Ok(mapped) };
-    let shape = shape_of(format, &bytes).map_err(|flaw| flaw.of(path))?;
-    let clouds = clouds_in(format, &bytes, features).map_err(|flaw| flaw.of(path))?;
-    let leaves_out = !features && matches!(format, Format::Ply | Format::Pcd);
-    let features = if leaves_out { 0 } else { shape.features };
-    clouds.into_iter().map(|floats| Cloud::from_points(floats, features)).collect()
+impl FileEntry {
+    /// The clouds that are wanted, or more of the file where that is no dearer, and which.
+    fn read(&self, wanted: Range<usize>, features: bool) -> Result<(Range<usize>, Vec<Cloud>)> {
+        let (path, format, all) = (&self.path, self.format, 0..self.counts.len());
+        let flaw = |flaw: Flaw| flaw.of(path);
+        let bytes = match in_place(format, map(path)?).map_err(flaw)? {
+            Ok(clouds) => return Ok((all, clouds)),
+            Err(bytes) => bytes,
+        };
+        let shape = shape_of(format, &bytes).map_err(flaw)?;
+        let leaves_out = !features && matches!(format, Format::Ply | Format::Pcd);
+        let features = if leaves_out { 0 } else { shape.features };
+        let range = if format == Format::Npy { wanted } else { all };
+        self.check_room(&range, features)?;
+        let floats = match format {
+            Format::Npy => npy::Header::parse(&bytes).and_then(|h| h.read(&bytes, range.clone())),
+            _ => clouds_in(format, &bytes, !leaves_out),
+        };
+        let clouds = floats.map_err(flaw)?.into_iter();
+        let clouds = clouds.map(|floats| Cloud::from_points(floats, features));
+        Ok((range, clouds.collect::<Result<_>>()?))
+    }
+
+    /// Points that must be in memory and can never be there are refused: a control group would
+    /// end the process, and halving helps no cloud.
+    fn check_room(&self, range: &Range<usize>, features: usize) -> Result<()> {
+        let counts = self.counts.get(range.clone()).unwrap_or_default();
+        let points = counts.iter().fold(0u64, |all, count| all.saturating_add(*count));
+        let needed = Bytes(points.saturating_mul((3 + features as u64) * 4));
+        if needed < ALWAYS_THERE {
+            return Ok(());
+        }
+        let root = Path::new("/");
+        let free = platform::system_memory(root).ok().and_then(|memory| memory.available);
+        let left = platform::memory_left(root).into_iter().chain(free).min();
+        match left.filter(|left| *left < needed) {
+            None => Ok(()),
+            Some(left) => Err(Error::Config {
+                field: "input",
+                value: format!(
+                    "{}, whose points take {needed} in memory, where {left} are left",
+                    self.path.display()
+                ),
+                range: "clouds that fit, or a .npy of little-endian f32, which stays on the disk",
+            }),
+        }
+    }
 }
 
 /// The clouds of a file whose floats can stay where they are; otherwise its bytes back.
@@ -338,6 +396,30 @@ fn digits(text: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_stack_only_the_clouds_that_are_wanted_are_read() {
+        let header = "{'descr': '>f8', 'fortran_order': False, 'shape': (4, 1, 3)}";
+        let mut file = b"\x93NUMPY\x01\x00".to_vec();
+        file.extend((header.len() as u16).to_le_bytes());
+        file.extend(header.as_bytes());
+        file.extend((0..12).flat_map(|n| f64::from(n).to_be_bytes()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.npy");
+        fs::write(&path, file).unwrap();
+        let batch = Batch::open(&path).unwrap();
+        let clouds = |range| -> Vec<f32> {
+            let clouds = batch.load(range, true).unwrap();
+            clouds.iter().flat_map(|cloud| cloud.floats().to_vec()).collect()
+        };
+        assert_eq!(clouds(1..3), [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+        let held = || batch.last.lock().unwrap().as_ref().unwrap().range.clone();
+        assert_eq!(held(), 1..3);
+        assert_eq!(clouds(2..3), [6.0, 7.0, 8.0]);
+        assert_eq!(held(), 1..3, "as they were there");
+        assert_eq!(clouds(2..4), [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
+        assert_eq!(held(), 2..4);
+    }
 
     #[test]
     fn two_comes_before_ten() {

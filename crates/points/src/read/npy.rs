@@ -1,5 +1,7 @@
 //! `.npy`: one array of numpy.
 
+use std::ops::Range;
+
 use super::columns::{Column, Kind, gather};
 use super::flaw::{Flaw, Read};
 use super::{FileShape, MOST_CLOUDS};
@@ -126,8 +128,8 @@ impl Header {
         [self.clouds, self.points, self.columns]
     }
 
-    /// The floats of every cloud; `bytes` are those of the whole file.
-    pub(crate) fn read(&self, bytes: &[u8]) -> Read<Vec<Vec<f32>>> {
+    /// The floats of some clouds; `bytes` are those of the whole file.
+    pub(crate) fn read(&self, bytes: &[u8], range: Range<usize>) -> Read<Vec<Vec<f32>>> {
         let Header { clouds, points, columns, kind, big, .. } = *self;
         self.whole(bytes)?;
         let place = |cloud: usize, column: usize| {
@@ -143,7 +145,7 @@ impl Header {
             let columns: Vec<Column> = (0..columns).map(|column| place(cloud, column)).collect();
             gather(bytes, &columns, points)
         };
-        (0..clouds).map(one).collect()
+        range.filter(|cloud| *cloud < clouds).map(one).collect()
     }
 }
 
@@ -200,7 +202,8 @@ mod tests {
 
     fn clouds(header: &str, numbers: &[u8]) -> Read<Vec<Vec<f32>>> {
         let file = file(header, numbers);
-        Header::parse(&file)?.read(&file)
+        let header = Header::parse(&file)?;
+        header.read(&file, 0..header.clouds)
     }
 
     #[test]
@@ -230,6 +233,9 @@ mod tests {
         let numbers: Vec<u8> = (0..6).flat_map(|v| (v as f32).to_le_bytes()).collect();
         let header = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 1, 3)}";
         assert_eq!(clouds(header, &numbers).unwrap(), [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]]);
+        let file = file(header, &numbers);
+        let second = Header::parse(&file).unwrap().read(&file, 1..2).unwrap();
+        assert_eq!(second, [[1.0, 3.0, 5.0]], "and one of them alone");
     }
 
     #[test]

@@ -41,9 +41,11 @@ pub(crate) fn read(bytes: &[u8]) -> Read<Vec<Vec<f32>>> {
     for member in members(&archive) {
         // What stands behind the numbers is nobody's, however much it is.
         let (header, _) = header(&mut archive, member)?;
-        let most = header.data.saturating_add(header.data_bytes()) as u64;
+        // One byte more: where the array ends there, its checksum is looked at.
+        let most = (header.data.saturating_add(header.data_bytes()) as u64).saturating_add(1);
         let (array, at) = inflate(&mut archive, member, most)?;
-        clouds.extend(header.read(&array).map_err(|flaw| inside(&flaw, at))?);
+        clouds
+            .extend(header.read(&array, 0..header.extents()[0]).map_err(|flaw| inside(&flaw, at))?);
     }
     Ok(clouds)
 }
@@ -130,6 +132,11 @@ mod tests {
         let file = archive(&[("points.npy", "(2, 3)", 1 << 20), ("labels.npy", "(9,)", 9)]);
         assert_eq!(shape(&file).unwrap().counts, [2]);
         assert_eq!(read(&file).unwrap(), [[0.0; 6]]);
+        // A number that was changed is found by the checksum.
+        let mut changed = archive(&[("points.npy", "(2, 3)", 6)]);
+        let place = changed.windows(4).position(|four| four == b"PK\x01\x02").unwrap();
+        changed[place + 16] ^= 1;
+        assert!(read(&changed).unwrap_err().why.contains("checksum"));
         let short = archive(&[("points.npy", "(2, 3)", 5)]);
         assert!(read(&short).unwrap_err().why.contains("it ends here"));
         let several = archive(&[("a.npy", "(1, 3)", 3), ("b.npy", "(2, 1, 3)", 6)]);
