@@ -146,3 +146,42 @@ fn columns<const N: usize>(table: &[[String; N]]) -> String {
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
+
+/// A long sentence without its middle: it begins with the fact and ends with the remedy.
+/// `report.json` and `run.log` have all of it.
+#[must_use]
+pub fn shortened(text: &str) -> String {
+    const HEAD: usize = 120;
+    const TAIL: usize = 120;
+    if text.chars().count() <= HEAD + TAIL + 20 {
+        return text.to_string();
+    }
+    let words: Vec<&str> = text.split(' ').collect();
+    let fitting = |words: &mut dyn Iterator<Item = &&str>, most: usize| {
+        let mut width = 0;
+        let fits = |word: &&&str| {
+            width += word.chars().count() + 1;
+            width <= most
+        };
+        words.take_while(fits).count()
+    };
+    let head = fitting(&mut words.iter(), HEAD);
+    let tail = fitting(&mut words.iter().rev(), TAIL).min(words.len() - head);
+    format!("{} … {}", words[..head].join(" "), words[words.len() - tail..].join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_sentence_keeps_its_beginning_and_its_end() {
+        assert_eq!(shortened("rten on cpu"), "rten on cpu");
+        let long = format!("rten on cpu; looked for {} install it", "/a/library, ".repeat(50));
+        let short = shortened(&long);
+        assert!(short.chars().count() < 260, "{short}");
+        assert!(short.starts_with("rten on cpu") && short.ends_with("install it"), "{short}");
+        let one = shortened(&"x".repeat(900));
+        assert!(one.chars().count() < 10, "a word that is too long is left out: {one}");
+    }
+}

@@ -196,7 +196,8 @@ fn facts(model: &ModelRecord) -> Vec<Row> {
         rows.push(row("Weights", info.weights.clone()));
         rows.push(row("Engine", format!("{} {version}", info.engine).trim().to_string()));
         rows.push(row("Device", info.device.clone()));
-        rows.push(row("Chosen", if info.chosen.is_empty() { DASH } else { &info.chosen }));
+        let chosen = Some(super::console::shortened(&info.chosen)).filter(|why| !why.is_empty());
+        rows.push(row("Chosen", chosen.as_deref().unwrap_or(DASH)));
     }
     if let Some(performance) = &model.performance {
         rows.extend(speed_rows(performance));

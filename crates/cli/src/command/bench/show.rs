@@ -43,29 +43,6 @@ impl Show {
     }
 }
 
-/// A long line without its middle: what it begins with is the fact, and it ends with the
-/// remedy. The log has all of it.
-fn shortened(text: &str) -> String {
-    const HEAD: usize = 130;
-    const TAIL: usize = 120;
-    if text.chars().count() <= HEAD + TAIL + 20 {
-        return text.to_string();
-    }
-    let words: Vec<&str> = text.split(' ').collect();
-    let fitting = |words: &mut dyn Iterator<Item = &&str>, most: usize| {
-        let mut width = 0;
-        words
-            .take_while(|word| {
-                width += word.chars().count() + 1;
-                width <= most
-            })
-            .count()
-    };
-    let (head, tail) = (fitting(&mut words.iter(), HEAD), fitting(&mut words.iter().rev(), TAIL));
-    let tail = tail.min(words.len() - head);
-    format!("{} … {}", words[..head].join(" "), words[words.len() - tail..].join(" "))
-}
-
 impl Progress for Show {
     fn started(&mut self, folder: &Path, safety: &MemorySafety, backends: [&str; 2]) {
         let half = Bytes((safety.effective_limit_gb * (1u64 << 29) as f64) as u64);
@@ -78,7 +55,7 @@ impl Progress for Show {
     }
 
     fn opened(&mut self, name: &str, backend: &str) {
-        self.line(&shortened(&format!("{name}: {backend}")));
+        self.line(&format!("{name}: {}", console::shortened(backend)));
     }
 
     fn frames(&mut self, view: &View<'_>) {
@@ -128,17 +105,6 @@ fn bar(view: &View<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_line_keeps_its_beginning_and_its_end() {
-        assert_eq!(shortened("rten on cpu"), "rten on cpu");
-        let long = format!("rten on cpu; looked for {} install it", "/a/library, ".repeat(50));
-        let short = shortened(&long);
-        assert!(short.chars().count() < 270, "{short}");
-        assert!(short.starts_with("rten on cpu") && short.ends_with("install it"), "{short}");
-        let one = shortened(&"x".repeat(900));
-        assert!(one.chars().count() < 10, "a word that is too long is left out: {one}");
-    }
 
     #[test]
     fn a_line_says_frames_speed_and_memory() {
