@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// A message inside of another, or a text.
-fn field(number: u8, body: &[u8]) -> Vec<u8> {
+pub(super) fn field(number: u8, body: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     out.extend(varint(body.len() as u64));
     out.extend_from_slice(body);
@@ -20,7 +20,7 @@ fn varint(mut n: u64) -> Vec<u8> {
     out
 }
 
-fn number(field: u8, n: u64) -> Vec<u8> {
+pub(super) fn number(field: u8, n: u64) -> Vec<u8> {
     [vec![field << 3], varint(n)].concat()
 }
 
@@ -41,17 +41,17 @@ fn whole(name: &str, list: &[u64]) -> Vec<u8> {
 }
 
 /// A tensor of 32-bit floats whose elements are zeros.
-fn weight(name: &str, extents: &[u64]) -> Vec<u8> {
+pub(super) fn weight(name: &str, extents: &[u64]) -> Vec<u8> {
     let dims: Vec<u8> = extents.iter().flat_map(|&n| number(1, n)).collect();
     let raw = vec![0; 4 * extents.iter().product::<u64>() as usize];
     [dims, number(2, 1), field(8, name.as_bytes()), field(9, &raw)].concat()
 }
 
-fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> Vec<u8> {
+pub(super) fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> Vec<u8> {
     node_with(op, inputs, outputs, &[])
 }
 
-fn node_with(op: &str, inputs: &[&str], outputs: &[&str], more: &[u8]) -> Vec<u8> {
+pub(super) fn node_with(op: &str, inputs: &[&str], outputs: &[&str], more: &[u8]) -> Vec<u8> {
     let mut out: Vec<u8> = inputs.iter().flat_map(|name| field(1, name.as_bytes())).collect();
     out.extend(outputs.iter().flat_map(|name| field(2, name.as_bytes())));
     out.extend(field(4, op.as_bytes()));
@@ -64,11 +64,11 @@ fn branch(name: &str, parts: &[Vec<u8>]) -> Vec<u8> {
     field(5, &[field(1, name.as_bytes()), field(6, &parts.concat())].concat())
 }
 
-fn input(name: &str, extents: &[u64]) -> Vec<u8> {
+pub(super) fn input(name: &str, extents: &[u64]) -> Vec<u8> {
     field(11, &declared(name, extents))
 }
 
-fn output(name: &str) -> Vec<u8> {
+pub(super) fn output(name: &str) -> Vec<u8> {
     field(12, &field(1, name.as_bytes()))
 }
 
@@ -77,7 +77,7 @@ fn file(parts: &[Vec<u8>]) -> Vec<u8> {
     [number(1, 8), field(7, &parts.concat()), field(8, &number(2, 17))].concat()
 }
 
-fn shaped(parts: &[Vec<u8>]) -> Shaped {
+pub(super) fn shaped(parts: &[Vec<u8>]) -> Shaped {
     Graph::parse(&file(parts)).expect("read").shape(&Extents::default()).expect("shaped")
 }
 

@@ -11,6 +11,9 @@ pub(super) fn join(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, Refusal> {
     (0..rank)
         .map(|n| match (at(a, n), at(b, n)) {
             (a, b) if a == b => Ok(a),
+            // One that is given is stretched; one that is only asked for stays open.
+            (one, other) if one == Dim::fixed(1) => Ok(other),
+            (other, one) if one == Dim::fixed(1) => Ok(other),
             (one, other) if one.n == 1 => Ok(other),
             (other, one) if one.n == 1 => Ok(other),
             // A name and a number for the same: the number is known.

@@ -85,3 +85,6 @@ pub fn arena(shaped: &Shaped, settings: Settings) -> (Arenas, String) {
     let label = lowered.steps.get(arenas.step).map_or_else(String::new, |step| step.label.clone());
     (arenas, label)
 }
+
+#[cfg(test)]
+mod tests;
