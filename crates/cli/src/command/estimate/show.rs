@@ -48,9 +48,10 @@ impl Estimate {
         };
         let activations = match (&self.peak, self.workspace_bytes) {
             (Some(peak), 0) => format!("at {}", peak.operator),
-            (Some(peak), slack) => {
-                let slack = Bytes(slack);
-                format!("{} live at once, {slack} held by the engine beyond", Bytes(peak.bytes))
+            (Some(_), slack) => {
+                // As the engine runs it, which is not as the file has it.
+                let live = Bytes(self.activation_bytes.saturating_sub(slack));
+                format!("{live} live at once, {} held by the engine beyond", Bytes(slack))
             }
             (None, _) => String::new(),
         };
