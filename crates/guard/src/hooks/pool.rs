@@ -4,8 +4,9 @@
 //! and keeps what is freed. So a pool is charged its reservation, which the driver tells, and
 //! the blocks inside are listed without a charge. A request first reserves the most that the
 //! pool may grow by; when the driver has answered, the charge becomes what the pool says. If
-//! the largest step does not fit, but the pool has room inside for the request, the reserve may
-//! be used: the room may be in pieces, and then the pool grows by a step all the same.
+//! the largest step does not fit, but the pool has room inside for the request, most of the
+//! reserve may be used: the room may be in pieces, and then the pool grows by a step all the
+//! same.
 //!
 //! Pools shrink when streams are waited for, so their figures are read again then, and
 //! before anything is refused.
@@ -137,10 +138,12 @@ fn reserve(here: &Here, device: usize, pool: Handle, bytes: u64) -> Option<u64> 
             return Some(step);
         }
         // The pool may serve it from what it has, or in pieces that do not fit together take
-        // a step more: that is what is held back for the driver, and no further.
+        // a step more: of what is held back for the driver, all but a quarter, as the driver
+        // takes a little that it tells nobody of.
         let (reserved, used) = figure(pool, RESERVED).zip(figure(pool, USED))?;
         let room = reserved.saturating_sub(used) >= bytes;
-        (room && here.ledger.hold_below(here.process, device, step, 0)).then_some(step)
+        let left = here.ledger.held_back() / 4;
+        (room && here.ledger.hold_below(here.process, device, step, left)).then_some(step)
     };
     try_once()
         .or_else(|| {
