@@ -51,6 +51,11 @@ pub(super) struct Storages<'a> {
 /// How a storage keeps a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dtype {
+    E4m3,
+    E4m3Uz,
+    E5m2,
+    E5m2Uz,
+    E8m0,
     F16,
     Bf16,
     F32,
@@ -70,6 +75,11 @@ impl Dtype {
     /// By the name of a storage class or of a dtype.
     fn named(name: &str) -> Option<Dtype> {
         Some(match name {
+            "float8_e4m3fn" => Dtype::E4m3,
+            "float8_e4m3fnuz" => Dtype::E4m3Uz,
+            "float8_e5m2" => Dtype::E5m2,
+            "float8_e5m2fnuz" => Dtype::E5m2Uz,
+            "float8_e8m0fnu" => Dtype::E8m0,
             "HalfStorage" | "float16" | "half" => Dtype::F16,
             "BFloat16Storage" | "bfloat16" => Dtype::Bf16,
             "FloatStorage" | "float32" | "float" => Dtype::F32,
@@ -89,6 +99,7 @@ impl Dtype {
 
     fn bytes(self) -> usize {
         match self {
+            Dtype::E4m3 | Dtype::E4m3Uz | Dtype::E5m2 | Dtype::E5m2Uz | Dtype::E8m0 => 1,
             Dtype::I8 | Dtype::U8 | Dtype::Bool => 1,
             Dtype::F16 | Dtype::Bf16 | Dtype::I16 | Dtype::U16 => 2,
             Dtype::F32 | Dtype::I32 | Dtype::U32 => 4,
@@ -102,6 +113,14 @@ impl Dtype {
             raw.as_chunks::<N>().0.iter().map(|&bytes| one(bytes)).collect()
         }
         match self {
+            Dtype::E4m3 => all(raw, |[b]| if b & 0x7f == 0x7f { f32::NAN } else { eight(b, 3, 7) }),
+            Dtype::E4m3Uz => all(raw, |[b]| if b == 0x80 { f32::NAN } else { eight(b, 3, 8) }),
+            // The upper half of a float of sixteen bits.
+            Dtype::E5m2 => all(raw, |[b]| f16::from_bits(u16::from(b) << 8).to_f32()),
+            Dtype::E5m2Uz => all(raw, |[b]| if b == 0x80 { f32::NAN } else { eight(b, 2, 16) }),
+            Dtype::E8m0 => {
+                all(raw, |[b]| if b == 0xff { f32::NAN } else { power(i32::from(b) - 127) })
+            }
             Dtype::F16 => all(raw, |b| f16::from_le_bytes(b).to_f32()),
             Dtype::Bf16 => all(raw, |b| bf16::from_le_bytes(b).to_f32()),
             Dtype::F32 => all(raw, f32::from_le_bytes),
@@ -117,6 +136,19 @@ impl Dtype {
             Dtype::Bool => all(raw, |[b]| f32::from(u8::from(b != 0))),
         }
     }
+}
+
+/// A float of eight bits, of which so many are the fraction's: none of them is infinite.
+fn eight(byte: u8, fraction: i32, bias: i32) -> f32 {
+    let exponent = i32::from(byte & 0x7f) >> fraction;
+    let hidden = i32::from(exponent > 0) << fraction;
+    let digits = hidden | i32::from(byte) & ((1 << fraction) - 1);
+    let value = digits as f32 * power(exponent.max(1) - bias - fraction);
+    if byte & 0x80 == 0 { value } else { -value }
+}
+
+fn power(of_two: i32) -> f32 {
+    f64::from(of_two).exp2() as f32
 }
 
 /// A tensor as the pickle describes it.
@@ -299,7 +331,18 @@ mod tests {
 
     #[test]
     fn every_stored_type_is_widened() {
-        let all: [(&str, &[u8], f32); 13] = [
+        let all: [(&str, &[u8], f32); 24] = [
+            ("float8_e4m3fn", &[0xc2], -2.5),
+            ("float8_e4m3fn", &[0x7e], 448.0),
+            ("float8_e4m3fn", &[0x01], 0.001_953_125),
+            ("float8_e4m3fnuz", &[0xca], -2.5),
+            ("float8_e4m3fnuz", &[0x7f], 240.0),
+            ("float8_e5m2", &[0xc1], -2.5),
+            ("float8_e5m2", &[0x7b], 57344.0),
+            ("float8_e5m2", &[0x7c], f32::INFINITY),
+            ("float8_e5m2fnuz", &[0xc5], -2.5),
+            ("float8_e5m2fnuz", &[0x01], 7.629_394_5e-6),
+            ("float8_e8m0fnu", &[0x80], 2.0),
             ("HalfStorage", &[0x00, 0xc1], -2.5),
             ("BFloat16Storage", &[0x20, 0xc0], -2.5),
             ("FloatStorage", &[0, 0, 0x20, 0xc0], -2.5),
@@ -319,6 +362,12 @@ mod tests {
             assert_eq!(dtype.bytes(), raw.len(), "{name}");
             assert_eq!(dtype.widen(raw), [wanted], "{name}");
         }
+        for (name, raw) in
+            [("e4m3fn", 0xff), ("e4m3fnuz", 0x80), ("e5m2fnuz", 0x80), ("e8m0fnu", 255)]
+        {
+            assert!(Dtype::named(&format!("float8_{name}")).unwrap().widen(&[raw])[0].is_nan());
+        }
+        assert_eq!(Dtype::E8m0.widen(&[0]), [5.877_472e-39], "a subnormal of f32");
         assert_eq!(Dtype::named("ComplexFloatStorage"), None);
     }
 
