@@ -227,7 +227,7 @@ pub(crate) fn bombs() -> Vec<Forged> {
         forged(what, packed(&[head, &again.repeat(MANY), b"."].concat()), word)
     };
     let mut all = vec![
-        forged("a zip bomb", packed(&vec![0; 100 << 20]), "too large"),
+        forged("a zip bomb", packed(&vec![0; 100 << 20]), "far larger"),
         one("lists", b"", b"]", "raise the limit"),
         one("lists thrown away", b"", b"]0", "raise the limit"),
         one("marks", b"", b"(", "more marks"),
