@@ -18,7 +18,7 @@ mod module;
 mod storage;
 mod zip;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 
 use plimsoll::pickle::{Limits, Pickle, Policy, Ref, Value};
@@ -115,7 +115,16 @@ pub(crate) struct About {
 /// # Errors
 /// [`PtError`], which names the module and its place, or what a hostile file tried.
 pub fn to_onnx(file: &[u8], options: &GraphOptions) -> Result<Vec<u8>> {
-    read(&Source::Memory(file), options, Weights::All)
+    read(&Source::Memory(file), Weights::All, |pickle, storages| convert(pickle, storages, options))
+}
+
+/// What a checkpoint has, without what is in its weights.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outline {
+    /// A network, as an ONNX file whose weights have shapes alone.
+    Graph(Vec<u8>),
+    /// Weights without a network: bytes and elements by type.
+    Weights(BTreeMap<&'static str, (u64, u64)>),
 }
 
 /// The same graph without what is in its weights, of which only shapes are needed to tell what
@@ -123,12 +132,36 @@ pub fn to_onnx(file: &[u8], options: &GraphOptions) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// As [`to_onnx`]; checksums of weights are not looked at.
-pub(crate) fn outline(file: File, options: &GraphOptions) -> Result<Vec<u8>> {
+pub(crate) fn outline(file: File, options: &GraphOptions) -> Result<Outline> {
     let source = Source::disk(file).map_err(|why| PtError::Damaged(why.to_string()))?;
-    read(&source, options, Weights::Few)
+    read(&source, Weights::Few, |pickle, storages| match convert(pickle, storages, options) {
+        Err(PtError::NoModel(why)) => {
+            let weights = weights(pickle.root(), storages);
+            weights.map(Outline::Weights).ok_or(PtError::NoModel(why))
+        }
+        result => result.map(Outline::Graph),
+    })
 }
 
-fn read(file: &Source<'_>, options: &GraphOptions, weights: Weights) -> Result<Vec<u8>> {
+/// The tensors of a state_dict, or of one among other things; each storage counts once.
+fn weights(root: Ref<'_>, storages: &Storages<'_>) -> Option<BTreeMap<&'static str, (u64, u64)>> {
+    let dict = ["state_dict", "model_state_dict"].into_iter().find_map(|key| root.get(key));
+    let (mut seen, mut sums) = (HashSet::new(), BTreeMap::<_, (u64, u64)>::new());
+    for (_, value) in dict.unwrap_or(root).pairs()? {
+        let Some((key, kind, bytes, elements)) = storages.stored(value) else { continue };
+        if seen.insert(key) {
+            let sum = sums.entry(kind).or_default();
+            *sum = (sum.0.saturating_add(bytes), sum.1.saturating_add(elements));
+        }
+    }
+    (!sums.is_empty()).then_some(sums)
+}
+
+fn read<T>(
+    file: &Source<'_>,
+    weights: Weights,
+    then: impl FnOnce(&Pickle<'_>, &Storages<'_>) -> Result<T>,
+) -> Result<T> {
     let damaged = |why: std::borrow::Cow<'static, str>| PtError::Damaged(why.into_owned());
     let start = file.bytes(0, file.len().min(2)).map_err(damaged)?;
     if *start != *b"PK" {
@@ -153,7 +186,7 @@ fn read(file: &Source<'_>, options: &GraphOptions, weights: Weights) -> Result<V
         None => PtError::Damaged(fault.to_string()),
     })?;
     let storages = Storages::new(&archive, folder, file.len(), weights)?;
-    match (convert(&pickle, &storages, options), own) {
+    match (then(&pickle, &storages), own) {
         // A module of somebody's own: its place helps more than its name alone.
         (Err(error @ PtError::Unsupported { .. }), _) => Err(error),
         (_, Some(name)) => Err(PtError::Stranger(name)),

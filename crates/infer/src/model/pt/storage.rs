@@ -97,6 +97,29 @@ impl Dtype {
         })
     }
 
+    fn name(self) -> &'static str {
+        match self {
+            Dtype::F16 => "f16",
+            Dtype::Bf16 => "bf16",
+            Dtype::F32 => "f32",
+            Dtype::F64 => "f64",
+            Dtype::I8 => "i8",
+            Dtype::I16 => "i16",
+            Dtype::I32 => "i32",
+            Dtype::I64 => "i64",
+            Dtype::U8 => "u8",
+            Dtype::U16 => "u16",
+            Dtype::U32 => "u32",
+            Dtype::U64 => "u64",
+            Dtype::Bool => "bool",
+            Dtype::E4m3 => "f8_e4m3",
+            Dtype::E4m3Uz => "f8_e4m3uz",
+            Dtype::E5m2 => "f8_e5m2",
+            Dtype::E5m2Uz => "f8_e5m2uz",
+            Dtype::E8m0 => "f8_e8m0",
+        }
+    }
+
     fn bytes(self) -> usize {
         match self {
             Dtype::E4m3 | Dtype::E4m3Uz | Dtype::E5m2 | Dtype::E5m2Uz | Dtype::E8m0 => 1,
@@ -182,6 +205,13 @@ impl<'a> Storages<'a> {
         };
         let left = Cell::new((1 << 22) + file.saturating_mul(4));
         Ok(Storages { archive, folder: folder.to_string(), big_endian, left, weights })
+    }
+
+    /// The storage of a tensor: its key, type, bytes and elements.
+    pub(super) fn stored<'p>(&self, value: Ref<'p>) -> Option<(&'p str, &'static str, u64, u64)> {
+        let Described { key, dtype, .. } = describe(value, 0).ok()?;
+        let bytes = self.archive.size(&format!("{}data/{key}", self.folder))?;
+        Some((key, dtype.name(), bytes as u64, (bytes / dtype.bytes()) as u64))
     }
 
     /// A tensor's numbers. `place` is what messages call it.

@@ -300,6 +300,36 @@ fn weights_without_a_network_are_told() {
 }
 
 #[test]
+fn weights_without_a_network_are_counted_by_type() {
+    let text =
+        |text: &str| [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    let tensor = |kind: &str, key: &str| {
+        let class = format!("ctorch\n{kind}Storage\n").into_bytes();
+        let named = [text("storage"), class, text(key), text("cpu"), b"K\x04tQ".to_vec()].concat();
+        let view = b"K\0(K\x02t(K\x01t\x89ccollections\nOrderedDict\n)RtR".to_vec();
+        [b"ctorch._utils\n_rebuild_tensor_v2\n((".to_vec(), named, view].concat()
+    };
+    let state = dict(&[
+        ("a.weight", tensor("Float", "0")),
+        ("b.weight", tensor("Float", "0")),
+        ("c.weight", tensor("Half", "1")),
+        ("epoch", b"K\x07".to_vec()),
+    ]);
+    let outlined = |state: Vec<u8>| {
+        let pickle = [b"\x80\x02".to_vec(), state, b".".to_vec()].concat();
+        let parts =
+            [part("x/data.pkl", &pickle), part("x/data/0", &[0; 16]), part("x/data/1", &[0; 6])];
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &write(&parts)).unwrap();
+        outline(file, &GraphOptions::default())
+    };
+    let sums = BTreeMap::from([("f32", (16, 4)), ("f16", (6, 3))]);
+    assert_eq!(outlined(state.clone()), Ok(Outline::Weights(sums.clone())), "a storage once");
+    assert_eq!(outlined(dict(&[("state_dict", state)])), Ok(Outline::Weights(sums)));
+    assert!(outlined(dict(&[("epoch", b"K\x07".to_vec())])).is_err());
+}
+
+#[test]
 fn sizes_must_fit_the_stride() {
     let odd = GraphOptions::sized((64, 72));
     let why = to_onnx(SMALL11, &odd).expect_err("72 is no multiple of 32").to_string();

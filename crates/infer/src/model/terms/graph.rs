@@ -1,5 +1,6 @@
 //! Graphs: ONNX files, and checkpoints as the graphs that they export to.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -22,12 +23,31 @@ pub(super) fn checkpoint(path: &Path, request: &Request) -> Result<Terms, String
     let side = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let mut options = GraphOptions::sized((side(rows), side(columns)));
     options.dynamic = request.batch != 1;
-    let bytes = pt::outline(file, &options).map_err(|error| error.to_string())?;
+    let bytes = match pt::outline(file, &options).map_err(|error| error.to_string())? {
+        pt::Outline::Graph(bytes) => bytes,
+        pt::Outline::Weights(weights) => return Ok(weights_alone(weights, request)),
+    };
     let graph = Graph::parse(&bytes).map_err(|error| error.to_string())?;
     let mut terms = terms(graph, request, "PyTorch checkpoint")?;
     terms.open_image = Some((rows, columns));
     terms.open_batch = true;
     Ok(terms)
+}
+
+/// Weights without the network that they are for.
+fn weights_alone(weights: BTreeMap<&'static str, (u64, u64)>, request: &Request) -> Terms {
+    let mut found = Terms { format: "PyTorch checkpoint", ..Terms::default() };
+    let parts = weights.into_iter().map(|(kind, (bytes, elements))| WeightsOfType {
+        kind: kind.to_string(),
+        bytes,
+        elements,
+    });
+    found.set_weights(parts.collect(), request);
+    found.notes.push(
+        "weights alone (a state_dict): the network is not in the file, so only they are counted"
+            .to_string(),
+    );
+    found
 }
 
 fn terms(graph: Graph, request: &Request, format: &'static str) -> Result<Terms, String> {
