@@ -71,7 +71,7 @@ impl Ledger {
     /// [`Ledger::refuse`] must follow.
     #[inline]
     pub fn begin(&self, process: &Process) {
-        process.begin_to_add();
+        process.mine().begin_to_add();
     }
 
     /// Begins an allocation: charges `bytes` if they fit. The value is what is charged with
@@ -82,7 +82,8 @@ impl Ledger {
     /// The line is reached, also after the shares of dead processes were given back.
     #[inline(always)]
     pub fn grant(&self, process: &Process, device: usize, bytes: u64) -> Result<u64, Refused> {
-        self.begin(process);
+        let mine = process.mine();
+        mine.begin_to_add();
         let line = self.devices[device].line(self.held_back());
         let granted = match self.devices[device].raise(bytes, line) {
             Some(now) => Some(now),
@@ -90,7 +91,7 @@ impl Ledger {
         };
         match granted {
             Some(now) => {
-                process.add(device, bytes);
+                mine.add(device, bytes);
                 Ok(now)
             }
             None => {
@@ -112,7 +113,7 @@ impl Ledger {
         self.devices[device].refused.fetch_add(1, Relaxed);
         self.devices[device].refused_bytes.fetch_add(bytes, Relaxed);
         process.refused.fetch_add(1, Relaxed);
-        process.end();
+        process.mine().end();
     }
 
     /// Counts a request that is refused before anything was charged.
@@ -139,20 +140,21 @@ impl Ledger {
     /// As [`Ledger::hold`], with another reserve: what the driver takes may use it up.
     pub fn hold_below(&self, process: &Process, device: usize, bytes: u64, reserve: u64) -> bool {
         process.own.fetch_add(1, Relaxed);
-        process.begin_to_add();
+        let mine = process.mine();
+        mine.begin_to_add();
         let line = self.devices[device].line(reserve);
         let held = self.devices[device].raise(bytes, line).is_some();
         if held {
-            process.add(device, bytes);
+            mine.add(device, bytes);
         }
-        process.end();
+        mine.end();
         held
     }
 
     /// Takes back what [`Ledger::grant`] charged, for a reason of our own.
     #[cold]
     pub fn withdraw(&self, process: &Process, device: usize, bytes: u64) {
-        process.take(device, bytes);
+        process.mine().take(device, bytes);
         take(&self.devices[device].used, bytes);
         self.refuse(process, device, bytes);
     }
@@ -161,36 +163,37 @@ impl Ledger {
     #[inline(always)]
     pub fn granted(&self, process: &Process, device: usize, charged: u64, at: u64) {
         self.devices[device].reached(charged, at);
-        process.end();
+        process.mine().end();
     }
 
     /// Ends an allocation that the driver has not made.
     pub fn undo(&self, process: &Process, device: usize, bytes: u64) {
-        process.take(device, bytes);
+        process.mine().take(device, bytes);
         take(&self.devices[device].used, bytes);
         process.failed.fetch_add(1, Relaxed);
-        process.end();
+        process.mine().end();
     }
 
     /// Begins a free, before the driver is asked; [`Ledger::released`] or
     /// [`Ledger::kept`] must follow.
     #[inline]
     pub fn release(&self, process: &Process) {
-        process.begin_to_take();
+        process.mine().begin_to_take();
     }
 
     /// Ends a free that the driver has refused.
     #[cold]
     pub fn kept(&self, process: &Process) {
-        process.took_nothing();
+        process.mine().took_nothing();
     }
 
     /// Gives back what the driver has taken back.
     #[inline(always)]
     pub fn released(&self, process: &Process, device: usize, bytes: u64) {
-        process.take(device, bytes);
+        let mine = process.mine();
+        mine.take(device, bytes);
         take(&self.devices[device].used, bytes);
-        process.end();
+        mine.end();
     }
 
     /// Moves a charge that cannot be refused from `before` to `after`: what the driver takes
@@ -200,17 +203,18 @@ impl Ledger {
             return;
         }
         process.own.fetch_add(1, Relaxed);
-        process.begin_to_add();
+        let mine = process.mine();
+        mine.begin_to_add();
         if after > before {
             self.devices[device].used.fetch_add(after - before, AcqRel);
-            process.add(device, after - before);
+            mine.add(device, after - before);
         } else {
-            process.take(device, before - after);
+            mine.take(device, before - after);
             take(&self.devices[device].used, before - after);
         }
         // Lowered or raised, it may be the most so far: what is held ahead is no peak.
         self.devices[device].reached(self.devices[device].used.load(Relaxed), at);
-        process.end();
+        mine.end();
     }
 
     /// As [`Ledger::recharge`], for what the driver took for itself.

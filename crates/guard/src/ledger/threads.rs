@@ -52,35 +52,80 @@ struct Cell {
     used: [AtomicU64; DEVICES],
 }
 
-impl Threads {
-    /// The calling thread's cell, and whether it is its alone.
+/// The cell that the calling thread counts in: looked up once, and used for a while.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mine<'a> {
+    cell: &'a Cell,
+    /// Whether nobody else counts there.
+    alone: bool,
+}
+
+impl Mine<'_> {
     #[inline]
-    fn mine(&self) -> (&Cell, bool) {
+    fn count(self, counter: &AtomicU64, more: u64) {
+        if self.alone {
+            counter.store(counter.load(Relaxed).wrapping_add(more), Release);
+        } else {
+            counter.fetch_add(more, AcqRel);
+        }
+    }
+
+    /// An operation that is to add memory.
+    #[inline]
+    pub(super) fn begin_to_add(self) {
+        self.count(&self.cell.allocs, 1);
+    }
+
+    /// An operation that is to take it away.
+    #[inline]
+    pub(super) fn begin_to_take(self) {
+        self.count(&self.cell.frees, 1);
+    }
+
+    /// What [`Mine::begin_to_take`] counted was none: the driver has refused it.
+    pub(super) fn took_nothing(self) {
+        self.count(&self.cell.frees, 1u64.wrapping_neg());
+    }
+
+    /// So much more is held.
+    #[inline]
+    pub(super) fn add(self, device: usize, bytes: u64) {
+        self.count(&self.cell.used[device], bytes);
+    }
+
+    /// So much less is held.
+    #[inline]
+    pub(super) fn take(self, device: usize, bytes: u64) {
+        self.count(&self.cell.used[device], bytes.wrapping_neg());
+    }
+
+    /// The end of an operation.
+    #[inline]
+    pub(super) fn end(self) {
+        self.count(&self.cell.done, 1);
+    }
+}
+
+impl Threads {
+    #[inline]
+    fn mine(&self) -> Mine<'_> {
         let me = sys::thread() as u64;
         let first = (me.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
         let cell = &self.own[first % THREADS];
-        if me != 0 && cell.owner.load(Relaxed) == me { (cell, true) } else { self.find(me, first) }
+        let alone = me != 0 && cell.owner.load(Relaxed) == me;
+        if alone { Mine { cell, alone } } else { self.find(me, first) }
     }
 
     #[cold]
-    fn find(&self, me: u64, first: usize) -> (&Cell, bool) {
+    fn find(&self, me: u64, first: usize) -> Mine<'_> {
         let mine = |cell: &&Cell| match cell.owner.compare_exchange(0, me, AcqRel, Relaxed) {
             Ok(_) => true,
             Err(owner) => owner == me,
         };
         let mut places = (first..first + TRIES).map(|place| &self.own[place % THREADS]);
         let found = if me == 0 { None } else { places.find(mine) };
-        found.map_or((&self.rest, false), |cell| (cell, true))
-    }
-
-    fn count(&self, counter: impl Fn(&Cell) -> &AtomicU64, more: u64) {
-        let (cell, alone) = self.mine();
-        let counter = counter(cell);
-        if alone {
-            counter.store(counter.load(Relaxed).wrapping_add(more), Release);
-        } else {
-            counter.fetch_add(more, AcqRel);
-        }
+        let rest = Mine { cell: &self.rest, alone: false };
+        found.map_or(rest, |cell| Mine { cell, alone: true })
     }
 
     fn sum(&self, counter: impl Fn(&Cell) -> &AtomicU64) -> u64 {
@@ -106,16 +151,10 @@ impl Process {
         sum.cast_signed().max(0).unsigned_abs()
     }
 
-    /// So much more is held.
+    /// Where the calling thread counts.
     #[inline]
-    pub(super) fn add(&self, device: usize, bytes: u64) {
-        self.threads.count(|cell| &cell.used[device], bytes);
-    }
-
-    /// So much less is held.
-    #[inline]
-    pub(super) fn take(&self, device: usize, bytes: u64) {
-        self.threads.count(|cell| &cell.used[device], bytes.wrapping_neg());
+    pub(super) fn mine(&self) -> Mine<'_> {
+        self.threads.mine()
     }
 
     /// Operations that began and were to add memory.
@@ -140,26 +179,6 @@ impl Process {
         let done = self.done();
         self.allocs().wrapping_add(self.frees()) == done
     }
-
-    #[inline]
-    pub(super) fn begin_to_add(&self) {
-        self.threads.count(|cell| &cell.allocs, 1);
-    }
-
-    #[inline]
-    pub(super) fn begin_to_take(&self) {
-        self.threads.count(|cell| &cell.frees, 1);
-    }
-
-    /// What [`Process::begin_to_take`] counted was none: the driver has refused it.
-    pub(super) fn took_nothing(&self) {
-        self.threads.count(|cell| &cell.frees, 1u64.wrapping_neg());
-    }
-
-    #[inline]
-    pub(super) fn end(&self) {
-        self.threads.count(|cell| &cell.done, 1);
-    }
 }
 
 #[cfg(test)]
@@ -177,22 +196,23 @@ mod tests {
             for _ in 0..80 {
                 scope.spawn(|| {
                     gate.wait();
+                    let mine = process.mine();
                     for _ in 0..1000 {
-                        process.begin_to_add();
-                        process.add(1, 512);
-                        process.end();
-                        process.begin_to_take();
-                        process.take(1, 512);
-                        process.begin_to_take();
-                        process.took_nothing();
-                        process.end();
+                        mine.begin_to_add();
+                        mine.add(1, 512);
+                        mine.end();
+                        mine.begin_to_take();
+                        mine.take(1, 512);
+                        mine.begin_to_take();
+                        mine.took_nothing();
+                        mine.end();
                     }
-                    process.begin_to_add();
-                    process.add(1, 512);
+                    mine.begin_to_add();
+                    mine.add(1, 512);
                     gate.wait();
                     assert!(!process.is_quiet());
                     gate.wait();
-                    process.end();
+                    process.mine().end();
                 });
             }
         });
@@ -200,9 +220,9 @@ mod tests {
         assert_eq!((process.allocs(), process.frees()), (80_080, 80_000));
         assert_eq!((process.used(0), process.used(1)), (0, 80 * 512));
         // What others allocated.
-        process.take(1, 80 * 512);
+        process.mine().take(1, 80 * 512);
         assert_eq!(process.used(1), 0);
-        process.take(1, 512);
+        process.mine().take(1, 512);
         assert_eq!(process.used(1), 0);
         assert!(process.threads.rest.done.load(super::Relaxed) > 0);
         process.threads.clear();
