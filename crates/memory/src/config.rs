@@ -41,7 +41,8 @@ pub struct MemoryConfig {
     pub gpu_memory_fraction: f64,
     /// Whether a full device sends work to the CPU; on by default.
     pub cpu_fallback_enabled: bool,
-    /// What must stay free on the device; 512 MiB by default.
+    /// What must stay free on the device; 512 MiB by default. While far more is free, a pool
+    /// asks the device about it every 10 ms at most.
     pub min_free_bytes: Bytes,
     /// Whether live allocations are listed; in debug builds by default.
     pub track_allocations: bool,

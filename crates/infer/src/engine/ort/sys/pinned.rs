@@ -190,7 +190,6 @@ impl Shelf {
             None => state.made += 1,
         }
         drop(state);
-        self.stream.enter().ok()?;
         Stage::new(&self.stream, bytes).ok()
     }
 }
