@@ -239,6 +239,30 @@ fn a_folder_or_a_pattern_is_a_batch_in_the_order_that_people_count_in() -> Resul
     Ok(())
 }
 
+/// Files without the features of the others are as good as they are for counts, and what other
+/// programs leave in a folder is none of them.
+#[test]
+fn kinds_of_files_mix_in_a_folder() -> Result {
+    let folder = Folder::new()?;
+    let numbers: Vec<u8> = POINTS.iter().flatten().flat_map(|v| v.to_le_bytes()).collect();
+    folder.write("scans/1.bin", &numbers)?;
+    let three: Vec<u8> =
+        POINTS.iter().flat_map(|point| &point[..3]).flat_map(|v| v.to_le_bytes()).collect();
+    folder.write("scans/2.npy", &npy("<f4", "False", "(5, 3)", &three))?;
+    folder.write("scans/._1.bin", b"Mac OS X")?;
+    fs::create_dir(folder.path("scans/old.npy"))?;
+    let (scans, out) = (folder.name("scans"), folder.name("out.npy"));
+    for more in [&["--mode", "count"][..], &["--mode", "count", "--chunk", "1"]] {
+        json(&words(&scans, &out, more), 0)?;
+        let (_, bytes) = array(&folder.path("out.npy"))?;
+        let counts: Vec<u8> = bytes.chunks_exact(4).map(|count| count[0]).collect();
+        assert_eq!(counts, [[2, 0, 0, 0, 0, 0, 1, 0]; 2].concat());
+    }
+    let error = complaint(&words(&scans, &out, &["--mode", "mean"]))?;
+    assert!(error.contains("2.npy") && error.contains("0 features"), "{error}");
+    Ok(())
+}
+
 /// Whatever it is cut into and whoever makes it.
 #[test]
 fn results_do_not_depend_on_chunks_or_backends() -> Result {
@@ -299,6 +323,8 @@ fn what_is_wrong_is_said_and_nothing_is_left() -> Result {
     folder.write("odd.bin", &[0; 17])?;
     for (words, word) in [
         (words(&input, &folder.name("out.txt"), &[]), ".npy"),
+        (words(&input, &input, &[]), "one of the clouds"),
+        (words(&input, &out, &["--preview", &out]), "ends in .png"),
         (words(&input, &folder.name("nowhere/out.npy"), &[]), "a folder that is there"),
         (words(&input, &out, &["--mode", "count", "--dtype", "bits"]), "u8 or bits with occupancy"),
         (words(&input, &out, &["--mode", "count", "--dtype", "sparse"]), ".npz"),
@@ -363,6 +389,24 @@ fn a_preview_shows_three_sides() -> Result {
     let message = complaint(&words(&input, &out, &["--preview", &nowhere]))?;
     assert!(message.contains("preview") && message.contains("folder"), "{message}");
     assert!(!folder.path("out.npy").exists());
+    Ok(())
+}
+
+/// A limit on the size of files is a full disk to whoever writes.
+#[cfg(unix)]
+#[test]
+fn a_file_that_may_not_grow_is_said_and_nothing_is_left() -> Result {
+    let folder = Folder::new()?;
+    let (input, out) = (folder.write("a.npy", &plain(&POINTS))?, folder.name("out.npy"));
+    let script = format!(
+        "ulimit -f 1; exec {} voxelize {input} --grid 32,32,32 --voxel-size 1 --origin 0,0,0 \
+         --out {out} --backend host",
+        env!("CARGO_BIN_EXE_plimsoll")
+    );
+    let run = Command::new("sh").args(["-c", &script]).output()?;
+    let error = text(&run.stderr);
+    assert!(run.status.code() == Some(3) && error.contains("File too large"), "{error}");
+    assert_eq!(folder.names()?, ["a.npy"]);
     Ok(())
 }
 

@@ -50,9 +50,16 @@ impl Preview {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] where a side of the grid has too many voxels to look at or there is no
-    /// such folder, [`Error::Device`] where nothing can be written to it.
+    /// [`Error::Config`] where the name does not end in `.png`, a side of the grid has too many
+    /// voxels to look at or there is no such folder, [`Error::Device`] where nothing can be written to it.
     pub fn create(path: &Path, grid: &Grid) -> Result<Preview> {
+        if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("png")) {
+            return Err(Error::Config {
+                field: "preview",
+                value: path.display().to_string(),
+                range: "a name that ends in .png",
+            });
+        }
         let [depth, height, width] = grid.dims().map(|extent| extent as usize);
         let most = [height * width, depth * width, depth * height].into_iter().max().unwrap_or(0);
         if most > 1 << 28 {

@@ -14,6 +14,8 @@ pub(crate) struct Lines<'a> {
 
 /// Longer lines are no header and no point.
 const MOST_LINE: usize = 1 << 20;
+/// What comments begin with, in .ply and .pcd.
+const COMMENTS: [&str; 3] = ["comment ", "obj_info ", "#"];
 
 impl<'a> Lines<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Lines<'a> {
@@ -37,8 +39,19 @@ impl<'a> Lines<'a> {
         self.at += length + usize::from(end.is_some());
         let line = rest.get(..length).unwrap_or_default();
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let text = std::str::from_utf8(line);
-        Ok(Some(text.map_err(|_| Flaw::on(self.number, "it is not text"))?))
+        self.text(line).map(Some)
+    }
+
+    /// What is written there. A comment may be in any encoding, as nobody reads it.
+    fn text(&self, line: &'a [u8]) -> Read<&'a str> {
+        let error = match std::str::from_utf8(line) {
+            Ok(text) => return Ok(text),
+            Err(error) => error,
+        };
+        let start = line.get(..error.valid_up_to()).and_then(|start| str::from_utf8(start).ok());
+        start
+            .filter(|start| COMMENTS.iter().any(|word| start.starts_with(word)))
+            .ok_or_else(|| Flaw::on(self.number, "it is not text"))
     }
 
     /// The next line that says something.
@@ -60,4 +73,17 @@ impl<'a> Lines<'a> {
 /// A number of a line of text, rounded to single precision from double, as binary ones are.
 pub(crate) fn number(word: &str) -> Option<f32> {
     word.parse::<f64>().ok().map(|value| value as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_may_be_in_any_encoding() {
+        let mut lines = Lines::new(b"comment by M\xfcller\r\n# M\xfcller\nproperty M\xfcller\n");
+        assert_eq!(lines.next().unwrap(), Some("comment by M"));
+        assert_eq!(lines.next().unwrap(), Some("# M"));
+        assert_eq!(lines.next().unwrap_err(), Flaw::on(3, "it is not text"));
+    }
 }

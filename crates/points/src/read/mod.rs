@@ -8,6 +8,7 @@
 //! The readers take bytes and can be asked about any: [`clouds_in`].
 
 mod columns;
+mod find;
 mod flaw;
 mod kitti;
 mod lines;
@@ -17,8 +18,7 @@ mod npz;
 mod pcd;
 mod ply;
 
-use std::cmp::Ordering;
-use std::fs::{self, File};
+use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -122,7 +122,6 @@ pub fn clouds_in(format: Format, bytes: &[u8], features: bool) -> Read<Vec<Vec<f
 #[derive(Debug)]
 pub struct Batch {
     files: Vec<FileEntry>,
-    features: usize,
     stacked: bool,
     /// What was read last, which the next chunk mostly begins with.
     last: Mutex<Option<Held>>,
@@ -149,40 +148,39 @@ struct FileEntry {
     path: PathBuf,
     format: Format,
     counts: Vec<u64>,
+    features: usize,
     /// The number of its first cloud in the batch.
     first: u64,
 }
 
 impl Batch {
     /// Finds the files and reads their headers. A folder means the files in it that can be
-    /// read, in natural order (2 before 10); `*`, `?` and `[]` make a pattern.
+    /// read, in natural order (2 before 10); `*`, `?` and `[]` make a pattern. Hidden files are
+    /// meant by neither.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] where there is nothing to read, [`Error::Malformed`] with the
     /// file and the place where one is not what its name says.
     pub fn open(input: &Path) -> Result<Batch> {
-        let (paths, many) = find(input)?;
+        let (paths, many) = find::files(input)?;
         let mut files: Vec<FileEntry> = Vec::new();
-        let (mut features, mut stacked, mut first) = (None, many, 0);
+        let (mut stacked, mut first) = (many, 0);
         for path in paths {
             let format = Format::of(&path).ok_or_else(|| unknown(&path))?;
             let shape = shape_of(format, &map(&path)?).map_err(|flaw| flaw.of(&path))?;
-            if *features.get_or_insert(shape.features) != shape.features {
-                let what = format!("{}, header", path.display());
-                let why = format!(
-                    "{} features, where the files before have {}; a batch has as many in each",
-                    shape.features,
-                    features.unwrap_or_default()
-                );
-                return Err(Error::Malformed { what, why });
-            }
             stacked |= shape.stacked;
-            let clouds = shape.counts.len() as u64;
-            files.push(FileEntry { path, format, counts: shape.counts, first });
+            let FileShape { counts, features, .. } = shape;
+            let clouds = counts.len() as u64;
+            files.push(FileEntry { path, format, counts, features, first });
             first += clouds;
         }
-        Ok(Batch { files, features: features.unwrap_or(0), stacked, last: Mutex::new(None) })
+        Ok(Batch { files, stacked, last: Mutex::new(None) })
+    }
+
+    /// The files, in order.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path())
     }
 
     /// How many clouds.
@@ -196,10 +194,24 @@ impl Batch {
         self.files.iter().flat_map(|file| file.counts.iter().copied())
     }
 
-    /// Numbers of a point beside its coordinates.
-    #[must_use]
-    pub fn features(&self) -> usize {
-        self.features
+    /// Numbers of a point beside its coordinates. Files may differ in them where nobody asks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Malformed`] with the first file that has others than those before it.
+    pub fn features(&self) -> Result<usize> {
+        let all = self.files.first().map_or(0, |file| file.features);
+        match self.files.iter().find(|file| file.features != all) {
+            None => Ok(all),
+            Some(other) => Err(Error::Malformed {
+                what: format!("{}, header", other.path.display()),
+                why: format!(
+                    "points of {} features, where the files before have {all}; a mean or a \
+                     maximum wants as many in each (occupancy and counts do not)",
+                    other.features
+                ),
+            }),
+        }
     }
 
     /// Whether the result has an axis for clouds: every input but one file of [N, 3].
@@ -336,66 +348,10 @@ fn unknown(path: &Path) -> Error {
     }
 }
 
-/// The files that are meant, and whether more than one could be.
-fn find(input: &Path) -> Result<(Vec<PathBuf>, bool)> {
-    let mut paths: Vec<PathBuf> = if input.is_dir() {
-        let entries = fs::read_dir(input).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
-        let entries = entries.map_err(|error| cannot(input, &error))?;
-        entries.into_iter().map(|entry| entry.path()).filter(|p| Format::of(p).is_some()).collect()
-    } else if !input.exists()
-        && let Some(pattern) = input.to_str().filter(|text| text.contains(['*', '?', '[']))
-    {
-        let matches = glob::glob(pattern).map_err(|error| Error::Config {
-            field: "input",
-            value: format!("{pattern:?}: {error}"),
-            range: "a file, a folder or a pattern such as 'scans/*.bin'",
-        })?;
-        matches.filter_map(std::result::Result::ok).filter(|path| path.is_file()).collect()
-    } else {
-        return Ok((vec![input.to_path_buf()], false));
-    };
-    if paths.is_empty() {
-        return Err(Error::Unavailable {
-            what: format!("a cloud in {}", input.display()),
-            why: "no file there ends in .npy, .npz, .ply, .pcd or .bin".to_string(),
-        });
-    }
-    paths.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
-    Ok((paths, true))
-}
-
-/// Names in the order that people count in: 2 before 10.
-fn natural(a: &str, b: &str) -> Ordering {
-    let (mut a_rest, mut b_rest) = (a, b);
-    loop {
-        match (a_rest.chars().next(), b_rest.chars().next()) {
-            (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
-                let (x, after_x) = digits(a_rest);
-                let (y, after_y) = digits(b_rest);
-                let order = x.len().cmp(&y.len()).then_with(|| x.cmp(y));
-                if order != Ordering::Equal {
-                    return order;
-                }
-                (a_rest, b_rest) = (after_x, after_y);
-            }
-            (Some(x), Some(y)) if x == y => {
-                (a_rest, b_rest) = (&a_rest[x.len_utf8()..], &b_rest[y.len_utf8()..]);
-            }
-            (x, y) => return x.cmp(&y).then_with(|| a.cmp(b)),
-        }
-    }
-}
-
-/// The number that a text begins with, without leading zeros, and what follows.
-fn digits(text: &str) -> (&str, &str) {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, rest) = text.split_at(end);
-    (number.trim_start_matches('0'), rest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn of_a_stack_only_the_clouds_that_are_wanted_are_read() {
@@ -419,12 +375,5 @@ mod tests {
         assert_eq!(held(), 1..3, "as they were there");
         assert_eq!(clouds(2..4), [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
         assert_eq!(held(), 2..4);
-    }
-
-    #[test]
-    fn two_comes_before_ten() {
-        let mut names = ["b10", "b9", "a", "b010", "b9c", "b1"];
-        names.sort_by(|a, b| natural(a, b));
-        assert_eq!(names, ["a", "b1", "b9", "b9c", "b010", "b10"]);
     }
 }

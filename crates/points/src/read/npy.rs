@@ -58,7 +58,8 @@ impl Header {
             |key: &str| field(text, key).ok_or_else(|| Flaw::at(start, format!("no {key}")));
         let (at, kind) = value("descr")?;
         let (kind, big) = number_type(kind.trim_matches(['\'', '"'])).ok_or_else(|| {
-            Flaw::at(start + at, format!("type {kind}; floats of 4 or 8 bytes are read"))
+            let why = format!("type {kind}; floats of 4 or 8 bytes are read: astype('float32')");
+            Flaw::at(start + at, why)
         })?;
         let (at, order) = value("fortran_order")?;
         let fortran = match order {

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use plimsoll::backend::{BackendKind, DeviceId};
-use plimsoll_points::{Cells, Grid, Mode, Spec};
+use plimsoll_points::{Batch, Cells, Grid, Mode, Spec};
 
 use crate::limit::LimitArgs;
+use crate::outcome::OrBadInput;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,10 +96,12 @@ impl Args {
         Ok(Some(Wanted { input, out, grid }))
     }
 
-    /// What is made of points with so many features.
-    pub(super) fn spec(&self, wanted: &Wanted<'_>, features: usize) -> plimsoll::Result<Spec> {
+    /// What is made of these clouds, whose features matter only where the mode tells of them.
+    pub(super) fn spec(&self, wanted: &Wanted<'_>, batch: &Batch) -> anyhow::Result<Spec> {
         let cells = self.dtype.unwrap_or_else(|| Cells::of(self.mode));
-        Spec::new(wanted.grid, self.mode, cells, features)
+        let features = if self.mode.of_features() { batch.features() } else { Ok(0) };
+        let features = features.or_bad_input(|| "the clouds differ in their features")?;
+        Ok(Spec::new(wanted.grid, self.mode, cells, features)?)
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use anyhow::Context;
 use plimsoll::Error;
 use plimsoll_points::backend::{Filled, cuda};
 use plimsoll_points::job::{Job, Report};
@@ -37,7 +38,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     // Clap has seen to it that something is wanted.
     let Some(wanted) = args.wanted()? else { return Ok(Outcome::Code(2)) };
     let batch = Batch::open(wanted.input).or_bad_input(|| "the clouds cannot be read")?;
-    let spec = args.spec(&wanted, batch.features())?;
+    let spec = args.spec(&wanted, &batch)?;
+    check_apart(wanted.out, &batch)?;
     let opened = open::open(args.backend.0, args.limit.limit())?;
     let job = Job {
         batch: &batch,
@@ -50,6 +52,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     };
     let preview =
         args.preview.as_ref().map(|path| Preview::create(path, spec.grid())).transpose()?;
+    writes_may_fail()?;
     let file = File::create(wanted.out, &spec, &batch)?;
     let mut sink = Looking { file, preview, spec };
     let stop = Arc::new(AtomicBool::new(false));
@@ -68,6 +71,33 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     }
     out.answer(&Made::new(args, &job, &opened, &report, seconds))?;
     Ok(Outcome::Yes)
+}
+
+/// A result that would take the name of one of its clouds would be the end of that cloud.
+fn check_apart(out: &Path, batch: &Batch) -> plimsoll::Result<()> {
+    let Ok(there) = out.canonicalize() else { return Ok(()) };
+    if batch.paths().all(|path| path.canonicalize().ok().as_ref() != Some(&there)) {
+        return Ok(());
+    }
+    Err(Error::Config {
+        field: "out",
+        value: format!("{}, which is one of the clouds", out.display()),
+        range: "another file",
+    })
+}
+
+/// Where files may not grow past a limit (`ulimit -f`), a write is refused as on a full disk,
+/// and does not end the program with its half file behind it.
+#[cfg(unix)]
+fn writes_may_fail() -> anyhow::Result<()> {
+    let (signal, heard) = (signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    signal_hook::flag::register(signal, heard).context("cannot listen for signals")?;
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn writes_may_fail() -> anyhow::Result<()> {
+    Ok(())
 }
 
 fn work(
@@ -95,7 +125,7 @@ impl File {
         if spec.cells() == Cells::Sparse {
             return Ok(File::Sparse(SparseFile::create(out, spec, stacked)?));
         }
-        if out.extension().is_none_or(|ending| ending != "npy") {
+        if out.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("npy")) {
             return Err(Error::Config {
                 field: "out",
                 value: out.display().to_string(),
