@@ -34,6 +34,7 @@ fn clouds(count: usize, points: usize, features: usize, seed: u32) -> Result<Vec
     };
     let mut coordinate = move || match next() % 40 {
         0 => f32::NAN,
+        1 if next() % 2 == 0 => f32::INFINITY,
         1 => f32::NEG_INFINITY,
         2 => -1e-45,
         3 => f32::from_bits(next() << 8),

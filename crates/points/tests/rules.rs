@@ -186,6 +186,19 @@ fn a_grid_past_32_bits_is_addressed() {
     assert_eq!(grid.place(filled[0].voxels[1]), [8191, 4095, 4095]);
 }
 
+/// Which NaN a processor makes of these is its own affair; what is written is not.
+#[test]
+fn means_that_are_no_numbers_have_the_same_bits() {
+    let grid = Grid::new([1, 1, 2], [1.0; 3], [0.0; 3]).unwrap();
+    let nan = f32::from_bits(0xFFC0_1234);
+    let points = [(0.5, f32::INFINITY), (0.5, f32::NEG_INFINITY), (1.5, nan), (1.5, 1.0)];
+    let points = points.iter().flat_map(|(x, feature)| [*x, 0.5, 0.5, *feature]).collect();
+    let made =
+        dense(&[Cloud::from_points(points, 1).unwrap()], grid, Mode::Mean, Cells::F32).unwrap();
+    let made: Vec<u32> = floats(&made.bytes).iter().map(|v| v.to_bits()).collect();
+    assert_eq!(made, [f32::NAN.to_bits(); 2]);
+}
+
 #[test]
 fn nan_is_the_largest_and_minus_zero_is_below_zero() {
     let grid = Grid::new([1, 1, 2], [1.0; 3], [0.0; 3]).unwrap();

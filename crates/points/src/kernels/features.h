@@ -20,10 +20,13 @@ KERNEL void count(const GLOBAL float *points, const GLOBAL u64 *starts, GRID_ARG
 
 #if STRIDE > 3
 
+// The bits of a float, of every NaN the same.
+DEVICE u32 quiet(float value) { return value != value ? 0x7FC00000u : BITS_OF(value); }
+
 // A float as a number that is larger where the float is: +0 above -0, NaN above everything,
 // and 0 for no float at all.
 DEVICE u32 ranked(float value) {
-    const u32 bits = BITS_OF(value != value ? FLOAT_OF(0x7FC00000u) : value);
+    const u32 bits = quiet(value);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
@@ -162,7 +165,7 @@ KERNEL void move(const GLOBAL key_t_ *key, const GLOBAL u32 *number, u64 total, 
 
 // The mean of each run; `out` is zero before. Report: voxels that are occupied.
 KERNEL void means(const GLOBAL float *points, const GLOBAL key_t_ *key, const GLOBAL u32 *number,
-                  u64 total, u64 span, u64 nowhere, GLOBAL float *out, GLOBAL u32 *report) {
+                  u64 total, u64 span, u64 nowhere, GLOBAL u32 *out, GLOBAL u32 *report) {
     SHARED u32 tally;
     u32 occupied = 0;
     for (u64 i = (u64)BLOCK_X * LANES + LANE; i < total; i += (u64)BLOCKS_X * LANES) {
@@ -175,7 +178,8 @@ KERNEL void means(const GLOBAL float *points, const GLOBAL key_t_ *key, const GL
             u64 j = i;
             for (; j < total && key[j] == own; j++)
                 sum += (double)points[(u64)number[j] * STRIDE + 3 + f];
-            out[(cloud * (STRIDE - 3) + f) * span + voxel] = (float)(sum / (double)(j - i));
+            const float mean = (float)(sum / (double)(j - i));
+            out[(cloud * (STRIDE - 3) + f) * span + voxel] = quiet(mean);
         }
     }
     REPORT(report, 0, 1, tally, occupied)
