@@ -6,7 +6,12 @@
 //! runtime gives the same bits.
 
 use super::super::pt::{Array, Module, PtError, Result, number};
+use super::LONGEST_SIDE;
 use super::build::{Attribute, Builder, Value};
+
+/// The most channels of an image: YOLOv8x has 1,280. Joining one to itself doubles them, so a
+/// few lines could ask for any number.
+const MOST_CHANNELS: usize = 1 << 20;
 
 /// Runs a module on one input.
 pub(super) fn run(graph: &mut Builder, module: &Module<'_>, input: &Value) -> Result<Value> {
@@ -143,6 +148,7 @@ fn conv2d(
     };
     if [rows, columns] != window.kernel
         || groups == 0
+        || fan == 0
         || fan.checked_mul(groups) != Some(input.channels)
         || !out.is_multiple_of(groups)
         || out == 0
@@ -241,6 +247,9 @@ fn upsample(graph: &mut Builder, module: &Module<'_>, input: &Value) -> Result<V
     ];
     let name = graph.node(place, "Resize", &[&input.name, "", &scales], &attributes)?;
     let size = input.size.map(|(h, w)| (h * rows as usize, w * columns as usize));
+    if size.is_some_and(|(h, w)| h.max(w) > LONGEST_SIDE) {
+        return Err(module.odd(format!("an image with a side over {LONGEST_SIDE}")));
+    }
     Ok(Value { name, channels: input.channels, size })
 }
 
@@ -256,9 +265,13 @@ pub(super) fn concat(
         let sizes: Vec<_> = values.iter().map(|value| value.size).collect();
         return Err(odd(format!("images of different sizes to join: {sizes:?}")));
     }
+    let channels = values.iter().fold(0usize, |all, value| all.saturating_add(value.channels));
+    if channels > MOST_CHANNELS {
+        return Err(odd(format!("more than {MOST_CHANNELS} channels to join")));
+    }
     let names: Vec<&str> = values.iter().map(|value| value.name.as_str()).collect();
     let name = graph.node(place, "Concat", &names, &[("axis", Attribute::Int(1))])?;
-    Ok(first.with(name, values.iter().map(|value| value.channels).sum()))
+    Ok(first.with(name, channels))
 }
 
 /// Cuts images into two halves of their channels.

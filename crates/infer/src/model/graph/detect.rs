@@ -1,6 +1,6 @@
 //! The head of a detector: boxes from distributions of distances, and how sure it is.
 
-use super::super::pt::{Module, PtError, Result};
+use super::super::pt::{MOST_NAMES, Module, PtError, Result};
 use super::blocks::run;
 use super::build::{Attribute, Builder, FLOAT, Value};
 
@@ -23,10 +23,15 @@ pub(super) fn detect(
     graph: &mut Builder,
     module: &Module<'_>,
     inputs: &[Value],
+    image: Option<(usize, usize)>,
 ) -> Result<Detected> {
     refuse_other_heads(module)?;
     let (classes, bins) = (module.count("nc")?, module.count("reg_max")?);
+    if classes > MOST_NAMES {
+        return Err(module.odd(format!("{classes} classes")));
+    }
     let strides = strides(module, inputs.len())?;
+    check_scales(module, inputs, &strides, image)?;
     let distances = branch(graph, module, "cv2", inputs, bins.checked_mul(4))?;
     let sure = branch(graph, module, "cv3", inputs, Some(classes))?;
     let (distances, sure) = match graph.full_precision() {
@@ -84,6 +89,27 @@ fn strides(module: &Module<'_>, scales: usize) -> Result<Vec<f32>> {
         true => Ok(strides),
         false => Err(module.odd(format!("strides {strides:?} for {scales} scales"))),
     }
+}
+
+/// Every scale has as many places as its stride says: no more of them can be asked for than
+/// the image has pixels.
+fn check_scales(
+    module: &Module<'_>,
+    inputs: &[Value],
+    strides: &[f32],
+    image: Option<(usize, usize)>,
+) -> Result<()> {
+    let Some((rows, columns)) = image else { return Ok(()) };
+    for (input, &stride) in inputs.iter().zip(strides) {
+        let wanted = (rows / stride as usize, columns / stride as usize);
+        if input.size != Some(wanted) {
+            return Err(module.odd(format!(
+                "a scale of {:?} places for a stride of {stride} on {rows}x{columns}",
+                input.size.unwrap_or_default()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// One branch at every scale, its images made flat and put in a row: `[1, channels, places]`.

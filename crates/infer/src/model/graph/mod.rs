@@ -114,7 +114,7 @@ fn route(graph: &mut Builder, layers: &[Module<'_>], input: Value) -> Result<Det
         let last = index + 1 == layers.len();
         let name = layer.class.of_ultralytics();
         if last {
-            return detect::detect(graph, layer, &inputs);
+            return detect::detect(graph, layer, &inputs, input.size);
         }
         values.push(match (name, &inputs[..]) {
             (Some("Concat"), inputs) => {

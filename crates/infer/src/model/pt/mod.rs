@@ -21,7 +21,7 @@ mod zip;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 
-use plimsoll::pickle::{Limits, Pickle, Policy, Ref, Value};
+use plimsoll::pickle::{Limits, Pairs, Pickle, Policy, Ref, Value};
 
 pub(crate) use module::{Module, number};
 pub(crate) use storage::Array;
@@ -36,7 +36,13 @@ const LARGEST_PICKLE: usize = 64 << 20;
 /// The most that is made from a pickle: about 250 MB. YOLO11x has a tenth of the values.
 const LIMITS: Limits = Limits { nodes: 1 << 21, items: 1 << 23, memo: 1 << 21, stack: 1 << 20 };
 /// The most classes.
-const MOST_NAMES: usize = 65_536;
+pub(crate) const MOST_NAMES: usize = 65_536;
+
+const LEGACY: &str = "it is in PyTorch's format from before 1.6; open it in a newer PyTorch and \
+                      save it again";
+const TORCHSCRIPT: &str = "it is TorchScript, a program rather than a tree of modules; give the \
+                           checkpoint that it was made from, or export that with Ultralytics \
+                           (`yolo export format=onnx`) and give the .onnx file";
 
 pub(crate) type Result<T, E = PtError> = std::result::Result<T, E>;
 
@@ -47,6 +53,9 @@ pub enum PtError {
     /// The file is broken, or was made to look like one.
     #[error("not a PyTorch checkpoint, or a damaged one: {0}")]
     Damaged(String),
+    /// PyTorch wrote it, in a form that has no tree of modules to read.
+    #[error("{0}")]
+    Form(String),
     /// The file names something that no honest checkpoint does.
     #[error(
         "it names {0}, which Python would import or call on opening it; nothing of it was run \
@@ -145,9 +154,8 @@ pub(crate) fn outline(file: File, options: &GraphOptions) -> Result<Outline> {
 
 /// The tensors of a state_dict, or of one among other things; each storage counts once.
 fn weights(root: Ref<'_>, storages: &Storages<'_>) -> Option<BTreeMap<&'static str, (u64, u64)>> {
-    let dict = ["state_dict", "model_state_dict"].into_iter().find_map(|key| root.get(key));
     let (mut seen, mut sums) = (HashSet::new(), BTreeMap::<_, (u64, u64)>::new());
-    for (_, value) in dict.unwrap_or(root).pairs()? {
+    for (_, value) in state_dict(root)? {
         let Some((key, kind, bytes, elements)) = storages.stored(value) else { continue };
         if seen.insert(key) {
             let sum = sums.entry(kind).or_default();
@@ -165,10 +173,14 @@ fn read<T>(
     let damaged = |why: std::borrow::Cow<'static, str>| PtError::Damaged(why.into_owned());
     let start = file.bytes(0, file.len().min(2)).map_err(damaged)?;
     if *start != *b"PK" {
-        return Err(PtError::Damaged(not_a_zip(&start)));
+        return Err(not_a_zip(&start));
     }
     let archive = Archive::open(file).map_err(damaged)?;
     let folder = folder(&archive)?;
+    // By this PyTorch itself tells it, and reads the pickle by no means of Python's.
+    if archive.size(&format!("{folder}constants.pkl")).is_some() {
+        return Err(PtError::Form(TORCHSCRIPT.into()));
+    }
     let name = format!("{folder}data.pkl");
     if archive.size(&name).is_some_and(|size| size > LARGEST_PICKLE) {
         return Err(damaged("its data.pkl is far larger than that of any network".into()));
@@ -200,8 +212,7 @@ fn convert(
     options: &GraphOptions,
 ) -> Result<Vec<u8>> {
     let root = pickle.root();
-    let model = ["ema", "model"].into_iter().find_map(|key| find(root, key));
-    let model = model.ok_or_else(|| no_model(root))?;
+    let model = network(root).ok_or_else(|| no_model(root))?;
     let model = Module::new(model, storages)?;
     let about = about(root, &model);
     let task = task(&model);
@@ -214,15 +225,21 @@ fn convert(
     graph::from_modules(&model.child("model")?, &about, options)
 }
 
+/// The network: under a key, or saved bare. An object with fields, where weights alone are a
+/// dict with tensors in it.
+fn network(root: Ref<'_>) -> Option<Ref<'_>> {
+    let model = ["ema", "model"].into_iter().find_map(|key| find(root, key)).unwrap_or(root);
+    let (Value::Object(made) | Value::Call(made)) = model.value() else { return None };
+    (made.state().is_some() && made.pairs().next().is_none()).then_some(model)
+}
+
 /// What else begins a file that is called .pt.
-fn not_a_zip(file: &[u8]) -> String {
+fn not_a_zip(file: &[u8]) -> PtError {
     match file {
-        [] => "the file is empty".into(),
+        [] => PtError::Damaged("the file is empty".into()),
         // The two ways in which torch.save wrote before 1.6.
-        [0x80, ..] => "it is in PyTorch's format from before 1.6; open it in a newer PyTorch and \
-                       save it again"
-            .into(),
-        _ => "it is not a zip file".into(),
+        [0x80, ..] => PtError::Form(LEGACY.into()),
+        _ => PtError::Damaged("it is not a zip file".into()),
     }
 }
 
@@ -239,17 +256,40 @@ fn folder<'s>(archive: &'s Archive<'_>) -> Result<&'s str> {
     }
 }
 
+/// The keys that weights alone are saved under, where they are not saved bare.
+const STATE_DICTS: [&str; 4] = ["ema", "model", "state_dict", "model_state_dict"];
+
+/// What may be a state_dict: tensors by name.
+fn state_dict(root: Ref<'_>) -> Option<Pairs<'_>> {
+    let inner = STATE_DICTS.into_iter().find_map(|key| find(root, key)?.pairs());
+    inner.or_else(|| root.pairs())
+}
+
 fn no_model(root: Ref<'_>) -> PtError {
-    let keys: Vec<&str> =
-        root.pairs().into_iter().flatten().filter_map(|(k, _)| k.as_str()).take(6).collect();
-    let weights = keys.iter().any(|key| key.ends_with(".weight") || key.ends_with(".bias"));
-    PtError::NoModel(match (weights, root.pairs()) {
-        (true, _) => "weights alone (a state_dict), without the network that they are for; save \
-                      the model itself with Ultralytics"
-            .into(),
-        (false, Some(_)) => format!("no `model` in it, but {keys:?}"),
-        (false, None) => format!("{} where a checkpoint of Ultralytics has a dict", root.kind()),
+    let is_weight = |name: &str| name.ends_with(".weight") || name.ends_with(".bias");
+    let named = |(key, _): (Ref<'_>, _)| key.as_str().is_some_and(is_weight);
+    if state_dict(root).into_iter().flatten().take(64).any(named) {
+        let why = "weights alone (a state_dict), without the network that they are for; save the \
+                   model itself with Ultralytics";
+        return PtError::NoModel(why.into());
+    }
+    PtError::NoModel(match root.value() {
+        Value::Dict(pairs) => {
+            let keys: Vec<&str> = pairs.filter_map(|(key, _)| key.as_str()).take(6).collect();
+            format!("no network under `model` or `ema`; its keys are {keys:?}")
+        }
+        _ => format!("{} where a checkpoint of Ultralytics has a dict", called(root)),
     })
+}
+
+/// What a value is, by its class where it has one.
+fn called(value: Ref<'_>) -> String {
+    if let Value::Call(made) | Value::Object(made) = value.value()
+        && let Value::Global { module, name } = made.callable().value()
+    {
+        return known::full(module, name);
+    }
+    value.kind().to_string()
 }
 
 /// The task that a model says it is for, by its class.

@@ -43,7 +43,7 @@ pub(super) struct Storages<'a> {
     /// The folder that everything in the zip file is in.
     folder: String,
     big_endian: bool,
-    /// Elements that may still be made.
+    /// Bytes that may still be made.
     left: Cell<usize>,
     weights: Weights,
 }
@@ -203,7 +203,8 @@ impl<'a> Storages<'a> {
                 return Err(PtError::Damaged(why));
             }
         };
-        let left = Cell::new((1 << 22) + file.saturating_mul(4));
+        // Of a byte at most four are made, or five where they do not lie side by side.
+        let left = Cell::new((16 << 20) + file.saturating_mul(6));
         Ok(Storages { archive, folder: folder.to_string(), big_endian, left, weights })
     }
 
@@ -224,8 +225,10 @@ impl<'a> Storages<'a> {
         if elements == 0 {
             return Ok(Array { shape, data: Vec::new() });
         }
-        let left = self.left.get().checked_sub(elements).ok_or(PtError::TooLarge)?;
-        self.left.set(left);
+        let copied = if is_contiguous(&shape, &strides) { 0 } else { dtype.bytes() };
+        let made = elements.checked_mul(size_of::<f32>() + copied);
+        let left = made.and_then(|made| self.left.get().checked_sub(made));
+        self.left.set(left.ok_or(PtError::TooLarge)?);
         let name = format!("{}data/{key}", self.folder);
         let size = self.archive.size(&name);
         let size = size.ok_or_else(|| odd(format!("its storage {key:?} is not there")))?;

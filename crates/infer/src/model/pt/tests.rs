@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 use super::zip::tests::{Part, part, write};
 use super::*;
 
+mod forged;
+
+use forged::dict;
+
 const SMALL11: &[u8] = include_bytes!("../../../tests/fixtures/small11.pt");
 const SMALL8: &[u8] = include_bytes!("../../../../../docs/examples/small8.pt");
 
@@ -52,7 +56,8 @@ fn replaced(file: &[u8], from: &str, to: &str) -> Vec<u8> {
 }
 
 fn with_pickle(pickle: &[u8]) -> Vec<u8> {
-    write(&[part("x/data.pkl", pickle), part("x/data/0", &[0; 64])])
+    let eight = 8.0f32.to_le_bytes();
+    write(&[part("x/data.pkl", pickle), part("x/data/0", &[0; 64]), part("x/data/1", &eight)])
 }
 
 #[test]
@@ -128,7 +133,6 @@ fn cut_and_changed_files_are_refused_in_time() {
         why(&SMALL11[..cut]);
     }
     assert!(why(b"").contains("empty"));
-    assert!(why(b"\x80\x02.").contains("before 1.6"));
     assert!(why(b"no").contains("not a zip file"));
     // In the file a change is found by the checksum; within it, by what is read.
     let mut broken = SMALL11.to_vec();
@@ -149,118 +153,6 @@ fn cut_and_changed_files_are_refused_in_time() {
         );
         assert!(begun.elapsed() < Duration::from_secs(20), "byte {at}");
     }
-}
-
-/// An object of a class with a dict of these fields: text, then what builds the value.
-fn object(module: &str, name: &str, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let mut out = format!("c{module}\n{name}\n)").into_bytes();
-    out.extend_from_slice(b"\x81");
-    out.extend(dict(fields));
-    out.push(b'b');
-    out
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
-}
-
-fn dict(fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let mut out = b"}(".to_vec();
-    for (name, value) in fields {
-        out.extend(text(name));
-        out.extend_from_slice(value);
-    }
-    out.push(b'u');
-    out
-}
-
-const CONTAINER: &str = "torch.nn.modules.container";
-
-fn checkpoint(layers: Vec<u8>) -> Vec<u8> {
-    let modules = dict(&[("model", layers)]);
-    let model = object("ultralytics.nn.tasks", "DetectionModel", &[("_modules", modules)]);
-    with_pickle(&[b"\x80\x02".to_vec(), dict(&[("model", model)]), b".".to_vec()].concat())
-}
-
-fn layers(first: Vec<u8>) -> Vec<u8> {
-    let head = object("ultralytics.nn.modules.head", "Detect", &[("f", b"K\x00".to_vec())]);
-    object(CONTAINER, "Sequential", &[("_modules", dict(&[("0", first), ("1", head)]))])
-}
-
-#[test]
-fn loops_and_trees_of_billions_end() {
-    // A Sequential (memo 7) that holds itself.
-    let own = dict(&[("0", b"h\x07".to_vec())]);
-    let looped = [
-        format!("c{CONTAINER}\nSequential\n)").as_bytes(),
-        b"\x81q\x07",
-        &dict(&[("f", b"J\xff\xff\xff\xff".to_vec()), ("_modules", own)]),
-        b"b",
-    ]
-    .concat();
-    let why = why(&checkpoint(layers(looped)));
-    assert!(why.contains("nested deeper"), "{why}");
-    // Thirty storeys, each the one below it ten times over.
-    let mut tower = object("torch.nn.modules.linear", "Identity", &[("_modules", dict(&[]))]);
-    for storey in 0..25u8 {
-        tower.extend([b'q', storey + 10]);
-        let again: Vec<(String, Vec<u8>)> =
-            (1..10).map(|n| (n.to_string(), vec![b'h', storey + 10])).collect();
-        let mut all = vec![("0", tower)];
-        all.extend(again.iter().map(|(name, value)| (name.as_str(), value.clone())));
-        let fields = [("f", b"J\xff\xff\xff\xff".to_vec()), ("_modules", dict(&all))];
-        tower = object(CONTAINER, "Sequential", &fields);
-    }
-    let why = self::why(&checkpoint(layers(tower)));
-    assert!(why.contains("far more"), "{why}");
-}
-
-#[test]
-fn views_cannot_ask_for_more_than_the_file_has() {
-    let tensor = |offset: &[u8], shape: &[u8], strides: &[u8]| {
-        let id = [
-            b"(".to_vec(),
-            text("storage"),
-            b"ctorch\nFloatStorage\n".to_vec(),
-            text("0"),
-            text("cpu"),
-            b"K\x10tQ".to_vec(),
-        ]
-        .concat();
-        [
-            b"ctorch._utils\n_rebuild_tensor_v2\n(".to_vec(),
-            id,
-            offset.to_vec(),
-            shape.to_vec(),
-            strides.to_vec(),
-            b"\x89NtR".to_vec(),
-        ]
-        .concat()
-    };
-    let conv = |weight: Vec<u8>| {
-        let one = b"K\x01K\x01\x86".to_vec();
-        let mut fields = vec![
-            ("f", b"J\xff\xff\xff\xff".to_vec()),
-            ("_parameters", dict(&[("weight", weight)])),
-        ];
-        for name in ["kernel_size", "stride", "dilation", "padding"] {
-            fields.push((name, one.clone()));
-        }
-        fields.push(("groups", b"K\x01".to_vec()));
-        checkpoint(layers(object("torch.nn.modules.conv", "Conv2d", &fields)))
-    };
-    let huge = b"(J\xff\xff\xff\x7fK\x03K\x01K\x01t";
-    let flat = b"(K\x00K\x00K\x01K\x01t";
-    assert!(why(&conv(tensor(b"K\x00", huge, flat))).contains("far more"));
-    let past = b"(J\xff\xff\xff\x7fJ\xff\xff\xff\x7fJ\xff\xff\xff\x7fK\x01t";
-    assert!(why(&conv(tensor(b"K\x00", past, flat))).contains("past everything"));
-    let small = b"(K\x02K\x03K\x01K\x01t";
-    let steps = b"(K\x09K\x01K\x01K\x01t";
-    let beyond = why(&conv(tensor(b"K\x09", small, steps)));
-    assert!(beyond.contains("model.0.weight") && beyond.contains("past the end"), "{beyond}");
-    // As it should be, it is the head that fails.
-    let fine = why(&conv(tensor(b"K\x00", small, steps)));
-    assert!(fine.contains("model.1"), "{fine}");
 }
 
 #[test]
@@ -292,11 +184,32 @@ fn numbers_are_read_in_the_order_that_the_file_says() {
 
 #[test]
 fn weights_without_a_network_are_told() {
-    let state = dict(&[("model.0.conv.weight", b"N".to_vec())]);
-    let why = why(&with_pickle(&[b"\x80\x02".to_vec(), state, b".".to_vec()].concat()));
-    assert!(why.contains("state_dict"), "{why}");
-    let none = self::why(&with_pickle(b"\x80\x02N."));
-    assert!(none.contains("None where"), "{none}");
+    let state = || dict(&[("model.0.conv.weight", b"N".to_vec())]);
+    let saved = |root: &[u8]| why(&with_pickle(&[b"\x80\x02", root, b"."].concat()));
+    // As torch has it: an OrderedDict, with fields of its own.
+    let ordered = [b"ccollections\nOrderedDict\n)R".to_vec(), state()[1..].to_vec(), state()];
+    let ordered = [ordered.concat(), b"b".to_vec()].concat();
+    for root in [
+        state(),
+        ordered.clone(),
+        dict(&[("model", ordered.clone())]),
+        dict(&[("model", b"K\x01".to_vec()), ("state_dict", ordered)]),
+    ] {
+        assert!(saved(&root).contains("state_dict"), "{}", saved(&root));
+    }
+    assert!(saved(b"N").contains("None where"), "{}", saved(b"N"));
+    let other = saved(&dict(&[("epoch", b"K\x07".to_vec())]));
+    assert!(other.contains("no network") && other.contains("epoch"), "{other}");
+    let size = saved(b"ctorch\nSize\n)R");
+    assert!(size.contains("torch.Size where a checkpoint"), "{size}");
+}
+
+#[test]
+fn other_forms_of_pytorch_are_told() {
+    assert!(why(b"\x80\x02.").starts_with("it is in PyTorch's format from before 1.6"));
+    let parts = [part("x/data.pkl", b"c__torch__\nW\n)\x81."), part("x/constants.pkl", b").")];
+    let why = why(&write(&parts));
+    assert!(why.starts_with("it is TorchScript"), "{why}");
 }
 
 #[test]
