@@ -73,6 +73,27 @@ fn wrong_input_is_named_and_nothing_is_written() -> Result {
     Ok(())
 }
 
+#[test]
+fn a_checkpoint_is_told_by_what_is_in_it() -> Result {
+    let folder = tempfile::tempdir()?;
+    for name in ["WEIGHTS.PT", "weights", "stem.pt"] {
+        fs::copy(fixture("small11.pt"), folder.path().join(name))?;
+    }
+    // What was exported before lies beside its checkpoint.
+    fs::write(folder.path().join("stem.onnx"), b"the old one")?;
+    fs::write(folder.path().join("stem.engine"), b"an engine")?;
+    let to = place(&folder, "stem.onnx");
+    for name in ["WEIGHTS.PT", "weights", "stem"] {
+        let found = json(&["export", &place(&folder, name), "--to", &to, "--imgsz", "64"], 0)?;
+        assert_eq!(found["classes"], 3, "{name}");
+    }
+    for name in ["stem.onnx", "stem.engine"] {
+        let message = complaint(&["export", &place(&folder, name), "--to", &to])?;
+        assert!(message.contains("no checkpoint"), "{message}");
+    }
+    Ok(())
+}
+
 /// A file may not grow past a size: as good as a full disk.
 #[cfg(target_os = "linux")]
 #[test]
@@ -144,6 +165,13 @@ fn an_engine_is_built_and_benched() -> Result {
     assert!(warning.contains("version of TensorRT"), "{warning}");
     let file = String::from_utf8_lossy(&fs::read(&to)?).into_owned();
     assert!(file.contains("fp16=1 int8=0 workspace=3221225472"), "{file}");
+
+    let pictures = place(&folder, "pictures");
+    fs::create_dir(&pictures)?;
+    fs::write(folder.path().join("pictures/a.png"), b"no picture")?;
+    let eight = [&words[..], &["--int8", "--calibration", &pictures]].concat();
+    let message = complaint(&eight)?;
+    assert!(message.contains("no picture of the calibration folder"), "{message}");
 
     let dir = place(&folder, "outputs");
     let model = place(&folder, "a");

@@ -22,7 +22,7 @@ pub(super) fn build(
     model: &Path,
     place: Place,
     progress: &mut Progress,
-) -> anyhow::Result<Exported> {
+) -> anyhow::Result<Option<Exported>> {
     if args.dynamic {
         let why = "--dynamic is for .onnx files: an engine is built for one image size";
         return Err(BadInput::new(why).into());
@@ -55,8 +55,10 @@ pub(super) fn build(
             build::build(&name, &mut graph, &options)
         }
     })?;
-    place.write(&built.file)?;
-    Ok(Exported {
+    if !place.write(&built.file)? {
+        return Ok(None);
+    }
+    Ok(Some(Exported {
         format: "engine",
         bytes: built.file.len() as u64,
         half: args.half,
@@ -64,7 +66,7 @@ pub(super) fn build(
         built_by: Some(format!("{}, workspace {}", built.by, workspace(args))),
         warnings: vec![BOUND.to_string()],
         ..exported
-    })
+    }))
 }
 
 /// Half of the limit, which is the first profile's where none is given.

@@ -14,6 +14,7 @@ use plimsoll_infer::decode::parse_names;
 use plimsoll_infer::model::{GraphOptions, find_weights, onnx::Header, pt};
 use serde::Serialize;
 
+use crate::command::bench::STOPPED;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
@@ -28,8 +29,8 @@ Examples:
   plimsoll export yolo11n.onnx --to yolo11n.engine --int8 --calibration frames/
 
 Exit codes:
-  0 written, 2 the model or the flags are wrong, 3 it could not be built or written; a file
-  that was there before is kept unless the new one is whole";
+  0 written, 2 the model or the flags are wrong, 3 it could not be built or written, 130
+  stopped; a file that was there before is kept unless the new one is whole";
 
 /// Write a checkpoint (.pt) as .onnx, without Python, or as .engine where TensorRT is
 #[derive(Debug, clap::Args)]
@@ -116,7 +117,7 @@ impl Format {
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let format = Format::of(&args.to)?;
     let place = place::Place::new(&args.to)?;
-    let model = find_weights(&args.model).or_bad_input(|| "there is nothing to export")?;
+    let model = find(&args.model).or_bad_input(|| "there is nothing to export")?;
     let mut progress = out.progress();
     progress.show(&format!("reading {}", model.display()));
     let exported = match format {
@@ -124,26 +125,38 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         Format::Engine => engine::build(args, &model, place, &mut progress)?,
     };
     drop(progress);
+    let Some(exported) = exported else { return Ok(Outcome::Code(STOPPED)) };
     out.answer(&exported)?;
     Ok(Outcome::Yes)
 }
 
-fn to_onnx(args: &Args, model: &Path, place: place::Place) -> anyhow::Result<Exported> {
+/// A stem is first its checkpoint: what lies beside that was most often made from it.
+fn find(model: &Path) -> plimsoll_infer::Result<PathBuf> {
+    let mut checkpoint = model.as_os_str().to_os_string();
+    checkpoint.push(".pt");
+    let checkpoint = PathBuf::from(checkpoint);
+    find_weights(if !model.is_file() && checkpoint.is_file() { &checkpoint } else { model })
+}
+
+/// `None` where a signal stopped it.
+fn to_onnx(args: &Args, model: &Path, place: place::Place) -> anyhow::Result<Option<Exported>> {
     if args.int8 {
         return Err(BadInput::new("--int8 is for engines: --to FILE.engine").into());
     }
     let graph = graph(args, model, args.half)?;
-    place.write(&graph)?;
+    if !place.write(&graph)? {
+        return Ok(None);
+    }
     let mut exported = describe(args, model, &graph, args.dynamic);
     exported.half = args.half;
     exported.bytes = graph.len() as u64;
-    Ok(exported)
+    Ok(Some(exported))
 }
 
 /// The ONNX file of a checkpoint, for the flags.
 fn graph(args: &Args, model: &Path, half: bool) -> anyhow::Result<Vec<u8>> {
     let name = model.display();
-    if model.extension().is_none_or(|extension| extension != "pt" && extension != "pth") {
+    if Format::of(model).is_ok() {
         let why = format!("{name} is no checkpoint (.pt); only those become .onnx files");
         return Err(BadInput::new(why).into());
     }

@@ -1,16 +1,23 @@
 //! A file that is written whole or not at all.
 //!
 //! It is written beside its place under another name, brought to the disk, and renamed:
-//! a full disk, a kill or a failed build leaves what was there before.
+//! a full disk, a kill or a failed build leaves what was there before. Ctrl-C and a polite
+//! kill leave nothing else either: a network's file is large, and under a hidden name.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use tempfile::{Builder, NamedTempFile};
 
+use crate::command::bench::listen;
 use crate::outcome::BadInput;
+
+/// So much is written before it is asked again whether to stop.
+const AT_ONCE: usize = 8 << 20;
 
 /// Where a file is to be.
 #[derive(Debug)]
@@ -37,7 +44,7 @@ impl Place {
     }
 
     /// A file beside the place, which vanishes unless it is [`Place::keep`]'s.
-    pub(super) fn beside(&self) -> anyhow::Result<NamedTempFile> {
+    fn beside(&self) -> anyhow::Result<NamedTempFile> {
         let mut builder = Builder::new();
         builder.prefix(".plimsoll-").suffix(".new");
         #[cfg(unix)]
@@ -50,22 +57,56 @@ impl Place {
     }
 
     /// Puts a finished file into its place.
-    pub(super) fn keep(self, file: NamedTempFile) -> anyhow::Result<()> {
-        file.as_file().sync_all().with_context(|| self.cannot())?;
+    fn keep(self, file: NamedTempFile) -> anyhow::Result<()> {
         file.persist(&self.path).with_context(|| self.cannot())?;
         // The name is on the disk once its folder is; where that cannot be asked, so be it.
         let _ = fs::File::open(&self.folder).and_then(|folder| folder.sync_all());
         Ok(())
     }
 
-    /// Writes a file of these bytes.
-    pub(super) fn write(self, bytes: &[u8]) -> anyhow::Result<()> {
+    /// Writes a file of these bytes; `false` where a signal stopped it.
+    pub(super) fn write(self, bytes: &[u8]) -> anyhow::Result<bool> {
+        let stop = Arc::new(AtomicBool::new(false));
+        listen(&stop)?;
+        self.write_unless(bytes, &stop)
+    }
+
+    fn write_unless(self, bytes: &[u8], stop: &AtomicBool) -> anyhow::Result<bool> {
         let mut file = self.beside()?;
-        file.write_all(bytes).with_context(|| self.cannot())?;
-        self.keep(file)
+        for part in bytes.chunks(AT_ONCE) {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            file.write_all(part).with_context(|| self.cannot())?;
+        }
+        file.as_file().sync_all().with_context(|| self.cannot())?;
+        if stop.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        self.keep(file)?;
+        Ok(true)
     }
 
     fn cannot(&self) -> String {
         format!("cannot write {}; nothing was changed", self.path.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stopped_leaves_nothing() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a.onnx");
+        fs::write(&path, b"the old one")?;
+        let write = |stop| Place::new(&path)?.write_unless(b"new", &AtomicBool::new(stop));
+        assert!(!write(true)?);
+        assert_eq!(fs::read(&path)?, b"the old one");
+        assert_eq!(fs::read_dir(folder.path())?.count(), 1);
+        assert!(write(false)?);
+        assert_eq!(fs::read(&path)?, b"new");
+        Ok(())
     }
 }

@@ -118,10 +118,11 @@ fn by_library(
         calibrate: options.calibration.as_ref().map(|_| &mut show as _),
     };
     let plan = shim.build(&onnx, options.device, build).map_err(&refuse)?;
-    if let Some(pictures) = &pictures
+    if let (Some(pictures), Some(folder)) = (&pictures, &options.calibration)
         && pictures.shown == 0
     {
-        return Err(refuse("no picture of the calibration folder could be read".into()));
+        let why = "no picture of the calibration folder could be read".into();
+        return Err(Error::Source { source_name: folder.display().to_string(), why });
     }
     let mut file = plan::header(&header.metadata);
     file.extend_from_slice(&plan);
