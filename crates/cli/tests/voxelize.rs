@@ -118,7 +118,7 @@ fn the_answer_has_every_field() -> Result {
         ("fallback", Value::Null),
         ("preview", Value::Null),
         ("output_bytes", 32.into()),
-        ("peak_source", "counted".into()),
+        ("peak_source", "estimated".into()),
     ] {
         assert_eq!(made[field], value, "{field}");
     }
@@ -260,6 +260,32 @@ fn kinds_of_files_mix_in_a_folder() -> Result {
     }
     let error = complaint(&words(&scans, &out, &["--mode", "mean"]))?;
     assert!(error.contains("2.npy") && error.contains("0 features"), "{error}");
+    Ok(())
+}
+
+/// A chunk that was asked for is no way past the line, and a maximum takes as much as a mean.
+#[test]
+fn what_was_held_is_told_and_stays_below_the_line() -> Result {
+    let folder = Folder::new()?;
+    for cloud in 0..4 {
+        folder.write(&format!("in/{cloud}.npy"), &plain(&many(3000, 6.0)))?;
+    }
+    let input = folder.name("in");
+    let grid = ["--grid", "50,60,70", "--voxel-size", "0.1", "--origin", "0,0,0"];
+    let held = |more: &[&str], out: &str| -> Result<u64> {
+        let out = folder.name(out);
+        let words = ["voxelize", &input, "--out", &out, "--backend", "host"];
+        let made = json(&[&words, &grid[..], more].concat(), 0)?;
+        Ok(made["peak_bytes"].as_u64().unwrap_or_default())
+    };
+    let line = ["--gpu-mem-limit", "2MiB", "--chunk", "4"];
+    for mode in ["occupancy", "count", "mean", "max"] {
+        let peak = held(&[&line[..], &["--mode", mode]].concat(), "out.npy")?;
+        assert!(peak > 0 && peak <= 2 << 20, "{mode}: {peak}");
+    }
+    // The voxels of every cloud, of at least twelve bytes each, wait to be written.
+    assert!(held(&["--mode", "count", "--dtype", "sparse"], "out.npz")? > 4 * 2000 * 12);
+    assert!(held(&["--mode", "max"], "out.npy")? > 4 * 50 * 60 * 70 * 4 + 3000 * 8);
     Ok(())
 }
 

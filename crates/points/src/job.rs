@@ -10,9 +10,8 @@ use std::ops::Range;
 
 use plimsoll::{AdaptiveRunner, Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
 
-use crate::backend::host::Host;
-use crate::backend::{Backend, Piece, Tally, zeroed_words};
-use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
+use crate::backend::host::{Host, bytes_between};
+use crate::backend::{Backend, Filled, Piece, Tally, zeroed_words};
 use crate::read::Batch;
 use crate::spec::{Cells, Spec};
 use crate::write::Sink;
@@ -33,7 +32,7 @@ pub struct Job<'a> {
     /// Whether the host does the work where the backend has no kernels for it: nobody asked
     /// for this one.
     pub or_host: bool,
-    /// Clouds of a chunk; by the plan where none is given.
+    /// Clouds of a chunk at most; by the plan where none is given.
     pub chunk: Option<u64>,
     /// What the backend may use of the memory that it works in.
     pub available: Bytes,
@@ -69,7 +68,7 @@ pub struct Report {
     pub retries: u64,
     /// Why some of it was made on the host after all.
     pub fallback: Option<String>,
-    /// The most that was held at once for points, results and what lies between.
+    /// The most that was held at once for points, results and, at most, what lies between.
     pub peak_bytes: u64,
 }
 
@@ -92,24 +91,28 @@ impl Job<'_> {
         }
         let voxels = self.spec.grid().voxels();
         let points = self.batch.counts().max().unwrap_or(0);
-        let whole = Cut { clouds: 1, slabs: 1, slab_voxels: voxels };
-        if let Some(clouds) = self.chunk {
-            return Ok(Cut { clouds, ..whole });
-        }
         let working = |span| Bytes(self.backend.working_bytes(&self.spec, points, span));
-        if working(voxels) > self.available.fraction(SAFETY_MARGIN) {
-            return Ok(self.slabs(working));
+        let result = self.spec.cloud_bytes(voxels);
+        // Every slab goes through all points, so it makes no fewer bytes than they have.
+        let ample = MOST_AT_ONCE.max(points.saturating_mul(12));
+        let too_large = working(voxels) > self.available.fraction(SAFETY_MARGIN);
+        if too_large || result / 4 > ample {
+            return Ok(self.slabs(working, ample));
         }
         // The result of a chunk waits on the host until it is written.
-        let one = working(voxels).max(Bytes(self.spec.cloud_bytes(voxels)));
+        let one = working(voxels).max(Bytes(result));
         let most = Bytes((MOST_AT_ONCE.max(one.get()) as f64 / SAFETY_MARGIN).ceil() as u64);
-        let plan = ChunkPlan::new(self.batch.clouds(), one, most.min(self.room)).config();
-        Ok(Cut { clouds: plan.map_or(1, |plan| plan.chunk_size.max(1)), ..whole })
+        let most = if self.chunk.is_some() { self.room } else { most.min(self.room) };
+        let plan = ChunkPlan::new(self.batch.clouds(), one, most).config();
+        let fitting = plan.map_or(1, |plan| plan.chunk_size.max(1));
+        let clouds = self.chunk.map_or(fitting, |wanted| wanted.min(fitting));
+        Ok(Cut { clouds, slabs: 1, slab_voxels: voxels })
     }
 
-    /// One cloud is too large: slabs of its grid, of which one fits beside its points; the
-    /// smallest there are where not even that does.
-    fn slabs(&self, working: impl Fn(u64) -> Bytes) -> Cut {
+    /// One cloud is too large, or so large that nobody would hear of it for long: slabs of its
+    /// grid, of which one fits beside its points; the smallest there are where not even that
+    /// does.
+    fn slabs(&self, working: impl Fn(u64) -> Bytes, ample: u64) -> Cut {
         let voxels = self.spec.grid().voxels();
         let usable = self.available.fraction(SAFETY_MARGIN);
         let mut slab_voxels = voxels;
@@ -117,7 +120,7 @@ impl Job<'_> {
             // Bits of a slab begin with a word, and tiles with a tile.
             slab_voxels =
                 slab_voxels.div_ceil(2).next_multiple_of(SMALLEST_SLAB).min(slab_voxels - 1);
-            if working(slab_voxels) <= usable {
+            if working(slab_voxels) <= usable && self.spec.cloud_bytes(slab_voxels) <= ample {
                 break;
             }
         }
@@ -267,7 +270,7 @@ impl Work<'_> {
             self.room = Vec::new();
             self.room = zeroed_words(piece.bytes())?;
         }
-        self.hold(piece);
+        self.hold(piece, piece.bytes());
         let out: &mut [u8] = bytemuck::cast_slice_mut(&mut self.room);
         let out = out.get_mut(..piece.bytes() as usize).unwrap_or_default();
         let tally = backend.dense(piece, out)?;
@@ -288,7 +291,8 @@ impl Work<'_> {
 
     fn sparse(&mut self, backend: &dyn Backend, piece: &Piece<'_>, first: u64) -> Result<Tally> {
         let (filled, tally) = backend.sparse(piece)?;
-        self.hold(piece);
+        let rows = filled.iter().map(|filled| filled.voxels.len() as u64).sum();
+        self.hold(piece, Filled::bytes_of(rows, self.job.spec.features() as u64));
         for (index, filled) in filled.iter().enumerate() {
             self.sink.sparse(first + index as u64, filled)?;
         }
@@ -296,15 +300,60 @@ impl Work<'_> {
     }
 
     /// Counts what a piece took: its points where they are not a mapped file, the result, and
-    /// what the estimate says lies between.
-    fn hold(&mut self, piece: &Piece<'_>) {
+    /// what lies between.
+    fn hold(&mut self, piece: &Piece<'_>, result: u64) {
         let owned = piece.clouds.iter().filter(|cloud| !cloud.is_mapped());
         let points: u64 = owned.map(|cloud| cloud.floats().len() as u64 * 4).sum();
-        let longest = piece.clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
-        let shape = VoxelizationShape::of(piece.spec, 1, longest, 0);
-        let between = estimate_voxelization_memory(&shape).workspace.get();
-        let at_once = (piece.clouds.len() as u64).min(rayon::current_num_threads() as u64);
-        let held = points + piece.bytes() + between.saturating_mul(at_once);
+        let held = points.saturating_add(result).saturating_add(bytes_between(piece));
         self.peak = self.peak.max(held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::Grid;
+    use crate::spec::Mode;
+
+    fn cut(grid: [u32; 3], cells: Cells, chunk: Option<u64>, available: Bytes) -> Cut {
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (40, 10, 3)}";
+        let mut file = b"\x93NUMPY\x01\x00".to_vec();
+        file.extend((header.len() as u16).to_le_bytes());
+        file.extend(header.as_bytes());
+        file.extend([0; 40 * 10 * 12]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.npy");
+        std::fs::write(&path, file).unwrap();
+        let grid = Grid::new(grid, [1.0; 3], [0.0; 3]).unwrap();
+        let job = Job {
+            batch: &Batch::open(&path).unwrap(),
+            spec: Spec::new(grid, Mode::Occupancy, cells, 0).unwrap(),
+            backend: &Host::default(),
+            or_host: false,
+            chunk,
+            available,
+            room: available,
+        };
+        job.cut().unwrap()
+    }
+
+    #[test]
+    fn a_wish_for_clouds_is_kept_as_far_as_they_fit() {
+        let clouds = |chunk, room| cut([128; 3], Cells::F32, chunk, room).clouds;
+        assert_eq!(clouds(Some(3), Bytes::gib(8)), 3);
+        assert_eq!(clouds(Some(40), Bytes::gib(8)), 40, "more than the plan would take");
+        assert_eq!(clouds(Some(40), Bytes::mib(64)), clouds(None, Bytes::mib(64)));
+        let slabs = cut([128; 3], Cells::F32, Some(40), Bytes::mib(4));
+        assert!(slabs.slabs > 1, "{slabs:?}");
+    }
+
+    /// Or nobody hears of it, and nobody can stop it, until all of it is made.
+    #[test]
+    fn a_very_large_grid_is_made_in_slabs_though_it_would_fit() {
+        let room = Bytes::gib(1 << 10);
+        assert_eq!(cut([512; 3], Cells::F32, None, room).slabs, 1);
+        let large = cut([1024; 3], Cells::F32, None, room);
+        assert_eq!((large.slabs, large.slab_voxels), (16, 1 << 26));
+        assert_eq!(cut([1024; 3], Cells::Sparse, None, room).slabs, 1);
     }
 }

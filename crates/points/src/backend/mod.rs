@@ -89,6 +89,15 @@ pub struct Filled {
     pub values: Vec<f32>,
 }
 
+impl Filled {
+    /// Bytes of so many voxels with so many features.
+    pub(crate) fn bytes_of(voxels: u64, features: u64) -> u64 {
+        let each = (size_of::<u64>() + size_of::<u32>()) as u64;
+        let values = features.saturating_mul(size_of::<f32>() as u64);
+        voxels.saturating_mul(values.saturating_add(each))
+    }
+}
+
 /// Somebody who makes voxels.
 pub trait Backend: Send + Sync {
     /// What it is called in reports: `host`, `cuda:0`.

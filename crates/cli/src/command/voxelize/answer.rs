@@ -70,7 +70,8 @@ impl Made {
         let dense = spec.cloud_bytes(voxels).saturating_mul(clouds);
         let output_bytes = (spec.cells() != Cells::Sparse).then_some(dense);
         // A device counts what it held itself; where the host did the work, it held nothing.
-        let peak = opened.backend.peak_bytes().filter(|_| report.backend == opened.backend.name());
+        let device = opened.backend.peak_bytes().filter(|peak| *peak > 0);
+        let device = device.filter(|_| report.backend == opened.backend.name());
         // A clock that stood still says nothing; so short a time is one of its ticks.
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-9);
         Made {
@@ -97,8 +98,9 @@ impl Made {
             fallback: report.fallback.clone(),
             available_bytes: opened.available.get(),
             available_source: opened.source.clone(),
-            peak_bytes: peak.unwrap_or(report.peak_bytes),
-            peak_source: "counted",
+            peak_bytes: device.unwrap_or(report.peak_bytes),
+            // What lies between points and voxels is bounded, not counted.
+            peak_source: if device.is_some() { "counted" } else { "estimated" },
             output_bytes,
             seconds,
             points_per_second: per_second(report.tally.points),
@@ -135,11 +137,7 @@ impl Answer for Made {
             ),
             row("chunks", self.chunks.to_string(), self.cut()),
             row("retries", self.retries.to_string(), String::new()),
-            row(
-                "peak",
-                Bytes(self.peak_bytes).to_string(),
-                format!("counted, on {}", self.backend),
-            ),
+            row("peak", Bytes(self.peak_bytes).to_string(), self.peak_note()),
         ];
         if let Some(bytes) = self.output_bytes {
             rows.push(row("written", Bytes(bytes).to_string(), String::new()));
@@ -154,6 +152,14 @@ impl Answer for Made {
 }
 
 impl Made {
+    /// Where it was held: what a device counted is its own, all else the host's.
+    fn peak_note(&self) -> String {
+        match self.peak_source {
+            "counted" => format!("counted, on {}", self.backend),
+            source => format!("{source}, on host"),
+        }
+    }
+
     fn cut(&self) -> String {
         match self.slabs {
             1 if self.clouds_per_chunk == 1 => "1 cloud at a time".to_string(),

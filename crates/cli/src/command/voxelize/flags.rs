@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// Who makes it: auto, host, cuda or opencl, or cuda:1 for the second
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(super) backend: Choice,
-    /// Clouds at a time: auto, or a number
+    /// Clouds at a time: auto, or a number, kept as far as they fit
     #[arg(long, value_name = "auto|N", default_value = "auto")]
     pub(super) chunk: Chunk,
     #[command(flatten)]

@@ -8,6 +8,11 @@ use super::visit::Finder;
 use crate::backend::{Piece, Tally};
 use crate::cloud::Cloud;
 
+/// What it takes where a cloud is shared: the voxel of every point.
+pub(super) fn bytes_between(points: u64) -> u64 {
+    points.saturating_mul(size_of::<u64>() as u64)
+}
+
 pub(super) fn make(
     piece: &Piece<'_>,
     cloud: &Cloud,

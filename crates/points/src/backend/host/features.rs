@@ -12,10 +12,21 @@ use crate::backend::{Filled, Piece, Tally};
 use crate::cloud::Cloud;
 use crate::spec::Mode;
 
+/// Whether a voxel and a point fit into one word.
+fn is_small(points: u64, span: u64) -> bool {
+    span <= 1 << 32 && points <= 1 << 32
+}
+
+/// What sorting takes: a key for each point, and a run for each voxel that has any.
+pub(super) fn sorting_bytes(points: u64, span: u64) -> u64 {
+    let key = if is_small(points, span) { size_of::<u64>() } else { size_of::<u128>() };
+    let runs = points.min(span).saturating_mul(size_of::<&[u64]>() as u64);
+    points.saturating_mul(key as u64).saturating_add(runs)
+}
+
 /// The voxels with points, and their values.
 pub(super) fn filled(piece: &Piece<'_>, cloud: &Cloud) -> Result<(Filled, Tally)> {
-    let small = piece.span() <= 1 << 32 && cloud.len() as u64 <= 1 << 32;
-    if small {
+    if is_small(cloud.len() as u64, piece.span()) {
         gather(
             piece,
             cloud,
@@ -61,21 +72,22 @@ fn gather<K: Ord + Copy + Send + Sync>(
         finder.visit(cloud, 0..cloud.len(), |point, voxel| keys.push(pack(voxel, point)));
     // No two keys are equal, so there is one order and any sort finds it.
     keys.par_sort_unstable();
-    let runs: Vec<&[K]> = keys.chunk_by(|a, b| unpack(*a).0 == unpack(*b).0).collect();
-    tally.occupied = runs.len() as u64;
-    let voxel = |run: &&[K]| run.first().map_or(0, |key| unpack(*key).0) + piece.voxels.start;
-    let count = |run: &&[K]| u32::try_from(run.len()).unwrap_or(u32::MAX);
+    let voxel = |key: K| unpack(key).0;
+    let ends = keys.windows(2).filter(|two| voxel(two[0]) != voxel(two[1])).count();
+    let occupied = ends + usize::from(!keys.is_empty());
+    let mut runs: Vec<&[K]> = room_for(occupied)?;
+    runs.extend(keys.chunk_by(|a, b| voxel(*a) == voxel(*b)));
+    tally.occupied = occupied as u64;
     let values = match piece.spec.mode() {
-        Mode::Mean => per_feature(&runs, cloud, &unpack, mean),
-        Mode::Max => per_feature(&runs, cloud, &unpack, largest),
+        Mode::Mean => per_feature(&runs, cloud, &unpack, mean)?,
+        Mode::Max => per_feature(&runs, cloud, &unpack, largest)?,
         Mode::Occupancy | Mode::Count => Vec::new(),
     };
-    let filled = Filled {
-        voxels: runs.iter().map(voxel).collect(),
-        counts: runs.iter().map(count).collect(),
-        values,
-    };
-    Ok((filled, tally))
+    let (mut voxels, mut counts) = (room_for(occupied)?, room_for(occupied)?);
+    let place = |run: &&[K]| run.first().map_or(0, |key| voxel(*key)) + piece.voxels.start;
+    voxels.extend(runs.iter().map(place));
+    counts.extend(runs.iter().map(|run| u32::try_from(run.len()).unwrap_or(u32::MAX)));
+    Ok((Filled { voxels, counts, values }, tally))
 }
 
 fn per_feature<K: Copy + Sync>(
@@ -83,17 +95,18 @@ fn per_feature<K: Copy + Sync>(
     cloud: &Cloud,
     unpack: &(impl Fn(K) -> (u64, usize) + Sync),
     of: impl Fn(&mut dyn Iterator<Item = f32>) -> f32 + Sync,
-) -> Vec<f32> {
+) -> Result<Vec<f32>> {
     let (floats, stride) = (cloud.floats(), cloud.stride());
-    let of_run = |run: &&[K], feature: usize| {
-        let run: &[K] = run;
-        let values = run.iter().map(|key| floats[unpack(*key).1 * stride + 3 + feature]);
-        of(&mut { values })
-    };
-    let of = &of_run;
-    runs.par_iter()
-        .flat_map_iter(|run| (0..stride - 3).map(move |feature| of(run, feature)))
-        .collect()
+    let features = stride - 3;
+    let mut values = room_for(runs.len() * features)?;
+    values.resize(runs.len() * features, 0.0);
+    values.par_chunks_mut(features).zip(runs).for_each(|(values, run)| {
+        for (feature, value) in values.iter_mut().enumerate() {
+            let mut all = run.iter().map(|key| floats[unpack(*key).1 * stride + 3 + feature]);
+            *value = of(&mut all);
+        }
+    });
+    Ok(values)
 }
 
 /// Summed in double precision in the order of points, divided, rounded to single once. What is

@@ -19,7 +19,6 @@ use rayon::prelude::*;
 
 use super::{Backend, Filled, Piece, Tally, check_features, refused};
 use crate::cloud::Cloud;
-use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
 use crate::spec::{Cells, Mode, Spec};
 
 /// This machine's processors.
@@ -69,17 +68,37 @@ impl Backend for Host {
     }
 
     fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64 {
-        let shape = VoxelizationShape::of(spec, 1, points, spec.features() as u64);
-        let estimate = estimate_voxelization_memory(&shape);
-        let between = match spec.mode() {
-            Mode::Occupancy if spec.cells() != Cells::Sparse => {
+        let between = match (spec.mode(), spec.cells()) {
+            (Mode::Occupancy, cells) if cells != Cells::Sparse => {
                 occupancy::working_bytes(points, span)
             }
-            _ => estimate.workspace.get(),
+            (Mode::Count, cells) if cells != Cells::Sparse => counts::bytes_between(points),
+            _ => {
+                let filled = Filled::bytes_of(points.min(span), spec.features() as u64);
+                features::sorting_bytes(points, span).saturating_add(filled)
+            }
         };
-        let points = estimate.points.get();
+        let points = points.saturating_mul(4 * (3 + spec.features() as u64));
         points.saturating_add(between).saturating_add(spec.cloud_bytes(span))
     }
+}
+
+/// What lies between the points and the voxels of a piece while it is made: at most, as if all
+/// clouds that are made at once were as long as the longest.
+pub(crate) fn bytes_between(piece: &Piece<'_>) -> u64 {
+    let (spec, span, parts) = (piece.spec, piece.span(), parts(piece.clouds.len()));
+    let points = piece.clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
+    let one = match (spec.mode(), spec.cells()) {
+        (_, Cells::Sparse) => features::sorting_bytes(points, span),
+        (Mode::Occupancy, _) => occupancy::bytes_between(points, span, parts),
+        (Mode::Count, _) if parts == 1 => 0,
+        (Mode::Count, _) => counts::bytes_between(points),
+        (Mode::Mean | Mode::Max, _) => {
+            let filled = Filled::bytes_of(points.min(span), spec.features() as u64);
+            features::sorting_bytes(points, span).saturating_add(filled)
+        }
+    };
+    one.saturating_mul(piece.clouds.len().min(rayon::current_num_threads()) as u64)
 }
 
 /// Into how many parts a cloud is cut: one where there are clouds enough for everybody.

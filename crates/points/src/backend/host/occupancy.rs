@@ -30,11 +30,34 @@ const MOST_WAITING: u64 = 64 << 20;
 /// Bytes of a place that waits, with the room that a list grows by.
 const WAITING: u64 = 8;
 
-/// What is needed between points and voxels.
+/// What is needed between points and voxels, planned for one processor of a cloud.
 pub(super) fn working_bytes(points: u64, span: u64) -> u64 {
     let waiting =
         if span > LARGE_GRID { points.saturating_mul(WAITING).min(MOST_WAITING) } else { 0 };
     span.div_ceil(8).saturating_add(waiting)
+}
+
+/// The same for a cloud that so many parts are made of.
+pub(super) fn bytes_between(points: u64, span: u64, parts: usize) -> u64 {
+    match bucket_of(points, span) {
+        // Bits of a bucket for each processor, which are not many.
+        Some(bucket) => points.saturating_mul(WAITING).saturating_add(parts as u64 * bucket / 8),
+        None => span.div_ceil(64).saturating_mul(8).saturating_mul(affordable(span, parts) as u64),
+    }
+}
+
+/// Voxels of a bucket, where a cloud is made by them.
+fn bucket_of(points: u64, span: u64) -> Option<u64> {
+    let bucket = (span / BUCKETS).next_power_of_two().min(LARGEST_BUCKET);
+    let waiting = points.saturating_mul(WAITING);
+    let few = span / bucket < MOST_BUCKETS && waiting <= MOST_WAITING;
+    (span > LARGE_GRID && few).then_some(bucket)
+}
+
+/// Parts whose bits may be there together.
+fn affordable(span: u64, parts: usize) -> usize {
+    let most = (MOST_BITS / (8 * span.div_ceil(64).max(1))).max(1);
+    parts.min(most as usize).max(1)
 }
 
 pub(super) fn make(
@@ -43,15 +66,11 @@ pub(super) fn make(
     out: &mut [u8],
     parts: usize,
 ) -> Result<Tally> {
-    let bucket = (piece.span() / BUCKETS).next_power_of_two().min(LARGEST_BUCKET);
-    let waiting = (cloud.len() as u64).saturating_mul(WAITING);
-    let few = piece.span() / bucket < MOST_BUCKETS && waiting <= MOST_WAITING;
-    if piece.span() > LARGE_GRID && few {
+    if let Some(bucket) = bucket_of(cloud.len() as u64, piece.span()) {
         return by_buckets(piece, cloud, out, parts, bucket);
     }
     let words = piece.span().div_ceil(64);
-    let affordable = (MOST_BITS / (8 * words.max(1))).max(1);
-    let parts = parts.min(affordable as usize).max(1);
+    let parts = affordable(piece.span(), parts);
     let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
     let share = cloud.len().div_ceil(parts).max(1);
     let marked: Result<Vec<(Vec<u64>, Tally)>> = (0..parts)
