@@ -4,6 +4,8 @@ use plimsoll::{Error, Result};
 
 /// The most cells along one axis: up to here a single-precision number counts them exactly.
 const MOST_CELLS: u32 = 1 << 23;
+/// The most voxels: their numbers, and the sizes that are made of these, have 64 bits.
+const MOST_VOXELS: u128 = 1 << 62;
 
 /// A box of voxels: x runs along the width, y along the height, z along the depth.
 ///
@@ -24,14 +26,16 @@ impl Grid {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for an extent of 0 or past 2²³, a size that is not above 0, an origin
+    /// [`Error::Config`] for an extent of 0 or past 2²³, more than 2⁶² voxels, a size that is not above 0, an origin
     /// that is not finite.
     pub fn new(dims: [u32; 3], size: [f32; 3], origin: [f32; 3]) -> Result<Grid> {
         let config = |field, value: String, range| Error::Config { field, value, range };
-        if dims.iter().any(|cells| !(1..=MOST_CELLS).contains(cells)) {
+        let voxels: u128 = dims.iter().map(|cells| u128::from(*cells)).product();
+        if dims.iter().any(|cells| !(1..=MOST_CELLS).contains(cells)) || voxels > MOST_VOXELS {
             let [depth, height, width] = dims;
             let value = format!("{depth},{height},{width}");
-            return Err(config("grid", value, "three extents from 1 to 8388608: D,H,W"));
+            let range = "three extents from 1 to 8388608, of at most 2^62 voxels: D,H,W";
+            return Err(config("grid", value, range));
         }
         if let Some(size) = size.iter().find(|size| !(size.is_normal() && **size > 0.0)) {
             return Err(config(
@@ -64,12 +68,10 @@ impl Grid {
         self.origin
     }
 
-    /// All voxels: at most 2⁶⁹ would be possible, so past what 64 bits count it is the most
-    /// that they do, and nothing of that size is ever allocated.
+    /// All voxels.
     #[must_use]
     pub fn voxels(&self) -> u64 {
-        let [depth, height, width] = self.dims.map(u64::from);
-        (height * width).saturating_mul(depth)
+        self.dims.iter().map(|extent| u64::from(*extent)).product()
     }
 
     /// Cells along x, y and z: width, height, depth.
@@ -130,10 +132,20 @@ mod tests {
     }
 
     #[test]
+    fn the_last_voxel_of_the_largest_grid_has_its_place() {
+        let grid = Grid::new([1 << 20, 1 << 21, 1 << 21], [1.0; 3], [0.0; 3]).unwrap();
+        let last = [grid.dims()[2], grid.dims()[1], grid.dims()[0]].map(|extent| extent - 1);
+        let voxel = grid.voxel(last.map(|cell| cell as f32 + 0.5)).unwrap();
+        assert_eq!(voxel, grid.voxels() - 1);
+        assert_eq!(grid.place(voxel), [(1 << 20) - 1, (1 << 21) - 1, (1 << 21) - 1]);
+    }
+
+    #[test]
     fn what_is_no_grid_is_named() {
         for (dims, size, origin, field) in [
             ([0, 1, 1], 1.0, 0.0, "grid"),
             ([1, MOST_CELLS + 1, 1], 1.0, 0.0, "grid"),
+            ([1 << 21; 3], 1.0, 0.0, "grid"),
             ([1, 1, 1], 0.0, 0.0, "voxel_size"),
             ([1, 1, 1], -1.0, 0.0, "voxel_size"),
             ([1, 1, 1], f32::NAN, 0.0, "voxel_size"),

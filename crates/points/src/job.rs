@@ -210,7 +210,7 @@ impl Cut {
             // So every slab is two of the new ones, and these begin with a word all the same.
             _ => self.slab_voxels / 2,
         };
-        if half >= self.slab_voxels || half % 64 != 0 || spec.cells() == Cells::Sparse {
+        if half >= self.slab_voxels || half % 64 != 0 {
             return None;
         }
         let cut = Cut { clouds: 1, slabs: voxels.div_ceil(half), slab_voxels: half };
@@ -310,50 +310,4 @@ impl Work<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::grid::Grid;
-    use crate::spec::Mode;
-
-    fn cut(grid: [u32; 3], cells: Cells, chunk: Option<u64>, available: Bytes) -> Cut {
-        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (40, 10, 3)}";
-        let mut file = b"\x93NUMPY\x01\x00".to_vec();
-        file.extend((header.len() as u16).to_le_bytes());
-        file.extend(header.as_bytes());
-        file.extend([0; 40 * 10 * 12]);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.npy");
-        std::fs::write(&path, file).unwrap();
-        let grid = Grid::new(grid, [1.0; 3], [0.0; 3]).unwrap();
-        let job = Job {
-            batch: &Batch::open(&path).unwrap(),
-            spec: Spec::new(grid, Mode::Occupancy, cells, 0).unwrap(),
-            backend: &Host::default(),
-            or_host: false,
-            chunk,
-            available,
-            room: available,
-        };
-        job.cut().unwrap()
-    }
-
-    #[test]
-    fn a_wish_for_clouds_is_kept_as_far_as_they_fit() {
-        let clouds = |chunk, room| cut([128; 3], Cells::F32, chunk, room).clouds;
-        assert_eq!(clouds(Some(3), Bytes::gib(8)), 3);
-        assert_eq!(clouds(Some(40), Bytes::gib(8)), 40, "more than the plan would take");
-        assert_eq!(clouds(Some(40), Bytes::mib(64)), clouds(None, Bytes::mib(64)));
-        let slabs = cut([128; 3], Cells::F32, Some(40), Bytes::mib(4));
-        assert!(slabs.slabs > 1, "{slabs:?}");
-    }
-
-    /// Or nobody hears of it, and nobody can stop it, until all of it is made.
-    #[test]
-    fn a_very_large_grid_is_made_in_slabs_though_it_would_fit() {
-        let room = Bytes::gib(1 << 10);
-        assert_eq!(cut([512; 3], Cells::F32, None, room).slabs, 1);
-        let large = cut([1024; 3], Cells::F32, None, room);
-        assert_eq!((large.slabs, large.slab_voxels), (16, 1 << 26));
-        assert_eq!(cut([1024; 3], Cells::Sparse, None, room).slabs, 1);
-    }
-}
+mod tests;

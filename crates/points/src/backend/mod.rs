@@ -11,7 +11,7 @@ pub mod opencl;
 
 use std::ops::{AddAssign, Range};
 
-use plimsoll::{Error, Result};
+use plimsoll::{Error, Result, platform};
 
 use crate::cloud::Cloud;
 use crate::spec::{Cells, Spec};
@@ -180,12 +180,18 @@ pub(crate) fn zeroed_words(bytes: u64) -> Result<Vec<u64>> {
 
 /// The host has no room for so many bytes.
 fn refused(bytes: u64) -> Error {
-    let system = plimsoll::platform::system_memory(std::path::Path::new("/")).ok();
     Error::OutOfMemory {
         memory: "host".to_string(),
         requested: plimsoll::Bytes(bytes),
-        available: system.and_then(|memory| memory.available).unwrap_or_default(),
+        available: left_on_host().unwrap_or_default(),
     }
+}
+
+/// What the system has left for this process, or what its control group or limits leave.
+pub(crate) fn left_on_host() -> Option<plimsoll::Bytes> {
+    let root = std::path::Path::new("/");
+    let free = platform::system_memory(root).ok().and_then(|memory| memory.available);
+    platform::memory_left(root).into_iter().chain(free).min()
 }
 
 /// Room in plain memory.

@@ -24,10 +24,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use memmap2::Mmap;
-use plimsoll::{Bytes, Error, Result, platform};
+use plimsoll::{Bytes, Error, Result};
 
 pub use flaw::{Flaw, Place, Read};
 
+use crate::backend::left_on_host;
 use crate::cloud::Cloud;
 use crate::sys;
 
@@ -290,10 +291,7 @@ impl FileEntry {
         if needed < ALWAYS_THERE {
             return Ok(());
         }
-        let root = Path::new("/");
-        let free = platform::system_memory(root).ok().and_then(|memory| memory.available);
-        let left = platform::memory_left(root).into_iter().chain(free).min();
-        match left.filter(|left| *left < needed) {
+        match left_on_host().filter(|left| *left < needed) {
             None => Ok(()),
             Some(left) => Err(Error::Config {
                 field: "input",

@@ -22,14 +22,14 @@ pub(super) fn make(
 ) -> Result<Tally> {
     let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
     out.fill(0);
-    let mut tally = if parts == 1 {
+    // Who has no room to share counts alone.
+    let shared = if parts > 1 { shared(&finder, cloud, out, parts).ok() } else { None };
+    let mut tally = shared.unwrap_or_else(|| {
         finder.visit(cloud, 0..cloud.len(), |_, voxel| {
             let count = &mut out[voxel as usize];
             *count = count.saturating_add(1);
         })
-    } else {
-        shared(&finder, cloud, out, parts)?
-    };
+    });
     let finished = out.par_iter_mut().map(|count| {
         let occupied = u64::from(*count > 0);
         if as_floats {

@@ -1,0 +1,104 @@
+use super::*;
+use crate::grid::Grid;
+use crate::spec::Mode;
+
+/// The host with room for so many voxels.
+struct Cramped(u64);
+
+impl Backend for Cramped {
+    fn name(&self) -> String {
+        Host::default().name()
+    }
+
+    fn dense(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally> {
+        Host::default().dense(piece, out)
+    }
+
+    fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)> {
+        if piece.span() * piece.clouds.len() as u64 <= self.0 {
+            return Host::default().sparse(piece);
+        }
+        let memory = "host".to_string();
+        Err(Error::OutOfMemory { memory, requested: Bytes(1), available: Bytes(0) })
+    }
+
+    fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64 {
+        Host::default().working_bytes(spec, points, span)
+    }
+}
+
+/// Everything that is written, in order.
+#[derive(Default)]
+struct Rows(Vec<(u64, u64)>);
+
+impl Sink for Rows {
+    fn dense(&mut self, _: u64, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn sparse(&mut self, cloud: u64, filled: &Filled) -> Result<()> {
+        self.0.extend(filled.voxels.iter().map(|voxel| (cloud, *voxel)));
+        Ok(())
+    }
+}
+
+/// Forty clouds of ten points on a diagonal.
+fn batch(folder: &tempfile::TempDir) -> Batch {
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (40, 10, 3)}";
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    let coordinates = (0..400u16).flat_map(|point| [f32::from(point % 100); 3]);
+    file.extend(coordinates.flat_map(f32::to_le_bytes));
+    let path = folder.path().join("a.npy");
+    std::fs::write(&path, file).unwrap();
+    Batch::open(&path).unwrap()
+}
+
+fn job<'a>(batch: &'a Batch, backend: &'a dyn Backend, cells: Cells, side: u32) -> Job<'a> {
+    let grid = Grid::new([side; 3], [1.0; 3], [0.0; 3]).unwrap();
+    let spec = Spec::new(grid, Mode::Occupancy, cells, 0).unwrap();
+    let (available, room) = (Bytes::gib(1 << 10), Bytes::gib(1 << 10));
+    Job { batch, spec, backend, or_host: false, chunk: None, available, room }
+}
+
+#[test]
+fn a_wish_for_clouds_is_kept_as_far_as_they_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (batch, host) = (batch(&folder), Host::default());
+    let cut = |chunk, free| {
+        let whole = job(&batch, &host, Cells::F32, 128);
+        Job { chunk, available: free, room: free, ..whole }.cut().unwrap()
+    };
+    assert_eq!(cut(Some(3), Bytes::gib(8)).clouds, 3);
+    assert_eq!(cut(Some(40), Bytes::gib(8)).clouds, 40, "more than the plan would take");
+    assert_eq!(cut(Some(40), Bytes::mib(64)), cut(None, Bytes::mib(64)));
+    assert!(cut(Some(40), Bytes::mib(4)).slabs > 1);
+}
+
+/// Or nobody hears of it, and nobody can stop it, until all of it is made.
+#[test]
+fn a_very_large_grid_is_made_in_slabs_though_it_would_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (batch, host) = (batch(&folder), Host::default());
+    let cut = |cells, side| job(&batch, &host, cells, side).cut().unwrap();
+    assert_eq!(cut(Cells::F32, 512).slabs, 1);
+    let large = cut(Cells::F32, 1024);
+    assert_eq!((large.slabs, large.slab_voxels), (16, 1 << 26));
+    assert_eq!(cut(Cells::Sparse, 1024).slabs, 1);
+}
+
+#[test]
+fn a_sparse_result_that_is_refused_is_made_in_slabs() {
+    let folder = tempfile::tempdir().unwrap();
+    let batch = batch(&folder);
+    let run = |backend: &dyn Backend| {
+        let mut rows = Rows::default();
+        let job = job(&batch, backend, Cells::Sparse, 90);
+        let report = job.run(&mut rows, &mut |_, _| true).unwrap();
+        (rows.0, report.tally, report.cut.slabs)
+    };
+    let (whole, seen, slabs) = run(&Host::default());
+    assert_eq!((whole.len(), seen.outside, slabs), (360, 40, 1));
+    assert_eq!(run(&Cramped(1 << 18)), (whole, seen, 4));
+}
