@@ -119,6 +119,11 @@ fn two_gpus_break_even_where_the_dearer_saves_power() -> Result {
     assert!(near(&cost["break_even"]["items"], items), "{cost}");
     assert!(near(&cost["break_even"]["days"], items / (2000.0 * 86_400.0)));
     assert_eq!(cost["break_even"]["cheaper"], "first");
+    let page = text(&run(&words)?.stdout);
+    assert!(page.contains("4167 days of the first, which is past its years"), "{page}");
+    let same = ["--throughput", "9", "--price", "5", "--other-throughput", "9", "--other-price"];
+    let page = text(&run(&[&["cost"], &same[..], &["5"]].concat())?.stdout);
+    assert!(page.contains("both cost the same from the first item on"), "{page}");
     Ok(())
 }
 
@@ -164,6 +169,8 @@ fn what_is_wrong_is_said() -> Result {
     fs::write(&text_file, "not JSON")?;
     fs::write(&other, "{\"models\": []}")?;
     let (text_file, other) = (text_file.display().to_string(), other.display().to_string());
+    let both = "cost --throughput 2 --price 1 --electricity 1 --other-throughput 1 --other-price 2";
+    let both: Vec<&str> = both.split(' ').collect();
     for (words, word) in [
         (&["cost"][..], "nothing to work out"),
         (&["cost", "--price", "1"], "give --throughput or --record"),
@@ -175,6 +182,9 @@ fn what_is_wrong_is_said() -> Result {
             "--other-throughput",
         ),
         (&["cost", "--batch", "4"], "--grid"),
+        (&["cost", "--batch", "0", "--grid", "1,1,1"], "0 is not in 1.."),
+        (&[&both[..], &["--power", "400"]].concat(), "give --other-power, too"),
+        (&[&both[..], &["--other-power", "300"]].concat(), "give --power, too"),
         (&["cost", "--record", &text_file, "--price", "1"], "is not JSON"),
         (&["cost", "--record", &other, "--price", "1"], "has no throughput"),
         (&["cost", "--record", "/nowhere.json", "--price", "1"], "cannot read"),

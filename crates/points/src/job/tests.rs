@@ -1,3 +1,5 @@
+//! How work is cut, and what is made of it where memory is refused.
+
 use super::*;
 use crate::grid::Grid;
 use crate::spec::Mode;

@@ -47,8 +47,10 @@ impl output::Answer for Answer {
                 side.page(title, page);
             }
         }
-        if let Some(even) = &self.break_even {
-            even_page(even, page);
+        if let (Some(even), Some(first), Some(second)) =
+            (&self.break_even, &self.first, &self.second)
+        {
+            even_page(even, &first.machine, &second.machine, page);
         }
         if let Some(memory) = &self.memory {
             memory.page(page);
@@ -73,7 +75,7 @@ impl Side {
         page.table(&[
             row(
                 "throughput",
-                format!("{} a second", machine.throughput_per_second),
+                format!("{} a second", plain(machine.throughput_per_second)),
                 &self.throughput_source,
             ),
             row("items a day", format!("{:.0}", cost.items_per_day), &share),
@@ -89,13 +91,19 @@ impl Side {
     }
 }
 
-fn even_page(even: &BreakEven, page: &mut Page) {
+fn even_page(even: &BreakEven, first: &Machine, second: &Machine, page: &mut Page) {
     page.heading("Break-even");
     let text = match (even.items, even.days) {
         (Some(items), Some(days)) => {
+            let past = days > first.lifetime_years * 365.0;
+            let note = if past { ", which is past its years" } else { "" };
             format!(
-                "  both have cost the same after {items:.3e} items, {days:.0} days of the first\n"
+                "  both have cost the same after {items:.3e} items, {days:.0} days of the \
+                 first{note}\n"
             )
+        }
+        _ if even.cheaper == "equal" && first.price == second.price => {
+            "  both cost the same from the first item on\n".to_string()
         }
         _ => {
             "  no amount of work makes up for the difference: one is cheaper from the first item\n"
@@ -187,6 +195,11 @@ fn figures(name: &str, values: &[String]) -> Vec<Cell> {
     std::iter::once(name.into())
         .chain(values.iter().map(|value| Cell::figure(Some(value))))
         .collect()
+}
+
+/// A number as it was given, or four figures where it is a measured one.
+fn plain(value: f64) -> String {
+    if value.fract() == 0.0 { value.to_string() } else { significant(value) }
 }
 
 /// Four figures that say something, however small the number.

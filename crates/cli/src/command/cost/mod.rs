@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WATTS", value_parser = at_least_zero, requires = "electricity")]
     other_power: Option<f64>,
     /// Clouds at a time, for the smallest memory that holds them
-    #[arg(long, value_name = "N", requires = "grid")]
+    #[arg(long, value_name = "N", requires = "grid", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
     /// Points of a cloud
     #[arg(long, value_name = "N", default_value_t = 100_000)]
@@ -94,12 +94,26 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         return Err(BadInput::new(what).into());
     }
     let break_even = match (&first, &second) {
-        (Some(first), Some(second)) => Some(BreakEven::between(&first.machine, &second.machine)),
+        (Some(first), Some(second)) => {
+            check_alike(&first.machine, &second.machine)?;
+            Some(BreakEven::between(&first.machine, &second.machine))
+        }
         _ => None,
     };
     let tables = args.table.then(table::Tables::new);
     out.answer(&Answer { first, second, break_even, memory, tables })?;
     Ok(Outcome::Yes)
+}
+
+/// Electricity of one and not of the other would make the other look cheaper than it is.
+fn check_alike(first: &Machine, second: &Machine) -> anyhow::Result<()> {
+    let missing = match (first.power_watts, second.power_watts) {
+        (Some(_), None) => "--other-power",
+        (None, Some(_)) => "--power",
+        _ => return Ok(()),
+    };
+    let what = format!("electricity would be counted for one of the two: give {missing}, too");
+    Err(BadInput::new(what).into())
 }
 
 fn machine(args: &Args) -> anyhow::Result<Option<Side>> {
