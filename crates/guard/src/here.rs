@@ -34,7 +34,7 @@ pub(crate) struct Here {
 struct Page {
     /// 0 not attached, 1 attaching, 2 attached, 3 cannot be.
     state: AtomicU32,
-    /// Whose page it is, where the kernel does not empty it.
+    /// Whose page it is, where the kernel does not empty it; 0 where it does.
     owner: AtomicU32,
     here: core::cell::UnsafeCell<Option<Here>>,
 }
@@ -65,9 +65,8 @@ pub(crate) fn here() -> Option<&'static Here> {
     }
     // SAFETY: the page is mapped for ever once it is there.
     let page = unsafe { &*page };
-    let by_number = BY_NUMBER.load(Relaxed) != 0;
     if page.state.load(Acquire) == 2
-        && (!by_number || page.owner.load(Relaxed) == process::own_pid())
+        && (page.owner.load(Relaxed) == 0 || page.owner.load(Relaxed) == process::own_pid())
     {
         // SAFETY: state 2 says that it was written, and nobody writes it again.
         return unsafe { (*page.here.get()).as_ref() };
@@ -85,7 +84,7 @@ fn attach(page: &'static Page) -> Option<&'static Here> {
                 let there = made.is_some();
                 // SAFETY: state 1 is ours alone, and nobody reads before it is 2.
                 unsafe { *page.here.get() = made };
-                page.owner.store(me, Relaxed);
+                page.owner.store(if BY_NUMBER.load(Relaxed) != 0 { me } else { 0 }, Relaxed);
                 page.state.store(if there { 2 } else { 3 }, Release);
             }
             Err(1) => {

@@ -79,35 +79,46 @@ struct Link {
     next: u32,
 }
 
+/// In this order: where little is held, lock, free and first link are in one line of the
+/// processor's cache.
+#[repr(C, align(64))]
 struct Stripe {
     lock: AtomicU32,
     inner: UnsafeCell<Inner>,
 }
 
+#[repr(C)]
 struct Inner {
     /// The first free link.
     free: u32,
     /// Links that were ever used; those behind are free too.
     used: u32,
-    chains: [u32; CHAINS],
     links: [Link; ENTRIES],
+    chains: [u32; CHAINS],
 }
 
 impl Inner {
-    /// The place of an entry, and that of the link before it in its chain.
-    fn find(&self, class: Class, key: u64) -> Option<(usize, Option<usize>)> {
-        let mut before = None;
-        let mut next = self.chains[chain_of(class, key)];
-        while next != 0 {
-            let at = next as usize - 1;
-            let link = &self.links[at];
+    /// The place of an entry and that of the link before it in its chain, one more than they
+    /// are and 0 for none, as in a [`Link`].
+    #[inline(always)]
+    fn find(&self, class: Class, key: u64) -> (u32, u32) {
+        let (mut at, mut before) = (self.chains[chain_of(class, key)], 0);
+        while at != 0 {
+            let link = &self.links[at as usize - 1];
             if link.entry.key == key && link.entry.class == class {
-                return Some((at, before));
+                break;
             }
-            before = Some(at);
-            next = link.next;
+            (at, before) = (link.next, at);
         }
-        None
+        (at, before)
+    }
+
+    #[inline(always)]
+    fn entry(&mut self, class: Class, key: u64) -> Option<&mut Entry> {
+        match self.find(class, key) {
+            (0, _) => None,
+            (at, _) => Some(&mut self.links[at as usize - 1].entry),
+        }
     }
 
     fn add(&mut self, entry: Entry) -> bool {
@@ -128,15 +139,17 @@ impl Inner {
         true
     }
 
-    fn remove(&mut self, at: usize, before: Option<usize>) -> Entry {
-        let Link { entry, next } = self.links[at];
+    #[inline(always)]
+    fn remove(&mut self, at: u32, before: u32) -> Entry {
+        let Link { entry, next } = self.links[at as usize - 1];
         match before {
-            Some(before) => self.links[before].next = next,
-            None => self.chains[chain_of(entry.class, entry.key)] = next,
+            0 => self.chains[chain_of(entry.class, entry.key)] = next,
+            before => self.links[before as usize - 1].next = next,
         }
-        self.links[at].entry.class = Class::Empty;
-        self.links[at].next = self.free;
-        self.free = at as u32 + 1;
+        let link = &mut self.links[at as usize - 1];
+        link.entry.class = Class::Empty;
+        link.next = self.free;
+        self.free = at;
         entry
     }
 
@@ -226,8 +239,8 @@ impl Table {
     pub(crate) fn put(&self, entry: Entry) -> Result<Option<Entry>, Entry> {
         let held = self.stripe(entry.class, entry.key);
         let inner = held.inner();
-        if let Some((at, _)) = inner.find(entry.class, entry.key) {
-            return Ok(Some(core::mem::replace(&mut inner.links[at].entry, entry)));
+        if let Some(old) = inner.entry(entry.class, entry.key) {
+            return Ok(Some(core::mem::replace(old, entry)));
         }
         if inner.add(entry) { Ok(None) } else { Err(entry) }
     }
@@ -237,15 +250,15 @@ impl Table {
     pub(crate) fn take(&self, class: Class, key: u64) -> Option<Entry> {
         let held = self.stripe(class, key);
         let inner = held.inner();
-        let (at, before) = inner.find(class, key)?;
-        Some(inner.remove(at, before))
+        let (at, before) = inner.find(class, key);
+        if at == 0 { None } else { Some(inner.remove(at, before)) }
     }
 
     /// A copy of an entry.
     pub(crate) fn get(&self, class: Class, key: u64) -> Option<Entry> {
         let held = self.stripe(class, key);
         let inner = held.inner();
-        inner.find(class, key).map(|(at, _)| inner.links[at].entry)
+        inner.entry(class, key).copied()
     }
 
     /// Changes an entry under its lock, and returns it as it was.
@@ -257,8 +270,7 @@ impl Table {
     ) -> Option<Entry> {
         let held = self.stripe(class, key);
         let inner = held.inner();
-        let (at, _) = inner.find(class, key)?;
-        let entry = &mut inner.links[at].entry;
+        let entry = inner.entry(class, key)?;
         let before = *entry;
         change(entry);
         Some(before)

@@ -31,11 +31,13 @@ impl Wish {
     }
 
     /// What the driver will take for it on a device.
+    #[inline(always)]
     fn charge(&self, here: &Here, device: usize) -> u64 {
         let unified = here.ledger.devices[device].integrated.load(Relaxed) != 0;
         self.kind.charge(self.bytes, unified)
     }
 
+    #[inline(always)]
     pub(super) fn event(&self, op: Op, device: usize, key: u64) -> Event {
         Event {
             op,
@@ -54,18 +56,15 @@ impl Wish {
 #[inline(always)]
 fn admit(here: &Here, device: usize, wish: &Wish, charge: u64) -> Option<u64> {
     let granted = here.ledger.grant(here.process, device, charge).ok();
-    let granted = granted.filter(|_| {
-        let fits = here.ledger.devices[device].integrated.load(Relaxed) == 0
-            || available::allows(here.ledger, charge);
-        if !fits {
-            here.ledger.withdraw(here.process, device, charge);
-        }
-        fits
-    });
-    if granted.is_none() {
-        refused(here, device, wish);
+    let unified = here.ledger.devices[device].integrated.load(Relaxed) != 0;
+    if granted.is_some() && (!unified || available::allows(here.ledger, charge)) {
+        return granted;
     }
-    granted
+    if granted.is_some() {
+        here.ledger.withdraw(here.process, device, charge);
+    }
+    refused(here, device, wish);
+    None
 }
 
 #[cold]
@@ -74,7 +73,7 @@ fn refused(here: &Here, device: usize, wish: &Wish) {
 }
 
 /// Allocates on the current device. `key` reads what the driver has written.
-#[inline]
+#[inline(always)]
 pub(super) fn allocate(
     here: &Here,
     wish: &Wish,
@@ -89,7 +88,7 @@ pub(super) fn allocate(
 }
 
 /// Allocates on a device.
-#[inline]
+#[inline(always)]
 pub(super) fn allocate_on(
     here: &Here,
     place: Place,

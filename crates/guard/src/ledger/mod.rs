@@ -29,7 +29,7 @@ pub const PROCESSES: usize = 512;
 /// Tags that a thread can give to what it allocates.
 pub const TAGS: usize = 4;
 /// The first bytes of a ledger: its name and the version of its layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd3");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd4");
 
 /// A budget that refuses nothing.
 pub const NO_LIMIT: u64 = u64::MAX;
@@ -104,7 +104,8 @@ pub struct Ledger {
     pub processes: [Process; PROCESSES],
 }
 
-/// A device's counters.
+/// A device's counters; what every allocation looks at comes first, in one line of the
+/// processor's cache.
 #[repr(C, align(128))]
 pub struct Device {
     /// Charged now, requests that the driver is deciding included.
@@ -115,14 +116,6 @@ pub struct Device {
     pub peak: AtomicU64,
     /// When, in nanoseconds of the kernel's clock, as it was at its last tick.
     pub peak_at: AtomicU64,
-    /// Requests that were refused, and their bytes.
-    pub refused: AtomicU64,
-    /// The bytes of those.
-    pub refused_bytes: AtomicU64,
-    /// Of `used`: what the driver took for itself.
-    pub driver: AtomicU64,
-    /// The most of that.
-    pub driver_peak: AtomicU64,
     /// 0 free, 1 being filled in, 2 in use.
     pub state: AtomicU32,
     /// Its number in the process that used it first.
@@ -131,6 +124,14 @@ pub struct Device {
     pub integrated: AtomicU32,
     /// 0 not tried, 1 a request past the line was refused and counted, 2 it was not.
     pub verified: AtomicU32,
+    /// Requests that were refused, and their bytes.
+    pub refused: AtomicU64,
+    /// The bytes of those.
+    pub refused_bytes: AtomicU64,
+    /// Of `used`: what the driver took for itself.
+    pub driver: AtomicU64,
+    /// The most of that.
+    pub driver_peak: AtomicU64,
     /// All of its memory.
     pub total: AtomicU64,
     /// Held by others when the tree first used it.
