@@ -78,6 +78,9 @@ pub struct FileShape {
 /// The most clouds of one file: what is kept of each before any is read must fit.
 const MOST_CLOUDS: usize = 1 << 24;
 
+/// No packing makes less than one byte of so many.
+const MOST_PACKED: u64 = 1100;
+
 /// So much is not asked after.
 const ALWAYS_THERE: Bytes = Bytes(64 << 20);
 
@@ -272,7 +275,8 @@ impl FileEntry {
         let leaves_out = !features && matches!(format, Format::Ply | Format::Pcd);
         let features = if leaves_out { 0 } else { shape.features };
         let range = if format == Format::Npy { wanted } else { all };
-        self.check_room(&range, features)?;
+        let unpacked = unpacked_bytes(format, &bytes).map_err(flaw)?;
+        self.check_room(&range, features, unpacked, bytes.len() as u64)?;
         let floats = match format {
             Format::Npy => npy::Header::parse(&bytes).and_then(|h| h.read(&bytes, range.clone())),
             _ => clouds_in(format, &bytes, !leaves_out),
@@ -282,13 +286,22 @@ impl FileEntry {
         Ok((range, clouds.collect::<Result<_>>()?))
     }
 
-    /// Points that must be in memory and can never be there are refused: a control group would
-    /// end the process, and halving helps no cloud.
-    fn check_room(&self, range: &Range<usize>, features: usize) -> Result<()> {
+    /// Points that must be in memory, beside what they are unpacked from, and can never be there
+    /// are refused: a control group would end the process, and halving helps no cloud. More
+    /// points than a file of so many bytes can have are left to its reader, which says where
+    /// they end.
+    fn check_room(
+        &self,
+        range: &Range<usize>,
+        features: usize,
+        unpacked: u64,
+        file: u64,
+    ) -> Result<()> {
         let counts = self.counts.get(range.clone()).unwrap_or_default();
         let points = counts.iter().fold(0u64, |all, count| all.saturating_add(*count));
-        let needed = Bytes(points.saturating_mul((3 + features as u64) * 4));
-        if needed < ALWAYS_THERE {
+        let floats = points.saturating_mul((3 + features as u64) * 4);
+        let needed = Bytes(floats.saturating_add(unpacked));
+        if needed < ALWAYS_THERE || points / MOST_PACKED > file {
             return Ok(());
         }
         match left_on_host().filter(|left| *left < needed) {
@@ -302,6 +315,15 @@ impl FileEntry {
                 range: "clouds that fit, or a .npy of little-endian f32, which stays on the disk",
             }),
         }
+    }
+}
+
+/// What is unpacked at once, beside the floats that are made of it.
+fn unpacked_bytes(format: Format, bytes: &[u8]) -> Read<u64> {
+    match format {
+        Format::Npz => npz::largest_bytes(bytes),
+        Format::Pcd => Ok(pcd::Header::parse(bytes)?.unpacked_bytes()),
+        Format::Npy | Format::Ply | Format::Bin => Ok(0),
     }
 }
 
@@ -347,31 +369,4 @@ fn unknown(path: &Path) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    #[test]
-    fn of_a_stack_only_the_clouds_that_are_wanted_are_read() {
-        let header = "{'descr': '>f8', 'fortran_order': False, 'shape': (4, 1, 3)}";
-        let mut file = b"\x93NUMPY\x01\x00".to_vec();
-        file.extend((header.len() as u16).to_le_bytes());
-        file.extend(header.as_bytes());
-        file.extend((0..12).flat_map(|n| f64::from(n).to_be_bytes()));
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.npy");
-        fs::write(&path, file).unwrap();
-        let batch = Batch::open(&path).unwrap();
-        let clouds = |range| -> Vec<f32> {
-            let clouds = batch.load(range, true).unwrap();
-            clouds.iter().flat_map(|cloud| cloud.floats().to_vec()).collect()
-        };
-        assert_eq!(clouds(1..3), [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
-        let held = || batch.last.lock().unwrap().as_ref().unwrap().range.clone();
-        assert_eq!(held(), 1..3);
-        assert_eq!(clouds(2..3), [6.0, 7.0, 8.0]);
-        assert_eq!(held(), 1..3, "as they were there");
-        assert_eq!(clouds(2..4), [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
-        assert_eq!(held(), 2..4);
-    }
-}
+mod tests;

@@ -50,6 +50,16 @@ pub(crate) fn read(bytes: &[u8]) -> Read<Vec<Vec<f32>>> {
     Ok(clouds)
 }
 
+/// Bytes of the largest array that is read; one is unpacked at a time.
+pub(crate) fn largest_bytes(bytes: &[u8]) -> Read<u64> {
+    let mut archive = open(bytes)?;
+    let mut most = 0;
+    for member in members(&archive) {
+        most = most.max(header(&mut archive, member)?.0.data_bytes() as u64);
+    }
+    Ok(most)
+}
+
 /// What an array says of itself, and where it stands in the archive.
 fn header(archive: &mut Archive<'_>, member: usize) -> Read<(Header, usize)> {
     let (head, at) = inflate(archive, member, HEAD)?;
@@ -141,6 +151,7 @@ mod tests {
         assert!(read(&short).unwrap_err().why.contains("it ends here"));
         let several = archive(&[("a.npy", "(1, 3)", 3), ("b.npy", "(2, 1, 3)", 6)]);
         assert_eq!(shape(&several).unwrap().counts, [1, 1, 1]);
+        assert_eq!(largest_bytes(&several).unwrap(), 24);
     }
 
     #[test]

@@ -109,6 +109,14 @@ impl Header {
         }])
     }
 
+    /// Bytes of all columns, where they are packed.
+    pub(crate) fn unpacked_bytes(&self) -> u64 {
+        match self.form {
+            Form::Compressed => (self.row() as u64).saturating_mul(self.points as u64),
+            Form::Text | Form::Bytes => 0,
+        }
+    }
+
     fn row(&self) -> usize {
         // Counts and sizes were bounded when they were read.
         self.fields.iter().map(|field| field.kind.size() * field.count).sum()
