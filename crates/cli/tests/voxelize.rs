@@ -462,9 +462,10 @@ fn a_killed_run_leaves_no_file_that_looks_whole() -> Result {
     ];
     let mut child = plimsoll(&words).stdout(std::process::Stdio::null()).spawn()?;
     let begun = Instant::now();
-    let partial =
-        || folder.names().is_ok_and(|names| names.iter().any(|name| name.ends_with(".partial")));
-    while !partial() && child.try_wait()?.is_none() && begun.elapsed() < Duration::from_secs(60) {
+    while !has_begun(&folder, child.id())
+        && child.try_wait()?.is_none()
+        && begun.elapsed() < Duration::from_secs(60)
+    {
         std::thread::sleep(Duration::from_millis(5));
     }
     child.kill()?;
@@ -473,6 +474,15 @@ fn a_killed_run_leaves_no_file_that_looks_whole() -> Result {
     let left = folder.names()?;
     assert!(left.iter().all(|name| name.starts_with('.') || name.ends_with(".npy")), "{left:?}");
     Ok(())
+}
+
+/// Whether a process has a file there that has no name yet, or one of its own.
+fn has_begun(folder: &Folder, process: u32) -> bool {
+    let named =
+        folder.names().is_ok_and(|names| names.iter().any(|name| name.ends_with(".partial")));
+    let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let mut open = open.filter_map(|file| fs::read_link(file.path()).ok());
+    named || open.any(|file| file.starts_with(folder.0.path()) && file != folder.path("a.npy"))
 }
 
 /// Under `ulimit -v` the whole result has no room: it is made in slabs all the same.

@@ -15,14 +15,13 @@ mod panel;
 use std::path::{Path, PathBuf};
 
 use plimsoll::{Error, Result};
-use tempfile::NamedTempFile;
 
 use self::canvas::{Canvas, LETTER, LINE};
 use self::panel::{Panel, shade};
 use crate::backend::Filled;
 use crate::grid::Grid;
 use crate::spec::{Cells, Spec};
-use crate::write::{beside, failed};
+use crate::write::{Partial, failed};
 
 const MARGIN: usize = 12;
 const INK: [u8; 3] = [176, 176, 188];
@@ -35,7 +34,7 @@ const SCALE: usize = 12 * LETTER;
 #[derive(Debug)]
 pub struct Preview {
     path: PathBuf,
-    file: NamedTempFile,
+    file: Partial,
     grid: Grid,
     /// Rows of y, columns of x.
     top: Vec<u32>,
@@ -71,7 +70,7 @@ impl Preview {
         }
         Ok(Preview {
             path: path.to_path_buf(),
-            file: beside(path, "preview")?,
+            file: Partial::create(path, "preview")?,
             grid: *grid,
             top: vec![0; height * width],
             front: vec![0; depth * width],
@@ -128,9 +127,8 @@ impl Preview {
     /// [`Error::Device`] where that fails; nothing is left then.
     pub fn finish(mut self) -> Result<()> {
         let picture = self.draw();
-        picture.write(&mut self.file).map_err(|error| failed(&self.path, &error))?;
-        self.file.persist(&self.path).map_err(|error| failed(&self.path, &error.error))?;
-        Ok(())
+        let written = picture.write(&mut self.file).and_then(|()| self.file.finish());
+        written.map_err(|error| failed(&self.path, &error))
     }
 
     fn draw(&self) -> Canvas {

@@ -1,15 +1,17 @@
 //! Results into files, as they are made.
 //!
 //! A result may be larger than memory, so each piece is written to its place as soon as it is
-//! there. Until the last, all of it lies in a file beside the one that was asked for, under a
-//! name of its own and without a header; then the header is written and the file gets its
-//! name. Whoever finds a file of that name finds a whole one, however the program ended.
+//! there. Until the last, all of it lies in a file without a name (`partial`) and without a
+//! header; then the header is written and the file gets its name. Whoever finds a file of that name finds a whole one, however the program ended.
 
 mod npy;
+mod partial;
 mod sparse;
 
 pub use npy::GridFile;
 pub use sparse::SparseFile;
+
+pub(crate) use partial::Partial;
 
 use std::io;
 use std::path::Path;
@@ -33,22 +35,6 @@ pub trait Sink {
     ///
     /// As [`Sink::dense`].
     fn sparse(&mut self, cloud: u64, filled: &Filled) -> Result<()>;
-}
-
-/// A part-written file beside `path`, hidden, and gone when it is dropped.
-pub(crate) fn beside(path: &Path, field: &'static str) -> Result<tempfile::NamedTempFile> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if path.is_dir() || !folder_of(path).is_dir() {
-        return Err(Error::Config {
-            field,
-            value: path.display().to_string(),
-            range: "a file in a folder that is there",
-        });
-    }
-    let (prefix, mut builder) = (format!(".{name}."), tempfile::Builder::new());
-    builder.prefix(&prefix).suffix(".partial");
-    readable(&mut builder);
-    builder.tempfile_in(folder_of(path)).map_err(|error| failed(path, &error))
 }
 
 /// As any new file: the umask takes from it.

@@ -4,9 +4,8 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use plimsoll::{Error, Result};
-use tempfile::NamedTempFile;
 
-use super::{HEADER, Sink, beside, check_room, failed, header};
+use super::{HEADER, Partial, Sink, check_room, failed, header};
 use crate::backend::Filled;
 use crate::spec::{Cells, Spec};
 
@@ -14,7 +13,7 @@ use crate::spec::{Cells, Spec};
 #[derive(Debug)]
 pub struct GridFile {
     path: PathBuf,
-    file: NamedTempFile,
+    file: Partial,
     header: Vec<u8>,
     bytes: u64,
 }
@@ -33,7 +32,7 @@ impl GridFile {
             Cells::U32 => "<u4",
             Cells::F32 | Cells::Sparse => "<f4",
         };
-        let file = beside(path, "out")?;
+        let file = Partial::create(path, "out")?;
         let length = HEADER.saturating_add(bytes);
         check_room(path, length)?;
         // Takes no room yet, and shows at once where the file system has no files so large.
@@ -54,22 +53,16 @@ impl GridFile {
     ///
     /// [`Error::Device`] where that fails; nothing is left then.
     pub fn finish(mut self) -> Result<()> {
-        let write = |file: &mut NamedTempFile, header: &[u8]| {
-            file.seek(SeekFrom::Start(0))?;
-            file.write_all(header)?;
-            file.flush()
-        };
-        write(&mut self.file, &self.header).map_err(|error| failed(&self.path, &error))?;
-        self.file.persist(&self.path).map_err(|error| failed(&self.path, &error.error))?;
-        Ok(())
+        let start = self.file.seek(SeekFrom::Start(0));
+        let written = start.and_then(|_| self.file.write_all(&self.header));
+        written.and_then(|()| self.file.finish()).map_err(|error| failed(&self.path, &error))
     }
 }
 
 impl Sink for GridFile {
     fn dense(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        let file = self.file.as_file_mut();
         let place = SeekFrom::Start(HEADER.saturating_add(at));
-        let written = file.seek(place).and_then(|_| file.write_all(bytes));
+        let written = self.file.seek(place).and_then(|_| self.file.write_all(bytes));
         written.map_err(|error| failed(&self.path, &error))
     }
 

@@ -9,11 +9,10 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use plimsoll::{Error, Result};
-use tempfile::NamedTempFile;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::{HEADER, Sink, beside, failed, header};
+use super::{HEADER, Partial, Sink, failed, header};
 use crate::backend::Filled;
 use crate::spec::{Mode, Spec};
 
@@ -24,8 +23,8 @@ pub struct SparseFile {
     spec: Spec,
     stacked: bool,
     archive: bool,
-    coordinates: BufWriter<NamedTempFile>,
-    values: BufWriter<NamedTempFile>,
+    coordinates: BufWriter<Partial>,
+    values: BufWriter<Partial>,
     rows: u64,
 }
 
@@ -51,7 +50,7 @@ impl SparseFile {
             }
         };
         let begin = || {
-            let mut file = BufWriter::with_capacity(1 << 20, beside(path, "out")?);
+            let mut file = BufWriter::with_capacity(1 << 20, Partial::create(path, "out")?);
             let blank = [0; HEADER as usize];
             file.write_all(&blank).map_err(|error| failed(path, &error))?;
             Ok::<_, Error>(file)
@@ -80,7 +79,7 @@ impl SparseFile {
     /// [`Error::Device`] where that fails; nothing is left then.
     pub fn finish(self) -> Result<()> {
         let SparseFile { path, spec, stacked, archive, coordinates, values, rows } = self;
-        let end = || -> io::Result<NamedTempFile> {
+        let end = || -> io::Result<Partial> {
             let columns = if stacked { 4 } else { 3 };
             let coordinates = complete(coordinates, &header("<i4", &[rows, columns]))?;
             if !archive {
@@ -93,9 +92,7 @@ impl SparseFile {
             };
             pack(&path, coordinates, values)
         };
-        let file = end().map_err(|error| failed(&path, &error))?;
-        file.persist(&path).map_err(|error| failed(&path, &error.error))?;
-        Ok(())
+        end().and_then(Partial::finish).map_err(|error| failed(&path, &error))
     }
 
     fn write(&mut self, cloud: u64, filled: &Filled) -> io::Result<()> {
@@ -137,7 +134,7 @@ impl Sink for SparseFile {
     }
 }
 
-fn complete(file: BufWriter<NamedTempFile>, header: &[u8]) -> io::Result<NamedTempFile> {
+fn complete(file: BufWriter<Partial>, header: &[u8]) -> io::Result<Partial> {
     let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.seek(SeekFrom::Start(0))?;
     file.write_all(header)?;
@@ -145,12 +142,8 @@ fn complete(file: BufWriter<NamedTempFile>, header: &[u8]) -> io::Result<NamedTe
     Ok(file)
 }
 
-fn pack(
-    path: &Path,
-    coordinates: NamedTempFile,
-    values: Option<NamedTempFile>,
-) -> io::Result<NamedTempFile> {
-    let whole = beside(path, "out").map_err(io::Error::other)?;
+fn pack(path: &Path, coordinates: Partial, values: Option<Partial>) -> io::Result<Partial> {
+    let whole = Partial::create(path, "out").map_err(io::Error::other)?;
     let mut archive = ZipWriter::new(whole);
     let members = [("coords.npy", Some(coordinates)), ("values.npy", values)];
     for (name, file) in members {

@@ -1,0 +1,173 @@
+//! A file on its way: it has no name until it is whole.
+//!
+//! Where the system knows files without names, nothing is left of one however the program
+//! ends. Elsewhere it is a hidden one beside that which was asked for, gone when it is
+//! dropped, and left behind only by a program that was killed.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use plimsoll::{Error, Result};
+use tempfile::TempPath;
+
+use super::{failed, folder_of};
+
+/// A part-written file that will be called `path`.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    path: PathBuf,
+    file: File,
+    /// What it is called meanwhile, where it must be called something.
+    name: Option<TempPath>,
+}
+
+impl Partial {
+    /// Begins one; `field` is what a user calls it.
+    pub(crate) fn create(path: &Path, field: &'static str) -> Result<Partial> {
+        if path.is_dir() || !folder_of(path).is_dir() {
+            return Err(Error::Config {
+                field,
+                value: path.display().to_string(),
+                range: "a file in a folder that is there",
+            });
+        }
+        match unnamed(folder_of(path)) {
+            Some(file) => Ok(Partial { path: path.to_path_buf(), file, name: None }),
+            None => Partial::named(path).map_err(|error| failed(path, &error)),
+        }
+    }
+
+    fn named(path: &Path) -> io::Result<Partial> {
+        let (file, name) =
+            hidden(path, |builder| builder.tempfile_in(folder_of(path)))?.into_parts();
+        Ok(Partial { path: path.to_path_buf(), file, name: Some(name) })
+    }
+
+    pub(crate) fn as_file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives it its name; whatever had it before is gone.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        let Partial { path, file, name } = self;
+        let name = match name {
+            Some(name) => name,
+            // A name of its own comes first: only a renamed file takes another's place.
+            None => {
+                hidden(&path, |builder| builder.make_in(folder_of(&path), |at| link(&file, at)))?
+                    .into_temp_path()
+            }
+        };
+        name.persist(&path).map_err(|error| error.error)
+    }
+}
+
+impl Read for Partial {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.file.read(bytes)
+    }
+}
+
+impl Write for Partial {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for Partial {
+    fn seek(&mut self, place: SeekFrom) -> io::Result<u64> {
+        self.file.seek(place)
+    }
+}
+
+/// Makes something under a hidden name of its own.
+fn hidden<T>(
+    path: &Path,
+    make: impl FnOnce(&tempfile::Builder<'_, '_>) -> io::Result<T>,
+) -> io::Result<T> {
+    let prefix = format!(".{}.", path.file_name().unwrap_or_default().to_string_lossy());
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).suffix(".partial");
+    super::readable(&mut builder);
+    make(&builder)
+}
+
+/// Where the system lists the files of this process, through which they can be named.
+#[cfg(target_os = "linux")]
+const OWN_FILES: &str = "/proc/self/fd";
+
+/// A file without a name in a folder; none where there are no such files.
+#[cfg(target_os = "linux")]
+fn unnamed(folder: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags, open};
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o666);
+    Path::new(OWN_FILES).is_dir().then(|| open(folder, flags, mode).ok().map(File::from)).flatten()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unnamed(_: &Path) -> Option<File> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn link(file: &File, name: &Path) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, linkat};
+    use std::os::fd::AsRawFd;
+    let own = format!("{OWN_FILES}/{}", file.as_raw_fd());
+    Ok(linkat(CWD, own, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn link(_: &File, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn it_takes_its_place_when_it_is_whole_and_leaves_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.npy");
+        for (round, begin) in [Partial::named as fn(&Path) -> _, |path| {
+            Partial::create(path, "out").map_err(io::Error::other)
+        }]
+        .into_iter()
+        .enumerate()
+        {
+            let before = fs::read(&path).ok();
+            let mut file = begin(&path).unwrap();
+            write!(file, "round {round}").unwrap();
+            assert_eq!(fs::read(&path).ok(), before, "not yet");
+            drop(begin(&path).unwrap());
+            file.finish().unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("round {round}"));
+            assert_eq!(names(folder.path()), ["out.npy"]);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn where_files_need_no_name_there_is_none_to_leave() {
+        let folder = tempfile::tempdir().unwrap();
+        if unnamed(folder.path()).is_none() {
+            return;
+        }
+        let file = Partial::create(&folder.path().join("out.npy"), "out").unwrap();
+        assert!(names(folder.path()).is_empty());
+        drop(file);
+    }
+}
