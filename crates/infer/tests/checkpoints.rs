@@ -10,6 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll_infer::engine::open;
+use plimsoll_infer::model::{GraphOptions, pt};
 use plimsoll_infer::{Device, EngineKind, EngineOptions, Error, ModelSource, Tensor};
 
 fn fixture(name: &str) -> PathBuf {
@@ -52,9 +53,14 @@ fn differences(
     Some((worst(0..4 * places), worst(4 * places..wanted.len())))
 }
 
-fn agrees_on_small(kind: EngineKind) {
+/// What torch was given for the small ones.
+fn small_input() -> Tensor {
     let data: Vec<f32> = (0..3 * 64 * 64).map(|n| ((n * 7919) % 1000) as f32 / 1000.0).collect();
-    let input = Tensor { shape: vec![1, 3, 64, 64], data };
+    Tensor { shape: vec![1, 3, 64, 64], data }
+}
+
+fn agrees_on_small(kind: EngineKind) {
+    let input = small_input();
     for (name, folder) in [("small11", ""), ("small8", "../../../../docs/examples/")] {
         let wanted = floats(&fixture(&format!("{name}.f32")));
         let model = fixture(&format!("{folder}{name}.pt"));
@@ -72,6 +78,30 @@ fn rten_agrees_with_torch_on_small_checkpoints() {
 #[test]
 fn ort_agrees_with_torch_on_small_checkpoints() {
     agrees_on_small(EngineKind::Ort);
+}
+
+/// In sixteen bits, which rten widens: the guide says that it runs.
+fn runs_half(kind: EngineKind) {
+    let file = std::fs::read(fixture("small11.pt")).expect("read");
+    let mut graph = GraphOptions::sized((64, 64));
+    graph.half = true;
+    let folder = tempfile::tempdir().expect("a directory");
+    let model = folder.path().join("half.onnx");
+    std::fs::write(&model, pt::to_onnx(&file, &graph).expect("a graph")).expect("written");
+    let wanted = floats(&fixture("small11.f32"));
+    let Some((boxes, sure)) = differences(kind, &model, &small_input(), &wanted) else { return };
+    println!("{kind}: small11 in sixteen bits: boxes to {boxes:e} px, confidences to {sure:e}");
+    assert!(boxes <= 0.1 && sure <= 1e-3, "{kind}: {boxes} px, {sure}");
+}
+
+#[test]
+fn rten_runs_sixteen_bits() {
+    runs_half(EngineKind::Rten);
+}
+
+#[test]
+fn ort_runs_sixteen_bits() {
+    runs_half(EngineKind::Ort);
 }
 
 fn agrees_on_yolo(kind: EngineKind, pixels: f32, sure: f32) {
