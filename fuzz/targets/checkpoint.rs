@@ -10,7 +10,12 @@ use plimsoll_infer::model::{GraphOptions, pt};
 
 /// A zip file with a pickle and some storages in it, stored as they are.
 fn zipped(pickle: &[u8]) -> Vec<u8> {
-    let storages: Vec<Vec<u8>> = (0..4u8).map(|n| vec![n; 512]).collect();
+    // Zeros, the strides of a head, numbers near 0.01, and bytes.
+    let floats = |n: usize| 0.01 * n as f32;
+    let strides = (0..128).map(|n| 8.0 * f32::from(1u8 << (n % 3)));
+    let bytes = |numbers: Vec<f32>| numbers.into_iter().flat_map(f32::to_le_bytes).collect();
+    let storages: [Vec<u8>; 4] =
+        [vec![0; 512], bytes(strides.collect()), bytes((1..129).map(floats).collect()), vec![3; 512]];
     let names = ["x/data.pkl", "x/data/0", "x/data/1", "x/data/2", "x/data/3"];
     let contents = std::iter::once(pickle).chain(storages.iter().map(Vec::as_slice));
     let (mut file, mut directory) = (Vec::new(), Vec::new());
