@@ -210,6 +210,8 @@ fn right(device: &Arc<Cuda>, stream: Stream) -> Result<()> {
             (70, 3000, 96),
             (3, 0, 32),
             (1, 50_000, 320),
+            (1, 500_003, 128),
+            (1, 900_000, 100),
             (2, 7, 1),
         ] {
             let case = Case::new(device, kind, count, points, side)?;

@@ -83,6 +83,21 @@ DEVICE void bounds(const Grid *grid, const GLOBAL u64 *starts, u64 cloud, u64 *b
 #endif
 }
 
+#if CUDA && STRIDE == 3
+
+// Four points, as three aligned vectors.
+typedef struct {
+    float4 a, b, c;
+} Four;
+
+DEVICE Four read_four(const Four *from) {
+    const float4 *vectors = (const float4 *)from;
+    const Four four = {__ldg(vectors), __ldg(vectors + 1), __ldg(vectors + 2)};
+    return four;
+}
+
+#endif
+
 // Calls VISIT(x, y, z, index) for the points that are this worker's among `workers`.
 // Triples are read four at a time, as three aligned vectors.
 #if CUDA && STRIDE == 3

@@ -50,16 +50,6 @@ DEVICE void all_of_cluster() {
 
 #if STRIDE == 3
 
-typedef struct {
-    float4 a, b, c;
-} Four;
-
-DEVICE Four read_four(const Four *from) {
-    const float4 *vectors = (const float4 *)from;
-    const Four four = {__ldg(vectors), __ldg(vectors + 1), __ldg(vectors + 2)};
-    return four;
-}
-
 // Marks four points in the slab that begins at `first` and has `span` voxels.
 DEVICE void keep_four(const Grid *grid, const Four *four, u32 first, u32 span, u32 base,
                       u32 *broken, u32 *outside) {

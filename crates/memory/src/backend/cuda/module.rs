@@ -27,7 +27,7 @@ use std::sync::Arc;
 use super::Cuda;
 use crate::error::Result;
 use crate::memory::{Address, Stream};
-use crate::sys::cuda::{self, RawFunction};
+use crate::sys::cuda::{self, Extra, RawFunction};
 
 /// Bytes of shared memory that a launch may ask for without a word before.
 const PLAIN_SHARED: u32 = 48 << 10;
@@ -201,7 +201,7 @@ impl Function {
         arguments: &[Argument],
     ) -> Result<()> {
         // SAFETY: the caller's word.
-        unsafe { self.queue(stream, launch, arguments, false) }
+        unsafe { self.queue(stream, launch, arguments, None) }
     }
 
     /// The same, and it may start before the work before it is over: from CUDA 12 and Hopper
@@ -219,7 +219,24 @@ impl Function {
         arguments: &[Argument],
     ) -> Result<()> {
         // SAFETY: the caller's word.
-        unsafe { self.queue(stream, launch, arguments, true) }
+        unsafe { self.queue(stream, launch, arguments, Some(Extra::Early)) }
+    }
+
+    /// The same, with all of its blocks on the device at once, so that they may wait for each
+    /// other; the driver refuses more of them than it has room for.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Function::launch`].
+    #[expect(unsafe_code, reason = "compiled code does what it likes")]
+    pub unsafe fn launch_together(
+        &self,
+        stream: Stream,
+        launch: Launch,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        // SAFETY: the caller's word.
+        unsafe { self.queue(stream, launch, arguments, Some(Extra::Together)) }
     }
 
     #[expect(unsafe_code, reason = "compiled code does what it likes")]
@@ -228,7 +245,7 @@ impl Function {
         stream: Stream,
         launch: Launch,
         arguments: &[Argument],
-        early: bool,
+        extra: Option<Extra>,
     ) -> Result<()> {
         let stream = self.module.queue.get(stream)?;
         let mut values = arguments.to_vec();
@@ -242,10 +259,9 @@ impl Function {
         // SAFETY: the function is of this module; the rest is the caller's word. Values and
         // places outlive the call, which copies them.
         unsafe {
-            if early {
-                module.launch_early(self.raw, &stream, shape, &mut places)
-            } else {
-                Ok(module.launch(self.raw, &stream, shape, &mut places)?)
+            match extra {
+                Some(extra) => module.launch_with(extra, self.raw, &stream, shape, &mut places),
+                None => Ok(module.launch(self.raw, &stream, shape, &mut places)?),
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 
 pub(crate) use context::Context;
 pub(crate) use memory::BlockKind;
-pub(crate) use module::{Module, RawFunction};
+pub(crate) use module::{Extra, Module, RawFunction};
 pub(crate) use nvrtc::compile;
 use table::Table;
 pub(crate) use work::{RawEvent, RawGraph, RawStream};

@@ -18,6 +18,15 @@ pub(crate) struct Module {
     raw: CUmodule,
 }
 
+/// What a launch can have beside the ordinary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extra {
+    /// It may start before the work before it is over.
+    Early,
+    /// All of its blocks are there at once.
+    Together,
+}
+
 /// A function of a module; good as long as the module.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawFunction(CUfunction);
@@ -113,13 +122,15 @@ impl Module {
         Ok(driver.check("cuFuncSetAttribute", code)?)
     }
 
-    /// Queues a function that may start before the one before it is over.
+    /// Queues a function with something that plain launches do not have.
     ///
     /// # Safety
     ///
-    /// As for [`Module::launch`]; and the function waits by itself for what it needs.
-    pub(crate) unsafe fn launch_early(
+    /// As for [`Module::launch`]; and a function that starts early waits by itself for what it
+    /// needs.
+    pub(crate) unsafe fn launch_with(
         &self,
+        extra: Extra,
         function: RawFunction,
         stream: &RawStream,
         (grid, block, shared): ([u32; 3], [u32; 3], u32),
@@ -127,11 +138,17 @@ impl Module {
     ) -> Result<()> {
         let driver = self.context.driver;
         let launch = driver.optional(driver.table.cuLaunchKernelEx, "cuLaunchKernelEx")?;
-        let mut early = CUlaunchAttribute_st {
-            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        let (id, value) = match extra {
+            Extra::Early => (
+                CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            ),
+            Extra::Together => (
+                CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+                CUlaunchAttributeValue { cooperative: 1 },
+            ),
         };
+        let mut attribute = CUlaunchAttribute_st { id, pad: [0; 4], value };
         let config = CUlaunchConfig {
             gridDimX: grid[0],
             gridDimY: grid[1],
@@ -141,7 +158,7 @@ impl Module {
             blockDimZ: block[2],
             sharedMemBytes: shared,
             hStream: stream.raw(),
-            attrs: &raw mut early,
+            attrs: &raw mut attribute,
             numAttrs: 1,
         };
         let _entered = self.context.enter()?;

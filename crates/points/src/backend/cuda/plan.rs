@@ -1,10 +1,12 @@
 //! Which kernels make the occupancy of clouds on the device, by their shape alone.
 //!
-//! Three ways, each the quickest for some shapes:
+//! Four ways, each the quickest for some shapes:
 //!
 //! - `Slabs`: one launch, bits in shared memory. Every slab of a cloud's grid goes through all of
 //!   its points, so it is for grids of few slabs; two blocks may share the points of a slab.
 //! - `Direct`: the output is cleared and lit. For outputs that stay in the second-level cache.
+//! - `Exchange`: one launch of blocks that hand points to each other and write every line once.
+//!   For one large cloud in such an output, where lighting would cost more than clearing.
 //! - `Bits`: bits in device memory, then spread. For the rest.
 //!
 //! The figures were measured on an H200 and are scaled by the number of multiprocessors; they
@@ -25,6 +27,8 @@ pub(super) struct Facts {
     pub(super) shared: u64,
     /// Whether blocks can see into each other's.
     pub(super) clusters: bool,
+    /// Whether blocks can be there at once, and wait for each other.
+    pub(super) together: bool,
 }
 
 /// How it is done.
@@ -37,7 +41,49 @@ pub(super) enum Plan {
         parts: u64,
     },
     Direct,
+    Exchange(Exchange),
     Bits,
+}
+
+/// One block a multiprocessor; each sorts its points into a bin for every slab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Exchange {
+    pub(super) blocks: u64,
+    pub(super) slabs: u64,
+    /// A slab has 2 to the power of this many voxels.
+    pub(super) slab_bits: u32,
+    /// A bin has 2 to the power of this many vectors of eight short numbers.
+    pub(super) vector_bits: u32,
+}
+
+impl Exchange {
+    fn of(facts: &Facts) -> Option<Exchange> {
+        let blocks = facts.multiprocessors;
+        if !facts.together || facts.clouds != 1 || facts.points < WORTH_SORTING * blocks {
+            return None;
+        }
+        // Places are short numbers; smaller slabs than these leave lanes without work.
+        let slab_bits = facts.voxels.div_ceil(blocks).next_power_of_two().ilog2().max(10);
+        let slabs = facts.voxels.div_ceil(1 << slab_bits);
+        // What an even cloud puts into a bin and six times its spread, behind their count.
+        let each = facts.points as f64 / (blocks * slabs) as f64;
+        let numbers = each + 6.0 * each.sqrt() + 1.0;
+        let vector_bits = ((numbers / 8.0).ceil() as u64).next_power_of_two().ilog2();
+        let it = Exchange { blocks, slabs, slab_bits, vector_bits };
+        // A bin's vectors are read by one warp.
+        let fits = slab_bits <= 16 && vector_bits <= 5 && it.shared() + COUNTS <= facts.shared;
+        fits.then_some(it)
+    }
+
+    /// Shared memory of a block: its bins, and its slab as bytes.
+    pub(super) fn shared(&self) -> u64 {
+        (self.slabs << (self.vector_bits + 4)) + (1 << self.slab_bits)
+    }
+
+    /// Device memory that the bins are left in.
+    pub(super) fn left(&self) -> u64 {
+        (self.slabs * self.blocks) << (self.vector_bits + 4)
+    }
 }
 
 /// Seconds for a point that a block goes through.
@@ -52,12 +98,16 @@ const MARK: f64 = 0.4e9;
 const CACHED: u64 = 16 << 20;
 /// Shared memory that a kernel keeps for itself.
 const OWN_SHARED: u64 = 1 << 10;
+/// What sorting keeps for itself.
+const COUNTS: u64 = 5 << 10;
+/// Points for each multiprocessor from which on sorting them costs less than lighting them.
+const WORTH_SORTING: u64 = 1700;
 
 impl Plan {
     pub(super) fn of(facts: &Facts) -> Plan {
         let output = facts.clouds.saturating_mul(facts.voxels).saturating_mul(facts.cell);
         if output <= CACHED && output.is_multiple_of(16) {
-            return Plan::Direct;
+            return Exchange::of(facts).map_or(Plan::Direct, Plan::Exchange);
         }
         let least =
             slab_bytes(facts.voxels).div_ceil(facts.shared.saturating_sub(OWN_SHARED).max(1));
@@ -119,6 +169,7 @@ mod tests {
             multiprocessors: 132,
             shared: 227 << 10,
             clusters: true,
+            together: true,
         })
     }
 
@@ -128,8 +179,25 @@ mod tests {
         assert_eq!(plan(64, 100_000, 128), slabs(2, 32_768, 1));
         assert_eq!(plan(32, 1_000_000, 128), slabs(2, 32_768, 2));
         assert_eq!(plan(16, 200_000, 256), slabs(16, 32_768, 1));
-        assert_eq!(plan(1, 500_000, 128), Plan::Direct);
+        assert_eq!(plan(1, 200_000, 128), Plan::Direct);
+        assert_eq!(plan(2, 500_000, 64), Plan::Direct);
+        let exchange = Exchange { blocks: 132, slabs: 128, slab_bits: 14, vector_bits: 3 };
+        assert_eq!(plan(1, 500_000, 128), Plan::Exchange(exchange));
         assert_eq!(plan(1, 5_000_000, 1024), Plan::Bits);
+    }
+
+    #[test]
+    fn bins_have_room_and_slabs_an_owner() {
+        for (points, side) in [(300_000, 16), (300_000, 60), (1_000_000, 128), (2_500_000, 160)] {
+            let Plan::Exchange(it) = plan(1, points, side) else {
+                assert!(side == 160 || side == 16, "{points} {side}");
+                continue;
+            };
+            assert!(it.slabs <= it.blocks && it.slabs << it.slab_bits >= side * side * side);
+            let room = (8 << it.vector_bits) - 1;
+            assert!(points / (it.blocks * it.slabs) < room, "{points} {side}");
+            assert!(it.shared() + COUNTS <= 227 << 10);
+        }
     }
 
     #[test]

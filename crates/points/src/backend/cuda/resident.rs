@@ -8,7 +8,7 @@ use std::sync::Arc;
 use plimsoll::backend::cuda::{Argument, Cuda, Launch, Module};
 use plimsoll::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
 
-use super::plan::{Facts, Plan};
+use super::plan::{Exchange, Facts, Plan};
 use super::{Defines, Division, load};
 use crate::spec::{Cells, Mode, Spec};
 
@@ -44,8 +44,18 @@ pub struct Resident {
     module: Module,
     shape: ResidentShape,
     plan: Plan,
-    /// Bits (or nothing), and a report for each of two kernels.
+    /// Bits or bins (or nothing), a report, and a second one or the gate that blocks meet at.
     workspace: [Block; 3],
+}
+
+/// How a kernel is launched.
+#[derive(Debug, Clone, Copy)]
+enum How {
+    Plain,
+    /// It may start before the work before it is over.
+    Early,
+    /// Its blocks wait for each other.
+    Together,
 }
 
 const THREADS: u32 = 256;
@@ -78,6 +88,7 @@ impl Resident {
             multiprocessors: device.facts().multiprocessors.unwrap_or(16).into(),
             shared: shared_memory(device.info().compute_capability),
             clusters: device.info().compute_capability >= Some((9, 0)),
+            together: device.info().compute_capability >= Some((8, 0)),
         };
         let plan = Plan::of(&facts);
         let defines = Defines {
@@ -92,12 +103,15 @@ impl Resident {
         let module = load(&device, &defines)?;
         let bits = match plan {
             Plan::Bits => shape.clouds * words(voxels) * 4,
+            Plan::Exchange(exchange) => exchange.left(),
             _ => 4,
         };
         let reports = report_blocks(shape, plan).map(|blocks| u64::from(blocks) * 3 * 4);
         let take = |bytes: u64| device.allocate(Request::new(Bytes(bytes)));
         let workspace = [take(bits)?, take(reports[0])?, take(reports[1])?];
-        device.fill_on(Stream::DEFAULT, workspace[0].address(), 0, Bytes(bits))?;
+        for (block, bytes) in [(workspace[0], bits), (workspace[2], reports[1])] {
+            device.fill_on(Stream::DEFAULT, block.address(), 0, Bytes(bytes))?;
+        }
         device.synchronize_stream(Stream::DEFAULT)?;
         Ok(Resident { device, module, shape: *shape, plan, workspace })
     }
@@ -111,6 +125,7 @@ impl Resident {
                 format!("{slabs} slabs in shared memory, {parts} blocks each")
             }
             Plan::Direct => "straight into the output".to_string(),
+            Plan::Exchange(_) => "blocks that hand points to each other".to_string(),
             Plan::Bits => "bits in device memory".to_string(),
         }
     }
@@ -128,7 +143,8 @@ impl Resident {
         spec.cloud_bytes(spec.grid().voxels()) * self.shape.clouds
     }
 
-    /// Queues the work on a stream of the device.
+    /// Queues the work on a stream of the device. One launch at a time: those of the same value
+    /// must follow each other, as they do on one stream.
     ///
     /// # Errors
     ///
@@ -164,23 +180,32 @@ impl Resident {
                 let launch = Launch { grid: [blocks, 1, 1], block: [SLAB_THREADS, 1, 1], shared };
                 let cut = [slabs, words].map(|number| Argument::U32(number as u32));
                 let arguments = over_points(&[cut[0], cut[1], out, first]);
-                self.queue(&name, stream, launch, &arguments, false)
+                self.queue(&name, stream, launch, &arguments, How::Plain)
+            }
+            Plan::Exchange(exchange) => {
+                let Exchange { slabs, slab_bits, vector_bits, .. } = exchange;
+                let shared = exchange.shared() as u32;
+                let launch = Launch { grid: [blocks, 1, 1], block: [SLAB_THREADS, 1, 1], shared };
+                let cut = [slabs as u32, slab_bits, vector_bits].map(Argument::U32);
+                let arguments = over_points(&[cut[0], cut[1], cut[2], bits, second, out, first]);
+                self.queue("exchange", stream, launch, &arguments, How::Together)
             }
             Plan::Direct => {
                 let vectors = self.out_bytes() / 16;
                 let wipe = [out, Argument::U64(vectors)];
                 let across = vectors.div_ceil(THREADS.into()).clamp(1, 1056) as u32;
-                self.queue("wipe", stream, flat(across), &wipe, false)?;
+                self.queue("wipe", stream, flat(across), &wipe, How::Plain)?;
                 let early = self.device.info().compute_capability >= Some((9, 0));
-                self.queue("light", stream, square(blocks), &over_points(&[out, first]), early)
+                let how = if early { How::Early } else { How::Plain };
+                self.queue("light", stream, square(blocks), &over_points(&[out, first]), how)
             }
             Plan::Bits => {
                 let mark = over_points(&[bits, Argument::U64(words), first]);
-                self.queue("mark", stream, square(blocks), &mark, false)?;
+                self.queue("mark", stream, square(blocks), &mark, How::Plain)?;
                 let voxels = self.shape.spec.grid().voxels();
                 let numbers = [words, voxels, self.shape.clouds].map(Argument::U64);
                 let expand = [bits, numbers[0], numbers[1], numbers[2], out, second];
-                self.queue("expand", stream, square(after), &expand, false)
+                self.queue("expand", stream, square(after), &expand, How::Plain)
             }
         }
     }
@@ -201,7 +226,7 @@ impl Resident {
         let occupied = match self.plan {
             Plan::Slabs { .. } => Some(sum(&first, 2, 3)),
             Plan::Bits => Some(sum(&self.read(2, after)?, 0, 1)),
-            Plan::Direct => None,
+            Plan::Direct | Plan::Exchange(_) => None,
         };
         Ok(Seen { not_finite: sum(&first, 0, slots), outside: sum(&first, 1, slots), occupied })
     }
@@ -235,17 +260,17 @@ impl Resident {
         stream: Stream,
         launch: Launch,
         arguments: &[Argument],
-        early: bool,
+        how: How,
     ) -> Result<()> {
         let function = self.module.function(name)?;
         // SAFETY: the arguments are those of the kernel, whose text keeps inside the blocks
         // that it is given; these were checked to be as large as the shape says, and live
         // until they are returned behind the work of their stream.
         unsafe {
-            if early {
-                function.launch_early(stream, launch, arguments)
-            } else {
-                function.launch(stream, launch, arguments)
+            match how {
+                How::Plain => function.launch(stream, launch, arguments),
+                How::Early => function.launch_early(stream, launch, arguments),
+                How::Together => function.launch_together(stream, launch, arguments),
             }
         }
     }
@@ -275,6 +300,7 @@ fn report_blocks(shape: &ResidentShape, plan: Plan) -> [u32; 2] {
     match plan {
         Plan::Slabs { slabs, parts, .. } => [(shape.clouds * slabs * parts) as u32, 1],
         Plan::Direct => [over(shape.points, 65_535), 1],
+        Plan::Exchange(exchange) => [exchange.blocks as u32, 1],
         Plan::Bits => [over(shape.points, 2112), over(words(shape.spec.grid().voxels()), 3168)],
     }
 }

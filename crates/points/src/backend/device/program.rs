@@ -15,6 +15,8 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("../../kernels/occupancy.h"),
     include_str!("../../kernels/shared.h"),
     include_str!("../../kernels/direct.h"),
+    include_str!("../../kernels/gate.h"),
+    include_str!("../../kernels/exchange.h"),
     include_str!("../../kernels/features.h"),
 );
 
