@@ -79,7 +79,7 @@ static void meet(u32 *gate, u32 turn) {
 #include EXCHANGE
 
 struct Head {
-    unsigned points, cells[3], blocks, lanes, slabs, slab_bits, vector_bits, launches;
+    unsigned points, cells[3], blocks, lanes, slab_bits, vector_bits, launches;
     float origin[3], size[3];
 };
 
@@ -96,9 +96,9 @@ int main() {
     float *points = device<float>((size_t)h.points * STRIDE, 0);
     if (fread(points, 4 * STRIDE, h.points, stdin) != h.points) return 2;
     out_t *out = device<out_t>(voxels, 0x77);
-    uint4 *left = device<uint4>((size_t)h.slabs * h.blocks << h.vector_bits, 0x77);
-    u32 *gate = device<u32>(2, 0), *report = device<u32>(2 * h.blocks, 0x77), *over = device<u32>(1, 0);
-    if (((size_t)h.slabs << h.vector_bits) + ((size_t)1 << h.slab_bits) / 16 > sizeof exchange_vectors / sizeof *exchange_vectors) return 4;
+    uint4 *left = device<uint4>((size_t)h.blocks * h.blocks << h.vector_bits, 0x77);
+    u32 *gate = device<u32>(1, 0), *report = device<u32>(2 * h.blocks, 0x77), *over = device<u32>(1, 0);
+    if (((size_t)h.blocks << h.vector_bits) + ((size_t)1 << h.slab_bits) / 16 > sizeof exchange_vectors / sizeof *exchange_vectors) return 4;
     gridDim.x = h.blocks;
     blockDim.x = h.lanes;
     for (unsigned block = 0; block < h.blocks; block++) {
@@ -114,7 +114,7 @@ int main() {
                     threadIdx.x = lane;
                     exchange(points, nullptr, h.origin[0], h.origin[1], h.origin[2], h.size[0], h.size[1], h.size[2],
                              1 / h.size[0], 1 / h.size[1], 1 / h.size[2], h.cells[0], h.cells[1], h.cells[2], 0, voxels,
-                             h.points, 1, h.slabs, h.slab_bits, h.vector_bits, left, gate, out, report);
+                             h.points, 1, h.slab_bits, h.vector_bits, left, gate, out, report);
                 });
             for (auto &lane : lanes) lane.join();
             // The next launch begins when this one is over.
@@ -126,7 +126,7 @@ int main() {
     int status = 0, worst = 0;
     while (wait(&status) > 0) worst |= status;
     if (worst) return 5;
-    fwrite(gate, 4, 2, stdout);
+    fwrite(gate, 4, 1, stdout);
     fwrite(report, 8, h.blocks, stdout);
     fwrite(out, sizeof *out, voxels, stdout);
     return 0;

@@ -45,10 +45,10 @@ pub(super) enum Plan {
     Bits,
 }
 
-/// One block a multiprocessor; each sorts its points into a bin for every slab.
+/// A block for every slab, and about one for every multiprocessor; each sorts its points into a
+/// bin for every slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exchange {
-    pub(super) blocks: u64,
     pub(super) slabs: u64,
     /// A slab has 2 to the power of this many voxels.
     pub(super) slab_bits: u32,
@@ -58,20 +58,24 @@ pub(super) struct Exchange {
 
 impl Exchange {
     fn of(facts: &Facts) -> Option<Exchange> {
-        let blocks = facts.multiprocessors;
-        if !facts.together || facts.clouds != 1 || facts.points < WORTH_SORTING * blocks {
+        let most = facts.multiprocessors;
+        if !facts.together || facts.clouds != 1 || facts.points < WORTH_SORTING * most {
             return None;
         }
-        // Places are short numbers; smaller slabs than these leave lanes without work.
-        let slab_bits = facts.voxels.div_ceil(blocks).next_power_of_two().ilog2().max(10);
+        let slab_bits = facts.voxels.div_ceil(most).next_power_of_two().ilog2();
         let slabs = facts.voxels.div_ceil(1 << slab_bits);
-        // What an even cloud puts into a bin and six times its spread, behind their count.
-        let each = facts.points as f64 / (blocks * slabs) as f64;
-        let numbers = each + 6.0 * each.sqrt() + 1.0;
+        // What an even cloud puts into a bin and 5.5 times its spread, behind their count: one launch
+        // in hundreds has a bin that is full.
+        let each = facts.points as f64 / (slabs * slabs) as f64;
+        let numbers = each + 5.5 * each.sqrt() + 1.0;
         let vector_bits = ((numbers / 8.0).ceil() as u64).next_power_of_two().ilog2();
-        let it = Exchange { blocks, slabs, slab_bits, vector_bits };
-        // A bin's vectors are read by one warp.
-        let fits = slab_bits <= 16 && vector_bits <= 5 && it.shared() + COUNTS <= facts.shared;
+        let it = Exchange { slabs, slab_bits, vector_bits };
+        // Places are short numbers, a slab is cleared by vectors, a bin's vectors are read by one
+        // warp; and a quarter of the device without work costs more than this saves.
+        let fits = (4..=16).contains(&slab_bits)
+            && vector_bits <= 5
+            && it.shared() + COUNTS <= facts.shared
+            && slabs * 4 >= most * 3;
         fits.then_some(it)
     }
 
@@ -82,7 +86,7 @@ impl Exchange {
 
     /// Device memory that the bins are left in.
     pub(super) fn left(&self) -> u64 {
-        (self.slabs * self.blocks) << (self.vector_bits + 4)
+        (self.slabs * self.slabs) << (self.vector_bits + 4)
     }
 }
 
@@ -181,21 +185,21 @@ mod tests {
         assert_eq!(plan(16, 200_000, 256), slabs(16, 32_768, 1));
         assert_eq!(plan(1, 200_000, 128), Plan::Direct);
         assert_eq!(plan(2, 500_000, 64), Plan::Direct);
-        let exchange = Exchange { blocks: 132, slabs: 128, slab_bits: 14, vector_bits: 3 };
+        let exchange = Exchange { slabs: 128, slab_bits: 14, vector_bits: 3 };
         assert_eq!(plan(1, 500_000, 128), Plan::Exchange(exchange));
         assert_eq!(plan(1, 5_000_000, 1024), Plan::Bits);
     }
 
     #[test]
     fn bins_have_room_and_slabs_an_owner() {
-        for (points, side) in [(300_000, 16), (300_000, 60), (1_000_000, 128), (2_500_000, 160)] {
+        for (points, side) in [(300_000, 60), (1_000_000, 128), (2_500_000, 100), (900_000, 125)] {
             let Plan::Exchange(it) = plan(1, points, side) else {
-                assert!(side == 160 || side == 16, "{points} {side}");
+                assert_eq!(side, 125, "{points}");
                 continue;
             };
-            assert!(it.slabs <= it.blocks && it.slabs << it.slab_bits >= side * side * side);
+            assert!(it.slabs <= 132 && it.slabs << it.slab_bits >= side * side * side);
             let room = (8 << it.vector_bits) - 1;
-            assert!(points / (it.blocks * it.slabs) < room, "{points} {side}");
+            assert!(points / (it.slabs * it.slabs) < room, "{points} {side}");
             assert!(it.shared() + COUNTS <= 227 << 10);
         }
     }

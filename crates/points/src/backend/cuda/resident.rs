@@ -183,11 +183,11 @@ impl Resident {
                 self.queue(&name, stream, launch, &arguments, How::Plain)
             }
             Plan::Exchange(exchange) => {
-                let Exchange { slabs, slab_bits, vector_bits, .. } = exchange;
+                let Exchange { slab_bits, vector_bits, .. } = exchange;
                 let shared = exchange.shared() as u32;
                 let launch = Launch { grid: [blocks, 1, 1], block: [SLAB_THREADS, 1, 1], shared };
-                let cut = [slabs as u32, slab_bits, vector_bits].map(Argument::U32);
-                let arguments = over_points(&[cut[0], cut[1], cut[2], bits, second, out, first]);
+                let cut = [slab_bits, vector_bits].map(Argument::U32);
+                let arguments = over_points(&[cut[0], cut[1], bits, second, out, first]);
                 self.queue("exchange", stream, launch, &arguments, How::Together)
             }
             Plan::Direct => {
@@ -300,7 +300,7 @@ fn report_blocks(shape: &ResidentShape, plan: Plan) -> [u32; 2] {
     match plan {
         Plan::Slabs { slabs, parts, .. } => [(shape.clouds * slabs * parts) as u32, 1],
         Plan::Direct => [over(shape.points, 65_535), 1],
-        Plan::Exchange(exchange) => [exchange.blocks as u32, 1],
+        Plan::Exchange(exchange) => [exchange.slabs as u32, 1],
         Plan::Bits => [over(shape.points, 2112), over(words(shape.spec.grid().voxels()), 3168)],
     }
 }
