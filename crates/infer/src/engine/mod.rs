@@ -6,6 +6,7 @@
 //! really runs, and what of the request it does not keep: a fallback is data, and with
 //! [`EngineOptions::strict`] an error. It is never silence.
 
+mod cuda;
 pub mod echo;
 pub mod options;
 pub mod ort;

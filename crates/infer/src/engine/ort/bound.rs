@@ -12,9 +12,9 @@ use ort::memory::{Allocator, MemoryInfo};
 use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, Session};
 use ort::value::Tensor as OrtTensor;
 
-use super::aboard::Aboard;
-use super::sys::lane::{From, Lane, Pinned};
-use super::sys::pinned::Buffer;
+use super::sys::lane::{self, From, Lane};
+use crate::engine::cuda::Aboard;
+use crate::engine::cuda::sys::pinned::{Buffer, Pinned};
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
@@ -109,7 +109,7 @@ impl Bound {
         let Some(aboard) = &mut self.aboard else { return Ok(false) };
         let &[_, _, height, width] = &self.input.shape()[..] else { return Ok(false) };
         let tensor = (height as usize, width as usize);
-        self.loaded = aboard.load(frame, prepare, (&mut self.input, tensor))?;
+        self.loaded = aboard.load(frame, prepare, (&lane::place(&self.input), tensor))?;
         Ok(self.loaded)
     }
 
@@ -127,9 +127,8 @@ impl Bound {
     }
 
     /// What it holds on the device beside the session's own.
-    pub(super) fn bytes(&self) -> usize {
-        let found = self.search.as_ref().map_or(0, |search| search.found.bytes());
-        self.aboard.as_ref().map_or(0, Aboard::bytes) + found
+    pub(super) fn bytes(&self) -> u64 {
+        self.lane.held()
     }
 
     /// The buffer that is copied in.
@@ -147,7 +146,7 @@ impl Bound {
             (Some(aboard), Some(Search { output, classes, found })) => {
                 let run = || {
                     run()?;
-                    aboard.best(&outputs[*output], *classes, found)
+                    Ok(aboard.best(&lane::place(&outputs[*output]), *classes, found)?)
                 };
                 self.lane.exchange(input, run, (&mut self.results, From::Ours(found)))?;
             }

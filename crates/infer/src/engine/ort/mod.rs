@@ -5,14 +5,13 @@
 //!   writes into our outputs; on the CPU nothing is copied or allocated, on a GPU the
 //!   runtime copies to and from the device;
 //! - *bound*, on a GPU with a CUDA graph: buffers stay on the device (`bound`), and where
-//!   its kernels can be compiled frames are prepared and outputs searched there (`aboard`);
+//!   kernels can be compiled frames are prepared and outputs searched there (`cuda::Aboard`);
 //! - *copied*, where a shape is only known after the run: the runtime allocates, we copy.
 //!
 //! A provider that fails hands its work to the CPU without a word. So the first run is
 //! profiled when the model is opened: which provider really ran how many nodes is in
 //! [`EngineInfo::nodes_by_provider`], and what was not kept is in the fallbacks.
 
-mod aboard;
 mod bound;
 mod find;
 pub mod measure;
@@ -21,6 +20,8 @@ mod providers;
 mod runtime;
 mod sys;
 
+use std::sync::Arc;
+
 use ort::memory::Allocator;
 use ort::session::Session;
 use ort::value::{TensorElementType, TensorRef, ValueType};
@@ -28,8 +29,9 @@ use ort::value::{TensorElementType, TensorRef, ValueType};
 use self::bound::Bound;
 use self::providers::Plan;
 use self::runtime::{Runtime, unavailable};
-use self::sys::driver::Stream;
 use self::sys::lane::Lane;
+use super::cuda::Ledger;
+use super::cuda::sys::driver::Stream;
 use super::{
     Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, no_input,
     settle, shielded,
@@ -108,7 +110,9 @@ impl Ort {
         let folder = tempfile::tempdir().map_err(ort::Error::wrap)?;
         let profile = folder.path().join("profile");
         let lane = match plan {
-            Plan::Cuda { device, graph: true, .. } => Lane::Cuda(Stream::new(device)?),
+            Plan::Cuda { device, graph: true, .. } => {
+                Lane::Cuda(Stream::new(device, &Arc::new(Ledger::default()))?)
+            }
             _ => Lane::Host,
         };
         let session = plan.build(runtime, &model.bytes, options, &profile, &lane)?;
@@ -258,7 +262,7 @@ impl Engine for Ort {
     fn memory(&self) -> Option<EngineMemory> {
         let mut memory = self.arena.as_ref().and_then(sys::arena)?;
         if let Way::Bound(bound) = &self.way {
-            let ours = |held: u64| held + bound.bytes() as u64;
+            let ours = |held: u64| held + bound.bytes();
             memory.in_use = memory.in_use.map(ours);
             memory.peak = memory.peak.map(ours);
             memory.reserved = memory.reserved.map(ours);

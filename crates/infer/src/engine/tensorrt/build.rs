@@ -202,9 +202,8 @@ fn by_trtexec(program: &Path, name: &str, onnx: &[u8], options: &BuildOptions) -
         // It would measure for seconds; the flag that forbids it has changed its name.
         .args(["--iterations=1", "--duration=0", "--warmUp=0"])
         .stdin(Stdio::null());
-    if options.half {
-        command.arg("--fp16");
-    }
+    // Without being told it would round f32 to ten bits where it multiplies.
+    command.arg(if options.half { "--fp16" } else { "--noTF32" });
     let ran = command.output().map_err(failed)?;
     let plan = std::fs::read(&to).ok().filter(|plan| ran.status.success() && !plan.is_empty());
     let Some(plan) = plan else {

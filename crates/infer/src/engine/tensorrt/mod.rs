@@ -5,17 +5,18 @@
 //! Its flat interface is all that is foreign here (`sys`), and a few lines of C stand in
 //! for it in tests.
 //!
-//! Inputs and outputs stay bound to buffers on the device; one stream, and a CUDA graph
-//! of the whole run (copies included) where the engine can be recorded. All memory that
-//! TensorRT takes for an engine is asked of a ledger (`ledger`), so a slot's memory is
-//! counted to the byte and held to the line.
+//! Inputs and outputs stay bound to buffers on the device; one stream of ours, and a CUDA
+//! graph of what TensorRT computes where the engine can be recorded. Around that go copies
+//! from and to pinned memory of ours or, where NVRTC is, our own kernels: frames are prepared
+//! and outputs searched on the device (`cuda::Aboard`). All memory that TensorRT or we take
+//! for an engine is asked of a ledger, so a slot's memory is counted to the byte and held to
+//! the line.
 //!
 //! An engine is bound to the version of TensorRT and the GPU that it was built on. One
 //! that does not fit is refused by TensorRT, and its own reason is shown.
 
 pub mod build;
 pub mod find;
-mod ledger;
 mod plan;
 mod sys;
 
@@ -24,14 +25,18 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use self::ledger::Ledger;
 use self::plan::Plan;
 use self::sys::{Buffer, Session};
+use super::cuda::sys::driver::Stream;
+use super::cuda::sys::pinned::{self, Pinned, Place};
+use super::cuda::{Aboard, Ledger};
 use super::{
     Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, settle,
 };
 use crate::error::{Error, Result};
 use crate::model::onnx;
+use crate::prepare::Prepare;
+use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
 
 const NAME: &str = "tensorrt";
@@ -46,14 +51,30 @@ const I64: i32 = 8;
 /// An engine of TensorRT.
 #[derive(Debug)]
 pub struct Tensorrt {
+    // First: they wait for what is in flight.
+    aboard: Option<Aboard>,
+    search: Option<Search>,
     session: Session,
+    stream: Option<Arc<Stream>>,
     ledger: Arc<Ledger>,
     tensors: Vec<sys::Tensor>,
     /// For those that are not f32: their bytes.
     raw: Vec<Vec<u8>>,
-    results: Vec<Tensor>,
+    input: Pinned,
+    /// Whether the input is filled already, on the device.
+    loaded: bool,
+    results: Pinned,
     info: EngineInfo,
     model: ModelInfo,
+}
+
+/// An output that is searched on the device.
+#[derive(Debug)]
+struct Search {
+    raw: Place,
+    classes: usize,
+    /// What is copied out in its stead.
+    found: pinned::Buffer,
 }
 
 impl Tensorrt {
@@ -64,17 +85,7 @@ impl Tensorrt {
     /// [`Error::Model`] with TensorRT's own reason where it refuses the file or the limit
     /// has no room for it.
     pub fn open(name: &str, file: &[u8], options: &EngineOptions, why: &str) -> Result<Tensorrt> {
-        let device = match options.device {
-            Device::Auto => 0,
-            Device::Cuda(number) => number,
-            Device::Cpu => {
-                let why = "it runs on a CUDA device only; leave --device out, or give a .onnx file";
-                return Err(Error::Unavailable {
-                    what: "TensorRT on the CPU".into(),
-                    why: why.into(),
-                });
-            }
-        };
+        let device = device(options)?;
         let shim = find::shim(options.library.as_deref().filter(|path| is_shim(path)))?;
         let refuse = |why: String| Error::Model { model: name.to_string(), why };
         let Plan { plan, metadata } = Plan::split(file);
@@ -83,7 +94,9 @@ impl Tensorrt {
             Some(bytes) => format!("{why} (the limit refused {})", plimsoll::Bytes(bytes)),
             None => why,
         };
-        let session = shim.open(plan, device, options.cuda_graph, &ledger);
+        let stream = Stream::new(device, &ledger);
+        let place = (device, stream.as_ref().ok());
+        let session = shim.open(plan, place, options.cuda_graph, &ledger);
         let mut session = session.map_err(|why| {
             refuse(format!("{}; TensorRT here is {}", full(why), shim.version_text()))
         })?;
@@ -103,32 +116,66 @@ impl Tensorrt {
             info.fallbacks
                 .push("a CUDA graph was asked for; this engine cannot be recorded".into());
         }
-        let results = tensors.iter().filter(|tensor| !tensor.is_input).map(result).collect();
+        let aboard = stream.as_ref().map_err(Clone::clone).and_then(Aboard::new);
+        if let Err(why) = &aboard {
+            info.chosen += &format!("; frames are prepared on the CPU: {why}");
+        }
+        let stream = stream.ok();
         let raw = tensors.iter().map(|tensor| vec![0; raw_bytes(tensor)]).collect();
-        Ok(Tensorrt { session, ledger, tensors, raw, results, info: settle(info, options)?, model })
+        Ok(Tensorrt {
+            aboard: aboard.ok(),
+            search: None,
+            session,
+            ledger,
+            raw,
+            input: pin(stream.as_ref(), || zeros(&tensors, true)),
+            loaded: false,
+            results: pin(stream.as_ref(), || zeros(&tensors, false)),
+            stream,
+            tensors,
+            info: settle(info, options)?,
+            model,
+        })
     }
 
-    fn run_raw(&mut self, input: &Tensor) -> Result<(), String> {
-        for (tensor, raw) in self.tensors.iter().zip(&mut self.raw) {
+    /// Copies in what is not there yet, runs, searches where that was asked for, copies out.
+    fn run_bound(&mut self) -> Result<(), String> {
+        let Tensorrt { aboard, search, session, tensors, raw, input, results, .. } = self;
+        let loaded = std::mem::take(&mut self.loaded);
+        let input = &input.tensors()[0].data;
+        for (tensor, raw) in tensors.iter().zip(&mut *raw) {
             if tensor.is_input && tensor.element != F32 {
-                narrow(tensor.element, &input.data, raw)?;
+                narrow(tensor.element, input, raw)?;
             }
         }
-        let mut results = self.results.iter_mut();
-        let mut buffers = Vec::with_capacity(self.tensors.len());
-        for (tensor, raw) in self.tensors.iter().zip(&mut self.raw) {
-            let result = if tensor.is_input { None } else { results.next() };
-            buffers.push(match (tensor.element, result) {
-                (F32, None) => Buffer::In(&input.data),
-                (F32, Some(result)) => Buffer::Out(&mut result.data),
+        let (outs, sought) = match (aboard, search) {
+            (Some(aboard), Some(search)) => (None, Some((aboard, search, results))),
+            _ => (Some(results), None),
+        };
+        let mut outs = outs.into_iter().flat_map(Pinned::all_mut);
+        let mut buffers = Vec::with_capacity(tensors.len());
+        for (tensor, raw) in tensors.iter().zip(&mut *raw) {
+            let out = if tensor.is_input { None } else { outs.next() };
+            buffers.push(match (tensor.is_input, tensor.element, out) {
+                (true, F32, _) if !loaded => Buffer::In(input),
+                (true, F32, _) | (false, _, None) => Buffer::There,
+                (false, F32, Some(out)) => Buffer::Out(out),
                 _ => Buffer::Raw(raw),
             });
         }
-        self.session.run(&mut buffers)?;
-        let outputs = self.tensors.iter().zip(&self.raw).filter(|(tensor, _)| !tensor.is_input);
-        for ((tensor, raw), result) in outputs.zip(&mut self.results) {
+        session.run(&mut buffers, || {
+            let Some((aboard, search, results)) = sought else { return Ok(()) };
+            aboard.best(&search.raw, search.classes, &search.found)?;
+            Ok(search.found.fetch(results.data_mut(0))?)
+        })?;
+        drop((buffers, outs));
+        if self.search.is_some() {
+            return Ok(());
+        }
+        let outputs = tensors.iter().zip(raw).filter(|(tensor, _)| !tensor.is_input);
+        for ((tensor, raw), result) in outputs.zip(self.results.all_mut()) {
             if tensor.element != F32 {
-                widen(tensor.element, raw, &mut result.data);
+                widen(tensor.element, raw, result);
             }
         }
         Ok(())
@@ -146,12 +193,63 @@ impl Engine for Tensorrt {
 
     fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
         check_input(NAME, &self.model, input)?;
-        self.run_raw(input).map_err(|why| Error::Engine { engine: NAME.into(), why })?;
-        Ok(&self.results)
+        self.loaded = false;
+        self.input.data_mut(0).copy_from_slice(&input.data);
+        self.run_input()
+    }
+
+    fn input(&mut self) -> Option<&mut [f32]> {
+        Some(self.input.data_mut(0))
+    }
+
+    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> Result<bool> {
+        let Some(index) = self.tensors.iter().position(|tensor| tensor.is_input) else {
+            return Ok(false);
+        };
+        let wide = self.tensors[index].element == F32;
+        let (Some(aboard), Some(size), true) = (&mut self.aboard, self.model.input_size, wide)
+        else {
+            return Ok(false);
+        };
+        let Some(place) = self.session.place(index) else { return Ok(false) };
+        self.loaded = aboard.load(frame, prepare, (&place, size)).map_err(failed)?;
+        Ok(self.loaded)
+    }
+
+    fn stager(&self) -> Option<Stager> {
+        self.aboard.as_ref()?.stager()
+    }
+
+    fn search(&mut self, output: usize, classes: usize) -> Result<bool> {
+        let mut outputs = self.tensors.iter().enumerate().filter(|(_, tensor)| !tensor.is_input);
+        let output = outputs.nth(output).filter(|(_, tensor)| tensor.element == F32);
+        let place = output.and_then(|(index, _)| self.session.place(index));
+        let (Some(aboard), Some(raw)) = (&self.aboard, place) else { return Ok(false) };
+        let places = raw.numbers() / (4 + classes);
+        let found = aboard.found(places).map_err(failed)?;
+        self.results = pin(self.stream.as_ref(), || vec![Tensor::zeros(&[1, 6, places])]);
+        self.search = Some(Search { raw, classes, found });
+        Ok(true)
+    }
+
+    fn run_input(&mut self) -> Result<&[Tensor]> {
+        self.run_bound().map_err(failed)?;
+        Ok(self.results.tensors())
     }
 
     fn memory(&self) -> Option<EngineMemory> {
         Some(self.ledger.memory())
+    }
+}
+
+fn device(options: &EngineOptions) -> Result<u32> {
+    match options.device {
+        Device::Auto => Ok(0),
+        Device::Cuda(number) => Ok(number),
+        Device::Cpu => Err(Error::Unavailable {
+            what: "TensorRT on the CPU".into(),
+            why: "it runs on a CUDA device only; leave --device out, or give a .onnx file".into(),
+        }),
     }
 }
 
@@ -182,8 +280,23 @@ fn shape(tensor: &sys::Tensor) -> Vec<usize> {
     tensor.shape.iter().map(|&extent| usize::try_from(extent).unwrap_or(0)).collect()
 }
 
-fn result(tensor: &sys::Tensor) -> Tensor {
-    Tensor::zeros(&shape(tensor))
+/// Room for all inputs, or all outputs.
+fn zeros(tensors: &[sys::Tensor], inputs: bool) -> Vec<Tensor> {
+    let wanted = tensors.iter().filter(|tensor| tensor.is_input == inputs);
+    wanted.map(|tensor| Tensor::zeros(&shape(tensor))).collect()
+}
+
+/// Pinned where the driver does that; copies are only slower where it does not.
+fn pin(stream: Option<&Arc<Stream>>, tensors: impl Fn() -> Vec<Tensor>) -> Pinned {
+    let pinned = stream.map(|stream| Pinned::new(stream, tensors()));
+    if let Some(Err(why)) = &pinned {
+        tracing::debug!(%why, "copies go through pinned memory of the driver's own");
+    }
+    pinned.and_then(Result::ok).unwrap_or_else(|| Pinned::unpinned(tensors()))
+}
+
+fn failed(why: impl Into<String>) -> Error {
+    Error::Engine { engine: NAME.into(), why: why.into() }
 }
 
 fn raw_bytes(tensor: &sys::Tensor) -> usize {

@@ -10,6 +10,10 @@
 // refuse it: weights (by an allocator of ours), scratch memory (contexts are made without
 // any) and the buffers of inputs and outputs.
 //
+// The caller's stream is worked on, so that it can put work of its own before and behind a
+// run, on the device, where each input and output lies at an address that it is told. Copies
+// are from and to the caller's memory, which is its own to pin.
+//
 // A call returns 0, or writes into `why` what went wrong, in TensorRT's own words where it
 // said any. Written for TensorRT 8.5 and 8.6, 10 and 11.
 
@@ -71,8 +75,7 @@ struct Driver {
     Code (*use)(void*);
     Code (*alloc)(Pointer*, size_t);
     Code (*free)(Pointer);
-    Code (*allocHost)(void**, size_t);
-    Code (*freeHost)(void*);
+    Code (*fill)(Pointer, unsigned char, size_t, void*);
     Code (*stream)(void**, unsigned);
     Code (*streamDestroy)(void*);
     Code (*wait)(void*);
@@ -186,8 +189,7 @@ void loadDriver() {
     symbol(lib, d.use, "cuCtxSetCurrent");
     symbol(lib, d.alloc, "cuMemAlloc_v2");
     symbol(lib, d.free, "cuMemFree_v2");
-    symbol(lib, d.allocHost, "cuMemAllocHost_v2");
-    symbol(lib, d.freeHost, "cuMemFreeHost");
+    symbol(lib, d.fill, "cuMemsetD8Async");
     symbol(lib, d.stream, "cuStreamCreate");
     symbol(lib, d.streamDestroy, "cuStreamDestroy_v2");
     symbol(lib, d.wait, "cuStreamSynchronize");
@@ -293,11 +295,11 @@ struct PlimsollEngine {
         bool input = false;
         uint64_t bytes = 0;
         void* device = nullptr;
-        void* host = nullptr;
     };
     int number = 0;
     void* gpu = nullptr;
     void* stream = nullptr;
+    bool ownsStream = false;
     void* graph = nullptr;
     void* exec = nullptr;
     bool wantsGraph = false;
@@ -309,22 +311,19 @@ struct PlimsollEngine {
     std::unique_ptr<nvinfer1::IExecutionContext> context;
     std::vector<Buffer> buffers;
 
-    void enqueue() {
-        for (auto& buffer : buffers)
-            if (buffer.input) check(cuda.in(reinterpret_cast<Pointer>(buffer.device), buffer.host, buffer.bytes, stream), "copy in");
+    void compute() {
         if (!context->enqueueV3(reinterpret_cast<cudaStream_t>(stream))) throw Failure{"TensorRT could not run it"};
-        for (auto& buffer : buffers)
-            if (!buffer.input) check(cuda.out(buffer.host, reinterpret_cast<Pointer>(buffer.device), buffer.bytes, stream), "copy out");
     }
 
-    // Records one run. Some engines cannot be recorded: those go on without.
+    // Records one run, without its copies, which may be left out. Some engines cannot be
+    // recorded: those go on without.
     void record() {
-        enqueue();
+        compute();
         check(cuda.wait(stream), "first run");
         if (!wantsGraph || cuda.capture(stream, 2 /* relaxed */) != 0) return;
         bool good = true;
         try {
-            enqueue();
+            compute();
         } catch (Failure const&) {
             good = false;
         }
@@ -339,19 +338,17 @@ struct PlimsollEngine {
         if (exec) cuda.execDestroy(exec);
         if (graph) cuda.graphDestroy(graph);
         context.reset();
-        for (auto& buffer : buffers) {
-            if (buffer.host) cuda.freeHost(buffer.host);
+        for (auto& buffer : buffers)
             if (buffer.device && memory) memory->give(buffer.device);
-        }
         engine.reset();
         runtime.reset();
         memory.reset();
-        if (stream) cuda.streamDestroy(stream);
+        if (ownsStream) cuda.streamDestroy(stream);
         if (gpu) cuda.release(number);
     }
 };
 
-API int32_t plimsoll_trt_abi() { return 1; }
+API int32_t plimsoll_trt_abi() { return 2; }
 
 API int32_t plimsoll_trt_load(char const* nvinfer, int32_t* version, char* why, size_t room) {
     return guarded(why, room, [&] {
@@ -360,14 +357,18 @@ API int32_t plimsoll_trt_load(char const* nvinfer, int32_t* version, char* why, 
     });
 }
 
-API int32_t plimsoll_trt_open(void const* plan, uint64_t bytes, int32_t device, int32_t graph,
+// `stream` is one of the device's primary context, and outlives the engine; without one the
+// engine makes its own.
+API int32_t plimsoll_trt_open(void const* plan, uint64_t bytes, int32_t device, int32_t graph, void* stream,
                               PlimsollLedger const* ledger, PlimsollEngine** out, char* why, size_t room) {
     return guarded(why, room, [&] {
         auto made = std::make_unique<PlimsollEngine>();
         check(cuda.device(&made->number, device), "cuDeviceGet");
         check(cuda.retain(&made->gpu, made->number), "cuDevicePrimaryCtxRetain");
         check(cuda.use(made->gpu), "cuCtxSetCurrent");
-        check(cuda.stream(&made->stream, 1 /* does not wait for others */), "cuStreamCreate");
+        made->stream = stream;
+        if (!stream) check(cuda.stream(&made->stream, 1 /* does not wait for others */), "cuStreamCreate");
+        made->ownsStream = !stream;
         made->wantsGraph = graph != 0;
         made->memory = std::make_unique<Memory>(*ledger);
         made->runtime.reset(static_cast<nvinfer1::IRuntime*>(entries.runtime(&logger, NV_TENSORRT_VERSION)));
@@ -445,26 +446,46 @@ API int32_t plimsoll_trt_prepare(PlimsollEngine* engine, char* why, size_t room)
             }
             buffer.device = engine->memory->take(buffer.bytes);
             if (!buffer.device) throw Failure{"the limit or the device has no room for " + buffer.name};
-            check(cuda.allocHost(&buffer.host, buffer.bytes), "cuMemAllocHost");
-            std::memset(buffer.host, 0, buffer.bytes);
+            check(cuda.fill(reinterpret_cast<Pointer>(buffer.device), 0, buffer.bytes, engine->stream), "cuMemsetD8");
             if (!engine->context->setTensorAddress(buffer.name.c_str(), buffer.device)) throw Failure{"no address for " + buffer.name};
         }
         engine->record();
     });
 }
 
-// `hosts` has a place for every tensor: read from inputs, written to outputs.
+// Puts a run on the stream. `hosts` has a place for every tensor: copied in from for inputs,
+// copied out to for outputs, and null for what is left where it is on the device. They belong
+// to the device until plimsoll_trt_wait has returned, whatever is returned here.
 API int32_t plimsoll_trt_run(PlimsollEngine* engine, void* const* hosts, char* why, size_t room) {
     return guarded(why, room, [&] {
         check(cuda.use(engine->gpu), "cuCtxSetCurrent");
-        for (size_t i = 0; i < engine->buffers.size(); ++i)
-            if (engine->buffers[i].input) std::memcpy(engine->buffers[i].host, hosts[i], engine->buffers[i].bytes);
+        for (size_t i = 0; i < engine->buffers.size(); ++i) {
+            auto const& buffer = engine->buffers[i];
+            if (buffer.input && hosts[i])
+                check(cuda.in(reinterpret_cast<Pointer>(buffer.device), hosts[i], buffer.bytes, engine->stream), "copy in");
+        }
         if (engine->exec) check(cuda.launch(engine->exec, engine->stream), "cuGraphLaunch");
-        else engine->enqueue();
-        check(cuda.wait(engine->stream), "the run");
-        for (size_t i = 0; i < engine->buffers.size(); ++i)
-            if (!engine->buffers[i].input) std::memcpy(hosts[i], engine->buffers[i].host, engine->buffers[i].bytes);
+        else engine->compute();
+        for (size_t i = 0; i < engine->buffers.size(); ++i) {
+            auto const& buffer = engine->buffers[i];
+            if (!buffer.input && hosts[i])
+                check(cuda.out(hosts[i], reinterpret_cast<Pointer>(buffer.device), buffer.bytes, engine->stream), "copy out");
+        }
     });
+}
+
+// Waits for all that is on the stream.
+API int32_t plimsoll_trt_wait(PlimsollEngine* engine, char* why, size_t room) {
+    return guarded(why, room, [&] {
+        check(cuda.use(engine->gpu), "cuCtxSetCurrent");
+        check(cuda.wait(engine->stream), "the run");
+    });
+}
+
+// Where a tensor lies on the device, once prepared; it stays there. 0 where there is none.
+API uint64_t plimsoll_trt_device(PlimsollEngine const* engine, int32_t index) {
+    auto const at = static_cast<size_t>(index);
+    return at < engine->buffers.size() ? reinterpret_cast<Pointer>(engine->buffers[at].device) : 0;
 }
 
 API int32_t plimsoll_trt_has_graph(PlimsollEngine const* engine) { return engine->exec != nullptr; }
@@ -539,6 +560,9 @@ API int32_t plimsoll_trt_build(void const* onnx, uint64_t bytes, int32_t device,
             config->setMinTimingIterations(1);
         }
 #endif
+        // TensorRT rounds f32 to ten bits where it multiplies, unless told: what was asked for is
+        // the graph's own numbers.
+        if (!options->fp16 && !options->int8) config->clearFlag(nvinfer1::BuilderFlag::kTF32);
 #if NV_TENSORRT_MAJOR < 11
         std::unique_ptr<Calibrator> calibrator;
         if (options->fp16) config->setFlag(nvinfer1::BuilderFlag::kFP16);

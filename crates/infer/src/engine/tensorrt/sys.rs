@@ -12,10 +12,9 @@ use std::sync::Arc;
 pub(super) use session::{Buffer, Session, Tensor};
 
 use self::table::{RawBuild, RawLedger, Table};
-use super::ledger::Ledger;
+use crate::engine::cuda::Ledger;
+use crate::engine::cuda::sys::driver::Stream;
 
-/// The version of the interface between the shim and this file.
-const ABI: i32 = 1;
 /// Room for what went wrong.
 const ROOM: usize = 8192;
 
@@ -66,11 +65,6 @@ impl Shim {
     }
 
     fn new(table: Table) -> Result<Shim, String> {
-        // SAFETY: it takes nothing and returns a number, in every version.
-        let abi = unsafe { (table.abi)() };
-        if abi != ABI {
-            return Err(format!("it speaks version {abi} of our interface, and {ABI} is needed"));
-        }
         let nvinfer =
             std::env::var("PLIMSOLL_NVINFER").ok().and_then(|path| CString::new(path).ok());
         let nvinfer = nvinfer.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
@@ -96,11 +90,12 @@ impl Shim {
         if self.version >= 10_000 { self.version / 10_000 } else { self.version / 1000 }
     }
 
-    /// Makes an engine of a plan. All its memory is asked of the ledger.
+    /// Makes an engine of a plan, on a stream of its device where one is given. All its memory
+    /// is asked of the ledger.
     pub(super) fn open(
         &self,
         plan: &[u8],
-        device: u32,
+        (device, stream): (u32, Option<&Arc<Stream>>),
         graph: bool,
         ledger: &Arc<Ledger>,
     ) -> Result<Session, String> {
@@ -110,13 +105,15 @@ impl Shim {
         let mut engine = std::ptr::null_mut();
         told(|(why, room)| {
             // SAFETY: the plan is alive for the call; the ledger is copied by the shim, and
-            // what it points to is kept alive by the session until the engine is closed.
+            // what it points to is kept alive by the session until the engine is closed, as
+            // the stream is.
             unsafe {
                 (self.table.open)(
                     plan.as_ptr().cast(),
                     plan.len() as u64,
                     device,
                     i32::from(graph),
+                    stream.map_or(std::ptr::null_mut(), |stream| stream.stream),
                     &raw const raw,
                     &raw mut engine,
                     why,
@@ -124,7 +121,8 @@ impl Shim {
                 )
             }
         })?;
-        Ok(Session { table: self.table, engine, sizes: Vec::new(), _ledger: ledger })
+        let (table, sizes, stream) = (self.table, Vec::new(), stream.map(Arc::clone));
+        Ok(Session { table, engine, sizes, _stream: stream, _ledger: ledger })
     }
 
     /// Builds a plan from an ONNX file.

@@ -78,6 +78,12 @@ fn an_engine_runs_and_its_memory_is_counted() {
         let out = engine.run(&image(64)).expect("run");
         assert!(out[0].data.iter().zip(0..).all(|(&x, k)| x == (3 * k) as f32), "{:?}", out[0]);
         assert!(engine.run(&image(32)).is_err(), "another size");
+        // Its own input, in place.
+        let input = engine.input().expect("its own");
+        assert_eq!(input, image(64).data, "what was run last");
+        input.iter_mut().for_each(|x| *x += 1.0);
+        let out = engine.run_input().expect("run");
+        assert!(out[0].data.iter().zip(0..).all(|(&x, k)| x == (3 * k + 2) as f32), "{out:?}");
         let taken = 1000 + 4096 + 4 * (3 * 64 * 64 + 56);
         let memory = engine.memory().expect("counted");
         assert_eq!((memory.in_use, memory.peak), (Some(taken), Some(taken)));
@@ -91,7 +97,8 @@ fn half_precision_and_any_size_are_fed_from_f32() {
     bench.options.input_size = (96, 96);
     let mut engine = bench.open(b"FAKE 0 1 10").expect("opened");
     assert_eq!(engine.model().input_shape, [1, 3, 96, 96]);
-    let out = engine.run(&image(96)).expect("run");
+    engine.input().expect("its own").copy_from_slice(&image(96).data);
+    let out = engine.run_input().expect("run");
     assert!(out[0].data.iter().zip(0..).all(|(&x, k)| x == (3 * k) as f32), "{:?}", out[0]);
     bench.options.input_size = (640, 640);
     let error = bench.open(b"FAKE 0 1 10").err().expect("too large").to_string();
@@ -113,6 +120,45 @@ fn refusals_are_in_tensorrts_own_words() {
     assert!(error.contains("invalid device"), "{error}");
     bench.options.device = Device::Cpu;
     assert!(matches!(bench.open(b"FAKE 64 0 1000"), Err(Error::Unavailable { .. })));
+}
+
+/// The session behind an engine: what stays on the device is neither copied in nor out, and
+/// whatever a run puts behind itself, it is waited for.
+#[test]
+fn what_is_on_the_device_is_not_copied() {
+    let Some(bench) = Bench::new() else { return };
+    let shim = find::shim(bench.options.library.as_deref()).expect("loaded");
+    let ledger = Arc::new(Ledger::new(None));
+    let mut session = shim.open(b"FAKE 64 0 10", (0, None), false, &ledger).expect("opened");
+    assert!(session.place(0).is_none(), "nothing is taken before it is prepared");
+    session.prepare().expect("prepared");
+    assert_eq!(session.place(0).expect("there").numbers(), 3 * 64 * 64);
+    let (input, mut out) = (image(64).data, vec![-1.0; 56]);
+    let fine = || Ok(());
+    session.run(&mut [Buffer::In(&input), Buffer::There], fine).expect("run");
+    assert!(out.iter().all(|&x| x == -1.0));
+    session.run(&mut [Buffer::There, Buffer::Out(&mut out)], fine).expect("run");
+    assert!(out.iter().zip(0..).all(|(&x, k)| x == (3 * k) as f32), "{out:?}");
+    out.fill(-1.0);
+    let error = session.run(&mut [Buffer::There, Buffer::Out(&mut out)], || Err("no".into()));
+    assert_eq!(error, Err("no".to_string()));
+    assert_eq!(out[1], 3.0, "it was waited for all the same");
+    assert!(session.run(&mut [Buffer::There], fine).is_err());
+    assert!(session.run(&mut [Buffer::In(&input[1..]), Buffer::There], fine).is_err());
+}
+
+#[test]
+fn a_library_of_another_version_says_how_to_build_it_again() {
+    let Some(bench) = Bench::new() else { return };
+    let folder = bench.folder.path();
+    let (source, library) = (folder.join("old.c"), folder.join("libold_tensorrt.so"));
+    std::fs::write(&source, "int plimsoll_trt_abi(void) { return 1; }").expect("written");
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+    assert!(built.expect("run").success());
+    let error = find::shim(Some(&library)).expect_err("too old").to_string();
+    assert!(error.contains("version 1 of our interface"), "{error}");
+    assert!(error.contains("plimsoll generate --tensorrt"), "{error}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use ort::ep::CUDA;
 use ort::memory::AllocationDevice;
 use ort::value::Tensor as OrtTensor;
 
-use super::driver::Stream;
-use super::pinned::{Buffer, Pin};
+use crate::engine::cuda::sys::driver::Stream;
+use crate::engine::cuda::sys::pinned::{Buffer, Pinned, Place};
 use crate::tensor::Tensor;
 
 /// Where results are copied from.
@@ -32,24 +32,11 @@ pub(in super::super) enum Lane {
     Cuda(Arc<Stream>),
 }
 
-/// Tensors that the device reaches without a stage between, where there is a device. Their
-/// numbers can be changed, their place cannot.
-#[derive(Debug)]
-pub(in super::super) struct Pinned {
-    // Before the tensors: let go before the memory is.
-    _pins: Vec<Pin>,
-    tensors: Vec<Tensor>,
-}
-
-impl Pinned {
-    pub(in super::super) fn tensors(&self) -> &[Tensor] {
-        &self.tensors
-    }
-
-    /// The numbers of one of them.
-    pub(in super::super) fn data_mut(&mut self, index: usize) -> &mut [f32] {
-        self.tensors.get_mut(index).map(|tensor| &mut tensor.data[..]).unwrap_or_default()
-    }
+/// Where a session's tensor lies, for kernels. The tensor must stay until the lane has waited.
+pub(in super::super) fn place(tensor: &OrtTensor<f32>) -> Place {
+    // SAFETY: the runtime made it, as large as it says; `Bound` keeps it as long as its
+    // session, and puts on the stream what uses it in turn.
+    unsafe { Place::new(tensor.data_ptr() as u64, tensor.shape().num_elements()) }
 }
 
 impl Lane {
@@ -64,17 +51,19 @@ impl Lane {
     }
 
     /// Takes tensors in, for good.
-    pub(in super::super) fn pin(&self, mut tensors: Vec<Tensor>) -> ort::Result<Pinned> {
-        let mut pins = Vec::new();
-        if let Lane::Cuda(stream) = self {
-            for tensor in &mut tensors {
-                // SAFETY: the numbers stay where they are until the pin is dropped: the
-                // tensors are private to `Pinned`, which gives out slices alone and drops
-                // its pins first.
-                pins.push(unsafe { Pin::new(stream, &mut tensor.data) }?);
-            }
+    pub(in super::super) fn pin(&self, tensors: Vec<Tensor>) -> ort::Result<Pinned> {
+        Ok(match self {
+            Lane::Host => Pinned::unpinned(tensors),
+            Lane::Cuda(stream) => Pinned::new(stream, tensors)?,
+        })
+    }
+
+    /// What is held on the device beside the session's own.
+    pub(in super::super) fn held(&self) -> u64 {
+        match self {
+            Lane::Host => 0,
+            Lane::Cuda(stream) => stream.ledger.memory().in_use.unwrap_or(0),
         }
-        Ok(Pinned { _pins: pins, tensors })
     }
 
     /// Copies `input` in where there is one, lets `run` put the model's work behind it,
@@ -86,42 +75,35 @@ impl Lane {
         (results, from): (&mut Pinned, From<'_>),
     ) -> ort::Result<()> {
         if let From::Session(tensors) = from {
-            for (device, result) in tensors.iter().zip(&results.tensors) {
+            for (device, result) in tensors.iter().zip(results.tensors()) {
                 self.here(device, result)?;
             }
         }
         let all = || {
             if let Some((input, device)) = input
-                && let Some(input) = input.tensors.first()
+                && let Some(input) = input.tensors().first()
             {
                 self.here(device, input)?;
                 self.copy_in(&input.data, device)?;
             }
             run()?;
-            match (from, &mut results.tensors[..]) {
-                (From::Session(tensors), results) => {
-                    let mut pairs = tensors.iter().zip(results);
-                    pairs.try_for_each(|(tensor, result)| {
-                        self.copy_out(tensor.data_ptr(), &mut result.data)
-                    })
+            match from {
+                From::Session(tensors) => {
+                    let mut pairs = tensors.iter().zip(results.all_mut());
+                    pairs.try_for_each(|(tensor, result)| self.copy_out(tensor.data_ptr(), result))
                 }
-                (From::Ours(buffer), [result])
-                    if buffer.bytes() == size_of_val(&result.data[..]) =>
-                {
-                    self.copy_out(buffer.start() as *const c_void, &mut result.data)
-                }
-                _ => Err(ort::Error::new("a buffer has another size than its result")),
+                From::Ours(buffer) => Ok(buffer.fetch(results.data_mut(0))?),
             }
         };
         let done = match self {
             Lane::Host => return all(),
-            Lane::Cuda(stream) => stream.enter().and_then(|()| all()).map(|()| stream),
+            Lane::Cuda(stream) => stream.enter().map_err(ort::Error::from).and_then(|()| all()),
         };
         // Whatever happened, nothing may be in flight when the borrows end.
         if let Lane::Cuda(stream) = self {
             stream.wait()?;
         }
-        done.map(|_| ())
+        done
     }
 
     /// Whether a session's tensor lies where this lane leads to, and is as large.
@@ -152,7 +134,7 @@ impl Lane {
                     let from = from.as_ptr().cast::<c_void>();
                     (stream.table.to_device)(start as u64, from, bytes, stream.stream)
                 };
-                stream.table.check("copy to the device", code)
+                Ok(stream.table.check("copy to the device", code)?)
             }
         }
     }
@@ -174,7 +156,7 @@ impl Lane {
                     let to = to.as_mut_ptr().cast::<c_void>();
                     (stream.table.to_host)(to, start as u64, bytes, stream.stream)
                 };
-                stream.table.check("copy to the host", code)
+                Ok(stream.table.check("copy to the host", code)?)
             }
         }
     }

@@ -1,11 +1,8 @@
-//! The foreign calls that `ort` does not wrap: the only unsafe code of the engines.
+//! The foreign calls that `ort` does not wrap.
 
 #![expect(unsafe_code, reason = "foreign calls; every block says why it is sound")]
 
-pub(super) mod driver;
-pub(super) mod kernels;
 pub(super) mod lane;
-pub(super) mod pinned;
 
 use std::ffi::{CStr, CString};
 use std::path::Path;
@@ -18,7 +15,14 @@ use ort::sys;
 use ort::value::{TensorRef, TensorRefMut};
 
 use crate::engine::EngineMemory;
+use crate::engine::cuda::sys::{Failure, driver};
 use crate::tensor::Tensor;
+
+impl From<Failure> for ort::Error {
+    fn from(failure: Failure) -> ort::Error {
+        ort::Error::new(String::from(failure))
+    }
+}
 
 /// The oldest version that has the interface we were built for.
 pub(super) const OLDEST: u32 = ort::MINOR_VERSION;

@@ -3,9 +3,11 @@
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
-use super::super::ledger::Ledger;
 use super::table::{RawTensor, Table};
 use super::told;
+use crate::engine::cuda::Ledger;
+use crate::engine::cuda::sys::driver::Stream;
+use crate::engine::cuda::sys::pinned::Place;
 
 /// A tensor of an engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +43,7 @@ impl Tensor {
     }
 }
 
-/// Where a tensor's numbers are on the host.
+/// Where a tensor's numbers come from or go to.
 pub(in super::super) enum Buffer<'a> {
     /// An input of f32.
     In(&'a [f32]),
@@ -49,14 +51,17 @@ pub(in super::super) enum Buffer<'a> {
     Out(&'a mut [f32]),
     /// Either, of another type.
     Raw(&'a mut [u8]),
+    /// Nowhere: they are on the device already, or stay there.
+    There,
 }
 
 impl Buffer<'_> {
-    fn bytes(&self) -> usize {
+    fn fits(&self, bytes: usize) -> bool {
         match self {
-            Buffer::In(data) => size_of_val(*data),
-            Buffer::Out(data) => size_of_val(*data),
-            Buffer::Raw(data) => data.len(),
+            Buffer::In(data) => size_of_val(*data) == bytes,
+            Buffer::Out(data) => size_of_val(*data) == bytes,
+            Buffer::Raw(data) => data.len() == bytes,
+            Buffer::There => true,
         }
     }
 
@@ -65,6 +70,7 @@ impl Buffer<'_> {
             Buffer::In(data) => data.as_ptr().cast_mut().cast(),
             Buffer::Out(data) => data.as_mut_ptr().cast(),
             Buffer::Raw(data) => data.as_mut_ptr().cast(),
+            Buffer::There => std::ptr::null_mut(),
         }
     }
 }
@@ -76,7 +82,8 @@ pub(in super::super) struct Session {
     pub(super) engine: *mut c_void,
     /// Bytes of every tensor; none before it is prepared.
     pub(super) sizes: Vec<usize>,
-    // Behind the engine, which asks it until it is closed.
+    // Behind the engine, which works on the one and asks the other until it is closed.
+    pub(super) _stream: Option<Arc<Stream>>,
     pub(super) _ledger: Arc<Ledger>,
 }
 
@@ -131,19 +138,39 @@ impl Session {
         Ok(())
     }
 
-    /// Runs, with a buffer for every tensor in their order.
-    pub(in super::super) fn run(&mut self, buffers: &mut [Buffer<'_>]) -> Result<(), String> {
-        let lengths = buffers.iter().map(Buffer::bytes);
-        if buffers.len() != self.sizes.len() || !lengths.eq(self.sizes.iter().copied()) {
+    /// Where the numbers of a tensor of f32 lie on the device, once it is prepared.
+    pub(in super::super) fn place(&self, index: usize) -> Option<Place> {
+        let bytes = *self.sizes.get(index)?;
+        // SAFETY: the engine is open.
+        let start = unsafe { (self.table.device)(self.engine, index as i32) };
+        // SAFETY: the shim took so many bytes there for the tensor, until the engine is closed;
+        // it touches them only in runs, which are on the same stream.
+        (start != 0).then(|| unsafe { Place::new(start, bytes / size_of::<f32>()) })
+    }
+
+    /// Runs, with a buffer for every tensor in their order, lets `then` put more behind that,
+    /// and waits for all.
+    pub(in super::super) fn run(
+        &mut self,
+        buffers: &mut [Buffer<'_>],
+        then: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let fit = buffers.iter().zip(&self.sizes).all(|(buffer, &size)| buffer.fits(size));
+        if buffers.len() != self.sizes.len() || !fit {
             return Err("a buffer has another size than its tensor".into());
         }
         let hosts: Vec<*mut c_void> = buffers.iter_mut().map(Buffer::pointer).collect();
-        told(|(why, room)| {
-            // SAFETY: the engine is open and was prepared; every buffer is alive and as
-            // large as its tensor; the shim reads those of inputs and writes the others,
-            // which are borrowed exclusively.
+        let ran = told(|(why, room)| {
+            // SAFETY: the engine is open and was prepared; every buffer is as large as its
+            // tensor, or null, and alive until all was waited for below; the shim reads those
+            // of inputs and writes the others, which are borrowed exclusively.
             unsafe { (self.table.run)(self.engine, hosts.as_ptr(), why, room) }
-        })
+        });
+        let ran = ran.and_then(|()| then());
+        // Whatever happened, nothing may be in flight when the borrows end.
+        // SAFETY: the engine is open.
+        let waited = told(|(why, room)| unsafe { (self.table.wait)(self.engine, why, room) });
+        ran.and(waited)
     }
 
     /// Whether a recorded run is replayed.

@@ -32,16 +32,19 @@ pub(super) struct RawBuild {
     pub(super) next: extern "C" fn(*mut c_void, *mut c_void, u64) -> i32,
 }
 
+/// The version of the interface between the shim and this file.
+const ABI: i32 = 2;
+
 /// Every function of the shim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Table {
-    pub(super) abi: unsafe extern "C" fn() -> i32,
     pub(super) load: unsafe extern "C" fn(*const c_char, *mut i32, *mut c_char, usize) -> i32,
     pub(super) open: unsafe extern "C" fn(
         *const c_void,
         u64,
         i32,
         i32,
+        *mut c_void,
         *const RawLedger,
         *mut *mut c_void,
         *mut c_char,
@@ -56,6 +59,8 @@ pub(super) struct Table {
     pub(super) prepare: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> i32,
     pub(super) run:
         unsafe extern "C" fn(*mut c_void, *const *mut c_void, *mut c_char, usize) -> i32,
+    pub(super) wait: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> i32,
+    pub(super) device: unsafe extern "C" fn(*const c_void, i32) -> u64,
     pub(super) has_graph: unsafe extern "C" fn(*const c_void) -> i32,
     pub(super) scratch: unsafe extern "C" fn(*const c_void) -> u64,
     pub(super) build: unsafe extern "C" fn(
@@ -79,11 +84,21 @@ impl Table {
         let library = unsafe { libloading::Library::new(path) }.map_err(|e| e.to_string())?;
         // Never unloaded: TensorRT keeps what it was given for as long as the process runs.
         let library = Box::leak(Box::new(library));
+        // SAFETY: it takes nothing and returns a number, in every version.
+        let abi = unsafe {
+            let abi = library.get::<unsafe extern "C" fn() -> i32>(b"plimsoll_trt_abi\0");
+            abi.map_err(|_| "it is not our library for TensorRT".to_string())?()
+        };
+        if abi != ABI {
+            return Err(format!(
+                "it speaks version {abi} of our interface, and this plimsoll speaks {ABI}: build \
+                 it again with the `plimsoll generate --tensorrt` of this one"
+            ));
+        }
         macro_rules! find {
             ($($field:ident: $name:literal,)*) => {
                 Table { $($field: {
-                    // SAFETY: these are the signatures in shim.cpp; `abi` is asked before
-                    // any other is called.
+                    // SAFETY: these are the signatures in shim.cpp of this version.
                     *unsafe { library.get($name) }.map_err(|_| {
                         let name = String::from_utf8_lossy($name);
                         format!("it has no {}", name.trim_end_matches('\0'))
@@ -92,7 +107,6 @@ impl Table {
             };
         }
         Ok(find! {
-            abi: b"plimsoll_trt_abi\0",
             load: b"plimsoll_trt_load\0",
             open: b"plimsoll_trt_open\0",
             close: b"plimsoll_trt_close\0",
@@ -101,6 +115,8 @@ impl Table {
             shape: b"plimsoll_trt_shape\0",
             prepare: b"plimsoll_trt_prepare\0",
             run: b"plimsoll_trt_run\0",
+            wait: b"plimsoll_trt_wait\0",
+            device: b"plimsoll_trt_device\0",
             has_graph: b"plimsoll_trt_has_graph\0",
             scratch: b"plimsoll_trt_scratch\0",
             build: b"plimsoll_trt_build\0",
@@ -113,17 +129,17 @@ impl Table {
     pub(super) fn linked() -> Table {
         // SAFETY: declarations of what build.rs compiled from shim.cpp, with the same types.
         unsafe extern "C" {
-            fn plimsoll_trt_abi() -> i32;
             fn plimsoll_trt_load(a: *const c_char, b: *mut i32, c: *mut c_char, d: usize) -> i32;
             fn plimsoll_trt_open(
                 a: *const c_void,
                 b: u64,
                 c: i32,
                 d: i32,
-                e: *const RawLedger,
-                f: *mut *mut c_void,
-                g: *mut c_char,
-                h: usize,
+                e: *mut c_void,
+                f: *const RawLedger,
+                g: *mut *mut c_void,
+                h: *mut c_char,
+                i: usize,
             ) -> i32;
             fn plimsoll_trt_close(a: *mut c_void);
             fn plimsoll_trt_tensors(a: *const c_void) -> i32;
@@ -149,6 +165,8 @@ impl Table {
                 c: *mut c_char,
                 d: usize,
             ) -> i32;
+            fn plimsoll_trt_wait(a: *mut c_void, b: *mut c_char, c: usize) -> i32;
+            fn plimsoll_trt_device(a: *const c_void, b: i32) -> u64;
             fn plimsoll_trt_has_graph(a: *const c_void) -> i32;
             fn plimsoll_trt_scratch(a: *const c_void) -> u64;
             fn plimsoll_trt_build(
@@ -164,7 +182,6 @@ impl Table {
             fn plimsoll_trt_free(a: *mut c_void);
         }
         Table {
-            abi: plimsoll_trt_abi,
             load: plimsoll_trt_load,
             open: plimsoll_trt_open,
             close: plimsoll_trt_close,
@@ -173,6 +190,8 @@ impl Table {
             shape: plimsoll_trt_shape,
             prepare: plimsoll_trt_prepare,
             run: plimsoll_trt_run,
+            wait: plimsoll_trt_wait,
+            device: plimsoll_trt_device,
             has_graph: plimsoll_trt_has_graph,
             scratch: plimsoll_trt_scratch,
             build: plimsoll_trt_build,

@@ -1,52 +1,54 @@
 //! The CUDA driver, as far as it is asked itself: one stream on the primary context.
 //!
-//! `ort` (rc.15) cannot copy between the host and buffers that a session keeps on a device.
-//! The driver is found at run time; the provider runs on its primary context, and so does
-//! this. The stream made here is handed to the provider: copies and the model's work are
-//! then in order without a wait between them, and one wait at the end is all.
+//! The driver is found at run time; engines run on its primary context, and so does this. The
+//! stream made here is handed to the engine: copies and the model's work are then in order
+//! without a wait between them, and one wait at the end is all.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
 
 use libloading::Library;
 
+use super::{Failure, Result};
+use crate::engine::cuda::ledger::Ledger;
+
 const FILES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
-pub(super) type Handle = *mut c_void;
+pub(in crate::engine) type Handle = *mut c_void;
 
 /// Declares a table of a library's functions that are called here, and its loader.
 macro_rules! table {
     ($table:ident; $($name:ident = $symbol:literal ($($kind:ty),*);)*) => {
         #[derive(Debug)]
-        pub(super) struct $table {
-            $(pub(super) $name: unsafe extern "C" fn($($kind),*) -> std::ffi::c_int,)*
+        pub(in crate::engine) struct $table {
+            $(pub(in crate::engine) $name: unsafe extern "C" fn($($kind),*) -> std::ffi::c_int,)*
         }
 
         impl $table {
-            fn load(library: &'static libloading::Library) -> Result<$table, String> {
+            fn load(library: &'static libloading::Library) -> std::result::Result<$table, String> {
                 Ok($table {$(
                     // SAFETY: these are the signatures in the library's own header.
                     $name: *unsafe {
                         library.get::<unsafe extern "C" fn($($kind),*) -> std::ffi::c_int>($symbol)
-                    }.map_err(|error| $crate::engine::ort::sys::driver::plain(&error))?,
+                    }.map_err(|error| $crate::engine::cuda::sys::driver::plain(&error))?,
                 )*})
             }
         }
     };
 }
-pub(super) use table;
+pub(in crate::engine) use table;
 
 /// What the loader said: it is the cause of the error, not its text.
-pub(super) fn plain(error: &libloading::Error) -> String {
+pub(in crate::engine) fn plain(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Loads the first of some files that is there; it is never unloaded.
-pub(super) fn open<T>(
+pub(in crate::engine) fn open<T>(
     what: &str,
     files: &[&str],
-    load: impl FnOnce(&'static Library) -> Result<T, String>,
-) -> Result<T, String> {
+    load: impl FnOnce(&'static Library) -> std::result::Result<T, String>,
+) -> std::result::Result<T, String> {
     let mut tried = Vec::new();
     for &file in files {
         // SAFETY: loading NVIDIA's libraries runs their initialisers, as every CUDA program
@@ -95,13 +97,13 @@ const CAPABILITY: [c_int; 2] = [75, 76];
 
 impl Table {
     /// The one table of the process.
-    fn get() -> Result<&'static Table, String> {
-        static TABLE: OnceLock<Result<Table, String>> = OnceLock::new();
+    fn get() -> std::result::Result<&'static Table, String> {
+        static TABLE: OnceLock<std::result::Result<Table, String>> = OnceLock::new();
         let table = TABLE.get_or_init(|| open("CUDA driver", &FILES, Table::load));
         table.as_ref().map_err(Clone::clone)
     }
 
-    pub(super) fn check(&self, what: &str, code: c_int) -> ort::Result<()> {
+    pub(in crate::engine) fn check(&self, what: &str, code: c_int) -> Result<()> {
         if code == 0 {
             return Ok(());
         }
@@ -114,17 +116,19 @@ impl Table {
         } else {
             format!("code {code}")
         };
-        Err(ort::Error::new(format!("the CUDA driver cannot {what}: {name}")))
+        Err(Failure::new(format!("the CUDA driver cannot {what}: {name}")))
     }
 }
 
 /// A device's primary context and a stream on it.
 #[derive(Debug)]
-pub(in super::super) struct Stream {
-    pub(super) table: &'static Table,
+pub(in crate::engine) struct Stream {
+    pub(in crate::engine) table: &'static Table,
     device: c_int,
     context: Handle,
-    pub(super) stream: Handle,
+    pub(in crate::engine) stream: Handle,
+    /// Who is asked for what is taken on the device beside the engine.
+    pub(in crate::engine) ledger: Arc<Ledger>,
 }
 
 // SAFETY: the driver's handles may be used from any thread; each use makes the context
@@ -134,9 +138,9 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A new stream on a device.
-    pub(in super::super) fn new(device: u32) -> ort::Result<Arc<Stream>> {
-        let table = Table::get().map_err(ort::Error::new)?;
+    /// A new stream on a device; what buffers take there is asked of the ledger.
+    pub(in crate::engine) fn new(device: u32, ledger: &Arc<Ledger>) -> Result<Arc<Stream>> {
+        let table = Table::get().map_err(Failure::new)?;
         let number = c_int::try_from(device).unwrap_or(c_int::MAX);
         let (mut device, mut context) = (0, std::ptr::null_mut());
         // SAFETY: the driver is initialised before all else, and the places for the answers
@@ -146,7 +150,8 @@ impl Stream {
             table.check("find the device", (table.device)(&raw mut device, number))?;
             table.check("open the device", (table.retain)(&raw mut context, device))?;
         }
-        let mut made = Stream { table, device, context, stream: std::ptr::null_mut() };
+        let (stream, ledger) = (std::ptr::null_mut(), Arc::clone(ledger));
+        let mut made = Stream { table, device, context, stream, ledger };
         made.enter()?;
         // SAFETY: the context is current, the place for the answer ours.
         let code = unsafe { (table.stream_create)(&raw mut made.stream, NON_BLOCKING) };
@@ -154,13 +159,13 @@ impl Stream {
         Ok(Arc::new(made))
     }
 
-    pub(super) fn enter(&self) -> ort::Result<()> {
+    pub(in crate::engine) fn enter(&self) -> Result<()> {
         // SAFETY: the context is retained until this is dropped.
         self.table.check("enter the context", unsafe { (self.table.set_current)(self.context) })
     }
 
     /// The device's compute capability.
-    pub(super) fn capability(&self) -> ort::Result<(c_int, c_int)> {
+    pub(in crate::engine) fn capability(&self) -> Result<(c_int, c_int)> {
         let mut found = [0; 2];
         for (place, which) in found.iter_mut().zip(CAPABILITY) {
             // SAFETY: the device is open, the place for the answer ours.
@@ -171,14 +176,14 @@ impl Stream {
     }
 
     /// Whether the device's memory is the host's as well. What does not tell counts as such.
-    pub(in super::super) fn is_integrated(&self) -> bool {
+    pub(in crate::engine) fn is_integrated(&self) -> bool {
         let mut found = 1;
         // SAFETY: the device is open, the place for the answer ours.
         let code = unsafe { (self.table.attribute)(&raw mut found, INTEGRATED, self.device) };
         code != 0 || found != 0
     }
 
-    pub(super) fn wait(&self) -> ort::Result<()> {
+    pub(in crate::engine) fn wait(&self) -> Result<()> {
         // SAFETY: the stream lives until this is dropped.
         self.table.check("wait", unsafe { (self.table.stream_wait)(self.stream) })
     }

@@ -1,4 +1,4 @@
-//! Kernels of our own on the provider's stream: the frame is fitted into the model's input
+//! Kernels of our own on the engine's stream: the frame is fitted into the model's input
 //! on the device, and only the best score of each place comes back.
 //!
 //! The bytes of a frame are a quarter of its tensor, and the answer is a fourteenth of the
@@ -9,10 +9,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
-use ort::value::Tensor as OrtTensor;
-
 use super::driver::{Handle, Stream};
-use super::pinned::Buffer;
+use super::pinned::{Buffer, Place};
+use super::{Failure, Result};
 use crate::prepare::Letterbox;
 
 pub(crate) const SOURCE: &CStr =
@@ -41,37 +40,37 @@ super::driver::table! {
 }
 
 impl Nvrtc {
-    fn get() -> ort::Result<&'static Nvrtc> {
-        static TABLE: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
+    fn get() -> Result<&'static Nvrtc> {
+        static TABLE: OnceLock<std::result::Result<Nvrtc, String>> = OnceLock::new();
         let table = TABLE.get_or_init(|| super::driver::open("NVRTC", &FILES, Nvrtc::load));
-        table.as_ref().map_err(ort::Error::new)
+        table.as_ref().map_err(Failure::new)
     }
 }
 
 /// How a frame lies in the model's input.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in super::super) struct Shape {
+pub(in crate::engine) struct Shape {
     /// Bytes of a pixel.
-    pub(in super::super) channels: usize,
+    pub(in crate::engine) channels: usize,
     /// Whether blue comes first.
-    pub(in super::super) blue_first: bool,
+    pub(in crate::engine) blue_first: bool,
     /// How it is fitted.
-    pub(in super::super) letterbox: Letterbox,
+    pub(in crate::engine) letterbox: Letterbox,
     /// Rows and columns of the input.
-    pub(in super::super) tensor: (usize, usize),
+    pub(in crate::engine) tensor: (usize, usize),
 }
 
 /// A frame and the tables of its fit, on the device.
 #[derive(Debug)]
-pub(in super::super) struct OnDevice {
-    pub(in super::super) frame: Buffer,
-    pub(in super::super) columns: Buffer,
-    pub(in super::super) rows: Buffer,
+pub(in crate::engine) struct OnDevice {
+    pub(in crate::engine) frame: Buffer,
+    pub(in crate::engine) columns: Buffer,
+    pub(in crate::engine) rows: Buffer,
 }
 
 /// The kernels, ready to be launched on a stream.
 #[derive(Debug)]
-pub(in super::super) struct Kernels {
+pub(in crate::engine) struct Kernels {
     stream: Arc<Stream>,
     module: Handle,
     letterbox: Handle,
@@ -84,7 +83,7 @@ unsafe impl Send for Kernels {}
 
 impl Kernels {
     /// Compiles them for the stream's device.
-    pub(in super::super) fn new(stream: &Arc<Stream>) -> ort::Result<Kernels> {
+    pub(in crate::engine) fn new(stream: &Arc<Stream>) -> Result<Kernels> {
         let code = compile(stream.capability()?)?;
         stream.enter()?;
         let table = stream.table;
@@ -111,19 +110,19 @@ impl Kernels {
 
     /// Puts the letterbox of a frame on the stream. What is given must stay until the
     /// stream was waited for.
-    pub(in super::super) fn letterbox(
+    pub(in crate::engine) fn letterbox(
         &self,
         from: &OnDevice,
         shape: &Shape,
-        out: &mut OrtTensor<f32>,
-    ) -> ort::Result<()> {
+        out: &Place,
+    ) -> Result<()> {
         let (fit, (height, width)) = (&shape.letterbox, shape.tensor);
         let enough = from.frame.bytes() >= fit.frame_width * fit.frame_height * shape.channels
             && from.columns.bytes() >= 8 * fit.width
             && from.rows.bytes() >= 12 * fit.height
-            && out.shape().num_elements() == 3 * width * height;
+            && out.numbers() == 3 * width * height;
         if !enough {
-            return Err(ort::Error::new("a buffer is smaller than its frame"));
+            return Err(Failure::new("a buffer is smaller than its frame"));
         }
         let numbers = [
             fit.frame_width,
@@ -136,31 +135,20 @@ impl Kernels {
             width,
             height,
         ];
-        let pointers =
-            [from.frame.start(), from.columns.start(), from.rows.start(), out.data_ptr() as u64];
+        let pointers = [from.frame.start(), from.columns.start(), from.rows.start(), out.start()];
         let columns = (width as u32).div_ceil(THREADS);
         self.launch(self.letterbox, [columns, height as u32], &pointers, &numbers)
     }
 
     /// Puts the search for the best class of each place on the stream. `raw` and `out` must
     /// stay until the stream was waited for.
-    pub(in super::super) fn best(
-        &self,
-        raw: &OrtTensor<f32>,
-        classes: usize,
-        out: &Buffer,
-    ) -> ort::Result<()> {
+    pub(in crate::engine) fn best(&self, raw: &Place, classes: usize, out: &Buffer) -> Result<()> {
         let places = out.bytes() / 24;
-        if raw.shape().num_elements() != (4 + classes) * places {
-            return Err(ort::Error::new("the output has another size than its classes need"));
+        if raw.numbers() != (4 + classes) * places {
+            return Err(Failure::new("the output has another size than its classes need"));
         }
         let blocks = (places as u32).div_ceil(THREADS);
-        self.launch(
-            self.best,
-            [blocks, 1],
-            &[raw.data_ptr() as u64, out.start()],
-            &[classes, places],
-        )
+        self.launch(self.best, [blocks, 1], &[raw.start(), out.start()], &[classes, places])
     }
 
     fn launch(
@@ -169,7 +157,7 @@ impl Kernels {
         [x, y]: [u32; 2],
         pointers: &[u64],
         numbers: &[usize],
-    ) -> ort::Result<()> {
+    ) -> Result<()> {
         self.stream.enter()?;
         let numbers: Vec<c_int> =
             numbers.iter().map(|&number| c_int::try_from(number).unwrap_or(0)).collect();
@@ -199,14 +187,14 @@ impl Drop for Kernels {
 }
 
 /// The kernels in the device's own code.
-fn compile((major, minor): (c_int, c_int)) -> ort::Result<Vec<u8>> {
+fn compile((major, minor): (c_int, c_int)) -> Result<Vec<u8>> {
     let nvrtc = Nvrtc::get()?;
-    let architecture =
-        CString::new(format!("--gpu-architecture=sm_{major}{minor}")).map_err(ort::Error::wrap)?;
+    let architecture = CString::new(format!("--gpu-architecture=sm_{major}{minor}"))
+        .map_err(|error| Failure::new(error.to_string()))?;
     let options = [architecture.as_ptr(), c"--fmad=false".as_ptr()];
     let mut program = std::ptr::null_mut();
     let none = std::ptr::null();
-    let refused = |what: &str, code: c_int| ort::Error::new(format!("NVRTC cannot {what}: {code}"));
+    let refused = |what: &str, code: c_int| Failure::new(format!("NVRTC cannot {what}: {code}"));
     // SAFETY: the source and name are terminated, the place for the answer ours.
     let code = unsafe {
         (nvrtc.create)(
@@ -230,7 +218,7 @@ fn compile((major, minor): (c_int, c_int)) -> ort::Result<Vec<u8>> {
             (nvrtc.log_size)(program, &raw mut size);
             let mut log = vec![0_u8; size];
             (nvrtc.log)(program, log.as_mut_ptr().cast());
-            Err(ort::Error::new(format!("NVRTC: {}", String::from_utf8_lossy(&log))))
+            Err(Failure::new(format!("NVRTC: {}", String::from_utf8_lossy(&log))))
         } else {
             (nvrtc.code_size)(program, &raw mut size);
             let mut binary = vec![0_u8; size];

@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use ort::value::Tensor as OrtTensor;
-
 use super::sys::driver::Stream;
 use super::sys::kernels::{Kernels, OnDevice, Shape};
-use super::sys::pinned::{Buffer, Shelf, Stage, Waiting};
+use super::sys::pinned::{Buffer, Place, Shelf, Stage, Waiting};
+use super::sys::{Failure, Result};
 use crate::prepare::{Fit, Prepare};
 use crate::source::{Frame, Pixels, Staged, Stager};
 
-/// Kernels on the stream of a session, with the buffers that they work on.
+/// Kernels on the stream of an engine, with the buffers that they work on.
 #[derive(Debug)]
-pub(super) struct Aboard {
+pub(in crate::engine) struct Aboard {
     stream: Arc<Stream>,
     kernels: Kernels,
     shelf: Arc<Shelf>,
@@ -31,14 +30,14 @@ struct Room {
 
 impl Aboard {
     /// Compiles the kernels.
-    pub(super) fn new(stream: &Arc<Stream>) -> ort::Result<Aboard> {
+    pub(in crate::engine) fn new(stream: &Arc<Stream>) -> Result<Aboard> {
         let (kernels, shelf) = (Kernels::new(stream)?, Shelf::new(stream));
         Ok(Aboard { stream: Arc::clone(stream), kernels, shelf, room: None })
     }
 
     /// What brings frames into pinned memory, where the device has memory of its own: a board
     /// whose memory is one would only hold every frame twice.
-    pub(super) fn stager(&self) -> Option<Stager> {
+    pub(in crate::engine) fn stager(&self) -> Option<Stager> {
         if self.stream.is_integrated() {
             return None;
         }
@@ -51,14 +50,14 @@ impl Aboard {
 
     /// Puts a frame on its way into `input`, the model's input of so many rows and columns;
     /// `false` where frames of its kind are prepared on the host.
-    pub(super) fn load(
+    pub(in crate::engine) fn load(
         &mut self,
         frame: &Frame,
         prepare: &mut Prepare,
-        (input, tensor): (&mut OrtTensor<f32>, (usize, usize)),
-    ) -> ort::Result<bool> {
+        (input, tensor): (&Place, (usize, usize)),
+    ) -> Result<bool> {
         let Some((pixels, channels, blue_first)) = plain(frame) else { return Ok(false) };
-        let fit = prepare.fit(frame).map_err(ort::Error::wrap)?;
+        let fit = prepare.fit(frame).map_err(|error| Failure::new(error.to_string()))?;
         let shape = Shape { channels, blue_first, letterbox: fit.letterbox, tensor };
         let room = match &mut self.room {
             Some(room) if room.shape == shape => room,
@@ -80,28 +79,18 @@ impl Aboard {
     }
 
     /// A buffer for what is found in so many places.
-    pub(super) fn found(&self, places: usize) -> ort::Result<Buffer> {
+    pub(in crate::engine) fn found(&self, places: usize) -> Result<Buffer> {
         Buffer::new(&self.stream, 24 * places)
     }
 
-    /// What it holds on the device for frames.
-    pub(super) fn bytes(&self) -> usize {
-        self.room.as_ref().map_or(0, Room::bytes)
-    }
-
     /// Puts the search for the best class of each place on its way.
-    pub(super) fn best(
-        &self,
-        raw: &OrtTensor<f32>,
-        classes: usize,
-        out: &Buffer,
-    ) -> ort::Result<()> {
+    pub(in crate::engine) fn best(&self, raw: &Place, classes: usize, out: &Buffer) -> Result<()> {
         self.kernels.best(raw, classes, out)
     }
 }
 
 impl Room {
-    fn new(shape: Shape, fit: &Fit, stream: &Arc<Stream>) -> ort::Result<Room> {
+    fn new(shape: Shape, fit: &Fit, stream: &Arc<Stream>) -> Result<Room> {
         let bytes = fit.letterbox.frame_width * fit.letterbox.frame_height * shape.channels;
         let [columns, rows] = fit.tables();
         let there = OnDevice {
@@ -110,11 +99,6 @@ impl Room {
             rows: Buffer::holding(stream, &rows)?,
         };
         Ok(Room { shape, there, stage: None })
-    }
-
-    fn bytes(&self) -> usize {
-        let OnDevice { frame, columns, rows } = &self.there;
-        frame.bytes() + columns.bytes() + rows.bytes()
     }
 }
 

@@ -1,8 +1,8 @@
 //! What an engine holds on the device: counted, and refused past the line.
 //!
-//! The shim asks before every allocation and tells after every free, so `in_use` is
-//! exact for what TensorRT takes through us: weights, scratch memory, buffers. What the
-//! driver takes for its context is not among it.
+//! TensorRT's shim asks before every allocation and tells after every free, as our own buffers
+//! do, so `in_use` is exact for what is taken through us: weights, scratch memory, buffers.
+//! What the driver takes for its context is not among it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use crate::engine::EngineMemory;
 
 /// Bytes on a device, against a line.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(in crate::engine) struct Ledger {
     limit: Option<u64>,
     in_use: AtomicU64,
     peak: AtomicU64,
@@ -18,12 +18,12 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(limit: Option<u64>) -> Ledger {
+    pub(in crate::engine) fn new(limit: Option<u64>) -> Ledger {
         Ledger { limit, ..Ledger::default() }
     }
 
     /// Counts bytes that are about to be allocated, or refuses them.
-    pub(super) fn charge(&self, bytes: u64) -> bool {
+    pub(in crate::engine) fn charge(&self, bytes: u64) -> bool {
         let limit = self.limit.unwrap_or(u64::MAX);
         let fits = |now: u64| now.checked_add(bytes).filter(|&sum| sum <= limit);
         match self.in_use.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits) {
@@ -39,17 +39,17 @@ impl Ledger {
     }
 
     /// Counts bytes that were freed.
-    pub(super) fn release(&self, bytes: u64) {
+    pub(in crate::engine) fn release(&self, bytes: u64) {
         let less = |now: u64| Some(now.saturating_sub(bytes));
         let _ = self.in_use.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }
 
     /// The largest request that was refused, where one was.
-    pub(super) fn refused(&self) -> Option<u64> {
+    pub(in crate::engine) fn refused(&self) -> Option<u64> {
         Some(self.refused.load(Ordering::Acquire)).filter(|&bytes| bytes > 0)
     }
 
-    pub(super) fn memory(&self) -> EngineMemory {
+    pub(in crate::engine) fn memory(&self) -> EngineMemory {
         let in_use = self.in_use.load(Ordering::Acquire);
         EngineMemory {
             in_use: Some(in_use),
