@@ -186,6 +186,63 @@ fn an_engine_is_built_and_benched() -> Result {
     Ok(())
 }
 
+/// The driver, NVRTC and the kernels on the host; `false` where nothing compiles them.
+fn stand_in_driver(folder: &Path) -> Result<bool> {
+    let library = folder.join("libcuda.so.1");
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"]);
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(fixture("fake_cuda.cpp"));
+    match compiler.status() {
+        Ok(status) if status.success() => {}
+        Ok(status) => return Err(format!("c++: {status}").into()),
+        Err(error) => {
+            println!("skipped: no C++ compiler: {error}");
+            return Ok(false);
+        }
+    }
+    fs::copy(&library, folder.join("libnvrtc.so.13"))?;
+    Ok(true)
+}
+
+#[test]
+fn frames_are_prepared_and_searched_alike_on_the_device_and_on_the_host() -> Result {
+    let folder = tempfile::tempdir()?;
+    let Some(library) = stand_in(&folder)? else { return Ok(()) };
+    if !stand_in_driver(folder.path())? {
+        return Ok(());
+    }
+    let (library, model) = (library.display().to_string(), place(&folder, "a.engine"));
+    let names = r#"{"names": {"0": "a", "1": "b", "2": "c"}}"#;
+    let length = (names.len() as i32).to_le_bytes();
+    fs::write(&model, [&length, names.as_bytes(), b"FAKE 64 0 1000"].concat())?;
+    let bench = |way: &str, device: bool| -> Result<(serde_json::Value, String)> {
+        let (dir, found) = (place(&folder, way), place(&folder, &format!("{way}.jsonl")));
+        let mut command = plimsoll(&["bench", "--json", "--mode", "rgb", "--no-guard"]);
+        command.args(["--source", "synthetic:size=96x96", "--model0", &model, "--max-frames", "5"]);
+        command.args(["--engine", "tensorrt", "--library", &library, "--output-dir", &dir]);
+        command.args(["--conf", "0.01", "--detections", &found]);
+        if device {
+            command.env("LD_LIBRARY_PATH", folder.path()).env("FAKE_CUDA", "1");
+        }
+        let ran = command.output()?;
+        assert!(ran.status.success(), "{}", text(&ran.stderr));
+        let record: serde_json::Value = serde_json::from_slice(&ran.stdout)?;
+        Ok((record["models"][0].clone(), fs::read_to_string(found)?))
+    };
+    let ((host, on_host), (device, on_device)) = (bench("host", false)?, bench("device", true)?);
+    assert!(on_host.lines().count() == 5 && !on_host.contains("[]"), "{on_host}");
+    assert_eq!(on_device, on_host);
+    let chosen = device["model_info"]["chosen"].to_string();
+    assert!(!chosen.contains("on the CPU"), "{chosen}");
+    // The frame, its tables and what was found are counted with the rest.
+    let bytes = |slot: &serde_json::Value| -> Option<f64> {
+        Some(slot["gpu_memory"]["peak_gb"].as_f64()? * f64::from(1 << 30))
+    };
+    let more = bytes(&device).zip(bytes(&host)).map(|(device, host)| (device - host).round());
+    assert_eq!(more, Some(f64::from(3 * 96 * 96 + (8 + 12) * 64 + 24 * 8)));
+    Ok(())
+}
+
 #[test]
 fn the_library_for_tensorrt_comes_with_its_source() -> Result {
     let folder = tempfile::tempdir()?;

@@ -47,7 +47,8 @@ pub(crate) struct Args {
     /// Take any batch and image size (.onnx)
     #[arg(long)]
     dynamic: bool,
-    /// Compute in sixteen bits; input and output stay in 32
+    /// Compute in sixteen bits; input and output stay in 32. Without it numbers are those of
+    /// the .onnx file, and an engine of them is slower
     #[arg(long, visible_alias = "fp16")]
     half: bool,
     /// Compute in eight bits where that is faster (.engine); needs --calibration
