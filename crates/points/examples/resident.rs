@@ -1,9 +1,9 @@
 //! Occupancy on a GPU of NVIDIA's: is every bit that of the host, and how near the memory floor
 //! is it? One line of JSON for each finding; `docs/results` has what it said on which machine.
 //!
-//! `cargo run --release -p plimsoll-points --example resident [-- --quick] [--memory B]`; B is what
-//! the memory gives in bytes a second, which "the floor" is made of (`scripts/bench-voxelize-gpu`
-//! measures it first).
+//! `cargo run --release -p plimsoll-points --example resident [-- --quick | --cold] [--memory B]`: only
+//! whether it is right, or that and the cold cloud; B is what the memory gives in bytes a second,
+//! which "the floor" is made of (`scripts/bench-voxelize-gpu` measures it first).
 
 #![expect(
     clippy::print_stdout,
@@ -177,6 +177,9 @@ fn main() -> Result<()> {
     right(&device, stream)?;
     if quick {
         return Ok(());
+    }
+    if words.iter().any(|word| word == "--cold") {
+        return cold(&device, stream, memory);
     }
     for (name, kind, count, points, side) in [
         ("B64 N100k 128", Kind::Uniform, 64, 100_000, 128),
