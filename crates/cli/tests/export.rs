@@ -166,6 +166,12 @@ fn an_engine_is_built_and_benched() -> Result {
     let file = String::from_utf8_lossy(&fs::read(&to)?).into_owned();
     assert!(file.contains("fp16=1 int8=0 workspace=3221225472"), "{file}");
 
+    // A graph has the size that it has.
+    let (onnx, again) = (place(&folder, "wide.onnx"), place(&folder, "wide.engine"));
+    json(&["export", &from, "--to", &onnx, "--imgsz", "64x96"], 0)?;
+    let found = json(&["export", &onnx, "--to", &again, "--library", &library], 0)?;
+    assert_eq!(found["imgsz"], serde_json::json!([64, 96]));
+
     let pictures = place(&folder, "pictures");
     fs::create_dir(&pictures)?;
     fs::write(folder.path().join("pictures/a.png"), b"no picture")?;

@@ -40,7 +40,7 @@ pub(super) fn build(
     // Both precisions are ready before the build, which may ask for either.
     let full = onnx(args, model, false)?;
     let half = if args.half { onnx(args, model, true).ok() } else { None };
-    let exported = describe(args, model, &full, false);
+    let exported = describe(args, model, &full);
     let built = wait(model, progress, {
         let name = model.display().to_string();
         move || {

@@ -148,7 +148,7 @@ fn to_onnx(args: &Args, model: &Path, place: place::Place) -> anyhow::Result<Opt
     if !place.write(&graph)? {
         return Ok(None);
     }
-    let mut exported = describe(args, model, &graph, args.dynamic);
+    let mut exported = describe(args, model, &graph);
     exported.half = args.half;
     exported.bytes = graph.len() as u64;
     Ok(Some(exported))
@@ -170,15 +170,20 @@ fn graph(args: &Args, model: &Path, half: bool) -> anyhow::Result<Vec<u8>> {
 }
 
 /// What the graph says of itself.
-fn describe(args: &Args, model: &Path, graph: &[u8], dynamic: bool) -> Exported {
+fn describe(args: &Args, model: &Path, graph: &[u8]) -> Exported {
     let header = Header::parse(graph).unwrap_or_default();
     let text = |key: &str| header.metadata.get(key).cloned();
+    // The graph's own: one that was given as .onnx was not made for this --imgsz.
+    let imgsz = match header.inputs.first().and_then(|input| input.shape.as_deref()) {
+        Some(&[_, _, Some(rows), Some(columns)]) => Some([rows, columns]),
+        _ => None,
+    };
     Exported {
         from: model.display().to_string(),
         to: args.to.display().to_string(),
         format: "onnx",
         bytes: 0,
-        imgsz: (!dynamic).then_some([args.imgsz.0, args.imgsz.1]),
+        imgsz,
         half: false,
         int8: false,
         task: text("task"),
