@@ -12,7 +12,7 @@ use plimsoll::{AdaptiveRunner, Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
 
 use crate::backend::host::{Host, bytes_between};
 use crate::backend::{Backend, Filled, Piece, Tally, zeroed_words};
-use crate::read::Batch;
+use crate::read::{Batch, Loaded};
 use crate::spec::{Cells, Spec};
 use crate::write::Sink;
 
@@ -91,18 +91,30 @@ impl Job<'_> {
         }
         let voxels = self.spec.grid().voxels();
         let points = self.batch.counts().max().unwrap_or(0);
-        let working = |span| Bytes(self.backend.working_bytes(&self.spec, points, span));
+        // Points that must be loaded are the host's, whoever makes voxels of them.
+        let Loaded { each, file } = self.batch.loaded(self.spec.mode().of_features());
+        let host = Host::default();
+        let left = self.backend.left_to_host(&self.spec, voxels).is_some();
+        let (backend, available): (&dyn Backend, Bytes) =
+            if left { (&host, self.room) } else { (self.backend, self.available) };
+        let on_host = backend.name() == host.name();
+        let (beside, taken) = if on_host { (each, Bytes(file)) } else { (0, Bytes::ZERO) };
+        let working = |span| {
+            let own = backend.working_bytes(&self.spec, points, span);
+            Bytes(own.saturating_add(beside))
+        };
+        let usable = available.saturating_sub(taken).fraction(SAFETY_MARGIN);
         let result = self.spec.cloud_bytes(voxels);
         // Every slab goes through all points, so it makes no fewer bytes than they have.
         let ample = MOST_AT_ONCE.max(points.saturating_mul(12));
-        let too_large = working(voxels) > self.available.fraction(SAFETY_MARGIN);
-        if too_large || result / 4 > ample {
-            return Ok(self.slabs(working, ample));
+        if working(voxels) > usable || result / 4 > ample {
+            return Ok(self.slabs(working, usable, ample));
         }
         // The result of a chunk waits on the host until it is written.
-        let one = working(voxels).max(Bytes(result));
+        let one = working(voxels).max(Bytes(result.saturating_add(each)));
         let most = Bytes((MOST_AT_ONCE.max(one.get()) as f64 / SAFETY_MARGIN).ceil() as u64);
-        let most = if self.chunk.is_some() { self.room } else { most.min(self.room) };
+        let room = self.room.saturating_sub(Bytes(file));
+        let most = if self.chunk.is_some() { room } else { most.min(room) };
         let plan = ChunkPlan::new(self.batch.clouds(), one, most).config();
         let fitting = plan.map_or(1, |plan| plan.chunk_size.max(1));
         let clouds = self.chunk.map_or(fitting, |wanted| wanted.min(fitting));
@@ -110,13 +122,15 @@ impl Job<'_> {
     }
 
     /// One cloud is too large, or so large that nobody would hear of it for long: slabs of its
-    /// grid, of which one fits beside its points; the smallest there are where not even that
-    /// does.
-    fn slabs(&self, working: impl Fn(u64) -> Bytes, ample: u64) -> Cut {
+    /// grid, of which one fits beside what no cut makes smaller; where not even that fits,
+    /// slabs that are little beside it.
+    fn slabs(&self, working: impl Fn(u64) -> Bytes, usable: Bytes, ample: u64) -> Cut {
         let voxels = self.spec.grid().voxels();
-        let usable = self.available.fraction(SAFETY_MARGIN);
+        let fixed = working(0);
+        let little = Bytes(fixed.get().saturating_add(fixed.get() / 16));
+        let usable = usable.max(little);
         let mut slab_voxels = voxels;
-        while slab_voxels > SMALLEST_SLAB && self.spec.cells() != Cells::Sparse {
+        while slab_voxels > SMALLEST_SLAB {
             // Bits of a slab begin with a word, and tiles with a tile.
             slab_voxels =
                 slab_voxels.div_ceil(2).next_multiple_of(SMALLEST_SLAB).min(slab_voxels - 1);

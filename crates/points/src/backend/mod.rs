@@ -124,7 +124,7 @@ pub trait Backend: Send + Sync {
     }
 
     /// What it takes to make so many voxels of a cloud of so many points, in the memory that
-    /// it works in.
+    /// it works in; the host's does not count the points, which lie where they were read.
     fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64;
 
     /// The most memory that it held so far, where it counts.

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
+use std::path::Path;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,6 +26,7 @@ use cl3::program::{
 };
 use cl3::types::{cl_int, cl_kernel, cl_mem, cl_program, cl_uint};
 use plimsoll::backend::opencl::{OpenCl, View};
+use plimsoll::platform::memory_left;
 use plimsoll::{Block, Bytes, Device, Error, Limit, Memory, Result, Stream};
 
 use super::device::program::{Defines, Division, SOURCE};
@@ -54,6 +56,10 @@ pub fn open(number: u32, limit: Option<Bytes>) -> Result<Gpu> {
         }
     }
     let free = device.free_memory().unwrap_or_else(|_| device.capacity());
+    // Memory that is the host's is bounded as this process is, and what is on its way to the
+    // device is there twice.
+    let confined = memory_left(Path::new("/")).filter(|_| device.info().is_unified == Some(true));
+    let free = confined.map_or(free, |left| free.min(left.fraction(0.5)));
     let line = limit.unwrap_or(Bytes::MAX).min(free);
     let doubles = config(CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
     let memory = Limit::new(Arc::clone(&device) as Arc<dyn Memory>, line);

@@ -104,3 +104,32 @@ fn a_sparse_result_that_is_refused_is_made_in_slabs() {
     assert_eq!((whole.len(), seen.outside, slabs), (360, 40, 1));
     assert_eq!(run(&Cramped(1 << 18)), (whole, seen, 4));
 }
+
+/// A cloud of twenty million points, which take no room on the disk.
+fn long(folder: &tempfile::TempDir, kind: &str) -> Batch {
+    let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': (20000000, 3)}}");
+    let mut start = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    start.extend(header.as_bytes());
+    start.resize(128, b' ');
+    let path = folder.path().join(format!("{}.npy", &kind[1..]));
+    std::fs::write(&path, start).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(128 + 20_000_000 * 24).unwrap();
+    Batch::open(&path).unwrap()
+}
+
+#[test]
+fn only_what_a_cut_makes_smaller_is_a_reason_to_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let (floats, doubles) = (long(&folder, "<f4"), long(&folder, "<f8"));
+    let host = Host::default();
+    let slabs = |batch: &Batch, cells| {
+        let (available, room) = (Bytes::mib(200), Bytes::mib(200));
+        Job { available, room, ..job(batch, &host, cells, 256) }.cut().unwrap().slabs
+    };
+    // Floats stay in their file; what is made of doubles does not fit, however it is cut.
+    assert_eq!(slabs(&floats, Cells::F32), 1);
+    assert_eq!(slabs(&doubles, Cells::F32), 8);
+    // Of each point a key, and of its voxel a run and a row, are less in a part of the grid.
+    assert_eq!(slabs(&floats, Cells::Sparse), 8);
+}

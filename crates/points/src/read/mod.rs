@@ -8,6 +8,7 @@
 //! The readers take bytes and can be asked about any: [`clouds_in`].
 
 mod columns;
+mod entry;
 mod find;
 mod flaw;
 mod kitti;
@@ -20,15 +21,16 @@ mod ply;
 
 use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use memmap2::Mmap;
-use plimsoll::{Bytes, Error, Result};
+use plimsoll::{Error, Result};
 
+use entry::FileEntry;
+pub(crate) use entry::Loaded;
 pub use flaw::{Flaw, Place, Read};
 
-use crate::backend::left_on_host;
 use crate::cloud::Cloud;
 use crate::sys;
 
@@ -77,12 +79,6 @@ pub struct FileShape {
 
 /// The most clouds of one file: what is kept of each before any is read must fit.
 const MOST_CLOUDS: usize = 1 << 24;
-
-/// No packing makes less than one byte of so many.
-const MOST_PACKED: u64 = 1100;
-
-/// So much is not asked after.
-const ALWAYS_THERE: Bytes = Bytes(64 << 20);
 
 /// Clouds, points and features, from the headers alone.
 ///
@@ -147,16 +143,6 @@ impl Held {
     }
 }
 
-#[derive(Debug)]
-struct FileEntry {
-    path: PathBuf,
-    format: Format,
-    counts: Vec<u64>,
-    features: usize,
-    /// The number of its first cloud in the batch.
-    first: u64,
-}
-
 impl Batch {
     /// Finds the files and reads their headers. A folder means the files in it that can be
     /// read, in natural order (2 before 10); `*`, `?` and `[]` make a pattern. Hidden files are
@@ -172,12 +158,10 @@ impl Batch {
         let (mut stacked, mut first) = (many, 0);
         for path in paths {
             let format = Format::of(&path).ok_or_else(|| unknown(&path))?;
-            let shape = shape_of(format, &map(&path)?).map_err(|flaw| flaw.of(&path))?;
-            stacked |= shape.stacked;
-            let FileShape { counts, features, .. } = shape;
-            let clouds = counts.len() as u64;
-            files.push(FileEntry { path, format, counts, features, first });
-            first += clouds;
+            let (file, axis) = FileEntry::open(path, format, first)?;
+            stacked |= axis;
+            first += file.counts.len() as u64;
+            files.push(file);
         }
         Ok(Batch { files, stacked, last: Mutex::new(None) })
     }
@@ -216,6 +200,15 @@ impl Batch {
                 ),
             }),
         }
+    }
+
+    /// What must be in memory of the clouds while they are used.
+    pub(crate) fn loaded(&self, features: bool) -> Loaded {
+        let all = self.files.iter().map(|file| file.loaded(features));
+        all.fold(Loaded::default(), |most, one| Loaded {
+            each: most.each.max(one.each),
+            file: most.file.max(one.file),
+        })
     }
 
     /// Whether the result has an axis for clouds: every input but one file of [N, 3].
@@ -260,94 +253,6 @@ impl Batch {
         let held = last.insert(Held { file: index, range, clouds });
         Ok(held.get(index, &wanted).unwrap_or_default())
     }
-}
-
-impl FileEntry {
-    /// The clouds that are wanted, or more of the file where that is no dearer, and which.
-    fn read(&self, wanted: Range<usize>, features: bool) -> Result<(Range<usize>, Vec<Cloud>)> {
-        let (path, format, all) = (&self.path, self.format, 0..self.counts.len());
-        let flaw = |flaw: Flaw| flaw.of(path);
-        let bytes = match in_place(format, map(path)?).map_err(flaw)? {
-            Ok(clouds) => return Ok((all, clouds)),
-            Err(bytes) => bytes,
-        };
-        let shape = shape_of(format, &bytes).map_err(flaw)?;
-        let leaves_out = !features && matches!(format, Format::Ply | Format::Pcd);
-        let features = if leaves_out { 0 } else { shape.features };
-        let range = if format == Format::Npy { wanted } else { all };
-        let unpacked = unpacked_bytes(format, &bytes).map_err(flaw)?;
-        self.check_room(&range, features, unpacked, bytes.len() as u64)?;
-        let floats = match format {
-            Format::Npy => npy::Header::parse(&bytes).and_then(|h| h.read(&bytes, range.clone())),
-            _ => clouds_in(format, &bytes, !leaves_out),
-        };
-        let clouds = floats.map_err(flaw)?.into_iter();
-        let clouds = clouds.map(|floats| Cloud::from_points(floats, features));
-        Ok((range, clouds.collect::<Result<_>>()?))
-    }
-
-    /// Points that must be in memory, beside what they are unpacked from, and can never be there
-    /// are refused: a control group would end the process, and halving helps no cloud. More
-    /// points than a file of so many bytes can have are left to its reader, which says where
-    /// they end.
-    fn check_room(
-        &self,
-        range: &Range<usize>,
-        features: usize,
-        unpacked: u64,
-        file: u64,
-    ) -> Result<()> {
-        let counts = self.counts.get(range.clone()).unwrap_or_default();
-        let points = counts.iter().fold(0u64, |all, count| all.saturating_add(*count));
-        let floats = points.saturating_mul((3 + features as u64) * 4);
-        let needed = Bytes(floats.saturating_add(unpacked));
-        if needed < ALWAYS_THERE || points / MOST_PACKED > file {
-            return Ok(());
-        }
-        match left_on_host().filter(|left| *left < needed) {
-            None => Ok(()),
-            Some(left) => Err(Error::Config {
-                field: "input",
-                value: format!(
-                    "{}, whose points take {needed} in memory, where {left} are left",
-                    self.path.display()
-                ),
-                range: "clouds that fit, or a .npy of little-endian f32, which stays on the disk",
-            }),
-        }
-    }
-}
-
-/// What is unpacked at once, beside the floats that are made of it.
-fn unpacked_bytes(format: Format, bytes: &[u8]) -> Read<u64> {
-    match format {
-        Format::Npz => npz::largest_bytes(bytes),
-        Format::Pcd => Ok(pcd::Header::parse(bytes)?.unpacked_bytes()),
-        Format::Npy | Format::Ply | Format::Bin => Ok(0),
-    }
-}
-
-/// The clouds of a file whose floats can stay where they are; otherwise its bytes back.
-fn in_place(format: Format, bytes: Mmap) -> Read<std::result::Result<Vec<Cloud>, Mmap>> {
-    let (data, [clouds, points, stride]) = match format {
-        Format::Npy => {
-            let header = npy::Header::parse(&bytes)?;
-            let end = header.data.saturating_add(header.data_bytes());
-            if !header.is_plain() || end > bytes.len() {
-                return Ok(Err(bytes));
-            }
-            (header.data..end, header.extents())
-        }
-        Format::Bin => (0..bytes.len(), [1, bytes.len() / 16, 4]),
-        _ => return Ok(Err(bytes)),
-    };
-    let lies_well = bytes
-        .get(data.clone())
-        .is_some_and(|numbers| bytemuck::try_cast_slice::<u8, f32>(numbers).is_ok());
-    if !lies_well || data.len() != clouds * points * stride * 4 || cfg!(target_endian = "big") {
-        return Ok(Err(bytes));
-    }
-    Ok(Ok(Cloud::mapped(bytes, data, clouds, points, stride).unwrap_or_default()))
 }
 
 fn map(path: &Path) -> Result<Mmap> {

@@ -69,9 +69,8 @@ impl Made {
         let (clouds, voxels) = (batch.clouds(), spec.grid().voxels());
         let dense = spec.cloud_bytes(voxels).saturating_mul(clouds);
         let output_bytes = (spec.cells() != Cells::Sparse).then_some(dense);
-        // A device counts what it held itself; where the host did the work, it held nothing.
-        let device = opened.backend.peak_bytes().filter(|peak| *peak > 0);
-        let device = device.filter(|_| report.backend == opened.backend.name());
+        // A device counts what it held itself; where the host did the work, that says nothing.
+        let device = opened.backend.peak_bytes().filter(|_| report.fallback.is_none());
         // A clock that stood still says nothing; so short a time is one of its ticks.
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-9);
         Made {

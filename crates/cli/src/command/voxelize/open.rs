@@ -42,6 +42,8 @@ pub(super) fn open(wanted: Option<DeviceId>, limit: Option<Bytes>) -> plimsoll::
 
 fn device(gpu: Gpu, limit: Option<Bytes>) -> Opened {
     let (room, _) = host_memory();
+    // The other half is what it works in itself.
+    let room = if gpu.shares_memory() { room.fraction(0.5) } else { room };
     let available = gpu.available();
     let source = if limit == Some(available) { "given" } else { "sampled: free on the device" };
     Opened { backend: Box::new(gpu), available, source: source.to_string(), room }

@@ -145,6 +145,12 @@ impl Gpu {
         self.available
     }
 
+    /// Whether its memory is the host's.
+    #[must_use]
+    pub fn shares_memory(&self) -> bool {
+        !self.engine.is_discrete()
+    }
+
     fn hold(&self, bytes: u64) {
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(held, Ordering::Relaxed);

@@ -1,5 +1,7 @@
 //! How many points a voxel has.
 
+use std::ops::Range;
+
 use plimsoll::Result;
 use rayon::prelude::*;
 
@@ -8,9 +10,12 @@ use super::visit::Finder;
 use crate::backend::{Piece, Tally};
 use crate::cloud::Cloud;
 
-/// What it takes where a cloud is shared: the voxel of every point.
+/// Points that are shared at a time.
+const ROUND: usize = 1 << 22;
+
+/// What it takes where a cloud is shared: the voxel of every point of a round.
 pub(super) fn bytes_between(points: u64) -> u64 {
-    points.saturating_mul(size_of::<u64>() as u64)
+    points.min(ROUND as u64) * size_of::<u64>() as u64
 }
 
 pub(super) fn make(
@@ -22,14 +27,18 @@ pub(super) fn make(
 ) -> Result<Tally> {
     let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
     out.fill(0);
-    // Who has no room to share counts alone.
-    let shared = if parts > 1 { shared(&finder, cloud, out, parts).ok() } else { None };
-    let mut tally = shared.unwrap_or_else(|| {
-        finder.visit(cloud, 0..cloud.len(), |_, voxel| {
-            let count = &mut out[voxel as usize];
-            *count = count.saturating_add(1);
-        })
-    });
+    let mut tally = Tally::default();
+    for start in (0..cloud.len()).step_by(ROUND) {
+        let points = start..(start + ROUND).min(cloud.len());
+        // Who has no room to share counts alone.
+        let together = (parts > 1).then(|| shared(&finder, cloud, points.clone(), out, parts).ok());
+        tally += together.flatten().unwrap_or_else(|| {
+            finder.visit(cloud, points, |_, voxel| {
+                let count = &mut out[voxel as usize];
+                *count = count.saturating_add(1);
+            })
+        });
+    }
     let finished = out.par_iter_mut().map(|count| {
         let occupied = u64::from(*count > 0);
         if as_floats {
@@ -42,12 +51,19 @@ pub(super) fn make(
 }
 
 /// Voxels are found by everybody; then each counts those that are his own.
-fn shared(finder: &Finder<'_>, cloud: &Cloud, out: &mut [u32], parts: usize) -> Result<Tally> {
-    let share = cloud.len().div_ceil(parts).max(1);
+fn shared(
+    finder: &Finder<'_>,
+    cloud: &Cloud,
+    points: Range<usize>,
+    out: &mut [u32],
+    parts: usize,
+) -> Result<Tally> {
+    let share = points.len().div_ceil(parts).max(1);
     let found: Result<Vec<(Vec<u64>, Tally)>> = (0..parts)
         .into_par_iter()
         .map(|part| {
-            let points = (part * share).min(cloud.len())..((part + 1) * share).min(cloud.len());
+            let start = (points.start + part * share).min(points.end);
+            let points = start..(start + share).min(points.end);
             let mut voxels = room_for(points.len())?;
             let tally = finder.visit(cloud, points, |_, voxel| voxels.push(voxel));
             Ok((voxels, tally))

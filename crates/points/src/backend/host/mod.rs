@@ -68,18 +68,21 @@ impl Backend for Host {
     }
 
     fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64 {
-        let between = match (spec.mode(), spec.cells()) {
-            (Mode::Occupancy, cells) if cells != Cells::Sparse => {
-                occupancy::working_bytes(points, span)
-            }
-            (Mode::Count, cells) if cells != Cells::Sparse => counts::bytes_between(points),
-            _ => {
-                let filled = Filled::bytes_of(points.min(span), spec.features() as u64);
-                features::sorting_bytes(points, span).saturating_add(filled)
-            }
+        let sorted = |points: u64| {
+            let filled = Filled::bytes_of(points.min(span), spec.features() as u64);
+            features::sorting_bytes(points, span).saturating_add(filled)
         };
-        let points = points.saturating_mul(4 * (3 + spec.features() as u64));
-        points.saturating_add(between).saturating_add(spec.cloud_bytes(span))
+        let between = match (spec.cells(), spec.mode()) {
+            // A part of a grid has its share of the points, as far as anybody can know.
+            (Cells::Sparse, _) => {
+                let share = span as f64 / spec.grid().voxels() as f64;
+                sorted((points as f64 * share).ceil() as u64)
+            }
+            (_, Mode::Occupancy) => occupancy::working_bytes(points, span),
+            (_, Mode::Count) => counts::bytes_between(points),
+            (_, Mode::Mean | Mode::Max) => sorted(points),
+        };
+        between.saturating_add(spec.cloud_bytes(span))
     }
 }
 
