@@ -236,6 +236,11 @@ fn a_folder_or_a_pattern_is_a_batch_in_the_order_that_people_count_in() -> Resul
     assert_eq!(counts, [[0; 8], [2, 0, 0, 0, 0, 0, 1, 0], [2, 0, 0, 0, 0, 0, 1, 0]].concat());
     let made = json(&words(&folder.name("scans/?.npy"), &out, &[]), 0)?;
     assert_eq!(made["clouds"], 2);
+    // As a shell gives them where the pattern is not in quotes.
+    let (ten, two) = (folder.name("scans/10.npy"), folder.name("scans/2.npy"));
+    let made = json(&words(&ten, &out, &[&two, "--mode", "count"]), 0)?;
+    assert_eq!((&made["clouds"], &made["points_in"]), (&2.into(), &8.into()));
+    assert_eq!(array(&folder.path("out.npy"))?.0, "(2, 1, 2, 4)");
     Ok(())
 }
 

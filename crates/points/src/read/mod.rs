@@ -153,7 +153,21 @@ impl Batch {
     /// [`Error::Unavailable`] where there is nothing to read, [`Error::Malformed`] with the
     /// file and the place where one is not what its name says.
     pub fn open(input: &Path) -> Result<Batch> {
-        let (paths, many) = find::files(input)?;
+        Batch::open_all(&[input])
+    }
+
+    /// The same of several, in this order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::open`].
+    pub fn open_all<P: AsRef<Path>>(inputs: &[P]) -> Result<Batch> {
+        let (mut paths, mut many) = (Vec::new(), inputs.len() > 1);
+        for input in inputs {
+            let (found, several) = find::files(input.as_ref())?;
+            paths.extend(found);
+            many |= several;
+        }
         let mut files: Vec<FileEntry> = Vec::new();
         let (mut stacked, mut first) = (many, 0);
         for path in paths {

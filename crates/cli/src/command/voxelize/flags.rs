@@ -19,16 +19,16 @@ Examples:
   plimsoll voxelize --compile-kernels kernels --target sm_87 --features 1
 
 Files: .npy and .npz ([N,3], [B,N,3], more columns are features), .ply, .pcd, KITTI's .bin.
-A folder or a pattern in quotes is a batch, whose clouds may differ in length.
+A folder, a pattern in quotes or several files are a batch, whose clouds may differ in length.
 The result is [B,D,H,W], or [B,F,D,H,W] for mean and max; one cloud of [N,3] has no B.";
 
 /// Turn point clouds into voxel grids, cut to what memory there is
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A file, a folder or a pattern
+    /// A file, a folder or a pattern; several are one batch, in this order
     #[arg(value_name = "IN", required_unless_present = "compile_kernels")]
-    pub(super) input: Option<PathBuf>,
+    pub(super) input: Vec<PathBuf>,
     /// Voxels along depth (z), height (y) and width (x)
     #[arg(long, value_name = "D,H,W", required_unless_present = "compile_kernels")]
     grid: Option<Three<u32>>,
@@ -78,7 +78,7 @@ pub(crate) struct Args {
 
 /// What to make, with everything that it needs.
 pub(super) struct Wanted<'a> {
-    pub(super) input: &'a Path,
+    pub(super) input: &'a [PathBuf],
     pub(super) out: &'a Path,
     grid: Grid,
 }
@@ -87,8 +87,7 @@ impl Args {
     /// What is to be made; nothing where kernels are to be compiled instead.
     pub(super) fn wanted(&self) -> plimsoll::Result<Option<Wanted<'_>>> {
         let Args { input, out, grid, voxel_size, origin, .. } = self;
-        let (Some(input), Some(out), Some(grid), Some(size), Some(origin)) =
-            (input, out, grid, voxel_size, origin)
+        let (Some(out), Some(grid), Some(size), Some(origin)) = (out, grid, voxel_size, origin)
         else {
             return Ok(None);
         };

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     }
     // Clap has seen to it that something is wanted.
     let Some(wanted) = args.wanted()? else { return Ok(Outcome::Code(2)) };
-    let batch = Batch::open(wanted.input).or_bad_input(|| "the clouds cannot be read")?;
+    let batch = Batch::open_all(wanted.input).or_bad_input(|| "the clouds cannot be read")?;
     let spec = args.spec(&wanted, &batch)?;
     check_apart(wanted.out, &batch)?;
     let opened = open::open(args.backend.0, args.limit.limit())?;
