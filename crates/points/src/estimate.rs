@@ -78,12 +78,15 @@ impl VoxelizationShape {
         let bytes = |count: u64, each: u64| Bytes(count.saturating_mul(each));
         let voxels = self.voxels();
         let planes = if self.mode.of_features() { self.features.max(1) } else { 1 };
-        let dense = match self.cells {
-            Cells::F32 | Cells::U32 => bytes(voxels, 4),
+        let values = if self.mode == Mode::Occupancy { 0 } else { planes };
+        let output = match self.cells {
+            Cells::F32 | Cells::U32 => bytes(voxels, 4).saturating_mul(planes),
             Cells::U8 => Bytes(voxels),
             Cells::Bits => Bytes(voxels.div_ceil(8)),
-            // Coordinates of as many voxels as there are points, at most.
-            Cells::Sparse => bytes(self.points, 16 + 4),
+            // Coordinates and values of as many voxels as there are points, at most.
+            Cells::Sparse => {
+                bytes(self.points.min(voxels), values.saturating_mul(4).saturating_add(16))
+            }
         };
         let workspace = match (self.mode, self.cells) {
             // Points sorted by voxel: a key and a number, twice.
@@ -93,7 +96,7 @@ impl VoxelizationShape {
         };
         VoxelizationEstimate {
             points: bytes(self.points, self.features.saturating_add(3).saturating_mul(4)),
-            output: dense.saturating_mul(planes),
+            output,
             workspace,
         }
     }
@@ -176,6 +179,18 @@ mod tests {
         assert_eq!(estimate.points, Bytes(2 * 1000 * 8 * 4));
         assert_eq!(estimate.output, Bytes(2 * 512 * 4 * 5));
         assert_eq!(estimate.workspace, Bytes(2 * 1000 * 32));
+    }
+
+    #[test]
+    fn a_sparse_result_has_coordinates_once_and_a_value_of_each_feature() {
+        let output = |side, mode, features| {
+            let shape = VoxelizationShape::new(2, 1000, [side; 3]).with_features(features);
+            estimate_voxelization_memory(&shape.with_mode(mode, Cells::Sparse)).output
+        };
+        assert_eq!(output(64, Mode::Occupancy, 0), Bytes(2 * 1000 * 16));
+        assert_eq!(output(64, Mode::Count, 0), Bytes(2 * 1000 * 20));
+        assert_eq!(output(64, Mode::Mean, 5), Bytes(2 * 1000 * 36));
+        assert_eq!(output(4, Mode::Count, 0), Bytes(2 * 64 * 20), "no more than there are");
     }
 
     #[test]
