@@ -10,6 +10,8 @@ use plimsoll::Bytes;
 const GIB: f64 = (1u64 << 30) as f64;
 /// Beyond any machine, and far below what would overflow.
 const MOST_GIB: f64 = (1u64 << 30) as f64;
+/// Below this a number must have a unit.
+const LEAST_BARE: Bytes = Bytes::mib(1);
 
 /// How much GPU memory there is to fit into.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -31,8 +33,21 @@ impl LimitArgs {
 
 /// A size of at least one byte, for flags.
 pub(crate) fn size_above_zero(text: &str) -> Result<Bytes, String> {
+    match size(text)? {
+        Bytes::ZERO => Err("it must be at least one byte".to_string()),
+        size => Ok(size),
+    }
+}
+
+/// A size, for flags. A small number without a unit is a slip: no device has so few bytes, and
+/// whoever means them can say `8B`.
+pub(crate) fn size(text: &str) -> Result<Bytes, String> {
+    let bare = text.trim().bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<Bytes>() {
-        Ok(Bytes::ZERO) => Err("it must be at least one byte".to_string()),
+        Ok(size) if bare && size > Bytes::ZERO && size < LEAST_BARE => {
+            let number = size.get();
+            Err(format!("that is {number} bytes; say {number}GiB or {number}MiB, or {number}B"))
+        }
         Ok(size) => Ok(size),
         Err(error) => Err(error.to_string()),
     }
@@ -74,7 +89,15 @@ mod tests {
         ] {
             assert_eq!(limit(words), Some(Some(Bytes::gib(8))), "{words:?}");
         }
+        assert_eq!(limit(&["--limit", "8B"]), Some(Some(Bytes(8))));
+        assert_eq!(limit(&["--limit", "1048576"]), Some(Some(Bytes::mib(1))));
         assert_eq!(limit(&[]), Some(None));
+    }
+
+    #[test]
+    fn a_small_number_is_asked_for_its_unit() {
+        assert_eq!(size("8").unwrap_err(), "that is 8 bytes; say 8GiB or 8MiB, or 8B");
+        assert_eq!(size("0"), Ok(Bytes::ZERO));
     }
 
     #[test]
@@ -82,6 +105,8 @@ mod tests {
         for words in [
             &["--limit", "0"][..],
             &["--limit", "much"],
+            &["--limit", "8"],
+            &["--limit", "1048575"],
             &["--gpu-mem-limit-gb", "0"],
             &["--gpu-mem-limit-gb", "-1"],
             &["--gpu-mem-limit-gb", "NaN"],

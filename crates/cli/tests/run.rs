@@ -5,6 +5,8 @@
 mod bench;
 #[expect(dead_code, reason = "its answers are on stdout only when asked for")]
 mod common;
+#[path = "run/world.rs"]
+mod world;
 
 use std::fs;
 use std::io::Write;
@@ -82,7 +84,9 @@ fn the_code_is_the_programs_own() -> Result {
         (&["run", "--", "/etc/passwd"], 126),
         (&["run", "--report", "/proc/nowhere", "--", "true"], 125),
         (&["run", "--limit", "64MiB", "--", "true"], 125),
+        (&["run", "--device-limit", "0=64MiB", "--", "true"], 125),
         (&["run", "--device-limit", "1", "--", "true"], 2),
+        (&["run", "--limit", "8", "--", "true"], 2),
         (&["run"], 2),
     ] {
         let output = run(words)?;

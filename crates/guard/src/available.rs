@@ -34,8 +34,9 @@ pub(crate) fn allows(ledger: &Ledger, bytes: u64) -> bool {
     let Some(available) = read(ledger) else { return true };
     ledger.available.store(available, Release);
     ledger.available_at.store(now, Release);
-    ledger.granted_since.store(bytes, Release);
-    available.saturating_sub(bytes) >= keep
+    let fits = available.saturating_sub(bytes) >= keep;
+    ledger.granted_since.store(if fits { bytes } else { 0 }, Release);
+    fits
 }
 
 /// What the system has available now.

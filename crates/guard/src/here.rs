@@ -110,7 +110,10 @@ fn make(pid: u32) -> Option<Here> {
         ledger.warn(flag::NO_SLOT);
         return None;
     };
-    let table = Table::new()?;
+    let Some(table) = Table::new() else {
+        ledger.warn(flag::NO_ROOM);
+        return None;
+    };
     let since = process.since.load(Relaxed);
     let path = log_path(pid, process.start.load(Relaxed), since);
     let log = path.and_then(|path| Log::create(path, since));
@@ -132,6 +135,8 @@ fn take_slot(ledger: &'static Ledger, pid: u32) -> Option<&'static Process> {
     if let Some(before) = ledger.processes.iter().find(same) {
         before.replace();
     }
+    // Nor does it do any more what a thread of the program before was doing.
+    ledger.abandon(pid);
     ledger.reclaim();
     let take = |from: u32| {
         ledger.processes.iter().find(|process| {

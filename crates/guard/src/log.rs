@@ -210,6 +210,9 @@ impl Log {
     /// A new list at this path, of a process that attached then.
     pub(crate) fn create(path: &'static core::ffi::CStr, since: u64) -> Option<Log> {
         let size = size_of::<Head>() as u64 + MOST * size_of::<Record>() as u64;
+        if !sys::may_write(size) {
+            return None;
+        }
         // SAFETY: the path ends with a zero; the mapping is new, and shared with nobody who
         // could shrink the file, which lies in a folder of the user's own.
         let at = unsafe {

@@ -65,8 +65,12 @@ impl Real {
 
     #[cold]
     fn look(&self) -> usize {
-        let found = match next(self.name) {
-            0 => in_driver(self.name),
+        // Another library that is loaded before the program looks for who comes after it, as we
+        // do. A driver that the program has opened for itself alone comes after nobody.
+        let (first, then): (Way, Way) =
+            if is_in_order(self.name) { (next, in_driver) } else { (in_driver, next) };
+        let found = match first(self.name) {
+            0 => then(self.name),
             found => found,
         };
         self.at.store(found, Release);
@@ -74,6 +78,7 @@ impl Real {
     }
 }
 
+type Way = fn(&CStr) -> usize;
 type Dlsym = unsafe extern "C" fn(usize, *const c_char) -> *mut c_void;
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlerror = unsafe extern "C" fn() -> *mut c_char;
@@ -121,6 +126,14 @@ fn forget_error() {
 
 fn next(name: &CStr) -> usize {
     symbol(RTLD_NEXT, name)
+}
+
+/// Whether the library that should have this name is among those that names are looked up in:
+/// by one of its names that nobody else has reason to export.
+fn is_in_order(name: &CStr) -> bool {
+    let other =
+        if name.to_bytes().starts_with(b"nvml") { c"nvmlInit_v2" } else { c"cuDriverGetVersion" };
+    symbol(RTLD_DEFAULT, other) != 0
 }
 
 /// The handle of a library; of one that is loaded already unless `load`.

@@ -14,9 +14,12 @@ use crate::{process, sys};
 
 const DEPTH: usize = 24;
 const KNOWN: usize = 1 << 14;
+/// What the names of all of them take, at most.
+const MOST: u64 = 64 << 20;
 
 static SEEN: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
-/// Who writes names now: the lines of two must not mix.
+/// The process that writes names now: the lines of two threads must not mix, and a child does
+/// not wait for a thread that stayed with its parent.
 static WRITING: AtomicU32 = AtomicU32::new(0);
 
 /// The number of the place that asks; 0 where it cannot be told.
@@ -31,7 +34,9 @@ pub(crate) fn capture(here: &Here) -> u16 {
     if frames.is_empty() {
         return 0;
     }
-    let hash = frames.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, frame| {
+    // What a parent has named before a fork its child must name for itself.
+    let pid = here.process.pid.load(Relaxed);
+    let hash = frames.iter().fold(0xcbf2_9ce4_8422_2325 ^ u64::from(pid), |hash, frame| {
         (hash ^ *frame as u64).wrapping_mul(0x100_0000_01b3)
     }) | 1;
     for step in 0..64 {
@@ -55,9 +60,17 @@ fn write(here: &Here, number: u32, frames: &[*mut c_void]) {
     else {
         return;
     };
+    if !sys::may_write(MOST) {
+        return;
+    }
     let number = process::decimal(number, &mut two);
     let flags = sys::O_RDWR | sys::O_CREAT | sys::O_APPEND | sys::O_CLOEXEC;
-    while WRITING.compare_exchange(0, 1, AcqRel, Relaxed).is_err() {
+    let me = here.process.pid.load(Relaxed);
+    while let Err(other) = WRITING.compare_exchange(0, me, AcqRel, Relaxed) {
+        if other != me {
+            let _ = WRITING.compare_exchange(other, 0, AcqRel, Relaxed);
+            continue;
+        }
         // SAFETY: takes and changes nothing.
         unsafe { sys::sched_yield() };
     }

@@ -73,6 +73,7 @@ unsafe extern "C" {
     ) -> *mut c_void;
     pub(crate) fn munmap(at: *mut c_void, size: usize) -> c_int;
     pub(crate) fn madvise(at: *mut c_void, size: usize, advice: c_int) -> c_int;
+    fn getrlimit(which: c_int, to: *mut [u64; 2]) -> c_int;
     pub(crate) fn getpid() -> c_int;
     pub(crate) fn kill(pid: c_int, signal: c_int) -> c_int;
     pub(crate) fn getenv(name: *const c_char) -> *const c_char;
@@ -127,6 +128,16 @@ pub(crate) fn read_file(path: &core::ffi::CStr, to: &mut [u8]) -> Option<usize> 
         close(fd);
         Some(filled)
     }
+}
+
+/// Whether a file may be as large as that. To try it with one that may not (`ulimit -f`) would
+/// end the program by a signal.
+pub(crate) fn may_write(size: u64) -> bool {
+    const FILE_SIZE: c_int = 1;
+    let mut limits = [u64::MAX; 2];
+    // SAFETY: two numbers are written, or none.
+    unsafe { getrlimit(FILE_SIZE, &raw mut limits) };
+    size <= limits[0]
 }
 
 /// A number that no other living thread of this process has: where its own data lies.

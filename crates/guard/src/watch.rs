@@ -54,6 +54,18 @@ impl Drop for Watch {
     }
 }
 
+/// Whether files may be as large here as a run's must be; the library is smaller than a ledger.
+///
+/// # Errors
+///
+/// They may not (`ulimit -f`): to write one would end this program by a signal.
+pub fn files_may_be_made() -> io::Result<()> {
+    let size = size_of::<Ledger>() as u64;
+    let mib = size.div_ceil(1 << 20);
+    let text = || format!("files may not be as large as {mib} MiB here; raise `ulimit -f`");
+    sys::may_write(size).then_some(()).ok_or_else(|| io::Error::other(text()))
+}
+
 impl Watch {
     /// Makes a ledger in a folder, which should be the user's alone.
     pub fn create(folder: &Path, settings: &Settings) -> io::Result<Watch> {
@@ -210,7 +222,13 @@ pub struct Event {
 /// The source cannot be read, or has no beginning.
 pub fn parse_log(mut from: impl Read, pid: u32, unified: &[bool]) -> io::Result<Log> {
     let mut head = [0; size_of::<Head>()];
-    from.read_exact(&mut head)?;
+    match from.read_exact(&mut head) {
+        // A process that was killed as it began its list.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(Log { pid, ..Log::default() });
+        }
+        read => read?,
+    }
     let word = |at: usize| {
         head.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
     };
@@ -288,7 +306,7 @@ mod tests {
             (Op::Allocate, Kind::Linear, 1, 2)
         );
         assert_eq!((event.stack, event.stream, event.charge), (3, 4, 4 << 20));
-        assert!(parse_log(&bytes[..20], 7, &[]).is_err());
+        assert!(parse_log(&bytes[..20], 7, &[]).unwrap().events.is_empty());
         assert!(parse_log(&[0; 48][..], 7, &[]).unwrap().events.is_empty());
     }
 

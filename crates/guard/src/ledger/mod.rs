@@ -61,6 +61,8 @@ pub mod flag {
     pub const NO_SLOT: u32 = 32;
     /// The driver was refused because of [`STRICT`].
     pub const REFUSED_DRIVER: u32 = 64;
+    /// No room in a process to list its blocks: its memory passed uncounted.
+    pub const NO_ROOM: u32 = 128;
 }
 
 /// The whole file.

@@ -47,6 +47,16 @@ impl Ledger {
         self.janitor.store(0, Release);
     }
 
+    /// A process that begins anew, after exec or with a number that was used before, is not at
+    /// work in here. Whoever had its number was stopped half-way.
+    pub(crate) fn abandon(&self, pid: u32) {
+        if self.janitor.load(Acquire) == pid {
+            self.suspicious.store(1, Release);
+            let _ = self.janitor.compare_exchange(pid, 0, AcqRel, Relaxed);
+        }
+        let _ = self.one_at_a_time.compare_exchange(pid, 0, AcqRel, Relaxed);
+    }
+
     /// Gives back what a process holds that is gone, or has become another program. Only the
     /// janitor does.
     fn bury(&self, process: &Process) {

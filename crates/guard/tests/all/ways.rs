@@ -55,6 +55,21 @@ fn other_preloaded_libraries_stay_in_the_chain() {
     }
 }
 
+/// A library that looks for who comes after it finds no driver that the program has opened for
+/// itself alone; nor was it called before there was a guard.
+#[test]
+fn a_driver_of_the_programs_own_is_called_without_who_cannot_find_it() {
+    let chain = ["guard.so", "shim.so"].map(|name| built().join(name).display().to_string());
+    for way in ["dlsym", "runtime"] {
+        let stage = Stage::new();
+        let mut command = stage.guarded("opened");
+        let output =
+            command.env("LD_PRELOAD", chain.join(":")).env("WAY", way).arg("fill").output();
+        assert_eq!(text(output.unwrap()), FILLED, "{way}");
+        assert_eq!(stage.most(0), LINE, "{way}");
+    }
+}
+
 #[test]
 fn the_only_context_of_the_only_device_is_not_asked_for() {
     let found = |devices: u32| {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::UNIX_EPOCH;
 
-use plimsoll_guard::ledger::{Device, NO_LIMIT, Process, state};
+use plimsoll_guard::ledger::{Device, NO_LIMIT, Process, flag, state};
 use plimsoll_guard::watch::{Clock, Log, Watch};
 use serde::Serialize;
 
@@ -42,6 +42,9 @@ pub(super) struct Report {
     /// Those of the warnings by which memory may have passed the line uncounted.
     #[serde(skip)]
     pub(super) uncounted: Vec<&'static str>,
+    /// Whether a process that used the driver could not be counted at all.
+    #[serde(skip)]
+    pub(super) passed: bool,
     #[serde(skip)]
     pub(super) history: History,
 }
@@ -141,7 +144,7 @@ impl Report {
     /// Whether the line held everybody; asked only where `--strict` wants to know.
     pub(super) fn is_held(&self, strict: bool) -> bool {
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
-        !strict || self.escaped().next().is_none() && !over
+        !strict || self.escaped().next().is_none() && !over && !self.passed
     }
 
     /// Processes that the guard did not reach and that use the GPU, or may.
@@ -199,6 +202,7 @@ pub(super) fn collect(
         warnings: warnings::all(line, reach, watch, ended, &history),
         said: line.notes.iter().chain(&reach.why_not).count(),
         uncounted: warnings::uncounted(watch).collect(),
+        passed: ledger.warnings.load(Relaxed) & (flag::NO_SLOT | flag::NO_ROOM) != 0,
         devices,
         history,
     };

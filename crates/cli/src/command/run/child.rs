@@ -57,21 +57,31 @@ pub(super) fn run(
     watch: &Watch,
     json: bool,
 ) -> Result<Ended, NotStarted> {
-    let mut command = Command::new(&args.program[0]);
-    command.args(&args.program[1..]);
-    command.env("LD_PRELOAD", preload(folder)).env(VARIABLE, folder.path());
-    if let Some((_, limit)) = &line.mps {
-        command.env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limit);
-    }
-    if json {
-        command.stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned()?));
-    }
+    let command = |words: &[OsString]| -> io::Result<Command> {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command.env("LD_PRELOAD", preload(folder)).env(VARIABLE, folder.path());
+        command.env("ASAN_OPTIONS", sanitizer());
+        if let Some((_, limit)) = &line.mps {
+            command.env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limit);
+        }
+        if json {
+            command.stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned()?));
+        }
+        Ok(command)
+    };
     sys::catch_signals()?;
     let (began, clock) = (SystemTime::now(), Instant::now());
-    let mut child = command.spawn()?;
+    let mut child = match command(&args.program)?.spawn() {
+        // A script that does not say what runs it is the shell's, as for `env` and every shell.
+        Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
+            command(&[&["/bin/sh".into()], &args.program[..]].concat())?.spawn()?
+        }
+        child => child?,
+    };
     sys::pass_to(child.id());
     let (stop, stopped) = mpsc::channel::<()>();
-    let mut tree = Tree::new(child.id(), &folder.library());
+    let mut tree = Tree::new(child.id(), folder);
     let status = thread::scope(|scope| {
         let tree = &mut tree;
         scope.spawn(move || {
@@ -111,6 +121,17 @@ fn left_behind(tree: &Tree) -> usize {
             _ => thread::sleep(Duration::from_millis(20)),
         }
     }
+}
+
+/// AddressSanitizer ends its program where any library is loaded before it, unless it is told not
+/// to look. What the user says of it counts.
+fn sanitizer() -> OsString {
+    let mut all = OsString::from("verify_asan_link_order=0");
+    if let Some(before) = std::env::var_os("ASAN_OPTIONS").filter(|value| !value.is_empty()) {
+        all.push(":");
+        all.push(before);
+    }
+    all
 }
 
 /// The guard first, then what was to be loaded already.

@@ -7,7 +7,7 @@ use plimsoll::{Bytes, LimitProfile, effective_limit, platform};
 use plimsoll_guard::ledger::{DEVICES, flag};
 use plimsoll_guard::watch::Settings;
 
-use crate::limit::{LimitArgs, size_above_zero};
+use crate::limit::{LimitArgs, size, size_above_zero};
 use crate::outcome::BadInput;
 
 /// What must stay available of the system's memory where the GPU shares it.
@@ -45,11 +45,11 @@ pub(crate) struct Args {
     device_limit: Vec<(usize, Bytes)>,
     /// What must stay available of the system's memory where the GPU shares it (512MiB unless
     /// you say otherwise)
-    #[arg(long, value_name = "SIZE", default_value_t = KEEP_FREE, hide_default_value = true)]
+    #[arg(long, value_name = "SIZE", default_value_t = KEEP_FREE, hide_default_value = true, value_parser = size)]
     keep_free: Bytes,
     /// What is held back below the line for what the driver takes for itself (128MiB unless
     /// you say otherwise)
-    #[arg(long, value_name = "SIZE", default_value_t = RESERVE, hide_default_value = true)]
+    #[arg(long, value_name = "SIZE", default_value_t = RESERVE, hide_default_value = true, value_parser = size)]
     reserve: Bytes,
     /// Count only, refuse nothing
     #[arg(long, conflicts_with_all = ["gpu_mem_limit", "gpu_mem_limit_gb", "device_limit", "profile"])]
@@ -104,10 +104,9 @@ impl Args {
     pub(super) fn line(&self) -> anyhow::Result<Line> {
         let mut notes = Vec::new();
         let limit = if self.no_limit { None } else { Some(self.size(&mut notes)?) };
-        if let Some(limit) = limit
-            && limit <= self.reserve
-        {
-            let reserve = self.reserve;
+        let reserve = self.reserve;
+        let mut limits = limit.into_iter().chain(self.device_limit.iter().map(|(_, size)| *size));
+        if let Some(limit) = limits.find(|limit| *limit <= reserve) {
             let text = format!(
                 "a limit of {limit} leaves nothing above the reserve of {reserve}; raise it, or lower --reserve"
             );

@@ -7,14 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use plimsoll_guard::process;
+use plimsoll_guard::{process, watch};
 use tempfile::TempDir;
 
 use super::sys;
 
 const LIBRARY: &str = "libplimsoll_guard.so";
 const PREFIX: &str = "plimsoll-run-";
-/// In a folder that was left to children that still run: it stays for them.
+/// In a folder that was left to children that still run: it stays for as long as they do.
 const LEFT: &str = "left";
 
 /// The folders of a run, gone at its end.
@@ -85,10 +85,24 @@ fn sweep(parent: &Path) {
         let [space, pid, start, ..] = numbers[..] else { continue };
         let alive = u32::try_from(pid).is_ok_and(|pid| process::is_alive(pid, start));
         let gone = here != 0 && space == here && !alive;
-        if gone && !entry.path().join(LEFT).exists() {
+        let kept = || entry.path().join(LEFT).exists() && is_in_use(&entry.path());
+        if gone && !kept() {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// Whether a process has a folder in its environment, or something from it in its memory.
+fn is_in_use(folder: &Path) -> bool {
+    let folder = folder.as_os_str().as_encoded_bytes();
+    let has = |file: PathBuf| {
+        let bytes = fs::read(file).unwrap_or_default();
+        bytes.windows(folder.len()).any(|part| part == folder)
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
+        .any(|entry| has(entry.path().join("environ")) || has(entry.path().join("maps")))
 }
 
 /// Makes it, with the guard in it.
@@ -96,6 +110,7 @@ pub(in crate::command) fn make() -> anyhow::Result<Folder> {
     if plimsoll_guard::LIBRARY.is_empty() {
         bail!("`run` needs Linux on x86-64 or aarch64: the guard is not in this build");
     }
+    watch::files_may_be_made()?;
     let mut tried = Vec::new();
     for parent in candidates() {
         match try_in(&parent) {
@@ -155,8 +170,15 @@ mod tests {
             format!("{}x", prefix()),
         ];
         names.iter().for_each(|name| fs::create_dir(at(name)).unwrap());
-        fs::write(at(&names[1]).join(LEFT), []).unwrap();
+        let left = at(&names[1]);
+        fs::write(left.join(LEFT), []).unwrap();
+        let mut sleep = std::process::Command::new("sleep");
+        let mut child = sleep.arg("60").env("OF_A_RUN", &left).spawn().unwrap();
         sweep(parent.path());
         assert_eq!(names.map(|name| at(&name).exists()), [false, true, true, true, true]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        sweep(parent.path());
+        assert!(!left.exists());
     }
 }

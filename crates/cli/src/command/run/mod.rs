@@ -78,6 +78,7 @@ fn guarded(args: &Args, out: &mut Output) -> anyhow::Result<u8> {
             return Ok(problem.code);
         }
     };
+    sys::outlive_large_files();
     let answer = answer::collect(args, &line, &reach, &watch, &ended)?;
     show(&answer, out)?;
     if let Some(folder) = &args.report {

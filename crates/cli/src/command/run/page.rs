@@ -50,8 +50,14 @@ impl Report {
             return match (self.escaped().count(), self.cuda.guarded_programs) {
                 (1.., _) => "the guard did not hold what may have used the GPU".to_string(),
                 (0, 0) => "the guard reached no program; GPU memory was not watched".to_string(),
-                (0, _) => "no program used the CUDA driver; there was nothing to hold".to_string(),
+                (0, _) => {
+                    "no program used the CUDA driver through the guard; there was nothing to hold"
+                        .to_string()
+                }
             };
+        }
+        if self.passed {
+            return "a process used the CUDA driver uncounted: nothing is known of it".to_string();
         }
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
         let mut line = match (self.limit.effective_limit_bytes.or(self.limit.limit_bytes), over) {

@@ -38,13 +38,20 @@ extern "C" fn pass_on(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_v
     }
 }
 
-/// From now on signals are the program's.
+/// From now on signals are the program's. Those that whoever started us wants ignored, as
+/// `nohup` and a script's background do, stay so, for the program too; only SIGPIPE is ignored
+/// by every program in Rust, and is not by those that one starts.
 pub(super) fn catch_signals() -> io::Result<()> {
     for signal in PASSED_ON {
-        // SAFETY: the structure is zeroed, which is valid, and the handler only does what a
+        // SAFETY: the structures are zeroed, which is valid, and the handler only does what a
         // handler may.
         let code = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut action);
+            if action.sa_sigaction == libc::SIG_IGN && signal != libc::SIGPIPE {
+                continue;
+            }
+            action = std::mem::zeroed();
             action.sa_sigaction = pass_on as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
             libc::sigemptyset(&raw mut action.sa_mask);
@@ -55,6 +62,13 @@ pub(super) fn catch_signals() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The program has ended: a file that would be larger than files may be is an error from now
+/// on, and not our end.
+pub(super) fn outlive_large_files() {
+    // SAFETY: to ignore a signal changes nothing else, and nothing is started any more.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Names the program that signals go to; 0 for none.

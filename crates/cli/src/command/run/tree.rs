@@ -5,7 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use plimsoll_guard::watch::VARIABLE;
 use serde::Serialize;
+
+use super::folder::Folder;
 
 /// A process of the tree that the guard is not in.
 #[derive(Debug, Clone, Serialize)]
@@ -22,15 +25,18 @@ pub(super) struct Unguarded {
 pub(super) struct Tree {
     root: u32,
     library: String,
+    /// Where the counters are.
+    data: String,
     /// Everybody who was seen to belong to it: a parent may end before its children.
     members: HashSet<u32>,
     seen: HashMap<(u32, PathBuf), Option<Unguarded>>,
 }
 
 impl Tree {
-    pub(super) fn new(root: u32, library: &Path) -> Tree {
-        let library = library.display().to_string();
-        Tree { root, library, members: HashSet::from([root]), seen: HashMap::new() }
+    pub(super) fn new(root: u32, folder: &Folder) -> Tree {
+        let library = folder.library().display().to_string();
+        let data = folder.path().display().to_string();
+        Tree { root, library, data, members: HashSet::from([root]), seen: HashMap::new() }
     }
 
     /// Looks at every process that is new, or has become another program.
@@ -60,13 +66,15 @@ impl Tree {
         }
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok();
         let has = |text: &str| maps.as_ref().map(|maps| maps.contains(text));
-        let guarded = has(&self.library).unwrap_or(false);
+        // Without the counters, which it finds by its variable, the guard only passes calls on.
+        let ledger = format!("{}/ledger", self.data);
+        let guarded = has(&self.library).unwrap_or(false) && has(&ledger).unwrap_or(false);
         let uses_cuda = has("libcuda.so").map(|found| found || self.holds_device(pid));
         let found = (!guarded).then(|| Unguarded {
             pid,
             program: program.display().to_string(),
             uses_cuda,
-            why: why(pid, &program, maps.as_deref()),
+            why: self.why(pid, &program, maps.as_deref()),
         });
         // A program is seen before its loader has done its work, too: the last look counts.
         self.seen.insert((pid, program), found);
@@ -79,9 +87,29 @@ impl Tree {
         targets.any(|target| target.starts_with("/dev/nvidia") && !target.ends_with("ctl"))
     }
 
-    /// How many of the tree run now.
+    /// How many of the tree run now. Those whose parents ended before anybody looked are known by
+    /// their environment.
     pub(super) fn still_running(&self) -> usize {
-        processes().filter(|(pid, _)| *pid != self.root && self.members.contains(pid)).count()
+        let variable = format!("{VARIABLE}={}", self.data);
+        let ours = |pid| self.members.contains(&pid) || has_variable(pid, variable.as_bytes());
+        processes().filter(|(pid, _)| *pid != self.root && ours(*pid)).count()
+    }
+
+    fn why(&self, pid: u32, program: &Path, maps: Option<&str>) -> String {
+        if let Some(why) = super::reach::why_not(program) {
+            return why;
+        }
+        let Some(maps) = maps else {
+            return "it belongs to another user or cannot be looked into".to_string();
+        };
+        let cleared = |name: &str| !has_variable(pid, format!("{name}=").as_bytes());
+        if cleared("LD_PRELOAD") {
+            "its environment was cleared of LD_PRELOAD".to_string()
+        } else if maps.contains(&self.library) && cleared(VARIABLE) {
+            format!("its environment was cleared of {VARIABLE}")
+        } else {
+            "the guard was not loaded into it".to_string()
+        }
     }
 
     pub(super) fn into_unguarded(self) -> Vec<Unguarded> {
@@ -104,16 +132,8 @@ fn processes() -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
-fn why(pid: u32, program: &Path, maps: Option<&str>) -> String {
-    if let Some(why) = super::reach::why_not(program) {
-        return why;
-    }
+/// Whether a process was started with a variable whose text begins so.
+fn has_variable(pid: u32, text: &[u8]) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let mut variables = environment.split(|&byte| byte == 0);
-    let preloads = variables.any(|variable| variable.starts_with(b"LD_PRELOAD="));
-    match (maps, preloads) {
-        (None, _) => "it belongs to another user or cannot be looked into".to_string(),
-        (Some(_), false) => "its environment was cleared of LD_PRELOAD".to_string(),
-        (Some(_), true) => "the guard was not loaded into it".to_string(),
-    }
+    environment.split(|&byte| byte == 0).any(|variable| variable.starts_with(text))
 }

@@ -11,7 +11,7 @@ use super::flags::Line;
 use super::reach::Reach;
 
 /// By which memory may pass the line uncounted.
-const UNCOUNTED: [(u32, &str); 4] = [
+const UNCOUNTED: [(u32, &str); 5] = [
     (
         flag::NEW_DRIVER,
         "the driver is newer than what the guard knows: new ways to allocate may pass uncounted",
@@ -27,6 +27,10 @@ const UNCOUNTED: [(u32, &str); 4] = [
     (
         flag::NO_SLOT,
         "more processes used the GPU at once than can be counted: some passed uncounted",
+    ),
+    (
+        flag::NO_ROOM,
+        "a process had no room for the guard's list (64 MiB of addresses; see `ulimit -v`): its memory passed uncounted",
     ),
 ];
 

@@ -1,0 +1,108 @@
+//! What surrounds a program is as it was, and what it does to the guard is survived and said.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use super::common::{Result, text};
+use super::{answer, on_stage, stage};
+
+/// `plimsoll run` with these words, after a shell has done something to itself.
+fn after(shell: &str, words: &[&str]) -> Result<Output> {
+    let client = stage()?.join("client").display().to_string();
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("{shell}; exec \"$0\" run \"$@\"")]);
+    command.arg(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(words.iter().map(|word| word.replace("CLIENT", &client)));
+    command.env("LD_LIBRARY_PATH", stage()?).env("WAY", "runtime").stdin(Stdio::null());
+    Ok(command.output()?)
+}
+
+fn warns(answer: &Value, of: &str) -> bool {
+    let mut warnings = answer["warnings"].as_array().into_iter().flatten();
+    warnings.any(|warning| warning.as_str().is_some_and(|warning| warning.contains(of)))
+}
+
+#[test]
+fn ignored_signals_stay_ignored() -> Result {
+    let words = ["--quiet", "--", "grep", "SigIgn", "/proc/self/status"];
+    let output = text(&after("trap '' HUP INT", &words)?.stdout);
+    let mask = u64::from_str_radix(output.trim().rsplit('\t').next().unwrap_or_default(), 16)?;
+    let is_ignored = |signal: u32| mask >> (signal - 1) & 1 == 1;
+    let (hup, int, pipe, term) = (1, 2, 13, 15);
+    assert_eq!([hup, int, pipe, term].map(is_ignored), [true, true, false, false], "{output}");
+    Ok(())
+}
+
+#[test]
+fn small_files_cost_the_timeline_and_not_the_program() -> Result {
+    let output = after("ulimit -f 16", &["--", "true"])?;
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("ulimit -f"), "{}", text(&output.stderr));
+    for stacks in [&[][..], &["--stacks"]] {
+        let words = ["--limit", "2GiB", "--", "sh", "-c", "ulimit -f 0; exec CLIENT fill"];
+        let answer = answer(&[stacks, &words].concat())?;
+        assert_eq!(answer["exit_code"], 0, "{answer:#}");
+        assert_eq!(answer["processes"][0]["allocations"], 30);
+        assert_eq!(answer["processes"][0]["peak_bytes"], Value::Null);
+        assert!(warns(&answer, "not every event"), "{answer:#}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_process_without_room_for_the_list_is_said_to_pass() -> Result {
+    let words = ["--limit", "2GiB", "--", "sh", "-c", "ulimit -v 40000; exec CLIENT errors"];
+    let answer = answer(&words)?;
+    assert_eq!(answer["exit_code"], 0, "{answer:#}");
+    assert!(warns(&answer, "ulimit -v"), "{answer:#}");
+    let output = on_stage(&[&["--strict"][..], &words].concat())?.output()?;
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("uncounted"), "{}", text(&output.stderr));
+    Ok(())
+}
+
+#[test]
+fn a_guard_that_lost_its_counters_is_seen() -> Result {
+    let script = "env -u PLIMSOLL_GUARD CLIENT hold >&2 & sleep 0.7; kill $!; wait";
+    let answer = answer(&["--", "bash", "-c", script])?;
+    let why = answer["unguarded"][0]["why"].as_str().unwrap_or_default();
+    assert!(why.contains("PLIMSOLL_GUARD"), "{answer:#}");
+    Ok(())
+}
+
+#[test]
+fn a_daemon_is_seen_to_go_on() -> Result {
+    let script = "(sleep 2 </dev/null >/dev/null 2>&1 &)";
+    let answer = answer(&["--", "bash", "-c", script])?;
+    assert!(warns(&answer, "still runs"), "{answer:#}");
+    Ok(())
+}
+
+#[test]
+fn a_script_that_names_no_shell_is_the_shells() -> Result {
+    let script = stage()?.join("script");
+    std::fs::write(&script, "echo $1; exit 6\n")?;
+    Command::new("chmod").arg("+x").arg(&script).status()?;
+    let output = on_stage(&["--quiet", "--", &script.display().to_string(), "word"])?.output()?;
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(6), "word\n"));
+    Ok(())
+}
+
+#[test]
+fn a_sanitizer_does_not_mind_the_guard() -> Result {
+    let mut command = on_stage(&["--quiet", "--", "sh", "-c", "echo $ASAN_OPTIONS"])?;
+    let said = text(&command.env("ASAN_OPTIONS", "detect_leaks=0").output()?.stdout);
+    assert_eq!(said, "verify_asan_link_order=0:detect_leaks=0\n");
+    let (source, program) = (stage()?.join("sane.c"), stage()?.join("sane"));
+    std::fs::write(&source, "int main(void) { return 5; }")?;
+    let mut compile = Command::new("cc");
+    compile.arg("-fsanitize=address").arg(&source).arg("-o").arg(&program).stderr(Stdio::null());
+    if !compile.status()?.success() {
+        eprintln!("skipped: no AddressSanitizer");
+        return Ok(());
+    }
+    let output = on_stage(&["--quiet", "--", &program.display().to_string()])?.output()?;
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    Ok(())
+}
