@@ -192,9 +192,11 @@ fn entry(key: u64, device: usize, extra: u64) -> Entry {
 fn refresh(here: &Here, pool: Handle, ahead: u64) -> u64 {
     let reserved = figure(pool, RESERVED);
     let before = here.table.change(Class::Pool, pool as u64, |entry| {
-        entry.charge = reserved.unwrap_or(entry.charge);
+        if entry.extra != NOT_COUNTED {
+            entry.charge = reserved.unwrap_or(entry.charge);
+        }
     });
-    let Some(entry) = before else { return 0 };
+    let Some(entry) = before.filter(|entry| entry.extra != NOT_COUNTED) else { return 0 };
     let device = usize::from(entry.device);
     let now = reserved.unwrap_or(entry.charge);
     let at = match now.cmp(&entry.charge) {

@@ -64,6 +64,13 @@ fn physical_memory_lives_with_its_mappings() {
 }
 
 #[test]
+fn a_pool_in_the_hosts_memory_is_never_charged() {
+    let stage = Stage::new();
+    assert_eq!(stage.run("opened", &["host-pool"]), "took 0 after 0\n");
+    assert_eq!(stage.device(0).peak.load(Relaxed), 0);
+}
+
+#[test]
 fn contexts_take_with_them_what_was_in_them() {
     let stage = Stage::new().set("FAKE_CONTEXT", 100 * MIB);
     assert_eq!(stage.run("opened", &["contexts"]), "took 356 back 1\nreset 1\n");

@@ -240,6 +240,11 @@ int main(int count, char **words) {
         printf("took %zu back %d\n", before - with, left() == before);
         cuMemAlloc(&p, 256 * MIB); cuDevicePrimaryCtxReset(0); cuDevicePrimaryCtxRetain(&q, 0); cuCtxSetCurrent(q);
         printf("reset %d\n", left() == before);
+    } else if (!strcmp(what, "host-pool")) {
+        struct properties host = {1, 0, 2, 0, {0}}; handle pool; size_t before = left();
+        cuMemPoolCreate(&pool, &host); cuMemAllocFromPoolAsync(&p, 1024 * MIB, pool, 0); cuMemPoolTrimTo(pool, 0);
+        size_t with = left(); cuMemPoolDestroy(pool);
+        printf("took %zu after %zu\n", before - with, before - left());
     } else if (!strcmp(what, "errors")) {
         int first = cuMemAlloc(&p, 256 * MIB); size_t one = left(); int second = cuMemAlloc(&p, 256 * MIB); size_t two = left(); int third = cuMemFree(p), fourth = cuMemFree(p);
         printf("%d %d %d %d took %zu left %zu\n", first, second, third, fourth, one - two, left());
