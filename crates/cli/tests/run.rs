@@ -199,8 +199,13 @@ fn a_board_is_held_below_what_it_has() -> Result {
 
 #[test]
 fn without_a_limit_it_only_counts() -> Result {
-    let mut command = on_stage(&["--json", "--no-limit", "--", "CLIENT", "fill"])?;
-    let output = command.env("FAKE_TOTAL", (4u64 << 30).to_string()).output()?;
+    // Also where the GPU shares the memory of a system that has none left.
+    let full = stage()?.join("full").display().to_string();
+    fs::write(&full, "MemTotal: 8000000 kB\nMemAvailable: 4 kB\n")?;
+    let words = ["--json", "--no-limit", "--meminfo", &full, "--", "CLIENT", "fill"];
+    let mut command = on_stage(&words)?;
+    command.env("FAKE_INTEGRATED", "1").env("FAKE_TOTAL", (4u64 << 30).to_string());
+    let output = command.output()?;
     let answer: Value = serde_json::from_slice(&output.stdout)?;
     assert_eq!(answer["devices"][0]["peak_bytes"], 4u64 << 30);
     assert_eq!(

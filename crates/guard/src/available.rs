@@ -39,6 +39,14 @@ pub(crate) fn allows(ledger: &Ledger, bytes: u64) -> bool {
     fits
 }
 
+/// What may be granted before the system has no more than must be kept.
+pub(crate) fn left(ledger: &Ledger) -> u64 {
+    match ledger.keep_free.load(Relaxed) {
+        0 => u64::MAX,
+        keep => read(ledger).map_or(u64::MAX, |available| available.saturating_sub(keep)),
+    }
+}
+
 /// What the system has available now.
 pub(crate) fn read(ledger: &Ledger) -> Option<u64> {
     field(ledger, b"MemAvailable:")

@@ -4,6 +4,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Code, SUCCESS, devices};
+use crate::available;
 use crate::here::Here;
 use crate::ledger::NO_LIMIT;
 
@@ -25,7 +26,10 @@ pub(super) unsafe fn memory(
     }
     // The dead hold nothing: a program decides by this what it asks for.
     here.ledger.reclaim();
-    let left = device.free(here.ledger.held_back());
+    let mut left = device.free(here.ledger.held_back());
+    if device.integrated.load(Relaxed) != 0 {
+        left = left.min(available::left(here.ledger));
+    }
     // SAFETY: each is null or what the driver has written.
     unsafe {
         if let Some(free) = free.as_mut() {

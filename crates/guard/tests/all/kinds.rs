@@ -166,7 +166,7 @@ fn unified_memory_keeps_what_must_stay_free() {
     assert!(found.starts_with("linear 0 2 0"), "{found}");
     std::fs::write(&meminfo, "MemAvailable: 524288 kB\n").unwrap();
     let found = stage.run("opened", &["fill"]);
-    assert!(found.contains("count 0 code 2"), "{found}");
+    assert!(found.contains("count 0 code 2 left 0"), "{found}");
 }
 
 #[test]

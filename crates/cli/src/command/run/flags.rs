@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", default_value_t = RESERVE, hide_default_value = true, value_parser = size)]
     reserve: Bytes,
     /// Count only, refuse nothing
-    #[arg(long, conflicts_with_all = ["gpu_mem_limit", "gpu_mem_limit_gb", "device_limit", "profile"])]
+    #[arg(long, conflicts_with_all = ["gpu_mem_limit", "gpu_mem_limit_gb", "device_limit", "profile", "keep_free"])]
     no_limit: bool,
     /// Whether managed memory counts: some programs oversubscribe it on purpose
     #[arg(long, value_name = "HOW", default_value = "count", value_parser = ["count", "ignore"])]
@@ -126,7 +126,7 @@ impl Args {
                 limit: limit.map(Bytes::get),
                 limits: self.device_limit.iter().map(|(n, size)| (*n, size.get())).collect(),
                 reserve: self.reserve.get(),
-                keep_free: self.keep_free.get(),
+                keep_free: if self.no_limit { 0 } else { self.keep_free.get() },
                 flags,
                 meminfo: self.meminfo.clone(),
             },

@@ -90,7 +90,7 @@ fn size(bytes: Option<u64>) -> String {
 fn safety(report: &Report) -> String {
     let over = report.devices.iter().any(|device| device.within_limit == Some(false));
     let escaped = report.escaped().next().is_some();
-    let tone = match (over, report.cuda.used && !escaped) {
+    let tone = match (over, report.cuda.used && !escaped && !report.passed) {
         (true, _) => "bad",
         (false, true) => "good",
         (false, false) => "unknown",
