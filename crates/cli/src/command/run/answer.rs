@@ -177,6 +177,12 @@ pub(super) fn collect(
     left.sort_by_key(|block| std::cmp::Reverse(block.bytes));
     let mut largest: Vec<&Block> = history.blocks.iter().collect();
     largest.sort_by_key(|block| std::cmp::Reverse(block.bytes));
+    let mut warnings = warnings::all(line, reach, watch, ended, &history);
+    let listed = taken(watch).count();
+    if logs.len() > listed {
+        let all = logs.len();
+        warnings.push(format!("{all} processes used the GPU; {listed} of them are listed"));
+    }
     let report = Report {
         schema_version: 1,
         version: env!("CARGO_PKG_VERSION"),
@@ -199,7 +205,7 @@ pub(super) fn collect(
         },
         refused: refusals(watch, &history),
         unguarded: ended.unguarded.clone(),
-        warnings: warnings::all(line, reach, watch, ended, &history),
+        warnings,
         said: line.notes.iter().chain(&reach.why_not).count(),
         uncounted: warnings::uncounted(watch).collect(),
         passed: ledger.warnings.load(Relaxed) & (flag::NO_SLOT | flag::NO_ROOM) != 0,
@@ -254,8 +260,11 @@ fn ends(watch: &Watch, logs: &[Log]) -> Vec<Option<u64>> {
     let end = |log: &Log| {
         let mine =
             |p: &&Process| (p.pid.load(Relaxed), p.since.load(Relaxed)) == (log.pid, log.since);
-        let until = taken(watch).find(mine)?.until.load(Relaxed);
-        Some(until).filter(|until| *until > 0)
+        match taken(watch).find(mine) {
+            Some(process) => Some(process.until.load(Relaxed)).filter(|until| *until > 0),
+            // It was gone, and its slot was given to another.
+            None => log.events.last().map(|event| event.at),
+        }
     };
     logs.iter().map(end).collect()
 }
@@ -357,5 +366,29 @@ impl Stacks<'_> {
             to_seconds: block.to,
             stack,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_guard::log::{Kind, Op};
+    use plimsoll_guard::watch::{Event, Settings};
+
+    use super::*;
+
+    #[test]
+    fn a_process_whose_slot_is_anothers_ended_with_its_last_event() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let (op, kind) = (Op::Allocate, Kind::Linear);
+        let (bytes, charge) = (512, 512);
+        let (key, device, tag, stream, stack) = (1, 0, 0, 0, 0);
+        let event = Event { at: 70, op, kind, device, tag, key, bytes, charge, stream, stack };
+        let log = |pid| Log { pid, since: 5, events: vec![event], lost: 0 };
+        let slot = &watch.ledger().processes[0];
+        slot.pid.store(8, Relaxed);
+        slot.since.store(5, Relaxed);
+        slot.state.store(state::LIVE, Relaxed);
+        assert_eq!(ends(&watch, &[log(7), log(8)]), [Some(70), None]);
     }
 }

@@ -14,8 +14,6 @@ use super::sys;
 
 const LIBRARY: &str = "libplimsoll_guard.so";
 const PREFIX: &str = "plimsoll-run-";
-/// In a folder that was left to children that still run: it stays for as long as they do.
-const LEFT: &str = "left";
 
 /// The folders of a run, gone at its end.
 pub(in crate::command) struct Folder {
@@ -30,16 +28,7 @@ impl Folder {
         self.data.as_ref().unwrap_or(&self.code).path()
     }
 
-    /// Leaves it for those of the program's children that still run: what they start looks
-    /// for the guard there.
-    pub(in crate::command) fn leave(self) {
-        let (code, data) = self.into_paths();
-        for folder in [Some(code), data].into_iter().flatten() {
-            let _ = fs::write(folder.join(LEFT), []);
-        }
-    }
-
-    /// Where both are; they are the caller's from now on.
+    /// Where both are; they are the caller's from now on, and stay when they are forgotten.
     pub(in crate::command) fn into_paths(self) -> (PathBuf, Option<PathBuf>) {
         (self.code.keep(), self.data.map(TempDir::keep))
     }
@@ -72,8 +61,8 @@ fn space() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |facts| facts.ino())
 }
 
-/// Removes what runs that were killed have left behind. What is another user's cannot be
-/// removed, and stays.
+/// Removes what runs have left behind that were killed, or ended before their programs' children,
+/// once those are gone too. What is another user's cannot be removed, and stays.
 fn sweep(parent: &Path) {
     let here = space();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
@@ -85,8 +74,7 @@ fn sweep(parent: &Path) {
         let [space, pid, start, ..] = numbers[..] else { continue };
         let alive = u32::try_from(pid).is_ok_and(|pid| process::is_alive(pid, start));
         let gone = here != 0 && space == here && !alive;
-        let kept = || entry.path().join(LEFT).exists() && is_in_use(&entry.path());
-        if gone && !kept() {
+        if gone && !is_in_use(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -171,7 +159,6 @@ mod tests {
         ];
         names.iter().for_each(|name| fs::create_dir(at(name)).unwrap());
         let left = at(&names[1]);
-        fs::write(left.join(LEFT), []).unwrap();
         let mut sleep = std::process::Command::new("sleep");
         let mut child = sleep.arg("60").env("OF_A_RUN", &left).spawn().unwrap();
         sweep(parent.path());
