@@ -107,11 +107,11 @@ impl Output {
         if !self.open {
             return Ok(());
         }
-        match write(&mut *self.stdout) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                self.open = false;
-                Ok(())
-            }
+        let written = write(&mut *self.stdout);
+        // A failure is told once.
+        self.open = written.is_ok();
+        match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             other => other.context("cannot write to stdout"),
         }
     }

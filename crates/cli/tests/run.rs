@@ -83,6 +83,7 @@ fn the_code_is_the_programs_own() -> Result {
         (&["run", "--", "/no/such/program"], 127),
         (&["run", "--", "/etc/passwd"], 126),
         (&["run", "--report", "/proc/nowhere", "--", "true"], 125),
+        (&["run", "--report", "/proc", "--", "sh", "-c", "kill -9 $PPID"], 125),
         (&["run", "--limit", "64MiB", "--", "true"], 125),
         (&["run", "--device-limit", "0=64MiB", "--", "true"], 125),
         (&["run", "--device-limit", "1", "--", "true"], 2),

@@ -106,3 +106,14 @@ fn a_sanitizer_does_not_mind_the_guard() -> Result {
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
     Ok(())
 }
+
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure_of_ours_and_costs_no_report() -> Result {
+    let to = stage()?.join("kept");
+    let words = ["--json", "--report", &to.display().to_string(), "--", "true"];
+    let mut command = on_stage(&words)?;
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full")?;
+    assert_eq!(command.stdout(full).stderr(Stdio::null()).status()?.code(), Some(125));
+    assert!(to.join("report.json").exists());
+    Ok(())
+}

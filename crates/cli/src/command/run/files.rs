@@ -24,9 +24,13 @@ pub(super) fn write(report: &Report, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the folder before the program is started, so that a wrong name costs no run.
+/// Makes the folder before the program is started, and a file in it, so that a wrong name costs
+/// no run.
 pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+    let shown = folder.display();
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {shown}"))?;
+    tempfile::tempfile_in(folder).with_context(|| format!("cannot write into {shown}"))?;
+    Ok(())
 }
 
 fn whole(path: &Path, folder: &Path, text: &str) -> anyhow::Result<()> {

@@ -80,23 +80,25 @@ fn guarded(args: &Args, out: &mut Output) -> anyhow::Result<u8> {
     };
     sys::outlive_large_files();
     let answer = answer::collect(args, &line, &reach, &watch, &ended)?;
-    show(&answer, out)?;
-    if let Some(folder) = &args.report {
-        files::write(&answer, folder)?;
-        if !out.is_quiet() && !out.is_json() {
-            output::note(&format!("plimsoll: report in {}", folder.join("report.html").display()));
-        }
-    }
     if ended.left_behind > 0 {
         // What they start looks for the guard there. A later run removes it.
         let _ = folder.into_paths();
+    }
+    let written = args.report.as_deref().map(|folder| files::write(&answer, folder));
+    show(&answer, out)?;
+    if let (Some(folder), Some(written)) = (&args.report, written) {
+        written?;
+        if !out.is_quiet() && !out.is_json() {
+            output::note(&format!("plimsoll: report in {}", folder.join("report.html").display()));
+        }
     }
     Ok(if answer.is_held(args.strict) { ended.code } else { FAILED })
 }
 
 fn show(answer: &answer::Report, out: &mut Output) -> anyhow::Result<()> {
     if out.is_json() {
-        return out.answer(answer);
+        out.answer(answer)?;
+        return out.finish();
     }
     let mut page = Page::new(output::colour_on(sys::stderr_is_terminal()), out.is_quiet());
     match out.is_quiet() {
