@@ -35,6 +35,20 @@ fn ignored_signals_stay_ignored() -> Result {
 }
 
 #[test]
+fn the_code_is_told_also_to_who_is_not_told_of_children() -> Result {
+    // A shell takes SIGCHLD back for itself, so another program must ignore it.
+    let ignore = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
+                  os.execv(sys.argv[1], sys.argv[1:])";
+    let mut command = Command::new("python3");
+    command.args(["-c", ignore, env!("CARGO_BIN_EXE_plimsoll"), "run", "--", "sh", "-c", "exit 5"]);
+    match command.output() {
+        Ok(output) => assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr)),
+        Err(_) => eprintln!("skipped: python3 is not installed"),
+    }
+    Ok(())
+}
+
+#[test]
 fn small_files_cost_the_timeline_and_not_the_program() -> Result {
     let output = after("ulimit -f 16", &["--", "true"])?;
     assert_eq!(output.status.code(), Some(125));

@@ -111,7 +111,8 @@ impl Ledger {
     #[cold]
     pub fn refuse(&self, process: &Process, device: usize, bytes: u64) {
         self.devices[device].refused.fetch_add(1, Relaxed);
-        self.devices[device].refused_bytes.fetch_add(bytes, Relaxed);
+        let sum = &self.devices[device].refused_bytes;
+        let _ = sum.fetch_update(Relaxed, Relaxed, |sum| Some(sum.saturating_add(bytes)));
         process.refused.fetch_add(1, Relaxed);
         process.mine().end();
     }

@@ -6,8 +6,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI32, AtomicU64};
 
 /// Those that are for the program and not for us. What the kernel raises for our own
 /// mistakes is not among them, nor what only a shell may use.
@@ -24,15 +24,20 @@ const PASSED_ON: [i32; 10] = [
     libc::SIGPIPE,
 ];
 
-static CHILD: AtomicI32 = AtomicI32::new(0);
+const NOT_YET: i32 = -1;
+static CHILD: AtomicI32 = AtomicI32::new(NOT_YET);
+/// The signals, a bit each, that came before there was a program to pass them to.
+static EARLY: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn pass_on(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid description of the signal.
     let code = unsafe { (*info).si_code };
     let child = CHILD.load(Relaxed);
     // What the terminal sends goes to the program too, by itself; what a process sent to us
-    // alone (codes of at most 0) is passed on.
-    if child > 0 && code <= 0 {
+    // alone (codes of at most 0) is passed on, to a program that is only being started later.
+    if child == NOT_YET {
+        EARLY.fetch_or(1 << signal, Relaxed);
+    } else if child > 0 && code <= 0 {
         // SAFETY: kill may be called in a handler; the child is ours and not waited for yet.
         unsafe { libc::kill(child, signal) };
     }
@@ -40,8 +45,11 @@ extern "C" fn pass_on(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_v
 
 /// From now on signals are the program's. Those that whoever started us wants ignored, as
 /// `nohup` and a script's background do, stay so, for the program too; only SIGPIPE is ignored
-/// by every program in Rust, and is not by those that one starts.
+/// by every program in Rust, and is not by those that one starts. And who ignores SIGCHLD is not
+/// told how its child ended.
 pub(super) fn catch_signals() -> io::Result<()> {
+    // SAFETY: what a signal does by default is done without code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     for signal in PASSED_ON {
         // SAFETY: the structures are zeroed, which is valid, and the handler only does what a
         // handler may.
@@ -73,7 +81,13 @@ pub(super) fn outlive_large_files() {
 
 /// Names the program that signals go to; 0 for none.
 pub(super) fn pass_to(child: u32) {
-    CHILD.store(i32::try_from(child).unwrap_or(0), Relaxed);
+    let child = i32::try_from(child).unwrap_or(0);
+    CHILD.store(child, Relaxed);
+    let early = EARLY.swap(0, Relaxed);
+    for signal in PASSED_ON.into_iter().filter(|signal| child > 0 && early >> signal & 1 == 1) {
+        // SAFETY: the child is ours and not waited for yet.
+        unsafe { libc::kill(child, signal) };
+    }
 }
 
 /// What a place allows.
