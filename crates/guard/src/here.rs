@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::ledger::{self, Ledger, Process, flag, state};
 use crate::log::{Event, Log};
-use crate::table::Table;
+use crate::table::{Held, Table};
 use crate::{process, sys};
 
 /// Names the folder of the run.
@@ -169,19 +169,31 @@ fn fill(process: &Process, pid: u32, start: u64) {
 }
 
 impl Here {
-    /// Notes an event, with where it happened if that is wanted.
-    #[inline(always)]
+    /// Notes an event by itself; when it was.
     pub(crate) fn note(&self, mut event: Event) -> u64 {
-        let at = sys::now();
+        let at = self.begin_note(&mut event);
+        self.note_held(&self.table.hold(), &event, at);
+        at
+    }
+
+    /// What an event needs before the lock is held: where it happened, if that is wanted, and
+    /// when.
+    #[inline(always)]
+    pub(crate) fn begin_note(&self, event: &mut Event) -> u64 {
         if self.ledger.is(flag::STACKS) && event.op as u8 <= 3 {
             event.stack = crate::stacks::capture(self);
         }
+        sys::now()
+    }
+
+    /// Notes an event that was begun.
+    #[inline(always)]
+    pub(crate) fn note_held(&self, held: &Held<'_>, event: &Event, at: u64) {
         if let Some(log) = &self.log
-            && !log.note(&event, at)
+            && !log.note(held, event, at)
         {
             self.ledger.warn(flag::LOG_FULL);
         }
-        at
     }
 }
 

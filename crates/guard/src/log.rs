@@ -1,17 +1,18 @@
 //! What happened, event by event: a file of each process, mapped, appended to and read by
 //! `run` when the process is gone, however it went.
 //!
-//! A place is taken by one addition, filled in, and marked as whole last; a process that is
-//! killed in between leaves a place that says so. Room is asked of the file system ahead of
+//! Who holds the table's lock takes the next place, fills it in, and marks it as whole last; a
+//! process that is killed in between leaves a place that says so. Room is asked of the file system ahead of
 //! use: a mapped file that cannot grow would end the program with a signal, so where there
 //! is no room the list simply ends, and the counters go on.
 
 #![expect(unsafe_code, reason = "its memory is a mapped file")]
 
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::sys;
+use crate::table::Held;
 
 /// The first bytes of a list of events.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"plimlog1");
@@ -168,15 +169,13 @@ pub struct Record {
 pub struct Head {
     /// [`MAGIC`].
     pub magic: AtomicU64,
-    /// Places taken, whole or not, some of them perhaps past the end.
+    /// Places taken, some of them perhaps past the end.
     pub taken: AtomicU64,
     /// Places that have room in the file.
     pub room: AtomicU64,
-    /// 1 while somebody makes room, 2 when there is none to be had.
-    pub growing: AtomicU64,
     /// When the process attached: its slot in the ledger says the same.
     pub since: AtomicU64,
-    spare: AtomicU64,
+    spare: [AtomicU64; 2],
 }
 
 /// An event before it has a place.
@@ -243,11 +242,12 @@ impl Log {
         Some(log)
     }
 
-    /// Notes an event; whether there was room.
+    /// Notes an event, one at a time; whether there was room.
     #[inline(always)]
-    pub(crate) fn note(&self, event: &Event, at: u64) -> bool {
-        let place = self.head.taken.fetch_add(1, Relaxed);
-        if place >= self.head.room.load(Acquire) && !self.grow(place) {
+    pub(crate) fn note(&self, _: &Held<'_>, event: &Event, at: u64) -> bool {
+        let place = self.head.taken.load(Relaxed);
+        self.head.taken.store(place + 1, Relaxed);
+        if place >= self.head.room.load(Relaxed) && !self.grow(place) {
             return false;
         }
         // SAFETY: the place lies below `room`, which is inside the mapping and has space in
@@ -265,29 +265,17 @@ impl Log {
         true
     }
 
+    /// Makes room for a place behind the last; whether there is some.
     #[cold]
     fn grow(&self, place: u64) -> bool {
-        loop {
-            let room = self.head.room.load(Acquire);
-            if place < room {
-                return true;
-            }
-            match self.head.growing.compare_exchange(0, 1, AcqRel, Acquire) {
-                Ok(_) => {
-                    let from = size_of::<Head>() as u64 + room * RECORD;
-                    let enough = room + STEP / RECORD <= MOST && self.make_room(from);
-                    if enough {
-                        self.head.room.store(room + STEP / RECORD, Release);
-                    }
-                    self.head.growing.store(if enough { 0 } else { 2 }, Release);
-                }
-                Err(2) => return false,
-                // SAFETY: takes and changes nothing.
-                Err(_) => unsafe {
-                    sys::sched_yield();
-                },
-            }
+        let room = self.head.room.load(Relaxed);
+        let from = size_of::<Head>() as u64 + room * RECORD;
+        // Once there was none, nobody asks again: every event would.
+        let enough = place == room && room + STEP / RECORD <= MOST && self.make_room(from);
+        if enough {
+            self.head.room.store(room + STEP / RECORD, Relaxed);
         }
+        enough
     }
 
     fn make_room(&self, from: u64) -> bool {

@@ -1,10 +1,14 @@
 //! What this process has allocated: a hash of handles to sizes, in memory of its own.
 //!
-//! Sixty-four stripes with a lock each, so that threads seldom meet. Within a stripe, chains
-//! of entries that are used again last freed first: a program that allocates and frees stays
-//! in the same few lines of the processor's cache, however many addresses it goes through.
-//! The memory comes from the kernel and becomes real page by page, so a program that
-//! allocates little costs little. It is never shared: a process that is killed holding a lock
+//! One lock: it is held for a few dozen nanoseconds, and the driver, which every operation
+//! calls as well, lets one thread in at a time for many hundreds. Who holds it may also note
+//! what happened ([`crate::log`]), so that an operation is in the table and in the list, in the
+//! same order for all threads, for the price of one locked instruction.
+//!
+//! Chains of entries that are used again last freed first: a program that allocates and frees
+//! stays in the same few lines of the processor's cache, however many addresses it goes
+//! through. The memory comes from the kernel and becomes real page by page, so a program that
+//! allocates little costs little. It is never shared: a process that is killed holding the lock
 //! leaves nobody waiting.
 
 #![expect(unsafe_code, reason = "its memory comes straight from the kernel")]
@@ -66,9 +70,8 @@ impl Entry {
     }
 }
 
-const STRIPES: usize = 64;
-/// A million in all; fewer where a test fills them up.
-const ENTRIES: usize = if cfg!(test) { 1 << 10 } else { 1 << 14 };
+/// Fewer where a test fills them up.
+const ENTRIES: usize = if cfg!(test) { 1 << 16 } else { 1 << 20 };
 const CHAINS: usize = ENTRIES / 16;
 
 /// An entry and the next of its chain, or the next that is free: one more than its place, and
@@ -79,10 +82,10 @@ struct Link {
     next: u32,
 }
 
-/// In this order: where little is held, lock, free and first link are in one line of the
-/// processor's cache.
+/// All that this process holds. In this order: where little is held, lock, free and first link
+/// are in one line of the processor's cache.
 #[repr(C, align(64))]
-struct Stripe {
+pub(crate) struct Table {
     lock: AtomicU32,
     inner: UnsafeCell<Inner>,
 }
@@ -159,38 +162,17 @@ impl Inner {
     }
 }
 
-/// All that this process holds.
-pub(crate) struct Table {
-    stripes: [Stripe; STRIPES],
-}
-
-// SAFETY: what is in the cells is touched only by the holder of the stripe's lock.
+// SAFETY: what is in the cell is touched only by the holder of the lock.
 unsafe impl Sync for Table {}
 
-/// The stripe's lock, held.
-struct Held<'a> {
-    stripe: &'a Stripe,
+/// The lock, held.
+pub(crate) struct Held<'a> {
+    table: &'a Table,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.stripe.lock.store(0, Release);
-    }
-}
-
-impl Stripe {
-    fn hold(&self) -> Held<'_> {
-        let mut tries = 0u32;
-        while self.lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
-            tries += 1;
-            if tries.is_multiple_of(64) {
-                // SAFETY: takes and changes nothing.
-                unsafe { sys::sched_yield() };
-            } else {
-                core::hint::spin_loop();
-            }
-        }
-        Held { stripe: self }
+        self.table.lock.store(0, Release);
     }
 }
 
@@ -199,7 +181,7 @@ impl Held<'_> {
     fn inner(&self) -> &mut Inner {
         // SAFETY: the lock is held for as long as `self` lives, and every user of it takes
         // one such reference at a time.
-        unsafe { &mut *self.stripe.inner.get() }
+        unsafe { &mut *self.table.inner.get() }
     }
 }
 
@@ -223,42 +205,88 @@ impl Table {
             return None;
         }
         // SAFETY: the mapping is zeroed, large enough, aligned to a page and never unmapped;
-        // zeros are unlocked stripes with empty chains and links that were never used, whose
+        // zeros are an open lock, empty chains and links that were never used, whose
         // class is `Class::Empty`.
         Some(unsafe { &*at.cast::<Table>() })
     }
 
-    fn stripe(&self, class: Class, key: u64) -> Held<'_> {
-        self.stripes[(hash(class, key) >> 58) as usize % STRIPES].hold()
+    /// The right to look at it, and to note what happens.
+    #[inline(always)]
+    pub(crate) fn hold(&self) -> Held<'_> {
+        if self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+            self.wait();
+        }
+        Held { table: self }
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut tries = 0u32;
+        while self.lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
+            tries += 1;
+            if tries.is_multiple_of(64) {
+                // SAFETY: takes and changes nothing.
+                unsafe { sys::sched_yield() };
+            } else {
+                core::hint::spin_loop();
+            }
+        }
     }
 
     /// Keeps an entry, in place of an older one with the same key: the driver hands out
     /// nothing twice, so that one went a way that we did not see. `None` where there was
     /// none, and the entry itself where there is no room.
-    #[inline(always)]
     pub(crate) fn put(&self, entry: Entry) -> Result<Option<Entry>, Entry> {
-        let held = self.stripe(entry.class, entry.key);
+        self.put_and(entry, |_, _| ())
+    }
+
+    /// The same, and does something before the lock is given back, with the older one.
+    #[inline(always)]
+    pub(crate) fn put_and(
+        &self,
+        entry: Entry,
+        note: impl FnOnce(&Held<'_>, Option<&Entry>),
+    ) -> Result<Option<Entry>, Entry> {
+        let held = self.hold();
         let inner = held.inner();
-        if let Some(old) = inner.entry(entry.class, entry.key) {
-            return Ok(Some(core::mem::replace(old, entry)));
-        }
-        if inner.add(entry) { Ok(None) } else { Err(entry) }
+        let kept = if let Some(old) = inner.entry(entry.class, entry.key) {
+            Ok(Some(core::mem::replace(old, entry)))
+        } else if inner.add(entry) {
+            Ok(None)
+        } else {
+            Err(entry)
+        };
+        note(&held, kept.as_ref().ok().and_then(Option::as_ref));
+        kept
     }
 
     /// Takes an entry out.
-    #[inline(always)]
     pub(crate) fn take(&self, class: Class, key: u64) -> Option<Entry> {
-        let held = self.stripe(class, key);
+        self.take_and(class, key, |_, _| ())
+    }
+
+    /// The same, and does something before the lock is given back.
+    #[inline(always)]
+    pub(crate) fn take_and(
+        &self,
+        class: Class,
+        key: u64,
+        note: impl FnOnce(&Held<'_>, &Entry),
+    ) -> Option<Entry> {
+        let held = self.hold();
         let inner = held.inner();
         let (at, before) = inner.find(class, key);
-        if at == 0 { None } else { Some(inner.remove(at, before)) }
+        if at == 0 {
+            return None;
+        }
+        let entry = inner.remove(at, before);
+        note(&held, &entry);
+        Some(entry)
     }
 
     /// A copy of an entry.
     pub(crate) fn get(&self, class: Class, key: u64) -> Option<Entry> {
-        let held = self.stripe(class, key);
-        let inner = held.inner();
-        inner.entry(class, key).copied()
+        self.hold().inner().entry(class, key).copied()
     }
 
     /// Changes an entry under its lock, and returns it as it was.
@@ -268,9 +296,8 @@ impl Table {
         key: u64,
         change: impl FnOnce(&mut Entry),
     ) -> Option<Entry> {
-        let held = self.stripe(class, key);
-        let inner = held.inner();
-        let entry = inner.entry(class, key)?;
+        let held = self.hold();
+        let entry = held.inner().entry(class, key)?;
         let before = *entry;
         change(entry);
         Some(before)
@@ -278,32 +305,27 @@ impl Table {
 
     /// Takes out, one after the other, all entries that `wanted` chooses.
     pub(crate) fn drain(&self, wanted: impl Fn(&Entry) -> bool, mut each: impl FnMut(Entry)) {
-        for stripe in &self.stripes {
-            let mut from = 0;
-            loop {
-                let held = stripe.hold();
-                let links = held.inner().links.iter().take(held.inner().used as usize).skip(from);
-                let mut links =
-                    links.enumerate().filter(|(_, link)| link.entry.class != Class::Empty);
-                let chosen = links.find(|(_, link)| wanted(&link.entry));
-                let chosen = chosen.map(|(steps, link)| (steps, link.entry));
-                drop(held);
-                let Some((steps, entry)) = chosen else { break };
-                from += steps + 1;
-                // Somebody else may have taken it meanwhile.
-                if let Some(entry) = self.take(entry.class, entry.key) {
-                    each(entry);
-                }
+        let mut from = 0;
+        loop {
+            let held = self.hold();
+            let links = held.inner().links.iter().take(held.inner().used as usize).skip(from);
+            let mut links = links.enumerate().filter(|(_, link)| link.entry.class != Class::Empty);
+            let chosen = links.find(|(_, link)| wanted(&link.entry));
+            let chosen = chosen.map(|(steps, link)| (steps, link.entry));
+            drop(held);
+            let Some((steps, entry)) = chosen else { break };
+            from += steps + 1;
+            // Somebody else may have taken it meanwhile.
+            if let Some(entry) = self.take(entry.class, entry.key) {
+                each(entry);
             }
         }
     }
 
     /// Copies of all entries that `wanted` chooses.
     pub(crate) fn each(&self, wanted: impl Fn(&Entry) -> bool, mut each: impl FnMut(Entry)) {
-        for stripe in &self.stripes {
-            let held = stripe.hold();
-            held.inner().all().filter(|entry| wanted(entry)).for_each(|entry| each(*entry));
-        }
+        let held = self.hold();
+        held.inner().all().filter(|entry| wanted(entry)).for_each(|entry| each(*entry));
     }
 }
 

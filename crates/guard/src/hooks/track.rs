@@ -9,11 +9,11 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use super::devices::{self, Place};
 use super::{Code, OUT_OF_MEMORY, SUCCESS, tags};
-use crate::available;
 use crate::here::Here;
 use crate::ledger::{NO_LIMIT, flag};
 use crate::log::{Event, Kind, Op};
 use crate::table::{Class, Entry};
+use crate::{available, stacks, sys};
 
 /// A request, before it is granted.
 #[derive(Debug, Clone, Copy)]
@@ -144,7 +144,7 @@ fn verify(here: &Here, place: usize) {
 /// charged with it.
 #[inline(always)]
 pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charge: u64, charged: u64) {
-    let event = wish.event(Op::Allocate, place.device, key);
+    let mut event = wish.event(Op::Allocate, place.device, key);
     let tagged = if tags::are_used() { Entry::TAGGED } else { 0 };
     let entry = Entry {
         key,
@@ -156,22 +156,32 @@ pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charge: u64
         charge,
         extra: place.context,
     };
-    match here.table.put(entry) {
+    let at = here.begin_note(&mut event);
+    let kept = here.table.put_and(entry, |held, old| {
+        if let Some(old) = old {
+            here.note_held(held, &freed(old, 0), at);
+        }
+        here.note_held(held, &event, at);
+    });
+    match kept {
         Ok(None) => {}
         // It was freed by a way that we do not see, or it could not be handed out again.
-        Ok(Some(old)) => give_back(here, &old, 0),
+        Ok(Some(old)) => {
+            here.ledger.release(here.process);
+            end_free(here, &old);
+        }
         Err(_) => here.ledger.warn(flag::TABLE_FULL),
     }
     if tagged != 0 {
         here.ledger.tag(here.process, event.tag.into(), entry.share());
     }
-    let at = here.note(event);
     here.ledger.granted(here.process, place.device, charged, at);
 }
 
-/// Frees: taken out first, as the driver may hand the address to another thread before it
-/// returns to this one; given back only when the driver has it.
-#[inline]
+/// Frees: taken out and noted first, as the driver may hand the address to another thread before
+/// it returns to this one; given back only when the driver has it. One that the driver refuses
+/// is noted as allocated again.
+#[inline(always)]
 pub(super) fn free(
     here: &Here,
     class: Class,
@@ -179,7 +189,12 @@ pub(super) fn free(
     stream: u64,
     call: impl FnOnce() -> Code,
 ) -> Code {
-    let Some(entry) = here.table.take(class, key) else {
+    let at = sys::now();
+    let stack = if here.ledger.is(flag::STACKS) { stacks::capture(here) } else { 0 };
+    let taken = here.table.take_and(class, key, |held, entry| {
+        here.note_held(held, &Event { stack, ..freed(entry, stream) }, at);
+    });
+    let Some(entry) = taken else {
         if key != 0 {
             here.process.foreign_frees.fetch_add(1, Relaxed);
         }
@@ -188,38 +203,51 @@ pub(super) fn free(
     here.ledger.release(here.process);
     let code = call();
     if code == SUCCESS {
-        end_free(here, &entry, stream);
+        end_free(here, &entry);
     } else {
-        here.ledger.kept(here.process);
-        if here.table.put(entry).is_err() {
-            here.ledger.warn(flag::TABLE_FULL);
-        }
+        kept(here, entry);
     }
     code
+}
+
+#[cold]
+fn kept(here: &Here, entry: Entry) {
+    here.ledger.kept(here.process);
+    let mut event = Event { op: Op::Allocate, ..freed(&entry, 0) };
+    let at = here.begin_note(&mut event);
+    if here.table.put_and(entry, |held, _| here.note_held(held, &event, at)).is_err() {
+        here.ledger.warn(flag::TABLE_FULL);
+    }
 }
 
 /// Gives back what is no longer held.
 #[cold]
 pub(super) fn give_back(here: &Here, entry: &Entry, stream: u64) {
     here.ledger.release(here.process);
-    end_free(here, entry, stream);
+    here.note(freed(entry, stream));
+    end_free(here, entry);
 }
 
+/// That an entry is freed.
 #[inline(always)]
-fn end_free(here: &Here, entry: &Entry, stream: u64) {
-    let tag = entry.tag & !Entry::TAGGED;
-    if tag != entry.tag {
-        here.ledger.untag(here.process, tag.into(), entry.share());
-    }
-    here.note(Event {
+fn freed(entry: &Entry, stream: u64) -> Event {
+    Event {
         op: Op::Free,
         kind: Kind::of(entry.kind).unwrap_or(Kind::Linear),
         device: entry.device,
-        tag,
+        tag: entry.tag & !Entry::TAGGED,
         key: entry.key,
         bytes: entry.bytes,
         stream,
         stack: 0,
-    });
+    }
+}
+
+#[inline(always)]
+fn end_free(here: &Here, entry: &Entry) {
+    if entry.tag & Entry::TAGGED != 0 {
+        let tag = entry.tag & !Entry::TAGGED;
+        here.ledger.untag(here.process, tag.into(), entry.share());
+    }
     here.ledger.released(here.process, entry.device.into(), entry.charge);
 }
