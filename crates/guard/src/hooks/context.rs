@@ -1,6 +1,7 @@
 //! Contexts: what they take, and what is gone with them.
 
 use core::ffi::c_int;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Code, Handle, NOT_SUPPORTED, SUCCESS, ask, devices, measure, track};
@@ -102,14 +103,27 @@ pub(super) unsafe fn retain(
     device: c_int,
     call: impl FnOnce() -> Code,
 ) -> Code {
-    if is_active(device) {
+    let code = if is_active(device) {
         let code = call();
         // SAFETY: null is refused by the driver; otherwise it has written it.
         unsafe { met(here, code, out, device) };
-        return code;
+        code
+    } else {
+        // SAFETY: handed on.
+        unsafe { create(here, out, device, call) }
+    };
+    // SAFETY: as above.
+    let context = unsafe { out.as_ref() };
+    if let (SUCCESS, Some(context), Some(primary)) = (code, context, primary(device)) {
+        primary.store(*context as u64, Relaxed);
     }
-    // SAFETY: handed on.
-    unsafe { create(here, out, device, call) }
+    code
+}
+
+/// The primary context of a device, by this process's number of it; 0 before it was retained.
+fn primary(device: c_int) -> Option<&'static AtomicU64> {
+    static PRIMARY: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+    PRIMARY.get(usize::try_from(device).ok()?)
 }
 
 pub(super) unsafe fn destroy(here: &Here, context: Handle, call: impl FnOnce() -> Code) -> Code {
@@ -120,7 +134,8 @@ pub(super) unsafe fn destroy(here: &Here, context: Handle, call: impl FnOnce() -
     code
 }
 
-/// A primary context was released or reset; if it is gone, so is what was in it.
+/// A primary context was released or reset; if it is gone, so is what was in it. Other contexts
+/// of its device live on.
 pub(super) unsafe fn let_go(here: &Here, device: c_int, call: impl FnOnce() -> Code) -> Code {
     let was_active = is_active(device);
     let code = call();
@@ -128,23 +143,11 @@ pub(super) unsafe fn let_go(here: &Here, device: c_int, call: impl FnOnce() -> C
     if gone {
         devices::doubt(here);
     }
-    if code == SUCCESS
-        && was_active
-        && gone
-        && let Some(place) = devices::of_number(here, device)
-    {
-        let mut contexts = [0; 8];
-        let mut count = 0;
-        here.table.each(
-            |entry| entry.class == Class::Context && usize::from(entry.device) == place,
-            |entry| {
-                if let Some(to) = contexts.get_mut(count) {
-                    *to = entry.key;
-                    count += 1;
-                }
-            },
-        );
-        contexts[..count].iter().for_each(|&context| ended(here, context));
+    if code == SUCCESS && was_active && gone {
+        let context = primary(device).map_or(0, |primary| primary.swap(0, Relaxed));
+        if context != 0 {
+            ended(here, context);
+        }
     }
     code
 }

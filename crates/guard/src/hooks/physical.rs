@@ -166,22 +166,32 @@ pub(super) unsafe fn unmap(
     // stepped over by the smallest page that there is. They are taken out before the call,
     // as another thread may map there as soon as the driver is done.
     const PAGE: u64 = 1 << 16;
+    /// So many steps cost more than to look at all that is mapped.
+    const STEPS: u32 = 1 << 14;
     let end = at.saturating_add(bytes as u64);
     let mut taken: [Option<Entry>; 32] = [None; 32];
     let mut count = 0;
-    let mut step = at;
-    while step < end {
-        let Some(mapping) = here.table.take(Class::Mapping, step) else {
-            step = step.saturating_add(PAGE);
-            continue;
-        };
-        step = step.saturating_add(mapping.bytes.max(1));
+    let mut take = |mapping: Entry| {
         match taken.get_mut(count) {
             Some(place) => *place = Some(mapping),
             // More than are kept for the case that the driver fails: given up at once.
             None => drop_one(here, mapping.extra),
         }
         count += 1;
+    };
+    let (mut step, mut foreign) = (at, 0);
+    while step < end && foreign < STEPS {
+        if let Some(mapping) = here.table.take(Class::Mapping, step) {
+            step = step.saturating_add(mapping.bytes.max(1));
+            take(mapping);
+        } else {
+            step = step.saturating_add(PAGE);
+            foreign += 1;
+        }
+    }
+    if step < end {
+        let rest = step..end;
+        here.table.drain(|entry| entry.class == Class::Mapping && rest.contains(&entry.key), take);
     }
     let code = call();
     for mapping in taken.into_iter().flatten() {

@@ -60,7 +60,7 @@ fn managed_memory_can_be_left_alone() {
 #[test]
 fn physical_memory_lives_with_its_mappings() {
     let found = Stage::new().run("opened", &["mappings"]);
-    assert_eq!(found, "released 256\nunmapped 256\ngone 0\ntwo 512 none 0\n");
+    assert_eq!(found, "released 256\nunmapped 256\ngone 0\ntwo 512 none 0\nendless 1 256 none 0\n");
 }
 
 #[test]
@@ -73,7 +73,10 @@ fn a_pool_in_the_hosts_memory_is_never_charged() {
 #[test]
 fn contexts_take_with_them_what_was_in_them() {
     let stage = Stage::new().set("FAKE_CONTEXT", 100 * MIB);
-    assert_eq!(stage.run("opened", &["contexts"]), "took 356 back 1\nreset 1\n");
+    assert_eq!(stage.run("opened", &["contexts"]), "took 356 back 1\nreset 1\nprimary 100\n");
+    // Also where a context takes nothing that could be measured.
+    let found = Stage::new().run("opened", &["contexts"]);
+    assert_eq!(found, "took 256 back 1\nreset 1\nprimary 0\n");
 }
 
 /// Who takes memory outside the tree while a context is made is told apart by NVML's list of

@@ -159,6 +159,10 @@ static void mappings(void) {
     u64 two[2];
     for (int i = 0; i < 2; i++) { cuMemCreate(&two[i], n, &device, 0); cuMemMap(at + i * n, n, 0, two[i], 0); cuMemRelease(two[i]); }
     printf("two %zu", before - left()); cuMemUnmap(at, 2 * n); printf(" none %zu\n", before - left());
+    // Foreign memory before ours, and a range without an end.
+    cuMemCreate(&h, n, &device, 0); cuMemMap(at + 4096 * n, n, 0, h, 0); cuMemRelease(h);
+    int code = cuMemUnmap(at, (size_t)1 << 62); printf("endless %d %zu", code, before - left());
+    cuMemUnmap(at + 4096 * n, n); printf(" none %zu\n", before - left());
 }
 
 // Everything with nothing: the driver's own answers.
@@ -240,6 +244,9 @@ int main(int count, char **words) {
         printf("took %zu back %d\n", before - with, left() == before);
         cuMemAlloc(&p, 256 * MIB); cuDevicePrimaryCtxReset(0); cuDevicePrimaryCtxRetain(&q, 0); cuCtxSetCurrent(q);
         printf("reset %d\n", left() == before);
+        // A context of its own outlives the primary one, with what is in it.
+        cuCtxCreate(&c, 0, 0); cuMemAlloc(&p, 256 * MIB); size_t own = left(); cuDevicePrimaryCtxReset(0);
+        printf("primary %zu\n", left() - own); cuCtxDestroy(c);
     } else if (!strcmp(what, "host-pool")) {
         struct properties host = {1, 0, 2, 0, {0}}; handle pool; size_t before = left();
         cuMemPoolCreate(&pool, &host); cuMemAllocFromPoolAsync(&p, 1024 * MIB, pool, 0); cuMemPoolTrimTo(pool, 0);
