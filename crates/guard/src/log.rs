@@ -175,7 +175,6 @@ pub struct Head {
     pub room: AtomicU64,
     /// When the process attached: its slot in the ledger says the same.
     pub since: AtomicU64,
-    spare: [AtomicU64; 2],
 }
 
 /// An event before it has a place.

@@ -222,6 +222,7 @@ pub struct Event {
 /// The source cannot be read, or has no beginning.
 pub fn parse_log(mut from: impl Read, pid: u32, unified: &[bool]) -> io::Result<Log> {
     let mut head = [0; size_of::<Head>()];
+    const _: () = assert!(size_of::<Head>() == 4 * 8, "the words below are all that it has");
     match from.read_exact(&mut head) {
         // A process that was killed as it began its list.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -232,7 +233,7 @@ pub fn parse_log(mut from: impl Read, pid: u32, unified: &[bool]) -> io::Result<
     let word = |at: usize| {
         head.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
     };
-    let (magic, taken, room, since) = (word(0), word(1), word(2), word(4));
+    let (magic, taken, room, since) = (word(0), word(1), word(2), word(3));
     if magic != log::MAGIC {
         return Ok(Log { pid, ..Log::default() });
     }
@@ -290,7 +291,7 @@ mod tests {
     use super::*;
 
     fn list(taken: u64, records: &[[u64; 4]]) -> Vec<u8> {
-        let head = [log::MAGIC, taken, 1000, 0, 5, 0];
+        let head = [log::MAGIC, taken, 1000, 5];
         head.iter().chain(records.iter().flatten()).flat_map(|word| word.to_le_bytes()).collect()
     }
 

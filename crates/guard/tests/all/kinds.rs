@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use plimsoll_guard::ledger::flag;
+use plimsoll_guard::log::{Kind, Op};
 
 use crate::stage::{LINE, MIB, Stage, text};
 
@@ -108,14 +109,26 @@ fn nothing_at_all_is_answered_by_the_driver() {
 
 #[test]
 fn errors_of_the_driver_leave_the_count_right() {
-    for (fail, expected) in [
-        ("cuMemAlloc_v2:2", "0 999 0 1 took 0 left 2048\n"),
-        ("cuMemFree_v2:1", "0 0 999 0 took 256 left 1792\n"),
-        ("cuMemFree_v2:2", "0 0 0 999 took 256 left 1792\n"),
+    use Op::{Allocate, Free};
+    for (fail, expected, listed) in [
+        ("cuMemAlloc_v2:2", "0 999 0 1 took 0 left 2048\n", &[Allocate, Free][..]),
+        // Listed as freed, before the driver is asked, and as allocated again.
+        (
+            "cuMemFree_v2:1",
+            "0 0 999 0 took 256 left 1792\n",
+            &[Allocate, Allocate, Free, Allocate, Free],
+        ),
+        ("cuMemFree_v2:2", "0 0 0 999 took 256 left 1792\n", &[Allocate, Allocate, Free]),
     ] {
         let stage = Stage::new().set("FAKE_FAIL", fail);
+        let begun = stage.watch.clock();
         assert_eq!(stage.run("opened", &["errors"]), expected, "{fail}");
         assert_eq!(stage.charged(), 0, "{fail}");
+        let logs = stage.watch.logs().unwrap();
+        let events = logs[0].events.iter().filter(|event| event.kind == Kind::Linear);
+        assert_eq!(events.map(|event| event.op).collect::<Vec<_>>(), listed, "{fail}");
+        assert!(begun.since_start(logs[0].since).as_secs() < 60, "{fail}");
+        assert!(logs[0].since > 0, "{fail}");
     }
 }
 
