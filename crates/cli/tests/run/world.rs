@@ -131,3 +131,24 @@ fn an_answer_that_cannot_be_written_is_a_failure_of_ours_and_costs_no_report() -
     assert!(to.join("report.json").exists());
     Ok(())
 }
+
+#[test]
+fn a_daemon_of_the_drivers_is_told_the_line_of_each_device() -> Result {
+    let pipes = stage()?.join("pipes");
+    std::fs::create_dir_all(&pipes)?;
+    for name in ["control", "nvidia-cuda-mps-control.pid"] {
+        std::fs::write(pipes.join(name), [])?;
+    }
+    let told = |words: &[&str]| -> Result<String> {
+        let program = ["--quiet", "--", "sh", "-c", "echo $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"];
+        let mut command = on_stage(&[words, &program].concat())?;
+        Ok(text(&command.env("CUDA_MPS_PIPE_DIRECTORY", &pipes).output()?.stdout))
+    };
+    assert_eq!(told(&["--limit", "2GiB"])?, "0=2048M\n");
+    assert_eq!(
+        told(&["--device-limit", "1=4GiB", "--device-limit", "0=16GiB"])?,
+        "0=16384M,1=4096M\n"
+    );
+    assert_eq!(told(&["--limit", "2GiB", "--driver-limit", "off"])?, "\n");
+    Ok(())
+}

@@ -1,5 +1,6 @@
 //! What `run` is told, and the line that follows from it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -120,7 +121,8 @@ impl Args {
         ] {
             flags |= if on { bit } else { 0 };
         }
-        let mps = limit.filter(|_| self.driver_limit == "auto").and_then(mps);
+        let drivers = limit.filter(|_| self.driver_limit == "auto");
+        let mps = drivers.and_then(|limit| mps(limit, &self.device_limit));
         Ok(Line {
             settings: Settings {
                 limit: limit.map(Bytes::get),
@@ -164,10 +166,15 @@ impl Args {
 }
 
 /// The driver's own limit, where an MPS daemon listens: the variable that its clients read.
-fn mps(limit: Bytes) -> Option<(PathBuf, String)> {
+fn mps(limit: Bytes, limits: &[(usize, Bytes)]) -> Option<(PathBuf, String)> {
     let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY");
     let pipes = pipes.map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from);
     let there =
         pipes.join("control").exists() && pipes.join("nvidia-cuda-mps-control.pid").exists();
-    there.then(|| (pipes, format!("0={}M", limit.get() >> 20)))
+    // The line of the first device, and those that were given one of their own.
+    let mut all = BTreeMap::from([(0, limit)]);
+    all.extend(limits.iter().copied());
+    let all: Vec<String> =
+        all.iter().map(|(n, size)| format!("{n}={}M", size.get() >> 20)).collect();
+    there.then(|| (pipes, all.join(",")))
 }
