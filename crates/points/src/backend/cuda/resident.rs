@@ -88,7 +88,9 @@ impl Resident {
             multiprocessors: device.facts().multiprocessors.unwrap_or(16).into(),
             shared: shared_memory(device.info().compute_capability),
             clusters: device.info().compute_capability >= Some((9, 0)),
-            together: device.info().compute_capability >= Some((8, 0)),
+            // Older drivers have no call for it.
+            together: device.info().compute_capability >= Some((8, 0))
+                && device.facts().driver_version >= 12_000,
         };
         let plan = Plan::of(&facts);
         let defines = Defines {
