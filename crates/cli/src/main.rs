@@ -11,6 +11,7 @@ mod logging;
 mod outcome;
 mod output;
 mod page;
+mod stop;
 mod tui;
 
 use std::ffi::OsString;

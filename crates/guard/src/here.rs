@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::ledger::{self, Ledger, Process, flag, state};
-use crate::log::{Event, Log};
+use crate::log::{Event, Log, Op};
 use crate::table::{Held, Table};
 use crate::{process, sys};
 
@@ -170,23 +170,22 @@ fn fill(process: &Process, pid: u32, start: u64) {
 
 impl Here {
     /// Notes an event by itself; when it was.
-    pub(crate) fn note(&self, mut event: Event) -> u64 {
-        let at = self.begin_note(&mut event);
-        self.note_held(&self.table.hold(), &event, at);
+    pub(crate) fn note(&self, event: Event) -> u64 {
+        let (at, stack) = self.moment(event.op);
+        self.note_held(&self.table.hold(), &Event { stack, ..event }, at);
         at
     }
 
-    /// What an event needs before the lock is held: where it happened, if that is wanted, and
-    /// when.
+    /// What an event needs before the lock is held: when it happens and, if that is wanted,
+    /// where.
     #[inline(always)]
-    pub(crate) fn begin_note(&self, event: &mut Event) -> u64 {
-        if self.ledger.is(flag::STACKS) && event.op as u8 <= 3 {
-            event.stack = crate::stacks::capture(self);
-        }
-        sys::now()
+    pub(crate) fn moment(&self, op: Op) -> (u64, u16) {
+        let wanted = self.ledger.is(flag::STACKS) && op as u8 <= Op::Refuse as u8;
+        let stack = if wanted { crate::stacks::capture(self) } else { 0 };
+        (sys::now(), stack)
     }
 
-    /// Notes an event that was begun.
+    /// Notes an event.
     #[inline(always)]
     pub(crate) fn note_held(&self, held: &Held<'_>, event: &Event, at: u64) {
         if let Some(log) = &self.log

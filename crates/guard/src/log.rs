@@ -2,9 +2,9 @@
 //! `run` when the process is gone, however it went.
 //!
 //! Who holds the table's lock takes the next place, fills it in, and marks it as whole last; a
-//! process that is killed in between leaves a place that says so. Room is asked of the file system ahead of
-//! use: a mapped file that cannot grow would end the program with a signal, so where there
-//! is no room the list simply ends, and the counters go on.
+//! process that is killed in between leaves a place that says so. Room is asked of the file
+//! system ahead of use: a mapped file that cannot grow would end the program with a signal, so
+//! where there is no room the list simply ends, and the counters go on.
 
 #![expect(unsafe_code, reason = "its memory is a mapped file")]
 

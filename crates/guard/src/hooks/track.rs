@@ -9,11 +9,11 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use super::devices::{self, Place};
 use super::{Code, OUT_OF_MEMORY, SUCCESS, tags};
+use crate::available;
 use crate::here::Here;
 use crate::ledger::{NO_LIMIT, flag};
 use crate::log::{Event, Kind, Op};
 use crate::table::{Class, Entry};
-use crate::{available, stacks, sys};
 
 /// A request, before it is granted.
 #[derive(Debug, Clone, Copy)]
@@ -144,7 +144,8 @@ fn verify(here: &Here, place: usize) {
 /// charged with it.
 #[inline(always)]
 pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charge: u64, charged: u64) {
-    let mut event = wish.event(Op::Allocate, place.device, key);
+    let (at, stack) = here.moment(Op::Allocate);
+    let event = Event { stack, ..wish.event(Op::Allocate, place.device, key) };
     let tagged = if tags::are_used() { Entry::TAGGED } else { 0 };
     let entry = Entry {
         key,
@@ -156,7 +157,6 @@ pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charge: u64
         charge,
         extra: place.context,
     };
-    let at = here.begin_note(&mut event);
     let kept = here.table.put_and(entry, |held, old| {
         if let Some(old) = old {
             here.note_held(held, &freed(old, 0), at);
@@ -189,8 +189,7 @@ pub(super) fn free(
     stream: u64,
     call: impl FnOnce() -> Code,
 ) -> Code {
-    let at = sys::now();
-    let stack = if here.ledger.is(flag::STACKS) { stacks::capture(here) } else { 0 };
+    let (at, stack) = here.moment(Op::Free);
     let taken = here.table.take_and(class, key, |held, entry| {
         here.note_held(held, &Event { stack, ..freed(entry, stream) }, at);
     });
@@ -213,8 +212,8 @@ pub(super) fn free(
 #[cold]
 fn kept(here: &Here, entry: Entry) {
     here.ledger.kept(here.process);
-    let mut event = Event { op: Op::Allocate, ..freed(&entry, 0) };
-    let at = here.begin_note(&mut event);
+    let (at, stack) = here.moment(Op::Allocate);
+    let event = Event { op: Op::Allocate, stack, ..freed(&entry, 0) };
     if here.table.put_and(entry, |held, _| here.note_held(held, &event, at)).is_err() {
         here.ledger.warn(flag::TABLE_FULL);
     }

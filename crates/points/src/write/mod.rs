@@ -2,16 +2,16 @@
 //!
 //! A result may be larger than memory, so each piece is written to its place as soon as it is
 //! there. Until the last, all of it lies in a file without a name (`partial`) and without a
-//! header; then the header is written and the file gets its name. Whoever finds a file of that name finds a whole one, however the program ended.
+//! header; then the header is written and the file gets its name. Whoever finds a file of that
+//! name finds a whole one, however the program ended.
 
 mod npy;
 mod partial;
 mod sparse;
 
 pub use npy::GridFile;
+pub use partial::Partial;
 pub use sparse::SparseFile;
-
-pub(crate) use partial::Partial;
 
 use std::io;
 use std::path::Path;

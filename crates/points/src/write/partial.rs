@@ -15,7 +15,7 @@ use super::{failed, folder_of};
 
 /// A part-written file that will be called `path`.
 #[derive(Debug)]
-pub(crate) struct Partial {
+pub struct Partial {
     path: PathBuf,
     file: File,
     /// What it is called meanwhile, where it must be called something.
@@ -24,7 +24,11 @@ pub(crate) struct Partial {
 
 impl Partial {
     /// Begins one; `field` is what a user calls it.
-    pub(crate) fn create(path: &Path, field: &'static str) -> Result<Partial> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] where no file can be there, [`Error::Device`] where it cannot be made.
+    pub fn create(path: &Path, field: &'static str) -> Result<Partial> {
         if path.is_dir() || !folder_of(path).is_dir() {
             return Err(Error::Config {
                 field,
@@ -44,12 +48,18 @@ impl Partial {
         Ok(Partial { path: path.to_path_buf(), file, name: Some(name) })
     }
 
-    pub(crate) fn as_file(&self) -> &File {
+    /// The file itself.
+    #[must_use]
+    pub fn as_file(&self) -> &File {
         &self.file
     }
 
     /// Gives it its name; whatever had it before is gone.
-    pub(crate) fn finish(self) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// What the system says; nothing has changed then.
+    pub fn finish(self) -> io::Result<()> {
         let Partial { path, file, name } = self;
         let name = match name {
             Some(name) => name,

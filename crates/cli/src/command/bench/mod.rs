@@ -16,7 +16,6 @@ mod show;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::Context;
 use plimsoll_bench::record::Record;
 use plimsoll_bench::report::console;
 use plimsoll_bench::report::files::FilesError;
@@ -29,9 +28,7 @@ use show::Show;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Answer, Output};
 use crate::page::Page;
-
-/// What shells say of a program that Ctrl-C ended.
-pub(super) const STOPPED: u8 = 130;
+use crate::stop::{STOPPED, listen};
 
 /// The record for programs, a table for people.
 #[derive(Serialize)]
@@ -86,22 +83,6 @@ fn guarded(args: &Args, plan: &mut Plan) -> guard::Folders {
 
 #[cfg(not(target_os = "linux"))]
 fn guarded(_: &Args, _: &mut Plan) {}
-
-/// The first Ctrl-C (or a polite kill) sets the flag; the next one ends the process.
-pub(super) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the flag that the first one sets is what arms the second.
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            i32::from(STOPPED),
-            Arc::clone(stop),
-        )
-        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(stop)))
-        .context("cannot listen for Ctrl-C")?;
-    }
-    Ok(())
-}
 
 /// What the user can put right is the user's.
 fn blame(error: Error) -> anyhow::Error {

@@ -14,11 +14,11 @@ use plimsoll_infer::decode::parse_names;
 use plimsoll_infer::model::{GraphOptions, find_weights, onnx::Header, pt};
 use serde::Serialize;
 
-use crate::command::bench::STOPPED;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
 use crate::page::{Page, or_unknown};
+use crate::stop::STOPPED;
 
 const EXAMPLES: &str = "\
 Examples:

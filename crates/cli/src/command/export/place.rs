@@ -1,8 +1,8 @@
 //! A file that is written whole or not at all.
 //!
-//! It is written beside its place under another name, brought to the disk, and renamed:
-//! a full disk, a kill or a failed build leaves what was there before. Ctrl-C and a polite
-//! kill leave nothing else either: a network's file is large, and under a hidden name.
+//! It has no name until it is on the disk ([`Partial`]): a full disk, a kill or a failed build
+//! leaves what was there before. Where every file needs a name, Ctrl-C and a polite kill still
+//! leave nothing else: a network's file is large, and its name then a hidden one.
 
 use std::fs;
 use std::io::Write;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use tempfile::{Builder, NamedTempFile};
+use plimsoll_points::write::Partial;
 
-use crate::command::bench::listen;
 use crate::outcome::BadInput;
+use crate::stop::listen;
 
 /// So much is written before it is asked again whether to stop.
 const AT_ONCE: usize = 8 << 20;
@@ -43,27 +43,6 @@ impl Place {
         Ok(Place { path: path.to_path_buf(), folder })
     }
 
-    /// A file beside the place, which vanishes unless it is [`Place::keep`]'s.
-    fn beside(&self) -> anyhow::Result<NamedTempFile> {
-        let mut builder = Builder::new();
-        builder.prefix(".plimsoll-").suffix(".new");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // As any new file: the umask takes from it.
-            builder.permissions(fs::Permissions::from_mode(0o666));
-        }
-        builder.tempfile_in(&self.folder).with_context(|| self.cannot())
-    }
-
-    /// Puts a finished file into its place.
-    fn keep(self, file: NamedTempFile) -> anyhow::Result<()> {
-        file.persist(&self.path).with_context(|| self.cannot())?;
-        // The name is on the disk once its folder is; where that cannot be asked, so be it.
-        let _ = fs::File::open(&self.folder).and_then(|folder| folder.sync_all());
-        Ok(())
-    }
-
     /// Writes a file of these bytes; `false` where a signal stopped it.
     pub(super) fn write(self, bytes: &[u8]) -> anyhow::Result<bool> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -72,7 +51,7 @@ impl Place {
     }
 
     fn write_unless(self, bytes: &[u8], stop: &AtomicBool) -> anyhow::Result<bool> {
-        let mut file = self.beside()?;
+        let mut file = Partial::create(&self.path, "to").with_context(|| self.cannot())?;
         for part in bytes.chunks(AT_ONCE) {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
@@ -83,7 +62,9 @@ impl Place {
         if stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        self.keep(file)?;
+        file.finish().with_context(|| self.cannot())?;
+        // The name is on the disk once its folder is; where that cannot be asked, so be it.
+        let _ = fs::File::open(&self.folder).and_then(|folder| folder.sync_all());
         Ok(true)
     }
 

@@ -23,9 +23,9 @@ use plimsoll_points::{Batch, Cells, Preview, Spec};
 use answer::{Compiled, Made};
 pub(crate) use flags::Args;
 
-use crate::command::bench::{STOPPED, listen};
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::Output;
+use crate::stop::{STOPPED, listen};
 
 /// Makes the grids.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
