@@ -187,6 +187,27 @@ pub struct Journal {
     broken: bool,
 }
 
+/// The pieces that lines are written in, from so far into the file on. A kill ends a write at the
+/// end of a page: pieces end there with a line, and a line that lies across is a piece by itself.
+fn pieces(lines: &[u8], at: u64) -> impl Iterator<Item = &[u8]> {
+    const PAGE: u64 = 4096;
+    let mut rest = lines;
+    std::iter::from_fn(move || {
+        let room = (PAGE - (at + (lines.len() - rest.len()) as u64) % PAGE) as usize;
+        let ends = |part: &[u8]| part.iter().rposition(|byte| *byte == b'\n');
+        let end = match rest.get(..room) {
+            None => rest.len(),
+            Some(page) => match ends(page).or_else(|| rest.iter().position(|b| *b == b'\n')) {
+                Some(end) => end + 1,
+                None => rest.len(),
+            },
+        };
+        let (piece, behind) = rest.split_at(end);
+        rest = behind;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 /// So much is gathered before it is written: a system call a frame would be measured too.
 const GATHER: usize = 32 << 10;
 
@@ -225,7 +246,10 @@ impl Journal {
         if self.broken || self.pending.is_empty() {
             return Ok(());
         }
-        match self.file.write_all(&self.pending) {
+        let mut file = &self.file;
+        let written =
+            pieces(&self.pending, self.length).try_for_each(|piece| file.write_all(piece));
+        match written {
             Ok(()) => {
                 self.length += self.pending.len() as u64;
                 self.pending.clear();
@@ -252,5 +276,29 @@ impl Drop for Journal {
     fn drop(&mut self) {
         // Whoever cares for the error calls `flush`.
         drop(self.flush());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+
+    #[test]
+    fn pieces_end_with_lines_and_lie_within_pages_where_they_can() {
+        let lines: Vec<u8> =
+            (1..400).flat_map(|n| [vec![b'x'; n % 97], vec![b'\n']].concat()).collect();
+        for at in [0, 1, 4000, 4095, 4096] {
+            let cut: Vec<&[u8]> = pieces(&lines, at).collect();
+            assert_eq!(cut.concat(), lines);
+            let mut from = at;
+            for piece in cut {
+                let to = from + piece.len() as u64;
+                assert!(piece.ends_with(b"\n"));
+                let within = from / 4096 == (to - 1) / 4096;
+                assert!(within || piece.iter().filter(|byte| **byte == b'\n').count() == 1);
+                from = to;
+            }
+        }
+        assert_eq!(pieces(b"no end", 4094).collect::<Vec<_>>(), [b"no end"]);
     }
 }
