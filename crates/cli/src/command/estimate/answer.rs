@@ -84,6 +84,17 @@ pub(super) struct InArena {
     pub(super) pattern_bytes: u64,
 }
 
+/// What PyTorch's allocator holds.
+#[derive(Debug, Serialize)]
+pub(super) struct InSegments {
+    pub(super) reserved_bytes: u64,
+    pub(super) peak_bytes: u64,
+    pub(super) cublas_bytes: u64,
+    /// An allowance: the most that cuDNN takes for a convolution.
+    pub(super) cudnn_bytes: u64,
+    pub(super) largest_segment_bytes: u64,
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct Overhead {
     pub(super) bytes: u64,
@@ -117,6 +128,7 @@ pub(super) struct Estimate {
     pub(super) cache_by_layer: Vec<OfLayers>,
     pub(super) peak: Option<AtPeak>,
     pub(super) arena: Option<InArena>,
+    pub(super) segments: Option<InSegments>,
     pub(super) overhead: Overhead,
     pub(super) host_bytes: u64,
     pub(super) largest_single_bytes: u64,
@@ -159,6 +171,13 @@ impl Estimate {
                 reserved_bytes: arena.reserved,
                 packed_weights_bytes: arena.loaded,
                 pattern_bytes: arena.pattern,
+            }),
+            segments: terms.held.map(|held| InSegments {
+                reserved_bytes: held.reserved,
+                peak_bytes: held.allocated,
+                cublas_bytes: held.products,
+                cudnn_bytes: held.copies,
+                largest_segment_bytes: held.largest_segment,
             }),
             overhead: Overhead {
                 bytes: terms.overhead.bytes,

@@ -48,12 +48,13 @@ impl Estimate {
         };
         let activations = match (&self.peak, self.workspace_bytes) {
             (Some(peak), 0) => format!("at {}", peak.operator),
-            (Some(_), slack) => {
+            (None, 0) => String::new(),
+            (_, slack) => {
                 // As the engine runs it, which is not as the file has it.
                 let live = Bytes(self.activation_bytes.saturating_sub(slack));
-                format!("{live} live at once, {} held by the engine beyond", Bytes(slack))
+                let who = self.engine.map_or("pool", |_| "engine");
+                format!("{live} live at once, {} held by the {who} beyond", Bytes(slack))
             }
-            (None, _) => String::new(),
         };
         vec![
             term("weights", self.weights_bytes, types.join(", ")),
@@ -91,10 +92,22 @@ impl Estimate {
             });
             page.table(&rows.collect::<Vec<_>>());
         }
+        self.allocators(page);
+    }
+
+    fn allocators(&self, page: &mut Page) {
+        let row = |name: &str, bytes: u64| vec![Cell::from(name), Cell::figure(Some(Bytes(bytes)))];
+        if let Some(segments) = &self.segments {
+            page.heading("PyTorch's allocator");
+            page.table(&[
+                row("reserved, weights among it", segments.reserved_bytes),
+                row("allocated at most", segments.peak_bytes),
+                row("set aside for cuBLAS", segments.cublas_bytes),
+                row("allowed for cuDNN, at most", segments.cudnn_bytes),
+            ]);
+        }
         if let Some(arena) = &self.arena {
             page.heading("ONNX Runtime's arena");
-            let row =
-                |name: &str, bytes: u64| vec![Cell::from(name), Cell::figure(Some(Bytes(bytes)))];
             page.table(&[
                 row("peak in use", arena.peak_bytes),
                 row("reserved", arena.reserved_bytes),

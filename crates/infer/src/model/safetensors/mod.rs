@@ -2,7 +2,7 @@
 //! from the `config.json` beside them.
 //!
 //! A file is a length, a header in JSON, and data. Only the header is read, and nothing of it
-//! is kept but sums; it says where every tensor ends, so a download that broke off is told
+//! is kept but sums and sizes; it says where every tensor ends, so a download that broke off is told
 //! from a whole one. Tensors must follow each other without holes or overlaps, as the format
 //! demands.
 //!
@@ -64,6 +64,8 @@ pub struct Tensors {
     pub by_type: BTreeMap<String, (u64, u64)>,
     /// The largest one.
     pub largest_bytes: u64,
+    /// The bytes of each, in the order of the file.
+    pub sizes: Vec<u64>,
     /// The length of all files.
     pub file_bytes: u64,
     /// How many files there are.
@@ -82,6 +84,7 @@ impl Tensors {
         self.files += other.files;
         self.file_bytes = self.file_bytes.saturating_add(other.file_bytes);
         self.largest_bytes = self.largest_bytes.max(other.largest_bytes);
+        self.sizes.extend(other.sizes);
         for (kind, (bytes, elements)) in other.by_type {
             let sum = self.by_type.entry(kind).or_default();
             *sum = (sum.0.saturating_add(bytes), sum.1.saturating_add(elements));
@@ -111,8 +114,10 @@ impl Tensors {
         let reader = BufReader::new(file.take(header));
         let list: List = serde_json::from_reader(reader)
             .map_err(|error| SafetensorsError::Damaged(format!("its header: {error}")))?;
-        let mut tensors = list.tensors;
-        let end = check_places(list.places)?;
+        let (mut tensors, mut places) = (list.tensors, list.places);
+        places.sort_unstable();
+        let end = check_places(&places)?;
+        tensors.sizes = places.iter().map(|(start, stop)| stop - start).collect();
         let need = end
             .checked_add(8 + header)
             .ok_or_else(|| SafetensorsError::Damaged("a file beyond counting".into()))?;
@@ -215,10 +220,9 @@ fn read_json(path: &Path) -> io::Result<String> {
 }
 
 /// No holes and no overlaps; gives the end of the data.
-fn check_places(mut places: Vec<(u64, u64)>) -> Result<u64, SafetensorsError> {
-    places.sort_unstable();
+fn check_places(places: &[(u64, u64)]) -> Result<u64, SafetensorsError> {
     let mut end = 0;
-    for (start, stop) in places {
+    for &(start, stop) in places {
         if start < end {
             return Err(SafetensorsError::Damaged("tensors that overlap".into()));
         }

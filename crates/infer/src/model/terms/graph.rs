@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use super::super::walk::{Declared, Extents, Graph, ort};
+use super::super::walk::{Declared, Extents, Graph, Shaped, ort, torch};
 use super::super::{GraphOptions, pt};
-use super::{Request, Runner, Terms, WeightsOfType};
+use super::{Request, Runner, Terms, WeightsOfType, pages};
 
 pub(super) fn onnx(path: &Path, request: &Request) -> Result<Terms, String> {
     let graph = Graph::open(path).map_err(|error| error.to_string())?;
@@ -63,8 +63,21 @@ fn terms(graph: Graph, request: &Request, format: &'static str) -> Result<Terms,
     let peak = shaped.peak();
     found.activation_bytes = scaled(peak.bytes, request);
     found.largest_single_bytes = peak.tensors.first().map_or(0, |tensor| tensor.bytes);
-    if let Some(Runner::Ort) = request.runner {
-        by_arena(&shaped, request, &mut found);
+    match (request.runner, request.on_gpu == Some(true)) {
+        (Some(Runner::Ort), _) => by_arena(&shaped, request, &mut found),
+        (Some(Runner::PyTorch), true) => {
+            let held = torch::held(&shaped, &|bytes| scaled(bytes, request));
+            found.notes.push(format!("PyTorch needs the most at {}", held.operator));
+            if held.copies > 0 {
+                found.notes.push(
+                    "what cuDNN takes for convolutions is an allowance: it chooses when it runs"
+                        .to_string(),
+                );
+            }
+            found.hold(held);
+        }
+        (None, true) => by_pages(&shaped, request, &mut found),
+        _ => {}
     }
     found.notes.extend(shaped.notes);
     for (operator, count) in shaped.unknown {
@@ -88,7 +101,7 @@ fn scaled(bytes: u64, request: &Request) -> u64 {
 }
 
 /// What ONNX Runtime holds for it.
-fn by_arena(shaped: &super::super::walk::Shaped, request: &Request, found: &mut Terms) {
+fn by_arena(shaped: &Shaped, request: &Request, found: &mut Terms) {
     let gpu = request.on_gpu == Some(true);
     let settings = if gpu { ort::Settings::cuda() } else { ort::Settings::cpu() };
     let (arena, operator) = ort::arena(shaped, settings);
@@ -104,6 +117,22 @@ fn by_arena(shaped: &super::super::walk::Shaped, request: &Request, found: &mut 
     found.largest_single_bytes = arena.pattern;
     found.notes.push(format!("ONNX Runtime needs the most at {operator}"));
     found.arena = Some(arena);
+}
+
+/// What our own pool holds for it.
+fn by_pages(shaped: &Shaped, request: &Request, found: &mut Terms) {
+    let events = shaped.trace().into_iter();
+    let events: Vec<_> = events.map(|(taken, id, n)| (taken, id, scaled(n, request))).collect();
+    match pages::held(&events) {
+        Ok(held) => {
+            let held = held.saturating_sub(found.weights_bytes).max(found.activation_bytes);
+            found.workspace_bytes = held - found.activation_bytes;
+            found.activation_bytes = held;
+            let note = "no engine is named: as a pool of this library holds it, in whole pages";
+            found.notes.push(note.to_string());
+        }
+        Err(why) => found.notes.push(format!("what a pool's pages would add is left out: {why}")),
+    }
 }
 
 /// What open extents are, and whether the request fits those that are fixed.

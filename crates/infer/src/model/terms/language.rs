@@ -5,10 +5,9 @@ use std::path::Path;
 use plimsoll::{CacheTypes, ElementType, ModelShape, WeightTerms};
 
 use super::super::{gguf as gguf_file, safetensors as safetensors_file};
+use super::eager::{Decoder, Kept};
 use super::{Request, Runner, Terms, WeightsOfType};
 
-/// What PyTorch sets aside for cuBLAS on the newest GPUs.
-const CUBLAS_WORKSPACE: u64 = 32 << 20;
 /// llama.cpp rounds the context up to a multiple of this.
 const CELLS: u64 = 256;
 /// Contexts longer than this must be asked for.
@@ -29,7 +28,7 @@ pub(super) fn gguf(path: &Path, request: &Request) -> Result<Terms, String> {
     // llama.cpp asks for all weights of a device at once.
     found.largest_single_bytes = found.weights_bytes;
     if let Some(shape) = model.shape {
-        run(&mut found, shape, request)?;
+        run(&mut found, shape, request, &[])?;
     }
     if let Some(layers) = request.gpu_layers {
         offload(&mut found, &model.tensors, layers);
@@ -57,15 +56,21 @@ pub(super) fn safetensors(path: &Path, request: &Request) -> Result<Terms, Strin
             found.trained_context = config.trained_context;
             found.notes = config.notes;
             if let Some(shape) = config.shape {
-                run(&mut found, shape, request)?;
+                run(&mut found, shape, request, &tensors.sizes)?;
             }
         }
     }
     Ok(found)
 }
 
-/// Cache and activations of a shape, as it is to be run.
-fn run(found: &mut Terms, shape: ModelShape, request: &Request) -> Result<(), String> {
+/// Cache and activations of a shape, as it is to be run. `sizes` are those of its tensors,
+/// where they are known.
+fn run(
+    found: &mut Terms,
+    shape: ModelShape,
+    request: &Request,
+    sizes: &[u64],
+) -> Result<(), String> {
     let usual = found.trained_context.map_or(USUAL_CONTEXT, |trained| trained.min(USUAL_CONTEXT));
     let context = request.context.unwrap_or(usual.max(1));
     let kinds = request.kv_dtype.unwrap_or_else(|| cache_type(found).into());
@@ -90,7 +95,7 @@ fn run(found: &mut Terms, shape: ModelShape, request: &Request) -> Result<(), St
     found.kv_dtype = Some(kinds.to_string());
     found.layers = Some(shape.layers);
     if let Some(Runner::PyTorch) = request.runner {
-        eager(found, &shape, kinds);
+        eager(found, &shape, kinds, sizes, request.on_gpu == Some(true));
     } else {
         found.cache_by_layer =
             shape.cache_by_layer().into_iter().map(|bytes| bytes.get()).collect();
@@ -131,30 +136,36 @@ fn cache_type(found: &Terms) -> ElementType {
     }
 }
 
-/// PyTorch with Transformers: the whole prompt at once, a cache that grows by copies, and the
-/// vectors of one layer. Attention stores no scores.
-fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes) {
-    let context = shape.context;
+/// PyTorch with Transformers: the whole prompt at once, and a cache that grows by copies. On a
+/// GPU what its allocator reserves for that, else what lives.
+fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64], on_gpu: bool) {
     let of = |cache: &plimsoll::LayerCache| {
-        let tokens = cache.window.map_or(context, |window| window.min(context));
-        let token = kinds
-            .keys
-            .bytes_for(cache.key_width)
-            .saturating_add(kinds.values.bytes_for(cache.value_width));
-        let states = cache.state_bytes.saturating_mul(shape.sequences);
-        token.saturating_mul(tokens).saturating_add(states).get()
+        let tokens = cache.window.map_or(shape.context, |window| window.min(shape.context));
+        let widths = [(kinds.keys, cache.key_width), (kinds.values, cache.value_width)];
+        let token = widths.map(|(kind, width)| kind.bytes_for(width).get());
+        let state = cache.state_bytes.saturating_mul(shape.sequences).get();
+        Kept::new(cache, token, tokens, state)
     };
-    found.cache_by_layer = shape.caches.iter().flatten().map(of).collect();
+    let caches: Vec<Kept> = shape.caches.iter().flatten().map(of).collect();
+    found.cache_by_layer = caches.iter().map(Kept::all).collect();
     found.kv_cache_bytes = found.cache_by_layer.iter().fold(0, |sum, &n| sum.saturating_add(n));
-    // The embedded prompt, the layer's input, the residual and its norm; and activated gate, up
-    // and their product at once.
-    let inward = if shape.mlp == plimsoll::Mlp::Gated { 3 } else { 2 };
-    let inner = shape.intermediate.saturating_mul(inward).saturating_mul(shape.experts_used);
-    let a_token = shape.hidden.saturating_mul(4).saturating_add(inner);
-    let live = context.saturating_mul(a_token).saturating_mul(kinds.keys.bytes_for(1).get());
-    found.workspace_bytes = CUBLAS_WORKSPACE;
-    found.activation_bytes = live.saturating_add(found.workspace_bytes);
+    let element = cache_type(found).bytes_for(1).get();
+    // As they are to be stored, which may not be as the file has them.
+    let whole = u128::from(sizes.iter().fold(0, |sum: u64, &n| sum.saturating_add(n)));
+    let stored = |&size: &u64| {
+        let share = u128::from(size) * u128::from(found.weights_bytes);
+        u64::try_from(share.checked_div(whole).unwrap_or(0)).unwrap_or(u64::MAX)
+    };
+    let weights = match sizes {
+        [] => vec![found.weights_bytes],
+        sizes => sizes.iter().map(stored).collect(),
+    };
+    let held = Decoder { shape, element, caches }.held(&weights);
+    found.activation_bytes = held.live;
     found.notes.push("the whole prompt is processed at once".to_string());
+    if on_gpu {
+        found.hold(held);
+    }
 }
 
 /// Only so many layers, from the last one on, are on the device; one more than there are means

@@ -9,9 +9,11 @@
 //! memory library. What is left for here is to ask the right one, and to say in words where
 //! each figure came from.
 
+mod eager;
 mod graph;
 mod language;
 mod overhead;
+mod pages;
 
 use std::fmt;
 use std::fs::File;
@@ -23,7 +25,7 @@ use plimsoll::{CacheTypes, ComputeTerms, ElementType};
 
 pub use overhead::Overhead;
 
-use super::walk::{Peak, ort::Arenas};
+use super::walk::{Peak, ort::Arenas, torch::Held};
 use crate::error::{Error, Result};
 
 /// Who is to run the model.
@@ -182,6 +184,8 @@ pub struct Terms {
     pub peak: Option<Peak>,
     /// ONNX Runtime's arena.
     pub arena: Option<Arenas>,
+    /// What PyTorch's allocator holds on a GPU.
+    pub held: Option<Held>,
     /// The moments that compete for a language model's compute buffer.
     pub compute: Option<ComputeTerms>,
     /// Rows and columns that images were taken to have; `None` where the file fixes them.
@@ -195,10 +199,22 @@ pub struct Terms {
 impl Terms {
     fn settle(mut self, request: &Request) -> Terms {
         self.overhead = Overhead::of(request.runner, request.on_gpu);
+        if self.held.as_ref().is_some_and(|held| held.products == 0) {
+            self.overhead = self.overhead.without_products();
+        }
         let parts =
             [self.weights_bytes, self.kv_cache_bytes, self.activation_bytes, self.overhead.bytes];
         self.total_bytes = parts.into_iter().fold(0, u64::saturating_add);
         self
+    }
+
+    /// Takes what PyTorch's allocator holds for activations, instead of what lives.
+    fn hold(&mut self, held: Held) {
+        let known = self.weights_bytes.saturating_add(self.kv_cache_bytes);
+        self.activation_bytes = held.reserved.saturating_sub(known).max(held.live);
+        self.workspace_bytes = self.activation_bytes - held.live;
+        self.largest_single_bytes = held.largest_segment;
+        self.held = Some(held);
     }
 
     /// Takes the weights as they are, or as if they were stored otherwise.

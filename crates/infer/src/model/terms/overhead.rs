@@ -35,7 +35,17 @@ const RECORDS: [(Option<Runner>, bool, u64, &str); 2] = [
     ),
 ];
 
+/// Of PyTorch's: what cuBLAS takes when it is first used.
+const CUBLAS: u64 = 64 * MIB;
+
 impl Overhead {
+    /// The same where no product of matrices runs, so that cuBLAS is never opened.
+    pub(super) fn without_products(mut self) -> Overhead {
+        self.bytes = self.bytes.saturating_sub(CUBLAS);
+        self.source.push_str("; without cuBLAS, which takes 64 MiB more");
+        self
+    }
+
     /// The figure for an engine on a device.
     #[must_use]
     pub fn of(runner: Option<Runner>, on_gpu: Option<bool>) -> Overhead {

@@ -220,3 +220,99 @@ fn a_checkpoints_outline_takes_what_the_whole_of_it_does() {
     assert_eq!((outline.peak, outline.arena), (whole.peak, whole.arena));
     assert_eq!(outline.total_bytes, whole.total_bytes);
 }
+
+/// A decoder as a header without data and its configuration: hidden, inner, layers, vocabulary,
+/// heads, and those of keys and values.
+fn decoder(folder: &Path, shape: [u64; 6], tied: bool) {
+    let [hidden, inner, layers, vocab, heads, kv] = shape;
+    let narrow = hidden / heads * kv;
+    let mut tensors = vec![("embed".to_string(), vocab, hidden), ("norm".to_string(), 1, hidden)];
+    if !tied {
+        tensors.push(("head".to_string(), vocab, hidden));
+    }
+    for n in 0..layers {
+        for (name, rows, columns) in [
+            ("q", hidden, hidden),
+            ("k", narrow, hidden),
+            ("v", narrow, hidden),
+            ("o", hidden, hidden),
+            ("gate", inner, hidden),
+            ("up", inner, hidden),
+            ("down", hidden, inner),
+            ("n1", 1, hidden),
+            ("n2", 1, hidden),
+        ] {
+            tensors.push((format!("{n}.{name}"), rows, columns));
+        }
+    }
+    let mut at = 0;
+    let entries = tensors.iter().map(|(name, rows, columns)| {
+        let (from, to) = (at, at + 2 * rows * columns);
+        at = to;
+        format!(
+            r#""{name}":{{"dtype":"F16","shape":[{rows},{columns}],"data_offsets":[{from},{to}]}}"#
+        )
+    });
+    let header = format!("{{{}}}", entries.collect::<Vec<_>>().join(","));
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    let path = folder.join("model.safetensors");
+    std::fs::write(&path, &bytes).expect("written");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("opened");
+    file.set_len(bytes.len() as u64 + at).expect("a hole");
+    let config = serde_json::json!({
+        "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner,
+        "num_hidden_layers": layers, "vocab_size": vocab, "num_attention_heads": heads,
+        "num_key_value_heads": kv, "tie_word_embeddings": tied, "max_position_embeddings": 8192,
+    });
+    std::fs::write(folder.join("config.json"), config.to_string()).expect("written");
+}
+
+/// What an H200 held for four decoders in PyTorch (docs/results), in MiB.
+#[test]
+fn decoders_in_pytorch_take_what_is_on_record() {
+    for (shape, tied, tokens, measured) in [
+        ([2048, 5632, 22, 32_000, 32, 4], false, 2048, 3115.0),
+        ([4096, 14336, 32, 32_000, 32, 8], false, 4096, 15_807.0),
+        ([4096, 11008, 32, 32_000, 32, 32], false, 4096, 16_793.0),
+        ([2048, 8192, 24, 49_152, 32, 32], true, 8192, 6280.0),
+    ] {
+        let folder = folder();
+        decoder(folder.path(), shape, tied);
+        let request = |on_gpu| Request {
+            runner: Some(Runner::PyTorch),
+            on_gpu: Some(on_gpu),
+            context: Some(tokens),
+            ..Request::default()
+        };
+        let terms = estimate(folder.path(), &request(true)).expect("read");
+        let off = terms.total_bytes as f64 / (measured * f64::from(1 << 20)) - 1.0;
+        assert!(off.abs() < 0.05, "{shape:?}: {:+.1} %", 100.0 * off);
+        let held = terms.held.expect("by its allocator");
+        let parts = terms.weights_bytes + terms.kv_cache_bytes + terms.activation_bytes;
+        assert_eq!(parts, held.reserved);
+        let host = estimate(folder.path(), &request(false)).expect("read");
+        assert_eq!((host.held, host.workspace_bytes), (None, 0));
+        assert_eq!(host.activation_bytes, held.live);
+    }
+}
+
+#[test]
+fn a_graph_is_held_by_who_runs_it() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/small11.pt");
+    let of = |runner, on_gpu| {
+        let request = Request { runner, on_gpu: Some(on_gpu), ..Request::default() };
+        estimate(&file, &request).expect("read")
+    };
+    let plain = of(None, false);
+    let (pool, torch) = (of(None, true), of(Some(Runner::PyTorch), true));
+    assert_eq!((plain.workspace_bytes, plain.held.is_none()), (0, true));
+    assert_eq!(pool.total_bytes % (2 << 20), 0, "whole pages");
+    assert_eq!(pool.activation_bytes - pool.workspace_bytes, plain.activation_bytes);
+    let held = torch.held.expect("by its allocator");
+    assert_eq!(torch.activation_bytes, held.reserved - torch.weights_bytes);
+    assert!(held.copies > 0 && held.allocated > held.live + held.copies, "{held:?}");
+    assert_eq!(torch.total_bytes, held.reserved + torch.overhead.bytes);
+    assert_eq!(of(Some(Runner::PyTorch), false).activation_bytes, plain.activation_bytes);
+    let products = Overhead::of(Some(Runner::PyTorch), Some(true)).bytes;
+    assert_eq!(products - torch.overhead.bytes, if held.products > 0 { 0 } else { 64 << 20 });
+}

@@ -12,7 +12,8 @@
 //!   known here is named in the answer, and what depends on it is left out by name, never
 //!   guessed.
 //! - `live`: an order of execution, what dies where, what is a view or written in place.
-//! - `ort`: the same as ONNX Runtime does it, down to its arena.
+//! - `ort`: the same as ONNX Runtime does it, down to its arena; `torch`: as PyTorch does it on
+//!   CUDA, down to its caching allocator.
 //!
 //! It uses nothing of this crate, so that it can be fuzzed without building the engines.
 
@@ -23,6 +24,7 @@ mod order;
 pub mod ort;
 mod parse;
 mod shapes;
+pub mod torch;
 mod wire;
 
 use std::collections::{BTreeMap, HashMap};

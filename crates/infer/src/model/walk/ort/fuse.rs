@@ -17,6 +17,16 @@ pub(super) fn fuse(lowered: &mut Lowered, shaped: &Shaped) {
     lowered.settle();
 }
 
+/// Rewrites the steps as they were written: exporters take some operators apart.
+pub(super) fn whole_operators(lowered: &mut Lowered, shaped: &Shaped) {
+    drop_identities(lowered, shaped);
+    lowered.settle();
+    quick_gelu(lowered);
+    lowered.settle();
+    gelu(lowered);
+    lowered.settle();
+}
+
 /// Steps that hand their input on.
 fn drop_identities(lowered: &mut Lowered, shaped: &Shaped) {
     for n in 0..lowered.steps.len() {

@@ -1,4 +1,4 @@
-//! What ONNX Runtime takes for a graph on the CPU, worked out as the runtime does it.
+//! What ONNX Runtime takes for a graph, worked out as the runtime does it.
 //!
 //! ```text
 //! lower ─→ fuse ─→ nchwc ─→ plan ─→ arena
@@ -20,7 +20,7 @@ mod plan;
 pub use arena::Extend;
 pub use plan::Arenas;
 
-use self::lower::Lowered;
+pub(super) use self::lower::{Lowered, Step, cudnn_copies};
 use self::plan::{Inside, Plan};
 use super::shapes::Shaped;
 
@@ -74,6 +74,9 @@ fn block_of_this_machine() -> u64 {
 #[must_use]
 pub fn arena(shaped: &Shaped, settings: Settings) -> (Arenas, String) {
     let mut lowered = Lowered::new(shaped);
+    if settings.on_device {
+        lowered.on_cudnn(shaped);
+    }
     fuse::fuse(&mut lowered, shaped);
     if settings.block > 1 {
         nchwc::apply(&mut lowered, shaped, settings.block);
@@ -84,6 +87,13 @@ pub fn arena(shaped: &Shaped, settings: Settings) -> (Arenas, String) {
     let arenas = Plan::new(&lowered).simulate(settings, &packed, &inside);
     let label = lowered.steps.get(arenas.step).map_or_else(String::new, |step| step.label.clone());
     (arenas, label)
+}
+
+/// The steps of a graph that is run as it was written.
+pub(super) fn eager_steps(shaped: &Shaped) -> Lowered {
+    let mut lowered = Lowered::new(shaped);
+    fuse::whole_operators(&mut lowered, shaped);
+    lowered
 }
 
 #[cfg(test)]

@@ -226,3 +226,16 @@ fn images_are_laid_out_in_blocks_of_channels_and_copied_at_both_ends() {
     assert_eq!(in_blocks(&odd, 16).1, 3 * KIB + KIB / 4);
     assert_eq!(plain(&odd).1, 2 * KIB + KIB / 2);
 }
+
+#[test]
+fn on_a_gpu_convolutions_take_room_for_copies() {
+    let wide = [
+        input("x", &IMAGE),
+        field(5, &weight("w", &[16, 16, 3, 3])),
+        node("Conv", &["x", "w"], &["y"]),
+        output("y"),
+    ];
+    let live = |settings| arena(&shaped(&wide), settings).0.live;
+    assert_eq!(live(Settings { block: 1, ..Settings::cpu() }), KIB / 4);
+    assert_eq!(live(Settings::cuda()), KIB / 4 + (KIB + 9 * KIB + KIB / 4));
+}

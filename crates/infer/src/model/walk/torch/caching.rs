@@ -1,0 +1,211 @@
+//! PyTorch's caching allocator on CUDA, without memory: blocks out of segments that it keeps.
+//!
+//! Sizes are rounded up to 512 bytes. A request takes the smallest free block of its pool that
+//! is large enough; else the driver is asked for a segment: 2 MiB for requests up to 1 MiB,
+//! 20 MiB for those below 10 MiB, else the request in steps of 2 MiB. What is left of a block is
+//! cut off, of large ones only where it is more than 1 MiB, and what is freed becomes one with
+//! its free neighbours. Segments are never given back. So it holds more than lives, and how much
+//! more depends on the order in which things come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+const STEP: u64 = 512;
+/// Requests up to this are small.
+const SMALL: u64 = 1 << 20;
+const SMALL_SEGMENT: u64 = 2 << 20;
+/// Requests below this share a segment.
+const SHARED: u64 = 10 << 20;
+const SHARED_SEGMENT: u64 = 20 << 20;
+/// Larger segments are multiples of this.
+const SEGMENT_STEP: u64 = 2 << 20;
+
+/// Where a block begins: its segment, and the offset in it.
+pub type Place = (usize, u64);
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    size: u64,
+    small: bool,
+    free: bool,
+}
+
+/// The allocator.
+#[derive(Debug, Clone, Default)]
+pub struct Caching {
+    blocks: BTreeMap<Place, Block>,
+    /// Free blocks by size, then place: the large and the small ones.
+    free: [BTreeSet<(u64, Place)>; 2],
+    segments: usize,
+    reserved: u64,
+    largest_segment: u64,
+    allocated: u64,
+    peak: u64,
+}
+
+impl Caching {
+    /// All segments.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// The largest piece that the driver was asked for.
+    #[must_use]
+    pub fn largest_segment(&self) -> u64 {
+        self.largest_segment
+    }
+
+    /// The most in blocks at once.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// A block of so many bytes; none for nothing.
+    pub fn take(&mut self, bytes: u64) -> Option<Place> {
+        if bytes == 0 {
+            return None;
+        }
+        let size = bytes.checked_next_multiple_of(STEP)?;
+        let small = size <= SMALL;
+        let found = self.free[usize::from(small)].range((size, (0, 0))..).next().copied();
+        let place = match found {
+            Some((_, place)) => place,
+            None => self.grow(size, small)?,
+        };
+        let block = *self.blocks.get(&place)?;
+        self.free[usize::from(small)].remove(&(block.size, place));
+        let rest = block.size - size;
+        let cut = if small { rest >= STEP } else { rest > SMALL };
+        let taken = if cut { size } else { block.size };
+        self.blocks.insert(place, Block { size: taken, small, free: false });
+        if cut {
+            self.put((place.0, place.1 + size), Block { size: rest, small, free: true });
+        }
+        self.allocated = self.allocated.saturating_add(taken);
+        self.peak = self.peak.max(self.allocated);
+        Some(place)
+    }
+
+    /// Frees what [`Caching::take`] gave.
+    pub fn free(&mut self, place: Option<Place>) {
+        let Some(place) = place else { return };
+        let Some(mut block) = self.blocks.remove(&place) else { return };
+        self.allocated = self.allocated.saturating_sub(block.size);
+        block.free = true;
+        let mut start = place;
+        let next = (place.0, place.1 + block.size);
+        if let Some(after) = self.lift_free(next) {
+            block.size += after.size;
+        }
+        let before = self.blocks.range((place.0, 0)..place).next_back().map(|(&at, _)| at);
+        if let Some((at, block_before)) = before.and_then(|at| Some((at, self.lift_free(at)?))) {
+            block.size += block_before.size;
+            start = at;
+        }
+        self.put(start, block);
+    }
+
+    /// Takes a free block out, to become part of another.
+    fn lift_free(&mut self, place: Place) -> Option<Block> {
+        let block = *self.blocks.get(&place).filter(|block| block.free)?;
+        self.blocks.remove(&place);
+        self.free[usize::from(block.small)].remove(&(block.size, place));
+        Some(block)
+    }
+
+    fn put(&mut self, place: Place, block: Block) {
+        self.free[usize::from(block.small)].insert((block.size, place));
+        self.blocks.insert(place, block);
+    }
+
+    fn grow(&mut self, size: u64, small: bool) -> Option<Place> {
+        let segment = match size {
+            _ if small => SMALL_SEGMENT,
+            ..SHARED => SHARED_SEGMENT,
+            _ => size.checked_next_multiple_of(SEGMENT_STEP)?,
+        };
+        self.reserved = self.reserved.saturating_add(segment);
+        self.largest_segment = self.largest_segment.max(segment);
+        let place = (self.segments, 0);
+        self.segments += 1;
+        self.put(place, Block { size: segment, small, free: true });
+        Some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// What is reserved and allocated after these requests.
+    fn after(requests: &[u64]) -> (u64, u64) {
+        let mut torch = Caching::default();
+        for &bytes in requests {
+            torch.take(bytes);
+        }
+        (torch.reserved(), torch.peak())
+    }
+
+    #[test]
+    fn segments_go_by_the_size_of_the_request() {
+        assert_eq!(after(&[0]), (0, 0));
+        assert_eq!(after(&[1]), (2 * MIB, 512));
+        assert_eq!(after(&[MIB, MIB]), (2 * MIB, 2 * MIB), "two share a small segment");
+        assert_eq!(after(&[MIB + 1]), (20 * MIB, MIB + 512));
+        assert_eq!(after(&[6 * MIB; 3]), (20 * MIB, 18 * MIB));
+        assert_eq!(after(&[6 * MIB; 4]), (40 * MIB, 24 * MIB), "the last 2 MiB are too little");
+        assert_eq!(after(&[10 * MIB]), (10 * MIB, 10 * MIB));
+        assert_eq!(after(&[11 * MIB]), (12 * MIB, 12 * MIB), "1 MiB is not cut off");
+        assert_eq!(after(&[u64::MAX]), (0, 0), "beyond counting");
+    }
+
+    #[test]
+    fn the_smallest_block_that_is_large_enough_is_cut() {
+        let mut torch = Caching::default();
+        let blocks: Vec<_> = [40, 30].map(|n| torch.take(n * MIB)).into();
+        assert_eq!(torch.reserved(), 70 * MIB);
+        blocks.into_iter().for_each(|block| torch.free(block));
+        torch.take(29 * MIB);
+        torch.take(38 * MIB);
+        assert_eq!(torch.reserved(), 70 * MIB, "each found the one that fits best");
+        assert_eq!(torch.allocated, 68 * MIB, "of the first 1 MiB is air, of the second 2 are cut");
+        torch.take(2 * MIB);
+        assert_eq!(torch.reserved(), 70 * MIB, "what was cut off serves the next");
+    }
+
+    #[test]
+    fn free_neighbours_become_one_and_segments_do_not() {
+        let mut torch = Caching::default();
+        let parts: Vec<_> = (0..4).map(|_| torch.take(5 * MIB)).collect();
+        assert_eq!(torch.reserved(), 20 * MIB);
+        for n in [0, 2, 1, 3] {
+            torch.free(parts[n]);
+        }
+        assert_eq!((torch.blocks.len(), torch.allocated), (1, 0));
+        let whole = torch.take(20 * MIB);
+        assert_eq!(torch.reserved(), 20 * MIB);
+        torch.free(whole);
+        let other = torch.take(30 * MIB);
+        torch.free(other);
+        torch.take(50 * MIB);
+        assert_eq!((torch.reserved(), torch.largest_segment()), (100 * MIB, 50 * MIB));
+        torch.free(Some((9, 9)));
+        assert_eq!(torch.reserved(), 100 * MIB, "nothing is given back");
+    }
+
+    #[test]
+    fn a_cache_that_grows_by_copies_leaves_holes() {
+        let mut torch = Caching::default();
+        let old = torch.take(32 * MIB);
+        let new = torch.take(32 * MIB + 512);
+        torch.free(old);
+        torch.take(32 * MIB + 1024);
+        assert_eq!(torch.reserved(), (32 + 34 + 34) * MIB, "the first hole is too small by 1 KiB");
+        torch.free(new);
+        torch.take(32 * MIB + 1536);
+        assert_eq!(torch.reserved(), 100 * MIB, "the second had air enough");
+    }
+}

@@ -1,0 +1,165 @@
+//! What PyTorch takes for a graph on CUDA, run as it was written: operator by operator.
+//!
+//! ```text
+//! steps ─→ what lives where ─→ requests in order ─→ caching allocator
+//! ```
+//!
+//! Unlike an engine that plans, it makes a new tensor for every result and frees what nobody
+//! holds; transposes and slices are views until somebody needs them in a row. Three things are
+//! taken besides: cuBLAS's workspace from the first product on; cuDNN's, which is an allowance
+//! (see `cudnn_copies`); and places of the largest elements in pools. All come from the
+//! allocator ([`Caching`]), and what that reserves is what the device holds.
+
+mod caching;
+mod plan;
+
+pub use caching::{Caching, Place};
+
+use self::plan::Plan;
+use super::ort::{Lowered, Step, cudnn_copies, eager_steps};
+use super::shapes::Shaped;
+
+/// What PyTorch sets aside for cuBLAS on the newest GPUs, and for cuBLASLt.
+pub const CUBLAS: [u64; 2] = [32 << 20, 1 << 20];
+/// As often as it is run: what fits in the first run may not fit between what it left.
+const RUNS: usize = 3;
+
+/// What PyTorch's allocator would say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Held {
+    /// Bytes of its segments.
+    pub reserved: u64,
+    /// The most in blocks at once, weights among it.
+    pub allocated: u64,
+    /// The most that tensors take at once, without weights and workspaces.
+    pub live: u64,
+    /// The largest workspace of a convolution.
+    pub copies: u64,
+    /// What is set aside for products of matrices; 0 where there is none.
+    pub products: u64,
+    /// The largest piece that the driver is asked for.
+    pub largest_segment: u64,
+    /// The operator at which the most is allocated.
+    pub operator: String,
+}
+
+/// What a graph takes; `scale` turns bytes of the file into those of the type that it is run in.
+#[must_use]
+pub fn held(shaped: &Shaped, scale: &dyn Fn(u64) -> u64) -> Held {
+    let lowered = eager_steps(shaped);
+    let mut run = Run {
+        shaped,
+        lowered: &lowered,
+        scale,
+        plan: &Plan::new(shaped, &lowered),
+        place: vec![None; lowered.values.len()],
+        torch: Caching::default(),
+        live: 0,
+        found: Held::default(),
+    };
+    for value in &shaped.graph.values {
+        run.torch.take(scale(value.weight.map_or(0, |weight| weight.bytes)));
+    }
+    for &id in &shaped.graph.inputs {
+        run.begin(id);
+    }
+    for _ in 0..RUNS {
+        run.once();
+    }
+    run.found.reserved = run.torch.reserved();
+    run.found.allocated = run.torch.peak();
+    run.found.largest_segment = run.torch.largest_segment();
+    run.found
+}
+
+struct Run<'a> {
+    shaped: &'a Shaped,
+    lowered: &'a Lowered,
+    scale: &'a dyn Fn(u64) -> u64,
+    plan: &'a Plan,
+    place: Vec<Option<Place>>,
+    torch: Caching,
+    live: u64,
+    found: Held,
+}
+
+impl Run<'_> {
+    fn bytes(&self, id: usize) -> u64 {
+        (self.scale)(self.lowered.values[id].bytes)
+    }
+
+    fn begin(&mut self, id: usize) {
+        self.place[id] = self.torch.take(self.bytes(id));
+        self.live = self.live.saturating_add(self.bytes(id));
+        self.found.live = self.found.live.max(self.live);
+    }
+
+    fn end(&mut self, id: usize) {
+        if let Some(place) = self.place[id].take() {
+            self.torch.free(Some(place));
+            self.live = self.live.saturating_sub(self.bytes(id));
+        }
+    }
+
+    fn once(&mut self) {
+        for (&n, ends) in self.plan.order.iter().zip(&self.plan.ends) {
+            let step = &self.lowered.steps[n];
+            let before = self.torch.peak();
+            self.step(step);
+            if self.torch.peak() > before {
+                self.found.operator.clone_from(&step.label);
+            }
+            for &id in ends {
+                self.end(id);
+            }
+        }
+        // The caller keeps the inputs, and lets go of the results before the next run.
+        for &id in &self.shaped.graph.outputs {
+            if !self.shaped.graph.inputs.contains(&self.plan.home[id]) {
+                self.end(self.plan.home[id]);
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let product = matches!(step.op.as_str(), "MatMul" | "Gemm");
+        let rank = |id: usize| self.lowered.values[id].shape.as_ref().map_or(0, Vec::len);
+        // Products of many matrices need each of them in a row.
+        let copied =
+            step.inputs.iter().filter(|&&id| product && self.plan.turned[id] && rank(id) > 3);
+        let copied: Vec<u64> = copied.map(|&id| self.bytes(id)).collect();
+        let copies: Vec<_> = copied.into_iter().map(|bytes| self.torch.take(bytes)).collect();
+        for &output in &step.outputs {
+            if self.plan.home[output] == output {
+                self.begin(output);
+            }
+        }
+        if product && self.found.products == 0 {
+            self.found.products = CUBLAS.iter().sum();
+            for bytes in CUBLAS {
+                self.torch.take(bytes);
+            }
+        }
+        let workspace = self.workspace(step);
+        let workspace = self.torch.take(workspace);
+        for block in copies.into_iter().chain([workspace]) {
+            self.torch.free(block);
+        }
+    }
+
+    fn workspace(&mut self, step: &Step) -> u64 {
+        if step.op == "MaxPool" {
+            let output = step.outputs.first().map(|&id| &self.lowered.values[id]);
+            // A place in 64 bits for every element.
+            return output
+                .map_or(0, |value| (value.bytes / (value.bits / 8).max(1)).saturating_mul(8));
+        }
+        let copies = (self.scale)(cudnn_copies(self.shaped, step.node));
+        self.found.copies = self.found.copies.max(copies);
+        copies
+    }
+}
+
+#[cfg(test)]
+mod tests;
