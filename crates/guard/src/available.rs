@@ -14,6 +14,7 @@ const FRESH: u64 = 10_000_000;
 const STALE: u64 = 64 << 20;
 
 /// Whether the system stays at or above what must be kept, with so much less.
+#[inline(never)]
 pub(crate) fn allows(ledger: &Ledger, bytes: u64) -> bool {
     let keep = ledger.keep_free.load(Relaxed);
     if keep == 0 {

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::ledger::{self, Ledger, Process, flag, state};
 use crate::log::{Event, Log, Op};
-use crate::table::{Held, Table};
+use crate::table::{Class, Held, Table};
 use crate::{process, sys};
 
 /// Names the folder of the run.
@@ -176,10 +176,20 @@ impl Here {
         at
     }
 
-    /// What an event needs before the lock is held: when it happens and, if that is wanted,
-    /// where.
+    /// What an event of a block needs before the lock is held: what is read then, brought near
+    /// while the clock is asked; and when and where it happens.
     #[inline(always)]
-    pub(crate) fn moment(&self, op: Op) -> (u64, u16) {
+    pub(crate) fn moment_of(&self, op: Op, class: Class, key: u64) -> (u64, u16) {
+        self.table.near(class, key);
+        if let Some(log) = &self.log {
+            log.near();
+        }
+        self.moment(op)
+    }
+
+    /// When an event happens and, if that is wanted, where.
+    #[inline(always)]
+    fn moment(&self, op: Op) -> (u64, u16) {
         let wanted = self.ledger.is(flag::STACKS) && op as u8 <= Op::Refuse as u8;
         let stack = if wanted { crate::stacks::capture(self) } else { 0 };
         (sys::now(), stack)

@@ -241,6 +241,12 @@ impl Log {
         Some(log)
     }
 
+    /// Brings near what the next event needs.
+    #[inline(always)]
+    pub(crate) fn near(&self) {
+        sys::near(self.head);
+    }
+
     /// Notes an event, one at a time; whether there was room.
     #[inline(always)]
     pub(crate) fn note(&self, _: &Held<'_>, event: &Event, at: u64) -> bool {
@@ -261,6 +267,8 @@ impl Log {
         let what =
             [event.op as u8 | 0x80, event.kind as u8, event.device, event.tag, s0, s1, t0, t1];
         record.what.store(u64::from_le_bytes(what), Release);
+        // The next but one is in the next line, which nobody has written to yet.
+        sys::near(self.records.wrapping_add(place as usize + 2));
         true
     }
 

@@ -82,6 +82,14 @@ struct Link {
     next: u32,
 }
 
+/// Where an entry is and the link before it in its chain: one more than their places, and 0 for
+/// none, as in a [`Link`]. Good for as long as the lock is held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    at: u32,
+    before: u32,
+}
+
 /// All that this process holds. In this order: where little is held, lock, free and first link
 /// are in one line of the processor's cache.
 #[repr(C, align(64))]
@@ -101,29 +109,25 @@ struct Inner {
 }
 
 impl Inner {
-    /// The place of an entry and that of the link before it in its chain, one more than they
-    /// are and 0 for none, as in a [`Link`].
     #[inline(always)]
-    fn find(&self, class: Class, key: u64) -> (u32, u32) {
+    fn find(&self, class: Class, key: u64) -> Option<Found> {
         let (mut at, mut before) = (self.chains[chain_of(class, key)], 0);
         while at != 0 {
             let link = &self.links[at as usize - 1];
             if link.entry.key == key && link.entry.class == class {
-                break;
+                return Some(Found { at, before });
             }
             (at, before) = (link.next, at);
         }
-        (at, before)
+        None
+    }
+
+    fn entry(&mut self, class: Class, key: u64) -> Option<&mut Entry> {
+        let found = self.find(class, key)?;
+        Some(&mut self.links[found.at as usize - 1].entry)
     }
 
     #[inline(always)]
-    fn entry(&mut self, class: Class, key: u64) -> Option<&mut Entry> {
-        match self.find(class, key) {
-            (0, _) => None,
-            (at, _) => Some(&mut self.links[at as usize - 1].entry),
-        }
-    }
-
     fn add(&mut self, entry: Entry) -> bool {
         let place = match self.free {
             0 if self.used as usize == ENTRIES => return false,
@@ -143,7 +147,7 @@ impl Inner {
     }
 
     #[inline(always)]
-    fn remove(&mut self, at: u32, before: u32) -> Entry {
+    fn remove(&mut self, Found { at, before }: Found) -> Entry {
         let Link { entry, next } = self.links[at as usize - 1];
         match before {
             0 => self.chains[chain_of(entry.class, entry.key)] = next,
@@ -183,6 +187,24 @@ impl Held<'_> {
         // one such reference at a time.
         unsafe { &mut *self.table.inner.get() }
     }
+
+    /// Looks for an entry.
+    #[inline(always)]
+    pub(crate) fn find(&self, class: Class, key: u64) -> Option<Found> {
+        self.inner().find(class, key)
+    }
+
+    /// Adds an entry that is not there; whether there was room.
+    #[inline(always)]
+    pub(crate) fn add(&self, entry: Entry) -> bool {
+        self.inner().add(entry)
+    }
+
+    /// Takes out what was found.
+    #[inline(always)]
+    pub(crate) fn remove(&self, found: Found) -> Entry {
+        self.inner().remove(found)
+    }
 }
 
 fn hash(class: Class, key: u64) -> u64 {
@@ -208,6 +230,14 @@ impl Table {
         // zeros are an open lock, empty chains and links that were never used, whose
         // class is `Class::Empty`.
         Some(unsafe { &*at.cast::<Table>() })
+    }
+
+    /// Brings near what who holds the lock will need first for an entry.
+    #[inline(always)]
+    pub(crate) fn near(&self, class: Class, key: u64) {
+        sys::near(self);
+        // SAFETY: the place lies in the table; nothing is read.
+        sys::near(unsafe { &raw const (*self.inner.get()).chains[chain_of(class, key)] });
     }
 
     /// The right to look at it, and to note what happens.
@@ -237,51 +267,15 @@ impl Table {
     /// nothing twice, so that one went a way that we did not see. `None` where there was
     /// none, and the entry itself where there is no room.
     pub(crate) fn put(&self, entry: Entry) -> Result<Option<Entry>, Entry> {
-        self.put_and(entry, |_, _| ())
-    }
-
-    /// The same, and does something before the lock is given back, with the older one.
-    #[inline(always)]
-    pub(crate) fn put_and(
-        &self,
-        entry: Entry,
-        note: impl FnOnce(&Held<'_>, Option<&Entry>),
-    ) -> Result<Option<Entry>, Entry> {
         let held = self.hold();
-        let inner = held.inner();
-        let kept = if let Some(old) = inner.entry(entry.class, entry.key) {
-            Ok(Some(core::mem::replace(old, entry)))
-        } else if inner.add(entry) {
-            Ok(None)
-        } else {
-            Err(entry)
-        };
-        note(&held, kept.as_ref().ok().and_then(Option::as_ref));
-        kept
+        let old = held.find(entry.class, entry.key).map(|found| held.remove(found));
+        if held.add(entry) { Ok(old) } else { Err(entry) }
     }
 
     /// Takes an entry out.
     pub(crate) fn take(&self, class: Class, key: u64) -> Option<Entry> {
-        self.take_and(class, key, |_, _| ())
-    }
-
-    /// The same, and does something before the lock is given back.
-    #[inline(always)]
-    pub(crate) fn take_and(
-        &self,
-        class: Class,
-        key: u64,
-        note: impl FnOnce(&Held<'_>, &Entry),
-    ) -> Option<Entry> {
         let held = self.hold();
-        let inner = held.inner();
-        let (at, before) = inner.find(class, key);
-        if at == 0 {
-            return None;
-        }
-        let entry = inner.remove(at, before);
-        note(&held, &entry);
-        Some(entry)
+        held.find(class, key).map(|found| held.remove(found))
     }
 
     /// A copy of an entry.

@@ -13,7 +13,7 @@ use crate::available;
 use crate::here::Here;
 use crate::ledger::{NO_LIMIT, flag};
 use crate::log::{Event, Kind, Op};
-use crate::table::{Class, Entry};
+use crate::table::{Class, Entry, Found, Held};
 
 /// A request, before it is granted.
 #[derive(Debug, Clone, Copy)]
@@ -144,7 +144,7 @@ fn verify(here: &Here, place: usize) {
 /// charged with it.
 #[inline(always)]
 pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charge: u64, charged: u64) {
-    let (at, stack) = here.moment(Op::Allocate);
+    let (at, stack) = here.moment_of(Op::Allocate, wish.class, key);
     let event = Event { stack, ..wish.event(Op::Allocate, place.device, key) };
     let tagged = if tags::are_used() { Entry::TAGGED } else { 0 };
     let entry = Entry {
@@ -157,25 +157,29 @@ pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charge: u64
         charge,
         extra: place.context,
     };
-    let kept = here.table.put_and(entry, |held, old| {
-        if let Some(old) = old {
-            here.note_held(held, &freed(old, 0), at);
-        }
-        here.note_held(held, &event, at);
-    });
-    match kept {
-        Ok(None) => {}
-        // It was freed by a way that we do not see, or it could not be handed out again.
-        Ok(Some(old)) => {
-            here.ledger.release(here.process);
-            end_free(here, &old);
-        }
-        Err(_) => here.ledger.warn(flag::TABLE_FULL),
+    let held = here.table.hold();
+    if let Some(old) = held.find(wish.class, key) {
+        gone(here, &held, old, at);
+    }
+    let kept = held.add(entry);
+    here.note_held(&held, &event, at);
+    drop(held);
+    if !kept {
+        here.ledger.warn(flag::TABLE_FULL);
     }
     if tagged != 0 {
         here.ledger.tag(here.process, event.tag.into(), entry.share());
     }
     here.ledger.granted(here.process, place.device, charged, at);
+}
+
+/// What the driver hands out again was freed by a way that we do not see.
+#[cold]
+fn gone(here: &Here, held: &Held<'_>, old: Found, at: u64) {
+    let old = held.remove(old);
+    here.note_held(held, &freed(&old, 0), at);
+    here.ledger.release(here.process);
+    end_free(here, &old);
 }
 
 /// Frees: taken out and noted first, as the driver may hand the address to another thread before
@@ -189,16 +193,18 @@ pub(super) fn free(
     stream: u64,
     call: impl FnOnce() -> Code,
 ) -> Code {
-    let (at, stack) = here.moment(Op::Free);
-    let taken = here.table.take_and(class, key, |held, entry| {
-        here.note_held(held, &Event { stack, ..freed(entry, stream) }, at);
-    });
-    let Some(entry) = taken else {
+    let (at, stack) = here.moment_of(Op::Free, class, key);
+    let held = here.table.hold();
+    let Some(found) = held.find(class, key) else {
+        drop(held);
         if key != 0 {
             here.process.foreign_frees.fetch_add(1, Relaxed);
         }
         return call();
     };
+    let entry = held.remove(found);
+    here.note_held(&held, &Event { stack, ..freed(&entry, stream) }, at);
+    drop(held);
     here.ledger.release(here.process);
     let code = call();
     if code == SUCCESS {
@@ -212,9 +218,13 @@ pub(super) fn free(
 #[cold]
 fn kept(here: &Here, entry: Entry) {
     here.ledger.kept(here.process);
-    let (at, stack) = here.moment(Op::Allocate);
+    let (at, stack) = here.moment_of(Op::Allocate, entry.class, entry.key);
     let event = Event { op: Op::Allocate, stack, ..freed(&entry, 0) };
-    if here.table.put_and(entry, |held, _| here.note_held(held, &event, at)).is_err() {
+    let held = here.table.hold();
+    let kept = held.find(entry.class, entry.key).is_some() || held.add(entry);
+    here.note_held(&held, &event, at);
+    drop(held);
+    if !kept {
         here.ledger.warn(flag::TABLE_FULL);
     }
 }

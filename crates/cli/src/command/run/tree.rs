@@ -30,13 +30,16 @@ pub(super) struct Tree {
     /// Everybody who was seen to belong to it: a parent may end before its children.
     members: HashSet<u32>,
     seen: HashMap<(u32, PathBuf), Option<Unguarded>>,
+    /// Those whose loader was seen at work: the guard is there, and has not begun.
+    loading: HashSet<(u32, PathBuf)>,
 }
 
 impl Tree {
     pub(super) fn new(root: u32, folder: &Folder) -> Tree {
         let library = folder.library().display().to_string();
         let data = folder.path().display().to_string();
-        Tree { root, library, data, members: HashSet::from([root]), seen: HashMap::new() }
+        let (members, seen, loading) = (HashSet::from([root]), HashMap::new(), HashSet::new());
+        Tree { root, library, data, members, seen, loading }
     }
 
     /// Looks at every process that is new, or has become another program.
@@ -68,9 +71,13 @@ impl Tree {
         let has = |text: &str| maps.as_ref().map(|maps| maps.contains(text));
         // Without the counters, which it finds by its variable, the guard only passes calls on.
         let ledger = format!("{}/ledger", self.data);
-        let guarded = has(&self.library).unwrap_or(false) && has(&ledger).unwrap_or(false);
+        let loaded = has(&self.library).unwrap_or(false);
+        let guarded = loaded && has(&ledger).unwrap_or(false);
+        // One that will begin: it may end before anybody looks again. One that cannot is seen
+        // in the same state twice.
+        let begins = loaded && self.loading.insert((pid, program.clone())) && self.is_told(pid);
         let uses_cuda = has("libcuda.so").map(|found| found || self.holds_device(pid));
-        let found = (!guarded).then(|| Unguarded {
+        let found = (!guarded && !begins).then(|| Unguarded {
             pid,
             program: program.display().to_string(),
             uses_cuda,
@@ -90,9 +97,13 @@ impl Tree {
     /// How many of the tree run now. Those whose parents ended before anybody looked are known by
     /// their environment.
     pub(super) fn still_running(&self) -> usize {
-        let variable = format!("{VARIABLE}={}", self.data);
-        let ours = |pid| self.members.contains(&pid) || has_variable(pid, variable.as_bytes());
+        let ours = |pid| self.members.contains(&pid) || self.is_told(pid);
         processes().filter(|(pid, _)| *pid != self.root && ours(*pid)).count()
+    }
+
+    /// Whether a process was started with the way to the counters.
+    fn is_told(&self, pid: u32) -> bool {
+        has_variable(pid, format!("{VARIABLE}={}", self.data).as_bytes())
     }
 
     fn why(&self, pid: u32, program: &Path, maps: Option<&str>) -> String {
@@ -136,4 +147,33 @@ fn processes() -> impl Iterator<Item = (u32, u32)> {
 fn has_variable(pid: u32, text: &[u8]) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|&byte| byte == 0).any(|variable| variable.starts_with(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_program_whose_loader_is_at_work_is_no_finding() -> Result<(), Box<dyn std::error::Error>> {
+        // Without a ledger there it stays as it is in that moment: loaded, and not begun.
+        let folder = super::super::folder::make()?;
+        let mut program = Command::new("sleep");
+        program.arg("9").env("LD_PRELOAD", folder.library()).env(VARIABLE, folder.path());
+        let mut program = program.spawn()?;
+        let mut tree = Tree::new(program.id(), &folder);
+        let loaded = || fs::read_to_string(format!("/proc/{}/maps", program.id()));
+        while !loaded()?.contains(&tree.library) {
+            std::thread::yield_now();
+        }
+        tree.look();
+        let first: Vec<_> = tree.seen.values().flatten().cloned().collect();
+        tree.look();
+        program.kill()?;
+        program.wait()?;
+        assert!(first.is_empty(), "{first:?}");
+        assert_eq!(tree.into_unguarded().len(), 1, "it stays so, and is told");
+        Ok(())
+    }
 }
