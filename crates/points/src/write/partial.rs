@@ -29,6 +29,7 @@ impl Partial {
     ///
     /// [`Error::Config`] where no file can be there, [`Error::Device`] where it cannot be made.
     pub fn create(path: &Path, field: &'static str) -> Result<Partial> {
+        let path = &led(path);
         if path.is_dir() || !folder_of(path).is_dir() {
             return Err(Error::Config {
                 field,
@@ -93,6 +94,12 @@ impl Seek for Partial {
     fn seek(&mut self, place: SeekFrom) -> io::Result<u64> {
         self.file.seek(place)
     }
+}
+
+/// Where a link leads to: that is replaced, and the link stays.
+fn led(path: &Path) -> PathBuf {
+    let Ok(next) = path.read_link() else { return path.to_path_buf() };
+    path.canonicalize().unwrap_or_else(|_| folder_of(path).join(next))
 }
 
 /// Makes something under a hidden name of its own.
@@ -166,6 +173,21 @@ mod tests {
             file.finish().unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), format!("round {round}"));
             assert_eq!(names(folder.path()), ["out.npy"]);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_and_what_it_leads_to_is_replaced() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (link, there) = (folder.path().join("out.npy"), other.path().join("there.npy"));
+        std::os::unix::fs::symlink(&there, &link).unwrap();
+        for text in ["where it leads to nothing yet", "and where it does"] {
+            let mut file = Partial::create(&link, "out").unwrap();
+            write!(file, "{text}").unwrap();
+            file.finish().unwrap();
+            assert!(link.is_symlink());
+            assert_eq!(fs::read_to_string(&there).unwrap(), text);
         }
     }
 
