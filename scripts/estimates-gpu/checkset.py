@@ -24,6 +24,13 @@ DECODERS = {
                           tie_word_embeddings=True), 8192, "bfloat16"),
     "stablelm-3b": (dict(model_type="stablelm", hidden_size=2560, num_hidden_layers=32, num_attention_heads=32,
                          num_key_value_heads=32, intermediate_size=6912, vocab_size=50304, max_position_embeddings=4096), 4096, "float16"),
+    # Predicted after the others had run, and what they showed had been mended.
+    "bloom-1b1": (dict(model_type="bloom", hidden_size=1536, n_layer=24, n_head=16, vocab_size=250880), 2048, "float16"),
+    "falcon-1b": (dict(model_type="falcon", hidden_size=2048, num_hidden_layers=24, num_attention_heads=32, vocab_size=65024,
+                       multi_query=True, parallel_attn=True, alibi=False, bias=False, max_position_embeddings=4096), 4096, "bfloat16"),
+    "phi3-mini": (dict(model_type="phi3", hidden_size=3072, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=32,
+                       intermediate_size=8192, vocab_size=32064, max_position_embeddings=4096, pad_token_id=0, bos_token_id=1,
+                       eos_token_id=2), 4096, "bfloat16"),
 }
 
 
@@ -116,12 +123,12 @@ def nets():
             return self.out(a.transpose(1, 2).flatten(2))
 
     class ViT(nn.Module):
-        def __init__(self, c=384, layers=12, heads=6, patch=16, side=384):
+        def __init__(self, c=384, layers=12, heads=6, patch=16, side=384, attention=Attention):
             super().__init__()
             self.patch = nn.Conv2d(3, c, patch, patch)
             self.place = nn.Parameter(torch.zeros(1, (side // patch) ** 2, c))
             block = lambda: nn.Sequential(
-                Add(nn.Sequential(nn.LayerNorm(c), Attention(c, heads))),
+                Add(nn.Sequential(nn.LayerNorm(c), attention(c, heads))),
                 Add(nn.Sequential(nn.LayerNorm(c), nn.Linear(c, 4 * c), nn.GELU(), nn.Linear(4 * c, c))))
             self.blocks = nn.Sequential(*(block() for _ in range(layers)), nn.LayerNorm(c))
             self.head = nn.Linear(c, 1000)
@@ -137,10 +144,93 @@ def nets():
             up += [nn.Upsample(scale_factor=2), conv(a, b, act=nn.GELU if b != 3 else None)]
         return nn.Sequential(*down, *up)
 
+    class Turn(nn.Module):
+        """Channels to the end, or back."""
+
+        def __init__(self, *axes):
+            super().__init__()
+            self.axes = axes
+
+        def forward(self, x):
+            return x.permute(self.axes)
+
+    class Scale(nn.Module):
+        def __init__(self, c):
+            super().__init__()
+            self.by = nn.Parameter(torch.full((c, 1, 1), 1e-6))
+
+        def forward(self, x):
+            return x * self.by
+
+    def convnext():
+        last, first = Turn(0, 2, 3, 1), Turn(0, 3, 1, 2)
+        norm = lambda c: nn.Sequential(last, nn.LayerNorm(c), first)
+        block = lambda c: Add(nn.Sequential(
+            nn.Conv2d(c, c, 7, 1, 3, groups=c), last, nn.LayerNorm(c), nn.Linear(c, 4 * c), nn.GELU(), nn.Linear(4 * c, c),
+            first, Scale(c)))
+        parts, at = [nn.Conv2d(3, 96, 4, 4), norm(96)], 96
+        for width, count in [(96, 3), (192, 3), (384, 9), (768, 3)]:
+            parts += [norm(at), nn.Conv2d(at, width, 2, 2)] if width != at else []
+            parts += [block(width) for _ in range(count)]
+            at = width
+        return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(at), nn.Linear(at, 1000))
+
+    def efficientnet():
+        def mbconv(a, b, k, s, grow):
+            inner = a * grow
+            body = [conv(a, inner, 1, act=nn.SiLU)] if grow > 1 else []
+            body += [conv(inner, inner, k, s, inner, nn.SiLU), Squeeze(inner), conv(inner, b, 1, act=None)]
+            return Add(nn.Sequential(*body)) if a == b and s == 1 else nn.Sequential(*body)
+
+        parts, at = [conv(3, 40, 3, 2, act=nn.SiLU)], 40
+        for width, count, k, s, grow in [(24, 2, 3, 1, 1), (32, 3, 3, 2, 6), (48, 3, 5, 2, 6), (96, 5, 3, 2, 6), (136, 5, 5, 1, 6),
+                                         (232, 6, 5, 2, 6), (384, 2, 3, 1, 6)]:
+            for n in range(count):
+                parts.append(mbconv(at, width, k, s if n == 0 else 1, grow))
+                at = width
+        return nn.Sequential(*parts, conv(at, 1536, 1, act=nn.SiLU), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1536, 1000))
+
+    class Segment(nn.Module):
+        """A pyramid of dilated filters over a residual network, brought back to full size."""
+
+        def __init__(self):
+            super().__init__()
+            widths = [64, 128, 256, 512]
+            self.stem = conv(3, 64, 7, 2)
+            self.stages = nn.Sequential(*(nn.Sequential(basic(a, b, 2 if n < 3 else 1), basic(b, b, 1))
+                                          for n, (a, b) in enumerate(zip([64, *widths], widths))))
+            self.wide = nn.ModuleList(
+                nn.Sequential(nn.Conv2d(512, 256, 3, 1, d, d, bias=False), nn.BatchNorm2d(256), nn.ReLU()) for d in (6, 12, 18))
+            self.one, self.join, self.last = conv(512, 256, 1), conv(1024, 256, 1), nn.Conv2d(256, 21, 1)
+
+        def forward(self, x):
+            y = self.stages(self.stem(x))
+            y = self.join(torch.cat([self.one(y), *(part(y) for part in self.wide)], 1))
+            return nn.functional.interpolate(self.last(y), size=x.shape[-2:], mode="bilinear", align_corners=False)
+
+    def superres():
+        plain = lambda a, b: nn.Conv2d(a, b, 3, 1, 1)
+        block = lambda: Add(nn.Sequential(plain(64, 64), nn.ReLU(), plain(64, 64)))
+        body = Add(nn.Sequential(*(block() for _ in range(16)), plain(64, 64)))
+        up = [plain(64, 256), nn.PixelShuffle(2)]
+        return nn.Sequential(plain(3, 64), body, *up, *[plain(64, 256), nn.PixelShuffle(2)], plain(64, 3))
+
+    class Fused(Attention):
+        """By the one operator that PyTorch has for it."""
+
+        def forward(self, x):
+            q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+            return self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
     return {
         "resnet34": (resnet34, [8, 3, 224, 224]),
         "mobilenet": (mobilenet, [4, 3, 320, 320]),
         "unet": (UNet, [1, 3, 512, 512]),
         "vit-small": (ViT, [4, 3, 384, 384]),
         "autoencoder": (autoencoder, [2, 3, 512, 512]),
+        "convnext": (convnext, [16, 3, 224, 224]),
+        "efficientnet": (efficientnet, [8, 3, 300, 300]),
+        "segment": (Segment, [4, 3, 512, 512]),
+        "superres": (superres, [1, 3, 320, 240]),
+        "vit-deep": (lambda: ViT(512, 24, 8, 16, 224, Fused), [16, 3, 224, 224]),
     }

@@ -73,5 +73,5 @@ for name, (make, shape) in nets().items():
     subprocess.check_call([arena, path, "--trace", folder / "traces" / f"{name}.csv"])
     answers["ort"][name] = estimate(path, "--engine", "ort", "--device", "cuda:0")
     answers["pytorch"][name] = estimate(path, "--engine", "pytorch", "--device", "cuda:0")
-    answers["pool"][name] = estimate(path)
+    answers["pool"][name] = estimate(path, "--device", "cuda:0")
 print(json.dumps(answers, indent=1))

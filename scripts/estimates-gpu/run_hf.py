@@ -15,7 +15,7 @@ name = sys.argv[1]
 _, tokens, dtype = DECODERS[name]
 torch.set_default_dtype(getattr(torch, dtype))
 with torch.device("cuda"):
-    model = AutoModelForCausalLM.from_config(config(name), attn_implementation="sdpa").eval()
+    model = AutoModelForCausalLM.from_config(config(name)).eval()
 weights = sum({p.data_ptr(): p.numel() * p.element_size() for p in model.parameters()}.values())
 # What making the weights took is given back: it is no part of running the model.
 torch.cuda.empty_cache()

@@ -38,7 +38,7 @@ impl Config {
         if inner.is_some() && outer.contains_key("vision_config") {
             notes.push("activations of the part that sees images are not counted".to_string());
         }
-        let shape = match keys.first(&["num_hidden_layers", "n_layer", "num_layers"])? {
+        let shape = match keys.first(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"])? {
             Some(layers) if keys.first(&["vocab_size"])?.is_some() => {
                 Some(keys.shape(layers, &model_type, &mut notes)?)
             }
@@ -103,8 +103,13 @@ impl Keys<'_> {
         }
         let hidden = self.needed(&["hidden_size", "n_embd", "d_model"])?;
         let vocab = self.needed(&["vocab_size"])?;
-        let heads = self.first(&["num_attention_heads", "n_head"])?.unwrap_or(1).max(1);
-        let kv_heads = self.first(&["num_key_value_heads"])?.unwrap_or(heads);
+        let heads = self.first(&["num_attention_heads", "n_head", "n_heads"])?.unwrap_or(1).max(1);
+        let kv_heads = self.first(&["num_key_value_heads"])?.unwrap_or_else(|| {
+            // Falcon and BigCode: one for all, where the newer way of several is not used.
+            let one = self.flag("multi_query") == Some(true);
+            let newer = self.flag("new_decoder_architecture") == Some(true);
+            if one && !newer { 1 } else { heads }
+        });
         let width = self.first(&["head_dim"])?.or_else(|| hidden.checked_div(heads)).unwrap_or(1);
         let inner = self.first(&["intermediate_size", "n_inner", "ffn_dim"])?;
         let experts = self.first(&["num_local_experts", "num_experts", "n_routed_experts"])?;
@@ -115,8 +120,21 @@ impl Keys<'_> {
             _ => inner.unwrap_or(hidden.saturating_mul(4)),
         };
         let tied = self.flag("tie_word_embeddings").unwrap_or(false);
-        let plain =
-            matches!(kind, "gpt2" | "gpt_neox" | "phi" | "opt" | "bloom" | "falcon" | "starcoder2");
+        let plain = matches!(
+            kind,
+            "gpt2"
+                | "gpt_neox"
+                | "gpt_neo"
+                | "gptj"
+                | "gpt_bigcode"
+                | "codegen"
+                | "phi"
+                | "opt"
+                | "bloom"
+                | "mpt"
+                | "falcon"
+                | "starcoder2"
+        );
         let biases = match kind {
             "qwen2" | "qwen2_moe" => Biases::Attention,
             _ if plain => Biases::All,

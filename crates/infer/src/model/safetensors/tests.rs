@@ -110,6 +110,15 @@ fn a_config_says_what_each_layer_keeps() {
     let off = with(r#""sliding_window":1024,"use_sliding_window":false"#);
     assert_eq!(caches(&off), [8192 * 64 * 2; 2]);
     assert_eq!(caches(&with(r#""kv_lora_rank":512,"qk_rope_head_dim":64"#)), [8192 * 576 * 2; 2]);
+    let heads = plain.replace("\"num_key_value_heads\":2,", "");
+    let shared = heads.replace("\"vocab_size\"", "\"multi_query\":true,\"vocab_size\"");
+    assert_eq!(
+        (caches(&heads), caches(&shared)),
+        (vec![8192 * 128 * 2; 2], vec![8192 * 32 * 2; 2])
+    );
+    let newer =
+        shared.replace("\"vocab_size\"", "\"new_decoder_architecture\":true,\"vocab_size\"");
+    assert_eq!(caches(&newer), caches(&heads));
     let conv = with(r#""conv_L_cache":3,"layer_types":["conv","full_attention"]"#);
     assert_eq!(caches(&conv), [64 * 3 * 4, 8192 * 64 * 2]);
     assert_eq!(caches(&with(r#""num_kv_shared_layers":1"#)), [8192 * 64 * 2, 0]);

@@ -1,18 +1,26 @@
 //! A decoder in PyTorch: the requests of a prompt and of one token after it, in order.
 //!
 //! Layers as Transformers has them: a norm in 32 bits, rotary positions, keys and values
-//! copied behind the cache, attention that stores no scores, and the MLP. Models differ in
-//! small things (biases, norms of queries, fused matrices) that change little of what lives.
+//! copied behind the cache, attention, and the MLP. Attention stores no scores, except in older
+//! families ([`stores_scores`]). Models differ in small things (biases, norms of queries, fused matrices) that change little of what lives.
 
 use plimsoll::{LayerCache, Mlp, ModelShape};
 
 use super::super::walk::torch::{CUBLAS, Caching, Held, Place};
+
+/// Families whose attention Transformers has in plain operators alone: biased by distance, or
+/// never rewritten.
+pub(super) fn stores_scores(family: &str) -> bool {
+    matches!(family, "bloom" | "mpt" | "gptj" | "gpt_neo" | "codegen")
+}
 
 /// A decoder and how it is run.
 pub(super) struct Decoder<'a> {
     pub(super) shape: &'a ModelShape,
     /// Bytes of an element of what is computed.
     pub(super) element: u64,
+    /// Whether attention stores its scores.
+    pub(super) scores: bool,
     /// Bytes of a token's keys and values in each layer's cache, and of its state.
     pub(super) caches: Vec<Kept>,
 }
@@ -111,8 +119,10 @@ impl Decoder<'_> {
             run.free([std::mem::replace(place, longer)]);
         }
         run.free([keys, values]);
+        let scores = self.scores(run, count, tokens);
         let attended = run.take(heads);
         run.free([query]);
+        run.free(scores);
         let projected = run.take(hidden);
         run.free([attended, normed]);
         let residual = run.take(hidden);
@@ -126,6 +136,21 @@ impl Decoder<'_> {
         let out = run.take(hidden);
         run.free([down, residual]);
         out
+    }
+
+    /// Scores, the same with the mask, and what a softmax in 32 bits makes of them in their own
+    /// type.
+    fn scores(&self, run: &mut Run, count: u64, tokens: u64) -> [Tensor; 3] {
+        if !self.scores {
+            return Default::default();
+        }
+        let each = tokens / self.shape.sequences.max(1);
+        let all = self.bytes(count.saturating_mul(each), self.shape.heads);
+        let (scores, masked) = (run.take(all), run.take(all));
+        let wide = run.take(all.saturating_mul(4) / self.element.max(1));
+        let shares = run.take(all);
+        run.free([wide]);
+        [scores, masked, shares]
     }
 
     fn mlp(&self, run: &mut Run, wide: u64) -> Tensor {
@@ -205,10 +230,14 @@ mod tests {
 
     /// Two layers, 1,024 wide with an MLP of four times that, 16-bit, and so many tokens.
     fn held(context: u64, mlp: Mlp) -> Held {
+        of(context, mlp, false)
+    }
+
+    fn of(context: u64, mlp: Mlp, scores: bool) -> Held {
         let shape = ModelShape::new(1024, 4096, 2, 1000, 8).with_context(context).with_mlp(mlp);
         let cache = LayerCache::full(1024, 1024);
         let kept = Kept::new(&cache, [2048; 2], context, 0);
-        Decoder { shape: &shape, element: 2, caches: vec![kept; 2] }.held(&[])
+        Decoder { shape: &shape, element: 2, scores, caches: vec![kept; 2] }.held(&[])
     }
 
     #[test]
@@ -219,6 +248,17 @@ mod tests {
         for (mlp, wide) in [(Mlp::Gated, 3), (Mlp::Plain, 2)] {
             assert_eq!(held(4097, mlp).live, 4096 * token * (4 + wide * 4) - 4 * token, "{mlp}");
         }
+    }
+
+    #[test]
+    fn scores_grow_with_the_square_of_the_prompt() {
+        assert!(stores_scores("bloom") && !stores_scores("llama"));
+        let (without, with) = (held(4097, Mlp::Plain), of(4097, Mlp::Plain, true));
+        // 8 heads; scores, masked, in 32 bits, and what is used: ten bytes. Beside them the
+        // prompt, the layer's input, its norm and the queries, in place of all of the MLP.
+        let (token, square) = (2 * 1024, 4096 * 4096);
+        assert_eq!(without.live, 4096 * token * 12 - 4 * token);
+        assert_eq!(with.live, 8 * square * 10 + 4096 * token * 4 - 4 * token);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use plimsoll::{CacheTypes, ElementType, ModelShape, WeightTerms};
 
 use super::super::{gguf as gguf_file, safetensors as safetensors_file};
-use super::eager::{Decoder, Kept};
+use super::eager::{Decoder, Kept, stores_scores};
 use super::{Request, Runner, Terms, WeightsOfType};
 
 /// llama.cpp rounds the context up to a multiple of this.
@@ -160,9 +160,11 @@ fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64]
         [] => vec![found.weights_bytes],
         sizes => sizes.iter().map(stored).collect(),
     };
-    let held = Decoder { shape, element, caches }.held(&weights);
+    let scores = found.model.as_deref().is_some_and(stores_scores);
+    let held = Decoder { shape, element, scores, caches }.held(&weights);
     found.activation_bytes = held.live;
-    found.notes.push("the whole prompt is processed at once".to_string());
+    let stored = if scores { ", and attention stores its scores" } else { "" };
+    found.notes.push(format!("the whole prompt is processed at once{stored}"));
     if on_gpu {
         found.hold(held);
     }

@@ -327,8 +327,9 @@ fn may_write_over(op: &str) -> bool {
 /// channels last, so input, filter and output are copied into that order and back. Not where
 /// filters are single pixels, or have a channel each.
 ///
-/// An allowance: which kernel is chosen cannot be known before. Of five networks on an H200
-/// it gave the most that PyTorch allocated to the KiB (docs/results).
+/// An allowance: which kernel is chosen cannot be known before. Beside the requests that PyTorch
+/// itself makes for five networks it gave what an H200 had allocated at most, to the KiB
+/// (docs/results).
 pub(in super::super) fn cudnn_copies(shaped: &Shaped, index: usize) -> u64 {
     let node = &shaped.graph.nodes[index];
     let all = (node.inputs.first(), node.inputs.get(1), node.outputs.first());

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Unlike an engine that plans, it makes a new tensor for every result and frees what nobody
-//! holds; transposes and slices are views until somebody needs them in a row. Three things are
+//! holds; transposes and slices are views until somebody needs them in a row; norms that an
+//! exporter folded into convolutions run. Three things are
 //! taken besides: cuBLAS's workspace from the first product on; cuDNN's, which is an allowance
 //! (see `cudnn_copies`); and places of the largest elements in pools. All come from the
 //! allocator ([`Caching`]), and what that reserves is what the device holds.
@@ -146,6 +147,21 @@ impl Run<'_> {
         for block in copies.into_iter().chain([workspace]) {
             self.torch.free(block);
         }
+        if let (true, Some(&output)) = (self.had_norm(step), step.outputs.first()) {
+            let before = self.place[output];
+            self.begin(output);
+            self.torch.free(before);
+            self.live = self.live.saturating_sub(self.bytes(output));
+        }
+    }
+
+    /// Whether a norm behind it runs, too. PyTorch's exporter folds norms into convolutions, and
+    /// gives the weights that come out a name of its own.
+    fn had_norm(&self, step: &Step) -> bool {
+        let node = &self.shaped.graph.nodes[step.node];
+        let filter = node.inputs.get(1).copied().flatten();
+        let name = filter.map_or("", |id| &self.shaped.graph.values[id].name);
+        node.op == "Conv" && name.starts_with("onnx::Conv_")
     }
 
     fn workspace(&mut self, step: &Step) -> u64 {

@@ -83,6 +83,22 @@ fn cudnn_is_allowed_copies_of_wide_filters() {
 }
 
 #[test]
+fn a_norm_that_was_folded_into_a_convolution_runs() {
+    let conv = |name: &str| {
+        of(&[
+            input("x", &IMAGE),
+            field(5, &weight(name, &[16, 16, 1, 1])),
+            node("Conv", &["x", name], &["y"]),
+            output("y"),
+        ])
+    };
+    assert_eq!(conv("0.weight").live, 2 * KIB);
+    assert_eq!(conv("onnx::Conv_7").live, 3 * KIB, "its input, its result, and that normed");
+    // The filter and what lives; the norm leaves as much behind as there was.
+    assert_eq!(conv("onnx::Conv_7").allocated, 4 * KIB);
+}
+
+#[test]
 fn pools_find_places_besides() {
     let window = number(8, 2);
     let window = field(5, &[field(1, b"kernel_shape"), window.clone(), window].concat());
