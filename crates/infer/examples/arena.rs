@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! arena MODEL.onnx [INPUT:AXIS=EXTENT …] [--optimized FILE] [--trace FILE]
+//! arena --segments TRACE.csv
 //! ```
 //!
 //! With `--trace` nothing is run: the allocations of the plain walk are written for
-//! `plimsoll replay`.
+//! `plimsoll replay`. `--segments` says what PyTorch's allocator would hold for a recording.
 //!
 //! An extent that the graph leaves open is 1 unless said; `*:AXIS=EXTENT` is for all inputs.
 
@@ -13,13 +14,19 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
 
+use plimsoll::trace::{Op, Trace};
 use plimsoll_infer::engine::ort::measure::measure;
+use plimsoll_infer::model::walk::torch::Caching;
 use plimsoll_infer::model::walk::{Extents, Graph, ort};
 use plimsoll_infer::{Device, EngineMemory, EngineOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
-    let model = PathBuf::from(words.next().ok_or("usage: arena MODEL.onnx [INPUT:AXIS=EXTENT …]")?);
+    let first = words.next();
+    if first.as_deref() == Some("--segments") {
+        return segments(&words.next().ok_or("usage: arena --segments TRACE.csv")?);
+    }
+    let model = PathBuf::from(first.ok_or("usage: arena MODEL.onnx [INPUT:AXIS=EXTENT …]")?);
     let mut extents = HashMap::new();
     let (mut optimized, mut trace) = (None, None);
     while let Some(word) = words.next() {
@@ -70,6 +77,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "loaded": figures(&measured.loaded),
         "runs": measured.runs.iter().map(figures).collect::<Vec<_>>(),
     });
+    writeln!(std::io::stdout(), "{answer}")?;
+    Ok(())
+}
+
+fn segments(path: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let trace = Trace::parse(&std::fs::read(path)?)?;
+    let mut torch = Caching::default();
+    let mut places = vec![None; trace.slots()];
+    for event in trace.events() {
+        match event.op {
+            Op::Allocate => places[event.id as usize] = torch.take(event.size),
+            Op::Free => torch.free(places[event.id as usize].take()),
+        }
+    }
+    let answer = serde_json::json!({ "allocated": torch.peak(), "reserved": torch.reserved() });
     writeln!(std::io::stdout(), "{answer}")?;
     Ok(())
 }
