@@ -115,11 +115,8 @@ impl Run<'_> {
                 self.end(id);
             }
         }
-        // The caller keeps the inputs, and lets go of the results before the next run.
-        for &id in &self.shaped.graph.outputs {
-            if !self.shaped.graph.inputs.contains(&self.plan.home[id]) {
-                self.end(self.plan.home[id]);
-            }
+        for &id in &self.plan.results {
+            self.end(id);
         }
     }
 

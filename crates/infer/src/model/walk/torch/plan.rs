@@ -1,5 +1,7 @@
 //! Which tensors are seen through others, and when each is let go.
 
+use std::collections::HashSet;
+
 use super::super::live::is_view;
 use super::super::ort::{Lowered, Step};
 use super::super::shapes::Shaped;
@@ -14,6 +16,8 @@ pub(super) struct Plan {
     pub(super) turned: Vec<bool>,
     /// The homes that are let go after each step of the order.
     pub(super) ends: Vec<Vec<usize>>,
+    /// The homes of results, which the caller lets go before the next run; it keeps the inputs.
+    pub(super) results: Vec<usize>,
 }
 
 /// Whether an operator looks at its input's memory otherwise, instead of making something.
@@ -27,9 +31,18 @@ impl Plan {
         let mut order: Vec<usize> = (0..lowered.steps.len()).collect();
         order.sort_by_key(|&n| lowered.steps[n].node);
         let ends = vec![Vec::new(); order.len()];
-        let mut plan = Plan { order, home: (0..count).collect(), turned: vec![false; count], ends };
+        let mut plan = Plan {
+            order,
+            home: (0..count).collect(),
+            turned: vec![false; count],
+            ends,
+            results: Vec::new(),
+        };
         plan.find_homes(lowered);
         plan.find_ends(shaped, lowered);
+        let inputs: HashSet<usize> = shaped.graph.inputs.iter().copied().collect();
+        let results = shaped.graph.outputs.iter().map(|&id| plan.home[id]);
+        plan.results = results.filter(|home| !inputs.contains(home)).collect();
         plan
     }
 
