@@ -83,6 +83,8 @@ fn the_code_is_the_programs_own() -> Result {
         (&["run", "--", "/no/such/program"], 127),
         (&["run", "--", "/etc/passwd"], 126),
         (&["run", "--report", "/proc/nowhere", "--", "true"], 125),
+        (&["run", "--report", "/dev/null", "--", "true"], 125),
+        (&["run", "--profile", "host", "--keep-free", "9999TiB", "--", "true"], 125),
         (&["run", "--report", "/proc", "--", "sh", "-c", "kill -9 $PPID"], 125),
         (&["run", "--limit", "64MiB", "--", "true"], 125),
         (&["run", "--device-limit", "0=64MiB", "--", "true"], 125),
@@ -123,17 +125,29 @@ fn streams_are_the_programs_own() -> Result {
 
 #[test]
 fn signals_reach_the_program() -> Result {
-    let script = "trap 'echo caught; exit 9' TERM; echo ready; while :; do sleep 0.05; done";
-    let child = plimsoll(&["run", "--quiet", "--", "sh", "-c", script])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    std::thread::sleep(Duration::from_millis(700));
-    Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
-    let output = child.wait_with_output()?;
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(9), "ready\ncaught\n"));
+    let start = |signal: &str| {
+        let script = format!("trap 'echo caught; exit 9' {signal}; echo ready; {WAIT}");
+        plimsoll(&["run", "--quiet", "--", "bash", "-c", &script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+    };
+    let signals = ["TERM", "HUP", "IO", "RTMIN", "RTMAX"];
+    let children: Vec<_> = signals.iter().map(|signal| start(signal)).collect();
+    std::thread::sleep(Duration::from_millis(900));
+    for (child, signal) in children.into_iter().zip(signals) {
+        let child = child?;
+        // The shell's own: it knows all names.
+        Command::new("bash").args(["-c", &format!("kill -{signal} {}", child.id())]).status()?;
+        let output = child.wait_with_output()?;
+        let expected = (Some(9), "ready\ncaught\n");
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), expected, "{signal}");
+    }
     Ok(())
 }
+
+/// What a shell does until a signal comes.
+const WAIT: &str = "for i in {1..200}; do sleep 0.05; done";
 
 #[test]
 fn what_was_held_and_refused_is_reported() -> Result {
@@ -238,6 +252,30 @@ fn the_report_is_whole_and_its_trace_replays() -> Result {
     let replay = run(&["replay", &format!("{to}/trace.csv"), "--json", "--passes", "1"])?;
     let replay: Value = serde_json::from_slice(&replay.stdout)?;
     assert_eq!(replay["peak_live_bytes"], 1u64 << 30, "{replay:#}");
+    Ok(())
+}
+
+#[test]
+fn devices_are_told_by_their_numbers_each_with_its_own() -> Result {
+    let to = stage()?.join("two").display().to_string();
+    let limits = ["--limit", "2GiB", "--device-limit", "1=1GiB", "--reserve", "0"];
+    let script = "DEVICE=1 CLIENT fill; DEVICE=0 CLIENT fill";
+    let words = [&limits[..], &["--report", &to, "--", "bash", "-c", script]].concat();
+    let output = on_stage(&words)?.env("FAKE_DEVICES", "2").output()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&fs::read(format!("{to}/report.json"))?)?;
+    let (first, second) = (&report["devices"][0], &report["devices"][1]);
+    assert_eq!((&first["device"], &second["device"]), (&"cuda:0".into(), &"cuda:1".into()));
+    assert_eq!(
+        (&first["peak_bytes"], &second["peak_bytes"]),
+        (&(2u64 << 30).into(), &(1u64 << 30).into())
+    );
+    let page = fs::read_to_string(format!("{to}/report.html"))?;
+    let section = page.split("<h2>cuda:1</h2>").nth(1).ok_or("no second device")?;
+    let section = section.split("</section>").next().unwrap_or_default();
+    for part in ["<th scope=\"row\">limit</th><td>1.00 GiB</td>", "<svg"] {
+        assert!(section.contains(part), "{part}: {section}");
+    }
     Ok(())
 }
 

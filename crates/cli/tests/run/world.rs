@@ -35,6 +35,26 @@ fn ignored_signals_stay_ignored() -> Result {
 }
 
 #[test]
+fn nobody_else_may_write_to_what_is_loaded() -> Result {
+    let script = "stat -c %a $PLIMSOLL_GUARD ${LD_PRELOAD%/*} ${LD_PRELOAD%%:*}";
+    let output = after("umask 0", &["--quiet", "--", "sh", "-c", script])?;
+    assert_eq!(text(&output.stdout), "755\n755\n644\n", "{}", text(&output.stderr));
+    Ok(())
+}
+
+#[test]
+fn one_who_becomes_another_user_is_seen() -> Result {
+    let script = "setpriv --reuid 65534 --clear-groups CLIENT hold & sleep 0.7; kill $!; wait";
+    let answer = answer(&["--", "bash", "-c", script])?;
+    let Some(why) = answer["unguarded"][0]["why"].as_str() else {
+        eprintln!("skipped: only root can become another user, by setpriv");
+        return Ok(());
+    };
+    assert!(why.contains("another user"), "{answer:#}");
+    Ok(())
+}
+
+#[test]
 fn the_code_is_told_also_to_who_is_not_told_of_children() -> Result {
     // A shell takes SIGCHLD back for itself, so another program must ignore it.
     let ignore = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \

@@ -75,6 +75,9 @@ pub(super) struct Cuda {
 
 #[derive(Debug, Serialize)]
 pub(super) struct DeviceReport {
+    /// Where the guard keeps it, by which its history is found.
+    #[serde(skip)]
+    pub(super) place: u8,
     pub(super) device: String,
     pub(super) total_bytes: u64,
     pub(super) unified: bool,
@@ -271,14 +274,15 @@ fn ends(watch: &Watch, logs: &[Log]) -> Vec<Option<u64>> {
 
 fn devices(watch: &Watch, clock: Clock, history: &History, end: f64) -> Vec<DeviceReport> {
     const LASTING: f64 = 0.02;
-    let known = |(_, device): &(usize, &Device)| device.state.load(Acquire) == 2;
-    let report = |(place, device): (usize, &Device)| {
+    let known = |(_, device): &(u8, &Device)| device.state.load(Acquire) == 2;
+    let report = |(place, device): (u8, &Device)| {
         let budget = device.budget.load(Relaxed);
         let peak = device.peak.load(Relaxed);
         let limit = (budget != NO_LIMIT).then_some(budget);
         let observed =
             device.baseline.load(Relaxed) != u64::MAX && device.observed.load(Relaxed) > 0;
         DeviceReport {
+            place,
             device: format!("cuda:{}", device.ordinal.load(Relaxed)),
             total_bytes: device.total.load(Relaxed),
             unified: device.integrated.load(Relaxed) != 0,
@@ -288,10 +292,8 @@ fn devices(watch: &Watch, clock: Clock, history: &History, end: f64) -> Vec<Devi
                 0 => 0.0,
                 _ => clock.since_start(device.peak_at.load(Relaxed)).as_secs_f64(),
             },
-            lasting_peak_bytes: (history.lost == 0).then(|| {
-                let course = u8::try_from(place).ok().and_then(|place| history.course.get(&place));
-                events::lasting(course.map_or(&[], Vec::as_slice), end, LASTING)
-            }),
+            lasting_peak_bytes: (history.lost == 0)
+                .then(|| events::lasting(history.course_of(place), end, LASTING)),
             driver_bytes: device.driver_peak.load(Relaxed),
             refused: device.refused.load(Relaxed),
             refused_bytes: device.refused_bytes.load(Relaxed),
@@ -302,7 +304,10 @@ fn devices(watch: &Watch, clock: Clock, history: &History, end: f64) -> Vec<Devi
             source: "counted by the guard; the driver's own measured around its calls",
         }
     };
-    watch.ledger().devices.iter().enumerate().filter(known).map(report).collect()
+    // The guard keeps them by when they were first used.
+    let mut all: Vec<(u8, &Device)> = (0..).zip(&watch.ledger().devices).filter(known).collect();
+    all.sort_by_key(|(_, device)| device.ordinal.load(Relaxed));
+    all.into_iter().map(report).collect()
 }
 
 fn processes(watch: &Watch, history: &History, left: &[&Block]) -> Vec<ProcessReport> {

@@ -45,56 +45,102 @@ pub(super) struct History {
     pub(super) lost: u64,
 }
 
+impl History {
+    /// What was charged on a device from each second on.
+    pub(super) fn course_of(&self, device: u8) -> &[(f64, u64)] {
+        self.course.get(&device).map_or(&[], Vec::as_slice)
+    }
+}
+
 /// Puts the lists together. `ends` says for each when its process was found dead: what it held
 /// is free then.
 pub(super) fn merge(logs: &[Log], clock: Clock, ends: &[Option<u64>]) -> History {
-    let mut history = History { trace: "op,id,size,stream,t_us\n".into(), ..History::default() };
-    history.lost = logs.iter().map(|log| log.lost).sum();
+    let lost = logs.iter().map(|log| log.lost).sum();
+    let mut history = History { lost, ..History::default() };
     let mut open: HashMap<(usize, Kind, u64), usize> = HashMap::new();
     let mut course = Course::default();
-    let mut streams: HashMap<u16, usize> = HashMap::new();
+    let mut trace = Trace::new();
     for Step { at, who, event } in in_order(logs, ends) {
         let pid = logs.get(who).map_or(0, |log| log.pid);
         let time = clock.since_start(at);
         let seconds = time.as_secs_f64();
         let Some(event) = event else {
             course.end(who, seconds);
+            trace.left(open.extract_if(|(of, ..), _| *of == who).map(|(_, place)| place));
             continue;
         };
         course.step(who, &event, seconds);
-        let next = streams.len();
-        let stream = *streams.entry(event.stream).or_insert(next);
         let key = (who, event.kind, event.key);
-        let place = match event.op {
+        match event.op {
             Op::Allocate => {
                 history.blocks.push(block(pid, &event, seconds));
                 open.insert(key, history.blocks.len() - 1);
-                Some((history.blocks.len() - 1, 'a'))
+                trace.allocate(&event, time.as_micros());
             }
-            Op::Free => open.remove(&key).map(|place| (place, 'f')),
-            Op::Refuse => {
-                history.refused.push(refusal(pid, &event, seconds));
-                None
+            Op::Free => {
+                if let Some(place) = open.remove(&key) {
+                    history.blocks[place].to = Some(seconds);
+                    trace.free(place, &event, time.as_micros());
+                }
             }
-            Op::Charge | Op::Discharge => None,
-        };
-        let Some((place, op)) = place else { continue };
-        if op == 'f' {
-            history.blocks[place].to = Some(seconds);
+            Op::Refuse => history.refused.push(refusal(pid, &event, seconds)),
+            Op::Charge | Op::Discharge => {}
         }
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            history.trace,
-            "{op},{},{},{stream},{}",
-            place + 1,
-            event.bytes,
-            time.as_micros()
-        );
     }
+    history.trace = trace.text;
     let whole = logs.iter().enumerate().filter(|(_, log)| log.lost == 0);
     history.peaks = whole.map(|(who, log)| ((log.pid, log.since), course.peak_of(who))).collect();
     history.course = course.lines;
     history
+}
+
+/// What `replay` reads: each allocation under its number, and its free.
+struct Trace {
+    text: String,
+    streams: HashMap<u16, usize>,
+    /// The rest of each allocation's line.
+    blocks: Vec<(u64, usize)>,
+    /// What processes held when they ended. It was never freed, and stays so where nobody
+    /// allocates after them; where somebody does, it was there for them.
+    left: Vec<usize>,
+}
+
+impl Trace {
+    fn new() -> Trace {
+        let text = "op,id,size,stream,t_us\n".to_string();
+        Trace { text, streams: HashMap::new(), blocks: Vec::new(), left: Vec::new() }
+    }
+
+    fn left(&mut self, places: impl Iterator<Item = usize>) {
+        self.left.extend(places);
+        self.left.sort_unstable();
+    }
+
+    fn allocate(&mut self, event: &Event, micros: u128) {
+        for place in std::mem::take(&mut self.left) {
+            if let Some((bytes, stream)) = self.blocks.get(place).copied() {
+                self.line('f', place, bytes, stream, micros);
+            }
+        }
+        let stream = self.stream(event);
+        self.blocks.push((event.bytes, stream));
+        self.line('a', self.blocks.len() - 1, event.bytes, stream, micros);
+    }
+
+    fn free(&mut self, place: usize, event: &Event, micros: u128) {
+        let stream = self.stream(event);
+        self.line('f', place, event.bytes, stream, micros);
+    }
+
+    fn stream(&mut self, event: &Event) -> usize {
+        let next = self.streams.len();
+        *self.streams.entry(event.stream).or_insert(next)
+    }
+
+    fn line(&mut self, op: char, place: usize, bytes: u64, stream: usize, micros: u128) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "{op},{},{bytes},{stream},{micros}", place + 1);
+    }
 }
 
 /// One step of the history.
@@ -268,5 +314,17 @@ mod tests {
         assert_eq!(charges, [512, 1024, 512, 1024, 0, 512]);
         assert_eq!((history.peaks[&(1, 0)], history.peaks[&(2, 0)]), (1024, 512));
         assert_eq!(history.blocks.iter().filter(|block| block.to.is_none()).count(), 3);
+    }
+
+    #[test]
+    fn what_a_process_left_is_there_for_the_next() {
+        use Op::Allocate;
+        let one = list(1, &[(1000, Allocate, 1), (1000, Allocate, 2)]);
+        let two = list(2, &[(9000, Allocate, 1)]);
+        let clock = Watch::create(tempfile::tempdir().unwrap().path(), &Settings::default());
+        let history = merge(&[one, two], clock.unwrap().clock(), &[Some(4000), Some(9500)]);
+        let ops: Vec<String> = history.trace.lines().skip(1).map(|l| l[..3].to_string()).collect();
+        assert_eq!(ops, ["a,1", "a,2", "f,1", "f,2", "a,3"], "the last one's stays, as a leak");
+        assert!(history.blocks.iter().all(|block| block.to.is_none()), "nobody freed them");
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use super::answer::Report;
 use super::html;
@@ -28,6 +28,9 @@ pub(super) fn write(report: &Report, folder: &Path) -> anyhow::Result<()> {
 /// no run.
 pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
     let shown = folder.display();
+    if folder.exists() && !folder.is_dir() {
+        bail!("{shown} is not a folder; --report needs one, or a name that is still free");
+    }
     fs::create_dir_all(folder).with_context(|| format!("cannot make {shown}"))?;
     tempfile::tempfile_in(folder).with_context(|| format!("cannot write into {shown}"))?;
     Ok(())

@@ -31,7 +31,8 @@ Exit codes:
 ///
 /// The guard is loaded into the program and its children. It counts every device allocation,
 /// refuses those past the line with the driver's own out-of-memory code, and shows the line
-/// as the size of the device. No daemon and no root are needed.
+/// as the size of the device. No daemon and no root are needed. With --json the answer has
+/// stdout for itself, and the program's output goes to stderr.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -159,7 +160,13 @@ impl Args {
                 let total = total.ok_or_else(|| {
                     BadInput::new("the system does not tell its size; give --gpu-mem-limit SIZE")
                 })?;
-                Ok(effective_limit(total, true, Some(total), self.keep_free))
+                let limit = effective_limit(total, true, Some(total), self.keep_free);
+                if limit == Bytes(0) {
+                    let keep = self.keep_free;
+                    let text = format!("--keep-free {keep} leaves nothing of {total}; lower it");
+                    return Err(BadInput::new(text).into());
+                }
+                Ok(limit)
             }
         }
     }

@@ -3,7 +3,9 @@
 //! It must allow programs to be loaded from it (some mount /tmp or /dev/shm without), its
 //! name must survive in `LD_PRELOAD` (no space, no colon), and nobody else may write to it.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -45,7 +47,14 @@ fn in_memory() -> Option<TempDir> {
     let memory = Path::new("/dev/shm");
     sweep(memory);
     let roomy = sys::mount(memory).ok()?.free >= ROOM;
-    roomy.then(|| tempfile::Builder::new().prefix(&prefix()).tempdir_in(memory).ok()).flatten()
+    roomy.then(|| private(memory).ok()).flatten()
+}
+
+/// A new folder that nobody else may write to, whatever the user's umask allows: what is in it is
+/// loaded into programs. Those that become another user may still load it.
+fn private(parent: &Path) -> io::Result<TempDir> {
+    let mode = fs::Permissions::from_mode(0o755);
+    tempfile::Builder::new().prefix(&prefix()).permissions(mode).tempdir_in(parent)
 }
 
 /// Names whose folder it is: the process's number, when it started, and the space in which its
@@ -57,7 +66,6 @@ fn prefix() -> String {
 
 /// The number of the kernel's space of process numbers; 0 where it does not tell.
 fn space() -> u64 {
-    use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self/ns/pid").map_or(0, |facts| facts.ino())
 }
 
@@ -133,11 +141,11 @@ fn try_in(parent: &Path) -> anyhow::Result<Folder> {
     if sys::mount(parent)?.noexec {
         bail!("mounted noexec");
     }
-    // Made for this user alone, by its own rules.
     sweep(parent);
-    let code = tempfile::Builder::new().prefix(&prefix()).tempdir_in(parent)?;
-    let folder = Folder { code, data: in_memory() };
-    fs::write(folder.library(), plimsoll_guard::LIBRARY)?;
+    let folder = Folder { code: private(parent)?, data: in_memory() };
+    let mut library = OpenOptions::new();
+    let mut library = library.write(true).create_new(true).mode(0o644).open(folder.library())?;
+    library.write_all(plimsoll_guard::LIBRARY)?;
     Ok(folder)
 }
 

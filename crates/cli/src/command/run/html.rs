@@ -9,6 +9,7 @@ use plimsoll_bench::report::svg::{self, Series, escape};
 use plimsoll_bench::stats::Point;
 
 use super::answer::{BlockReport, DeviceReport, Report};
+use super::page::lowered;
 use super::tree::Unguarded;
 use crate::page::UNKNOWN;
 
@@ -31,8 +32,8 @@ pub(super) fn render(report: &Report) -> String {
         report.exit_code
     );
     page += &safety(report);
-    for (place, device) in report.devices.iter().enumerate() {
-        page += &device_section(report, place, device);
+    for device in &report.devices {
+        page += &device_section(report, device);
     }
     page += &processes(report);
     page += &blocks("Largest blocks", &report.largest);
@@ -97,12 +98,16 @@ fn safety(report: &Report) -> String {
     };
     let limit = &report.limit;
     let effective = limit.effective_limit_bytes.filter(|line| Some(*line) != limit.limit_bytes);
+    let held_by = match limit.methods_applied.as_slice() {
+        [] => UNKNOWN.to_string(),
+        all => all.join(", "),
+    };
     let mut rows = vec![
         ("limit", size(limit.limit_bytes)),
         ("effective", size(effective.or(limit.limit_bytes))),
         ("limit type", limit.limit_type.to_string()),
         ("verified", if limit.verified { "yes" } else { "no" }.to_string()),
-        ("held by", limit.methods_applied.join(", ")),
+        ("held by", held_by),
         ("held back for the driver", Bytes(limit.reserve_bytes).to_string()),
         ("driver", report.cuda.driver_version.clone().unwrap_or_else(|| UNKNOWN.to_string())),
     ];
@@ -111,13 +116,15 @@ fn safety(report: &Report) -> String {
     section("Memory", &format!("<p class=\"note {tone}\">{headline}</p>{}", facts(rows)))
 }
 
-fn device_section(report: &Report, place: usize, device: &DeviceReport) -> String {
+fn device_section(report: &Report, device: &DeviceReport) -> String {
     let refused = match device.refused {
         0 => "nothing".to_string(),
         1 => format!("{} in one request", Bytes(device.refused_bytes)),
         n => format!("{} in {n} requests", Bytes(device.refused_bytes)),
     };
+    let why = lowered(device, report.limit.limit_bytes).map(|why| format!("; {why}"));
     let mut body = facts([
+        ("limit", size(device.limit_bytes) + &why.unwrap_or_default()),
         (
             "peak (counted)",
             format!("{} at {:.3} s", Bytes(device.peak_bytes), device.peak_at_seconds),
@@ -135,8 +142,11 @@ fn device_section(report: &Report, place: usize, device: &DeviceReport) -> Strin
             ),
         ),
     ]);
-    let course = u8::try_from(place).ok().and_then(|place| report.history.course.get(&place));
-    let points = course.map(|course| thin(course, report.duration_seconds)).unwrap_or_default();
+    let course = report.history.course_of(device.place);
+    let points = match course {
+        [] => Vec::new(),
+        course => thin(course, report.duration_seconds),
+    };
     let series = [Series { name: "charged", points: &points }];
     let limit = device.limit_bytes.map(|limit| limit as f64 / GIB);
     if let Some(plot) = svg::over_time("GPU memory over time", "GiB", &series, limit) {

@@ -23,6 +23,8 @@ pub(super) mod sys;
 mod tree;
 mod warnings;
 
+use std::path::Path;
+
 use plimsoll_guard::inside::Inside;
 use plimsoll_guard::watch::Watch;
 
@@ -72,8 +74,10 @@ fn guarded(args: &Args, out: &mut Output) -> anyhow::Result<u8> {
     let ended = match child::run(args, &line, &folder, &watch, out.is_json()) {
         Ok(ended) => ended,
         Err(problem) => {
-            let name = args.program[0].display();
-            let error = anyhow::Error::from(problem.error).context(format!("cannot run {name}"));
+            let name = Path::new(&args.program[0]);
+            let hint = reach::hint(name).map_or_else(String::new, |hint| format!(": {hint}"));
+            let text = format!("cannot run {}{hint}", name.display());
+            let error = anyhow::Error::from(problem.error).context(text);
             output::failure(&error, out.is_json());
             return Ok(problem.code);
         }

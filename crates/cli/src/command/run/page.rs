@@ -101,7 +101,11 @@ impl Report {
         let list = |page: &mut Page, name: &str, blocks: &[BlockReport]| {
             if !blocks.is_empty() {
                 page.raw(&format!("  {name}\n"));
-                blocks.iter().take(SHOWN).for_each(|block| show(page, block));
+                let mut before: &[String] = &[];
+                for block in blocks.iter().take(SHOWN) {
+                    show(page, block, before);
+                    before = &block.stack;
+                }
             }
         };
         list(page, "largest blocks", &self.largest);
@@ -116,10 +120,14 @@ impl Report {
     }
 }
 
-fn show(page: &mut Page, block: &BlockReport) {
+/// One block, and where it was allocated, unless the one before was from the same place.
+fn show(page: &mut Page, block: &BlockReport, before: &[String]) {
     let until = block.to_seconds.map_or_else(|| UNKNOWN.to_string(), |to| format!("{to:.3} s"));
     let size = Bytes(block.bytes);
     page.raw(&format!("    {size}  {}  {:.3} s to {until}\n", block.kind, block.from_seconds));
+    if !before.is_empty() && block.stack == before {
+        return page.raw("      from the same place\n");
+    }
     for frame in block.stack.iter().take(8) {
         page.raw(&format!("      {frame}\n"));
     }

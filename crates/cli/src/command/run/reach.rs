@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,7 @@ fn cleared(program: &[OsString]) -> Option<String> {
 }
 
 fn find(name: &Path) -> Option<PathBuf> {
-    if name.components().count() > 1 {
+    if name.as_os_str().as_bytes().contains(&b'/') {
         return Some(name.to_path_buf());
     }
     let folders = std::env::var_os("PATH")?;
@@ -68,8 +69,39 @@ pub(in crate::command) fn why_not(path: &Path) -> Option<String> {
         .then(|| format!("{shown} is statically linked: no loader, so no guard"))
 }
 
+/// Why a program could not be started, as far as the system's own words do not say it.
+pub(super) fn hint(name: &Path) -> Option<String> {
+    if name.as_os_str().is_empty() {
+        return Some("its name is empty".to_string());
+    }
+    let Some(path) = find(name) else {
+        return Some("no folder of PATH has a program of that name".to_string());
+    };
+    let facts = fs::metadata(&path).ok()?;
+    if facts.is_dir() {
+        return Some("it is a folder".to_string());
+    }
+    if facts.permissions().mode() & 0o111 == 0 {
+        return Some("it is not marked as a program (see chmod +x)".to_string());
+    }
+    let mut head = [0; 256];
+    let count = File::open(&path).ok()?.read(&mut head).ok()?;
+    let missing = script(head.get(..count)?).filter(|interpreter| !interpreter.exists())?;
+    Some(format!("{}, which its first line names, is not there", missing.display()))
+}
+
 fn user() -> u32 {
-    fs::metadata("/proc/self").map_or(0, |facts| facts.uid())
+    owner(Path::new("/proc/self")).unwrap_or(0)
+}
+
+/// Whose a file is, or a process by its folder.
+fn owner(path: &Path) -> Option<u32> {
+    fs::metadata(path).ok().map(|facts| facts.uid())
+}
+
+/// Whether a process runs as somebody else than this one.
+pub(super) fn is_anothers(pid: u32) -> bool {
+    owner(Path::new(&format!("/proc/{pid}"))).is_some_and(|owner| owner != user())
 }
 
 /// The program that runs a script.
@@ -136,5 +168,20 @@ mod tests {
         assert!(of(&words("env -i ls")).why_not.is_some());
         assert!(of(&words("env A=b ls -i")).why_not.is_none());
         assert!(why_not(Path::new("/usr/bin/docker")).is_some());
+    }
+
+    #[test]
+    fn what_does_not_start_is_explained() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        fs::write(&script, "#!/no/such/shell -e\n").unwrap();
+        let said = |name: &Path| hint(name).unwrap_or_default();
+        assert!(said(&script).contains("chmod +x"));
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(said(&script).contains("/no/such/shell"), "{}", said(&script));
+        assert!(said(folder.path()).contains("folder"));
+        assert_eq!(said(Path::new("/")), "it is a folder");
+        assert!(said(Path::new("no-such-program")).contains("PATH"));
+        assert!(said(Path::new("")).contains("empty"));
     }
 }

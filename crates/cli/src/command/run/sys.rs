@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicU64};
 
-/// Those that are for the program and not for us. What the kernel raises for our own
-/// mistakes is not among them, nor what only a shell may use.
-const PASSED_ON: [i32; 10] = [
+/// Those that are for the program and not for us, besides the real-time ones. What the kernel
+/// raises for our own mistakes is not among them, nor what only a shell may use.
+const NAMED: [i32; 17] = [
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
@@ -19,10 +19,27 @@ const PASSED_ON: [i32; 10] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
     libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
     libc::SIGWINCH,
     libc::SIGCONT,
     libc::SIGPIPE,
+    libc::SIGURG,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGXCPU,
+    libc::SIGSTKFLT,
 ];
+
+/// Every signal that is passed on.
+fn passed_on() -> impl Iterator<Item = i32> {
+    NAMED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
+
+/// The place of a signal among 64.
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
 
 const NOT_YET: i32 = -1;
 static CHILD: AtomicI32 = AtomicI32::new(NOT_YET);
@@ -36,7 +53,7 @@ extern "C" fn pass_on(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_v
     // What the terminal sends goes to the program too, by itself; what a process sent to us
     // alone (codes of at most 0) is passed on, to a program that is only being started later.
     if child == NOT_YET {
-        EARLY.fetch_or(1 << signal, Relaxed);
+        EARLY.fetch_or(bit(signal), Relaxed);
     } else if child > 0 && code <= 0 {
         // SAFETY: kill may be called in a handler; the child is ours and not waited for yet.
         unsafe { libc::kill(child, signal) };
@@ -50,7 +67,7 @@ extern "C" fn pass_on(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_v
 pub(super) fn catch_signals() -> io::Result<()> {
     // SAFETY: what a signal does by default is done without code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    for signal in PASSED_ON {
+    for signal in passed_on() {
         // SAFETY: the structures are zeroed, which is valid, and the handler only does what a
         // handler may.
         let code = unsafe {
@@ -84,7 +101,7 @@ pub(super) fn pass_to(child: u32) {
     let child = i32::try_from(child).unwrap_or(0);
     CHILD.store(child, Relaxed);
     let early = EARLY.swap(0, Relaxed);
-    for signal in PASSED_ON.into_iter().filter(|signal| child > 0 && early >> signal & 1 == 1) {
+    for signal in passed_on().filter(|signal| child > 0 && early & bit(*signal) != 0) {
         // SAFETY: the child is ours and not waited for yet.
         unsafe { libc::kill(child, signal) };
     }

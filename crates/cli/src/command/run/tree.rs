@@ -118,6 +118,9 @@ impl Tree {
             "its environment was cleared of LD_PRELOAD".to_string()
         } else if maps.contains(&self.library) && cleared(VARIABLE) {
             format!("its environment was cleared of {VARIABLE}")
+        } else if super::reach::is_anothers(pid) {
+            "it became another user, who may not open the counters; run plimsoll as that user"
+                .to_string()
         } else {
             "the guard was not loaded into it".to_string()
         }
