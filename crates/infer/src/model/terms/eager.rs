@@ -2,16 +2,37 @@
 //!
 //! Layers as Transformers has them: a norm in 32 bits, rotary positions, keys and values
 //! copied behind the cache, attention, and the MLP. Attention stores no scores, except in older
-//! families ([`stores_scores`]). Models differ in small things (biases, norms of queries, fused matrices) that change little of what lives.
+//! families ([`Scores`]). Models differ in small things (biases, norms of queries, fused
+//! matrices) that change little of what lives.
 
 use plimsoll::{LayerCache, Mlp, ModelShape};
 
 use super::super::walk::torch::{CUBLAS, Caching, Held, Place};
 
-/// Families whose attention Transformers has in plain operators alone: biased by distance, or
-/// never rewritten.
-pub(super) fn stores_scores(family: &str) -> bool {
-    matches!(family, "bloom" | "mpt" | "gptj" | "gpt_neo" | "codegen")
+/// What attention stores of its scores, a number for each head and each pair of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scores {
+    /// Nothing: a fused kernel.
+    Fused,
+    /// Transformers' own operators: scores, the same with the mask, and what a softmax in 32
+    /// bits makes of them in their own type.
+    Operators,
+    /// PyTorch's own operators, where it has no fused kernel: before and after the softmax in
+    /// 32 bits, and a byte for what is masked.
+    Fallback,
+}
+
+impl Scores {
+    /// Of a family of Transformers: those that are biased by distance or were never rewritten
+    /// have operators of their own. Falcon calls PyTorch's attention, which has no fused kernel
+    /// for heads that share one of keys without a copy for each.
+    pub(super) fn of(family: &str, one_head_of_keys: bool) -> Scores {
+        match family {
+            "bloom" | "mpt" | "gptj" | "gpt_neo" | "codegen" => Scores::Operators,
+            "falcon" if one_head_of_keys => Scores::Fallback,
+            _ => Scores::Fused,
+        }
+    }
 }
 
 /// A decoder and how it is run.
@@ -19,8 +40,8 @@ pub(super) struct Decoder<'a> {
     pub(super) shape: &'a ModelShape,
     /// Bytes of an element of what is computed.
     pub(super) element: u64,
-    /// Whether attention stores its scores.
-    pub(super) scores: bool,
+    /// What attention stores.
+    pub(super) scores: Scores,
     /// Bytes of a token's keys and values in each layer's cache, and of its state.
     pub(super) caches: Vec<Kept>,
 }
@@ -138,19 +159,20 @@ impl Decoder<'_> {
         out
     }
 
-    /// Scores, the same with the mask, and what a softmax in 32 bits makes of them in their own
-    /// type.
     fn scores(&self, run: &mut Run, count: u64, tokens: u64) -> [Tensor; 3] {
-        if !self.scores {
-            return Default::default();
-        }
         let each = tokens / self.shape.sequences.max(1);
-        let all = self.bytes(count.saturating_mul(each), self.shape.heads);
-        let (scores, masked) = (run.take(all), run.take(all));
-        let wide = run.take(all.saturating_mul(4) / self.element.max(1));
-        let shares = run.take(all);
-        run.free([wide]);
-        [scores, masked, shares]
+        let numbers = count.saturating_mul(each).saturating_mul(self.shape.heads);
+        let (own, wide) = (numbers.saturating_mul(self.element), numbers.saturating_mul(4));
+        match self.scores {
+            Scores::Fused => Default::default(),
+            Scores::Operators => {
+                let (scores, masked, shares) = (run.take(own), run.take(own), run.take(wide));
+                let narrow = run.take(own);
+                run.free([shares]);
+                [scores, masked, narrow]
+            }
+            Scores::Fallback => [run.take(wide), run.take(wide), run.take(numbers)],
+        }
     }
 
     fn mlp(&self, run: &mut Run, wide: u64) -> Tensor {
@@ -230,10 +252,10 @@ mod tests {
 
     /// Two layers, 1,024 wide with an MLP of four times that, 16-bit, and so many tokens.
     fn held(context: u64, mlp: Mlp) -> Held {
-        of(context, mlp, false)
+        of(context, mlp, Scores::Fused)
     }
 
-    fn of(context: u64, mlp: Mlp, scores: bool) -> Held {
+    fn of(context: u64, mlp: Mlp, scores: Scores) -> Held {
         let shape = ModelShape::new(1024, 4096, 2, 1000, 8).with_context(context).with_mlp(mlp);
         let cache = LayerCache::full(1024, 1024);
         let kept = Kept::new(&cache, [2048; 2], context, 0);
@@ -252,13 +274,20 @@ mod tests {
 
     #[test]
     fn scores_grow_with_the_square_of_the_prompt() {
-        assert!(stores_scores("bloom") && !stores_scores("llama"));
-        let (without, with) = (held(4097, Mlp::Plain), of(4097, Mlp::Plain, true));
-        // 8 heads; scores, masked, in 32 bits, and what is used: ten bytes. Beside them the
-        // prompt, the layer's input, its norm and the queries, in place of all of the MLP.
+        assert_eq!(Scores::of("bloom", false), Scores::Operators);
+        assert_eq!(Scores::of("falcon", true), Scores::Fallback);
+        let fused = [("falcon", false), ("llama", true)];
+        assert!(fused.iter().all(|(name, one)| Scores::of(name, *one) == Scores::Fused));
         let (token, square) = (2 * 1024, 4096 * 4096);
-        assert_eq!(without.live, 4096 * token * 12 - 4 * token);
-        assert_eq!(with.live, 8 * square * 10 + 4096 * token * 4 - 4 * token);
+        assert_eq!(held(4097, Mlp::Plain).live, 4096 * token * 12 - 4 * token);
+        // 8 heads; scores, masked, in 32 bits, and what is used: ten bytes; or twice in 32 bits
+        // and a mask: nine. Beside them the prompt, the layer's input, its norm and the
+        // queries, in place of all of the MLP.
+        for (scores, bytes) in [(Scores::Operators, 10), (Scores::Fallback, 9)] {
+            let held = of(4097, Mlp::Plain, scores);
+            let attended = if scores == Scores::Fallback { 4096 * token } else { 0 };
+            assert_eq!(held.live - attended, 8 * square * bytes + 4096 * token * 4 - 4 * token);
+        }
     }
 
     #[test]

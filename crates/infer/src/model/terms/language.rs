@@ -5,7 +5,7 @@ use std::path::Path;
 use plimsoll::{CacheTypes, ElementType, ModelShape, WeightTerms};
 
 use super::super::{gguf as gguf_file, safetensors as safetensors_file};
-use super::eager::{Decoder, Kept, stores_scores};
+use super::eager::{Decoder, Kept, Scores};
 use super::{Request, Runner, Terms, WeightsOfType};
 
 /// llama.cpp rounds the context up to a multiple of this.
@@ -160,10 +160,13 @@ fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64]
         [] => vec![found.weights_bytes],
         sizes => sizes.iter().map(stored).collect(),
     };
-    let scores = found.model.as_deref().is_some_and(stores_scores);
+    let width = shape.head_dim.unwrap_or(shape.hidden / shape.heads.max(1));
+    let one_head = |cache: &plimsoll::LayerCache| cache.key_width == width;
+    let one_head = shape.caches.iter().flatten().all(one_head);
+    let scores = Scores::of(found.model.as_deref().unwrap_or_default(), one_head);
     let held = Decoder { shape, element, scores, caches }.held(&weights);
     found.activation_bytes = held.live;
-    let stored = if scores { ", and attention stores its scores" } else { "" };
+    let stored = if scores == Scores::Fused { "" } else { ", and attention stores its scores" };
     found.notes.push(format!("the whole prompt is processed at once{stored}"));
     if on_gpu {
         found.hold(held);
