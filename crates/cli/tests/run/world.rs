@@ -1,6 +1,9 @@
 //! What surrounds a program is as it was, and what it does to the guard is survived and said.
 
+use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -31,6 +34,49 @@ fn ignored_signals_stay_ignored() -> Result {
     let is_ignored = |signal: u32| mask >> (signal - 1) & 1 == 1;
     let (hup, int, pipe, term) = (1, 2, 13, 15);
     assert_eq!([hup, int, pipe, term].map(is_ignored), [true, true, false, false], "{output}");
+    Ok(())
+}
+
+#[test]
+fn a_signal_comes_once_to_whomever_it_is_sent() -> Result {
+    let (source, program) = (stage()?.join("counts.c"), stage()?.join("counts"));
+    let counts = r#"#include <signal.h>
+#include <unistd.h>
+static void one(int signal) { write(1, "x", 1); }
+static void end(int signal) { _exit(3); }
+int main(int count, char **words) {
+    signal(SIGTERM, one);
+    signal(SIGUSR1, end);
+    if (count > 1) setpgid(0, 0);
+    write(1, "r", 1);
+    for (;;) pause();
+}"#;
+    std::fs::write(&source, counts)?;
+    Command::new("cc").arg("-w").arg(&source).arg("-o").arg(&program).status()?;
+    let program = program.display().to_string();
+    // A program in the group of plimsoll, and one that has left it.
+    let start = |words: &[&str]| -> Result<_> {
+        let mut command = on_stage(&[&["--quiet", "--", &program], words].concat())?;
+        let mut child = command.process_group(0).stdout(Stdio::piped()).spawn()?;
+        child.stdout.as_mut().ok_or("no stdout")?.read_exact(&mut [0; 1])?;
+        Ok(child)
+    };
+    let children = [start(&[])?, start(&["leave"])?];
+    let send = |signal: &str, sign: &str| -> Result {
+        // A signal that comes while another of its kind waits is none.
+        std::thread::sleep(Duration::from_millis(200));
+        let ids = children.iter().map(|child| format!("{sign}{}", child.id()));
+        Command::new("kill").args([signal, "--"]).args(ids).status()?;
+        Ok(())
+    };
+    for (signal, sign) in [("-TERM", "-"), ("-TERM", "-"), ("-TERM", ""), ("-TERM", "-")] {
+        send(signal, sign)?;
+    }
+    send("-USR1", "")?;
+    for child in children {
+        let output = child.wait_with_output()?;
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "xxxx"));
+    }
     Ok(())
 }
 

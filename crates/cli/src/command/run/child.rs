@@ -14,7 +14,7 @@ use plimsoll_guard::watch::{VARIABLE, Watch};
 use super::flags::{Args, Line};
 use super::folder::Folder;
 use super::tree::{Tree, Unguarded};
-use super::{NOT_EXECUTABLE, NOT_FOUND, sys};
+use super::{NOT_EXECUTABLE, NOT_FOUND, signals};
 
 /// How a program ended.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub(super) fn run(
         }
         Ok(command)
     };
-    sys::catch_signals()?;
+    let post = signals::catch()?;
     let (began, clock) = (SystemTime::now(), Instant::now());
     let mut child = match command(&args.program)?.spawn() {
         // A script that does not say what runs it is the shell's, as for `env` and every shell.
@@ -79,7 +79,7 @@ pub(super) fn run(
         }
         child => child?,
     };
-    sys::pass_to(child.id());
+    signals::pass_to(child.id());
     let (stop, stopped) = mpsc::channel::<()>();
     let mut tree = Tree::new(child.id(), folder);
     let status = thread::scope(|scope| {
@@ -92,8 +92,9 @@ pub(super) fn run(
                 watch.ledger().reclaim();
             }
         });
+        scope.spawn(move || post.deliver());
         let status = child.wait();
-        sys::pass_to(0);
+        signals::stop();
         drop(stop);
         status
     });

@@ -19,6 +19,7 @@ pub(super) mod folder;
 mod html;
 mod page;
 pub(super) mod reach;
+mod signals;
 pub(super) mod sys;
 mod tree;
 mod warnings;
