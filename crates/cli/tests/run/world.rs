@@ -1,6 +1,7 @@
 //! What surrounds a program is as it was, and what it does to the guard is survived and said.
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -97,6 +98,32 @@ fn one_who_becomes_another_user_is_seen() -> Result {
         return Ok(());
     };
     assert!(why.contains("another user"), "{answer:#}");
+    Ok(())
+}
+
+#[test]
+fn a_set_uid_child_is_seen() -> Result {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let elevated = std::fs::Permissions::from_mode(0o4755);
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+    for name in ["id", "sleep"] {
+        std::fs::copy(format!("/usr/bin/{name}"), at(name))?;
+        std::fs::set_permissions(at(name), elevated.clone())?;
+    }
+    let script = format!("{} -u; {} 0.7", at("id"), at("sleep"));
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.arg(env!("CARGO_BIN_EXE_plimsoll")).args(["run", "--json", "--", "sh", "-c", &script]);
+    let output = command.output();
+    let Some(output) = output.ok().filter(|output| output.stderr.starts_with(b"0\n")) else {
+        eprintln!("skipped: only root can become another user, by setpriv, where set-uid counts");
+        return Ok(());
+    };
+    let answer: Value = serde_json::from_slice(&output.stdout)?;
+    let mut all = answer["unguarded"].as_array().ok_or("no list")?.iter();
+    let child = all.find(|child| child["program"] == "sleep").ok_or(format!("{answer:#}"))?;
+    assert_eq!(child["uses_cuda"], Value::Null, "nobody may look: {child:#}");
     Ok(())
 }
 

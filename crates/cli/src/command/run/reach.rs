@@ -91,17 +91,22 @@ pub(super) fn hint(name: &Path) -> Option<String> {
 }
 
 fn user() -> u32 {
-    owner(Path::new("/proc/self")).unwrap_or(0)
+    acts_as("self").map_or(0, |(user, _)| user)
 }
 
-/// Whose a file is, or a process by its folder.
-fn owner(path: &Path) -> Option<u32> {
-    fs::metadata(path).ok().map(|facts| facts.uid())
+/// The user and the group with whose rights a process acts.
+fn acts_as(process: &str) -> Option<(u32, u32)> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let number = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    Some((number("Uid:")?, number("Gid:")?))
 }
 
-/// Whether a process runs as somebody else than this one.
+/// Whether a process acts as somebody else than this one.
 pub(super) fn is_anothers(pid: u32) -> bool {
-    owner(Path::new(&format!("/proc/{pid}"))).is_some_and(|owner| owner != user())
+    acts_as(&pid.to_string()).is_some_and(|other| Some(other) != acts_as("self"))
 }
 
 /// The program that runs a script.

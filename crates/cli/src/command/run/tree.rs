@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io::{self, ErrorKind::PermissionDenied};
 use std::path::{Path, PathBuf};
 
 use plimsoll_guard::watch::VARIABLE;
@@ -62,11 +63,37 @@ impl Tree {
     }
 
     fn examine(&mut self, pid: u32) {
-        let Ok(program) = fs::read_link(format!("/proc/{pid}/exe")) else { return };
+        let program = match fs::read_link(format!("/proc/{pid}/exe")) {
+            Ok(program) => program,
+            // A set-uid program lets nobody look: only what it is called can be read.
+            Err(error) if error.kind() == PermissionDenied && super::reach::is_anothers(pid) => {
+                let Ok(name) = fs::read_to_string(format!("/proc/{pid}/comm")) else { return };
+                PathBuf::from(name.trim_end())
+            }
+            Err(_) => return,
+        };
         // Still this program: between fork and exec, the guard is not expected.
         if program.file_name().is_some_and(|name| name == "plimsoll") && pid == self.root {
             return;
         }
+        self.note(pid, program);
+    }
+
+    /// Keeps what is found of a process.
+    fn note(&mut self, pid: u32, program: PathBuf) {
+        let found = self.find(pid, &program);
+        // One that has ended meanwhile, or become another program, shows nothing of itself.
+        let same = |now: io::Result<PathBuf>| {
+            now.map_or_else(|e| e.kind() == PermissionDenied, |now| now == program)
+        };
+        if found.is_none() || same(fs::read_link(format!("/proc/{pid}/exe"))) {
+            // A program is seen before its loader has done its work, too: the last look counts.
+            self.seen.insert((pid, program), found);
+        }
+    }
+
+    /// Looks into a process for the guard.
+    fn find(&mut self, pid: u32, program: &Path) -> Option<Unguarded> {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok();
         let has = |text: &str| maps.as_ref().map(|maps| maps.contains(text));
         // Without the counters, which it finds by its variable, the guard only passes calls on.
@@ -74,17 +101,20 @@ impl Tree {
         let loaded = has(&self.library).unwrap_or(false);
         let guarded = loaded && has(&ledger).unwrap_or(false);
         // One that will begin: it may end before anybody looks again. One that cannot is seen
-        // in the same state twice.
-        let begins = loaded && self.loading.insert((pid, program.clone())) && self.is_told(pid);
-        let uses_cuda = has("libcuda.so").map(|found| found || self.holds_device(pid));
-        let found = (!guarded && !begins).then(|| Unguarded {
+        // in the same state twice. The loader brings the guard in before the C library.
+        let begins = match loaded {
+            true => self.is_told(pid),
+            false => has("libc.so") == Some(false) && super::reach::why_not(program).is_none(),
+        };
+        if guarded || begins && self.loading.insert((pid, program.to_path_buf())) {
+            return None;
+        }
+        Some(Unguarded {
             pid,
             program: program.display().to_string(),
-            uses_cuda,
-            why: self.why(pid, &program, maps.as_deref()),
-        });
-        // A program is seen before its loader has done its work, too: the last look counts.
-        self.seen.insert((pid, program), found);
+            uses_cuda: has("libcuda.so").map(|found| found || self.holds_device(pid)),
+            why: self.why(pid, program, maps.as_deref()),
+        })
     }
 
     fn holds_device(&self, pid: u32) -> bool {
@@ -177,6 +207,44 @@ mod tests {
         program.wait()?;
         assert!(first.is_empty(), "{first:?}");
         assert_eq!(tree.into_unguarded().len(), 1, "it stays so, and is told");
+        Ok(())
+    }
+
+    #[test]
+    fn nor_is_one_whose_loader_has_not_come_to_the_guard() -> Result<(), Box<dyn std::error::Error>>
+    {
+        // The loader waits for what it is to load first.
+        let folder = super::super::folder::make()?;
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status()?.success());
+        let mut program = Command::new("sleep").arg("9").env("LD_PRELOAD", &pipe).spawn()?;
+        let mut tree = Tree::new(program.id(), &folder);
+        let maps = || fs::read_to_string(format!("/proc/{}/maps", program.id()));
+        while !maps()?.contains("sleep") {
+            std::thread::yield_now();
+        }
+        tree.look();
+        let first: Vec<_> = tree.seen.values().flatten().cloned().collect();
+        tree.look();
+        program.kill()?;
+        program.wait()?;
+        assert!(first.is_empty(), "{first:?}");
+        assert_eq!(tree.into_unguarded().len(), 1, "it stays so, and is told");
+        Ok(())
+    }
+
+    #[test]
+    fn one_that_ends_meanwhile_is_no_finding() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = super::super::folder::make()?;
+        let mut program = Command::new("sleep").arg("0").spawn()?;
+        let mut tree = Tree::new(program.id(), &folder);
+        let gone = |link: &str| fs::read_link(link).is_err();
+        while !gone(&format!("/proc/{}/exe", program.id())) {
+            std::thread::yield_now();
+        }
+        tree.note(program.id(), Path::new("/usr/bin/sleep").into());
+        program.wait()?;
+        assert!(tree.into_unguarded().is_empty());
         Ok(())
     }
 }
