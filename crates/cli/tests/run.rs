@@ -272,6 +272,14 @@ fn devices_are_told_by_their_numbers_each_with_its_own() -> Result {
 }
 
 #[test]
+fn a_program_answers_for_what_it_left_itself_and_not_the_one_it_became() -> Result {
+    let answer = answer(&["--limit", "2GiB", "--", "CLIENT", "exec"])?;
+    let left = |place: usize| &answer["processes"][place]["never_freed_bytes"];
+    assert_eq!((left(0), left(1)), (&(1u64 << 30).into(), &0.into()), "{answer:#}");
+    Ok(())
+}
+
+#[test]
 fn one_budget_holds_the_tree() -> Result {
     let script = "CLIENT race 4 1 & CLIENT race 4 1 & wait";
     let answer = answer(&["--limit", "1GiB", "--reserve", "0", "--", "bash", "-c", script])?;

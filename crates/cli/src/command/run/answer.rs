@@ -1,6 +1,5 @@
 //! What became of the run, for programs: `report.json` and `--json` are this.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::UNIX_EPOCH;
 
@@ -12,6 +11,7 @@ use super::child::Ended;
 use super::events::{self, Block, History};
 use super::flags::{Args, Line};
 use super::reach::Reach;
+use super::stacks::Stacks;
 use super::tree::Unguarded;
 use super::warnings;
 
@@ -156,7 +156,8 @@ impl Report {
     }
 }
 
-fn name(device: u8, watch: &Watch) -> String {
+/// What a device is called.
+pub(super) fn name(device: u8, watch: &Watch) -> String {
     let known = watch.ledger().devices.get(usize::from(device));
     format!("cuda:{}", known.map_or(u32::from(device), |d| d.ordinal.load(Relaxed)))
 }
@@ -174,7 +175,7 @@ pub(super) fn collect(
     let clock = watch.clock();
     let logs = watch.logs()?;
     let history = events::merge(&logs, clock, &ends(watch, &logs));
-    let mut stacks = Stacks { watch, known: HashMap::new() };
+    let mut stacks = Stacks::new(watch);
     let devices = devices(watch, clock, &history, ended.lasted.as_secs_f64());
     let mut left: Vec<&Block> = history.blocks.iter().filter(|block| block.to.is_none()).collect();
     left.sort_by_key(|block| std::cmp::Reverse(block.bytes));
@@ -317,7 +318,9 @@ fn processes(watch: &Watch, history: &History, left: &[&Block]) -> Vec<ProcessRe
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         let (refused, failed) = (process.refused.load(Relaxed), process.failed.load(Relaxed));
         let asked = process.allocs().saturating_sub(process.own.load(Relaxed));
-        let mine: Vec<u64> = left.iter().filter(|b| b.pid == pid).map(|b| b.bytes).collect();
+        let since = process.since.load(Relaxed);
+        let mine = left.iter().filter(|b| (b.pid, b.since) == (pid, since));
+        let mine: Vec<u64> = mine.map(|b| b.bytes).collect();
         ProcessReport {
             pid,
             program: String::from_utf8_lossy(name).into_owned(),
@@ -327,7 +330,7 @@ fn processes(watch: &Watch, history: &History, left: &[&Block]) -> Vec<ProcessRe
             refused,
             failed_by_driver: failed,
             frees_of_others: process.foreign_frees.load(Relaxed),
-            peak_bytes: history.peaks.get(&(pid, process.since.load(Relaxed))).copied(),
+            peak_bytes: history.peaks.get(&(pid, since)).copied(),
             never_freed_bytes: mine.iter().sum(),
             never_freed_blocks: mine.len(),
         }
@@ -344,34 +347,6 @@ fn refusals(watch: &Watch, history: &History) -> Vec<RefusalReport> {
         at_seconds: refusal.at,
     };
     history.refused.iter().take(LISTED).map(report).collect()
-}
-
-/// Names of call stacks, read once for each process.
-struct Stacks<'a> {
-    watch: &'a Watch,
-    known: HashMap<u32, HashMap<u16, Vec<String>>>,
-}
-
-impl Stacks<'_> {
-    fn report(&mut self, block: &Block) -> BlockReport {
-        let stack = match block.stack {
-            0 => Vec::new(),
-            number => {
-                let all = self.known.entry(block.pid);
-                let all = all.or_insert_with(|| self.watch.stacks(block.pid).into_iter().collect());
-                all.get(&number).cloned().unwrap_or_default()
-            }
-        };
-        BlockReport {
-            pid: block.pid,
-            device: name(block.device, self.watch),
-            kind: block.kind.name(),
-            bytes: block.bytes,
-            from_seconds: block.from,
-            to_seconds: block.to,
-            stack,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use plimsoll_guard::watch::{Clock, Event, Log};
 #[derive(Debug, Clone)]
 pub(super) struct Block {
     pub(super) pid: u32,
+    /// When its process attached: one that becomes another program keeps its number.
+    pub(super) since: u64,
     pub(super) device: u8,
     pub(super) kind: Kind,
     pub(super) bytes: u64,
@@ -61,7 +63,7 @@ pub(super) fn merge(logs: &[Log], clock: Clock, ends: &[Option<u64>]) -> History
     let mut course = Course::default();
     let mut trace = Trace::new();
     for Step { at, who, event } in in_order(logs, ends) {
-        let pid = logs.get(who).map_or(0, |log| log.pid);
+        let (pid, since) = logs.get(who).map_or((0, 0), |log| (log.pid, log.since));
         let time = clock.since_start(at);
         let seconds = time.as_secs_f64();
         let Some(event) = event else {
@@ -73,7 +75,7 @@ pub(super) fn merge(logs: &[Log], clock: Clock, ends: &[Option<u64>]) -> History
         let key = (who, event.kind, event.key);
         match event.op {
             Op::Allocate => {
-                history.blocks.push(block(pid, &event, seconds));
+                history.blocks.push(block((pid, since), &event, seconds));
                 open.insert(key, history.blocks.len() - 1);
                 trace.allocate(&event, time.as_micros());
             }
@@ -203,9 +205,9 @@ pub(super) fn lasting(course: &[(f64, u64)], until: f64, seconds: f64) -> u64 {
     most
 }
 
-fn block(pid: u32, event: &Event, from: f64) -> Block {
+fn block((pid, since): (u32, u64), event: &Event, from: f64) -> Block {
     let Event { device, kind, bytes, stack, .. } = *event;
-    Block { pid, device, kind, bytes, from, to: None, stack }
+    Block { pid, since, device, kind, bytes, from, to: None, stack }
 }
 
 fn refusal(pid: u32, event: &Event, at: f64) -> Refusal {

@@ -20,6 +20,7 @@ mod html;
 mod page;
 pub(super) mod reach;
 mod signals;
+mod stacks;
 pub(super) mod sys;
 mod tree;
 mod warnings;
