@@ -209,7 +209,9 @@ fn without_a_limit_it_only_counts() -> Result {
     // Also where the GPU shares the memory of a system that has none left.
     let full = stage()?.join("full").display().to_string();
     fs::write(&full, "MemTotal: 8000000 kB\nMemAvailable: 4 kB\n")?;
-    let words = ["--json", "--no-limit", "--meminfo", &full, "--", "CLIENT", "fill"];
+    let to = stage()?.join("free").display().to_string();
+    let words =
+        ["--json", "--no-limit", "--report", &to, "--meminfo", &full, "--", "CLIENT", "fill"];
     let mut command = on_stage(&words)?;
     command.env("FAKE_INTEGRATED", "1").env("FAKE_TOTAL", (4u64 << 30).to_string());
     let output = command.output()?;
@@ -219,6 +221,8 @@ fn without_a_limit_it_only_counts() -> Result {
         (&answer["limit"]["limit_type"], &answer["devices"][0]["limit_bytes"]),
         (&"none".into(), &Value::Null)
     );
+    let page = fs::read_to_string(format!("{to}/report.html"))?;
+    assert!(page.contains("held back for the driver</th><td>–</td>"), "nothing is held back");
     Ok(())
 }
 

@@ -108,7 +108,7 @@ fn safety(report: &Report) -> String {
         ("limit type", limit.limit_type.to_string()),
         ("verified", if limit.verified { "yes" } else { "no" }.to_string()),
         ("held by", held_by),
-        ("held back for the driver", Bytes(limit.reserve_bytes).to_string()),
+        ("held back for the driver", size(limit.limit_bytes.map(|_| limit.reserve_bytes))),
         ("driver", report.cuda.driver_version.clone().unwrap_or_else(|| UNKNOWN.to_string())),
     ];
     rows.extend(report.warnings.iter().map(|warning| ("note", warning.clone())));
