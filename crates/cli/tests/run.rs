@@ -252,6 +252,24 @@ fn the_report_is_whole_and_its_trace_replays() -> Result {
 }
 
 #[test]
+fn a_driver_that_nobody_used_is_told_from_none() -> Result {
+    let to = stage()?.join("idle").display().to_string();
+    let words = ["--report", &to, "--", "true"];
+    let answer = answer(&words)?;
+    assert_eq!(answer["cuda"]["used"], false);
+    assert_eq!(answer["cuda"]["driver_found"], true, "{answer:#}");
+    assert!(fs::read_to_string(format!("{to}/report.html"))?.contains("it was not used"));
+    let loader = Command::new("ldconfig").arg("-p").output();
+    if loader.is_ok_and(|list| !text(&list.stdout).contains("libcuda.so.1")) {
+        let output = on_stage(&words)?.env_remove("LD_LIBRARY_PATH").output()?;
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let page = fs::read_to_string(format!("{to}/report.html"))?;
+        assert!(page.contains("libcuda.so.1 is not on this machine"), "{page}");
+    }
+    Ok(())
+}
+
+#[test]
 fn devices_are_told_by_their_numbers_each_with_its_own() -> Result {
     let to = stage()?.join("two").display().to_string();
     let limits = ["--limit", "2GiB", "--device-limit", "1=1GiB", "--reserve", "0"];

@@ -13,7 +13,7 @@ use super::flags::{Args, Line};
 use super::reach::Reach;
 use super::stacks::Stacks;
 use super::tree::Unguarded;
-use super::warnings;
+use super::{sys, warnings};
 
 /// How many of a kind are listed; all are counted.
 const LISTED: usize = 20;
@@ -68,6 +68,8 @@ pub(super) struct Limit {
 pub(super) struct Cuda {
     /// Whether any process of the tree used the driver through the guard.
     pub(super) used: bool,
+    /// Whether the loader finds the driver at all, for a program that would use it.
+    pub(super) driver_found: bool,
     pub(super) driver_version: Option<String>,
     /// Programs that the guard was loaded into.
     pub(super) guarded_programs: u32,
@@ -245,8 +247,10 @@ fn limit(line: &Line, devices: &[DeviceReport]) -> Limit {
 
 fn cuda(watch: &Watch) -> Cuda {
     let version = watch.ledger().driver_version.load(Relaxed);
+    let used = taken(watch).next().is_some();
     Cuda {
-        used: taken(watch).next().is_some(),
+        used,
+        driver_found: used || sys::can_load("libcuda.so.1"),
         driver_version: (version > 0)
             .then(|| format!("CUDA {}.{}", version / 1000, version % 1000 / 10)),
         guarded_programs: watch.ledger().loaded.load(Relaxed),

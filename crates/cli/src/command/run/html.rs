@@ -8,7 +8,7 @@ use plimsoll_bench::report::html::STYLE;
 use plimsoll_bench::report::svg::{self, Series, escape};
 use plimsoll_bench::stats::Point;
 
-use super::answer::{BlockReport, DeviceReport, Report};
+use super::answer::{BlockReport, Cuda, DeviceReport, Report};
 use super::page::lowered;
 use super::tree::Unguarded;
 use crate::page::UNKNOWN;
@@ -109,11 +109,19 @@ fn safety(report: &Report) -> String {
         ("verified", if limit.verified { "yes" } else { "no" }.to_string()),
         ("held by", held_by),
         ("held back for the driver", size(limit.limit_bytes.map(|_| limit.reserve_bytes))),
-        ("driver", report.cuda.driver_version.clone().unwrap_or_else(|| UNKNOWN.to_string())),
+        ("driver", driver(&report.cuda)),
     ];
     rows.extend(report.warnings.iter().map(|warning| ("note", warning.clone())));
     let headline = escape(&report.headline());
     section("Memory", &format!("<p class=\"note {tone}\">{headline}</p>{}", facts(rows)))
+}
+
+fn driver(cuda: &Cuda) -> String {
+    match (&cuda.driver_version, cuda.driver_found) {
+        (Some(version), _) => version.clone(),
+        (None, true) => format!("{UNKNOWN} (it was not used)"),
+        (None, false) => "none: libcuda.so.1 is not on this machine".to_string(),
+    }
 }
 
 fn device_section(report: &Report, device: &DeviceReport) -> String {
