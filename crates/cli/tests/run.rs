@@ -294,6 +294,16 @@ fn devices_are_told_by_their_numbers_each_with_its_own() -> Result {
 }
 
 #[test]
+fn of_many_processes_a_page_shows_some() -> Result {
+    let script = "for i in {1..23}; do CLIENT errors; done";
+    let output = on_stage(&["--limit", "2GiB", "--", "bash", "-c", script])?.output()?;
+    let page = text(&output.stderr);
+    assert_eq!(page.matches("client errors").count(), 20, "{page}");
+    assert!(page.contains("and 3 more"), "{page}");
+    Ok(())
+}
+
+#[test]
 fn a_program_answers_for_what_it_left_itself_and_not_the_one_it_became() -> Result {
     let answer = answer(&["--limit", "2GiB", "--", "CLIENT", "exec"])?;
     let left = |place: usize| &answer["processes"][place]["never_freed_bytes"];

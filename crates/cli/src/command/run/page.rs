@@ -8,6 +8,8 @@ use crate::page::{Cell, Page, Tone, UNKNOWN};
 
 /// How many of a list are shown.
 const SHOWN: usize = 5;
+/// How many processes are shown.
+const PROCESSES: usize = 20;
 
 impl Answer for Report {
     fn page(&self, page: &mut Page) {
@@ -84,7 +86,7 @@ impl Report {
             let names = ["process", "peak", "allocated", "freed", "refused", "never freed"];
             table.push(names.map(Cell::from).to_vec());
         }
-        for process in &self.processes {
+        for process in self.processes.iter().take(PROCESSES) {
             table.push(vec![
                 format!("{} {}", process.pid, process.program).into(),
                 Cell::figure(process.peak_bytes.map(Bytes)),
@@ -95,6 +97,9 @@ impl Report {
             ]);
         }
         page.table(&table);
+        if let Some(more @ 1..) = self.processes.len().checked_sub(PROCESSES) {
+            page.raw(&format!("  and {more} more; --json and --report have them all\n"));
+        }
     }
 
     fn lists(&self, page: &mut Page) {
