@@ -226,6 +226,17 @@ fn an_answer_that_cannot_be_written_is_a_failure_of_ours_and_costs_no_report() -
 }
 
 #[test]
+fn a_folder_that_the_program_removed_is_made_again() -> Result {
+    let to = stage()?.join("removed");
+    let shown = to.display().to_string();
+    let script = "rm -r $0; exit 7";
+    let output = on_stage(&["--report", &shown, "--", "sh", "-c", script, &shown])?.output()?;
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    assert!(to.join("report.html").exists());
+    Ok(())
+}
+
+#[test]
 fn a_daemon_of_the_drivers_is_told_the_line_of_each_device() -> Result {
     let pipes = stage()?.join("pipes");
     std::fs::create_dir_all(&pipes)?;

@@ -13,6 +13,8 @@ use super::html;
 /// Writes `report.json`, `report.html` and `trace.csv`.
 pub(super) fn write(report: &Report, folder: &Path) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(report)? + "\n";
+    // The program may have removed it.
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     for (name, text) in [
         ("report.json", json.as_str()),
         ("report.html", &html::render(report)),
