@@ -127,7 +127,11 @@ fn signals_reach_the_program() -> Result {
     for signal in ["TERM", "HUP", "IO", "RTMIN", "RTMAX"] {
         let wait = "for i in {1..200}; do sleep 0.05; done";
         let script = format!("trap 'echo caught; exit 9' {signal}; echo ready; {wait}");
-        let mut child = plimsoll(&["run", "--quiet", "--", "bash", "-c", &script])
+        // What the tests were started to ignore, as by nohup, `run` would leave ignored.
+        let mut child = Command::new("env")
+            .arg(format!("--default-signal={signal}"))
+            .arg(env!("CARGO_BIN_EXE_plimsoll"))
+            .args(["run", "--quiet", "--", "bash", "-c", &script])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
