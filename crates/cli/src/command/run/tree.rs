@@ -186,56 +186,53 @@ fn has_variable(pid: u32, text: &[u8]) -> bool {
 mod tests {
     use std::process::Command;
 
+    use super::super::folder;
     use super::*;
 
+    type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+    /// Looks twice at a program that stays as it is once this is mapped; what was found each time.
+    fn twice(program: &mut Command, folder: &Folder, mapped: &str) -> Result<[usize; 2]> {
+        let mut program = program.spawn()?;
+        let mut tree = Tree::new(program.id(), folder);
+        let maps = format!("/proc/{}/maps", program.id());
+        while !fs::read_to_string(&maps)?.contains(mapped) {
+            std::thread::yield_now();
+        }
+        tree.look();
+        let first = tree.seen.values().flatten().count();
+        tree.look();
+        program.kill()?;
+        program.wait()?;
+        Ok([first, tree.into_unguarded().len()])
+    }
+
     #[test]
-    fn a_program_whose_loader_is_at_work_is_no_finding() -> Result<(), Box<dyn std::error::Error>> {
+    fn a_program_whose_loader_is_at_work_is_no_finding() -> Result {
         // Without a ledger there it stays as it is in that moment: loaded, and not begun.
-        let folder = super::super::folder::make()?;
+        let folder = folder::make()?;
         let mut program = Command::new("sleep");
         program.arg("9").env("LD_PRELOAD", folder.library()).env(VARIABLE, folder.path());
-        let mut program = program.spawn()?;
-        let mut tree = Tree::new(program.id(), &folder);
-        let loaded = || fs::read_to_string(format!("/proc/{}/maps", program.id()));
-        while !loaded()?.contains(&tree.library) {
-            std::thread::yield_now();
-        }
-        tree.look();
-        let first: Vec<_> = tree.seen.values().flatten().cloned().collect();
-        tree.look();
-        program.kill()?;
-        program.wait()?;
-        assert!(first.is_empty(), "{first:?}");
-        assert_eq!(tree.into_unguarded().len(), 1, "it stays so, and is told");
+        let library = folder.library().display().to_string();
+        assert_eq!(twice(&mut program, &folder, &library)?, [0, 1], "it stays so, and is told");
         Ok(())
     }
 
     #[test]
-    fn nor_is_one_whose_loader_has_not_come_to_the_guard() -> Result<(), Box<dyn std::error::Error>>
-    {
+    fn nor_is_one_whose_loader_has_not_come_to_the_guard() -> Result {
         // The loader waits for what it is to load first.
-        let folder = super::super::folder::make()?;
+        let folder = folder::make()?;
         let pipe = folder.path().join("pipe");
         assert!(Command::new("mkfifo").arg(&pipe).status()?.success());
-        let mut program = Command::new("sleep").arg("9").env("LD_PRELOAD", &pipe).spawn()?;
-        let mut tree = Tree::new(program.id(), &folder);
-        let maps = || fs::read_to_string(format!("/proc/{}/maps", program.id()));
-        while !maps()?.contains("sleep") {
-            std::thread::yield_now();
-        }
-        tree.look();
-        let first: Vec<_> = tree.seen.values().flatten().cloned().collect();
-        tree.look();
-        program.kill()?;
-        program.wait()?;
-        assert!(first.is_empty(), "{first:?}");
-        assert_eq!(tree.into_unguarded().len(), 1, "it stays so, and is told");
+        let mut program = Command::new("sleep");
+        program.arg("9").env("LD_PRELOAD", &pipe);
+        assert_eq!(twice(&mut program, &folder, "sleep")?, [0, 1], "it stays so, and is told");
         Ok(())
     }
 
     #[test]
-    fn one_that_ends_meanwhile_is_no_finding() -> Result<(), Box<dyn std::error::Error>> {
-        let folder = super::super::folder::make()?;
+    fn one_that_ends_meanwhile_is_no_finding() -> Result {
+        let folder = folder::make()?;
         let mut program = Command::new("sleep").arg("0").spawn()?;
         let mut tree = Tree::new(program.id(), &folder);
         let gone = |link: &str| fs::read_link(link).is_err();
