@@ -316,7 +316,8 @@ impl ModelShape {
     }
 
     /// The width of a head, said or derived; 0 where there are no heads.
-    pub(super) fn head_width(&self) -> u64 {
+    #[must_use]
+    pub fn head_width(&self) -> u64 {
         self.head_dim.unwrap_or_else(|| self.hidden.checked_div(self.heads).unwrap_or(0))
     }
 

@@ -288,7 +288,7 @@ fn devices(watch: &Watch, clock: Clock, history: &History, end: f64) -> Vec<Devi
             device.baseline.load(Relaxed) != u64::MAX && device.observed.load(Relaxed) > 0;
         DeviceReport {
             place,
-            device: format!("cuda:{}", device.ordinal.load(Relaxed)),
+            device: name(place, watch),
             total_bytes: device.total.load(Relaxed),
             unified: device.integrated.load(Relaxed) != 0,
             limit_bytes: limit,

@@ -2,9 +2,9 @@
 //! from the `config.json` beside them.
 //!
 //! A file is a length, a header in JSON, and data. Only the header is read, and nothing of it
-//! is kept but sums and sizes; it says where every tensor ends, so a download that broke off is told
-//! from a whole one. Tensors must follow each other without holes or overlaps, as the format
-//! demands.
+//! is kept but sums and sizes; it says where every tensor ends, so a download that broke off is
+//! told from a whole one. Tensors must follow each other without holes or overlaps, as the
+//! format demands.
 //!
 //! It uses nothing of this crate, so that it can be fuzzed without building the engines.
 

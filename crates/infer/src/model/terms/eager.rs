@@ -17,15 +17,15 @@ pub(super) enum Scores {
     /// Transformers' own operators: scores, the same with the mask, and what a softmax in 32
     /// bits makes of them in their own type.
     Operators,
-    /// PyTorch's own operators, where it has no fused kernel: before and after the softmax in
-    /// 32 bits, and a byte for what is masked.
+    /// PyTorch's own operators, where it finds no fused kernel: nine bytes, which is before and
+    /// after the softmax in 32 bits and a byte for what is masked, fit what an H200 held.
     Fallback,
 }
 
 impl Scores {
     /// Of a family of Transformers: those that are biased by distance or were never rewritten
-    /// have operators of their own. Falcon calls PyTorch's attention, which has no fused kernel
-    /// for heads that share one of keys without a copy for each.
+    /// have operators of their own. Falcon hands PyTorch's attention one head of keys for all,
+    /// where others give each a copy or say that they share; it was seen not to be fused.
     pub(super) fn of(family: &str, one_head_of_keys: bool) -> Scores {
         match family {
             "bloom" | "mpt" | "gptj" | "gpt_neo" | "codegen" => Scores::Operators,
@@ -123,8 +123,7 @@ impl Decoder<'_> {
     ) -> Tensor {
         let shape = self.shape;
         let hidden = self.bytes(count, shape.hidden);
-        let width = shape.head_dim.unwrap_or(shape.hidden / shape.heads.max(1));
-        let heads = self.bytes(count, shape.heads.saturating_mul(width));
+        let heads = self.bytes(count, shape.heads.saturating_mul(shape.head_width()));
         let [key_width, value_width] = kept.widths.map(|width| self.bytes(count, width));
 
         let normed = run.norm(hidden);

@@ -160,8 +160,7 @@ fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64]
         [] => vec![found.weights_bytes],
         sizes => sizes.iter().map(stored).collect(),
     };
-    let width = shape.head_dim.unwrap_or(shape.hidden / shape.heads.max(1));
-    let one_head = |cache: &plimsoll::LayerCache| cache.key_width == width;
+    let one_head = |cache: &plimsoll::LayerCache| cache.key_width == shape.head_width();
     let one_head = shape.caches.iter().flatten().all(one_head);
     let scores = Scores::of(found.model.as_deref().unwrap_or_default(), one_head);
     let held = Decoder { shape, element, scores, caches }.held(&weights);

@@ -328,7 +328,7 @@ fn may_write_over(op: &str) -> bool {
 /// filters are single pixels, or have a channel each.
 ///
 /// An allowance: which kernel is chosen cannot be known before. Beside the requests that PyTorch
-/// itself makes for five networks it gave what an H200 had allocated at most, to the KiB
+/// itself makes for five networks it gave what an H200 had allocated at most, to 0.1 MiB
 /// (docs/results).
 pub(in super::super) fn cudnn_copies(shaped: &Shaped, index: usize) -> u64 {
     let node = &shaped.graph.nodes[index];
