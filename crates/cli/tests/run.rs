@@ -1,10 +1,17 @@
 //! `plimsoll run`: the program's own streams and code, what is held, what is reported.
 #![cfg(target_os = "linux")]
 
+#[path = "run/attack.rs"]
+mod attack;
 #[path = "run/bench.rs"]
 mod bench;
 #[expect(dead_code, reason = "its answers are on stdout only when asked for")]
 mod common;
+#[path = "run/foreign.rs"]
+mod foreign;
+#[cfg(test)]
+#[path = "../../guard/tests/all/needs.rs"]
+mod needs;
 #[path = "run/world.rs"]
 mod world;
 
@@ -41,6 +48,7 @@ fn build() -> Result<TempDir> {
             "libnvidia-ml.so.1",
         ),
         ("client.c", &[], "client"),
+        ("attacker.c", &[], "attacker"),
         (
             "../../../infer/tests/fixtures/fake_tensorrt.c",
             &["-shared", "-fPIC"],
@@ -56,13 +64,14 @@ fn build() -> Result<TempDir> {
     Ok(folder)
 }
 
-/// `plimsoll run` with the fake driver in reach; `CLIENT` in the words is the program.
+/// `plimsoll run` with the fake driver in reach; `CLIENT` and `ATTACKER` in the words are programs.
 fn on_stage(words: &[&str]) -> Result<Command> {
     let stage = stage()?;
-    let client = stage.join("client").display().to_string();
-    let words: Vec<String> = words.iter().map(|word| word.replace("CLIENT", &client)).collect();
+    let at = |name: &str| stage.join(name).display().to_string();
+    let (client, attacker) = (at("client"), at("attacker"));
+    let full = |word: &&str| word.replace("CLIENT", &client).replace("ATTACKER", &attacker);
     let mut command = plimsoll(&["run"]);
-    command.args(words).env("LD_LIBRARY_PATH", stage).env("WAY", "runtime");
+    command.args(words.iter().map(full)).env("LD_LIBRARY_PATH", stage).env("WAY", "runtime");
     Ok(command)
 }
 
@@ -97,7 +106,7 @@ fn the_code_is_the_programs_own() -> Result {
     Ok(())
 }
 
-/// A second line inside the first would let the program out of the first.
+/// A second limit inside the first would let the program out of the first.
 #[test]
 fn a_run_within_a_run_is_refused() -> Result {
     let inner = env!("CARGO_BIN_EXE_plimsoll");

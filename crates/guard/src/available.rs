@@ -1,10 +1,17 @@
 //! On unified memory: what the system still has, read at most every ten milliseconds or 64
 //! MiB granted, and what must stay of it.
+//!
+//! What was granted a moment ago may not be in the system's figure yet. So all processes add up,
+//! in the ledger, the bytes that were admitted and those whose request has come to its end. From a
+//! figure everything is taken that had not ended *before* it was read, and a request is admitted by
+//! one compare-and-swap: of two who ask at the same time, the second sees the first.
 
 use core::ffi::CStr;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::ledger::Ledger;
+use crate::lock::Lock;
 use crate::sys;
 
 /// How long a reading is good for, in nanoseconds. The clock that events are noted by could be
@@ -13,31 +20,76 @@ const FRESH: u64 = 10_000_000;
 /// Granted on the word of an old reading at most.
 const STALE: u64 = 64 << 20;
 
-/// Whether the system stays at or above what must be kept, with so much less.
-#[inline(never)]
-pub(crate) fn allows(ledger: &Ledger, bytes: u64) -> bool {
-    let keep = ledger.keep_free.load(Relaxed);
-    if keep == 0 {
-        return true;
+/// What this process last read; changed by the holder of the lock alone.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    lock: Lock,
+    /// What the system had; 0 before it was read.
+    available: AtomicU64,
+    /// When.
+    at: AtomicU64,
+    /// What had ended before.
+    ended: AtomicU64,
+}
+
+impl Reading {
+    pub(crate) const fn new() -> Reading {
+        let [available, at, ended] = [const { AtomicU64::new(0) }; 3];
+        Reading { lock: Lock::new(), available, at, ended }
     }
-    let since = ledger.granted_since.fetch_add(bytes, AcqRel).saturating_add(bytes);
-    let now = sys::now_exactly();
-    let age = now.saturating_sub(ledger.available_at.load(Acquire));
-    let known = ledger.available.load(Acquire);
-    let fresh = known > 0 && age < FRESH && since <= STALE;
-    if fresh {
-        let fits = known.saturating_sub(since) >= keep;
-        if !fits {
-            ledger.granted_since.fetch_sub(bytes, AcqRel);
+
+    /// Whether the system stays at or above what must be kept, with so much less. If so,
+    /// [`ended`] must follow when the driver has answered. Nobody is refused by an old reading.
+    #[inline(never)]
+    pub(crate) fn allows(&self, ledger: &Ledger, bytes: u64) -> bool {
+        let keep = ledger.keep_free.load(Relaxed);
+        if keep == 0 {
+            return true;
         }
-        return fits;
+        let _held = self.lock.hold();
+        let mut just_read = false;
+        loop {
+            let admitted = ledger.system_admitted.load(Acquire);
+            let more = admitted.wrapping_sub(self.ended.load(Relaxed)).saturating_add(bytes);
+            let fits = self.available.load(Relaxed).saturating_sub(more) >= keep;
+            let decided = just_read || fits && self.is_fresh(more);
+            just_read = true;
+            if !decided && self.read_again(ledger) {
+                continue;
+            }
+            if decided && !fits {
+                return false;
+            }
+            let after = admitted.wrapping_add(bytes);
+            let swapped = ledger.system_admitted.compare_exchange(admitted, after, AcqRel, Relaxed);
+            if swapped.is_ok() {
+                return true;
+            }
+        }
     }
-    let Some(available) = read(ledger) else { return true };
-    ledger.available.store(available, Release);
-    ledger.available_at.store(now, Release);
-    let fits = available.saturating_sub(bytes) >= keep;
-    ledger.granted_since.store(if fits { bytes } else { 0 }, Release);
-    fits
+
+    fn is_fresh(&self, more: u64) -> bool {
+        let age = sys::now_exactly().saturating_sub(self.at.load(Relaxed));
+        age < FRESH && more <= STALE
+    }
+
+    /// Reads what the system has; whether it says.
+    fn read_again(&self, ledger: &Ledger) -> bool {
+        let ended = ledger.system_ended.load(Acquire);
+        let now = sys::now_exactly();
+        let Some(available) = read(ledger) else { return false };
+        self.available.store(available, Relaxed);
+        self.at.store(now, Relaxed);
+        self.ended.store(ended, Relaxed);
+        true
+    }
+}
+
+/// A request that was allowed has come to its end, with or without memory.
+pub(crate) fn ended(ledger: &Ledger, bytes: u64) {
+    if ledger.keep_free.load(Relaxed) != 0 {
+        ledger.system_ended.fetch_add(bytes, AcqRel);
+    }
 }
 
 /// What may be granted before the system has no more than must be kept.
@@ -53,11 +105,10 @@ pub(crate) fn read(ledger: &Ledger) -> Option<u64> {
     field(ledger, b"MemAvailable:")
 }
 
-/// The most that the system could ever give, with what must be kept of it. A line above that
+/// The most that the system could ever give, with what must be kept of it. A limit above that
 /// would never bind.
 pub(crate) fn most(ledger: &Ledger) -> Option<u64> {
-    let most = field(ledger, b"MemTotal:")?.saturating_sub(ledger.keep_free.load(Relaxed));
-    (most > 0).then_some(most)
+    Some(field(ledger, b"MemTotal:")?.saturating_sub(ledger.keep_free.load(Relaxed)))
 }
 
 fn field(ledger: &Ledger, name: &[u8]) -> Option<u64> {
@@ -77,9 +128,10 @@ fn parse(text: &[u8], name: &[u8]) -> Option<u64> {
     kib?.checked_mul(1024)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::watch::{Settings, Watch};
 
     #[test]
     fn meminfo_is_read() {
@@ -88,5 +140,37 @@ mod tests {
         assert_eq!(parse(text, b"MemTotal:"), Some(9 << 10));
         assert_eq!(parse(b"MemTotal: 9 kB\n", b"MemAvailable:"), None);
         assert_eq!(parse(b"MemAvailable: kB", b"MemAvailable:"), None);
+    }
+
+    #[test]
+    fn of_two_who_ask_before_either_has_its_memory_one_is_refused() {
+        const MIB: u64 = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let meminfo = folder.path().join("meminfo");
+        let say = |mib: u64| {
+            std::fs::write(&meminfo, format!("MemAvailable: {} kB\n", mib << 10)).unwrap();
+        };
+        say(1000);
+        let settings =
+            Settings { keep_free: 300 * MIB, meminfo: meminfo.clone(), ..Settings::default() };
+        let watch = Watch::create(folder.path(), &settings).unwrap();
+        let ledger = watch.ledger();
+        // Two processes, neither of which has read anything yet; and one whose reading is old.
+        let (one, two) = (Reading::new(), Reading::new());
+        assert!(one.allows(ledger, 400 * MIB));
+        assert!(!two.allows(ledger, 400 * MIB), "the first is under way");
+        assert!(two.allows(ledger, 200 * MIB));
+        ended(ledger, 400 * MIB);
+        ended(ledger, 200 * MIB);
+        say(400);
+        assert!(!one.allows(ledger, 200 * MIB), "it has less now");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(one.allows(ledger, 100 * MIB));
+        ended(ledger, 100 * MIB);
+        assert_eq!(
+            ledger.system_admitted.load(Relaxed),
+            ledger.system_ended.load(Relaxed),
+            "nothing is under way"
+        );
     }
 }

@@ -6,20 +6,55 @@
 //! from libdl to libc with 2.34. The tables of a loaded library say where its functions are,
 //! on every version and every C library. Libraries are visited in the order in which names
 //! are looked up, and those up to the guard itself are passed over: what is found is what
-//! would have been called without the guard, another preloaded library's `dlsym` included.
+//! would have been called without the guard, another preloaded library's `dlsym` included, and
+//! not what a sanitizer in the program itself has put in its place.
+//!
+//! The loader's own list of libraries is read, as a debugger reads it: `dl_iterate_phdr` is among
+//! the functions that sanitizers replace, and theirs cannot be called before they have started.
 
 #![expect(unsafe_code, reason = "reads the tables that the dynamic loader has mapped")]
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_void};
 
-use crate::sys::{self, ObjectInfo, ProgramHeader};
+use crate::sys;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
+const PT_PHDR: u32 = 6;
 const DT_HASH: u64 = 4;
 const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
+const DT_DEBUG: u64 = 21;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
+
+/// A program header of 64-bit ELF.
+#[repr(C)]
+struct ProgramHeader {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    physical: u64,
+    file_size: u64,
+    memory_size: u64,
+    align: u64,
+}
+
+/// A loaded object in the loader's list, as every C library has it.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    name: *const c_char,
+    dynamic: *const [u64; 2],
+    next: *const LinkMap,
+}
+
+/// The beginning of what the loader leaves for debuggers.
+#[repr(C)]
+struct Debug {
+    version: i32,
+    first: *const LinkMap,
+}
 
 #[repr(C)]
 struct Symbol {
@@ -31,45 +66,76 @@ struct Symbol {
     size: u64,
 }
 
-struct Search<'a> {
-    name: &'a [u8],
-    passed_us: bool,
-    found: usize,
+unsafe extern "C" {
+    /// The dynamic section of the object that this code is in.
+    #[link_name = "_DYNAMIC"]
+    static OWN_DYNAMIC: [u64; 2];
+    fn getauxval(which: usize) -> usize;
 }
 
 /// The function of this name in the first library after the guard that has it.
 pub(crate) fn next(name: &[u8]) -> *mut c_void {
-    let mut search = Search { name, passed_us: false, found: 0 };
-    // SAFETY: the visitor gets exactly this pointer, for as long as the call lasts.
-    unsafe { sys::dl_iterate_phdr(visit, (&raw mut search).cast()) };
-    search.found as *mut c_void
+    let mut passed_us = false;
+    let mut map = first_map();
+    // SAFETY: the loader's list ends with a null. Names are looked up while the program starts,
+    // or for the first time; an object that is unloaded in just that moment is none of those
+    // that have these functions, which are the C library's.
+    while let Some(object) = unsafe { map.as_ref() } {
+        if passed_us
+            // SAFETY: the object is loaded.
+            && let Some(tables) = unsafe { Tables::of(object.base, object.dynamic) }
+            // SAFETY: as above.
+            && let Some(value) = unsafe { tables.find(name) }
+        {
+            return (object.base + value) as *mut c_void;
+        }
+        passed_us |= object.dynamic == &raw const OWN_DYNAMIC;
+        map = object.next;
+    }
+    core::ptr::null_mut()
 }
 
-unsafe extern "C" fn visit(info: *mut ObjectInfo, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid description and our own pointer.
-    let (info, search) = unsafe { (&*info, &mut *data.cast::<Search<'_>>()) };
-    if info.headers.is_null() {
-        return 0;
+/// The first object of the loader's list, the program itself; null where it cannot be found.
+fn first_map() -> *const LinkMap {
+    const AT_PHDR: usize = 3;
+    const AT_PHNUM: usize = 5;
+    // SAFETY: these are numbers that the kernel has left for the process.
+    let (at, count) = unsafe { (getauxval(AT_PHDR), getauxval(AT_PHNUM)) };
+    if at == 0 {
+        return core::ptr::null();
     }
-    // SAFETY: the loader says how many headers there are.
-    let headers = unsafe { core::slice::from_raw_parts(info.headers, info.count.into()) };
-    if !search.passed_us {
-        search.passed_us = holds(info.base, headers, visit as *const () as usize);
-        return 0;
+    // SAFETY: the kernel says where the program's headers are, and how many.
+    let headers = unsafe { core::slice::from_raw_parts(at as *const ProgramHeader, count) };
+    let Some(base) = base_of(at, headers) else { return core::ptr::null() };
+    let Some(header) = headers.iter().find(|header| header.kind == PT_DYNAMIC) else {
+        return core::ptr::null();
+    };
+    let mut entry = base.wrapping_add(header.address as usize) as *const [u64; 2];
+    loop {
+        // SAFETY: the dynamic section ends with a zero tag.
+        match unsafe { *entry } {
+            [0, _] => return core::ptr::null(),
+            [DT_DEBUG, debug] => {
+                // SAFETY: the loader has left the address of its description there, or a zero.
+                let debug = unsafe { (debug as *const Debug).as_ref() };
+                return debug.map_or(core::ptr::null(), |debug| debug.first);
+            }
+            // SAFETY: the end was not reached yet.
+            _ => entry = unsafe { entry.add(1) },
+        }
     }
-    // SAFETY: the object is loaded, and the loader holds its lock while we look.
-    if let Some(tables) = unsafe { Tables::of(info.base, headers) } {
-        // SAFETY: as above.
-        search.found = unsafe { tables.find(search.name) }.map_or(0, |value| info.base + value);
-    }
-    c_int::from(search.found != 0)
 }
 
-fn holds(base: usize, headers: &[ProgramHeader], address: usize) -> bool {
-    headers.iter().filter(|header| header.kind == PT_LOAD).any(|header| {
-        let from = base.wrapping_add(header.address as usize);
-        (from..from.wrapping_add(header.memory_size as usize)).contains(&address)
-    })
+/// Where a program was loaded, from where its headers are.
+fn base_of(at: usize, headers: &[ProgramHeader]) -> Option<usize> {
+    /// The headers follow the file's own, which is as large as this.
+    const FILE_HEADER: u64 = 64;
+    let own = headers.iter().find(|header| header.kind == PT_PHDR).map(|header| header.address);
+    let first = || {
+        let mut loads = headers.iter().filter(|header| header.kind == PT_LOAD);
+        loads.find(|header| header.offset == 0).map(|header| header.address + FILE_HEADER)
+    };
+    own.or_else(first).map(|address| at.wrapping_sub(address as usize))
 }
 
 struct Tables {
@@ -82,10 +148,12 @@ struct Tables {
 impl Tables {
     /// # Safety
     ///
-    /// `base` and `headers` are those of a loaded object.
-    unsafe fn of(base: usize, headers: &[ProgramHeader]) -> Option<Tables> {
-        let header = headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
-        let mut at = base.wrapping_add(header.address as usize) as *const [u64; 2];
+    /// `base` and `dynamic` are those of a loaded object.
+    unsafe fn of(base: usize, dynamic: *const [u64; 2]) -> Option<Tables> {
+        let mut at = dynamic;
+        if at.is_null() {
+            return None;
+        }
         let null = core::ptr::null();
         let mut tables = Tables {
             strings: core::ptr::null(),

@@ -1,62 +1,83 @@
 //! This process's part: the mapped ledger, its slot in it, its table and its list of events.
 //!
-//! The ledger is mapped when the library is loaded, while the environment is still as `run`
-//! left it. A slot is taken at the first call of the driver, so that the shells and tools of
-//! a long script take none. What is found here lies on a page that the kernel empties in a
-//! child of `fork`: the child sees at its next call that it is new, and takes a slot and a
-//! table of its own. What its parent holds stays its parent's.
+//! The ledger is mapped when the library is loaded, while the environment is still as it was
+//! given ([`crate::join`] says how it is found, or made). A slot is taken at the first call of the
+//! driver, so that the shells and tools of a long script take none. What is found here lies on a
+//! page that the kernel empties in a child of `fork`: the child sees at its next call that it is
+//! new, and takes a slot, a table and locks of its own. What its parent holds stays its parent's.
+//!
+//! A process that should be counted and cannot be is *closed*: it is refused all GPU memory.
 
-#![expect(unsafe_code, reason = "maps the ledger, and keeps state that survives a fork rightly")]
+#![expect(unsafe_code, reason = "keeps state that survives a fork rightly")]
 
-use core::ffi::CStr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-use crate::ledger::{self, Ledger, Process, flag, state};
+use crate::alive::{self, Judge};
+use crate::available::Reading;
+use crate::join::{self, Joined};
+use crate::ledger::{Ledger, Process, flag, state};
+use crate::lock::Lock;
 use crate::log::{Event, Log, Op};
+use crate::process::Path;
 use crate::table::{Class, Held, Table};
-use crate::{process, sys};
-
-/// Names the folder of the run.
-pub(crate) const VARIABLE: &CStr = c"PLIMSOLL_GUARD";
+use crate::{find, process, sys};
 
 /// Everything that a hook needs.
 pub(crate) struct Here {
     pub(crate) ledger: &'static Ledger,
     pub(crate) process: &'static Process,
+    slot: usize,
     pub(crate) table: &'static Table,
     /// The only context so far; see [`crate::hooks`]'s devices.
     pub(crate) sole: AtomicU64,
+    /// Whoever allocates from a pool, by its handle, or launches graphs.
+    pub(crate) turns: [Lock; TURNS],
+    /// On unified memory: what the system was last seen to have.
+    pub(crate) system: Reading,
     log: Option<Log>,
 }
 
+/// So many pools can be at work at once.
+pub(crate) const TURNS: usize = 16;
+
 #[repr(C, align(4096))]
 struct Page {
-    /// 0 not attached, 1 attaching, 2 attached, 3 cannot be.
+    /// One of [`step`].
     state: AtomicU32,
     /// Whose page it is, where the kernel does not empty it; 0 where it does.
     owner: AtomicU32,
     here: core::cell::UnsafeCell<Option<Here>>,
 }
 
+/// What a page is.
+mod step {
+    /// The driver was not called yet. What fresh memory, all zeros, reads as.
+    pub(super) const NEW: u32 = 0;
+    /// A thread is taking a slot.
+    pub(super) const ATTACHING: u32 = 1;
+    /// There is a slot.
+    pub(super) const ATTACHED: u32 = 2;
+    /// There is none.
+    pub(super) const CLOSED: u32 = 3;
+}
+
 static LEDGER: AtomicPtr<Ledger> = AtomicPtr::new(core::ptr::null_mut());
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
-/// Whether a forked child must be told by its number.
+/// Whether a forked child must be known by its number.
 static BY_NUMBER: AtomicU32 = AtomicU32::new(0);
+/// Whether there is no ledger, and should be.
+static CLOSED: AtomicU32 = AtomicU32::new(0);
 
-const PATHS: usize = 512;
+/// A list's path, which is written before anybody reads it.
+struct Kept(core::cell::UnsafeCell<Path>);
 
-/// A path that is written before anybody reads it.
-struct Kept(core::cell::UnsafeCell<[u8; PATHS]>);
-
-// SAFETY: both are written by one thread alone, before others read them; who and when is said
-// where it is done.
+// SAFETY: it is written by the attaching thread alone, before others read it.
 unsafe impl Sync for Kept {}
 
-static FOLDER: Kept = Kept(core::cell::UnsafeCell::new([0; PATHS]));
-static LOG_PATH: Kept = Kept(core::cell::UnsafeCell::new([0; PATHS]));
+static LOG_PATH: Kept = Kept(core::cell::UnsafeCell::new(Path::new()));
 
-/// This process's part; nothing outside of a run, or where there is no room for it.
+/// This process's part; nothing outside of a run, or where it is closed.
 #[inline]
 pub(crate) fn here() -> Option<&'static Here> {
     let page = PAGE.load(Acquire);
@@ -65,96 +86,119 @@ pub(crate) fn here() -> Option<&'static Here> {
     }
     // SAFETY: the page is mapped for ever once it is there.
     let page = unsafe { &*page };
-    if page.state.load(Acquire) == 2
+    if page.state.load(Acquire) == step::ATTACHED
         && (page.owner.load(Relaxed) == 0 || page.owner.load(Relaxed) == process::own_pid())
     {
-        // SAFETY: state 2 says that it was written, and nobody writes it again.
+        // SAFETY: this state says that it was written, and nobody writes it again.
         return unsafe { (*page.here.get()).as_ref() };
     }
     attach(page)
+}
+
+/// Whether this process is refused all memory; says why, once, if it asks for some.
+#[cold]
+pub(crate) fn is_closed() -> bool {
+    static SAID: AtomicU32 = AtomicU32::new(0);
+    // SAFETY: the page is mapped for ever once it is there.
+    let page = unsafe { PAGE.load(Acquire).as_ref() };
+    let closed = CLOSED.load(Relaxed) != 0
+        || page.is_some_and(|page| page.state.load(Acquire) == step::CLOSED);
+    if closed && SAID.swap(1, Relaxed) == 0 {
+        let why: &[u8] = match WHY.load(Relaxed) {
+            why::UNREACHABLE => b"the counters of its run were removed",
+            why::NO_SLOT => b"too many processes use the GPU, or /dev/shm is full",
+            why::NO_ROOM => b"it has no memory to count its blocks (see `ulimit -v`)",
+            _ => join::why_closed(),
+        };
+        sys::say(&[b"plimsoll: GPU memory is refused to this process: ", why, b"\n"]);
+    }
+    closed
 }
 
 #[cold]
 fn attach(page: &'static Page) -> Option<&'static Here> {
     let me = process::own_pid();
     loop {
-        match page.state.compare_exchange(0, 1, AcqRel, Acquire) {
+        match page.state.compare_exchange(step::NEW, step::ATTACHING, AcqRel, Acquire) {
             Ok(_) => {
                 let made = make(me);
                 let there = made.is_some();
-                // SAFETY: state 1 is ours alone, and nobody reads before it is 2.
+                // SAFETY: this state is ours alone, and nobody reads before it is another.
                 unsafe { *page.here.get() = made };
                 page.owner.store(if BY_NUMBER.load(Relaxed) != 0 { me } else { 0 }, Relaxed);
-                page.state.store(if there { 2 } else { 3 }, Release);
+                let now = if there { step::ATTACHED } else { step::CLOSED };
+                page.state.store(now, Release);
             }
-            Err(1) => {
-                // SAFETY: takes and changes nothing.
-                unsafe { sys::sched_yield() };
-            }
-            Err(2) if BY_NUMBER.load(Relaxed) != 0 && page.owner.load(Relaxed) != me => {
+            Err(step::ATTACHING) => sys::nap(),
+            Err(step::ATTACHED)
+                if BY_NUMBER.load(Relaxed) != 0 && page.owner.load(Relaxed) != me =>
+            {
                 // A forked child, with its parent's page: it begins anew, once.
-                let _ = page.state.compare_exchange(2, 0, AcqRel, Relaxed);
+                let _ = page.state.compare_exchange(step::ATTACHED, step::NEW, AcqRel, Relaxed);
             }
             // SAFETY: as in `here`.
-            Err(2) => return unsafe { (*page.here.get()).as_ref() },
+            Err(step::ATTACHED) => return unsafe { (*page.here.get()).as_ref() },
             Err(_) => return None,
         }
     }
 }
 
 fn make(pid: u32) -> Option<Here> {
-    let errno = sys::errno();
-    // SAFETY: set once, before any hook could run, to a mapping that is never undone.
-    let ledger = unsafe { LEDGER.load(Acquire).as_ref() }?;
-    let Some(process) = take_slot(ledger, pid) else {
+    let ledger = ledger()?;
+    let Some(file) = join::open_again() else {
         ledger.warn(flag::NO_SLOT);
-        return None;
+        return close(why::UNREACHABLE);
     };
+    let Some(slot) = alive::take_slot(file, ledger) else {
+        ledger.warn(flag::NO_SLOT);
+        return close(why::NO_SLOT);
+    };
+    let process = &ledger.processes[slot];
     let Some(table) = Table::new() else {
         ledger.warn(flag::NO_ROOM);
-        return None;
+        return close(why::NO_ROOM);
     };
-    let since = process.since.load(Relaxed);
-    let path = log_path(pid, process.start.load(Relaxed), since);
-    let log = path.and_then(|path| Log::create(path, since));
-    if log.is_none() {
+    fill(process, pid);
+    let log = if ledger.is(flag::NO_LISTS) { None } else { list(process) };
+    if log.is_none() && !ledger.is(flag::NO_LISTS) {
         ledger.warn(flag::LOG_FULL);
     }
-    sys::set_errno(errno);
-    Some(Here { ledger, process, table, sole: AtomicU64::new(0), log })
+    let here = Here {
+        ledger,
+        process,
+        slot,
+        table,
+        sole: AtomicU64::new(0),
+        turns: [const { Lock::new() }; TURNS],
+        system: Reading::new(),
+        log,
+    };
+    // Who has ended before this one began holds nothing beside it.
+    here.reclaim();
+    Some(here)
 }
 
-fn take_slot(ledger: &'static Ledger, pid: u32) -> Option<&'static Process> {
-    let start = process::start_time(pid);
-    // After exec the process is the same and its memory gone.
-    let same = |p: &&Process| {
-        p.state.load(Acquire) == state::LIVE
-            && p.pid.load(Relaxed) == pid
-            && p.start.load(Relaxed) == start
-    };
-    if let Some(before) = ledger.processes.iter().find(same) {
-        before.replace();
-    }
-    // Nor does it do any more what a thread of the program before was doing.
-    ledger.abandon(pid);
-    ledger.reclaim();
-    let take = |from: u32| {
-        ledger.processes.iter().find(|process| {
-            process.state.compare_exchange(from, state::TAKING, AcqRel, Relaxed).is_ok()
-        })
-    };
-    let process = take(state::FREE).or_else(|| take(state::DEAD))?;
-    fill(process, pid, start);
-    Some(process)
+/// Why a process that has a ledger is closed.
+mod why {
+    pub(super) const UNREACHABLE: u32 = 1;
+    pub(super) const NO_SLOT: u32 = 2;
+    pub(super) const NO_ROOM: u32 = 3;
+}
+static WHY: AtomicU32 = AtomicU32::new(0);
+
+fn close(why: u32) -> Option<Here> {
+    WHY.store(why, Relaxed);
+    None
 }
 
-fn fill(process: &Process, pid: u32, start: u64) {
+fn fill(process: &Process, pid: u32) {
     process.pid.store(pid, Relaxed);
-    process.start.store(start, Relaxed);
+    process.start.store(process::start_time(pid), Relaxed);
+    process.space.store(process::own_space(), Relaxed);
     process.since.store(sys::now_exactly(), Relaxed);
     process.threads.clear();
     let counters = [&process.refused, &process.failed, &process.own, &process.foreign_frees];
-    let tags = process.tagged.iter().chain(&process.tagged_peak);
+    let tags = process.tagged.iter().chain(&process.tagged_peak).chain(&process.driver);
     for counter in counters.into_iter().chain([&process.until]).chain(tags) {
         counter.store(0, Relaxed);
     }
@@ -168,7 +212,57 @@ fn fill(process: &Process, pid: u32, start: u64) {
     process.state.store(state::LIVE, Release);
 }
 
+/// A list of events in the run's folder.
+fn list(process: &Process) -> Option<Log> {
+    // SAFETY: only the attaching thread comes here, one at a time; a forked child has its own
+    // copy, and its parent's list is mapped and no longer needs its name in the child.
+    let path = unsafe { &mut *LOG_PATH.0.get() };
+    *path = file_of(b"/log.", process);
+    Log::create(path.get()?, process.since.load(Relaxed))
+}
+
+/// A file of this process's in the run's folder. When it attached is part of the name: a program
+/// may replace itself by exec.
+pub(crate) fn file_of(kind: &[u8], process: &Process) -> Path {
+    let (pid, since) = (process.pid.load(Relaxed), process.since.load(Relaxed));
+    let mut path = Path::new();
+    path.add(join::folder()).add(kind).number(pid.into()).add(b".").number(since);
+    path
+}
+
 impl Here {
+    /// Gives back what dead processes hold.
+    #[cold]
+    pub(crate) fn reclaim(&self) {
+        // Where the file cannot be reached nobody can be judged, and nothing is given back.
+        if let Some(file) = join::open_again() {
+            let judge = Judge::new(&file);
+            self.ledger.reclaim(self.slot, |slot| judge.lives(self.ledger, slot));
+        }
+    }
+
+    /// Runs what only one process may do at a time. It is waited for ten seconds at most: a
+    /// process that is stopped must not stop the others for ever.
+    pub(crate) fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+        const WAIT: u64 = 10_000_000_000;
+        let until = sys::now() + WAIT;
+        let lives = |slot| {
+            let file = join::open_again();
+            file.is_none_or(|file| Judge::new(&file).lives(self.ledger, slot))
+        };
+        let seat = &self.ledger.one_at_a_time;
+        let mut taken = seat.take(self.slot, lives);
+        while taken.is_none() && sys::now() < until {
+            seat.wait();
+            taken = seat.take(self.slot, lives);
+        }
+        let result = work();
+        if taken.is_some() {
+            seat.clear(self.slot);
+        }
+        result
+    }
+
     /// Notes an event by itself; when it was.
     pub(crate) fn note(&self, event: Event) -> u64 {
         let (at, stack) = self.moment(event.op);
@@ -206,88 +300,55 @@ impl Here {
     }
 }
 
-/// Joins pieces into a path that ends with a zero; nothing where they do not fit.
-pub(crate) fn join<'a>(to: &'a mut [u8], pieces: &[&[u8]]) -> Option<&'a CStr> {
-    for (at, byte) in pieces.iter().copied().flatten().chain(&[0]).enumerate() {
-        *to.get_mut(at)? = *byte;
-    }
-    CStr::from_bytes_until_nul(to).ok()
+/// The ledger that this process has joined.
+pub(crate) fn ledger() -> Option<&'static Ledger> {
+    // SAFETY: set once, before any hook could run, to a mapping that is never undone.
+    unsafe { LEDGER.load(Acquire).as_ref() }
 }
 
 /// Whether this process belongs to a run.
 pub(crate) fn in_run() -> bool {
-    !PAGE.load(Acquire).is_null()
+    !PAGE.load(Acquire).is_null() || CLOSED.load(Relaxed) != 0
 }
 
-/// The folder of the run, without its zero.
-pub(crate) fn folder() -> &'static [u8] {
-    // SAFETY: written once, when the library is loaded, before any other thread runs.
-    let folder = unsafe { &*FOLDER.0.get() };
-    folder.split(|&byte| byte == 0).next().unwrap_or_default()
-}
-
-fn log_path(pid: u32, start: u64, since: u64) -> Option<&'static CStr> {
-    let (mut one, mut two, mut three) = ([0; 10], [0; 10], [0; 10]);
-    // A program may replace itself by exec; when is part of the name.
-    let since = process::decimal((since >> 10) as u32, &mut three);
-    let pid = process::decimal(pid, &mut one);
-    let start = process::decimal(start as u32, &mut two);
-    // SAFETY: only the attaching thread comes here, one at a time; a forked child has its own
-    // copy, and its parent's list is mapped and no longer needs its name in the child.
-    let path = unsafe { &mut *LOG_PATH.0.get() };
-    join(path, &[folder(), b"/log.", pid, b".", start, b".", since])
-}
-
-/// Maps the ledger. Called by the loader, before the program's own code.
+/// Joins a ledger. Called by the loader, before the program's own code.
 pub(crate) extern "C" fn load() {
-    let errno = sys::errno();
-    // SAFETY: the loader calls this once, in the only thread that there is.
-    unsafe {
-        let folder = sys::text(sys::getenv(VARIABLE.as_ptr()));
-        if folder.is_empty() || folder.len() + 64 > PATHS {
-            return;
-        }
-        let kept = &mut *FOLDER.0.get();
-        kept[..folder.len()].copy_from_slice(folder);
-        let mut path = [0; PATHS];
-        if let Some(path) = join(&mut path, &[folder, b"/ledger"]) {
-            map(path);
+    sys::set_clock(find::next(b"clock_gettime") as usize);
+    match join::join() {
+        Joined::Nothing => {}
+        Joined::Closed => CLOSED.store(1, Relaxed),
+        Joined::Ledger(ledger) => {
+            let page = sys::anonymous(size_of::<Page>(), 0);
+            if page.is_null() {
+                CLOSED.store(1, Relaxed);
+                return;
+            }
+            ledger.loaded.fetch_add(1, Relaxed);
+            // SAFETY: the page is new, and all that may be lost of it in a child is meant to be.
+            if !unsafe { sys::madvise(page, size_of::<Page>(), sys::MADV_WIPEONFORK) } {
+                BY_NUMBER.store(1, Relaxed);
+            }
+            LEDGER.store(core::ptr::from_ref(ledger).cast_mut(), Release);
+            PAGE.store(page.cast(), Release);
         }
     }
-    sys::set_errno(errno);
 }
 
-/// # Safety
-///
-/// Called once, before any hook runs.
-unsafe fn map(path: &CStr) {
-    let access = sys::PROT_READ | sys::PROT_WRITE;
-    // SAFETY: the path ends with a zero; both mappings are new and never undone. The ledger
-    // was made as large as it is by `run`, with all its room, and lies in a folder that only
-    // this user can write to.
-    unsafe {
-        let fd = sys::open(path.as_ptr(), sys::O_RDWR | sys::O_CLOEXEC);
-        if fd < 0 {
-            return;
-        }
-        let size = size_of::<Ledger>();
-        let at = sys::mmap(core::ptr::null_mut(), size, access, sys::MAP_SHARED, fd, 0);
-        sys::close(fd);
-        let kind = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS;
-        let page = sys::mmap(core::ptr::null_mut(), size_of::<Page>(), access, kind, -1, 0);
-        if at as isize == -1 || page as isize == -1 {
-            return;
-        }
-        let found = &*at.cast::<Ledger>();
-        if found.magic.load(Acquire) != ledger::MAGIC {
-            return;
-        }
-        found.loaded.fetch_add(1, Relaxed);
-        if sys::madvise(page, size_of::<Page>(), sys::MADV_WIPEONFORK) != 0 {
-            BY_NUMBER.store(1, Relaxed);
-        }
-        LEDGER.store(at.cast(), Release);
-        PAGE.store(page.cast(), Release);
+/// The ledger that this process has joined, for a program of ours; null for none.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub(crate) extern "C" fn plimsoll_guard_ledger() -> *const Ledger {
+    LEDGER.load(Acquire)
+}
+
+/// What this process holds; null before it has called the driver.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub(crate) extern "C" fn plimsoll_guard_process() -> *const Process {
+    // SAFETY: the page is mapped for ever once it is there.
+    let page = unsafe { PAGE.load(Acquire).as_ref() };
+    let attached = page.is_some_and(|page| page.state.load(Acquire) == step::ATTACHED);
+    match here() {
+        Some(here) if attached => here.process,
+        _ => core::ptr::null(),
     }
 }
 

@@ -4,20 +4,18 @@
 #![expect(unsafe_code, reason = "calls the guard that the loader has put into this process")]
 
 use std::ffi::{CStr, c_char, c_void};
-use std::fs::OpenOptions;
 use std::marker::PhantomData;
-use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::ledger::{self, Device, Ledger, NO_LIMIT, Process, flag, state};
-use crate::process;
-use crate::watch::{VARIABLE, map};
+use crate::ledger::{self, Device, Ledger, NO_LIMIT, Process, flag};
+use crate::watch::VARIABLE;
 
 /// This process's way to the guard in it. It stays for as long as the process does.
 #[derive(Clone, Copy)]
 pub struct Inside {
     ledger: &'static Ledger,
     tag: extern "C" fn(u32) -> bool,
+    process: extern "C" fn() -> *const Process,
 }
 
 impl std::fmt::Debug for Inside {
@@ -30,7 +28,12 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-const TAG: &CStr = c"plimsoll_guard_tag";
+/// A function of the guard's, in this process.
+fn function(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name ends with a zero, and a null library means all that are loaded.
+    let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
 
 impl Inside {
     /// Finds the guard in this process.
@@ -39,26 +42,30 @@ impl Inside {
     ///
     /// Why there is none, in words.
     pub fn find() -> Result<Inside, String> {
-        let Some(folder) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
+        if std::env::var_os(VARIABLE).is_none_or(|value| value.is_empty()) {
             return Err("this program was not started under the guard".into());
-        };
-        // SAFETY: the name ends with a zero, and a null library means all that are loaded.
-        let found = unsafe { dlsym(std::ptr::null_mut(), TAG.as_ptr()) };
-        if found.is_null() {
+        }
+        let names = [c"plimsoll_guard_ledger", c"plimsoll_guard_tag", c"plimsoll_guard_process"];
+        let [Some(ledger), Some(tag), Some(process)] = names.map(function) else {
             return Err("the system's loader did not load the guard".into());
+        };
+        // SAFETY: the guard's functions of these names have these signatures; a ledger is mapped
+        // for ever, and all that changes in it is atomic.
+        let (ledger, tag, process) = unsafe {
+            let ledger =
+                std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Ledger>(ledger);
+            let tag = std::mem::transmute::<*mut c_void, extern "C" fn(u32) -> bool>(tag);
+            let process =
+                std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Process>(process);
+            (ledger().as_ref(), tag, process)
+        };
+        match ledger {
+            Some(ledger) if ledger.magic.load(Acquire) == ledger::MAGIC && tag(0) => {
+                Ok(Inside { ledger, tag, process })
+            }
+            Some(_) => Err("the guard in this program is of another version".into()),
+            None => Err("the guard in this program has no counters".into()),
         }
-        // SAFETY: the guard's function of this name has this signature.
-        let tag = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(u32) -> bool>(found) };
-        let path = Path::new(&folder).join("ledger");
-        let opened = OpenOptions::new().read(true).write(true).open(&path);
-        let mapped = opened.and_then(|file| map(&file));
-        let at = mapped.map_err(|error| format!("{}: {error}", path.display()))?;
-        // SAFETY: mapped for ever, as large as a ledger, and all that changes is atomic.
-        let ledger = unsafe { &*at };
-        if ledger.magic.load(Acquire) != ledger::MAGIC || !tag(0) {
-            return Err(format!("{} is not this guard's ledger", path.display()));
-        }
-        Ok(Inside { ledger, tag })
     }
 
     /// From now on what the calling thread allocates belongs to `tag`, until what is returned
@@ -93,11 +100,8 @@ impl Inside {
     /// What this process holds; nothing before it has called the driver.
     #[must_use]
     pub fn process(&self) -> Option<&'static Process> {
-        let me = process::own_pid();
-        let mine = |p: &&Process| {
-            p.state.load(Acquire) == state::LIVE && p.pid.load(Relaxed) == me && p.lives()
-        };
-        self.ledger.processes.iter().find(mine)
+        // SAFETY: null, or a place in the ledger, which is mapped for ever.
+        unsafe { (self.process)().as_ref() }
     }
 }
 
@@ -115,7 +119,7 @@ impl Drop for Tagged {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     #[test]
     fn outside_of_a_run_there_is_no_guard() {

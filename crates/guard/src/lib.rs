@@ -17,6 +17,8 @@
 )]
 
 #[cfg(target_os = "linux")]
+mod alive;
+#[cfg(target_os = "linux")]
 mod available;
 #[cfg(target_os = "linux")]
 mod find;
@@ -27,7 +29,11 @@ mod hooks;
 #[cfg(all(target_os = "linux", not(preload)))]
 pub mod inside;
 #[cfg(target_os = "linux")]
+mod join;
+#[cfg(target_os = "linux")]
 pub mod ledger;
+#[cfg(target_os = "linux")]
+mod lock;
 #[cfg(target_os = "linux")]
 pub mod log;
 #[cfg(target_os = "linux")]
@@ -36,6 +42,8 @@ pub mod process;
 mod reach;
 #[cfg(target_os = "linux")]
 mod stacks;
+#[cfg(target_os = "linux")]
+mod sync;
 #[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
@@ -47,13 +55,9 @@ pub mod watch;
 #[cfg(not(preload))]
 pub static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libplimsoll_guard.so"));
 
-/// There is nobody to tell: the process ends. Nothing here panics on purpose.
+/// Nobody could catch it: the process ends. Nothing here panics on purpose.
 #[cfg(preload)]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    unsafe extern "C" {
-        fn abort() -> !;
-    }
-    // SAFETY: ends the process, and takes nothing.
-    unsafe { abort() }
+    sys::end()
 }

@@ -18,11 +18,11 @@ use crate::table::Held;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"plimlog1");
 /// Events that a process can note.
 pub const MOST: u64 = 1 << 21;
-const STEP: u64 = 1 << 20;
 /// What is there from the start, made real while the process attaches: a fresh page costs one
-/// to two microseconds, a quarter of what a pair of events may cost, and few programs ever
-/// note more than these hundred thousand events.
-const FIRST: u64 = 4 << 20;
+/// to two microseconds, a quarter of what a pair of events may cost.
+const FIRST: u64 = 64 << 10;
+/// From then on as much again as there is, but no more than this at once.
+const MOST_AT_ONCE: u64 = 1 << 20;
 
 /// What an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,11 +77,15 @@ pub enum Kind {
     Module,
     /// What a first launch made the driver take: lazily loaded code, local memory.
     Launch,
+    /// cuMemHostAlloc and cuMemAllocHost, where the device shares the host's memory.
+    Pinned,
+    /// cuMemHostRegister, where the device shares the host's memory.
+    Registered,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Linear,
         Kind::Pitch,
         Kind::Managed,
@@ -94,6 +98,8 @@ impl Kind {
         Kind::Context,
         Kind::Module,
         Kind::Launch,
+        Kind::Pinned,
+        Kind::Registered,
     ];
 
     /// The kind of this number.
@@ -118,6 +124,8 @@ impl Kind {
             Kind::Context => "context",
             Kind::Module => "module",
             Kind::Launch => "first launch",
+            Kind::Pinned => "pinned host memory",
+            Kind::Registered => "registered host memory",
         }
     }
 
@@ -129,6 +137,7 @@ impl Kind {
         const PAGE: u64 = 2 << 20;
         let step = match self {
             Kind::Pooled => return 0,
+            Kind::Pinned | Kind::Registered => 4096,
             Kind::Linear | Kind::Pitch | Kind::Managed | Kind::Array | Kind::Mipmap => {
                 match (unified, bytes > PAGE / 2) {
                     (true, _) => 4096,
@@ -211,22 +220,13 @@ impl Log {
         if !sys::may_write(size) {
             return None;
         }
-        // SAFETY: the path ends with a zero; the mapping is new, and shared with nobody who
-        // could shrink the file, which lies in a folder of the user's own.
-        let at = unsafe {
-            let fd = sys::open(path.as_ptr(), sys::O_RDWR | sys::O_CREAT | sys::O_CLOEXEC, 0o600);
-            if fd < 0 {
-                return None;
-            }
-            let access = sys::PROT_READ | sys::PROT_WRITE;
-            let sized =
-                sys::ftruncate(fd, size as i64) == 0 && sys::fallocate(fd, 0, 0, FIRST as i64) == 0;
-            let at =
-                sys::mmap(core::ptr::null_mut(), size as usize, access, sys::MAP_SHARED, fd, 0);
-            sys::close(fd);
-            if sized { at } else { usize::MAX as *mut core::ffi::c_void }
-        };
-        if at as isize == -1 {
+        let flags = sys::O_RDWR | sys::O_CREAT;
+        let file = sys::File::open(path, flags, 0o600).ok()?;
+        if !file.set_size(size) || !file.take_room(0, FIRST) {
+            return None;
+        }
+        let at = file.map(size as usize, sys::PROT_READ | sys::PROT_WRITE);
+        if at.is_null() {
             return None;
         }
         // SAFETY: the mapping is zeroed, aligned to a page, as large as both need, and never
@@ -277,27 +277,22 @@ impl Log {
     fn grow(&self, place: u64) -> bool {
         let room = self.head.room.load(Relaxed);
         let from = size_of::<Head>() as u64 + room * RECORD;
+        let more = from.next_multiple_of(4096).min(MOST_AT_ONCE);
         // Once there was none, nobody asks again: every event would.
-        let enough = place == room && room + STEP / RECORD <= MOST && self.make_room(from);
+        let enough = place == room && room + more / RECORD <= MOST && self.make_room(from, more);
         if enough {
-            self.head.room.store(room + STEP / RECORD, Relaxed);
+            self.head.room.store(room + more / RECORD, Relaxed);
         }
         enough
     }
 
-    fn make_room(&self, from: u64) -> bool {
-        // SAFETY: the path ends with a zero; room is asked for, and no content changed.
-        unsafe {
-            let fd = sys::open(self.path.as_ptr(), sys::O_RDWR | sys::O_CLOEXEC);
-            let done = fd >= 0 && sys::fallocate(fd, 0, from as i64, STEP as i64) == 0;
-            if fd >= 0 {
-                sys::close(fd);
-            }
-            if done {
-                self.make_real(from, STEP);
-            }
-            done
+    fn make_room(&self, from: u64, more: u64) -> bool {
+        let file = sys::File::open(self.path, sys::O_RDWR, 0);
+        let done = file.is_ok_and(|file| file.take_room(from, more));
+        if done {
+            self.make_real(from, more);
         }
+        done
     }
 
     /// Makes pages real that have room in the file: all at once is five times cheaper than one

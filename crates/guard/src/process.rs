@@ -1,67 +1,128 @@
-//! Which processes there are: liveness by number and start time, from the kernel.
+//! What the kernel tells of processes: numbers, when they started, whether one is about to end.
 
-#![expect(unsafe_code, reason = "asks the kernel about processes")]
+use core::ffi::CStr;
 
 use crate::sys;
 
 /// This process.
 #[must_use]
 pub fn own_pid() -> u32 {
-    // SAFETY: takes and changes nothing.
-    (unsafe { sys::getpid() }).unsigned_abs()
-}
-
-/// Whether a process runs that has this number and, unless it is 0, this start time. One
-/// that has ended and was not waited for yet holds no memory any more: it is not alive.
-#[must_use]
-pub fn is_alive(pid: u32, start: u64) -> bool {
-    let Ok(number) = i32::try_from(pid) else { return false };
-    // SAFETY: signal 0 is not delivered; it only asks whether it could be.
-    if number <= 0 || unsafe { sys::kill(number, 0) } != 0 && sys::errno() == sys::ESRCH {
-        return false;
-    }
-    match stat(pid) {
-        Some((b'Z' | b'X', _)) => false,
-        Some((_, began)) => start == 0 || began == start,
-        // It is there, and its file cannot be read: another user's, or a /proc that hides.
-        None => true,
-    }
+    sys::getpid()
 }
 
 /// When a process started; 0 where the kernel does not say.
 #[must_use]
 pub fn start_time(pid: u32) -> u64 {
-    stat(pid).map_or(0, |(_, start)| start)
+    let mut path = Path::new();
+    path.add(b"/proc/").number(pid.into()).add(b"/stat");
+    path.get().and_then(stat).map_or(0, |stat| stat.start)
 }
 
-/// A process's state and start time.
-fn stat(pid: u32) -> Option<(u8, u64)> {
-    let mut path = [0; 32];
-    let path = stat_path(pid, &mut path)?;
-    let mut text = [0; 1024];
-    let count = sys::read_file(path, &mut text)?;
-    parse_stat(&text[..count])
+/// The number of the space in which this process's number means something (a container has its
+/// own); 0 where the kernel does not say.
+#[must_use]
+pub fn own_space() -> u64 {
+    let mut text = [0; 64];
+    let count = sys::read_link(c"/proc/self/ns/pid", &mut text);
+    digits(text.get(..count).unwrap_or_default())
 }
 
-fn stat_path(pid: u32, to: &mut [u8; 32]) -> Option<&core::ffi::CStr> {
-    let mut at = 0;
-    let mut put = |bytes: &[u8]| {
-        for &byte in bytes {
-            if let Some(place) = to.get_mut(at) {
-                *place = byte;
-                at += 1;
-            }
-        }
+fn digits(text: &[u8]) -> u64 {
+    let digits = text.iter().filter(|byte| byte.is_ascii_digit());
+    digits.fold(0u64, |sum, &digit| sum.wrapping_mul(10).wrapping_add((digit - b'0').into()))
+}
+
+/// Whether a thread of a process is about to end and has not ended: the driver may still be
+/// taking its memory back. The process has this number in this process's own space, and started
+/// then.
+#[must_use]
+pub(crate) fn is_ending(pid: u32, start: u64) -> bool {
+    let mut folder = Path::new();
+    folder.add(b"/proc/").number(pid.into()).add(b"/task");
+    let Some(path) = folder.get() else { return false };
+    let Ok(tasks) = sys::File::open(path, sys::O_RDONLY | sys::O_DIRECTORY, 0) else {
+        return false;
     };
-    put(b"/proc/");
-    let mut digits = [0; 10];
-    put(decimal(pid, &mut digits));
-    put(b"/stat\0");
-    core::ffi::CStr::from_bytes_until_nul(to).ok()
+    if start_time(pid) != start {
+        return false;
+    }
+    let mut names = [0u64; 512];
+    loop {
+        let count = tasks.list(&mut names);
+        if count == 0 {
+            return false;
+        }
+        let ending = |name: &[u8]| {
+            let mut path = Path::new();
+            path.add(b"/proc/").number(pid.into()).add(b"/task/").add(name).add(b"/stat");
+            path.get().and_then(stat).is_some_and(|stat| stat.is_ending())
+        };
+        let mut found = false;
+        each_name(&names, count, |name| found |= name != b"." && name != b".." && ending(name));
+        if found {
+            return true;
+        }
+    }
+}
+
+/// Goes through names as the kernel lists them: 8 bytes for the file's number, 8 for the place,
+/// 2 for the length of the record, 1 for the kind, then the name with a zero.
+pub(crate) fn each_name(list: &[u64], bytes: usize, mut each: impl FnMut(&[u8])) {
+    let byte = |at: usize| list.get(at / 8).map_or(0, |word| word.to_ne_bytes()[at % 8]);
+    let mut at = 0;
+    while at + 19 < bytes {
+        let size = usize::from(u16::from_ne_bytes([byte(at + 16), byte(at + 17)]));
+        let mut name = [0; 256];
+        let mut length = 0;
+        while let Some(place) = name.get_mut(length) {
+            *place = byte(at + 19 + length);
+            if *place == 0 {
+                break;
+            }
+            length += 1;
+        }
+        each(&name[..length.min(255)]);
+        if size == 0 {
+            return;
+        }
+        at += size;
+    }
+}
+
+/// A path that is put together of pieces.
+pub(crate) struct Path {
+    text: [u8; 640],
+    end: usize,
+}
+
+impl Path {
+    pub(crate) const fn new() -> Path {
+        Path { text: [0; 640], end: 0 }
+    }
+
+    pub(crate) fn add(&mut self, piece: &[u8]) -> &mut Path {
+        for &byte in piece {
+            if let Some(place) = self.text.get_mut(self.end) {
+                *place = byte;
+            }
+            self.end += 1;
+        }
+        self
+    }
+
+    pub(crate) fn number(&mut self, number: u64) -> &mut Path {
+        let mut digits = [0; 20];
+        self.add(decimal(number, &mut digits))
+    }
+
+    /// The path, with a zero behind it; nothing if it is too long.
+    pub(crate) fn get(&self) -> Option<&CStr> {
+        (self.end < self.text.len()).then(|| CStr::from_bytes_until_nul(&self.text).ok())?
+    }
 }
 
 /// A number in digits.
-pub(crate) fn decimal(mut number: u32, to: &mut [u8; 10]) -> &[u8] {
+pub(crate) fn decimal(mut number: u64, to: &mut [u8; 20]) -> &[u8] {
     let mut at = to.len();
     loop {
         at -= 1;
@@ -73,37 +134,75 @@ pub(crate) fn decimal(mut number: u32, to: &mut [u8; 10]) -> &[u8] {
     }
 }
 
-/// The state and the start time in a line of `/proc/PID/stat`. The name may hold anything,
-/// brackets too, so fields are counted from the last one.
-#[must_use]
-pub fn parse_stat(text: &[u8]) -> Option<(u8, u64)> {
-    let end = text.iter().rposition(|&byte| byte == b')')?;
-    let mut fields = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
-    let state = *fields.next()?.first()?;
-    // The state is field 3, the start time field 22.
-    let start = fields.nth(18)?;
-    let start = start.iter().take_while(|byte| byte.is_ascii_digit());
-    Some((state, start.fold(0u64, |sum, &d| sum.wrapping_mul(10).wrapping_add((d - b'0').into()))))
+/// What a line of `/proc/…/stat` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    state: u8,
+    flags: u64,
+    start: u64,
 }
 
-#[cfg(test)]
+impl Stat {
+    fn is_ending(self) -> bool {
+        const EXITING: u64 = 4;
+        self.flags & EXITING != 0 && !matches!(self.state, b'Z' | b'X')
+    }
+}
+
+fn stat(path: &CStr) -> Option<Stat> {
+    let mut text = [0; 1024];
+    let count = sys::read_file(path, &mut text)?;
+    parse_stat(&text[..count])
+}
+
+/// The name may hold anything, brackets too, so fields are counted from the last one.
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let end = text.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+    // The state is field 3, flags are field 9, the start time is field 22.
+    let state = *fields.next()?.first()?;
+    let flags = digits(fields.nth(5)?);
+    let start = digits(fields.nth(12)?);
+    Some(Stat { state, flags, start })
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
     fn a_line_is_read_whatever_the_name_is() {
-        let line = b"42 (a) b (c)) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2\n";
-        assert_eq!(parse_stat(line), Some((b'S', 98765)));
+        let line = b"42 (a) b (c)) S 1 42 42 0 -1 4194564 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2\n";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!((stat.state, stat.flags, stat.start), (b'S', 4_194_564, 98765));
+        assert!(stat.is_ending() && !Stat { state: b'Z', ..stat }.is_ending());
         assert_eq!(parse_stat(b"42 (x"), None);
         assert_eq!(parse_stat(b"42 (x) R 1 2"), None);
     }
 
     #[test]
-    fn this_process_lives_and_another_start_is_another_process() {
+    fn this_process_started_once_and_is_not_about_to_end() {
         let me = own_pid();
         let start = start_time(me);
-        assert!(start > 0 && is_alive(me, start) && is_alive(me, 0));
-        assert!(!is_alive(me, start + 1));
-        assert!(!is_alive(0, 0) && !is_alive(u32::MAX, 0));
+        assert_eq!(me, std::process::id());
+        assert!(start > 0 && !is_ending(me, start) && own_space() > 0);
+        assert_eq!((start_time(u32::MAX), is_ending(u32::MAX, 0)), (0, false));
+    }
+
+    #[test]
+    fn names_of_a_folder_are_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let longest = "x".repeat(255);
+        for name in ["a", "bc", &longest] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let path = std::ffi::CString::new(folder.path().to_str().unwrap()).unwrap();
+        let opened = sys::File::open(&path, sys::O_RDONLY | sys::O_DIRECTORY, 0).unwrap();
+        let mut list = [0u64; 512];
+        let mut names = Vec::new();
+        let count = opened.list(&mut list);
+        each_name(&list, count, |name| names.push(String::from_utf8_lossy(name).into_owned()));
+        names.sort();
+        assert_eq!(names, [".", "..", "a", "bc", &longest]);
     }
 }

@@ -8,6 +8,9 @@
 //! | asks them with `RTLD_NEXT` | stays out of it: such a chain means "who comes after me" |
 //! | asks `cuGetProcAddress` (the CUDA runtime, always) | asks the driver, and puts its own in place of the answer |
 //!
+//! A program may also load a driver of its own into a link namespace where the guard is not
+//! (`dlmopen`). That is not held, and noted.
+//!
 //! `RTLD_NEXT` depends on who called: the loader looks at the return address. A `dlsym` that
 //! called the real one would break it for everybody, so ours does not: it decides, restores
 //! the arguments and *jumps*, and the real one sees the program as its caller.
@@ -19,6 +22,7 @@ use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::hooks::ROWS;
+use crate::ledger::flag;
 use crate::{find, here, sys};
 
 const RTLD_DEFAULT: usize = 0;
@@ -88,6 +92,7 @@ static REAL_DLSYM: AtomicUsize = AtomicUsize::new(0);
 static REAL_DLVSYM: AtomicUsize = AtomicUsize::new(0);
 static REAL_DLOPEN: AtomicUsize = AtomicUsize::new(0);
 static REAL_DLERROR: AtomicUsize = AtomicUsize::new(0);
+static REAL_DLMOPEN: AtomicUsize = AtomicUsize::new(0);
 
 fn real(place: &AtomicUsize, name: &[u8]) -> usize {
     match place.load(Acquire) {
@@ -236,6 +241,17 @@ pub(crate) extern "C" fn decide_dlvsym(
     })
 }
 
+/// Notes a library that is loaded where the guard is not.
+pub(crate) extern "C" fn note_dlmopen(namespace: isize) {
+    const WITH_THE_PROGRAM: isize = 0;
+    if real(&REAL_DLMOPEN, b"dlmopen") == 0 {
+        REAL_DLMOPEN.store(nothing as *const () as usize, Release);
+    }
+    if let (true, Some(ledger)) = (namespace != WITH_THE_PROGRAM, here::ledger()) {
+        ledger.warn(flag::SEPARATE);
+    }
+}
+
 /// In place of a function that no library has.
 extern "C" fn nothing() -> usize {
     0
@@ -243,7 +259,8 @@ extern "C" fn nothing() -> usize {
 
 #[cfg(all(preload, target_arch = "x86_64"))]
 mod jump {
-    use super::{REAL_DLSYM, REAL_DLVSYM, c_char, c_void, decide_dlsym, decide_dlvsym};
+    use super::{REAL_DLMOPEN, REAL_DLSYM, REAL_DLVSYM};
+    use super::{c_char, c_int, c_void, decide_dlsym, decide_dlvsym, note_dlmopen};
 
     /// # Safety
     ///
@@ -301,11 +318,36 @@ mod jump {
             real = sym REAL_DLVSYM,
         )
     }
+    /// # Safety
+    ///
+    /// As the dynamic loader's.
+    #[unsafe(naked)]
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn dlmopen(
+        namespace: isize,
+        name: *const c_char,
+        flags: c_int,
+    ) -> *mut c_void {
+        core::arch::naked_asm!(
+            "push rdi",
+            "push rsi",
+            "push rdx",
+            "call {note}",
+            "pop rdx",
+            "pop rsi",
+            "pop rdi",
+            "mov rax, qword ptr [rip + {real}]",
+            "jmp rax",
+            note = sym note_dlmopen,
+            real = sym REAL_DLMOPEN,
+        )
+    }
 }
 
 #[cfg(all(preload, target_arch = "aarch64"))]
 mod jump {
-    use super::{REAL_DLSYM, REAL_DLVSYM, c_char, c_void, decide_dlsym, decide_dlvsym};
+    use super::{REAL_DLMOPEN, REAL_DLSYM, REAL_DLVSYM};
+    use super::{c_char, c_int, c_void, decide_dlsym, decide_dlvsym, note_dlmopen};
 
     /// # Safety
     ///
@@ -358,6 +400,31 @@ mod jump {
             "br x9",
             decide = sym decide_dlvsym,
             real = sym REAL_DLVSYM,
+        )
+    }
+    /// # Safety
+    ///
+    /// As the dynamic loader's.
+    #[unsafe(naked)]
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn dlmopen(
+        namespace: isize,
+        name: *const c_char,
+        flags: c_int,
+    ) -> *mut c_void {
+        core::arch::naked_asm!(
+            "stp x29, x30, [sp, #-48]!",
+            "stp x0, x1, [sp, #16]",
+            "str x2, [sp, #32]",
+            "bl {note}",
+            "ldr x2, [sp, #32]",
+            "ldp x0, x1, [sp, #16]",
+            "ldp x29, x30, [sp], #48",
+            "adrp x9, {real}",
+            "ldr x9, [x9, #:lo12:{real}]",
+            "br x9",
+            note = sym note_dlmopen,
+            real = sym REAL_DLMOPEN,
         )
     }
 }

@@ -1,16 +1,17 @@
 //! Where allocations were made: the program's call stack, named once for each place.
 //!
 //! Names are found while the program runs, as its libraries lie elsewhere the next time. A
-//! stack that was seen before is only its number.
+//! stack that was seen before is only its number. A C library that cannot walk the stack (musl's)
+//! leaves the places unnamed.
 
 #![expect(unsafe_code, reason = "asks the C library to walk the stack")]
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-use crate::here::Here;
-use crate::{process, sys};
+use crate::here::{Here, file_of};
+use crate::{find, process, sys};
 
 const DEPTH: usize = 24;
 const KNOWN: usize = 1 << 14;
@@ -22,14 +23,44 @@ static SEEN: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
 /// not wait for a thread that stayed with its parent.
 static WRITING: AtomicU32 = AtomicU32::new(0);
 
+type Backtrace = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
+type Write = unsafe extern "C" fn(*const *mut c_void, c_int, c_int);
+
+/// A function of the C library; 0 where it has none of that name.
+fn function(place: &AtomicUsize, name: &[u8]) -> usize {
+    const ABSENT: usize = 1;
+    let found = match place.load(Relaxed) {
+        0 => match find::next(name) as usize {
+            0 => ABSENT,
+            found => found,
+        },
+        known => known,
+    };
+    place.store(found, Relaxed);
+    if found == ABSENT { 0 } else { found }
+}
+
+/// Walks the stack; how many frames were found.
+fn walk(frames: &mut [*mut c_void; DEPTH]) -> usize {
+    static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
+    let backtrace = function(&BACKTRACE, b"backtrace");
+    if backtrace == 0 {
+        return 0;
+    }
+    // SAFETY: the C library's function of this name; the buffer is as long as is said.
+    let count = unsafe {
+        core::mem::transmute::<usize, Backtrace>(backtrace)(frames.as_mut_ptr(), DEPTH as c_int)
+    };
+    usize::try_from(count).unwrap_or(0)
+}
+
 /// The number of the place that asks; 0 where it cannot be told.
 #[cold]
 pub(crate) fn capture(here: &Here) -> u16 {
     let mut frames = [core::ptr::null_mut::<c_void>(); DEPTH];
-    // SAFETY: the buffer is as long as is said.
-    let count = unsafe { sys::backtrace(frames.as_mut_ptr(), DEPTH as i32) };
+    let count = walk(&mut frames);
     // The first few are the guard's own.
-    let frames = frames.get(..usize::try_from(count).unwrap_or(0)).unwrap_or_default();
+    let frames = frames.get(..count).unwrap_or_default();
     let frames = frames.get(2..).unwrap_or_default();
     if frames.is_empty() {
         return 0;
@@ -54,35 +85,30 @@ pub(crate) fn capture(here: &Here) -> u16 {
 }
 
 fn write(here: &Here, number: u32, frames: &[*mut c_void]) {
-    let (mut one, mut two, mut path) = ([0; 10], [0; 10], [0u8; 640]);
-    let pid = process::decimal(here.process.pid.load(Relaxed), &mut one);
-    let Some(path) = crate::here::join(&mut path, &[crate::here::folder(), b"/stacks.", pid])
-    else {
-        return;
-    };
-    if !sys::may_write(MOST) {
-        return;
-    }
-    let number = process::decimal(number, &mut two);
-    let flags = sys::O_RDWR | sys::O_CREAT | sys::O_APPEND | sys::O_CLOEXEC;
+    static WRITE: AtomicUsize = AtomicUsize::new(0);
+    let names = function(&WRITE, b"backtrace_symbols_fd");
+    let path = file_of(b"/stacks.", here.process);
+    let Some(path) = path.get().filter(|_| names != 0 && sys::may_write(MOST)) else { return };
+    let mut digits = [0; 20];
+    let number = process::decimal(number.into(), &mut digits);
+    let flags = sys::O_RDWR | sys::O_CREAT | sys::O_APPEND;
     let me = here.process.pid.load(Relaxed);
     while let Err(other) = WRITING.compare_exchange(0, me, AcqRel, Relaxed) {
-        if other != me {
+        if other == me {
+            sys::nap();
+        } else {
             let _ = WRITING.compare_exchange(other, 0, AcqRel, Relaxed);
-            continue;
         }
-        // SAFETY: takes and changes nothing.
-        unsafe { sys::sched_yield() };
     }
-    // SAFETY: the path ends with a zero, and every buffer is as long as is said.
-    unsafe {
-        let fd = sys::open(path.as_ptr(), flags, 0o600);
-        if fd >= 0 {
-            for piece in [b"# ".as_slice(), number, b"\n"] {
-                sys::write(fd, piece.as_ptr().cast(), piece.len());
-            }
-            sys::backtrace_symbols_fd(frames.as_ptr(), frames.len() as i32, fd);
-            sys::close(fd);
+    if let Ok(file) = sys::File::open(path, flags, 0o600) {
+        for piece in [b"# ".as_slice(), number, b"\n"] {
+            file.write(piece);
+        }
+        // SAFETY: the C library's function of this name; there are as many frames as is said, and
+        // the file is open.
+        unsafe {
+            let names = core::mem::transmute::<usize, Write>(names);
+            names(frames.as_ptr(), frames.len() as c_int, file.number());
         }
     }
     WRITING.store(0, Release);

@@ -14,9 +14,9 @@
 #![expect(unsafe_code, reason = "its memory comes straight from the kernel")]
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::lock::{Holding, Lock};
+use crate::log::Kind;
 use crate::sys;
 
 /// What a key is: handles of different kinds may be the same number.
@@ -25,49 +25,155 @@ use crate::sys;
 pub(crate) enum Class {
     /// No key: what fresh memory, all zeros, reads as.
     Empty = 0,
-    /// A device pointer.
     Pointer,
-    /// An array or a mipmapped array.
     Array,
-    /// A handle to physical memory; `extra` is the number of its [`Class::Physical`].
-    Handle,
-    /// A mapping, by its address; `extra` as above.
-    Mapping,
-    /// Physical memory, by a number of our own; `extra` counts handles and mappings.
+    Host,
     Physical,
-    /// A memory pool; `charge` is what it has reserved.
+    Handle,
+    Mapping,
+    /// A mapping that is being undone: it is in no chain, and cannot be found.
+    Unmapping,
     Pool,
-    /// An executable graph; `bytes` is what its allocation nodes ask for.
     Graph,
-    /// A context; `charge` is what the driver took for it.
+    GraphMemory,
     Context,
-    /// A module or library; `charge` as above.
     Module,
 }
 
-/// One thing that is held.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
-    pub(crate) key: u64,
-    pub(crate) class: Class,
-    pub(crate) kind: u8,
-    pub(crate) device: u8,
-    /// The tag of the thread that asked, and [`Entry::TAGGED`] if it is counted by it.
-    pub(crate) tag: u8,
-    /// As the program asked for it.
-    pub(crate) bytes: u64,
-    /// What is charged for it.
-    pub(crate) charge: u64,
-    pub(crate) extra: u64,
+/// What is held under a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Thing {
+    /// Nothing: what fresh memory, all zeros, reads as.
+    Empty = 0,
+    /// Memory that the driver has handed out.
+    Block {
+        place: Place,
+        kind: Kind,
+        device: u8,
+        tag: Tag,
+        /// As the program asked for it.
+        bytes: u64,
+        /// What is charged for it: nothing for what is inside a pool.
+        charge: u64,
+        /// The context in which it lives.
+        context: u64,
+    },
+    /// Physical memory, by a number of our own. It lives while handles or mappings hold it.
+    Physical { device: u8, tag: Tag, bytes: u64, holders: u64 },
+    /// A handle to physical memory, which must be released so often.
+    Handle { memory: u64, releases: u64 },
+    /// A mapping of physical memory, by its address.
+    Mapping { memory: u64, bytes: u64 },
+    /// A memory pool and what it has reserved; `None` for one that is not ours to count.
+    Pool { device: u8, reserved: Option<u64> },
+    /// An executable graph whose allocation nodes ask for so much.
+    Graph { wanted: u64 },
+    /// What a device keeps for all graphs, by the device's place.
+    GraphMemory { reserved: u64 },
+    /// A context, and what the driver took for it.
+    Context { device: u8, charge: u64 },
+    /// A module or library, and what the driver took for it.
+    Module { device: u8, charge: u64 },
 }
 
-impl Entry {
-    pub(crate) const TAGGED: u8 = 0x80;
+/// By what a block is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Place {
+    /// Its address on the device.
+    Pointer = Class::Pointer as u8,
+    /// An array or a mipmapped array.
+    Array = Class::Array as u8,
+    /// Its address on the host, where the device shares the host's memory.
+    Host = Class::Host as u8,
+}
 
+impl Place {
+    pub(crate) fn class(self) -> Class {
+        match self {
+            Place::Pointer => Class::Pointer,
+            Place::Array => Class::Array,
+            Place::Host => Class::Host,
+        }
+    }
+}
+
+/// The tag of the thread that asked, if this process counts by tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag(u8);
+
+impl Tag {
+    /// This process does not count by tags.
+    pub(crate) const NONE: Tag = Tag(0);
+    const COUNTED: u8 = 0x80;
+
+    pub(crate) fn counted(number: u8) -> Tag {
+        Tag(number | Tag::COUNTED)
+    }
+
+    /// The number by which it is counted.
+    #[inline(always)]
+    pub(crate) fn number(self) -> Option<u8> {
+        (self.0 & Tag::COUNTED != 0).then_some(self.0 & !Tag::COUNTED)
+    }
+}
+
+/// Memory that was handed out, as it is noted and given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) kind: Kind,
+    pub(crate) device: u8,
+    pub(crate) tag: Tag,
+    pub(crate) bytes: u64,
+    pub(crate) charge: u64,
+}
+
+impl Memory {
     /// What its tag is charged with: what the driver takes for it, or as much of its pool.
+    #[inline(always)]
     pub(crate) fn share(&self) -> u64 {
         if self.charge > 0 { self.charge } else { self.bytes }
     }
+}
+
+impl Thing {
+    #[inline(always)]
+    pub(crate) fn class(&self) -> Class {
+        match self {
+            Thing::Empty => Class::Empty,
+            Thing::Block { place, .. } => place.class(),
+            Thing::Physical { .. } => Class::Physical,
+            Thing::Handle { .. } => Class::Handle,
+            Thing::Mapping { .. } => Class::Mapping,
+            Thing::Pool { .. } => Class::Pool,
+            Thing::Graph { .. } => Class::Graph,
+            Thing::GraphMemory { .. } => Class::GraphMemory,
+            Thing::Context { .. } => Class::Context,
+            Thing::Module { .. } => Class::Module,
+        }
+    }
+
+    /// The memory that it is, if it is some that was handed out.
+    #[inline(always)]
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        match *self {
+            Thing::Block { kind, device, tag, bytes, charge, .. } => {
+                Some(Memory { kind, device, tag, bytes, charge })
+            }
+            Thing::Physical { device, tag, bytes, .. } => {
+                Some(Memory { kind: Kind::Physical, device, tag, bytes, charge: bytes })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One thing that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: u64,
+    pub(crate) thing: Thing,
 }
 
 /// Fewer where a test fills them up.
@@ -80,7 +186,9 @@ const CHAINS: usize = ENTRIES / 16;
 struct Link {
     entry: Entry,
     next: u32,
+    class: Class,
 }
+const _: () = assert!(size_of::<Link>() == 48, "three lines of the cache for four links");
 
 /// Where an entry is and the link before it in its chain: one more than their places, and 0 for
 /// none, as in a [`Link`]. Good for as long as the lock is held.
@@ -94,7 +202,7 @@ pub(crate) struct Found {
 /// are in one line of the processor's cache.
 #[repr(C, align(64))]
 pub(crate) struct Table {
-    lock: AtomicU32,
+    lock: Lock,
     inner: UnsafeCell<Inner>,
 }
 
@@ -114,7 +222,7 @@ impl Inner {
         let (mut at, mut before) = (self.chains[chain_of(class, key)], 0);
         while at != 0 {
             let link = &self.links[at as usize - 1];
-            if link.entry.key == key && link.entry.class == class {
+            if link.entry.key == key && link.class == class {
                 return Some(Found { at, before });
             }
             (at, before) = (link.next, at);
@@ -129,6 +237,7 @@ impl Inner {
 
     #[inline(always)]
     fn add(&mut self, entry: Entry) -> bool {
+        let class = entry.thing.class();
         let place = match self.free {
             0 if self.used as usize == ENTRIES => return false,
             0 => {
@@ -140,29 +249,37 @@ impl Inner {
                 free
             }
         };
-        let chain = &mut self.chains[chain_of(entry.class, entry.key)];
-        self.links[place as usize - 1] = Link { entry, next: *chain };
+        let chain = &mut self.chains[chain_of(class, entry.key)];
+        self.links[place as usize - 1] = Link { entry, next: *chain, class };
         *chain = place;
         true
     }
 
+    /// Takes a link out of its chain. It is nobody's then.
     #[inline(always)]
-    fn remove(&mut self, Found { at, before }: Found) -> Entry {
-        let Link { entry, next } = self.links[at as usize - 1];
+    fn unchain(&mut self, Found { at, before }: Found) -> &mut Link {
+        let Link { entry, next, class } = self.links[at as usize - 1];
         match before {
-            0 => self.chains[chain_of(entry.class, entry.key)] = next,
+            0 => self.chains[chain_of(class, entry.key)] = next,
             before => self.links[before as usize - 1].next = next,
         }
-        let link = &mut self.links[at as usize - 1];
-        link.entry.class = Class::Empty;
-        link.next = self.free;
-        self.free = at;
+        &mut self.links[at as usize - 1]
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, found: Found) -> Entry {
+        let free = self.free;
+        let link = self.unchain(found);
+        link.class = Class::Empty;
+        link.next = free;
+        let entry = link.entry;
+        self.free = found.at;
         entry
     }
 
-    fn all(&self) -> impl Iterator<Item = &Entry> {
-        let used = self.links.iter().take(self.used as usize).map(|link| &link.entry);
-        used.filter(|entry| entry.class != Class::Empty)
+    fn all(&self) -> impl Iterator<Item = &Link> {
+        let used = self.links.iter().take(self.used as usize);
+        used.filter(|link| link.class != Class::Empty)
     }
 }
 
@@ -172,13 +289,13 @@ unsafe impl Sync for Table {}
 /// The lock, held.
 pub(crate) struct Held<'a> {
     table: &'a Table,
+    _lock: Holding<'a>,
 }
 
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.table.lock.store(0, Release);
-    }
-}
+/// Mappings that were taken out of their chains while the driver is asked to undo them: the first
+/// of a list, one more than its place.
+#[derive(Debug, Default)]
+pub(crate) struct Unmapping(u32);
 
 impl Held<'_> {
     #[expect(clippy::mut_from_ref, reason = "the lock is what makes it exclusive")]
@@ -218,12 +335,8 @@ fn chain_of(class: Class, key: u64) -> usize {
 impl Table {
     /// An empty table; nothing where the kernel has no room.
     pub(crate) fn new() -> Option<&'static Table> {
-        let access = sys::PROT_READ | sys::PROT_WRITE;
-        let kind = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_NORESERVE;
-        let size = size_of::<Table>();
-        // SAFETY: a new mapping touches nothing that exists.
-        let at = unsafe { sys::mmap(core::ptr::null_mut(), size, access, kind, -1, 0) };
-        if at as isize == -1 {
+        let at = sys::anonymous(size_of::<Table>(), sys::MAP_NORESERVE);
+        if at.is_null() {
             return None;
         }
         // SAFETY: the mapping is zeroed, large enough, aligned to a page and never unmapped;
@@ -243,24 +356,7 @@ impl Table {
     /// The right to look at it, and to note what happens.
     #[inline(always)]
     pub(crate) fn hold(&self) -> Held<'_> {
-        if self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-            self.wait();
-        }
-        Held { table: self }
-    }
-
-    #[cold]
-    fn wait(&self) {
-        let mut tries = 0u32;
-        while self.lock.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
-            tries += 1;
-            if tries.is_multiple_of(64) {
-                // SAFETY: takes and changes nothing.
-                unsafe { sys::sched_yield() };
-            } else {
-                core::hint::spin_loop();
-            }
-        }
+        Held { _lock: self.lock.hold(), table: self }
     }
 
     /// Keeps an entry, in place of an older one with the same key: the driver hands out
@@ -268,7 +364,7 @@ impl Table {
     /// none, and the entry itself where there is no room.
     pub(crate) fn put(&self, entry: Entry) -> Result<Option<Entry>, Entry> {
         let held = self.hold();
-        let old = held.find(entry.class, entry.key).map(|found| held.remove(found));
+        let old = held.find(entry.thing.class(), entry.key).map(|found| held.remove(found));
         if held.add(entry) { Ok(old) } else { Err(entry) }
     }
 
@@ -283,17 +379,17 @@ impl Table {
         self.hold().inner().entry(class, key).copied()
     }
 
-    /// Changes an entry under its lock, and returns it as it was.
+    /// Changes an entry under its lock, and returns what it was.
     pub(crate) fn change(
         &self,
         class: Class,
         key: u64,
-        change: impl FnOnce(&mut Entry),
-    ) -> Option<Entry> {
+        change: impl FnOnce(&mut Thing),
+    ) -> Option<Thing> {
         let held = self.hold();
         let entry = held.inner().entry(class, key)?;
-        let before = *entry;
-        change(entry);
+        let before = entry.thing;
+        change(&mut entry.thing);
         Some(before)
     }
 
@@ -303,50 +399,172 @@ impl Table {
         loop {
             let held = self.hold();
             let links = held.inner().links.iter().take(held.inner().used as usize).skip(from);
-            let mut links = links.enumerate().filter(|(_, link)| link.entry.class != Class::Empty);
+            let in_chain = |link: &Link| !matches!(link.class, Class::Empty | Class::Unmapping);
+            let mut links = links.enumerate().filter(|(_, link)| in_chain(link));
             let chosen = links.find(|(_, link)| wanted(&link.entry));
-            let chosen = chosen.map(|(steps, link)| (steps, link.entry));
+            let chosen = chosen.map(|(steps, link)| (steps, link.class, link.entry.key));
             drop(held);
-            let Some((steps, entry)) = chosen else { break };
+            let Some((steps, class, key)) = chosen else { break };
             from += steps + 1;
             // Somebody else may have taken it meanwhile.
-            if let Some(entry) = self.take(entry.class, entry.key) {
+            if let Some(entry) = self.take(class, key) {
                 each(entry);
             }
         }
     }
 
-    /// Copies of all entries that `wanted` chooses.
-    pub(crate) fn each(&self, wanted: impl Fn(&Entry) -> bool, mut each: impl FnMut(Entry)) {
+    /// Goes through all entries until `each` has found what it looks for.
+    pub(crate) fn search<T>(&self, each: impl FnMut(&Entry) -> Option<T>) -> Option<T> {
         let held = self.hold();
-        held.inner().all().filter(|entry| wanted(entry)).for_each(|entry| each(*entry));
+        held.inner().all().map(|link| &link.entry).find_map(each)
+    }
+
+    /// Takes every mapping that begins in a range out of its chain, before the driver is asked to
+    /// undo them: another thread may map there as soon as it has. [`Table::unmapped`] or
+    /// [`Table::still_mapped`] must follow. However many there are, no memory is needed for it.
+    pub(crate) fn unmapping(&self, at: u64, bytes: u64) -> Unmapping {
+        /// The smallest page that there is, by which foreign mappings are stepped over.
+        const PAGE: u64 = 1 << 16;
+        /// So many steps cost more than to look at all that is held.
+        const STEPS: u32 = 1 << 14;
+        let held = self.hold();
+        let inner = held.inner();
+        let mut list = Unmapping::default();
+        let (mut step, end, mut foreign) = (at, at.saturating_add(bytes), 0);
+        while step < end && foreign < STEPS {
+            if let Some(found) = inner.find(Class::Mapping, step) {
+                let size = inner.set_aside(found, &mut list);
+                step = step.saturating_add(size.max(1));
+            } else {
+                step = step.saturating_add(PAGE);
+                foreign += 1;
+            }
+        }
+        if step < end {
+            for place in 0..inner.used as usize {
+                let link = inner.links[place];
+                if link.class == Class::Mapping && (step..end).contains(&link.entry.key) {
+                    let found = inner.find(Class::Mapping, link.entry.key);
+                    found.map(|found| inner.set_aside(found, &mut list));
+                }
+            }
+        }
+        list
+    }
+
+    /// The driver has undone the mappings: each of them is gone.
+    pub(crate) fn unmapped(&self, mut list: Unmapping, mut each: impl FnMut(Thing)) {
+        while list.0 != 0 {
+            let held = self.hold();
+            let inner = held.inner();
+            let at = list.0;
+            let free = inner.free;
+            let link = &mut inner.links[at as usize - 1];
+            list.0 = link.next;
+            link.next = free;
+            link.class = Class::Empty;
+            let thing = link.entry.thing;
+            inner.free = at;
+            drop(held);
+            each(thing);
+        }
+    }
+
+    /// The driver has refused to undo the mappings: all are as before.
+    pub(crate) fn still_mapped(&self, mut list: Unmapping) {
+        let held = self.hold();
+        let inner = held.inner();
+        while list.0 != 0 {
+            let at = list.0;
+            let chain = chain_of(Class::Mapping, inner.links[at as usize - 1].entry.key);
+            let link = &mut inner.links[at as usize - 1];
+            list.0 = link.next;
+            link.next = inner.chains[chain];
+            link.class = Class::Mapping;
+            inner.chains[chain] = at;
+        }
     }
 }
 
-#[cfg(test)]
+impl Inner {
+    /// Puts a mapping into the list of those that are being undone; how large it is.
+    fn set_aside(&mut self, found: Found, list: &mut Unmapping) -> u64 {
+        let link = self.unchain(found);
+        link.class = Class::Unmapping;
+        link.next = list.0;
+        list.0 = found.at;
+        match link.entry.thing {
+            Thing::Mapping { bytes, .. } => bytes,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     fn entry(key: u64, bytes: u64) -> Entry {
-        let class = Class::Pointer;
-        Entry { key, class, kind: 0, device: 0, tag: 0, bytes, charge: bytes, extra: 0 }
+        let (place, kind, tag) = (Place::Pointer, Kind::Linear, Tag::NONE);
+        let block = Thing::Block { place, kind, device: 0, tag, bytes, charge: bytes, context: 1 };
+        Entry { key, thing: block }
+    }
+
+    fn bytes(entry: Option<Entry>) -> Option<u64> {
+        entry.and_then(|entry| entry.thing.memory()).map(|memory| memory.bytes)
     }
 
     #[test]
     fn zeros_are_an_empty_table() {
         assert_eq!(Class::Empty as u8, 0);
-        assert!(Table::new().unwrap().take(Class::Pointer, 7).is_none());
+        let table = Table::new().unwrap();
+        assert!(table.take(Class::Pointer, 7).is_none());
+        assert!(table.hold().inner().links[5].entry.thing == Thing::Empty);
     }
 
     #[test]
     fn what_was_put_is_taken_once() {
         let table = Table::new().unwrap();
         assert!(table.put(entry(5, 100)).unwrap().is_none());
-        assert_eq!(table.put(entry(5, 200)).unwrap().unwrap().bytes, 100);
-        assert_eq!(table.get(Class::Pointer, 5).unwrap().bytes, 200);
+        assert_eq!(bytes(table.put(entry(5, 200)).unwrap()), Some(100));
+        assert_eq!(bytes(table.get(Class::Pointer, 5)), Some(200));
         assert!(table.take(Class::Array, 5).is_none());
-        assert_eq!(table.take(Class::Pointer, 5).unwrap().bytes, 200);
+        assert_eq!(bytes(table.take(Class::Pointer, 5)), Some(200));
         assert!(table.take(Class::Pointer, 5).is_none());
+    }
+
+    #[test]
+    fn mappings_are_undone_all_or_none_however_many() {
+        const PAGE: u64 = 2 << 20;
+        let table = Table::new().unwrap();
+        let at = |n: u64| 0x5000_0000_0000 + n * PAGE;
+        for n in 0..500 {
+            let thing = Thing::Mapping { memory: n, bytes: PAGE };
+            table.put(Entry { key: at(n), thing }).unwrap();
+        }
+        let count = || (0..500).filter(|n| table.get(Class::Mapping, at(*n)).is_some()).count();
+        // From before the first, where nothing is mapped, to the middle of the last but one.
+        for (from, bytes) in
+            [(at(0) - PAGE, 500 * PAGE), (at(0) - (1 << 40), (1 << 40) + 499 * PAGE)]
+        {
+            let list = table.unmapping(from, bytes);
+            assert_eq!(count(), 1);
+            table.still_mapped(list);
+            assert_eq!(count(), 500);
+        }
+        let list = table.unmapping(at(10), 400 * PAGE);
+        // Another thread maps where the driver is done, before it is noted.
+        let thing = Thing::Mapping { memory: 1000, bytes: PAGE };
+        table.put(Entry { key: at(10), thing }).unwrap();
+        let mut gone = Vec::new();
+        table.unmapped(list, |thing| match thing {
+            Thing::Mapping { memory, .. } => gone.push(memory),
+            other => panic!("{other:?}"),
+        });
+        gone.sort_unstable();
+        assert_eq!(gone, (10..410).collect::<Vec<_>>());
+        assert_eq!(count(), 101);
+        assert_eq!(table.get(Class::Mapping, at(10)).unwrap().thing, thing);
     }
 
     #[test]
@@ -357,7 +575,7 @@ mod tests {
             table.put(entry(key, key)).unwrap();
         }
         for &key in keys.iter().step_by(3) {
-            assert_eq!(table.take(Class::Pointer, key).unwrap().bytes, key);
+            assert_eq!(bytes(table.take(Class::Pointer, key)), Some(key));
         }
         for (n, &key) in keys.iter().enumerate() {
             assert_eq!(table.get(Class::Pointer, key).is_some(), n % 3 != 0, "{n}");

@@ -2,20 +2,28 @@
 
 #![expect(unsafe_code, reason = "maps the ledger that the guarded processes write to")]
 
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::io::{self, BufRead, Read};
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use crate::ledger::{self, Ledger, NO_LIMIT};
+use crate::alive::{self, Judge};
+use crate::ledger::{self, DEVICES, Ledger, NO_LIMIT, Process, state};
 use crate::log::{self, Head, Kind, Op, Record};
 use crate::sys;
 
 /// The name of the variable by which a guarded process finds its ledger.
 pub const VARIABLE: &str = "PLIMSOLL_GUARD";
+/// The name of the variable that names the ledger's file itself, for where its folder is gone.
+pub const DESCRIPTOR_VARIABLE: &str = "PLIMSOLL_GUARD_FD";
+/// The variable that names a limit where there is no `run`; with `_N` behind it, that of one
+/// device.
+pub const LIMIT_VARIABLE: &str = "PLIMSOLL_GPU_MEM_LIMIT";
 
 /// What a run holds its programs to.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +46,8 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Watch {
     folder: PathBuf,
+    /// The ledger's file: it stays reachable by its descriptor where its folder is removed.
+    file: sys::File,
     ledger: *const Ledger,
     began: u64,
 }
@@ -69,15 +79,25 @@ pub fn files_may_be_made() -> io::Result<()> {
 impl Watch {
     /// Makes a ledger in a folder, which should be the user's alone.
     pub fn create(folder: &Path, settings: &Settings) -> io::Result<Watch> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let mut file = options.open(folder.join("ledger"))?;
-        // With all its room: a mapped file that cannot grow would end a program.
-        file.write_all(&vec![0; size_of::<Ledger>()])?;
-        let at = map(&file)?;
+        let path = CString::new(folder.join("ledger").as_os_str().as_bytes())?;
+        let flags = sys::O_RDWR | sys::O_CREAT | sys::O_EXCL;
+        let size = size_of::<Ledger>();
+        let file = sys::File::open(&path, flags, 0o600).map_err(|problem| {
+            io::Error::other(format!("cannot make the counters: {problem:?}"))
+        })?;
+        // With its room: a mapped file that cannot grow would end a program.
+        if !file.set_size(size as u64) || !file.take_room(0, Ledger::room()) {
+            return Err(io::Error::other("no room for the counters"));
+        }
+        if !alive::take_run(&file) || !alive::use_with_others(&file) {
+            return Err(io::Error::other("files cannot be locked there"));
+        }
+        let at = file.map(size, sys::PROT_READ | sys::PROT_WRITE).cast::<Ledger>();
         // SAFETY: zeroed, large enough, aligned to a page, and nobody else has it yet.
-        fill(unsafe { &mut *at }, settings);
-        Ok(Watch { folder: folder.to_path_buf(), ledger: at, began: sys::now_exactly() })
+        let ledger = unsafe { at.as_mut() };
+        fill(ledger.ok_or_else(|| io::Error::other("no memory to map the counters"))?, settings);
+        let began = sys::now_exactly();
+        Ok(Watch { folder: folder.to_path_buf(), file, ledger: at, began })
     }
 
     /// The counters.
@@ -99,49 +119,129 @@ impl Watch {
         Clock { began: self.began }
     }
 
-    /// The lists of events, one for each program that used the driver.
-    pub fn logs(&self) -> io::Result<Vec<Log>> {
-        let mut logs = Vec::new();
+    /// Gives back what dead processes hold.
+    pub fn reclaim(&self) {
+        let judge = Judge::new(&self.file);
+        self.ledger()
+            .reclaim(alive::RUN, |slot| slot == alive::RUN || judge.lives(self.ledger(), slot));
+    }
+
+    /// Whether a process of the ledger's runs, or may.
+    #[must_use]
+    pub fn is_live(&self, process: &Process) -> bool {
+        let slot = self.ledger().processes().iter().position(|other| std::ptr::eq(other, process));
+        process.state.load(Acquire) == state::LIVE
+            && slot.is_some_and(|slot| Judge::new(&self.file).lives(self.ledger(), slot))
+    }
+
+    /// The ledger's file, for as long as this lives.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.file.number()
+    }
+
+    /// Whether the ledger is not what it was made as any more: truncated, or written over.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        let size = self.file.facts().map_or(0, |facts| facts.size);
+        size < size_of::<Ledger>() as u64 || self.ledger().magic.load(Acquire) != ledger::MAGIC
+    }
+
+    /// Hands every process that is gone to `keep`, once, and its slot to whoever comes next.
+    pub fn collect_dead(&self, mut keep: impl FnMut(&Process)) {
+        for (slot, process) in self.ledger().processes().iter().enumerate() {
+            // Whoever has its lock may change a slot.
+            if process.state.load(Acquire) == state::DEAD && alive::lock_slot(&self.file, slot) {
+                if process.state.load(Acquire) == state::DEAD {
+                    keep(process);
+                    process.state.store(state::FREE, Release);
+                }
+                alive::unlock_slot(&self.file, slot);
+            }
+        }
+    }
+
+    /// The lists of events in the folder, one for each program that used the driver. What is no
+    /// list is left out: the folder is open to the programs.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be read.
+    pub fn lists(&self) -> io::Result<Vec<List>> {
+        let mut lists = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let mut parts = name.split('.');
             if let (Some("log"), Some(pid)) = (parts.next(), parts.next())
                 && let Ok(pid) = pid.parse()
+                && let Ok(Some(head)) = open(&entry.path()).and_then(Beginning::read)
             {
-                logs.push(self.read_log(&entry.path(), pid)?);
+                lists.push(List { pid, head, path: entry.path() });
             }
         }
-        logs.sort_by_key(|log| log.since);
-        Ok(logs)
+        lists.sort_by_key(|list| list.head.since);
+        Ok(lists)
     }
 
-    fn read_log(&self, path: &Path, pid: u32) -> io::Result<Log> {
-        let devices = self.ledger().devices.iter();
-        let unified: Vec<bool> = devices.map(|d| d.integrated.load(Relaxed) != 0).collect();
-        parse_log(File::open(path)?, pid, &unified)
+    /// The events of all lists.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be read.
+    pub fn logs(&self) -> io::Result<Vec<Log>> {
+        let unified = self.unified();
+        let read = |list: &List| parse_log(open(&list.path)?, list.pid, &unified);
+        self.lists()?.iter().map(read).collect()
     }
 
-    /// The call stacks that a process has named: their numbers and lines.
+    /// Which devices share the system's memory.
     #[must_use]
-    pub fn stacks(&self, pid: u32) -> Vec<(u16, Vec<String>)> {
-        let text = fs::read(self.folder.join(format!("stacks.{pid}"))).unwrap_or_default();
-        parse_stacks(&String::from_utf8_lossy(&text))
+    pub fn unified(&self) -> [bool; DEVICES] {
+        let devices = &self.ledger().devices;
+        std::array::from_fn(|place| devices[place].integrated.load(Relaxed) != 0)
+    }
+
+    /// Where a process names its call stacks.
+    #[must_use]
+    pub fn stacks(&self, (pid, since): (u32, u64)) -> PathBuf {
+        self.folder.join(format!("stacks.{pid}.{since}"))
+    }
+
+    /// A slot with its room in the file, for tests that fill it in.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn slot(&self, place: usize) -> &Process {
+        let ledger = self.ledger();
+        let (from, size) = Ledger::room_of(place);
+        self.file.take_room(from, size);
+        ledger.taken.fetch_max(place as u32 + 1, Relaxed);
+        &ledger.processes[place]
     }
 }
 
-/// Maps a ledger's file, which must be as large as one.
-pub(crate) fn map(file: &File) -> io::Result<*mut Ledger> {
-    let size = size_of::<Ledger>();
-    if file.metadata()?.len() < size as u64 {
-        return Err(io::Error::other("it is too small to be a ledger"));
-    }
-    let access = sys::PROT_READ | sys::PROT_WRITE;
-    // SAFETY: a new mapping of a file that is as large as it.
-    let at = unsafe {
-        sys::mmap(std::ptr::null_mut(), size, access, sys::MAP_SHARED, file.as_raw_fd(), 0)
-    };
-    if at as isize == -1 { Err(io::Error::last_os_error()) } else { Ok(at.cast()) }
+/// Opens a file of the folder to read it. A program may put anything there: what is not a plain
+/// file neither holds up the reader nor leads it elsewhere.
+///
+/// # Errors
+///
+/// It cannot be opened, or is not a plain file.
+pub fn open(path: &Path) -> io::Result<File> {
+    const O_NOFOLLOW: i32 = if cfg!(target_arch = "aarch64") { 0o100_000 } else { 0o400_000 };
+    let flags = sys::O_NONBLOCK | O_NOFOLLOW | sys::O_CLOEXEC;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let plain = file.metadata()?.is_file();
+    plain.then_some(file).ok_or_else(|| io::Error::other("it is not a plain file"))
+}
+
+/// Whether any process uses the ledger at this path, in whatever space of process numbers. A
+/// folder without a ledger of its own may have a link to one.
+#[must_use]
+pub fn is_in_use(path: &Path) -> bool {
+    let path = fs::canonicalize(path).map(|path| CString::new(path.as_os_str().as_bytes()));
+    let Ok(Ok(path)) = path else { return false };
+    let opened = sys::File::open(&path, sys::O_RDONLY, 0);
+    opened.is_ok_and(|file| alive::is_used(&file))
 }
 
 fn fill(ledger: &mut Ledger, settings: &Settings) {
@@ -213,42 +313,115 @@ pub struct Event {
     pub stack: u16,
 }
 
-/// Reads a list of events. It comes from a stranger's process, which may have written anything
-/// there: what makes no sense is counted as lost. `unified` says which devices share the
-/// system's memory.
+/// A list of events in the folder.
+#[derive(Debug, Clone)]
+pub struct List {
+    /// Whose it is.
+    pub pid: u32,
+    /// What its beginning says.
+    pub head: Beginning,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// The beginning of a list.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beginning {
+    /// When its process attached: the [`ledger::Process::since`] of its slot.
+    pub since: u64,
+    /// The events that were to be noted.
+    pub taken: u64,
+    /// The records that the list has.
+    pub records: u64,
+}
+
+impl Beginning {
+    /// Bytes of it.
+    pub const SIZE: u64 = size_of::<Head>() as u64;
+    /// Bytes of a record.
+    pub const RECORD: u64 = size_of::<Record>() as u64;
+
+    /// Reads it; the records follow. Nothing where it is no list: a process may be killed as it
+    /// begins one.
+    ///
+    /// # Errors
+    ///
+    /// The source cannot be read.
+    pub fn read(mut from: impl Read) -> io::Result<Option<Beginning>> {
+        let mut head = [0; size_of::<Head>()];
+        const _: () = assert!(size_of::<Head>() == 4 * 8, "the words below are all that it has");
+        match from.read_exact(&mut head) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        }
+        let [magic, taken, room, since] = std::array::from_fn(|at| word(&head, at).unwrap_or(0));
+        let records = taken.min(room).min(log::MOST);
+        Ok((magic == log::MAGIC).then_some(Beginning { since, taken, records }))
+    }
+}
+
+/// Events read one after the other from their records. They come from a stranger's process, which
+/// may have written anything there: what makes no sense is left out.
+#[derive(Debug)]
+pub struct Events<'a, R> {
+    from: R,
+    left: u64,
+    whole: u64,
+    unified: &'a [bool],
+}
+
+impl<'a, R: Read> Events<'a, R> {
+    /// So many records from a reader, which should be buffered. `unified` says which devices
+    /// share the system's memory.
+    pub fn new(from: R, records: u64, unified: &'a [bool]) -> Events<'a, R> {
+        Events { from, left: records, whole: 0, unified }
+    }
+
+    /// How many events were read.
+    pub fn whole(&self) -> u64 {
+        self.whole
+    }
+}
+
+impl<R: Read> Iterator for Events<'_, R> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        let mut record = [0; size_of::<Record>()];
+        while self.left > 0 {
+            self.left -= 1;
+            // What cannot be read is as lost as what was never written.
+            if self.from.read_exact(&mut record).is_err() {
+                self.left = 0;
+            } else if let Some(event) = event(&record, self.unified) {
+                self.whole += 1;
+                return Some(event);
+            }
+        }
+        None
+    }
+}
+
+/// Reads a whole list of events; what makes no sense in it is counted as lost.
 ///
 /// # Errors
 ///
-/// The source cannot be read, or has no beginning.
+/// The source cannot be read.
 pub fn parse_log(mut from: impl Read, pid: u32, unified: &[bool]) -> io::Result<Log> {
-    let mut head = [0; size_of::<Head>()];
-    const _: () = assert!(size_of::<Head>() == 4 * 8, "the words below are all that it has");
-    match from.read_exact(&mut head) {
-        // A process that was killed as it began its list.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Ok(Log { pid, ..Log::default() });
-        }
-        read => read?,
-    }
-    let word = |at: usize| {
-        head.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
-    };
-    let (magic, taken, room, since) = (word(0), word(1), word(2), word(3));
-    if magic != log::MAGIC {
-        return Ok(Log { pid, ..Log::default() });
-    }
-    let count = taken.min(room).min(log::MOST);
-    let mut bytes = Vec::new();
-    from.take(count * size_of::<Record>() as u64).read_to_end(&mut bytes)?;
-    let records = bytes.chunks_exact(size_of::<Record>());
-    let events: Vec<Event> = records.filter_map(|bytes| event(bytes, unified)).collect();
-    let lost = taken - events.len() as u64;
-    Ok(Log { pid, since, events, lost })
+    let head = Beginning::read(&mut from)?.unwrap_or_default();
+    let events: Vec<Event> = Events::new(from, head.records, unified).collect();
+    let lost = head.taken - events.len() as u64;
+    Ok(Log { pid, since: head.since, events, lost })
+}
+
+/// A number of eight bytes, by its place.
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at * 8..at * 8 + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// An event from its bytes; nothing from one that was cut short.
 fn event(bytes: &[u8], unified: &[bool]) -> Option<Event> {
-    let word = |at: usize| bytes.get(at * 8..at * 8 + 8)?.try_into().ok().map(u64::from_le_bytes);
+    let word = |at: usize| word(bytes, at);
     let [op, kind, device, tag, s0, s1, t0, t1] = word(3)?.to_le_bytes();
     let (op, kind, bytes) = (Op::of(op.checked_sub(0x80)?)?, Kind::of(kind)?, word(2)?);
     Some(Event {
@@ -265,28 +438,30 @@ fn event(bytes: &[u8], unified: &[bool]) -> Option<Event> {
     })
 }
 
-fn parse_stacks(text: &str) -> Vec<(u16, Vec<String>)> {
+/// Reads those call stacks that are wanted, by their numbers. Where a number comes twice, as with
+/// a process that became another program, the last counts.
+pub fn parse_stacks(from: impl BufRead, wanted: &[u16]) -> Vec<(u16, Vec<String>)> {
+    /// What the guard may write for a process.
+    const MOST: u64 = 64 << 20;
     let mut stacks: Vec<(u16, Vec<String>)> = Vec::new();
-    for line in text.lines() {
-        match line.strip_prefix("# ").and_then(|number| number.parse().ok()) {
-            Some(number) => stacks.push((number, Vec::new())),
-            // The guard's own frames say nothing of the program.
-            None if line.contains("libplimsoll_guard.so") => {}
-            None => {
-                stacks.iter_mut().last().into_iter().for_each(|(_, to)| to.push(line.to_string()));
+    let mut reading = false;
+    let lines = from.take(MOST).split(b'\n').map_while(Result::ok);
+    for line in lines.map(|line| String::from_utf8_lossy(&line).into_owned()) {
+        if let Some(number) = line.strip_prefix("# ").and_then(|number| number.parse().ok()) {
+            reading = wanted.contains(&number);
+            if reading {
+                stacks.retain(|(other, _)| *other != number);
+                stacks.push((number, Vec::new()));
             }
+        // The guard's own frames say nothing of the program.
+        } else if reading && !line.contains("libplimsoll_guard.so") {
+            stacks.last_mut().into_iter().for_each(|(_, to)| to.push(line.clone()));
         }
     }
     stacks
 }
 
-/// Whether a ledger's process is alive, in one word for the report.
-#[must_use]
-pub fn is_live(process: &ledger::Process) -> bool {
-    process.state.load(Acquire) == ledger::state::LIVE && process.lives()
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -312,9 +487,95 @@ mod tests {
     }
 
     #[test]
+    fn only_plain_files_are_lists_and_nothing_holds_up_who_looks() {
+        use std::os::unix::fs::symlink;
+        use std::process::Command;
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("log.1.2.3"), list(1, &[[9, 1, 512, 0x0181]])).unwrap();
+        fs::write(at("log.2.2.3"), "no list").unwrap();
+        symlink(at("log.1.2.3"), at("log.3.2.3")).unwrap();
+        symlink("/dev/zero", at("log.4.2.3")).unwrap();
+        fs::create_dir(at("log.5.2.3")).unwrap();
+        assert!(Command::new("mkfifo").arg(at("log.6.2.3")).status().unwrap().success());
+        let _socket = std::os::unix::net::UnixListener::bind(at("log.7.2.3")).unwrap();
+        let huge = File::create(at("log.8.2.3")).unwrap();
+        huge.set_len(1 << 40).unwrap();
+        let found: Vec<u32> = watch.lists().unwrap().iter().map(|list| list.pid).collect();
+        assert_eq!(found, [1]);
+        assert_eq!(watch.logs().unwrap()[0].events.len(), 1);
+        let names = ["log.3.2.3", "log.5.2.3", "log.6.2.3", "log.7.2.3", "stacks.9"];
+        assert!(names.iter().all(|name| open(&at(name)).is_err()));
+        drop(folder);
+        assert!(watch.lists().is_err(), "its folder is gone");
+    }
+
+    #[test]
+    fn a_ledger_is_in_use_for_as_long_as_somebody_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        assert!(!is_in_use(&path), "there is none");
+        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(is_in_use(&path) && is_in_use(&link));
+        // A descriptor of the same file that is closed takes no lock with it.
+        drop(File::open(&path).unwrap());
+        assert!(is_in_use(&path));
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+        let other = sys::File::open(&name, sys::O_RDWR, 0).unwrap();
+        assert!(alive::use_with_others(&other));
+        drop(watch);
+        assert!(is_in_use(&path), "another still has it");
+        drop(other);
+        assert!(!is_in_use(&path));
+        fs::remove_file(&path).unwrap();
+        let pipe = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(pipe.success() && !is_in_use(&path));
+    }
+
+    #[test]
+    fn the_dead_are_collected_once_and_make_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let slots = [0, 1, 2].map(|place| watch.slot(place));
+        for (slot, state) in slots.iter().zip([state::LIVE, state::DEAD, state::DEAD]) {
+            slot.state.store(state, Relaxed);
+        }
+        slots[1].pid.store(77, Relaxed);
+        // Somebody has taken the last one over, and fills it in.
+        let name = CString::new(folder.path().join("ledger").as_os_str().as_bytes()).unwrap();
+        let other = sys::File::open(&name, sys::O_RDWR, 0).unwrap();
+        assert!(alive::lock_slot(&other, 2));
+        let mut found = Vec::new();
+        watch.collect_dead(|process| found.push(process.pid.load(Relaxed)));
+        watch.collect_dead(|process| found.push(process.pid.load(Relaxed)));
+        assert_eq!(found, [77]);
+        let states = slots.map(|slot| slot.state.load(Relaxed));
+        assert_eq!(states, [state::LIVE, state::FREE, state::DEAD]);
+        assert!(alive::lock_slot(&other, 1), "it is anybody's again");
+    }
+
+    #[test]
+    fn a_ledger_that_was_cut_or_written_over_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        assert!(!watch.is_damaged());
+        watch.ledger().magic.store(0, Relaxed);
+        assert!(watch.is_damaged());
+        watch.ledger().magic.store(ledger::MAGIC, Relaxed);
+        let file = OpenOptions::new().write(true).open(folder.path().join("ledger")).unwrap();
+        file.set_len(4096).unwrap();
+        assert!(watch.is_damaged(), "its length says so, before its memory is looked at");
+    }
+
+    #[test]
     fn stacks_have_numbers_and_no_frames_of_ours() {
         let text = "# 3\n/x/libplimsoll_guard.so(a)[0]\nprogram(main)[1]\n# 4\nb\n";
-        let stacks = parse_stacks(text);
-        assert_eq!(stacks, [(3, vec!["program(main)[1]".into()]), (4, vec!["b".to_string()])]);
+        let stacks = |wanted| parse_stacks(text.as_bytes(), wanted);
+        let (three, four) = ((3, vec!["program(main)[1]".to_string()]), (4, vec!["b".to_string()]));
+        assert_eq!(stacks(&[3, 4]), [three, four.clone()]);
+        assert_eq!(stacks(&[4, 5]), [four]);
     }
 }

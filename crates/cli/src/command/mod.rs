@@ -17,6 +17,8 @@ mod doctor;
 mod estimate;
 mod export;
 mod generate;
+#[cfg(target_os = "linux")]
+mod guard;
 pub(crate) mod monitor;
 mod replay;
 mod report;
@@ -45,6 +47,8 @@ pub(crate) enum Verb {
     Report(report::Args),
     #[cfg(target_os = "linux")]
     Run(run::Args),
+    #[cfg(target_os = "linux")]
+    Guard(guard::Args),
     Completions(completions::Args),
     Generate(generate::Args),
 }
@@ -66,6 +70,8 @@ impl Verb {
             Verb::Report(args) => report::run(&args, out),
             #[cfg(target_os = "linux")]
             Verb::Run(args) => run::run(&args, out),
+            #[cfg(target_os = "linux")]
+            Verb::Guard(args) => guard::run(&args, out),
             Verb::Completions(args) => completions::run(&args, out),
             Verb::Generate(args) => generate::run(&args, out),
         }

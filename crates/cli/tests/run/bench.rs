@@ -163,7 +163,7 @@ fn a_bench_that_cannot_be_guarded_says_why() -> Result {
     Ok(())
 }
 
-/// Under `plimsoll run` the guard and the line are there already.
+/// Under `plimsoll run` the guard and the limit are there already.
 #[test]
 fn a_bench_under_run_keeps_to_the_line_of_run() -> Result {
     let bench = Bench::new([(200 * MIB, 0), (900 * MIB, 0)])?;

@@ -5,7 +5,7 @@ use super::track::{Wish, allocate, free};
 use super::{Code, Handle};
 use crate::here::Here;
 use crate::log::Kind;
-use crate::table::Class;
+use crate::table::{Class, Place};
 
 /// What cuArrayCreate is given.
 #[repr(C)]
@@ -27,30 +27,87 @@ pub(crate) struct Shape3 {
     flags: u32,
 }
 
+/// As [`Shape`], in the first version.
+#[repr(C)]
+pub(crate) struct SmallShape {
+    width: u32,
+    height: u32,
+    format: i32,
+    channels: u32,
+}
+
+/// As [`Shape3`], in the first version.
+#[repr(C)]
+pub(crate) struct SmallShape3 {
+    width: u32,
+    height: u32,
+    depth: u32,
+    format: i32,
+    channels: u32,
+    flags: u32,
+}
+
 /// The memory is another's, or comes later by mapping.
 const SPARSE: u32 = 0x40;
 const DEFERRED: u32 = 0x80;
 
-/// Bytes of one number in a format. Block-compressed and planar formats have sizes of their
-/// own, at most so much for a point.
-fn width_of(format: i32) -> u64 {
+/// What a format takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Texel {
+    /// So many bytes for each channel of a point.
+    Channel(u64),
+    /// So many for a point, whatever its channels.
+    Point(u64),
+    /// So many for two points: planes of different sizes.
+    TwoPoints(u64),
+    /// So many for a block of four by four points.
+    Block(u64),
+}
+
+/// CUDA's formats. One that is not known is taken for four bytes a channel, the most that a
+/// channel has.
+fn texel(format: i32) -> Texel {
     match format {
-        0x01 | 0x08 | 0xc0 | 0xc3 => 1,
-        0x02 | 0x09 | 0x10 | 0xc6 | 0xc9 => 2,
-        0x91..=0x9f => 1,
-        _ => 4,
+        // Whole numbers and floats.
+        0x01 | 0x08 => Texel::Channel(1),
+        0x02 | 0x09 | 0x10 => Texel::Channel(2),
+        // Normalized numbers of 8 and 16 bits with one, two and four channels.
+        0xc0..=0xc2 | 0xc6..=0xc8 => Texel::Channel(1),
+        0xc3..=0xc5 | 0xc9..=0xcb => Texel::Channel(2),
+        // Three of ten bits, and two.
+        0x50 => Texel::Point(4),
+        // Compressed: BC1 and BC4; BC2, BC3, BC5, BC6H and BC7.
+        0x91 | 0x92 | 0x97 | 0x98 => Texel::Block(8),
+        0x93..=0x96 | 0x99..=0x9e => Texel::Block(16),
+        // Video: NV12; P010 and P016; NV16 and YUY2; P210 and P216; Y210 and Y216; AYUV and Y410;
+        // Y416; three full planes of 8 and of 16 bits.
+        0xb0 => Texel::TwoPoints(3),
+        0x9f | 0xa1 => Texel::Point(3),
+        0xa2 | 0xa5 => Texel::Point(2),
+        0xa3 | 0xa4 | 0xa6..=0xa9 => Texel::Point(4),
+        0xb1 => Texel::Point(8),
+        0xb2 | 0xb4 => Texel::Point(3),
+        0xb3 | 0xb5 => Texel::Point(6),
+        _ => Texel::Channel(4),
     }
 }
 
 fn bytes(sides: [usize; 3], format: i32, channels: u32) -> u64 {
     let [width, height, depth] = sides.map(|side| side.max(1) as u64);
-    let row = width.saturating_mul(width_of(format)).saturating_mul(channels.max(1).into());
+    let (row, rows) = match texel(format) {
+        Texel::Channel(size) => {
+            (width.saturating_mul(size).saturating_mul(channels.max(1).into()), height)
+        }
+        Texel::Point(size) => (width.saturating_mul(size), height),
+        Texel::TwoPoints(size) => (width.saturating_mul(size).div_ceil(2), height),
+        Texel::Block(size) => (width.div_ceil(4).saturating_mul(size), height.div_ceil(4)),
+    };
     let row = row.checked_next_multiple_of(64).unwrap_or(u64::MAX);
-    row.saturating_mul(height).saturating_mul(depth)
+    row.saturating_mul(rows).saturating_mul(depth)
 }
 
 fn wish(kind: Kind, bytes: u64) -> Wish {
-    Wish { kind, class: Class::Array, bytes, stream: 0 }
+    Wish { kind, place: Place::Array, bytes, stream: 0 }
 }
 
 /// # Safety
@@ -67,6 +124,38 @@ pub(super) unsafe fn create(
     let bytes = bytes([shape.width, shape.height, 1], shape.format, shape.channels);
     // SAFETY: the driver has written it when it is read.
     allocate(here, &wish(Kind::Array, bytes), call, || unsafe { *out as u64 })
+}
+
+pub(super) unsafe fn create_small(
+    here: &Here,
+    out: *mut Handle,
+    shape: *const SmallShape,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: it is null or what the driver takes.
+    let shape = unsafe { shape.as_ref() }.map(|&SmallShape { width, height, format, channels }| {
+        Shape { width: width as usize, height: height as usize, format, channels }
+    });
+    let shape = shape.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: handed on.
+    unsafe { create(here, out, shape, call) }
+}
+
+pub(super) unsafe fn create3_small(
+    here: &Here,
+    out: *mut Handle,
+    shape: *const SmallShape3,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    // SAFETY: it is null or what the driver takes.
+    let shape = unsafe { shape.as_ref() }.map(|shape| {
+        let &SmallShape3 { width, height, depth, format, channels, flags } = shape;
+        let [width, height, depth] = [width, height, depth].map(|side| side as usize);
+        Shape3 { width, height, depth, format, channels, flags }
+    });
+    let shape = shape.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: handed on.
+    unsafe { create3(here, out, shape, call) }
 }
 
 pub(super) unsafe fn create3(
@@ -112,4 +201,39 @@ unsafe fn create_levels(
 
 pub(super) unsafe fn destroy(here: &Here, array: Handle, call: impl FnOnce() -> Code) -> Code {
     free(here, Class::Array, array as u64, 0, call)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_take_what_cuda_documents() {
+        let of = |format, channels| bytes([4096, 16, 1], format, channels) / (4096 * 16);
+        for (format, channels, size) in [
+            (0x01, 1, 1),
+            (0x02, 2, 4),
+            (0x03, 4, 16),
+            (0x10, 4, 8),
+            (0x20, 4, 16),
+            (0xc0, 1, 1),
+            (0xc1, 2, 2),
+            (0xc2, 4, 4),
+            (0xc3, 1, 2),
+            (0xc4, 2, 4),
+            (0xc5, 4, 8),
+            (0xc6, 1, 1),
+            (0xc8, 4, 4),
+            (0xc9, 1, 2),
+            (0xcb, 4, 8),
+            (0x50, 4, 4),
+            (0x9d, 4, 1),
+            (0xb1, 4, 8),
+        ] {
+            assert_eq!(of(format, channels), size, "{format:#x} with {channels} channels");
+        }
+        assert_eq!(bytes([4096, 16, 1], 0x91, 4), 4096 * 16 / 2);
+        assert_eq!(bytes([4096, 16, 1], 0xb0, 3), 4096 * 16 * 3 / 2);
+        assert_eq!(bytes([1, 1, 1], 0x9d, 4), 64, "a block, and a row");
+    }
 }

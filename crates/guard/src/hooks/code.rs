@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire};
 use super::{Code, Handle, SUCCESS, measure};
 use crate::here::Here;
 use crate::log::Kind;
-use crate::table::Class;
+use crate::table::{Class, Thing};
 
 /// # Safety
 ///
@@ -17,7 +17,8 @@ unsafe fn load(here: &Here, out: *mut Handle, call: impl FnOnce() -> Code) -> Co
     let (code, charge) = measure::around(here, Kind::Module, call);
     // SAFETY: null, or what the driver has written.
     if let (SUCCESS, Some(place), Some(module)) = (code, place, unsafe { out.as_ref() }) {
-        measure::keep(here, Class::Module, Kind::Module, *module as u64, place.device, charge);
+        let device = place.device as u8;
+        measure::keep(here, *module as u64, Thing::Module { device, charge });
     }
     code
 }

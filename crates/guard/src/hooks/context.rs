@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::{Code, Handle, NOT_SUPPORTED, SUCCESS, ask, devices, measure, track};
 use crate::here::Here;
 use crate::ledger::flag;
-use crate::table::Class;
+use crate::table::{Class, Entry, Thing};
 
 /// The newest driver whose ways to allocate are known.
 const KNOWN_DRIVER: c_int = 13_990;
@@ -155,10 +155,10 @@ pub(super) unsafe fn let_go(here: &Here, device: c_int, call: impl FnOnce() -> C
 /// What lived in a context is gone with it.
 fn ended(here: &Here, context: u64) {
     devices::forget(here, context);
-    let lived_there = |class: Class| matches!(class, Class::Pointer | Class::Array);
-    here.table.drain(
-        |entry| lived_there(entry.class) && entry.extra == context,
-        |entry| track::give_back(here, &entry, 0),
-    );
+    let lived_there = |entry: &Entry| match entry.thing {
+        Thing::Block { context: of, .. } => of == context,
+        _ => false,
+    };
+    here.table.drain(lived_there, |entry| track::give_back(here, &entry));
     measure::gone(here, Class::Context, context);
 }

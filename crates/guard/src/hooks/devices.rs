@@ -14,13 +14,13 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::{Handle, SUCCESS, ask};
+use crate::available;
 use crate::here::Here;
 use crate::ledger::{DEVICES, Device, NO_LIMIT, flag};
-use crate::{available, process, sys};
 
 /// Where an allocation goes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Target {
     pub(super) context: u64,
     pub(super) device: usize,
 }
@@ -60,17 +60,17 @@ fn is_only_one() -> bool {
 
 /// The current context and its device. Nothing without a context, where that is known.
 #[inline]
-pub(super) fn current(here: &Here) -> Option<Place> {
+pub(super) fn current(here: &Here) -> Option<Target> {
     match here.sole.load(Acquire) {
         NO_CONTEXT | ASK => asked(here),
         sole => {
             let context = sole & ((1 << PLACE) - 1);
-            Some(Place { context, device: (sole >> PLACE) as usize })
+            Some(Target { context, device: (sole >> PLACE) as usize })
         }
     }
 }
 
-fn asked(here: &Here) -> Option<Place> {
+fn asked(here: &Here) -> Option<Target> {
     let mut context: Handle = core::ptr::null_mut();
     // SAFETY: a handle is written.
     if unsafe { ask::cuCtxGetCurrent(&raw mut context) } != SUCCESS || context.is_null() {
@@ -83,7 +83,7 @@ fn asked(here: &Here) -> Option<Place> {
             other if other == context => {
                 let device = device.load(Acquire);
                 if device > 0 {
-                    return Some(Place { context, device: device as usize - 1 });
+                    return Some(Target { context, device: device as usize - 1 });
                 }
             }
             _ => {}
@@ -93,7 +93,7 @@ fn asked(here: &Here) -> Option<Place> {
 }
 
 #[cold]
-fn look_up(here: &Here, context: u64) -> Option<Place> {
+fn look_up(here: &Here, context: u64) -> Option<Target> {
     let mut number: c_int = 0;
     // SAFETY: a number is written.
     if unsafe { ask::cuCtxGetDevice(&raw mut number) } != SUCCESS {
@@ -116,7 +116,7 @@ fn look_up(here: &Here, context: u64) -> Option<Place> {
             Err(_) => {}
         }
     }
-    Some(Place { context, device })
+    Some(Target { context, device })
 }
 
 /// From now on the driver is asked which context is current.
@@ -172,7 +172,7 @@ fn claim(here: &Here, number: c_int) -> Option<usize> {
     let (head, tail) = bytes.split_at(8);
     let word = |part: &[u8]| part.iter().rev().fold(0u64, |sum, &b| sum << 8 | u64::from(b));
     let uuid = [word(head), word(tail)];
-    alone(here, || {
+    here.alone(|| {
         of_uuid(here, uuid).or_else(|| {
             let free = |device: &Device| device.state.load(Acquire) == 0;
             let place = here.ledger.devices.iter().position(free)?;
@@ -205,33 +205,4 @@ fn fill(here: &Here, device: &Device, number: c_int, uuid: [u64; 2]) {
     device.baseline.store(u64::MAX, Relaxed);
     device.context.store(u64::MAX, Relaxed);
     device.state.store(2, Release);
-}
-
-/// Runs what only one process of the tree may do at a time. It is waited for ten seconds at
-/// most: a process that is stopped must not stop the others for ever.
-pub(super) fn alone<T>(here: &Here, work: impl FnOnce() -> T) -> T {
-    const WAIT: u64 = 10_000_000_000;
-    let me = process::own_pid();
-    let lock = &here.ledger.one_at_a_time;
-    let until = sys::now() + WAIT;
-    let held = loop {
-        match lock.compare_exchange(0, me, AcqRel, Acquire) {
-            Ok(_) => break true,
-            Err(holder) if !process::is_alive(holder, 0) => {
-                if lock.compare_exchange(holder, me, AcqRel, Relaxed).is_ok() {
-                    break true;
-                }
-            }
-            Err(_) if sys::now() > until => break false,
-            // SAFETY: takes and changes nothing.
-            Err(_) => unsafe {
-                sys::sched_yield();
-            },
-        }
-    };
-    let result = work();
-    if held {
-        lock.store(0, Release);
-    }
-    result
 }

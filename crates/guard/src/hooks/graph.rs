@@ -9,9 +9,9 @@ use core::ffi::{c_char, c_int, c_void};
 
 use super::{Code, Handle, OUT_OF_MEMORY, SUCCESS, ask, pool};
 use super::{code, devices, measure};
-use crate::here::Here;
+use crate::here::{Here, TURNS};
 use crate::log::{Kind, Op};
-use crate::table::{Class, Entry};
+use crate::table::{Class, Entry, Thing};
 
 const RESERVED: c_int = 2;
 const USED: c_int = 0;
@@ -43,14 +43,11 @@ pub(super) unsafe fn instantiate(
     // An executable graph lies on the device, too.
     let (code, _) = measure::around(here, Kind::Launch, call);
     if code == SUCCESS && !out.is_null() {
-        let bytes = ask::unseen(|| wanted(graph, 0));
-        if bytes > 0 {
+        let wanted = ask::unseen(|| wanted(graph, 0));
+        if wanted > 0 {
             // SAFETY: the driver has written it.
             let key = unsafe { *out } as u64;
-            let class = Class::Graph;
-            let entry =
-                Entry { key, class, kind: 0, device: 0, tag: 0, bytes, charge: 0, extra: 0 };
-            let _ = here.table.put(entry);
+            let _ = here.table.put(Entry { key, thing: Thing::Graph { wanted } });
         }
     }
     code
@@ -136,13 +133,8 @@ struct Nodes {
 
 impl Nodes {
     fn new(count: usize) -> Option<Nodes> {
-        use crate::sys;
-        let size = count * size_of::<Handle>();
-        let access = sys::PROT_READ | sys::PROT_WRITE;
-        let kind = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS;
-        // SAFETY: a new mapping touches nothing that exists.
-        let at = unsafe { sys::mmap(core::ptr::null_mut(), size, access, kind, -1, 0) };
-        (at as isize != -1).then_some(Nodes { at: at.cast(), count })
+        let at = crate::sys::anonymous(count * size_of::<Handle>(), 0);
+        (!at.is_null()).then_some(Nodes { at: at.cast(), count })
     }
 
     fn get(&self, count: usize) -> &[Handle] {
@@ -164,16 +156,20 @@ pub(super) unsafe fn launch(
     _: Handle,
     call: impl FnOnce() -> Code,
 ) -> Code {
-    let graph = here.table.get(Class::Graph, exec as u64);
-    let place = graph.and_then(|graph| Some((graph.bytes, devices::current(here)?)));
-    let Some((bytes, place)) = place else { return code::launched(here, exec, call) };
-    let device = place.device;
+    let graph = here.table.get(Class::Graph, exec as u64).map(|entry| entry.thing);
+    let target = devices::current(here);
+    let (Some(Thing::Graph { wanted: bytes }), Some(target)) = (graph, target) else {
+        return code::launched(here, exec, call);
+    };
+    let device = target.device;
+    // One at a time: two that are launched at once cannot both have what is idle now.
+    let _turn = here.turns[device % TURNS].hold();
     // What the device keeps for graphs and no graph uses now serves this one too.
     let idle =
         figure(device, RESERVED).unwrap_or(0).saturating_sub(figure(device, USED).unwrap_or(0));
     let ahead = bytes.saturating_sub(idle);
     let held = here.ledger.hold(here.process, device, ahead) || {
-        here.ledger.reclaim();
+        here.reclaim();
         here.ledger.hold(here.process, device, ahead)
     };
     if !held {
@@ -188,24 +184,26 @@ pub(super) unsafe fn launch(
 
 /// Sets what graphs are charged to what the driver keeps for them.
 fn refresh(here: &Here, device: usize, ahead: u64) {
-    // One entry for each device, under a key that no graph has.
-    let key = u64::MAX - device as u64;
+    let key = device as u64;
     let now = figure(device, RESERVED);
-    let set = |entry: &mut Entry| entry.charge = now.unwrap_or(entry.charge);
-    let before = here.table.change(Class::Graph, key, set).unwrap_or_else(|| {
-        let class = Class::Graph;
-        let new = Entry { key, class, kind: 0, device: 0, tag: 0, bytes: 0, charge: 0, extra: 0 };
-        let _ = here.table.put(Entry { charge: now.unwrap_or(0), ..new });
-        new
+    let before = here.table.change(Class::GraphMemory, key, |thing| {
+        *thing = now.map_or(*thing, |reserved| Thing::GraphMemory { reserved });
     });
-    let now = now.unwrap_or(before.charge);
-    let change = now.abs_diff(before.charge);
-    let op = if now > before.charge { Op::Charge } else { Op::Discharge };
-    let at = match change {
-        0 => crate::sys::now(),
-        _ => pool::note(here, op, Kind::Graph, device, key, change),
+    let before = match before {
+        Some(Thing::GraphMemory { reserved }) => reserved,
+        _ => {
+            let thing = Thing::GraphMemory { reserved: now.unwrap_or(0) };
+            let _ = here.table.put(Entry { key, thing });
+            0
+        }
     };
-    here.ledger.recharge(here.process, device, before.charge + ahead, now, at);
+    let now = now.unwrap_or(before);
+    let op = if now > before { Op::Charge } else { Op::Discharge };
+    let at = match now.abs_diff(before) {
+        0 => crate::sys::now(),
+        change => pool::note(here, op, Kind::Graph, device, key, change),
+    };
+    here.ledger.recharge(here.process, device, before + ahead, now, at);
 }
 
 fn figure(device: usize, which: c_int) -> Option<u64> {
@@ -228,8 +226,10 @@ pub(super) unsafe fn destroy(here: &Here, exec: Handle, call: impl FnOnce() -> C
 }
 
 pub(super) unsafe fn trim(here: &Here, device: c_int, call: impl FnOnce() -> Code) -> Code {
+    let place = devices::of_number(here, device);
+    let _turn = place.map(|device| here.turns[device % TURNS].hold());
     let code = call();
-    if let Some(device) = devices::of_number(here, device) {
+    if let Some(device) = place {
         refresh(here, device, 0);
     }
     code

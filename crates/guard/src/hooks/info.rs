@@ -25,7 +25,7 @@ pub(super) unsafe fn memory(
         return code;
     }
     // The dead hold nothing: a program decides by this what it asks for.
-    here.ledger.reclaim();
+    here.reclaim();
     let mut left = device.free(here.ledger.held_back());
     if device.integrated.load(Relaxed) != 0 {
         left = left.min(available::left(here.ledger));
@@ -55,6 +55,24 @@ pub(super) unsafe fn total(
     {
         let budget = here.ledger.devices[place].budget.load(Relaxed);
         *out = (*out).min(usize::try_from(budget).unwrap_or(usize::MAX));
+    }
+    code
+}
+
+/// The first version has sizes of 32 bits.
+pub(super) unsafe fn total_small(
+    here: &Here,
+    out: *mut u32,
+    device: c_int,
+    call: impl FnOnce() -> Code,
+) -> Code {
+    let code = call();
+    // SAFETY: null, or what the driver has written.
+    if let (SUCCESS, Some(out)) = (code, unsafe { out.as_mut() })
+        && let Some(place) = devices::of_number(here, device)
+    {
+        let budget = here.ledger.devices[place].budget.load(Relaxed);
+        *out = (*out).min(u32::try_from(budget).unwrap_or(u32::MAX));
     }
     code
 }

@@ -9,13 +9,13 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::devices::{self, Place};
+use super::devices::{self, Target};
 use super::{Code, Handle, OUT_OF_MEMORY, SUCCESS, ask, nvml, pool};
 use crate::here::Here;
 use crate::ledger::flag;
 use crate::log::{Kind, Op};
 use crate::sys;
-use crate::table::{Class, Entry};
+use crate::table::{Class, Entry, Thing};
 
 /// What is used on the current device, by anyone, as its driver says.
 fn used_now() -> Option<u64> {
@@ -44,8 +44,7 @@ fn read(here: &Here, device: usize, used: impl Fn() -> Option<u64>) -> Option<Re
     const TRIES: usize = 8;
     (0..TRIES).find_map(|_| {
         let Some(before) = here.ledger.still() else {
-            // SAFETY: takes and changes nothing.
-            unsafe { sys::sched_yield() };
+            sys::sched_yield();
             return None;
         };
         let charged = here.ledger.devices[device].used.load(Acquire);
@@ -98,7 +97,7 @@ pub(super) fn context(
     made: impl FnOnce() -> Handle,
 ) -> Code {
     let Some(device) = devices::of_number(here, number) else { return call() };
-    devices::alone(here, || {
+    here.alone(|| {
         let counters = &here.ledger.devices[device];
         // What a context takes is known once one was made; another that cannot fit is refused.
         let known = Some(counters.context.load(Relaxed)).filter(|&known| known < u64::MAX);
@@ -130,7 +129,7 @@ pub(super) fn context(
         // Where nothing stands still a context takes what another took.
         let taken = taken.unwrap_or(least as i64);
         let charge = charge(here, device, Kind::Context, key, taken);
-        keep(here, Class::Context, Kind::Context, key, device, charge);
+        keep(here, key, Thing::Context { device: device as u8, charge });
         code
     })
 }
@@ -139,7 +138,7 @@ pub(super) fn context(
 fn fits(here: &Here, device: usize, bytes: u64) -> bool {
     let fits = || here.ledger.devices[device].free(0) >= bytes;
     fits() || {
-        here.ledger.reclaim();
+        here.reclaim();
         fits()
     }
 }
@@ -175,29 +174,41 @@ fn without_strangers(by_device: Option<i64>, own: Option<u64>) -> Option<i64> {
 }
 
 /// Keeps what something cost, to give it back when it goes.
-pub(super) fn keep(here: &Here, class: Class, kind: Kind, key: u64, device: usize, charge: u64) {
-    if charge == 0 || key == 0 {
+pub(super) fn keep(here: &Here, key: u64, thing: Thing) {
+    if key == 0 || matches!(cost(&thing), None | Some((_, 0))) {
         return;
     }
-    let (kind, device) = (kind as u8, device as u8);
-    let entry = Entry { key, class, kind, device, tag: 0, bytes: charge, charge, extra: 0 };
     // The same context or module again: what it cost before is part of it.
-    if let Ok(Some(old)) = here.table.put(entry) {
-        here.table.change(class, key, |entry| entry.charge += old.charge);
+    if let Ok(Some(old)) = here.table.put(Entry { key, thing })
+        && let Some((_, before)) = cost(&old.thing)
+    {
+        here.table.change(thing.class(), key, |thing| match thing {
+            Thing::Context { charge, .. } | Thing::Module { charge, .. } => *charge += before,
+            _ => {}
+        });
+    }
+}
+
+/// On which device a context or module is, and what the driver took for it.
+fn cost(thing: &Thing) -> Option<(usize, u64)> {
+    match *thing {
+        Thing::Context { device, charge } | Thing::Module { device, charge } => {
+            Some((device.into(), charge))
+        }
+        _ => None,
     }
 }
 
 /// Gives back what something cost that is gone.
 pub(super) fn gone(here: &Here, class: Class, key: u64) {
-    if let Some(entry) = here.table.take(class, key) {
-        let kind = Kind::of(entry.kind).unwrap_or(Kind::Module);
-        let device = entry.device.into();
-        let at = pool::note(here, Op::Discharge, kind, device, key, entry.charge);
-        here.ledger.charge_driver(here.process, device, -(entry.charge as i64), at);
-    }
+    let Some(entry) = here.table.take(class, key) else { return };
+    let Some((device, charge)) = cost(&entry.thing) else { return };
+    let kind = if class == Class::Context { Kind::Context } else { Kind::Module };
+    let at = pool::note(here, Op::Discharge, kind, device, key, charge);
+    here.ledger.charge_driver(here.process, device, -(charge as i64), at);
 }
 
 /// Where a call is.
-pub(super) fn place(here: &Here) -> Option<Place> {
+pub(super) fn place(here: &Here) -> Option<Target> {
     devices::current(here)
 }

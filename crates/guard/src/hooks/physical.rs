@@ -9,26 +9,38 @@ use core::ffi::c_int;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::devices::{self, Place};
-use super::track::{Wish, allocate_on, give_back};
-use super::{Code, Pointer, SUCCESS};
+use super::track::{Wish, ask_first, give_back, keep_as};
+use super::{Code, Pointer, SUCCESS, devices, host};
 use crate::here::Here;
 use crate::ledger::flag;
 use crate::log::Kind;
-use crate::table::{Class, Entry};
+use crate::table::{Class, Entry, Place, Thing};
 
 /// The beginning of what cuMemCreate and cuMemPoolCreate are given.
 #[repr(C)]
 pub(crate) struct Properties {
+    /// 2 for managed memory.
     kind: c_int,
     handles: c_int,
     /// 1 for a device; others are the host's.
-    pub(super) location: c_int,
-    pub(super) device: c_int,
+    location: c_int,
+    device: c_int,
 }
 
-/// Where memory is on a device.
-pub(super) const ON_DEVICE: c_int = 1;
+impl Properties {
+    /// The device whose memory it is: its own, the host's where a device shares that, or managed
+    /// memory, which is the current device's. Nothing for what no device is charged with.
+    pub(super) fn device(&self, here: &Here) -> Option<usize> {
+        const ON_DEVICE: c_int = 1;
+        const MANAGED: c_int = 2;
+        match (self.kind, self.location) {
+            (_, ON_DEVICE) => devices::of_number(here, self.device),
+            (MANAGED, _) if here.ledger.is(flag::MANAGED_IGNORED) => None,
+            (MANAGED, _) => devices::current(here).map(|target| target.device),
+            _ => host::device(here),
+        }
+    }
+}
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -44,67 +56,79 @@ pub(super) unsafe fn create(
     call: impl FnOnce() -> Code,
 ) -> Code {
     // SAFETY: it is null or what the driver takes.
-    let how = unsafe { how.as_ref() };
-    let (Some(how), false) = (how, out.is_null()) else { return call() };
-    let device = (how.location == ON_DEVICE).then(|| devices::of_number(here, how.device));
-    let Some(device) = device.flatten() else { return call() };
+    let how = unsafe { how.as_ref() }.filter(|_| !out.is_null());
+    let Some(device) = how.and_then(|how| how.device(here)) else { return call() };
+    let bytes = bytes as u64;
+    let wish = Wish { kind: Kind::Physical, place: Place::Pointer, bytes, stream: 0 };
+    let charged = match ask_first(here, device, &wish, call) {
+        Ok((_, charged)) => charged,
+        Err(code) => return code,
+    };
     let number = NEXT.fetch_add(1, Relaxed);
-    let wish =
-        Wish { kind: Kind::Physical, class: Class::Physical, bytes: bytes as u64, stream: 0 };
+    let device = device as u8;
     // One handle holds it, for a start.
-    let place = Place { context: 1, device };
-    let code = allocate_on(here, place, &wish, call, || number);
-    if code == SUCCESS {
-        // SAFETY: the driver has written it.
-        hold(here, Class::Handle, unsafe { *out }, number, 1);
-    }
-    code
+    keep_as(here, &wish, number, charged, |tag| Thing::Physical { device, tag, bytes, holders: 1 });
+    // SAFETY: the driver has written it.
+    hold(here, unsafe { *out }, Thing::Handle { memory: number, releases: 1 });
+    SUCCESS
 }
 
-/// Keeps a handle or a mapping. `count` is how often a handle must be released, or how large
-/// a mapping is.
-fn hold(here: &Here, class: Class, key: u64, number: u64, count: u64) {
-    let entry =
-        Entry { key, class, kind: 0, device: 0, tag: 0, bytes: count, charge: 0, extra: number };
-    match here.table.put(entry) {
+/// Keeps a handle or a mapping.
+fn hold(here: &Here, key: u64, thing: Thing) {
+    match here.table.put(Entry { key, thing }) {
         Ok(None) => {}
-        Ok(Some(old)) => drop_one(here, old.extra),
+        Ok(Some(old)) => drop_one(here, &old.thing),
         Err(_) => here.ledger.warn(flag::TABLE_FULL),
     }
 }
 
-fn add_one(here: &Here, number: u64) {
-    here.table.change(Class::Physical, number, |memory| memory.extra += 1);
+fn add_one(here: &Here, memory: u64) {
+    here.table.change(Class::Physical, memory, |thing| {
+        if let Thing::Physical { holders, .. } = thing {
+            *holders += 1;
+        }
+    });
 }
 
-/// One holder less; the last gives the memory back.
-fn drop_one(here: &Here, number: u64) {
-    let before = here
-        .table
-        .change(Class::Physical, number, |memory| memory.extra = memory.extra.saturating_sub(1));
-    if before.is_some_and(|memory| memory.extra <= 1)
-        && let Some(memory) = here.table.take(Class::Physical, number)
+/// A handle or a mapping is gone; the last gives the memory back.
+fn drop_one(here: &Here, thing: &Thing) {
+    let (Thing::Handle { memory, .. } | Thing::Mapping { memory, .. }) = *thing else { return };
+    let before = here.table.change(Class::Physical, memory, |thing| {
+        if let Thing::Physical { holders, .. } = thing {
+            *holders = holders.saturating_sub(1);
+        }
+    });
+    if matches!(before, Some(Thing::Physical { holders: ..=1, .. }))
+        && let Some(entry) = here.table.take(Class::Physical, memory)
     {
-        give_back(here, &memory, 0);
+        give_back(here, &entry);
     }
+}
+
+/// Changes how often a handle must be released; what it was.
+fn count(here: &Here, handle: u64, change: impl FnOnce(&mut u64)) -> Option<Thing> {
+    here.table.change(Class::Handle, handle, |thing| {
+        if let Thing::Handle { releases, .. } = thing {
+            change(releases);
+        }
+    })
 }
 
 pub(super) unsafe fn release(here: &Here, handle: u64, call: impl FnOnce() -> Code) -> Code {
     // Retained handles are released more than once; the last time it is taken out before
     // the driver can hand out its number again.
     let Some(entry) = here.table.take(Class::Handle, handle) else { return call() };
-    let again = entry.bytes > 1;
+    let Thing::Handle { memory, releases } = entry.thing else { return call() };
+    let again = releases > 1;
     if again {
-        hold(here, Class::Handle, handle, entry.extra, entry.bytes - 1);
+        hold(here, handle, Thing::Handle { memory, releases: releases - 1 });
     }
     let code = call();
     match (code == SUCCESS, again) {
-        (true, false) => drop_one(here, entry.extra),
+        (true, false) => drop_one(here, &entry.thing),
         (true, true) => {}
-        (false, false) => hold(here, Class::Handle, handle, entry.extra, 1),
-        (false, true) => {
-            here.table.change(Class::Handle, handle, |entry| entry.bytes += 1);
-        }
+        (false, false) => hold(here, handle, entry.thing),
+        (false, true) => _ = count(here, handle, |releases| *releases += 1),
     }
     code
 }
@@ -121,15 +145,24 @@ pub(super) unsafe fn retain(
     }
     // SAFETY: the driver has written it.
     let handle = unsafe { *out };
-    let known = here.table.change(Class::Handle, handle, |entry| entry.bytes += 1);
-    // The handle was released before, and the mapping has kept the memory.
-    if known.is_none()
-        && let Some(mapping) = here.table.get(Class::Mapping, address)
+    // Otherwise the handle was released before, and the mapping has kept the memory.
+    if count(here, handle, |releases| *releases += 1).is_none()
+        && let Some(memory) = mapped_at(here, address)
     {
-        add_one(here, mapping.extra);
-        hold(here, Class::Handle, handle, mapping.extra, 1);
+        add_one(here, memory);
+        hold(here, handle, Thing::Handle { memory, releases: 1 });
     }
     code
+}
+
+/// The physical memory that is mapped at an address, anywhere in a mapping.
+fn mapped_at(here: &Here, address: Pointer) -> Option<u64> {
+    here.table.search(|entry| match entry.thing {
+        Thing::Mapping { memory, bytes } if entry.key <= address && address - entry.key < bytes => {
+            Some(memory)
+        }
+        _ => None,
+    })
 }
 
 pub(super) unsafe fn map(
@@ -141,17 +174,15 @@ pub(super) unsafe fn map(
     _: u64,
     call: impl FnOnce() -> Code,
 ) -> Code {
-    let memory = here.table.get(Class::Handle, handle);
+    let known = here.table.get(Class::Handle, handle);
+    let Some(Entry { thing: Thing::Handle { memory, .. }, .. }) = known else { return call() };
     // Counted first: the handle may be released by another thread meanwhile.
-    if let Some(memory) = &memory {
-        add_one(here, memory.extra);
-    }
+    add_one(here, memory);
+    let mapping = Thing::Mapping { memory, bytes: bytes as u64 };
     let code = call();
-    if let Some(memory) = memory {
-        match code {
-            SUCCESS => hold(here, Class::Mapping, at, memory.extra, bytes as u64),
-            _ => drop_one(here, memory.extra),
-        }
+    match code {
+        SUCCESS => hold(here, at, mapping),
+        _ => drop_one(here, &mapping),
     }
     code
 }
@@ -162,43 +193,11 @@ pub(super) unsafe fn unmap(
     bytes: usize,
     call: impl FnOnce() -> Code,
 ) -> Code {
-    // A range may hold several mappings, one after the other; foreign ones among them are
-    // stepped over by the smallest page that there is. They are taken out before the call,
-    // as another thread may map there as soon as the driver is done.
-    const PAGE: u64 = 1 << 16;
-    /// So many steps cost more than to look at all that is mapped.
-    const STEPS: u32 = 1 << 14;
-    let end = at.saturating_add(bytes as u64);
-    let mut taken: [Option<Entry>; 32] = [None; 32];
-    let mut count = 0;
-    let mut take = |mapping: Entry| {
-        match taken.get_mut(count) {
-            Some(place) => *place = Some(mapping),
-            // More than are kept for the case that the driver fails: given up at once.
-            None => drop_one(here, mapping.extra),
-        }
-        count += 1;
-    };
-    let (mut step, mut foreign) = (at, 0);
-    while step < end && foreign < STEPS {
-        if let Some(mapping) = here.table.take(Class::Mapping, step) {
-            step = step.saturating_add(mapping.bytes.max(1));
-            take(mapping);
-        } else {
-            step = step.saturating_add(PAGE);
-            foreign += 1;
-        }
-    }
-    if step < end {
-        let rest = step..end;
-        here.table.drain(|entry| entry.class == Class::Mapping && rest.contains(&entry.key), take);
-    }
+    let list = here.table.unmapping(at, bytes as u64);
     let code = call();
-    for mapping in taken.into_iter().flatten() {
-        match code {
-            SUCCESS => drop_one(here, mapping.extra),
-            _ => hold(here, Class::Mapping, mapping.key, mapping.extra, mapping.bytes),
-        }
+    match code {
+        SUCCESS => here.table.unmapped(list, |mapping| drop_one(here, &mapping)),
+        _ => here.table.still_mapped(list),
     }
     code
 }

@@ -13,23 +13,22 @@
 
 use core::cmp::Ordering::{Equal, Greater, Less};
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
-use super::devices::{self, Place};
-use super::physical::{ON_DEVICE, Properties};
+use super::devices::{self, Target};
+use super::physical::Properties;
 use super::track::{Wish, keep};
 use super::{Code, Handle, OUT_OF_MEMORY, Pointer, SUCCESS, ask};
-use crate::here::Here;
+use crate::here::{Here, TURNS};
 use crate::ledger::flag;
+use crate::lock::Lock;
 use crate::log::{Event, Kind, Op};
-use crate::table::{Class, Entry};
+use crate::table::{Class, Entry, Place, Thing};
 
 /// The step by which pools take memory from a device.
 const STEP: u64 = 32 << 20;
 const RESERVED: i32 = 5;
 const USED: i32 = 7;
-/// In an entry's `extra`: the pool's memory is not ours to count.
-const NOT_COUNTED: u64 = 1;
 
 /// Whether this process uses pools at all: what waits for streams looks here first.
 static ANY: AtomicU32 = AtomicU32::new(0);
@@ -76,17 +75,14 @@ unsafe fn from(
     out: *mut Pointer,
     bytes: u64,
     pool: Handle,
-    mut place: Place,
+    mut place: Target,
     stream: Handle,
     call: impl FnOnce() -> Code,
 ) -> Code {
     // One at a time: what a pool grows by while a call is under way is that call's.
-    let _turn = Turn::wait(pool);
-    let known = known(here, pool, place.device);
-    place.device = known.device.into();
-    if known.extra == NOT_COUNTED {
-        return call();
-    }
+    let _turn = turn(here, pool).hold();
+    let Some(device) = known(here, pool, place.device) else { return call() };
+    place.device = device;
     // While a stream records, nothing is allocated: the graph does it when it is launched.
     // What could never fit is refused now, where the program expects it.
     if is_capturing(stream) {
@@ -97,7 +93,7 @@ unsafe fn from(
         here.ledger.refuse_now(here.process, place.device, bytes);
         return refused(here, place.device, bytes);
     }
-    super::track::try_line(here, place.device);
+    super::track::try_limit(here, place.device);
     here.ledger.begin(here.process);
     let Some(ahead) = reserve(here, place.device, pool, bytes) else {
         here.ledger.refuse(here.process, place.device, bytes);
@@ -115,8 +111,8 @@ unsafe fn from(
 }
 
 fn wish(bytes: u64, stream: Handle) -> Wish {
-    let (kind, class, stream) = (Kind::Pooled, Class::Pointer, stream as u64);
-    Wish { kind, class, bytes, stream }
+    let (kind, place, stream) = (Kind::Pooled, Place::Pointer, stream as u64);
+    Wish { kind, place, bytes, stream }
 }
 
 fn refused(here: &Here, device: usize, bytes: u64) -> Code {
@@ -149,7 +145,7 @@ fn reserve(here: &Here, device: usize, pool: Handle, bytes: u64) -> Option<u64> 
         .or_else(|| {
             refresh(here, pool, 0);
             refresh_others(here);
-            here.ledger.reclaim();
+            here.reclaim();
             try_once()
         })
         .or_else(|| {
@@ -169,42 +165,49 @@ fn figure(pool: Handle, which: i32) -> Option<u64> {
     (code == SUCCESS).then_some(value)
 }
 
-/// A pool's entry, made now if it is new: a device's own pool.
-fn known(here: &Here, pool: Handle, device: usize) -> Entry {
+/// The device that a pool is charged to; nothing for one that is not ours to count. One that is
+/// new is a device's own pool.
+fn known(here: &Here, pool: Handle, device: usize) -> Option<usize> {
     ANY.store(1, Relaxed);
-    let key = pool as u64;
-    here.table.get(Class::Pool, key).unwrap_or_else(|| {
-        let entry = entry(key, device, 0);
-        if here.table.put(entry).is_err() {
-            here.ledger.warn(flag::TABLE_FULL);
+    match here.table.get(Class::Pool, pool as u64) {
+        Some(Entry { thing: Thing::Pool { device, reserved }, .. }) => {
+            reserved.map(|_| device.into())
         }
-        entry
-    })
+        _ => {
+            put(here, pool, Some(device));
+            Some(device)
+        }
+    }
 }
 
-fn entry(key: u64, device: usize, extra: u64) -> Entry {
-    let (class, kind) = (Class::Pool, Kind::Pool as u8);
-    Entry { key, class, kind, device: device as u8, tag: 0, bytes: 0, charge: 0, extra }
+/// Keeps a pool; without a device it is not ours to count.
+fn put(here: &Here, pool: Handle, device: Option<usize>) {
+    let reserved = device.map(|_| 0);
+    let thing = Thing::Pool { device: device.unwrap_or(0) as u8, reserved };
+    if here.table.put(Entry { key: pool as u64, thing }).is_err() {
+        here.ledger.warn(flag::TABLE_FULL);
+    }
 }
 
 /// Sets a pool's charge to what it has reserved, and lets go of what was charged `ahead`;
 /// what the device is charged then.
 fn refresh(here: &Here, pool: Handle, ahead: u64) -> u64 {
     let reserved = figure(pool, RESERVED);
-    let before = here.table.change(Class::Pool, pool as u64, |entry| {
-        if entry.extra != NOT_COUNTED {
-            entry.charge = reserved.unwrap_or(entry.charge);
+    let key = pool as u64;
+    let before = here.table.change(Class::Pool, key, |thing| {
+        if let Thing::Pool { reserved: Some(charge), .. } = thing {
+            *charge = reserved.unwrap_or(*charge);
         }
     });
-    let Some(entry) = before.filter(|entry| entry.extra != NOT_COUNTED) else { return 0 };
-    let device = usize::from(entry.device);
-    let now = reserved.unwrap_or(entry.charge);
-    let at = match now.cmp(&entry.charge) {
-        Greater => note(here, Op::Charge, Kind::Pool, device, entry.key, now - entry.charge),
-        Less => note(here, Op::Discharge, Kind::Pool, device, entry.key, entry.charge - now),
+    let Some(Thing::Pool { device, reserved: Some(before) }) = before else { return 0 };
+    let device = usize::from(device);
+    let now = reserved.unwrap_or(before);
+    let at = match now.cmp(&before) {
+        Greater => note(here, Op::Charge, Kind::Pool, device, key, now - before),
+        Less => note(here, Op::Discharge, Kind::Pool, device, key, before - now),
         Equal => crate::sys::now(),
     };
-    here.ledger.recharge(here.process, device, entry.charge + ahead, now, at);
+    here.ledger.recharge(here.process, device, before + ahead, now, at);
     here.ledger.devices[device].used.load(Relaxed)
 }
 
@@ -213,52 +216,27 @@ fn refresh(here: &Here, pool: Handle, ahead: u64) -> u64 {
 fn refresh_others(here: &Here) {
     let mut pools = [0u64; 64];
     let mut count = 0;
-    here.table.each(
-        |entry| entry.class == Class::Pool && entry.extra != NOT_COUNTED,
-        |entry| {
-            if let Some(place) = pools.get_mut(count) {
-                *place = entry.key;
-                count += 1;
-            }
-        },
-    );
+    here.table.search(|entry| {
+        if let (Thing::Pool { reserved: Some(_), .. }, Some(place)) =
+            (entry.thing, pools.get_mut(count))
+        {
+            *place = entry.key;
+            count += 1;
+        }
+        None::<()>
+    });
     for pool in &pools[..count] {
-        if let Some(_turn) = Turn::try_now(*pool as Handle) {
-            refresh(here, *pool as Handle, 0);
+        let pool = *pool as Handle;
+        if let Some(_turn) = turn(here, pool).try_hold() {
+            refresh(here, pool, 0);
         }
     }
 }
 
 /// The right to allocate from a pool, or to read its figures: between the two there must be
 /// nobody else. The driver serves one at a time anyway.
-struct Turn(&'static AtomicU32);
-
-impl Turn {
-    fn of(pool: Handle) -> &'static AtomicU32 {
-        static TURNS: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
-        &TURNS[(pool as usize >> 4 ^ pool as usize >> 12) % TURNS.len()]
-    }
-
-    fn try_now(pool: Handle) -> Option<Turn> {
-        let turn = Turn::of(pool);
-        turn.compare_exchange(0, 1, Acquire, Relaxed).ok().map(|_| Turn(turn))
-    }
-
-    fn wait(pool: Handle) -> Turn {
-        loop {
-            if let Some(turn) = Turn::try_now(pool) {
-                return turn;
-            }
-            // SAFETY: takes and changes nothing.
-            unsafe { crate::sys::sched_yield() };
-        }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.store(0, Release);
-    }
+fn turn(here: &Here, pool: Handle) -> &Lock {
+    &here.turns[(pool as usize >> 4 ^ pool as usize >> 12) % TURNS]
 }
 
 /// Notes a change of what the driver holds by itself.
@@ -285,12 +263,7 @@ pub(super) unsafe fn create(
     let code = call();
     // SAFETY: null, or what the driver has read and written.
     if let (SUCCESS, Some(how), Some(pool)) = unsafe { (code, how.as_ref(), out.as_ref()) } {
-        let device = (how.location == ON_DEVICE).then(|| devices::of_number(here, how.device));
-        let new = match device.flatten() {
-            Some(device) => entry(*pool as u64, device, 0),
-            None => entry(*pool as u64, 0, NOT_COUNTED),
-        };
-        let _ = here.table.put(new);
+        put(here, *pool, how.device(here));
     }
     code
 }
@@ -306,26 +279,26 @@ pub(super) unsafe fn import(
     let code = call();
     // SAFETY: null, or what the driver has written.
     if let (SUCCESS, Some(pool)) = (code, unsafe { out.as_ref() }) {
-        let _ = here.table.put(entry(*pool as u64, 0, NOT_COUNTED));
+        // It is counted where it was made.
+        put(here, *pool, None);
     }
     code
 }
 
 pub(super) unsafe fn destroy(here: &Here, pool: Handle, call: impl FnOnce() -> Code) -> Code {
-    let _turn = Turn::wait(pool);
+    let _turn = turn(here, pool).hold();
     refresh(here, pool, 0);
     let taken = here.table.take(Class::Pool, pool as u64);
     let code = call();
-    match (taken, code) {
-        (Some(entry), SUCCESS) if entry.charge > 0 => {
-            let device = entry.device.into();
-            let at = note(here, Op::Discharge, Kind::Pool, device, entry.key, entry.charge);
-            here.ledger.recharge(here.process, device, entry.charge, 0, at);
+    let Some(entry) = taken else { return code };
+    match (entry.thing, code) {
+        (Thing::Pool { device, reserved: Some(reserved @ 1..) }, SUCCESS) => {
+            let device = device.into();
+            let at = note(here, Op::Discharge, Kind::Pool, device, entry.key, reserved);
+            here.ledger.recharge(here.process, device, reserved, 0, at);
         }
-        (Some(entry), code) if code != SUCCESS => {
-            let _ = here.table.put(entry);
-        }
-        _ => {}
+        (_, SUCCESS) => {}
+        _ => _ = here.table.put(entry),
     }
     code
 }
@@ -336,7 +309,7 @@ pub(super) unsafe fn trim(
     _: usize,
     call: impl FnOnce() -> Code,
 ) -> Code {
-    let _turn = Turn::wait(pool);
+    let _turn = turn(here, pool).hold();
     let code = call();
     refresh(here, pool, 0);
     code

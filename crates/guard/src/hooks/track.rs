@@ -7,19 +7,19 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use super::devices::{self, Place};
+use super::devices::{self, Target};
 use super::{Code, OUT_OF_MEMORY, SUCCESS, tags};
 use crate::available;
 use crate::here::Here;
 use crate::ledger::{NO_LIMIT, flag};
 use crate::log::{Event, Kind, Op};
-use crate::table::{Class, Entry, Found, Held};
+use crate::table::{Class, Entry, Found, Held, Memory, Place, Tag, Thing};
 
 /// A request, before it is granted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
     pub(super) kind: Kind,
-    pub(super) class: Class,
+    pub(super) place: Place,
     pub(super) bytes: u64,
     pub(super) stream: u64,
 }
@@ -27,14 +27,13 @@ pub(super) struct Wish {
 impl Wish {
     /// Plain memory.
     pub(super) fn linear(kind: Kind, bytes: usize) -> Wish {
-        Wish { kind, class: Class::Pointer, bytes: bytes as u64, stream: 0 }
+        Wish { kind, place: Place::Pointer, bytes: bytes as u64, stream: 0 }
     }
 
     /// What the driver will take for it on a device.
     #[inline(always)]
     fn charge(&self, here: &Here, device: usize) -> u64 {
-        let unified = here.ledger.devices[device].integrated.load(Relaxed) != 0;
-        self.kind.charge(self.bytes, unified)
+        self.kind.charge(self.bytes, is_unified(here, device))
     }
 
     #[inline(always)]
@@ -52,12 +51,19 @@ impl Wish {
     }
 }
 
-/// Asks the ledger; what is charged with it, or nothing if it is refused.
+/// Whether a device shares the system's memory.
+#[inline(always)]
+pub(super) fn is_unified(here: &Here, device: usize) -> bool {
+    here.ledger.devices[device].integrated.load(Relaxed) != 0
+}
+
+/// Asks the ledger; what is charged with it, or nothing if it is refused. Where the device shares
+/// the system's memory, [`settle`] must follow.
 #[inline(always)]
 fn admit(here: &Here, device: usize, wish: &Wish, charge: u64) -> Option<u64> {
-    let granted = here.ledger.grant(here.process, device, charge).ok();
-    let unified = here.ledger.devices[device].integrated.load(Relaxed) != 0;
-    if granted.is_some() && (!unified || available::allows(here.ledger, charge)) {
+    let granted = here.ledger.grant(here.process, device, charge, || here.reclaim()).ok();
+    let unified = is_unified(here, device);
+    if granted.is_some() && (!unified || here.system.allows(here.ledger, charge)) {
         return granted;
     }
     if granted.is_some() {
@@ -65,6 +71,14 @@ fn admit(here: &Here, device: usize, wish: &Wish, charge: u64) -> Option<u64> {
     }
     refused(here, device, wish);
     None
+}
+
+/// The driver has answered: what it took is in the system's figure from now on.
+#[inline(always)]
+fn settle(here: &Here, device: usize, charge: u64) {
+    if is_unified(here, device) {
+        available::ended(here.ledger, charge);
+    }
 }
 
 #[cold]
@@ -81,7 +95,7 @@ pub(super) fn allocate(
     key: impl FnOnce() -> u64,
 ) -> Code {
     match devices::current(here) {
-        Some(place) => allocate_on(here, place, wish, call, key),
+        Some(target) => allocate_on(here, target, wish, call, key),
         // Without a context the driver refuses by itself, and says why.
         None => call(),
     }
@@ -91,27 +105,46 @@ pub(super) fn allocate(
 #[inline(always)]
 pub(super) fn allocate_on(
     here: &Here,
-    place: Place,
+    target: Target,
     wish: &Wish,
     call: impl FnOnce() -> Code,
     key: impl FnOnce() -> u64,
 ) -> Code {
-    try_line(here, place.device);
-    let charge = wish.charge(here, place.device);
-    let Some(charged) = admit(here, place.device, wish, charge) else { return OUT_OF_MEMORY };
-    let code = call();
-    if code != SUCCESS {
-        here.ledger.undo(here.process, place.device, charge);
-        return code;
-    }
-    keep(here, place, wish, key(), charge, charged);
-    code
+    let device = target.device;
+    let granted = ask_first(here, device, wish, call);
+    let (charge, charged) = match granted {
+        Ok(granted) => granted,
+        Err(code) => return code,
+    };
+    keep(here, target, wish, key(), charge, charged);
+    SUCCESS
 }
 
-/// Tries the line once, the way every allocation goes: one byte too many must be refused, the
+/// Asks the ledger and then the driver: the charge of what both have granted, and what the device
+/// is charged with it. [`keep`] or [`keep_entry`] must follow.
+#[inline(always)]
+pub(super) fn ask_first(
+    here: &Here,
+    device: usize,
+    wish: &Wish,
+    call: impl FnOnce() -> Code,
+) -> Result<(u64, u64), Code> {
+    try_limit(here, device);
+    let charge = wish.charge(here, device);
+    let charged = admit(here, device, wish, charge).ok_or(OUT_OF_MEMORY)?;
+    let code = call();
+    settle(here, device, charge);
+    if code != SUCCESS {
+        here.ledger.undo(here.process, device, charge);
+        return Err(code);
+    }
+    Ok((charge, charged))
+}
+
+/// Tries the limit once, the way every allocation goes: one byte too many must be refused, the
 /// refusal counted, and the driver not asked. The trial itself is then taken out of the count.
 #[inline]
-pub(super) fn try_line(here: &Here, device: usize) {
+pub(super) fn try_limit(here: &Here, device: usize) {
     if here.ledger.devices[device].verified.load(Relaxed) == 0 {
         verify(here, device);
     }
@@ -128,7 +161,7 @@ fn verify(here: &Here, place: usize) {
     }
     let bytes = line.saturating_add(1);
     let before = here.process.refused.load(Relaxed);
-    if here.ledger.grant(here.process, place, bytes).is_ok() {
+    if here.ledger.grant(here.process, place, bytes, || {}).is_ok() {
         here.ledger.undo(here.process, place, bytes);
         return;
     }
@@ -143,48 +176,66 @@ fn verify(here: &Here, place: usize) {
 /// Keeps what the driver has handed out: `charge` is its own, `charged` what the device is
 /// charged with it.
 #[inline(always)]
-pub(super) fn keep(here: &Here, place: Place, wish: &Wish, key: u64, charge: u64, charged: u64) {
-    let (at, stack) = here.moment_of(Op::Allocate, wish.class, key);
-    let event = Event { stack, ..wish.event(Op::Allocate, place.device, key) };
-    let tagged = if tags::are_used() { Entry::TAGGED } else { 0 };
-    let entry = Entry {
-        key,
-        class: wish.class,
-        kind: wish.kind as u8,
-        device: place.device as u8,
-        tag: event.tag | tagged,
-        bytes: wish.bytes,
+pub(super) fn keep(here: &Here, target: Target, wish: &Wish, key: u64, charge: u64, charged: u64) {
+    let &Wish { kind, place, bytes, .. } = wish;
+    let (context, device) = (target.context, target.device as u8);
+    keep_as(here, wish, key, charged, |tag| Thing::Block {
+        place,
+        kind,
+        device,
+        tag,
+        bytes,
         charge,
-        extra: place.context,
-    };
+        context,
+    });
+}
+
+/// As [`keep`], for what is kept as something else than a block.
+#[inline(always)]
+pub(super) fn keep_as(
+    here: &Here,
+    wish: &Wish,
+    key: u64,
+    charged: u64,
+    thing: impl FnOnce(Tag) -> Thing,
+) {
+    let number = tags::current();
+    let thing = thing(if tags::are_used() { Tag::counted(number) } else { Tag::NONE });
+    let Some(memory) = thing.memory() else { return };
+    let device = usize::from(memory.device);
+    let class = thing.class();
+    let (at, stack) = here.moment_of(Op::Allocate, class, key);
+    let event = Event { stack, ..wish.event(Op::Allocate, device, key) };
     let held = here.table.hold();
-    if let Some(old) = held.find(wish.class, key) {
+    if let Some(old) = held.find(class, key) {
         gone(here, &held, old, at);
     }
-    let kept = held.add(entry);
+    let kept = held.add(Entry { key, thing });
     here.note_held(&held, &event, at);
     drop(held);
     if !kept {
         here.ledger.warn(flag::TABLE_FULL);
     }
-    if tagged != 0 {
-        here.ledger.tag(here.process, event.tag.into(), entry.share());
+    if let Some(number) = memory.tag.number() {
+        here.ledger.tag(here.process, number.into(), memory.share());
     }
-    here.ledger.granted(here.process, place.device, charged, at);
+    here.ledger.granted(here.process, device, charged, at);
 }
 
 /// What the driver hands out again was freed by a way that we do not see.
 #[cold]
 fn gone(here: &Here, held: &Held<'_>, old: Found, at: u64) {
     let old = held.remove(old);
-    here.note_held(held, &freed(&old, 0), at);
-    here.ledger.release(here.process);
-    end_free(here, &old);
+    if let Some(memory) = old.thing.memory() {
+        here.note_held(held, &freed(old.key, &memory, 0), at);
+        here.ledger.release(here.process);
+        end_free(here, &memory);
+    }
 }
 
 /// Frees: taken out and noted first, as the driver may hand the address to another thread before
 /// it returns to this one; given back only when the driver has it. One that the driver refuses
-/// is noted as allocated again.
+/// is noted as allocated again. What was never counted is not freed from the books.
 #[inline(always)]
 pub(super) fn free(
     here: &Here,
@@ -195,33 +246,36 @@ pub(super) fn free(
 ) -> Code {
     let (at, stack) = here.moment_of(Op::Free, class, key);
     let held = here.table.hold();
-    let Some(found) = held.find(class, key) else {
+    let found = held.find(class, key);
+    let removed = found.map(|found| held.remove(found));
+    let Some((entry, memory)) = removed.and_then(|entry| Some((entry, entry.thing.memory()?)))
+    else {
         drop(held);
-        if key != 0 {
+        if key != 0 && class != Class::Host {
             here.process.foreign_frees.fetch_add(1, Relaxed);
         }
         return call();
     };
-    let entry = held.remove(found);
-    here.note_held(&held, &Event { stack, ..freed(&entry, stream) }, at);
+    here.note_held(&held, &Event { stack, ..freed(key, &memory, stream) }, at);
     drop(held);
     here.ledger.release(here.process);
     let code = call();
     if code == SUCCESS {
-        end_free(here, &entry);
+        end_free(here, &memory);
     } else {
-        kept(here, entry);
+        kept(here, entry, &memory);
     }
     code
 }
 
 #[cold]
-fn kept(here: &Here, entry: Entry) {
+fn kept(here: &Here, entry: Entry, memory: &Memory) {
     here.ledger.kept(here.process);
-    let (at, stack) = here.moment_of(Op::Allocate, entry.class, entry.key);
-    let event = Event { op: Op::Allocate, stack, ..freed(&entry, 0) };
+    let class = entry.thing.class();
+    let (at, stack) = here.moment_of(Op::Allocate, class, entry.key);
+    let event = Event { op: Op::Allocate, stack, ..freed(entry.key, memory, 0) };
     let held = here.table.hold();
-    let kept = held.find(entry.class, entry.key).is_some() || held.add(entry);
+    let kept = held.find(class, entry.key).is_some() || held.add(entry);
     here.note_held(&held, &event, at);
     drop(held);
     if !kept {
@@ -231,32 +285,33 @@ fn kept(here: &Here, entry: Entry) {
 
 /// Gives back what is no longer held.
 #[cold]
-pub(super) fn give_back(here: &Here, entry: &Entry, stream: u64) {
-    here.ledger.release(here.process);
-    here.note(freed(entry, stream));
-    end_free(here, entry);
+pub(super) fn give_back(here: &Here, entry: &Entry) {
+    if let Some(memory) = entry.thing.memory() {
+        here.ledger.release(here.process);
+        here.note(freed(entry.key, &memory, 0));
+        end_free(here, &memory);
+    }
 }
 
-/// That an entry is freed.
+/// That memory is freed.
 #[inline(always)]
-fn freed(entry: &Entry, stream: u64) -> Event {
+fn freed(key: u64, memory: &Memory, stream: u64) -> Event {
     Event {
         op: Op::Free,
-        kind: Kind::of(entry.kind).unwrap_or(Kind::Linear),
-        device: entry.device,
-        tag: entry.tag & !Entry::TAGGED,
-        key: entry.key,
-        bytes: entry.bytes,
+        kind: memory.kind,
+        device: memory.device,
+        tag: memory.tag.number().unwrap_or(0),
+        key,
+        bytes: memory.bytes,
         stream,
         stack: 0,
     }
 }
 
 #[inline(always)]
-fn end_free(here: &Here, entry: &Entry) {
-    if entry.tag & Entry::TAGGED != 0 {
-        let tag = entry.tag & !Entry::TAGGED;
-        here.ledger.untag(here.process, tag.into(), entry.share());
+fn end_free(here: &Here, memory: &Memory) {
+    if let Some(number) = memory.tag.number() {
+        here.ledger.untag(here.process, number.into(), memory.share());
     }
-    here.ledger.released(here.process, entry.device.into(), entry.charge);
+    here.ledger.released(here.process, memory.device.into(), memory.charge);
 }

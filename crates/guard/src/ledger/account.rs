@@ -1,9 +1,9 @@
 //! Granting and giving back: every way in which a figure of the ledger changes.
 
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use super::{Device, Ledger, NO_LIMIT, Process, Refused};
+use crate::sync::AtomicU64;
 
 pub(super) fn take(counter: &AtomicU64, bytes: u64) {
     // Saturating: a figure that is too low would let memory past the line, one that wraps
@@ -79,15 +79,24 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// The line is reached, also after the shares of dead processes were given back.
+    /// The limit is reached, also after `reclaim` gave back the shares of dead processes.
     #[inline(always)]
-    pub fn grant(&self, process: &Process, device: usize, bytes: u64) -> Result<u64, Refused> {
+    pub fn grant(
+        &self,
+        process: &Process,
+        device: usize,
+        bytes: u64,
+        reclaim: impl FnOnce(),
+    ) -> Result<u64, Refused> {
         let mine = process.mine();
         mine.begin_to_add();
         let line = self.devices[device].line(self.held_back());
         let granted = match self.devices[device].raise(bytes, line) {
             Some(now) => Some(now),
-            None => self.grant_again(device, bytes, line),
+            None => {
+                reclaim();
+                self.devices[device].raise(bytes, line)
+            }
         };
         match granted {
             Some(now) => {
@@ -99,12 +108,6 @@ impl Ledger {
                 Err(Refused::Line)
             }
         }
-    }
-
-    #[cold]
-    fn grant_again(&self, device: usize, bytes: u64, line: u64) -> Option<u64> {
-        self.reclaim();
-        self.devices[device].raise(bytes, line)
     }
 
     /// Counts a refusal that ends the operation.
@@ -198,14 +201,26 @@ impl Ledger {
     }
 
     /// Moves a charge that cannot be refused from `before` to `after`: what the driver takes
-    /// by itself. The line may be passed by it; the reserve is there so that it is not.
+    /// by itself. The limit may be passed by it; the reserve is there so that it is not.
     pub fn recharge(&self, process: &Process, device: usize, before: u64, after: u64, at: u64) {
-        if before == after {
-            return;
+        if before != after {
+            self.shift(process, device, (before, after), at, || {});
         }
+    }
+
+    /// As [`Ledger::recharge`]; `also` is done as a part of the same operation.
+    fn shift(
+        &self,
+        process: &Process,
+        device: usize,
+        (before, after): (u64, u64),
+        at: u64,
+        also: impl FnOnce(),
+    ) {
         process.own.fetch_add(1, Relaxed);
         let mine = process.mine();
         mine.begin_to_add();
+        also();
         if after > before {
             self.devices[device].used.fetch_add(after - before, AcqRel);
             mine.add(device, after - before);
@@ -220,17 +235,21 @@ impl Ledger {
 
     /// As [`Ledger::recharge`], for what the driver took for itself.
     pub fn charge_driver(&self, process: &Process, device: usize, change: i64, at: u64) {
-        let driver = &self.devices[device].driver;
+        let (driver, own) = (&self.devices[device].driver, &process.driver[device]);
         let bytes = change.unsigned_abs();
         if change > 0 {
-            let now = driver.fetch_add(bytes, AcqRel) + bytes;
-            self.devices[device].driver_peak.fetch_max(now, Relaxed);
             self.tag(process, 0, bytes);
-            self.recharge(process, device, 0, bytes, at);
+            self.shift(process, device, (0, bytes), at, || {
+                let now = driver.fetch_add(bytes, AcqRel) + bytes;
+                self.devices[device].driver_peak.fetch_max(now, Relaxed);
+                own.fetch_add(bytes, AcqRel);
+            });
         } else {
-            take(driver, bytes);
             self.untag(process, 0, bytes);
-            self.recharge(process, device, bytes, 0, at);
+            self.shift(process, device, (bytes, 0), at, || {
+                take(own, bytes);
+                take(driver, bytes);
+            });
         }
     }
 

@@ -1,11 +1,11 @@
-//! The shared counters: one file, mapped by every process of the tree and by `run`.
+//! The shared counters: one file, mapped by every limited process and by `run`.
 //!
 //! A device has one number that decides, `used`. Whoever wants memory raises it by
 //! compare-and-swap *before* the driver is asked, and lowers it *after* the driver has taken
 //! the memory back, so that at no moment the sum of what the driver has handed out is larger.
 //! Each process also keeps what it holds in a slot of its own, each thread its part, and that
 //! share is given back when it is found dead: killed processes run no code, so the others do it
-//! for them.
+//! for them. Who is dead is known by a lock on the file that the kernel drops ([`crate::alive`]).
 //!
 //! A process may be killed between the two additions. It raises `used` first and its own
 //! share second, and lowers its own first, so what is left behind is always too much, never
@@ -15,21 +15,31 @@
 //!
 //! The layout is plain: fixed places, fixed sizes, numbers that can be read at any time.
 
-use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::sync::{AtomicU32, AtomicU64};
 
 mod account;
+#[cfg(all(test, loom))]
+mod model;
 mod reclaim;
+mod seat;
 mod threads;
 
+pub(crate) use seat::Seat;
+
 /// Devices that can be told apart in one run.
-pub const DEVICES: usize = 16;
-/// Processes that can hold GPU memory in one run; the dead make room.
-pub const PROCESSES: usize = 512;
+pub const DEVICES: usize = if cfg!(loom) { 1 } else { 16 };
+/// Processes that can hold GPU memory at the same time; the dead make room. Slots take memory only
+/// when they are used.
+pub const PROCESSES: usize = if cfg!(loom) { 3 } else { 4096 };
+/// The byte of the file that everybody who uses the ledger has locked, together with others. It
+/// lies far behind the end: locks need no content.
+pub const USERS_BYTE: u64 = 1 << 40;
 /// Tags that a thread can give to what it allocates.
 pub const TAGS: usize = 4;
 /// The first bytes of a ledger: its name and the version of its layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd4");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd5");
 
 /// A budget that refuses nothing.
 pub const NO_LIMIT: u64 = u64::MAX;
@@ -46,6 +56,8 @@ pub mod flag {
     /// NVML's memory queries show the device as it is: who asks is a program of our own that
     /// reports both.
     pub const NVML_AS_IT_IS: u32 = 8;
+    /// Nobody will read lists of events: none are written.
+    pub const NO_LISTS: u32 = 16;
 
     /// The driver is newer than what the guard knows.
     pub const NEW_DRIVER: u32 = 1;
@@ -57,12 +69,15 @@ pub mod flag {
     pub const TABLE_FULL: u32 = 8;
     /// The list of events is full or could not be written.
     pub const LOG_FULL: u32 = 16;
-    /// No slot for another process: its memory passed uncounted.
+    /// No slot for another process: it was refused all memory.
     pub const NO_SLOT: u32 = 32;
     /// The driver was refused because of [`STRICT`].
     pub const REFUSED_DRIVER: u32 = 64;
-    /// No room in a process to list its blocks: its memory passed uncounted.
+    /// No room in a process to list its blocks: it was refused all memory.
     pub const NO_ROOM: u32 = 128;
+    /// A program loaded libraries into a link namespace of their own (`dlmopen`), where the guard
+    /// is not.
+    pub const SEPARATE: u32 = 256;
 }
 
 /// The whole file.
@@ -84,26 +99,47 @@ pub struct Ledger {
     pub budgets: [AtomicU64; DEVICES],
     /// The driver's version, as it calls itself; 0 before it was asked.
     pub driver_version: AtomicU32,
-    /// The process that reclaims or audits; 0 for none.
-    pub(crate) janitor: AtomicU32,
-    /// The process that does what only one may do at a time; 0 for none.
-    pub(crate) one_at_a_time: AtomicU32,
     /// Whether an operation was cut short by a kill.
     pub(crate) suspicious: AtomicU32,
+    /// Whoever reclaims or audits.
+    pub(crate) janitor: Seat,
+    /// Whoever does what only one may do at a time.
+    pub(crate) one_at_a_time: Seat,
     /// Programs that the guard was loaded into.
     pub loaded: AtomicU32,
-    spare: AtomicU32,
-    /// What the system had available when it was last read, and when exactly.
-    pub(crate) available: AtomicU64,
-    pub(crate) available_at: AtomicU64,
-    /// What was granted since.
-    pub(crate) granted_since: AtomicU64,
+    /// Slots that were ever taken. Those behind have no room in the file: to read them would take
+    /// some.
+    pub(crate) taken: AtomicU32,
+    /// On unified memory: bytes that were ever admitted, and those whose request came to its
+    /// end. The difference is under way, and not yet in what the system says.
+    pub(crate) system_admitted: AtomicU64,
+    pub(crate) system_ended: AtomicU64,
     /// Where the system's memory is read, ended by a zero.
     pub meminfo: [u8; 256],
     /// The devices.
     pub devices: [Device; DEVICES],
-    /// The processes.
-    pub processes: [Process; PROCESSES],
+    /// The processes, as far as their slots were ever taken.
+    pub(crate) processes: [Process; PROCESSES],
+}
+
+impl Ledger {
+    /// The processes that hold memory, or did.
+    #[must_use]
+    pub fn processes(&self) -> &[Process] {
+        let taken = self.taken.load(Acquire) as usize;
+        self.processes.get(..taken).unwrap_or(&self.processes)
+    }
+
+    /// What the file takes before any slot is used.
+    pub(crate) const fn room() -> u64 {
+        core::mem::offset_of!(Ledger, processes) as u64
+    }
+
+    /// Where a slot lies in the file, and its size.
+    pub(crate) const fn room_of(slot: usize) -> (u64, u64) {
+        let size = size_of::<Process>() as u64;
+        (Ledger::room() + slot as u64 * size, size)
+    }
 }
 
 /// A device's counters; what every allocation looks at comes first, in one line of the
@@ -154,10 +190,14 @@ pub struct Device {
 pub struct Process {
     /// See [`state`].
     pub state: AtomicU32,
-    /// Its number.
+    /// Its number, in its own space of process numbers.
     pub pid: AtomicU32,
     /// When it started, in the kernel's clock ticks: numbers of processes are used again.
     pub start: AtomicU64,
+    /// That space, by the kernel's number; 0 where it is not known.
+    pub space: AtomicU64,
+    /// Of what it holds: what the driver took for itself, by device.
+    pub driver: [AtomicU64; DEVICES],
     /// Of [`Process::allocs`]: refused by the line.
     pub refused: AtomicU64,
     /// Of [`Process::allocs`]: failed by the driver.
@@ -186,8 +226,6 @@ pub struct Process {
 pub mod state {
     /// Nobody's.
     pub const FREE: u32 = 0;
-    /// Being filled in.
-    pub const TAKING: u32 = 1;
     /// A process that holds memory, or could.
     pub const LIVE: u32 = 2;
     /// A process that is gone; its figures stay for the report.

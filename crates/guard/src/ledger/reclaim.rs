@@ -1,102 +1,114 @@
-//! The dead: what they held is given back by those who live.
+//! Reclaims the GPU memory of processes that have died. Any process may do this; a seat admits one
+//! at a time.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::account::take;
+use super::seat::Taken;
 use super::{DEVICES, Ledger, Process, state};
 
-/// When no process started.
-const REPLACED: u64 = u64::MAX;
-
-impl Process {
-    /// Whether the process that took this slot still runs, as the program that it was then.
-    #[must_use]
-    pub fn lives(&self) -> bool {
-        let start = self.start.load(Acquire);
-        start != REPLACED && crate::process::is_alive(self.pid.load(Acquire), start)
-    }
-
-    /// The process has become another program: what it held is gone, as if it were dead.
-    pub(crate) fn replace(&self) {
-        self.start.store(REPLACED, Release);
-    }
-}
-
 impl Ledger {
-    /// Gives back what dead processes hold. Nobody waits for another who is at it already.
-    pub fn reclaim(&self) {
-        let me = crate::process::own_pid();
-        let holder = self.janitor.load(Acquire);
-        // One that was killed at this work has left shares half given back.
-        if holder != 0 && !crate::process::is_alive(holder, 0) {
-            self.suspicious.store(1, Release);
-        } else if holder != 0 {
-            return;
+    /// Gives back what dead processes hold. `slot` is the caller's, and `lives` says of a slot
+    /// whether its process may still hold memory. Nobody waits for another who is at it already.
+    pub(crate) fn reclaim(&self, slot: usize, lives: impl Fn(usize) -> bool) {
+        match self.janitor.take(slot, &lives) {
+            None => return,
+            // One that was killed at this work has left shares half given back.
+            Some(Taken::FromTheDead) => self.suspicious.store(1, Release),
+            Some(Taken::Free) => {}
         }
-        if self.janitor.compare_exchange(holder, me, AcqRel, Relaxed).is_err() {
-            return;
-        }
-        for process in &self.processes {
-            if process.state.load(Acquire) == state::LIVE && !process.lives() {
-                self.bury(process);
+        for (place, process) in self.processes().iter().enumerate() {
+            if process.state.load(Acquire) == state::LIVE && place != slot && !lives(place) {
+                self.release_dead(process);
             }
         }
         if self.suspicious.load(Acquire) != 0 {
             self.audit();
         }
-        self.janitor.store(0, Release);
+        self.janitor.clear(slot);
     }
 
-    /// A process that begins anew, after exec or with a number that was used before, is not at
-    /// work in here. Whoever had its number was stopped half-way.
-    pub(crate) fn abandon(&self, pid: u32) {
-        if self.janitor.load(Acquire) == pid {
+    /// A slot has a new owner. The last one is dead: what it was doing, it has not finished. What
+    /// it held is given back, by the new owner, if nobody has done so yet. Whether that is done:
+    /// one who has the seat and is stopped is not waited for.
+    pub(crate) fn inherit(&self, slot: usize, lives: impl Fn(usize) -> bool) -> bool {
+        const TRIES: usize = if cfg!(loom) { 2 } else { 200 };
+        if self.janitor.clear(slot) {
             self.suspicious.store(1, Release);
-            let _ = self.janitor.compare_exchange(pid, 0, AcqRel, Relaxed);
         }
-        let _ = self.one_at_a_time.compare_exchange(pid, 0, AcqRel, Relaxed);
+        self.one_at_a_time.clear(slot);
+        let Some(process) = self.processes.get(slot) else { return false };
+        for _ in 0..TRIES {
+            if process.state.load(Acquire) != state::LIVE {
+                return true;
+            }
+            let Some(taken) = self.janitor.take(slot, &lives) else {
+                self.janitor.wait();
+                continue;
+            };
+            if taken == Taken::FromTheDead {
+                self.suspicious.store(1, Release);
+            }
+            // Another may have been quicker.
+            if process.state.load(Acquire) == state::LIVE {
+                self.release_dead(process);
+            }
+            self.janitor.clear(slot);
+        }
+        process.state.load(Acquire) != state::LIVE
     }
 
-    /// Gives back what a process holds that is gone, or has become another program. Only the
-    /// janitor does.
-    fn bury(&self, process: &Process) {
-        if !process.is_quiet() {
+    /// Gives back what a process holds that is gone, or has become another program. Only who has
+    /// the seat does.
+    fn release_dead(&self, process: &Process) {
+        if process.quiet().is_none() {
             self.suspicious.store(1, Release);
         }
-        process.until.store(crate::sys::now(), Relaxed);
-        // Once it is dead its share counts no more and its slot may be another's. A janitor who is
+        process.until.store(crate::sync::now(), Relaxed);
+        // Once it is dead its share counts no more and its slot may be another's. One who is
         // killed behind that leaves too much, for an audit.
         let held: [u64; DEVICES] = core::array::from_fn(|device| process.used(device));
+        let own: [u64; DEVICES] =
+            core::array::from_fn(|device| process.driver[device].load(Relaxed));
         process.state.store(state::DEAD, Release);
-        for (device, held) in self.devices.iter().zip(held) {
+        for ((device, held), own) in self.devices.iter().zip(held).zip(own) {
+            take(&device.driver, own);
             take(&device.used, held);
         }
     }
 
     fn live(&self) -> impl Iterator<Item = &Process> {
-        self.processes.iter().filter(|process| process.state.load(Acquire) == state::LIVE)
+        self.processes().iter().filter(|process| process.state.load(Acquire) == state::LIVE)
     }
 
     /// How many operations there were so far; nothing while one is under way. What was read
     /// between two equal answers was read while nothing moved.
     #[must_use]
     pub fn still(&self) -> Option<u64> {
-        self.live().try_fold(0u64, |sum, process| {
-            let done = process.done();
-            process.is_quiet().then(|| sum.wrapping_add(done))
-        })
+        self.live().try_fold(0u64, |sum, process| Some(sum.wrapping_add(process.quiet()?)))
     }
 
-    /// Sets every device's `used` to the sum of the shares, if nobody is in the middle of an
-    /// operation; otherwise it is left for the next time.
+    /// Takes from every device's `used` what no living process holds: what the dead have left
+    /// behind between two steps. It is the difference to the sum of the shares, read while nobody
+    /// is in the middle of an operation; if somebody is, it is left for the next time.
     fn audit(&self) {
         let mut settled = true;
         for (index, device) in self.devices.iter().enumerate() {
-            let charged = device.used.load(Acquire);
             let before = self.still();
-            let sum = self.live().map(|process| process.used(index)).sum();
-            let swap = || device.used.compare_exchange(charged, sum, AcqRel, Relaxed).is_ok();
-            settled &= before.is_some() && self.still() == before && swap();
+            let charged = device.used.load(Acquire);
+            let shares: u64 = self.live().map(|process| process.used(index)).sum();
+            let own = device.driver.load(Acquire);
+            let drivers: u64 = self.live().map(|process| process.driver[index].load(Acquire)).sum();
+            let (admitted, ended) =
+                (self.system_admitted.load(Acquire), self.system_ended.load(Acquire));
+            if before.is_none() || self.still() != before {
+                settled = false;
+                continue;
+            }
+            // What is left behind stays what it is, whatever others do from here on.
+            take(&device.used, charged.saturating_sub(shares));
+            take(&device.driver, own.saturating_sub(drivers));
+            self.system_ended.fetch_add(admitted.saturating_sub(ended), Relaxed);
         }
         if settled {
             self.suspicious.store(0, Release);

@@ -1,13 +1,13 @@
-//! Every kind of memory is counted, refused past the line and given back.
+//! Every kind of memory is counted, refused past the limit and given back.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use plimsoll_guard::ledger::flag;
 use plimsoll_guard::log::{Kind, Op};
 
-use crate::stage::{LINE, MIB, Stage, text};
+use crate::stage::{LIMIT, MIB, Stage, text};
 
-/// `name: code, code past the line, code of the free, MiB that it took, whether all came back`.
+/// `name: code, code past the limit, code of the free, MiB that it took, whether all came back`.
 const KINDS: &str = "\
 linear 0 2 0 took 256 back 1
 managed 0 2 0 took 256 back 1
@@ -37,7 +37,7 @@ fn each_kind_is_counted_refused_and_given_back() {
     for way in ["dlsym", "runtime", "thread"] {
         let stage = with_costs(Stage::new().set("WAY", way));
         assert_eq!(stage.run("opened", &["kinds"]), KINDS, "{way}");
-        assert!(stage.most(0) <= LINE, "{way}: {}", stage.most(0));
+        assert!(stage.most(0) <= LIMIT, "{way}: {}", stage.most(0));
         assert_eq!(stage.device(0).driver_peak.load(Relaxed), 164 * MIB, "{way}");
     }
 }
@@ -133,7 +133,7 @@ fn errors_of_the_driver_leave_the_count_right() {
 }
 
 #[test]
-fn any_call_may_fail_and_nothing_passes_the_line() {
+fn any_call_may_fail_and_nothing_passes_the_limit() {
     for name in [
         "cuMemAllocAsync",
         "cuMemPoolGetAttribute",
@@ -150,7 +150,7 @@ fn any_call_may_fail_and_nothing_passes_the_line() {
             let stage = with_costs(Stage::new().set("FAKE_FAIL", format!("{name}:{time}")));
             for what in ["kinds", "mappings"] {
                 stage.run("opened", &[what]);
-                assert!(stage.most(0) <= LINE, "{name}:{time} {what}");
+                assert!(stage.most(0) <= LIMIT, "{name}:{time} {what}");
                 assert_eq!(stage.charged(), 0, "{name}:{time} {what}");
             }
         }
@@ -158,13 +158,13 @@ fn any_call_may_fail_and_nothing_passes_the_line() {
 }
 
 #[test]
-fn devices_have_lines_of_their_own() {
+fn devices_have_limits_of_their_own() {
     let stage = Stage::with(|settings| settings.limits = vec![(1, 1024 * MIB)]);
     let stage = stage.set("FAKE_DEVICES", 2);
     assert!(stage.run("opened", &["fill"]).contains("count 32 "));
     let second = text(stage.guarded("opened").arg("fill").env("DEVICE", "1").output().unwrap());
     assert_eq!(second, "total 1024 2048 count 16 code 2 left 0\nafter 1\n");
-    assert_eq!((stage.most(0), stage.most(1)), (LINE, 1024 * MIB));
+    assert_eq!((stage.most(0), stage.most(1)), (LIMIT, 1024 * MIB));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn unified_memory_keeps_what_must_stay_free() {
 }
 
 #[test]
-fn on_unified_memory_the_line_is_below_what_the_system_has() {
+fn on_unified_memory_the_limit_is_below_what_the_system_has() {
     let folder = tempfile::tempdir().unwrap();
     let meminfo = folder.path().join("meminfo");
     std::fs::write(&meminfo, "MemTotal: 1572864 kB\nMemAvailable: 9999999 kB\n").unwrap();
@@ -197,7 +197,7 @@ fn on_unified_memory_the_line_is_below_what_the_system_has() {
         });
         stage.set(integrated, 1).run("opened", &["fill"])
     };
-    // 1536 MiB in all and 512 to keep, below a line of 2048.
+    // 1536 MiB in all and 512 to keep, below a limit of 2048.
     assert_eq!(filled("FAKE_INTEGRATED"), "total 1024 1024 count 16 code 2 left 0\nafter 1\n");
     assert_eq!(filled("FAKE_NOTHING"), "total 2048 2048 count 32 code 2 left 0\nafter 1\n");
 }

@@ -38,7 +38,7 @@ fn ordinary_programs_are_unharmed() {
 }
 
 #[test]
-fn nvml_shows_the_line() {
+fn nvml_shows_the_limit() {
     let script = "\
 import ctypes
 cuda, nvml = ctypes.CDLL('libcuda.so.1'), ctypes.CDLL('libnvidia-ml.so.1')

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use plimsoll_guard::ledger::state;
 
-use crate::stage::{LINE, MIB, Stage};
+use crate::stage::{LIMIT, MIB, Stage};
 
 #[test]
-fn eight_processes_of_sixteen_threads_never_pass_the_line() {
+fn eight_processes_of_sixteen_threads_never_pass_the_limit() {
     let stage = Stage::new().set("WAY", "runtime");
     let racers: Vec<_> = (0..8).map(|_| stage.start("opened", &["race", "16", "1.5"])).collect();
     let mut raced = 0;
@@ -24,8 +24,8 @@ fn eight_processes_of_sixteen_threads_never_pass_the_line() {
     }
     assert!(raced > 0, "nobody was both granted and refused something");
     let most = stage.most(0);
-    assert!(most <= LINE, "{most} is {} past the line", most - LINE);
-    assert!(most > LINE / 2, "the race came nowhere near the line: {most}");
+    assert!(most <= LIMIT, "{most} is {} past the limit", most - LIMIT);
+    assert!(most > LIMIT / 2, "the race came nowhere near the limit: {most}");
     assert_eq!(stage.charged(), 0);
     // Contexts cost nothing here: what the others allocated meanwhile is not taken for one.
     assert_eq!(stage.device(0).driver_peak.load(Relaxed), 0);
@@ -42,7 +42,7 @@ fn what_a_killed_process_held_is_given_back() {
     holder.kill().unwrap();
     holder.wait().unwrap();
     assert!(stage.run("opened", &["fill"]).contains("count 32 code 2"));
-    assert_eq!((stage.most(0), stage.charged()), (LINE, 0));
+    assert_eq!((stage.most(0), stage.charged()), (LIMIT, 0));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn racers_that_are_killed_leave_nothing_behind() {
         assert_eq!(stage.charged(), 0, "round {round}");
     }
     assert!(stage.run("opened", &["fill"]).contains("count 32 code 2"));
-    assert!(stage.most(0) <= LINE);
+    assert!(stage.most(0) <= LIMIT);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn some_are_killed_while_others_race_on() {
     racers.iter_mut().for_each(|racer| racer.kill().unwrap());
     racers.iter_mut().for_each(|racer| assert!(!racer.wait().unwrap().success()));
     assert_eq!(stage.charged(), 0);
-    assert!(stage.most(0) <= LINE, "{} past the line", stage.most(0) - LINE);
+    assert!(stage.most(0) <= LIMIT, "{} past the limit", stage.most(0) - LIMIT);
     assert!(stage.run("opened", &["fill"]).contains("count 32 code 2"));
 }
 
@@ -85,7 +85,7 @@ fn a_forked_child_counts_for_itself() {
     let expected = ["parent 0\n", "child 0 2\n", "parent 0 left 2048\n"];
     assert!(expected.iter().all(|line| found.contains(line)), "{found}");
     assert_eq!(stage.charged(), 0);
-    let slots = &stage.watch.ledger().processes;
+    let slots = stage.watch.ledger().processes();
     let used = slots.iter().filter(|slot| slot.state.load(Relaxed) != state::FREE).count();
     assert_eq!(used, 2);
 }

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,7 +13,7 @@ use plimsoll_guard::watch::{Settings, VARIABLE, Watch};
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
-pub(crate) const LINE: u64 = 2048 * MIB;
+pub(crate) const LIMIT: u64 = 2048 * MIB;
 
 /// Where what is built lies: the libraries, the programs, the guard.
 pub(crate) fn built() -> &'static Path {
@@ -41,6 +42,7 @@ fn build() -> TempDir {
             .concat(),
     );
     compile("client.c", &["-o", &at("opened"), "-ldl", "-lpthread"]);
+    compile("attacker.c", &["-o", &at("attacker"), "-ldl", "-lpthread"]);
     compile(
         "client.c",
         &["-DLINKED", "-o", &at("linked"), &at("libcuda.so.1"), "-ldl", "-lpthread"],
@@ -56,31 +58,75 @@ fn compile(source: &str, flags: &[&str]) {
     assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
 }
 
+/// A program that is spoken with: it ends when its input does, or is killed with the test.
+pub(crate) struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(crate) fn new(command: &mut Command) -> Running {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Running { child, out }
+    }
+
+    /// The next line that it prints, without its end; empty when there are no more.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        line.trim_end().to_string()
+    }
+
+    /// Lets it go on.
+    pub(crate) fn tell(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b".").unwrap();
+    }
+
+    pub(crate) fn end(mut self) -> ExitStatus {
+        self.child.stdin.take();
+        self.child.wait().unwrap()
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// One run: a ledger, the driver's books, and programs.
 pub(crate) struct Stage {
     folder: TempDir,
+    books: TempDir,
     pub(crate) watch: Watch,
     variables: HashMap<&'static str, String>,
 }
 
 impl Stage {
-    /// A line of 2 GiB with nothing held back.
+    /// A limit of 2 GiB with nothing held back.
     pub(crate) fn new() -> Stage {
         Stage::with(|_| {})
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Stage {
         // As `run` does: in memory where it can be.
-        let memory = tempfile::tempdir_in("/dev/shm");
-        let folder = memory.or_else(|_| tempfile::tempdir()).unwrap();
+        let in_memory = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let (folder, books) = (in_memory().unwrap(), in_memory().unwrap());
         let mut settings = Settings {
-            limit: Some(LINE),
+            limit: Some(LIMIT),
             meminfo: PathBuf::from("/proc/meminfo"),
             ..Settings::default()
         };
         change(&mut settings);
         let watch = Watch::create(folder.path(), &settings).unwrap();
-        Stage { folder, watch, variables: HashMap::new() }
+        Stage { folder, books, watch, variables: HashMap::new() }
     }
 
     /// Tells the fake driver or the program something.
@@ -92,9 +138,7 @@ impl Stage {
     pub(crate) fn bare(&self, program: &str) -> Command {
         let path = built().join(program);
         let mut command = Command::new(if path.exists() { path } else { program.into() });
-        command
-            .env("LD_LIBRARY_PATH", built())
-            .env("FAKE_CUDA_STATE", self.folder.path().join("books"));
+        command.env("LD_LIBRARY_PATH", built()).env("FAKE_CUDA_STATE", self.books());
         command.env("WAY", "dlsym").envs(&self.variables).env_remove("LD_PRELOAD");
         command
     }
@@ -108,6 +152,11 @@ impl Stage {
     /// What a program prints under the guard.
     pub(crate) fn run(&self, program: &str, words: &[&str]) -> String {
         text(self.guarded(program).args(words).output().unwrap())
+    }
+
+    /// A program under the guard that is spoken with.
+    pub(crate) fn speak(&self, program: &str, words: &[&str]) -> Running {
+        Running::new(self.guarded(program).args(words))
     }
 
     pub(crate) fn start(&self, program: &str, words: &[&str]) -> Child {
@@ -124,8 +173,18 @@ impl Stage {
         self.book(2)
     }
 
+    /// Where the driver keeps its books: elsewhere than the guard its own.
+    pub(crate) fn books(&self) -> PathBuf {
+        self.books.path().join("books")
+    }
+
+    /// The folder of the run.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     fn book(&self, word: usize) -> u64 {
-        let books = fs::read(self.folder.path().join("books")).unwrap();
+        let books = fs::read(self.books()).unwrap();
         u64::from_le_bytes(books[word * 8..word * 8 + 8].try_into().unwrap())
     }
 
@@ -135,7 +194,7 @@ impl Stage {
 
     /// What is charged now, after the dead were found.
     pub(crate) fn charged(&self) -> u64 {
-        self.watch.ledger().reclaim();
+        self.watch.reclaim();
         self.device(0).used.load(Relaxed)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::stage::{LINE, MIB, Stage, built, text};
+use crate::stage::{LIMIT, MIB, Stage, built, text};
 
 const FILLED: &str = "total 2048 2048 count 32 code 2 left 0\nafter 1\n";
 
@@ -11,7 +11,7 @@ fn every_way_to_the_driver_is_held() {
     for way in ["dlsym", "dlvsym", "default", "old", "runtime", "thread"] {
         let stage = Stage::new().set("WAY", way);
         assert_eq!(stage.run("opened", &["fill"]), FILLED, "{way}");
-        assert_eq!(stage.most(0), LINE, "{way}");
+        assert_eq!(stage.most(0), LIMIT, "{way}");
         assert_eq!(stage.calls(), 33, "{way}: a context and 32 blocks, and nothing past them");
         assert_eq!(stage.charged(), 0, "{way}");
     }
@@ -21,7 +21,7 @@ fn every_way_to_the_driver_is_held() {
 fn a_linked_program_is_held() {
     let stage = Stage::new();
     assert_eq!(stage.run("linked", &["fill"]), FILLED);
-    assert_eq!(stage.most(0), LINE);
+    assert_eq!(stage.most(0), LIMIT);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn other_preloaded_libraries_stay_in_the_chain() {
         let seen = if order[0] == "guard.so" { "shim 32" } else { "shim 33" };
         assert_eq!(errors.trim(), seen, "{order:?}");
         assert_eq!(text(output), FILLED, "{order:?}");
-        assert_eq!(stage.most(0), LINE, "{order:?}");
+        assert_eq!(stage.most(0), LIMIT, "{order:?}");
     }
 }
 
@@ -66,7 +66,7 @@ fn a_driver_of_the_programs_own_is_called_without_who_cannot_find_it() {
         let output =
             command.env("LD_PRELOAD", chain.join(":")).env("WAY", way).arg("fill").output();
         assert_eq!(text(output.unwrap()), FILLED, "{way}");
-        assert_eq!(stage.most(0), LINE, "{way}");
+        assert_eq!(stage.most(0), LIMIT, "{way}");
     }
 }
 
@@ -82,7 +82,7 @@ fn the_only_context_of_the_only_device_is_not_asked_for() {
 }
 
 #[test]
-fn the_line_was_tried() {
+fn the_limit_was_tried() {
     let stage = Stage::new();
     stage.run("opened", &["fill"]);
     let device = stage.device(0);

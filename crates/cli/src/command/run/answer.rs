@@ -1,22 +1,22 @@
 //! What became of the run, for programs: `report.json` and `--json` are this.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::UNIX_EPOCH;
 
-use plimsoll_guard::ledger::{Device, NO_LIMIT, Process, flag, state};
-use plimsoll_guard::watch::{Clock, Log, Watch};
+use plimsoll_guard::ledger::{Device, NO_LIMIT};
+use plimsoll_guard::watch::Watch;
 use serde::Serialize;
 
 use super::child::Ended;
 use super::events::{self, Block, History};
 use super::flags::{Args, Line};
+use super::gather::{Figures, Gathered, Source, Who};
 use super::reach::Reach;
 use super::stacks::Stacks;
+use super::trace::Trace;
 use super::tree::Unguarded;
 use super::{sys, warnings};
-
-/// How many of a kind are listed; all are counted.
-const LISTED: usize = 20;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -39,17 +39,17 @@ pub(super) struct Report {
     /// How many of them, the first, were said before the program began.
     #[serde(skip)]
     pub(super) said: usize,
-    /// Those of the warnings by which memory may have passed the line uncounted.
+    /// Those of the warnings that even a quiet run gives.
     #[serde(skip)]
-    pub(super) uncounted: Vec<&'static str>,
-    /// Whether a process that used the driver could not be counted at all.
+    pub(super) alarming: Vec<&'static str>,
+    /// Why it is not known what the program used, where it is not.
     #[serde(skip)]
-    pub(super) passed: bool,
+    pub(super) passed: Option<&'static str>,
     #[serde(skip)]
     pub(super) history: History,
 }
 
-/// What the line was worth.
+/// What the limit was worth.
 #[derive(Debug, Serialize)]
 pub(super) struct Limit {
     /// `hard`, `unavailable`, or `none` with `--no-limit`.
@@ -57,7 +57,7 @@ pub(super) struct Limit {
     pub(super) verified: bool,
     pub(super) methods_applied: Vec<String>,
     pub(super) limit_bytes: Option<u64>,
-    /// The least line of any device that was used: on unified memory never more than the
+    /// The least limit of any device that was used: on unified memory never more than the
     /// system has, less `keep_free_bytes`.
     pub(super) effective_limit_bytes: Option<u64>,
     pub(super) reserve_bytes: u64,
@@ -146,10 +146,10 @@ pub(super) struct RefusalReport {
 }
 
 impl Report {
-    /// Whether the line held everybody; asked only where `--strict` wants to know.
+    /// Whether the limit held everybody; asked only where `--strict` wants to know.
     pub(super) fn is_held(&self, strict: bool) -> bool {
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
-        !strict || self.escaped().next().is_none() && !over && !self.passed
+        !strict || self.escaped().next().is_none() && !over && self.passed.is_none()
     }
 
     /// Processes that the guard did not reach and that use the GPU, or may.
@@ -164,32 +164,34 @@ pub(super) fn name(device: u8, watch: &Watch) -> String {
     format!("cuda:{}", known.map_or(u32::from(device), |d| d.ordinal.load(Relaxed)))
 }
 
-/// Reads everything that the guard has left.
-pub(super) fn collect(
-    args: &Args,
-    line: &Line,
-    reach: &Reach,
-    watch: &Watch,
-    ended: &Ended,
-) -> anyhow::Result<Report> {
-    let ledger = watch.ledger();
-    ledger.reclaim();
-    let clock = watch.clock();
-    let logs = watch.logs()?;
-    let history = events::merge(&logs, clock, &ends(watch, &logs));
-    let mut stacks = Stacks::new(watch);
-    let devices = devices(watch, clock, &history, ended.lasted.as_secs_f64());
-    let mut left: Vec<&Block> = history.blocks.iter().filter(|block| block.to.is_none()).collect();
-    left.sort_by_key(|block| std::cmp::Reverse(block.bytes));
-    let mut largest: Vec<&Block> = history.blocks.iter().collect();
-    largest.sort_by_key(|block| std::cmp::Reverse(block.bytes));
-    let mut warnings = warnings::all(line, reach, watch, ended, &history);
-    let listed = taken(watch).count();
-    if logs.len() > listed {
-        let all = logs.len();
-        warnings.push(format!("{all} processes used the GPU; {listed} of them are listed"));
-    }
-    let report = Report {
+/// What `run` knows of the program when it has ended.
+pub(super) struct Facts<'a> {
+    pub(super) args: &'a Args,
+    pub(super) line: &'a Line,
+    pub(super) reach: &'a Reach,
+    pub(super) watch: &'a Watch,
+    pub(super) ended: &'a Ended,
+    pub(super) gathered: &'a Gathered,
+}
+
+/// Reads everything that the guard has left, and writes the trace on the way.
+pub(super) fn collect(facts: &Facts<'_>, trace: &mut Trace<'_>) -> Report {
+    let Facts { args, line, reach, watch, ended, gathered } = facts;
+    let lasted = ended.lasted.as_secs_f64();
+    let figures = gathered.processes(watch);
+    let sources = gathered.sources(watch, &figures);
+    let unified = watch.unified();
+    let history = events::merge(&sources, gathered, &unified, watch.clock(), lasted, trace);
+    let lists = Lists::of(&sources, &figures);
+    let blocks = || history.largest.iter().chain(&history.left.largest);
+    let stacks = Stacks::of(blocks(), gathered, watch);
+    let shown = |blocks: &[Block]| blocks.iter().map(|b| stacks.report(b, watch)).collect();
+    let devices = devices(watch, &history, history.lost == 0 && lists.missing == 0);
+    let mut warnings: Vec<String> = line.notes.clone();
+    warnings.extend(reach.why_not.clone());
+    let said = warnings.len();
+    warnings.extend(warnings::all(watch, ended, &history, &lists));
+    Report {
         schema_version: 1,
         version: env!("CARGO_PKG_VERSION"),
         program: args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
@@ -197,28 +199,49 @@ pub(super) fn collect(
             .began
             .duration_since(UNIX_EPOCH)
             .map_or(0.0, |since| since.as_secs_f64()),
-        duration_seconds: ended.lasted.as_secs_f64(),
+        duration_seconds: lasted,
         exit_code: ended.code,
         signal: ended.signal,
         limit: limit(line, &devices),
-        cuda: cuda(watch),
-        processes: processes(watch, &history, &left),
-        largest: largest.iter().take(LISTED).map(|b| stacks.report(b)).collect(),
+        cuda: cuda(watch, !figures.is_empty()),
+        processes: figures.iter().map(|process| report(process, &history)).collect(),
+        largest: shown(&history.largest),
         never_freed: NeverFreed {
-            bytes: left.iter().map(|block| block.bytes).sum(),
-            blocks: left.len(),
-            largest: left.iter().take(LISTED).map(|b| stacks.report(b)).collect(),
+            bytes: history.left.bytes,
+            blocks: history.left.blocks,
+            largest: shown(&history.left.largest),
         },
         refused: refusals(watch, &history),
         unguarded: ended.unguarded.clone(),
         warnings,
-        said: line.notes.iter().chain(&reach.why_not).count(),
-        uncounted: warnings::uncounted(watch).collect(),
-        passed: ledger.warnings.load(Relaxed) & (flag::NO_SLOT | flag::NO_ROOM) != 0,
+        said,
+        alarming: warnings::alarming(watch),
+        passed: warnings::passed(watch),
         devices,
         history,
-    };
-    Ok(report)
+    }
+}
+
+/// Which processes and which lists of events belong together.
+pub(super) struct Lists {
+    /// Processes without a list.
+    pub(super) missing: usize,
+    /// Lists whose process is not known any more: another was given its slot.
+    pub(super) orphans: usize,
+    /// Processes that are known.
+    pub(super) listed: usize,
+}
+
+impl Lists {
+    fn of(sources: &[Source], figures: &[Figures]) -> Lists {
+        let listed: HashSet<Who> = figures.iter().map(|process| process.who).collect();
+        let noted: HashSet<Who> = sources.iter().map(|source| source.who).collect();
+        Lists {
+            missing: listed.difference(&noted).count(),
+            orphans: noted.difference(&listed).count(),
+            listed: figures.len(),
+        }
+    }
 }
 
 fn limit(line: &Line, devices: &[DeviceReport]) -> Limit {
@@ -245,9 +268,8 @@ fn limit(line: &Line, devices: &[DeviceReport]) -> Limit {
     }
 }
 
-fn cuda(watch: &Watch) -> Cuda {
+fn cuda(watch: &Watch, used: bool) -> Cuda {
     let version = watch.ledger().driver_version.load(Relaxed);
-    let used = taken(watch).next().is_some();
     Cuda {
         used,
         driver_found: used || sys::can_load("libcuda.so.1"),
@@ -257,28 +279,8 @@ fn cuda(watch: &Watch) -> Cuda {
     }
 }
 
-fn taken(watch: &Watch) -> impl Iterator<Item = &Process> {
-    let known = |p: &&Process| matches!(p.state.load(Acquire), state::LIVE | state::DEAD);
-    watch.ledger().processes.iter().filter(known)
-}
-
-/// When each list's process was found dead. A process that became another program has two
-/// slots and two lists; when it attached tells them apart.
-fn ends(watch: &Watch, logs: &[Log]) -> Vec<Option<u64>> {
-    let end = |log: &Log| {
-        let mine =
-            |p: &&Process| (p.pid.load(Relaxed), p.since.load(Relaxed)) == (log.pid, log.since);
-        match taken(watch).find(mine) {
-            Some(process) => Some(process.until.load(Relaxed)).filter(|until| *until > 0),
-            // It was gone, and its slot was given to another.
-            None => log.events.last().map(|event| event.at),
-        }
-    };
-    logs.iter().map(end).collect()
-}
-
-fn devices(watch: &Watch, clock: Clock, history: &History, end: f64) -> Vec<DeviceReport> {
-    const LASTING: f64 = 0.02;
+fn devices(watch: &Watch, history: &History, is_whole: bool) -> Vec<DeviceReport> {
+    let clock = watch.clock();
     let known = |(_, device): &(u8, &Device)| device.state.load(Acquire) == 2;
     let report = |(place, device): (u8, &Device)| {
         let budget = device.budget.load(Relaxed);
@@ -297,8 +299,8 @@ fn devices(watch: &Watch, clock: Clock, history: &History, end: f64) -> Vec<Devi
                 0 => 0.0,
                 _ => clock.since_start(device.peak_at.load(Relaxed)).as_secs_f64(),
             },
-            lasting_peak_bytes: (history.lost == 0)
-                .then(|| events::lasting(history.course_of(place), end, LASTING)),
+            lasting_peak_bytes: is_whole
+                .then(|| history.courses.get(&place).map_or(0, |(_, lasting)| *lasting)),
             driver_bytes: device.driver_peak.load(Relaxed),
             refused: device.refused.load(Relaxed),
             refused_bytes: device.refused_bytes.load(Relaxed),
@@ -315,31 +317,21 @@ fn devices(watch: &Watch, clock: Clock, history: &History, end: f64) -> Vec<Devi
     all.into_iter().map(report).collect()
 }
 
-fn processes(watch: &Watch, history: &History, left: &[&Block]) -> Vec<ProcessReport> {
-    let report = |process: &Process| {
-        let pid = process.pid.load(Relaxed);
-        let name = process.name_bytes();
-        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-        let (refused, failed) = (process.refused.load(Relaxed), process.failed.load(Relaxed));
-        let asked = process.allocs().saturating_sub(process.own.load(Relaxed));
-        let since = process.since.load(Relaxed);
-        let mine = left.iter().filter(|b| (b.pid, b.since) == (pid, since));
-        let mine: Vec<u64> = mine.map(|b| b.bytes).collect();
-        ProcessReport {
-            pid,
-            program: String::from_utf8_lossy(name).into_owned(),
-            running: plimsoll_guard::watch::is_live(process),
-            allocations: asked.saturating_sub(refused).saturating_sub(failed),
-            frees: process.frees(),
-            refused,
-            failed_by_driver: failed,
-            frees_of_others: process.foreign_frees.load(Relaxed),
-            peak_bytes: history.peaks.get(&(pid, since)).copied(),
-            never_freed_bytes: mine.iter().sum(),
-            never_freed_blocks: mine.len(),
-        }
-    };
-    taken(watch).map(report).collect()
+fn report(process: &Figures, history: &History) -> ProcessReport {
+    let (bytes, blocks) = history.left.by.get(&process.who).copied().unwrap_or_default();
+    ProcessReport {
+        pid: process.who.0,
+        program: process.program.clone(),
+        running: process.running,
+        allocations: process.allocations,
+        frees: process.frees,
+        refused: process.refused,
+        failed_by_driver: process.failed,
+        frees_of_others: process.frees_of_others,
+        peak_bytes: history.peaks.get(&process.who).copied(),
+        never_freed_bytes: bytes,
+        never_freed_blocks: blocks,
+    }
 }
 
 fn refusals(watch: &Watch, history: &History) -> Vec<RefusalReport> {
@@ -350,29 +342,5 @@ fn refusals(watch: &Watch, history: &History) -> Vec<RefusalReport> {
         bytes: refusal.bytes,
         at_seconds: refusal.at,
     };
-    history.refused.iter().take(LISTED).map(report).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use plimsoll_guard::log::{Kind, Op};
-    use plimsoll_guard::watch::{Event, Settings};
-
-    use super::*;
-
-    #[test]
-    fn a_process_whose_slot_is_anothers_ended_with_its_last_event() {
-        let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
-        let (op, kind) = (Op::Allocate, Kind::Linear);
-        let (bytes, charge) = (512, 512);
-        let (key, device, tag, stream, stack) = (1, 0, 0, 0, 0);
-        let event = Event { at: 70, op, kind, device, tag, key, bytes, charge, stream, stack };
-        let log = |pid| Log { pid, since: 5, events: vec![event], lost: 0 };
-        let slot = &watch.ledger().processes[0];
-        slot.pid.store(8, Relaxed);
-        slot.since.store(5, Relaxed);
-        slot.state.store(state::LIVE, Relaxed);
-        assert_eq!(ends(&watch, &[log(7), log(8)]), [Some(70), None]);
-    }
+    history.refused.iter().map(report).collect()
 }

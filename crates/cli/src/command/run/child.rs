@@ -9,12 +9,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use plimsoll_guard::watch::{VARIABLE, Watch};
+use plimsoll_guard::watch::{DESCRIPTOR_VARIABLE, VARIABLE, Watch};
 
 use super::flags::{Args, Line};
 use super::folder::Folder;
+use super::gather::Gathered;
 use super::tree::{Tree, Unguarded};
-use super::{NOT_EXECUTABLE, NOT_FOUND, signals};
+use super::{NOT_EXECUTABLE, NOT_FOUND, job, signals, sys};
 
 /// How a program ended.
 #[derive(Debug)]
@@ -56,11 +57,17 @@ pub(super) fn run(
     folder: &Folder,
     watch: &Watch,
     json: bool,
-) -> Result<Ended, NotStarted> {
+) -> Result<(Ended, Gathered), NotStarted> {
+    let descriptor = format!("/proc/{}/fd/{}", std::process::id(), watch.descriptor());
     let command = |words: &[OsString]| -> io::Result<Command> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         command.env("LD_PRELOAD", preload(folder)).env(VARIABLE, folder.path());
+        command.env(DESCRIPTOR_VARIABLE, &descriptor);
+        // The limit is ours, whatever the guard would be told where it starts by itself.
+        for name in limits_of_others() {
+            command.env_remove(name);
+        }
         command.env("ASAN_OPTIONS", sanitizer());
         if let Some((_, limit)) = &line.mps {
             command.env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limit);
@@ -71,8 +78,10 @@ pub(super) fn run(
         Ok(command)
     };
     let post = signals::catch()?;
+    sys::outlive_large_files();
+    sys::outlive_a_cut_ledger(watch.ledger());
     let (began, clock) = (SystemTime::now(), Instant::now());
-    let mut child = match command(&args.program)?.spawn() {
+    let child = match command(&args.program)?.spawn() {
         // A script that does not say what runs it is the shell's, as for `env` and every shell.
         Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
             command(&[&["/bin/sh".into()], &args.program[..]].concat())?.spawn()?
@@ -81,19 +90,18 @@ pub(super) fn run(
     };
     signals::pass_to(child.id());
     let (stop, stopped) = mpsc::channel::<()>();
-    let mut tree = Tree::new(child.id(), folder);
+    let (mut tree, mut gathered) = (Tree::new(child.id(), folder), Gathered::default());
     let status = thread::scope(|scope| {
-        let tree = &mut tree;
+        let (tree, gathered) = (&mut tree, &mut gathered);
         scope.spawn(move || {
             tree.look();
             while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK) {
                 tree.look();
-                // What the dead held is given back at once, and the timeline knows when.
-                watch.ledger().reclaim();
+                gathered.look(watch);
             }
         });
         scope.spawn(move || post.deliver());
-        let status = child.wait();
+        let status = job::wait(child.id());
         signals::stop();
         drop(stop);
         status
@@ -101,14 +109,22 @@ pub(super) fn run(
     let status = status?;
     let signal = status.signal();
     let code = status.code().unwrap_or(128 + signal.unwrap_or(0));
-    Ok(Ended {
+    let ended = Ended {
         code: u8::try_from(code).unwrap_or(255),
         signal,
         began,
         lasted: clock.elapsed(),
         left_behind: left_behind(&tree),
         unguarded: tree.into_unguarded(),
-    })
+    };
+    gathered.look(watch);
+    Ok((ended, gathered))
+}
+
+/// The variables by which the guard is told a limit where it starts by itself.
+fn limits_of_others() -> impl Iterator<Item = OsString> {
+    let is_limit = |name: &OsString| name.as_encoded_bytes().starts_with(b"PLIMSOLL_GPU_MEM_LIMIT");
+    std::env::vars_os().map(|(name, _)| name).filter(is_limit)
 }
 
 /// How many of the program's children still run a moment after it: most are about to end.

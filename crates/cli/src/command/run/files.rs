@@ -1,27 +1,64 @@
 //! The files of a report: each written whole, or not at all.
 
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use tempfile::NamedTempFile;
 
 use super::answer::Report;
-use super::html;
+use super::{html, signals};
 
-/// Writes `report.json`, `report.html` and `trace.csv`.
+/// A file that has its name only when it is whole.
+pub(super) struct Unfinished {
+    file: BufWriter<NamedTempFile>,
+    path: PathBuf,
+}
+
+impl Unfinished {
+    /// Begins one, in its folder, which the program may have removed. Only one is written at a
+    /// time: it is removed where a signal ends this process.
+    pub(super) fn begin(folder: &Path, name: &str) -> anyhow::Result<Unfinished> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let path = folder.join(name);
+        let open = |path: &Path| -> io::Result<File> {
+            signals::remove_at_end(Some(path));
+            OpenOptions::new().read(true).write(true).create_new(true).open(path)
+        };
+        let file = tempfile::Builder::new().make_in(folder, open);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Unfinished { file: BufWriter::with_capacity(1 << 16, file), path })
+    }
+
+    /// Gives it its name.
+    pub(super) fn finish(self) -> anyhow::Result<()> {
+        let text = || format!("cannot write {}", self.path.display());
+        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error);
+        file.with_context(text)?.persist(&self.path).with_context(text)?;
+        signals::remove_at_end(None);
+        Ok(())
+    }
+}
+
+impl Write for Unfinished {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Writes `report.json` and `report.html`.
 pub(super) fn write(report: &Report, folder: &Path) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(report)? + "\n";
-    // The program may have removed it.
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    for (name, text) in [
-        ("report.json", json.as_str()),
-        ("report.html", &html::render(report)),
-        ("trace.csv", &report.history.trace),
-    ] {
-        whole(&folder.join(name), folder, text)
-            .with_context(|| format!("cannot write {}", folder.join(name).display()))?;
+    for (name, text) in [("report.json", json), ("report.html", html::render(report))] {
+        let mut file = Unfinished::begin(folder, name)?;
+        let written = file.write_all(text.as_bytes());
+        written.with_context(|| format!("cannot write {}", folder.join(name).display()))?;
+        file.finish()?;
     }
     Ok(())
 }
@@ -35,14 +72,5 @@ pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot make {shown}"))?;
     tempfile::tempfile_in(folder).with_context(|| format!("cannot write into {shown}"))?;
-    Ok(())
-}
-
-fn whole(path: &Path, folder: &Path, text: &str) -> anyhow::Result<()> {
-    // Readable as any file that the user writes, not only by the user.
-    let readable = fs::Permissions::from_mode(0o666);
-    let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.persist(path)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What `run` is told, and the line that follows from it.
+//! What `run` is told, and the limit that follows from it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use crate::outcome::BadInput;
 
 /// What must stay available of the system's memory where the GPU shares it.
 pub(crate) const KEEP_FREE: Bytes = Bytes::mib(512);
-/// What is held back below the line for what the driver takes for itself.
+/// What is held back below the limit for what the driver takes for itself.
 pub(crate) const RESERVE: Bytes = Bytes::mib(128);
 
 const EXAMPLES: &str = "\
@@ -30,7 +30,7 @@ Exit codes:
 /// Run a program under a hard limit of GPU memory, and report what it used
 ///
 /// The guard is loaded into the program and its children. It counts every device allocation,
-/// refuses those past the line with the driver's own out-of-memory code, and shows the line
+/// refuses those past the limit with the driver's own out-of-memory code, and shows the limit
 /// as the size of the device. No daemon and no root are needed. With --json the answer has
 /// stdout for itself, and the program's output goes to stderr.
 #[derive(Debug, clap::Args)]
@@ -42,14 +42,14 @@ pub(crate) struct Args {
     /// thor-128gb or host; a limit above its size is clamped
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// The line of one device, by the program's own number, such as 1=4GiB; may be repeated
+    /// The limit of one device, by the program's own number, such as 1=4GiB; may be repeated
     #[arg(long, value_name = "N=SIZE", value_parser = device_limit)]
     device_limit: Vec<(usize, Bytes)>,
     /// What must stay available of the system's memory where the GPU shares it (512MiB unless
     /// you say otherwise)
     #[arg(long, value_name = "SIZE", default_value_t = KEEP_FREE, hide_default_value = true, value_parser = size)]
     keep_free: Bytes,
-    /// What is held back below the line for what the driver takes for itself (128MiB unless
+    /// What is held back below the limit for what the driver takes for itself (128MiB unless
     /// you say otherwise)
     #[arg(long, value_name = "SIZE", default_value_t = RESERVE, hide_default_value = true, value_parser = size)]
     reserve: Bytes,
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Keep where each block was allocated; slower
     #[arg(long)]
     stacks: bool,
-    /// Refuse what the guard cannot hold: a static or set-uid program, an unknown driver
+    /// Refuse what the guard cannot hold: a static, set-uid or 32-bit program, an unknown driver
     #[arg(long)]
     pub(super) strict: bool,
     /// A file to read in place of /proc/meminfo
@@ -102,7 +102,7 @@ pub(super) struct Line {
 }
 
 impl Args {
-    /// Works out the line.
+    /// Works out the limit.
     pub(super) fn line(&self) -> anyhow::Result<Line> {
         let mut notes = Vec::new();
         let limit = if self.no_limit { None } else { Some(self.size(&mut notes)?) };
@@ -178,7 +178,7 @@ fn mps(limit: Bytes, limits: &[(usize, Bytes)]) -> Option<(PathBuf, String)> {
     let pipes = pipes.map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from);
     let there =
         pipes.join("control").exists() && pipes.join("nvidia-cuda-mps-control.pid").exists();
-    // The line of the first device, and those that were given one of their own.
+    // The limit of the first device, and those that were given one of their own.
     let mut all = BTreeMap::from([(0, limit)]);
     all.extend(limits.iter().copied());
     let all: Vec<String> =

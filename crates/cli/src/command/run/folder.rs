@@ -3,19 +3,23 @@
 //! It must allow programs to be loaded from it (some mount /tmp or /dev/shm without), its
 //! name must survive in `LD_PRELOAD` (no space, no colon), and nobody else may write to it.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use plimsoll_guard::{process, watch};
+use plimsoll_guard::watch;
 use tempfile::TempDir;
 
 use super::sys;
 
 const LIBRARY: &str = "libplimsoll_guard.so";
 const PREFIX: &str = "plimsoll-run-";
+/// The file of the counters, or a link to it.
+const LEDGER: &str = "ledger";
 
 /// The folders of a run, gone at its end.
 pub(in crate::command) struct Folder {
@@ -54,51 +58,48 @@ fn in_memory() -> Option<TempDir> {
 /// loaded into programs. Those that become another user may still load it.
 fn private(parent: &Path) -> io::Result<TempDir> {
     let mode = fs::Permissions::from_mode(0o755);
-    tempfile::Builder::new().prefix(&prefix()).permissions(mode).tempdir_in(parent)
+    tempfile::Builder::new().prefix(PREFIX).permissions(mode).tempdir_in(parent)
 }
 
-/// Names whose folder it is: the process's number, when it started, and the space in which its
-/// number means something, as containers may share a folder.
-fn prefix() -> String {
-    let me = process::own_pid();
-    format!("{PREFIX}{}-{me}-{}-", space(), process::start_time(me))
-}
-
-/// The number of the kernel's space of process numbers; 0 where it does not tell.
-fn space() -> u64 {
-    fs::metadata("/proc/self/ns/pid").map_or(0, |facts| facts.ino())
-}
-
-/// Removes what runs have left behind that were killed, or ended before their programs' children,
-/// once those are gone too. What is another user's cannot be removed, and stays.
+/// Removes what runs of this user have left behind that were killed, or ended before their
+/// programs' children, once those are gone too.
 fn sweep(parent: &Path) {
-    let here = space();
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else {
-            continue;
-        };
-        let numbers: Vec<u64> = owner.split('-').map_while(|part| part.parse().ok()).collect();
-        let [space, pid, start, ..] = numbers[..] else { continue };
-        let alive = u32::try_from(pid).is_ok_and(|pid| process::is_alive(pid, start));
-        let gone = here != 0 && space == here && !alive;
-        if gone && !is_in_use(&entry.path()) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
+    /// A run that begins makes its folder first, and then the ledger by which it is known.
+    const YOUNG: Duration = Duration::from_secs(60);
+    let me = sys::user();
+    let is_left = |folder: &PathBuf| {
+        let Ok(facts) = fs::symlink_metadata(folder) else { return false };
+        let age = facts.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
+        facts.is_dir()
+            && facts.uid() == me
+            && age > YOUNG
+            && !watch::is_in_use(&folder.join(LEDGER))
+    };
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    let left: Vec<PathBuf> = ours.map(|entry| entry.path()).filter(is_left).collect();
+    for folder in unnamed(left) {
+        let _ = fs::remove_dir_all(folder);
     }
 }
 
-/// Whether a process has a folder in its environment, or something from it in its memory.
-fn is_in_use(folder: &Path) -> bool {
-    let folder = folder.as_os_str().as_encoded_bytes();
-    let has = |file: PathBuf| {
-        let bytes = fs::read(file).unwrap_or_default();
-        bytes.windows(folder.len()).any(|part| part == folder)
-    };
+/// Those folders that no process has in its environment, or something of in its memory: the last
+/// look before they are removed, as a program that was started may not have come to its ledger.
+fn unnamed(mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
+    if folders.is_empty() {
+        return folders;
+    }
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes
-        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
-        .any(|entry| has(entry.path().join("environ")) || has(entry.path().join("maps")))
+    let is_number = |name: OsString| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok());
+    for process in processes.filter(|entry| is_number(entry.file_name())) {
+        let read = |name: &str| fs::read(process.path().join(name)).unwrap_or_default();
+        let texts = ["environ", "maps"].map(read);
+        let has = |folder: &[u8]| {
+            texts.iter().any(|text| text.windows(folder.len()).any(|part| part == folder))
+        };
+        folders.retain(|folder| !has(folder.as_os_str().as_encoded_bytes()));
+    }
+    folders
 }
 
 /// Makes it, with the guard in it.
@@ -143,6 +144,10 @@ fn try_in(parent: &Path) -> anyhow::Result<Folder> {
     }
     sweep(parent);
     let folder = Folder { code: private(parent)?, data: in_memory() };
+    if let Some(data) = &folder.data {
+        // By which it is seen that the library is in use.
+        symlink(data.path().join(LEDGER), folder.code.path().join(LEDGER))?;
+    }
     let mut library = OpenOptions::new();
     let mut library = library.write(true).create_new(true).mode(0o644).open(folder.library())?;
     library.write_all(plimsoll_guard::LIBRARY)?;
@@ -151,29 +156,77 @@ fn try_in(parent: &Path) -> anyhow::Result<Folder> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::chown;
+    use std::process::Command;
+    use std::time::SystemTime;
+
+    use plimsoll_guard::watch::{Settings, Watch};
+
     use super::*;
+
+    /// A folder as a run leaves it, an hour ago.
+    fn old(parent: &Path, name: &str) -> PathBuf {
+        let folder = parent.join(format!("{PREFIX}{name}"));
+        fs::create_dir(&folder).unwrap();
+        age(&folder);
+        folder
+    }
+
+    fn age(folder: &Path) {
+        let then = SystemTime::now() - Duration::from_secs(3600);
+        File::open(folder).unwrap().set_modified(then).unwrap();
+    }
 
     #[test]
     fn what_a_killed_run_has_left_is_removed_and_nothing_else() {
         let parent = tempfile::tempdir().unwrap();
-        let at = |name: &str| parent.path().join(name);
-        let dead = |space: u64, rest: &str| format!("{PREFIX}{space}-4000000000-7-{rest}");
-        let names = [
-            dead(space(), "a"),
-            dead(space(), "left"),
-            dead(space() + 1, "a"),
-            format!("{PREFIX}old"),
-            format!("{}x", prefix()),
-        ];
-        names.iter().for_each(|name| fs::create_dir(at(name)).unwrap());
-        let left = at(&names[1]);
-        let mut sleep = std::process::Command::new("sleep");
-        let mut child = sleep.arg("60").env("OF_A_RUN", &left).spawn().unwrap();
-        sweep(parent.path());
-        assert_eq!(names.map(|name| at(&name).exists()), [false, true, true, true, true]);
+        let parent = parent.path();
+        let (dead, named) = (old(parent, "dead"), old(parent, "named"));
+        let (used, linked) = (old(parent, "used"), old(parent, "linked"));
+        let watch = Watch::create(&used, &Settings::default()).unwrap();
+        std::os::unix::fs::symlink(used.join(LEDGER), linked.join(LEDGER)).unwrap();
+        age(&used);
+        age(&linked);
+        let elsewhere = parent.join("somebodys");
+        fs::create_dir(&elsewhere).unwrap();
+        age(&elsewhere);
+        std::os::unix::fs::symlink(&elsewhere, parent.join(format!("{PREFIX}link"))).unwrap();
+        let young = private(parent).unwrap();
+        let mut sleep = Command::new("sleep");
+        let mut child = sleep.arg("60").env("OF_A_RUN", &named).spawn().unwrap();
+        sweep(parent);
+        let there = || [&dead, &named, &used, &linked].map(|folder| folder.exists());
+        assert_eq!(there(), [false, true, true, true]);
+        assert!(elsewhere.exists() && young.path().exists());
         child.kill().unwrap();
         child.wait().unwrap();
+        drop(watch);
+        sweep(parent);
+        assert_eq!(there(), [false; 4], "nobody has them any more");
+    }
+
+    #[test]
+    fn folders_of_other_users_cost_nothing_and_stay() {
+        let parent = tempfile::tempdir().unwrap();
+        let others: Vec<PathBuf> = (0..300).map(|at| old(parent.path(), &at.to_string())).collect();
+        if others.iter().any(|folder| chown(folder, Some(65534), None).is_err()) {
+            eprintln!("skipped: only root can give a folder away");
+            return;
+        }
+        let began = std::time::Instant::now();
         sweep(parent.path());
-        assert!(!left.exists());
+        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+        assert!(others.iter().all(|folder| folder.exists()));
+    }
+
+    #[test]
+    fn the_folder_of_the_code_is_in_use_while_the_counters_are() {
+        let folder = make().unwrap();
+        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let code = folder.library().parent().unwrap().join(LEDGER);
+        assert!(watch::is_in_use(&code));
+        drop(watch);
+        assert!(!watch::is_in_use(&code));
     }
 }

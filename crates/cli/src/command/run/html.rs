@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use plimsoll::Bytes;
 use plimsoll_bench::report::html::STYLE;
 use plimsoll_bench::report::svg::{self, Series, escape};
-use plimsoll_bench::stats::Point;
 
 use super::answer::{BlockReport, Cuda, DeviceReport, Report};
 use super::page::lowered;
@@ -14,8 +13,6 @@ use super::tree::Unguarded;
 use crate::page::UNKNOWN;
 
 const GIB: f64 = (1u64 << 30) as f64;
-/// Points of a plot at most: as many as can be told apart.
-const POINTS: usize = 480;
 
 /// The report as one HTML file.
 pub(super) fn render(report: &Report) -> String {
@@ -91,7 +88,7 @@ fn size(bytes: Option<u64>) -> String {
 fn safety(report: &Report) -> String {
     let over = report.devices.iter().any(|device| device.within_limit == Some(false));
     let escaped = report.escaped().next().is_some();
-    let tone = match (over, report.cuda.used && !escaped && !report.passed) {
+    let tone = match (over, report.cuda.used && !escaped && report.passed.is_none()) {
         (true, _) => "bad",
         (false, true) => "good",
         (false, false) => "unknown",
@@ -150,12 +147,8 @@ fn device_section(report: &Report, device: &DeviceReport) -> String {
             ),
         ),
     ]);
-    let course = report.history.course_of(device.place);
-    let points = match course {
-        [] => Vec::new(),
-        course => thin(course, report.duration_seconds),
-    };
-    let series = [Series { name: "charged", points: &points }];
+    let points = report.history.courses.get(&device.place).map_or(&[][..], |(points, _)| points);
+    let series = [Series { name: "charged", points }];
     let limit = device.limit_bytes.map(|limit| limit as f64 / GIB);
     if let Some(plot) = svg::over_time("GPU memory over time", "GiB", &series, limit) {
         let _ = write!(
@@ -164,28 +157,6 @@ fn device_section(report: &Report, device: &DeviceReport) -> String {
         );
     }
     section(&device.device, &body)
-}
-
-/// A course of steps as points that a plot can show: least, mean and most of each slice.
-fn thin(course: &[(f64, u64)], end: f64) -> Vec<Point> {
-    let slice = (end / POINTS as f64).max(1e-6);
-    let mut points: Vec<Point> = vec![Point { t: 0.0, min: 0.0, mean: 0.0, max: 0.0 }];
-    let mut now = 0.0;
-    let mut at = 0;
-    for step in 0..POINTS {
-        let until = (step + 1) as f64 * slice;
-        let (mut least, mut most, mut sum, mut count) = (now, now, now, 1.0);
-        while let Some((_, bytes)) = course.get(at).filter(|(t, _)| *t <= until) {
-            now = *bytes as f64 / GIB;
-            least = f64::min(least, now);
-            most = f64::max(most, now);
-            sum += now;
-            count += 1.0;
-            at += 1;
-        }
-        points.push(Point { t: until, min: least, mean: sum / count, max: most });
-    }
-    points
 }
 
 fn processes(report: &Report) -> String {
@@ -257,19 +228,4 @@ fn unheld(report: &Report) -> String {
         (format!("{} {}", process.pid, process.program), format!("{cuda}; {}", process.why))
     };
     section("Not reached by the guard", &facts(report.unguarded.iter().map(row)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_course_becomes_points_that_keep_its_peak() {
-        let course = [(0.1, 1u64 << 30), (0.100001, 3 << 30), (0.100002, 1 << 30), (0.9, 0)];
-        let points = thin(&course, 1.0);
-        assert_eq!(points.len(), POINTS + 1);
-        let most = points.iter().map(|point| point.max).fold(0.0, f64::max);
-        assert!((most - 3.0).abs() < 1e-9, "{most}");
-        assert_eq!(points.last().map(|point| point.max), Some(0.0));
-    }
 }

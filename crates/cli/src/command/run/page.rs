@@ -19,7 +19,8 @@ impl Answer for Report {
         }
         self.processes(page);
         self.lists(page);
-        for warning in self.warnings.iter().skip(self.said) {
+        let headline = self.headline();
+        for warning in self.warnings.iter().skip(self.said).filter(|text| **text != headline) {
             page.raw(&format!("  note: {warning}\n"));
         }
         for process in self.escaped() {
@@ -30,14 +31,17 @@ impl Answer for Report {
 }
 
 impl Report {
-    /// What even a quiet run must say, a line for each: the line did not hold all, or may not
+    /// What even a quiet run must say, a line for each: the limit did not hold all, or may not
     /// have; something was refused.
     pub(super) fn alarms(&self, page: &mut Page) {
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
-        if over || self.escaped().next().is_some() {
+        let alarm = over || self.escaped().next().is_some();
+        if alarm {
             page.raw(&format!("plimsoll: {}\n", self.headline()));
         }
-        self.uncounted.iter().for_each(|why| page.raw(&format!("plimsoll: {why}\n")));
+        let headline = self.headline();
+        let more = self.alarming.iter().filter(|why| !alarm || **why != headline);
+        more.for_each(|why| page.raw(&format!("plimsoll: {why}\n")));
         let refused = |name: fn(&DeviceReport) -> u64| self.devices.iter().map(name).sum::<u64>();
         let bytes = Bytes(refused(|device| device.refused_bytes));
         match refused(|device| device.refused) {
@@ -48,6 +52,9 @@ impl Report {
     }
 
     pub(super) fn headline(&self) -> String {
+        if let Some(why) = self.passed {
+            return why.to_string();
+        }
         if !self.cuda.used {
             return match (self.escaped().count(), self.cuda.guarded_programs) {
                 (1.., _) => "the guard did not hold what may have used the GPU".to_string(),
@@ -57,9 +64,6 @@ impl Report {
                         .to_string()
                 }
             };
-        }
-        if self.passed {
-            return "a process used the CUDA driver uncounted: nothing is known of it".to_string();
         }
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
         let mut line = match (self.limit.effective_limit_bytes.or(self.limit.limit_bytes), over) {
@@ -138,7 +142,7 @@ fn show(page: &mut Page, block: &BlockReport, before: &[String]) {
     }
 }
 
-/// Why a device's line is below what was asked for.
+/// Why a device's limit is below what was asked for.
 pub(super) fn lowered(device: &DeviceReport, asked: Option<u64>) -> Option<String> {
     let asked = asked.filter(|asked| device.unified && device.limit_bytes < Some(*asked))?;
     Some(format!("{} was asked for; the GPU shares the system's memory", Bytes(asked)))

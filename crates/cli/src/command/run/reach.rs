@@ -1,11 +1,11 @@
-//! Whether the guard can reach a program at all: it is loaded by the dynamic loader, which a
-//! static program does not use and a set-uid program does not let be told.
+//! Whether the guard can reach a program at all: it is a 64-bit library that the dynamic loader
+//! brings in, which a static program does not use and a set-uid program does not let be told.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// What was found out before the program was started.
@@ -54,19 +54,19 @@ pub(in crate::command) fn why_not(path: &Path) -> Option<String> {
     }
     let facts = fs::metadata(path).ok()?;
     let elevated = facts.permissions().mode() & 0o6000 != 0;
-    if elevated && (facts.uid() != user() || facts.permissions().mode() & 0o2000 != 0) {
+    if elevated && (facts.uid() != super::sys::user() || facts.permissions().mode() & 0o2000 != 0) {
         return Some(format!(
             "{shown} is set-uid or set-gid: the loader does not let the guard in"
         ));
     }
+    // It may be a pipe, which nobody writes to.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
     let mut head = [0; 4096];
-    let count = File::open(path).ok()?.read(&mut head).ok()?;
-    let head = head.get(..count)?;
-    if let Some(interpreter) = script(head) {
+    let count = file.read_at(&mut head, 0).ok()?;
+    if let Some(interpreter) = script(head.get(..count)?) {
         return (interpreter != path).then(|| why_not(&interpreter)).flatten();
     }
-    (is_static(head) == Some(true))
-        .then(|| format!("{shown} is statically linked: no loader, so no guard"))
+    why_not_elf(&file, name).map(|why| format!("{shown}: {why}"))
 }
 
 /// Why a program could not be started, as far as the system's own words do not say it.
@@ -88,10 +88,6 @@ pub(super) fn hint(name: &Path) -> Option<String> {
     let count = File::open(&path).ok()?.read(&mut head).ok()?;
     let missing = script(head.get(..count)?).filter(|interpreter| !interpreter.exists())?;
     Some(format!("{}, which its first line names, is not there", missing.display()))
-}
-
-fn user() -> u32 {
-    acts_as("self").map_or(0, |(user, _)| user)
 }
 
 /// The user and the group with whose rights a process acts.
@@ -121,50 +117,100 @@ fn script(head: &[u8]) -> Option<PathBuf> {
     }
 }
 
-/// Whether a 64-bit ELF program names no loader; nothing for what is none.
-fn is_static(head: &[u8]) -> Option<bool> {
+/// Why the guard does not get into an ELF program, by what it says of itself; nothing for what
+/// is none.
+fn why_not_elf(file: &File, name: &str) -> Option<String> {
     const PROGRAM: u16 = 2;
     const SHARED: u16 = 3;
     const INTERPRETER: u32 = 3;
-    let number = |at: usize, size: usize| {
-        let bytes = head.get(at..at + size)?;
-        Some(bytes.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte)))
-    };
-    if head.get(..6)? != b"\x7fELF\x02\x01" {
+    const HERE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+    let mut head = [0; 64];
+    let count = file.read_at(&mut head, 0).ok()?;
+    let head = head.get(..count)?;
+    let [class, order] = [*head.strip_prefix(b"\x7fELF")?.first()?, *head.get(5)?];
+    if class == 1 {
+        return Some("a 32-bit program; the guard is 64-bit: not held".to_string());
+    }
+    let (kind, machine) = (number(head, 16, 2)? as u16, number(head, 18, 2)? as u16);
+    if order != 1 || machine != HERE {
+        let what = "a program for another kind of processor; the guard is for this one: not held";
+        return Some(what.to_string());
+    }
+    let (table, size, count) = (number(head, 32, 8)?, number(head, 54, 2)?, number(head, 56, 2)?);
+    // A loader may be started by itself, with the program as its argument.
+    if kind != PROGRAM && kind != SHARED || is_loader(name) {
         return None;
     }
-    let kind = number(16, 2)? as u16;
-    let (table, size, count) = (number(32, 8)? as usize, number(54, 2)? as usize, number(56, 2)?);
-    if kind != PROGRAM && kind != SHARED {
-        return None;
-    }
-    for index in 0..count as usize {
-        let at = table.checked_add(index.checked_mul(size)?)?;
-        if number(at, 4)? as u32 == INTERPRETER {
-            return Some(false);
+    for index in 0..count {
+        let mut entry = [0; 56];
+        file.read_exact_at(&mut entry, table.checked_add(index * size)?).ok()?;
+        if number(&entry, 0, 4)? as u32 == INTERPRETER {
+            let mut path = vec![0; number(&entry, 32, 8)?.min(4096) as usize];
+            file.read_exact_at(&mut path, number(&entry, 8, 8)?).ok()?;
+            let path = String::from_utf8_lossy(&path).trim_end_matches('\0').to_string();
+            let known = is_loader(path.rsplit('/').next().unwrap_or_default());
+            let text = || format!("its loader, {path}, is not one that the guard knows: not held");
+            return (!known).then(text);
         }
     }
-    Some(true)
+    Some("statically linked: no loader, so no guard".to_string())
+}
+
+/// Whether this is the name of a loader that brings the guard in: glibc's, or musl's.
+fn is_loader(name: &str) -> bool {
+    ["ld-linux", "ld64.", "ld-2.", "ld.so", "ld-musl-"].iter().any(|known| name.starts_with(known))
+}
+
+/// A number of so many bytes, the lowest first.
+fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(size)?)?;
+    Some(bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A program of this class and machine with a loader, or none.
+    fn elf(class: u8, machine: u16, loader: Option<&str>) -> Vec<u8> {
+        let mut file = vec![0; 64];
+        file[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1]);
+        (file[16], file[32], file[54]) = (3, 64, 56);
+        file[18..20].copy_from_slice(&machine.to_le_bytes());
+        if let Some(loader) = loader {
+            file[56] = 1;
+            file.extend([0; 56]);
+            (file[64], file[64 + 8], file[64 + 32]) = (3, 120, loader.len() as u8 + 1);
+            file.extend(loader.bytes().chain([0]));
+        }
+        file
+    }
+
     #[test]
-    fn a_dynamic_program_is_told_from_a_static_one() {
+    fn the_loader_of_a_program_is_looked_at_first() {
+        const HERE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
         assert_eq!(why_not(&std::env::current_exe().unwrap()), None);
-        let mut head = vec![0; 64];
-        head[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        head[16] = 2;
-        head[32] = 64;
-        head[54] = 56;
-        assert_eq!(is_static(&head), Some(true));
-        head[56] = 1;
-        assert_eq!(is_static(&head), None, "its table is not there");
-        head.extend([3, 0, 0, 0]);
-        assert_eq!(is_static(&head), Some(false));
-        assert_eq!(is_static(b"#!/bin/sh"), None);
+        let folder = tempfile::tempdir().unwrap();
+        let said = |bytes: &[u8], name: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            why_not(&path).unwrap_or_default()
+        };
+        for loader in ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-aarch64.so.1", "/x/ld-2.31.so"]
+        {
+            assert_eq!(said(&elf(2, HERE, Some(loader)), "a"), "", "{loader}");
+        }
+        let strange = said(&elf(2, HERE, Some("/system/bin/linker64")), "a");
+        assert!(strange.contains("/system/bin/linker64"), "{strange}");
+        assert!(said(&elf(2, HERE, None), "a").contains("statically linked"));
+        assert_eq!(said(&elf(2, HERE, None), "ld-linux-x86-64.so.2"), "", "it loads another");
+        assert!(said(&elf(1, 3, Some("/lib/ld-linux.so.2")), "a").contains("a 32-bit program"));
+        assert!(said(&elf(2, 243, None), "a").contains("another kind of processor"));
+        let mut cut = elf(2, HERE, None);
+        cut[56] = 1;
+        assert_eq!(said(&cut, "a"), "", "its table is not there: the kernel will say so");
+        assert_eq!(said(b"#!/bin/sh", "a"), "");
+        assert_eq!(said(b"\x7fELF", "a"), "");
     }
 
     #[test]

@@ -5,17 +5,20 @@
 //! process of a service (systemd): passed on, it would come twice, and many programs take a second
 //! SIGTERM for "at once". The kernel does not say to whom else a signal went. So a witness is
 //! started, a process that does nothing: what has reached it too, the program has, unless it has
-//! left the group.
+//! left the group. Once the program has ended, those that ask for an end are meant for us.
 
 #![expect(unsafe_code, reason = "foreign calls")]
 
+use std::ffi::CString;
 use std::io::{self, Read, Write};
 use std::mem::{MaybeUninit, zeroed};
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::ptr::{from_ref, null, null_mut};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicU64};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64};
 use std::thread;
 use std::time::Duration;
 
@@ -60,18 +63,72 @@ static LETTERS: AtomicI32 = AtomicI32::new(-1);
 /// On a letter: it is not to be passed on.
 const KEPT: u8 = 0x80;
 
+/// Those that end this process once the program has ended.
+const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+/// Whether the next SIGCONT is ours.
+static CONTINUES: AtomicBool = AtomicBool::new(false);
+/// When the program ended, by [`now`].
+static ENDED: AtomicU64 = AtomicU64::new(0);
+/// The path of a file that is to be removed where a signal ends this process; null for none.
+static UNFINISHED: AtomicPtr<libc::c_char> = AtomicPtr::new(null_mut());
+/// How long it may take until a signal has reached all that it is sent to.
+pub(super) const SETTLED: Duration = Duration::from_millis(20);
+
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // What the kernel itself sends (codes above 0), as for the terminal, goes to the whole group;
     // and SIGPIPE is sent in our own name, for what we write.
     // SAFETY: the kernel passes a valid description of the signal.
     let kept = unsafe { (*info).si_code > 0 || (*info).si_pid() == libc::getpid() };
+    if signal == libc::SIGCONT && CONTINUES.swap(false, Relaxed) {
+        return;
+    }
     match CHILD.load(Relaxed) {
         NOT_YET => {
             EARLY.fetch_or(bit(signal), Relaxed);
         }
-        0 => {}
+        0 => end_by(signal),
         _ => post(signal as u8 | if kept { KEPT } else { 0 }),
     }
+}
+
+/// Ends this process by a signal, unless it is one that was sent to the program, too.
+fn end_by(signal: i32) {
+    let since = Duration::from_nanos(now().saturating_sub(ENDED.load(Relaxed)));
+    if ENDING.contains(&signal) && since > SETTLED {
+        // SAFETY: all may be called in a handler. The path ends with a zero and is never freed.
+        unsafe {
+            let unfinished = UNFINISHED.load(Acquire);
+            if !unfinished.is_null() {
+                libc::unlink(unfinished);
+            }
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
+        }
+    }
+}
+
+/// The kernel's clock, in nanoseconds; it may be asked in a handler.
+fn now() -> u64 {
+    // SAFETY: two numbers are written.
+    let at = unsafe {
+        let mut at: libc::timespec = zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut at);
+        at
+    };
+    at.tv_sec.unsigned_abs() * 1_000_000_000 + at.tv_nsec.unsigned_abs()
+}
+
+/// The next SIGCONT is the one that continues us after a stop, and not for the program, which is
+/// continued when it has the terminal: a second one would wake it when it stops again.
+pub(super) fn keep_continue(keep: bool) {
+    CONTINUES.store(keep, Relaxed);
+}
+
+/// Names the file that is being written, or that none is.
+pub(super) fn remove_at_end(path: Option<&Path>) {
+    let path = path.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
+    // It stays: a handler may be at work with it. They are three in a run.
+    UNFINISHED.store(path.map_or(null_mut(), CString::into_raw), Release);
 }
 
 fn post(letter: u8) {
@@ -128,6 +185,7 @@ pub(super) fn pass_to(child: u32) {
 
 /// The program has ended: nothing is passed on any more, and [`Post::deliver`] returns.
 pub(super) fn stop() {
+    ENDED.store(now(), Relaxed);
     CHILD.store(0, Relaxed);
     post(KEPT);
 }
@@ -153,9 +211,7 @@ pub(super) struct Post {
 }
 
 impl Post {
-    /// How long it may take until a signal has reached all that it is sent to.
-    const SETTLED: Duration = Duration::from_millis(20);
-    /// And at the very most: what the witness got until then was meant for this one, too.
+    /// How long that may take at the very most: what the witness got until then was meant for this one, too.
     const STALE: Duration = Duration::from_millis(200);
 
     /// Passes signals on, until [`stop`].
@@ -173,7 +229,7 @@ impl Post {
                 patience = None;
                 continue;
             }
-            thread::sleep(Post::SETTLED);
+            thread::sleep(SETTLED);
             let count = self.letters.read(&mut letters).unwrap_or(0);
             let seen = if is_in_group() { self.seen() } else { 0 };
             letters[..count]

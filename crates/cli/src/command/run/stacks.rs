@@ -1,41 +1,46 @@
 //! Where blocks were allocated.
 
 use std::collections::HashMap;
+use std::io::BufReader;
 
-use plimsoll_guard::watch::Watch;
+use plimsoll_guard::watch::{Watch, parse_stacks};
 
 use super::answer::{BlockReport, name};
 use super::events::Block;
+use super::gather::{Gathered, Who};
 
-/// Names of call stacks, read once for each process.
-pub(super) struct Stacks<'a> {
-    watch: &'a Watch,
-    known: HashMap<u32, HashMap<u16, Vec<String>>>,
-}
+/// Names of the call stacks that are shown, read once for each process.
+pub(super) struct Stacks(HashMap<Who, HashMap<u16, Vec<String>>>);
 
-impl<'a> Stacks<'a> {
-    pub(super) fn new(watch: &'a Watch) -> Stacks<'a> {
-        Stacks { watch, known: HashMap::new() }
+impl Stacks {
+    /// Reads those of these blocks.
+    pub(super) fn of<'a>(
+        blocks: impl Iterator<Item = &'a Block>,
+        gathered: &Gathered,
+        watch: &Watch,
+    ) -> Stacks {
+        let mut wanted: HashMap<Who, Vec<u16>> = HashMap::new();
+        for block in blocks.filter(|block| block.stack != 0) {
+            wanted.entry(block.who).or_default().push(block.stack);
+        }
+        let read = |(who, numbers): (Who, Vec<u16>)| {
+            let names = BufReader::new(gathered.names(who, watch));
+            (who, parse_stacks(names, &numbers).into_iter().collect())
+        };
+        Stacks(wanted.into_iter().map(read).collect())
     }
 
     /// A block with where it was allocated.
-    pub(super) fn report(&mut self, block: &Block) -> BlockReport {
-        let stack = match block.stack {
-            0 => Vec::new(),
-            number => {
-                let all = self.known.entry(block.pid);
-                let all = all.or_insert_with(|| self.watch.stacks(block.pid).into_iter().collect());
-                all.get(&number).cloned().unwrap_or_default()
-            }
-        };
+    pub(super) fn report(&self, block: &Block, watch: &Watch) -> BlockReport {
+        let stack = self.0.get(&block.who).and_then(|all| all.get(&block.stack));
         BlockReport {
-            pid: block.pid,
-            device: name(block.device, self.watch),
+            pid: block.who.0,
+            device: name(block.device, watch),
             kind: block.kind.name(),
             bytes: block.bytes,
             from_seconds: block.from,
             to_seconds: block.to,
-            stack,
+            stack: stack.cloned().unwrap_or_default(),
         }
     }
 }

@@ -63,11 +63,11 @@ impl Tree {
     }
 
     fn examine(&mut self, pid: u32) {
-        let program = match fs::read_link(format!("/proc/{pid}/exe")) {
+        let program = match fs::read_link(view(pid).join("exe")) {
             Ok(program) => program,
             // A set-uid program lets nobody look: only what it is called can be read.
             Err(error) if error.kind() == PermissionDenied && super::reach::is_anothers(pid) => {
-                let Ok(name) = fs::read_to_string(format!("/proc/{pid}/comm")) else { return };
+                let Ok(name) = fs::read_to_string(view(pid).join("comm")) else { return };
                 PathBuf::from(name.trim_end())
             }
             Err(_) => return,
@@ -86,7 +86,7 @@ impl Tree {
         let same = |now: io::Result<PathBuf>| {
             now.map_or_else(|e| e.kind() == PermissionDenied, |now| now == program)
         };
-        if found.is_none() || same(fs::read_link(format!("/proc/{pid}/exe"))) {
+        if found.is_none() || same(fs::read_link(view(pid).join("exe"))) {
             // A program is seen before its loader has done its work, too: the last look counts.
             self.seen.insert((pid, program), found);
         }
@@ -94,7 +94,7 @@ impl Tree {
 
     /// Looks into a process for the guard.
     fn find(&mut self, pid: u32, program: &Path) -> Option<Unguarded> {
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok();
+        let maps = fs::read_to_string(view(pid).join("maps")).ok();
         let has = |text: &str| maps.as_ref().map(|maps| maps.contains(text));
         // Without the counters, which it finds by its variable, the guard only passes calls on.
         let ledger = format!("{}/ledger", self.data);
@@ -118,7 +118,7 @@ impl Tree {
     }
 
     fn holds_device(&self, pid: u32) -> bool {
-        let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let files = fs::read_dir(view(pid).join("fd")).into_iter().flatten().flatten();
         let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
         let mut targets = targets.filter_map(|target| target.to_str().map(String::from));
         targets.any(|target| target.starts_with("/dev/nvidia") && !target.ends_with("ctl"))
@@ -163,22 +163,47 @@ impl Tree {
     }
 }
 
-/// Every process with its parent.
+/// Every process with its parent, as long as a thread of it runs.
 fn processes() -> impl Iterator<Item = (u32, u32)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-        let state = fields.next()?;
-        let parent = fields.next()?.parse().ok()?;
-        (state != "Z").then_some((pid, parent))
+    numbers(Path::new("/proc")).filter_map(|pid| {
+        let (state, parent) = state(Path::new(&format!("/proc/{pid}")))?;
+        (state != 'Z' || other_thread(pid).is_some()).then_some((pid, parent))
     })
+}
+
+/// The entries of a folder that are numbers.
+fn numbers(folder: &Path) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The state of a process or thread, and its parent.
+fn state(of: &Path) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(of.join("stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// A thread that runs in a process whose main thread has ended.
+fn other_thread(pid: u32) -> Option<PathBuf> {
+    let folder = PathBuf::from(format!("/proc/{pid}/task"));
+    let threads = numbers(&folder).filter(|thread| *thread != pid);
+    let mut threads = threads.map(|thread| folder.join(thread.to_string()));
+    threads.find(|thread| state(thread).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X')))
+}
+
+/// Where the kernel shows what is in a process: where its main thread has ended, with another.
+fn view(pid: u32) -> PathBuf {
+    let main = PathBuf::from(format!("/proc/{pid}"));
+    match state(&main) {
+        Some(('Z', _)) => other_thread(pid).unwrap_or(main),
+        _ => main,
+    }
 }
 
 /// Whether a process was started with a variable whose text begins so.
 fn has_variable(pid: u32, text: &[u8]) -> bool {
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let environment = fs::read(view(pid).join("environ")).unwrap_or_default();
     environment.split(|&byte| byte == 0).any(|variable| variable.starts_with(text))
 }
 
@@ -227,6 +252,36 @@ mod tests {
         let mut program = Command::new("sleep");
         program.arg("9").env("LD_PRELOAD", &pipe);
         assert_eq!(twice(&mut program, &folder, "sleep")?, [0, 1], "it stays so, and is told");
+        Ok(())
+    }
+
+    #[test]
+    fn one_whose_main_thread_has_ended_is_looked_at_and_runs() -> Result {
+        let folder = folder::make()?;
+        let source = folder.path().join("leader.c");
+        let program = folder.path().join("leader");
+        let text = "#include <pthread.h>\n#include <unistd.h>\n\
+            static void *rest(void *a) { sleep(60); return a; }\n\
+            int main(void) { pthread_t t; pthread_create(&t, 0, rest, 0); pthread_exit(0); }\n";
+        fs::write(&source, text)?;
+        let mut compile = Command::new("cc");
+        compile.arg("-w").arg(&source).arg("-o").arg(&program).arg("-lpthread");
+        assert!(compile.status()?.success());
+        let mut program = Command::new(&program).spawn()?;
+        let pid = program.id();
+        let main = PathBuf::from(format!("/proc/{pid}"));
+        while state(&main).map(|(state, _)| state) != Some('Z') {
+            std::thread::yield_now();
+        }
+        let mut tree = Tree::new(std::process::id(), &folder);
+        tree.look();
+        tree.look();
+        // Those of other tests are children of this process, too.
+        let found: Vec<u32> = tree.seen.values().flatten().map(|process| process.pid).collect();
+        let runs = processes().any(|(running, _)| running == pid);
+        program.kill()?;
+        program.wait()?;
+        assert!(found.contains(&pid) && runs, "{found:?}");
         Ok(())
     }
 

@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use plimsoll_guard::ledger::flag;
 use plimsoll_guard::watch::Watch;
 
+use super::answer::Lists;
 use super::child::Ended;
 use super::events::History;
-use super::flags::Line;
-use super::reach::Reach;
+use super::sys;
 
-/// By which memory may pass the line uncounted.
-const UNCOUNTED: [(u32, &str); 5] = [
+/// By which memory may pass the limit uncounted, or a program was refused more than it asked for
+/// past the limit.
+const ALARMING: [(u32, &str); 6] = [
     (
         flag::NEW_DRIVER,
         "the driver is newer than what the guard knows: new ways to allocate may pass uncounted",
@@ -24,15 +25,20 @@ const UNCOUNTED: [(u32, &str); 5] = [
         flag::MISSING_CALL,
         "the driver lacks a call that the guard needs: some allocations passed uncounted",
     ),
+    (flag::SEPARATE, SEPARATE),
     (
         flag::NO_SLOT,
-        "more processes used the GPU at once than can be counted: some passed uncounted",
+        "a process was refused all GPU memory: more used the GPU at once than can be counted (512)",
     ),
     (
         flag::NO_ROOM,
-        "a process had no room for the guard's list (64 MiB of addresses; see `ulimit -v`): its memory passed uncounted",
+        "a process was refused all GPU memory: it had no room for the guard's list (64 MiB of addresses; see `ulimit -v`)",
     ),
 ];
+
+const SEPARATE: &str = "a program loaded libraries into a link namespace of its own (dlmopen), which the guard does not reach: not held";
+const DAMAGED: &str =
+    "the guard's counters were damaged while the program ran: what it used is not known";
 
 /// By which a figure or a list says less.
 const INEXACT: [(u32, &str); 3] = [
@@ -50,9 +56,20 @@ const INEXACT: [(u32, &str); 3] = [
     ),
 ];
 
-/// Why memory may have passed the line uncounted.
-pub(super) fn uncounted(watch: &Watch) -> impl Iterator<Item = &'static str> {
-    said(watch, &UNCOUNTED)
+/// What even a quiet run says.
+pub(super) fn alarming(watch: &Watch) -> Vec<&'static str> {
+    is_damaged(watch).then_some(DAMAGED).into_iter().chain(said(watch, &ALARMING)).collect()
+}
+
+/// Why it is not known what the program used, where it is not.
+pub(super) fn passed(watch: &Watch) -> Option<&'static str> {
+    let separate = watch.ledger().warnings.load(Relaxed) & flag::SEPARATE != 0;
+    let damaged = is_damaged(watch).then_some(DAMAGED);
+    damaged.or(separate.then_some(SEPARATE))
+}
+
+fn is_damaged(watch: &Watch) -> bool {
+    sys::ledger_was_cut() || watch.is_damaged()
 }
 
 /// Those of the sentences that the guard has raised a flag for.
@@ -61,19 +78,27 @@ fn said(watch: &Watch, words: &[(u32, &'static str)]) -> impl Iterator<Item = &'
     words.iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, text)| *text)
 }
 
-/// Everything that is not as it should be, or as it was asked for.
-pub(super) fn all(
-    line: &Line,
-    reach: &Reach,
-    watch: &Watch,
-    ended: &Ended,
-    history: &History,
-) -> Vec<String> {
-    let mut all: Vec<String> = line.notes.clone();
-    all.extend(reach.why_not.clone());
-    all.extend(uncounted(watch).chain(said(watch, &INEXACT)).map(str::to_string));
+/// Everything that is not as it should be.
+pub(super) fn all(watch: &Watch, ended: &Ended, history: &History, lists: &Lists) -> Vec<String> {
+    let known = alarming(watch).into_iter().chain(said(watch, &INEXACT));
+    let mut all: Vec<String> = known.map(str::to_string).collect();
     if history.lost > 0 {
         all.push(format!("{} events are missing from the timeline", history.lost));
+    }
+    let noted = watch.ledger().warnings.load(Relaxed) & flag::LOG_FULL == 0;
+    if lists.missing > 0 && noted {
+        let missing = lists.missing;
+        all.push(format!(
+            "the events of {missing} of {} processes are missing from the timeline: their files were removed while the program ran",
+            lists.listed
+        ));
+    }
+    if lists.orphans > 0 {
+        let (listed, orphans) = (lists.listed, lists.orphans);
+        all.push(format!(
+            "{} processes used the GPU; {listed} of them are listed",
+            listed + orphans
+        ));
     }
     if ended.left_behind > 0 {
         all.push(match ended.left_behind {

@@ -1,0 +1,76 @@
+//! `plimsoll guard`: the library that `run` loads into programs, as a file, for containers and
+//! clusters that start programs by themselves.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+
+use crate::outcome::{BadInput, Outcome};
+use crate::output::{Answer, Output};
+use crate::page::Page;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll guard --to /opt/plimsoll/libplimsoll_guard.so
+  LD_PRELOAD=/opt/plimsoll/libplimsoll_guard.so PLIMSOLL_GPU_MEM_LIMIT=8GiB python3 train.py
+  PLIMSOLL_GUARD=/dev/shm/job …   programs that name the same folder share one limit";
+
+/// Write the guard's library to a file, to limit programs without `plimsoll run`
+///
+/// Loaded by LD_PRELOAD, with a limit in PLIMSOLL_GPU_MEM_LIMIT, it limits the program and its
+/// children by itself: for containers, job launchers and clusters.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The file to write; its path must be without spaces and colons
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Written {
+    library: PathBuf,
+    library_bytes: usize,
+}
+
+impl Answer for Written {
+    fn page(&self, page: &mut Page) {
+        let library = self.library.display();
+        page.raw(&format!("{library}\n"));
+        page.advice("Start programs with it and a limit:");
+        page.advice(&format!("  LD_PRELOAD={library} PLIMSOLL_GPU_MEM_LIMIT=8GiB PROGRAM"));
+    }
+}
+
+/// Writes the library.
+pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    if plimsoll_guard::LIBRARY.is_empty() {
+        bail!("the guard needs Linux on x86-64 or aarch64: it is not in this build");
+    }
+    let library = std::path::absolute(&args.to)?;
+    let text = library.to_str().filter(|text| !text.contains([' ', ':', '\n', '\t']));
+    if text.is_none() {
+        let text = format!(
+            "{} cannot stand in LD_PRELOAD: name a path without spaces and colons",
+            library.display()
+        );
+        return Err(BadInput::new(text).into());
+    }
+    write(&library).with_context(|| format!("cannot write {}", library.display()))?;
+    out.answer(&Written { library, library_bytes: plimsoll_guard::LIBRARY.len() })?;
+    Ok(Outcome::Yes)
+}
+
+/// Whole, or not at all: programs may be loading the one that is there.
+fn write(library: &Path) -> anyhow::Result<()> {
+    let folder = library.parent().context("it is no file")?;
+    let readable = fs::Permissions::from_mode(0o644);
+    let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
+    file.write_all(plimsoll_guard::LIBRARY)?;
+    file.persist(library)?;
+    Ok(())
+}

@@ -1,0 +1,359 @@
+//! `plimsoll run` beside its program: what it takes in, what it survives, what it leaves.
+#![cfg(target_os = "linux")]
+
+#[expect(dead_code, reason = "not every helper is needed here")]
+mod common;
+#[path = "common/terminal.rs"]
+#[expect(dead_code, reason = "no screen is drawn here")]
+mod terminal;
+
+use std::fs;
+use std::io::Read;
+use std::mem::offset_of;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use common::{Result, plimsoll, text};
+use plimsoll_guard::ledger::{Ledger, flag};
+use serde_json::Value;
+use tempfile::TempDir;
+use terminal::Terminal;
+
+/// Allocates and frees as often as its argument says.
+const PAIRS: &str = r#"#include <dlfcn.h>
+#include <stdlib.h>
+int main(int count, char **words) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context = 0;
+    int (*init)(unsigned) = dlsym(driver, "cuInit");
+    int (*retain)(void **, int) = dlsym(driver, "cuDevicePrimaryCtxRetain");
+    int (*set)(void *) = dlsym(driver, "cuCtxSetCurrent");
+    int (*take)(unsigned long long *, unsigned long) = dlsym(driver, "cuMemAlloc_v2");
+    int (*give)(unsigned long long) = dlsym(driver, "cuMemFree_v2");
+    if (init(0) || retain(&context, 0) || set(context)) return 9;
+    for (int left = atoi(words[1]); left; left--) {
+        unsigned long long at = 0;
+        if (take(&at, 1 << 20) || give(at)) return 8;
+    }
+    return 0;
+}"#;
+
+/// The fake driver of the guard's own tests, its client, and a program of ours.
+fn stage() -> Result<&'static Path> {
+    static BUILT: OnceLock<Option<TempDir>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build().ok());
+    Ok(built.as_ref().ok_or("the fake driver cannot be built: the tests need cc")?.path())
+}
+
+fn build() -> Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name);
+    let fakes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guard/tests/fake");
+    fs::write(at("pairs.c"), PAIRS)?;
+    let driver = ["-shared", "-fPIC", "-Wl,-Bsymbolic,-soname,libcuda.so.1"];
+    compile(&fakes.join("cuda.c"), &driver, &at("libcuda.so.1"))?;
+    compile(&fakes.join("client.c"), &[], &at("client"))?;
+    compile(&at("pairs.c"), &[], &at("pairs"))?;
+    Ok(folder)
+}
+
+fn compile(source: &Path, flags: &[&str], to: &Path) -> Result {
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-w"]).arg(source).args(flags).arg("-o").arg(to).args(["-ldl", "-lpthread"]);
+    if cc.stderr(Stdio::null()).status()?.success() { Ok(()) } else { Err("cc failed".into()) }
+}
+
+/// `plimsoll run` with these words, and a script with the programs in its path.
+fn script(words: &[&str], script: &str) -> Result<Command> {
+    let mut command = plimsoll(&["run"]);
+    let path = format!("{}:{}", stage()?.display(), std::env::var("PATH")?);
+    command.args(words).args(["--", "bash", "-c", script]);
+    command.env("LD_LIBRARY_PATH", stage()?).env("PATH", path).env("WAY", "dlsym");
+    Ok(command)
+}
+
+/// The answer of such a run.
+fn answer(words: &[&str], text_of: &str) -> Result<Value> {
+    let output = script(&[&["--json"], words].concat(), text_of)?.output()?;
+    serde_json::from_slice(&output.stdout).map_err(|error| {
+        format!("{error}: {}{}", text(&output.stdout), text(&output.stderr)).into()
+    })
+}
+
+fn warns(answer: &Value, of: &str) -> bool {
+    let mut warnings = answer["warnings"].as_array().into_iter().flatten();
+    warnings.any(|warning| warning.as_str().is_some_and(|warning| warning.contains(of)))
+}
+
+/// Waits until something is there.
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Result<T> {
+    let end = Instant::now() + Duration::from_secs(120);
+    while Instant::now() < end {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Err(format!("{what} never came").into())
+}
+
+/// A run that does not outlive its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    fn start(mut command: Command) -> Result<Running> {
+        Ok(Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?))
+    }
+
+    /// One whose stderr is full when its program ends, so that it stays at its last words.
+    fn held_up(words: &[&str], first: &str) -> Result<Running> {
+        let fill = "head -c 65536 /dev/zero >&2; echo ended";
+        Running::start(script(words, &format!("{first}; {fill}"))?)
+    }
+
+    fn send(&self, signal: &str) -> Result {
+        Command::new("kill").args(["-s", signal, &self.0.id().to_string()]).status()?;
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<ExitStatus> {
+        until("its end", || self.0.try_wait().ok().flatten())
+    }
+}
+
+#[test]
+fn a_process_that_has_ended_costs_no_memory() -> Result {
+    let list = "ls $PLIMSOLL_GUARD | grep -c -e ^log -e ^stacks >&2; :";
+    let each = "for i in 1 2 3 4 5 6 7 8; do client errors >&2; done; sleep 0.7";
+    let output = script(&["--json", "--stacks"], &format!("{each}; {list}"))?.output()?;
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().last(), Some("0"), "{said}");
+    let answer: Value = serde_json::from_slice(&output.stdout)?;
+    let processes = answer["processes"].as_array().ok_or("no processes")?;
+    assert_eq!(processes.len(), 8);
+    assert!(processes.iter().all(|one| one["peak_bytes"].as_u64() > Some(0)), "{answer:#}");
+    let stack = answer["largest"][0]["stack"].as_array().ok_or("no stack")?;
+    assert!(stack.iter().any(|frame| frame.as_str().is_some_and(|f| f.contains("client"))));
+    assert!(!warns(&answer, "missing") && !warns(&answer, "listed"), "{answer:#}");
+    Ok(())
+}
+
+#[test]
+fn all_are_listed_where_there_were_more_than_slots() -> Result {
+    let answer = answer(&["--reserve", "0"], "for ((i = 0; i < 530; i++)); do pairs 1; done")?;
+    let processes = answer["processes"].as_array().ok_or("no processes")?;
+    assert_eq!(processes.len(), 530);
+    assert!(processes.iter().all(|one| one["frees"] == 1 && one["peak_bytes"].is_u64()));
+    Ok(())
+}
+
+#[test]
+fn many_events_are_read_with_little_memory() -> Result {
+    let to = stage()?.join("many");
+    let words = ["--reserve", "0", "--report", &to.display().to_string()];
+    let first = "export FAKE_QUICK=1; pairs 250000 & pairs 250000; wait";
+    let running = Running::held_up(&words, first)?;
+    until("report.html", || fs::metadata(to.join("report.html")).ok())?;
+    let status = fs::read_to_string(format!("/proc/{}/status", running.0.id()))?;
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+    let most: u64 = most.trim().trim_end_matches(" kB").parse()?;
+    assert!(most < 64 << 10, "{most} KiB");
+    let report: Value = serde_json::from_slice(&fs::read(to.join("report.json"))?)?;
+    assert_eq!(report["processes"][1]["frees"], 250_000, "{report:#}");
+    let trace = fs::read_to_string(to.join("trace.csv"))?;
+    assert_eq!(trace.lines().count(), 1_000_001);
+    Ok(())
+}
+
+#[test]
+fn a_signal_ends_it_once_the_program_has_ended() -> Result {
+    for (name, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
+        let mut running = Running::held_up(&[], ":")?;
+        running.0.stdout.as_mut().ok_or("no stdout")?.read_exact(&mut [0; 6])?;
+        // The shell ends, and then what it started is looked for.
+        std::thread::sleep(Duration::from_millis(700));
+        running.send(name)?;
+        let status = running.end()?;
+        assert_eq!(status.signal(), Some(number), "{name}: {status}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_signal_leaves_no_half_of_a_file() -> Result {
+    let to = stage()?.join("halves");
+    let words = ["--reserve", "0", "--report", &to.display().to_string()];
+    let mut running = Running::held_up(&words, "FAKE_QUICK=1 pairs 300000")?;
+    let entries = || fs::read_dir(&to).into_iter().flatten().flatten();
+    until("a file", || entries().next())?;
+    // It is written for a second or so.
+    std::thread::sleep(Duration::from_millis(50));
+    running.send("TERM")?;
+    assert_eq!(running.end()?.signal(), Some(15));
+    let left: Vec<_> = entries().map(|entry| entry.file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    Ok(())
+}
+
+#[test]
+fn what_a_program_puts_into_the_folder_holds_nobody_up() -> Result {
+    let odd = "cd $PLIMSOLL_GUARD; mkfifo log.1.2.3 stacks.1; mkdir log.2.2.3; \
+               ln -s /dev/zero log.3.2.3; truncate -s 1T log.4.2.3; exit 4";
+    assert_eq!(Running::start(script(&["--quiet"], odd)?)?.end()?.code(), Some(4));
+    Ok(())
+}
+
+#[test]
+fn a_ledger_that_was_cut_is_said_and_survived() -> Result {
+    let cut = ": > $PLIMSOLL_GUARD/ledger; read -rt 0.7 <> <(:); exit 6";
+    let answer = answer(&[], cut)?;
+    assert_eq!(answer["exit_code"], 6, "{answer:#}");
+    assert!(warns(&answer, "counters were damaged"), "{answer:#}");
+    assert_eq!(script(&["--quiet"], cut)?.status()?.code(), Some(6));
+    assert_eq!(script(&["--strict", "--quiet"], cut)?.status()?.code(), Some(125));
+    Ok(())
+}
+
+#[test]
+fn a_folder_that_was_removed_costs_the_timeline_alone() -> Result {
+    let remove = "client hold >&2 & sleep 0.7; rm -r $PLIMSOLL_GUARD; kill -9 $!; wait; exit 7";
+    let found = answer(&["--limit", "2GiB"], remove)?;
+    assert_eq!(found["exit_code"], 7, "{found:#}");
+    assert_eq!(found["processes"][0]["allocations"], 1, "{found:#}");
+    assert_eq!(found["devices"][0]["lasting_peak_bytes"], Value::Null);
+    assert!(warns(&found, "files were removed"), "{found:#}");
+    let strict = script(&["--limit", "2GiB", "--strict"], remove)?.output()?;
+    assert_eq!(strict.status.code(), Some(7), "{}", text(&strict.stderr));
+    // The counters stay in reach.
+    let ledger = "rm -r $PLIMSOLL_GUARD; stat -Lc %s $PLIMSOLL_GUARD_FD";
+    let output = script(&["--quiet"], ledger)?.output()?;
+    assert_eq!(text(&output.stdout).trim(), size_of::<Ledger>().to_string());
+    Ok(())
+}
+
+#[test]
+fn what_the_guard_raises_a_flag_for_is_said() -> Result {
+    let raise = |bit: u32| {
+        let bytes: String = bit.to_le_bytes().map(|byte| format!("\\x{byte:02x}")).concat();
+        let at = offset_of!(Ledger, warnings);
+        let to = "of=$PLIMSOLL_GUARD/ledger bs=1 conv=notrunc status=none";
+        format!("printf '{bytes}' | dd {to} seek={at}; exit 3")
+    };
+    for (bit, words, strict) in [
+        (flag::SEPARATE, "link namespace of its own (dlmopen)", 125),
+        (flag::NO_SLOT, "refused all GPU memory", 3),
+        (flag::NO_ROOM, "refused all GPU memory", 3),
+    ] {
+        let found = answer(&[], &raise(bit))?;
+        assert!(warns(&found, words) && found["exit_code"] == 3, "{found:#}");
+        let output = script(&["--quiet", "--strict"], &raise(bit))?.output()?;
+        assert_eq!(output.status.code(), Some(strict), "{words}");
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_32_bit_program_is_not_held() -> Result {
+    let folder = tempfile::tempdir()?;
+    let (source, program) = (folder.path().join("s.c"), folder.path().join("small"));
+    fs::write(&source, "#include <unistd.h>\nint main(void) { usleep(700000); return 5; }")?;
+    let runs = compile(&source, &["-m32"], &program).is_ok();
+    if !runs {
+        // Its head says enough.
+        fs::write(&program, [b"\x7fELF\x01\x01\x01".as_slice(), &[0; 57]].concat())?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    }
+    let program = program.display().to_string();
+    let strict = plimsoll(&["run", "--strict", "--", &program]).output()?;
+    assert_eq!(strict.status.code(), Some(125), "{}", text(&strict.stderr));
+    assert!(text(&strict.stderr).contains("a 32-bit program"), "{}", text(&strict.stderr));
+    if !runs {
+        eprintln!("skipped: no 32-bit C library");
+        return Ok(());
+    }
+    let output = plimsoll(&["run", "--", &program]).output()?;
+    assert_eq!(output.status.code(), Some(5));
+    assert!(text(&output.stderr).contains("a 32-bit program; the guard is 64-bit: not held"));
+    let found = answer(&[], &format!("{program}; true"))?;
+    let why = found["unguarded"][0]["why"].as_str().unwrap_or_default();
+    assert!(why.contains("a 32-bit program"), "{found:#}");
+    Ok(())
+}
+
+#[test]
+fn a_limit_of_the_environment_is_not_the_programs() -> Result {
+    let mut command = script(&["--quiet"], "env | grep ^PLIMSOLL_ | cut -d = -f 1 | sort")?;
+    command.env("PLIMSOLL_GPU_MEM_LIMIT", "1GiB").env("PLIMSOLL_GPU_MEM_LIMIT_0", "2GiB");
+    let said = text(&command.env("PLIMSOLL_KEEP_FREE", "1GiB").output()?.stdout);
+    assert_eq!(said, "PLIMSOLL_GUARD\nPLIMSOLL_GUARD_FD\nPLIMSOLL_KEEP_FREE\n");
+    Ok(())
+}
+
+/// Presses keys, and waits for words.
+fn says(terminal: &Terminal, words: &str, keys: &str) -> Result {
+    let before = terminal.written().len();
+    terminal.press(keys)?;
+    until(words, || terminal.written().get(before..)?.contains(words).then_some(()))
+        .map_err(|error| format!("{error}: {}", terminal.written()).into())
+}
+
+/// A shell with a terminal of its own.
+fn in_a_shell(then: impl FnOnce(&Terminal) -> Result) -> Result {
+    let terminal = Terminal::open(80, 24)?;
+    let mut outer = Command::new("setsid");
+    outer.args(["--ctty", "--wait", "bash", "--norc", "--noprofile", "-i"]);
+    outer.env("PS1", "outer> ").env_remove("HISTFILE").env("TERM", "dumb");
+    outer.env("RUN", format!("{} run --quiet --", env!("CARGO_BIN_EXE_plimsoll")));
+    let status = terminal.run(outer, "outer> ", |_, terminal| {
+        then(terminal)?;
+        terminal.press("exit 0\n")
+    })?;
+    assert!(status.success(), "{}", terminal.written());
+    Ok(())
+}
+
+#[test]
+fn a_program_that_stops_gives_the_terminal_back() -> Result {
+    in_a_shell(|terminal| {
+        // By the terminal, and by itself alone, as pagers do.
+        let wait = "$RUN bash -c 'echo up $((5 * 9)); read -r; echo got $REPLY'\n";
+        says(terminal, "up 45", wait)?;
+        says(terminal, "outer> ", "\x1a")?;
+        says(terminal, "out 43", "echo out $((6 * 7 + 1))\n")?;
+        terminal.press("fg\n")?;
+        says(terminal, "got word", "word\n")?;
+        says(terminal, "outer> ", "$RUN bash -c 'kill -TSTP $$; echo on $((7 * 9)); exit 4'\n")?;
+        says(terminal, "out 43", "echo out $((6 * 7 + 1))\n")?;
+        says(terminal, "on 63", "fg\n")?;
+        says(terminal, "code 4", "echo code $?\n")
+    })
+}
+
+#[test]
+fn a_shell_that_suspends_itself_gives_the_terminal_back() -> Result {
+    in_a_shell(|terminal| {
+        says(terminal, "\ninner> ", "PS1='inner> ' $RUN bash --norc --noprofile -i\n")?;
+        says(terminal, "at 42", "echo at $((6 * 7))\n")?;
+        for _ in 0..2 {
+            says(terminal, "outer> ", "suspend\n")?;
+            says(terminal, "out 43", "echo out $((6 * 7 + 1))\n")?;
+            says(terminal, "Stopped", "jobs\n")?;
+            terminal.press("fg\n")?;
+            // The shell draws no new prompt; it only listens again.
+            says(terminal, "back 44", "echo back $((6 * 7 + 2))\n")?;
+        }
+        says(terminal, "outer> ", "exit 5\n")?;
+        says(terminal, "code 5", "echo code $?\n")
+    })
+}

@@ -1,0 +1,141 @@
+//! The atomics of the ledger. Under the model checker (`--cfg loom`) each operation is a step at
+//! which the process may be killed: see the ledger's `model`.
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
+
+#[cfg(not(loom))]
+pub(crate) use crate::sys::now;
+
+#[cfg(loom)]
+pub(crate) use model::{AtomicU32, AtomicU64, now, survive, wait, wake};
+
+/// Waits for a while at the lower half of a word that processes share, if it still is `value`.
+#[cfg(not(loom))]
+pub(crate) fn wait(word: &AtomicU64, value: u32) {
+    const MILLISECONDS: i64 = 20;
+    // Both processors that there are have the lower half first.
+    crate::sys::futex_wait(word.as_ptr().cast(), value, true, MILLISECONDS);
+}
+
+/// Wakes one who waits there.
+#[cfg(not(loom))]
+pub(crate) fn wake(word: &AtomicU64) {
+    crate::sys::futex_wake(word.as_ptr().cast(), true);
+}
+
+#[cfg(loom)]
+mod model {
+    use core::sync::atomic::Ordering;
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    loom::thread_local! {
+        /// Steps until this thread's process is killed; none for one that lives on.
+        static LEFT: Cell<Option<u32>> = Cell::new(None);
+    }
+
+    pub(crate) fn wait(_: &AtomicU64, _: u32) {
+        loom::thread::yield_now();
+    }
+
+    pub(crate) fn wake(_: &AtomicU64) {}
+
+    pub(crate) fn now() -> u64 {
+        1
+    }
+
+    /// What a killed process leaves: nothing of it runs any more.
+    pub(crate) struct Killed;
+
+    fn step() {
+        let left = LEFT.with(Cell::get);
+        if left == Some(0) {
+            LEFT.with(|cell| cell.set(None));
+            resume_unwind(Box::new(Killed));
+        }
+        LEFT.with(|cell| cell.set(left.map(|left| left - 1)));
+    }
+
+    /// Runs what a process does, and kills it before the step of that number; whether it lived on.
+    pub(crate) fn survive(steps: Option<u32>, work: impl FnOnce()) -> Result<(), Killed> {
+        LEFT.with(|cell| cell.set(steps));
+        let ended = catch_unwind(AssertUnwindSafe(work));
+        LEFT.with(|cell| cell.set(None));
+        match ended {
+            Ok(()) => Ok(()),
+            Err(payload) => match payload.downcast::<Killed>() {
+                Ok(killed) => Err(*killed),
+                Err(other) => resume_unwind(other),
+            },
+        }
+    }
+
+    macro_rules! atomic {
+        ($name:ident, $number:ty) => {
+            #[derive(Debug)]
+            pub struct $name(loom::sync::atomic::$name);
+
+            impl $name {
+                pub fn new(value: $number) -> $name {
+                    $name(loom::sync::atomic::$name::new(value))
+                }
+                pub fn load(&self, order: Ordering) -> $number {
+                    step();
+                    self.0.load(order)
+                }
+                pub fn store(&self, value: $number, order: Ordering) {
+                    step();
+                    self.0.store(value, order);
+                }
+                pub fn fetch_add(&self, value: $number, order: Ordering) -> $number {
+                    step();
+                    self.0.fetch_add(value, order)
+                }
+                pub fn fetch_or(&self, value: $number, order: Ordering) -> $number {
+                    step();
+                    self.0.fetch_or(value, order)
+                }
+                pub fn fetch_max(&self, value: $number, order: Ordering) -> $number {
+                    step();
+                    self.0.fetch_max(value, order)
+                }
+                pub fn fetch_min(&self, value: $number, order: Ordering) -> $number {
+                    step();
+                    self.0.fetch_min(value, order)
+                }
+                pub fn compare_exchange(
+                    &self,
+                    now: $number,
+                    new: $number,
+                    good: Ordering,
+                    bad: Ordering,
+                ) -> Result<$number, $number> {
+                    step();
+                    self.0.compare_exchange(now, new, good, bad)
+                }
+                pub fn compare_exchange_weak(
+                    &self,
+                    now: $number,
+                    new: $number,
+                    good: Ordering,
+                    bad: Ordering,
+                ) -> Result<$number, $number> {
+                    step();
+                    self.0.compare_exchange(now, new, good, bad)
+                }
+                pub fn fetch_update(
+                    &self,
+                    good: Ordering,
+                    bad: Ordering,
+                    change: impl FnMut($number) -> Option<$number>,
+                ) -> Result<$number, $number> {
+                    step();
+                    self.0.fetch_update(good, bad, change)
+                }
+            }
+        };
+    }
+    atomic!(AtomicU32, u32);
+    atomic!(AtomicU64, u64);
+}

@@ -1,0 +1,195 @@
+//! What once got past the limit: each of these did, and the driver's own books tell whether it
+//! does again.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crate::needs::has;
+use crate::stage::{LIMIT, MIB, Stage, text};
+
+const GIB: u64 = 1024 * MIB;
+
+fn one_gib() -> Stage {
+    Stage::with(|settings| settings.limit = Some(GIB))
+}
+
+/// The kernel shows such a process as a zombie, and it holds memory as any other.
+#[test]
+fn a_process_whose_main_thread_has_ended_holds_what_it_took() {
+    let stage = one_gib();
+    let mut leader = stage.speak("attacker", &["leader", "before"]);
+    assert_eq!((leader.line(), leader.line()), ("took 0".into(), "main ended".into()));
+    let mut other = stage.speak("attacker", &["keep", "700"]);
+    assert_eq!(other.line(), "keeps 0 refused 1");
+    assert_eq!(stage.charged(), 700 * MIB);
+    assert!(stage.most(0) <= GIB, "{} MiB", stage.most(0) / MIB);
+    leader.end();
+    assert!(other.end().success());
+    assert_eq!(stage.charged(), 0);
+}
+
+#[test]
+fn what_is_taken_after_the_main_thread_has_ended_comes_back() {
+    let stage = one_gib();
+    let mut leader = stage.speak("attacker", &["leader", "after"]);
+    assert_eq!(leader.line(), "main ended");
+    // Somebody looks for the dead meanwhile.
+    assert_eq!(stage.charged(), 0);
+    let mut other = stage.speak("attacker", &["keep", "1"]);
+    assert_eq!(other.line(), "keeps 1 refused 0");
+    leader.tell();
+    assert_eq!(leader.line(), "took 0");
+    assert_eq!(stage.charged(), 701 * MIB);
+    let mut second = stage.speak("attacker", &["keep", "700"]);
+    assert_eq!(second.line(), "keeps 0 refused 1");
+    leader.end();
+    let mut third = stage.speak("attacker", &["keep", "700"]);
+    assert_eq!(third.line(), "keeps 1 refused 0");
+    assert!(stage.most(0) <= GIB, "{} MiB", stage.most(0) / MIB);
+}
+
+#[test]
+fn mappings_that_the_driver_refuses_to_unmap_stay_counted() {
+    let stage = Stage::new();
+    let found = stage.run("attacker", &["unmap"]);
+    assert!(stage.most(0) <= LIMIT, "{} MiB: {found}", stage.most(0) / MIB);
+    assert_eq!(
+        found, "held 1024 refused 1 1 held 1024\nmore 64 unmapped 0\nleft 1024\n",
+        "so many mappings, and none forgotten"
+    );
+}
+
+#[test]
+fn a_handle_retained_by_an_address_inside_a_mapping_keeps_the_memory() {
+    let found = Stage::new().run("attacker", &["inside"]);
+    assert_eq!(found, "0 0 held 256 released 0 held 0\n");
+}
+
+#[test]
+fn a_program_that_becomes_one_without_cuda_has_given_everything_back() {
+    let stage = one_gib();
+    let mut before = stage.speak("attacker", &["become"]);
+    assert_eq!(before.line(), "took 0");
+    let until = Instant::now() + Duration::from_secs(5);
+    while stage.charged() != 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(stage.charged(), 0, "it runs on, and holds nothing");
+    let mut other = stage.speak("attacker", &["keep", "700"]);
+    assert_eq!(other.line(), "keeps 1 refused 0");
+    assert!(before.end().success() && stage.most(0) <= GIB);
+}
+
+/// There are places for 512. Who gets none is refused: nothing passes uncounted.
+#[test]
+fn more_processes_than_there_are_places_are_refused_and_none_waits() {
+    let stage = one_gib();
+    let found = stage.run("attacker", &["crowd", "600", "2"]);
+    assert!(stage.most(0) <= GIB, "{} MiB: {found}", stage.most(0) / MIB);
+    let numbers: Vec<u32> = found.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert_eq!(numbers.iter().sum::<u32>(), 600, "each has its answer: {found}");
+    assert!(numbers[0] >= 500, "those that have a place are held, not refused: {found}");
+    assert_eq!(stage.charged(), 0);
+    assert!(stage.run("opened", &["fill"]).contains("count 16 code 2"));
+}
+
+/// Also far below the limit, where a count that lacks some is not seen by what is refused.
+#[test]
+fn however_many_processes_there_are_each_is_in_the_sum() {
+    let stage = Stage::new();
+    let found = stage.run("attacker", &["crowd", "560", "1"]);
+    let counted = stage.device(0).peak.load(Relaxed);
+    assert_eq!(counted / MIB, stage.most(0) / MIB, "counted, and handed out: {found}");
+    assert_eq!(stage.charged(), 0);
+}
+
+#[test]
+fn no_child_of_a_threaded_program_waits_for_a_thread_that_it_has_not() {
+    let found = Stage::new().run("attacker", &["forks", "30"]);
+    assert_eq!(found, "ended 30 hung 0\n");
+}
+
+#[test]
+fn contexts_go_with_their_processes() {
+    let stage = one_gib().set("FAKE_CONTEXT", 40 * MIB);
+    for _ in 0..10 {
+        assert_eq!(stage.run("attacker", &["keep", "10", "1", "0"]), "keeps 1 refused 0\n");
+    }
+    assert_eq!(stage.charged(), 0);
+    let device = stage.device(0);
+    // One after the other is one at a time.
+    let most = (device.peak.load(Relaxed), device.driver_peak.load(Relaxed));
+    assert_eq!(most, (50 * MIB, 40 * MIB), "what the driver had is {} MiB", stage.most(0) / MIB);
+    assert_eq!(device.driver.load(Relaxed), 0);
+    // And those that are killed.
+    let mut held = stage.speak("attacker", &["keep", "10"]);
+    assert_eq!(held.line(), "keeps 1 refused 0");
+    held.kill();
+    stage.run("attacker", &["keep", "10", "1", "0"]);
+    assert_eq!((stage.charged(), device.driver.load(Relaxed)), (0, 0));
+    assert_eq!(device.driver_peak.load(Relaxed), 40 * MIB);
+}
+
+/// The driver says what each format takes, and is asked itself when nobody stands between.
+#[test]
+fn arrays_are_counted_by_their_formats() {
+    let stage = Stage::new();
+    let driver = text(stage.bare("attacker").arg("formats").output().unwrap());
+    let guard = stage.run("attacker", &["formats"]);
+    assert_eq!(driver.lines().count(), 64, "{driver}");
+    assert!(driver.lines().all(|line| line.contains(": 0 0 0 ") && line.ends_with("back 1")));
+    let wrong: Vec<_> = driver.lines().zip(guard.lines()).filter(|(a, b)| a != b).collect();
+    assert!(wrong.is_empty(), "the driver's, the guard's: {wrong:#?}");
+}
+
+#[test]
+fn two_that_launch_graphs_at_once_do_not_count_the_same_memory() {
+    let stage = Stage::new().set("FAKE_SLOW_LAUNCH", 50_000);
+    let found = stage.run("attacker", &["launches"]);
+    assert!(stage.most(0) <= LIMIT, "{} MiB: {found}", stage.most(0) / MIB);
+    assert_eq!(found, "first 0 block 0 at once 1\n");
+    assert_eq!(stage.charged(), 0);
+}
+
+/// Drivers still export what was before CUDA 3.2.
+#[test]
+fn the_first_versions_of_calls_are_held() {
+    for words in [&["old"][..], &["old", "asked"]] {
+        let stage = Stage::new();
+        let found = stage.run("attacker", words);
+        assert!(stage.most(0) <= LIMIT, "{words:?}: {} MiB: {found}", stage.most(0) / MIB);
+        assert_eq!(found, "alloc 32 freed 0 again 0 pitch 0 array 0 array3 0\n", "{words:?}");
+        assert_eq!(stage.charged(), 0, "{words:?}");
+    }
+}
+
+/// A thread that spins for what another holds, at a priority that keeps the other from running.
+#[test]
+fn a_real_time_thread_does_not_starve_those_it_waits_for() {
+    let found = Stage::new().run("attacker", &["fifo"]);
+    if !has("real-time", found != "not permitted\n") {
+        return;
+    }
+    let most: u64 = found.trim().strip_prefix("most ").unwrap().parse().unwrap();
+    assert!(most < 100, "one call spun for {most} ms, until the kernel stepped in");
+}
+
+/// What holds the limit is not its name in the file system.
+#[test]
+fn with_the_folder_removed_nothing_passes_uncounted() {
+    let stage = one_gib();
+    let mut held = stage.speak("attacker", &["keep", "700"]);
+    assert_eq!(held.line(), "keeps 1 refused 0");
+    let mut second = stage.speak("attacker", &["ask", "700", "1"]);
+    assert_eq!(second.line(), "ready");
+    std::fs::remove_dir_all(stage.folder()).unwrap();
+    // One that was there before, and one that comes now.
+    second.tell();
+    assert_eq!(second.line(), "granted 0");
+    let after = stage.guarded("attacker").args(["keep", "64", "64", "0"]).output().unwrap();
+    let after = String::from_utf8_lossy(&after.stdout).into_owned();
+    assert!(stage.most(0) <= GIB, "{} MiB: {after}", stage.most(0) / MIB);
+    assert_eq!(stage.charged(), 700 * MIB);
+    assert!(held.end().success());
+    assert_eq!(stage.charged(), 0);
+}
