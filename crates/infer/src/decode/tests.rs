@@ -104,8 +104,8 @@ fn what_is_no_number_is_dropped() {
 #[test]
 fn an_output_of_no_numbers_is_told_from_an_empty_frame() {
     let metadata = [TWO, &[("end2end", "False")]].concat();
-    let layouts: [(&[(&str, &str)], [usize; 3]); 4] =
-        [(TWO, [1, 6, 3]), (&metadata, [1, 3, 6]), (TWO, [1, 3, 7]), (TWO, [1, 4, 6])];
+    let layouts =
+        [(TWO, [1, 6, 3]), (&metadata[..], [1, 3, 6]), (TWO, [1, 3, 7]), (TWO, [1, 4, 6])];
     for (metadata, shape) in layouts {
         let mut decoder = decoder(metadata, &shape).unwrap();
         let numbers: usize = shape.iter().product();

@@ -7,6 +7,19 @@ use crate::output::Answer;
 use crate::page::{Cell, Page, Tone, or_unknown};
 
 impl Answer for Report {
+    /// What is used of what there is: the devices that have memory of their own, and the system.
+    fn bare(&self, page: &mut Page) {
+        let of = |used: Option<u64>, total: Option<u64>| {
+            format!("{} of {} used", or_unknown(used.map(Bytes)), or_unknown(total.map(Bytes)))
+        };
+        for device in self.devices.iter().filter(|device| device.unified == Some(false)) {
+            let used = of(device.used_bytes, Some(device.total_bytes));
+            page.raw(&format!("{}: {used}\n", device.device));
+        }
+        let system = &self.system;
+        page.raw(&format!("system: {}\n", of(system.used_bytes, system.total_bytes)));
+    }
+
     fn page(&self, page: &mut Page) {
         for device in &self.devices {
             self.device(device, page);
