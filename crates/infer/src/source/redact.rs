@@ -132,15 +132,16 @@ fn value(text: &str) -> usize {
     let typed = text.strip_prefix('(').and_then(|inner| Some(inner.find(')')? + 2)).unwrap_or(0);
     let start = &text[typed..];
     let quotes = ["\\\"", "\\'", "\"", "'"];
-    if let Some(quote) = quotes.into_iter().find(|quote| start.starts_with(quote)) {
-        let inner = &start[quote.len()..];
-        return match inner.find(quote) {
-            Some(end) => typed + end + 2 * quote.len(),
-            None => text.len(),
-        };
-    }
+    let quoted = match quotes.into_iter().find(|quote| start.starts_with(quote)) {
+        Some(quote) => match start[quote.len()..].find(quote) {
+            Some(end) => end + 2 * quote.len(),
+            None => start.len(),
+        },
+        None => 0,
+    };
     let ends = |c: char| ends_address(c) || matches!(c, '&' | ';' | ',' | '#' | '!');
-    typed + start.find(ends).unwrap_or(start.len())
+    let rest = &start[quoted..];
+    typed + quoted + rest.find(ends).unwrap_or(rest.len())
 }
 
 #[cfg(test)]
@@ -179,6 +180,22 @@ mod tests {
             ),
         ] {
             assert_eq!(redact(text), clean);
+        }
+    }
+
+    #[test]
+    fn any_text_is_redacted_once() {
+        let parts =
+            ["://", "@", "=", "token", "\"", "\\\"", "'", "(", ")", " ", "é", "/", "?", ":"];
+        let mut seed = 1_u64;
+        for _ in 0..20_000 {
+            let mut text = String::new();
+            for _ in 0..12 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                text += parts[(seed >> 40) as usize % parts.len()];
+            }
+            let once = redact(&text).into_owned();
+            assert_eq!(redact(&once), once, "{text}");
         }
     }
 

@@ -69,7 +69,11 @@ impl Report {
     fn system(&self, page: &mut Page) {
         let (system, how) = (&self.system, self.system.how);
         let unified = self.unified == Some(true);
-        page.heading(if unified { "System memory, which the GPU shares" } else { "System memory" });
+        let board = self.board.as_ref().map_or(String::new(), |board| format!(" ({board})"));
+        page.heading(&match unified {
+            true => format!("System memory, which the GPU shares{board}"),
+            false => "System memory".to_string(),
+        });
         let sampled = |name, bytes: Option<u64>| {
             size(name, bytes, if bytes.is_some() { how } else { "unknown" })
         };
@@ -77,7 +81,10 @@ impl Report {
             vec![sampled("Total", system.total_bytes), sampled("Used", system.used_bytes)];
         if let Some(part) = system.gpu_codecs_cameras_bytes {
             let rest = system.used_bytes.and_then(|used| used.checked_sub(part));
-            rows.push(size("├─ GPU, codecs, cameras", Some(part), "a part of what is used"));
+            let share = system.used_bytes.filter(|used| *used > 0);
+            let share = share.map(|used| format!("{:.1} %", part as f64 / used as f64 * 100.0));
+            let note = format!("{} of what is used", share.as_deref().unwrap_or("a part"));
+            rows.push(size("├─ GPU, codecs, cameras", Some(part), &note));
             rows.push(size("└─ everything else", rest, "the rest"));
         }
         rows.push(size("Available", system.available_bytes, "the measure of safety"));
