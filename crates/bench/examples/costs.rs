@@ -78,7 +78,7 @@ fn main() -> Result<()> {
 fn open(model: &str, choice: EngineChoice) -> Result<Pipeline> {
     let options = EngineOptions::default();
     let engine = engine::open(choice, &ModelSource::path(model), &options)?;
-    Ok(Pipeline::new(engine, options.input_size, Thresholds::default())?)
+    Ok(Pipeline::new(engine, options.open_size(), Thresholds::default())?)
 }
 
 fn frames_of(spec: &str) -> Result<Vec<Frame>> {

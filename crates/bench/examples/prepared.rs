@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn measure(side: usize, classes: usize) -> Result<(), Box<dyn std::error::Error>> {
     let size = (side, side);
     let mut options = EngineOptions::default();
-    options.input_size = size;
+    options.input_size = Some(size);
     options.echo.answers = vec![pattern(size, classes)];
     let engine = engine::open(EngineKind::Echo, &ModelSource::path("echo"), &options)?;
     let mut pipeline = Pipeline::new(engine, size, Thresholds::default())?;

@@ -8,11 +8,13 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use plimsoll_infer::source::redact;
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::measure::FrameLine;
-use crate::record::{ModelRecord, Record};
+use crate::record::model::label;
+use crate::record::{ModelDescription, ModelRecord, Record, Status};
 use crate::stats::verdict::{RUN_TO_RUN, by_frames, by_repeats, by_summary};
 use crate::stats::{Judgement, Verdict};
 
@@ -126,8 +128,12 @@ pub enum Evidence {
 /// One slot, compared.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SlotComparison {
-    /// The slot's name.
-    pub name: String,
+    /// 0 or 1; slots are compared by their place, whatever model is in them.
+    pub slot: usize,
+    /// The slot's own name.
+    pub slot_name: String,
+    /// The model of the second run, or of the first where that has none; null where neither has.
+    pub name: Option<String>,
     /// The verdict and its interval; null where there is none.
     pub judgement: Option<Judgement>,
     /// What it rests on; null where there is none.
@@ -144,6 +150,9 @@ pub struct SlotComparison {
     pub peak_gb_b: Option<f64>,
     /// Whether the second is slower beyond the tolerance.
     pub regression: bool,
+    /// What became of the slot in the second run where it has nothing to show for what the first
+    /// did: it failed, or did not run; null where all is well.
+    pub broken: Option<String>,
 }
 
 /// Two runs, compared.
@@ -166,6 +175,12 @@ impl Comparison {
         self.slots.iter().any(|slot| slot.regression)
     }
 
+    /// Whether any slot failed in the second run, or did not run there: exit code 1.
+    #[must_use]
+    pub fn broken(&self) -> bool {
+        self.slots.iter().any(|slot| slot.broken.is_some())
+    }
+
     /// The comparison in words.
     #[must_use]
     pub fn text(&self) -> String {
@@ -176,23 +191,31 @@ impl Comparison {
         if !self.comparable {
             text += "cannot compare: the runs are of different things (--force compares anyway)\n";
         }
-        self.slots.iter().for_each(|slot| text += &slot.text());
-        text
+        text + &self.verdicts()
+    }
+
+    /// A line a slot.
+    #[must_use]
+    pub fn verdicts(&self) -> String {
+        self.slots.iter().map(SlotComparison::text).collect()
     }
 }
 
 impl SlotComparison {
     fn text(&self) -> String {
+        let name = label(self.slot, self.name.as_deref());
+        if let Some(why) = &self.broken {
+            return format!("{name}: BROKEN in the second run: {why}\n");
+        }
         let Some(Judgement { verdict, ratio, interval }) = self.judgement else {
             let why = self.reason.as_deref().unwrap_or("no reason given");
-            return format!("{}: cannot say ({why})\n", self.name);
+            return format!("{name}: cannot say ({why})\n");
         };
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         let mark = if self.regression { ": REGRESSION" } else { "" };
         let p50 = |ms: Option<f64>| ms.map_or("–".to_string(), |ms| format!("{ms:.3} ms"));
         format!(
-            "{}: {verdict}{mark} (p50 {} → {}, {:+.1} %, between {:+.1} % and {:+.1} %)\n",
-            self.name,
+            "{name}: {verdict}{mark} (p50 {} → {}, {:+.1} %, between {:+.1} % and {:+.1} %)\n",
             p50(self.p50_ms_a),
             p50(self.p50_ms_b),
             percent(ratio),
@@ -221,7 +244,9 @@ pub fn compare(a: &Run, b: &Run, options: &Options) -> Comparison {
         let slower =
             |j: Judgement| j.verdict == Verdict::Slower && j.ratio > 1.0 + options.tolerance;
         SlotComparison {
-            name: model_a.name.clone(),
+            slot: at,
+            slot_name: model_b.slot_name.clone(),
+            name: model_b.name.clone().or_else(|| model_a.name.clone()),
             judgement,
             evidence,
             reason,
@@ -230,10 +255,21 @@ pub fn compare(a: &Run, b: &Run, options: &Options) -> Comparison {
             peak_gb_a: model_a.gpu_memory.peak_gb,
             peak_gb_b: model_b.gpu_memory.peak_gb,
             regression: judgement.is_some_and(slower),
+            broken: broken(model_a, model_b).filter(|_| comparable),
         }
     };
     let slots = (0..2).map(slot).collect();
     Comparison { differences, comparable, slots, tolerance: options.tolerance }
+}
+
+/// Why the second run has nothing to show for a slot: it failed, or it has no figures where the
+/// first has some.
+fn broken(a: &ModelRecord, b: &ModelRecord) -> Option<String> {
+    let lost = a.performance.is_some() && b.performance.is_none();
+    (b.status == Status::Failed || lost).then(|| {
+        let why = b.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
+        format!("{}{why}", b.status)
+    })
 }
 
 fn judge(a: &Run, b: &Run, slot: usize, run_to_run: f64) -> Result<(Judgement, Evidence), String> {
@@ -258,11 +294,10 @@ fn differences(a: &Record, b: &Record) -> Vec<String> {
     let mut found = Vec::new();
     let mut check = |what: &str, a: String, b: String| {
         if a != b {
-            found.push(format!("{what}: {a} and {b}"));
+            found.push(format!("{what}: {a} in the first run, {b} in the second"));
         }
     };
     let (p, q) = (&a.config, &b.config);
-    check("input size", p.imgsz.to_string(), q.imgsz.to_string());
     let option = |value: Option<f64>| value.map_or("none".to_string(), |v| v.to_string());
     check("offered rate", option(p.rate_fps), option(q.rate_fps));
     check("mode", p.mode.clone(), q.mode.clone());
@@ -271,11 +306,16 @@ fn differences(a: &Record, b: &Record) -> Vec<String> {
     check("thresholds", thresholds(p), thresholds(q));
     let source = |record: &Record| {
         let streams = record.input_source.streams.iter();
-        streams.map(|s| format!("{}={}", s.kind, s.name)).collect::<Vec<_>>().join(", ")
+        let names = streams.map(|s| format!("{}={}", s.kind, redact(&s.name)));
+        names.collect::<Vec<_>>().join(", ")
     };
     check("source", source(a), source(b));
     for (x, y) in a.models.iter().zip(&b.models) {
-        let (Some(x), Some(y)) = (&x.model_info, &y.model_info) else { continue };
+        let (slot, Some(x), Some(y)) = (x.slot, &x.model_info, &y.model_info) else { continue };
+        let mut check = |what: &str, a: String, b: String| {
+            check(&format!("{what} of slot {slot}"), a, b);
+        };
+        check("input size", size(x), size(y));
         // A path may differ where the file does not.
         let file = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_string();
         check("model", file(&x.weights), file(&y.weights));
@@ -286,6 +326,10 @@ fn differences(a: &Record, b: &Record) -> Vec<String> {
     let machine = |r: &Record| r.metadata.host.clone().unwrap_or_else(|| "unknown".to_string());
     check("machine", machine(a), machine(b));
     found
+}
+
+fn size(info: &ModelDescription) -> String {
+    info.input_size.map_or("unknown".into(), |[rows, columns]| format!("{rows}x{columns}"))
 }
 
 fn thresholds(config: &crate::record::Config) -> String {

@@ -91,6 +91,20 @@ pub enum Doubt {
         /// How many were asked for.
         wanted: u64,
     },
+    /// The source was not there any more before the frames that were asked for.
+    SourceVanished {
+        /// How many frames it gave.
+        frames: u64,
+        /// What is missing.
+        why: String,
+    },
+    /// The model's answers were no numbers (NaN or infinite), so nothing could be found.
+    NoNumbers {
+        /// In how many frames.
+        n: u64,
+        /// Of how many.
+        frames: u64,
+    },
     /// What was measured could not all be written.
     OutputIncomplete {
         /// What went wrong.
@@ -118,6 +132,8 @@ impl Doubt {
             Doubt::LimitNotHard { .. } => "limit_not_hard",
             Doubt::LimitNotVerified => "limit_not_verified",
             Doubt::SourceEndedEarly { .. } => "source_ended_early",
+            Doubt::SourceVanished { .. } => "source_vanished",
+            Doubt::NoNumbers { .. } => "no_numbers",
             Doubt::OutputIncomplete { .. } => "output_incomplete",
         }
     }
@@ -159,6 +175,14 @@ impl fmt::Display for Doubt {
             Doubt::SourceEndedEarly { frames, wanted } => {
                 write!(f, "the source ended after {frames} of {wanted} frames")
             }
+            Doubt::SourceVanished { frames, why } => {
+                write!(f, "after {frames} frames: {why}")
+            }
+            Doubt::NoNumbers { n, frames } => write!(
+                f,
+                "the model gave no numbers (NaN or infinite) in {n} of {frames} frames: it found \
+                 nothing there, whatever they show"
+            ),
             Doubt::OutputIncomplete { why } => write!(f, "not all was written: {why}"),
         }
     }
@@ -202,6 +226,8 @@ pub(crate) fn one_of_each() -> Vec<Doubt> {
         Doubt::LimitNotHard { limit_type: "soft".into() },
         Doubt::LimitNotVerified,
         Doubt::SourceEndedEarly { frames: 12, wanted: 300 },
+        Doubt::SourceVanished { frames: 49, why: why.clone() },
+        Doubt::NoNumbers { n: 300, frames: 300 },
         Doubt::OutputIncomplete { why },
     ]
 }

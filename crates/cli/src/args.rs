@@ -48,10 +48,11 @@ pub(crate) struct Global {
     /// Print the answer as JSON, and errors as JSON on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Print the bare answer: no advice, no warnings, no progress
+    /// Print the bare answer: no explanations, no advice, no warnings, no progress
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Log more to stderr: -v what is done, -vv how, -vvv everything (or set RUST_LOG)
+    /// Log more to stderr, and to the log of a run: -v what is done, -vv how, -vvv everything (or
+    /// set RUST_LOG)
     #[arg(long, short, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 }

@@ -42,10 +42,14 @@ pub(crate) fn size_above_zero(text: &str) -> Result<Bytes, String> {
 /// A size, for flags. A small number without a unit is a slip: no device has so few bytes, and
 /// whoever means them can say `8B`.
 pub(crate) fn size(text: &str) -> Result<Bytes, String> {
-    let bare = text.trim().bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.trim();
+    let bare = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     match text.parse::<Bytes>() {
+        // Nobody counts bytes in parts.
+        Ok(_) if bare && number.contains('.') => {
+            Err(format!("{number} needs a unit; say {number}GiB or {number}MiB"))
+        }
         Ok(size) if bare && size > Bytes::ZERO && size < LEAST_BARE => {
-            let number = size.get();
             Err(format!("that is {number} bytes; say {number}GiB or {number}MiB, or {number}B"))
         }
         Ok(size) => Ok(size),
@@ -97,6 +101,7 @@ mod tests {
     #[test]
     fn a_small_number_is_asked_for_its_unit() {
         assert_eq!(size("8").unwrap_err(), "that is 8 bytes; say 8GiB or 8MiB, or 8B");
+        assert_eq!(size("8.5").unwrap_err(), "8.5 needs a unit; say 8.5GiB or 8.5MiB");
         assert_eq!(size("0"), Ok(Bytes::ZERO));
     }
 
@@ -107,6 +112,8 @@ mod tests {
             &["--limit", "much"],
             &["--limit", "8"],
             &["--limit", "1048575"],
+            &["--limit", "8.5"],
+            &["--limit", "0.2"],
             &["--gpu-mem-limit-gb", "0"],
             &["--gpu-mem-limit-gb", "-1"],
             &["--gpu-mem-limit-gb", "NaN"],

@@ -1,12 +1,22 @@
-//! What the libraries log, on stderr.
+//! What the libraries log: on stderr, and in the log of a run that wants it.
 //!
-//! `-v` and `-q` say how much; without them `RUST_LOG` does, and without that only
-//! warnings are shown. What stands on the command line was typed for this run, so it
-//! wins over the environment.
+//! `-v` and `-q` say how much goes to stderr; without them `RUST_LOG` does, and without that
+//! only warnings are shown. What stands on the command line was typed for this run, so it
+//! wins over the environment. A run that keeps a log of its own ([`collect`]) gets warnings
+//! whatever is shown, and with `-v` more.
 
+use std::fmt::{self, Write};
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
-use tracing_subscriber::EnvFilter;
+use plimsoll_bench::workload::{LOG_TARGET, Level, LogLine, Logged};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::{EnvFilter, Registry, fmt as text};
 
 use crate::args::Global;
 use crate::output::colour_on;
@@ -15,11 +25,17 @@ use crate::output::colour_on;
 pub(crate) fn start(global: &Global) {
     let wish = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let (filter, complaint) = filter(global, wish.as_deref());
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let shown = text::layer()
         .with_writer(io::stderr)
         .with_ansi(colour_on(io::stderr().is_terminal()))
-        .finish();
+        .with_filter(filter);
+    let kept = match global.verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let subscriber = Registry::default().with(shown).with(Collecting.with_filter(kept));
     // Fails only where a subscriber is set already, and then logging works.
     let _ = tracing::subscriber::set_global_default(subscriber);
     if let Some(complaint) = complaint {
@@ -40,6 +56,70 @@ fn filter(global: &Global, wish: Option<&str>) -> (EnvFilter, Option<String>) {
         Some(Ok(filter)) => (filter, None),
         Some(Err(error)) => (EnvFilter::new(level), Some(error.to_string())),
         None => (EnvFilter::new(level), None),
+    }
+}
+
+/// Lines that nobody has fetched are kept up to this many.
+const MOST: usize = 4096;
+
+static WANTED: AtomicBool = AtomicBool::new(false);
+static LINES: Mutex<Vec<LogLine>> = Mutex::new(Vec::new());
+
+/// From now on keeps what libraries log, for whoever holds the result.
+pub(crate) fn collect() -> Arc<dyn Logged> {
+    WANTED.store(true, Ordering::Relaxed);
+    Arc::new(Collected)
+}
+
+#[derive(Debug)]
+struct Collected;
+
+impl Logged for Collected {
+    fn drain(&self) -> Vec<LogLine> {
+        std::mem::take(&mut *LINES.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Keeps events as lines.
+struct Collecting;
+
+impl<S: Subscriber> Layer<S> for Collecting {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        // What a run has logged itself is in its log already.
+        if !WANTED.load(Ordering::Relaxed) || event.metadata().target() == LOG_TARGET {
+            return;
+        }
+        let mut words = Words::default();
+        event.record(&mut words);
+        let Words { message, fields } = words;
+        let level = match *event.metadata().level() {
+            tracing::Level::ERROR => Level::Error,
+            tracing::Level::WARN => Level::Warn,
+            tracing::Level::INFO => Level::Info,
+            _ => Level::Debug,
+        };
+        let line = LogLine { time: SystemTime::now(), level, text: format!("{message}{fields}") };
+        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() < MOST {
+            lines.push(line);
+        }
+    }
+}
+
+/// The message of an event, and its fields behind it.
+#[derive(Default)]
+struct Words {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Words {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
     }
 }
 
@@ -66,5 +146,16 @@ mod tests {
         let (filter, complaint) = filter(&global, Some("plimsoll=shouting"));
         assert_eq!(filter.to_string(), "warn");
         assert!(complaint.is_some());
+    }
+
+    #[test]
+    fn a_run_gets_what_libraries_log_and_not_what_it_logged_itself() {
+        let logged = collect();
+        tracing::subscriber::with_default(Registry::default().with(Collecting), || {
+            tracing::warn!(engine = "ort", "does less");
+            tracing::error!(target: LOG_TARGET, "VIOLATION");
+        });
+        let lines: Vec<_> = logged.drain().into_iter().map(|l| (l.level, l.text)).collect();
+        assert_eq!(lines, [(Level::Warn, "does less engine=\"ort\"".to_string())]);
     }
 }

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use plimsoll_infer::source::redact;
 use serde::Serialize;
 use serde_json::json;
 
@@ -25,6 +26,12 @@ use crate::page::Page;
 pub(crate) trait Answer: Serialize {
     /// Writes the answer for people.
     fn page(&self, page: &mut Page);
+
+    /// The bare answer (`-q`): what was asked for, and nothing about it. A verb whose page is no
+    /// more than that needs no other.
+    fn bare(&self, page: &mut Page) {
+        self.page(page);
+    }
 }
 
 /// Where a verb's answers go.
@@ -32,6 +39,7 @@ pub(crate) struct Output {
     stdout: Box<dyn Write>,
     json: bool,
     quiet: bool,
+    verbose: bool,
     colour: bool,
     open: bool,
 }
@@ -43,6 +51,7 @@ impl Output {
             stdout: Box::new(BufWriter::new(io::stdout())),
             json: global.json,
             quiet: global.quiet,
+            verbose: global.verbose > 0,
             colour: colour_on(io::stdout().is_terminal()),
             open: true,
         }
@@ -54,7 +63,11 @@ impl Output {
             serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")? + "\n"
         } else {
             let mut page = Page::new(self.colour, self.quiet);
-            answer.page(&mut page);
+            if self.quiet {
+                answer.bare(&mut page)
+            } else {
+                answer.page(&mut page)
+            }
             page.into_text()
         };
         self.attempt(|stdout| stdout.write_all(text.as_bytes()))
@@ -92,6 +105,11 @@ impl Output {
     /// Whether the user wants the bare answer.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
+    }
+
+    /// Whether the user wants to know how it was done.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose
     }
 
     /// A line on the terminal for work that may take long.
@@ -149,7 +167,7 @@ impl Drop for Progress {
 /// Something for people while a verb works, on stderr.
 pub(crate) fn note(text: &str) {
     // Nobody is left to tell when stderr is gone.
-    let _ = writeln!(io::stderr(), "{}", text.trim_end());
+    let _ = writeln!(io::stderr(), "{}", redact(text.trim_end()));
 }
 
 /// A line on stderr that the next one is written over; `last` leaves it standing.
@@ -180,8 +198,11 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
         let message = text.split("\n\nUsage:").next().unwrap_or(&text);
         complain(Kind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
     } else {
+        let text = error.render();
+        let colour = colour_on(io::stderr().is_terminal());
+        let text = if colour { text.ansi().to_string() } else { text.to_string() };
         // Nobody is left to tell when stderr is gone.
-        let _ = error.print();
+        let _ = write!(io::stderr(), "{}", redact(&text));
     }
     ExitCode::from(Kind::Usage.code())
 }
@@ -230,6 +251,8 @@ fn bug(info: &PanicHookInfo<'_>) -> String {
 }
 
 fn complain(kind: Kind, message: &str, causes: &[String], json: bool) {
+    let message = &redact(message);
+    let causes: Vec<_> = causes.iter().map(|cause| redact(cause)).collect();
     let text = if json {
         let body = json!({"message": message, "kind": kind.name(), "causes": causes});
         json!({"error": body}).to_string()
@@ -272,7 +295,7 @@ mod tests {
 
     fn output_to(kind: ErrorKind) -> Output {
         let stdout = Box::new(Refuses(kind));
-        Output { stdout, json: false, quiet: false, colour: false, open: true }
+        Output { stdout, json: false, quiet: false, verbose: false, colour: false, open: true }
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! How work is stopped before its end: asked politely, it leaves things in order.
 
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// What shells say of a program that Ctrl-C ended.
 pub(crate) const STOPPED: u8 = 130;
 
-/// The first Ctrl-C (or a polite kill) sets the flag; the next one ends the process.
+/// Ctrl-C, a polite kill, and a terminal or connection that is closed.
+const SIGNALS: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// The first signal sets the flag; the next one ends the process.
 pub(crate) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    for signal in [SIGINT, SIGTERM] {
+    for signal in heard() {
         // In this order: the flag that the first one sets is what arms the second.
         signal_hook::flag::register_conditional_shutdown(
             signal,
@@ -22,4 +26,37 @@ pub(crate) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
         .context("cannot listen for Ctrl-C")?;
     }
     Ok(())
+}
+
+/// Every signal sets the flag, for work that looks at it all the time.
+pub(crate) fn listen_each_time(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    for signal in heard() {
+        signal_hook::flag::register(signal, Arc::clone(stop))
+            .context("cannot listen for signals")?;
+    }
+    Ok(())
+}
+
+/// A signal that this program was started to ignore (`nohup`) stays ignored.
+fn heard() -> impl Iterator<Item = c_int> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = ignored(&status);
+    SIGNALS.into_iter().filter(move |signal| ignored & 1 << (signal - 1) == 0)
+}
+
+/// The ignored signals in the kernel's file, a bit each; none where it does not tell.
+fn ignored(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ignored;
+
+    #[test]
+    fn ignored_signals_are_bits() {
+        assert_eq!(ignored("SigBlk:\t0\nSigIgn:\t0000000000001001\nSigCgt:\t0"), 0x1001);
+        assert_eq!(ignored(""), 0);
+    }
 }

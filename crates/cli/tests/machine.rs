@@ -87,6 +87,9 @@ fn a_report_never_adds_what_is_unified() -> Result {
         assert_eq!(page.contains("which the GPU shares"), unified, "{page}");
         let nvmap = ["nano", "orin-nano"].contains(&name);
         assert_eq!(page.contains("GPU, codecs, cameras"), nvmap, "{page}");
+        let board = report["board"].as_str().unwrap_or("no board");
+        assert_eq!(page.contains(&format!("which the GPU shares ({board})")), unified, "{page}");
+        assert_eq!(page.contains(" % of what is used"), nvmap, "{page}");
     }
     Ok(())
 }

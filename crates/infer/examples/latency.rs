@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut options = EngineOptions::default();
     options.threads = get(3).map(str::parse).transpose()?;
     let mut engine = engine::open(choice, &model, &options)?;
-    let (rows, columns) = engine.model().input_size.unwrap_or(options.input_size);
+    let (rows, columns) = engine.model().input_size.unwrap_or(options.open_size());
     let mut input = Tensor::zeros(&[1, 3, rows, columns]);
     for (index, value) in input.data.iter_mut().enumerate() {
         *value = (index % 255) as f32 / 255.0;

@@ -26,9 +26,17 @@ pub enum Error {
     /// A source that cannot be opened or has ended for a reason.
     #[error("source {source_name}: {why}")]
     Source {
-        /// As the user wrote it.
+        /// As the user wrote it, without passwords and tokens.
         source_name: String,
         /// What is wrong with it, with the remedy.
+        why: String,
+    },
+    /// A source that was there when it was opened and is not any more.
+    #[error("source {source_name} has vanished: {why}")]
+    Vanished {
+        /// As the user wrote it, without passwords and tokens.
+        source_name: String,
+        /// What is missing.
         why: String,
     },
     /// One frame that cannot be used; the next one may.

@@ -32,7 +32,7 @@ fn differences(
     let mut options = EngineOptions::default();
     options.device = Device::Cpu;
     options.threads = Some(2);
-    options.input_size = (input.shape[2], input.shape[3]);
+    options.input_size = Some((input.shape[2], input.shape[3]));
     let mut engine = match open(kind, &ModelSource::path(model), &options) {
         Ok(engine) => engine,
         Err(Error::Unavailable { what, .. }) => {

@@ -115,7 +115,7 @@ fn keeps_its_promises(kind: EngineKind) {
 
 fn takes_any_size(kind: EngineKind) {
     let model = ModelSource::path(fixture("dynamic.onnx"));
-    let how = options(|options| options.input_size = (16, 16));
+    let how = options(|options| options.input_size = Some((16, 16)));
     let Some(mut engine) = try_open(kind, &model, &how) else { return };
     assert_eq!(engine.model().input_size, None);
     for side in [4, 16, 5] {

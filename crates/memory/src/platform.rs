@@ -76,6 +76,13 @@ pub fn give_back_heap() {
     crate::sys::malloc::give_back();
 }
 
+/// Has a child killed when the thread that spawns it ends, also where this process is killed and
+/// can clean up nothing itself. Spawn the child from a thread that lives as long as the child is
+/// wanted. Linux only; elsewhere it does nothing.
+pub fn die_with_spawner(command: &mut std::process::Command) {
+    crate::sys::process::die_with_spawner(command);
+}
+
 /// Reads the text of `/proc/meminfo`. Unknown lines are passed over, so that an older
 /// or a newer kernel gives the figures that it has.
 ///

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{MemoryArchitecture, Spread, SystemMetrics, SystemTimeline, Unknown};
+use super::MemorySource;
+use crate::record::{
+    MemoryArchitecture, MemoryUsage, Spread, SystemMetrics, SystemTimeline, Unknown,
+};
 use crate::stats::Trace;
 
 /// The machine at one moment. What it does not tell is `None`, never 0. As a line of
@@ -68,6 +72,8 @@ pub struct SystemMeter {
     gauges: BTreeMap<&'static str, Running>,
     temperatures: BTreeMap<String, Running>,
     power: BTreeMap<String, Running>,
+    /// The memory of all slots together, in GiB.
+    memory: Running,
 }
 
 /// What the machine says once, at the start.
@@ -113,12 +119,37 @@ impl SystemMeter {
         }
     }
 
-    /// The machine so far. `frames` in `wall_s` seconds give the energy of a frame.
+    /// Takes in what all slots together hold.
+    pub fn push_memory(&mut self, t: f64, held: Bytes) {
+        self.memory.push(t, held.as_gib());
+    }
+
+    /// Forgets what all slots together held: from now on it is something else that is measured.
+    pub fn forget_memory(&mut self) {
+        self.memory = Running::default();
+    }
+
+    /// What all slots together held so far. Without a sample it is unknown, whatever the source.
+    #[must_use]
+    pub fn usage(&self, source: &MemorySource) -> MemoryUsage {
+        let mut usage = MemoryUsage::unmeasured(source.what, source.limit, "no sample was taken");
+        let Some(Spread { mean, min, max }) = self.memory.spread() else { return usage };
+        let counted = source.counted_peak.map_or(max, Bytes::as_gib);
+        usage.samples = self.memory.n;
+        (usage.min_gb, usage.mean_gb) = (Some(min), Some(mean));
+        usage.peak_gb = Some(max.max(counted));
+        (usage.source, usage.obtained) = (Some(source.name.clone()), Some(source.obtained));
+        usage.unknown.clear();
+        usage
+    }
+
+    /// The machine so far, with the memory of the run. `frames` in `wall_s` seconds give the energy of a frame.
     #[must_use]
     pub fn metrics(
         &self,
         architecture: MemoryArchitecture,
         facts: &SystemFacts,
+        gpu_memory: MemoryUsage,
         frames: u64,
         wall_s: f64,
     ) -> SystemMetrics {
@@ -131,6 +162,7 @@ impl SystemMeter {
         let energy = watts.filter(|_| frames > 0).map(|w| w.mean * wall_s / frames as f64);
         let mut metrics = SystemMetrics {
             architecture,
+            gpu_memory,
             samples: self.samples,
             cpu_percent: gauge("cpu_percent"),
             cpu_clock_mhz: gauge("cpu_clock_mhz"),

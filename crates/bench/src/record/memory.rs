@@ -104,6 +104,20 @@ pub enum MeasuredWhat {
     SlotMemory,
 }
 
+impl MeasuredWhat {
+    /// Whether it is a GPU's memory.
+    #[must_use]
+    pub fn is_gpu(self) -> bool {
+        self == MeasuredWhat::GpuAllocations
+    }
+
+    /// The heading of such figures: a GPU is named only where one is used.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        if self.is_gpu() { "GPU Memory" } else { "Memory" }
+    }
+}
+
 impl std::fmt::Display for MeasuredWhat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
@@ -179,6 +193,55 @@ impl GpuMemory {
     }
 }
 
+/// The memory of the whole run, of all slots together: what the limit is held against.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemoryUsage {
+    /// What the figures are of.
+    pub what: MeasuredWhat,
+    /// The limit that was enforced or watched, in GiB.
+    pub limit_gb: f64,
+    /// The least; null where nothing was measured.
+    pub min_gb: Option<f64>,
+    /// The mean of the samples; null where nothing was measured.
+    pub mean_gb: Option<f64>,
+    /// The most; null where nothing was measured.
+    pub peak_gb: Option<f64>,
+    /// Who told; null where nobody did.
+    pub source: Option<String>,
+    /// How it was obtained; null where it was not.
+    pub obtained: Option<Obtained>,
+    /// How many samples there were.
+    pub samples: u64,
+    /// How often more was held than the limit allows.
+    pub violations: u64,
+    /// On unified memory, the peak as a share of the most that the system used, in percent;
+    /// null elsewhere.
+    pub percent_of_system_used: Option<f64>,
+    /// Why fields are null.
+    pub unknown: Unknown,
+}
+
+impl MemoryUsage {
+    /// Nobody measured it.
+    #[must_use]
+    pub fn unmeasured(what: MeasuredWhat, limit: Bytes, why: &str) -> MemoryUsage {
+        let fields = ["min_gb", "mean_gb", "peak_gb", "source", "obtained"];
+        MemoryUsage {
+            what,
+            limit_gb: limit.as_gib(),
+            min_gb: None,
+            mean_gb: None,
+            peak_gb: None,
+            source: None,
+            obtained: None,
+            samples: 0,
+            violations: 0,
+            percent_of_system_used: None,
+            unknown: fields.map(|field| (field.to_string(), why.to_string())).into_iter().collect(),
+        }
+    }
+}
+
 /// Memory that belongs to no slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SharedMemory {
@@ -223,8 +286,10 @@ pub struct Violation {
 /// A slot and how near it came to the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Closest {
-    /// The slot's name.
-    pub name: String,
+    /// 0 or 1.
+    pub slot: usize,
+    /// The model in it.
+    pub name: Option<String>,
     /// Its peak.
     pub peak_gb: f64,
     /// Its peak as a share of the effective limit, in percent.

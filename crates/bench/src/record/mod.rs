@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use memory::{
-    Closest, GpuMemory, LimitType, MeasuredWhat, MemoryArchitecture, MemorySafety, Obtained,
-    SharedMemory, Violation,
+    Closest, GpuMemory, LimitType, MeasuredWhat, MemoryArchitecture, MemorySafety, MemoryUsage,
+    Obtained, SharedMemory, Violation,
 };
 pub use model::{
     Accuracy, Bin, DetectionSummary, MemoryEstimate, ModelDescription, ModelRecord, Part, Parts,
@@ -34,9 +34,10 @@ use crate::doubt::Doubt;
 
 /// The version of the form of `report.json`. The first number changes when a reader of
 /// the old form would go wrong.
-pub const SCHEMA_VERSION: &str = "1.0";
+pub const SCHEMA_VERSION: &str = "2.0";
 
-/// The two slots; there is never a third.
+/// The names of the two slots; there is never a third. A slot is a place for a model, and says
+/// nothing of which model is in it.
 pub const SLOTS: [&str; 2] = ["yolo11n_rgb", "yolo11n_thermal"];
 
 /// Why fields are null: the name of the field, and the reason.
@@ -113,7 +114,7 @@ pub struct Metadata {
     pub arch: String,
     /// The board or device, where it tells.
     pub device_name: Option<String>,
-    /// The command as it was given.
+    /// The command as it was given, without passwords and tokens.
     pub command_line: Vec<String>,
 }
 
@@ -126,8 +127,9 @@ pub struct Config {
     pub engine: String,
     /// The device as asked for.
     pub device: String,
-    /// Side of the model's input.
-    pub imgsz: u32,
+    /// Side of the models' input as asked for; null where each runs at its own size. What ran is
+    /// in `model_info.input_size`.
+    pub imgsz: Option<u32>,
     /// The least confidence of a detection.
     pub conf: f64,
     /// The overlap above which the lesser box is dropped.
@@ -144,6 +146,9 @@ pub struct Config {
     pub duration_s: Option<f64>,
     /// Whether both slots ran at once.
     pub parallel: bool,
+    /// Whether what was not done as asked is an error.
+    #[serde(default)]
+    pub strict: bool,
     /// How often the run was repeated.
     pub repeat: u32,
     /// The limit as asked for.
@@ -170,7 +175,7 @@ pub struct InputSource {
 /// One stream of frames.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
-    /// As the user wrote it.
+    /// As the user wrote it, without passwords and tokens.
     pub name: String,
     /// `image_dir`, `video`, `camera`, `rtsp`, `gst` or `synthetic`.
     pub kind: String,

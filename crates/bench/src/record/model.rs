@@ -51,8 +51,10 @@ pub struct MemoryEstimate {
 pub struct ModelRecord {
     /// 0 or 1.
     pub slot: usize,
-    /// `yolo11n_rgb` or `yolo11n_thermal`.
-    pub name: String,
+    /// The slot's own name: `yolo11n_rgb` or `yolo11n_thermal`, whatever model is in it.
+    pub slot_name: String,
+    /// The model, after its file; null where the slot has none.
+    pub name: Option<String>,
     /// What became of it.
     pub status: Status,
     /// Why, where it is not `completed`; null where it is.
@@ -77,6 +79,12 @@ pub struct ModelRecord {
 }
 
 impl ModelRecord {
+    /// What people are shown: the model and its slot, as two slots may hold the same model.
+    #[must_use]
+    pub fn label(&self) -> String {
+        label(self.slot, self.name.as_deref())
+    }
+
     /// A slot in which nothing ran.
     #[must_use]
     pub fn idle(slot: usize, status: Status, reason: &str, gpu_memory: GpuMemory) -> ModelRecord {
@@ -84,7 +92,8 @@ impl ModelRecord {
             .map(|field| (field.to_string(), reason.to_string()));
         ModelRecord {
             slot,
-            name: SLOTS.get(slot).copied().unwrap_or_default().to_string(),
+            slot_name: SLOTS.get(slot).copied().unwrap_or_default().to_string(),
+            name: None,
             status,
             reason: Some(reason.to_string()),
             model_info: None,
@@ -99,6 +108,11 @@ impl ModelRecord {
     }
 }
 
+/// A model and its slot, in words.
+pub(crate) fn label(slot: usize, name: Option<&str>) -> String {
+    name.map_or_else(|| format!("slot {slot}"), |name| format!("{name} (slot {slot})"))
+}
+
 /// What ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelDescription {
@@ -106,7 +120,7 @@ pub struct ModelDescription {
     pub weights: String,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Rows and columns of the input; null where any will do.
+    /// Rows and columns of the input as it ran; null where it never did.
     pub input_size: Option<[usize; 2]>,
     /// How many classes it tells apart; null where it does not say.
     pub classes: Option<usize>,

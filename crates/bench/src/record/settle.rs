@@ -3,7 +3,10 @@
 //! Whoever fills a record fills in what was measured; all that can be derived is derived
 //! here, once, so that no two places can differ. Settling twice changes nothing.
 
-use super::{Closest, DoubtRecord, LimitType, ModelRecord, Obtained, Record, Status, Summary};
+use super::{
+    Closest, DoubtRecord, LimitType, MemoryArchitecture, ModelRecord, Obtained, Record, Status,
+    Summary,
+};
 use crate::doubt::{Doubt, of_latency};
 
 impl Record {
@@ -15,6 +18,7 @@ impl Record {
             memory.within_limit = memory.peak_gb.map(|peak| peak <= memory.limit_gb);
         }
         self.settle_safety();
+        self.settle_usage();
         self.settle_doubts();
         self.settle_summary();
     }
@@ -25,16 +29,24 @@ impl Record {
     }
 
     /// What a program that ran this should end with: 0 fine, 1 a violation where that is
-    /// asked for, 2 all skipped, 3 one failed and none completed.
+    /// asked for, 2 all skipped, 3 one failed and none completed, or in a strict run something
+    /// could not be written.
     #[must_use]
     pub fn exit_code(&self, fail_on_violation: bool) -> u8 {
         let Summary { completed, skipped, failed, .. } = self.summary;
         match () {
             () if skipped == self.models.len() => 2,
             () if failed > 0 && completed == 0 => 3,
+            () if self.config.strict && self.is_incomplete() => 3,
             () if fail_on_violation && self.memory_safety.all_within_limit == Some(false) => 1,
             () => 0,
         }
+    }
+
+    /// Whether something that was asked for could not be written.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.doubts.iter().any(|doubt| matches!(doubt.doubt, Doubt::OutputIncomplete { .. }))
     }
 
     fn settle_safety(&mut self) {
@@ -43,7 +55,8 @@ impl Record {
         for model in &self.models {
             if let Some(peak_gb) = model.gpu_memory.peak_gb {
                 let percent_of_limit = if line > 0.0 { peak_gb / line * 100.0 } else { 100.0 };
-                closest.push(Closest { name: model.name.clone(), peak_gb, percent_of_limit });
+                let (slot, name) = (model.slot, model.name.clone());
+                closest.push(Closest { slot, name, peak_gb, percent_of_limit });
             }
         }
         closest.sort_by(|a, b| b.peak_gb.total_cmp(&a.peak_gb));
@@ -60,6 +73,28 @@ impl Record {
             (Some(_), _) => None,
             (None, true) => Some("no slot ran".to_string()),
             (None, false) => Some("a slot's memory was not measured".to_string()),
+        };
+    }
+
+    /// The memory of the whole run: violations, and the GPU's share of a unified memory.
+    fn settle_usage(&mut self) {
+        let system = self.models.iter().filter_map(|m| m.gpu_memory.system_peak_gb);
+        let system = system.reduce(f64::max).filter(|used| *used > 0.0);
+        let metrics = &mut self.system_metrics;
+        let unified = metrics.architecture == MemoryArchitecture::Unified;
+        let usage = &mut metrics.gpu_memory;
+        usage.violations = self.memory_safety.total_violations;
+        let share = usage.peak_gb.zip(system).filter(|_| unified && usage.what.is_gpu());
+        usage.percent_of_system_used = share.map(|(own, system)| own / system * 100.0);
+        match usage.percent_of_system_used {
+            Some(_) => usage.unknown.remove("percent_of_system_used"),
+            None => {
+                let why = match unified {
+                    true => "the GPU's memory or the system's was not measured",
+                    false => "the GPU's memory is no part of the system's, or no GPU was used",
+                };
+                usage.unknown.insert("percent_of_system_used".to_string(), why.to_string())
+            }
         };
     }
 

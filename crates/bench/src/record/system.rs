@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MemoryArchitecture, Unknown};
+use super::{MemoryArchitecture, MemoryUsage, Unknown};
 use crate::stats::Point;
 
 /// Mean and extremes of something that was sampled.
@@ -23,6 +23,8 @@ pub struct Spread {
 pub struct SystemMetrics {
     /// How GPU memory relates to system memory.
     pub architecture: MemoryArchitecture,
+    /// The memory of the whole run against the limit.
+    pub gpu_memory: MemoryUsage,
     /// How many samples there were.
     pub samples: u64,
     /// Use of all processors, in percent.

@@ -1,17 +1,19 @@
 //! What a terminal shows: the memory configuration at the start, a short table at the end.
 
-use crate::record::{MeasuredWhat, MemoryArchitecture, MemorySafety, Record, SLOTS};
+use crate::record::{MeasuredWhat, MemorySafety, Record, SLOTS};
 
-use super::sheet::{DASH, Sheet, gib};
+use super::sheet::{DASH, Row, Sheet, gib};
 
 const WIDTH: usize = 60;
 
-/// The memory configuration, shown when a run starts. `backends` says of each slot who
+/// The memory configuration, shown when a run starts. `on_gpu` says that a GPU was asked for by
+/// name: else it is not known yet whether one will be used. `backends` says of each slot who
 /// runs it, or why nobody does. `workspace` is what a TensorRT engine may take
 /// when it is built.
 #[must_use]
 pub fn start(
     safety: &MemorySafety,
+    on_gpu: bool,
     workspace: Option<plimsoll::Bytes>,
     backends: [&str; 2],
 ) -> String {
@@ -20,7 +22,8 @@ pub fn start(
         true => "none".to_string(),
         false => safety.methods_applied.join(", "),
     };
-    let mut text = format!("{line}\nGPU Memory Configuration\n{line}\n");
+    let mut text =
+        format!("{line}\n{}Memory Configuration\n{line}\n", if on_gpu { "GPU " } else { "" });
     text += &format!("Limit: {} (profile {})\n", gib(Some(safety.limit_gb)), safety.profile);
     text += &format!("Effective Limit: {}\n", gib(Some(safety.effective_limit_gb)));
     text += &format!("Limit Type: {}\n", safety.limit_type);
@@ -28,8 +31,8 @@ pub fn start(
     text += &format!("Verified: {}\n", if safety.verified { "yes" } else { "no" });
     let workspace = workspace.map_or(DASH.to_string(), |bytes| bytes.to_string());
     text += &format!("Workspace: {workspace}\n");
-    for (name, backend) in SLOTS.iter().zip(backends) {
-        text += &format!("{name}: {}\n", printable(backend));
+    for (slot, (name, backend)) in SLOTS.iter().zip(backends).enumerate() {
+        text += &format!("Slot {slot} ({name}): {}\n", printable(backend));
     }
     for warning in &safety.warnings {
         text += &format!("Warning: {warning}\n");
@@ -37,18 +40,20 @@ pub fn start(
     text + &line + "\n"
 }
 
-/// One line of progress: `GPU_MEM: 5.23/8.00GiB`.
+/// One line of progress: `GPU_MEM: 5.23/8.00GiB`, and without a GPU `MEM: …`.
 #[must_use]
-pub fn memory_progress(used: Option<plimsoll::Bytes>, limit_gb: f64) -> String {
+pub fn memory_progress(what: MeasuredWhat, used: Option<plimsoll::Bytes>, limit_gb: f64) -> String {
+    let name = if what.is_gpu() { "GPU_MEM" } else { "MEM" };
     let used = used.map_or(DASH.to_string(), |bytes| format!("{:.2}", bytes.as_gib()));
-    format!("GPU_MEM: {used}/{limit_gb:.2}GiB")
+    format!("{name}: {used}/{limit_gb:.2}GiB")
 }
 
-/// The end of a run: a line a slot, memory as it hangs together, doubts.
+/// The bare answer: a line a slot, and why one did not complete.
 #[must_use]
-pub fn end(record: &Record) -> String {
+pub fn table(record: &Record) -> String {
     let sheet = Sheet::new(record);
-    let head = ["model", "status", "frames", "fps", "p50 ms", "p95 ms", "p99 ms", "peak memory"];
+    let head =
+        ["slot", "model", "status", "frames", "fps", "p50 ms", "p95 ms", "p99 ms", "peak memory"];
     let mut table = vec![head.map(String::from)];
     for (model, words) in record.models.iter().zip(&sheet.models) {
         let number = |value: Option<f64>| value.map_or(DASH.into(), |v| format!("{v:.2}"));
@@ -58,7 +63,8 @@ pub fn end(record: &Record) -> String {
         let cell = |at: usize| whole.map_or(DASH.to_string(), |line| line[at].clone());
         let peak = words.memory.iter().find(|row| row.label == "Peak");
         table.push([
-            model.name.clone(),
+            model.slot_name.clone(),
+            model.name.as_deref().map_or(DASH.into(), printable),
             model.status.to_string(),
             p.map_or(DASH.into(), |p| p.frames.to_string()),
             number(p.and_then(|p| p.fps)),
@@ -71,9 +77,18 @@ pub fn end(record: &Record) -> String {
     let mut text = columns(&table);
     for model in record.models.iter().filter(|model| model.reason.is_some()) {
         let reason = model.reason.as_deref().unwrap_or_default();
-        text += &format!("{} {}: {}\n", model.name, model.status, printable(reason));
+        let name = printable(&model.label());
+        text += &format!("{name} {}: {}\n", model.status, printable(reason));
     }
-    text += &format!("\n{}", memory(record));
+    text
+}
+
+/// The end of a run: the table, memory as it hangs together, doubts.
+#[must_use]
+pub fn end(record: &Record) -> String {
+    let sheet = Sheet::new(record);
+    let mut text = table(record);
+    text += &format!("\n{}", memory(&sheet.architecture));
     text += &format!("\nMemory: {}\n", sheet.status.1);
     if let Some(why) = &sheet.interruption {
         text += &format!("Interrupted: {}\n", printable(why));
@@ -85,46 +100,14 @@ pub fn end(record: &Record) -> String {
     text
 }
 
-/// Memory as it hangs together: a tree where the GPU's is part of the system's, two
-/// figures and a total where it is not.
-fn memory(record: &Record) -> String {
-    let peaks = |of: fn(&crate::record::GpuMemory) -> Option<f64>| {
-        record.models.iter().filter_map(|m| of(&m.gpu_memory)).reduce(f64::max)
+/// Memory as it hangs together.
+fn memory((title, rows): &(String, Vec<Row>)) -> String {
+    let line = |Row { label, value }: &Row| match label.starts_with(['├', '└']) {
+        true => format!("  {label}: {value}\n"),
+        false => format!("{label}: {value}\n"),
     };
-    let system = peaks(|m| m.system_peak_gb);
-    let own: Vec<f64> = record.models.iter().filter_map(|m| m.gpu_memory.peak_gb).collect();
-    // Slots in turn have one model in memory at a time; at once, both count.
-    let own = match record.config.parallel {
-        true => own.iter().copied().reduce(|a, b| a + b),
-        false => own.iter().copied().reduce(f64::max),
-    };
-    let both = own.zip(system);
-    let parts = record.models.iter().any(|m| m.gpu_memory.what == MeasuredWhat::SlotMemory);
-    match record.system_metrics.architecture {
-        MemoryArchitecture::Unified => format!(
-            "System Memory Peak: {}\n  ├─ CUDA Allocator: {} (subset)\n  └─ Other/OS: {}\nArchitecture: Unified Memory\n",
-            gib(system),
-            gib(own),
-            // Samples of two sources at two moments: a negative rest is not known.
-            gib(both.map(|(own, system)| system - own).filter(|rest| *rest >= 0.0))
-        ),
-        MemoryArchitecture::Discrete => format!(
-            "GPU VRAM Peak: {}\nSystem RAM Peak: {}\nTotal: {}\nArchitecture: Discrete GPU\n",
-            gib(own),
-            gib(system),
-            gib(both.map(|(own, system)| own + system))
-        ),
-        MemoryArchitecture::NoGpu if parts => format!(
-            "Process Memory Peak: {}\n  ├─ Models: {}\n  └─ Shared: {}\nArchitecture: no GPU in use, so this is the memory of the process\n",
-            gib(own.zip(record.shared.peak_gb).map(|(own, shared)| own + shared)),
-            gib(own),
-            gib(record.shared.peak_gb)
-        ),
-        MemoryArchitecture::NoGpu => format!(
-            "Process Memory Peak: {}\nArchitecture: no GPU in use, so this is the memory of the process\n",
-            gib(peaks(|m| m.peak_gb))
-        ),
-    }
+    let rows = rows.iter().map(line).collect::<String>();
+    format!("{rows}Architecture: {}\n", printable(title))
 }
 
 fn columns<const N: usize>(table: &[[String; N]]) -> String {
@@ -133,7 +116,7 @@ fn columns<const N: usize>(table: &[[String; N]]) -> String {
     let mut text = String::new();
     for line in table {
         let cells = line.iter().enumerate().map(|(at, cell)| match at {
-            0 | 1 => format!("{cell:<0$}", widths[at]),
+            0..=2 => format!("{cell:<0$}", widths[at]),
             _ => format!("{cell:>0$}", widths[at]),
         });
         text += cells.collect::<Vec<_>>().join("  ").trim_end();

@@ -1,7 +1,8 @@
 //! `summary.csv`: a line a model, with the memory columns that fit the machine.
 //!
 //! On unified memory the allocator's figure is a subset of the system's and there is no
-//! total. A cell that is not known is empty. MB are binary (MiB), as everywhere.
+//! total. Without a GPU it is the memory of the process, and not the system's. The notes begin
+//! with the slot, as two may hold the same model. A cell that is not known is empty. MB are binary (MiB), as everywhere.
 
 use crate::record::{MemoryArchitecture, ModelRecord, Record};
 
@@ -12,7 +13,7 @@ pub fn render(record: &Record) -> String {
     let header = match architecture {
         MemoryArchitecture::Unified => "model,system_memory_mb,cuda_alloc_mb,notes",
         MemoryArchitecture::Discrete => "model,gpu_memory_mb,system_memory_mb,total_mb,notes",
-        MemoryArchitecture::NoGpu => "model,system_memory_mb,notes",
+        MemoryArchitecture::NoGpu => "model,process_memory_mb,notes",
     };
     let mut text = format!("{header}\n");
     for model in &record.models {
@@ -26,7 +27,11 @@ pub fn render(record: &Record) -> String {
             }
             MemoryArchitecture::NoGpu => vec![mb(own)],
         };
-        let line = [vec![cell(&model.name)], cells, vec![cell(&notes(model, architecture))]];
+        let line = [
+            vec![cell(model.name.as_deref().unwrap_or_default())],
+            cells,
+            vec![cell(&notes(model, architecture))],
+        ];
         text += &(line.concat().join(",") + "\n");
     }
     text
@@ -37,7 +42,7 @@ fn mb(gib: Option<f64>) -> String {
 }
 
 fn notes(model: &ModelRecord, architecture: MemoryArchitecture) -> String {
-    let mut notes = Vec::new();
+    let mut notes = vec![format!("slot {} ({})", model.slot, model.slot_name)];
     if let Some(reason) = &model.reason {
         notes.push(format!("{}: {reason}", model.status));
     }

@@ -126,15 +126,20 @@ fn model_section(model: &ModelRecord, words: &ModelSheet) -> String {
         Status::Failed => "bad",
         Status::Skipped | Status::Interrupted => "unknown",
     };
-    let mut body = format!("<p><span class=\"pill {tone}\">{}</span>", words.status);
+    let mut body = format!(
+        "<p>Slot {} <span class=\"pill {tone}\">{}</span>",
+        escape(&words.slot),
+        words.status
+    );
     if let Some(reason) = &words.reason {
         body += &format!(" {}", escape(reason));
     }
     body += "</p>";
     if model.performance.is_some() {
         body += &format!(
-            "<div class=\"two\"><div>{}</div><div><h3>Memory</h3>{}</div></div>",
+            "<div class=\"two\"><div>{}</div><div><h3>{}</h3>{}</div></div>",
             table(&words.facts),
+            words.memory_title,
             table(&words.memory)
         );
         body += &latency(words);
@@ -204,7 +209,17 @@ fn machine(record: &Record, sheet: &Sheet) -> String {
             figure(name, svg::over_time(name, unit, &series, None), &legend)
         };
     let plots = all.into_iter().map(draw).collect::<String>();
-    section("System", &format!("{}<div class=\"plots\">{plots}</div>", table(&sheet.system)))
+    let (_, usage, figures) = &sheet.usage;
+    let (architecture, parts) = &sheet.architecture;
+    let memory = format!(
+        "<div class=\"two\"><div><h3>{}</h3>{}</div><div><h3>{}</h3>{}</div></div>",
+        escape(usage),
+        table(figures),
+        escape(architecture),
+        table(parts)
+    );
+    let rest = format!("{}<div class=\"plots\">{plots}</div>", table(&sheet.system));
+    section("System", &(memory + &rest))
 }
 
 fn frames(pictures: &[Picture]) -> String {

@@ -15,6 +15,7 @@ pub fn render(record: &Record) -> String {
     text += "## Models\n\n";
     sheet.models.iter().for_each(|model| model_section(&mut text, model));
     text += "## System\n\n";
+    usage(&mut text, &sheet);
     rows(&mut text, &sheet.system, "");
     text += "\n## Doubts\n\n";
     match sheet.doubts.is_empty() {
@@ -52,8 +53,21 @@ fn safety(text: &mut String, sheet: &Sheet) {
     *text += "\n";
 }
 
+/// The memory of the whole run, and how it hangs together with the system's.
+fn usage(text: &mut String, sheet: &Sheet) {
+    let (tone, title, figures) = &sheet.usage;
+    *text += &format!("### {}\n\n", plain(title));
+    *text += &format!("{} **Status**: {}\n\n", mark(*tone), plain(&sheet.status.1));
+    rows(text, figures, "");
+    let (title, figures) = &sheet.architecture;
+    *text += &format!("\n### Architecture: {}\n\n", plain(title));
+    rows(text, figures, "");
+    *text += "\n### Machine\n\n";
+}
+
 fn model_section(text: &mut String, model: &ModelSheet) {
-    *text += &format!("### {}\n\n- **Status**: {}\n", plain(&model.name), model.status);
+    *text += &format!("### {}\n\n- **Slot**: {}\n", plain(&model.name), model.slot);
+    *text += &format!("- **Status**: {}\n", model.status);
     if let Some(reason) = &model.reason {
         *text += &format!("- **Reason**: {}\n", plain(reason));
     }
@@ -62,7 +76,7 @@ fn model_section(text: &mut String, model: &ModelSheet) {
         *text += "\n";
         return;
     }
-    *text += &format!("- **GPU Memory** {}:\n", mark(model.memory_tone));
+    *text += &format!("- **{}** {}:\n", model.memory_title, mark(model.memory_tone));
     rows(text, &model.memory, "  ");
     *text += "\n";
     for (at, line) in model.latency.iter().enumerate() {

@@ -10,6 +10,7 @@ pub mod files;
 pub mod html;
 pub mod json;
 pub mod markdown;
+mod memory;
 pub mod sheet;
 pub mod svg;
 

@@ -1,5 +1,7 @@
 //! Figures as words, once for all formats that people read.
 
+use super::memory::{architecture, memory_rows, usage};
+use crate::record::model::label;
 use crate::record::{ModelRecord, Performance, Record, Spread, Status};
 use crate::stats::LatencySummary;
 
@@ -38,6 +40,11 @@ pub struct Sheet {
     pub violations: Vec<String>,
     /// The two slots.
     pub models: Vec<ModelSheet>,
+    /// The memory of the whole run against the limit: its tone, heading and figures.
+    pub usage: (Tone, String, Vec<Row>),
+    /// How the GPU's memory stands to the system's, with the board's name, and the peaks as they
+    /// hang together; a row that begins with a branch is a part of the first.
+    pub architecture: (String, Vec<Row>),
     /// The machine.
     pub system: Vec<Row>,
     /// How the run was asked for and by whom.
@@ -51,8 +58,10 @@ pub struct Sheet {
 /// A slot in words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelSheet {
-    /// Its name.
+    /// The model, after its file; the slot where it has none.
     pub name: String,
+    /// Which slot it is in.
+    pub slot: String,
     /// What became of it.
     pub status: Status,
     /// Why.
@@ -63,6 +72,8 @@ pub struct ModelSheet {
     pub latency: Vec<[String; 9]>,
     /// How its memory stands to the limit.
     pub memory_tone: Tone,
+    /// The heading of its memory: a GPU is named where one was used.
+    pub memory_title: &'static str,
     /// Its memory.
     pub memory: Vec<Row>,
 }
@@ -70,7 +81,7 @@ pub struct ModelSheet {
 /// What is not known.
 pub const DASH: &str = "–";
 
-fn row(label: &str, value: impl Into<String>) -> Row {
+pub(super) fn row(label: &str, value: impl Into<String>) -> Row {
     Row { label: label.to_string(), value: value.into() }
 }
 
@@ -90,7 +101,7 @@ fn ms(value: f64) -> String {
     }
 }
 
-fn yes_no(value: Option<bool>) -> String {
+pub(super) fn yes_no(value: Option<bool>) -> String {
     value.map_or(DASH, |yes| if yes { "yes" } else { "no" }).to_string()
 }
 
@@ -109,7 +120,8 @@ impl Sheet {
         let safety = &record.memory_safety;
         let closest = safety.closest_to_limit.iter().map(|closest| {
             let percent = closest.percent_of_limit;
-            row(&closest.name, format!("{} ({percent:.1} % of limit)", gib(Some(closest.peak_gb))))
+            let name = label(closest.slot, closest.name.as_deref());
+            row(&name, format!("{} ({percent:.1} % of limit)", gib(Some(closest.peak_gb))))
         });
         let violation = |v: &crate::record::Violation| {
             let slot = v.slot.map_or_else(|| DASH.to_string(), |slot| slot.to_string());
@@ -122,6 +134,8 @@ impl Sheet {
             closest: closest.collect(),
             violations: safety.violation_details.iter().take(20).map(violation).collect(),
             models: record.models.iter().map(model_sheet).collect(),
+            usage: usage(record),
+            architecture: architecture(record),
             system: system_rows(record),
             about: about_rows(record),
             doubts: record.doubts.iter().map(|doubt| doubt_text(record, doubt)).collect(),
@@ -134,7 +148,7 @@ impl Sheet {
 
 fn doubt_text(record: &Record, doubt: &crate::record::DoubtRecord) -> String {
     match doubt.slot.and_then(|slot| record.models.get(slot)) {
-        Some(model) => format!("{}: {}", model.name, doubt.text),
+        Some(model) => format!("{}: {}", model.label(), doubt.text),
         None => doubt.text.clone(),
     }
 }
@@ -149,6 +163,14 @@ fn status(record: &Record) -> (Tone, String) {
             let why = safety.reason.as_deref().unwrap_or("no reason given");
             (Tone::Unknown, format!("Not known: {why}"))
         }
+    }
+}
+
+pub(super) fn tone(within_limit: Option<bool>) -> Tone {
+    match within_limit {
+        Some(true) => Tone::Good,
+        Some(false) => Tone::Bad,
+        None => Tone::Unknown,
     }
 }
 
@@ -175,16 +197,14 @@ fn safety_rows(record: &Record) -> Vec<Row> {
 fn model_sheet(model: &ModelRecord) -> ModelSheet {
     let performance = model.performance.as_ref();
     ModelSheet {
-        name: model.name.clone(),
+        name: model.name.clone().unwrap_or_else(|| model.label()),
+        slot: format!("{} ({})", model.slot, model.slot_name),
         status: model.status,
         reason: model.reason.clone(),
         facts: facts(model),
         latency: performance.map(latency).unwrap_or_default(),
-        memory_tone: match model.gpu_memory.within_limit {
-            Some(true) => Tone::Good,
-            Some(false) => Tone::Bad,
-            None => Tone::Unknown,
-        },
+        memory_tone: tone(model.gpu_memory.within_limit),
+        memory_title: model.gpu_memory.what.title(),
         memory: memory_rows(model),
     }
 }
@@ -196,6 +216,8 @@ fn facts(model: &ModelRecord) -> Vec<Row> {
         rows.push(row("Weights", info.weights.clone()));
         rows.push(row("Engine", format!("{} {version}", info.engine).trim().to_string()));
         rows.push(row("Device", info.device.clone()));
+        let size = info.input_size.map(|[rows, columns]| format!("{rows}x{columns}"));
+        rows.push(row("Input size", size.unwrap_or(DASH.into())));
         let chosen = Some(super::console::shortened(&info.chosen)).filter(|why| !why.is_empty());
         rows.push(row("Chosen", chosen.as_deref().unwrap_or(DASH)));
     }
@@ -266,51 +288,6 @@ fn latency(performance: &Performance) -> Vec<[String; 9]> {
     lines
 }
 
-fn memory_rows(model: &ModelRecord) -> Vec<Row> {
-    let memory = &model.gpu_memory;
-    let source = match (&memory.source, memory.obtained) {
-        (Some(name), Some(how)) => format!("{name}, {how}, {} samples", memory.samples),
-        _ => DASH.to_string(),
-    };
-    let mut rows = vec![
-        row("What", memory.what.to_string()),
-        row("Limit", gib(Some(memory.limit_gb))),
-        row("Peak", gib(memory.peak_gb)),
-        row("Mean", gib(memory.mean_gb)),
-        row("Min", gib(memory.min_gb)),
-        row("Within limit", yes_no(memory.within_limit)),
-        row("Limit type", memory.limit_type.to_string()),
-        row("Source", source),
-        row("System memory, peak", gib(memory.system_peak_gb)),
-    ];
-    rows.extend(estimate_row(model));
-    if let Some(why) = memory.unknown.get("peak_gb") {
-        rows.push(row("Not measured", why.clone()));
-    }
-    rows
-}
-
-/// The estimate against what was measured. The two are of the same thing, and so have a
-/// difference in percent, only where the estimate counts what the engine takes for itself.
-fn estimate_row(model: &ModelRecord) -> Option<Row> {
-    let estimate = model.estimate.as_ref()?;
-    let total = plimsoll::Bytes(estimate.total_bytes).as_gib();
-    let told = gib(Some(total));
-    let against = match model.gpu_memory.peak_gb.filter(|peak| *peak > 0.0) {
-        Some(peak) if estimate.overhead_bytes > 0 => {
-            let off = 100.0 * (total - peak) / peak;
-            format!("{told} against {} measured ({off:+.0} %)", gib(Some(peak)))
-        }
-        Some(peak) => format!(
-            "{told} of weights and activations alone; {} were measured, with all that the engine \
-             takes besides",
-            gib(Some(peak))
-        ),
-        None => format!("{told}; nothing was measured"),
-    };
-    Some(row("Estimated before loading", against))
-}
-
 fn system_rows(record: &Record) -> Vec<Row> {
     let m = &record.system_metrics;
     let joules = m.energy_per_frame_j.map_or(DASH.to_string(), |j| format!("{j:.3} J"));
@@ -369,7 +346,6 @@ fn about_rows(record: &Record) -> Vec<Row> {
         row("Command", meta.command_line.join(" ")),
         row("Mode", config.mode.clone()),
         row("Source", source.collect::<Vec<_>>().join("; ")),
-        row("Input size", format!("{}", config.imgsz)),
         row("Thresholds", format!("confidence {}, IoU {}", config.conf, config.iou)),
         row("Slots", if config.parallel { "at once" } else { "in turn" }),
     ]

@@ -21,13 +21,10 @@ pub(super) fn of(weights: &ModelSource, plan: &Plan) -> Result<MemoryEstimate, S
         Device::Cuda(_) => Some(true),
         _ => None,
     };
-    let side = u64::from(plan.imgsz);
+    request.image = plan.imgsz.map(|side| (u64::from(side), u64::from(side)));
     let found = match weights {
         ModelSource::Path(path) => {
             let path = plimsoll_infer::find_weights(path).map_err(|error| error.to_string())?;
-            if path.extension().is_some_and(|extension| extension == "pt") {
-                request.image = Some((side, side));
-            }
             terms::estimate(&path, &request)
         }
         ModelSource::Bytes { name, bytes } => terms::estimate_onnx(name, bytes, &request),

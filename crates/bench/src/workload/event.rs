@@ -13,6 +13,8 @@ pub(super) struct Seen {
     pub(super) width: usize,
     pub(super) height: usize,
     pub(super) detections: Vec<Detection>,
+    /// Whether the model's answer held no number, so that nothing could be found.
+    pub(super) no_number: bool,
     pub(super) truth: Option<Vec<Truth>>,
 }
 
@@ -52,6 +54,8 @@ pub(super) struct Ended {
     pub(super) peak: Option<Bytes>,
     /// Frames that the source gave where it ended before those that were asked for.
     pub(super) early: Option<u64>,
+    /// Frames that the source gave before it vanished, and what is missing.
+    pub(super) vanished: Option<(u64, String)>,
 }
 
 /// Who tells a slot's memory.

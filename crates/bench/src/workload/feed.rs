@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use plimsoll_infer::source::pair::Pairs;
-use plimsoll_infer::source::{self, SourceOptions, Stopper};
+use plimsoll_infer::source::{self, SourceOptions, Stopper, redact};
 use plimsoll_infer::{Error, Frame, Result, Source, SourceInfo, Stager};
 
 use super::plan::Plan;
@@ -89,7 +89,7 @@ impl Tap {
     fn stream(&self) -> Stream {
         let info = lock(&self.info).clone();
         Stream {
-            name: self.input.spec.clone(),
+            name: redact(&self.input.spec).into_owned(),
             kind: info.as_ref().map_or_else(|| kind(&self.input.spec), |info| info.kind).into(),
             slots: self.input.slots.clone(),
             frames: info.as_ref().and_then(|info| info.frames),
@@ -292,7 +292,31 @@ struct State {
     /// Where the frames of each side are brought to.
     stagers: [Option<Stager>; 2],
     /// Why there will be no more, where one side was told already.
-    gone: Option<String>,
+    gone: Option<Gone>,
+}
+
+/// Why there will be no more frames, for the side that is told second.
+struct Gone {
+    why: String,
+    vanished: bool,
+}
+
+impl Gone {
+    fn new(error: &Error) -> Gone {
+        match error {
+            Error::Vanished { why, .. } => Gone { why: why.clone(), vanished: true },
+            Error::Source { why, .. } => Gone { why: why.clone(), vanished: false },
+            other => Gone { why: other.to_string(), vanished: false },
+        }
+    }
+
+    fn again(&self, spec: &str) -> Error {
+        let (source_name, why) = (redact(spec).into_owned(), self.why.clone());
+        match self.vanished {
+            true => Error::Vanished { source_name, why },
+            false => Error::Source { source_name, why },
+        }
+    }
 }
 
 enum Reader {
@@ -319,9 +343,8 @@ impl Split {
                 state = waited.unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            if let Some(why) = &state.gone {
-                let source_name = self.taps[0].input.spec.clone();
-                return Some(Err(Error::Source { source_name, why: why.clone() }));
+            if let Some(gone) = &state.gone {
+                return Some(Err(gone.again(&self.taps[0].input.spec)));
             }
             if state.reader.is_none() {
                 fresh = true;
@@ -336,7 +359,7 @@ impl Split {
                 None => return None,
                 Some(Err(error)) => {
                     if !matches!(error, Error::Frame { .. }) {
-                        state.gone = Some(error.to_string());
+                        state.gone = Some(Gone::new(&error));
                     }
                     return Some(Err(error));
                 }

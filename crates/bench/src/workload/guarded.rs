@@ -6,14 +6,12 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use plimsoll::Bytes;
 
 use super::progress::Progress;
 use super::recorder::Recorder;
-use crate::record::time::rfc3339;
-use crate::record::{LimitType, MemorySafety, Obtained, SharedMemory, Unknown, Violation};
+use crate::record::{LimitType, MemorySafety, Obtained, SharedMemory, Unknown};
 
 /// The guard of this process.
 pub trait Guard: std::fmt::Debug + Send + Sync {
@@ -109,11 +107,7 @@ impl Recorder<'_> {
             return;
         };
         if held > self.limit && !self.device_over {
-            let limit = self.limit;
-            tracing::error!(%held, %limit, "the device holds more than the limit allows");
-            let time = rfc3339(SystemTime::now());
-            self.say(progress, &format!("VIOLATION: the device holds {held} of {limit}"));
-            self.safety.violated(Violation { time, slot: None, bytes: held.get() });
+            self.violation(progress, None, "the device", held);
             self.device_over = true;
         }
     }

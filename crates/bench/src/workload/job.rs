@@ -59,6 +59,8 @@ enum End {
     Done,
     /// The source had no more.
     Dry,
+    /// The source is not there any more, and what is missing.
+    Vanished(String),
     Stopped,
     Failed(String),
 }
@@ -132,17 +134,19 @@ impl<'a> Job<'a> {
         let before = before.filter(|_| self.gate.is_some());
         if before.is_some() {
             // What it takes to run is the slot's, and some engines take it at the first run.
-            let (rows, columns) = engine.model().input_size.unwrap_or(options.input_size);
+            let (rows, columns) = engine.model().input_size.unwrap_or(options.open_size());
             engine.run(&Tensor::zeros(&[1, 3, rows, columns]))?;
         }
         let probe = Probe::new(&*engine, before, self.slot, self.plan.guard.get());
-        let pipeline = Pipeline::new(engine, options.input_size, self.plan.thresholds())?;
+        let pipeline = Pipeline::new(engine, options.open_size(), self.plan.thresholds())?;
         Ok(Bench { pipeline, probe, capture: None, live, measured: 0 })
     }
 
     fn describe(&self, bench: &Bench<'_>) -> ModelDescription {
         let engine = bench.pipeline.engine();
         let mut description = ModelDescription::new(engine.model(), engine.info());
+        let (rows, columns) = bench.pipeline.size();
+        description.input_size = Some([rows, columns]);
         let classes = bench.pipeline.decoder().names().len();
         description.classes = (classes > 0).then_some(classes);
         description
@@ -154,23 +158,31 @@ impl<'a> Job<'a> {
             End::Dry if wanted => Some(bench.measured),
             _ => None,
         };
+        let vanished = match &end {
+            End::Vanished(why) => Some((bench.measured, why.clone())),
+            _ => None,
+        };
         let (status, reason) = match end {
             End::Done => (Status::Completed, None),
             End::Dry if bench.measured == 0 => {
                 (Status::Failed, Some("the source gave no frame".to_string()))
             }
-            End::Dry => (Status::Completed, None),
+            End::Vanished(why) if bench.measured == 0 || self.plan.strict => {
+                (Status::Failed, Some(why))
+            }
+            End::Dry | End::Vanished(_) => (Status::Completed, None),
             End::Stopped => (Status::Interrupted, Some("stopped while it ran".to_string())),
             End::Failed(why) => (Status::Failed, Some(why)),
         };
         let description = Some(self.describe(bench));
         let peak = bench.probe.peak(bench.pipeline.engine());
-        let ended = Box::new(Ended { status, reason, description, peak, early });
+        let ended = Box::new(Ended { status, reason, description, peak, early, vanished });
         self.send(Event::Ended { slot: self.slot, ended });
     }
 
     fn ended(&self, status: Status, reason: Option<String>) {
-        let ended = Box::new(Ended { status, reason, description: None, peak: None, early: None });
+        let (description, peak, early, vanished) = (None, None, None, None);
+        let ended = Box::new(Ended { status, reason, description, peak, early, vanished });
         self.send(Event::Ended { slot: self.slot, ended });
     }
 
@@ -254,6 +266,9 @@ impl<'a> Job<'a> {
                 }
                 // A source that was ended because of the stop did not fail.
                 _ if self.stopped() => return Err(End::Stopped),
+                Some(Err(error @ Error::Vanished { .. })) => {
+                    return Err(End::Vanished(error.to_string()));
+                }
                 Some(Err(error)) => return Err(End::Failed(error.to_string())),
                 None => return Err(End::Dry),
             }
@@ -283,6 +298,11 @@ impl<'a> Job<'a> {
             Err(error) => return Err(End::Failed(error.to_string())),
         };
         let mut sample = self.sample(bench, &laps, begun, from);
+        let no_number = bench.pipeline.decoder().gave_no_number();
+        if no_number && self.plan.strict {
+            let why = format!("strict: the model gave no number (NaN) for frame {}", frame.name);
+            return Err(End::Failed(why));
+        }
         sample.frame = bench.measured;
         (sample.phase, sample.late, sample.decode_ahead) = (phase, late, decode_ahead);
         bench.measured += 1;
@@ -293,6 +313,7 @@ impl<'a> Job<'a> {
             width: frame.width,
             height: frame.height,
             detections,
+            no_number,
             truth: frame.truth.take(),
         };
         self.send(Event::Frame { sample, seen: Some(seen) });

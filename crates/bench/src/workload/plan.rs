@@ -1,13 +1,14 @@
 //! What a run is asked to do: every option, checked before anything starts.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll::{Bytes, LimitRequest};
 use plimsoll_infer::engine::EchoOptions;
 use plimsoll_infer::{Device, EngineChoice, EngineOptions, Thresholds};
 
-use super::{Error, Guarded};
+use super::{Error, Guarded, Level, Logged};
 use crate::record::Config;
 
 /// Which slots run.
@@ -67,10 +68,12 @@ pub struct Plan {
     pub device: Device,
     /// The file of ONNX Runtime's library.
     pub library: Option<PathBuf>,
-    /// A fallback is an error.
+    /// A fallback is an error, as are answers that are no numbers, a source that vanishes, and
+    /// output that cannot be written.
     pub strict: bool,
-    /// Side of the input of a model that takes any.
-    pub imgsz: u32,
+    /// Side of the models' input; `None` runs each at the size that it has, or at 640 where it
+    /// takes any.
+    pub imgsz: Option<u32>,
     /// The least confidence.
     pub conf: f64,
     /// The overlap above which the lesser box is dropped.
@@ -107,6 +110,10 @@ pub struct Plan {
     pub run_name: Option<String>,
     /// Where detections are written, one object a frame.
     pub detections: Option<PathBuf>,
+    /// How much `run.log` holds.
+    pub log_level: Level,
+    /// What libraries log meanwhile, for `run.log`.
+    pub logged: Option<Arc<dyn Logged>>,
     /// Whether the run is under the guard.
     pub guard: Guarded,
     /// What the `echo` engine answers.
@@ -126,7 +133,7 @@ impl Default for Plan {
             device: Device::Auto,
             library: None,
             strict: false,
-            imgsz: 640,
+            imgsz: None,
             conf: 0.25,
             iou: 0.45,
             max_det: 300,
@@ -145,6 +152,8 @@ impl Default for Plan {
             output_dir: PathBuf::from("outputs"),
             run_name: None,
             detections: None,
+            log_level: Level::default(),
+            logged: None,
             guard: Guarded::No,
             echo: EchoOptions::default(),
             command_line: Vec::new(),
@@ -174,11 +183,11 @@ impl Plan {
         let share = |value: f64| (0.0..=1.0).contains(&value);
         let checks = [
             (
-                self.imgsz >= 32 && self.imgsz <= 8192 && self.imgsz.is_multiple_of(32),
+                self.imgsz.is_none_or(|side| (32..=8192).contains(&side) && side % 32 == 0),
                 "--imgsz must be a multiple of 32 from 32 to 8192",
             ),
-            (share(self.conf), "--conf must be from 0 to 1"),
-            (share(self.iou), "--iou must be from 0 to 1"),
+            (share(self.conf), "--conf must be from 0 to 1; 25 % is 0.25"),
+            (share(self.iou), "--iou must be from 0 to 1; 45 % is 0.45"),
             ((1..=100_000).contains(&self.max_det), "--max-det must be from 1 to 100000"),
             (self.max_frames != Some(0), "--max-frames must be at least 1"),
             (self.warmup <= 1_000_000, "--warmup must be at most 1000000"),
@@ -216,15 +225,19 @@ impl Plan {
         }
     }
 
+    /// Rows and columns that are asked for.
+    pub(super) fn image(&self) -> Option<(usize, usize)> {
+        self.imgsz.map(|side| (side as usize, side as usize))
+    }
+
     /// What is asked of the engine.
     pub(super) fn engine_options(&self, limit: Bytes) -> EngineOptions {
-        let side = self.imgsz as usize;
         let mut options = EngineOptions::default();
         options.device = self.device;
         options.memory_limit = Some(limit);
         options.library.clone_from(&self.library);
         options.strict = self.strict;
-        options.input_size = (side, side);
+        options.input_size = self.image();
         options.echo = self.echo.clone();
         options
     }
@@ -253,6 +266,7 @@ impl Plan {
             rate_fps: self.rate,
             duration_s: self.duration.map(|time| time.as_secs_f64()),
             parallel: self.parallel,
+            strict: self.strict,
             repeat: self.repeat,
             gpu_mem_limit_gb: self.limit.unwrap_or(limit).as_gib(),
             profile: self.profile.clone(),

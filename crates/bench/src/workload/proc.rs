@@ -176,5 +176,5 @@ pub(super) fn names() -> (Option<String>, Option<String>) {
         let line = text.lines().find(|line| line.starts_with("model name"))?;
         Some(line.split_once(':')?.1.trim().to_string())
     };
-    (read("/proc/sys/kernel/hostname"), read("/proc/device-tree/model").or_else(cpu))
+    (read("/proc/sys/kernel/hostname"), plimsoll::machine::Machine::here().board().or_else(cpu))
 }

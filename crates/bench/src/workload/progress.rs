@@ -4,14 +4,14 @@ use std::path::Path;
 
 use plimsoll::Bytes;
 
-use crate::record::{MemorySafety, ModelRecord};
+use crate::record::{MeasuredWhat, MemorySafety, ModelRecord};
 
 /// A slot, while it runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct View<'a> {
     /// 0 or 1.
     pub slot: usize,
-    /// Its name.
+    /// Its model and slot, in words.
     pub name: &'a str,
     /// Measured frames.
     pub frames: u64,
@@ -19,6 +19,8 @@ pub struct View<'a> {
     pub of: Option<u64>,
     /// Frames a second so far.
     pub fps: Option<f64>,
+    /// What its memory is a figure of.
+    pub what: MeasuredWhat,
     /// The slot's memory now.
     pub memory: Option<Bytes>,
     /// The effective limit, in GiB.

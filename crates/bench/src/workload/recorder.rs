@@ -13,11 +13,13 @@ use std::time::{Duration, Instant, SystemTime};
 use plimsoll::backend::{BackendKind, DeviceId, open};
 use plimsoll::{Bytes, GpuMemoryManager, MemoryConfig};
 use plimsoll_infer::Device;
+use plimsoll_infer::source::redact;
 use serde_json::json;
 
 use super::estimate;
 use super::event::{Ended, Event, Opened, Seen, Teller};
 use super::feed::Streams;
+use super::log::Level;
 use super::picture::picture;
 use super::plan::Plan;
 use super::probe::Resident;
@@ -29,9 +31,7 @@ use super::{Error, Finished};
 use crate::doubt::Doubt;
 use crate::measure::{FrameLine, FrameSample, Phase, SystemMeter};
 use crate::record::time::rfc3339;
-use crate::record::{
-    DoubtRecord, MemoryArchitecture, MemorySafety, ModelDescription, SLOTS, Violation,
-};
+use crate::record::{DoubtRecord, MemoryArchitecture, MemorySafety, ModelDescription, Status};
 use crate::report::Rendered;
 use crate::report::files::{FilesError, Journal, RunFolder, Written};
 use crate::report::html::Picture;
@@ -54,11 +54,13 @@ pub(super) struct Recorder<'a> {
     /// What the process held before the first model was loaded.
     pub(super) shared: Option<Bytes>,
     /// The whole process, where slots at once have each a part of it.
-    process: Option<Resident>,
+    pub(super) process: Option<Resident>,
     pub(super) process_peak: Option<Bytes>,
     process_over: bool,
     pub(super) device_over: bool,
     pub(super) doubts: Vec<DoubtRecord>,
+    /// Warnings that are in the log already.
+    pub(super) warned: Vec<String>,
     pub(super) folder: RunFolder,
     pictures: Vec<Picture>,
     metrics: Journal,
@@ -119,6 +121,7 @@ impl<'a> Recorder<'a> {
             process_over: false,
             device_over: false,
             doubts: Vec::new(),
+            warned: Vec::new(),
             metrics: folder.metrics()?,
             log: folder.log()?,
             folder,
@@ -140,8 +143,9 @@ impl<'a> Recorder<'a> {
         });
         progress.started(self.folder.path(), &self.safety(), [&first, &second]);
         self.say(progress, "run started");
-        for (name, text) in SLOTS.iter().zip([first, second]) {
-            self.say(progress, &format!("{name}: {text}"));
+        self.log_config(progress);
+        for (slot, text) in [first, second].into_iter().enumerate() {
+            self.say(progress, &format!("{}: {text}", self.title(slot)));
         }
         self.estimate(progress);
         self.report(progress, false);
@@ -150,7 +154,8 @@ impl<'a> Recorder<'a> {
     /// Says what each model is expected to take, from its file alone. It refuses nothing: the
     /// measurement will tell.
     fn estimate(&mut self, progress: &mut dyn Progress) {
-        for (slot, name) in SLOTS.iter().enumerate() {
+        for slot in 0..self.pages.len() {
+            let name = self.title(slot);
             let Assignment::Run(weights) = &self.layout.slots[slot] else { continue };
             let estimate = estimate::of(weights, self.plan);
             let text = match &estimate {
@@ -159,7 +164,7 @@ impl<'a> Recorder<'a> {
             };
             self.pages[slot].estimate = Some(estimate);
             self.say(progress, &format!("{name}: {text}"));
-            progress.estimated(name, &text);
+            progress.estimated(&name, &text);
         }
     }
 
@@ -184,6 +189,7 @@ impl<'a> Recorder<'a> {
             if now >= self.next_sample {
                 self.next_sample = now + self.plan.metrics_interval;
                 self.sample(progress);
+                self.log_libraries(progress);
             }
             if now >= self.next_report {
                 self.report(progress, false);
@@ -195,11 +201,16 @@ impl<'a> Recorder<'a> {
     /// The last report.
     pub(super) fn finish(mut self, progress: &mut dyn Progress, stop: &AtomicBool) -> Finished {
         self.sample(progress);
+        self.log_libraries(progress);
+        self.log_warnings(progress);
         let interruption = stop.load(Ordering::Relaxed).then(|| "stopped by the user".to_string());
         self.say(progress, interruption.as_deref().unwrap_or("run finished"));
         let done = self.detections.as_mut().map_or(Ok(()), Journal::flush);
         self.tried(done, progress);
         let mut record = self.snapshot(interruption.clone(), true);
+        for doubt in crate::report::sheet::Sheet::new(&record).doubts {
+            self.log(progress, Level::Warn, &format!("doubt: {doubt}"));
+        }
         let mut written = self.write(&record, progress);
         if self.flush(progress) {
             record = self.snapshot(interruption, true);
@@ -219,15 +230,14 @@ impl<'a> Recorder<'a> {
                 self.frame(&sample, seen, progress);
             }
             Event::Picture { slot, frame, detections } => {
-                let name = format!("{}: {}", SLOTS[slot], frame.name);
+                let name = format!("{}: {}", self.title(slot), frame.name);
                 let names = &self.pages[slot].names;
                 self.pictures.extend(picture(name, &frame, &detections, names));
             }
             Event::Dropped { slot, frames } => self.pages[slot].meter.dropped(frames),
             Event::Corrupt { slot, why, unfit } => {
                 self.pages[slot].unfit += u64::from(unfit);
-                tracing::warn!(slot, why, "a frame was skipped");
-                self.say(progress, &format!("{}: skipped {why}", SLOTS[slot]));
+                self.skipped(progress, slot, &why);
             }
             Event::Ended { slot, ended } => self.ended(slot, *ended, progress),
         }
@@ -237,6 +247,10 @@ impl<'a> Recorder<'a> {
         let Opened { description, names, memory, before } = opened;
         self.shared = self.shared.or(before);
         if !description.device.starts_with("cpu") {
+            if self.architecture == MemoryArchitecture::NoGpu {
+                // What was summed up until now was the process's memory.
+                self.system.forget_memory();
+            }
             self.architecture = match plimsoll::is_unified() {
                 Some(true) => MemoryArchitecture::Unified,
                 Some(false) | None => MemoryArchitecture::Discrete,
@@ -246,10 +260,10 @@ impl<'a> Recorder<'a> {
         if description.limit_applied && !self.safety.methods_applied.contains(&method) {
             self.safety.methods_applied.push(method);
         }
-        let ModelDescription { engine, device, chosen, .. } = &description;
+        let ModelDescription { engine, device, chosen, input_size, .. } = &description;
         let backend = format!("{engine} on {device} ({chosen})");
-        self.say(progress, &format!("{}: {backend}", SLOTS[slot]));
-        progress.opened(SLOTS[slot], &backend);
+        let details = format!("input {input_size:?}, {:?}", description.nodes_by_provider);
+        let fallbacks = description.fallbacks.clone();
         let plan = self.plan;
         let page = &mut self.pages[slot];
         if repeat > 0 {
@@ -257,6 +271,13 @@ impl<'a> Recorder<'a> {
         }
         (page.names, page.teller, page.running) = (names, memory, true);
         page.description = Some(description);
+        let title = self.title(slot);
+        self.say(progress, &format!("{title}: {backend}"));
+        self.log(progress, Level::Debug, &format!("{title}: {details}"));
+        for fallback in fallbacks {
+            self.log(progress, Level::Warn, &format!("{title}: not as asked: {fallback}"));
+        }
+        progress.opened(&title, &backend);
     }
 
     fn frame(&mut self, sample: &FrameSample, seen: Option<Seen>, progress: &mut dyn Progress) {
@@ -271,6 +292,9 @@ impl<'a> Recorder<'a> {
         page.meter.push(sample);
         page.memory = sample.memory;
         page.frame_ended(sample);
+        if let Some(held) = self.held_together(slot) {
+            self.system.push_memory(sample.at.as_secs_f64(), held);
+        }
         let line = self.metrics.json(&FrameLine::from(sample));
         self.tried(line, progress);
         if let Some(seen) = seen {
@@ -280,8 +304,13 @@ impl<'a> Recorder<'a> {
         let now = Instant::now();
         if now >= self.next_shown {
             self.next_shown = now + TICK;
-            progress.frames(&self.pages[slot].view(self.plan, self.safety.effective_limit_gb));
+            self.show(slot, progress);
         }
+    }
+
+    fn show(&self, slot: usize, progress: &mut dyn Progress) {
+        let limit_gb = self.safety.effective_limit_gb;
+        progress.frames(&self.pages[slot].view(self.plan, &self.title(slot), limit_gb));
     }
 
     /// Compares a slot's memory with the line. One violation is one time that it rose past it.
@@ -290,11 +319,8 @@ impl<'a> Recorder<'a> {
         let slot = sample.slot;
         let passed = held > self.limit;
         if passed && !self.pages[slot].over {
-            let limit = self.limit;
-            tracing::error!(slot, %held, %limit, "more is held than the limit allows");
-            let time = rfc3339(SystemTime::now());
-            self.say(progress, &format!("VIOLATION: {} holds {held} of {limit}", SLOTS[slot]));
-            self.safety.violated(Violation { time, slot: Some(slot), bytes: held.get() });
+            let who = self.title(slot);
+            self.violation(progress, Some(slot), &who, held);
         }
         self.pages[slot].over = passed;
     }
@@ -305,11 +331,7 @@ impl<'a> Recorder<'a> {
         self.process_peak = self.process_peak.max(Some(held));
         let passed = held > self.limit;
         if passed && !self.process_over {
-            let limit = self.limit;
-            tracing::error!(%held, %limit, "the process holds more than the limit allows");
-            let time = rfc3339(SystemTime::now());
-            self.say(progress, &format!("VIOLATION: the process holds {held} of {limit}"));
-            self.safety.violated(Violation { time, slot: None, bytes: held.get() });
+            self.violation(progress, None, "the process", held);
         }
         self.process_over = passed;
     }
@@ -344,17 +366,21 @@ impl<'a> Recorder<'a> {
 
     fn ended(&mut self, slot: usize, ended: Ended, progress: &mut dyn Progress) {
         let reason = ended.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
-        self.say(progress, &format!("{}: {}{reason}", SLOTS[slot], ended.status));
+        let level = if ended.status == Status::Failed { Level::Error } else { Level::Info };
+        let text = format!("{}: {}{reason}", self.title(slot), ended.status);
+        self.log(progress, level, &text);
+        if let Some((frames, why)) = ended.vanished.clone() {
+            let doubt = Doubt::SourceVanished { frames, why };
+            self.doubts.push(DoubtRecord::new(Some(slot), doubt));
+        }
         let wanted = self.plan.frames().filter(|_| ended.early.is_some());
         if let Some((frames, wanted)) = ended.early.zip(wanted) {
             let doubt = Doubt::SourceEndedEarly { frames, wanted };
             self.doubts.push(DoubtRecord::new(Some(slot), doubt));
         }
-        let limit_gb = self.safety.effective_limit_gb;
-        let page = &mut self.pages[slot];
-        page.ended(ended);
-        if page.meter.performance().is_some() {
-            progress.frames(&page.view(self.plan, limit_gb));
+        self.pages[slot].ended(ended);
+        if self.pages[slot].meter.performance().is_some() {
+            self.show(slot, progress);
         }
         let model = self.model(slot);
         progress.ended(&model);
@@ -374,7 +400,10 @@ impl<'a> Recorder<'a> {
     fn report(&mut self, progress: &mut dyn Progress, last: bool) {
         let why = "the run had not ended when this was written".to_string();
         let record = self.snapshot(Some(why), last);
-        self.write(&record, progress);
+        let written = self.write(&record, progress);
+        let frames = record.summary.frames;
+        let text = format!("report after {frames} frames, written: {written}");
+        self.log(progress, Level::Debug, &text);
         self.flush(progress);
     }
 
@@ -383,7 +412,9 @@ impl<'a> Recorder<'a> {
         let written = match Rendered::new(record, &self.pictures) {
             Ok(rendered) => self.folder.write(&rendered),
             Err(error) => {
-                progress.warning(&format!("the report cannot be rendered: {error}"));
+                let text = format!("the report cannot be rendered: {error}");
+                progress.warning(&text);
+                self.log(progress, Level::Error, &text);
                 Ok(Written::Not)
             }
         };
@@ -406,9 +437,15 @@ impl<'a> Recorder<'a> {
         self.doubts.len() > doubts
     }
 
-    /// A line of `run.log`.
-    pub(super) fn say(&mut self, progress: &mut dyn Progress, text: &str) {
-        let done = self.log.line(&format!("{} {text}", rfc3339(SystemTime::now())));
+    /// Appends a line to `run.log`.
+    pub(super) fn write_log(
+        &mut self,
+        progress: &mut dyn Progress,
+        time: SystemTime,
+        level: Level,
+        text: &str,
+    ) {
+        let done = self.log.line(&format!("{} {level:<5} {}", rfc3339(time), redact(text)));
         self.tried(done, progress);
     }
 
@@ -417,7 +454,7 @@ impl<'a> Recorder<'a> {
         if let Err(error) = done {
             let why = error.to_string();
             progress.warning(&why);
-            tracing::error!("{why}");
+            self.log(progress, Level::Error, &why);
             self.doubts.push(DoubtRecord::new(None, Doubt::OutputIncomplete { why }));
         }
     }

@@ -69,12 +69,21 @@ pub(super) fn resolve(plan: &Plan) -> Result<Layout, Error> {
     let demo = is_demo(plan);
     let mode = mode(plan, demo);
     let slots = [0, 1].map(|slot| assign(plan, mode, demo, slot));
+    check_sizes(plan, &slots)?;
     let running: Vec<usize> = (0..2).filter(|&slot| slots[slot].weights().is_some()).collect();
     let inputs = match running.is_empty() {
         true => Vec::new(),
         false => inputs(plan, mode, demo, &running)?,
     };
     Ok(Layout { mode, slots, inputs })
+}
+
+/// A size that a graph does not have is refused before anything starts.
+fn check_sizes(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
+    let Some(size) = plan.image() else { return Ok(()) };
+    let all = slots.iter().filter_map(Assignment::weights);
+    let refused = all.map(|weights| weights.check_size(size)).find_map(Result::err);
+    refused.map_or(Ok(()), |error| Err(Error::Plan(error.to_string())))
 }
 
 fn given(plan: &Plan) -> impl Iterator<Item = &String> {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use plimsoll::Bytes;
+use plimsoll_infer::source::redact;
 
 use super::accuracy::Judge;
 use super::event::{Ended, Seen, Teller};
@@ -20,8 +21,8 @@ use crate::measure::{FrameSample, MemorySource, Phase, SlotMeter};
 use crate::record::time::rfc3339;
 use crate::record::{
     DetectionSummary, DoubtRecord, GpuMemory, InputSource, MeasuredWhat, MemoryEstimate, Metadata,
-    ModelDescription, ModelRecord, Obtained, Record, SCHEMA_VERSION, SLOTS, SharedMemory, Status,
-    Stream, Summary, Unknown,
+    ModelDescription, ModelRecord, Obtained, Record, SCHEMA_VERSION, SharedMemory, Status, Stream,
+    Summary, Unknown,
 };
 use crate::stats::interval::over_repeats;
 
@@ -46,7 +47,9 @@ pub(super) struct Page {
     /// Frames that were read and could not be prepared.
     pub(super) unfit: u64,
     pub(super) system_peak: Option<f64>,
-    peak: Option<Bytes>,
+    /// Frames in which the model's answer held no number.
+    pub(super) no_number: u64,
+    pub(super) peak: Option<Bytes>,
     frames: u64,
     found: u64,
     per_class: BTreeMap<u32, u64>,
@@ -71,6 +74,7 @@ impl Page {
             running: false,
             unfit: 0,
             system_peak: None,
+            no_number: 0,
             peak: None,
             frames: 0,
             found: 0,
@@ -107,6 +111,7 @@ impl Page {
     }
 
     pub(super) fn saw(&mut self, seen: &Seen) {
+        self.no_number += u64::from(seen.no_number);
         self.found += seen.detections.len() as u64;
         for detection in &seen.detections {
             *self.per_class.entry(detection.class).or_default() += 1;
@@ -128,14 +133,29 @@ impl Page {
         }
     }
 
-    pub(super) fn view(&self, plan: &Plan, limit_gb: f64) -> View<'static> {
+    /// Whether it runs on a GPU.
+    pub(super) fn on_gpu(&self) -> bool {
+        self.description.as_ref().is_some_and(|info| !info.device.starts_with("cpu"))
+    }
+
+    /// What its memory is a figure of.
+    pub(super) fn what(&self) -> MeasuredWhat {
+        match (self.on_gpu(), self.teller) {
+            (true, _) => MeasuredWhat::GpuAllocations,
+            (false, Teller::Growth) => MeasuredWhat::SlotMemory,
+            (false, _) => MeasuredWhat::ProcessMemory,
+        }
+    }
+
+    pub(super) fn view<'n>(&self, plan: &Plan, name: &'n str, limit_gb: f64) -> View<'n> {
         let seconds = self.until.saturating_sub(self.began.unwrap_or_default()).as_secs_f64();
         View {
             slot: self.slot,
-            name: SLOTS[self.slot],
+            name,
             frames: self.frames,
             of: plan.frames(),
             fps: (seconds > 0.0).then(|| self.frames as f64 / seconds),
+            what: self.what(),
             memory: self.memory,
             limit_gb,
         }
@@ -169,6 +189,7 @@ impl Recorder<'_> {
         let why = reason.clone().unwrap_or_else(|| "nothing was measured".to_string());
         let mut model = ModelRecord::idle(slot, status, &why, self.memory(page, &why));
         model.reason = reason;
+        model.name = self.name(slot);
         model.model_info.clone_from(&page.description);
         match &page.estimate {
             Some(Ok(estimate)) => model.estimate = Some(*estimate),
@@ -203,12 +224,7 @@ impl Recorder<'_> {
     }
 
     fn memory(&self, page: &Page, why: &str) -> GpuMemory {
-        let on_gpu = page.description.as_ref().is_some_and(|info| !info.device.starts_with("cpu"));
-        let what = match (on_gpu, page.teller) {
-            (true, _) => MeasuredWhat::GpuAllocations,
-            (false, Teller::Growth) => MeasuredWhat::SlotMemory,
-            (false, _) => MeasuredWhat::ProcessMemory,
-        };
+        let what = page.what();
         let limit_type = self.limit_type();
         let engine = page.description.as_ref().map_or("", |info| info.engine.as_str());
         let (name, obtained, counted_peak) = match page.teller {
@@ -262,18 +278,20 @@ impl Recorder<'_> {
                 os: std::env::consts::OS.to_string(),
                 arch: std::env::consts::ARCH.to_string(),
                 device_name,
-                command_line: self.plan.command_line.clone(),
+                command_line: self.command_line(),
             },
-            config: self.plan.config(
-                self.layout.mode,
-                self.layout.paired(),
-                Bytes((self.safety.limit_gb * (1u64 << 30) as f64) as u64),
-            ),
+            config: self.config(),
             input_source: InputSource {
                 streams: self.stream_records(),
                 unpaired: self.streams.unpaired(),
             },
-            system_metrics: self.system.metrics(self.architecture, &facts, frames, wall),
+            system_metrics: self.system.metrics(
+                self.architecture,
+                &facts,
+                self.usage(&models),
+                frames,
+                wall,
+            ),
             memory_safety: self.safety(),
             shared: self.shared_memory(),
             doubts: self.doubts(),
@@ -284,6 +302,17 @@ impl Recorder<'_> {
         };
         record.settle();
         record
+    }
+
+    /// How the run was asked for.
+    pub(super) fn config(&self) -> crate::record::Config {
+        let limit = Bytes((self.safety.limit_gb * (1u64 << 30) as f64) as u64);
+        self.plan.config(self.layout.mode, self.layout.paired(), limit)
+    }
+
+    /// The command, without passwords and tokens.
+    fn command_line(&self) -> Vec<String> {
+        self.plan.command_line.iter().map(|word| redact(word).into_owned()).collect()
     }
 
     /// What was read; a frame that no slot can use is as bad as one that cannot be read.
@@ -335,6 +364,10 @@ impl Recorder<'_> {
         for page in &self.pages {
             let drift = page.meter.drift().map(|doubt| DoubtRecord::new(Some(page.slot), doubt));
             doubts.extend(drift);
+            if page.no_number > 0 {
+                let doubt = Doubt::NoNumbers { n: page.no_number, frames: page.frames };
+                doubts.push(DoubtRecord::new(Some(page.slot), doubt));
+            }
         }
         doubts
     }

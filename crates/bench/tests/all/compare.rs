@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use plimsoll_bench::compare::{Comparison, Evidence, Options, Run, compare};
 use plimsoll_bench::measure::FrameLine;
-use plimsoll_bench::record::Record;
+use plimsoll_bench::record::{Record, Status};
 use plimsoll_bench::report::Rendered;
 use plimsoll_bench::report::files::RunFolder;
 use plimsoll_bench::stats::Verdict;
@@ -75,13 +75,19 @@ fn summaries_give_wider_intervals() {
 #[test]
 fn different_things_are_named_and_not_compared() {
     let change = |record: &mut Record| {
-        record.config.imgsz = 320;
         if let Some(info) = &mut record.models[0].model_info {
+            info.input_size = Some([320, 416]);
             info.device = "cpu".into();
         }
     };
     let found = against(2.0, true, change, &Options::default());
-    assert_eq!(found.differences, ["input size: 640 and 320", "device: cuda:0 and cpu"]);
+    assert_eq!(
+        found.differences,
+        [
+            "input size of slot 0: 640x640 in the first run, 320x416 in the second",
+            "device of slot 0: cuda:0 in the first run, cpu in the second"
+        ]
+    );
     assert!(!found.comparable && !found.regression());
     assert!(found.slots.iter().all(|slot| slot.judgement.is_none()));
     let forced = Options { force: true, ..Options::default() };
@@ -90,10 +96,37 @@ fn different_things_are_named_and_not_compared() {
 
 #[test]
 fn a_slot_that_did_not_run_has_no_verdict() {
-    let change = |record: &mut Record| record.models[1].performance = None;
-    let found = against(1.0, true, change, &Options::default());
+    let place = tempfile::tempdir().unwrap();
+    let idle = |record: &mut Record| record.models[1].performance = None;
+    let a = save(place.path(), &Wish::default(), true, idle);
+    let b = save(place.path(), &Wish::default(), true, idle);
+    let found = compare(&a, &b, &Options::default());
     assert_eq!(found.slots[1].judgement, None);
-    assert!(found.text().contains("yolo11n_thermal: cannot say (second run: completed)"));
+    assert!(!found.broken() && !found.regression());
+    assert!(found.text().contains("night.engine (slot 1): cannot say (first run: completed)"));
+}
+
+#[test]
+fn a_second_run_that_failed_is_no_good_and_says_so() {
+    let failed = |record: &mut Record| {
+        record.models[0].status = Status::Failed;
+        record.models[0].reason = Some("the camera is gone".into());
+    };
+    let found = against(1.0, true, failed, &Options::default());
+    assert!(found.broken() && !found.regression());
+    let said = "street.onnx (slot 0): BROKEN in the second run: failed: the camera is gone";
+    assert!(found.text().contains(said), "{}", found.text());
+    // It never began, or was stopped before it did.
+    let idle = |record: &mut Record| {
+        record.models[1].performance = None;
+        record.models[1].status = Status::Interrupted;
+    };
+    assert!(against(1.0, true, idle, &Options::default()).broken());
+    // That the first failed is no fault of the second.
+    let place = tempfile::tempdir().unwrap();
+    let a = save(place.path(), &Wish::default(), true, failed);
+    let b = save(place.path(), &Wish::default(), true, |_| {});
+    assert!(!compare(&a, &b, &Options::default()).broken());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::made_up;
 use plimsoll::Bytes;
-use plimsoll_bench::record::{MemoryArchitecture, MemoryEstimate, Record};
+use plimsoll_bench::record::{MeasuredWhat, MemoryArchitecture, MemoryEstimate, Record};
 use plimsoll_bench::report::html::{Picture, PictureFormat};
 use plimsoll_bench::report::{Rendered, console};
 
@@ -12,7 +12,8 @@ fn figures(record: &Record) -> Vec<String> {
     let line = safety.all_within_limit.map(|_| format!("{:.2} GiB", safety.effective_limit_gb));
     let mut all: Vec<String> = line.into_iter().collect();
     for model in &record.models {
-        all.push(model.name.clone());
+        all.extend(model.name.clone());
+        all.push(model.slot_name.clone());
         all.push(model.status.to_string());
         all.extend(model.gpu_memory.peak_gb.map(|gb| format!("{gb:.2} GiB")));
         let Some(p) = &model.performance else { continue };
@@ -57,18 +58,18 @@ fn columns_fit_the_architecture() {
     assert_eq!(
         csv,
         "model,system_memory_mb,cuda_alloc_mb,notes\n\
-         yolo11n_rgb,4321.0,900.0,Unified: CUDA is subset of system\n\
-         yolo11n_thermal,4321.0,900.0,Unified: CUDA is subset of system\n"
+         street.onnx,4321.0,900.0,slot 0 (yolo11n_rgb); Unified: CUDA is subset of system\n\
+         night.engine,4321.0,900.0,slot 1 (yolo11n_thermal); Unified: CUDA is subset of system\n"
     );
     assert!(end.contains(
-        "System Memory Peak: 4.22 GiB\n  ├─ CUDA Allocator: 0.88 GiB (subset)\n  └─ Other/OS: 3.34 GiB\n"
+        "System Memory Peak: 4.22 GiB\n  ├─ CUDA Allocator: 0.88 GiB (subset, 20.8 % of system used)\n  └─ Other/OS: 3.34 GiB\nArchitecture: Unified Memory (Orin Nano Developer Kit)\n"
     ));
     let (csv, end) = of(MemoryArchitecture::Discrete);
     assert!(csv.starts_with("model,gpu_memory_mb,system_memory_mb,total_mb,notes\n"));
-    assert!(csv.contains("yolo11n_rgb,900.0,4321.0,5221.0,Discrete GPU\n"));
+    assert!(csv.contains("street.onnx,900.0,4321.0,5221.0,slot 0 (yolo11n_rgb); Discrete GPU\n"));
     assert!(end.contains("Total: 5.10 GiB"));
     let (csv, end) = of(MemoryArchitecture::NoGpu);
-    assert!(csv.starts_with("model,system_memory_mb,notes\nyolo11n_rgb,900.0,No GPU"));
+    assert!(csv.starts_with("model,process_memory_mb,notes\nstreet.onnx,900.0,slot 0"));
     assert!(end.contains("Process Memory Peak: 0.88 GiB"));
 }
 
@@ -79,7 +80,7 @@ fn nothing_measured_is_not_within_the_limit() {
     let Rendered { json, markdown, csv, .. } = Rendered::new(&record, &[]).unwrap();
     assert!(json.contains("\"within_limit\": null") && !json.contains("\"peak_gb\": 0"));
     assert!(markdown.contains("❔ **Overall Status**: Not known"));
-    assert!(csv.contains("yolo11n_rgb,4321.0,,"));
+    assert!(csv.contains("street.onnx,4321.0,,"));
 }
 
 #[test]
@@ -129,6 +130,7 @@ fn the_start_says_what_holds_the_line() {
     let record = made_up::record(&made_up::Wish::default());
     let text = console::start(
         &record.memory_safety,
+        true,
         Some(Bytes::gib(4)),
         ["ort on cuda:0", "will not run"],
     );
@@ -140,13 +142,45 @@ fn the_start_says_what_holds_the_line() {
         "Methods Applied: gate, pool\n",
         "Verified: yes\n",
         "Workspace: 4.00 GiB\n",
-        "yolo11n_rgb: ort on cuda:0\n",
-        "yolo11n_thermal: will not run\n",
+        "Slot 0 (yolo11n_rgb): ort on cuda:0\n",
+        "Slot 1 (yolo11n_thermal): will not run\n",
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
     }
-    assert_eq!(console::memory_progress(Some(Bytes::mib(5356)), 8.0), "GPU_MEM: 5.23/8.00GiB");
-    assert_eq!(console::memory_progress(None, 8.0), "GPU_MEM: –/8.00GiB");
+    let line = |what, held| console::memory_progress(what, held, 8.0);
+    let held = Some(Bytes::mib(5356));
+    assert_eq!(line(MeasuredWhat::GpuAllocations, held), "GPU_MEM: 5.23/8.00GiB");
+    assert_eq!(line(MeasuredWhat::GpuAllocations, None), "GPU_MEM: –/8.00GiB");
+    assert_eq!(line(MeasuredWhat::ProcessMemory, held), "MEM: 5.23/8.00GiB");
+}
+
+/// The figures of the whole run, and a GPU's name only where one was used.
+#[test]
+fn the_memory_of_the_whole_run_has_a_block_of_its_own() {
+    for (kind, record) in made_up::every_kind() {
+        let usage = &record.system_metrics.gpu_memory;
+        let Rendered { markdown, html, csv, .. } = Rendered::new(&record, &[]).unwrap();
+        let all = [markdown.clone(), html, csv, console::end(&record)].concat();
+        let with_gpu = record.system_metrics.architecture != MemoryArchitecture::NoGpu;
+        assert_eq!(usage.what.is_gpu(), with_gpu, "{kind}");
+        assert_eq!(all.contains("GPU Memory") || all.contains("GPU_MEM"), with_gpu, "{kind}");
+        assert_eq!(usage.violations, record.memory_safety.total_violations, "{kind}");
+        let title = if with_gpu { "### GPU Memory Usage" } else { "### Memory Usage" };
+        for part in [title, "**Limit**", "**Min usage**", "**Mean usage**", "**Peak usage**"] {
+            assert!(markdown.contains(part), "{kind}: {part}\n{markdown}");
+        }
+        for part in ["**Data source**", "**Violations**"] {
+            assert!(markdown.contains(part), "{kind}: {part}\n{markdown}");
+        }
+        if kind == "unified" {
+            assert!(
+                markdown.contains("### Architecture: Unified Memory (Orin Nano Developer Kit)")
+            );
+            assert!((usage.percent_of_system_used.unwrap() - 900.0 / 43.21).abs() < 0.01);
+        } else if kind == "no gpu" || kind == "discrete" {
+            assert_eq!(usage.percent_of_system_used, None, "{kind}");
+        }
+    }
 }
 
 #[test]

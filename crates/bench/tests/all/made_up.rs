@@ -93,21 +93,17 @@ pub(crate) fn safety(limit_type: LimitType) -> MemorySafety {
 
 const LIMIT: Bytes = Bytes((7.43 * (1u64 << 30) as f64) as u64);
 
+/// What is in the slots.
+pub(crate) const MODELS: [&str; 2] = ["street.onnx", "night.engine"];
+
 pub(crate) fn slot(wish: &Wish, slot: usize) -> (ModelRecord, SlotMeter) {
     let mut meter = SlotMeter::new(None);
     frames(wish, slot).iter().for_each(|frame| meter.push(frame));
     let no_gpu = wish.architecture == MemoryArchitecture::NoGpu;
-    let source = MemorySource {
-        what: if no_gpu { MeasuredWhat::ProcessMemory } else { MeasuredWhat::GpuAllocations },
-        name: if no_gpu { "/proc/self/status" } else { "ort arena" }.into(),
-        obtained: if no_gpu { Obtained::Sampled } else { Obtained::Counted },
-        limit: LIMIT,
-        limit_type: LimitType::Hard,
-        counted_peak: None,
-        system_peak: (!no_gpu).then_some(Bytes::mib(4321)),
-    };
-    let mut record = ModelRecord::idle(slot, Status::Completed, "", meter.memory(&source));
+    let memory = meter.memory(&source(wish));
+    let mut record = ModelRecord::idle(slot, Status::Completed, "", memory);
     record.reason = None;
+    record.name = Some(MODELS[slot].into());
     record.unknown = [("accuracy".to_string(), "the truth is not known".to_string())].into();
     record.performance = meter.performance();
     record.timeline = meter.timeline();
@@ -118,7 +114,7 @@ pub(crate) fn slot(wish: &Wish, slot: usize) -> (ModelRecord, SlotMeter) {
         total_bytes: 80_393_840,
     });
     record.model_info = Some(ModelDescription {
-        weights: "yolo11n.onnx".into(),
+        weights: format!("/models/{}", MODELS[slot]),
         bytes: 10_700_000,
         input_size: Some([640, 640]),
         classes: Some(80),
@@ -137,6 +133,19 @@ pub(crate) fn slot(wish: &Wish, slot: usize) -> (ModelRecord, SlotMeter) {
         per_frame_mean: Some(742.0 / wish.frames as f64),
     });
     (record, meter)
+}
+
+fn source(wish: &Wish) -> MemorySource {
+    let no_gpu = wish.architecture == MemoryArchitecture::NoGpu;
+    MemorySource {
+        what: if no_gpu { MeasuredWhat::ProcessMemory } else { MeasuredWhat::GpuAllocations },
+        name: if no_gpu { "/proc/self/status" } else { "ort arena" }.into(),
+        obtained: if no_gpu { Obtained::Sampled } else { Obtained::Counted },
+        limit: LIMIT,
+        limit_type: LimitType::Hard,
+        counted_peak: None,
+        system_peak: (!no_gpu).then_some(Bytes::mib(4321)),
+    }
 }
 
 fn machine(wish: &Wish) -> SystemMetrics {
@@ -169,7 +178,11 @@ fn machine(wish: &Wish) -> SystemMetrics {
         whole_rail: unified.then(|| "VDD_IN".to_string()),
         unknown: [("power_mode".to_string(), "nvpmodel is not installed".to_string())].into(),
     };
-    meter.metrics(wish.architecture, &facts, wish.frames * 2, 6.0)
+    for frame in (0..2).flat_map(|slot| frames(wish, slot)) {
+        frame.memory.iter().for_each(|held| meter.push_memory(frame.at.as_secs_f64(), *held));
+    }
+    let usage = meter.usage(&source(wish));
+    meter.metrics(wish.architecture, &facts, usage, wish.frames * 2, 6.0)
 }
 
 /// A run as it was wished for.
@@ -215,7 +228,7 @@ fn metadata() -> Metadata {
         host: Some("board".into()),
         os: "linux".into(),
         arch: "aarch64".into(),
-        device_name: None,
+        device_name: Some("Orin Nano Developer Kit".into()),
         command_line: vec!["plimsoll".into(), "bench".into()],
     }
 }
@@ -225,7 +238,7 @@ fn config() -> Config {
         mode: "dual".into(),
         engine: "auto".into(),
         device: "auto".into(),
-        imgsz: 640,
+        imgsz: None,
         conf: 0.25,
         iou: 0.45,
         max_det: 300,
@@ -234,6 +247,7 @@ fn config() -> Config {
         rate_fps: None,
         duration_s: None,
         parallel: false,
+        strict: false,
         repeat: 1,
         gpu_mem_limit_gb: 8.0,
         profile: "orin-nano-8gb".into(),

@@ -13,6 +13,8 @@ mod made_up;
 #[cfg(test)]
 mod schema;
 #[cfg(test)]
+mod truth;
+#[cfg(test)]
 mod verdicts;
 #[cfg(test)]
 mod workload;

@@ -54,7 +54,8 @@ fn what_is_wrong_is_found() {
 }
 
 /// Nulls that mean "does not apply" and need no reason.
-const PLAIN: [&str; 24] = [
+const PLAIN: [&str; 25] = [
+    "imgsz",
     "reason",
     "finished",
     "host",

@@ -14,12 +14,12 @@ use plimsoll_infer::{EngineChoice, EngineKind};
 use crate::schema::wrong;
 
 /// Five detections a frame, without a model.
-fn echo(place: &Path) -> Plan {
+pub(crate) fn echo(place: &Path) -> Plan {
     Plan {
         engine: EngineChoice::Kind(EngineKind::Echo),
         source: Some("synthetic:frames=8,size=96x64".to_string()),
         models: [Some("echo".into()), None],
-        imgsz: 96,
+        imgsz: Some(96),
         warmup: 2,
         output_dir: place.to_path_buf(),
         run_name: Some("a".to_string()),
@@ -27,7 +27,7 @@ fn echo(place: &Path) -> Plan {
     }
 }
 
-fn ran(plan: &Plan) -> Finished {
+pub(crate) fn ran(plan: &Plan) -> Finished {
     let finished = run(plan, &mut Silent, &AtomicBool::new(false)).unwrap();
     checked(&finished);
     finished
@@ -50,7 +50,7 @@ fn statuses(record: &Record) -> [Status; 2] {
     [record.models[0].status, record.models[1].status]
 }
 
-fn doubts(record: &Record) -> Vec<&'static str> {
+pub(crate) fn doubts(record: &Record) -> Vec<&'static str> {
     record.doubts.iter().map(|doubt| doubt.doubt.kind()).collect()
 }
 
@@ -70,7 +70,9 @@ fn the_demo_runs_both_slots_and_knows_how_right_it_was() {
     assert_eq!(record.input_source.unpaired, Some(0));
     assert_eq!(record.memory_safety.all_within_limit, Some(true));
     for model in &record.models {
-        assert_eq!((model.status, frames(model)), (Status::Completed, 30), "{}", model.name);
+        assert_eq!((model.status, frames(model)), (Status::Completed, 30), "{}", model.label());
+        let info = model.model_info.as_ref().unwrap();
+        assert_eq!(info.input_size, Some([256, 256]), "the size that ran");
         let accuracy = model.accuracy.as_ref().unwrap();
         assert!(accuracy.precision.unwrap() >= 0.9, "{accuracy:?}");
         assert!(accuracy.recall.unwrap() >= 0.9, "{accuracy:?}");
@@ -191,7 +193,7 @@ fn what_cannot_be_is_refused_before_anything_starts() {
     };
     let base = || echo(place.path());
     refused(Plan { conf: 1.5, ..base() }, "--conf");
-    refused(Plan { imgsz: 100, ..base() }, "--imgsz");
+    refused(Plan { imgsz: Some(100), ..base() }, "--imgsz");
     refused(Plan { rate: Some(f64::NAN), ..base() }, "--rate");
     refused(Plan { mode: Some(Mode::Dual), ..base() }, "--thermal-source");
     refused(Plan { source: None, ..base() }, "--source");
@@ -223,7 +225,7 @@ fn bad_pictures_are_counted_and_skipped() {
 }
 
 /// A bitmap of 32 by 32, black.
-fn plimsoll_bmp() -> Vec<u8> {
+pub(crate) fn plimsoll_bmp() -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     for value in [54u32 + 32 * 96, 0, 54, 40, 32, 32] {
         bytes.extend(value.to_le_bytes());

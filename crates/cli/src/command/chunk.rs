@@ -116,6 +116,10 @@ fn answer(
 }
 
 impl Answer for Plan {
+    fn bare(&self, page: &mut Page) {
+        page.raw(&format!("{}\n", self.text));
+    }
+
     fn page(&self, page: &mut Page) {
         page.raw(&format!("{}\n", self.text));
         let size = |name: &str, bytes: Option<u64>, note: &str| {

@@ -19,7 +19,8 @@ Examples:
   plimsoll compare outputs/before outputs/after --tolerance 2% --json
 
 Exit codes:
-  0 no regression, 1 slower beyond the tolerance, 2 not a run, or not comparable";
+  0 no regression, 1 slower beyond the tolerance, or the second run failed, 2 not a run, or not
+  comparable";
 
 /// Compare two runs of bench: faster, slower or cannot say
 #[derive(Debug, clap::Args)]
@@ -38,12 +39,16 @@ pub(crate) struct Args {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.strip_suffix('%') {
-        Some(number) => (number, 100.0),
-        None => (text, 1.0),
-    };
-    match number.trim().parse::<f64>() {
-        Ok(value) if value >= 0.0 && value / unit <= 10.0 => Ok(value / unit),
+    let percent = text.strip_suffix('%');
+    let number = percent.unwrap_or(text).trim().parse::<f64>().ok().filter(|value| *value >= 0.0);
+    match (number, percent) {
+        (Some(value), Some(_)) if value <= 1000.0 => Ok(value / 100.0),
+        (Some(value), None) if value < 1.0 => Ok(value),
+        // A bare 5 is a slip for 5 %: nobody tolerates five times the latency.
+        (Some(value), None) => {
+            let percent = value * 100.0;
+            Err(format!("that is {percent} %; say {value}%, or {percent}% if you mean it"))
+        }
         _ => Err("it must be a share, such as 5% or 0.05".to_string()),
     }
 }
@@ -51,6 +56,8 @@ fn share(text: &str) -> Result<f64, String> {
 #[derive(Serialize)]
 struct Verdicts {
     regression: bool,
+    /// Whether the second run failed where it is compared.
+    broken: bool,
     #[serde(flatten)]
     comparison: Comparison,
 }
@@ -58,6 +65,10 @@ struct Verdicts {
 impl Answer for Verdicts {
     fn page(&self, page: &mut Page) {
         page.raw(&self.comparison.text());
+    }
+
+    fn bare(&self, page: &mut Page) {
+        page.raw(&self.comparison.verdicts());
     }
 }
 
@@ -74,9 +85,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         let text = format!("the runs are of different things ({differences}); see --force");
         return Err(BadInput::new(text).into());
     }
-    let regression = comparison.regression();
-    out.answer(&Verdicts { regression, comparison })?;
-    Ok(Outcome::from(!regression))
+    let (regression, broken) = (comparison.regression(), comparison.broken());
+    out.answer(&Verdicts { regression, broken, comparison })?;
+    Ok(Outcome::from(!regression && !broken))
 }
 
 #[cfg(test)]
@@ -88,8 +99,10 @@ mod tests {
         assert_eq!(share("5%"), Ok(0.05));
         assert_eq!(share("0.05"), Ok(0.05));
         assert_eq!(share("0"), Ok(0.0));
-        for bad in ["", "%", "-1%", "nan", "five"] {
+        assert_eq!(share("1000%"), Ok(10.0));
+        for bad in ["", "%", "-1%", "nan", "five", "1001%", "5", "1"] {
             assert!(share(bad).is_err(), "{bad}");
         }
+        assert_eq!(share("5").unwrap_err(), "that is 500 %; say 5%, or 500% if you mean it");
     }
 }

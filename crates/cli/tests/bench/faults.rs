@@ -32,12 +32,12 @@ done
 "#;
 
 /// A folder with programs of ours, and one for runs.
-struct Stage {
-    folder: tempfile::TempDir,
+pub(crate) struct Stage {
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Stage {
-    fn new(program: &str, script: &str) -> Result<Stage> {
+    pub(crate) fn new(program: &str, script: &str) -> Result<Stage> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join(program);
         fs::write(&path, script)?;
@@ -45,7 +45,7 @@ impl Stage {
         Ok(Stage { folder })
     }
 
-    fn bench(&self, more: &[&str]) -> Command {
+    pub(crate) fn bench(&self, more: &[&str]) -> Command {
         let runs = self.folder.path().join("runs").display().to_string();
         let base = ["bench", "--engine=echo", "--model0=echo", "--imgsz=96", "--warmup=0"];
         let place = ["--output-dir", &runs, "--run-name", "a", "--quiet"];
@@ -208,7 +208,7 @@ fn slots_at_once_have_each_their_own_memory() -> Result {
     let folder = tempfile::tempdir()?;
     let place = folder.path().display().to_string();
     let flags = ["bench", "--parallel", "--engine=rten", "--max-frames=4", "--warmup=1"];
-    let flags = [&flags[..], &["--run-name=a", "--quiet", "--output-dir", &place]].concat();
+    let flags = [&flags[..], &["--run-name=a", "--output-dir", &place]].concat();
     let ran = common::run(&flags)?;
     assert!(ran.status.success(), "{}", text(&ran.stderr));
     let report = report(&folder.path().join("a"))?;

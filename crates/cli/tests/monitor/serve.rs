@@ -41,6 +41,31 @@ fn the_page_the_metrics_and_the_sample_are_served() -> Result {
     Ok(())
 }
 
+/// A log that is served where nobody has a terminal: shown to its end, and still there after it.
+#[test]
+fn a_replay_goes_on_being_served_after_its_end() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("log");
+    let line = |n: u64| format!("RAM {}/7620MB CPU [1%@1420]\n", 1000 + n);
+    fs::write(&path, (0..4).map(line).collect::<String>())?;
+    let log = path.display().to_string();
+    let (mut child, address) =
+        serving(&["monitor", "--replay", &log, "--serve", "0", "--speed", "20"])?;
+    let last = (1003u64 << 20).to_string();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !get(&address, "/api/sample")?.contains(&last) {
+        assert!(Instant::now() < until, "the end of the log did not come");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(child.try_wait()?.is_none(), "it has ended with the log");
+    assert!(get(&address, "/api/history")?.contains(&last));
+    let sent = std::process::Command::new("kill").arg(child.id().to_string()).status()?;
+    assert!(sent.success());
+    assert_eq!(child.wait()?.code(), Some(0));
+    Ok(())
+}
+
 /// Clients that ask for streams and never read, and ones that never ask.
 #[cfg(target_os = "linux")]
 #[test]

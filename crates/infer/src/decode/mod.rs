@@ -63,6 +63,8 @@ pub struct Decoder {
     settled: Option<Settled>,
     block: Box<Block>,
     suppress: Suppress,
+    /// Whether the last output held a confidence that is a number.
+    numbers: bool,
 }
 
 /// What was told of the outputs.
@@ -100,6 +102,7 @@ impl Decoder {
             settled: None,
             block: Box::new(Block::new()),
             suppress: Suppress::default(),
+            numbers: true,
         };
         let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
         let named = |at: usize| model.outputs.get(at).map_or("", |(name, _)| name.as_str());
@@ -125,6 +128,14 @@ impl Decoder {
     #[must_use]
     pub fn layout(&self) -> Option<Layout> {
         self.settled.as_ref().map(|settled| settled.layout)
+    }
+
+    /// Whether the last output was of no use because its confidences, or the boxes of all that was
+    /// sure enough, are not numbers (NaN or infinite): nothing could be found in it, whatever the
+    /// frame shows.
+    #[must_use]
+    pub fn gave_no_number(&self) -> bool {
+        !self.numbers || self.suppress.only_refused()
     }
 
     /// Lets an engine search its output itself, where it can and the layout is known.
@@ -249,13 +260,17 @@ impl Decoder {
         mut found: impl FnMut(&Candidate),
     ) {
         let least = thresholds.confidence;
+        self.numbers = tensor.data.is_empty();
         match layout {
             Layout::ByClass { classes } => self.by_class(tensor, classes, least),
             Layout::ByPlace { classes } => self.by_place(tensor, classes, least),
             Layout::Objectness { classes } => self.objectness(tensor, classes, least),
             Layout::Best { classes } => self.searched(tensor, classes, least),
             Layout::EndToEnd => {
-                let ready = tensor.data.chunks_exact(6).filter_map(|row| ready(row, least));
+                let rows = || tensor.data.chunks_exact(6);
+                self.suppress.start(0);
+                self.numbers |= rows().any(|row| row.iter().all(|number| number.is_finite()));
+                let ready = rows().filter_map(|row| ready(row, least));
                 return ready.take(thresholds.max_detections).for_each(|one| found(&one));
             }
         }
@@ -269,6 +284,8 @@ impl Decoder {
         for first in (0..places).step_by(BLOCK) {
             self.block.start(places - first);
             simd::maxima(scores, places, first, &mut self.block);
+            let best = &self.block.best[..self.block.length];
+            self.numbers = self.numbers || best.iter().any(|best| best.is_finite());
             for start in (0..self.block.length).step_by(GROUP) {
                 let end = (start + GROUP).min(self.block.length);
                 let best = &self.block.best[start..end];
@@ -286,6 +303,7 @@ impl Decoder {
         let places = tensor.shape.last().copied().unwrap_or(0);
         let (boxes, best) = tensor.data.split_at(4 * places);
         let (best, class) = best.split_at(places);
+        self.numbers |= best.iter().any(|best| best.is_finite());
         for (at, &confidence) in best.iter().enumerate() {
             if confidence > least {
                 let bounds = corners(std::array::from_fn(|row| boxes[row * places + at]));
@@ -300,6 +318,7 @@ impl Decoder {
         for row in tensor.data.chunks_exact(4 + classes) {
             let Some((&place, scores)) = row.split_first_chunk::<4>() else { return };
             let Some((confidence, class)) = best(scores, 1.0) else { continue };
+            self.numbers = true;
             if confidence > least {
                 let bounds = corners(place);
                 self.suppress.offer(Candidate { bounds, confidence, class });
@@ -311,6 +330,7 @@ impl Decoder {
         self.suppress.start(classes);
         for row in tensor.data.chunks_exact(5 + classes) {
             let Some((&[x, y, w, h, sure], scores)) = row.split_first_chunk::<5>() else { return };
+            self.numbers |= sure.is_finite() && scores.iter().any(|score| score.is_finite());
             if sure > least
                 && let Some((confidence, class)) = best(scores, sure)
                 && confidence > least
@@ -333,7 +353,12 @@ fn offer(
 ) {
     let places = boxes.len() / 4;
     for (at, &confidence) in best.iter().enumerate() {
-        if confidence > least && group.sum[at].is_finite() {
+        if confidence <= least {
+            continue;
+        }
+        if !group.sum[at].is_finite() {
+            suppress.refuse();
+        } else {
             let part = |row: usize| boxes[row * places + first + at];
             let bounds = corners([part(0), part(1), part(2), part(3)]);
             suppress.offer(Candidate { bounds, confidence, class: group.class[at] });

@@ -52,11 +52,14 @@ pub(super) struct Suppress {
     last: Vec<u32>,
     least: f32,
     greatest: f32,
+    /// How many had a number that is none.
+    refused: usize,
 }
 
 impl Suppress {
     /// Forgets the last frame.
     pub(super) fn start(&mut self, classes: usize) {
+        self.refused = 0;
         self.candidates.clear();
         self.order.clear();
         self.kept.clear();
@@ -65,11 +68,16 @@ impl Suppress {
         (self.least, self.greatest) = (f32::INFINITY, f32::NEG_INFINITY);
     }
 
+    /// Counts a candidate of which a number is none.
+    pub(super) fn refuse(&mut self) {
+        self.refused += 1;
+    }
+
     /// Takes a candidate, unless one of its numbers is none.
     pub(super) fn offer(&mut self, candidate: Candidate) {
         let finite = candidate.bounds.iter().all(|bound| bound.is_finite());
         if !finite || !candidate.confidence.is_finite() {
-            return;
+            return self.refuse();
         }
         for bound in candidate.bounds {
             self.least = self.least.min(bound);
@@ -78,6 +86,11 @@ impl Suppress {
         let Ok(position) = u32::try_from(self.candidates.len()) else { return };
         self.order.push(u64::from(!rising(candidate.confidence)) << 32 | u64::from(position));
         self.candidates.push(candidate);
+    }
+
+    /// Whether there were candidates, and none had only numbers.
+    pub(super) fn only_refused(&self) -> bool {
+        self.refused > 0 && self.candidates.is_empty()
     }
 
     /// Hands over what remains, the surest first.

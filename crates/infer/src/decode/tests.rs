@@ -102,6 +102,28 @@ fn what_is_no_number_is_dropped() {
 }
 
 #[test]
+fn an_output_of_no_numbers_is_told_from_an_empty_frame() {
+    let metadata = [TWO, &[("end2end", "False")]].concat();
+    let layouts =
+        [(TWO, [1, 6, 3]), (&metadata[..], [1, 3, 6]), (TWO, [1, 3, 7]), (TWO, [1, 4, 6])];
+    for (metadata, shape) in layouts {
+        let mut decoder = decoder(metadata, &shape).unwrap();
+        let numbers: usize = shape.iter().product();
+        for (value, none) in [(f32::NAN, true), (f32::INFINITY, true), (0.0, false)] {
+            assert!(decoded(&mut decoder, tensor(&shape, vec![value; numbers])).is_empty());
+            assert_eq!(decoder.gave_no_number(), none, "{shape:?} of {value}");
+        }
+    }
+    // Sure of everything, and no box is one.
+    let boxless = PLACES.map(|[_, _, w, h, cat, dog]| [f32::NAN, f32::NAN, w, h, cat, dog]);
+    let mut by_class = decoder(TWO, &[1, 6, 3]).unwrap();
+    assert!(decoded(&mut by_class, tensor(&[1, 6, 3], turned(&boxless))).is_empty());
+    assert!(by_class.gave_no_number());
+    assert_eq!(decoded(&mut by_class, tensor(&[1, 6, 3], turned(&PLACES))), expected());
+    assert!(!by_class.gave_no_number());
+}
+
+#[test]
 fn another_task_and_no_detector_are_named() {
     for task in ["segment", "pose", "classify", "obb"] {
         let said = decoder(&[("task", task)], &[1, 84, 8400]).unwrap_err().to_string();

@@ -67,10 +67,11 @@ impl Echo {
     /// Stands in for a model. What can be read keeps its input's name, its size and its
     /// metadata; a model that cannot be read, or is not there, is no hindrance.
     pub(super) fn open(source: &ModelSource, options: &EngineOptions) -> Result<Echo> {
-        let mut model = match source.read_for(options.input_size) {
+        let mut model = match source.read_for(options.open_size()) {
             Ok(model) => model.info,
             Err(_) => pretend(options),
         };
+        model.check_size(options.input_size)?;
         model.name = source.name();
         Ok(Echo::for_model(model, options))
     }
@@ -78,7 +79,7 @@ impl Echo {
     pub(super) fn for_model(mut model: ModelInfo, options: &EngineOptions) -> Echo {
         let mut answers = options.echo.answers.clone();
         if answers.is_empty() {
-            answers = vec![pattern(model.input_size.unwrap_or(options.input_size), 80)];
+            answers = vec![pattern(model.input_size.unwrap_or(options.open_size()), 80)];
         }
         model.outputs = answers
             .iter()
@@ -97,7 +98,7 @@ impl Echo {
 
 /// The model that echo stands in for when there is none.
 fn pretend(options: &EngineOptions) -> ModelInfo {
-    let (rows, columns) = options.input_size;
+    let (rows, columns) = options.open_size();
     ModelInfo {
         name: "echo".into(),
         input: "images".into(),

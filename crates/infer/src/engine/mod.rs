@@ -49,6 +49,26 @@ pub struct ModelInfo {
     pub bytes: u64,
 }
 
+impl ModelInfo {
+    /// Whether it can run at a size that is asked for.
+    ///
+    /// # Errors
+    /// [`Error::Model`] where it has another, with both sizes.
+    pub fn check_size(&self, wanted: Option<(usize, usize)>) -> Result<()> {
+        let (Some(wanted), Some(has)) = (wanted, self.input_size) else { return Ok(()) };
+        if wanted == has {
+            return Ok(());
+        }
+        let text = |(rows, columns): (usize, usize)| format!("{rows}x{columns}");
+        let (wanted, has) = (text(wanted), text(has));
+        let why = format!(
+            "it takes images of {has} only, and {wanted} was asked for; leave --imgsz out, or \
+             export the model for {wanted}"
+        );
+        Err(Error::Model { model: self.name.clone(), why })
+    }
+}
+
 /// What an engine is and how it was set up.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
@@ -189,7 +209,9 @@ fn open_engine(
     why: &str,
 ) -> Result<Box<dyn Engine>> {
     let file = source.read_raw()?;
-    Ok(Box::new(tensorrt::Tensorrt::open(&source.name(), &file, options, why)?))
+    let engine = tensorrt::Tensorrt::open(&source.name(), &file, options, why)?;
+    engine.model().check_size(options.input_size)?;
+    Ok(Box::new(engine))
 }
 
 /// An engine is preferred. Where this machine has no TensorRT and the stem has a graph as
@@ -255,7 +277,8 @@ impl Engine for Instead {
 }
 
 fn open_model(source: &ModelSource, options: &EngineOptions) -> Result<Model> {
-    let model = source.read_for(options.input_size)?;
+    let model = source.read_for(options.open_size())?;
+    model.info.check_size(options.input_size)?;
     let refuse = |why: String| Err(Error::Model { model: model.info.name.clone(), why });
     let ModelInfo { inputs, input_element, outputs, .. } = &model.info;
     if *inputs != 1 {

@@ -8,6 +8,7 @@ use plimsoll::Bytes;
 
 use super::EchoOptions;
 use crate::error::Error;
+use crate::model::GraphOptions;
 
 /// The engines, as users name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,8 +152,9 @@ pub struct EngineOptions {
     pub tensorrt: bool,
     /// Record the work on a GPU once and replay it, where the model allows.
     pub cuda_graph: bool,
-    /// Rows and columns that will be fed to a model that takes any.
-    pub input_size: (usize, usize),
+    /// Rows and columns to run at; a model that has another size is an error. `None` runs at the
+    /// size that the model has, or at 640x640 where it takes any.
+    pub input_size: Option<(usize, usize)>,
     /// What the `echo` engine answers.
     pub echo: EchoOptions,
 }
@@ -167,9 +169,17 @@ impl Default for EngineOptions {
             strict: false,
             tensorrt: false,
             cuda_graph: true,
-            input_size: (640, 640),
+            input_size: None,
             echo: EchoOptions::default(),
         }
+    }
+}
+
+impl EngineOptions {
+    /// Rows and columns for a model that takes any.
+    #[must_use]
+    pub fn open_size(&self) -> (usize, usize) {
+        self.input_size.unwrap_or(GraphOptions::default().size)
     }
 }
 

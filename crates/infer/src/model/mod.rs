@@ -100,6 +100,19 @@ impl ModelSource {
         Ok(Model { info: info(header, name, length), bytes })
     }
 
+    /// Whether it can run at a size that is asked for, as far as a graph's header tells. A
+    /// checkpoint takes any size, and an engine tells when it is loaded.
+    ///
+    /// # Errors
+    /// [`Error::Model`] where its graph has another size. What else is wrong with the file is for
+    /// those to say who load it.
+    pub fn check_size(&self, size: (usize, usize)) -> Result<()> {
+        let first = self.candidates().ok().and_then(|all| all.into_iter().next());
+        let graph =
+            first.filter(|first| !first.is_engine()).and_then(|first| first.read_for(size).ok());
+        graph.map_or(Ok(()), |model| model.info.check_size(Some(size)))
+    }
+
     /// The bytes of the file, whatever is in it.
     ///
     /// # Errors

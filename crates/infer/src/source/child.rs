@@ -3,7 +3,11 @@
 //! Its words are read on a thread, or the child would block once that pipe is full. A frame's
 //! time comes with the words (both ffmpeg and GStreamer can tell it there) in the order of the
 //! frames. The child is killed and reaped when its source is dropped, and a [`Stopper`] can
-//! kill it while another thread waits for its next frame.
+//! kill it while another thread waits for its next frame. The thread that reads its words also
+//! starts it and outlives it, because the kernel kills the child when that thread ends: so a
+//! program that is killed itself (`kill -9`) leaves no decoder behind.
+//!
+//! A decoder's words quote the address that it was given: they are kept without passwords.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::Stopper;
+use plimsoll::platform::die_with_spawner;
+
+use super::{Stopper, redact};
 use crate::error::{Error, Result};
 
 /// How many of the last lines are kept as the reason of an end.
@@ -73,23 +79,23 @@ impl Decoder {
         let program = command.get_program().to_string_lossy().into_owned();
         let refuse = |why: String| Error::Unavailable { what: program.clone(), why };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| refuse(format!("{e}: {remedy}")))?;
-        let pipes = (child.stdout.take(), child.stderr.take());
-        let child = Arc::new(Mutex::new(child));
-        let (Some(out), Some(words)) = pipes else {
-            end(&child);
-            return Err(refuse("its pipes could not be opened".to_owned()));
-        };
+        die_with_spawner(&mut command);
         let notes = Arc::new(Mutex::new(Notes::default()));
         let (tell, times) = channel();
+        let (announce, started) = channel();
         let listening = Arc::clone(&notes);
-        let listener = std::thread::Builder::new()
-            .name(format!("{program} words"))
-            .spawn(move || listen(words, hear, &listening, &tell));
-        let listener = listener.map_err(|e| {
-            end(&child);
-            refuse(e.to_string())
-        })?;
+        let work = move || match spawn(command) {
+            Ok((child, out, words)) => {
+                drop(announce.send(Ok((Arc::clone(&child), out))));
+                listen(words, hear, &listening, &tell);
+                outlive(&child);
+            }
+            Err(error) => drop(announce.send(Err(error))),
+        };
+        let listener = std::thread::Builder::new().name(format!("{program} words")).spawn(work);
+        let listener = listener.map_err(|e| refuse(e.to_string()))?;
+        let started = started.recv().unwrap_or_else(|gone| Err(std::io::Error::other(gone)));
+        let (child, out) = started.map_err(|e| refuse(format!("{e}: {remedy}")))?;
         let out = BufReader::with_capacity(1 << 16, out);
         let (began, listener) = (None, Some(listener));
         Ok(Decoder { child, out, notes, times, began, listener })
@@ -153,6 +159,27 @@ impl Drop for Decoder {
     }
 }
 
+type Started = (Arc<Mutex<Child>>, ChildStdout, ChildStderr);
+
+/// Starts a child and takes its pipes.
+fn spawn(mut command: Command) -> std::io::Result<Started> {
+    let mut child = command.spawn()?;
+    let pipes = child.stdout.take().zip(child.stderr.take());
+    let child = Arc::new(Mutex::new(child));
+    let Some((out, words)) = pipes else {
+        end(&child);
+        return Err(std::io::Error::other("its pipes could not be opened"));
+    };
+    Ok((child, out, words))
+}
+
+/// Waits until the child has ended: it would be killed with this thread.
+fn outlive(child: &Mutex<Child>) {
+    while matches!(lock(child).try_wait(), Ok(None)) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Reaps a child that has closed its pipe, or makes it end; its code where it had one.
 fn end(child: &Mutex<Child>) -> Option<i32> {
     let mut child = lock(child);
@@ -197,7 +224,7 @@ fn listen(
                 if kept.len() == LAST_WORDS {
                     kept.pop_front();
                 }
-                kept.push_back(text.to_owned());
+                kept.push_back(redact(text).into_owned());
             }
             Heard::Words | Heard::Nothing => {}
         }

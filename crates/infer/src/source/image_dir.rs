@@ -57,9 +57,23 @@ impl Source for ImageDir {
 
     fn next_frame(&mut self) -> Option<Result<Frame>> {
         let path = self.files.get(self.next)?;
+        if !path.exists() && !self.files[self.next..].iter().any(|file| file.exists()) {
+            return Some(Err(self.vanished()));
+        }
         let timestamp = Duration::from_secs(self.next as u64) / RATE;
         self.next += 1;
         Some(read(path, timestamp))
+    }
+}
+
+impl ImageDir {
+    /// None of the pictures that are left is there any more: a folder that was removed or
+    /// unmounted, and not so many bad pictures.
+    fn vanished(&mut self) -> Error {
+        let (all, left) = (self.files.len(), self.files.len() - self.next);
+        self.next = all;
+        let why = format!("{left} of its {all} pictures are not there any more");
+        Error::Vanished { source_name: self.info.name.clone(), why }
     }
 }
 

@@ -14,6 +14,7 @@ mod image_dir;
 mod mp4;
 pub mod pair;
 mod pam;
+mod redact;
 mod spec;
 mod staged;
 mod steady;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::image_dir::decode_image;
+pub use self::redact::redact;
 pub use self::spec::Spec;
 pub use self::staged::{Staged, Stager};
 use self::synthetic::{SceneKind, Synthetic};
@@ -89,7 +91,7 @@ impl Frame {
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct SourceInfo {
-    /// As the user wrote it.
+    /// As the user wrote it, without passwords and tokens ([`redact`]).
     pub name: String,
     /// `image_dir`, `video`, `camera`, `rtsp`, `gst` or `synthetic`.
     pub kind: &'static str,
@@ -172,13 +174,15 @@ impl fmt::Debug for SourceOptions {
 pub fn open(spec: &str, options: &SourceOptions) -> Result<Box<dyn Source>> {
     let parsed = Spec::parse(spec, options.scenes)?;
     let live = parsed.is_live();
+    // What is shown; only the decoders get the address itself.
+    let name = &*redact(spec);
     let source: Box<dyn Source> = match parsed {
-        Spec::ImageDir(path) => Box::new(image_dir::ImageDir::open(spec, &path)?),
-        Spec::Video(path) => video::open(spec, &path)?,
-        Spec::Camera(device) => Box::new(ffmpeg::camera(spec, &device)?),
-        Spec::Rtsp(address) => Box::new(ffmpeg::rtsp(spec, &address)?),
-        Spec::Gst(pipeline) => Box::new(gst::open(spec, &pipeline)?),
-        Spec::Synthetic(scenes) => Box::new(Synthetic::new(scenes).named(spec)),
+        Spec::ImageDir(path) => Box::new(image_dir::ImageDir::open(name, &path)?),
+        Spec::Video(path) => video::open(name, &path)?,
+        Spec::Camera(device) => Box::new(ffmpeg::camera(name, &device)?),
+        Spec::Rtsp(address) => Box::new(ffmpeg::rtsp(name, &address)?),
+        Spec::Gst(pipeline) => Box::new(gst::open(name, &pipeline)?),
+        Spec::Synthetic(scenes) => Box::new(Synthetic::new(scenes).named(name)),
     };
     if options.ahead == 0 {
         return Ok(source);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::redact;
 use super::synthetic::{Background, SceneKind, SceneOptions};
 use crate::error::{Error, Result};
 
@@ -30,7 +31,7 @@ impl Spec {
     /// # Errors
     /// [`Error::Source`] where it is none of these.
     pub fn parse(text: &str, scenes: SceneKind) -> Result<Spec> {
-        let refuse = |why: String| Error::Source { source_name: text.to_owned(), why };
+        let refuse = |why: String| Error::Source { source_name: redact(text).into_owned(), why };
         if text.starts_with("rtsp://") || text.starts_with("rtsps://") {
             return Ok(Spec::Rtsp(text.to_owned()));
         }

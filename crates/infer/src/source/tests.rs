@@ -259,6 +259,51 @@ fn what_is_missing_is_said_with_the_remedy() {
     }
 }
 
+/// A picture that is missing is a bad frame; a folder that is gone is not so many of them.
+#[test]
+fn a_source_that_vanishes_is_told_from_bad_frames() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = |n: u32| folder.path().join(format!("{n}.png"));
+    for n in 0..6 {
+        image::GrayImage::new(4, 4).save(picture(n)).unwrap();
+    }
+    let mut source = open(&spec("image_dir", folder.path()), &plain()).unwrap();
+    assert!(source.next_frame().unwrap().is_ok());
+    std::fs::remove_file(picture(1)).unwrap();
+    assert!(matches!(source.next_frame(), Some(Err(Error::Frame { .. }))));
+    assert!(source.next_frame().unwrap().is_ok());
+    (3..6).for_each(|n| std::fs::remove_file(picture(n)).unwrap());
+    let gone = source.next_frame().unwrap().unwrap_err();
+    assert!(gone.to_string().contains("vanished: 3 of its 6 pictures"), "{gone}");
+    assert!(source.next_frame().is_none());
+
+    let film = folder.path().join("clip.mp4");
+    std::fs::write(&film, clip()).unwrap();
+    let mut source = open(&spec("video", &film), &plain()).unwrap();
+    assert!(source.next_frame().unwrap().is_ok());
+    std::fs::write(&film, &clip()[..100]).unwrap();
+    let (_, skipped, error) = drain(source.as_mut());
+    assert_eq!(skipped, 0);
+    assert!(error.unwrap().to_string().contains("was cut"));
+}
+
+#[test]
+fn no_error_shows_a_password() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("token=sesame").display().to_string();
+    for text in [
+        "https://me:sesame@host/a.mp4".to_owned(),
+        "http://host/a.mp4?token=sesame".to_owned(),
+        "video=http://host/a.mp4?key=sesame".to_owned(),
+        "gst='rtspsrc location=rtsp://me:sesame@host".to_owned(),
+        "synthetic:password=sesame".to_owned(),
+        format!("image_dir={missing}"),
+    ] {
+        let error = open(&text, &plain()).err().unwrap().to_string();
+        assert!(!error.contains("sesame") && error.contains("***"), "{error}");
+    }
+}
+
 fn ffmpeg(arguments: &[&str], output: &Path) {
     let made = std::process::Command::new("ffmpeg")
         .args(["-hide_banner", "-loglevel", "error", "-y"])

@@ -45,6 +45,8 @@ fn is_mp4(file: &mut File) -> bool {
 struct H264 {
     info: SourceInfo,
     file: File,
+    /// Bytes of the file when it was opened.
+    length: u64,
     track: Track,
     decoder: Decoder,
     /// The next sample to decode.
@@ -64,6 +66,7 @@ impl H264 {
         if track.samples.is_empty() {
             return Err(refuse("it holds no pictures".to_owned()));
         }
+        let length = file.metadata().map_err(|e| refuse(e.to_string()))?.len();
         let config = DecoderConfig::new().flush_after_decode(Flush::NoFlush);
         let mut decoder = Decoder::with_api_config(OpenH264API::from_source(), config)
             .map_err(|e| refuse(e.to_string()))?;
@@ -78,7 +81,18 @@ impl H264 {
             rate: (seconds > 0.0).then(|| (track.samples.len() - 1) as f64 / seconds),
         };
         let (waiting, steady) = (BinaryHeap::new(), Steady::default());
-        Ok(H264 { info, file, track, decoder, next: 0, shown: 0, waiting, last: None, steady })
+        Ok(H264 {
+            info,
+            file,
+            length,
+            track,
+            decoder,
+            next: 0,
+            shown: 0,
+            waiting,
+            last: None,
+            steady,
+        })
     }
 
     /// Decodes the next sample; `None` within where no picture came out yet.
@@ -103,6 +117,26 @@ impl H264 {
         Frame::new(pixels, (width, height), timestamp, name)
     }
 
+    /// Whether a sample is not there any more because the file was cut after it was opened. A
+    /// file that was short from the beginning has bad frames instead.
+    fn cut_before(&mut self, sample: Sample) -> Option<Error> {
+        let now = self.file.metadata().ok()?.len();
+        let end = sample.offset.saturating_add(u64::from(sample.size));
+        if end <= now || now >= self.length {
+            return None;
+        }
+        let (all, left) = (self.track.samples.len(), self.track.samples.len() - self.next);
+        self.next = all;
+        self.waiting.clear();
+        self.last = Some(VecDeque::new());
+        let why = format!(
+            "the file was cut from {} to {now} bytes while it was read; {left} of {all} frames \
+             are gone",
+            self.length
+        );
+        Some(Error::Vanished { source_name: self.info.name.clone(), why })
+    }
+
     fn flush(&mut self) -> VecDeque<(Pixels, usize, usize)> {
         let left = self.decoder.flush_remaining();
         left.map(|pictures| pictures.iter().map(rgb).collect()).unwrap_or_default()
@@ -116,6 +150,9 @@ impl Source for H264 {
 
     fn next_frame(&mut self) -> Option<Result<Frame>> {
         while let Some(&sample) = self.track.samples.get(self.next) {
+            if let Some(gone) = self.cut_before(sample) {
+                return Some(Err(gone));
+            }
             self.next += 1;
             match self.decode(sample) {
                 Ok(None) => {}

@@ -109,6 +109,13 @@ impl Machine {
         self.root == Path::new("/")
     }
 
+    /// The name of the board, where its device tree has one.
+    #[must_use]
+    pub fn board(&self) -> Option<String> {
+        let text = unified::MODELS.iter().find_map(|path| self.read(path))?;
+        files::name(&text).map(str::to_string)
+    }
+
     /// Whether its GPU shares the system's memory, and by what that is known.
     #[must_use]
     pub fn unified(&self) -> Unified {

@@ -13,7 +13,8 @@ use crate::sys::nvml::{Addressing, NvmlGpu, NvmlMemory, gpus};
 /// The release file of Jetson Linux.
 const TEGRA_RELEASE: &str = "/etc/nv_tegra_release";
 const COMPATIBLE: &str = "/sys/firmware/devicetree/base/compatible";
-const MODELS: [&str; 2] = ["/sys/firmware/devicetree/base/model", "/proc/device-tree/model"];
+pub(super) const MODELS: [&str; 2] =
+    ["/sys/firmware/devicetree/base/model", "/proc/device-tree/model"];
 /// Where NVIDIA's driver keeps a folder for each GPU on a bus.
 const NVIDIA_GPUS: &str = "/proc/driver/nvidia/gpus";
 

@@ -8,7 +8,7 @@ use plimsoll_bench::workload::{Mode, Plan};
 use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
 use crate::limit::{LimitArgs, size_above_zero};
-use crate::outcome::OrBadInput;
+use crate::outcome::BadInput;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,7 +56,8 @@ pub(crate) struct Args {
     /// ONNX Runtime's library, or ours for TensorRT; without it, it is looked for
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
-    /// Fail where an engine would do less than it was asked
+    /// Fail where something is not done as asked: an engine falls back, a model gives no numbers,
+    /// a source vanishes, output cannot be written
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -93,9 +94,9 @@ pub(crate) struct Args {
 /// How much is done, and how.
 #[derive(Debug, clap::Args)]
 struct Work {
-    /// Side of the input of a model that takes any
-    #[arg(long, value_name = "PIXELS", default_value_t = 640)]
-    imgsz: u32,
+    /// Side of the models' input; without it as each model has it, or 640 where it takes any
+    #[arg(long, value_name = "PIXELS")]
+    imgsz: Option<u32>,
     /// The least confidence of a detection
     #[arg(long, default_value_t = 0.25)]
     conf: f64,
@@ -168,7 +169,7 @@ impl Args {
                 .collect(),
             ..Plan::default()
         };
-        plan.check().or_bad_input(|| "the flags do not fit together")?;
+        plan.check().map_err(BadInput::new)?;
         Ok(plan)
     }
 }

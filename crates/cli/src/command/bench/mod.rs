@@ -3,7 +3,7 @@
 //! The work is the library's ([`plimsoll_bench::workload`]); the verb turns flags into a
 //! plan, shows how far it is, and ends with what the record says: 0 fine, 1 a violation
 //! where `--fail-on-violation` asks for it, 2 all slots skipped, 3 one failed and none
-//! completed, 130 stopped by the user.
+//! completed (or, with `--strict`, something could not be written), 130 stopped by the user.
 //!
 //! The first Ctrl-C stops the run, and what was measured is kept; the second one ends the
 //! process at once.
@@ -19,12 +19,14 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_bench::record::Record;
 use plimsoll_bench::report::console;
 use plimsoll_bench::report::files::FilesError;
-use plimsoll_bench::workload::{self, Error, Finished, Plan};
+use plimsoll_bench::workload::{self, Error, Finished, Level, Plan};
+use plimsoll_infer::Device;
 use serde::Serialize;
 
 pub(crate) use flags::{Args, time};
 use show::Show;
 
+use crate::logging;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Answer, Output};
 use crate::page::Page;
@@ -35,35 +37,66 @@ use crate::stop::{STOPPED, listen};
 #[serde(transparent)]
 struct Report<'a> {
     record: &'a Record,
+    /// The report for people, where there is one.
     #[serde(skip)]
-    folder: String,
+    path: Option<String>,
+    /// Whether it is of the end of the run, and not of an earlier moment.
+    #[serde(skip)]
+    written: bool,
 }
 
 impl Answer for Report<'_> {
     fn page(&self, page: &mut Page) {
         page.raw(&console::end(self.record));
-        page.raw(&format!("\nReport: {}\n", self.folder));
+        page.raw("\n");
+        self.place(page);
+    }
+
+    fn bare(&self, page: &mut Page) {
+        page.raw(&console::table(self.record));
+        self.place(page);
+    }
+}
+
+impl Report<'_> {
+    /// Where the report is; nothing where there is none.
+    fn place(&self, page: &mut Page) {
+        if let Some(path) = &self.path {
+            let which = if self.written { "Report" } else { "Report, of an earlier moment" };
+            page.raw(&format!("{which}: {path}\n"));
+        }
     }
 }
 
 /// Runs the detectors.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let mut plan = args.plan()?;
+    plan.log_level = if out.is_verbose() { Level::Debug } else { Level::Info };
+    plan.logged = Some(logging::collect());
     let _folders = guarded(args, &mut plan);
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
-    let mut show = Show::new(!out.is_quiet() && !out.is_json());
+    let on_gpu = matches!(plan.device, Device::Cuda(_));
+    let mut show = Show::new(!out.is_quiet() && !out.is_json(), on_gpu);
     let finished = workload::run(&plan, &mut show, &stop).map_err(blame)?;
     show.end();
     let Finished { record, folder, written } = finished;
-    let report = Report { record: &record, folder: folder.join("report.md").display().to_string() };
+    let path = Some(folder.join("report.md")).filter(|path| path.is_file());
+    let path = path.map(|path| path.display().to_string());
     if !written {
+        let left = match path {
+            Some(_) => "an earlier one stands",
+            None => "there is none",
+        };
         output::note(&format!(
-            "error: the report could not be written; an older one may stand in {}\n{}",
+            "error: the report could not be written; {left} in {}\n{}",
             folder.display(),
             console::end(&record)
         ));
+    } else if plan.strict && record.is_incomplete() {
+        output::note("error: not everything could be written (--strict); the doubts say what");
     }
+    let report = Report { record: &record, path, written };
     out.answer(&report)?;
     Ok(match record.exit_code(args.fail_on_violation) {
         0 if !written => Outcome::Code(3),

@@ -18,14 +18,16 @@ const BAR: usize = 24;
 
 pub(super) struct Show {
     on: bool,
+    on_gpu: bool,
     terminal: bool,
     last: Option<Instant>,
     open: bool,
 }
 
 impl Show {
-    pub(super) fn new(on: bool) -> Show {
-        Show { on, terminal: io::stderr().is_terminal(), last: None, open: false }
+    /// `on_gpu` says that the user named a GPU.
+    pub(super) fn new(on: bool, on_gpu: bool) -> Show {
+        Show { on, on_gpu, terminal: io::stderr().is_terminal(), last: None, open: false }
     }
 
     /// Leaves the last bar standing.
@@ -46,7 +48,7 @@ impl Show {
 impl Progress for Show {
     fn started(&mut self, folder: &Path, safety: &MemorySafety, backends: [&str; 2]) {
         let half = Bytes((safety.effective_limit_gb * (1u64 << 29) as f64) as u64);
-        self.line(&console::start(safety, Some(half), backends));
+        self.line(&console::start(safety, self.on_gpu, Some(half), backends));
         self.line(&format!("Writing to {}", folder.display()));
     }
 
@@ -74,7 +76,7 @@ impl Progress for Show {
     fn ended(&mut self, model: &ModelRecord) {
         if model.status != Status::Completed {
             let why = model.reason.as_deref().unwrap_or_default();
-            self.line(&format!("{} {}: {why}", model.name, model.status));
+            self.line(&format!("{} {}: {why}", model.label(), model.status));
         }
         self.end();
     }
@@ -88,7 +90,7 @@ impl Progress for Show {
 fn plain(view: &View<'_>) -> String {
     let of = view.of.map_or(String::new(), |of| format!("/{of}"));
     let fps = view.fps.map_or("–".to_string(), |fps| format!("{fps:.1}"));
-    let memory = console::memory_progress(view.memory, view.limit_gb);
+    let memory = console::memory_progress(view.what, view.memory, view.limit_gb);
     format!("{}: {}{of} frames, {fps} fps, {memory}", view.name, view.frames)
 }
 
@@ -98,30 +100,35 @@ fn bar(view: &View<'_>) -> String {
     let (done, rest) = ("█".repeat(full), "░".repeat(BAR - full));
     let of = view.of.map_or(String::new(), |of| format!("/{of}"));
     let fps = view.fps.map_or("–".to_string(), |fps| format!("{fps:.1}"));
-    let memory = console::memory_progress(view.memory, view.limit_gb);
+    let memory = console::memory_progress(view.what, view.memory, view.limit_gb);
     format!("{:<15} {done}{rest} {}{of} {fps} fps {memory}", view.name, view.frames)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_bench::record::MeasuredWhat;
 
     #[test]
     fn a_line_says_frames_speed_and_memory() {
         let memory = Some(Bytes::mib(5356));
         let view = View {
             slot: 0,
-            name: "yolo11n_rgb",
+            name: "yolo11n.onnx (slot 0)",
             frames: 150,
             of: Some(300),
             fps: Some(41.26),
+            what: MeasuredWhat::GpuAllocations,
             memory,
             limit_gb: 8.0,
         };
-        let text = "yolo11n_rgb: 150/300 frames, 41.3 fps, GPU_MEM: 5.23/8.00GiB";
+        let text = "yolo11n.onnx (slot 0): 150/300 frames, 41.3 fps, GPU_MEM: 5.23/8.00GiB";
         assert_eq!(plain(&view), text);
         assert!(bar(&view).contains("████████████░"), "{}", bar(&view));
+        let host = View { what: MeasuredWhat::ProcessMemory, ..view };
+        assert!(plain(&host).ends_with(" fps, MEM: 5.23/8.00GiB"), "{}", plain(&host));
+        assert!(!bar(&host).contains("GPU"), "{}", bar(&host));
         let endless = View { of: None, fps: None, memory: None, ..view };
-        assert_eq!(plain(&endless), "yolo11n_rgb: 150 frames, – fps, GPU_MEM: –/8.00GiB");
+        assert_eq!(plain(&endless), "yolo11n.onnx (slot 0): 150 frames, – fps, GPU_MEM: –/8.00GiB");
     }
 }

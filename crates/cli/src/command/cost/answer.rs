@@ -59,6 +59,19 @@ impl output::Answer for Answer {
             tables_page(tables, page);
         }
     }
+
+    fn bare(&self, page: &mut Page) {
+        for side in [&self.first, &self.second].into_iter().flatten() {
+            let million = significant(side.cost.per_million_items);
+            page.raw(&format!("{million} a million items\n"));
+        }
+        if let Some(memory) = &self.memory {
+            page.raw(&format!("{}\n", Bytes(memory.smallest_bytes)));
+        }
+        if let Some(tables) = &self.tables {
+            tables_page(tables, page);
+        }
+    }
 }
 
 fn row(name: &str, value: String, note: &str) -> Vec<Cell> {

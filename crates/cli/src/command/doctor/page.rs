@@ -12,6 +12,17 @@ use crate::output::Answer;
 use crate::page::{Cell, Page, Tone, UNKNOWN, or_unknown};
 
 impl Answer for Report {
+    /// What can be used here, and what was required and cannot.
+    fn bare(&self, page: &mut Page) {
+        let available = self.backends.iter().filter(|backend| backend.available);
+        let names: Vec<_> = available.map(|backend| backend.name.word()).collect();
+        page.raw(&format!("{}\n", names.join(" ")));
+        if !self.lacks.is_empty() {
+            let lacks: Vec<_> = self.lacks.iter().map(|name| name.word()).collect();
+            page.raw(&format!("missing: {}\n", lacks.join(" ")));
+        }
+    }
+
     fn page(&self, page: &mut Page) {
         page.heading("Machine");
         page.table(&machine(&self.machine));

@@ -7,7 +7,7 @@ use plimsoll::{Bytes, CacheTypes, ElementType, WeightType};
 use plimsoll_infer::model::terms::{Request, Runner, Terms, estimate};
 
 use super::answer::{Estimate, Verdict};
-use super::{fleet, remedy, room};
+use super::{fleet, remedy, room, tokens};
 use crate::limit::LimitArgs;
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::Output;
@@ -25,7 +25,7 @@ pub(super) struct Args {
     #[arg(long, visible_alias = "parallel", value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub(super) batch: u64,
     /// Tokens of context, over all sequences; 4096 or what the model was trained for, if less
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = tokens)]
     pub(super) context: Option<u64>,
     /// The weights as if they were stored so: f32, f16, bf16, q8_0, q4_k_m, …
     #[arg(long, value_name = "TYPE", value_parser = weights)]

@@ -13,6 +13,7 @@ use plimsoll::{
 use serde::Serialize;
 
 use super::advice::{self, Advice};
+use super::tokens;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::Output;
@@ -53,7 +54,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     pub(super) head_dim: Option<u64>,
     /// Tokens of context, over all sequences
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = tokens)]
     pub(super) context: u64,
     /// How weights are stored: f32, f16, bf16, q8_0, q6_k, q5_k_m, q4_k_m, q4_0, …
     #[arg(long, value_name = "TYPE", default_value = "f16")]

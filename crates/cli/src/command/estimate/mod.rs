@@ -46,6 +46,25 @@ enum What {
     Llm(Box<llm::Args>),
 }
 
+/// A number of tokens.
+fn tokens(text: &str) -> Result<u64, String> {
+    match text.trim().parse() {
+        Ok(tokens @ 1..) => Ok(tokens),
+        _ => Err(match thousands(text) {
+            Some(n) => {
+                let (decimal, binary) = (n.saturating_mul(1000), n.saturating_mul(1024));
+                format!("it must be the number of tokens in digits: {binary}, or {decimal}")
+            }
+            None => "it must be a number of tokens above 0, such as 4096".to_string(),
+        }),
+    }
+}
+
+/// `4k`, which means one of two numbers.
+fn thousands(text: &str) -> Option<u64> {
+    text.trim().strip_suffix(['k', 'K'])?.trim().parse().ok()
+}
+
 /// Estimates.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     match (&args.what, &args.file.model) {

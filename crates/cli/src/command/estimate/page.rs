@@ -19,13 +19,9 @@ impl Answer for Estimate {
             term("overhead", self.overhead_bytes, "no engine or device is named".to_string()),
             term("total", self.total_bytes, self.how.to_string()),
         ]);
-        let (Some(limit), Some(fits)) = (self.limit_bytes, self.fits) else { return };
+        let Some((verdict, fits)) = self.verdict() else { return };
+        let tone = if fits { Tone::Good } else { Tone::Doubt };
         page.raw("\n");
-        let (verdict, tone) = if fits {
-            (format!("fits into {}", gib(limit)), Tone::Good)
-        } else {
-            (format!("does not fit into {}", gib(limit)), Tone::Doubt)
-        };
         page.table(&[vec![Cell::new(verdict, tone)]]);
         if fits {
             return;
@@ -39,6 +35,20 @@ impl Answer for Estimate {
             page.advice(&format!("- {}: {}", advice.change, gib(advice.total_bytes)));
             page.advice(&format!("  {}", advice.command));
         }
+    }
+
+    fn bare(&self, page: &mut Page) {
+        let verdict = self.verdict().map_or(String::new(), |(verdict, _)| format!(" {verdict}"));
+        page.raw(&format!("{}{verdict}\n", gib(self.total_bytes)));
+    }
+}
+
+impl Estimate {
+    /// Whether it fits into the limit, in words and as a fact; nothing without a limit.
+    fn verdict(&self) -> Option<(String, bool)> {
+        let (limit, fits) = self.limit_bytes.zip(self.fits)?;
+        let words = if fits { "fits into" } else { "does not fit into" };
+        Some((format!("{words} {}", gib(limit)), fits))
     }
 }
 

@@ -19,6 +19,12 @@ impl Answer for Estimate {
         self.verdict_page(page);
         self.fleet_page(page);
     }
+
+    fn bare(&self, page: &mut Page) {
+        let verdict = self.verdict_words().map_or(String::new(), |(_, words)| format!(" {words}"));
+        page.raw(&format!("{}{verdict}\n", Bytes(self.total_bytes)));
+        self.fleet_page(page);
+    }
 }
 
 impl Estimate {
@@ -128,19 +134,9 @@ impl Estimate {
             ]);
             page.advice(&room.how);
         }
-        let (Some(limit), Some(verdict)) = (self.limit_bytes, self.verdict) else { return };
+        let Some((verdict, words)) = self.verdict_words() else { return };
         page.raw("\n");
         let tone = if verdict == Verdict::Fits { Tone::Good } else { Tone::Doubt };
-        let words = match verdict {
-            Verdict::Fits => format!("fits into {}", Bytes(limit)),
-            Verdict::Tight => {
-                format!(
-                    "tight in {}: it fits if the estimate is right within a tenth",
-                    Bytes(limit)
-                )
-            }
-            Verdict::DoesNotFit => format!("does not fit into {}", Bytes(limit)),
-        };
         page.table(&[vec![Cell::new(words, tone)]]);
         if verdict != Verdict::DoesNotFit {
             return;
@@ -154,6 +150,19 @@ impl Estimate {
             page.advice(&format!("- {}: {}", advice.change, Bytes(advice.total_bytes)));
             page.advice(&format!("  {}", advice.command));
         }
+    }
+
+    /// Whether it fits, and in words; nothing without a limit.
+    fn verdict_words(&self) -> Option<(Verdict, String)> {
+        let (limit, verdict) = (Bytes(self.limit_bytes?), self.verdict?);
+        let words = match verdict {
+            Verdict::Fits => format!("fits into {limit}"),
+            Verdict::Tight => {
+                format!("tight in {limit}: it fits if the estimate is right within a tenth")
+            }
+            Verdict::DoesNotFit => format!("does not fit into {limit}"),
+        };
+        Some((verdict, words))
     }
 
     fn fleet_page(&self, page: &mut Page) {

@@ -195,6 +195,10 @@ fn describe(args: &Args, model: &Path, graph: &[u8]) -> Exported {
 }
 
 impl Answer for Exported {
+    fn bare(&self, page: &mut Page) {
+        page.raw(&format!("{}\n", self.to));
+    }
+
     fn page(&self, page: &mut Page) {
         let imgsz =
             self.imgsz.map_or("any".to_string(), |[rows, columns]| format!("{rows}x{columns}"));

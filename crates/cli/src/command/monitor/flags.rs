@@ -8,6 +8,7 @@ use plimsoll::Bytes;
 use plimsoll::probe::Kind;
 
 use crate::command::bench::time;
+use crate::limit::size;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -154,7 +155,13 @@ fn free(text: &str) -> Result<Free, String> {
             Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Free::Share(percent / 100.0)),
             _ => Err(wrong()),
         },
-        None => text.parse().map(Free::Size).map_err(|_| wrong()),
+        None => match size(text) {
+            Ok(size) => Ok(Free::Size(size)),
+            Err(_) if text.trim().parse::<f64>().is_ok() => {
+                Err(format!("it needs a unit: say {0}% or {0}GiB", text.trim()))
+            }
+            Err(_) => Err(wrong()),
+        },
     }
 }
 
@@ -166,6 +173,8 @@ mod tests {
     fn what_must_be_left_is_a_share_or_a_size() {
         assert_eq!(free("20%").map(|free| free.of(1000)), Ok(200));
         assert_eq!(free("1KiB").map(|free| free.of(9)), Ok(1024));
+        assert_eq!(free("20").unwrap_err(), "it needs a unit: say 20% or 20GiB");
+        assert_eq!(free("0.2").unwrap_err(), "it needs a unit: say 0.2% or 0.2GiB");
         for text in ["", "%", "-1%", "101%", "nan%", "much"] {
             assert!(free(text).is_err(), "{text}");
         }

@@ -85,7 +85,7 @@ impl Monitor {
 }
 
 /// When the next line of a log is due.
-struct Pace {
+pub(super) struct Pace {
     speed: f64,
     last: Option<f64>,
     next: Instant,
@@ -93,16 +93,21 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(speed: f64) -> Pace {
+    pub(super) fn new(speed: f64) -> Pace {
         Pace { speed, last: None, next: Instant::now(), ended: false }
     }
 
     fn is_due(&self) -> bool {
-        Instant::now() >= self.next
+        self.wait().is_none()
+    }
+
+    /// How long until the next line is due; nothing where it is.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        self.next.checked_duration_since(Instant::now()).filter(|wait| !wait.is_zero())
     }
 
     /// The line after this one comes as long after it as this one came after the last.
-    fn follow(&mut self, record: &Record) {
+    pub(super) fn follow(&mut self, record: &Record) {
         let t = record.t.unwrap_or_default();
         let step = self.last.map_or(0.0, |last| (t - last).max(0.0)) / self.speed;
         self.last = Some(t);

@@ -27,12 +27,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use serde_json::json;
 
 use feed::{Feed, Item};
 pub(crate) use flags::Args;
 use flags::Format;
+use live::Pace;
 use log::Log;
 use record::Record;
 use serve::Server;
@@ -40,6 +40,7 @@ use watch::Watch;
 
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Output};
+use crate::stop::listen_each_time;
 
 /// Everything that a record passes through.
 struct Monitor {
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         server: Server::start(&args.serve)?,
         stop: Arc::new(AtomicBool::new(false)),
     };
-    listen(&monitor.stop)?;
+    listen_each_time(&monitor.stop)?;
     let format = match args.format {
         None if out.is_json() => Format::Jsonl,
         None => Format::Table,
@@ -83,6 +84,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         let silent = bare && monitor.server.is_some();
         monitor.stream(args, (!silent).then(|| Lines::new(format)), out)?;
         monitor.end(format, out)?;
+        out.finish()?;
+        monitor.serve_on(args);
     }
     if let (Some(log), 0) = (&args.replay.file, monitor.watch.summary.samples)
         && !monitor.stop.load(Ordering::Relaxed)
@@ -91,16 +94,6 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         return Err(BadInput::new(format!("{} {text}", log.display())).into());
     }
     Ok(Outcome::from(monitor.watch.raised == 0))
-}
-
-/// A polite kill or Ctrl-C ends the watching, and what was seen is summed up.
-fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(stop))
-            .context("cannot listen for signals")?;
-    }
-    Ok(())
 }
 
 impl Monitor {
@@ -161,13 +154,21 @@ impl Monitor {
     ) -> anyhow::Result<()> {
         let start = Instant::now();
         let live = self.feed.is_live();
+        // A log that is only looked at over the network is shown as if live; one that is
+        // converted goes as fast as it can.
+        let mut pace = (!live && lines.is_none()).then(|| Pace::new(args.replay.speed));
         while !self.stop.load(Ordering::Relaxed) {
+            if let Some(wait) = pace.as_ref().and_then(Pace::wait) {
+                std::thread::sleep(wait.min(PATIENCE));
+                continue;
+            }
             let text = match self.next(PATIENCE) {
                 Item::End => break,
                 Item::Nothing => None,
                 Item::Nonsense { line, why } => lines.as_mut().map(|all| all.nonsense(line, &why)),
                 Item::Record(record) => {
                     tell(&record, out);
+                    pace.iter_mut().for_each(|pace| pace.follow(&record));
                     let text = lines.as_mut().map(|lines| lines.of(&record, &self.watch));
                     let over = |d: Duration| record.t.unwrap_or_default() >= d.as_secs_f64();
                     if !live && args.duration.is_some_and(over) {
@@ -189,6 +190,15 @@ impl Monitor {
             tracing::warn!("{more} more lines are no record either");
         }
         Ok(())
+    }
+
+    /// A log that has ended is served until somebody says stop, as the live view shows it until
+    /// somebody quits; with a duration it has ended when the log has.
+    fn serve_on(&self, args: &Args) {
+        let wanted = self.server.is_some() && !self.feed.is_live() && args.duration.is_none();
+        while wanted && self.watch.summary.samples > 0 && !self.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(PATIENCE);
+        }
     }
 
     /// Peaks and means: with the table on stdout, otherwise beside the samples.

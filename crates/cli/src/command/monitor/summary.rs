@@ -131,6 +131,9 @@ fn with_unit(name: &str, value: f64) -> String {
 }
 
 impl Answer for Summary {
+    /// The samples were the answer.
+    fn bare(&self, _: &mut Page) {}
+
     fn page(&self, page: &mut Page) {
         page.heading(&format!("{} samples in {:.1} s", self.samples, self.seconds));
         let mut rows = vec![vec!["".into(), right("peak"), right("mean")]];

@@ -83,6 +83,20 @@ pub(crate) fn duration(seconds: f64) -> String {
 pub(super) struct Look<'a>(pub(super) &'a Record);
 
 impl Answer for Look<'_> {
+    /// What is used of what there is: the system, and each GPU that has memory of its own.
+    fn bare(&self, page: &mut Page) {
+        let mut line = |name: &str, pool: Option<Pool>| {
+            let used = pool.map(|pool| format!("{} of {}", Bytes(pool.used), Bytes(pool.total)));
+            page.raw(&format!("{name}: {} used\n", or_unknown(used)));
+        };
+        line("system", self.0.system());
+        for at in 0..self.0.gpus.len() {
+            if let Some(own) = self.0.own(at) {
+                line(&format!("gpu{at}"), Some(own));
+            }
+        }
+    }
+
     fn page(&self, page: &mut Page) {
         let record = self.0;
         page.heading("Memory");

@@ -35,6 +35,7 @@ pub(super) fn fields(line: &Line<'_>) -> Value {
         "cpu_mean_online": line.cpu_mean_online().map(|mean| (mean * 1e4).round() / 1e4),
         "gpu": unit(&line.gpu),
         "gpu2": line.gpu2.as_ref().map(engine),
+        "gpu_pci": line.gpu_pci.as_ref().map(engine),
         "emc": unit(&line.emc),
         "engines": map(&line.engines, engine),
         "mts": line.mts.map(|mts| json!({"fg": plain(mts.fg), "bg": plain(mts.bg)})),

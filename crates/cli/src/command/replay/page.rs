@@ -7,6 +7,21 @@ use crate::output::Answer;
 use crate::page::{Cell, Page, Tone, or_unknown};
 
 impl Answer for Report {
+    fn bare(&self, page: &mut Page) {
+        let reserved = or_unknown(self.peak_reserved_bytes.map(Bytes));
+        page.raw(&match &self.failure {
+            Some(failure) => format!("ends at event {} of {}\n", failure.event, self.events),
+            None => {
+                let warm = nanos(self.times.warm_ns_per_event);
+                format!("{warm} an event, {reserved} reserved\n")
+            }
+        });
+        if self.cap_sought {
+            let smallest = or_unknown(self.smallest_cap_bytes.map(Bytes));
+            page.raw(&format!("{smallest} is the smallest device\n"));
+        }
+    }
+
     fn page(&self, page: &mut Page) {
         page.raw(&format!("{}\n", title(self)));
         if let Some(failure) = &self.failure {

@@ -44,6 +44,8 @@ struct Report {
     /// Whether the GPU shares the system's memory; null where nothing tells.
     unified: Option<bool>,
     because: String,
+    /// The name of the board, where it has one.
+    board: Option<String>,
     system: System,
     devices: Vec<DeviceReport>,
     /// What the system and all devices hold together; null on unified memory, where that
@@ -222,6 +224,7 @@ impl Report {
         Report {
             unified: unified.value,
             because: unified.because,
+            board: machine.board(),
             system,
             devices,
             used_in_all_bytes: in_all,

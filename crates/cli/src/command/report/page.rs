@@ -7,6 +7,19 @@ use crate::output::Answer;
 use crate::page::{Cell, Page, Tone, or_unknown};
 
 impl Answer for Report {
+    /// What is used of what there is: the devices that have memory of their own, and the system.
+    fn bare(&self, page: &mut Page) {
+        let of = |used: Option<u64>, total: Option<u64>| {
+            format!("{} of {} used", or_unknown(used.map(Bytes)), or_unknown(total.map(Bytes)))
+        };
+        for device in self.devices.iter().filter(|device| device.unified == Some(false)) {
+            let used = of(device.used_bytes, Some(device.total_bytes));
+            page.raw(&format!("{}: {used}\n", device.device));
+        }
+        let system = &self.system;
+        page.raw(&format!("system: {}\n", of(system.used_bytes, system.total_bytes)));
+    }
+
     fn page(&self, page: &mut Page) {
         for device in &self.devices {
             self.device(device, page);
@@ -56,7 +69,11 @@ impl Report {
     fn system(&self, page: &mut Page) {
         let (system, how) = (&self.system, self.system.how);
         let unified = self.unified == Some(true);
-        page.heading(if unified { "System memory, which the GPU shares" } else { "System memory" });
+        let board = self.board.as_ref().map_or(String::new(), |board| format!(" ({board})"));
+        page.heading(&match unified {
+            true => format!("System memory, which the GPU shares{board}"),
+            false => "System memory".to_string(),
+        });
         let sampled = |name, bytes: Option<u64>| {
             size(name, bytes, if bytes.is_some() { how } else { "unknown" })
         };
@@ -64,7 +81,10 @@ impl Report {
             vec![sampled("Total", system.total_bytes), sampled("Used", system.used_bytes)];
         if let Some(part) = system.gpu_codecs_cameras_bytes {
             let rest = system.used_bytes.and_then(|used| used.checked_sub(part));
-            rows.push(size("├─ GPU, codecs, cameras", Some(part), "a part of what is used"));
+            let share = system.used_bytes.filter(|used| *used > 0);
+            let share = share.map(|used| format!("{:.1} %", part as f64 / used as f64 * 100.0));
+            let note = format!("{} of what is used", share.as_deref().unwrap_or("a part"));
+            rows.push(size("├─ GPU, codecs, cameras", Some(part), &note));
             rows.push(size("└─ everything else", rest, "the rest"));
         }
         rows.push(size("Available", system.available_bytes, "the measure of safety"));

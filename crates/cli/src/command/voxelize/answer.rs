@@ -110,6 +110,10 @@ impl Made {
 }
 
 impl Answer for Made {
+    fn bare(&self, page: &mut Page) {
+        page.raw(&format!("{}\n", self.out));
+    }
+
     fn page(&self, page: &mut Page) {
         let [depth, height, width] = self.grid;
         page.raw(&format!(
@@ -177,6 +181,10 @@ pub(super) struct Compiled {
 }
 
 impl Answer for Compiled {
+    fn bare(&self, page: &mut Page) {
+        page.raw(&format!("{}\n", self.folder));
+    }
+
     fn page(&self, page: &mut Page) {
         let Compiled { folder, target, files } = self;
         page.raw(&format!("{} programs for {target} in {folder}\n", files.len()));

@@ -293,7 +293,8 @@ fn all_f32(session: &Session) -> bool {
 
 /// The shape of the first run: what is not fixed is one image of the size to come.
 fn probe_shape(model: &ModelInfo, options: &EngineOptions) -> Vec<usize> {
-    let any = [1, 3, options.input_size.0, options.input_size.1];
+    let (rows, columns) = options.open_size();
+    let any = [1, 3, rows, columns];
     if model.input_shape.is_empty() {
         return any.to_vec();
     }

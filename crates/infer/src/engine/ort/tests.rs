@@ -21,7 +21,7 @@ fn buffers_are_made_only_for_fixed_shapes() {
 
 #[test]
 fn what_is_not_fixed_is_probed_with_one_image_of_the_size_to_come() {
-    let options = EngineOptions { input_size: (320, 416), ..EngineOptions::default() };
+    let options = EngineOptions { input_size: Some((320, 416)), ..EngineOptions::default() };
     assert_eq!(probe_shape(&model(&[0, 3, 0, 0], &[1]), &options), [1, 3, 320, 416]);
     assert_eq!(probe_shape(&model(&[], &[1]), &options), [1, 3, 320, 416]);
     assert_eq!(probe_shape(&model(&[0, 7], &[1]), &options), [1, 7]);

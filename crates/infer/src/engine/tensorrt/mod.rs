@@ -100,7 +100,7 @@ impl Tensorrt {
         let mut session = session.map_err(|why| {
             refuse(format!("{}; TensorRT here is {}", full(why), shim.version_text()))
         })?;
-        settle_shapes(&mut session, options.input_size).map_err(&refuse)?;
+        settle_shapes(&mut session, options.open_size()).map_err(&refuse)?;
         session.prepare().map_err(|why| refuse(full(why)))?;
         let tensors = session.tensors().map_err(&refuse)?;
         let model = describe(name, file.len() as u64, &tensors, metadata).map_err(&refuse)?;

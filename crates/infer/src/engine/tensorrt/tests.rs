@@ -94,13 +94,13 @@ fn an_engine_runs_and_its_memory_is_counted() {
 #[test]
 fn half_precision_and_any_size_are_fed_from_f32() {
     let Some(mut bench) = Bench::new() else { return };
-    bench.options.input_size = (96, 96);
+    bench.options.input_size = Some((96, 96));
     let mut engine = bench.open(b"FAKE 0 1 10").expect("opened");
     assert_eq!(engine.model().input_shape, [1, 3, 96, 96]);
     engine.input().expect("its own").copy_from_slice(&image(96).data);
     let out = engine.run_input().expect("run");
     assert!(out[0].data.iter().zip(0..).all(|(&x, k)| x == (3 * k) as f32), "{:?}", out[0]);
-    bench.options.input_size = (640, 640);
+    bench.options.input_size = None;
     let error = bench.open(b"FAKE 0 1 10").err().expect("too large").to_string();
     assert!(error.contains("does not take images"), "{error}");
 }

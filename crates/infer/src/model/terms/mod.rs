@@ -277,6 +277,9 @@ enum Format {
     Checkpoint,
 }
 
+/// How the name of the list of a sharded model's files ends.
+const INDEX: &str = ".index.json";
+
 /// The format of a file, by its first bytes and its name.
 fn format_of(path: &Path) -> Result<Format, String> {
     if path.is_dir() {
@@ -290,7 +293,12 @@ fn format_of(path: &Path) -> Result<Format, String> {
     let extension = extension.extension().and_then(|text| text.to_str()).unwrap_or_default();
     match (start.as_slice(), extension) {
         ([b'G', b'G', b'U', b'F', ..], _) | (_, "gguf") => Ok(Format::Gguf),
-        (_, "safetensors" | "json") => Ok(Format::Safetensors),
+        (_, "safetensors") => Ok(Format::Safetensors),
+        (_, "json") if path.to_string_lossy().ends_with(INDEX) => Ok(Format::Safetensors),
+        (_, "json") => Err("it names no weights; give the folder that it is in, with its \
+                            .safetensors files, or tell the numbers of a config.json to \
+                            `plimsoll estimate llm`"
+            .to_string()),
         (_, "onnx") => Ok(Format::Onnx),
         ([b'P', b'K', ..], _) | (_, "pt" | "pth") => Ok(Format::Checkpoint),
         (_, "engine" | "plan") => Err("a TensorRT engine does not tell what it takes; give the \

@@ -50,8 +50,10 @@ pub struct Line<'a> {
     pub cpu: Option<Vec<Cpu>>,
     /// The GPU.
     pub gpu: Option<Load>,
-    /// A second graphics cluster or a second GPU.
+    /// A second graphics cluster (`GR3D2_FREQ`).
     pub gpu2: Option<Load>,
+    /// A second GPU, with memory of its own (`GR3D_PCI`, on a Drive PX2).
+    pub gpu_pci: Option<Load>,
     /// The memory controller.
     pub emc: Option<Load>,
     /// Everything else that has a clock, by its key as printed.

@@ -184,7 +184,8 @@ impl<'a> Parser<'a> {
         match key {
             "GR3D_FREQ" | "GR3D" => self.line.gpu = words::load(value).filter(|load| !load.off),
             "EMC_FREQ" | "EMC" => self.line.emc = words::load(value).filter(|load| !load.off),
-            "GR3D2_FREQ" | "GR3D2" | "GR3D_PCI" => self.line.gpu2 = words::load(value),
+            "GR3D2_FREQ" | "GR3D2" => self.line.gpu2 = words::load(value),
+            "GR3D_PCI" => self.line.gpu_pci = words::load(value),
             _ if is_rail(key, value) => return self.rail(key, value),
             _ if is_others(key) => return false,
             _ => match words::load(value) {

@@ -64,17 +64,25 @@ impl Line<'_> {
         cores.collect()
     }
 
-    /// The board's GPU is there even where the line says nothing of it (no root).
+    /// The board's GPU is there even where the line says nothing of it (no root); the card beside
+    /// it where the line names it.
     fn gpus(&self) -> Vec<Gpu> {
         let gpu = self.gpu.as_ref();
         let sensors = self.temps_c.iter().find(|(name, _)| name.eq_ignore_ascii_case("gpu"));
-        vec![Gpu {
+        let board = Gpu {
             unified: true,
             percent: gpu.and_then(|load| load.util),
             mhz: gpu.and_then(|load| load.mhz.highest()),
             celsius: sensors.and_then(|(_, celsius)| *celsius),
             ..Gpu::default()
-        }]
+        };
+        let card = self.gpu_pci.as_ref().map(|load| Gpu {
+            name: Some("GR3D_PCI".to_string()),
+            percent: load.util,
+            mhz: load.mhz.highest(),
+            ..Gpu::default()
+        });
+        std::iter::once(board).chain(card).collect()
     }
 
     fn engines(&self) -> Vec<Engine> {

@@ -179,8 +179,15 @@ fn boards_of_every_age_are_read() {
     assert_eq!((tx2.engines.len(), tx2.power_mw.len()), (1, 1));
 
     let drive = parse("RAM 9/99MB (lfb 6x4MB) cpu [3%@19] GR3D 7%@140 GR3D_PCI 50%@1500").unwrap();
-    assert_eq!(drive.gpu.unwrap().util, Some(7.0));
-    assert_eq!(drive.gpu2.unwrap(), Load { off: false, util: Some(50.0), mhz: Clock::One(1500.0) });
+    assert_eq!(drive.gpu.as_ref().unwrap().util, Some(7.0));
+    let card = Load { off: false, util: Some(50.0), mhz: Clock::One(1500.0) };
+    assert_eq!((&drive.gpu2, drive.gpu_pci.as_ref()), (&None, Some(&card)));
+    let both = parse("RAM 9/99MB GR3D2_FREQ 3%@4 GR3D_PCI 5%@6").unwrap();
+    let loads = [both.gpu2.clone(), both.gpu_pci.clone()].map(|load| load.and_then(|l| l.util));
+    assert_eq!(loads, [Some(3.0), Some(5.0)], "neither takes the other's place");
+    let gpus = drive.to_sample().gpus;
+    let seen: Vec<_> = gpus.iter().map(|gpu| (gpu.unified, gpu.percent)).collect();
+    assert_eq!(seen, [(true, Some(7.0)), (false, Some(50.0))]);
 
     let orin = parse(
         "RAM 9/99MB GR3D_FREQ 0%@[764,0] NVJPG1 729 \

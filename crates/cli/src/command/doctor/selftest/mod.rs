@@ -126,6 +126,13 @@ fn of_kind(kind: BackendKind) -> Vec<Check> {
 }
 
 impl Answer for Selftest<'_> {
+    fn bare(&self, page: &mut Page) {
+        let broken = self.checks.iter().filter(|check| check.outcome == Ended::Broken);
+        page.table(&broken.map(row).collect::<Vec<_>>());
+        let Selftest { kept, broken, skipped, .. } = self;
+        page.raw(&format!("{kept} kept, {broken} broken, {skipped} skipped\n"));
+    }
+
     fn page(&self, page: &mut Page) {
         page.heading("Promises");
         page.table(&self.checks.iter().map(row).collect::<Vec<_>>());
