@@ -72,8 +72,10 @@ pub(super) fn current(here: &Here) -> Option<Target> {
 
 fn asked(here: &Here) -> Option<Target> {
     let mut context: Handle = core::ptr::null_mut();
+    // A driver that fails once is asked again: what is not known to be somewhere is not counted.
     // SAFETY: a handle is written.
-    if unsafe { ask::cuCtxGetCurrent(&raw mut context) } != SUCCESS || context.is_null() {
+    let mut ask = || unsafe { ask::cuCtxGetCurrent(&raw mut context) } == SUCCESS;
+    if !(ask() || ask()) || context.is_null() {
         return None;
     }
     let context = context as u64;
