@@ -12,12 +12,17 @@
 //! The kernel closes the program's files, and with them the driver's, before it drops the lock,
 //! but in a process of several threads one may be late. So a process that can be seen is also
 //! looked at: while a thread of it is about to end, the driver may still be at work for it.
+//!
+//! A child of `fork` has its parent's open files, the driver's too, and the driver keeps the
+//! parent's memory until the last of them is closed (seen on an H200). So there is a second lock for
+//! each slot, whose mapping the child does get: where device files are open, it is this one that
+//! says when the memory is gone.
 
 #![expect(unsafe_code, reason = "maps a page of the ledger's file")]
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::ledger::{Ledger, PROCESSES, USERS_BYTE, state};
+use crate::ledger::{Alive, Ledger, PROCESSES, USERS_BYTE, state};
 use crate::process;
 use crate::sys::{self, File, Share};
 
@@ -27,6 +32,11 @@ pub(crate) const RUN: usize = PROCESSES;
 
 fn byte_of(slot: usize) -> u64 {
     USERS_BYTE + 1 + slot as u64
+}
+
+/// The lock that goes when nobody has the process's files any more.
+fn files_byte_of(slot: usize) -> u64 {
+    byte_of(slot) + PROCESSES as u64 + 1
 }
 
 /// Notes that the ledger is in use for as long as this open file is, by whoever has it mapped.
@@ -65,19 +75,21 @@ pub(crate) fn unlock_slot(ledger: &File, slot: usize) {
 }
 
 /// Takes a slot for this process, for as long as it lives. Its last owner is gone, and what it
-/// held is given back. Nothing where all are taken.
-pub(crate) fn take_slot(file: File, ledger: &Ledger) -> Option<usize> {
-    let slot = used_slot(&file, ledger, state::FREE)
-        .or_else(|| new_slot(&file, ledger, FEW))
-        .or_else(|| used_slot(&file, ledger, state::DEAD))
-        .or_else(|| new_slot(&file, ledger, PROCESSES))
-        .or_else(|| used_slot(&file, ledger, state::LIVE))?;
-    let page = file.map(4096, sys::PROT_READ);
-    if page.is_null() {
+/// held is given back. Nothing where all are taken. Both files are the ledger, opened by itself.
+pub(crate) fn take_slot(own: File, files: File, ledger: &Ledger) -> Option<usize> {
+    let taker = Taker { own: &own, files: &files, ledger, judge: Judge::new(&own, ledger) };
+    let slot = taker
+        .used(state::FREE)
+        .or_else(|| taker.untouched(FEW))
+        .or_else(|| taker.used(state::DEAD))
+        .or_else(|| taker.untouched(PROCESSES))
+        .or_else(|| taker.used(state::LIVE))?;
+    let pages = [&own, &files].map(|file| file.map(4096, sys::PROT_READ));
+    if pages.iter().any(|page| page.is_null()) {
         return None;
     }
     // SAFETY: the page is ours, and nobody reads it.
-    unsafe { sys::madvise(page, 4096, sys::MADV_DONTFORK) };
+    unsafe { sys::madvise(pages[0], 4096, sys::MADV_DONTFORK) };
     Some(slot)
 }
 
@@ -85,58 +97,132 @@ pub(crate) fn take_slot(file: File, ledger: &Ledger) -> Option<usize> {
 /// all.
 const FEW: usize = 512;
 
-/// A slot that nobody has had, if there are not so many yet.
-fn new_slot(file: &File, ledger: &Ledger, most: usize) -> Option<usize> {
-    loop {
-        let slot = ledger.taken.load(Acquire) as usize;
-        let (from, size) = Ledger::room_of(slot);
-        // With all its room: a mapped file that cannot grow would end a program.
-        if slot >= most.min(PROCESSES) || !file.take_room(from, size) {
-            return None;
-        }
-        let is_mine = file.lock(byte_of(slot), Share::Alone)?;
-        // Whoever comes first counts it, its owner or one who goes on to the next.
-        let _ = ledger.taken.compare_exchange(slot as u32, slot as u32 + 1, AcqRel, Relaxed);
-        // Another may have had it, and gone.
-        if is_mine && ledger.inherit(slot, |of| of == slot || Judge::new(file).lives(ledger, of)) {
-            return Some(slot);
-        }
-    }
+struct Taker<'a> {
+    own: &'a File,
+    files: &'a File,
+    ledger: &'a Ledger,
+    judge: Judge<'a>,
 }
 
-/// A slot of this state whose owner is gone.
-fn used_slot(file: &File, ledger: &Ledger, wanted: u32) -> Option<usize> {
-    let judge = Judge::new(file);
-    let slots = ledger.processes().iter().enumerate();
-    let mut slots = slots.filter(|(_, process)| process.state.load(Acquire) == wanted);
-    slots.find_map(|(slot, _)| {
-        let is_mine = file.lock(byte_of(slot), Share::Alone) == Some(true);
+impl Taker<'_> {
+    /// A slot that nobody has had, if there are not so many yet.
+    fn untouched(&self, most: usize) -> Option<usize> {
+        let taken = &self.ledger.taken;
+        loop {
+            let slot = taken.load(Acquire) as usize;
+            let (from, size) = Ledger::room_of(slot);
+            // With all its room: a mapped file that cannot grow would end a program.
+            if slot >= most.min(PROCESSES) || !self.own.take_room(from, size) {
+                return None;
+            }
+            let is_mine = self.lock(slot)?;
+            // Whoever comes first counts it, its owner or one who goes on to the next.
+            let _ = taken.compare_exchange(slot as u32, slot as u32 + 1, AcqRel, Relaxed);
+            // Another may have had it, and gone.
+            if is_mine && self.ledger.inherit(slot, &self.judge) {
+                return Some(slot);
+            }
+        }
+    }
+
+    /// A slot of this state whose owner is gone.
+    fn used(&self, wanted: u32) -> Option<usize> {
+        let slots = self.ledger.processes().iter().enumerate();
+        let mut slots = slots.filter(|(_, process)| process.state.load(Acquire) == wanted);
         // Somebody may have come, and gone, meanwhile: what counts is what the slot is now.
-        (is_mine && ledger.inherit(slot, |of| of == slot || judge.lives(ledger, of)))
-            .then_some(slot)
-    })
+        slots.find_map(|(slot, _)| {
+            (self.lock(slot)? && self.ledger.inherit(slot, &self.judge)).then_some(slot)
+        })
+    }
+
+    /// Locks a slot, if nobody has it, nor files of its last owner. Nothing where files cannot be
+    /// locked.
+    fn lock(&self, slot: usize) -> Option<bool> {
+        let both = self.own.lock(byte_of(slot), Share::Alone)?
+            && self.files.lock(files_byte_of(slot), Share::Alone)?;
+        if !both {
+            self.own.unlock(byte_of(slot));
+        }
+        Some(both)
+    }
 }
 
 /// One who can tell whether a process lives.
 pub(crate) struct Judge<'a> {
-    ledger: &'a File,
+    file: &'a File,
+    ledger: &'a Ledger,
     space: u64,
 }
 
-impl Judge<'_> {
+impl<'a> Judge<'a> {
     /// By an open ledger, on which nothing is locked that is asked about.
-    pub(crate) fn new(ledger: &File) -> Judge<'_> {
-        Judge { ledger, space: process::own_space() }
+    pub(crate) fn new(file: &'a File, ledger: &'a Ledger) -> Judge<'a> {
+        Judge { file, ledger, space: process::own_space() }
     }
 
-    /// Whether the process of a slot lives, or may: what cannot be told is taken for alive.
-    pub(crate) fn lives(&self, ledger: &Ledger, slot: usize) -> bool {
-        if self.ledger.is_locked(byte_of(slot)) != Some(false) {
+    fn is_free(&self, byte: u64) -> bool {
+        self.file.is_locked(byte) == Some(false)
+    }
+}
+
+impl Alive for Judge<'_> {
+    fn runs(&self, slot: usize) -> bool {
+        if !self.is_free(byte_of(slot)) {
             return true;
         }
-        let Some(process) = ledger.processes().get(slot) else { return false };
+        let Some(process) = self.ledger.processes().get(slot) else { return false };
         let (pid, start) = (process.pid.load(Relaxed), process.start.load(Relaxed));
         let visible = self.space != 0 && process.space.load(Relaxed) == self.space;
         visible && process::is_ending(pid, start)
+    }
+
+    fn holds(&self, slot: usize) -> bool {
+        let process = self.ledger.processes().get(slot);
+        let files = process.is_some_and(|process| process.files.load(Relaxed) != 0);
+        self.runs(slot) || files && !self.is_free(files_byte_of(slot))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::ffi::CString;
+
+    use super::*;
+    use crate::watch::{Settings, Watch};
+
+    #[test]
+    fn slots_are_taken_once_and_free_again_with_their_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let path = CString::new(folder.path().join("ledger").to_str().unwrap()).unwrap();
+        let open = || File::open(&path, sys::O_RDWR, 0).unwrap();
+        let others = open();
+        for slot in 0..PROCESSES {
+            assert_eq!(others.lock(byte_of(slot), Share::Alone), Some(true));
+        }
+        let take = || take_slot(open(), open(), watch.ledger());
+        assert_eq!(take(), None, "all are taken");
+        // One of those dies with a share.
+        let dead = watch.slot(7);
+        dead.state.store(state::LIVE, Relaxed);
+        let file = open();
+        let judge = Judge::new(&file, watch.ledger());
+        assert!(judge.runs(7) && judge.holds(7));
+        others.unlock(byte_of(7));
+        assert!(!judge.runs(7) && !judge.holds(7));
+        assert!(judge.runs(8));
+        // A child has its files: they count where they are the driver's, and the slot stays.
+        assert_eq!(others.lock(files_byte_of(7), Share::Alone), Some(true));
+        assert!(!judge.holds(7));
+        dead.files.store(1, Relaxed);
+        assert!(!judge.runs(7) && judge.holds(7));
+        watch.reclaim();
+        assert_eq!((dead.state.load(Relaxed), take()), (state::LIVE, None));
+        others.unlock(files_byte_of(7));
+        assert_eq!(take(), Some(7));
+        assert_eq!(dead.state.load(Relaxed), state::DEAD, "what it held is given back");
+        // Mappings hold the locks, and no descriptor does.
+        assert!(judge.runs(7));
+        assert_eq!(take(), None);
     }
 }

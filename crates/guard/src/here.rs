@@ -16,27 +16,31 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::alive::{self, Judge};
 use crate::available::Reading;
 use crate::join::{self, Joined};
-use crate::ledger::{Ledger, Process, flag, state};
+use crate::ledger::{Alive, Ledger, Process, flag, state};
 use crate::lock::Lock;
 use crate::log::{Event, Log, Op};
 use crate::process::Path;
 use crate::table::{Class, Held, Table};
 use crate::{find, process, sys};
 
-/// Everything that a hook needs.
+/// Everything that a hook needs. In this order: what every allocation reads is in one line of the
+/// processor's cache, with the page's state.
+#[repr(C)]
 pub(crate) struct Here {
     pub(crate) ledger: &'static Ledger,
     pub(crate) process: &'static Process,
-    slot: usize,
     pub(crate) table: &'static Table,
     /// The only context so far; see [`crate::hooks`]'s devices.
     pub(crate) sole: AtomicU64,
-    /// Whoever allocates from a pool, by its handle, or launches graphs.
-    pub(crate) turns: [Lock; TURNS],
+    log: Option<Log>,
+    slot: usize,
     /// On unified memory: what the system was last seen to have.
     pub(crate) system: Reading,
-    log: Option<Log>,
+    /// Whoever allocates from a pool, by its handle, or launches graphs.
+    pub(crate) turns: [Lock; TURNS],
 }
+/// The first two words of the list are what every event needs.
+const _: () = assert!(core::mem::offset_of!(Here, log) + 16 <= 56, "a line has no more room");
 
 /// So many pools can be at work at once.
 pub(crate) const TURNS: usize = 16;
@@ -145,11 +149,11 @@ fn attach(page: &'static Page) -> Option<&'static Here> {
 
 fn make(pid: u32) -> Option<Here> {
     let ledger = ledger()?;
-    let Some(file) = join::open_again() else {
+    let Some((own, files)) = join::open_again().zip(join::open_again()) else {
         ledger.warn(flag::NO_SLOT);
         return close(why::UNREACHABLE);
     };
-    let Some(slot) = alive::take_slot(file, ledger) else {
+    let Some(slot) = alive::take_slot(own, files, ledger) else {
         ledger.warn(flag::NO_SLOT);
         return close(why::NO_SLOT);
     };
@@ -198,8 +202,9 @@ fn fill(process: &Process, pid: u32) {
     process.since.store(sys::now_exactly(), Relaxed);
     process.threads.clear();
     let counters = [&process.refused, &process.failed, &process.own, &process.foreign_frees];
+    let counters = counters.into_iter().chain([&process.files]);
     let tags = process.tagged.iter().chain(&process.tagged_peak).chain(&process.driver);
-    for counter in counters.into_iter().chain([&process.until]).chain(tags) {
+    for counter in counters.chain([&process.until]).chain(tags) {
         counter.store(0, Relaxed);
     }
     let mut name = [0; 256];
@@ -236,8 +241,14 @@ impl Here {
     pub(crate) fn reclaim(&self) {
         // Where the file cannot be reached nobody can be judged, and nothing is given back.
         if let Some(file) = join::open_again() {
-            let judge = Judge::new(&file);
-            self.ledger.reclaim(self.slot, |slot| judge.lives(self.ledger, slot));
+            self.ledger.reclaim(self.slot, &Judge::new(&file, self.ledger));
+        }
+    }
+
+    /// Notes, once there is a context, whether this process has device files of the driver's open.
+    pub(crate) fn note_files(&self) {
+        if process::has_device_files().unwrap_or(true) {
+            self.process.files.store(1, Relaxed);
         }
     }
 
@@ -248,7 +259,7 @@ impl Here {
         let until = sys::now() + WAIT;
         let lives = |slot| {
             let file = join::open_again();
-            file.is_none_or(|file| Judge::new(&file).lives(self.ledger, slot))
+            file.is_none_or(|file| Judge::new(&file, self.ledger).runs(slot))
         };
         let seat = &self.ledger.one_at_a_time;
         let mut taken = seat.take(self.slot, lives);

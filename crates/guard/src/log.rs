@@ -199,7 +199,8 @@ pub(crate) struct Event {
     pub(crate) stack: u16,
 }
 
-/// The list, mapped.
+/// The list, mapped. What an event needs comes first.
+#[repr(C)]
 pub(crate) struct Log {
     head: &'static Head,
     records: *const Record,

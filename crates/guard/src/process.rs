@@ -65,6 +65,34 @@ pub(crate) fn is_ending(pid: u32, start: u64) -> bool {
     }
 }
 
+/// Whether this process has device files of a GPU's driver open; nothing where that cannot be told.
+pub(crate) fn has_device_files() -> Option<bool> {
+    let files = sys::File::open(c"/proc/self/fd", sys::O_RDONLY | sys::O_DIRECTORY, 0).ok()?;
+    let mut names = [0u64; 512];
+    let mut found = false;
+    loop {
+        let count = files.list(&mut names);
+        if count == 0 || found {
+            return Some(found);
+        }
+        each_name(&names, count, |name| {
+            let mut path = Path::new();
+            path.add(b"/proc/self/fd/").add(name);
+            let mut target = [0; 256];
+            let count = path.get().map_or(0, |path| sys::read_link(path, &mut target));
+            found |= is_device_file(target.get(..count).unwrap_or_default());
+        });
+    }
+}
+
+/// NVIDIA's device files, on a desktop and on a Jetson.
+fn is_device_file(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let in_folder = path.windows(7).any(|part| part == b"/nvgpu/");
+    let known: [&[u8]; 4] = [b"nvidia", b"nvhost", b"nvmap", b"nvgpu"];
+    in_folder || known.iter().any(|known| name.starts_with(known))
+}
+
 /// Goes through names as the kernel lists them: 8 bytes for the file's number, 8 for the place,
 /// 2 for the length of the record, 1 for the kind, then the name with a zero.
 pub(crate) fn each_name(list: &[u64], bytes: usize, mut each: impl FnMut(&[u8])) {
@@ -187,6 +215,20 @@ mod tests {
         assert_eq!(me, std::process::id());
         assert!(start > 0 && !is_ending(me, start) && own_space() > 0);
         assert_eq!((start_time(u32::MAX), is_ending(u32::MAX, 0)), (0, false));
+    }
+
+    #[test]
+    fn device_files_are_known_by_their_names() {
+        for path in ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvmap", "/dev/nvgpu/igpu0/ctrl"] {
+            assert!(is_device_file(path.as_bytes()), "{path}");
+        }
+        for path in ["", "/dev/null", "/usr/lib/nvidia/x", "socket:[1]"] {
+            assert!(!is_device_file(path.as_bytes()), "{path}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(has_device_files(), Some(false));
+        let _file = std::fs::File::create(folder.path().join("nvidia0")).unwrap();
+        assert_eq!(has_device_files(), Some(true));
     }
 
     #[test]

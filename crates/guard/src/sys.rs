@@ -282,7 +282,6 @@ impl File {
     }
 
     /// The opposite of [`File::lock`].
-    #[cfg(not(preload))]
     pub(crate) fn unlock(&self, byte: u64) {
         const SET: usize = 37;
         const UNLOCKED: i16 = 2;

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use crate::alive::{self, Judge};
-use crate::ledger::{self, DEVICES, Ledger, NO_LIMIT, Process, state};
+use crate::ledger::{self, Alive, DEVICES, Ledger, NO_LIMIT, Process, state};
 use crate::log::{self, Head, Kind, Op, Record};
 use crate::sys;
 
@@ -121,9 +121,7 @@ impl Watch {
 
     /// Gives back what dead processes hold.
     pub fn reclaim(&self) {
-        let judge = Judge::new(&self.file);
-        self.ledger()
-            .reclaim(alive::RUN, |slot| slot == alive::RUN || judge.lives(self.ledger(), slot));
+        self.ledger().reclaim(alive::RUN, &Judge::new(&self.file, self.ledger()));
     }
 
     /// Whether a process of the ledger's runs, or may.
@@ -131,7 +129,7 @@ impl Watch {
     pub fn is_live(&self, process: &Process) -> bool {
         let slot = self.ledger().processes().iter().position(|other| std::ptr::eq(other, process));
         process.state.load(Acquire) == state::LIVE
-            && slot.is_some_and(|slot| Judge::new(&self.file).lives(self.ledger(), slot))
+            && slot.is_some_and(|slot| Judge::new(&self.file, self.ledger()).runs(slot))
     }
 
     /// The ledger's file, for as long as this lives.

@@ -125,6 +125,7 @@ pub(super) fn context(
             None if known.is_none() => here.ledger.warn(flag::UNMEASURED),
             None => {}
         }
+        here.note_files();
         let key = made() as u64;
         // Where nothing stands still a context takes what another took.
         let taken = taken.unwrap_or(least as i64);

@@ -26,6 +26,7 @@ mod reclaim;
 mod seat;
 mod threads;
 
+pub(crate) use reclaim::Alive;
 pub(crate) use seat::Seat;
 
 /// Devices that can be told apart in one run.
@@ -196,6 +197,9 @@ pub struct Process {
     pub start: AtomicU64,
     /// That space, by the kernel's number; 0 where it is not known.
     pub space: AtomicU64,
+    /// Whether it has the driver's device files open. A child of fork has them too, and as long as
+    /// anybody does, the driver keeps the memory, also when the process itself is dead.
+    pub files: AtomicU64,
     /// Of what it holds: what the driver took for itself, by device.
     pub driver: [AtomicU64; DEVICES],
     /// Of [`Process::allocs`]: refused by the line.

@@ -13,7 +13,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU64 as Plain};
 use loom::thread;
 
 use super::threads::Threads;
-use super::{Device, Ledger, PROCESSES, Process, Seat, state};
+use super::{Alive, Device, Ledger, PROCESSES, Process, Seat, state};
 use crate::sync::{AtomicU32, AtomicU64, survive};
 
 const LIMIT: u64 = 1;
@@ -50,12 +50,13 @@ fn device() -> Device {
 }
 
 fn process() -> Process {
-    let [start, space, refused, failed, own, foreign_frees, since, until] = words();
+    let [start, space, files, refused, failed, own, foreign_frees, since, until] = words();
     Process {
         state: AtomicU32::new(state::LIVE),
         pid: AtomicU32::new(0),
         start,
         space,
+        files,
         driver: words(),
         refused,
         failed,
@@ -104,6 +105,16 @@ struct World {
     driver: Plain,
 }
 
+impl Alive for World {
+    fn runs(&self, slot: usize) -> bool {
+        self.lives[slot].load(Acquire)
+    }
+
+    fn holds(&self, slot: usize) -> bool {
+        self.runs(slot)
+    }
+}
+
 impl World {
     fn new() -> Arc<World> {
         let lives = std::array::from_fn(|_| AtomicBool::new(true));
@@ -113,7 +124,7 @@ impl World {
     }
 
     fn reclaim(&self, slot: usize) {
-        self.ledger.reclaim(slot, |slot| self.lives[slot].load(Acquire));
+        self.ledger.reclaim(slot, self);
     }
 
     /// A process that allocates and frees, killed before the step of that number.
@@ -226,8 +237,7 @@ fn a_slot_is_taken_over_while_another_reclaims() {
         let one = spawn(&world, move |world| {
             // The new owner has the lock, and lives.
             world.lives[0].store(true, Release);
-            let lives = |slot: usize| slot == 0 || world.lives[slot].load(Acquire);
-            if survive(killed_at, || _ = world.ledger.inherit(0, lives)).is_err() {
+            if survive(killed_at, || _ = world.ledger.inherit(0, world)).is_err() {
                 world.lives[0].store(false, Release);
             }
         });

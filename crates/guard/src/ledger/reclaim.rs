@@ -7,18 +7,26 @@ use super::account::take;
 use super::seat::Taken;
 use super::{DEVICES, Ledger, Process, state};
 
+/// One who can tell of the process of a slot. What cannot be told is taken for true.
+pub(crate) trait Alive {
+    /// Whether it runs.
+    fn runs(&self, slot: usize) -> bool;
+    /// Whether the driver may still keep memory for it.
+    fn holds(&self, slot: usize) -> bool;
+}
+
 impl Ledger {
-    /// Gives back what dead processes hold. `slot` is the caller's, and `lives` says of a slot
-    /// whether its process may still hold memory. Nobody waits for another who is at it already.
-    pub(crate) fn reclaim(&self, slot: usize, lives: impl Fn(usize) -> bool) {
-        match self.janitor.take(slot, &lives) {
+    /// Gives back what dead processes hold. `slot` is the caller's. Nobody waits for another who is
+    /// at it already.
+    pub(crate) fn reclaim(&self, slot: usize, alive: &impl Alive) {
+        match self.janitor.take(slot, |of| of == slot || alive.runs(of)) {
             None => return,
             // One that was killed at this work has left shares half given back.
             Some(Taken::FromTheDead) => self.suspicious.store(1, Release),
             Some(Taken::Free) => {}
         }
         for (place, process) in self.processes().iter().enumerate() {
-            if process.state.load(Acquire) == state::LIVE && place != slot && !lives(place) {
+            if process.state.load(Acquire) == state::LIVE && place != slot && !alive.holds(place) {
                 self.release_dead(process);
             }
         }
@@ -31,7 +39,7 @@ impl Ledger {
     /// A slot has a new owner. The last one is dead: what it was doing, it has not finished. What
     /// it held is given back, by the new owner, if nobody has done so yet. Whether that is done:
     /// one who has the seat and is stopped is not waited for.
-    pub(crate) fn inherit(&self, slot: usize, lives: impl Fn(usize) -> bool) -> bool {
+    pub(crate) fn inherit(&self, slot: usize, alive: &impl Alive) -> bool {
         const TRIES: usize = if cfg!(loom) { 2 } else { 200 };
         if self.janitor.clear(slot) {
             self.suspicious.store(1, Release);
@@ -42,7 +50,7 @@ impl Ledger {
             if process.state.load(Acquire) != state::LIVE {
                 return true;
             }
-            let Some(taken) = self.janitor.take(slot, &lives) else {
+            let Some(taken) = self.janitor.take(slot, |of| of == slot || alive.runs(of)) else {
                 self.janitor.wait();
                 continue;
             };

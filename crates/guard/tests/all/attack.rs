@@ -193,3 +193,27 @@ fn with_the_folder_removed_nothing_passes_uncounted() {
     assert!(held.end().success());
     assert_eq!(stage.charged(), 0);
 }
+
+/// The driver keeps the memory of a process until the last who has its files has closed them, and a
+/// child of fork has them. Where there are no such files the memory goes with the process.
+#[test]
+fn what_a_child_of_fork_keeps_of_its_parents_is_not_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = folder.path().join("nvidia0");
+    for files in [true, false] {
+        let stage = one_gib();
+        let stage = if files { stage.set("FAKE_FILES", device.display()) } else { stage };
+        let mut orphan = stage.speak("attacker", &["orphan", "700"]);
+        assert_eq!(orphan.line(), "took 0");
+        orphan.ended();
+        let expected = if files { "keeps 0 refused 1\n" } else { "keeps 1 refused 0\n" };
+        let keep = || stage.run("attacker", &["keep", "700", "1", "0"]);
+        assert_eq!(keep(), expected, "files: {files}");
+        drop(orphan);
+        let until = Instant::now() + Duration::from_secs(10);
+        while keep() != "keeps 1 refused 0\n" {
+            assert!(Instant::now() < until, "the child has ended, too");
+        }
+        assert!(stage.most(0) <= GIB, "{} MiB", stage.most(0) / MIB);
+    }
+}

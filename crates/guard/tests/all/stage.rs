@@ -88,6 +88,13 @@ impl Running {
         self.child.wait().unwrap()
     }
 
+    /// Waits until it has ended by itself, with its input still open for those whom it started.
+    pub(crate) fn ended(&mut self) {
+        while self.child.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

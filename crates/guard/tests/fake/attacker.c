@@ -16,6 +16,14 @@ static void keep(size_t mib, int blocks, const char *seconds) {
     if (seconds) usleep((unsigned)(atof(seconds) * 1e6)); else until_end_of_input();
 }
 
+// Holds a block and ends, while a child of fork lives on.
+static void orphan(size_t mib) {
+    u64 p; int code = cuMemAlloc(&p, mib * MIB);
+    if (!fork()) { until_end_of_input(); _exit(0); }
+    printf("took %d\n", code);
+    _exit(0);
+}
+
 // The main thread ends; another lives on, with what was taken before, or takes it then.
 static handle context; static int before;
 static int main_has_ended(void) {
@@ -253,7 +261,8 @@ int main(int count, char **words) {
     u64 p;
     setvbuf(stdout, 0, _IOLBF, 0);
     open_device(0);
-    if (!strcmp(what, "keep")) keep(atoi(words[2]), count > 3 ? atoi(words[3]) : 1, count > 4 ? words[4] : 0);
+    if (!strcmp(what, "orphan")) orphan(atoi(words[2]));
+    else if (!strcmp(what, "keep")) keep(atoi(words[2]), count > 3 ? atoi(words[3]) : 1, count > 4 ? words[4] : 0);
     else if (!strcmp(what, "leader")) leader(words[2]);
     else if (!strcmp(what, "unmap")) unmap();
     else if (!strcmp(what, "inside")) inside();
