@@ -64,7 +64,8 @@ pub use gpu_pool::GpuMemoryPool;
 pub use machine::{MemoryInfo, is_unified, memory_info};
 pub use manager::{
     DeviceLimit, DeviceUsage, EngineVariable, GpuMemoryManager, LIMIT_PROFILES, LimitCheck,
-    LimitProfile, LimitReport, LimitRequest, LimitType, LimitViolation, effective_limit,
+    LimitProfile, LimitReport, LimitRequest, LimitType, LimitViolation, PlacedBlock,
+    effective_limit,
 };
 pub use memory::{
     Address, Block, Device, DeviceInfo, Event, Handle, Mapping, Memory, MemoryId, Request, Stream,

@@ -51,6 +51,7 @@ use crate::config::{MemoryConfig, Packing};
 use crate::error::{Error, Result};
 use crate::memory::{Block, Device, Memory, MemoryId, Request, Stream, refusal, stranger};
 use crate::pressure::MemoryPressure;
+use crate::stack::track::{AllocationTracker, LiveList};
 use crate::stats::MemoryStats;
 use crate::units::Bytes;
 
@@ -128,6 +129,8 @@ pub struct Pool {
     crowd: Arc<AtomicU64>,
     growth: Mutex<Growth>,
     counts: Counts,
+    /// What is live, where the configuration asks for a list.
+    list: Option<LiveList>,
 }
 
 /// What only one thread at a time may change.
@@ -176,6 +179,7 @@ impl Pool {
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
         let most = pages::most_pages(config.packing, budget.0, page);
+        let list = config.track_allocations.then(LiveList::default);
         Ok(Pool {
             id: MemoryId::next(),
             name,
@@ -193,7 +197,30 @@ impl Pool {
             crowd: Arc::default(),
             growth: Mutex::new(Growth { next_private: u32::from(ARENAS), ..Growth::default() }),
             counts: Counts::default(),
+            list,
         })
+    }
+
+    /// The list of live blocks with their tags and ages; `None` where the configuration's
+    /// [`track_allocations`](MemoryConfig::track_allocations) is off.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use plimsoll::backend::host::Host;
+    /// use plimsoll::{Bytes, Memory, MemoryConfig, Pool, Request, Stream};
+    ///
+    /// let config = MemoryConfig::new().with_min_free_bytes(0).with_tracking(true);
+    /// let pool = Pool::new(Arc::new(Host::with_total(Bytes::mib(64))), config)?;
+    /// let weights = pool.allocate(Request::new(Bytes::mib(16)).tagged("weights"))?;
+    /// let tracker = pool.tracker().ok_or("it was asked for")?;
+    /// assert_eq!(tracker.by_size()[0].tag.as_deref(), Some("weights"));
+    /// pool.release(weights, Stream::DEFAULT)?;
+    /// assert_eq!(tracker.count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn tracker(&self) -> Option<&AllocationTracker> {
+        self.list.as_ref().map(LiveList::tracker)
     }
 
     /// What it has done beside handing out memory.
@@ -306,6 +333,40 @@ impl Pool {
         Ok(budget.min(free.bytes.saturating_sub(held)))
     }
 
+    #[inline]
+    fn take(&self, request: Request) -> Result<Block> {
+        let Request { size: asked, stream, .. } = request;
+        if asked > self.budget {
+            return Err(self.refusal(asked));
+        }
+        let size = asked.max(Bytes(1)).round_up(self.alignment).0;
+        if !self.order.any_capture() || !self.order.is_capturing(stream) {
+            let home = self.home(stream);
+            return match home.try_take(&self.order, stream, size, asked.0) {
+                Ok(found) => Ok(self.block(home.number, found, asked)),
+                Err(miss) => self.allocate_elsewhere(home, request, size, miss),
+            };
+        }
+        self.allocate_captured(request, size)
+    }
+
+    #[inline]
+    fn take_back(&self, block: &Block, stream: Stream) -> Result<()> {
+        if !self.owns(block) {
+            return Err(stranger(self, block));
+        }
+        let (number, piece) = ((block.key() >> 32) as u32, block.key() as u32);
+        let returned = match self.arenas.get(number as usize) {
+            Some(arena) => arena.get().is_some_and(|arena| {
+                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
+            }),
+            None => self.private_arena(number).is_some_and(|arena| {
+                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
+            }),
+        };
+        if returned { Ok(()) } else { Err(stranger(self, block)) }
+    }
+
     fn with_peak(&self, stats: MemoryStats) -> MemoryStats {
         MemoryStats { peak_bytes: Bytes(self.counts.peak.load(Ordering::Relaxed)), ..stats }
     }
@@ -336,35 +397,19 @@ impl Memory for Pool {
     }
 
     fn allocate(&self, request: Request) -> Result<Block> {
-        let Request { size: asked, stream, .. } = request;
-        if asked > self.budget {
-            return Err(self.refusal(asked));
+        let block = self.take(request)?;
+        if let Some(list) = &self.list {
+            list.note_block(&block, self.device(), request.tag);
         }
-        let size = asked.max(Bytes(1)).round_up(self.alignment).0;
-        if !self.order.any_capture() || !self.order.is_capturing(stream) {
-            let home = self.home(stream);
-            return match home.try_take(&self.order, stream, size, asked.0) {
-                Ok(found) => Ok(self.block(home.number, found, asked)),
-                Err(miss) => self.allocate_elsewhere(home, request, size, miss),
-            };
-        }
-        self.allocate_captured(request, size)
+        Ok(block)
     }
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
-        if !self.owns(&block) {
-            return Err(stranger(self, &block));
+        self.take_back(&block, stream)?;
+        if let Some(list) = &self.list {
+            list.strike_block(&block);
         }
-        let (number, piece) = ((block.key() >> 32) as u32, block.key() as u32);
-        let returned = match self.arenas.get(number as usize) {
-            Some(arena) => arena.get().is_some_and(|arena| {
-                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
-            }),
-            None => self.private_arena(number).is_some_and(|arena| {
-                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
-            }),
-        };
-        if returned { Ok(()) } else { Err(stranger(self, &block)) }
+        Ok(())
     }
 
     fn stats(&self) -> MemoryStats {
