@@ -38,6 +38,7 @@ mod heap;
 mod moving;
 mod order;
 mod pages;
+mod peaks;
 mod region;
 mod segments;
 mod tag;
@@ -59,6 +60,8 @@ use arena::{Arena, Found};
 pub use capture::{Capture, GraphMemory};
 use heap::Key;
 use order::Order;
+use peaks::Entry;
+pub use peaks::{GpuPeaks, get_gpu_peaks};
 use region::Extent;
 use segments::Pins;
 
@@ -129,6 +132,8 @@ pub struct Pool {
     crowd: Arc<AtomicU64>,
     growth: Mutex<Growth>,
     counts: Counts,
+    /// The most that was live and held.
+    peaks: Entry,
     /// What is live, where the configuration asks for a list.
     list: Option<LiveList>,
 }
@@ -159,7 +164,6 @@ struct Free {
 struct Counts {
     /// Held from upstream, mapped or spare.
     held: AtomicU64,
-    peak: AtomicU64,
     spare: AtomicU64,
     remapped: AtomicU64,
     taken: AtomicU64,
@@ -179,6 +183,7 @@ impl Pool {
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
         let most = pages::most_pages(config.packing, budget.0, page);
+        let peaks = Entry::on(info.backend);
         let list = config.track_allocations.then(LiveList::default);
         Ok(Pool {
             id: MemoryId::next(),
@@ -197,6 +202,7 @@ impl Pool {
             crowd: Arc::default(),
             growth: Mutex::new(Growth { next_private: u32::from(ARENAS), ..Growth::default() }),
             counts: Counts::default(),
+            peaks,
             list,
         })
     }
@@ -282,7 +288,8 @@ impl Pool {
         self.arenas[usize::from(number)].get_or_init(|| {
             self.arenas_end.fetch_max(usize::from(number) + 1, Ordering::AcqRel);
             let pins = Some(&self.pins);
-            Arena::new(u32::from(number), self.key(), self.page == 0, pins, &self.crowd)
+            let shared = (&self.crowd, &self.peaks.0);
+            Arena::new(u32::from(number), self.key(), self.page == 0, pins, shared)
         })
     }
 
@@ -368,12 +375,12 @@ impl Pool {
     }
 
     fn with_peak(&self, stats: MemoryStats) -> MemoryStats {
-        MemoryStats { peak_bytes: Bytes(self.counts.peak.load(Ordering::Relaxed)), ..stats }
+        MemoryStats { peak_bytes: self.peaks.0.held(), ..stats }
     }
 
     fn count_held(&self, more: u64) {
         let held = self.counts.held.fetch_add(more, Ordering::Relaxed) + more;
-        self.counts.peak.fetch_max(held, Ordering::Relaxed);
+        self.peaks.0.holds(held);
         self.counts.taken.fetch_add(1, Ordering::Relaxed);
     }
 
