@@ -80,7 +80,7 @@ pub fn free_memory_on(device: impl Into<DeviceId>) -> Result<FreeMemory> {
         Some(left) if left < system => {
             (left, "sampled: what its control group or ulimit leaves this process")
         }
-        _ if on_host => (system, "sampled: MemAvailable"),
+        _ if on_host => (system, "sampled: /proc/meminfo MemAvailable"),
         _ => (system, "sampled: MemAvailable, as the GPU shares the system's memory"),
     };
     let largest_single = info.largest_single.filter(|_| !on_host);

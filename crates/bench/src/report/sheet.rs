@@ -1,6 +1,8 @@
 //! Figures as words, once for all formats that people read.
 
-use crate::record::{ModelRecord, Performance, Record, Spread, Status};
+use plimsoll_infer::engine::said::shortened;
+
+use crate::record::{MemorySafety, ModelRecord, Performance, Record, Spread, Status};
 use crate::stats::LatencySummary;
 
 /// How a line should look.
@@ -152,6 +154,13 @@ fn status(record: &Record) -> (Tone, String) {
     }
 }
 
+/// The limit, and the profile that it comes from.
+pub(super) fn limit(safety: &MemorySafety) -> String {
+    let profile =
+        safety.profile.as_ref().map_or(String::new(), |name| format!(" (profile {name})"));
+    gib(Some(safety.limit_gb)) + &profile
+}
+
 fn safety_rows(record: &Record) -> Vec<Row> {
     let safety = &record.memory_safety;
     let methods = match safety.methods_applied.is_empty() {
@@ -159,7 +168,7 @@ fn safety_rows(record: &Record) -> Vec<Row> {
         false => safety.methods_applied.join(", "),
     };
     let mut rows = vec![
-        row("Limit", format!("{} (profile {})", gib(Some(safety.limit_gb)), safety.profile)),
+        row("Limit", limit(safety)),
         row("Effective limit", gib(Some(safety.effective_limit_gb))),
         row("Limit type", safety.limit_type.to_string()),
         row("Verified", yes_no(Some(safety.verified))),
@@ -196,7 +205,7 @@ fn facts(model: &ModelRecord) -> Vec<Row> {
         rows.push(row("Weights", info.weights.clone()));
         rows.push(row("Engine", format!("{} {version}", info.engine).trim().to_string()));
         rows.push(row("Device", info.device.clone()));
-        let chosen = Some(super::console::shortened(&info.chosen)).filter(|why| !why.is_empty());
+        let chosen = Some(shortened(&info.chosen)).filter(|why| !why.is_empty());
         rows.push(row("Chosen", chosen.as_deref().unwrap_or(DASH)));
     }
     if let Some(performance) = &model.performance {
@@ -274,7 +283,7 @@ fn memory_rows(model: &ModelRecord) -> Vec<Row> {
     };
     let mut rows = vec![
         row("What", memory.what.to_string()),
-        row("Limit", gib(Some(memory.limit_gb))),
+        row("Limit", gib(memory.limit_gb)),
         row("Peak", gib(memory.peak_gb)),
         row("Mean", gib(memory.mean_gb)),
         row("Min", gib(memory.min_gb)),

@@ -60,7 +60,25 @@ enum End {
     /// The source had no more.
     Dry,
     Stopped,
-    Failed(String),
+    Failed(Error),
+}
+
+impl From<End> for Ended {
+    fn from(end: End) -> Ended {
+        let because = |why: &str| Some(why.to_string());
+        match end {
+            End::Done => Ended::new(Status::Completed, None),
+            End::Dry => Ended::new(Status::Failed, because("the source gave no frame")),
+            End::Stopped => Ended::new(Status::Interrupted, because("stopped before it began")),
+            End::Failed(error) => {
+                let (brief, whole) = (error.brief(), error.to_string());
+                let said = if brief == whole { Vec::new() } else { vec![whole] };
+                let out_of_memory = error.is_out_of_memory();
+                let ended = Ended::new(Status::Failed, Some(brief));
+                Ended { said, out_of_memory, ..ended }
+            }
+        }
+    }
 }
 
 /// Takes the times of the stages.
@@ -95,10 +113,10 @@ impl<'a> Job<'a> {
         let (before, opened) = self.load(feed.is_live());
         let mut bench = match opened {
             None => {
-                return self.ended(Status::Interrupted, Some("stopped before it began".into()));
+                return self.ended(End::Stopped);
             }
             Some(Ok(bench)) => bench,
-            Some(Err(error)) => return self.ended(Status::Failed, Some(error.to_string())),
+            Some(Err(error)) => return self.ended(End::Failed(error)),
         };
         let described = self.describe(&bench);
         let opened = Opened {
@@ -106,6 +124,7 @@ impl<'a> Job<'a> {
             memory: bench.probe.teller,
             description: described,
             before,
+            said: bench.pipeline.engine().info().said.clone(),
         };
         let (slot, repeat) = (self.slot, self.repeat);
         self.send(Event::Opened { slot, repeat, opened: Box::new(opened) });
@@ -154,24 +173,22 @@ impl<'a> Job<'a> {
             End::Dry if wanted => Some(bench.measured),
             _ => None,
         };
-        let (status, reason) = match end {
-            End::Done => (Status::Completed, None),
-            End::Dry if bench.measured == 0 => {
-                (Status::Failed, Some("the source gave no frame".to_string()))
-            }
-            End::Dry => (Status::Completed, None),
-            End::Stopped => (Status::Interrupted, Some("stopped while it ran".to_string())),
-            End::Failed(why) => (Status::Failed, Some(why)),
+        let mut ended = match end {
+            End::Dry if bench.measured > 0 => Ended::new(Status::Completed, None),
+            end => Ended::from(end),
         };
-        let description = Some(self.describe(bench));
-        let peak = bench.probe.peak(bench.pipeline.engine());
-        let ended = Box::new(Ended { status, reason, description, peak, early });
-        self.send(Event::Ended { slot: self.slot, ended });
+        if ended.status == Status::Interrupted {
+            ended.reason = Some("stopped while it ran".to_string());
+        }
+        ended.description = Some(self.describe(bench));
+        ended.peak = bench.probe.peak(bench.pipeline.engine());
+        ended.early = early;
+        self.send(Event::Ended { slot: self.slot, ended: Box::new(ended) });
     }
 
-    fn ended(&self, status: Status, reason: Option<String>) {
-        let ended = Box::new(Ended { status, reason, description: None, peak: None, early: None });
-        self.send(Event::Ended { slot: self.slot, ended });
+    /// It is over before it was loaded.
+    fn ended(&self, end: End) {
+        self.send(Event::Ended { slot: self.slot, ended: Box::new(Ended::from(end)) });
     }
 
     fn stopped(&self) -> bool {
@@ -235,7 +252,7 @@ impl<'a> Job<'a> {
                 Ok(_) => {}
                 // It will be met again, and counted, where it is measured.
                 Err(Error::Frame { .. }) => break,
-                Err(error) => return Err(End::Failed(error.to_string())),
+                Err(error) => return Err(End::Failed(error)),
             }
             let mut sample = self.sample(bench, &laps, begun, begun);
             (sample.frame, sample.phase) = (number, Phase::Warmup);
@@ -254,7 +271,7 @@ impl<'a> Job<'a> {
                 }
                 // A source that was ended because of the stop did not fail.
                 _ if self.stopped() => return Err(End::Stopped),
-                Some(Err(error)) => return Err(End::Failed(error.to_string())),
+                Some(Err(error)) => return Err(End::Failed(error)),
                 None => return Err(End::Dry),
             }
             if self.stopped() {
@@ -280,7 +297,7 @@ impl<'a> Job<'a> {
                 self.corrupt(&error, true);
                 return Ok(());
             }
-            Err(error) => return Err(End::Failed(error.to_string())),
+            Err(error) => return Err(End::Failed(error)),
         };
         let mut sample = self.sample(bench, &laps, begun, from);
         sample.frame = bench.measured;

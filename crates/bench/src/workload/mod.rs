@@ -21,6 +21,7 @@ mod event;
 mod feed;
 mod guarded;
 mod job;
+mod limits;
 mod pace;
 mod picture;
 mod plan;

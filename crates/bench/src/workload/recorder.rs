@@ -5,19 +5,17 @@
 //! leaves valid ones. A disk that is full is told once and is a doubt; the run goes on, for
 //! what is measured can still be shown.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
-use plimsoll::backend::{BackendKind, DeviceId, open};
-use plimsoll::{Bytes, GpuMemoryManager, MemoryConfig};
-use plimsoll_infer::Device;
+use plimsoll::Bytes;
 use serde_json::json;
 
 use super::estimate;
 use super::event::{Ended, Event, Opened, Seen, Teller};
 use super::feed::Streams;
+use super::limits::Limits;
 use super::picture::picture;
 use super::plan::Plan;
 use super::probe::Resident;
@@ -47,6 +45,7 @@ pub(super) struct Recorder<'a> {
     pub(super) started: SystemTime,
     pub(super) safety: MemorySafety,
     pub(super) limit: Bytes,
+    pub(super) limits: Limits,
     pub(super) architecture: MemoryArchitecture,
     pub(super) pages: [Page; 2],
     pub(super) system: SystemMeter,
@@ -69,18 +68,6 @@ pub(super) struct Recorder<'a> {
     next_shown: Instant,
 }
 
-/// The device that the line is drawn on and tried: the one that was asked for, so that a
-/// limit which its driver holds is seen. Where it cannot be had the engine will say why;
-/// the line is drawn on the host then, as for a run on the CPU.
-fn device_of(plan: &Plan) -> plimsoll::Result<Arc<dyn plimsoll::Device>> {
-    if let Device::Cuda(number) = plan.device
-        && let Ok(device) = open(DeviceId { kind: BackendKind::Cuda, number })
-    {
-        return Ok(device);
-    }
-    open(BackendKind::Host)
-}
-
 impl<'a> Recorder<'a> {
     /// Draws the line, makes the folder and opens the files.
     pub(super) fn start(
@@ -89,9 +76,7 @@ impl<'a> Recorder<'a> {
         streams: &'a Streams,
         origin: Instant,
     ) -> Result<Recorder<'a>, Error> {
-        let manager = GpuMemoryManager::new(MemoryConfig::for_inference())?;
-        manager.add_device(device_of(plan)?);
-        let report = manager.apply_limits(&plan.limit_request()?)?;
+        let (limits, report) = Limits::start(plan)?;
         let mut limit = report.effective_limit;
         let mut safety = MemorySafety::from(&report);
         if let Some(guard) = plan.guard.get() {
@@ -109,6 +94,7 @@ impl<'a> Recorder<'a> {
             started,
             safety,
             limit,
+            limits,
             architecture: MemoryArchitecture::NoGpu,
             pages: [0, 1].map(|slot| Page::new(slot, plan)),
             system: SystemMeter::default(),
@@ -234,7 +220,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn opened(&mut self, slot: usize, repeat: u32, opened: Opened, progress: &mut dyn Progress) {
-        let Opened { description, names, memory, before } = opened;
+        let Opened { description, names, memory, before, said } = opened;
         self.shared = self.shared.or(before);
         if !description.device.starts_with("cpu") {
             self.architecture = match plimsoll::is_unified() {
@@ -242,13 +228,10 @@ impl<'a> Recorder<'a> {
                 Some(false) | None => MemoryArchitecture::Discrete,
             };
         }
-        let method = format!("{} arena", description.engine);
-        if description.limit_applied && !self.safety.methods_applied.contains(&method) {
-            self.safety.methods_applied.push(method);
-        }
         let ModelDescription { engine, device, chosen, .. } = &description;
         let backend = format!("{engine} on {device} ({chosen})");
         self.say(progress, &format!("{}: {backend}", SLOTS[slot]));
+        self.say_whole(progress, slot, &said);
         progress.opened(SLOTS[slot], &backend);
         let plan = self.plan;
         let page = &mut self.pages[slot];
@@ -286,11 +269,11 @@ impl<'a> Recorder<'a> {
 
     /// Compares a slot's memory with the line. One violation is one time that it rose past it.
     fn watch_line(&mut self, sample: &FrameSample, progress: &mut dyn Progress) {
-        let Some(held) = sample.memory else { return };
         let slot = sample.slot;
-        let passed = held > self.limit;
+        let limit = self.limit_of(&self.pages[slot]);
+        let Some((held, limit)) = sample.memory.zip(limit) else { return };
+        let passed = held > limit;
         if passed && !self.pages[slot].over {
-            let limit = self.limit;
             tracing::error!(slot, %held, %limit, "more is held than the limit allows");
             let time = rfc3339(SystemTime::now());
             self.say(progress, &format!("VIOLATION: {} holds {held} of {limit}", SLOTS[slot]));
@@ -303,7 +286,7 @@ impl<'a> Recorder<'a> {
     fn watch_process(&mut self, progress: &mut dyn Progress) {
         let Some(held) = self.process.as_ref().and_then(Resident::read) else { return };
         self.process_peak = self.process_peak.max(Some(held));
-        let passed = held > self.limit;
+        let passed = held > self.limit && self.limits.watches_process;
         if passed && !self.process_over {
             let limit = self.limit;
             tracing::error!(%held, %limit, "the process holds more than the limit allows");
@@ -342,9 +325,11 @@ impl<'a> Recorder<'a> {
         self.tried(done, progress);
     }
 
-    fn ended(&mut self, slot: usize, ended: Ended, progress: &mut dyn Progress) {
+    fn ended(&mut self, slot: usize, mut ended: Ended, progress: &mut dyn Progress) {
+        ended.reason = self.why_failed(slot, &ended);
         let reason = ended.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
         self.say(progress, &format!("{}: {}{reason}", SLOTS[slot], ended.status));
+        self.say_whole(progress, slot, ended.said.as_slice());
         let wanted = self.plan.frames().filter(|_| ended.early.is_some());
         if let Some((frames, wanted)) = ended.early.zip(wanted) {
             let doubt = Doubt::SourceEndedEarly { frames, wanted };
@@ -369,6 +354,7 @@ impl<'a> Recorder<'a> {
         }
         let line = self.metrics.json(&sample);
         self.tried(line, progress);
+        self.watch_system(progress);
     }
 
     fn report(&mut self, progress: &mut dyn Progress, last: bool) {
@@ -410,6 +396,13 @@ impl<'a> Recorder<'a> {
     pub(super) fn say(&mut self, progress: &mut dyn Progress, text: &str) {
         let done = self.log.line(&format!("{} {text}", rfc3339(SystemTime::now())));
         self.tried(done, progress);
+    }
+
+    /// What an engine said, whole: a line of its own for each of its lines.
+    fn say_whole(&mut self, progress: &mut dyn Progress, slot: usize, said: &[String]) {
+        for line in said.iter().flat_map(|said| said.lines()) {
+            self.say(progress, &format!("{}: in full: {line}", SLOTS[slot]));
+        }
     }
 
     /// What could not be written is a doubt, and told at once.

@@ -209,7 +209,7 @@ impl Recorder<'_> {
             (false, Teller::Growth) => MeasuredWhat::SlotMemory,
             (false, _) => MeasuredWhat::ProcessMemory,
         };
-        let limit_type = self.limit_type();
+        let (limit, limit_type) = (self.limit_of(page), self.holder(page).limit_type);
         let engine = page.description.as_ref().map_or("", |info| info.engine.as_str());
         let (name, obtained, counted_peak) = match page.teller {
             Teller::Nobody => {
@@ -217,7 +217,7 @@ impl Recorder<'_> {
                     Some(_) => "the engine does not tell what it holds on the device",
                     None => why,
                 };
-                return GpuMemory::unmeasured(what, self.limit, limit_type, why);
+                return GpuMemory::unmeasured(what, limit, limit_type, why);
             }
             Teller::Process => ("/proc/self/statm".to_string(), Obtained::Sampled, None),
             Teller::Growth => {
@@ -234,7 +234,7 @@ impl Recorder<'_> {
             what,
             name,
             obtained,
-            limit: self.limit,
+            limit,
             limit_type,
             counted_peak: peak,
             system_peak: page.system_peak.map(|gib| Bytes((gib * (1u64 << 30) as f64) as u64)),

@@ -54,7 +54,7 @@ fn what_is_wrong_is_found() {
 }
 
 /// Nulls that mean "does not apply" and need no reason.
-const PLAIN: [&str; 24] = [
+const PLAIN: [&str; 25] = [
     "reason",
     "finished",
     "host",
@@ -65,6 +65,7 @@ const PLAIN: [&str; 24] = [
     "rate_fps",
     "duration_s",
     "keep_free_gb",
+    "profile",
     "sync_tolerance_ms",
     "frames",
     "unpaired",

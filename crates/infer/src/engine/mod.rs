@@ -11,6 +11,7 @@ pub mod echo;
 pub mod options;
 pub mod ort;
 pub mod rten;
+pub mod said;
 pub mod tensorrt;
 
 use std::collections::BTreeMap;
@@ -69,6 +70,8 @@ pub struct EngineInfo {
     pub nodes_by_provider: BTreeMap<String, u64>,
     /// What it does not do as it was asked, in words for the report.
     pub fallbacks: Vec<String>,
+    /// What was said in full where the words above are cut to a cause; for a log.
+    pub said: Vec<String>,
     /// Whether the memory limit was handed to it.
     pub limit_applied: bool,
 }
@@ -148,7 +151,8 @@ pub trait Engine: Send {
     }
 }
 
-/// Opens a model with an engine, or with the fastest that works.
+/// Opens a model with an engine, or with the fastest that works. A device that is named is kept
+/// to: where it cannot run the model, that is an error and no fallback.
 ///
 /// # Errors
 /// [`Error::Unavailable`] when the engine or device is not there, [`Error::Model`] when
@@ -160,6 +164,7 @@ pub fn open(
     options: &EngineOptions,
 ) -> Result<Box<dyn Engine>> {
     let choice = choice.into();
+    on_the_host_only(choice, options.device)?;
     if choice == EngineChoice::Kind(EngineKind::Echo) {
         return Ok(Box::new(Echo::open(source, options)?));
     }
@@ -180,6 +185,19 @@ pub fn open(
             open_kind(kind, &open_model(engine, options)?, options, "asked for by name")
         }
         (_, None, None) => Err(Error::Model { model: source.name(), why: "no such file".into() }),
+    }
+}
+
+/// Some engines have no GPU to run on.
+fn on_the_host_only(choice: EngineChoice, device: Device) -> Result<()> {
+    match (choice, device) {
+        (EngineChoice::Kind(kind @ (EngineKind::Rten | EngineKind::Echo)), Device::Cuda(_)) => {
+            Err(Error::Unavailable {
+                what: device.to_string(),
+                why: format!("{kind} runs on the CPU only; name another engine, or --device cpu"),
+            })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -206,7 +224,9 @@ fn open_preferred(
     let Some(graph) = graph else { return Err(refusal) };
     let instead = open_best(&open_model(graph, options)?, options)?;
     let mut info = instead.info().clone();
-    info.fallbacks.push(format!("{} was preferred, and cannot run: {refusal}", engine.name()));
+    let name = engine.name();
+    info.fallbacks.push(format!("{name} was preferred, and cannot run: {}", refusal.brief()));
+    info.said.push(refusal.to_string());
     Ok(Box::new(Instead { info: settle(info, options)?, engine: instead }))
 }
 
@@ -305,14 +325,15 @@ fn open_best(model: &Model, options: &EngineOptions) -> Result<Box<dyn Engine>> 
         Err(refusal) => refusal,
     };
     tracing::debug!(%refusal, "ort was passed over");
-    if options.strict && matches!(options.device, Device::Cuda(_)) {
+    if matches!(options.device, Device::Cuda(_)) {
         return Err(refusal);
     }
-    let why = format!("auto: rten, which is always there; ort was passed over: {refusal}");
+    let brief = refusal.brief();
+    let why = format!("auto: rten, which is always there; ort was passed over: {brief}");
     open_kind(EngineKind::Rten, model, options, &why).map_err(|error| match error {
         // Two engines failed: the first one's reason may be the one that helps.
         Error::Engine { engine, why } => {
-            Error::Engine { engine, why: format!("{why} (and before it: {refusal})") }
+            Error::Engine { engine, why: format!("{why} (and before it: {brief})") }
         }
         other => other,
     })

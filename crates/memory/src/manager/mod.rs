@@ -333,7 +333,8 @@ impl GpuMemoryManager {
         let looked_at: Vec<_> = slots.chain(system).collect();
         let within = !looked_at.is_empty();
         let violations: Vec<_> = looked_at.into_iter().filter_map(past).collect();
-        for LimitViolation { device, held, limit, .. } in &violations {
+        let new = violations.iter().filter(|violation| !state.past.contains(&violation.device));
+        for LimitViolation { device, held, limit, .. } in new {
             tracing::error!(%device, %held, %limit, "more is held than the limit allows");
         }
         state.note(&violations);

@@ -9,6 +9,7 @@ use plimsoll::Bytes;
 use plimsoll_bench::record::{MemorySafety, ModelRecord, Status};
 use plimsoll_bench::report::console;
 use plimsoll_bench::workload::{Progress, View};
+use plimsoll_infer::engine::said::shortened;
 
 use crate::output::{note, rewrite};
 
@@ -55,7 +56,7 @@ impl Progress for Show {
     }
 
     fn opened(&mut self, name: &str, backend: &str) {
-        self.line(&format!("{name}: {}", console::shortened(backend)));
+        self.line(&format!("{name}: {}", shortened(backend)));
     }
 
     fn frames(&mut self, view: &View<'_>) {
