@@ -3,11 +3,15 @@
 #[path = "../../bench/tests/all/checker.rs"]
 mod checker;
 mod common;
+#[path = "common/driver.rs"]
+mod driver;
 #[path = "bench/examples.rs"]
 mod examples;
 #[cfg(unix)]
 #[path = "bench/faults.rs"]
 mod faults;
+#[path = "bench/limits.rs"]
+mod limits;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,7 +73,8 @@ fn the_record_is_the_answer_for_programs() -> Result {
     assert!(again.status.success());
     assert!(text(&again.stdout).contains("a-2/report.md"), "{}", text(&again.stdout));
     let shown = text(&again.stderr);
-    for part in ["GPU Memory Configuration", "Limit Type: soft", "echo on cpu", "GPU_MEM: "] {
+    for part in ["GPU Memory Configuration", "Limit Type: unavailable", "echo on cpu", "GPU_MEM: "]
+    {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // The same thing twice is no regression.

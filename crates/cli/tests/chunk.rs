@@ -2,11 +2,11 @@
 
 #[expect(dead_code, reason = "recordings are for other verbs")]
 mod common;
-
-use std::path::Path;
-use std::process::Command;
+#[path = "common/driver.rs"]
+mod driver;
 
 use common::{Result, complaint, json, plimsoll, run, text};
+use driver::fake_cuda;
 use serde_json::Value;
 
 const PLAN: [&str; 7] = ["chunk", "--items", "64", "--item-bytes", "134MiB", "--available", "3GiB"];
@@ -65,15 +65,10 @@ fn what_is_available_is_read_where_it_is_not_given() -> Result {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_plan_for_a_gpu_is_made_from_what_it_has() -> Result {
-    let folder = tempfile::tempdir()?;
-    let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memory/tests/fake/cuda.c");
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-O1", "-w", "-Wl,-soname,libcuda.so.1", "-o"]);
-    cc.arg(folder.path().join("libcuda.so.1")).arg(fake).args(["-ldl", "-lpthread"]);
-    assert!(cc.status()?.success(), "the test needs cc");
+    let driver = fake_cuda()?;
     let answer = |words: &[&str]| -> Result<Value> {
         let ran = plimsoll(&[words, &["--json"]].concat())
-            .env("LD_LIBRARY_PATH", folder.path())
+            .env("LD_LIBRARY_PATH", driver.path())
             .output()?;
         assert!(ran.status.success(), "{words:?}: {}", text(&ran.stderr));
         Ok(serde_json::from_slice(&ran.stdout)?)

@@ -46,8 +46,7 @@ pub(super) fn of(weights: &ModelSource, plan: &Plan) -> Result<MemoryEstimate, S
 /// say that a model fits: that is most of what a small one takes.
 pub(super) fn words(estimate: &MemoryEstimate, limit: Bytes) -> String {
     let total = Bytes(estimate.total_bytes);
-    let (weights, activations) =
-        (Bytes(estimate.weights_bytes), Bytes(estimate.activation_bytes));
+    let (weights, activations) = (Bytes(estimate.weights_bytes), Bytes(estimate.activation_bytes));
     let overhead = match estimate.overhead_bytes {
         0 => "what the engine takes besides is not known".to_string(),
         bytes => format!("overhead {}", Bytes(bytes)),

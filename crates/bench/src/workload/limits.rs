@@ -52,7 +52,7 @@ impl Limits {
         let request = plan.limit_request()?;
         let mut report = manager.apply_limits(&request)?;
         let driver = held_by_driver(plan);
-        let by_driver = driver.as_ref().is_some_and(|driver| is_by_driver(driver));
+        let by_driver = driver.as_ref().is_some_and(is_by_driver);
         // What stands in the way of the driver's own limit is worth knowing.
         let more = driver.into_iter().flat_map(|driver| driver.warnings);
         let new: Vec<String> = more.filter(|warning| !report.warnings.contains(warning)).collect();
@@ -194,8 +194,10 @@ fn does_not_fit(
         (None, Some(estimate)) => format!("it needs about {estimate} by the estimate"),
         (None, None) => "what it needs is not known".to_string(),
     };
-    let raise = at_least.into_iter().chain(estimate).max().filter(|needed| *needed > limit);
-    let raise = raise.map_or(String::new(), |needed| format!(" to more than {needed}"));
+    // A tenth more, for what the driver takes while it runs.
+    let raise = at_least.into_iter().chain(estimate).max();
+    let raise = raise.map(|needed| needed.saturating_add(needed / 10)).filter(|size| *size > limit);
+    let raise = raise.map_or(String::new(), |size| format!(" to {size} or more"));
     format!(
         "it does not fit on {place} below the limit of {limit}: {needed}; raise \
          --gpu-mem-limit{raise}, or take a smaller model or --device cpu ({cause})"
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(
             counted,
             "it does not fit on cuda:0 below the limit of 700.00 MiB: it had asked for 812.00 MiB, \
-             context and code included; raise --gpu-mem-limit to more than 900.00 MiB, or take a \
+             context and code included; raise --gpu-mem-limit to 990.00 MiB or more, or take a \
              smaller model or --device cpu (CUDA failure 2: out of memory)"
         );
         let guessed = does_not_fit("auto", limit, cause, None, Some(Bytes::mib(900)));

@@ -219,7 +219,10 @@ impl Recorder<'_> {
                 };
                 return GpuMemory::unmeasured(what, limit, limit_type, why);
             }
-            Teller::Process => ("/proc/self/statm".to_string(), Obtained::Sampled, None),
+            Teller::Process => {
+                let name = "/proc/self/statm, less what slots before it left";
+                (name.to_string(), Obtained::Sampled, None)
+            }
             Teller::Growth => {
                 let name = "/proc/self/statm, growth while it alone was loaded and tried";
                 (name.to_string(), Obtained::Sampled, None)

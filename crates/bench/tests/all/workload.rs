@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll::Bytes;
 use plimsoll_bench::doubt::Doubt;
-use plimsoll_bench::record::{MeasuredWhat, ModelRecord, Obtained, Record, Status};
+use plimsoll_bench::record::{LimitType, MeasuredWhat, ModelRecord, Obtained, Record, Status};
 use plimsoll_bench::workload::{Error, Finished, Mode, Plan, Progress, Silent, View, run};
 use plimsoll_infer::engine::EngineMemory;
 use plimsoll_infer::{EngineChoice, EngineKind};

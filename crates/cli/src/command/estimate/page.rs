@@ -2,6 +2,8 @@
 
 use plimsoll::Bytes;
 
+use super::advice::Advice;
+use super::answer::Verdict;
 use super::llm::Estimate;
 use crate::output::Answer;
 use crate::page::{Cell, Page, Tone};
@@ -19,26 +21,38 @@ impl Answer for Estimate {
             term("overhead", self.overhead_bytes, "no engine or device is named".to_string()),
             term("total", self.total_bytes, self.how.to_string()),
         ]);
-        let (Some(limit), Some(fits)) = (self.limit_bytes, self.fits) else { return };
-        page.raw("\n");
-        let (verdict, tone) = if fits {
-            (format!("fits into {}", gib(limit)), Tone::Good)
-        } else {
-            (format!("does not fit into {}", gib(limit)), Tone::Doubt)
-        };
-        page.table(&[vec![Cell::new(verdict, tone)]]);
-        if fits {
-            return;
+        let (Some(limit), Some(verdict)) = (self.limit_bytes, self.verdict) else { return };
+        let nothing = "No type, context or flash attention makes it fit; take a smaller model.";
+        verdict_page(page, verdict, limit, &self.advice, (nothing, gib));
+    }
+}
+
+/// Whether it fits, and what would make it fit; `nothing` where nothing does.
+pub(super) fn verdict_page(
+    page: &mut Page,
+    verdict: Verdict,
+    limit: u64,
+    advice: &[Advice],
+    (nothing, size): (&str, fn(u64) -> String),
+) {
+    page.raw("\n");
+    let tone = if verdict == Verdict::Fits { Tone::Good } else { Tone::Doubt };
+    let limit = size(limit);
+    let words = match verdict {
+        Verdict::Fits => format!("fits into {limit}"),
+        Verdict::Tight => {
+            format!("tight in {limit}: it fits if the estimate is right within a tenth")
         }
-        if self.advice.is_empty() {
-            page.advice("No type, context or flash attention makes it fit; take a smaller model.");
-            return;
-        }
-        page.advice("It would fit with:");
-        for advice in &self.advice {
-            page.advice(&format!("- {}: {}", advice.change, gib(advice.total_bytes)));
-            page.advice(&format!("  {}", advice.command));
-        }
+        Verdict::DoesNotFit => format!("does not fit into {limit}"),
+    };
+    page.table(&[vec![Cell::new(words, tone)]]);
+    if verdict != Verdict::DoesNotFit {
+        return;
+    }
+    page.advice(if advice.is_empty() { nothing } else { "It would fit with:" });
+    for advice in advice {
+        page.advice(&format!("- {}: {}", advice.change, size(advice.total_bytes)));
+        page.advice(&format!("  {}", advice.command));
     }
 }
 

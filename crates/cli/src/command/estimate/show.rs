@@ -3,7 +3,7 @@
 use plimsoll::Bytes;
 
 use super::answer::{Estimate, OfLayers, Verdict};
-use super::page::gib;
+use super::page::{gib, verdict_page};
 use crate::output::Answer;
 use crate::page::{Cell, Page, Tone};
 
@@ -129,31 +129,8 @@ impl Estimate {
             page.advice(&room.how);
         }
         let (Some(limit), Some(verdict)) = (self.limit_bytes, self.verdict) else { return };
-        page.raw("\n");
-        let tone = if verdict == Verdict::Fits { Tone::Good } else { Tone::Doubt };
-        let words = match verdict {
-            Verdict::Fits => format!("fits into {}", Bytes(limit)),
-            Verdict::Tight => {
-                format!(
-                    "tight in {}: it fits if the estimate is right within a tenth",
-                    Bytes(limit)
-                )
-            }
-            Verdict::DoesNotFit => format!("does not fit into {}", Bytes(limit)),
-        };
-        page.table(&[vec![Cell::new(words, tone)]]);
-        if verdict != Verdict::DoesNotFit {
-            return;
-        }
-        if self.advice.is_empty() {
-            page.advice("No type, context, image size, batch or number of layers makes it fit.");
-            return;
-        }
-        page.advice("It would fit with:");
-        for advice in &self.advice {
-            page.advice(&format!("- {}: {}", advice.change, Bytes(advice.total_bytes)));
-            page.advice(&format!("  {}", advice.command));
-        }
+        let nothing = "No type, context, image size, batch or number of layers makes it fit.";
+        verdict_page(page, verdict, limit, &self.advice, (nothing, |size| Bytes(size).to_string()));
     }
 
     fn fleet_page(&self, page: &mut Page) {
