@@ -77,7 +77,8 @@ fn a_gpu_that_is_named_and_not_there_fails_its_slot() -> Result {
         let model = &report["models"][0];
         assert_eq!(model["status"], "failed", "{engine}: {model:#}");
         let reason = model["reason"].as_str().ok_or("no reason")?;
-        assert!(reason.contains("not available") && reason.chars().count() < 400, "{reason}");
+        assert!(reason.starts_with("cuda:77 is not available: "), "{reason}");
+        assert!(reason.contains("--device cpu") && reason.chars().count() < 400, "{reason}");
         assert_eq!(model["gpu_memory"]["within_limit"], Value::Null);
         assert_eq!(report["memory_safety"]["all_within_limit"], Value::Null);
         assert_eq!(report["memory_safety"]["total_violations"], 0);

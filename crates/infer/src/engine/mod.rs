@@ -17,6 +17,8 @@ pub mod tensorrt;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use plimsoll::backend::{BackendKind, count};
+
 pub use echo::{Echo, EchoOptions};
 pub use options::{Device, EngineChoice, EngineKind, EngineOptions};
 
@@ -165,6 +167,30 @@ pub fn open(
 ) -> Result<Box<dyn Engine>> {
     let choice = choice.into();
     on_the_host_only(choice, options.device)?;
+    open_choice(choice, source, options).map_err(|error| match error {
+        // Without the GPU that was named, what else is missing does not help.
+        Error::Unavailable { .. } => no_such_gpu(options.device).unwrap_or(error),
+        other => other,
+    })
+}
+
+/// Why the GPU that was named is not here; nothing where it is, or none was named.
+fn no_such_gpu(device: Device) -> Option<Error> {
+    let Device::Cuda(number) = device else { return None };
+    let why = match count(BackendKind::Cuda) {
+        Ok(gpus) if number < gpus => return None,
+        Ok(gpus) => format!("there are {gpus} GPUs here, numbered from 0"),
+        Err(error) => error.to_string(),
+    };
+    let remedy = "or take --device cpu, or leave it out to fall back";
+    Some(Error::Unavailable { what: device.to_string(), why: format!("{why}; {remedy}") })
+}
+
+fn open_choice(
+    choice: EngineChoice,
+    source: &ModelSource,
+    options: &EngineOptions,
+) -> Result<Box<dyn Engine>> {
     if choice == EngineChoice::Kind(EngineKind::Echo) {
         return Ok(Box::new(Echo::open(source, options)?));
     }
