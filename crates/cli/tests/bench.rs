@@ -3,11 +3,15 @@
 #[path = "../../bench/tests/all/checker.rs"]
 mod checker;
 mod common;
+#[path = "common/driver.rs"]
+mod driver;
 #[path = "bench/examples.rs"]
 mod examples;
 #[cfg(unix)]
 #[path = "bench/faults.rs"]
 mod faults;
+#[path = "bench/limits.rs"]
+mod limits;
 #[cfg(unix)]
 #[path = "bench/truth.rs"]
 mod truth;
@@ -72,7 +76,7 @@ fn the_record_is_the_answer_for_programs() -> Result {
     assert!(again.status.success());
     assert!(text(&again.stdout).contains("a-2/report.md"), "{}", text(&again.stdout));
     let shown = text(&again.stderr);
-    for part in ["Memory Configuration", "Limit Type: soft", "echo on cpu", " MEM: "] {
+    for part in ["Memory Configuration", "Limit Type: unavailable", "echo on cpu", " MEM: "] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // The same thing twice is no regression.

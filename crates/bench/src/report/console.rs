@@ -2,7 +2,7 @@
 
 use crate::record::{MeasuredWhat, MemorySafety, Record, SLOTS};
 
-use super::sheet::{DASH, Row, Sheet, gib};
+use super::sheet::{DASH, Row, Sheet, gib, limit};
 
 const WIDTH: usize = 60;
 
@@ -24,7 +24,7 @@ pub fn start(
     };
     let mut text =
         format!("{line}\n{}Memory Configuration\n{line}\n", if on_gpu { "GPU " } else { "" });
-    text += &format!("Limit: {} (profile {})\n", gib(Some(safety.limit_gb)), safety.profile);
+    text += &format!("Limit: {}\n", limit(safety));
     text += &format!("Effective Limit: {}\n", gib(Some(safety.effective_limit_gb)));
     text += &format!("Limit Type: {}\n", safety.limit_type);
     text += &format!("Methods Applied: {methods}\n");
@@ -40,12 +40,18 @@ pub fn start(
     text + &line + "\n"
 }
 
-/// One line of progress: `GPU_MEM: 5.23/8.00GiB`, and without a GPU `MEM: …`.
+/// One line of progress: `GPU_MEM: 5.23/8.00GiB`, and without a GPU `MEM: …`. Without a limit
+/// that it is compared with it is `MEM: 5.23GiB`.
 #[must_use]
-pub fn memory_progress(what: MeasuredWhat, used: Option<plimsoll::Bytes>, limit_gb: f64) -> String {
+pub fn memory_progress(
+    what: MeasuredWhat,
+    used: Option<plimsoll::Bytes>,
+    limit_gb: Option<f64>,
+) -> String {
     let name = if what.is_gpu() { "GPU_MEM" } else { "MEM" };
     let used = used.map_or(DASH.to_string(), |bytes| format!("{:.2}", bytes.as_gib()));
-    format!("{name}: {used}/{limit_gb:.2}GiB")
+    let limit = limit_gb.map_or(String::new(), |limit| format!("/{limit:.2}"));
+    format!("{name}: {used}{limit}GiB")
 }
 
 /// The bare answer: a line a slot, and why one did not complete.
@@ -128,43 +134,4 @@ fn columns<const N: usize>(table: &[[String; N]]) -> String {
 /// A stranger's text cannot move the cursor.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// A long sentence without its middle: it begins with the fact and ends with the remedy.
-/// `report.json` and `run.log` have all of it.
-#[must_use]
-pub fn shortened(text: &str) -> String {
-    const HEAD: usize = 120;
-    const TAIL: usize = 120;
-    if text.chars().count() <= HEAD + TAIL + 20 {
-        return text.to_string();
-    }
-    let words: Vec<&str> = text.split(' ').collect();
-    let fitting = |words: &mut dyn Iterator<Item = &&str>, most: usize| {
-        let mut width = 0;
-        let fits = |word: &&&str| {
-            width += word.chars().count() + 1;
-            width <= most
-        };
-        words.take_while(fits).count()
-    };
-    let head = fitting(&mut words.iter(), HEAD);
-    let tail = fitting(&mut words.iter().rev(), TAIL).min(words.len() - head);
-    format!("{} … {}", words[..head].join(" "), words[words.len() - tail..].join(" "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_sentence_keeps_its_beginning_and_its_end() {
-        assert_eq!(shortened("rten on cpu"), "rten on cpu");
-        let long = format!("rten on cpu; looked for {} install it", "/a/library, ".repeat(50));
-        let short = shortened(&long);
-        assert!(short.chars().count() < 260, "{short}");
-        assert!(short.starts_with("rten on cpu") && short.ends_with("install it"), "{short}");
-        let one = shortened(&"x".repeat(900));
-        assert!(one.chars().count() < 10, "a word that is too long is left out: {one}");
-    }
 }

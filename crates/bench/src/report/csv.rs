@@ -55,6 +55,9 @@ fn notes(model: &ModelRecord, architecture: MemoryArchitecture) -> String {
     }
     match model.gpu_memory.within_limit {
         Some(false) => notes.push("PASSED THE LIMIT".to_string()),
+        None if model.gpu_memory.limit_gb.is_none() => {
+            notes.push("not compared with the limit".to_string());
+        }
         None if model.performance.is_some() => notes.push("memory not measured".to_string()),
         _ => {}
     }

@@ -42,12 +42,19 @@ pub(super) struct Opened {
     pub(super) memory: Teller,
     /// What the process held before the model was loaded.
     pub(super) before: Option<Bytes>,
+    /// What was said in full where the description has a cause alone.
+    pub(super) said: Vec<String>,
 }
 
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) status: Status,
+    /// Why it is not completed, cut to its cause.
     pub(super) reason: Option<String>,
+    /// What was said in full, where that is more.
+    pub(super) said: Vec<String>,
+    /// Whether memory was refused, by what the engine says.
+    pub(super) out_of_memory: bool,
     /// What the engine says of itself after it ran; `None` where it never did.
     pub(super) description: Option<ModelDescription>,
     /// What the engine's own allocator counted.
@@ -74,4 +81,20 @@ pub(super) enum Teller {
     Process,
     /// The kernel, of what the process gained while this slot alone was loaded and tried.
     Growth,
+}
+
+impl Ended {
+    /// The end of a slot of which nothing else is known.
+    pub(super) fn new(status: Status, reason: Option<String>) -> Ended {
+        Ended {
+            status,
+            reason,
+            said: Vec::new(),
+            out_of_memory: false,
+            description: None,
+            peak: None,
+            early: None,
+            vanished: None,
+        }
+    }
 }

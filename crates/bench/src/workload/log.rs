@@ -98,7 +98,7 @@ impl Recorder<'_> {
                 "limit: {:.3} GiB, effective {:.3} GiB, profile {}, type {}, verified {}, by {:?}",
                 safety.limit_gb,
                 safety.effective_limit_gb,
-                safety.profile,
+                safety.profile.as_deref().unwrap_or("none"),
                 safety.limit_type,
                 safety.verified,
                 safety.methods_applied
@@ -135,9 +135,8 @@ impl Recorder<'_> {
         progress: &mut dyn Progress,
         slot: Option<usize>,
         who: &str,
-        held: Bytes,
+        (held, limit): (Bytes, Bytes),
     ) {
-        let limit = self.limit;
         let text = format!("VIOLATION: {who} holds {held}, more than the limit of {limit}");
         tracing::error!(target: TARGET, "{text}");
         self.log(progress, Level::Error, &text);

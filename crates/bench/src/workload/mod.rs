@@ -21,6 +21,7 @@ mod event;
 mod feed;
 mod guarded;
 mod job;
+mod limits;
 mod log;
 mod overall;
 mod pace;
@@ -34,11 +35,13 @@ mod slots;
 mod snapshot;
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
 use plimsoll::Bytes;
+use plimsoll::platform::give_back_heap;
 
 use crate::record::Record;
 use crate::report::files::FilesError;
@@ -124,17 +127,20 @@ struct Common<'a> {
 /// All repeats of all slots; ends when the last one has.
 fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &Streams) {
     let Common { plan, stop, origin, limit, .. } = common;
+    let settled = OnceLock::new();
+    let settled = &settled;
     let together = plan.parallel && slots.iter().all(|slot| slot.weights().is_some());
     let gate = together.then(|| Gate::new(slots.len()));
     let gate = gate.as_ref();
     let job = |repeat, slot: usize| {
         let weights = slots[slot].weights()?.clone();
         let events = common.events.clone();
-        Some(Job { slot, repeat, plan, weights, events, stop, origin, limit, gate })
+        Some(Job { slot, repeat, plan, weights, events, stop, origin, limit, settled, gate })
     };
     for repeat in 0..plan.repeat {
         let jobs: Vec<Job<'_>> = (0..2).filter_map(|slot| job(repeat, slot)).collect();
         if together {
+            give_back_heap();
             let feeds = streams.together(plan);
             std::thread::scope(|scope| {
                 for (job, feed) in jobs.into_iter().zip(feeds) {
@@ -144,9 +150,9 @@ fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &Streams) {
         } else {
             for job in jobs {
                 let slot = job.slot;
-                job.run(streams.alone(plan, slot));
                 // What the one has freed must not be seen in the other's memory.
-                plimsoll::platform::give_back_heap();
+                give_back_heap();
+                job.run(streams.alone(plan, slot));
             }
         }
     }

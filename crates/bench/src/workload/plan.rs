@@ -96,8 +96,8 @@ pub struct Plan {
     pub sync_tolerance: Duration,
     /// The limit.
     pub limit: Option<Bytes>,
-    /// The profile that clamps it.
-    pub profile: String,
+    /// The profile that clamps it; without one a limit stands as it is.
+    pub profile: Option<String>,
     /// What must stay free on unified memory.
     pub keep_free: Option<Bytes>,
     /// Time between samples of the machine.
@@ -145,7 +145,7 @@ impl Default for Plan {
             repeat: 1,
             sync_tolerance: Duration::from_millis(33),
             limit: None,
-            profile: "orin-nano-8gb".to_string(),
+            profile: None,
             keep_free: None,
             metrics_interval: Duration::from_millis(500),
             report_interval: Duration::from_secs(3),
@@ -245,7 +245,10 @@ impl Plan {
     /// What is asked of the memory manager, which finds out itself whether memory is
     /// unified.
     pub(super) fn limit_request(&self) -> plimsoll::Result<LimitRequest> {
-        let mut request = LimitRequest::new().with_profile(&self.profile)?;
+        let mut request = LimitRequest::new();
+        if let Some(profile) = &self.profile {
+            request = request.with_profile(profile)?;
+        }
         request.limit = self.limit;
         request.keep_free = self.keep_free;
         Ok(request)

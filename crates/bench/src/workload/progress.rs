@@ -23,8 +23,8 @@ pub struct View<'a> {
     pub what: MeasuredWhat,
     /// The slot's memory now.
     pub memory: Option<Bytes>,
-    /// The effective limit, in GiB.
-    pub limit_gb: f64,
+    /// The effective limit, in GiB; `None` where the memory is not compared with it.
+    pub limit_gb: Option<f64>,
 }
 
 /// Is told how far a run is, on the thread that writes and not on the one that measures.

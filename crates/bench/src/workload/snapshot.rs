@@ -147,7 +147,7 @@ impl Page {
         }
     }
 
-    pub(super) fn view<'n>(&self, plan: &Plan, name: &'n str, limit_gb: f64) -> View<'n> {
+    pub(super) fn view<'n>(&self, plan: &Plan, name: &'n str, limit_gb: Option<f64>) -> View<'n> {
         let seconds = self.until.saturating_sub(self.began.unwrap_or_default()).as_secs_f64();
         View {
             slot: self.slot,
@@ -225,7 +225,7 @@ impl Recorder<'_> {
 
     fn memory(&self, page: &Page, why: &str) -> GpuMemory {
         let what = page.what();
-        let limit_type = self.limit_type();
+        let (limit, limit_type) = (self.limit_of(page), self.holder(page).limit_type);
         let engine = page.description.as_ref().map_or("", |info| info.engine.as_str());
         let (name, obtained, counted_peak) = match page.teller {
             Teller::Nobody => {
@@ -233,9 +233,12 @@ impl Recorder<'_> {
                     Some(_) => "the engine does not tell what it holds on the device",
                     None => why,
                 };
-                return GpuMemory::unmeasured(what, self.limit, limit_type, why);
+                return GpuMemory::unmeasured(what, limit, limit_type, why);
             }
-            Teller::Process => ("/proc/self/statm".to_string(), Obtained::Sampled, None),
+            Teller::Process => {
+                let name = "/proc/self/statm, less what slots before it left";
+                (name.to_string(), Obtained::Sampled, None)
+            }
             Teller::Growth => {
                 let name = "/proc/self/statm, growth while it alone was loaded and tried";
                 (name.to_string(), Obtained::Sampled, None)
@@ -250,7 +253,7 @@ impl Recorder<'_> {
             what,
             name,
             obtained,
-            limit: self.limit,
+            limit,
             limit_type,
             counted_peak: peak,
             system_peak: page.system_peak.map(|gib| Bytes((gib * (1u64 << 30) as f64) as u64)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll::Bytes;
 use plimsoll_bench::doubt::Doubt;
-use plimsoll_bench::record::{MeasuredWhat, ModelRecord, Obtained, Record, Status};
+use plimsoll_bench::record::{LimitType, MeasuredWhat, ModelRecord, Obtained, Record, Status};
 use plimsoll_bench::workload::{Error, Finished, Mode, Plan, Progress, Silent, View, run};
 use plimsoll_infer::engine::EngineMemory;
 use plimsoll_infer::{EngineChoice, EngineKind};
@@ -135,6 +135,10 @@ fn a_violation_is_recorded_and_stops_nothing() {
     assert_eq!((record.models[0].status, frames(&record.models[0])), (Status::Completed, 8));
     let safety = &record.memory_safety;
     assert_eq!((safety.all_within_limit, safety.total_violations), (Some(false), 1));
+    // No engine here allocates through us: nothing holds the limit, and it is said.
+    assert_eq!((safety.limit_type, safety.verified), (LimitType::Unavailable, false));
+    assert!(safety.methods_applied.is_empty(), "{:?}", safety.methods_applied);
+    assert_eq!(record.models[0].gpu_memory.limit_type, LimitType::Unavailable);
     assert_eq!(safety.violation_details[0].slot, Some(0));
     assert!(safety.violation_details[0].bytes > 1 << 20);
     let markdown = std::fs::read_to_string(folder.join("report.md")).unwrap();

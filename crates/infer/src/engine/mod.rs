@@ -11,10 +11,13 @@ pub mod echo;
 pub mod options;
 pub mod ort;
 pub mod rten;
+pub mod said;
 pub mod tensorrt;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+use plimsoll::backend::{BackendKind, count};
 
 pub use echo::{Echo, EchoOptions};
 pub use options::{Device, EngineChoice, EngineKind, EngineOptions};
@@ -89,6 +92,8 @@ pub struct EngineInfo {
     pub nodes_by_provider: BTreeMap<String, u64>,
     /// What it does not do as it was asked, in words for the report.
     pub fallbacks: Vec<String>,
+    /// What was said in full where the words above are cut to a cause; for a log.
+    pub said: Vec<String>,
     /// Whether the memory limit was handed to it.
     pub limit_applied: bool,
 }
@@ -168,7 +173,8 @@ pub trait Engine: Send {
     }
 }
 
-/// Opens a model with an engine, or with the fastest that works.
+/// Opens a model with an engine, or with the fastest that works. A device that is named is kept
+/// to: where it cannot run the model, that is an error and no fallback.
 ///
 /// # Errors
 /// [`Error::Unavailable`] when the engine or device is not there, [`Error::Model`] when
@@ -180,6 +186,31 @@ pub fn open(
     options: &EngineOptions,
 ) -> Result<Box<dyn Engine>> {
     let choice = choice.into();
+    on_the_host_only(choice, options.device)?;
+    open_choice(choice, source, options).map_err(|error| match error {
+        // Without the GPU that was named, what else is missing does not help.
+        Error::Unavailable { .. } => no_such_gpu(options.device).unwrap_or(error),
+        other => other,
+    })
+}
+
+/// Why the GPU that was named is not here; nothing where it is, or none was named.
+fn no_such_gpu(device: Device) -> Option<Error> {
+    let Device::Cuda(number) = device else { return None };
+    let why = match count(BackendKind::Cuda) {
+        Ok(gpus) if number < gpus => return None,
+        Ok(gpus) => format!("there are {gpus} GPUs here, numbered from 0"),
+        Err(error) => error.to_string(),
+    };
+    let remedy = "or take --device cpu, or leave it out to fall back";
+    Some(Error::Unavailable { what: device.to_string(), why: format!("{why}; {remedy}") })
+}
+
+fn open_choice(
+    choice: EngineChoice,
+    source: &ModelSource,
+    options: &EngineOptions,
+) -> Result<Box<dyn Engine>> {
     if choice == EngineChoice::Kind(EngineKind::Echo) {
         return Ok(Box::new(Echo::open(source, options)?));
     }
@@ -200,6 +231,19 @@ pub fn open(
             open_kind(kind, &open_model(engine, options)?, options, "asked for by name")
         }
         (_, None, None) => Err(Error::Model { model: source.name(), why: "no such file".into() }),
+    }
+}
+
+/// Some engines have no GPU to run on.
+fn on_the_host_only(choice: EngineChoice, device: Device) -> Result<()> {
+    match (choice, device) {
+        (EngineChoice::Kind(kind @ (EngineKind::Rten | EngineKind::Echo)), Device::Cuda(_)) => {
+            Err(Error::Unavailable {
+                what: device.to_string(),
+                why: format!("{kind} runs on the CPU only; name another engine, or --device cpu"),
+            })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -228,7 +272,9 @@ fn open_preferred(
     let Some(graph) = graph else { return Err(refusal) };
     let instead = open_best(&open_model(graph, options)?, options)?;
     let mut info = instead.info().clone();
-    info.fallbacks.push(format!("{} was preferred, and cannot run: {refusal}", engine.name()));
+    let name = engine.name();
+    info.fallbacks.push(format!("{name} was preferred, and cannot run: {}", refusal.brief()));
+    info.said.push(refusal.to_string());
     Ok(Box::new(Instead { info: settle(info, options)?, engine: instead }))
 }
 
@@ -328,14 +374,15 @@ fn open_best(model: &Model, options: &EngineOptions) -> Result<Box<dyn Engine>> 
         Err(refusal) => refusal,
     };
     tracing::debug!(%refusal, "ort was passed over");
-    if options.strict && matches!(options.device, Device::Cuda(_)) {
+    if matches!(options.device, Device::Cuda(_)) {
         return Err(refusal);
     }
-    let why = format!("auto: rten, which is always there; ort was passed over: {refusal}");
+    let brief = refusal.brief();
+    let why = format!("auto: rten, which is always there; ort was passed over: {brief}");
     open_kind(EngineKind::Rten, model, options, &why).map_err(|error| match error {
         // Two engines failed: the first one's reason may be the one that helps.
         Error::Engine { engine, why } => {
-            Error::Engine { engine, why: format!("{why} (and before it: {refusal})") }
+            Error::Engine { engine, why: format!("{why} (and before it: {brief})") }
         }
         other => other,
     })

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll::{Bytes, LIMIT_PROFILES};
+use plimsoll::Bytes;
 use plimsoll_bench::workload::{Mode, Plan};
 use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
@@ -64,9 +64,10 @@ pub(crate) struct Args {
     work: Work,
     #[command(flatten)]
     limit: LimitArgs,
-    /// The machine whose memory the limit is clamped to
-    #[arg(long, value_name = "NAME", default_value = LIMIT_PROFILES[0].name)]
-    profile: String,
+    /// The machine whose memory the limit is clamped to; without it a limit stands as it is, and
+    /// is that of orin-nano-8gb where none is given
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// What must stay free where the GPU shares the system's memory
     #[arg(long, value_name = "SIZE", value_parser = size_above_zero)]
     keep_free: Option<Bytes>,

@@ -9,6 +9,7 @@ use plimsoll::Bytes;
 use plimsoll_bench::record::{MemorySafety, ModelRecord, Status};
 use plimsoll_bench::report::console;
 use plimsoll_bench::workload::{Progress, View};
+use plimsoll_infer::engine::said::shortened;
 
 use crate::output::{note, rewrite};
 
@@ -57,7 +58,7 @@ impl Progress for Show {
     }
 
     fn opened(&mut self, name: &str, backend: &str) {
-        self.line(&format!("{name}: {}", console::shortened(backend)));
+        self.line(&format!("{name}: {}", shortened(backend)));
     }
 
     fn frames(&mut self, view: &View<'_>) {
@@ -120,7 +121,7 @@ mod tests {
             fps: Some(41.26),
             what: MeasuredWhat::GpuAllocations,
             memory,
-            limit_gb: 8.0,
+            limit_gb: Some(8.0),
         };
         let text = "yolo11n.onnx (slot 0): 150/300 frames, 41.3 fps, GPU_MEM: 5.23/8.00GiB";
         assert_eq!(plain(&view), text);
@@ -128,6 +129,8 @@ mod tests {
         let host = View { what: MeasuredWhat::ProcessMemory, ..view };
         assert!(plain(&host).ends_with(" fps, MEM: 5.23/8.00GiB"), "{}", plain(&host));
         assert!(!bar(&host).contains("GPU"), "{}", bar(&host));
+        let uncompared = View { limit_gb: None, ..host };
+        assert!(plain(&uncompared).ends_with(" fps, MEM: 5.23GiB"), "{}", plain(&uncompared));
         let endless = View { of: None, fps: None, memory: None, ..view };
         assert_eq!(plain(&endless), "yolo11n.onnx (slot 0): 150 frames, – fps, GPU_MEM: –/8.00GiB");
     }
