@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use plimsoll::text::one_line;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -171,7 +172,7 @@ impl Comparison {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for difference in &self.differences {
-            text += &format!("different {difference}\n");
+            text += &format!("different {}\n", one_line(difference));
         }
         if !self.comparable {
             text += "cannot compare: the runs are of different things (--force compares anyway)\n";
@@ -183,16 +184,16 @@ impl Comparison {
 
 impl SlotComparison {
     fn text(&self) -> String {
+        let name = one_line(&self.name);
         let Some(Judgement { verdict, ratio, interval }) = self.judgement else {
             let why = self.reason.as_deref().unwrap_or("no reason given");
-            return format!("{}: cannot say ({why})\n", self.name);
+            return format!("{name}: cannot say ({})\n", one_line(why));
         };
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         let mark = if self.regression { ": REGRESSION" } else { "" };
         let p50 = |ms: Option<f64>| ms.map_or("–".to_string(), |ms| format!("{ms:.3} ms"));
         format!(
-            "{}: {verdict}{mark} (p50 {} → {}, {:+.1} %, between {:+.1} % and {:+.1} %)\n",
-            self.name,
+            "{name}: {verdict}{mark} (p50 {} → {}, {:+.1} %, between {:+.1} % and {:+.1} %)\n",
             p50(self.p50_ms_a),
             p50(self.p50_ms_b),
             percent(ratio),

@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::Global;
-use crate::output::colour_on;
+use crate::output::{LogLine, colour_on};
 
 /// Starts logging for the rest of the process.
 pub(crate) fn start(global: &Global) {
@@ -17,7 +17,7 @@ pub(crate) fn start(global: &Global) {
     let (filter, complaint) = filter(global, wish.as_deref());
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(|| LogLine)
         .with_ansi(colour_on(io::stderr().is_terminal()))
         .finish();
     // Fails only where a subscriber is set already, and then logging works.

@@ -7,6 +7,9 @@
 //! A reader that has seen enough (`plimsoll doctor | head -1`) closes the pipe. That is
 //! its right and no failure: the rest of the output is dropped without a word, and
 //! the verb's own outcome still decides the exit code.
+//!
+//! What strangers wrote (names in files, names of files, an engine's messages) steers no
+//! terminal: whatever is printed passes [`plimsoll::text`] here or on its [`Page`].
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::panic::PanicHookInfo;
@@ -14,6 +17,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use plimsoll::text;
 use serde::Serialize;
 use serde_json::json;
 
@@ -51,7 +55,9 @@ impl Output {
     /// Prints an answer, in the form that was asked for.
     pub(crate) fn answer<A: Answer>(&mut self, answer: &A) -> anyhow::Result<()> {
         let text = if self.json {
-            serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")? + "\n"
+            let value = serde_json::to_string_pretty(answer);
+            let value = value.context("cannot write the answer as JSON")?;
+            text::json(&value).into_owned() + "\n"
         } else {
             let mut page = Page::new(self.colour, self.quiet);
             answer.page(&mut page);
@@ -60,10 +66,13 @@ impl Output {
         self.attempt(|stdout| stdout.write_all(text.as_bytes()))
     }
 
-    /// Prints a line of a stream at once; whether anybody still reads.
+    /// Prints a line of a stream at once, or several; whether anybody still reads.
     pub(crate) fn line(&mut self, text: &str) -> anyhow::Result<bool> {
+        let text = text.trim_end_matches('\n');
+        // Lines of JSON can say what they hold.
+        let text = if text.starts_with('{') { text::json(text) } else { text::lines(text) };
         self.attempt(|stdout| {
-            stdout.write_all(text.trim_end_matches('\n').as_bytes())?;
+            stdout.write_all(text.as_bytes())?;
             stdout.write_all(b"\n")?;
             stdout.flush()
         })?;
@@ -75,7 +84,7 @@ impl Output {
         if !self.quiet {
             let mut page = Page::new(colour_on(io::stderr().is_terminal()), false);
             answer.page(&mut page);
-            note(&page.into_text());
+            print_aside(&page.into_text());
         }
     }
 
@@ -132,8 +141,7 @@ impl Progress {
     pub(crate) fn show(&mut self, text: &str) {
         if self.on && self.since.elapsed() > Progress::PATIENCE {
             self.shown = true;
-            // Nobody is left to tell when stderr is gone.
-            let _ = write!(io::stderr(), "\r\x1b[2K{text}");
+            rewrite(text, false);
         }
     }
 }
@@ -146,16 +154,42 @@ impl Drop for Progress {
     }
 }
 
-/// Something for people while a verb works, on stderr.
+/// A line for people while a verb works, on stderr.
 pub(crate) fn note(text: &str) {
+    print_aside(&text::one_line(text.trim_end()));
+}
+
+/// Several lines of the kind; what strangers wrote stands within a line.
+pub(crate) fn notes(text: &str) {
+    print_aside(&text::lines(text));
+}
+
+fn print_aside(text: &str) {
     // Nobody is left to tell when stderr is gone.
     let _ = writeln!(io::stderr(), "{}", text.trim_end());
+}
+
+/// The way of a log to stderr, an event a line.
+pub(crate) struct LogLine;
+
+impl Write for LogLine {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let event = String::from_utf8_lossy(bytes);
+        // Escapes are the colours of the log itself, which writes those of others in letters.
+        let parts = event.trim_end().split('\x1b').map(text::one_line);
+        writeln!(io::stderr(), "{}", parts.collect::<Vec<_>>().join("\x1b"))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// A line on stderr that the next one is written over; `last` leaves it standing.
 pub(crate) fn rewrite(text: &str, last: bool) {
     let end = if last { "\n" } else { "" };
-    let _ = write!(io::stderr(), "\r\x1b[2K{text}{end}");
+    let _ = write!(io::stderr(), "\r\x1b[2K{}{end}", text::one_line(text));
 }
 
 /// Whether to colour: only on a terminal, and not where `NO_COLOR` or a dumb terminal
@@ -179,6 +213,9 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
         let text = error.to_string();
         let message = text.split("\n\nUsage:").next().unwrap_or(&text);
         complain(Kind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
+    } else if error.to_string().contains(|c| text::is_steering(c) && c != '\n') {
+        // A word of the command line, such as a file's name: shown, but not in colours.
+        notes(&error.to_string());
     } else {
         // Nobody is left to tell when stderr is gone.
         let _ = error.print();
@@ -232,15 +269,15 @@ fn bug(info: &PanicHookInfo<'_>) -> String {
 fn complain(kind: Kind, message: &str, causes: &[String], json: bool) {
     let text = if json {
         let body = json!({"message": message, "kind": kind.name(), "causes": causes});
-        json!({"error": body}).to_string()
+        text::json(&json!({"error": body}).to_string()).into_owned()
     } else {
         let colour = colour_on(io::stderr().is_terminal());
         let (start, end) = if colour { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-        let causes: String = causes.iter().map(|cause| format!("\n  because: {cause}")).collect();
-        format!("{start}error:{end} {message}{causes}")
+        let line = |cause: &String| format!("\n  because: {}", text::one_line(cause));
+        let causes: String = causes.iter().map(line).collect();
+        format!("{start}error:{end} {}{causes}", text::one_line(message))
     };
-    // Nobody is left to tell when stderr is gone.
-    let _ = writeln!(io::stderr(), "{text}");
+    print_aside(&text);
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub mod chunk;
 mod config;
 pub mod error;
 pub mod estimate;
+pub mod files;
 mod generic;
 mod gpu_pool;
 pub mod machine;
@@ -45,6 +46,7 @@ pub mod stack;
 mod stats;
 mod sync;
 mod sys;
+pub mod text;
 pub mod trace;
 pub mod units;
 

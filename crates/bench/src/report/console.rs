@@ -2,6 +2,8 @@
 
 use crate::record::{MeasuredWhat, MemoryArchitecture, MemorySafety, Record, SLOTS};
 
+use plimsoll::text::one_line;
+
 use super::sheet::{DASH, Sheet, gib};
 
 const WIDTH: usize = 60;
@@ -29,10 +31,10 @@ pub fn start(
     let workspace = workspace.map_or(DASH.to_string(), |bytes| bytes.to_string());
     text += &format!("Workspace: {workspace}\n");
     for (name, backend) in SLOTS.iter().zip(backends) {
-        text += &format!("{name}: {}\n", printable(backend));
+        text += &format!("{name}: {}\n", one_line(backend));
     }
     for warning in &safety.warnings {
-        text += &format!("Warning: {warning}\n");
+        text += &format!("Warning: {}\n", one_line(warning));
     }
     text + &line + "\n"
 }
@@ -58,7 +60,7 @@ pub fn end(record: &Record) -> String {
         let cell = |at: usize| whole.map_or(DASH.to_string(), |line| line[at].clone());
         let peak = words.memory.iter().find(|row| row.label == "Peak");
         table.push([
-            model.name.clone(),
+            one_line(&model.name).into_owned(),
             model.status.to_string(),
             p.map_or(DASH.into(), |p| p.frames.to_string()),
             number(p.and_then(|p| p.fps)),
@@ -71,16 +73,16 @@ pub fn end(record: &Record) -> String {
     let mut text = columns(&table);
     for model in record.models.iter().filter(|model| model.reason.is_some()) {
         let reason = model.reason.as_deref().unwrap_or_default();
-        text += &format!("{} {}: {}\n", model.name, model.status, printable(reason));
+        text += &format!("{} {}: {}\n", one_line(&model.name), model.status, one_line(reason));
     }
     text += &format!("\n{}", memory(record));
-    text += &format!("\nMemory: {}\n", sheet.status.1);
+    text += &format!("\nMemory: {}\n", one_line(&sheet.status.1));
     if let Some(why) = &sheet.interruption {
-        text += &format!("Interrupted: {}\n", printable(why));
+        text += &format!("Interrupted: {}\n", one_line(why));
     }
     if !sheet.doubts.is_empty() {
         text += "Doubts:\n";
-        sheet.doubts.iter().for_each(|doubt| text += &format!("  - {}\n", printable(doubt)));
+        sheet.doubts.iter().for_each(|doubt| text += &format!("  - {}\n", one_line(doubt)));
     }
     text
 }
@@ -140,11 +142,6 @@ fn columns<const N: usize>(table: &[[String; N]]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// A stranger's text cannot move the cursor.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A long sentence without its middle: it begins with the fact and ends with the remedy.

@@ -42,7 +42,8 @@ struct Report<'a> {
 impl Answer for Report<'_> {
     fn page(&self, page: &mut Page) {
         page.raw(&console::end(self.record));
-        page.raw(&format!("\nReport: {}\n", self.folder));
+        page.raw("\n");
+        page.line(&format!("Report: {}", self.folder));
     }
 }
 
@@ -59,10 +60,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let report = Report { record: &record, folder: folder.join("report.md").display().to_string() };
     if !written {
         output::note(&format!(
-            "error: the report could not be written; an older one may stand in {}\n{}",
+            "error: the report could not be written; an older one may stand in {}",
             folder.display(),
-            console::end(&record)
         ));
+        output::notes(&console::end(&record));
     }
     out.answer(&report)?;
     Ok(match record.exit_code(args.fail_on_violation) {

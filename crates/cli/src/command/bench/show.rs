@@ -10,7 +10,7 @@ use plimsoll_bench::record::{MemorySafety, ModelRecord, Status};
 use plimsoll_bench::report::console;
 use plimsoll_bench::workload::{Progress, View};
 
-use crate::output::{note, rewrite};
+use crate::output::{note, notes, rewrite};
 
 /// How often a plain line is worth its space.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,7 +46,9 @@ impl Show {
 impl Progress for Show {
     fn started(&mut self, folder: &Path, safety: &MemorySafety, backends: [&str; 2]) {
         let half = Bytes((safety.effective_limit_gb * (1u64 << 29) as f64) as u64);
-        self.line(&console::start(safety, Some(half), backends));
+        if self.on {
+            notes(&console::start(safety, Some(half), backends));
+        }
         self.line(&format!("Writing to {}", folder.display()));
     }
 

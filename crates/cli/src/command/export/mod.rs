@@ -203,7 +203,7 @@ impl Answer for Exported {
             (false, true) => "16 bits",
             (false, false) => "32 bits",
         };
-        page.raw(&format!("{}\n", self.to));
+        page.line(&self.to);
         let row = |name: &str, value: String| vec![name.into(), value.into()];
         let mut rows = vec![
             row("from", self.from.clone()),
