@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use plimsoll::text;
+use plimsoll_infer::engine::is_shielded;
 use serde::Serialize;
 use serde_json::json;
 
@@ -241,24 +242,35 @@ fn causes(error: &anyhow::Error) -> Vec<String> {
     said.split_off(1)
 }
 
-/// From here on a panic is one line that says how to report it, and exit code 3.
+/// From here on a panic is one line that says how to report it, and exit code 3; but not one of
+/// an engine, which works beside the main thread: that is an error of its model.
 pub(crate) fn report_panics(json: bool) {
     std::panic::set_hook(Box::new(move |info| {
+        if is_shielded() && std::thread::current().name() != Some("main") {
+            let (what, place) = told(info);
+            tracing::error!("a panic while an engine was at work{place}: {what}");
+            return;
+        }
         crate::tui::restore();
         complain(Kind::Bug, &bug(info), &[], json);
         std::process::exit(Kind::Bug.code().into());
     }));
 }
 
-fn bug(info: &PanicHookInfo<'_>) -> String {
+/// What a panic says, and where it was.
+fn told(info: &PanicHookInfo<'_>) -> (String, String) {
     let payload = info.payload();
     let what = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => text,
         (_, Some(text)) => text.as_str(),
         _ => "no message",
     };
-    let what = what.replace('\n', " ");
     let place = info.location().map_or_else(String::new, |at| format!(" at {at}"));
+    (what.replace('\n', " "), place)
+}
+
+fn bug(info: &PanicHookInfo<'_>) -> String {
+    let (what, place) = told(info);
     format!(
         "this is a bug in plimsoll {}{place}: {what}; please report this line with the command \
          that you ran",

@@ -70,7 +70,8 @@ pub struct RunFolder {
     told: bool,
 }
 
-fn check_name(name: &str) -> Result<(), FilesError> {
+/// Whether a run can have this name.
+pub(crate) fn check_name(name: &str) -> Result<(), FilesError> {
     let fine = |c: char| c.is_alphanumeric() || "._-".contains(c);
     let why = match name {
         "" => "is empty",

@@ -32,6 +32,8 @@ pub(super) struct Job<'a> {
     pub(super) repeat: u32,
     pub(super) plan: &'a Plan,
     pub(super) weights: ModelSource,
+    /// Why they must not be loaded.
+    pub(super) refused: Option<&'a str>,
     pub(super) events: SyncSender<Event>,
     pub(super) stop: &'a AtomicBool,
     pub(super) origin: Instant,
@@ -127,6 +129,9 @@ impl<'a> Job<'a> {
     }
 
     fn open(&self, live: bool, before: Option<Bytes>) -> Result<Bench<'a>, Error> {
+        if let Some(why) = self.refused {
+            return Err(Error::Model { model: self.weights.name(), why: why.to_string() });
+        }
         let options = self.plan.engine_options(self.limit);
         let mut engine = engine::open(self.plan.engine, &self.weights, &options)?;
         let before = before.filter(|_| self.gate.is_some());

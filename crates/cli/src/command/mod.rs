@@ -46,6 +46,7 @@ pub(crate) enum Verb {
     #[cfg(target_os = "linux")]
     Run(run::Args),
     Completions(completions::Args),
+    TryModel(bench::trial::Args),
     Generate(generate::Args),
 }
 
@@ -67,6 +68,7 @@ impl Verb {
             #[cfg(target_os = "linux")]
             Verb::Run(args) => run::run(&args, out),
             Verb::Completions(args) => completions::run(&args, out),
+            Verb::TryModel(args) => bench::trial::run(&args),
             Verb::Generate(args) => generate::run(&args, out),
         }
     }

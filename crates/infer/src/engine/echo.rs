@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo};
+use super::{Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_sides};
 use crate::error::Result;
 use crate::model::ModelSource;
 use crate::tensor::Tensor;
@@ -72,6 +72,7 @@ impl Echo {
             Err(_) => pretend(options),
         };
         model.name = source.name();
+        check_sides(&model)?;
         Ok(Echo::for_model(model, options))
     }
 

@@ -100,6 +100,28 @@ impl ModelSource {
         Ok(Model { info: info(header, name, length), bytes })
     }
 
+    /// Looks whether there is such a file and its header can be read, before anything is loaded.
+    /// Of an engine of TensorRT, whose form only TensorRT knows, only that it is there.
+    ///
+    /// # Errors
+    /// Those of [`ModelSource::read_for`].
+    pub fn check(&self, size: (usize, usize)) -> Result<()> {
+        let candidates = self.candidates()?;
+        match candidates.iter().find(|candidate| !candidate.is_engine()) {
+            Some(graph) => graph.read_for(size).map(drop),
+            None => candidates.iter().try_for_each(|engine| engine.read_raw().map(drop)),
+        }
+    }
+
+    /// The files that it may stand for; none of what is in memory.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self {
+            ModelSource::Path(path) => find_all_weights(path).unwrap_or_default(),
+            ModelSource::Bytes { .. } => Vec::new(),
+        }
+    }
+
     /// The bytes of the file, whatever is in it.
     ///
     /// # Errors
@@ -234,10 +256,11 @@ fn find_all_weights(stem: &Path) -> Result<Vec<PathBuf>> {
     if !found.is_empty() {
         return Ok(found);
     }
-    Err(Error::Model {
-        model: stem.display().to_string(),
-        why: format!("no such file; looked for {}", tried.join(", ")),
-    })
+    let why = match stem.exists() {
+        true => "no regular file".to_string(),
+        false => format!("no such file; looked for {}", tried.join(", ")),
+    };
+    Err(Error::Model { model: stem.display().to_string(), why })
 }
 
 /// An engine holds no graph that others could run.
@@ -259,7 +282,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
     if size > LARGEST {
         return Err(refuse(format!("{size} bytes; files of at most {LARGEST} are read")));
     }
-    fs::read(path).map_err(|error| refuse(error.to_string()))
+    plimsoll::files::read(path, LARGEST).map_err(|error| refuse(error.to_string()))
 }
 
 #[cfg(test)]

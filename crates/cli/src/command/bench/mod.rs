@@ -12,7 +12,9 @@ mod flags;
 #[cfg(target_os = "linux")]
 mod guard;
 mod show;
+pub(super) mod trial;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -20,11 +22,14 @@ use plimsoll_bench::record::Record;
 use plimsoll_bench::report::console;
 use plimsoll_bench::report::files::FilesError;
 use plimsoll_bench::workload::{self, Error, Finished, Plan};
+use plimsoll_infer::ModelSource;
+use plimsoll_infer::source::{self, Spec, synthetic::SceneKind};
 use serde::Serialize;
 
 pub(crate) use flags::{Args, time};
 use show::Show;
 
+use crate::apart;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Answer, Output};
 use crate::page::Page;
@@ -50,6 +55,8 @@ impl Answer for Report<'_> {
 /// Runs the detectors.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let mut plan = args.plan()?;
+    check_apart(&plan)?;
+    plan.trial = Some(Arc::new(trial::Apart));
     let _folders = guarded(args, &mut plan);
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
@@ -74,6 +81,22 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     })
 }
 
+fn check_apart(plan: &Plan) -> anyhow::Result<()> {
+    let output = plan.detections.iter().map(|path| ("--detections", path.clone()));
+    apart::check(&output.collect::<Vec<_>>(), || {
+        let models = ["--model0", "--model1"].into_iter().zip(&plan.models);
+        let models = models.flat_map(|(flag, model)| {
+            let files = model.as_ref().map(|path| ModelSource::path(path).files());
+            files.into_iter().flatten().map(move |file| (flag, file))
+        });
+        let sources = plan.source.iter().chain(plan.sources.iter().flatten());
+        let sources = sources.filter_map(|spec| Spec::parse(spec, SceneKind::Rgb).ok());
+        let frames = sources.flat_map(|spec| source::files(&spec));
+        let library = plan.library.iter().map(|path| ("--library", path.clone()));
+        models.chain(frames.map(|file| ("a source", file))).chain(library).collect::<Vec<_>>()
+    })
+}
+
 /// Puts the run under the guard where it may use a GPU of CUDA; see [`guard`].
 #[cfg(target_os = "linux")]
 fn guarded(args: &Args, plan: &mut Plan) -> guard::Folders {
@@ -85,11 +108,19 @@ fn guarded(args: &Args, plan: &mut Plan) -> guard::Folders {
 #[cfg(not(target_os = "linux"))]
 fn guarded(_: &Args, _: &mut Plan) {}
 
+/// A place that cannot be written to is the wrong place; a full disk is nobody's fault.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
 /// What the user can put right is the user's.
 fn blame(error: Error) -> anyhow::Error {
     match error {
         Error::Plan(text) => BadInput::new(text).into(),
         Error::Files(error @ FilesError::Name { .. }) => BadInput::new(error).into(),
+        Error::Files(FilesError::Io { ref source, .. }) if !is_full(source) => {
+            BadInput::new(error).into()
+        }
         Error::Memory(error) => error.into(),
         other => other.into(),
     }

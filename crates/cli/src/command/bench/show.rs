@@ -52,6 +52,10 @@ impl Progress for Show {
         self.line(&format!("Writing to {}", folder.display()));
     }
 
+    fn trying(&mut self, name: &str, weights: &Path) {
+        self.line(&format!("{name}: trying {} in a process of its own", weights.display()));
+    }
+
     fn estimated(&mut self, name: &str, estimate: &str) {
         self.line(&format!("{name}: {estimate}"));
     }

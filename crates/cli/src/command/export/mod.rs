@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use plimsoll::Bytes;
 use plimsoll_infer::ModelSource;
 use plimsoll_infer::decode::parse_names;
+use plimsoll_infer::source::{self, Spec};
 use plimsoll_infer::model::{GraphOptions, find_weights, onnx::Header, pt};
 use serde::Serialize;
 
+use crate::apart;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
@@ -119,6 +121,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let format = Format::of(&args.to)?;
     let place = place::Place::new(&args.to)?;
     let model = find(&args.model).or_bad_input(|| "there is nothing to export")?;
+    check_apart(args, &model)?;
     let mut progress = out.progress();
     progress.show(&format!("reading {}", model.display()));
     let exported = match format {
@@ -129,6 +132,18 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let Some(exported) = exported else { return Ok(Outcome::Code(STOPPED)) };
     out.answer(&exported)?;
     Ok(Outcome::Yes)
+}
+
+fn check_apart(args: &Args, model: &Path) -> anyhow::Result<()> {
+    apart::check(&[("--to", args.to.clone())], || {
+        let pictures = args.calibration.iter().cloned().map(Spec::ImageDir);
+        let pictures = pictures.flat_map(|folder| source::files(&folder));
+        let library = args.library.iter().map(|path| ("--library", path.clone()));
+        let read = [("the model", model.to_path_buf())].into_iter();
+        read.chain(pictures.map(|path| ("a picture of --calibration", path)))
+            .chain(library)
+            .collect::<Vec<_>>()
+    })
 }
 
 /// A stem is first its checkpoint: what lies beside that was most often made from it.

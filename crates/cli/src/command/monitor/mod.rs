@@ -38,6 +38,7 @@ use record::Record;
 use serve::Server;
 use watch::Watch;
 
+use crate::apart;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Output};
 
@@ -55,12 +56,14 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Watches.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
-    let log = args.log.as_deref().map(Log::open).transpose()?;
+    check_apart(args)?;
+    let (feed, server) = (Feed::open(args)?, Server::start(&args.serve)?);
     let mut monitor = Monitor {
-        feed: Feed::open(args)?,
+        feed,
         watch: Watch::new(&args.alert),
-        log,
-        server: Server::start(&args.serve)?,
+        // The last, so that what cannot start leaves no log.
+        log: args.log.as_deref().map(Log::open).transpose()?,
+        server,
         stop: Arc::new(AtomicBool::new(false)),
     };
     listen(&monitor.stop)?;
@@ -91,6 +94,16 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         return Err(BadInput::new(format!("{} {text}", log.display())).into());
     }
     Ok(Outcome::from(monitor.watch.raised == 0))
+}
+
+fn check_apart(args: &Args) -> anyhow::Result<()> {
+    let log = args.log.iter().map(|path| ("--log", path.clone()));
+    apart::check(&log.collect::<Vec<_>>(), || {
+        let read = args.replay.file.iter();
+        read.flat_map(|path| [path.clone(), feed::report_beside(path)])
+            .map(|path| ("--replay, or the report beside it", path))
+            .collect::<Vec<_>>()
+    })
 }
 
 /// A polite kill or Ctrl-C ends the watching, and what was seen is summed up.
