@@ -106,12 +106,12 @@ impl Header {
         self.clouds * self.points * self.columns * self.kind.size()
     }
 
-    /// Whether all numbers are there; `bytes` are those of the whole file.
-    pub(crate) fn whole(&self, bytes: &[u8]) -> Read<()> {
+    /// Whether all numbers are there, in a file of so many bytes.
+    pub(crate) fn whole(&self, length: usize) -> Read<()> {
         match self.data.saturating_add(self.data_bytes()) {
-            needed if bytes.len() < needed => {
+            needed if length < needed => {
                 let why = format!("it ends here, and its numbers end at byte {needed}");
-                Err(Flaw::at(bytes.len(), why))
+                Err(Flaw::at(length, why))
             }
             _ => Ok(()),
         }
@@ -129,10 +129,24 @@ impl Header {
         [self.clouds, self.points, self.columns]
     }
 
+    /// The bytes of the file that some clouds are read from, and a header for those alone, with
+    /// the number that the first of the clouds has in it.
+    pub(crate) fn part(&self, clouds: Range<usize>) -> (Range<usize>, Header, usize) {
+        let clouds = clouds.start.min(self.clouds)..clouds.end.min(self.clouds);
+        if self.fortran {
+            // Numbers of one cloud stand all over the file.
+            let bytes = self.data..self.data + self.data_bytes();
+            return (bytes, Header { data: 0, ..self.clone() }, clouds.start);
+        }
+        let each = self.points * self.columns * self.kind.size();
+        let bytes = self.data + clouds.start * each..self.data + clouds.end * each;
+        (bytes, Header { data: 0, clouds: clouds.len(), ..self.clone() }, 0)
+    }
+
     /// The floats of some clouds; `bytes` are those of the whole file.
     pub(crate) fn read(&self, bytes: &[u8], range: Range<usize>) -> Read<Vec<Vec<f32>>> {
         let Header { clouds, points, columns, kind, big, .. } = *self;
-        self.whole(bytes)?;
+        self.whole(bytes.len())?;
         let place = |cloud: usize, column: usize| {
             let (start, step) = if self.fortran {
                 (cloud + clouds * points * column, clouds)
