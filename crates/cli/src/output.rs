@@ -215,7 +215,7 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
         let message = text.split("\n\nUsage:").next().unwrap_or(&text);
         complain(Kind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
     } else if error.to_string().contains(|c| text::is_steering(c) && c != '\n') {
-        // A word of the command line, such as a file's name: shown, but not in colours.
+        // What is left of a word of the command line: shown, but not in colours.
         notes(&error.to_string());
     } else {
         // Nobody is left to tell when stderr is gone.

@@ -42,12 +42,12 @@ impl InFile {
     fn read(&self, range: Range<usize>, to: &mut [f32]) -> Result<()> {
         let at = self.start + 4 * range.start as u64;
         read_exact_at(&self.file, bytemuck::cast_slice_mut(to), at).map_err(|error| {
-            let what = format!("{}, byte {at}", self.path.display());
             let why = match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => "it was cut while it was read".to_string(),
                 _ => format!("it cannot be read any more: {error}"),
             };
-            Error::Malformed { what, why }
+            let why = format!("{}, byte {at}: {why}", self.path.display());
+            Error::Device { call: "reading", why }
         })
     }
 }
@@ -104,7 +104,7 @@ impl Cloud {
     ///
     /// # Errors
     ///
-    /// [`Error::Malformed`] where the file is shorter than it was, or cannot be read any more.
+    /// [`Error::Device`] where the file is shorter than it was, or cannot be read any more.
     pub fn read<'a>(
         &'a self,
         points: Range<usize>,

@@ -107,6 +107,10 @@ fn check_files(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
 fn check_outputs(plan: &Plan) -> Result<(), Error> {
     plan.limit_request()?;
     plan.run_name.as_deref().map_or(Ok(()), check_name)?;
+    let runs = &plan.output_dir;
+    if runs.exists() && !runs.is_dir() {
+        return Err(Error::Plan(format!("--output-dir {} is no folder", runs.display())));
+    }
     let Some(path) = &plan.detections else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let why = match folder.filter(|folder| !folder.is_dir()) {

@@ -267,8 +267,8 @@ impl Batch {
         let (range, clouds) = file.read(wanted.clone(), features)?;
         let counts = file.counts.get(range.clone()).unwrap_or_default();
         if clouds.iter().map(|cloud| cloud.len() as u64).ne(counts.iter().copied()) {
-            let what = format!("{}, header", file.path.display());
-            return Err(Error::Malformed { what, why: "it changed while it was read".to_string() });
+            let why = format!("{}: it changed while it was read", file.path.display());
+            return Err(Error::Device { call: "reading", why });
         }
         let held = last.insert(Held { file: index, range, clouds });
         Ok(held.get(index, &wanted).unwrap_or_default())
