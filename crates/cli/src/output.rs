@@ -155,14 +155,14 @@ impl Drop for Progress {
     }
 }
 
-/// A line for people while a verb works, on stderr.
+/// Lines for people while a verb works, on stderr; what strangers wrote stands within a line.
 pub(crate) fn note(text: &str) {
-    print_aside(&text::one_line(text.trim_end()));
+    print_aside(&text::lines(text));
 }
 
-/// Several lines of the kind; what strangers wrote stands within a line.
-pub(crate) fn notes(text: &str) {
-    print_aside(&text::lines(text));
+/// One line of the kind, whoever wrote it.
+pub(crate) fn note_line(text: &str) {
+    print_aside(&text::one_line(text.trim_end()));
 }
 
 fn print_aside(text: &str) {
@@ -216,7 +216,7 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
         complain(Kind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
     } else if error.to_string().contains(|c| text::is_steering(c) && c != '\n') {
         // What is left of a word of the command line: shown, but not in colours.
-        notes(&error.to_string());
+        note(&error.to_string());
     } else {
         // Nobody is left to tell when stderr is gone.
         let _ = error.print();

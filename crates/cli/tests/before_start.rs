@@ -49,7 +49,8 @@ impl World {
         let mut folders = vec![self.0.path().to_path_buf()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder)? {
-                let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+                let (path, kind) =
+                    entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
                 if kind.is_dir() {
                     folders.push(path.clone());
                 }

@@ -153,7 +153,8 @@ fn runs_of_bench_and_their_reports() -> Result {
     let names = format!("{{0: '{HOSTILE}', 1: 'b'}}");
     let good = world.file("good.onnx", onnx::detector(&names))?;
     let bad = Graph::default().node("Relu", &[HOSTILE], "output0", None);
-    let bad = world.file("bad.onnx", bad.file(("images", &[1, 3, 64, 64]), ("output0", &[1, 6])))?;
+    let bad =
+        world.file("bad.onnx", bad.file(("images", &[1, 3, 64, 64]), ("output0", &[1, 6])))?;
     let clip = world.file("clip.mp4", HOSTILE)?;
     let pictures = world.file(&format!("pictures/{HOSTILE}.png"), HOSTILE)?;
     let pictures = Path::new(&pictures).parent().map(|path| path.display().to_string());

@@ -355,7 +355,7 @@ fn what_is_wrong_is_said_and_nothing_is_left() -> Result {
     for (words, word) in [
         (words(&input, &folder.name("out.txt"), &[]), ".npy"),
         (words(&input, &input, &[]), "one of the clouds"),
-        (words(&input, &out, &["--preview", &out]), "ends in .png"),
+        (words(&input, &out, &["--preview", &folder.name("p.npy")]), "ends in .png"),
         (words(&input, &folder.name("nowhere/out.npy"), &[]), "a folder that is there"),
         (words(&input, &out, &["--mode", "count", "--dtype", "bits"]), "u8 or bits with occupancy"),
         (words(&input, &out, &["--mode", "count", "--dtype", "sparse"]), ".npz"),

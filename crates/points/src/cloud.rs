@@ -105,11 +105,7 @@ impl Cloud {
     /// # Errors
     ///
     /// [`Error::Device`] where the file is shorter than it was, or cannot be read any more.
-    pub fn read<'a>(
-        &'a self,
-        points: Range<usize>,
-        buffer: &'a mut Vec<f32>,
-    ) -> Result<&'a [f32]> {
+    pub fn read<'a>(&'a self, points: Range<usize>, buffer: &'a mut Vec<f32>) -> Result<&'a [f32]> {
         let place = |point: usize| {
             let place = point.saturating_mul(self.stride).saturating_add(self.range.start);
             place.min(self.range.end)
@@ -193,8 +189,11 @@ mod tests {
     fn a_file_that_is_cut_is_an_error() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let floats: Vec<f32> = (0..12).map(|n| n as f32).collect();
-        std::io::Write::write_all(&mut file, bytemuck::cast_slice(&[&[9.0f32], &floats[..]].concat()))
-            .unwrap();
+        std::io::Write::write_all(
+            &mut file,
+            bytemuck::cast_slice(&[&[9.0f32], &floats[..]].concat()),
+        )
+        .unwrap();
         let held = InFile { file: file.reopen().unwrap(), path: file.path().into(), start: 4 };
         let clouds = Cloud::in_file(held, [2, 2, 3]);
         let mut buffer = Vec::new();

@@ -97,9 +97,8 @@ fn check_files(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
         // It stands in for any model, also for one that is not there.
         return Ok(());
     }
-    let side = plan.imgsz as usize;
     slots.iter().filter_map(Assignment::weights).try_for_each(|weights| match weights {
-        ModelSource::Path(_) => weights.check((side, side)).map_err(wrong),
+        ModelSource::Path(_) => weights.check().map_err(wrong),
         _ => Ok(()),
     })
 }

@@ -16,10 +16,12 @@ pub mod walk;
 
 use std::fmt;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::graph::GraphOptions;
+use self::walk::{Graph, GraphError};
 
 use crate::engine::ModelInfo;
 use crate::error::{Error, Result};
@@ -101,16 +103,14 @@ impl ModelSource {
     }
 
     /// Looks whether there is such a file and its header can be read, before anything is loaded.
-    /// Of an engine of TensorRT, whose form only TensorRT knows, only that it is there.
+    /// Weights are not read: a process that is measured later must not have held them. Of an
+    /// engine of TensorRT, whose form only TensorRT knows, only that it is there.
     ///
     /// # Errors
-    /// Those of [`ModelSource::read_for`].
-    pub fn check(&self, size: (usize, usize)) -> Result<()> {
-        let candidates = self.candidates()?;
-        match candidates.iter().find(|candidate| !candidate.is_engine()) {
-            Some(graph) => graph.read_for(size).map(drop),
-            None => candidates.iter().try_for_each(|engine| engine.read_raw().map(drop)),
-        }
+    /// [`Error::Model`] when there is no such file, or it is damaged or of another format.
+    pub fn check(&self) -> Result<()> {
+        self.files().iter().try_for_each(|path| check_header(path))?;
+        self.candidates().map(drop)
     }
 
     /// The files that it may stand for; none of what is in memory.
@@ -222,6 +222,30 @@ fn info(header: onnx::Header, name: String, bytes: u64) -> ModelInfo {
         outputs: header.outputs.iter().map(|out| (out.name.clone(), shape(out))).collect(),
         metadata: header.metadata,
         bytes,
+    }
+}
+
+/// What a graph holds beyond its header is for those to judge who load it.
+fn check_header(path: &Path) -> Result<()> {
+    let refuse = |why: String| Err(Error::Model { model: path.display().to_string(), why });
+    let file = match plimsoll::files::open(path) {
+        Ok(file) => file,
+        Err(error) => return refuse(error.to_string()),
+    };
+    let mut start = Vec::new();
+    if let Err(error) = (&file).take(4).read_to_end(&mut start) {
+        return refuse(error.to_string());
+    }
+    if is_engine(path) {
+        return Ok(());
+    }
+    if is_checkpoint(&path.display().to_string(), &start) {
+        let outline = pt::outline(file, &GraphOptions::default());
+        return outline.map(drop).or_else(|why| refuse(why.to_string()));
+    }
+    match Graph::open(path) {
+        Ok(_) | Err(GraphError::Wrong(_) | GraphError::TooMuch { .. }) => Ok(()),
+        Err(why) => refuse(why.to_string()),
     }
 }
 

@@ -162,14 +162,14 @@ impl FileEntry {
         let floats = match self.format {
             Format::Npy => {
                 let header = opened.by_start(npy::Header::parse)?;
-                let (bytes, part, first) = header.part(range.clone());
-                self.check_room(&range, features, bytes.len() as u64, opened.length as u64)?;
-                part.read(&opened.bytes(bytes)?, first..first + range.len())
+                let beside = if header.is_together() { 0 } else { header.data_bytes() as u64 };
+                self.check_room(&range, features, beside, opened.length as u64)?;
+                header.read_by_parts(&self.path, range.clone(), |bytes| opened.bytes(bytes))?
             }
             Format::Npz => {
                 let unpacked = npz::largest_bytes(opened.archive()).map_err(flaw)?;
                 self.check_room(&range, features, unpacked, opened.length as u64)?;
-                npz::read(opened.archive())
+                npz::read(opened.archive()).map_err(flaw)?
             }
             format => {
                 let unpacked = match format {
@@ -178,11 +178,11 @@ impl FileEntry {
                 };
                 let beside = unpacked.saturating_add(self.beside);
                 self.check_room(&range, features, beside, opened.length as u64)?;
-                clouds_in(format, &opened.bytes(0..opened.length)?, !leaves_out)
+                let bytes = opened.bytes(0..opened.length)?;
+                clouds_in(format, &bytes, !leaves_out).map_err(flaw)?
             }
         };
-        let clouds = floats.map_err(flaw)?.into_iter();
-        let clouds = clouds.map(|floats| Cloud::from_points(floats, features));
+        let clouds = floats.into_iter().map(|floats| Cloud::from_points(floats, features));
         Ok((range, clouds.collect::<Result<_>>()?))
     }
 

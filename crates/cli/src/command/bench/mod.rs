@@ -66,11 +66,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let Finished { record, folder, written } = finished;
     let report = Report { record: &record, folder: folder.join("report.md").display().to_string() };
     if !written {
-        output::note(&format!(
+        output::note_line(&format!(
             "error: the report could not be written; an older one may stand in {}",
             folder.display(),
         ));
-        output::notes(&console::end(&record));
+        output::note(&console::end(&record));
     }
     out.answer(&report)?;
     Ok(match record.exit_code(args.fail_on_violation) {

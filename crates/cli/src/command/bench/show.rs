@@ -10,7 +10,7 @@ use plimsoll_bench::record::{MemorySafety, ModelRecord, Status};
 use plimsoll_bench::report::console;
 use plimsoll_bench::workload::{Progress, View};
 
-use crate::output::{note, notes, rewrite};
+use crate::output::{note, note_line, rewrite};
 
 /// How often a plain line is worth its space.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -38,7 +38,7 @@ impl Show {
     fn line(&mut self, text: &str) {
         if self.on {
             self.end();
-            note(text);
+            note_line(text);
         }
     }
 }
@@ -47,7 +47,7 @@ impl Progress for Show {
     fn started(&mut self, folder: &Path, safety: &MemorySafety, backends: [&str; 2]) {
         let half = Bytes((safety.effective_limit_gb * (1u64 << 29) as f64) as u64);
         if self.on {
-            notes(&console::start(safety, Some(half), backends));
+            note(&console::start(safety, Some(half), backends));
         }
         self.line(&format!("Writing to {}", folder.display()));
     }
@@ -73,7 +73,7 @@ impl Progress for Show {
             self.open = true;
         } else if self.last.is_none_or(|last| last.elapsed() >= PATIENCE) {
             self.last = Some(Instant::now());
-            note(&plain(view));
+            note_line(&plain(view));
         }
     }
 
@@ -87,7 +87,7 @@ impl Progress for Show {
 
     fn warning(&mut self, text: &str) {
         self.end();
-        note(&format!("warning: {text}"));
+        note_line(&format!("warning: {text}"));
     }
 }
 

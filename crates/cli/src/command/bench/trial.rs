@@ -192,7 +192,8 @@ impl End {
                 Some(format!("{first} crashed the process that tried it ({signal}){message}"))
             }
             End::Memory => {
-                let left = format!("{:.0} % of the memory that is available", SAFETY_MARGIN * 100.0);
+                let left =
+                    format!("{:.0} % of the memory that is available", SAFETY_MARGIN * 100.0);
                 Some(format!("{first} took more than {limit}, {left}; it was stopped there"))
             }
             End::Time => Some(format!(

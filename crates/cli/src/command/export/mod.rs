@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use plimsoll::Bytes;
 use plimsoll_infer::ModelSource;
 use plimsoll_infer::decode::parse_names;
-use plimsoll_infer::source::{self, Spec};
 use plimsoll_infer::model::{GraphOptions, find_weights, onnx::Header, pt};
+use plimsoll_infer::source::{self, Spec};
 use serde::Serialize;
 
 use crate::apart;
@@ -121,6 +121,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let format = Format::of(&args.to)?;
     let place = place::Place::new(&args.to)?;
     let model = find(&args.model).or_bad_input(|| "there is nothing to export")?;
+    if format == Format::Onnx {
+        check_checkpoint(&model)?;
+    }
     check_apart(args, &model)?;
     let mut progress = out.progress();
     progress.show(&format!("reading {}", model.display()));
@@ -169,13 +172,19 @@ fn to_onnx(args: &Args, model: &Path, place: place::Place) -> anyhow::Result<Opt
     Ok(Some(exported))
 }
 
+fn check_checkpoint(model: &Path) -> anyhow::Result<()> {
+    if Format::of(model).is_err() {
+        return Ok(());
+    }
+    let name = model.display();
+    let why = format!("{name} is no checkpoint (.pt); only those become .onnx files");
+    Err(BadInput::new(why).into())
+}
+
 /// The ONNX file of a checkpoint, for the flags.
 fn graph(args: &Args, model: &Path, half: bool) -> anyhow::Result<Vec<u8>> {
+    check_checkpoint(model)?;
     let name = model.display();
-    if Format::of(model).is_ok() {
-        let why = format!("{name} is no checkpoint (.pt); only those become .onnx files");
-        return Err(BadInput::new(why).into());
-    }
     let file =
         ModelSource::path(model).read_raw().or_bad_input(|| format!("cannot read {name}"))?;
     let mut options = GraphOptions::sized(args.imgsz);

@@ -223,11 +223,14 @@ impl Monitor {
 /// Warnings and alerts, for whoever looks.
 fn tell(record: &Record, out: &Output) {
     if !out.is_quiet() {
-        record.warnings.iter().for_each(|text| output::note(&format!("warning: {text}")));
+        record.warnings.iter().for_each(|text| output::note_line(&format!("warning: {text}")));
     }
     let t = record.t.unwrap_or_default();
     let at = record.time.as_ref().map(|time| format!(" ({time})")).unwrap_or_default();
-    record.alerts.iter().for_each(|text| output::note(&format!("alert at t={t:.1}{at}: {text}")));
+    record
+        .alerts
+        .iter()
+        .for_each(|text| output::note_line(&format!("alert at t={t:.1}{at}: {text}")));
 }
 
 /// Records as lines of a format.
