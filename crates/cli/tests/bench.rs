@@ -125,7 +125,7 @@ fn exit_codes_say_what_became_of_the_slots() -> Result {
     assert_eq!(code(&["--mode=thermal", "--model0=x.onnx", scenes])?, Some(2));
     let none = folder.path().join("none.onnx");
     // A graph of no nodes: its header can be read, and it cannot be loaded.
-    fs::write(&none, [&[0x3a, 5, 0x5a, 3][..], b"\x0a\x01x"].concat())?;
+    fs::write(&none, [&[0x3a, 5, 0x5a, 3][..], b"\x0a\x01x\x42\x02\x10\x11"].concat())?;
     let none = format!("--model0={}", none.display());
     assert_eq!(code(&["--engine=rten", &none, scenes])?, Some(3));
     assert_eq!(code(&["--mode=rgb", &none, scenes])?, Some(3));

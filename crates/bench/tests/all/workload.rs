@@ -172,7 +172,7 @@ fn modes_sources_and_weights_say_what_runs() {
     }
     // Weights that cannot be loaded fail: a graph of an input and nothing else.
     let bare = place.path().join("bare.onnx");
-    std::fs::write(&bare, b"\x3a\x05\x5a\x03\x0a\x01x").unwrap();
+    std::fs::write(&bare, b"\x3a\x05\x5a\x03\x0a\x01x\x42\x02\x10\x11").unwrap();
     let plan = Plan {
         engine: EngineChoice::Kind(EngineKind::Rten),
         models: [Some(bare), None],
