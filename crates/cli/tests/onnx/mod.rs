@@ -56,21 +56,18 @@ impl Graph {
     }
 
     /// Adds a constant of 64-bit integers; without extents it is one number.
-    pub(crate) fn integers(mut self, name: &str, shape: &[u64], values: &[i64]) -> Graph {
-        let mut tensor: Vec<u8> = shape.iter().flat_map(|n| number(1, *n)).collect();
-        tensor.extend(number(2, 7));
-        tensor.extend(bytes(8, name));
-        tensor.extend(bytes(9, values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>()));
-        self.body.extend(bytes(5, tensor));
-        self
+    pub(crate) fn integers(self, name: &str, shape: &[u64], values: &[i64]) -> Graph {
+        self.constant(name, shape, 7, values.iter().flat_map(|v| v.to_le_bytes()).collect())
     }
 
     /// Adds a constant of floats.
-    pub(crate) fn floats(mut self, name: &str, shape: &[u64], values: &[f32]) -> Graph {
+    pub(crate) fn floats(self, name: &str, shape: &[u64], values: &[f32]) -> Graph {
+        self.constant(name, shape, 1, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    }
+
+    fn constant(mut self, name: &str, shape: &[u64], kind: u64, values: Vec<u8>) -> Graph {
         let mut tensor: Vec<u8> = shape.iter().flat_map(|n| number(1, *n)).collect();
-        tensor.extend(number(2, 1));
-        tensor.extend(bytes(8, name));
-        tensor.extend(bytes(9, values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>()));
+        tensor.extend([number(2, kind), bytes(8, name), bytes(9, values)].concat());
         self.body.extend(bytes(5, tensor));
         self
     }
