@@ -32,6 +32,7 @@ mod config;
 pub mod current;
 pub mod error;
 pub mod estimate;
+pub mod files;
 mod generic;
 mod gpu_pool;
 pub mod machine;
@@ -46,6 +47,7 @@ pub mod stack;
 mod stats;
 mod sync;
 mod sys;
+pub mod text;
 pub mod trace;
 pub mod units;
 

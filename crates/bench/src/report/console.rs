@@ -2,6 +2,8 @@
 
 use crate::record::{MeasuredWhat, MemorySafety, Record, SLOTS};
 
+use plimsoll::text::one_line;
+
 use super::sheet::{DASH, Row, Sheet, gib, limit};
 
 const WIDTH: usize = 60;
@@ -32,10 +34,10 @@ pub fn start(
     let workspace = workspace.map_or(DASH.to_string(), |bytes| bytes.to_string());
     text += &format!("Workspace: {workspace}\n");
     for (slot, (name, backend)) in SLOTS.iter().zip(backends).enumerate() {
-        text += &format!("Slot {slot} ({name}): {}\n", printable(backend));
+        text += &format!("Slot {slot} ({name}): {}\n", one_line(backend));
     }
     for warning in &safety.warnings {
-        text += &format!("Warning: {warning}\n");
+        text += &format!("Warning: {}\n", one_line(warning));
     }
     text + &line + "\n"
 }
@@ -69,8 +71,8 @@ pub fn table(record: &Record) -> String {
         let cell = |at: usize| whole.map_or(DASH.to_string(), |line| line[at].clone());
         let peak = words.memory.iter().find(|row| row.label == "Peak");
         table.push([
-            model.slot_name.clone(),
-            model.name.as_deref().map_or(DASH.into(), printable),
+            one_line(&model.slot_name).into_owned(),
+            model.name.as_deref().map_or(DASH.into(), |name| one_line(name).into_owned()),
             model.status.to_string(),
             p.map_or(DASH.into(), |p| p.frames.to_string()),
             number(p.and_then(|p| p.fps)),
@@ -83,8 +85,8 @@ pub fn table(record: &Record) -> String {
     let mut text = columns(&table);
     for model in record.models.iter().filter(|model| model.reason.is_some()) {
         let reason = model.reason.as_deref().unwrap_or_default();
-        let name = printable(&model.label());
-        text += &format!("{name} {}: {}\n", model.status, printable(reason));
+        let name = one_line(&model.label()).into_owned();
+        text += &format!("{name} {}: {}\n", model.status, one_line(reason));
     }
     text
 }
@@ -95,13 +97,13 @@ pub fn end(record: &Record) -> String {
     let sheet = Sheet::new(record);
     let mut text = table(record);
     text += &format!("\n{}", memory(&sheet.architecture));
-    text += &format!("\nMemory: {}\n", sheet.status.1);
+    text += &format!("\nMemory: {}\n", one_line(&sheet.status.1));
     if let Some(why) = &sheet.interruption {
-        text += &format!("Interrupted: {}\n", printable(why));
+        text += &format!("Interrupted: {}\n", one_line(why));
     }
     if !sheet.doubts.is_empty() {
         text += "Doubts:\n";
-        sheet.doubts.iter().for_each(|doubt| text += &format!("  - {}\n", printable(doubt)));
+        sheet.doubts.iter().for_each(|doubt| text += &format!("  - {}\n", one_line(doubt)));
     }
     text
 }
@@ -109,11 +111,11 @@ pub fn end(record: &Record) -> String {
 /// Memory as it hangs together.
 fn memory((title, rows): &(String, Vec<Row>)) -> String {
     let line = |Row { label, value }: &Row| match label.starts_with(['├', '└']) {
-        true => format!("  {label}: {value}\n"),
-        false => format!("{label}: {value}\n"),
+        true => format!("  {label}: {}\n", one_line(value)),
+        false => format!("{label}: {}\n", one_line(value)),
     };
     let rows = rows.iter().map(line).collect::<String>();
-    format!("{rows}Architecture: {}\n", printable(title))
+    format!("{rows}Architecture: {}\n", one_line(title))
 }
 
 fn columns<const N: usize>(table: &[[String; N]]) -> String {
@@ -129,9 +131,4 @@ fn columns<const N: usize>(table: &[[String; N]]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// A stranger's text cannot move the cursor.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -84,6 +84,12 @@ pub(super) enum Teller {
 }
 
 impl Ended {
+    /// It failed, in short and in full.
+    pub(super) fn failed(brief: String, whole: String) -> Ended {
+        let said = if brief == whole { Vec::new() } else { vec![whole] };
+        Ended { said, ..Ended::new(Status::Failed, Some(brief)) }
+    }
+
     /// The end of a slot of which nothing else is known.
     pub(super) fn new(status: Status, reason: Option<String>) -> Ended {
         Ended {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
 use plimsoll::platform::give_back_heap;
+use plimsoll_infer::engine::said::shortened;
 use plimsoll_infer::{
     Detection, Engine, EngineOptions, Error, Frame, ModelSource, Pipeline, Stage, Stopwatch,
     Tensor, engine,
@@ -39,6 +40,8 @@ pub(super) struct Job<'a> {
     pub(super) repeat: u32,
     pub(super) plan: &'a Plan,
     pub(super) weights: ModelSource,
+    /// Why they must not be loaded.
+    pub(super) refused: Option<&'a str>,
     pub(super) events: SyncSender<Event>,
     pub(super) stop: &'a AtomicBool,
     pub(super) origin: Instant,
@@ -71,7 +74,15 @@ enum End {
     /// The source is not there any more, and what is missing.
     Vanished(String),
     Stopped,
+    /// It may not go on, and why.
+    Refused(String),
     Failed(Error),
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> End {
+        End::Failed(error)
+    }
 }
 
 impl From<End> for Ended {
@@ -82,12 +93,10 @@ impl From<End> for Ended {
             End::Dry => Ended::new(Status::Failed, because("the source gave no frame")),
             End::Vanished(why) => Ended::new(Status::Failed, Some(why)),
             End::Stopped => Ended::new(Status::Interrupted, because("stopped before it began")),
+            End::Refused(why) => Ended::failed(shortened(&why), why),
             End::Failed(error) => {
-                let (brief, whole) = (error.brief(), error.to_string());
-                let said = if brief == whole { Vec::new() } else { vec![whole] };
                 let out_of_memory = error.is_out_of_memory();
-                let ended = Ended::new(Status::Failed, Some(brief));
-                Ended { said, out_of_memory, ..ended }
+                Ended { out_of_memory, ..Ended::failed(error.brief(), error.to_string()) }
             }
         }
     }
@@ -132,7 +141,7 @@ impl<'a> Job<'a> {
                 return self.ended(End::Stopped);
             }
             Some(Ok(bench)) => bench,
-            Some(Err(error)) => return self.ended(End::Failed(error)),
+            Some(Err(end)) => return self.ended(end),
         };
         let described = self.describe(&bench);
         let opened = Opened {
@@ -150,7 +159,7 @@ impl<'a> Job<'a> {
 
     /// Loads the model, alone, and waits until the other slot has done so as well; `None` where
     /// it was stopped.
-    fn load(&self, live: bool) -> Option<Result<Bench<'a>, Error>> {
+    fn load(&self, live: bool) -> Option<Result<Bench<'a>, End>> {
         let alone = self.gate.map(|gate| gate.loading.lock());
         let opened = (!self.stopped()).then(|| self.open(live));
         drop(alone);
@@ -160,7 +169,10 @@ impl<'a> Job<'a> {
         opened
     }
 
-    fn open(&self, live: bool) -> Result<Bench<'a>, Error> {
+    fn open(&self, live: bool) -> Result<Bench<'a>, End> {
+        if let Some(why) = self.refused {
+            return Err(End::Refused(format!("model {}: {why}", self.weights.name())));
+        }
         let options = self.plan.engine_options(self.limit);
         let (mut engine, before) = self.open_engine(&options)?;
         if self.gate.is_some() {
@@ -369,9 +381,8 @@ impl<'a> Job<'a> {
         let mut sample = self.sample(bench, &laps, begun, from);
         let no_number = bench.pipeline.decoder().gave_no_number();
         if no_number && self.plan.strict {
-            let why = format!("strict: it gave no number (NaN) for frame {}", frame.name);
-            let model = bench.pipeline.engine().model().name.clone();
-            return Err(End::Failed(Error::Model { model, why }));
+            let why = format!("strict: the model gave no number (NaN) for frame {}", frame.name);
+            return Err(End::Refused(why));
         }
         sample.frame = bench.measured;
         (sample.phase, sample.late, sample.decode_ahead) = (phase, late, decode_ahead);

@@ -8,7 +8,7 @@ use plimsoll::{Bytes, LimitRequest};
 use plimsoll_infer::engine::EchoOptions;
 use plimsoll_infer::{Device, EngineChoice, EngineOptions, Thresholds};
 
-use super::{Error, Guarded, Level, Logged};
+use super::{Error, Guarded, Level, Logged, Trial};
 use crate::record::Config;
 
 /// Which slots run.
@@ -116,6 +116,10 @@ pub struct Plan {
     pub logged: Option<Arc<dyn Logged>>,
     /// Whether the run is under the guard.
     pub guard: Guarded,
+    /// Who tries models of strangers before they are loaded; nobody where there is none.
+    pub trial: Option<Arc<dyn Trial>>,
+    /// The longest that loading a model and its first run may take there.
+    pub load_timeout: Duration,
     /// What the `echo` engine answers.
     pub echo: EchoOptions,
     /// The command as it was given.
@@ -155,6 +159,8 @@ impl Default for Plan {
             log_level: Level::default(),
             logged: None,
             guard: Guarded::No,
+            trial: None,
+            load_timeout: Duration::from_secs(60),
             echo: EchoOptions::default(),
             command_line: Vec::new(),
         }
@@ -192,12 +198,16 @@ impl Plan {
             (self.max_frames != Some(0), "--max-frames must be at least 1"),
             (self.warmup <= 1_000_000, "--warmup must be at most 1000000"),
             (
-                self.rate.is_none_or(|rate| rate > 0.0 && rate <= 1e6),
-                "--rate must be above 0 and at most 1000000 frames a second",
+                self.rate.is_none_or(|rate| (1e-3..=1e6).contains(&rate)),
+                "--rate must be from 0.001 to 1000000 frames a second",
             ),
             (
                 self.duration.is_none_or(|time| !time.is_zero()),
                 "--duration must be longer than nothing",
+            ),
+            (
+                !self.load_timeout.is_zero() && self.load_timeout <= Duration::from_secs(86_400),
+                "--load-timeout must be above 0 and at most a day",
             ),
             ((1..=1000).contains(&self.repeat), "--repeat must be from 1 to 1000"),
             (

@@ -32,6 +32,8 @@ pub trait Progress {
     /// The folder is made and the line is drawn. `backends` says of each slot who will run
     /// it.
     fn started(&mut self, _folder: &Path, _safety: &MemorySafety, _backends: [&str; 2]) {}
+    /// A model is tried in a process of its own, before there is a folder.
+    fn trying(&mut self, _name: &str, _weights: &Path) {}
     /// What a model is expected to take, before it is loaded.
     fn estimated(&mut self, _name: &str, _estimate: &str) {}
     /// A model is loaded.

@@ -87,7 +87,10 @@ impl<'a> Recorder<'a> {
         }
         let started = SystemTime::now();
         let folder = RunFolder::create(&plan.output_dir, plan.run_name.as_deref(), started)?;
-        let detections = plan.detections.as_deref().map(fresh).transpose()?;
+        let detections = plan.detections.as_deref().map(fresh).transpose().inspect_err(|_| {
+            // There is no run: leave no folder of one.
+            drop(std::fs::remove_dir(folder.path()));
+        })?;
         Ok(Recorder {
             plan,
             layout,

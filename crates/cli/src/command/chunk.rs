@@ -128,7 +128,7 @@ impl Answer for Plan {
     }
 
     fn page(&self, page: &mut Page) {
-        page.raw(&format!("{}\n", self.text));
+        page.line(&self.text);
         let size = |name: &str, bytes: Option<u64>, note: &str| {
             vec![name.into(), Cell::figure(bytes.map(Bytes)), Cell::new(note, Tone::Faint)]
         };

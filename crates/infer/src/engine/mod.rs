@@ -13,20 +13,26 @@ pub mod ort;
 pub mod rten;
 pub mod said;
 pub mod tensorrt;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plimsoll::backend::{BackendKind, count};
 
 pub use echo::{Echo, EchoOptions};
 pub use options::{Device, EngineChoice, EngineKind, EngineOptions};
+pub use trial::{STACK, trial};
 
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelSource, onnx};
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
+
+/// The longest side of an input: four times what detectors are run at. A file may declare any.
+const LONGEST_SIDE: usize = 16_384;
 
 /// What a model says of itself.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -339,7 +345,21 @@ fn open_model(source: &ModelSource, options: &EngineOptions) -> Result<Model> {
     if outputs.is_empty() {
         return refuse("it has no outputs".into());
     }
+    check_sides(&model.info)?;
     Ok(model)
+}
+
+fn check_sides(model: &ModelInfo) -> Result<()> {
+    match model.input_size {
+        Some((rows, columns)) if rows.max(columns) > LONGEST_SIDE => Err(Error::Model {
+            model: model.name.clone(),
+            why: format!(
+                "it declares an input of {rows} x {columns} pixels; sides of at most \
+                 {LONGEST_SIDE} are run"
+            ),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn open_kind(
@@ -425,9 +445,36 @@ fn no_input(engine: &'static str) -> Error {
     Error::Engine { engine: engine.into(), why: "it has no input of its own".into() }
 }
 
+/// How many calls of foreign code are shielded now.
+static SHIELDS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a panic on some thread may be one of an engine's, which becomes an error of its
+/// model: a panic hook that ends the process must not do so then. Engines work on threads of
+/// their own, so that it cannot be told of one thread.
+#[must_use]
+pub fn is_shielded() -> bool {
+    SHIELDS.load(Ordering::Relaxed) > 0
+}
+
+struct Shield;
+
+impl Shield {
+    fn raise() -> Shield {
+        SHIELDS.fetch_add(1, Ordering::Relaxed);
+        Shield
+    }
+}
+
+impl Drop for Shield {
+    fn drop(&mut self) {
+        SHIELDS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Runs foreign code that may panic on a model it did not expect, and turns the panic
 /// into an error: no panic reaches a user because of a file.
 fn shielded<T>(engine: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let _shield = Shield::raise();
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<&str>()

@@ -60,6 +60,9 @@ pub(crate) struct Args {
     /// a source vanishes, output cannot be written
     #[arg(long)]
     strict: bool,
+    /// The longest that a model may take to be loaded and run once, in a process of its own
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    load_timeout: Duration,
     #[command(flatten)]
     work: Work,
     #[command(flatten)]
@@ -161,6 +164,7 @@ impl Args {
             limit: self.limit.limit(),
             profile: self.profile.clone(),
             keep_free: self.keep_free,
+            load_timeout: self.load_timeout,
             metrics_interval: self.metrics_interval,
             output_dir: self.output_dir.clone(),
             run_name: self.run_name.clone(),

@@ -11,7 +11,7 @@ use plimsoll_bench::report::console;
 use plimsoll_bench::workload::{Progress, View};
 use plimsoll_infer::engine::said::shortened;
 
-use crate::output::{note, rewrite};
+use crate::output::{note, note_line, rewrite};
 
 /// How often a plain line is worth its space.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ impl Show {
     fn line(&mut self, text: &str) {
         if self.on {
             self.end();
-            note(text);
+            note_line(text);
         }
     }
 }
@@ -49,8 +49,14 @@ impl Show {
 impl Progress for Show {
     fn started(&mut self, folder: &Path, safety: &MemorySafety, backends: [&str; 2]) {
         let half = Bytes((safety.effective_limit_gb * (1u64 << 29) as f64) as u64);
-        self.line(&console::start(safety, self.on_gpu, Some(half), backends));
+        if self.on {
+            note(&console::start(safety, self.on_gpu, Some(half), backends));
+        }
         self.line(&format!("Writing to {}", folder.display()));
+    }
+
+    fn trying(&mut self, name: &str, weights: &Path) {
+        self.line(&format!("{name}: trying {} in a process of its own", weights.display()));
     }
 
     fn estimated(&mut self, name: &str, estimate: &str) {
@@ -70,7 +76,7 @@ impl Progress for Show {
             self.open = true;
         } else if self.last.is_none_or(|last| last.elapsed() >= PATIENCE) {
             self.last = Some(Instant::now());
-            note(&plain(view));
+            note_line(&plain(view));
         }
     }
 
@@ -84,7 +90,7 @@ impl Progress for Show {
 
     fn warning(&mut self, text: &str) {
         self.end();
-        note(&format!("warning: {text}"));
+        note_line(&format!("warning: {text}"));
     }
 }
 

@@ -7,6 +7,7 @@ mod answer;
 mod rule;
 mod table;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -14,6 +15,7 @@ use anyhow::Context;
 use plimsoll::Bytes;
 use plimsoll::backend::DeviceId;
 use plimsoll::current::free_memory_on;
+use plimsoll::files::read_bounded;
 use plimsoll_points::{
     VoxelizationShape, estimate_voxelization_memory, suggest_voxelization_chunking,
 };
@@ -24,6 +26,9 @@ use rule::{BreakEven, Machine};
 
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::Output;
+
+/// A record larger than this is none of ours.
+const LARGEST_RECORD: u64 = 64 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -171,7 +176,9 @@ fn throughput(given: Option<f64>, record: Option<&Path>) -> anyhow::Result<Optio
     let Some(path) = record else {
         return Ok(given.map(|given| (given, "given".to_string())));
     };
-    let text = std::fs::read(path).or_bad_input(|| format!("cannot read {}", path.display()))?;
+    // Another program's answer may come through a pipe.
+    let text = File::open(path).and_then(|file| read_bounded(file, 0, LARGEST_RECORD));
+    let text = text.or_bad_input(|| format!("cannot read {}", path.display()))?;
     let value: Value =
         serde_json::from_slice(&text).or_bad_input(|| format!("{} is not JSON", path.display()))?;
     let (items, what) = measured(&value).ok_or_else(|| {
