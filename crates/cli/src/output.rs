@@ -188,8 +188,7 @@ fn print_aside(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A line as it may be shown: it steers no terminal and tells no secret. Steering characters go
-/// first, as one inside of an address would hide the rest of it from who looks for secrets.
+/// A line as it may be shown: it steers no terminal and tells no secret.
 fn shown(text: &str) -> String {
     redact(&text::one_line(text.trim_end())).into_owned()
 }
@@ -239,17 +238,19 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
         let text = error.to_string();
         let message = text.split("\n\nUsage:").next().unwrap_or(&text);
         complain(Kind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
-    } else if error.to_string().contains(|c| text::is_steering(c) && c != '\n') {
+    } else if is_unfit(&error.to_string()) {
         // What is left of a word of the command line: shown, but not in colours.
         note(&error.to_string());
     } else {
-        let text = error.render();
-        let colour = colour_on(io::stderr().is_terminal());
-        let text = if colour { text.ansi().to_string() } else { text.to_string() };
         // Nobody is left to tell when stderr is gone.
-        let _ = write!(io::stderr(), "{}", redact(&text));
+        let _ = error.print();
     }
     ExitCode::from(Kind::Usage.code())
+}
+
+/// Whether lines must be changed before they are shown.
+fn is_unfit(text: &str) -> bool {
+    text.contains(|c| text::is_steering(c) && c != '\n') || redact(text) != text
 }
 
 /// Prints an error with its causes.

@@ -3,8 +3,9 @@
 use plimsoll::Bytes;
 use plimsoll_infer::{Detection, Frame, Truth};
 
+use super::end::Ended;
 use crate::measure::FrameSample;
-use crate::record::{ModelDescription, Status};
+use crate::record::ModelDescription;
 
 /// What was found in a frame, and what is known to be there.
 #[derive(Debug)]
@@ -46,25 +47,6 @@ pub(super) struct Opened {
     pub(super) said: Vec<String>,
 }
 
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) status: Status,
-    /// Why it is not completed, cut to its cause.
-    pub(super) reason: Option<String>,
-    /// What was said in full, where that is more.
-    pub(super) said: Vec<String>,
-    /// Whether memory was refused, by what the engine says.
-    pub(super) out_of_memory: bool,
-    /// What the engine says of itself after it ran; `None` where it never did.
-    pub(super) description: Option<ModelDescription>,
-    /// What the engine's own allocator counted.
-    pub(super) peak: Option<Bytes>,
-    /// Frames that the source gave where it ended before those that were asked for.
-    pub(super) early: Option<u64>,
-    /// Frames that the source gave before it vanished, and what is missing.
-    pub(super) vanished: Option<(u64, String)>,
-}
-
 /// Who tells a slot's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Teller {
@@ -81,26 +63,4 @@ pub(super) enum Teller {
     Process,
     /// The kernel, of what the process gained while this slot alone was loaded and tried.
     Growth,
-}
-
-impl Ended {
-    /// It failed, in short and in full.
-    pub(super) fn failed(brief: String, whole: String) -> Ended {
-        let said = if brief == whole { Vec::new() } else { vec![whole] };
-        Ended { said, ..Ended::new(Status::Failed, Some(brief)) }
-    }
-
-    /// The end of a slot of which nothing else is known.
-    pub(super) fn new(status: Status, reason: Option<String>) -> Ended {
-        Ended {
-            status,
-            reason,
-            said: Vec::new(),
-            out_of_memory: false,
-            description: None,
-            peak: None,
-            early: None,
-            vanished: None,
-        }
-    }
 }

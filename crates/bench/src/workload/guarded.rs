@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use plimsoll::Bytes;
 
-use super::progress::Progress;
 use super::recorder::Recorder;
 use crate::record::{Obtained, SharedMemory, Unknown};
 
@@ -76,18 +75,6 @@ impl Recorder<'_> {
         (refused > 0).then(|| {
             format!("the guard refused {refused} requests past the limit, {refused_bytes} in all")
         })
-    }
-
-    /// The device as a whole against the line: what the driver takes for itself cannot be
-    /// refused.
-    pub(super) fn watch_device(&mut self, progress: &mut dyn Progress) {
-        let Some(held) = self.guard().and_then(Guard::whole).map(|whole| whole.peak) else {
-            return;
-        };
-        if held > self.limit && !self.device_over {
-            self.violation(progress, None, "the device", (held, self.limit));
-            self.device_over = true;
-        }
     }
 
     /// What belongs to no slot on the device.

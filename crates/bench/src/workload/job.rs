@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
 use plimsoll::platform::give_back_heap;
-use plimsoll_infer::engine::said::shortened;
 use plimsoll_infer::{
     Detection, Engine, EngineOptions, Error, Frame, ModelSource, Pipeline, Stage, Stopwatch,
     Tensor, engine,
 };
 
-use super::event::{Ended, Event, Opened, Seen};
+use super::end::{End, Ended};
+use super::event::{Event, Opened, Seen};
 use super::feed::{Feed, Taken};
 use super::pace::Pace;
 use super::plan::Plan;
@@ -63,42 +63,6 @@ pub(super) struct Gate {
 impl Gate {
     pub(super) fn new(slots: usize) -> Gate {
         Gate { loading: Mutex::new(()), loaded: Barrier::new(slots) }
-    }
-}
-
-/// How the loop ended.
-enum End {
-    Done,
-    /// The source had no more.
-    Dry,
-    /// The source is not there any more, and what is missing.
-    Vanished(String),
-    Stopped,
-    /// It may not go on, and why.
-    Refused(String),
-    Failed(Error),
-}
-
-impl From<Error> for End {
-    fn from(error: Error) -> End {
-        End::Failed(error)
-    }
-}
-
-impl From<End> for Ended {
-    fn from(end: End) -> Ended {
-        let because = |why: &str| Some(why.to_string());
-        match end {
-            End::Done => Ended::new(Status::Completed, None),
-            End::Dry => Ended::new(Status::Failed, because("the source gave no frame")),
-            End::Vanished(why) => Ended::new(Status::Failed, Some(why)),
-            End::Stopped => Ended::new(Status::Interrupted, because("stopped before it began")),
-            End::Refused(why) => Ended::failed(shortened(&why), why),
-            End::Failed(error) => {
-                let out_of_memory = error.is_out_of_memory();
-                Ended { out_of_memory, ..Ended::failed(error.brief(), error.to_string()) }
-            }
-        }
     }
 }
 

@@ -14,10 +14,9 @@ use plimsoll::machine::patiently;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, MemoryConfig};
 use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
-use super::event::Ended;
+use super::end::Ended;
 use super::guarded::Guard;
 use super::plan::Plan;
-use super::progress::Progress;
 use super::recorder::Recorder;
 use super::snapshot::Page;
 use crate::record::{LimitType, MemorySafety, Status};
@@ -26,7 +25,7 @@ use crate::record::{LimitType, MemorySafety, Status};
 #[derive(Debug)]
 pub(super) struct Limits {
     /// Watches the system's memory where the GPU shares it.
-    manager: GpuMemoryManager,
+    pub(super) manager: GpuMemoryManager,
     /// Whether the driver holds this process, tried.
     by_driver: bool,
     /// Whether a slot on the CPU is held to the limit by the memory of the process.
@@ -34,7 +33,7 @@ pub(super) struct Limits {
     /// Requests that the guard had refused when a slot last ended.
     refused: u64,
     /// Whether the system had too little left when last looked at.
-    system_over: bool,
+    pub(super) system_over: bool,
 }
 
 /// Who holds the limit for a slot.
@@ -84,15 +83,11 @@ fn may_fall_back(plan: &Plan) -> bool {
     !for_cpu && gpus()
 }
 
-fn is_on_host(page: &Page) -> bool {
-    page.description.as_ref().is_some_and(|info| info.device.starts_with("cpu"))
-}
-
 impl Recorder<'_> {
     /// The guard, unless every slot that was loaded runs on the host, where it holds nothing.
     pub(super) fn guard(&self) -> Option<&dyn Guard> {
         let mut loaded = self.pages.iter().filter(|page| page.description.is_some()).peekable();
-        let only_host = loaded.peek().is_some() && loaded.all(is_on_host);
+        let only_host = loaded.peek().is_some() && loaded.all(Page::on_host);
         self.plan.guard.get().filter(|_| !only_host)
     }
 
@@ -104,7 +99,7 @@ impl Recorder<'_> {
             method: Some(method),
             verified,
         };
-        if is_on_host(page) {
+        if page.on_host() {
             return nobody;
         }
         let engine = page.description.as_ref().filter(|info| info.limit_applied);
@@ -121,7 +116,7 @@ impl Recorder<'_> {
 
     /// What a slot is compared with: nothing where it fell back to the CPU.
     pub(super) fn limit_of(&self, page: &Page) -> Option<Bytes> {
-        (!is_on_host(page) || self.limits.watches_process).then_some(self.limit)
+        (!page.on_host() || self.limits.watches_process).then_some(self.limit)
     }
 
     /// The limit as it is held, so far: as well as for the slot that is held worst.
@@ -144,17 +139,6 @@ impl Recorder<'_> {
         safety
     }
 
-    /// The system's memory against what must stay free, where the GPU shares it.
-    pub(super) fn watch_system(&mut self, progress: &mut dyn Progress) {
-        let check = self.limits.manager.validate_memory_within_limit();
-        let over = check.violations.iter().find(|violation| violation.device == "system");
-        if let Some(violation) = over.filter(|_| !self.limits.system_over) {
-            let (held, limit) = (violation.held, violation.limit);
-            self.violation(progress, None, "the system", (held, limit));
-        }
-        self.limits.system_over = over.is_some();
-    }
-
     /// Why a slot failed, where that is for want of memory below the limit: what it needed, and
     /// what to do. Memory was refused if the guard has refused some since, or the engine says so.
     pub(super) fn why_failed(&mut self, slot: usize, ended: &Ended) -> Option<String> {
@@ -162,7 +146,9 @@ impl Recorder<'_> {
         let before = std::mem::replace(&mut self.limits.refused, whole.refused);
         let refused = whole.refused.saturating_sub(before);
         let cause = ended.reason.clone()?;
-        if ended.status != Status::Failed || (refused == 0 && !ended.out_of_memory) {
+        let on_host = self.plan.device == Device::Cpu || self.pages[slot].on_host();
+        let refused_memory = refused > 0 || ended.out_of_memory;
+        if ended.status != Status::Failed || on_host || !refused_memory {
             return Some(cause);
         }
         let own = self.guard().and_then(|guard| guard.slot(slot)).map(|(_, peak)| peak);

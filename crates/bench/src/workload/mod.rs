@@ -16,6 +16,7 @@
 //! wrong before there is a run at all is an [`Error`].
 
 mod accuracy;
+mod end;
 mod estimate;
 mod event;
 mod feed;
@@ -34,6 +35,7 @@ mod recorder;
 mod slots;
 mod snapshot;
 mod trial;
+mod watch;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -13,8 +13,9 @@ use plimsoll::Bytes;
 use plimsoll_infer::source::redact;
 use serde_json::json;
 
+use super::end::Ended;
 use super::estimate;
-use super::event::{Ended, Event, Opened, Seen, Teller};
+use super::event::{Event, Opened, Seen, Teller};
 use super::feed::Streams;
 use super::limits::Limits;
 use super::log::Level;
@@ -55,7 +56,7 @@ pub(super) struct Recorder<'a> {
     /// The whole process, where slots at once have each a part of it.
     pub(super) process: Option<Resident>,
     pub(super) process_peak: Option<Bytes>,
-    process_over: bool,
+    pub(super) process_over: bool,
     pub(super) device_over: bool,
     pub(super) doubts: Vec<DoubtRecord>,
     /// Warnings that are in the log already.
@@ -297,30 +298,6 @@ impl<'a> Recorder<'a> {
     fn show(&self, slot: usize, progress: &mut dyn Progress) {
         let limit_gb = self.limit_of(&self.pages[slot]).map(Bytes::as_gib);
         progress.frames(&self.pages[slot].view(self.plan, &self.title(slot), limit_gb));
-    }
-
-    /// Compares a slot's memory with the line. One violation is one time that it rose past it.
-    fn watch_line(&mut self, sample: &FrameSample, progress: &mut dyn Progress) {
-        let slot = sample.slot;
-        let limit = self.limit_of(&self.pages[slot]);
-        let Some((held, limit)) = sample.memory.zip(limit) else { return };
-        let passed = held > limit;
-        if passed && !self.pages[slot].over {
-            let who = self.title(slot);
-            self.violation(progress, Some(slot), &who, (held, limit));
-        }
-        self.pages[slot].over = passed;
-    }
-
-    /// The same for the whole process, where a slot's memory is only a part of it.
-    fn watch_process(&mut self, progress: &mut dyn Progress) {
-        let Some(held) = self.process.as_ref().and_then(Resident::read) else { return };
-        self.process_peak = self.process_peak.max(Some(held));
-        let passed = held > self.limit && self.limits.watches_process;
-        if passed && !self.process_over {
-            self.violation(progress, None, "the process", (held, self.limit));
-        }
-        self.process_over = passed;
     }
 
     fn write_detections(&mut self, slot: usize, seen: &Seen, progress: &mut dyn Progress) {

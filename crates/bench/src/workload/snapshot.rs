@@ -10,7 +10,8 @@ use plimsoll::Bytes;
 use plimsoll_infer::source::redact;
 
 use super::accuracy::Judge;
-use super::event::{Ended, Seen, Teller};
+use super::end::Ended;
+use super::event::{Seen, Teller};
 use super::plan::Plan;
 use super::proc;
 use super::progress::View;
@@ -136,6 +137,11 @@ impl Page {
     /// Whether it runs on a GPU.
     pub(super) fn on_gpu(&self) -> bool {
         self.description.as_ref().is_some_and(|info| !info.device.starts_with("cpu"))
+    }
+
+    /// Whether it runs on the host. Before it is loaded neither is known.
+    pub(super) fn on_host(&self) -> bool {
+        self.description.is_some() && !self.on_gpu()
     }
 
     /// What its memory is a figure of.

@@ -199,12 +199,13 @@ pub fn open(spec: &str, options: &SourceOptions) -> Result<Box<dyn Source>> {
 /// [`crate::Error::Source`] where it is not there or cannot be read or understood.
 pub fn check(spec: &str, scenes: SceneKind) -> Result<Spec> {
     let parsed = Spec::parse(spec, scenes)?;
+    let name = &*redact(spec);
     match &parsed {
-        Spec::ImageDir(path) => drop(image_dir::ImageDir::open(spec, path)?),
-        Spec::Video(path) => video::check(spec, path)?,
+        Spec::ImageDir(path) => drop(image_dir::ImageDir::open(name, path)?),
+        Spec::Video(path) => video::check(name, path)?,
         Spec::Camera(device) if !device.exists() => {
             let why = format!("there is no device {}; see ls /dev/video*", device.display());
-            return Err(Error::Source { source_name: spec.to_owned(), why });
+            return Err(Error::Source { source_name: name.to_owned(), why });
         }
         Spec::Camera(_) | Spec::Rtsp(_) | Spec::Gst(_) | Spec::Synthetic(_) => {}
     }
