@@ -8,6 +8,8 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use plimsoll::files;
+use plimsoll::text::one_line;
 use plimsoll_infer::source::redact;
 use serde::Serialize;
 use thiserror::Error;
@@ -62,14 +64,17 @@ const MOST_FRAMES: usize = 4 << 20;
 impl Run {
     /// Reads a run: its folder, or its `report.json`.
     pub fn read(path: &Path) -> Result<Run, ReadError> {
-        let path = if path.is_dir() { path.join("report.json") } else { path.to_path_buf() };
+        let in_folder = path.is_dir();
+        let path = if in_folder { path.join("report.json") } else { path.to_path_buf() };
         let io = |source| ReadError::Io { path: path.clone(), source };
         let mut text = String::new();
-        let file = File::open(&path).map_err(io)?;
+        // A folder is read as it was found; a report that is named may come through a pipe.
+        let file = if in_folder { files::open(&path) } else { File::open(&path) };
+        let file = file.map_err(io)?;
         file.take(LARGEST_REPORT).read_to_string(&mut text).map_err(io)?;
         let record = serde_json::from_str(&text)
             .map_err(|source| ReadError::Form { path: path.clone(), source })?;
-        let frames = match File::open(path.with_file_name("metrics.jsonl")) {
+        let frames = match files::open(&path.with_file_name("metrics.jsonl")) {
             Ok(file) => read_frames(BufReader::new(file)),
             Err(_) => Default::default(),
         };
@@ -186,7 +191,7 @@ impl Comparison {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for difference in &self.differences {
-            text += &format!("different {difference}\n");
+            text += &format!("different {}\n", one_line(difference));
         }
         if !self.comparable {
             text += "cannot compare: the runs are of different things (--force compares anyway)\n";
@@ -203,13 +208,14 @@ impl Comparison {
 
 impl SlotComparison {
     fn text(&self) -> String {
-        let name = label(self.slot, self.name.as_deref());
+        let label = label(self.slot, self.name.as_deref());
+        let name = one_line(&label);
         if let Some(why) = &self.broken {
-            return format!("{name}: BROKEN in the second run: {why}\n");
+            return format!("{name}: BROKEN in the second run: {}\n", one_line(why));
         }
         let Some(Judgement { verdict, ratio, interval }) = self.judgement else {
             let why = self.reason.as_deref().unwrap_or("no reason given");
-            return format!("{name}: cannot say ({why})\n");
+            return format!("{name}: cannot say ({})\n", one_line(why));
         };
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         let mark = if self.regression { ": REGRESSION" } else { "" };

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use plimsoll::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::LatencySummary;
@@ -84,6 +85,15 @@ pub enum Doubt {
     },
     /// The limit was set, but nobody tried whether it holds.
     LimitNotVerified,
+    /// The estimate was below the limit, and what was in use above it.
+    EstimateTooLow {
+        /// What was estimated before the model was loaded.
+        estimate_gb: f64,
+        /// The most that was in use.
+        peak_gb: f64,
+        /// The limit.
+        limit_gb: f64,
+    },
     /// The source ended before the frames that were asked for.
     SourceEndedEarly {
         /// How many frames it gave.
@@ -131,6 +141,7 @@ impl Doubt {
             Doubt::UnpairedFrames { .. } => "unpaired_frames",
             Doubt::LimitNotHard { .. } => "limit_not_hard",
             Doubt::LimitNotVerified => "limit_not_verified",
+            Doubt::EstimateTooLow { .. } => "estimate_too_low",
             Doubt::SourceEndedEarly { .. } => "source_ended_early",
             Doubt::SourceVanished { .. } => "source_vanished",
             Doubt::NoNumbers { .. } => "no_numbers",
@@ -168,10 +179,20 @@ impl fmt::Display for Doubt {
                 write!(f, "{n} of {offered} offered frames were dropped")
             }
             Doubt::UnpairedFrames { n } => write!(f, "{n} frames had no partner in time"),
+            Doubt::LimitNotHard { limit_type } if limit_type == "unavailable" => {
+                f.write_str("the memory limit was unavailable: nothing held it, it was watched")
+            }
             Doubt::LimitNotHard { limit_type } => {
                 write!(f, "the memory limit was {limit_type}, not hard")
             }
             Doubt::LimitNotVerified => f.write_str("whether the memory limit holds was not tried"),
+            Doubt::EstimateTooLow { estimate_gb, peak_gb, limit_gb } => {
+                let [estimate, peak, limit] = [estimate_gb, peak_gb, limit_gb].map(|gb| size(*gb));
+                write!(
+                    f,
+                    "the estimate of {estimate} is below the limit of {limit}, and {peak} were in use"
+                )
+            }
             Doubt::SourceEndedEarly { frames, wanted } => {
                 write!(f, "the source ended after {frames} of {wanted} frames")
             }
@@ -186,6 +207,11 @@ impl fmt::Display for Doubt {
             Doubt::OutputIncomplete { why } => write!(f, "not all was written: {why}"),
         }
     }
+}
+
+/// A size given in GiB.
+fn size(gib: f64) -> Bytes {
+    Bytes((gib * Bytes::gib(1).get() as f64) as u64)
 }
 
 /// The doubts that a latency summary raises by itself: one for the lowest percentile that
@@ -225,6 +251,7 @@ pub(crate) fn one_of_each() -> Vec<Doubt> {
         Doubt::UnpairedFrames { n: 4 },
         Doubt::LimitNotHard { limit_type: "soft".into() },
         Doubt::LimitNotVerified,
+        Doubt::EstimateTooLow { estimate_gb: 0.04, peak_gb: 0.1, limit_gb: 0.05 },
         Doubt::SourceEndedEarly { frames: 12, wanted: 300 },
         Doubt::SourceVanished { frames: 49, why: why.clone() },
         Doubt::NoNumbers { n: 300, frames: 300 },

@@ -150,8 +150,8 @@ pub struct MemorySource {
     pub name: String,
     /// How.
     pub obtained: Obtained,
-    /// The effective limit.
-    pub limit: Bytes,
+    /// The effective limit; `None` where the figures are not compared with it.
+    pub limit: Option<Bytes>,
     /// How far it is held.
     pub limit_type: LimitType,
     /// A peak that the source counted itself; it stands above every sample.
@@ -248,7 +248,8 @@ impl SlotMeter {
         let sampled = (meter.samples > 0).then_some(meter.max);
         let Some(peak) = counted.max(sampled) else { return memory };
         memory.peak_gb = Some(Bytes(peak).as_gib());
-        memory.within_limit = memory.peak_gb.map(|peak| peak <= limit.as_gib());
+        memory.within_limit =
+            memory.peak_gb.zip(memory.limit_gb).map(|(peak, limit)| peak <= limit);
         if meter.samples > 0 {
             memory.mean_gb = Some(meter.sum / meter.samples as f64 / Bytes::gib(1).get() as f64);
             memory.min_gb = Some(Bytes(meter.min).as_gib());
@@ -260,6 +261,7 @@ impl SlotMeter {
         memory.unknown.retain(|field, _| match field.as_str() {
             "system_peak_gb" => source.system_peak.is_none(),
             "mean_gb" | "min_gb" => unsampled,
+            "limit_gb" | "within_limit" => limit.is_none(),
             _ => false,
         });
         memory

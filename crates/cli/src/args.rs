@@ -13,6 +13,8 @@ use std::ffi::OsString;
 
 use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser};
 
+use plimsoll::text::one_line;
+
 use crate::command::Verb;
 
 const ABOUT: &str = "GPU memory: what fits, a hard limit, and honest measurement";
@@ -57,8 +59,16 @@ pub(crate) struct Global {
     pub(crate) verbose: u8,
 }
 
-/// Reads the command line. An `Err` may also be a request for help or the version.
+/// Reads the command line. An `Err` may also be a request for help or the version. Where it
+/// names words that a terminal would obey, such as a file's name in the place of a flag, it is
+/// the error that the same words without that have.
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<Args, clap::Error> {
+    let shown = |word: &OsString| one_line(&word.to_string_lossy()).into_owned().into();
+    let tame: Vec<OsString> = argv.iter().map(shown).collect();
+    parse_as_given(argv).map_err(|error| parse_as_given(tame).err().unwrap_or(error))
+}
+
+fn parse_as_given(argv: Vec<OsString>) -> Result<Args, clap::Error> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(argv)?;
     Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))

@@ -19,14 +19,14 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::{EnvFilter, Registry, fmt as text};
 
 use crate::args::Global;
-use crate::output::colour_on;
+use crate::output::{LogWriter, colour_on};
 
 /// Starts logging for the rest of the process.
 pub(crate) fn start(global: &Global) {
     let wish = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let (filter, complaint) = filter(global, wish.as_deref());
     let shown = text::layer()
-        .with_writer(io::stderr)
+        .with_writer(|| LogWriter)
         .with_ansi(colour_on(io::stderr().is_terminal()))
         .with_filter(filter);
     let kept = match global.verbose {

@@ -4,6 +4,7 @@
 //! decides nothing about colours, JSON or exit codes; it returns an answer
 //! ([`output::Answer`]) and whether it is yes or no ([`outcome::Outcome`]).
 
+mod apart;
 mod args;
 mod command;
 mod limit;

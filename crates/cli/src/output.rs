@@ -7,6 +7,9 @@
 //! A reader that has seen enough (`plimsoll doctor | head -1`) closes the pipe. That is
 //! its right and no failure: the rest of the output is dropped without a word, and
 //! the verb's own outcome still decides the exit code.
+//!
+//! What strangers wrote (names in files, names of files, an engine's messages) steers no
+//! terminal: whatever is printed passes [`plimsoll::text`] here or on its [`Page`].
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::panic::PanicHookInfo;
@@ -14,6 +17,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use plimsoll::text;
+use plimsoll_infer::engine::is_shielded;
 use plimsoll_infer::source::redact;
 use serde::Serialize;
 use serde_json::json;
@@ -60,7 +65,9 @@ impl Output {
     /// Prints an answer, in the form that was asked for.
     pub(crate) fn answer<A: Answer>(&mut self, answer: &A) -> anyhow::Result<()> {
         let text = if self.json {
-            serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")? + "\n"
+            let value = serde_json::to_string_pretty(answer);
+            let value = value.context("cannot write the answer as JSON")?;
+            text::json(&value).into_owned() + "\n"
         } else {
             let mut page = Page::new(self.colour, self.quiet);
             if self.quiet {
@@ -73,10 +80,13 @@ impl Output {
         self.attempt(|stdout| stdout.write_all(text.as_bytes()))
     }
 
-    /// Prints a line of a stream at once; whether anybody still reads.
+    /// Prints a line of a stream at once, or several; whether anybody still reads.
     pub(crate) fn line(&mut self, text: &str) -> anyhow::Result<bool> {
+        let text = text.trim_end_matches('\n');
+        // Lines of JSON can say what they hold.
+        let text = if text.starts_with('{') { text::json(text) } else { text::lines(text) };
         self.attempt(|stdout| {
-            stdout.write_all(text.trim_end_matches('\n').as_bytes())?;
+            stdout.write_all(text.as_bytes())?;
             stdout.write_all(b"\n")?;
             stdout.flush()
         })?;
@@ -88,7 +98,7 @@ impl Output {
         if !self.quiet {
             let mut page = Page::new(colour_on(io::stderr().is_terminal()), false);
             answer.page(&mut page);
-            note(&page.into_text());
+            print_aside(&page.into_text());
         }
     }
 
@@ -150,8 +160,7 @@ impl Progress {
     pub(crate) fn show(&mut self, text: &str) {
         if self.on && self.since.elapsed() > Progress::PATIENCE {
             self.shown = true;
-            // Nobody is left to tell when stderr is gone.
-            let _ = write!(io::stderr(), "\r\x1b[2K{text}");
+            rewrite(text, false);
         }
     }
 }
@@ -164,16 +173,48 @@ impl Drop for Progress {
     }
 }
 
-/// Something for people while a verb works, on stderr.
+/// Lines for people while a verb works, on stderr; what strangers wrote stands within a line.
 pub(crate) fn note(text: &str) {
+    print_aside(&redact(&text::lines(text.trim_end())));
+}
+
+/// One line of the kind, whoever wrote it.
+pub(crate) fn note_line(text: &str) {
+    print_aside(&shown(text));
+}
+
+fn print_aside(text: &str) {
     // Nobody is left to tell when stderr is gone.
-    let _ = writeln!(io::stderr(), "{}", redact(text.trim_end()));
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// A line as it may be shown: it steers no terminal and tells no secret.
+fn shown(text: &str) -> String {
+    redact(&text::one_line(text.trim_end())).into_owned()
+}
+
+/// The way of a log to stderr, an event a line.
+pub(crate) struct LogWriter;
+
+impl Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let event = String::from_utf8_lossy(bytes);
+        // Escapes are the colours of the log itself, which writes those of others in letters.
+        let parts =
+            event.trim_end().split('\x1b').map(|part| redact(&text::one_line(part)).into_owned());
+        writeln!(io::stderr(), "{}", parts.collect::<Vec<_>>().join("\x1b"))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// A line on stderr that the next one is written over; `last` leaves it standing.
 pub(crate) fn rewrite(text: &str, last: bool) {
     let end = if last { "\n" } else { "" };
-    let _ = write!(io::stderr(), "\r\x1b[2K{text}{end}");
+    let _ = write!(io::stderr(), "\r\x1b[2K{}{end}", shown(text));
 }
 
 /// Whether to colour: only on a terminal, and not where `NO_COLOR` or a dumb terminal
@@ -197,14 +238,19 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
         let text = error.to_string();
         let message = text.split("\n\nUsage:").next().unwrap_or(&text);
         complain(Kind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
+    } else if is_unfit(&error.to_string()) {
+        // What is left of a word of the command line: shown, but not in colours.
+        note(&error.to_string());
     } else {
-        let text = error.render();
-        let colour = colour_on(io::stderr().is_terminal());
-        let text = if colour { text.ansi().to_string() } else { text.to_string() };
         // Nobody is left to tell when stderr is gone.
-        let _ = write!(io::stderr(), "{}", redact(&text));
+        let _ = error.print();
     }
     ExitCode::from(Kind::Usage.code())
+}
+
+/// Whether lines must be changed before they are shown.
+fn is_unfit(text: &str) -> bool {
+    text.contains(|c| text::is_steering(c) && c != '\n') || redact(text) != text
 }
 
 /// Prints an error with its causes.
@@ -225,24 +271,35 @@ fn causes(error: &anyhow::Error) -> Vec<String> {
     said.split_off(1)
 }
 
-/// From here on a panic is one line that says how to report it, and exit code 3.
+/// From here on a panic is one line that says how to report it, and exit code 3; but not one of
+/// an engine, which works beside the main thread: that is an error of its model.
 pub(crate) fn report_panics(json: bool) {
     std::panic::set_hook(Box::new(move |info| {
+        if is_shielded() && std::thread::current().name() != Some("main") {
+            let (what, place) = told(info);
+            tracing::error!("a panic while an engine was at work{place}: {what}");
+            return;
+        }
         crate::tui::restore();
         complain(Kind::Bug, &bug(info), &[], json);
         std::process::exit(Kind::Bug.code().into());
     }));
 }
 
-fn bug(info: &PanicHookInfo<'_>) -> String {
+/// What a panic says, and where it was.
+fn told(info: &PanicHookInfo<'_>) -> (String, String) {
     let payload = info.payload();
     let what = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => text,
         (_, Some(text)) => text.as_str(),
         _ => "no message",
     };
-    let what = what.replace('\n', " ");
     let place = info.location().map_or_else(String::new, |at| format!(" at {at}"));
+    (what.replace('\n', " "), place)
+}
+
+fn bug(info: &PanicHookInfo<'_>) -> String {
+    let (what, place) = told(info);
     format!(
         "this is a bug in plimsoll {}{place}: {what}; please report this line with the command \
          that you ran",
@@ -251,19 +308,19 @@ fn bug(info: &PanicHookInfo<'_>) -> String {
 }
 
 fn complain(kind: Kind, message: &str, causes: &[String], json: bool) {
-    let message = &redact(message);
-    let causes: Vec<_> = causes.iter().map(|cause| redact(cause)).collect();
     let text = if json {
+        let (message, causes) = (redact(message), causes.iter().map(|cause| redact(cause)));
+        let causes: Vec<_> = causes.collect();
         let body = json!({"message": message, "kind": kind.name(), "causes": causes});
-        json!({"error": body}).to_string()
+        text::json(&json!({"error": body}).to_string()).into_owned()
     } else {
         let colour = colour_on(io::stderr().is_terminal());
         let (start, end) = if colour { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-        let causes: String = causes.iter().map(|cause| format!("\n  because: {cause}")).collect();
-        format!("{start}error:{end} {message}{causes}")
+        let line = |cause: &String| format!("\n  because: {}", shown(cause));
+        let causes: String = causes.iter().map(line).collect();
+        format!("{start}error:{end} {}{causes}", shown(message))
     };
-    // Nobody is left to tell when stderr is gone.
-    let _ = writeln!(io::stderr(), "{text}");
+    print_aside(&text);
 }
 
 #[cfg(test)]

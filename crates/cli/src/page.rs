@@ -1,7 +1,11 @@
 //! Text for people: headings, lines, tables. Pure: a [`Page`] is built, never printed.
 //!
 //! A verb writes to a page without asking whether there is a terminal or whether the
-//! user wants it short: the page knows, and leaves out colours or advice itself.
+//! user wants it short: the page knows, and leaves out colours or advice itself. Nor does it
+//! ask whose words it writes: everything that comes onto a page passes [`plimsoll::text`], so
+//! that what strangers wrote steers no terminal.
+
+use plimsoll::text;
 
 /// What a value that is not known looks like; never 0.
 pub(crate) const UNKNOWN: &str = "–";
@@ -50,25 +54,19 @@ pub(crate) struct Cell {
 impl Cell {
     /// Text with a tone.
     pub(crate) fn new(text: impl ToString, tone: Tone) -> Cell {
-        Cell { text: printable(text.to_string()), tone, right: false }
+        Cell { text: text::one_line(&text.to_string()).into_owned(), tone, right: false }
     }
 
     /// A figure: set to the right of its column, and a dash where it is not known.
     pub(crate) fn figure(value: Option<impl ToString>) -> Cell {
-        Cell { text: or_unknown(value), tone: Tone::Plain, right: true }
+        Cell { right: true, ..Cell::new(or_unknown(value), Tone::Plain) }
     }
 }
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Cell {
-        Cell { text: printable(text.into()), ..Cell::default() }
+        Cell::new(text.into(), Tone::Plain)
     }
-}
-
-/// A cell is one line, and what strangers wrote must not steer the terminal.
-fn printable(text: String) -> String {
-    let blank = |c: char| if c.is_control() { ' ' } else { c };
-    if text.contains(char::is_control) { text.chars().map(blank).collect() } else { text }
 }
 
 /// Text under construction.
@@ -99,9 +97,15 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Text as it is, which ends its own lines.
+    /// One line.
+    pub(crate) fn line(&mut self, text: &str) {
+        self.push(text, Tone::Plain);
+        self.text.push('\n');
+    }
+
+    /// Text of several lines, which ends its own; what strangers wrote stands within a line.
     pub(crate) fn raw(&mut self, text: &str) {
-        self.text.push_str(text);
+        self.text.push_str(&text::lines(text));
     }
 
     /// Advice: a line that a quiet page leaves out.
@@ -143,6 +147,7 @@ impl Page {
     }
 
     fn push(&mut self, text: &str, tone: Tone) {
+        let text = &text::one_line(text);
         if self.colour && tone != Tone::Plain && !text.is_empty() {
             self.text.push_str(tone.code());
             self.text.push_str(text);
@@ -207,10 +212,16 @@ Next
     }
 
     #[test]
-    fn a_cell_is_one_line_and_steers_no_terminal() {
+    fn nothing_on_a_page_steers_the_terminal() {
         let mut page = Page::default();
         page.table(&[vec!["a\nb\x1b[31m".into(), Cell::new("c\0", Tone::Plain)]]);
-        assert_eq!(page.into_text(), "  a b [31m  c\n");
+        page.table(&[vec![Cell::figure(Some("1\u{202e}"))]]);
+        page.heading("d\nfits");
+        page.advice("e\nfits");
+        page.line("f\nfits");
+        page.raw("g\u{9b}\nh\n");
+        let text = "  a b�[31m  c�\n  1�\n\nd fits\n  e fits\nf fits\ng�\nh\n";
+        assert_eq!(page.into_text(), text);
     }
 
     #[test]

@@ -3,11 +3,15 @@
 #[path = "../../bench/tests/all/checker.rs"]
 mod checker;
 mod common;
+#[path = "common/driver.rs"]
+mod driver;
 #[path = "bench/examples.rs"]
 mod examples;
 #[cfg(unix)]
 #[path = "bench/faults.rs"]
 mod faults;
+#[path = "bench/limits.rs"]
+mod limits;
 #[cfg(unix)]
 #[path = "bench/truth.rs"]
 mod truth;
@@ -72,7 +76,7 @@ fn the_record_is_the_answer_for_programs() -> Result {
     assert!(again.status.success());
     assert!(text(&again.stdout).contains("a-2/report.md"), "{}", text(&again.stdout));
     let shown = text(&again.stderr);
-    for part in ["Memory Configuration", "Limit Type: soft", "echo on cpu", " MEM: "] {
+    for part in ["Memory Configuration", "Limit Type: unavailable", "echo on cpu", " MEM: "] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // The same thing twice is no regression.
@@ -126,8 +130,12 @@ fn exit_codes_say_what_became_of_the_slots() -> Result {
     assert_eq!(code(&words(&echo, &["--limit", "1MiB", "--fail-on-violation"]))?, Some(1));
     // All skipped; one failed and none completed; one failed and one completed.
     assert_eq!(code(&["--mode=thermal", "--model0=x.onnx", scenes])?, Some(2));
-    assert_eq!(code(&["--engine=rten", "--model0=x.onnx", scenes])?, Some(3));
-    assert_eq!(code(&["--mode=rgb", "--model0=yolo11n.pt", scenes])?, Some(3));
+    let none = folder.path().join("none.onnx");
+    // A graph of no nodes: its header can be read, and it cannot be loaded.
+    fs::write(&none, [&[0x3a, 5, 0x5a, 3][..], b"\x0a\x01x\x42\x02\x10\x11"].concat())?;
+    let none = format!("--model0={}", none.display());
+    assert_eq!(code(&["--engine=rten", &none, scenes])?, Some(3));
+    assert_eq!(code(&["--mode=rgb", &none, scenes])?, Some(3));
     for (flags, word) in [
         (&["--mode", "both"][..], "dual"),
         (&["--engine", "onnx"], "rten"),
@@ -136,6 +144,8 @@ fn exit_codes_say_what_became_of_the_slots() -> Result {
         (&["--profile", "toaster"], "orin-nano-8gb"),
         (&["--run-name", "../x"], "run name"),
         (&["--source", "nowhere", "--model0", "x"], "nowhere"),
+        (&["--model0=x.onnx", scenes], "x.onnx"),
+        (&["--mode=rgb", "--model0=yolo11n.pt", scenes], "yolo11n.pt"),
     ] {
         let dir = format!("--output-dir={dir}");
         let said = complaint(&words(&["bench", "--max-frames", "1", &dir], flags))?;

@@ -2,8 +2,11 @@
 
 #[expect(dead_code, reason = "recordings are for other verbs")]
 mod common;
+#[path = "common/driver.rs"]
+mod driver;
 
-use common::{Result, complaint, json, run, text};
+use common::{Result, complaint, json, plimsoll, run, text};
+use driver::fake_cuda;
 use serde_json::Value;
 
 const PLAN: [&str; 7] = ["chunk", "--items", "64", "--item-bytes", "134MiB", "--available", "3GiB"];
@@ -51,8 +54,48 @@ fn what_is_available_is_read_where_it_is_not_given() -> Result {
         return Ok(());
     }
     let plan = json(&["chunk", "--items", "3", "--item-bytes", "1"], 0)?;
-    assert_eq!(plan["available_source"], "sampled: /proc/meminfo MemAvailable");
+    let source = plan["available_source"].as_str().ok_or("no source")?;
+    assert!(source.starts_with("sampled: "), "{source}");
     assert!(plan["available_bytes"].as_u64() > Some(0));
+    assert_eq!(plan["device"], "cpu");
+    Ok(())
+}
+
+/// What a GPU has counts for a plan on it: here a driver whose device is made up.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_plan_for_a_gpu_is_made_from_what_it_has() -> Result {
+    let driver = fake_cuda()?;
+    let answer = |words: &[&str]| -> Result<Value> {
+        let ran = plimsoll(&[words, &["--json"]].concat())
+            .env("LD_LIBRARY_PATH", driver.path())
+            .output()?;
+        assert!(ran.status.success(), "{words:?}: {}", text(&ran.stderr));
+        Ok(serde_json::from_slice(&ran.stdout)?)
+    };
+    let told = answer(&["chunk", "--items", "3", "--item-bytes", "1", "--device", "cuda:0"])?;
+    assert_eq!(told["device"], "cuda:0");
+    assert_eq!(told["available_source"], "sampled: what the device says is free");
+    let free = told["available_bytes"].as_u64().ok_or("no figure")?;
+    let half = (free / 2).to_string();
+    let plan = answer(&["chunk", "--items", "3", "--item-bytes", &half, "--device", "cuda:0"])?;
+    assert_eq!((&plan["num_chunks"], &plan["chunk_size"]), (&3.into(), &1.into()), "{plan}");
+    let words = ["cost", "--batch", "64", "--grid", "32,32,32", "--device", "cuda:0"];
+    let cost = answer(&words)?;
+    let plan = &cost["memory"]["plan"];
+    assert_eq!((&plan["device"], &plan["available_bytes"]), (&"cuda:0".into(), &free.into()));
+    assert_eq!(plan["fits"], true, "{plan}");
+    Ok(())
+}
+
+#[test]
+fn a_device_that_is_not_here_is_named_with_the_remedy() -> Result {
+    let ran = run(&["chunk", "--items", "3", "--item-bytes", "1", "--device", "rocm:99"])?;
+    assert_eq!(ran.status.code(), Some(3));
+    let said = text(&ran.stderr);
+    assert!(said.contains("rocm:99") && said.contains("--available SIZE"), "{said}");
+    let complaint = complaint(&["chunk", "--items", "3", "--item-bytes", "1", "--device", "gpu"])?;
+    assert!(complaint.contains("cuda:N"), "{complaint}");
     Ok(())
 }
 

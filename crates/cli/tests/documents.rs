@@ -293,3 +293,21 @@ fn the_dots_stand_for_anything() {
         assert_eq!(matches(&lines(shown), &lines(found)), same, "{shown:?} {found:?}");
     }
 }
+
+/// README, CONTRIBUTING and the workspace name the same minimum Rust.
+#[test]
+fn the_minimum_rust_is_the_workspaces() -> Result {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| fs::read_to_string(root.join(path));
+    let after = |text: &str, mark: &str| -> Result<String> {
+        let rest = text.split(mark).nth(1).ok_or_else(|| format!("no {mark:?}"))?;
+        Ok(rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect())
+    };
+    let wanted = after(&read("Cargo.toml")?, "rust-version = \"")?;
+    assert_eq!(wanted, env!("CARGO_PKG_RUST_VERSION"), "the program is built with the workspace's");
+    assert_eq!(after(&read("README.md")?, "With Rust ")?, wanted);
+    assert_eq!(after(&read("CONTRIBUTING.md")?, "a Rust toolchain (")?, wanted);
+    let library = after(&read("crates/memory/Cargo.toml")?, "rust-version = \"")?;
+    assert_eq!(after(&read("CONTRIBUTING.md")?, "the memory library alone ")?, library);
+    Ok(())
+}

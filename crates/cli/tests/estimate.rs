@@ -57,6 +57,28 @@ fn the_limit_has_three_spellings_and_decides_the_exit_code() -> Result {
     Ok(())
 }
 
+/// As the file form has it: what fits only if the estimate is right within a tenth is tight.
+#[test]
+fn tight_is_said_and_several_types_are_advised() -> Result {
+    let at = |limit: &str, code| json(&words(&format!("{MISTRAL} --limit {limit}")), code);
+    for (limit, verdict, code) in
+        [("16GiB", "fits", 0), ("15GiB", "tight", 0), ("14GiB", "does_not_fit", 1)]
+    {
+        let answer = at(limit, code)?;
+        assert_eq!((&answer["verdict"], &answer["fits"]), (&verdict.into(), &(code == 0).into()));
+    }
+    let page = run(&words(&format!("{MISTRAL} --limit 15GiB")))?;
+    assert!(text(&page.stdout).contains("tight in 15.00 GiB"), "{}", text(&page.stdout));
+    let answer = at("8GiB", 1)?;
+    let advice = answer["advice"].as_array().ok_or("no advice")?;
+    let types: Vec<&str> = advice
+        .iter()
+        .filter_map(|advice| advice["change"].as_str()?.strip_suffix(" weights"))
+        .collect();
+    assert_eq!(types, ["q8_0", "q6_k", "q5_k_m"], "{answer:#}");
+    Ok(())
+}
+
 #[test]
 fn advice_really_fits() -> Result {
     for (flags, at_least) in [

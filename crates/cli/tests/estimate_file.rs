@@ -52,6 +52,21 @@ fn the_terms_of_a_file_add_up() -> Result {
     Ok(())
 }
 
+/// llama.cpp's cache is f16 unless it is told otherwise, whatever the weights are.
+#[test]
+fn an_f32_file_has_llama_cpps_own_cache_type() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = gguf(folder.path(), "llama", &llama3().with_weights(WeightType::F32))?;
+    for flags in ["--context 8192", "--context 8192 --engine llama.cpp"] {
+        let answer = json(&words(&path, flags), 0)?;
+        assert_eq!(answer["kv_dtype"], "f16", "{flags}");
+        assert_eq!(number(&answer, "kv_cache_bytes"), 1 << 30, "{flags}");
+    }
+    let told = json(&words(&path, "--context 8192 --kv-dtype f32"), 0)?;
+    assert_eq!(number(&told, "kv_cache_bytes"), 2 << 30);
+    Ok(())
+}
+
 #[test]
 fn the_verdict_decides_the_exit_code_and_advice_really_fits() -> Result {
     let folder = tempfile::tempdir()?;

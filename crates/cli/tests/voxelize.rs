@@ -355,7 +355,7 @@ fn what_is_wrong_is_said_and_nothing_is_left() -> Result {
     for (words, word) in [
         (words(&input, &folder.name("out.txt"), &[]), ".npy"),
         (words(&input, &input, &[]), "one of the clouds"),
-        (words(&input, &out, &["--preview", &out]), "ends in .png"),
+        (words(&input, &out, &["--preview", &folder.name("p.npy")]), "ends in .png"),
         (words(&input, &folder.name("nowhere/out.npy"), &[]), "a folder that is there"),
         (words(&input, &out, &["--mode", "count", "--dtype", "bits"]), "u8 or bits with occupancy"),
         (words(&input, &out, &["--mode", "count", "--dtype", "sparse"]), ".npz"),
@@ -528,7 +528,7 @@ fn points_that_can_never_be_in_memory_are_refused() -> Result {
     fs::File::options().write(true).open(&input)?.set_len(128 + 2_400_000_000)?;
     let program = env!("CARGO_BIN_EXE_plimsoll");
     let script = format!(
-        "ulimit -v 3000000; exec {program} voxelize {input} --grid 8,8,8 --voxel-size 1 \
+        "ulimit -v 1200000; exec {program} voxelize {input} --grid 8,8,8 --voxel-size 1 \
          --origin 0,0,0 --backend host --out {out}"
     );
     let run = Command::new("sh").args(["-c", &script]).env("RAYON_NUM_THREADS", "2").output()?;

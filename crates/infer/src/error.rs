@@ -1,5 +1,7 @@
 //! What can go wrong between a source and its detections.
 
+use crate::engine::said::{cause, is_out_of_memory};
+
 /// The result of every fallible call in this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -58,4 +60,32 @@ pub enum Error {
     /// Memory was refused, or a value is out of its range.
     #[error(transparent)]
     Memory(#[from] plimsoll::Error),
+}
+
+impl Error {
+    /// The error with what an engine said cut to its cause; as text it has the whole.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        match self {
+            Error::Unavailable { what, why } => format!("{what} is not available: {}", cause(why)),
+            Error::Model { model, why } => format!("model {model}: {}", cause(why)),
+            Error::Engine { engine, why } => format!("{engine} failed: {}", cause(why)),
+            Error::Source { .. }
+            | Error::Vanished { .. }
+            | Error::Frame { .. }
+            | Error::Memory(_) => self.to_string(),
+        }
+    }
+
+    /// Whether memory was refused, as far as the error says.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Error::Memory(error) => error.is_out_of_memory(),
+            Error::Unavailable { why, .. }
+            | Error::Model { why, .. }
+            | Error::Engine { why, .. } => is_out_of_memory(why),
+            Error::Source { .. } | Error::Vanished { .. } | Error::Frame { .. } => false,
+        }
+    }
 }

@@ -211,11 +211,16 @@ fn rten_agrees_on_yolo() {
 #[test]
 fn rten_says_that_it_has_no_gpu() {
     let model = ModelSource::path(fixture("tiny.onnx"));
-    let mut how = options(|options| options.device = Device::Cuda(0));
-    let engine = open(EngineKind::Rten, &model, &how).expect("falls back");
-    assert!(engine.info().fallbacks[0].contains("cuda:0"), "{:?}", engine.info());
-    how.strict = true;
-    assert!(open(EngineKind::Rten, &model, &how).is_err());
+    let how = options(|options| options.device = Device::Cuda(0));
+    for kind in [EngineKind::Rten, EngineKind::Echo] {
+        let error = open(kind, &model, &how).err().expect("a device that is named is kept to");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("cuda:0 is not available") && text.contains("--device cpu"),
+            "{text}"
+        );
+    }
 }
 
 #[test]
@@ -256,19 +261,19 @@ fn ort_tells_nodes_memory_and_library() {
     assert!(error.to_string().contains("/nowhere/libonnxruntime.so"), "{error}");
 }
 
+/// Neither ort nor auto goes to the CPU where a GPU was named; strict or not.
 #[test]
-fn ort_does_not_fall_back_in_silence() {
+fn a_gpu_that_is_named_and_not_there_is_an_error() {
     let model = ModelSource::path(fixture("tiny.onnx"));
-    let mut how = options(|options| options.device = Device::Cuda(7));
-    let Some(engine) = try_open(EngineKind::Ort, &model, &how) else { return };
-    if engine.info().device != "cpu" {
-        println!("skipped: this machine has eight GPUs");
-        return;
+    let how = options(|options| options.device = Device::Cuda(77));
+    for choice in [EngineChoice::Auto, EngineKind::Ort.into()] {
+        let error = open(choice, &model, &how).err().expect("no such GPU");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with("cuda:77 is not available"), "{text}");
+        assert!(text.ends_with("or take --device cpu, or leave it out to fall back"), "{text}");
+        assert!(error.brief().len() < 400, "{}", error.brief());
     }
-    assert!(engine.info().fallbacks[0].contains("cuda:7 was asked for"), "{:?}", engine.info());
-    how.strict = true;
-    let error = open(EngineKind::Ort, &model, &how).err().expect("strict");
-    assert!(error.to_string().contains("CUDA on device 7"), "{error}");
 }
 
 #[test]

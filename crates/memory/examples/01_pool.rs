@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     }
     assert_eq!(pool.activity().taken_from_device, asked);
     let stats = pool.stats();
-    println!("1000 rounds: hit rate {:.1} %", stats.hit_rate() * 100.0);
+    println!("1000 rounds: hit rate {:.1} %", stats.hit_rate().unwrap_or(0.0) * 100.0);
     println!("live {}, held {}", stats.in_use_bytes, stats.total_allocated_bytes);
 
     // A second return is an error, not a corruption.

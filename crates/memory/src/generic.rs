@@ -55,7 +55,7 @@ use crate::units::Bytes;
 /// assert!(pool.try_get(300 * 1024).is_some(), "300 KiB and 512 KiB share a bucket");
 ///
 /// let stats = pool.stats();
-/// assert_eq!(format!("Hit rate: {:.1}%", stats.hit_rate() * 100.0), "Hit rate: 50.0%");
+/// assert_eq!(stats.hit_rate(), Some(0.5));
 /// ```
 pub struct GenericMemoryPool<B> {
     config: MemoryConfig,

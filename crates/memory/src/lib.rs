@@ -29,8 +29,10 @@
 pub mod backend;
 pub mod chunk;
 mod config;
+pub mod current;
 pub mod error;
 pub mod estimate;
+pub mod files;
 mod generic;
 mod gpu_pool;
 pub mod machine;
@@ -45,6 +47,7 @@ pub mod stack;
 mod stats;
 mod sync;
 mod sys;
+pub mod text;
 pub mod trace;
 pub mod units;
 
@@ -54,6 +57,7 @@ pub use chunk::{
     SAFETY_MARGIN, auto_chunk, calculate_chunking, run_adaptive, will_oom,
 };
 pub use config::{MemoryConfig, Packing};
+pub use current::should_reduce_batch;
 pub use error::{Error, Result};
 pub use estimate::{
     Biases, CacheTypes, ComputeTerms, ElementType, InferenceMemoryEstimate, LayerCache, Mlp,
@@ -61,10 +65,11 @@ pub use estimate::{
 };
 pub use generic::GenericMemoryPool;
 pub use gpu_pool::GpuMemoryPool;
-pub use machine::{MemoryInfo, is_unified, memory_info};
+pub use machine::{MemoryInfo, is_jetson, is_unified, memory_info};
 pub use manager::{
     DeviceLimit, DeviceUsage, EngineVariable, GpuMemoryManager, LIMIT_PROFILES, LimitCheck,
-    LimitProfile, LimitReport, LimitRequest, LimitType, LimitViolation, effective_limit,
+    LimitProfile, LimitReport, LimitRequest, LimitType, LimitViolation, PlacedBlock,
+    effective_limit,
 };
 pub use memory::{
     Address, Block, Device, DeviceInfo, Event, Handle, Mapping, Memory, MemoryId, Request, Stream,
@@ -75,7 +80,7 @@ pub use profile::{
 };
 pub use stack::fallback::{Fallback, FallbackBuffer, FallbackCounter, GpuBuffer, MemoryBuffer};
 pub use stack::limit::Limit;
-pub use stack::pool::{Capture, GraphMemory, Pool, PoolActivity};
+pub use stack::pool::{Capture, GpuPeaks, GraphMemory, Pool, PoolActivity, get_gpu_peaks};
 pub use stack::pressure::{PressureChange, PressureWatch};
 pub use stack::track::{AllocationTracker, BufferId, BufferLocation, BufferMetadata, Tracked};
 pub use stats::MemoryStats;

@@ -32,13 +32,11 @@ pub struct MemoryStats {
 }
 
 impl MemoryStats {
-    /// The share of requests that was served from what was held; 0 before the first.
+    /// The share of requests that was served from what was held; `None` before the first.
     #[must_use]
-    pub fn hit_rate(&self) -> f64 {
-        match self.pool_hits + self.pool_misses {
-            0 => 0.0,
-            requests => self.pool_hits as f64 / requests as f64,
-        }
+    pub fn hit_rate(&self) -> Option<f64> {
+        let requests = self.pool_hits + self.pool_misses;
+        (requests > 0).then(|| self.pool_hits as f64 / requests as f64)
     }
 
     /// Two memories seen as one. Peaks do not add: the sum is only an upper bound, so
@@ -156,8 +154,8 @@ mod tests {
         assert_eq!(counters.snapshot(), figures);
         let stats = counters.snapshot().stats(Bytes(12));
         assert_eq!(stats.pooled_bytes, Bytes(6));
-        assert_eq!(stats.hit_rate(), 5.0 / 6.0);
-        assert_eq!(MemoryStats::default().hit_rate(), 0.0);
+        assert_eq!(stats.hit_rate(), Some(5.0 / 6.0));
+        assert_eq!(MemoryStats::default().hit_rate(), None, "no request, no share");
     }
 }
 

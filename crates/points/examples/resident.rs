@@ -116,7 +116,8 @@ impl Case {
         let block = device.allocate(Request::new(Bytes(resident.points_bytes().max(4))))?;
         let each = points * 12;
         for (index, cloud) in clouds.iter().enumerate() {
-            let bytes: &[u8] = bytemuck::cast_slice(cloud.floats());
+            let floats = cloud.floats()?;
+            let bytes: &[u8] = bytemuck::cast_slice(&floats);
             device.write(block.address().plus((index * each) as u64), bytes)?;
         }
         let out = device.allocate(Request::new(Bytes(resident.out_bytes())))?;

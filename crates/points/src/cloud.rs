@@ -1,14 +1,21 @@
 //! A cloud: points as floats, one after the other, wherever they lie.
+//!
+//! Floats that lie in a file as they are used stay there and are read in passing, some thousand
+//! points at a time into a buffer that stays in the cache: a cloud may be larger than memory,
+//! and a file that is cut short meanwhile is an error. Mapping it would save that copy, and make
+//! the same accident the end of the process.
 
+use std::borrow::Cow;
+use std::fs::File;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use memmap2::Mmap;
 use plimsoll::{Error, Result};
 
 /// Points of single precision: x, y, z and features of each, one point after the other.
 ///
-/// Cheap to copy: the floats are shared, and may be a file that is mapped and not in memory.
+/// Cheap to copy: the floats are shared, and may be in a file and not in memory.
 #[derive(Debug, Clone)]
 pub struct Cloud {
     floats: Arc<Floats>,
@@ -19,21 +26,47 @@ pub struct Cloud {
 #[derive(Debug)]
 enum Floats {
     Owned(Vec<f32>),
-    /// A file whose bytes are floats of this machine's own form, at these places.
-    Mapped(Mmap, Range<usize>),
+    InFile(InFile),
 }
 
-impl Floats {
-    fn as_slice(&self) -> &[f32] {
-        match self {
-            Floats::Owned(floats) => floats,
-            // Checked when it was made; nothing rather than a panic all the same.
-            Floats::Mapped(map, range) => map
-                .get(range.clone())
-                .and_then(|bytes| bytemuck::try_cast_slice(bytes).ok())
-                .unwrap_or_default(),
-        }
+/// A file that holds floats of this machine's own form from some byte on.
+#[derive(Debug)]
+pub(crate) struct InFile {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    /// Where the floats begin.
+    pub(crate) start: u64,
+}
+
+impl InFile {
+    fn read(&self, range: Range<usize>, to: &mut [f32]) -> Result<()> {
+        let at = self.start + 4 * range.start as u64;
+        read_exact_at(&self.file, bytemuck::cast_slice_mut(to), at).map_err(|error| {
+            let why = match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => "it was cut while it was read".to_string(),
+                _ => format!("it cannot be read any more: {error}"),
+            };
+            let why = format!("{}, byte {at}: {why}", self.path.display());
+            Error::Device { call: "reading", why }
+        })
     }
+}
+
+/// Fills a buffer from this byte of a file on, whoever else reads it.
+#[cfg(unix)]
+pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, to, at)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn read_exact_at(mut file: &File, to: &mut [u8], at: u64) -> std::io::Result<()> {
+    use std::io::{Read, Seek, SeekFrom};
+    use std::sync::{Mutex, PoisonError};
+    // A file has one place that it is read at.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(to)
 }
 
 impl Cloud {
@@ -55,33 +88,55 @@ impl Cloud {
         Ok(Cloud { floats: Arc::new(Floats::Owned(floats)), range, stride })
     }
 
-    /// The clouds of a mapped file, `points` points each; none where its bytes do not lie as
-    /// floats must.
-    pub(crate) fn mapped(
-        map: Mmap,
-        bytes: Range<usize>,
-        clouds: usize,
-        points: usize,
-        stride: usize,
-    ) -> Option<Vec<Cloud>> {
-        let floats: &[f32] = bytemuck::try_cast_slice(map.get(bytes.clone())?).ok()?;
-        let each = points.checked_mul(stride)?;
-        if floats.len() != each.checked_mul(clouds)? || cfg!(target_endian = "big") {
-            return None;
-        }
-        let floats = Arc::new(Floats::Mapped(map, bytes));
+    /// The clouds of a file, `points` points each.
+    pub(crate) fn in_file(file: InFile, [clouds, points, stride]: [usize; 3]) -> Vec<Cloud> {
+        let (floats, each) = (Arc::new(Floats::InFile(file)), points * stride);
         let one = |cloud: usize| Cloud {
             floats: Arc::clone(&floats),
             range: cloud * each..(cloud + 1) * each,
             stride,
         };
-        Some((0..clouds).map(one).collect())
+        (0..clouds).map(one).collect()
     }
 
-    /// All floats, `stride` for each point.
-    #[must_use]
-    pub fn floats(&self) -> &[f32] {
-        self.floats.as_slice().get(self.range.clone()).unwrap_or_default()
+    /// The floats of some points, [`stride`](Cloud::stride) for each. `buffer` is where they
+    /// are read to where they are in a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] where the file is shorter than it was, or cannot be read any more.
+    pub fn read<'a>(&'a self, points: Range<usize>, buffer: &'a mut Vec<f32>) -> Result<&'a [f32]> {
+        let place = |point: usize| {
+            let place = point.saturating_mul(self.stride).saturating_add(self.range.start);
+            place.min(self.range.end)
+        };
+        let range = place(points.start)..place(points.end);
+        match &*self.floats {
+            Floats::Owned(floats) => Ok(floats.get(range).unwrap_or_default()),
+            Floats::InFile(file) => {
+                buffer.resize(range.len(), 0.0);
+                file.read(range, buffer)?;
+                Ok(buffer)
+            }
+        }
+    }
+
+    /// All floats, read into memory where they are in a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cloud::read`].
+    pub fn floats(&self) -> Result<Cow<'_, [f32]>> {
+        match &*self.floats {
+            Floats::Owned(floats) => {
+                Ok(Cow::Borrowed(floats.get(self.range.clone()).unwrap_or_default()))
+            }
+            Floats::InFile(_) => {
+                let mut buffer = Vec::new();
+                self.read(0..self.len(), &mut buffer)?;
+                Ok(Cow::Owned(buffer))
+            }
+        }
     }
 
     /// Floats of a point: three coordinates and its features.
@@ -108,10 +163,13 @@ impl Cloud {
         self.range.is_empty()
     }
 
-    /// Whether the points are read from a file where they lie.
+    /// What it takes of the memory: nothing where the points are read from a file in passing.
     #[must_use]
-    pub fn is_mapped(&self) -> bool {
-        matches!(*self.floats, Floats::Mapped(..))
+    pub fn bytes_in_memory(&self) -> u64 {
+        match *self.floats {
+            Floats::Owned(_) => self.range.len() as u64 * 4,
+            Floats::InFile(_) => 0,
+        }
     }
 }
 
@@ -125,5 +183,25 @@ mod tests {
         let cloud = Cloud::from_points(vec![0.0; 8], 1).unwrap();
         assert_eq!((cloud.len(), cloud.features(), cloud.is_empty()), (2, 1, false));
         assert!(Cloud::from_points(Vec::new(), 5).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_cut_is_an_error() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let floats: Vec<f32> = (0..12).map(|n| n as f32).collect();
+        std::io::Write::write_all(
+            &mut file,
+            bytemuck::cast_slice(&[&[9.0f32], &floats[..]].concat()),
+        )
+        .unwrap();
+        let held = InFile { file: file.reopen().unwrap(), path: file.path().into(), start: 4 };
+        let clouds = Cloud::in_file(held, [2, 2, 3]);
+        let mut buffer = Vec::new();
+        assert_eq!(clouds[1].read(1..2, &mut buffer).unwrap(), [9.0, 10.0, 11.0]);
+        assert_eq!(clouds[0].floats().unwrap()[..], floats[..6]);
+        file.as_file().set_len(40).unwrap();
+        assert_eq!(clouds[1].read(0..1, &mut buffer).unwrap(), [6.0, 7.0, 8.0]);
+        let error = clouds[1].read(1..2, &mut buffer).unwrap_err().to_string();
+        assert!(error.contains("cut while it was read") && error.contains("byte 40"), "{error}");
     }
 }

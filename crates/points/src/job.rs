@@ -12,6 +12,7 @@ use plimsoll::{AdaptiveRunner, Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
 
 use crate::backend::host::{Host, bytes_between};
 use crate::backend::{Backend, Filled, Piece, Tally, zeroed_words};
+use crate::cloud::Cloud;
 use crate::read::{Batch, Loaded};
 use crate::spec::{Cells, Spec};
 use crate::write::Sink;
@@ -313,11 +314,10 @@ impl Work<'_> {
         Ok(tally)
     }
 
-    /// Counts what a piece took: its points where they are not a mapped file, the result, and
-    /// what lies between.
+    /// Counts what a piece took: its points where they are in memory, the result, and what lies
+    /// between.
     fn hold(&mut self, piece: &Piece<'_>, result: u64) {
-        let owned = piece.clouds.iter().filter(|cloud| !cloud.is_mapped());
-        let points: u64 = owned.map(|cloud| cloud.floats().len() as u64 * 4).sum();
+        let points: u64 = piece.clouds.iter().map(Cloud::bytes_in_memory).sum();
         let held = points.saturating_add(result).saturating_add(bytes_between(piece));
         self.peak = self.peak.max(held);
     }

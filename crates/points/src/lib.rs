@@ -32,7 +32,6 @@ mod preview;
 pub mod read;
 mod simd;
 mod spec;
-mod sys;
 pub mod write;
 
 pub use backend::{Made, Tally, voxelize};

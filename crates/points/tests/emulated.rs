@@ -81,7 +81,7 @@ fn check(program: &Path, bytes: bool, case: &Case, seed: u32) -> Outcome<()> {
     let mut input = child.stdin.take().ok_or("no input")?;
     input.write_all(bytemuck::cast_slice(&head))?;
     input.write_all(bytemuck::cast_slice(&floats))?;
-    input.write_all(bytemuck::cast_slice(cloud.floats()))?;
+    input.write_all(bytemuck::cast_slice(&cloud.floats()?))?;
     drop(input);
     let said = child.wait_with_output()?;
     assert!(said.status.success(), "{}", said.status);

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 /// Sums in point order in double precision, one voxel after the other.
 fn reference(cloud: &Cloud, grid: &Grid) -> Vec<Vec<usize>> {
     let mut voxels = vec![Vec::new(); grid.voxels() as usize];
-    for (index, point) in cloud.floats().chunks_exact(cloud.stride()).enumerate() {
+    let floats = cloud.floats().unwrap_or_default();
+    for (index, point) in floats.chunks_exact(cloud.stride()).enumerate() {
         let mut place = [0usize; 3];
         let inside = (0..3).all(|axis| {
             let cell = ((point[axis] - grid.origin()[axis]) / grid.size()[axis]).floor();
@@ -148,7 +149,8 @@ fn mean(cloud: &Cloud, points: &[usize], feature: usize) -> f32 {
     if points.is_empty() {
         return 0.0;
     }
-    let value = |p: &usize| f64::from(cloud.floats()[p * cloud.stride() + 3 + feature]);
+    let floats = cloud.floats().unwrap_or_default();
+    let value = |p: &usize| f64::from(floats[p * cloud.stride() + 3 + feature]);
     let mut sum = 0.0;
     for point in points {
         sum += value(point);
@@ -157,7 +159,8 @@ fn mean(cloud: &Cloud, points: &[usize], feature: usize) -> f32 {
 }
 
 fn max(cloud: &Cloud, points: &[usize], feature: usize) -> f32 {
-    let value = |p: &usize| cloud.floats()[p * cloud.stride() + 3 + feature];
+    let floats = cloud.floats().unwrap_or_default();
+    let value = |p: &usize| floats[p * cloud.stride() + 3 + feature];
     points
         .iter()
         .map(value)

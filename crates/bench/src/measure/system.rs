@@ -139,7 +139,7 @@ impl SystemMeter {
         (usage.min_gb, usage.mean_gb) = (Some(min), Some(mean));
         usage.peak_gb = Some(max.max(counted));
         (usage.source, usage.obtained) = (Some(source.name.clone()), Some(source.obtained));
-        usage.unknown.clear();
+        usage.unknown.retain(|field, _| field == "limit_gb" && source.limit.is_none());
         usage
     }
 

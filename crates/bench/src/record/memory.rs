@@ -32,8 +32,8 @@ impl std::fmt::Display for MemoryArchitecture {
     }
 }
 
-/// How far a limit is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// How far a limit is held, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitType {
     /// An allocation past the limit is refused, whoever asks.
@@ -128,20 +128,25 @@ impl std::fmt::Display for MeasuredWhat {
     }
 }
 
+/// Why a slot is not compared with the limit.
+const NOT_COMPARED: &str =
+    "it ran on the CPU, where a limit of GPU memory is not compared with anything";
+
 /// The memory of one slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GpuMemory {
     /// What the figures are of.
     pub what: MeasuredWhat,
-    /// The limit that was enforced or watched, in GiB.
-    pub limit_gb: f64,
+    /// The limit that was enforced or watched, in GiB; null where it is not compared with what
+    /// was measured, as for a slot that fell back from a GPU to the CPU.
+    pub limit_gb: Option<f64>,
     /// The most; null where nothing was measured.
     pub peak_gb: Option<f64>,
     /// The mean of the samples; null where nothing was measured.
     pub mean_gb: Option<f64>,
     /// The least; null where nothing was measured.
     pub min_gb: Option<f64>,
-    /// Whether the peak is within the limit; null where nothing was measured.
+    /// Whether the peak is within the limit; null where nothing was measured or compared.
     pub within_limit: Option<bool>,
     /// How far the limit is held.
     pub limit_type: LimitType,
@@ -163,7 +168,7 @@ impl GpuMemory {
     #[must_use]
     pub fn unmeasured(
         what: MeasuredWhat,
-        limit: Bytes,
+        limit: Option<Bytes>,
         limit_type: LimitType,
         why: &str,
     ) -> GpuMemory {
@@ -176,9 +181,16 @@ impl GpuMemory {
             "obtained",
             "system_peak_gb",
         ];
+        let mut unknown: Unknown =
+            fields.map(|field| (field.to_string(), why.to_string())).into_iter().collect();
+        if limit.is_none() {
+            for field in ["limit_gb", "within_limit"] {
+                unknown.insert(field.to_string(), NOT_COMPARED.to_string());
+            }
+        }
         GpuMemory {
             what,
-            limit_gb: limit.as_gib(),
+            limit_gb: limit.map(Bytes::as_gib),
             peak_gb: None,
             mean_gb: None,
             min_gb: None,
@@ -188,7 +200,7 @@ impl GpuMemory {
             obtained: None,
             samples: 0,
             system_peak_gb: None,
-            unknown: fields.map(|field| (field.to_string(), why.to_string())).into_iter().collect(),
+            unknown,
         }
     }
 }
@@ -198,8 +210,9 @@ impl GpuMemory {
 pub struct MemoryUsage {
     /// What the figures are of.
     pub what: MeasuredWhat,
-    /// The limit that was enforced or watched, in GiB.
-    pub limit_gb: f64,
+    /// The limit that was enforced or watched, in GiB; null where it is not compared with what
+    /// was measured.
+    pub limit_gb: Option<f64>,
     /// The least; null where nothing was measured.
     pub min_gb: Option<f64>,
     /// The mean of the samples; null where nothing was measured.
@@ -224,11 +237,16 @@ pub struct MemoryUsage {
 impl MemoryUsage {
     /// Nobody measured it.
     #[must_use]
-    pub fn unmeasured(what: MeasuredWhat, limit: Bytes, why: &str) -> MemoryUsage {
+    pub fn unmeasured(what: MeasuredWhat, limit: Option<Bytes>, why: &str) -> MemoryUsage {
         let fields = ["min_gb", "mean_gb", "peak_gb", "source", "obtained"];
+        let mut unknown: Unknown =
+            fields.map(|field| (field.to_string(), why.to_string())).into_iter().collect();
+        if limit.is_none() {
+            unknown.insert("limit_gb".to_string(), NOT_COMPARED.to_string());
+        }
         MemoryUsage {
             what,
-            limit_gb: limit.as_gib(),
+            limit_gb: limit.map(Bytes::as_gib),
             min_gb: None,
             mean_gb: None,
             peak_gb: None,
@@ -237,7 +255,7 @@ impl MemoryUsage {
             samples: 0,
             violations: 0,
             percent_of_system_used: None,
-            unknown: fields.map(|field| (field.to_string(), why.to_string())).into_iter().collect(),
+            unknown,
         }
     }
 }
@@ -308,8 +326,9 @@ pub struct MemorySafety {
     pub limit_gb: f64,
     /// What is enforced: on unified memory never more than the system can give.
     pub effective_limit_gb: f64,
-    /// The profile.
-    pub profile: String,
+    /// The profile that the limit was held to or comes from; null where a limit was given and
+    /// no profile named.
+    pub profile: Option<String>,
     /// How far it is held.
     pub limit_type: LimitType,
     /// Whether that was tried.
@@ -333,7 +352,7 @@ impl From<&LimitReport> for MemorySafety {
             reason: Some("nothing was measured yet".to_string()),
             limit_gb: report.limit.as_gib(),
             effective_limit_gb: report.effective_limit.as_gib(),
-            profile: report.profile.to_string(),
+            profile: report.profile.map(str::to_string),
             limit_type: report.limit_type.into(),
             verified: report.verified,
             methods_applied: report.methods_applied.clone(),

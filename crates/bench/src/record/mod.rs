@@ -154,7 +154,7 @@ pub struct Config {
     /// The limit as asked for.
     pub gpu_mem_limit_gb: f64,
     /// The profile that clamps it.
-    pub profile: String,
+    pub profile: Option<String>,
     /// What is kept free on unified memory; null where nothing was asked for.
     pub keep_free_gb: Option<f64>,
     /// How far apart frames of a pair may be; null in single-stream modes.

@@ -3,6 +3,8 @@
 //! Whoever fills a record fills in what was measured; all that can be derived is derived
 //! here, once, so that no two places can differ. Settling twice changes nothing.
 
+use plimsoll::Bytes;
+
 use super::{
     Closest, DoubtRecord, LimitType, MemoryArchitecture, ModelRecord, Obtained, Record, Status,
     Summary,
@@ -15,7 +17,8 @@ impl Record {
     pub fn settle(&mut self) {
         for model in &mut self.models {
             let memory = &mut model.gpu_memory;
-            memory.within_limit = memory.peak_gb.map(|peak| peak <= memory.limit_gb);
+            memory.within_limit =
+                memory.peak_gb.zip(memory.limit_gb).map(|(peak, limit)| peak <= limit);
         }
         self.settle_safety();
         self.settle_usage();
@@ -53,7 +56,8 @@ impl Record {
         let line = self.memory_safety.effective_limit_gb;
         let mut closest: Vec<Closest> = Vec::new();
         for model in &self.models {
-            if let Some(peak_gb) = model.gpu_memory.peak_gb {
+            let compared = model.gpu_memory.limit_gb.is_some();
+            if let Some(peak_gb) = model.gpu_memory.peak_gb.filter(|_| compared) {
                 let percent_of_limit = if line > 0.0 { peak_gb / line * 100.0 } else { 100.0 };
                 let (slot, name) = (model.slot, model.name.clone());
                 closest.push(Closest { slot, name, peak_gb, percent_of_limit });
@@ -62,6 +66,10 @@ impl Record {
         closest.sort_by(|a, b| b.peak_gb.total_cmp(&a.peak_gb));
         let passed = self.models.iter().any(|m| m.gpu_memory.within_limit == Some(false));
         let ran: Vec<Option<bool>> = self.ran().map(|m| m.gpu_memory.within_limit).collect();
+        let unknown = self.ran().find(|m| m.gpu_memory.within_limit.is_none()).map(|model| {
+            let why = model.gpu_memory.unknown.get("within_limit").map(String::as_str);
+            format!("{}: {}", model.label(), why.unwrap_or("its memory was not measured"))
+        });
         let safety = &mut self.memory_safety;
         safety.closest_to_limit = closest;
         safety.all_within_limit = match () {
@@ -69,10 +77,9 @@ impl Record {
             () if ran.is_empty() || ran.contains(&None) => None,
             () => Some(true),
         };
-        safety.reason = match (safety.all_within_limit, ran.is_empty()) {
-            (Some(_), _) => None,
-            (None, true) => Some("no slot ran".to_string()),
-            (None, false) => Some("a slot's memory was not measured".to_string()),
+        safety.reason = match safety.all_within_limit {
+            Some(_) => None,
+            None => Some(unknown.unwrap_or_else(|| "no slot ran".to_string())),
         };
     }
 
@@ -164,7 +171,15 @@ fn is_derived(doubt: &Doubt) -> bool {
             | Doubt::UnpairedFrames { .. }
             | Doubt::LimitNotHard { .. }
             | Doubt::LimitNotVerified
+            | Doubt::EstimateTooLow { .. }
     )
+}
+
+/// An estimate below the limit where more than the limit was in use, with both.
+fn too_low(model: &ModelRecord) -> Option<(f64, f64, f64)> {
+    let estimate = Bytes(model.estimate.as_ref()?.total_bytes).as_gib();
+    let (peak, limit) = model.gpu_memory.peak_gb.zip(model.gpu_memory.limit_gb)?;
+    (estimate <= limit && peak > limit).then_some((estimate, peak, limit))
 }
 
 fn doubts_of(model: &ModelRecord, mut add: impl FnMut(Doubt)) {
@@ -180,6 +195,9 @@ fn doubts_of(model: &ModelRecord, mut add: impl FnMut(Doubt)) {
         add(Doubt::DroppedFrames { n, offered: n + performance.frames });
     }
     let memory = &model.gpu_memory;
+    if let Some((estimate, peak_gb, limit_gb)) = too_low(model) {
+        add(Doubt::EstimateTooLow { estimate_gb: estimate, peak_gb, limit_gb });
+    }
     match (memory.peak_gb, memory.obtained) {
         (None, _) => {
             let why = memory.unknown.get("peak_gb").cloned();

@@ -2,7 +2,9 @@
 
 use crate::record::{MeasuredWhat, MemorySafety, Record, SLOTS};
 
-use super::sheet::{DASH, Row, Sheet, gib};
+use plimsoll::text::one_line;
+
+use super::sheet::{DASH, Row, Sheet, gib, limit};
 
 const WIDTH: usize = 60;
 
@@ -24,7 +26,7 @@ pub fn start(
     };
     let mut text =
         format!("{line}\n{}Memory Configuration\n{line}\n", if on_gpu { "GPU " } else { "" });
-    text += &format!("Limit: {} (profile {})\n", gib(Some(safety.limit_gb)), safety.profile);
+    text += &format!("Limit: {}\n", limit(safety));
     text += &format!("Effective Limit: {}\n", gib(Some(safety.effective_limit_gb)));
     text += &format!("Limit Type: {}\n", safety.limit_type);
     text += &format!("Methods Applied: {methods}\n");
@@ -32,20 +34,26 @@ pub fn start(
     let workspace = workspace.map_or(DASH.to_string(), |bytes| bytes.to_string());
     text += &format!("Workspace: {workspace}\n");
     for (slot, (name, backend)) in SLOTS.iter().zip(backends).enumerate() {
-        text += &format!("Slot {slot} ({name}): {}\n", printable(backend));
+        text += &format!("Slot {slot} ({name}): {}\n", one_line(backend));
     }
     for warning in &safety.warnings {
-        text += &format!("Warning: {warning}\n");
+        text += &format!("Warning: {}\n", one_line(warning));
     }
     text + &line + "\n"
 }
 
-/// One line of progress: `GPU_MEM: 5.23/8.00GiB`, and without a GPU `MEM: …`.
+/// One line of progress: `GPU_MEM: 5.23/8.00GiB`, and without a GPU `MEM: …`. Without a limit
+/// that it is compared with it is `MEM: 5.23GiB`.
 #[must_use]
-pub fn memory_progress(what: MeasuredWhat, used: Option<plimsoll::Bytes>, limit_gb: f64) -> String {
+pub fn memory_progress(
+    what: MeasuredWhat,
+    used: Option<plimsoll::Bytes>,
+    limit_gb: Option<f64>,
+) -> String {
     let name = if what.is_gpu() { "GPU_MEM" } else { "MEM" };
     let used = used.map_or(DASH.to_string(), |bytes| format!("{:.2}", bytes.as_gib()));
-    format!("{name}: {used}/{limit_gb:.2}GiB")
+    let limit = limit_gb.map_or(String::new(), |limit| format!("/{limit:.2}"));
+    format!("{name}: {used}{limit}GiB")
 }
 
 /// The bare answer: a line a slot, and why one did not complete.
@@ -63,8 +71,8 @@ pub fn table(record: &Record) -> String {
         let cell = |at: usize| whole.map_or(DASH.to_string(), |line| line[at].clone());
         let peak = words.memory.iter().find(|row| row.label == "Peak");
         table.push([
-            model.slot_name.clone(),
-            model.name.as_deref().map_or(DASH.into(), printable),
+            one_line(&model.slot_name).into_owned(),
+            model.name.as_deref().map_or(DASH.into(), |name| one_line(name).into_owned()),
             model.status.to_string(),
             p.map_or(DASH.into(), |p| p.frames.to_string()),
             number(p.and_then(|p| p.fps)),
@@ -77,8 +85,8 @@ pub fn table(record: &Record) -> String {
     let mut text = columns(&table);
     for model in record.models.iter().filter(|model| model.reason.is_some()) {
         let reason = model.reason.as_deref().unwrap_or_default();
-        let name = printable(&model.label());
-        text += &format!("{name} {}: {}\n", model.status, printable(reason));
+        let name = one_line(&model.label()).into_owned();
+        text += &format!("{name} {}: {}\n", model.status, one_line(reason));
     }
     text
 }
@@ -89,13 +97,13 @@ pub fn end(record: &Record) -> String {
     let sheet = Sheet::new(record);
     let mut text = table(record);
     text += &format!("\n{}", memory(&sheet.architecture));
-    text += &format!("\nMemory: {}\n", sheet.status.1);
+    text += &format!("\nMemory: {}\n", one_line(&sheet.status.1));
     if let Some(why) = &sheet.interruption {
-        text += &format!("Interrupted: {}\n", printable(why));
+        text += &format!("Interrupted: {}\n", one_line(why));
     }
     if !sheet.doubts.is_empty() {
         text += "Doubts:\n";
-        sheet.doubts.iter().for_each(|doubt| text += &format!("  - {}\n", printable(doubt)));
+        sheet.doubts.iter().for_each(|doubt| text += &format!("  - {}\n", one_line(doubt)));
     }
     text
 }
@@ -103,11 +111,11 @@ pub fn end(record: &Record) -> String {
 /// Memory as it hangs together.
 fn memory((title, rows): &(String, Vec<Row>)) -> String {
     let line = |Row { label, value }: &Row| match label.starts_with(['├', '└']) {
-        true => format!("  {label}: {value}\n"),
-        false => format!("{label}: {value}\n"),
+        true => format!("  {label}: {}\n", one_line(value)),
+        false => format!("{label}: {}\n", one_line(value)),
     };
     let rows = rows.iter().map(line).collect::<String>();
-    format!("{rows}Architecture: {}\n", printable(title))
+    format!("{rows}Architecture: {}\n", one_line(title))
 }
 
 fn columns<const N: usize>(table: &[[String; N]]) -> String {
@@ -123,48 +131,4 @@ fn columns<const N: usize>(table: &[[String; N]]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// A stranger's text cannot move the cursor.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// A long sentence without its middle: it begins with the fact and ends with the remedy.
-/// `report.json` and `run.log` have all of it.
-#[must_use]
-pub fn shortened(text: &str) -> String {
-    const HEAD: usize = 120;
-    const TAIL: usize = 120;
-    if text.chars().count() <= HEAD + TAIL + 20 {
-        return text.to_string();
-    }
-    let words: Vec<&str> = text.split(' ').collect();
-    let fitting = |words: &mut dyn Iterator<Item = &&str>, most: usize| {
-        let mut width = 0;
-        let fits = |word: &&&str| {
-            width += word.chars().count() + 1;
-            width <= most
-        };
-        words.take_while(fits).count()
-    };
-    let head = fitting(&mut words.iter(), HEAD);
-    let tail = fitting(&mut words.iter().rev(), TAIL).min(words.len() - head);
-    format!("{} … {}", words[..head].join(" "), words[words.len() - tail..].join(" "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_sentence_keeps_its_beginning_and_its_end() {
-        assert_eq!(shortened("rten on cpu"), "rten on cpu");
-        let long = format!("rten on cpu; looked for {} install it", "/a/library, ".repeat(50));
-        let short = shortened(&long);
-        assert!(short.chars().count() < 260, "{short}");
-        assert!(short.starts_with("rten on cpu") && short.ends_with("install it"), "{short}");
-        let one = shortened(&"x".repeat(900));
-        assert!(one.chars().count() < 10, "a word that is too long is left out: {one}");
-    }
 }

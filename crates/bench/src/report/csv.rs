@@ -4,6 +4,8 @@
 //! total. Without a GPU it is the memory of the process, and not the system's. The notes begin
 //! with the slot, as two may hold the same model. A cell that is not known is empty. MB are binary (MiB), as everywhere.
 
+use plimsoll::text::one_line;
+
 use crate::record::{MemoryArchitecture, ModelRecord, Record};
 
 /// The table as CSV.
@@ -55,6 +57,9 @@ fn notes(model: &ModelRecord, architecture: MemoryArchitecture) -> String {
     }
     match model.gpu_memory.within_limit {
         Some(false) => notes.push("PASSED THE LIMIT".to_string()),
+        None if model.gpu_memory.limit_gb.is_none() => {
+            notes.push("not compared with the limit".to_string());
+        }
         None if model.performance.is_some() => notes.push("memory not measured".to_string()),
         _ => {}
     }
@@ -63,9 +68,10 @@ fn notes(model: &ModelRecord, architecture: MemoryArchitecture) -> String {
 
 /// Quoted where it must be; a cell that a spreadsheet would run as a formula is not one.
 fn cell(text: &str) -> String {
-    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let text = if formula { format!("'{text}") } else { text.to_string() };
-    match text.contains([',', '"', '\n', '\r']) {
+    let text = one_line(text);
+    let formula = text.starts_with(['=', '+', '-', '@']);
+    let text = if formula { format!("'{text}") } else { text.into_owned() };
+    match text.contains([',', '"']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text,
     }
@@ -81,5 +87,6 @@ mod tests {
         assert_eq!(cell("a,b"), "\"a,b\"");
         assert_eq!(cell("say \"x\""), "\"say \"\"x\"\"\"");
         assert_eq!(cell("=cmd()"), "'=cmd()");
+        assert_eq!(cell("a\x1b[2J\nb\u{202e}"), "a�[2J b�");
     }
 }

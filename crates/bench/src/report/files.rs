@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use plimsoll::text;
 use thiserror::Error;
 
 use super::Rendered;
@@ -69,7 +70,8 @@ pub struct RunFolder {
     told: bool,
 }
 
-fn check_name(name: &str) -> Result<(), FilesError> {
+/// Whether a run can have this name.
+pub(crate) fn check_name(name: &str) -> Result<(), FilesError> {
     let fine = |c: char| c.is_alphanumeric() || "._-".contains(c);
     let why = match name {
         "" => "is empty",
@@ -224,11 +226,14 @@ impl Journal {
     /// Appends a line; line breaks inside it become spaces. The first failure is an error,
     /// after which nothing is written any more.
     pub fn line(&mut self, text: &str) -> Result<(), FilesError> {
+        self.push(&text::one_line(text.trim_end()))
+    }
+
+    fn push(&mut self, line: &str) -> Result<(), FilesError> {
         if self.broken {
             return Ok(());
         }
-        let one = |byte: u8| if byte == b'\n' || byte == b'\r' { b' ' } else { byte };
-        self.pending.extend(text.trim_end().bytes().map(one));
+        self.pending.extend_from_slice(line.as_bytes());
         self.pending.push(b'\n');
         if self.pending.len() >= GATHER { self.flush() } else { Ok(()) }
     }
@@ -236,7 +241,7 @@ impl Journal {
     /// Appends a value as a line of JSON.
     pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), FilesError> {
         match serde_json::to_string(value) {
-            Ok(text) => self.line(&text),
+            Ok(text) => self.push(&text::json(&text)),
             Err(e) => Err(failed("write", &self.path, io::Error::other(e))),
         }
     }

@@ -177,7 +177,7 @@ fn plots(model: &ModelRecord) -> String {
         .collect();
     let series = [Series { name: "whole", points: &timeline.whole_ms }];
     let memory = [Series { name: "memory", points: &timeline.memory_gb }];
-    let line = Some(model.gpu_memory.limit_gb);
+    let line = model.gpu_memory.limit_gb;
     let all = [
         (
             "Latency distribution",

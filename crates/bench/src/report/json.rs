@@ -4,7 +4,7 @@ use crate::record::Record;
 
 /// The record as JSON, ending with a line break.
 pub fn render(record: &Record) -> Result<String, serde_json::Error> {
-    serde_json::to_string_pretty(record).map(|text| text + "\n")
+    serde_json::to_string_pretty(record).map(|text| plimsoll::text::json(&text).into_owned() + "\n")
 }
 
 /// A record from its JSON.

@@ -1,5 +1,7 @@
 //! `report.md`: the Memory Safety Summary first, then the slots, then the machine.
 
+use plimsoll::text::one_line;
+
 use super::sheet::{DASH, ModelSheet, Row, Sheet, Tone};
 use crate::record::Record;
 
@@ -98,12 +100,11 @@ fn rows(text: &mut String, rows: &[Row], indent: &str) {
 /// Text that Markdown shows as it is: no line breaks, no markup of a stranger's.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in one_line(text).chars() {
         match c {
             '<' => out += "&lt;",
             '&' => out += "&amp;",
             '`' | '*' | '[' | ']' | '|' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => out.push(' '),
             c => out.push(c),
         }
     }

@@ -12,7 +12,7 @@ pub(super) fn usage(record: &Record) -> (Tone, String, Vec<Row>) {
     };
     let mut rows = vec![
         row("What", format!("{}, all slots together", usage.what)),
-        row("Limit", gib(Some(usage.limit_gb))),
+        row("Limit", gib(usage.limit_gb)),
         row("Peak usage", gib(usage.peak_gb)),
         row("Mean usage", gib(usage.mean_gb)),
         row("Min usage", gib(usage.min_gb)),
@@ -79,7 +79,7 @@ pub(super) fn memory_rows(model: &ModelRecord) -> Vec<Row> {
     };
     let mut rows = vec![
         row("What", memory.what.to_string()),
-        row("Limit", gib(Some(memory.limit_gb))),
+        row("Limit", gib(memory.limit_gb)),
         row("Peak", gib(memory.peak_gb)),
         row("Mean", gib(memory.mean_gb)),
         row("Min", gib(memory.min_gb)),

@@ -1,8 +1,10 @@
 //! Figures as words, once for all formats that people read.
 
+use plimsoll_infer::engine::said::shortened;
+
 use super::memory::{architecture, memory_rows, usage};
 use crate::record::model::label;
-use crate::record::{ModelRecord, Performance, Record, Spread, Status};
+use crate::record::{MemorySafety, ModelRecord, Performance, Record, Spread, Status};
 use crate::stats::LatencySummary;
 
 /// How a line should look.
@@ -174,6 +176,13 @@ pub(super) fn tone(within_limit: Option<bool>) -> Tone {
     }
 }
 
+/// The limit, and the profile that it comes from.
+pub(super) fn limit(safety: &MemorySafety) -> String {
+    let profile =
+        safety.profile.as_ref().map_or(String::new(), |name| format!(" (profile {name})"));
+    gib(Some(safety.limit_gb)) + &profile
+}
+
 fn safety_rows(record: &Record) -> Vec<Row> {
     let safety = &record.memory_safety;
     let methods = match safety.methods_applied.is_empty() {
@@ -181,7 +190,7 @@ fn safety_rows(record: &Record) -> Vec<Row> {
         false => safety.methods_applied.join(", "),
     };
     let mut rows = vec![
-        row("Limit", format!("{} (profile {})", gib(Some(safety.limit_gb)), safety.profile)),
+        row("Limit", limit(safety)),
         row("Effective limit", gib(Some(safety.effective_limit_gb))),
         row("Limit type", safety.limit_type.to_string()),
         row("Verified", yes_no(Some(safety.verified))),
@@ -218,7 +227,7 @@ fn facts(model: &ModelRecord) -> Vec<Row> {
         rows.push(row("Device", info.device.clone()));
         let size = info.input_size.map(|[rows, columns]| format!("{rows}x{columns}"));
         rows.push(row("Input size", size.unwrap_or(DASH.into())));
-        let chosen = Some(super::console::shortened(&info.chosen)).filter(|why| !why.is_empty());
+        let chosen = Some(shortened(&info.chosen)).filter(|why| !why.is_empty());
         rows.push(row("Chosen", chosen.as_deref().unwrap_or(DASH)));
     }
     if let Some(performance) = &model.performance {

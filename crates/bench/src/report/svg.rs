@@ -3,6 +3,8 @@
 //! No colour is written here: classes are, and the page gives them colours for light and
 //! dark. A plot is 640 × 220 units and scales with the page.
 
+use plimsoll::text::one_line;
+
 use crate::record::Bin;
 use crate::stats::Point;
 
@@ -26,15 +28,13 @@ pub struct Series<'a> {
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in one_line(text).chars() {
         match c {
             '&' => out += "&amp;",
             '<' => out += "&lt;",
             '>' => out += "&gt;",
             '"' => out += "&quot;",
             '\'' => out += "&#39;",
-            '\n' | '\t' => out.push(' '),
-            c if c.is_control() => {}
             c => out.push(c),
         }
     }

@@ -39,14 +39,42 @@ pub(super) fn of(weights: &ModelSource, plan: &Plan) -> Result<MemoryEstimate, S
     })
 }
 
-/// The estimate in a sentence, against the line.
+/// The estimate in a sentence, against the limit. Without the engine's own overhead it does not
+/// say that a model fits: that is most of what a small one takes.
 pub(super) fn words(estimate: &MemoryEstimate, limit: Bytes) -> String {
     let total = Bytes(estimate.total_bytes);
-    let verdict = if total <= limit { "fits below" } else { "does not fit below" };
+    let (weights, activations) = (Bytes(estimate.weights_bytes), Bytes(estimate.activation_bytes));
+    let overhead = match estimate.overhead_bytes {
+        0 => "what the engine takes besides is not known".to_string(),
+        bytes => format!("overhead {}", Bytes(bytes)),
+    };
+    let verdict = match (total <= limit, estimate.overhead_bytes) {
+        (false, _) => "does not fit below",
+        (true, 0) => "that alone is below",
+        (true, _) => "fits below",
+    };
     format!(
-        "estimate {total} (weights {}, activations {}, overhead {}): {verdict} {limit}",
-        Bytes(estimate.weights_bytes),
-        Bytes(estimate.activation_bytes),
-        Bytes(estimate.overhead_bytes),
+        "estimate {total} (weights {weights}, activations {activations}, {overhead}): {verdict} \
+         {limit}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_fits_only_where_all_of_it_was_estimated() {
+        let mib = |n: u64| Bytes::mib(n).get();
+        let of = |overhead_bytes| MemoryEstimate {
+            weights_bytes: mib(10),
+            activation_bytes: mib(20),
+            overhead_bytes,
+            total_bytes: mib(30) + overhead_bytes,
+        };
+        let said = words(&of(0), Bytes::mib(50));
+        assert!(said.ends_with("not known): that alone is below 50.00 MiB"), "{said}");
+        assert!(words(&of(mib(10)), Bytes::mib(50)).ends_with("fits below 50.00 MiB"));
+        assert!(words(&of(0), Bytes::mib(20)).ends_with("does not fit below 20.00 MiB"));
+    }
 }

@@ -3,8 +3,9 @@
 use plimsoll::Bytes;
 use plimsoll_infer::{Detection, Frame, Truth};
 
+use super::end::Ended;
 use crate::measure::FrameSample;
-use crate::record::{ModelDescription, Status};
+use crate::record::ModelDescription;
 
 /// What was found in a frame, and what is known to be there.
 #[derive(Debug)]
@@ -42,20 +43,8 @@ pub(super) struct Opened {
     pub(super) memory: Teller,
     /// What the process held before the model was loaded.
     pub(super) before: Option<Bytes>,
-}
-
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) status: Status,
-    pub(super) reason: Option<String>,
-    /// What the engine says of itself after it ran; `None` where it never did.
-    pub(super) description: Option<ModelDescription>,
-    /// What the engine's own allocator counted.
-    pub(super) peak: Option<Bytes>,
-    /// Frames that the source gave where it ended before those that were asked for.
-    pub(super) early: Option<u64>,
-    /// Frames that the source gave before it vanished, and what is missing.
-    pub(super) vanished: Option<(u64, String)>,
+    /// What was said in full where the description has a cause alone.
+    pub(super) said: Vec<String>,
 }
 
 /// Who tells a slot's memory.

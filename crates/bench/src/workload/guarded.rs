@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use plimsoll::Bytes;
 
-use super::progress::Progress;
 use super::recorder::Recorder;
-use crate::record::{LimitType, MemorySafety, Obtained, SharedMemory, Unknown};
+use crate::record::{Obtained, SharedMemory, Unknown};
 
 /// The guard of this process.
 pub trait Guard: std::fmt::Debug + Send + Sync {
@@ -67,49 +66,15 @@ impl Guarded {
 }
 
 impl Recorder<'_> {
-    /// The guard, as long as no slot turns out to run on the host, where it holds nothing.
-    fn guard(&self) -> Option<&dyn Guard> {
-        let on_host = |page: &super::snapshot::Page| {
-            page.description.as_ref().is_some_and(|info| info.device.starts_with("cpu"))
-        };
-        self.plan.guard.get().filter(|_| !self.pages.iter().any(on_host))
-    }
-
-    /// How far the limit is held.
-    pub(super) fn limit_type(&self) -> LimitType {
-        if self.guard().is_some() { LimitType::Hard } else { self.safety.limit_type }
-    }
-
-    /// The limit as it is held, so far.
-    pub(super) fn safety(&self) -> MemorySafety {
-        let mut safety = self.safety.clone();
+    /// What the user should know of the guard.
+    pub(super) fn guard_warnings(&self) -> Option<String> {
         if let Guarded::Not(why) = &self.plan.guard {
-            safety.warnings.push(format!("the guard does not hold this run: {why}"));
+            return Some(format!("the guard does not hold this run: {why}"));
         }
-        let Some(guard) = self.guard() else { return safety };
-        let whole = guard.whole().unwrap_or_default();
-        safety.limit_type = LimitType::Hard;
-        safety.verified = whole.verified;
-        safety.methods_applied.insert(0, "guard".to_string());
-        let Whole { refused, refused_bytes, .. } = whole;
-        if refused > 0 {
-            safety.warnings.push(format!(
-                "the guard refused {refused} requests past the limit, {refused_bytes} in all"
-            ));
-        }
-        safety
-    }
-
-    /// The device as a whole against the line: what the driver takes for itself cannot be
-    /// refused.
-    pub(super) fn watch_device(&mut self, progress: &mut dyn Progress) {
-        let Some(held) = self.guard().and_then(Guard::whole).map(|whole| whole.peak) else {
-            return;
-        };
-        if held > self.limit && !self.device_over {
-            self.violation(progress, None, "the device", held);
-            self.device_over = true;
-        }
+        let Whole { refused, refused_bytes, .. } = self.guard()?.whole()?;
+        (refused > 0).then(|| {
+            format!("the guard refused {refused} requests past the limit, {refused_bytes} in all")
+        })
     }
 
     /// What belongs to no slot on the device.

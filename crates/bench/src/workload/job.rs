@@ -9,22 +9,30 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Barrier, Mutex};
+use std::sync::{Barrier, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
-use plimsoll_infer::{Error, ModelSource, Pipeline, Stage, Stopwatch, Tensor, engine};
+use plimsoll::platform::give_back_heap;
+use plimsoll_infer::{
+    Detection, Engine, EngineOptions, Error, Frame, ModelSource, Pipeline, Stage, Stopwatch,
+    Tensor, engine,
+};
 
-use super::event::{Ended, Event, Opened, Seen};
+use super::end::{End, Ended};
+use super::event::{Event, Opened, Seen};
 use super::feed::{Feed, Taken};
 use super::pace::Pace;
 use super::plan::Plan;
-use super::probe::{Probe, Resident};
+use super::probe::{Probe, Resident, Start};
 use crate::measure::{FrameSample, Phase};
 use crate::record::{ModelDescription, Status};
 
 /// So many of the first frames are shown in the report.
 const SHOWN: u64 = 2;
+
+/// So often the first engine runs for nothing: each of its threads must have had its turn.
+const SETTLING: u32 = 3;
 
 /// What a slot is to do.
 pub(super) struct Job<'a> {
@@ -32,11 +40,15 @@ pub(super) struct Job<'a> {
     pub(super) repeat: u32,
     pub(super) plan: &'a Plan,
     pub(super) weights: ModelSource,
+    /// Why they must not be loaded.
+    pub(super) refused: Option<&'a str>,
     pub(super) events: SyncSender<Event>,
     pub(super) stop: &'a AtomicBool,
     pub(super) origin: Instant,
     /// What an engine may hold on a GPU.
     pub(super) limit: Bytes,
+    /// What the process held without a model, once an engine had run in it; for all jobs.
+    pub(super) settled: &'a OnceLock<Option<Bytes>>,
     /// Where two slots run at once.
     pub(super) gate: Option<&'a Gate>,
 }
@@ -52,17 +64,6 @@ impl Gate {
     pub(super) fn new(slots: usize) -> Gate {
         Gate { loading: Mutex::new(()), loaded: Barrier::new(slots) }
     }
-}
-
-/// How the loop ended.
-enum End {
-    Done,
-    /// The source had no more.
-    Dry,
-    /// The source is not there any more, and what is missing.
-    Vanished(String),
-    Stopped,
-    Failed(String),
 }
 
 /// Takes the times of the stages.
@@ -83,10 +84,14 @@ impl Stopwatch for Laps {
 struct Bench<'a> {
     pipeline: Pipeline,
     probe: Probe<'a>,
+    /// What the process held before there was a model.
+    before: Option<Bytes>,
     /// When frames of a live source were taken, by our clock: the least delay that was seen.
     capture: Option<Instant>,
     live: bool,
     measured: u64,
+    /// The frames that the report will show.
+    shown: Vec<(Frame, Vec<Detection>)>,
 }
 
 impl<'a> Job<'a> {
@@ -94,52 +99,91 @@ impl<'a> Job<'a> {
     pub(super) fn run(self, feed: Feed) {
         // What this thread allocates is the slot's.
         let _slot = self.plan.guard.get().map(|guard| guard.enter(self.slot));
-        let (before, opened) = self.load(feed.is_live());
+        let opened = self.load(feed.is_live());
         let mut bench = match opened {
             None => {
-                return self.ended(Status::Interrupted, Some("stopped before it began".into()));
+                return self.ended(End::Stopped);
             }
             Some(Ok(bench)) => bench,
-            Some(Err(error)) => return self.ended(Status::Failed, Some(error.to_string())),
+            Some(Err(end)) => return self.ended(end),
         };
         let described = self.describe(&bench);
         let opened = Opened {
             names: bench.pipeline.decoder().names().to_vec(),
             memory: bench.probe.teller,
             description: described,
-            before,
+            before: bench.before,
+            said: bench.pipeline.engine().info().said.clone(),
         };
         let (slot, repeat) = (self.slot, self.repeat);
         self.send(Event::Opened { slot, repeat, opened: Box::new(opened) });
         let end = self.measure(&mut bench, feed);
-        self.close(&bench, end);
+        self.close(&mut bench, end);
     }
 
-    /// Loads the model, alone, and waits until the other slot has done so as well. Says
-    /// what the process held before; `None` instead of a bench where it was stopped.
-    fn load(&self, live: bool) -> (Option<Bytes>, Option<Result<Bench<'a>, Error>>) {
+    /// Loads the model, alone, and waits until the other slot has done so as well; `None` where
+    /// it was stopped.
+    fn load(&self, live: bool) -> Option<Result<Bench<'a>, End>> {
         let alone = self.gate.map(|gate| gate.loading.lock());
-        let before = Resident::open().and_then(|resident| resident.read());
-        let opened = (!self.stopped()).then(|| self.open(live, before));
+        let opened = (!self.stopped()).then(|| self.open(live));
         drop(alone);
         if let Some(gate) = self.gate {
             gate.loaded.wait();
         }
-        (before, opened)
+        opened
     }
 
-    fn open(&self, live: bool, before: Option<Bytes>) -> Result<Bench<'a>, Error> {
-        let options = self.plan.engine_options(self.limit);
-        let mut engine = engine::open(self.plan.engine, &self.weights, &options)?;
-        let before = before.filter(|_| self.gate.is_some());
-        if before.is_some() {
-            // What it takes to run is the slot's, and some engines take it at the first run.
-            let (rows, columns) = engine.model().input_size.unwrap_or(options.open_size());
-            engine.run(&Tensor::zeros(&[1, 3, rows, columns]))?;
+    fn open(&self, live: bool) -> Result<Bench<'a>, End> {
+        if let Some(why) = self.refused {
+            return Err(End::Refused(format!("model {}: {why}", self.weights.name())));
         }
-        let probe = Probe::new(&*engine, before, self.slot, self.plan.guard.get());
+        let options = self.plan.engine_options(self.limit);
+        let (mut engine, before) = self.open_engine(&options)?;
+        if self.gate.is_some() {
+            // What it takes to run is the slot's, and some engines take it at the first run.
+            try_once(&mut *engine, &options)?;
+        }
+        let base = self.settled.get().copied().flatten().or(before);
+        let start = before.zip(base).map(|(before, base)| Start { before, base });
+        let probe =
+            Probe::new(&*engine, start, self.gate.is_some(), self.slot, self.plan.guard.get());
         let pipeline = Pipeline::new(engine, options.open_size(), self.plan.thresholds())?;
-        Ok(Bench { pipeline, probe, capture: None, live, measured: 0 })
+        Ok(Bench {
+            pipeline,
+            probe,
+            before: base,
+            capture: None,
+            live,
+            measured: 0,
+            shown: Vec::new(),
+        })
+    }
+
+    /// Opens the engine, and says what the process held before.
+    ///
+    /// The first engine on the host brings along what stays in the process when it is gone:
+    /// threads, code, the heap's ways. None of that is its model's, so it is opened and tried
+    /// once for nothing; equal models then show equal figures, whichever of them is first.
+    fn open_engine(
+        &self,
+        options: &EngineOptions,
+    ) -> Result<(Box<dyn Engine>, Option<Bytes>), Error> {
+        let held = || Resident::open().and_then(|resident| resident.read());
+        let open = || engine::open(self.plan.engine, &self.weights, options);
+        let before = held();
+        let mut first = open()?;
+        let on_host = first.info().device.starts_with("cpu");
+        if self.settled.get().is_some() || !on_host {
+            return Ok((first, before));
+        }
+        for _ in 0..SETTLING {
+            try_once(&mut *first, options)?;
+        }
+        drop(first);
+        give_back_heap();
+        let before = held();
+        self.settled.get_or_init(|| before);
+        Ok((open()?, before))
     }
 
     fn describe(&self, bench: &Bench<'_>) -> ModelDescription {
@@ -152,38 +196,39 @@ impl<'a> Job<'a> {
         description
     }
 
-    fn close(&self, bench: &Bench<'_>, end: End) {
+    fn close(&self, bench: &mut Bench<'_>, end: End) {
         let wanted = self.plan.max_frames.is_some() || self.plan.duration.is_some();
         let early = match end {
             End::Dry if wanted => Some(bench.measured),
             _ => None,
         };
-        let vanished = match &end {
-            End::Vanished(why) => Some((bench.measured, why.clone())),
-            _ => None,
-        };
-        let (status, reason) = match end {
-            End::Done => (Status::Completed, None),
-            End::Dry if bench.measured == 0 => {
-                (Status::Failed, Some("the source gave no frame".to_string()))
+        let mut ended = match end {
+            End::Dry if bench.measured > 0 => Ended::new(Status::Completed, None),
+            End::Vanished(why) => {
+                let fatal = bench.measured == 0 || self.plan.strict;
+                let status = if fatal { Status::Failed } else { Status::Completed };
+                let vanished = Some((bench.measured, why.clone()));
+                Ended { vanished, ..Ended::new(status, fatal.then_some(why)) }
             }
-            End::Vanished(why) if bench.measured == 0 || self.plan.strict => {
-                (Status::Failed, Some(why))
-            }
-            End::Dry | End::Vanished(_) => (Status::Completed, None),
-            End::Stopped => (Status::Interrupted, Some("stopped while it ran".to_string())),
-            End::Failed(why) => (Status::Failed, Some(why)),
+            end => Ended::from(end),
         };
-        let description = Some(self.describe(bench));
-        let peak = bench.probe.peak(bench.pipeline.engine());
-        let ended = Box::new(Ended { status, reason, description, peak, early, vanished });
-        self.send(Event::Ended { slot: self.slot, ended });
+        if ended.status == Status::Interrupted {
+            ended.reason = Some("stopped while it ran".to_string());
+        }
+        // Drawn when nothing is measured any more: that takes memory and time of its own.
+        for (frame, detections) in bench.shown.drain(..) {
+            let (slot, frame) = (self.slot, Box::new(frame));
+            self.send(Event::Picture { slot, frame, detections });
+        }
+        ended.description = Some(self.describe(bench));
+        ended.peak = bench.probe.peak(bench.pipeline.engine());
+        ended.early = early;
+        self.send(Event::Ended { slot: self.slot, ended: Box::new(ended) });
     }
 
-    fn ended(&self, status: Status, reason: Option<String>) {
-        let (description, peak, early, vanished) = (None, None, None, None);
-        let ended = Box::new(Ended { status, reason, description, peak, early, vanished });
-        self.send(Event::Ended { slot: self.slot, ended });
+    /// It is over before it was loaded.
+    fn ended(&self, end: End) {
+        self.send(Event::Ended { slot: self.slot, ended: Box::new(Ended::from(end)) });
     }
 
     fn stopped(&self) -> bool {
@@ -247,7 +292,7 @@ impl<'a> Job<'a> {
                 Ok(_) => {}
                 // It will be met again, and counted, where it is measured.
                 Err(Error::Frame { .. }) => break,
-                Err(error) => return Err(End::Failed(error.to_string())),
+                Err(error) => return Err(End::Failed(error)),
             }
             let mut sample = self.sample(bench, &laps, begun, begun);
             (sample.frame, sample.phase) = (number, Phase::Warmup);
@@ -269,7 +314,7 @@ impl<'a> Job<'a> {
                 Some(Err(error @ Error::Vanished { .. })) => {
                     return Err(End::Vanished(error.to_string()));
                 }
-                Some(Err(error)) => return Err(End::Failed(error.to_string())),
+                Some(Err(error)) => return Err(End::Failed(error)),
                 None => return Err(End::Dry),
             }
             if self.stopped() {
@@ -295,13 +340,13 @@ impl<'a> Job<'a> {
                 self.corrupt(&error, true);
                 return Ok(());
             }
-            Err(error) => return Err(End::Failed(error.to_string())),
+            Err(error) => return Err(End::Failed(error)),
         };
         let mut sample = self.sample(bench, &laps, begun, from);
         let no_number = bench.pipeline.decoder().gave_no_number();
         if no_number && self.plan.strict {
             let why = format!("strict: the model gave no number (NaN) for frame {}", frame.name);
-            return Err(End::Failed(why));
+            return Err(End::Refused(why));
         }
         sample.frame = bench.measured;
         (sample.phase, sample.late, sample.decode_ahead) = (phase, late, decode_ahead);
@@ -317,10 +362,7 @@ impl<'a> Job<'a> {
             truth: frame.truth.take(),
         };
         self.send(Event::Frame { sample, seen: Some(seen) });
-        if let Some(detections) = picture {
-            let (slot, frame) = (self.slot, Box::new(frame));
-            self.send(Event::Picture { slot, frame, detections });
-        }
+        bench.shown.extend(picture.map(|detections| (frame, detections)));
         Ok(())
     }
 
@@ -340,6 +382,12 @@ impl<'a> Job<'a> {
             ..FrameSample::default()
         }
     }
+}
+
+/// Runs a model on nothing.
+fn try_once(engine: &mut dyn Engine, options: &EngineOptions) -> Result<(), Error> {
+    let (rows, columns) = engine.model().input_size.unwrap_or(options.open_size());
+    engine.run(&Tensor::zeros(&[1, 3, rows, columns])).map(drop)
 }
 
 impl Bench<'_> {

@@ -7,12 +7,9 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use plimsoll::Bytes;
-
 use super::progress::Progress;
 use super::recorder::Recorder;
-use crate::record::time::rfc3339;
-use crate::record::{Violation, model};
+use crate::record::model;
 
 /// The target of events that are in `run.log` already.
 pub const TARGET: &str = "plimsoll_bench::run_log";
@@ -98,7 +95,7 @@ impl Recorder<'_> {
                 "limit: {:.3} GiB, effective {:.3} GiB, profile {}, type {}, verified {}, by {:?}",
                 safety.limit_gb,
                 safety.effective_limit_gb,
-                safety.profile,
+                safety.profile.as_deref().unwrap_or("none"),
                 safety.limit_type,
                 safety.verified,
                 safety.methods_applied
@@ -126,23 +123,6 @@ impl Recorder<'_> {
                 self.write_log(progress, time, level, &text);
             }
         }
-    }
-
-    /// More is held than the limit allows: logged, and counted once for each time that it rose
-    /// past the limit.
-    pub(super) fn violation(
-        &mut self,
-        progress: &mut dyn Progress,
-        slot: Option<usize>,
-        who: &str,
-        held: Bytes,
-    ) {
-        let limit = self.limit;
-        let text = format!("VIOLATION: {who} holds {held}, more than the limit of {limit}");
-        tracing::error!(target: TARGET, "{text}");
-        self.log(progress, Level::Error, &text);
-        let time = rfc3339(SystemTime::now());
-        self.safety.violated(Violation { time, slot, bytes: held.get() });
     }
 
     /// The model of a slot, after its file.

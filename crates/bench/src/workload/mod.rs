@@ -16,11 +16,13 @@
 //! wrong before there is a run at all is an [`Error`].
 
 mod accuracy;
+mod end;
 mod estimate;
 mod event;
 mod feed;
 mod guarded;
 mod job;
+mod limits;
 mod log;
 mod overall;
 mod pace;
@@ -32,19 +34,24 @@ mod progress;
 mod recorder;
 mod slots;
 mod snapshot;
+mod trial;
+mod watch;
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
 use plimsoll::Bytes;
+use plimsoll::platform::give_back_heap;
+use plimsoll_infer::engine::STACK;
 
 use crate::record::Record;
 use crate::report::files::FilesError;
 
 use event::Event;
-use feed::Streams;
+use feed::{Feed, Streams};
 pub use guarded::{Guard, Guarded, Whole};
 use job::{Gate, Job};
 pub use log::{Level, LogLine, Logged, TARGET as LOG_TARGET};
@@ -52,6 +59,7 @@ pub use plan::{Mode, Plan};
 pub use progress::{Progress, Silent, View};
 use recorder::Recorder;
 use slots::Assignment;
+pub use trial::Trial;
 
 /// Why there is no run.
 #[derive(Debug, thiserror::Error)]
@@ -93,17 +101,20 @@ const WAITING: usize = 8192;
 /// error: it is in the record.
 pub fn run(plan: &Plan, progress: &mut dyn Progress, stop: &AtomicBool) -> Result<Finished, Error> {
     let layout = slots::resolve(plan)?;
+    let refused = trial::refusals(plan, &layout, progress, stop);
     let streams = Streams::new(&layout);
     let origin = Instant::now();
     let mut recorder = Recorder::start(plan, &layout, &streams, origin)?;
     recorder.announce(progress);
     let (send, events) = sync_channel(WAITING);
     std::thread::scope(|scope| -> Result<(), Error> {
-        let common = Common { plan, events: send, stop, origin, limit: recorder.limit };
+        let limit = recorder.limit;
+        let common = Common { plan, events: send, stop, origin, limit, refused: &refused };
         let (slots, streams) = (&layout.slots, &streams);
         let work = move || work(common, slots, streams);
         std::thread::Builder::new()
             .name("measure".into())
+            .stack_size(STACK)
             .spawn_scoped(scope, work)
             .map_err(Error::Thread)?;
         recorder.record(&events, progress, stop);
@@ -119,35 +130,64 @@ struct Common<'a> {
     stop: &'a AtomicBool,
     origin: Instant,
     limit: Bytes,
+    /// Why a slot's model must not be loaded.
+    refused: &'a [Option<String>; 2],
 }
 
 /// All repeats of all slots; ends when the last one has.
 fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &Streams) {
-    let Common { plan, stop, origin, limit, .. } = common;
+    let Common { plan, stop, origin, limit, refused, .. } = common;
+    let settled = OnceLock::new();
     let together = plan.parallel && slots.iter().all(|slot| slot.weights().is_some());
     let gate = together.then(|| Gate::new(slots.len()));
     let gate = gate.as_ref();
     let job = |repeat, slot: usize| {
         let weights = slots[slot].weights()?.clone();
-        let events = common.events.clone();
-        Some(Job { slot, repeat, plan, weights, events, stop, origin, limit, gate })
+        Some(Job {
+            slot,
+            repeat,
+            plan,
+            weights,
+            refused: refused[slot].as_deref(),
+            events: common.events.clone(),
+            stop,
+            origin,
+            limit,
+            settled: &settled,
+            gate,
+        })
     };
     for repeat in 0..plan.repeat {
         let jobs: Vec<Job<'_>> = (0..2).filter_map(|slot| job(repeat, slot)).collect();
         if together {
-            let feeds = streams.together(plan);
-            std::thread::scope(|scope| {
-                for (job, feed) in jobs.into_iter().zip(feeds) {
-                    scope.spawn(move || job.run(feed));
-                }
-            });
+            give_back_heap();
+            at_once(jobs, streams.together(plan));
         } else {
             for job in jobs {
                 let slot = job.slot;
-                job.run(streams.alone(plan, slot));
                 // What the one has freed must not be seen in the other's memory.
-                plimsoll::platform::give_back_heap();
+                give_back_heap();
+                job.run(streams.alone(plan, slot));
             }
         }
     }
+}
+
+/// Each slot on a thread of its own, the last one on this.
+fn at_once(jobs: Vec<Job<'_>>, feeds: [Feed; 2]) {
+    std::thread::scope(|scope| {
+        let mut pairs = jobs.into_iter().zip(feeds);
+        let here = pairs.next_back();
+        for (job, feed) in pairs {
+            let thread = std::thread::Builder::new().stack_size(STACK);
+            if let Err(error) = thread.spawn_scoped(scope, move || job.run(feed)) {
+                // The other would wait for it.
+                tracing::error!(%error, "cannot start a thread to measure on");
+                return;
+            }
+        }
+        if let Some((job, feed)) = here {
+            job.run(feed);
+        }
+    });
 }

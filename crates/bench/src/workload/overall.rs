@@ -49,8 +49,8 @@ impl Recorder<'_> {
             what,
             name: if parts { "/proc/self/statm".to_string() } else { sources.join(" and ") },
             obtained: if exact { Obtained::Counted } else { Obtained::Sampled },
-            limit: self.limit,
-            limit_type: self.limit_type(),
+            limit: (with_gpu || self.limits.watches_process).then_some(self.limit),
+            limit_type: self.safety().limit_type,
             counted_peak: pages.filter_map(|page| page.peak).max().filter(|_| !parts),
             system_peak: None,
         })

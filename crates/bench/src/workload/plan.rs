@@ -8,7 +8,7 @@ use plimsoll::{Bytes, LimitRequest};
 use plimsoll_infer::engine::EchoOptions;
 use plimsoll_infer::{Device, EngineChoice, EngineOptions, Thresholds};
 
-use super::{Error, Guarded, Level, Logged};
+use super::{Error, Guarded, Level, Logged, Trial};
 use crate::record::Config;
 
 /// Which slots run.
@@ -96,8 +96,8 @@ pub struct Plan {
     pub sync_tolerance: Duration,
     /// The limit.
     pub limit: Option<Bytes>,
-    /// The profile that clamps it.
-    pub profile: String,
+    /// The profile that clamps it; without one a limit stands as it is.
+    pub profile: Option<String>,
     /// What must stay free on unified memory.
     pub keep_free: Option<Bytes>,
     /// Time between samples of the machine.
@@ -116,6 +116,10 @@ pub struct Plan {
     pub logged: Option<Arc<dyn Logged>>,
     /// Whether the run is under the guard.
     pub guard: Guarded,
+    /// Who tries models of strangers before they are loaded; nobody where there is none.
+    pub trial: Option<Arc<dyn Trial>>,
+    /// The longest that loading a model and its first run may take there.
+    pub load_timeout: Duration,
     /// What the `echo` engine answers.
     pub echo: EchoOptions,
     /// The command as it was given.
@@ -145,7 +149,7 @@ impl Default for Plan {
             repeat: 1,
             sync_tolerance: Duration::from_millis(33),
             limit: None,
-            profile: "orin-nano-8gb".to_string(),
+            profile: None,
             keep_free: None,
             metrics_interval: Duration::from_millis(500),
             report_interval: Duration::from_secs(3),
@@ -155,6 +159,8 @@ impl Default for Plan {
             log_level: Level::default(),
             logged: None,
             guard: Guarded::No,
+            trial: None,
+            load_timeout: Duration::from_secs(60),
             echo: EchoOptions::default(),
             command_line: Vec::new(),
         }
@@ -192,12 +198,16 @@ impl Plan {
             (self.max_frames != Some(0), "--max-frames must be at least 1"),
             (self.warmup <= 1_000_000, "--warmup must be at most 1000000"),
             (
-                self.rate.is_none_or(|rate| rate > 0.0 && rate <= 1e6),
-                "--rate must be above 0 and at most 1000000 frames a second",
+                self.rate.is_none_or(|rate| (1e-3..=1e6).contains(&rate)),
+                "--rate must be from 0.001 to 1000000 frames a second",
             ),
             (
                 self.duration.is_none_or(|time| !time.is_zero()),
                 "--duration must be longer than nothing",
+            ),
+            (
+                !self.load_timeout.is_zero() && self.load_timeout <= Duration::from_secs(86_400),
+                "--load-timeout must be above 0 and at most a day",
             ),
             ((1..=1000).contains(&self.repeat), "--repeat must be from 1 to 1000"),
             (
@@ -245,7 +255,10 @@ impl Plan {
     /// What is asked of the memory manager, which finds out itself whether memory is
     /// unified.
     pub(super) fn limit_request(&self) -> plimsoll::Result<LimitRequest> {
-        let mut request = LimitRequest::new().with_profile(&self.profile)?;
+        let mut request = LimitRequest::new();
+        if let Some(profile) = &self.profile {
+            request = request.with_profile(profile)?;
+        }
         request.limit = self.limit;
         request.keep_free = self.keep_free;
         Ok(request)

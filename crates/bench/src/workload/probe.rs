@@ -2,9 +2,10 @@
 //!
 //! On a GPU the guard is asked, where the run is under it, or else the engine's allocator. On
 //! the host it is the resident memory of the process: one read of an open file, a microsecond
-//! or two, so that it can be done at every frame without being seen in the figures. Two slots
-//! at once would both show the whole process: there a slot has what the process gained while
-//! it alone was loaded and tried.
+//! or two, so that it can be done at every frame without being seen in the figures. What slots
+//! before it have left in the process is not a slot's, and is taken off. Two slots at once would
+//! both show the whole process: there a slot has what the process gained while it alone was
+//! loaded and tried.
 
 use plimsoll::Bytes;
 pub(super) use plimsoll::probe::Resident;
@@ -13,6 +14,15 @@ use plimsoll_infer::Engine;
 use super::event::Teller;
 use super::guarded::Guard;
 
+/// What the process held when a slot was about to be loaded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    /// Just then.
+    pub(super) before: Bytes,
+    /// Before the first slot of all.
+    pub(super) base: Bytes,
+}
+
 /// Who is asked for a slot's memory.
 #[derive(Debug)]
 pub(super) struct Probe<'a> {
@@ -20,20 +30,22 @@ pub(super) struct Probe<'a> {
     slot: usize,
     guard: Option<&'a dyn Guard>,
     resident: Option<Resident>,
+    start: Option<Start>,
     grown: Option<Bytes>,
 }
 
 impl<'a> Probe<'a> {
-    /// `before` is what the process held before the engine, where two slots run at once.
+    /// `together` where two slots run at once.
     pub(super) fn new(
         engine: &dyn Engine,
-        before: Option<Bytes>,
+        start: Option<Start>,
+        together: bool,
         slot: usize,
         guard: Option<&'a dyn Guard>,
     ) -> Probe<'a> {
         let on_gpu = !engine.info().device.starts_with("cpu");
         let tells = engine.memory().is_some();
-        let resident = Resident::open();
+        let resident = Resident::open().filter(|_| start.is_some());
         let guard = guard.filter(|guard| guard.slot(slot).is_some());
         let teller = match (on_gpu, tells) {
             (true, _) if guard.is_some() => Teller::Guard,
@@ -43,21 +55,24 @@ impl<'a> Probe<'a> {
             // A CPU engine's arena is only part of what it takes; but where the engine
             // only claims memory (echo) the process's is not the slot's.
             (false, true) if engine.info().name == "echo" => Teller::EngineOnHost,
-            (false, _) if resident.is_some() && before.is_some() => Teller::Growth,
+            (false, _) if resident.is_some() && together => Teller::Growth,
             (false, _) if resident.is_some() => Teller::Process,
             (false, _) => Teller::Nobody,
         };
         let now = resident.as_ref().and_then(Resident::read);
-        let grown =
-            now.zip(before).map(|(now, before)| Bytes(now.get().saturating_sub(before.get())));
-        Probe { teller, slot, guard, resident, grown }
+        let grown = now.zip(start).map(|(now, start)| now.saturating_sub(start.before));
+        Probe { teller, slot, guard, resident, start, grown }
     }
 
     /// What the slot holds now.
     pub(super) fn read(&self, engine: &dyn Engine) -> Option<Bytes> {
         match self.teller {
             Teller::Nobody => None,
-            Teller::Process => self.resident.as_ref()?.read(),
+            Teller::Process => {
+                let Start { before, base } = self.start?;
+                let grown = self.resident.as_ref()?.read()?.saturating_sub(before);
+                Some(base.saturating_add(grown))
+            }
             Teller::Growth => self.grown,
             Teller::Guard => self.guard?.slot(self.slot).map(|(now, _)| now),
             Teller::EngineOnGpu | Teller::EngineOnHost => {

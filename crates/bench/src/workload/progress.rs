@@ -23,8 +23,8 @@ pub struct View<'a> {
     pub what: MeasuredWhat,
     /// The slot's memory now.
     pub memory: Option<Bytes>,
-    /// The effective limit, in GiB.
-    pub limit_gb: f64,
+    /// The effective limit, in GiB; `None` where the memory is not compared with it.
+    pub limit_gb: Option<f64>,
 }
 
 /// Is told how far a run is, on the thread that writes and not on the one that measures.
@@ -32,6 +32,8 @@ pub trait Progress {
     /// The folder is made and the line is drawn. `backends` says of each slot who will run
     /// it.
     fn started(&mut self, _folder: &Path, _safety: &MemorySafety, _backends: [&str; 2]) {}
+    /// A model is tried in a process of its own, before there is a folder.
+    fn trying(&mut self, _name: &str, _weights: &Path) {}
     /// What a model is expected to take, before it is loaded.
     fn estimated(&mut self, _name: &str, _estimate: &str) {}
     /// A model is loaded.

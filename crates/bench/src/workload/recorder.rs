@@ -5,20 +5,19 @@
 //! leaves valid ones. A disk that is full is told once and is a doubt; the run goes on, for
 //! what is measured can still be shown.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
-use plimsoll::backend::{BackendKind, DeviceId, open};
-use plimsoll::{Bytes, GpuMemoryManager, MemoryConfig};
-use plimsoll_infer::Device;
+use plimsoll::Bytes;
 use plimsoll_infer::source::redact;
 use serde_json::json;
 
+use super::end::Ended;
 use super::estimate;
-use super::event::{Ended, Event, Opened, Seen, Teller};
+use super::event::{Event, Opened, Seen, Teller};
 use super::feed::Streams;
+use super::limits::Limits;
 use super::log::Level;
 use super::picture::picture;
 use super::plan::Plan;
@@ -47,6 +46,7 @@ pub(super) struct Recorder<'a> {
     pub(super) started: SystemTime,
     pub(super) safety: MemorySafety,
     pub(super) limit: Bytes,
+    pub(super) limits: Limits,
     pub(super) architecture: MemoryArchitecture,
     pub(super) pages: [Page; 2],
     pub(super) system: SystemMeter,
@@ -56,7 +56,7 @@ pub(super) struct Recorder<'a> {
     /// The whole process, where slots at once have each a part of it.
     pub(super) process: Option<Resident>,
     pub(super) process_peak: Option<Bytes>,
-    process_over: bool,
+    pub(super) process_over: bool,
     pub(super) device_over: bool,
     pub(super) doubts: Vec<DoubtRecord>,
     /// Warnings that are in the log already.
@@ -71,18 +71,6 @@ pub(super) struct Recorder<'a> {
     next_shown: Instant,
 }
 
-/// The device that the line is drawn on and tried: the one that was asked for, so that a
-/// limit which its driver holds is seen. Where it cannot be had the engine will say why;
-/// the line is drawn on the host then, as for a run on the CPU.
-fn device_of(plan: &Plan) -> plimsoll::Result<Arc<dyn plimsoll::Device>> {
-    if let Device::Cuda(number) = plan.device
-        && let Ok(device) = open(DeviceId { kind: BackendKind::Cuda, number })
-    {
-        return Ok(device);
-    }
-    open(BackendKind::Host)
-}
-
 impl<'a> Recorder<'a> {
     /// Draws the line, makes the folder and opens the files.
     pub(super) fn start(
@@ -91,9 +79,7 @@ impl<'a> Recorder<'a> {
         streams: &'a Streams,
         origin: Instant,
     ) -> Result<Recorder<'a>, Error> {
-        let manager = GpuMemoryManager::new(MemoryConfig::for_inference())?;
-        manager.add_device(device_of(plan)?);
-        let report = manager.apply_limits(&plan.limit_request()?)?;
+        let (limits, report) = Limits::start(plan)?;
         let mut limit = report.effective_limit;
         let mut safety = MemorySafety::from(&report);
         if let Some(guard) = plan.guard.get() {
@@ -102,7 +88,10 @@ impl<'a> Recorder<'a> {
         }
         let started = SystemTime::now();
         let folder = RunFolder::create(&plan.output_dir, plan.run_name.as_deref(), started)?;
-        let detections = plan.detections.as_deref().map(fresh).transpose()?;
+        let detections = plan.detections.as_deref().map(fresh).transpose().inspect_err(|_| {
+            // There is no run: leave no folder of one.
+            drop(std::fs::remove_dir(folder.path()));
+        })?;
         Ok(Recorder {
             plan,
             layout,
@@ -111,6 +100,7 @@ impl<'a> Recorder<'a> {
             started,
             safety,
             limit,
+            limits,
             architecture: MemoryArchitecture::NoGpu,
             pages: [0, 1].map(|slot| Page::new(slot, plan)),
             system: SystemMeter::default(),
@@ -244,7 +234,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn opened(&mut self, slot: usize, repeat: u32, opened: Opened, progress: &mut dyn Progress) {
-        let Opened { description, names, memory, before } = opened;
+        let Opened { description, names, memory, before, said } = opened;
         self.shared = self.shared.or(before);
         if !description.device.starts_with("cpu") {
             if self.architecture == MemoryArchitecture::NoGpu {
@@ -255,10 +245,6 @@ impl<'a> Recorder<'a> {
                 Some(true) => MemoryArchitecture::Unified,
                 Some(false) | None => MemoryArchitecture::Discrete,
             };
-        }
-        let method = format!("{} arena", description.engine);
-        if description.limit_applied && !self.safety.methods_applied.contains(&method) {
-            self.safety.methods_applied.push(method);
         }
         let ModelDescription { engine, device, chosen, input_size, .. } = &description;
         let backend = format!("{engine} on {device} ({chosen})");
@@ -277,6 +263,7 @@ impl<'a> Recorder<'a> {
         for fallback in fallbacks {
             self.log(progress, Level::Warn, &format!("{title}: not as asked: {fallback}"));
         }
+        self.say_whole(progress, slot, &said);
         progress.opened(&title, &backend);
     }
 
@@ -309,31 +296,8 @@ impl<'a> Recorder<'a> {
     }
 
     fn show(&self, slot: usize, progress: &mut dyn Progress) {
-        let limit_gb = self.safety.effective_limit_gb;
+        let limit_gb = self.limit_of(&self.pages[slot]).map(Bytes::as_gib);
         progress.frames(&self.pages[slot].view(self.plan, &self.title(slot), limit_gb));
-    }
-
-    /// Compares a slot's memory with the line. One violation is one time that it rose past it.
-    fn watch_line(&mut self, sample: &FrameSample, progress: &mut dyn Progress) {
-        let Some(held) = sample.memory else { return };
-        let slot = sample.slot;
-        let passed = held > self.limit;
-        if passed && !self.pages[slot].over {
-            let who = self.title(slot);
-            self.violation(progress, Some(slot), &who, held);
-        }
-        self.pages[slot].over = passed;
-    }
-
-    /// The same for the whole process, where a slot's memory is only a part of it.
-    fn watch_process(&mut self, progress: &mut dyn Progress) {
-        let Some(held) = self.process.as_ref().and_then(Resident::read) else { return };
-        self.process_peak = self.process_peak.max(Some(held));
-        let passed = held > self.limit;
-        if passed && !self.process_over {
-            self.violation(progress, None, "the process", held);
-        }
-        self.process_over = passed;
     }
 
     fn write_detections(&mut self, slot: usize, seen: &Seen, progress: &mut dyn Progress) {
@@ -364,11 +328,13 @@ impl<'a> Recorder<'a> {
         self.tried(done, progress);
     }
 
-    fn ended(&mut self, slot: usize, ended: Ended, progress: &mut dyn Progress) {
+    fn ended(&mut self, slot: usize, mut ended: Ended, progress: &mut dyn Progress) {
+        ended.reason = self.why_failed(slot, &ended);
         let reason = ended.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
         let level = if ended.status == Status::Failed { Level::Error } else { Level::Info };
         let text = format!("{}: {}{reason}", self.title(slot), ended.status);
         self.log(progress, level, &text);
+        self.say_whole(progress, slot, &ended.said);
         if let Some((frames, why)) = ended.vanished.clone() {
             let doubt = Doubt::SourceVanished { frames, why };
             self.doubts.push(DoubtRecord::new(Some(slot), doubt));
@@ -395,6 +361,7 @@ impl<'a> Recorder<'a> {
         }
         let line = self.metrics.json(&sample);
         self.tried(line, progress);
+        self.watch_system(progress);
     }
 
     fn report(&mut self, progress: &mut dyn Progress, last: bool) {
@@ -447,6 +414,14 @@ impl<'a> Recorder<'a> {
     ) {
         let done = self.log.line(&format!("{} {level:<5} {}", rfc3339(time), redact(text)));
         self.tried(done, progress);
+    }
+
+    /// What an engine said, whole: a line of its own for each of its lines.
+    fn say_whole(&mut self, progress: &mut dyn Progress, slot: usize, said: &[String]) {
+        let title = self.title(slot);
+        for line in said.iter().flat_map(|said| said.lines()) {
+            self.say(progress, &format!("{title}: in full: {line}"));
+        }
     }
 
     /// What could not be written is a doubt, and told at once.

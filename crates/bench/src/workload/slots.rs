@@ -7,12 +7,13 @@
 //! 3. else the one source feeds every slot that has weights;
 //! 4. a slot that the mode leaves out or that has no weights is skipped, with its reason.
 
-use plimsoll_infer::ModelSource;
-use plimsoll_infer::source::Spec;
 use plimsoll_infer::source::synthetic::{SceneKind, demo};
+use plimsoll_infer::source::{self, Spec};
+use plimsoll_infer::{EngineChoice, EngineKind, ModelSource};
 
 use super::Error;
 use super::plan::{Mode, Plan};
+use crate::report::files::check_name;
 
 /// What is to become of a slot.
 #[derive(Debug)]
@@ -64,12 +65,18 @@ pub(super) fn scenes(slot: usize) -> SceneKind {
 const FLAGS: [(&str, &str); 2] = [("--model0", "--rgb-source"), ("--model1", "--thermal-source")];
 
 /// Understands a plan.
+///
+/// # Errors
+/// [`Error::Plan`] for what can be seen to be wrong before anything starts: flags, files that
+/// are not there, headers that cannot be read.
 pub(super) fn resolve(plan: &Plan) -> Result<Layout, Error> {
     plan.check()?;
     let demo = is_demo(plan);
     let mode = mode(plan, demo);
     let slots = [0, 1].map(|slot| assign(plan, mode, demo, slot));
+    check_files(plan, &slots)?;
     check_sizes(plan, &slots)?;
+    check_outputs(plan)?;
     let running: Vec<usize> = (0..2).filter(|&slot| slots[slot].weights().is_some()).collect();
     let inputs = match running.is_empty() {
         true => Vec::new(),
@@ -84,6 +91,43 @@ fn check_sizes(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
     let all = slots.iter().filter_map(Assignment::weights);
     let refused = all.map(|weights| weights.check_size(size)).find_map(Result::err);
     refused.map_or(Ok(()), |error| Err(Error::Plan(error.to_string())))
+}
+
+/// What is named must be there, and be what it is said to be.
+fn check_files(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
+    let wrong = |error: plimsoll_infer::Error| Error::Plan(error.to_string());
+    for spec in given(plan) {
+        // Also where no slot is left to read it: it was asked for.
+        source::check(spec, SceneKind::Rgb).map_err(wrong)?;
+    }
+    if let Some(library) = plan.library.as_ref().filter(|library| !library.is_file()) {
+        return Err(Error::Plan(format!("--library {}: there is no such file", library.display())));
+    }
+    if plan.engine == EngineChoice::Kind(EngineKind::Echo) {
+        // It stands in for any model, also for one that is not there.
+        return Ok(());
+    }
+    slots.iter().filter_map(Assignment::weights).try_for_each(|weights| match weights {
+        ModelSource::Path(_) => weights.check().map_err(wrong),
+        _ => Ok(()),
+    })
+}
+
+fn check_outputs(plan: &Plan) -> Result<(), Error> {
+    plan.limit_request()?;
+    plan.run_name.as_deref().map_or(Ok(()), check_name)?;
+    let runs = &plan.output_dir;
+    if runs.exists() && !runs.is_dir() {
+        return Err(Error::Plan(format!("--output-dir {} is no folder", runs.display())));
+    }
+    let Some(path) = &plan.detections else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let why = match folder.filter(|folder| !folder.is_dir()) {
+        Some(folder) => format!("there is no folder {}", folder.display()),
+        None if path.is_dir() => "it is a folder".to_string(),
+        None => return Ok(()),
+    };
+    Err(Error::Plan(format!("cannot write --detections {}: {why}", path.display())))
 }
 
 fn given(plan: &Plan) -> impl Iterator<Item = &String> {

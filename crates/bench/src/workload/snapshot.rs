@@ -10,7 +10,8 @@ use plimsoll::Bytes;
 use plimsoll_infer::source::redact;
 
 use super::accuracy::Judge;
-use super::event::{Ended, Seen, Teller};
+use super::end::Ended;
+use super::event::{Seen, Teller};
 use super::plan::Plan;
 use super::proc;
 use super::progress::View;
@@ -138,6 +139,11 @@ impl Page {
         self.description.as_ref().is_some_and(|info| !info.device.starts_with("cpu"))
     }
 
+    /// Whether it runs on the host. Before it is loaded neither is known.
+    pub(super) fn on_host(&self) -> bool {
+        self.description.is_some() && !self.on_gpu()
+    }
+
     /// What its memory is a figure of.
     pub(super) fn what(&self) -> MeasuredWhat {
         match (self.on_gpu(), self.teller) {
@@ -147,7 +153,7 @@ impl Page {
         }
     }
 
-    pub(super) fn view<'n>(&self, plan: &Plan, name: &'n str, limit_gb: f64) -> View<'n> {
+    pub(super) fn view<'n>(&self, plan: &Plan, name: &'n str, limit_gb: Option<f64>) -> View<'n> {
         let seconds = self.until.saturating_sub(self.began.unwrap_or_default()).as_secs_f64();
         View {
             slot: self.slot,
@@ -225,7 +231,7 @@ impl Recorder<'_> {
 
     fn memory(&self, page: &Page, why: &str) -> GpuMemory {
         let what = page.what();
-        let limit_type = self.limit_type();
+        let (limit, limit_type) = (self.limit_of(page), self.holder(page).limit_type);
         let engine = page.description.as_ref().map_or("", |info| info.engine.as_str());
         let (name, obtained, counted_peak) = match page.teller {
             Teller::Nobody => {
@@ -233,9 +239,12 @@ impl Recorder<'_> {
                     Some(_) => "the engine does not tell what it holds on the device",
                     None => why,
                 };
-                return GpuMemory::unmeasured(what, self.limit, limit_type, why);
+                return GpuMemory::unmeasured(what, limit, limit_type, why);
             }
-            Teller::Process => ("/proc/self/statm".to_string(), Obtained::Sampled, None),
+            Teller::Process => {
+                let name = "/proc/self/statm, less what slots before it left";
+                (name.to_string(), Obtained::Sampled, None)
+            }
             Teller::Growth => {
                 let name = "/proc/self/statm, growth while it alone was loaded and tried";
                 (name.to_string(), Obtained::Sampled, None)
@@ -250,7 +259,7 @@ impl Recorder<'_> {
             what,
             name,
             obtained,
-            limit: self.limit,
+            limit,
             limit_type,
             counted_peak: peak,
             system_peak: page.system_peak.map(|gib| Bytes((gib * (1u64 << 30) as f64) as u64)),

@@ -147,7 +147,7 @@ fn the_start_says_what_holds_the_line() {
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
     }
-    let line = |what, held| console::memory_progress(what, held, 8.0);
+    let line = |what, held| console::memory_progress(what, held, Some(8.0));
     let held = Some(Bytes::mib(5356));
     assert_eq!(line(MeasuredWhat::GpuAllocations, held), "GPU_MEM: 5.23/8.00GiB");
     assert_eq!(line(MeasuredWhat::GpuAllocations, None), "GPU_MEM: –/8.00GiB");

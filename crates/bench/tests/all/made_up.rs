@@ -80,7 +80,7 @@ pub(crate) fn safety(limit_type: LimitType) -> MemorySafety {
         reason: None,
         limit_gb: 8.0,
         effective_limit_gb: 7.43,
-        profile: "orin-nano-8gb".into(),
+        profile: Some("orin-nano-8gb".into()),
         limit_type,
         verified: limit_type == LimitType::Hard,
         methods_applied: vec!["gate".into(), "pool".into()],
@@ -141,7 +141,7 @@ fn source(wish: &Wish) -> MemorySource {
         what: if no_gpu { MeasuredWhat::ProcessMemory } else { MeasuredWhat::GpuAllocations },
         name: if no_gpu { "/proc/self/status" } else { "ort arena" }.into(),
         obtained: if no_gpu { Obtained::Sampled } else { Obtained::Counted },
-        limit: LIMIT,
+        limit: Some(LIMIT),
         limit_type: LimitType::Hard,
         counted_peak: None,
         system_peak: (!no_gpu).then_some(Bytes::mib(4321)),
@@ -250,7 +250,7 @@ fn config() -> Config {
         strict: false,
         repeat: 1,
         gpu_mem_limit_gb: 8.0,
-        profile: "orin-nano-8gb".into(),
+        profile: Some("orin-nano-8gb".into()),
         keep_free_gb: None,
         sync_tolerance_ms: None,
         metrics_interval_s: 0.5,
@@ -263,7 +263,7 @@ pub(crate) fn every_kind() -> Vec<(&'static str, Record)> {
     let of = |architecture| record(&Wish { architecture, ..wish });
     let mut failed = record(&wish);
     let idle = |why: &str| {
-        GpuMemory::unmeasured(MeasuredWhat::GpuAllocations, LIMIT, LimitType::Hard, why)
+        GpuMemory::unmeasured(MeasuredWhat::GpuAllocations, Some(LIMIT), LimitType::Hard, why)
     };
     let why = "cannot read model.onnx: <b>truncated</b> | & `bad`";
     failed.models[0] = ModelRecord::idle(0, Status::Failed, why, idle(why));

@@ -54,7 +54,7 @@ fn what_is_wrong_is_found() {
 }
 
 /// Nulls that mean "does not apply" and need no reason.
-const PLAIN: [&str; 25] = [
+const PLAIN: [&str; 26] = [
     "imgsz",
     "reason",
     "finished",
@@ -66,6 +66,7 @@ const PLAIN: [&str; 25] = [
     "rate_fps",
     "duration_s",
     "keep_free_gb",
+    "profile",
     "sync_tolerance_ms",
     "frames",
     "unpaired",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll::Bytes;
 use plimsoll_bench::doubt::Doubt;
-use plimsoll_bench::record::{MeasuredWhat, ModelRecord, Obtained, Record, Status};
+use plimsoll_bench::record::{LimitType, MeasuredWhat, ModelRecord, Obtained, Record, Status};
 use plimsoll_bench::workload::{Error, Finished, Mode, Plan, Progress, Silent, View, run};
 use plimsoll_infer::engine::EngineMemory;
 use plimsoll_infer::{EngineChoice, EngineKind};
@@ -135,6 +135,10 @@ fn a_violation_is_recorded_and_stops_nothing() {
     assert_eq!((record.models[0].status, frames(&record.models[0])), (Status::Completed, 8));
     let safety = &record.memory_safety;
     assert_eq!((safety.all_within_limit, safety.total_violations), (Some(false), 1));
+    // No engine here allocates through us: nothing holds the limit, and it is said.
+    assert_eq!((safety.limit_type, safety.verified), (LimitType::Unavailable, false));
+    assert!(safety.methods_applied.is_empty(), "{:?}", safety.methods_applied);
+    assert_eq!(record.models[0].gpu_memory.limit_type, LimitType::Unavailable);
     assert_eq!(safety.violation_details[0].slot, Some(0));
     assert!(safety.violation_details[0].bytes > 1 << 20);
     let markdown = std::fs::read_to_string(folder.join("report.md")).unwrap();
@@ -172,15 +176,17 @@ fn modes_sources_and_weights_say_what_runs() {
         let all_skipped = wanted == [Skipped, Skipped];
         assert_eq!(record.exit_code(false), if all_skipped { 2 } else { 0 });
     }
-    // Weights that are not there fail, and the other slot goes on.
+    // Weights that cannot be loaded fail: a graph of an input and nothing else.
+    let bare = place.path().join("bare.onnx");
+    std::fs::write(&bare, b"\x3a\x05\x5a\x03\x0a\x01x\x42\x02\x10\x11").unwrap();
     let plan = Plan {
         engine: EngineChoice::Kind(EngineKind::Rten),
-        models: [Some("no/such.onnx".into()), None],
+        models: [Some(bare), None],
         ..echo(place.path())
     };
     let Finished { record, .. } = ran(&plan);
     assert_eq!((statuses(&record), record.exit_code(false)), ([Failed, Skipped], 3));
-    assert!(record.models[0].reason.as_ref().unwrap().contains("no/such.onnx"));
+    assert!(record.models[0].reason.as_ref().unwrap().contains("bare.onnx"));
 }
 
 #[test]
@@ -195,9 +201,13 @@ fn what_cannot_be_is_refused_before_anything_starts() {
     refused(Plan { conf: 1.5, ..base() }, "--conf");
     refused(Plan { imgsz: Some(100), ..base() }, "--imgsz");
     refused(Plan { rate: Some(f64::NAN), ..base() }, "--rate");
+    refused(Plan { rate: Some(1e-20), ..base() }, "--rate");
     refused(Plan { mode: Some(Mode::Dual), ..base() }, "--thermal-source");
     refused(Plan { source: None, ..base() }, "--source");
     refused(Plan { source: Some("nowhere".into()), ..base() }, "nowhere");
+    let engine = EngineChoice::Kind(EngineKind::Rten);
+    let models = [Some("no/such.onnx".into()), None];
+    refused(Plan { engine, models, ..base() }, "no/such.onnx");
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
 }
 

@@ -4,13 +4,13 @@
 //! "available" came from, because a plan is only as good as that. One item that can
 //! never fit is the answer no, not an error: the input was understood.
 
-use std::path::Path;
-
-use plimsoll::platform::system_memory;
+use anyhow::Context;
+use plimsoll::backend::DeviceId;
+use plimsoll::current::free_memory_on;
 use plimsoll::{Bytes, ChunkPlan, ChunkingConfig, Error, SAFETY_MARGIN};
 use serde::Serialize;
 
-use crate::outcome::{BadInput, OrBadInput, Outcome};
+use crate::outcome::Outcome;
 use crate::output::{Answer, Output};
 use crate::page::{Cell, Page, Tone};
 
@@ -18,7 +18,8 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll chunk --items 64 --item-bytes 134MiB --available 3GiB
   plimsoll chunk --items 1000 --item-bytes 64MiB --fixed-bytes 3GiB --available 8GiB
-  plimsoll chunk --items 64 --item-bytes 9588608 --json   into what the host has now";
+  plimsoll chunk --items 64 --item-bytes 9588608 --device cuda:0   into what a GPU has now
+  plimsoll chunk --items 64 --item-bytes 9588608 --json            into what the host has now";
 
 /// Plan how many items to process at a time so that each chunk fits
 #[derive(Debug, clap::Args)]
@@ -33,9 +34,12 @@ pub(crate) struct Args {
     /// What a chunk takes whatever its size: a model, a table
     #[arg(long, value_name = "SIZE", default_value = "0")]
     fixed_bytes: Bytes,
-    /// What there is; without it, what is available on the host now
+    /// What there is; without it, what the device has now
     #[arg(long, value_name = "SIZE")]
     available: Option<Bytes>,
+    /// The device to plan for: cpu, cuda:N, rocm:N, …
+    #[arg(long, value_name = "NAME", default_value = "cpu", conflicts_with = "available")]
+    device: DeviceId,
     /// The share of it to use, above 0 and at most 1
     #[arg(long, value_name = "SHARE", default_value_t = SAFETY_MARGIN, value_parser = share)]
     safety: f64,
@@ -53,6 +57,8 @@ struct Plan {
     items: u64,
     item_bytes: u64,
     fixed_bytes: u64,
+    /// Null where what is available was given.
+    device: Option<String>,
     available_bytes: u64,
     /// `given`, or where it was read.
     available_source: String,
@@ -86,10 +92,10 @@ fn available(args: &Args) -> anyhow::Result<(Bytes, String)> {
     if let Some(given) = args.available {
         return Ok((given, "given".to_string()));
     }
-    let remedy = || "what is available cannot be read here; give --available SIZE";
-    let memory = system_memory(Path::new("/")).or_bad_input(remedy)?;
-    let available = memory.available.ok_or_else(|| BadInput::new(remedy()))?;
-    Ok((available, "sampled: /proc/meminfo MemAvailable".to_string()))
+    let free = free_memory_on(args.device).with_context(|| {
+        format!("what {} has now is not known; give --available SIZE", args.device)
+    })?;
+    Ok((free.available, free.how.to_string()))
 }
 
 fn answer(
@@ -103,6 +109,7 @@ fn answer(
         items: args.items,
         item_bytes: args.item_bytes.get(),
         fixed_bytes: args.fixed_bytes.get(),
+        device: args.available.is_none().then(|| args.device.to_string()),
         available_bytes: available.get(),
         available_source: source,
         safety: args.safety,
@@ -121,7 +128,7 @@ impl Answer for Plan {
     }
 
     fn page(&self, page: &mut Page) {
-        page.raw(&format!("{}\n", self.text));
+        page.line(&self.text);
         let size = |name: &str, bytes: Option<u64>, note: &str| {
             vec![name.into(), Cell::figure(bytes.map(Bytes)), Cell::new(note, Tone::Faint)]
         };

@@ -53,7 +53,7 @@ struct Written {
 impl Answer for Written {
     fn page(&self, page: &mut Page) {
         for path in &self.written {
-            page.raw(&format!("{}\n", path.display()));
+            page.line(&path.display().to_string());
         }
     }
 }

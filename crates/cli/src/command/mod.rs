@@ -50,6 +50,7 @@ pub(crate) enum Verb {
     #[cfg(target_os = "linux")]
     Guard(guard::Args),
     Completions(completions::Args),
+    TryModel(bench::trial::Args),
     Generate(generate::Args),
 }
 
@@ -73,6 +74,7 @@ impl Verb {
             #[cfg(target_os = "linux")]
             Verb::Guard(args) => guard::run(&args, out),
             Verb::Completions(args) => completions::run(&args, out),
+            Verb::TryModel(args) => bench::trial::run(&args),
             Verb::Generate(args) => generate::run(&args, out),
         }
     }

@@ -1,5 +1,6 @@
 //! A frame of the view.
 
+use plimsoll::text::is_steering;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -46,6 +47,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     frame.render_widget(keys(), foot);
     if view.help {
         help(frame, area);
+    }
+    tame(frame);
+}
+
+/// What strangers wrote steers no terminal: a mark may hide in the cell of another character.
+fn tame(frame: &mut Frame<'_>) {
+    for cell in &mut frame.buffer_mut().content {
+        if cell.symbol().contains(is_steering) {
+            cell.set_symbol("\u{fffd}");
+        }
     }
 }
 

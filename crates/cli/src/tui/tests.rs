@@ -168,3 +168,18 @@ fn a_panic_gives_the_terminal_back_and_says_its_line_there() {
     let after = written.rsplit("\x1b[?1049l").next().unwrap();
     assert!(after.contains("this is a bug in plimsoll"), "{after:?}");
 }
+
+#[test]
+fn names_of_strangers_steer_no_terminal() {
+    const HOSTILE: &str = "a\u{202e}b\x1b[2J\u{9b}31m\u{2066}";
+    let mut record = orin();
+    record.time = Some(HOSTILE.to_string());
+    record.power_mode = Some(HOSTILE.to_string());
+    record.temperatures_c = [(HOSTILE.to_string(), Some(50.0))].into();
+    record.processes[0].name = Some(HOSTILE.to_string());
+    let mut view = view(&record);
+    view.tell(HOSTILE.to_string());
+    let text = frame(&view, 100, 30).join("\n");
+    assert!(!text.contains(|c| plimsoll::text::is_steering(c) && c != '\n'), "{text:?}");
+    assert!(text.contains("mode "), "{text}");
+}

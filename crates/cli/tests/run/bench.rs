@@ -126,6 +126,30 @@ fn what_an_engine_does_not_tell_is_refused_all_the_same() -> Result {
     Ok(())
 }
 
+/// A GPU that was named and is too small below the limit: both slots fail, nothing goes to the
+/// CPU, and the reason says what was needed and what to do.
+#[test]
+fn a_model_that_does_not_fit_below_the_limit_says_what_it_needed() -> Result {
+    let bench = Bench::new([(200 * MIB, 0), (220 * MIB, 0)])?;
+    let (output, report) = bench.run(&["--device", "cuda:0", "--gpu-mem-limit", "250MiB"])?;
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    for model in report["models"].as_array().ok_or("no models")? {
+        assert_eq!(model["status"], "failed", "{model:#}");
+        let reason = model["reason"].as_str().ok_or("no reason")?;
+        let fact = "it does not fit on cuda:0 below the limit of 250.00 MiB: it had asked for ";
+        assert!(reason.starts_with(fact), "{reason}");
+        let remedy = "raise --gpu-mem-limit to ";
+        assert!(reason.contains(remedy) && reason.contains("--device cpu"), "{reason}");
+        let needed = reason.split(fact).nth(1).and_then(|rest| rest.split(' ').next());
+        let needed: f64 = needed.ok_or("no figure")?.parse()?;
+        assert!((300.0..520.0).contains(&needed), "weights and the context of 100: {reason}");
+        assert_eq!(model["gpu_memory"]["limit_type"], "hard");
+    }
+    let safety = &report["memory_safety"];
+    assert_eq!((&safety["limit_type"], &safety["total_violations"]), (&"hard".into(), &0.into()));
+    Ok(())
+}
+
 #[test]
 fn without_the_guard_a_bench_is_what_it_was() -> Result {
     let bench = Bench::new([(200 * MIB, 1900 * MIB), (300 * MIB, 0)])?;
@@ -133,7 +157,11 @@ fn without_the_guard_a_bench_is_what_it_was() -> Result {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(report["models"][0]["status"], "completed");
     assert_eq!(report["models"][0]["gpu_memory"]["source"], "tensorrt allocator");
-    assert_ne!(report["memory_safety"]["limit_type"], "hard");
+    // The engine was handed the limit and keeps to it as far as it counts; nobody tried that.
+    let safety = &report["memory_safety"];
+    assert_eq!((&safety["limit_type"], &safety["verified"]), (&"soft".into(), &false.into()));
+    assert_eq!(safety["methods_applied"], serde_json::json!(["tensorrt arena"]));
+    assert_eq!(report["models"][0]["gpu_memory"]["limit_type"], "soft");
     assert!(bench.most()? > 2048 * MIB, "nobody refused it");
     let mut command = bench.command(&["--gpu-mem-limit", "2GiB"])?;
     let output = command.env("PLIMSOLL_NO_GUARD", "1").output()?;

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo};
+use super::{Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_sides};
 use crate::error::Result;
 use crate::model::ModelSource;
 use crate::tensor::Tensor;
@@ -73,6 +73,7 @@ impl Echo {
         };
         model.check_size(options.input_size)?;
         model.name = source.name();
+        check_sides(&model)?;
         Ok(Echo::for_model(model, options))
     }
 

@@ -11,19 +11,28 @@ pub mod echo;
 pub mod options;
 pub mod ort;
 pub mod rten;
+pub mod said;
 pub mod tensorrt;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use plimsoll::backend::{BackendKind, count};
 
 pub use echo::{Echo, EchoOptions};
 pub use options::{Device, EngineChoice, EngineKind, EngineOptions};
+pub use trial::{STACK, trial};
 
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelSource, onnx};
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
+
+/// The longest side of an input: four times what detectors are run at. A file may declare any.
+const LONGEST_SIDE: usize = 16_384;
 
 /// What a model says of itself.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -89,6 +98,8 @@ pub struct EngineInfo {
     pub nodes_by_provider: BTreeMap<String, u64>,
     /// What it does not do as it was asked, in words for the report.
     pub fallbacks: Vec<String>,
+    /// What was said in full where the words above are cut to a cause; for a log.
+    pub said: Vec<String>,
     /// Whether the memory limit was handed to it.
     pub limit_applied: bool,
 }
@@ -168,7 +179,8 @@ pub trait Engine: Send {
     }
 }
 
-/// Opens a model with an engine, or with the fastest that works.
+/// Opens a model with an engine, or with the fastest that works. A device that is named is kept
+/// to: where it cannot run the model, that is an error and no fallback.
 ///
 /// # Errors
 /// [`Error::Unavailable`] when the engine or device is not there, [`Error::Model`] when
@@ -180,6 +192,31 @@ pub fn open(
     options: &EngineOptions,
 ) -> Result<Box<dyn Engine>> {
     let choice = choice.into();
+    on_the_host_only(choice, options.device)?;
+    open_choice(choice, source, options).map_err(|error| match error {
+        // Without the GPU that was named, what else is missing does not help.
+        Error::Unavailable { .. } => no_such_gpu(options.device).unwrap_or(error),
+        other => other,
+    })
+}
+
+/// Why the GPU that was named is not here; nothing where it is, or none was named.
+fn no_such_gpu(device: Device) -> Option<Error> {
+    let Device::Cuda(number) = device else { return None };
+    let why = match count(BackendKind::Cuda) {
+        Ok(gpus) if number < gpus => return None,
+        Ok(gpus) => format!("there are {gpus} GPUs here, numbered from 0"),
+        Err(error) => error.to_string(),
+    };
+    let remedy = "or take --device cpu, or leave it out to fall back";
+    Some(Error::Unavailable { what: device.to_string(), why: format!("{why}; {remedy}") })
+}
+
+fn open_choice(
+    choice: EngineChoice,
+    source: &ModelSource,
+    options: &EngineOptions,
+) -> Result<Box<dyn Engine>> {
     if choice == EngineChoice::Kind(EngineKind::Echo) {
         return Ok(Box::new(Echo::open(source, options)?));
     }
@@ -200,6 +237,19 @@ pub fn open(
             open_kind(kind, &open_model(engine, options)?, options, "asked for by name")
         }
         (_, None, None) => Err(Error::Model { model: source.name(), why: "no such file".into() }),
+    }
+}
+
+/// Some engines have no GPU to run on.
+fn on_the_host_only(choice: EngineChoice, device: Device) -> Result<()> {
+    match (choice, device) {
+        (EngineChoice::Kind(kind @ (EngineKind::Rten | EngineKind::Echo)), Device::Cuda(_)) => {
+            Err(Error::Unavailable {
+                what: device.to_string(),
+                why: format!("{kind} runs on the CPU only; name another engine, or --device cpu"),
+            })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -228,7 +278,9 @@ fn open_preferred(
     let Some(graph) = graph else { return Err(refusal) };
     let instead = open_best(&open_model(graph, options)?, options)?;
     let mut info = instead.info().clone();
-    info.fallbacks.push(format!("{} was preferred, and cannot run: {refusal}", engine.name()));
+    let name = engine.name();
+    info.fallbacks.push(format!("{name} was preferred, and cannot run: {}", refusal.brief()));
+    info.said.push(refusal.to_string());
     Ok(Box::new(Instead { info: settle(info, options)?, engine: instead }))
 }
 
@@ -293,7 +345,21 @@ fn open_model(source: &ModelSource, options: &EngineOptions) -> Result<Model> {
     if outputs.is_empty() {
         return refuse("it has no outputs".into());
     }
+    check_sides(&model.info)?;
     Ok(model)
+}
+
+fn check_sides(model: &ModelInfo) -> Result<()> {
+    match model.input_size {
+        Some((rows, columns)) if rows.max(columns) > LONGEST_SIDE => Err(Error::Model {
+            model: model.name.clone(),
+            why: format!(
+                "it declares an input of {rows} x {columns} pixels; sides of at most \
+                 {LONGEST_SIDE} are run"
+            ),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn open_kind(
@@ -328,14 +394,15 @@ fn open_best(model: &Model, options: &EngineOptions) -> Result<Box<dyn Engine>> 
         Err(refusal) => refusal,
     };
     tracing::debug!(%refusal, "ort was passed over");
-    if options.strict && matches!(options.device, Device::Cuda(_)) {
+    if matches!(options.device, Device::Cuda(_)) {
         return Err(refusal);
     }
-    let why = format!("auto: rten, which is always there; ort was passed over: {refusal}");
+    let brief = refusal.brief();
+    let why = format!("auto: rten, which is always there; ort was passed over: {brief}");
     open_kind(EngineKind::Rten, model, options, &why).map_err(|error| match error {
         // Two engines failed: the first one's reason may be the one that helps.
         Error::Engine { engine, why } => {
-            Error::Engine { engine, why: format!("{why} (and before it: {refusal})") }
+            Error::Engine { engine, why: format!("{why} (and before it: {brief})") }
         }
         other => other,
     })
@@ -378,9 +445,36 @@ fn no_input(engine: &'static str) -> Error {
     Error::Engine { engine: engine.into(), why: "it has no input of its own".into() }
 }
 
+/// How many calls of foreign code are shielded now.
+static SHIELDS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a panic on some thread may be one of an engine's, which becomes an error of its
+/// model: a panic hook that ends the process must not do so then. Engines work on threads of
+/// their own, so that it cannot be told of one thread.
+#[must_use]
+pub fn is_shielded() -> bool {
+    SHIELDS.load(Ordering::Relaxed) > 0
+}
+
+struct Shield;
+
+impl Shield {
+    fn raise() -> Shield {
+        SHIELDS.fetch_add(1, Ordering::Relaxed);
+        Shield
+    }
+}
+
+impl Drop for Shield {
+    fn drop(&mut self) {
+        SHIELDS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Runs foreign code that may panic on a model it did not expect, and turns the panic
 /// into an error: no panic reaches a user because of a file.
 fn shielded<T>(engine: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let _shield = Shield::raise();
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<&str>()

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rten::{ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
 use rten_tensor::prelude::*;
 
-use super::{Device, Engine, EngineInfo, EngineOptions, ModelInfo, check_input, settle, shielded};
+use super::{Device, Engine, EngineInfo, EngineOptions, ModelInfo, check_input, shielded};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::tensor::Tensor;
@@ -34,10 +34,9 @@ impl Rten {
     /// Loads a model.
     ///
     /// # Errors
-    /// [`Error::Model`] when rten cannot read it or lacks one of its operators,
-    /// [`Error::Engine`] with `strict` when a GPU was asked for.
+    /// [`Error::Model`] when rten cannot read it or lacks one of its operators.
     pub fn open(model: &Model, options: &EngineOptions, why: &str) -> Result<Rten> {
-        let mut info = EngineInfo {
+        let info = EngineInfo {
             name: NAME,
             version: Some(VERSION.into()),
             device: Device::Cpu.to_string(),
@@ -45,11 +44,6 @@ impl Rten {
             threads: options.threads,
             ..EngineInfo::default()
         };
-        if let Device::Cuda(_) = options.device {
-            let asked = options.device;
-            info.fallbacks.push(format!("{asked} was asked for; rten runs on the CPU only"));
-        }
-        let info = settle(info, options)?;
         let refuse = |why: String| Error::Model { model: model.info.name.clone(), why };
         let graph = shielded(NAME, || {
             ModelOptions::with_all_ops()

@@ -16,10 +16,12 @@ pub mod walk;
 
 use std::fmt;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::graph::GraphOptions;
+use self::walk::{Graph, GraphError};
 
 use crate::engine::ModelInfo;
 use crate::error::{Error, Result};
@@ -111,6 +113,26 @@ impl ModelSource {
         let graph =
             first.filter(|first| !first.is_engine()).and_then(|first| first.read_for(size).ok());
         graph.map_or(Ok(()), |model| model.info.check_size(Some(size)))
+    }
+
+    /// Looks whether there is such a file and its header can be read, before anything is loaded.
+    /// Weights are not read: a process that is measured later must not have held them. Of an
+    /// engine of TensorRT, whose form only TensorRT knows, only that it is there.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when there is no such file, or it is damaged or of another format.
+    pub fn check(&self) -> Result<()> {
+        self.files().iter().try_for_each(|path| check_header(path))?;
+        self.candidates().map(drop)
+    }
+
+    /// The files that it may stand for; none of what is in memory.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self {
+            ModelSource::Path(path) => find_all_weights(path).unwrap_or_default(),
+            ModelSource::Bytes { .. } => Vec::new(),
+        }
     }
 
     /// The bytes of the file, whatever is in it.
@@ -216,6 +238,30 @@ fn info(header: onnx::Header, name: String, bytes: u64) -> ModelInfo {
     }
 }
 
+/// What a graph holds beyond its header is for those to judge who load it.
+fn check_header(path: &Path) -> Result<()> {
+    let refuse = |why: String| Err(Error::Model { model: path.display().to_string(), why });
+    let file = match plimsoll::files::open(path) {
+        Ok(file) => file,
+        Err(error) => return refuse(error.to_string()),
+    };
+    let mut start = Vec::new();
+    if let Err(error) = (&file).take(4).read_to_end(&mut start) {
+        return refuse(error.to_string());
+    }
+    if is_engine(path) {
+        return Ok(());
+    }
+    if is_checkpoint(&path.display().to_string(), &start) {
+        let outline = pt::outline(file, &GraphOptions::default());
+        return outline.map(drop).or_else(|why| refuse(why.to_string()));
+    }
+    match Graph::open(path) {
+        Ok(_) | Err(GraphError::Wrong(_) | GraphError::TooMuch { .. }) => Ok(()),
+        Err(why) => refuse(why.to_string()),
+    }
+}
+
 /// The file that a path or a stem stands for: the path itself where it is a file, else
 /// the first of `.engine`, `.onnx` and `.pt` that exists beside it.
 ///
@@ -247,10 +293,11 @@ fn find_all_weights(stem: &Path) -> Result<Vec<PathBuf>> {
     if !found.is_empty() {
         return Ok(found);
     }
-    Err(Error::Model {
-        model: stem.display().to_string(),
-        why: format!("no such file; looked for {}", tried.join(", ")),
-    })
+    let why = match stem.exists() {
+        true => "no regular file".to_string(),
+        false => format!("no such file; looked for {}", tried.join(", ")),
+    };
+    Err(Error::Model { model: stem.display().to_string(), why })
 }
 
 /// An engine holds no graph that others could run.
@@ -272,7 +319,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
     if size > LARGEST {
         return Err(refuse(format!("{size} bytes; files of at most {LARGEST} are read")));
     }
-    fs::read(path).map_err(|error| refuse(error.to_string()))
+    plimsoll::files::read(path, LARGEST).map_err(|error| refuse(error.to_string()))
 }
 
 #[cfg(test)]

@@ -33,9 +33,7 @@ impl ImageDir {
     /// Lists a directory; pictures are read when their turn comes.
     pub(super) fn open(name: &str, directory: &Path) -> Result<ImageDir> {
         let refuse = |why: String| Error::Source { source_name: name.to_owned(), why };
-        let entries = std::fs::read_dir(directory).map_err(|e| refuse(e.to_string()))?;
-        let mut files: Vec<PathBuf> =
-            entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| is_picture(p)).collect();
+        let mut files = pictures(directory).map_err(|e| refuse(e.to_string()))?;
         if files.is_empty() {
             return Err(refuse(format!("it holds no pictures (.{})", ENDINGS.join(", ."))));
         }
@@ -75,6 +73,12 @@ impl ImageDir {
         let why = format!("{left} of its {all} pictures are not there any more");
         Error::Vanished { source_name: self.info.name.clone(), why }
     }
+}
+
+/// The pictures of a directory, in no order.
+pub(super) fn pictures(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let paths = std::fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path()));
+    Ok(paths.filter(|path| is_picture(path)).collect())
 }
 
 fn label(path: &Path) -> String {

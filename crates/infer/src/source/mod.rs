@@ -22,6 +22,7 @@ pub mod synthetic;
 mod video;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ pub use self::redact::redact;
 pub use self::spec::Spec;
 pub use self::staged::{Staged, Stager};
 use self::synthetic::{SceneKind, Synthetic};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The pixels of a frame, rows from the top, no padding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,6 +190,36 @@ pub fn open(spec: &str, options: &SourceOptions) -> Result<Box<dyn Source>> {
     }
     let patience = live.then_some(options.patience);
     Ok(Box::new(ahead::Ahead::new(source, options, patience)?))
+}
+
+/// Understands what the user wrote, and looks whether it is there and can be what it is said to
+/// be, as far as names and headers tell. Nothing is decoded and nothing is started.
+///
+/// # Errors
+/// [`crate::Error::Source`] where it is not there or cannot be read or understood.
+pub fn check(spec: &str, scenes: SceneKind) -> Result<Spec> {
+    let parsed = Spec::parse(spec, scenes)?;
+    let name = &*redact(spec);
+    match &parsed {
+        Spec::ImageDir(path) => drop(image_dir::ImageDir::open(name, path)?),
+        Spec::Video(path) => video::check(name, path)?,
+        Spec::Camera(device) if !device.exists() => {
+            let why = format!("there is no device {}; see ls /dev/video*", device.display());
+            return Err(Error::Source { source_name: name.to_owned(), why });
+        }
+        Spec::Camera(_) | Spec::Rtsp(_) | Spec::Gst(_) | Spec::Synthetic(_) => {}
+    }
+    Ok(parsed)
+}
+
+/// The files that frames are read from; none of what comes from elsewhere.
+#[must_use]
+pub fn files(spec: &Spec) -> Vec<PathBuf> {
+    match spec {
+        Spec::ImageDir(path) => image_dir::pictures(path).unwrap_or_default(),
+        Spec::Video(path) => vec![path.clone()],
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -61,9 +61,10 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Ends an address inside of a sentence, a pipeline or quotation marks.
+/// Ends an address inside of a sentence, a pipeline or quotation marks. Controls do not: one inside
+/// of a password would leave the rest of it standing.
 fn ends_address(c: char) -> bool {
-    c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'' | '`' | '<' | '>')
+    c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '<' | '>')
 }
 
 /// Addresses without what stands before the `@` of their host.
@@ -157,6 +158,7 @@ mod tests {
             ("rtsp://u:p@ss:w@host/a", "rtsp://***@host/a"),
             ("rtsp://u:p/a?b#c@host/a", "rtsp://***@host/a"),
             ("'http://u:p@h' and \"https://v:q@i/\"", "'http://***@h' and \"https://***@i/\""),
+            ("rtsp://us\x1ber:secret@host/a", "rtsp://***@host/a"),
             ("[tcp @ 0x5] rtsp://u:p@h: refused", "[tcp @ 0x5] rtsp://***@h: refused"),
         ] {
             assert_eq!(redact(text), clean);
@@ -170,6 +172,7 @@ mod tests {
             ("http://h/a?x=1&API_Key=abc#t", "http://h/a?x=1&API_Key=***#t"),
             ("https://h/?X-Amz-Signature=ab%2F;n=2", "https://h/?X-Amz-Signature=***;n=2"),
             ("http://h/a#access_token=abc", "http://h/a#access_token=***"),
+            ("http://h/a?token=a\x1bbc&x=1", "http://h/a?token=***&x=1"),
             (
                 "gst=rtspsrc location=rtsp://u:p@h user-id=me user-pw='a b' ! decodebin",
                 "gst=rtspsrc location=rtsp://***@h user-id=me user-pw=*** ! decodebin",

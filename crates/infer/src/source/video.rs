@@ -25,15 +25,26 @@ const LARGEST_SAMPLE: u32 = 64 << 20;
 
 /// Opens a video with whoever can decode it.
 pub(super) fn open(name: &str, path: &Path) -> Result<Box<dyn Source>> {
+    match look(name, path)? {
+        (file, Film::H264(track)) => Ok(Box::new(H264::new(name, file, track)?)),
+        (_, Film::Other(why)) => Ok(Box::new(ffmpeg::file(name, path, why)?)),
+    }
+}
+
+/// Whether there is such a file, and its index is none that lies. What is inside of another
+/// kind of file is known to whoever decodes it.
+pub(super) fn check(name: &str, path: &Path) -> Result<()> {
+    look(name, path).map(drop)
+}
+
+fn look(name: &str, path: &Path) -> Result<(File, Film)> {
     let refuse = |why: String| Error::Source { source_name: name.to_owned(), why };
-    let mut file = File::open(path).map_err(|e| refuse(e.to_string()))?;
+    let mut file = plimsoll::files::open(path).map_err(|e| refuse(e.to_string()))?;
     if !is_mp4(&mut file) {
-        return Ok(Box::new(ffmpeg::file(name, path, "it is no MP4 file")?));
+        return Ok((file, Film::Other("it is no MP4 file")));
     }
-    match mp4::read(&mut file).map_err(refuse)? {
-        Film::H264(track) => Ok(Box::new(H264::new(name, file, track)?)),
-        Film::Other(why) => Ok(Box::new(ffmpeg::file(name, path, why)?)),
-    }
+    let film = mp4::read(&mut file).map_err(refuse)?;
+    Ok((file, film))
 }
 
 fn is_mp4(file: &mut File) -> bool {

@@ -77,6 +77,12 @@ pub fn is_unified() -> Option<bool> {
     Machine::here().unified().value
 }
 
+/// Whether this machine is a Jetson, by the files of its board.
+#[must_use]
+pub fn is_jetson() -> bool {
+    Machine::here().is_jetson()
+}
+
 /// The memory of this machine. An allocator's view is added by
 /// [`GpuMemoryManager::memory_info`](crate::GpuMemoryManager::memory_info).
 #[must_use]
@@ -120,6 +126,13 @@ impl Machine {
     #[must_use]
     pub fn unified(&self) -> Unified {
         unified::decide(&self.evidence())
+    }
+
+    /// Whether it is a Jetson, by the files of its board: one of the boards whose GPU shares the
+    /// system's memory.
+    #[must_use]
+    pub fn is_jetson(&self) -> bool {
+        !unified::from_board(self).is_empty()
     }
 
     /// Everything that speaks for or against unified memory, the surest first. Of a

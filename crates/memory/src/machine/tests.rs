@@ -20,6 +20,7 @@ fn recorded_machines_are_told_apart() {
         let found = machine(name).unified();
         assert_eq!(found.value, Some(unified), "{name}");
         assert!(found.because.contains(because), "{name}: {}", found.because);
+        assert_eq!(machine(name).is_jetson(), unified, "{name}: these boards are Jetsons");
     }
 }
 

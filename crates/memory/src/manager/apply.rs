@@ -38,7 +38,6 @@ fn draw(
 ) -> Result<Applied> {
     let mut applied = Applied::default();
     if slots.is_empty() {
-        applied.warnings.push("there is no device yet: nothing is held".to_string());
         return Ok(applied);
     }
     let daemon = machine.mps().is_ok();

@@ -63,8 +63,9 @@ impl Default for LimitProfile {
 pub struct LimitRequest {
     /// The limit; without one the configuration's, or else the profile's size.
     pub limit: Option<Bytes>,
-    /// The machine to keep to; `orin-nano-8gb` unless told otherwise.
-    pub profile: LimitProfile,
+    /// The machine to keep to: a limit above its size is clamped to that. Without one a limit
+    /// stands as it is, and `orin-nano-8gb` gives the default where there is none.
+    pub profile: Option<LimitProfile>,
     /// Whether the GPU shares the system's memory; without it the machine is asked.
     pub is_unified: Option<bool>,
     /// What must stay free on unified memory; without it the configuration's
@@ -90,7 +91,7 @@ impl LimitRequest {
 
     /// Sets the profile by its name.
     pub fn with_profile(mut self, name: &str) -> Result<Self> {
-        self.profile = LimitProfile::find(name)?;
+        self.profile = Some(LimitProfile::find(name)?);
         Ok(self)
     }
 
@@ -146,30 +147,37 @@ pub(super) struct Line {
     pub(super) requested: Bytes,
     pub(super) limit: Bytes,
     pub(super) effective: Bytes,
+    /// The profile that it was held to or comes from.
+    pub(super) profile: Option<&'static str>,
     pub(super) warnings: Vec<String>,
 }
 
 /// Draws the line for a request of which every gap has been filled that could be.
 pub(super) fn draw(request: &LimitRequest) -> Result<Line> {
-    let (profile, total) = (request.profile, request.system_total);
-    let size = profile.size.or(total);
+    let total = request.system_total;
+    // What the user said counts; the default profile only speaks where nobody did.
+    let profile = match (request.profile, request.limit) {
+        (None, Some(_)) => None,
+        (named, _) => Some(named.unwrap_or_default()),
+    };
+    let size = profile.and_then(|profile| profile.size.or(total));
     let requested = request.limit.or(size).ok_or_else(|| Error::Config {
         field: "limit",
         value: "not set".to_string(),
         range: "a number of bytes where the system does not tell its size",
     })?;
     let mut warnings = Vec::new();
-    let limit = match size {
-        Some(size) if requested > size => {
+    let limit = match (profile, size) {
+        (Some(profile), Some(size)) if requested > size => {
             let name = profile.name;
             warnings.push(format!("{requested} is more than {name} has: clamped to {size}"));
             size
         }
-        Some(_) => requested,
-        None => {
+        (Some(_), None) => {
             warnings.push("the system does not tell its size: nothing was clamped".to_string());
             requested
         }
+        _ => requested,
     };
     let is_unified = request.is_unified == Some(true);
     if is_unified && total.is_none() {
@@ -179,7 +187,8 @@ pub(super) fn draw(request: &LimitRequest) -> Result<Line> {
     let keep_free = request.keep_free.unwrap_or(Bytes::ZERO);
     let effective = effective_limit(limit, is_unified, total, keep_free);
     check(limit, effective, keep_free)?;
-    Ok(Line { requested, limit, effective, warnings })
+    let profile = profile.map(|profile| profile.name);
+    Ok(Line { requested, limit, effective, profile, warnings })
 }
 
 fn check(limit: Bytes, effective: Bytes, keep_free: Bytes) -> Result<()> {
@@ -218,9 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn above_the_profile_is_clamped_with_a_warning() {
-        let line = draw(&LimitRequest::new().with_limit(Bytes::gib(12))).unwrap();
+    fn a_limit_wins_over_the_default_profile_and_not_over_a_named_one() {
+        let line = draw(&LimitRequest::new().with_limit(Bytes::gib(20))).unwrap();
+        assert_eq!((line.limit, line.effective), (Bytes::gib(20), Bytes::gib(20)));
+        assert_eq!((line.profile, line.warnings.len()), (None, 0));
+        let named = LimitRequest::new().with_profile("orin-nano-8gb").unwrap();
+        let line = draw(&named.with_limit(Bytes::gib(12))).unwrap();
         assert_eq!((line.requested, line.limit), (Bytes::gib(12), Bytes::gib(8)));
+        assert_eq!((line.profile, line.warnings.len()), (Some("orin-nano-8gb"), 1));
         assert!(line.warnings[0].contains("12.00 GiB") && line.warnings[0].contains("8.00 GiB"));
         let larger = LimitRequest::new().with_profile("orin-nx-16gb").unwrap();
         let line = draw(&larger.with_limit(Bytes::gib(12))).unwrap();

@@ -25,6 +25,7 @@
 mod apply;
 mod gate;
 mod line;
+mod placed;
 mod report;
 mod slot;
 
@@ -33,6 +34,7 @@ use std::time::SystemTime;
 
 use gate::Gate;
 pub use line::{LIMIT_PROFILES, LimitProfile, LimitRequest, effective_limit};
+pub use placed::PlacedBlock;
 pub use report::{
     DeviceLimit, DeviceUsage, EngineVariable, LimitCheck, LimitReport, LimitType, LimitViolation,
 };
@@ -45,6 +47,7 @@ use crate::machine::{Machine, MemoryInfo};
 use crate::memory::{Device, DeviceInfo, Memory};
 use crate::platform::system_memory;
 use crate::pressure::MemoryPressure;
+use crate::stack::fallback::FallbackCounter;
 use crate::stack::pool::Pool;
 use crate::stats::MemoryStats;
 use crate::units::Bytes;
@@ -84,6 +87,10 @@ struct State {
     violations: Vec<LimitViolation>,
     /// The devices that were past the line when last looked at.
     past: Vec<String>,
+    /// Where blocks go that find a device full, if the host is not among the devices.
+    host: Option<Arc<Pool>>,
+    /// How often that happened.
+    fallbacks: Arc<FallbackCounter>,
 }
 
 impl State {
@@ -135,7 +142,12 @@ impl GpuMemoryManager {
         if let Some(line) = state.line {
             gate.set_limit(line);
         }
-        state.slots.push(Slot { name: name.clone(), gate: Arc::new(gate), pool: None });
+        state.slots.push(Slot {
+            name: name.clone(),
+            gate: Arc::new(gate),
+            pool: None,
+            fallback: None,
+        });
         name
     }
 
@@ -208,11 +220,17 @@ impl GpuMemoryManager {
         &self.config
     }
 
-    /// All pools as one. The peak is the largest of any one pool: the peak of the sum
-    /// would have to be counted across devices that share nothing.
+    /// All pools as one, with what fell back to the host. The peak is the largest of any one
+    /// pool: the peak of the sum would have to be counted across devices that share nothing.
     #[must_use]
     pub fn stats(&self) -> MemoryStats {
-        self.pools().iter().fold(MemoryStats::default(), |sum, (_, pool)| sum.plus(pool.stats()))
+        let (host, fallbacks) = {
+            let state = self.state();
+            (state.host.clone(), state.fallbacks.get())
+        };
+        let pools = self.pools().into_iter().map(|(_, pool)| pool).chain(host);
+        let sum = pools.fold(MemoryStats::default(), |sum, pool| sum.plus(pool.stats()));
+        MemoryStats { cpu_fallbacks: sum.cpu_fallbacks + fallbacks, ..sum }
     }
 
     /// The worst pressure of any pool, counted against the line where that is lower than
@@ -251,21 +269,19 @@ impl GpuMemoryManager {
         let total = state.slots.iter().find(|slot| slot.is_cuda()).map(|s| s.gate.info().total);
         let (devices, warnings) = (applied.devices, [line.warnings, applied.warnings].concat());
         let weakest = devices.iter().map(|device| device.limit_type).min();
-        let report = LimitReport {
+        Ok(LimitReport {
             limit_type: weakest.unwrap_or(LimitType::Unavailable),
             methods_applied: methods.into_iter().map(String::from).collect(),
             verified: !devices.is_empty() && devices.iter().all(|device| device.verified),
             requested: line.requested,
             limit: line.limit,
             effective_limit: line.effective,
-            profile: request.profile.name,
+            profile: line.profile,
             is_unified,
             devices,
             warnings,
             for_engines: EngineVariable::for_limit(line.effective, total),
-        };
-        report.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        Ok(report)
+        })
     }
 
     /// What TensorRT may use to build an engine: half of the limit. Before one is applied,
@@ -317,7 +333,8 @@ impl GpuMemoryManager {
         let looked_at: Vec<_> = slots.chain(system).collect();
         let within = !looked_at.is_empty();
         let violations: Vec<_> = looked_at.into_iter().filter_map(past).collect();
-        for LimitViolation { device, held, limit, .. } in &violations {
+        let new = violations.iter().filter(|violation| !state.past.contains(&violation.device));
+        for LimitViolation { device, held, limit, .. } in new {
             tracing::error!(%device, %held, %limit, "more is held than the limit allows");
         }
         state.note(&violations);

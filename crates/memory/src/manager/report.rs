@@ -106,8 +106,9 @@ pub struct LimitReport {
     pub limit: Bytes,
     /// What is enforced: on unified memory never more than the system can give.
     pub effective_limit: Bytes,
-    /// The name of the profile.
-    pub profile: &'static str,
+    /// The profile that the limit was held to or comes from; `None` where a limit was given
+    /// and no profile named.
+    pub profile: Option<&'static str>,
     /// Whether memory was said to be unified.
     pub is_unified: bool,
     /// Device by device.
@@ -125,7 +126,8 @@ impl fmt::Display for LimitReport {
             false => self.methods_applied.join(", "),
         };
         writeln!(f, "GPU memory limit")?;
-        writeln!(f, "  Limit:           {} (profile {})", self.limit, self.profile)?;
+        let profile = self.profile.map_or(String::new(), |name| format!(" (profile {name})"));
+        writeln!(f, "  Limit:           {}{profile}", self.limit)?;
         writeln!(f, "  Effective limit: {}", self.effective_limit)?;
         writeln!(f, "  Limit type:      {}", self.limit_type)?;
         writeln!(f, "  Methods applied: {methods}")?;

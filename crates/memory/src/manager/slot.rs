@@ -8,6 +8,7 @@ use crate::config::MemoryConfig;
 use crate::error::Result;
 use crate::machine::mps_client_limit;
 use crate::memory::{Device, Memory, Request};
+use crate::stack::fallback::Fallback;
 use crate::stack::pool::Pool;
 use crate::sys::nvml;
 use crate::units::Bytes;
@@ -27,6 +28,8 @@ pub(super) struct Slot {
     pub(super) name: String,
     pub(super) gate: Arc<Gate>,
     pub(super) pool: Option<Arc<Pool>>,
+    /// The pool with the host's behind it, once that was asked for.
+    pub(super) fallback: Option<Arc<Fallback>>,
 }
 
 impl Slot {
@@ -50,7 +53,7 @@ impl Slot {
     pub(super) fn restore(&mut self, (limit, had_pool): (Bytes, bool)) {
         self.gate.set_limit(limit);
         if !had_pool {
-            self.pool = None;
+            (self.pool, self.fallback) = (None, None);
         }
     }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::backend::host::Host;
 use crate::backend::sim::{Call, Sim, SimConfig};
 use crate::memory::{Request, Stream};
+use crate::stack::track::BufferLocation;
 
 fn sim(total: Bytes, can_map: bool) -> Arc<Sim> {
     Arc::new(Sim::new(SimConfig::default().with_total(total).with_mapping(can_map)))
@@ -198,6 +199,54 @@ fn a_model_goes_to_the_roomiest_device_of_the_first_kind_that_has_room() {
 }
 
 #[test]
+fn a_full_device_falls_back_to_the_host_only_where_that_is_asked_for() {
+    let config = MemoryConfig::new().with_min_free_bytes(0).with_gpu_memory_fraction(1.0);
+    let manager = GpuMemoryManager::new(config.clone()).unwrap();
+    manager.add_device(sim(Bytes::mib(64), true));
+    let first = manager.allocate_or_fall_back("sim:0", Request::new(Bytes::mib(48))).unwrap();
+    assert_eq!((first.location(), manager.stats().cpu_fallbacks), (BufferLocation::Gpu, 0));
+    let second = manager.allocate_or_fall_back("sim:0", Request::new(Bytes::mib(48))).unwrap();
+    assert_eq!(second.location(), BufferLocation::Cpu);
+    assert_eq!(second.device().info().backend, "cpu");
+    assert_eq!(second.to_string(), "48.00 MiB on CPU");
+    let stats = manager.stats();
+    assert_eq!((stats.cpu_fallbacks, stats.in_use_bytes), (1, Bytes::mib(96)));
+    let plain = manager.pool("sim:0").unwrap().allocate(Request::new(Bytes::mib(48)));
+    assert!(plain.unwrap_err().is_full_now(), "a pool never hands out host memory");
+    second.release(Stream::DEFAULT).unwrap();
+    first.release(Stream::DEFAULT).unwrap();
+    assert_eq!(manager.stats().in_use_bytes, Bytes::ZERO);
+    assert_eq!(manager.devices(), ["sim:0"], "the host is no device of the manager's");
+
+    let strict = GpuMemoryManager::new(config.with_cpu_fallback(false)).unwrap();
+    strict.add_device(sim(Bytes::mib(64), true));
+    let refused = strict.allocate_or_fall_back("sim:0", Request::new(Bytes::mib(65)));
+    assert!(refused.unwrap_err().is_out_of_memory());
+    assert_eq!(strict.stats().cpu_fallbacks, 0);
+    assert!(manager.allocate_or_fall_back("cuda:7", Request::new(1u64)).is_err());
+}
+
+#[test]
+fn with_tracking_a_pool_lists_what_is_live() {
+    for tracking in [true, false] {
+        let config = MemoryConfig::new().with_min_free_bytes(0).with_tracking(tracking);
+        let manager = GpuMemoryManager::new(config).unwrap();
+        manager.add_device(sim(Bytes::mib(64), true));
+        let pool = manager.pool("sim:0").unwrap();
+        let block = pool.allocate(Request::new(Bytes::mib(8)).tagged("weights")).unwrap();
+        let listed = pool.tracker().map(|list| list.by_size());
+        assert_eq!(listed.is_some(), tracking);
+        if let Some(listed) = listed {
+            assert_eq!(listed[0].tag.as_deref(), Some("weights"));
+            assert_eq!((listed.len(), listed[0].bytes), (1, Bytes::mib(8)));
+        }
+        pool.release(block, Stream::DEFAULT).unwrap();
+        assert!(pool.release(block, Stream::DEFAULT).is_err());
+        assert_eq!(pool.tracker().map(|list| list.count()), tracking.then_some(0));
+    }
+}
+
+#[test]
 fn all_devices_of_the_machine_are_taken_over_or_their_absence_explained() {
     let manager = GpuMemoryManager::new(MemoryConfig::new()).unwrap();
     let missing = manager.add_all_devices();
@@ -216,6 +265,7 @@ fn a_line_that_fails_on_one_device_is_drawn_on_none() {
         name: name.to_string(),
         gate: Arc::new(Gate::new(sim(Bytes::gib(8), true))),
         pool: None,
+        fallback: None,
     };
     let mut slots = [slot("a"), slot("b"), slot("c")];
     let here = Machine::here();

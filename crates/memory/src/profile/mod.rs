@@ -87,13 +87,15 @@ pub struct MemorySnapshot {
 }
 
 impl MemoryProfiler {
-    /// Counts what goes through to this memory from now on.
+    /// Counts what goes through to this memory from now on, beginning with what is live there
+    /// already: a peak is never below what was live when it began.
     #[must_use]
     pub fn new(upstream: Arc<dyn Memory>) -> MemoryProfiler {
+        let live = upstream.stats().in_use_bytes.get();
         MemoryProfiler {
             upstream,
-            live: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
+            live: AtomicU64::new(live),
+            peak: AtomicU64::new(live),
             start: Instant::now(),
         }
     }

@@ -34,6 +34,21 @@ fn a_peak_between_two_pictures_is_seen() {
 }
 
 #[test]
+fn a_peak_begins_with_what_the_pool_holds_already() {
+    let config = MemoryConfig::new();
+    let pool = Arc::new(Pool::new(sim(Bytes::gib(8)) as Arc<dyn Memory>, config).unwrap());
+    let before = pool.allocate(Request::new(Bytes::mib(100))).unwrap();
+    let memory = MemoryProfiler::new(Arc::clone(&pool) as Arc<dyn Memory>);
+    assert_eq!(memory.get_peak_memory(), Bytes::mib(100));
+    let more = memory.allocate(Request::new(Bytes::mib(50))).unwrap();
+    assert_eq!(memory.capture("both").peak, Bytes::mib(150));
+    memory.release(before, Stream::DEFAULT).unwrap();
+    memory.reset_peak_memory();
+    assert_eq!(memory.get_peak_memory(), Bytes::mib(50));
+    memory.release(more, Stream::DEFAULT).unwrap();
+}
+
+#[test]
 fn refusals_and_wrong_returns_do_not_count() {
     let device = sim(Bytes::gib(1));
     let memory = profiler(&device);

@@ -53,6 +53,21 @@ fn memory_of_every_kind_holds_its_contents() {
     }
 }
 
+/// Other tests of this process have pools too, so that the peaks are at least ours.
+#[test]
+fn a_pool_on_a_gpu_counts_among_the_peaks_of_the_process() {
+    for front in fronts("peaks", &[]) {
+        let config = MemoryConfig::new().with_min_free_bytes(0);
+        let pool = Pool::new(front.open(), config).unwrap();
+        let block = pool.allocate(Request::new(Bytes::mib(100))).unwrap();
+        pool.release(block, Stream::DEFAULT).unwrap();
+        drop(pool);
+        let peaks = plimsoll::get_gpu_peaks().unwrap();
+        assert!(peaks.allocated >= Bytes::mib(100), "{peaks:?}");
+        assert!(peaks.reserved >= peaks.allocated, "{peaks:?}");
+    }
+}
+
 #[test]
 fn numbers_that_are_none_of_ours_never_reach_the_driver() {
     for front in fronts("numbers", &[]) {

@@ -1,20 +1,26 @@
 //! One file of a batch: what its header says, and how its clouds come into memory.
 
+use std::fs::File;
+use std::io::BufReader;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use plimsoll::{Bytes, Error, Result};
+use plimsoll::{Bytes, Error, Result, files};
 
 use super::flaw::{Flaw, Read};
-use super::{FileShape, Format, clouds_in, map, npy, npz, pcd, shape_of};
+use super::{FileShape, Format, cannot, clouds_in, npy, npz, pcd, shape_by_start};
 use crate::backend::left_on_host;
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, InFile, read_exact_at};
 
 /// No packing makes less than one byte of so many.
 const MOST_PACKED: u64 = 1100;
 
 /// So much is not asked after.
 const ALWAYS_THERE: Bytes = Bytes(64 << 20);
+
+/// What is read of a file for its header, and the most where it is longer than any should be.
+const START: usize = 64 << 10;
+const LONGEST_START: usize = 16 << 20;
 
 #[derive(Debug)]
 pub(super) struct FileEntry {
@@ -26,6 +32,8 @@ pub(super) struct FileEntry {
     pub(super) first: u64,
     /// Whether its floats stay where they are.
     in_place: bool,
+    /// Bytes of the file, where it is read as a whole before its floats are made.
+    beside: u64,
 }
 
 /// What must be in memory of clouds while they are used.
@@ -37,20 +45,82 @@ pub(crate) struct Loaded {
     pub(crate) file: u64,
 }
 
+/// A file that is open.
+struct Opened<'p> {
+    file: File,
+    path: &'p Path,
+    length: usize,
+}
+
+impl<'p> Opened<'p> {
+    fn new(path: &'p Path) -> Result<Opened<'p>> {
+        let opened = files::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (length, file) = opened.map_err(|error| cannot(path, &error))?;
+        Ok(Opened { file, path, length: usize::try_from(length).unwrap_or(usize::MAX) })
+    }
+
+    /// Some of its bytes.
+    fn bytes(&self, range: Range<usize>) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let read = bytes.try_reserve_exact(range.len()).map_err(std::io::Error::from);
+        read.and_then(|()| {
+            bytes.resize(range.len(), 0);
+            read_exact_at(&self.file, &mut bytes, range.start as u64)
+        })
+        .map_err(|error| cannot(self.path, &error))?;
+        Ok(bytes)
+    }
+
+    /// What its first bytes say, or more of them where a header is that long.
+    fn by_start<T>(&self, parse: impl Fn(&[u8]) -> Read<T>) -> Result<T> {
+        let mut parsed = parse(&self.bytes(0..START.min(self.length))?);
+        if parsed.is_err() && self.length > START {
+            parsed = parse(&self.bytes(0..LONGEST_START.min(self.length))?);
+        }
+        parsed.map_err(|flaw| flaw.of(self.path))
+    }
+
+    fn archive(&self) -> BufReader<&File> {
+        BufReader::new(&self.file)
+    }
+
+    fn shape(&self, format: Format) -> Result<FileShape> {
+        match format {
+            Format::Npz => npz::shape(self.archive()).map_err(|flaw| flaw.of(self.path)),
+            _ => self.by_start(|start| shape_by_start(format, start, self.length)),
+        }
+    }
+
+    /// Where floats that can stay in the file begin: clouds, points of each, floats of a point.
+    fn in_place(&self, format: Format) -> Result<Option<(usize, [usize; 3])>> {
+        let place = match format {
+            Format::Npy => {
+                let header = self.by_start(npy::Header::parse)?;
+                header.is_plain().then(|| (header.data, header.extents()))
+            }
+            Format::Bin => Some((0, [1, self.length / 16, 4])),
+            _ => None,
+        };
+        Ok(place.filter(|_| cfg!(target_endian = "little")))
+    }
+}
+
 impl FileEntry {
     /// Reads the header of a file, whose first cloud has this number, and says whether it has
     /// an axis for clouds.
     pub(super) fn open(path: PathBuf, format: Format, first: u64) -> Result<(FileEntry, bool)> {
-        let bytes = map(&path)?;
-        let flaw = |flaw: Flaw| flaw.of(&path);
-        let FileShape { counts, features, stacked } = shape_of(format, &bytes).map_err(flaw)?;
-        let in_place = in_place(format, &bytes).map_err(flaw)?.is_some();
-        Ok((FileEntry { path, format, counts, features, first, in_place }, stacked))
+        let opened = Opened::new(&path)?;
+        let FileShape { counts, features, stacked } = opened.shape(format)?;
+        let in_place = opened.in_place(format)?.is_some();
+        let whole = matches!(format, Format::Ply | Format::Pcd);
+        let beside = if whole { opened.length as u64 } else { 0 };
+        Ok((FileEntry { path, format, counts, features, first, in_place, beside }, stacked))
     }
 
     /// What must be in memory of it.
     pub(super) fn loaded(&self, features: bool) -> Loaded {
-        if self.in_place {
+        // Features are gone through by voxel, all over a cloud.
+        if self.in_place && !(features && self.features > 0) {
             return Loaded::default();
         }
         let features = if self.leaves_out(features) { 0 } else { self.features as u64 };
@@ -60,7 +130,10 @@ impl FileEntry {
                 let points = self.counts.iter().fold(0u64, |all, count| all.saturating_add(*count));
                 Loaded { each: 0, file: bytes(points) }
             }
-            _ => Loaded { each: bytes(self.counts.iter().copied().max().unwrap_or(0)), file: 0 },
+            _ => {
+                let each = bytes(self.counts.iter().copied().max().unwrap_or(0));
+                Loaded { each, file: self.beside }
+            }
         }
     }
 
@@ -74,25 +147,42 @@ impl FileEntry {
         wanted: Range<usize>,
         features: bool,
     ) -> Result<(Range<usize>, Vec<Cloud>)> {
-        let (path, format, all) = (&self.path, self.format, 0..self.counts.len());
-        let flaw = |flaw: Flaw| flaw.of(path);
-        let bytes = map(path)?;
-        if let Some((data, [clouds, points, stride])) = in_place(format, &bytes).map_err(flaw)? {
-            let clouds = Cloud::mapped(bytes, data, clouds, points, stride);
-            return Ok((all, clouds.unwrap_or_default()));
+        let all = 0..self.counts.len();
+        let opened = Opened::new(&self.path)?;
+        let shape = opened.shape(self.format)?;
+        if let Some((start, extents)) = opened.in_place(self.format)? {
+            let (file, path) = (opened.file, self.path.clone());
+            let floats = InFile { file, path, start: start as u64 };
+            return Ok((all, Cloud::in_file(floats, extents)));
         }
-        let shape = shape_of(format, &bytes).map_err(flaw)?;
         let leaves_out = self.leaves_out(features);
         let features = if leaves_out { 0 } else { shape.features };
-        let range = if format == Format::Npy { wanted } else { all };
-        let unpacked = unpacked_bytes(format, &bytes).map_err(flaw)?;
-        self.check_room(&range, features, unpacked, bytes.len() as u64)?;
-        let floats = match format {
-            Format::Npy => npy::Header::parse(&bytes).and_then(|h| h.read(&bytes, range.clone())),
-            _ => clouds_in(format, &bytes, !leaves_out),
+        let range = if self.format == Format::Npy { wanted } else { all };
+        let flaw = |flaw: Flaw| flaw.of(&self.path);
+        let floats = match self.format {
+            Format::Npy => {
+                let header = opened.by_start(npy::Header::parse)?;
+                let beside = if header.is_together() { 0 } else { header.data_bytes() as u64 };
+                self.check_room(&range, features, beside, opened.length as u64)?;
+                header.read_by_parts(&self.path, range.clone(), |bytes| opened.bytes(bytes))?
+            }
+            Format::Npz => {
+                let unpacked = npz::largest_bytes(opened.archive()).map_err(flaw)?;
+                self.check_room(&range, features, unpacked, opened.length as u64)?;
+                npz::read(opened.archive()).map_err(flaw)?
+            }
+            format => {
+                let unpacked = match format {
+                    Format::Pcd => opened.by_start(pcd::Header::parse)?.unpacked_bytes(),
+                    _ => 0,
+                };
+                let beside = unpacked.saturating_add(self.beside);
+                self.check_room(&range, features, beside, opened.length as u64)?;
+                let bytes = opened.bytes(0..opened.length)?;
+                clouds_in(format, &bytes, !leaves_out).map_err(flaw)?
+            }
         };
-        let clouds = floats.map_err(flaw)?.into_iter();
-        let clouds = clouds.map(|floats| Cloud::from_points(floats, features));
+        let clouds = floats.into_iter().map(|floats| Cloud::from_points(floats, features));
         Ok((range, clouds.collect::<Result<_>>()?))
     }
 
@@ -126,34 +216,4 @@ impl FileEntry {
             }),
         }
     }
-}
-
-/// What is unpacked at once, beside the floats that are made of it.
-fn unpacked_bytes(format: Format, bytes: &[u8]) -> Read<u64> {
-    match format {
-        Format::Npz => npz::largest_bytes(bytes),
-        Format::Pcd => Ok(pcd::Header::parse(bytes)?.unpacked_bytes()),
-        Format::Npy | Format::Ply | Format::Bin => Ok(0),
-    }
-}
-
-/// Where floats that can stay in the file lie: clouds, points of each, floats of a point.
-fn in_place(format: Format, bytes: &[u8]) -> Read<Option<(Range<usize>, [usize; 3])>> {
-    let (data, [clouds, points, stride]) = match format {
-        Format::Npy => {
-            let header = npy::Header::parse(bytes)?;
-            let end = header.data.saturating_add(header.data_bytes());
-            if !header.is_plain() || end > bytes.len() {
-                return Ok(None);
-            }
-            (header.data..end, header.extents())
-        }
-        Format::Bin => (0..bytes.len(), [1, bytes.len() / 16, 4]),
-        _ => return Ok(None),
-    };
-    let lies_well = bytes
-        .get(data.clone())
-        .is_some_and(|numbers| bytemuck::try_cast_slice::<u8, f32>(numbers).is_ok());
-    let whole = data.len() == clouds * points * stride * 4 && !cfg!(target_endian = "big");
-    Ok((lies_well && whole).then_some((data, [clouds, points, stride])))
 }

@@ -6,19 +6,19 @@ use super::flaw::{Flaw, Read};
 
 const POINT: usize = 16;
 
-/// Points and features.
-pub(crate) fn shape(bytes: &[u8]) -> Read<FileShape> {
-    let over = bytes.len() % POINT;
+/// Points and features, of a file of so many bytes.
+pub(crate) fn shape(length: usize) -> Read<FileShape> {
+    let over = length % POINT;
     if over != 0 {
         let why = format!("{over} bytes are left over; a point has four floats, 16 bytes");
-        return Err(Flaw::at(bytes.len() - over, why));
+        return Err(Flaw::at(length - over, why));
     }
-    Ok(FileShape { counts: vec![(bytes.len() / POINT) as u64], features: 1, stacked: false })
+    Ok(FileShape { counts: vec![(length / POINT) as u64], features: 1, stacked: false })
 }
 
 /// The floats.
 pub(crate) fn read(bytes: &[u8]) -> Read<Vec<Vec<f32>>> {
-    shape(bytes)?;
+    shape(bytes.len())?;
     let column =
         |index: usize| Column { start: 4 * index, step: POINT, kind: Kind::F32, big: false };
     let columns = [0, 1, 2, 3].map(column);
@@ -35,6 +35,6 @@ mod tests {
         assert_eq!(read(&bytes).unwrap()[0][4..], [4.0, 5.0, 6.0, 7.0]);
         let flaw = read(&bytes[..30]).unwrap_err();
         assert_eq!(flaw, Flaw::at(16, flaw.why.clone()));
-        assert_eq!(shape(&[]).unwrap().counts, [0]);
+        assert_eq!(shape(0).unwrap().counts, [0]);
     }
 }

@@ -1,9 +1,9 @@
 //! Files that clouds come in: `.npy`, `.npz`, `.ply`, `.pcd` and KITTI's `.bin`.
 //!
-//! A file is mapped, and its header alone says how many clouds and points it has, so that work
-//! can be planned before any of it is read. Floats that lie in the file as they are used stay
-//! there; everything else is gathered when its turn comes. A file that is cut short by another
-//! program while it is mapped ends the process: that is how mapped files are.
+//! The header of a file alone says how many clouds and points it has, so that work can be
+//! planned before any of it is read. Floats that lie in the file as they are used stay there and
+//! are read in passing; everything else is gathered when its turn comes. A file that is cut
+//! short meanwhile is an error.
 //!
 //! The readers take bytes and can be asked about any: [`clouds_in`].
 
@@ -19,12 +19,11 @@ mod npz;
 mod pcd;
 mod ply;
 
-use std::fs::File;
+use std::io::Cursor;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use memmap2::Mmap;
 use plimsoll::{Error, Result};
 
 use entry::FileEntry;
@@ -32,7 +31,6 @@ pub(crate) use entry::Loaded;
 pub use flaw::{Flaw, Place, Read};
 
 use crate::cloud::Cloud;
-use crate::sys;
 
 /// The kinds of file, by their endings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,15 +85,23 @@ const MOST_CLOUDS: usize = 1 << 24;
 /// The place and the reason where the bytes are not of this format.
 pub fn shape_of(format: Format, bytes: &[u8]) -> Read<FileShape> {
     match format {
+        Format::Npz => npz::shape(Cursor::new(bytes)),
+        _ => shape_by_start(format, bytes, bytes.len()),
+    }
+}
+
+/// The same from the first bytes of a file of such a length, where that is not an archive.
+fn shape_by_start(format: Format, start: &[u8], length: usize) -> Read<FileShape> {
+    match format {
         Format::Npy => {
-            let header = npy::Header::parse(bytes)?;
-            header.whole(bytes)?;
+            let header = npy::Header::parse(start)?;
+            header.whole(length)?;
             Ok(header.shape())
         }
-        Format::Npz => npz::shape(bytes),
-        Format::Ply => Ok(ply::Header::parse(bytes)?.shape()),
-        Format::Pcd => Ok(pcd::Header::parse(bytes)?.shape()),
-        Format::Bin => kitti::shape(bytes),
+        Format::Npz => Err(Flaw::at(0, "an archive is read from its end")),
+        Format::Ply => Ok(ply::Header::parse(start)?.shape()),
+        Format::Pcd => Ok(pcd::Header::parse(start)?.shape()),
+        Format::Bin => kitti::shape(length),
     }
 }
 
@@ -111,7 +117,7 @@ pub fn clouds_in(format: Format, bytes: &[u8], features: bool) -> Read<Vec<Vec<f
             let header = npy::Header::parse(bytes)?;
             header.read(bytes, 0..header.extents()[0])
         }
-        Format::Npz => npz::read(bytes),
+        Format::Npz => npz::read(Cursor::new(bytes)),
         Format::Ply => ply::Header::parse(bytes)?.read(bytes, features),
         Format::Pcd => pcd::Header::parse(bytes)?.read(bytes, features),
         Format::Bin => kitti::read(bytes),
@@ -261,16 +267,12 @@ impl Batch {
         let (range, clouds) = file.read(wanted.clone(), features)?;
         let counts = file.counts.get(range.clone()).unwrap_or_default();
         if clouds.iter().map(|cloud| cloud.len() as u64).ne(counts.iter().copied()) {
-            let what = format!("{}, header", file.path.display());
-            return Err(Error::Malformed { what, why: "it changed while it was read".to_string() });
+            let why = format!("{}: it changed while it was read", file.path.display());
+            return Err(Error::Device { call: "reading", why });
         }
         let held = last.insert(Held { file: index, range, clouds });
         Ok(held.get(index, &wanted).unwrap_or_default())
     }
-}
-
-fn map(path: &Path) -> Result<Mmap> {
-    File::open(path).and_then(|file| sys::map(&file)).map_err(|error| cannot(path, &error))
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> Error {

@@ -1,6 +1,9 @@
 //! `.npy`: one array of numpy.
 
 use std::ops::Range;
+use std::path::Path;
+
+use plimsoll::Result;
 
 use super::columns::{Column, Kind, gather};
 use super::flaw::{Flaw, Read};
@@ -21,6 +24,8 @@ pub(crate) struct Header {
     pub(crate) data: usize,
 }
 
+/// Points that are read at a time, and stay in the cache.
+const AT_ONCE: usize = 1 << 13;
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// numpy itself refuses more than 10,000 unless told otherwise.
 const MOST_HEADER: usize = 1 << 20;
@@ -106,12 +111,12 @@ impl Header {
         self.clouds * self.points * self.columns * self.kind.size()
     }
 
-    /// Whether all numbers are there; `bytes` are those of the whole file.
-    pub(crate) fn whole(&self, bytes: &[u8]) -> Read<()> {
+    /// Whether all numbers are there, in a file of so many bytes.
+    pub(crate) fn whole(&self, length: usize) -> Read<()> {
         match self.data.saturating_add(self.data_bytes()) {
-            needed if bytes.len() < needed => {
+            needed if length < needed => {
                 let why = format!("it ends here, and its numbers end at byte {needed}");
-                Err(Flaw::at(bytes.len(), why))
+                Err(Flaw::at(length, why))
             }
             _ => Ok(()),
         }
@@ -129,10 +134,45 @@ impl Header {
         [self.clouds, self.points, self.columns]
     }
 
+    /// The floats of some clouds of the file of this name, of which `fetch` gives the bytes from
+    /// place to place: some thousand points at a time, where the numbers of a cloud stand
+    /// together.
+    pub(crate) fn read_by_parts(
+        &self,
+        path: &Path,
+        range: Range<usize>,
+        fetch: impl Fn(Range<usize>) -> Result<Vec<u8>>,
+    ) -> Result<Vec<Vec<f32>>> {
+        let flaw = |flaw: Flaw| flaw.of(path);
+        if !self.is_together() {
+            let bytes = fetch(self.data..self.data + self.data_bytes())?;
+            return Header { data: 0, ..self.clone() }.read(&bytes, range).map_err(flaw);
+        }
+        let point = self.columns * self.kind.size();
+        let one = |cloud: usize| {
+            let mut floats = Vec::with_capacity(self.points * self.columns);
+            for start in (0..self.points).step_by(AT_ONCE) {
+                let points = AT_ONCE.min(self.points - start);
+                let from = self.data + (cloud * self.points + start) * point;
+                let part = Header { data: 0, clouds: 1, points, ..self.clone() };
+                let bytes = fetch(from..from + points * point)?;
+                let read = part.read(&bytes, 0..1).map_err(flaw)?;
+                floats.extend(read.into_iter().flatten());
+            }
+            Ok(floats)
+        };
+        range.filter(|cloud| *cloud < self.clouds).map(one).collect()
+    }
+
+    /// Whether the numbers of a cloud stand together, so that it can be read by itself.
+    pub(crate) fn is_together(&self) -> bool {
+        !self.fortran
+    }
+
     /// The floats of some clouds; `bytes` are those of the whole file.
     pub(crate) fn read(&self, bytes: &[u8], range: Range<usize>) -> Read<Vec<Vec<f32>>> {
         let Header { clouds, points, columns, kind, big, .. } = *self;
-        self.whole(bytes)?;
+        self.whole(bytes.len())?;
         let place = |cloud: usize, column: usize| {
             let (start, step) = if self.fortran {
                 (cloud + clouds * points * column, clouds)

@@ -3,7 +3,7 @@
 //! An array called `points` is taken and the rest left alone; without one, every array is a
 //! cloud, or a stack of clouds, in the order of the archive.
 
-use std::io::{Cursor, Read as _};
+use std::io::{Read as _, Seek};
 
 use zip::ZipArchive;
 use zip::result::ZipError;
@@ -15,11 +15,9 @@ use super::{FileShape, MOST_CLOUDS};
 /// More than a header of numpy has; enough to know a shape without inflating the rest.
 const HEAD: u64 = 16 << 10;
 
-type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
-
 /// Clouds, points and features, from the headers alone.
-pub(crate) fn shape(bytes: &[u8]) -> Read<FileShape> {
-    let mut archive = open(bytes)?;
+pub(crate) fn shape(file: impl std::io::Read + Seek) -> Read<FileShape> {
+    let mut archive = open(file)?;
     let members = members(&archive);
     let (mut shapes, mut clouds) = (Vec::new(), 0usize);
     for &member in &members {
@@ -35,8 +33,8 @@ pub(crate) fn shape(bytes: &[u8]) -> Read<FileShape> {
 }
 
 /// The floats of every cloud.
-pub(crate) fn read(bytes: &[u8]) -> Read<Vec<Vec<f32>>> {
-    let mut archive = open(bytes)?;
+pub(crate) fn read(file: impl std::io::Read + Seek) -> Read<Vec<Vec<f32>>> {
+    let mut archive = open(file)?;
     let mut clouds = Vec::new();
     for member in members(&archive) {
         // What stands behind the numbers is nobody's, however much it is.
@@ -51,8 +49,8 @@ pub(crate) fn read(bytes: &[u8]) -> Read<Vec<Vec<f32>>> {
 }
 
 /// Bytes of the largest array that is read; one is unpacked at a time.
-pub(crate) fn largest_bytes(bytes: &[u8]) -> Read<u64> {
-    let mut archive = open(bytes)?;
+pub(crate) fn largest_bytes(file: impl std::io::Read + Seek) -> Read<u64> {
+    let mut archive = open(file)?;
     let mut most = 0;
     for member in members(&archive) {
         most = most.max(header(&mut archive, member)?.0.data_bytes() as u64);
@@ -61,16 +59,19 @@ pub(crate) fn largest_bytes(bytes: &[u8]) -> Read<u64> {
 }
 
 /// What an array says of itself, and where it stands in the archive.
-fn header(archive: &mut Archive<'_>, member: usize) -> Read<(Header, usize)> {
+fn header<F: std::io::Read + Seek>(
+    archive: &mut ZipArchive<F>,
+    member: usize,
+) -> Read<(Header, usize)> {
     let (head, at) = inflate(archive, member, HEAD)?;
     Ok((Header::parse(&head).map_err(|flaw| inside(&flaw, at))?, at))
 }
 
-fn open(bytes: &[u8]) -> Read<Archive<'_>> {
-    ZipArchive::new(Cursor::new(bytes)).map_err(|error| broken(&error, 0))
+fn open<F: std::io::Read + Seek>(file: F) -> Read<ZipArchive<F>> {
+    ZipArchive::new(file).map_err(|error| broken(&error, 0))
 }
 
-fn members(archive: &Archive<'_>) -> Vec<usize> {
+fn members<F: std::io::Read + Seek>(archive: &ZipArchive<F>) -> Vec<usize> {
     match archive.index_for_name("points.npy") {
         Some(points) => vec![points],
         None => (0..archive.len()).collect(),
@@ -78,7 +79,11 @@ fn members(archive: &Archive<'_>) -> Vec<usize> {
 }
 
 /// The first bytes of a member, at most so many, and where it stands in the archive.
-fn inflate(archive: &mut Archive<'_>, member: usize, most: u64) -> Read<(Vec<u8>, usize)> {
+fn inflate<F: std::io::Read + Seek>(
+    archive: &mut ZipArchive<F>,
+    member: usize,
+    most: u64,
+) -> Read<(Vec<u8>, usize)> {
     let file = archive.by_index(member).map_err(|error| broken(&error, 0))?;
     let at = usize::try_from(file.header_start()).unwrap_or(usize::MAX);
     // What the archive says of the size is a stranger's word: memory grows with what comes.
@@ -121,7 +126,7 @@ fn broken(error: &ZipError, at: usize) -> Flaw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Cursor, Write};
     use zip::write::{SimpleFileOptions, ZipWriter};
 
     fn archive(members: &[(&str, &str, usize)]) -> Vec<u8> {
@@ -140,25 +145,25 @@ mod tests {
     #[test]
     fn an_array_is_read_as_far_as_its_numbers_go() {
         let file = archive(&[("points.npy", "(2, 3)", 1 << 20), ("labels.npy", "(9,)", 9)]);
-        assert_eq!(shape(&file).unwrap().counts, [2]);
-        assert_eq!(read(&file).unwrap(), [[0.0; 6]]);
+        assert_eq!(shape(Cursor::new(&file)).unwrap().counts, [2]);
+        assert_eq!(read(Cursor::new(&file)).unwrap(), [[0.0; 6]]);
         // A number that was changed is found by the checksum.
         let mut changed = archive(&[("points.npy", "(2, 3)", 6)]);
         let place = changed.windows(4).position(|four| four == b"PK\x01\x02").unwrap();
         changed[place + 16] ^= 1;
-        assert!(read(&changed).unwrap_err().why.contains("checksum"));
+        assert!(read(Cursor::new(&changed)).unwrap_err().why.contains("checksum"));
         let short = archive(&[("points.npy", "(2, 3)", 5)]);
-        assert!(read(&short).unwrap_err().why.contains("it ends here"));
+        assert!(read(Cursor::new(&short)).unwrap_err().why.contains("it ends here"));
         let several = archive(&[("a.npy", "(1, 3)", 3), ("b.npy", "(2, 1, 3)", 6)]);
-        assert_eq!(shape(&several).unwrap().counts, [1, 1, 1]);
-        assert_eq!(largest_bytes(&several).unwrap(), 24);
+        assert_eq!(shape(Cursor::new(&several)).unwrap().counts, [1, 1, 1]);
+        assert_eq!(largest_bytes(Cursor::new(&several)).unwrap(), 24);
     }
 
     #[test]
     fn more_clouds_than_can_be_are_refused() {
         let many: Vec<(&str, &str, usize)> =
             ["a.npy", "b.npy"].into_iter().map(|name| (name, "(16000000, 0, 3)", 0)).collect();
-        assert_eq!(shape(&archive(&many[..1])).unwrap().counts.len(), 16_000_000);
-        assert!(shape(&archive(&many)).unwrap_err().why.contains("32000000 clouds"));
+        assert_eq!(shape(Cursor::new(archive(&many[..1]))).unwrap().counts.len(), 16_000_000);
+        assert!(shape(Cursor::new(archive(&many))).unwrap_err().why.contains("32000000 clouds"));
     }
 }

@@ -16,7 +16,7 @@ fn of_a_stack_only_the_clouds_that_are_wanted_are_read() {
     let batch = Batch::open(&path).unwrap();
     let clouds = |range| -> Vec<f32> {
         let clouds = batch.load(range, true).unwrap();
-        clouds.iter().flat_map(|cloud| cloud.floats().to_vec()).collect()
+        clouds.iter().flat_map(|cloud| cloud.floats().unwrap().into_owned()).collect()
     };
     assert_eq!(clouds(1..3), [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
     let held = || batch.last.lock().unwrap().as_ref().unwrap().range.clone();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll::{Bytes, LIMIT_PROFILES};
+use plimsoll::Bytes;
 use plimsoll_bench::workload::{Mode, Plan};
 use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
@@ -60,13 +60,17 @@ pub(crate) struct Args {
     /// a source vanishes, output cannot be written
     #[arg(long)]
     strict: bool,
+    /// The longest that a model may take to be loaded and run once, in a process of its own
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    load_timeout: Duration,
     #[command(flatten)]
     work: Work,
     #[command(flatten)]
     limit: LimitArgs,
-    /// The machine whose memory the limit is clamped to
-    #[arg(long, value_name = "NAME", default_value = LIMIT_PROFILES[0].name)]
-    profile: String,
+    /// The machine whose memory the limit is clamped to; without it a limit stands as it is, and
+    /// is that of orin-nano-8gb where none is given
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// What must stay free where the GPU shares the system's memory
     #[arg(long, value_name = "SIZE", value_parser = size_above_zero)]
     keep_free: Option<Bytes>,
@@ -160,6 +164,7 @@ impl Args {
             limit: self.limit.limit(),
             profile: self.profile.clone(),
             keep_free: self.keep_free,
+            load_timeout: self.load_timeout,
             metrics_interval: self.metrics_interval,
             output_dir: self.output_dir.clone(),
             run_name: self.run_name.clone(),

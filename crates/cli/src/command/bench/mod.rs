@@ -12,7 +12,9 @@ mod flags;
 #[cfg(target_os = "linux")]
 mod guard;
 mod show;
+pub(super) mod trial;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -20,12 +22,14 @@ use plimsoll_bench::record::Record;
 use plimsoll_bench::report::console;
 use plimsoll_bench::report::files::FilesError;
 use plimsoll_bench::workload::{self, Error, Finished, Level, Plan};
-use plimsoll_infer::Device;
+use plimsoll_infer::source::{self, Spec, synthetic::SceneKind};
+use plimsoll_infer::{Device, ModelSource};
 use serde::Serialize;
 
 pub(crate) use flags::{Args, time};
 use show::Show;
 
+use crate::apart;
 use crate::logging;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Answer, Output};
@@ -63,7 +67,7 @@ impl Report<'_> {
     fn place(&self, page: &mut Page) {
         if let Some(path) = &self.path {
             let which = if self.written { "Report" } else { "Report, of an earlier moment" };
-            page.raw(&format!("{which}: {path}\n"));
+            page.line(&format!("{which}: {path}"));
         }
     }
 }
@@ -71,6 +75,8 @@ impl Report<'_> {
 /// Runs the detectors.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let mut plan = args.plan()?;
+    check_apart(&plan)?;
+    plan.trial = Some(Arc::new(trial::Apart));
     plan.log_level = if out.is_verbose() { Level::Debug } else { Level::Info };
     plan.logged = Some(logging::collect());
     let _folders = guarded(args, &mut plan);
@@ -88,13 +94,13 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
             Some(_) => "an earlier one stands",
             None => "there is none",
         };
-        output::note(&format!(
-            "error: the report could not be written; {left} in {}\n{}",
+        output::note_line(&format!(
+            "error: the report could not be written; {left} in {}",
             folder.display(),
-            console::end(&record)
         ));
+        output::note(&console::end(&record));
     } else if plan.strict && record.is_incomplete() {
-        output::note("error: not everything could be written (--strict); the doubts say what");
+        output::note_line("error: not everything could be written (--strict); the doubts say what");
     }
     let report = Report { record: &record, path, written };
     out.answer(&report)?;
@@ -103,6 +109,22 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         0 if record.interrupted => Outcome::Code(STOPPED),
         0 => Outcome::Yes,
         code => Outcome::Code(code),
+    })
+}
+
+fn check_apart(plan: &Plan) -> anyhow::Result<()> {
+    let output = plan.detections.iter().map(|path| ("--detections", path.clone()));
+    apart::check(&output.collect::<Vec<_>>(), || {
+        let models = ["--model0", "--model1"].into_iter().zip(&plan.models);
+        let models = models.flat_map(|(flag, model)| {
+            let files = model.as_ref().map(|path| ModelSource::path(path).files());
+            files.into_iter().flatten().map(move |file| (flag, file))
+        });
+        let sources = plan.source.iter().chain(plan.sources.iter().flatten());
+        let sources = sources.filter_map(|spec| Spec::parse(spec, SceneKind::Rgb).ok());
+        let frames = sources.flat_map(|spec| source::files(&spec));
+        let library = plan.library.iter().map(|path| ("--library", path.clone()));
+        models.chain(frames.map(|file| ("a source", file))).chain(library).collect::<Vec<_>>()
     })
 }
 
@@ -117,11 +139,19 @@ fn guarded(args: &Args, plan: &mut Plan) -> guard::Folders {
 #[cfg(not(target_os = "linux"))]
 fn guarded(_: &Args, _: &mut Plan) {}
 
+/// A place that cannot be written to is the wrong place; a full disk is nobody's fault.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
 /// What the user can put right is the user's.
 fn blame(error: Error) -> anyhow::Error {
     match error {
         Error::Plan(text) => BadInput::new(text).into(),
         Error::Files(error @ FilesError::Name { .. }) => BadInput::new(error).into(),
+        Error::Files(FilesError::Io { ref source, .. }) if !is_full(source) => {
+            BadInput::new(error).into()
+        }
         Error::Memory(error) => error.into(),
         other => other.into(),
     }

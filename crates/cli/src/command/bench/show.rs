@@ -9,8 +9,9 @@ use plimsoll::Bytes;
 use plimsoll_bench::record::{MemorySafety, ModelRecord, Status};
 use plimsoll_bench::report::console;
 use plimsoll_bench::workload::{Progress, View};
+use plimsoll_infer::engine::said::shortened;
 
-use crate::output::{note, rewrite};
+use crate::output::{note, note_line, rewrite};
 
 /// How often a plain line is worth its space.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -40,7 +41,7 @@ impl Show {
     fn line(&mut self, text: &str) {
         if self.on {
             self.end();
-            note(text);
+            note_line(text);
         }
     }
 }
@@ -48,8 +49,14 @@ impl Show {
 impl Progress for Show {
     fn started(&mut self, folder: &Path, safety: &MemorySafety, backends: [&str; 2]) {
         let half = Bytes((safety.effective_limit_gb * (1u64 << 29) as f64) as u64);
-        self.line(&console::start(safety, self.on_gpu, Some(half), backends));
+        if self.on {
+            note(&console::start(safety, self.on_gpu, Some(half), backends));
+        }
         self.line(&format!("Writing to {}", folder.display()));
+    }
+
+    fn trying(&mut self, name: &str, weights: &Path) {
+        self.line(&format!("{name}: trying {} in a process of its own", weights.display()));
     }
 
     fn estimated(&mut self, name: &str, estimate: &str) {
@@ -57,7 +64,7 @@ impl Progress for Show {
     }
 
     fn opened(&mut self, name: &str, backend: &str) {
-        self.line(&format!("{name}: {}", console::shortened(backend)));
+        self.line(&format!("{name}: {}", shortened(backend)));
     }
 
     fn frames(&mut self, view: &View<'_>) {
@@ -69,7 +76,7 @@ impl Progress for Show {
             self.open = true;
         } else if self.last.is_none_or(|last| last.elapsed() >= PATIENCE) {
             self.last = Some(Instant::now());
-            note(&plain(view));
+            note_line(&plain(view));
         }
     }
 
@@ -83,7 +90,7 @@ impl Progress for Show {
 
     fn warning(&mut self, text: &str) {
         self.end();
-        note(&format!("warning: {text}"));
+        note_line(&format!("warning: {text}"));
     }
 }
 
@@ -120,7 +127,7 @@ mod tests {
             fps: Some(41.26),
             what: MeasuredWhat::GpuAllocations,
             memory,
-            limit_gb: 8.0,
+            limit_gb: Some(8.0),
         };
         let text = "yolo11n.onnx (slot 0): 150/300 frames, 41.3 fps, GPU_MEM: 5.23/8.00GiB";
         assert_eq!(plain(&view), text);
@@ -128,6 +135,8 @@ mod tests {
         let host = View { what: MeasuredWhat::ProcessMemory, ..view };
         assert!(plain(&host).ends_with(" fps, MEM: 5.23/8.00GiB"), "{}", plain(&host));
         assert!(!bar(&host).contains("GPU"), "{}", bar(&host));
+        let uncompared = View { limit_gb: None, ..host };
+        assert!(plain(&uncompared).ends_with(" fps, MEM: 5.23GiB"), "{}", plain(&uncompared));
         let endless = View { of: None, fps: None, memory: None, ..view };
         assert_eq!(plain(&endless), "yolo11n.onnx (slot 0): 150 frames, – fps, GPU_MEM: –/8.00GiB");
     }

@@ -37,6 +37,23 @@ pub(super) struct Memory {
     pub(super) smallest_bytes: u64,
     /// The smallest that is sold, in GiB; null where none is large enough.
     pub(super) sold_gb: Option<u64>,
+    /// How the batch is cut for a device; null where none was named.
+    pub(super) plan: Option<Plan>,
+}
+
+/// A batch, cut to what a device has now.
+#[derive(Debug, Serialize)]
+pub(super) struct Plan {
+    pub(super) device: String,
+    pub(super) available_bytes: u64,
+    pub(super) available_source: &'static str,
+    /// Whether one cloud fits at least; where not, the three below are null.
+    pub(super) fits: bool,
+    pub(super) num_chunks: Option<u64>,
+    pub(super) chunk_size: Option<u64>,
+    pub(super) last_chunk_size: Option<u64>,
+    /// The plan in words, or why there is none.
+    pub(super) text: String,
 }
 
 impl output::Answer for Answer {
@@ -150,6 +167,11 @@ impl Memory {
             size("a batch", self.required_bytes, "estimated"),
             size("smallest", self.smallest_bytes, &format!("of which 70 % are used; {sold}")),
         ]);
+        if let Some(plan) = &self.plan {
+            page.heading(&format!("On {}", plan.device));
+            page.table(&[size("available", plan.available_bytes, plan.available_source)]);
+            page.raw(&format!("  {}\n", plan.text));
+        }
     }
 }
 

@@ -7,18 +7,28 @@ mod answer;
 mod rule;
 mod table;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use anyhow::Context;
 use plimsoll::Bytes;
-use plimsoll_points::{VoxelizationShape, estimate_voxelization_memory};
+use plimsoll::backend::DeviceId;
+use plimsoll::current::free_memory_on;
+use plimsoll::files::read_bounded;
+use plimsoll_points::{
+    VoxelizationShape, estimate_voxelization_memory, suggest_voxelization_chunking,
+};
 use serde_json::Value;
 
-use answer::{Answer, Memory, Side};
+use answer::{Answer, Memory, Plan, Side};
 use rule::{BreakEven, Machine};
 
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::Output;
+
+/// A record larger than this is none of ours.
+const LARGEST_RECORD: u64 = 64 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,6 +37,7 @@ Examples:
   plimsoll cost --throughput 12000 --price 15000 --power 400 --electricity 0.15 \\
     --other-throughput 11400 --other-price 10000 --other-power 300
   plimsoll cost --batch 64 --points 100000 --grid 128,128,128    the smallest memory
+  plimsoll cost --batch 64 --grid 128,128,128 --device cuda:0    into what a GPU has now
   plimsoll cost --table                                          sizes and an example";
 
 /// Say what an item costs on a GPU, when another is cheaper, and how much memory is enough
@@ -78,6 +89,9 @@ pub(crate) struct Args {
     /// Numbers of a point beside its coordinates
     #[arg(long, value_name = "N", default_value_t = 0)]
     features: u64,
+    /// A device to plan for: how many clouds at a time fit into what it has now
+    #[arg(long, value_name = "NAME", requires = "batch")]
+    device: Option<DeviceId>,
     /// Show tables of sizes and an example, from the rule, beside what the documents say
     #[arg(long)]
     table: bool,
@@ -87,7 +101,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let first = machine(args)?;
     let second = other(args)?;
-    let memory = memory(args);
+    let memory = memory(args)?;
     if first.is_none() && memory.is_none() && !args.table {
         let what = "nothing to work out: give --throughput (or --record) and --price, or --batch \
                     and --grid, or --table";
@@ -101,8 +115,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         _ => None,
     };
     let tables = args.table.then(table::Tables::new);
+    let fits = memory.as_ref().and_then(|memory| memory.plan.as_ref()).is_none_or(|plan| plan.fits);
     out.answer(&Answer { first, second, break_even, memory, tables })?;
-    Ok(Outcome::Yes)
+    Ok(Outcome::from(fits))
 }
 
 /// Electricity of one and not of the other would make the other look cheaper than it is.
@@ -161,7 +176,9 @@ fn throughput(given: Option<f64>, record: Option<&Path>) -> anyhow::Result<Optio
     let Some(path) = record else {
         return Ok(given.map(|given| (given, "given".to_string())));
     };
-    let text = std::fs::read(path).or_bad_input(|| format!("cannot read {}", path.display()))?;
+    // Another program's answer may come through a pipe.
+    let text = File::open(path).and_then(|file| read_bounded(file, 0, LARGEST_RECORD));
+    let text = text.or_bad_input(|| format!("cannot read {}", path.display()))?;
     let value: Value =
         serde_json::from_slice(&text).or_bad_input(|| format!("{} is not JSON", path.display()))?;
     let (items, what) = measured(&value).ok_or_else(|| {
@@ -191,12 +208,13 @@ fn measured(record: &Value) -> Option<(f64, &'static str)> {
     Some((positive(sum("frames") / sum("wall_s"))?, "frames a second, slots in turn,"))
 }
 
-fn memory(args: &Args) -> Option<Memory> {
-    let (batch, grid) = (args.batch?, args.grid?);
+fn memory(args: &Args) -> anyhow::Result<Option<Memory>> {
+    let Some((batch, grid)) = args.batch.zip(args.grid) else { return Ok(None) };
     let shape = VoxelizationShape::new(batch, args.points, grid.0).with_features(args.features);
     let estimate = estimate_voxelization_memory(&shape);
     let required: Bytes = estimate.total();
-    Some(Memory {
+    let plan = args.device.map(|device| plan(&shape, device)).transpose()?;
+    Ok(Some(Memory {
         batch,
         points_bytes: estimate.points.get(),
         output_bytes: estimate.output.get(),
@@ -204,6 +222,29 @@ fn memory(args: &Args) -> Option<Memory> {
         required_bytes: required.get(),
         smallest_bytes: rule::smallest(required).get(),
         sold_gb: rule::sold(required),
+        plan,
+    }))
+}
+
+/// How many clouds at a time fit into what a device has now.
+fn plan(shape: &VoxelizationShape, device: DeviceId) -> anyhow::Result<Plan> {
+    let free = free_memory_on(device).with_context(|| {
+        format!("what {device} has now is not known; leave --device out for the sizes alone")
+    })?;
+    let (config, text) = match suggest_voxelization_chunking(shape, free.available) {
+        Ok(config) => (Some(config), config.to_string()),
+        Err(error @ plimsoll::Error::NeverFits { .. }) => (None, error.to_string()),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Plan {
+        device: device.to_string(),
+        available_bytes: free.available.get(),
+        available_source: free.how,
+        fits: config.is_some(),
+        num_chunks: config.map(|config| config.num_chunks),
+        chunk_size: config.map(|config| config.chunk_size),
+        last_chunk_size: config.map(|config| config.last_chunk_size),
+        text,
     })
 }
 

@@ -21,6 +21,9 @@ const LADDER: [WeightType; 7] = [
     WeightType::Q2K,
 ];
 
+/// So many types are advised: the largest is the tightest, and the next ones leave room.
+pub(super) const TYPES: usize = 3;
+
 /// Contexts are cut in these steps, as engines round them up to it.
 const CONTEXT_STEP: u64 = 256;
 
@@ -38,30 +41,23 @@ pub(super) fn what_fits(args: &Args, limit: Bytes) -> Vec<Advice> {
         .into_iter()
         .filter_map(|kind| with_cache(args, kind))
         .find(|candidate| total(candidate).is_some_and(|total| total <= limit));
-    let alone = [with_flash(args), smaller_cache, fewer_bits(args, limit), shorter(args, limit)];
-    let found = checked(args, alone, limit);
+    let types = fewer_bits(args, limit).take(TYPES);
+    let alone = with_flash(args).into_iter().chain(smaller_cache).chain(types);
+    let found = checked(args, alone.chain(shorter(args, limit)), limit);
     if !found.is_empty() {
         return found;
     }
     let lean = with_cache(args, ElementType::Q8_0).or_else(|| with_flash(args));
     let lean = lean.unwrap_or_else(|| args.clone());
     let at = |kind| with_weights(&lean, kind).and_then(|args| shorter(&args, limit));
-    let together = [
-        fewer_bits(&lean, limit),
-        shorter(&lean, limit),
-        at(WeightType::Q4KM),
-        at(WeightType::Q2K),
-    ];
+    let shorter = [shorter(&lean, limit), at(WeightType::Q4KM), at(WeightType::Q2K)];
+    let together = fewer_bits(&lean, limit).next().into_iter().chain(shorter.into_iter().flatten());
     let mut found = checked(args, together, limit);
     found.truncate(2);
     found
 }
 
-fn checked<const N: usize>(
-    args: &Args,
-    candidates: [Option<Args>; N],
-    limit: Bytes,
-) -> Vec<Advice> {
+fn checked(args: &Args, candidates: impl Iterator<Item = Args>, limit: Bytes) -> Vec<Advice> {
     let advice = |candidate: Args| {
         let total = total(&candidate).filter(|total| *total <= limit)?;
         Some(Advice {
@@ -70,7 +66,7 @@ fn checked<const N: usize>(
             command: command(&candidate, limit),
         })
     };
-    candidates.into_iter().flatten().filter_map(advice).collect()
+    candidates.filter_map(advice).collect()
 }
 
 fn total(args: &Args) -> Option<Bytes> {
@@ -97,12 +93,12 @@ fn with_weights(args: &Args, dtype: WeightType) -> Option<Args> {
     (total(&smaller)? < total(args)?).then_some(smaller)
 }
 
-/// The largest weight type below the present one with which it fits.
-fn fewer_bits(args: &Args, limit: Bytes) -> Option<Args> {
+/// The weight types below the present one with which it fits, the largest first.
+fn fewer_bits(args: &Args, limit: Bytes) -> impl Iterator<Item = Args> {
     LADDER
         .into_iter()
         .filter_map(|kind| with_weights(args, kind))
-        .find(|candidate| total(candidate).is_some_and(|total| total <= limit))
+        .filter(move |candidate| total(candidate).is_some_and(|total| total <= limit))
 }
 
 /// The longest context below the present one with which it fits.

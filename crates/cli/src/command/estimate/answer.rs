@@ -41,6 +41,17 @@ impl Verdict {
             Verdict::DoesNotFit => "does not fit",
         }
     }
+
+    /// The same against a limit, as a sentence.
+    pub(super) fn against(self, limit: &str) -> String {
+        match self {
+            Verdict::Fits => format!("fits into {limit}"),
+            Verdict::Tight => {
+                format!("tight in {limit}: it fits if the estimate is right within a tenth")
+            }
+            Verdict::DoesNotFit => format!("does not fit into {limit}"),
+        }
+    }
 }
 
 /// Bytes of one type of weights.

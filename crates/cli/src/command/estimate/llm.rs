@@ -13,6 +13,7 @@ use plimsoll::{
 use serde::Serialize;
 
 use super::advice::{self, Advice};
+use super::answer::Verdict;
 use super::tokens;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, Outcome};
@@ -171,8 +172,9 @@ pub(super) struct Estimate {
     pub(super) overhead_bytes: u64,
     pub(super) total_bytes: u64,
     pub(super) limit_bytes: Option<u64>,
-    /// Null without a limit.
+    /// Null without a limit, as is the verdict.
     pub(super) fits: Option<bool>,
+    pub(super) verdict: Option<Verdict>,
     pub(super) how: &'static str,
     pub(super) dtype: String,
     pub(super) kv_dtype: String,
@@ -233,19 +235,21 @@ impl From<&InferenceMemoryEstimate> for Details {
 pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let estimate = args.estimate().map_err(by_flag)?;
     let limit = args.limit.limit();
-    let fits = limit.map(|limit| estimate.fits(limit));
-    let advice = match limit.filter(|_| fits == Some(false)) {
+    let total = estimate.total_bytes;
+    let verdict = limit.map(|limit| Verdict::of(total, limit, Bytes::ZERO, None));
+    let no = verdict == Some(Verdict::DoesNotFit);
+    let advice = match limit.filter(|_| no) {
         Some(limit) => advice::what_fits(args, limit),
         None => Vec::new(),
     };
-    out.answer(&answer(args, &estimate, limit, advice))?;
-    Ok(Outcome::from(fits != Some(false)))
+    out.answer(&answer(args, &estimate, (limit, verdict), advice))?;
+    Ok(Outcome::from(!no))
 }
 
 fn answer(
     args: &Args,
     estimate: &InferenceMemoryEstimate,
-    limit: Option<Bytes>,
+    (limit, verdict): (Option<Bytes>, Option<Verdict>),
     advice: Vec<Advice>,
 ) -> Estimate {
     Estimate {
@@ -255,7 +259,8 @@ fn answer(
         overhead_bytes: estimate.overhead_bytes.get(),
         total_bytes: estimate.total_bytes.get(),
         limit_bytes: limit.map(Bytes::get),
-        fits: limit.map(|limit| estimate.fits(limit)),
+        fits: verdict.map(|verdict| verdict != Verdict::DoesNotFit),
+        verdict,
         how: "estimated",
         dtype: args.dtype.to_string(),
         kv_dtype: args.cache_type().to_string(),

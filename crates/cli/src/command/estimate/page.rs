@@ -2,6 +2,8 @@
 
 use plimsoll::Bytes;
 
+use super::advice::Advice;
+use super::answer::Verdict;
 use super::llm::Estimate;
 use crate::output::Answer;
 use crate::page::{Cell, Page, Tone};
@@ -19,36 +21,45 @@ impl Answer for Estimate {
             term("overhead", self.overhead_bytes, "no engine or device is named".to_string()),
             term("total", self.total_bytes, self.how.to_string()),
         ]);
-        let Some((verdict, fits)) = self.verdict() else { return };
-        let tone = if fits { Tone::Good } else { Tone::Doubt };
-        page.raw("\n");
-        page.table(&[vec![Cell::new(verdict, tone)]]);
-        if fits {
-            return;
-        }
-        if self.advice.is_empty() {
-            page.advice("No type, context or flash attention makes it fit; take a smaller model.");
-            return;
-        }
-        page.advice("It would fit with:");
-        for advice in &self.advice {
-            page.advice(&format!("- {}: {}", advice.change, gib(advice.total_bytes)));
-            page.advice(&format!("  {}", advice.command));
-        }
+        let (Some(limit), Some(verdict)) = (self.limit_bytes, self.verdict) else { return };
+        let nothing = "No type, context or flash attention makes it fit; take a smaller model.";
+        verdict_page(page, verdict, limit, &self.advice, (nothing, gib));
     }
 
     fn bare(&self, page: &mut Page) {
-        let verdict = self.verdict().map_or(String::new(), |(verdict, _)| format!(" {verdict}"));
-        page.raw(&format!("{}{verdict}\n", gib(self.total_bytes)));
+        bare_line(page, self.total_bytes, self.limit_bytes.zip(self.verdict), gib);
     }
 }
 
-impl Estimate {
-    /// Whether it fits into the limit, in words and as a fact; nothing without a limit.
-    fn verdict(&self) -> Option<(String, bool)> {
-        let (limit, fits) = self.limit_bytes.zip(self.fits)?;
-        let words = if fits { "fits into" } else { "does not fit into" };
-        Some((format!("{words} {}", gib(limit)), fits))
+/// The bare answer: the total, and whether it fits where there is a limit.
+pub(super) fn bare_line(
+    page: &mut Page,
+    total: u64,
+    verdict: Option<(u64, Verdict)>,
+    size: fn(u64) -> String,
+) {
+    let words = verdict.map(|(limit, verdict)| format!(" {}", verdict.against(&size(limit))));
+    page.raw(&format!("{}{}\n", size(total), words.unwrap_or_default()));
+}
+
+/// Whether it fits, and what would make it fit; `nothing` where nothing does.
+pub(super) fn verdict_page(
+    page: &mut Page,
+    verdict: Verdict,
+    limit: u64,
+    advice: &[Advice],
+    (nothing, size): (&str, fn(u64) -> String),
+) {
+    page.raw("\n");
+    let tone = if verdict == Verdict::Fits { Tone::Good } else { Tone::Doubt };
+    page.table(&[vec![Cell::new(verdict.against(&size(limit)), tone)]]);
+    if verdict != Verdict::DoesNotFit {
+        return;
+    }
+    page.advice(if advice.is_empty() { nothing } else { "It would fit with:" });
+    for advice in advice {
+        page.advice(&format!("- {}: {}", advice.change, size(advice.total_bytes)));
+        page.advice(&format!("  {}", advice.command));
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use plimsoll::{Bytes, CacheTypes, ElementType};
 use plimsoll_infer::model::terms::Terms;
 
-use super::advice::{Advice, exact};
+use super::advice::{Advice, TYPES, exact};
 use super::file::Args;
 
 const STEP: u64 = 256;
@@ -56,7 +56,7 @@ impl Search<'_> {
         candidates.extend(self.with_windows());
         candidates.extend(self.smaller_batch());
         candidates.extend(self.smaller_image());
-        candidates.extend(self.fewer_bits(self.args));
+        candidates.extend(self.fewer_bits(self.args).into_iter().take(TYPES));
         candidates.extend(self.shorter(self.args));
         candidates.extend(self.fewer_layers());
         candidates
@@ -70,7 +70,7 @@ impl Search<'_> {
         };
         let small = Args { dtype: Some(ElementType::Q4_0), ..lean.clone() };
         let mut candidates = Vec::new();
-        candidates.extend(self.fewer_bits(&lean));
+        candidates.extend(self.fewer_bits(&lean).into_iter().take(1));
         candidates.extend(self.shorter(&lean));
         candidates.extend(self.shorter(&small));
         candidates
@@ -124,8 +124,8 @@ impl Search<'_> {
         sizes.step_by(2).map(at).find(|candidate| self.fits(candidate))
     }
 
-    /// The largest type below the present one with which it fits.
-    fn fewer_bits(&self, args: &Args) -> Option<Args> {
+    /// The types below the present one with which it fits, the largest first.
+    fn fewer_bits(&self, args: &Args) -> Vec<Args> {
         let graph = self.terms.peak.is_some();
         let ladder: &[ElementType] = if graph {
             &[ElementType::F16]
@@ -148,7 +148,8 @@ impl Search<'_> {
             .iter()
             .filter(smaller)
             .map(|&kind| Args { dtype: Some(kind), ..args.clone() })
-            .find(|candidate| self.fits(candidate))
+            .filter(|candidate| self.fits(candidate))
+            .collect()
     }
 
     /// The longest context below the present one with which it fits.

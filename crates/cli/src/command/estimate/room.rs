@@ -4,8 +4,9 @@
 //! hope for what is free without the page cache; both count. A device that is not here has no
 //! figures, and the answer says so rather than failing: one may ask about a GPU elsewhere.
 
-use plimsoll::backend::{BackendKind, DeviceId, open};
-use plimsoll::{Bytes, memory_info};
+use plimsoll::backend::DeviceId;
+use plimsoll::current::free_memory_on;
+use plimsoll::{Bytes, is_unified};
 use serde::Serialize;
 
 /// What a device has now.
@@ -27,36 +28,19 @@ fn bytes<S: serde::Serializer>(size: &Option<Bytes>, serializer: S) -> Result<S:
 
 /// Asks a device.
 pub(super) fn of(device: DeviceId) -> Room {
-    let info = memory_info();
-    let name = device.to_string();
-    let on_host = matches!(device.kind, BackendKind::Host);
-    if on_host || info.is_unified == Some(true) {
-        let how = if on_host {
-            "sampled: MemAvailable".to_string()
-        } else {
-            "sampled: MemAvailable, as the GPU shares the system's memory".to_string()
-        };
-        return Room {
-            device: name,
-            available: info.system_available,
-            largest_single: info.largest_single.filter(|_| !on_host),
-            unified: info.is_unified,
-            how,
-        };
-    }
-    match open(device).and_then(|opened| opened.free_memory()) {
+    match free_memory_on(device) {
         Ok(free) => Room {
-            device: name,
-            available: Some(free),
-            largest_single: None,
-            unified: Some(false),
-            how: "sampled: what the device says is free".to_string(),
+            device: device.to_string(),
+            available: Some(free.available),
+            largest_single: free.largest_single,
+            unified: free.is_unified,
+            how: free.how.to_string(),
         },
         Err(error) => Room {
-            device: name,
+            device: device.to_string(),
             available: None,
             largest_single: None,
-            unified: info.is_unified,
+            unified: is_unified(),
             how: format!("not here: {error}; give --limit to compare with another machine"),
         },
     }

@@ -3,7 +3,7 @@
 use plimsoll::Bytes;
 
 use super::answer::{Estimate, OfLayers, Verdict};
-use super::page::gib;
+use super::page::{bare_line, gib, verdict_page};
 use crate::output::Answer;
 use crate::page::{Cell, Page, Tone};
 
@@ -21,8 +21,7 @@ impl Answer for Estimate {
     }
 
     fn bare(&self, page: &mut Page) {
-        let verdict = self.verdict_words().map_or(String::new(), |(_, words)| format!(" {words}"));
-        page.raw(&format!("{}{verdict}\n", Bytes(self.total_bytes)));
+        bare_line(page, self.total_bytes, self.limit_bytes.zip(self.verdict), size);
         self.fleet_page(page);
     }
 }
@@ -134,35 +133,9 @@ impl Estimate {
             ]);
             page.advice(&room.how);
         }
-        let Some((verdict, words)) = self.verdict_words() else { return };
-        page.raw("\n");
-        let tone = if verdict == Verdict::Fits { Tone::Good } else { Tone::Doubt };
-        page.table(&[vec![Cell::new(words, tone)]]);
-        if verdict != Verdict::DoesNotFit {
-            return;
-        }
-        if self.advice.is_empty() {
-            page.advice("No type, context, image size, batch or number of layers makes it fit.");
-            return;
-        }
-        page.advice("It would fit with:");
-        for advice in &self.advice {
-            page.advice(&format!("- {}: {}", advice.change, Bytes(advice.total_bytes)));
-            page.advice(&format!("  {}", advice.command));
-        }
-    }
-
-    /// Whether it fits, and in words; nothing without a limit.
-    fn verdict_words(&self) -> Option<(Verdict, String)> {
-        let (limit, verdict) = (Bytes(self.limit_bytes?), self.verdict?);
-        let words = match verdict {
-            Verdict::Fits => format!("fits into {limit}"),
-            Verdict::Tight => {
-                format!("tight in {limit}: it fits if the estimate is right within a tenth")
-            }
-            Verdict::DoesNotFit => format!("does not fit into {limit}"),
-        };
-        Some((verdict, words))
+        let (Some(limit), Some(verdict)) = (self.limit_bytes, self.verdict) else { return };
+        let nothing = "No type, context, image size, batch or number of layers makes it fit.";
+        verdict_page(page, verdict, limit, &self.advice, (nothing, size));
     }
 
     fn fleet_page(&self, page: &mut Page) {
@@ -186,6 +159,10 @@ impl Estimate {
         });
         page.table(&rows.collect::<Vec<_>>());
     }
+}
+
+fn size(bytes: u64) -> String {
+    Bytes(bytes).to_string()
 }
 
 fn layers(row: &OfLayers) -> String {

@@ -12,8 +12,10 @@ use plimsoll::Bytes;
 use plimsoll_infer::ModelSource;
 use plimsoll_infer::decode::parse_names;
 use plimsoll_infer::model::{GraphOptions, find_weights, onnx::Header, pt};
+use plimsoll_infer::source::{self, Spec};
 use serde::Serialize;
 
+use crate::apart;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
@@ -119,6 +121,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let format = Format::of(&args.to)?;
     let place = place::Place::new(&args.to)?;
     let model = find(&args.model).or_bad_input(|| "there is nothing to export")?;
+    if format == Format::Onnx {
+        check_checkpoint(&model)?;
+    }
+    check_apart(args, &model)?;
     let mut progress = out.progress();
     progress.show(&format!("reading {}", model.display()));
     let exported = match format {
@@ -129,6 +135,18 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let Some(exported) = exported else { return Ok(Outcome::Code(STOPPED)) };
     out.answer(&exported)?;
     Ok(Outcome::Yes)
+}
+
+fn check_apart(args: &Args, model: &Path) -> anyhow::Result<()> {
+    apart::check(&[("--to", args.to.clone())], || {
+        let pictures = args.calibration.iter().cloned().map(Spec::ImageDir);
+        let pictures = pictures.flat_map(|folder| source::files(&folder));
+        let library = args.library.iter().map(|path| ("--library", path.clone()));
+        let read = [("the model", model.to_path_buf())].into_iter();
+        read.chain(pictures.map(|path| ("a picture of --calibration", path)))
+            .chain(library)
+            .collect::<Vec<_>>()
+    })
 }
 
 /// A stem is first its checkpoint: what lies beside that was most often made from it.
@@ -154,13 +172,19 @@ fn to_onnx(args: &Args, model: &Path, place: place::Place) -> anyhow::Result<Opt
     Ok(Some(exported))
 }
 
+fn check_checkpoint(model: &Path) -> anyhow::Result<()> {
+    if Format::of(model).is_err() {
+        return Ok(());
+    }
+    let name = model.display();
+    let why = format!("{name} is no checkpoint (.pt); only those become .onnx files");
+    Err(BadInput::new(why).into())
+}
+
 /// The ONNX file of a checkpoint, for the flags.
 fn graph(args: &Args, model: &Path, half: bool) -> anyhow::Result<Vec<u8>> {
+    check_checkpoint(model)?;
     let name = model.display();
-    if Format::of(model).is_ok() {
-        let why = format!("{name} is no checkpoint (.pt); only those become .onnx files");
-        return Err(BadInput::new(why).into());
-    }
     let file =
         ModelSource::path(model).read_raw().or_bad_input(|| format!("cannot read {name}"))?;
     let mut options = GraphOptions::sized(args.imgsz);
@@ -207,7 +231,7 @@ impl Answer for Exported {
             (false, true) => "16 bits",
             (false, false) => "32 bits",
         };
-        page.raw(&format!("{}\n", self.to));
+        page.line(&self.to);
         let row = |name: &str, value: String| vec![name.into(), value.into()];
         let mut rows = vec![
             row("from", self.from.clone()),

@@ -1,6 +1,8 @@
 //! Records as comma-separated values: the figures that every machine may have, and a set of
 //! columns for each GPU that the first record shows. What is not known is empty.
 
+use plimsoll::text::one_line;
+
 use super::record::Record;
 
 const FIRST: [&str; 15] = [
@@ -70,9 +72,10 @@ fn text(value: Option<impl ToString>) -> String {
 
 /// Quoted where it must be; a log may hold anything.
 fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
+    let text = one_line(text);
+    match text.contains([',', '"']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_string(),
+        false => text.into_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll::probe::tegrastats::parse;
@@ -89,6 +89,8 @@ pub(super) struct Log {
     lines: BufReader<File>,
     buffer: Vec<u8>,
     number: u64,
+    /// Whether the rest of a line that is too long is passed over.
+    skipping: bool,
     clock: Clock,
     /// Of a run of `bench`, whose samples do not repeat it.
     total: Option<u64>,
@@ -131,11 +133,16 @@ impl Log {
         }
         let clock = Clock::default();
         let total = total_of_run(path);
-        Ok(Log { lines: BufReader::new(file), buffer: Vec::new(), number: 0, clock, total })
+        let lines = BufReader::new(file);
+        Ok(Log { lines, buffer: Vec::new(), number: 0, skipping: false, clock, total })
     }
 
     fn next(&mut self) -> Item {
         loop {
+            if self.skipping {
+                self.skip();
+                return Item::Nothing;
+            }
             match self.line() {
                 Err(why) => return Item::Nonsense { line: self.number, why },
                 Ok(false) => return Item::End,
@@ -163,23 +170,19 @@ impl Log {
         let read = part.read_until(b'\n', &mut self.buffer).map_err(|error| error.to_string())?;
         self.number += u64::from(read > 0);
         if read as u64 == LONGEST && self.buffer.last() != Some(&b'\n') {
-            self.skip_line().map_err(|error| error.to_string())?;
+            self.skipping = true;
             return Err(format!("a line longer than {LONGEST} bytes"));
         }
         Ok(read > 0)
     }
 
-    fn skip_line(&mut self) -> std::io::Result<()> {
-        loop {
-            let bytes = self.lines.fill_buf()?;
-            let end = bytes.iter().position(|byte| *byte == b'\n');
-            let (length, done) = (end.map_or(bytes.len(), |at| at + 1), end.is_some());
-            if length == 0 || done {
-                self.lines.consume(length);
-                return Ok(());
-            }
-            self.lines.consume(length);
-        }
+    /// Passes over a part of a line that is too long: it may have no end.
+    fn skip(&mut self) {
+        self.buffer.clear();
+        let mut part = self.lines.by_ref().take(LONGEST);
+        // What cannot be read is told of the next line.
+        let read = part.read_until(b'\n', &mut self.buffer).unwrap_or_default();
+        self.skipping = read as u64 == LONGEST && self.buffer.last() != Some(&b'\n');
     }
 
     fn theirs(&mut self, text: &str) -> Result<Record, String> {
@@ -226,9 +229,14 @@ fn total_of_run(path: &Path) -> Option<u64> {
     if path.file_name()? != "metrics.jsonl" {
         return None;
     }
-    let report = File::open(path.with_file_name("report.json")).ok()?;
-    let report: Value = serde_json::from_reader(BufReader::new(report.take(64 << 20))).ok()?;
+    let report = plimsoll::files::read(&report_beside(path), 64 << 20).ok()?;
+    let report: Value = serde_json::from_slice(&report).ok()?;
     Some(bytes(report["system_metrics"]["ram_total_gb"].as_f64()?))
+}
+
+/// Where the report of the run that wrote a log would be.
+pub(super) fn report_beside(log: &Path) -> PathBuf {
+    log.with_file_name("report.json")
 }
 
 fn bytes(gib: f64) -> u64 {

@@ -38,6 +38,7 @@ use record::Record;
 use serve::Server;
 use watch::Watch;
 
+use crate::apart;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Output};
 use crate::stop::listen_each_time;
@@ -56,12 +57,14 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Watches.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
-    let log = args.log.as_deref().map(Log::open).transpose()?;
+    check_apart(args)?;
+    let (feed, server) = (Feed::open(args)?, Server::start(&args.serve)?);
     let mut monitor = Monitor {
-        feed: Feed::open(args)?,
+        feed,
         watch: Watch::new(&args.alert),
-        log,
-        server: Server::start(&args.serve)?,
+        // The last, so that what cannot start leaves no log.
+        log: args.log.as_deref().map(Log::open).transpose()?,
+        server,
         stop: Arc::new(AtomicBool::new(false)),
     };
     listen_each_time(&monitor.stop)?;
@@ -94,6 +97,16 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         return Err(BadInput::new(format!("{} {text}", log.display())).into());
     }
     Ok(Outcome::from(monitor.watch.raised == 0))
+}
+
+fn check_apart(args: &Args) -> anyhow::Result<()> {
+    let log = args.log.iter().map(|path| ("--log", path.clone()));
+    apart::check(&log.collect::<Vec<_>>(), || {
+        let read = args.replay.file.iter();
+        read.flat_map(|path| [path.clone(), feed::report_beside(path)])
+            .map(|path| ("--replay, or the report beside it", path))
+            .collect::<Vec<_>>()
+    })
 }
 
 impl Monitor {
@@ -220,11 +233,14 @@ impl Monitor {
 /// Warnings and alerts, for whoever looks.
 fn tell(record: &Record, out: &Output) {
     if !out.is_quiet() {
-        record.warnings.iter().for_each(|text| output::note(&format!("warning: {text}")));
+        record.warnings.iter().for_each(|text| output::note_line(&format!("warning: {text}")));
     }
     let t = record.t.unwrap_or_default();
     let at = record.time.as_ref().map(|time| format!(" ({time})")).unwrap_or_default();
-    record.alerts.iter().for_each(|text| output::note(&format!("alert at t={t:.1}{at}: {text}")));
+    record
+        .alerts
+        .iter()
+        .for_each(|text| output::note_line(&format!("alert at t={t:.1}{at}: {text}")));
 }
 
 /// Records as lines of a format.

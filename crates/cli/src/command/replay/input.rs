@@ -1,8 +1,9 @@
 //! Reading a trace: a file or stdin, gzipped or not.
 //!
 //! Gzip is known by its first bytes and not by a name, which stdin does not have. What
-//! comes out of it is bounded: a few KiB can unpack to more than any machine holds.
+//! comes out of it is bounded by its size: a few KiB can unpack to more than any machine holds.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, ErrorKind, Read};
 use std::path::Path;
@@ -16,6 +17,12 @@ use crate::outcome::{BadInput, OrBadInput};
 /// The most that is read, unpacked: a hundred million events as csv.
 const MOST_READ: u64 = 4 << 30;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// Recordings become some five to twenty times larger when they are unpacked.
+const MOST_TIMES: u64 = 32;
+/// So much may be unpacked of any file.
+const ALWAYS: u64 = 16 << 20;
+/// What is read before it is looked at.
+const PART: u64 = 1 << 20;
 
 /// The name that messages use, and the trace.
 pub(super) fn read(path: &Path, device: Option<usize>) -> anyhow::Result<(String, Trace)> {
@@ -58,32 +65,84 @@ fn unpacked(name: &str, mut source: impl Read, most: u64) -> anyhow::Result<Vec<
     let mut start = Vec::new();
     let cannot_read = || format!("cannot read {name}");
     source.by_ref().take(2).read_to_end(&mut start).or_bad_input(cannot_read)?;
-    let zipped = start == GZIP;
-    let whole = Cursor::new(start).chain(source);
-    let mut bytes = Vec::new();
-    if zipped {
-        let result =
-            MultiGzDecoder::new(BufReader::new(whole)).take(most + 1).read_to_end(&mut bytes);
-        result.or_bad_input(|| format!("cannot unpack {name}")).map_err(|error| {
-            match error.downcast_ref::<io::Error>().map(io::Error::kind) {
-                Some(ErrorKind::UnexpectedEof) => {
-                    BadInput::new(format!("{name}: the gzip is cut short; copy it again")).into()
-                }
-                _ => error,
+    if start != GZIP {
+        return gathered(name, Cursor::new(start).chain(source), most, None);
+    }
+    let packed = Cell::new(start.len() as u64);
+    let whole = Cursor::new(start).chain(Counted { source, count: &packed });
+    let decoder = MultiGzDecoder::new(BufReader::new(whole));
+    gathered(name, decoder, most, Some(&packed)).map_err(|error| {
+        match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(ErrorKind::UnexpectedEof) => {
+                BadInput::new(format!("{name}: the gzip is cut short; copy it again")).into()
             }
-        })?;
-    } else {
-        whole.take(most + 1).read_to_end(&mut bytes).or_bad_input(cannot_read)?;
+            _ => error,
+        }
+    })
+}
+
+/// All of it, a part at a time: what cannot be a trace is known by its first part, and what is
+/// packed far more tightly than traces are is not unpacked to its end.
+fn gathered(
+    name: &str,
+    mut from: impl Read,
+    most: u64,
+    packed: Option<&Cell<u64>>,
+) -> anyhow::Result<Vec<u8>> {
+    let doing = if packed.is_some() { "unpack" } else { "read" };
+    let mut bytes = Vec::new();
+    loop {
+        let before = bytes.len();
+        let read = from.by_ref().take(PART).read_to_end(&mut bytes);
+        let read = read.or_bad_input(|| format!("cannot {doing} {name}"))?;
+        let tight = packed.map(|packed| MOST_TIMES.saturating_mul(packed.get()).max(ALWAYS));
+        let length = bytes.len() as u64;
+        if length > most {
+            return Err(too_large(name, packed.is_some(), most));
+        }
+        if tight.is_some_and(|tight| length > tight) {
+            return Err(BadInput::new(format!(
+                "{name} unpacks to more than {MOST_TIMES} times its size, as no recording does; \
+                 if it is one, unpack it first: zcat {name} | plimsoll replay -"
+            ))
+            .into());
+        }
+        if (read as u64) < PART {
+            return Ok(bytes);
+        }
+        if before == 0 {
+            check_start(&bytes).map_err(|error| wrong(name, error))?;
+        }
     }
-    if bytes.len() as u64 > most {
-        let unpacked = if zipped { " unpacked" } else { "" };
-        let message = format!(
-            "{name} is larger{unpacked} than {}, the most that is read; cut the recording",
-            Bytes(most)
-        );
-        return Err(BadInput::new(message).into());
+}
+
+fn too_large(name: &str, zipped: bool, most: u64) -> anyhow::Error {
+    let (unpacked, most) = (if zipped { " unpacked" } else { "" }, Bytes(most));
+    let why = format!("{name} is larger{unpacked} than {most}, the most that is read");
+    BadInput::new(format!("{why}; cut the recording")).into()
+}
+
+/// Whether a trace can begin like this.
+fn check_start(bytes: &[u8]) -> Result<(), Error> {
+    if Format::of(bytes)? == Format::Csv {
+        let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+        Trace::from_csv(&bytes[..end])?;
     }
-    Ok(bytes)
+    Ok(())
+}
+
+/// A reader that counts what is taken from it.
+struct Counted<'c, R> {
+    source: R,
+    count: &'c Cell<u64>,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(to)?;
+        self.count.set(self.count.get() + read as u64);
+        Ok(read)
+    }
 }
 
 #[cfg(test)]
@@ -122,6 +181,21 @@ mod tests {
         assert!(fails(&bomb, 1000).contains("larger unpacked than 1000 B"));
         assert!(fails(&[b'x'; 11], 10).contains("larger than 10 B"));
         assert_eq!(unpacked("t", &[b'x'; 10][..], 10).unwrap().len(), 10);
+    }
+
+    #[test]
+    fn a_bomb_is_known_before_it_goes_off() {
+        let junk = gzip(&vec![0; 8 << 20]);
+        assert!(junk.len() < 100_000, "{}", junk.len());
+        assert!(fails(&junk, MOST_READ).contains("line 1"), "{}", fails(&junk, MOST_READ));
+        let events = "a,1,512,0,1\nf,1,512,0,1\n".repeat(1 << 20);
+        let bomb = gzip(format!("op,id,size,stream,t_us\n{events}").as_bytes());
+        assert!((bomb.len() as u64) < ALWAYS / MOST_TIMES, "{}", bomb.len());
+        let message = fails(&bomb, MOST_READ);
+        assert!(message.contains("32 times its size") && message.contains("zcat"), "{message}");
+        // Without end, and no trace: it is not read to its end.
+        let endless = format!("{:#}", unpacked("t", io::repeat(0), MOST_READ).unwrap_err());
+        assert!(endless.contains("line 1"), "{endless}");
     }
 
     #[test]

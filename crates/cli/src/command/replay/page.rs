@@ -23,7 +23,7 @@ impl Answer for Report {
     }
 
     fn page(&self, page: &mut Page) {
-        page.raw(&format!("{}\n", title(self)));
+        title(self).iter().for_each(|line| page.line(line));
         if let Some(failure) = &self.failure {
             page.heading("Does not complete");
             page.table(&[
@@ -60,7 +60,7 @@ impl Answer for Report {
     }
 }
 
-fn title(report: &Report) -> String {
+fn title(report: &Report) -> [String; 2] {
     let streams = if report.streams == 1 { "stream" } else { "streams" };
     let mapping = if report.setting.can_map { "mapped by the page" } else { "not mapped" };
     let costs = match report.setting.latencies {
@@ -69,15 +69,13 @@ fn title(report: &Report) -> String {
         None if report.setting.kernels => ", kernels in flight",
         None => "",
     };
-    format!(
-        "{}: {} events on {} {streams}\n{} packing on {} ({}, {mapping}{costs})",
-        report.trace,
-        report.events,
-        report.streams,
-        report.setting.packing,
-        report.setting.backend,
-        Bytes(report.setting.device_bytes),
-    )
+    let (name, events) = (&report.trace, report.events);
+    let size = Bytes(report.setting.device_bytes);
+    let (packing, backend) = (&report.setting.packing, &report.setting.backend);
+    [
+        format!("{name}: {events} events on {} {streams}", report.streams),
+        format!("{packing} packing on {backend} ({size}, {mapping}{costs})"),
+    ]
 }
 
 fn row(name: &str, value: String, note: &str) -> Vec<Cell> {

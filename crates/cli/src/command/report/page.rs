@@ -26,7 +26,7 @@ impl Answer for Report {
         }
         self.system(page);
         page.heading("Recommendations");
-        self.recommendations.iter().for_each(|advice| page.raw(&format!("  - {advice}\n")));
+        self.recommendations.iter().for_each(|advice| page.line(&format!("  - {advice}")));
         if !self.absent.is_empty() {
             page.heading("Not here");
             let row = |absent: &super::Absent| {
@@ -63,7 +63,7 @@ impl Report {
             size("May hold", Some(pool.may_hold_bytes), "fraction and reserve of the default"),
             vec!["Pressure".into(), Cell::figure(Some(&device.pressure))],
         ]);
-        device.recommendations.iter().for_each(|advice| page.raw(&format!("  - {advice}\n")));
+        device.recommendations.iter().for_each(|advice| page.line(&format!("  - {advice}")));
     }
 
     fn system(&self, page: &mut Page) {

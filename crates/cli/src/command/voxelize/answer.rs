@@ -116,8 +116,8 @@ impl Answer for Made {
 
     fn page(&self, page: &mut Page) {
         let [depth, height, width] = self.grid;
-        page.raw(&format!(
-            "{} {} of {depth} x {height} x {width} voxels, {} as {}: {}\n",
+        page.line(&format!(
+            "{} {} of {depth} x {height} x {width} voxels, {} as {}: {}",
             self.clouds,
             if self.clouds == 1 { "grid" } else { "grids" },
             self.mode,
@@ -187,7 +187,7 @@ impl Answer for Compiled {
 
     fn page(&self, page: &mut Page) {
         let Compiled { folder, target, files } = self;
-        page.raw(&format!("{} programs for {target} in {folder}\n", files.len()));
+        page.line(&format!("{} programs for {target} in {folder}", files.len()));
         page.advice("On the board, name the folder in PLIMSOLL_KERNELS.");
     }
 }

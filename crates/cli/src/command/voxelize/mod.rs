@@ -23,6 +23,7 @@ use plimsoll_points::{Batch, Cells, Preview, Spec};
 use answer::{Compiled, Made};
 pub(crate) use flags::Args;
 
+use crate::apart;
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::Output;
 use crate::stop::{STOPPED, listen};
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let Some(wanted) = args.wanted()? else { return Ok(Outcome::Code(2)) };
     let batch = Batch::open_all(wanted.input).or_bad_input(|| "the clouds cannot be read")?;
     let spec = args.spec(&wanted, &batch)?;
-    check_apart(wanted.out, &batch)?;
+    check_apart(args, wanted.out, &batch)?;
     let opened = open::open(args.backend.0, args.limit.limit())?;
     let job = Job {
         batch: &batch,
@@ -73,17 +74,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     Ok(Outcome::Yes)
 }
 
-/// A result that would take the name of one of its clouds would be the end of that cloud.
-fn check_apart(out: &Path, batch: &Batch) -> plimsoll::Result<()> {
-    let Ok(there) = out.canonicalize() else { return Ok(()) };
-    if batch.paths().all(|path| path.canonicalize().ok().as_ref() != Some(&there)) {
-        return Ok(());
-    }
-    Err(Error::Config {
-        field: "out",
-        value: format!("{}, which is one of the clouds", out.display()),
-        range: "another file",
-    })
+fn check_apart(args: &Args, out: &Path, batch: &Batch) -> anyhow::Result<()> {
+    let preview = args.preview.iter().map(|path| ("--preview", path.clone()));
+    let outputs: Vec<_> = [("--out", out.to_path_buf())].into_iter().chain(preview).collect();
+    apart::check(&outputs, || batch.paths().map(|path| ("one of the clouds", path.to_path_buf())))
 }
 
 /// Where files may not grow past a limit (`ulimit -f`), a write is refused as on a full disk,

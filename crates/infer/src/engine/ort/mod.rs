@@ -32,6 +32,7 @@ use self::runtime::{Runtime, unavailable};
 use self::sys::lane::Lane;
 use super::cuda::Ledger;
 use super::cuda::sys::driver::Stream;
+use super::said::cause;
 use super::{
     Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, no_input,
     settle, shielded,
@@ -90,14 +91,11 @@ impl Ort {
             let mut failures = Vec::new();
             for plan in plans {
                 match Ort::try_plan(plan, &runtime, model, options) {
-                    Ok(engine) => return engine.explain(plan, options, why, &failures),
+                    Ok(engine) => return engine.explain(plan, options, why, failures),
                     Err(error) => failures.push(format!("{plan}: {error}")),
                 }
             }
-            Err(Error::Model {
-                model: model.info.name.clone(),
-                why: format!("ONNX Runtime cannot run it: {}", failures.join("; ")),
-            })
+            Err(no_plan(model, options.device, &failures))
         })
     }
 
@@ -167,18 +165,18 @@ impl Ort {
         plan: Plan,
         options: &EngineOptions,
         why: &str,
-        failures: &[String],
+        failures: Vec<String>,
     ) -> Result<Ort> {
         let info = &mut self.info;
+        let failed = (!failures.is_empty()).then(|| cause(&failures.join("\n")));
         info.chosen = format!("{why}; runs with {plan}");
-        if !failures.is_empty() {
-            info.chosen += &format!(" (did not work: {})", failures.join("; "));
+        if let Some(cause) = &failed {
+            info.chosen += &format!(" (did not work before: {cause})");
         }
-        if let (Device::Cuda(_), Plan::Cpu) = (options.device, plan) {
-            let asked = options.device;
-            info.fallbacks
-                .push(format!("{asked} was asked for; runs on the CPU: {}", failures.join("; ")));
+        if let (Some(cause), Plan::Cpu) = (&failed, plan) {
+            info.fallbacks.push(format!("the GPU cannot run it, so the CPU does: {cause}"));
         }
+        info.said = failures;
         if let (true, Plan::Cpu | Plan::Cuda { tensorrt: false, .. }) = (options.tensorrt, plan) {
             info.fallbacks.push(format!("TensorRT was asked for; runs with {plan}"));
         }
@@ -193,8 +191,8 @@ impl Ort {
         self.info = match settle(self.info, options) {
             Ok(info) => info,
             // What was asked for by name and is not there is unavailable, not broken.
-            Err(_) if plan == Plan::Cpu && !failures.is_empty() => {
-                return Err(unavailable(format!("strict: {}", failures.join("; "))));
+            Err(_) if plan == Plan::Cpu && failed.is_some() => {
+                return Err(unavailable(format!("strict: {}", failed.unwrap_or_default())));
             }
             Err(error) => return Err(error),
         };
@@ -268,6 +266,18 @@ impl Engine for Ort {
             memory.reserved = memory.reserved.map(ours);
         }
         Some(memory)
+    }
+}
+
+/// Nothing works. A device that was named is what is missing; otherwise it is the model.
+fn no_plan(model: &Model, device: Device, failures: &[String]) -> Error {
+    let why = failures.join("\n");
+    match device {
+        Device::Cuda(_) => Error::Unavailable { what: format!("{device} in ONNX Runtime"), why },
+        _ => Error::Model {
+            model: model.info.name.clone(),
+            why: format!("ONNX Runtime cannot run it: {why}"),
+        },
     }
 }
 

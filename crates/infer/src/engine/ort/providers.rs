@@ -12,6 +12,8 @@ use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::Session;
 use ort::session::builder::{AutoDevicePolicy, GraphOptimizationLevel, SessionBuilder};
 
+use plimsoll::backend::{BackendKind, count};
+
 use super::runtime::Runtime;
 use super::sys::lane::Lane;
 use crate::engine::{Device, EngineOptions};
@@ -49,7 +51,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// The plans for a request, the best first. The CPU is always the last.
+    /// The plans for a request, the best first. The CPU is the last, unless a GPU was named.
     pub(super) fn all(options: &EngineOptions, fixed_shapes: bool, has_cuda: bool) -> Vec<Plan> {
         let device = match options.device {
             Device::Cpu => return vec![Plan::Cpu],
@@ -66,7 +68,7 @@ impl Plan {
                 }
             }
         }
-        plans.push(Plan::Cpu);
+        plans.extend((options.device == Device::Auto).then_some(Plan::Cpu));
         plans
     }
 
@@ -155,9 +157,10 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Whether the library was built with CUDA in it.
+/// Whether the library was built with CUDA in it, and there is a GPU for it: without one the
+/// CPU is no fallback.
 pub(super) fn has_cuda() -> bool {
-    CUDA::is_available().unwrap_or(false)
+    CUDA::is_available().unwrap_or(false) && count(BackendKind::Cuda).is_ok_and(|gpus| gpus > 0)
 }
 
 #[cfg(test)]
@@ -171,16 +174,17 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_is_the_last_hope_and_the_only_one_when_asked_for() {
+    fn the_cpu_is_the_last_hope_unless_a_gpu_is_named() {
         assert_eq!(plans(Device::Cpu, |_| (), true), ["the CPU provider"]);
         assert_eq!(plans(Device::Auto, |_| (), false), ["the CPU provider"]);
         let graph = "CUDA on device 0 with a CUDA graph";
         let all = [graph, "CUDA on device 0", "the CPU provider"];
         assert_eq!(plans(Device::Auto, |_| (), true), all);
-        assert_eq!(plans(Device::Cuda(0), |_| (), false), all, "by name it is tried all the same");
-        assert_eq!(plans(Device::Cuda(0), |o| o.cuda_graph = false, true), all[1..]);
+        let named = plans(Device::Cuda(0), |_| (), false);
+        assert_eq!(named, all[..2], "by name it is tried all the same, and nothing else is");
+        assert_eq!(plans(Device::Cuda(0), |o| o.cuda_graph = false, true), all[1..2]);
         let with_tensorrt = plans(Device::Cuda(1), |options| options.tensorrt = true, true);
-        assert_eq!(with_tensorrt.len(), 5);
+        assert_eq!(with_tensorrt.len(), 4);
         assert_eq!(with_tensorrt[0], "TensorRT and CUDA on device 1 with a CUDA graph");
     }
 }

@@ -15,9 +15,10 @@ mod layers;
 mod read;
 mod write;
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use plimsoll::files;
 
 pub use layers::Model;
 pub use read::{Header, Tensors, Value};
@@ -80,10 +81,10 @@ pub enum GgufError {
 /// # Errors
 /// When a file is missing, damaged or truncated, or holds more than is sensible.
 pub fn open(path: &Path) -> Result<Model, GgufError> {
-    let mut header = Header::read(File::open(path)?)?;
+    let mut header = Header::read(files::open(path)?)?;
     for part in siblings(path, &header)? {
         let why = |error: GgufError| GgufError::Part { path: part.clone(), why: error.to_string() };
-        let file = File::open(&part).map_err(|error| why(error.into()))?;
+        let file = files::open(&part).map_err(|error| why(error.into()))?;
         let other = Header::read(file).map_err(why)?;
         header.tensors.add(other.tensors);
         header.file_bytes = header.file_bytes.saturating_add(other.file_bytes);

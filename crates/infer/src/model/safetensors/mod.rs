@@ -12,10 +12,11 @@ mod config;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
+use plimsoll::files;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
 pub use config::Config;
@@ -149,7 +150,7 @@ pub fn open(path: &Path) -> Result<(Tensors, Option<Config>), SafetensorsError> 
     let mut tensors = Tensors::default();
     for file in files {
         let part = |why: String| SafetensorsError::Part { path: file.clone(), why };
-        let opened = File::open(&file).map_err(|error| part(error.to_string()))?;
+        let opened = files::open(&file).map_err(|error| part(error.to_string()))?;
         tensors.add(Tensors::read(opened).map_err(|error| part(error.to_string()))?);
     }
     let config = folder.join("config.json");
@@ -210,13 +211,8 @@ fn index_of(path: &Path, folder: &Path) -> Result<Option<Vec<PathBuf>>, Safetens
 }
 
 fn read_json(path: &Path) -> io::Result<String> {
-    let file = File::open(path)?;
-    if file.metadata()?.len() > LONGEST_JSON {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "far longer than any such file"));
-    }
-    let mut text = String::new();
-    file.take(LONGEST_JSON).read_to_string(&mut text)?;
-    Ok(text)
+    let bytes = files::read(path, LONGEST_JSON)?;
+    String::from_utf8(bytes).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
 /// No holes and no overlaps; gives the end of the data.

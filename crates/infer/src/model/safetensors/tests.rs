@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::io::{Cursor, Write};
 use std::time::Instant;
 

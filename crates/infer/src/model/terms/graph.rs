@@ -1,8 +1,9 @@
 //! Graphs: ONNX files, and checkpoints as the graphs that they export to.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
+
+use plimsoll::files;
 
 use super::super::walk::{Declared, Extents, Graph, Shaped, ort, torch};
 use super::super::{GraphOptions, pt};
@@ -18,7 +19,7 @@ pub(super) fn onnx_bytes(bytes: &[u8], request: &Request) -> Result<Terms, Strin
 }
 
 pub(super) fn checkpoint(path: &Path, request: &Request) -> Result<Terms, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
+    let file = files::open(path).map_err(|error| error.to_string())?;
     let (rows, columns) = request.image.unwrap_or((640, 640));
     let side = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let mut options = GraphOptions::sized((side(rows), side(columns)));

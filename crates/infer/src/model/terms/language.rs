@@ -73,7 +73,7 @@ fn run(
 ) -> Result<(), String> {
     let usual = found.trained_context.map_or(USUAL_CONTEXT, |trained| trained.min(USUAL_CONTEXT));
     let context = request.context.unwrap_or(usual.max(1));
-    let kinds = request.kv_dtype.unwrap_or_else(|| cache_type(found).into());
+    let kinds = request.kv_dtype.unwrap_or_else(|| cache_type(found, request.runner).into());
     let padded = match found.format {
         "GGUF" => context.checked_next_multiple_of(CELLS).unwrap_or(context),
         _ => context,
@@ -127,8 +127,12 @@ fn run(
     Ok(())
 }
 
-/// As engines choose it: the weights' own type where those are plain floats, else f16.
-fn cache_type(found: &Terms) -> ElementType {
+/// As engines choose it: llama.cpp, which GGUF files are for, has f16 whatever the weights are;
+/// others the weights' own type where those are plain floats, else f16.
+fn cache_type(found: &Terms, runner: Option<Runner>) -> ElementType {
+    if found.format == "GGUF" && runner != Some(Runner::PyTorch) {
+        return ElementType::F16;
+    }
     match found.weights.first().map(|part| part.kind.as_str()) {
         Some("f32") if found.weights.len() == 1 => ElementType::F32,
         Some("bf16") if found.format == "safetensors" => ElementType::Bf16,
@@ -149,7 +153,7 @@ fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64]
     let caches: Vec<Kept> = shape.caches.iter().flatten().map(of).collect();
     found.cache_by_layer = caches.iter().map(Kept::all).collect();
     found.kv_cache_bytes = found.cache_by_layer.iter().fold(0, |sum, &n| sum.saturating_add(n));
-    let element = cache_type(found).bytes_for(1).get();
+    let element = cache_type(found, Some(Runner::PyTorch)).bytes_for(1).get();
     // As they are to be stored, which may not be as the file has them.
     let whole = u128::from(sizes.iter().fold(0, |sum: u64, &n| sum.saturating_add(n)));
     let stored = |&size: &u64| {

@@ -16,11 +16,11 @@ mod overhead;
 mod pages;
 
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use plimsoll::files;
 use plimsoll::{CacheTypes, ComputeTerms, ElementType};
 
 pub use overhead::Overhead;
@@ -286,7 +286,7 @@ fn format_of(path: &Path) -> Result<Format, String> {
         return Ok(Format::Safetensors);
     }
     let mut start = Vec::new();
-    File::open(path)
+    files::open(path)
         .and_then(|file| file.take(16).read_to_end(&mut start))
         .map_err(|error| error.to_string())?;
     let extension = PathBuf::from(path.file_name().unwrap_or_default());

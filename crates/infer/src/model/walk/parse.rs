@@ -5,9 +5,10 @@ mod outside;
 mod tensor;
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io::{Cursor, Read, Seek};
 use std::path::Path;
+
+use plimsoll::files;
 
 use super::wire::{Field, Wire};
 use super::{Attribute, Declared, Graph, GraphError, Node, Value, ValueId, order};
@@ -26,7 +27,7 @@ impl Graph {
     /// # Errors
     /// When the file is missing, truncated, damaged, or holds more than is sensible.
     pub fn open(path: &Path) -> Result<Graph, GraphError> {
-        Parser::new(File::open(path)?, path.parent())?.model()
+        Parser::new(files::open(path)?, path.parent())?.model()
     }
 
     /// Reads the graph of an ONNX file in memory, which has no other files beside it.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::heap::{Heap, Key, NONE, Node, Piece, State};
 use super::order::Order;
+use super::peaks::Peaks;
 use super::region::Region;
 use super::segments::Pins;
 use super::tag::{Tag, Tags};
@@ -45,6 +46,9 @@ pub(super) struct Inner {
     whole: u64,
     /// Plain plan: what this arena last said it has pinned.
     pinned: u64,
+    /// The most that was ever live here, and who is told when it rises.
+    most_live: u64,
+    peaks: Arc<Peaks>,
 }
 
 /// What a successful search gives.
@@ -82,7 +86,7 @@ impl Arena {
         key: Key,
         plain: bool,
         pins: Option<&Arc<Pins>>,
-        crowd: &Arc<AtomicU64>,
+        (crowd, peaks): (&Arc<AtomicU64>, &Arc<Peaks>),
     ) -> Arena {
         let inner = Inner {
             heap: Heap::new(key),
@@ -96,6 +100,8 @@ impl Arena {
             pins: pins.filter(|_| plain).map(Arc::clone),
             whole: 0,
             pinned: 0,
+            most_live: 0,
+            peaks: Arc::clone(peaks),
         };
         let (inner, counters) = (Mutex::new(inner), Counters::default());
         Arena { number, inner, counters, crowd: Arc::clone(crowd) }
@@ -122,6 +128,10 @@ impl Arena {
     /// Makes what was counted visible. Called before the lock is given up.
     pub(super) fn publish(&self, inner: &mut Inner) {
         self.counters.publish(&inner.figures);
+        let live = inner.figures.live;
+        if live > inner.most_live {
+            inner.peaks.live_rose(live - std::mem::replace(&mut inner.most_live, live));
+        }
         if let Some(pins) = &inner.pins {
             let now = inner.figures.held - inner.figures.taken - inner.whole;
             pins.update(std::mem::replace(&mut inner.pinned, now), now);

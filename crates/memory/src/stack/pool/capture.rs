@@ -54,7 +54,8 @@ impl Pool {
         }
         growth.next_private += 1;
         let number = growth.next_private;
-        let arena = Arc::new(Arena::new(number, Key::Ready, self.page == 0, None, &self.crowd));
+        let shared = (&self.crowd, &self.peaks.0);
+        let arena = Arc::new(Arena::new(number, Key::Ready, self.page == 0, None, shared));
         // Known to the pool first: if it cannot be filled, what it got is taken back.
         let private = Arc::clone(&arena);
         self.private.write().unwrap_or_else(PoisonError::into_inner).insert(number, private);

@@ -38,6 +38,7 @@ mod heap;
 mod moving;
 mod order;
 mod pages;
+mod peaks;
 mod region;
 mod segments;
 mod tag;
@@ -51,6 +52,7 @@ use crate::config::{MemoryConfig, Packing};
 use crate::error::{Error, Result};
 use crate::memory::{Block, Device, Memory, MemoryId, Request, Stream, refusal, stranger};
 use crate::pressure::MemoryPressure;
+use crate::stack::track::{AllocationTracker, LiveList};
 use crate::stats::MemoryStats;
 use crate::units::Bytes;
 
@@ -58,6 +60,8 @@ use arena::{Arena, Found};
 pub use capture::{Capture, GraphMemory};
 use heap::Key;
 use order::Order;
+use peaks::Entry;
+pub use peaks::{GpuPeaks, get_gpu_peaks};
 use region::Extent;
 use segments::Pins;
 
@@ -128,6 +132,10 @@ pub struct Pool {
     crowd: Arc<AtomicU64>,
     growth: Mutex<Growth>,
     counts: Counts,
+    /// The most that was live and held.
+    peaks: Entry,
+    /// What is live, where the configuration asks for a list.
+    list: Option<LiveList>,
 }
 
 /// What only one thread at a time may change.
@@ -156,7 +164,6 @@ struct Free {
 struct Counts {
     /// Held from upstream, mapped or spare.
     held: AtomicU64,
-    peak: AtomicU64,
     spare: AtomicU64,
     remapped: AtomicU64,
     taken: AtomicU64,
@@ -176,6 +183,8 @@ impl Pool {
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
         let most = pages::most_pages(config.packing, budget.0, page);
+        let peaks = Entry::on(info.backend);
+        let list = config.track_allocations.then(LiveList::default);
         Ok(Pool {
             id: MemoryId::next(),
             name,
@@ -193,7 +202,31 @@ impl Pool {
             crowd: Arc::default(),
             growth: Mutex::new(Growth { next_private: u32::from(ARENAS), ..Growth::default() }),
             counts: Counts::default(),
+            peaks,
+            list,
         })
+    }
+
+    /// The list of live blocks with their tags and ages; `None` where the configuration's
+    /// [`track_allocations`](MemoryConfig::track_allocations) is off.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use plimsoll::backend::host::Host;
+    /// use plimsoll::{Bytes, Memory, MemoryConfig, Pool, Request, Stream};
+    ///
+    /// let config = MemoryConfig::new().with_min_free_bytes(0).with_tracking(true);
+    /// let pool = Pool::new(Arc::new(Host::with_total(Bytes::mib(64))), config)?;
+    /// let weights = pool.allocate(Request::new(Bytes::mib(16)).tagged("weights"))?;
+    /// let tracker = pool.tracker().ok_or("it was asked for")?;
+    /// assert_eq!(tracker.by_size()[0].tag.as_deref(), Some("weights"));
+    /// pool.release(weights, Stream::DEFAULT)?;
+    /// assert_eq!(tracker.count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn tracker(&self) -> Option<&AllocationTracker> {
+        self.list.as_ref().map(LiveList::tracker)
     }
 
     /// What it has done beside handing out memory.
@@ -255,7 +288,8 @@ impl Pool {
         self.arenas[usize::from(number)].get_or_init(|| {
             self.arenas_end.fetch_max(usize::from(number) + 1, Ordering::AcqRel);
             let pins = Some(&self.pins);
-            Arena::new(u32::from(number), self.key(), self.page == 0, pins, &self.crowd)
+            let shared = (&self.crowd, &self.peaks.0);
+            Arena::new(u32::from(number), self.key(), self.page == 0, pins, shared)
         })
     }
 
@@ -306,13 +340,47 @@ impl Pool {
         Ok(budget.min(free.bytes.saturating_sub(held)))
     }
 
+    #[inline]
+    fn take(&self, request: Request) -> Result<Block> {
+        let Request { size: asked, stream, .. } = request;
+        if asked > self.budget {
+            return Err(self.refusal(asked));
+        }
+        let size = asked.max(Bytes(1)).round_up(self.alignment).0;
+        if !self.order.any_capture() || !self.order.is_capturing(stream) {
+            let home = self.home(stream);
+            return match home.try_take(&self.order, stream, size, asked.0) {
+                Ok(found) => Ok(self.block(home.number, found, asked)),
+                Err(miss) => self.allocate_elsewhere(home, request, size, miss),
+            };
+        }
+        self.allocate_captured(request, size)
+    }
+
+    #[inline]
+    fn take_back(&self, block: &Block, stream: Stream) -> Result<()> {
+        if !self.owns(block) {
+            return Err(stranger(self, block));
+        }
+        let (number, piece) = ((block.key() >> 32) as u32, block.key() as u32);
+        let returned = match self.arenas.get(number as usize) {
+            Some(arena) => arena.get().is_some_and(|arena| {
+                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
+            }),
+            None => self.private_arena(number).is_some_and(|arena| {
+                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
+            }),
+        };
+        if returned { Ok(()) } else { Err(stranger(self, block)) }
+    }
+
     fn with_peak(&self, stats: MemoryStats) -> MemoryStats {
-        MemoryStats { peak_bytes: Bytes(self.counts.peak.load(Ordering::Relaxed)), ..stats }
+        MemoryStats { peak_bytes: self.peaks.0.held(), ..stats }
     }
 
     fn count_held(&self, more: u64) {
         let held = self.counts.held.fetch_add(more, Ordering::Relaxed) + more;
-        self.counts.peak.fetch_max(held, Ordering::Relaxed);
+        self.peaks.0.holds(held);
         self.counts.taken.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -336,35 +404,19 @@ impl Memory for Pool {
     }
 
     fn allocate(&self, request: Request) -> Result<Block> {
-        let Request { size: asked, stream, .. } = request;
-        if asked > self.budget {
-            return Err(self.refusal(asked));
+        let block = self.take(request)?;
+        if let Some(list) = &self.list {
+            list.note_block(&block, self.device(), request.tag);
         }
-        let size = asked.max(Bytes(1)).round_up(self.alignment).0;
-        if !self.order.any_capture() || !self.order.is_capturing(stream) {
-            let home = self.home(stream);
-            return match home.try_take(&self.order, stream, size, asked.0) {
-                Ok(found) => Ok(self.block(home.number, found, asked)),
-                Err(miss) => self.allocate_elsewhere(home, request, size, miss),
-            };
-        }
-        self.allocate_captured(request, size)
+        Ok(block)
     }
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
-        if !self.owns(&block) {
-            return Err(stranger(self, &block));
+        self.take_back(&block, stream)?;
+        if let Some(list) = &self.list {
+            list.strike_block(&block);
         }
-        let (number, piece) = ((block.key() >> 32) as u32, block.key() as u32);
-        let returned = match self.arenas.get(number as usize) {
-            Some(arena) => arena.get().is_some_and(|arena| {
-                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
-            }),
-            None => self.private_arena(number).is_some_and(|arena| {
-                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
-            }),
-        };
-        if returned { Ok(()) } else { Err(stranger(self, &block)) }
+        Ok(())
     }
 
     fn stats(&self) -> MemoryStats {

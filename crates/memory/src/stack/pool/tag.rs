@@ -64,7 +64,10 @@ impl Tags {
     /// Adds a user.
     #[inline]
     pub(super) fn add(&mut self, tag: Tag) {
-        if self.first.stream() == tag.stream() && self.first != Tag::NONE {
+        // Nobody has the stream number of a real stream, the last one, and is larger than all of
+        // its tags: it must not take the place of one.
+        let both = self.first != Tag::NONE && tag != Tag::NONE;
+        if both && self.first.stream() == tag.stream() {
             // Of one stream the later is the larger number.
             self.first = Tag(self.first.0.max(tag.0));
         } else {
@@ -131,5 +134,18 @@ mod tests {
         assert_eq!(joined.iter().count(), 3);
         joined.join(&Tags::NONE);
         assert_eq!(joined.iter().count(), 3);
+    }
+
+    #[test]
+    fn the_last_stream_keeps_its_tag_when_nobody_joins() {
+        let last = Tag::new(Stream(u16::MAX), 5);
+        let mut tags = Tags::of(last);
+        tags.join(&Tags::NONE);
+        assert_eq!(tags.iter().collect::<Vec<_>>(), [last]);
+        assert!(!tags.only(Stream(1)) && tags.only(Stream(u16::MAX)));
+        let mut other = Tags::of(Tag::new(Stream(1), 2));
+        other.join(&tags);
+        other.join(&Tags::NONE);
+        assert_eq!(other.iter().count(), 2);
     }
 }

@@ -58,7 +58,7 @@ pub enum BufferLocation {
 
 impl BufferLocation {
     /// The location that a device's memory is, by its kind as in `DeviceInfo::backend`.
-    pub(in crate::stack) fn of(backend: &str) -> BufferLocation {
+    pub(crate) fn of(backend: &str) -> BufferLocation {
         if backend == "cpu" { BufferLocation::Cpu } else { BufferLocation::Gpu }
     }
 }

@@ -5,8 +5,8 @@
 //! takes it off when it is returned. [`AllocationTracker`] is the list alone, for buffers
 //! that do not come from a [`Memory`]. The list is cut into parts with a lock each, so
 //! that threads seldom meet; an entry costs two of them, about as much as the pool's own
-//! work, which is why it is there in debug builds only unless asked for
-//! (`MemoryConfig::track_allocations`).
+//! work, which is why a pool keeps one in debug builds only unless asked for
+//! (`MemoryConfig::track_allocations`, [`Pool::tracker`](crate::Pool::tracker)).
 //!
 //! A block is taken off the list when the memory below has it back, and not before: a
 //! return that is refused leaves the list as it is.
@@ -56,8 +56,46 @@ const PAGE: &str = "physical memory";
 #[derive(Debug)]
 pub struct Tracked {
     upstream: Arc<dyn Memory>,
+    list: LiveList,
+}
+
+/// The list of a memory: an entry for each thing that it handed out and did not get back.
+#[derive(Debug, Default)]
+pub(in crate::stack) struct LiveList {
     numbers: Shards<Key, BufferId>,
     tracker: AllocationTracker,
+}
+
+impl LiveList {
+    pub(in crate::stack) fn tracker(&self) -> &AllocationTracker {
+        &self.tracker
+    }
+
+    /// Puts a block on the list that `device` holds.
+    pub(in crate::stack) fn note_block(
+        &self,
+        block: &Block,
+        device: &dyn Device,
+        tag: Option<&'static str>,
+    ) {
+        self.note(Key::of(block), block.size(), device, tag);
+    }
+
+    /// Takes a block off the list.
+    pub(in crate::stack) fn strike_block(&self, block: &Block) {
+        if let Some(id) = self.numbers.remove(&Key::of(block)) {
+            self.tracker.untrack(id);
+        }
+    }
+
+    fn note(&self, key: Key, size: Bytes, device: &dyn Device, tag: Option<&'static str>) {
+        let location = BufferLocation::of(device.info().backend);
+        // A block has no type: its elements are its bytes.
+        let mut buffer = BufferMetadata::new(BufferId::new(), size.0, size.0, location);
+        buffer.tag = tag.map(Into::into);
+        self.numbers.insert(key, buffer.id);
+        self.tracker.track(buffer);
+    }
 }
 
 /// What tells live things apart. The generation does so for a place that is used again
@@ -78,47 +116,32 @@ impl Tracked {
     /// Lists what is handed out of `upstream`.
     #[must_use]
     pub fn new(upstream: Arc<dyn Memory>) -> Tracked {
-        Tracked { upstream, numbers: Shards::default(), tracker: AllocationTracker::new() }
+        Tracked { upstream, list: LiveList::default() }
     }
 
     /// Whether each block is noted with the place in the program that asked for it.
     #[must_use]
     pub fn with_backtraces(mut self, on: bool) -> Tracked {
-        self.tracker = std::mem::take(&mut self.tracker).with_backtraces(on);
+        self.list.tracker = std::mem::take(&mut self.list.tracker).with_backtraces(on);
         self
     }
 
     /// The list itself.
     #[must_use]
     pub fn tracker(&self) -> &AllocationTracker {
-        &self.tracker
+        self.list.tracker()
     }
 
     /// What has not been returned, the largest first.
     #[must_use]
     pub fn live(&self) -> Vec<BufferMetadata> {
-        self.tracker.by_size()
-    }
-
-    fn note(&self, key: Key, size: Bytes, device: &dyn Device, tag: Option<&'static str>) {
-        let location = BufferLocation::of(device.info().backend);
-        // A block has no type: its elements are its bytes.
-        let mut buffer = BufferMetadata::new(BufferId::new(), size.0, size.0, location);
-        buffer.tag = tag.map(Into::into);
-        self.numbers.insert(key, buffer.id);
-        self.tracker.track(buffer);
-    }
-
-    fn strike(&self, key: &Key) {
-        if let Some(id) = self.numbers.remove(key) {
-            self.tracker.untrack(id);
-        }
+        self.tracker().by_size()
     }
 }
 
 impl Drop for Tracked {
     fn drop(&mut self) {
-        let (count, bytes) = (self.tracker.count(), self.tracker.total_bytes());
+        let (count, bytes) = (self.tracker().count(), self.tracker().total_bytes());
         if count > 0 {
             tracing::warn!(memory = self.name(), count, %bytes, "never returned");
         }
@@ -145,13 +168,13 @@ impl Memory for Tracked {
     fn allocate(&self, request: Request) -> Result<Block> {
         let block = self.upstream.allocate(request)?;
         let device = self.upstream.device_of(&block);
-        self.note(Key::of(&block), block.size(), device, request.tag);
+        self.list.note_block(&block, device, request.tag);
         Ok(block)
     }
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
         self.upstream.release(block, stream)?;
-        self.strike(&Key::of(&block));
+        self.list.strike_block(&block);
         Ok(())
     }
 
@@ -188,7 +211,7 @@ impl MindsPages for Tracked {
 
     fn take(&self, below: &dyn Mapping, size: Bytes) -> Result<Handle> {
         let handle = below.create(size)?;
-        self.note(Key::Page(handle), size, self.device(), Some(PAGE));
+        self.list.note(Key::Page(handle), size, self.device(), Some(PAGE));
         Ok(handle)
     }
 
@@ -196,11 +219,11 @@ impl MindsPages for Tracked {
         // Unlike a block, a page has no generation: its number may be given out again as
         // soon as it is returned, so it is struck before.
         let key = Key::Page(handle);
-        let id = self.numbers.remove(&key);
+        let id = self.list.numbers.remove(&key);
         let returned = below.destroy(handle, size);
         match (id, &returned) {
-            (Some(id), Ok(())) => drop(self.tracker.untrack(id)),
-            (Some(id), Err(_)) => drop(self.numbers.insert(key, id)),
+            (Some(id), Ok(())) => drop(self.list.tracker.untrack(id)),
+            (Some(id), Err(_)) => drop(self.list.numbers.insert(key, id)),
             (None, _) => {}
         }
         returned

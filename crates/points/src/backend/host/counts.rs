@@ -32,12 +32,13 @@ pub(super) fn make(
         let points = start..(start + ROUND).min(cloud.len());
         // Who has no room to share counts alone.
         let together = (parts > 1).then(|| shared(&finder, cloud, points.clone(), out, parts).ok());
-        tally += together.flatten().unwrap_or_else(|| {
-            finder.visit(cloud, points, |_, voxel| {
+        tally += match together.flatten() {
+            Some(tally) => tally,
+            None => finder.visit(cloud, points, |_, voxel| {
                 let count = &mut out[voxel as usize];
                 *count = count.saturating_add(1);
-            })
-        });
+            })?,
+        };
     }
     let finished = out.par_iter_mut().map(|count| {
         let occupied = u64::from(*count > 0);
@@ -65,7 +66,7 @@ fn shared(
             let start = (points.start + part * share).min(points.end);
             let points = start..(start + share).min(points.end);
             let mut voxels = room_for(points.len())?;
-            let tally = finder.visit(cloud, points, |_, voxel| voxels.push(voxel));
+            let tally = finder.visit(cloud, points, |_, voxel| voxels.push(voxel))?;
             Ok((voxels, tally))
         })
         .collect();

@@ -70,11 +70,11 @@ fn gather<K: Ord + Copy + Send + Sync>(
     // Of a slab most are elsewhere; who must, counts them first.
     let mut keys = room_for(cloud.len()).or_else(|_| {
         let mut inside = 0;
-        finder.visit(cloud, 0..cloud.len(), |_, _| inside += 1);
+        finder.visit(cloud, 0..cloud.len(), |_, _| inside += 1)?;
         room_for(inside)
     })?;
     let mut tally =
-        finder.visit(cloud, 0..cloud.len(), |point, voxel| keys.push(pack(voxel, point)));
+        finder.visit(cloud, 0..cloud.len(), |point, voxel| keys.push(pack(voxel, point)))?;
     // No two keys are equal, so there is one order and any sort finds it.
     keys.par_sort_unstable();
     let voxel = |key: K| unpack(key).0;
@@ -101,7 +101,7 @@ fn per_feature<K: Copy + Sync>(
     unpack: &(impl Fn(K) -> (u64, usize) + Sync),
     of: impl Fn(&mut dyn Iterator<Item = f32>) -> f32 + Sync,
 ) -> Result<Vec<f32>> {
-    let (floats, stride) = (cloud.floats(), cloud.stride());
+    let (floats, stride) = (cloud.floats()?, cloud.stride());
     let features = stride - 3;
     let mut values = room_for(runs.len() * features)?;
     values.resize(runs.len() * features, 0.0);

@@ -80,7 +80,7 @@ pub(super) fn make(
             let mut bits = zeroed_words(words.saturating_mul(8))?;
             let tally = finder.visit(cloud, points, |_, voxel| {
                 bits[(voxel / 64) as usize] |= 1 << (voxel % 64);
-            });
+            })?;
             Ok((bits, tally))
         })
         .collect();
@@ -112,7 +112,7 @@ fn by_buckets(
             let mut lists = lists?;
             let tally = finder.visit(cloud, points, |_, voxel| {
                 lists[(voxel >> shift) as usize].push((voxel & (bucket - 1)) as u32);
-            });
+            })?;
             Ok((lists, tally))
         })
         .collect();

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use plimsoll::Result;
+
 use crate::backend::Tally;
 use crate::cloud::Cloud;
 use crate::grid::Grid;
@@ -10,6 +12,9 @@ use crate::simd::place::{NOWHERE, Places};
 
 /// Points at a time: coordinates and places stay in the first-level cache.
 const BLOCK: usize = 512;
+/// Points that are read from a file at a time: a call of the system for each, and they stay in
+/// the second-level cache.
+const READ: usize = 16 * BLOCK;
 
 /// Finds voxels of a grid, counted from the first of a piece.
 #[derive(Debug)]
@@ -27,13 +32,34 @@ impl<'a> Finder<'a> {
 
     /// Calls `hit(point, voxel)` for each of these points that is in the piece, in order, and
     /// counts those that are in no voxel of the grid.
+    ///
+    /// # Errors
+    /// Those of [`Cloud::read`].
     pub(super) fn visit(
         &self,
         cloud: &Cloud,
         points: Range<usize>,
         mut hit: impl FnMut(usize, u64),
-    ) -> Tally {
+    ) -> Result<Tally> {
         let mut tally = Tally::default();
+        let mut buffer = Vec::new();
+        for start in points.clone().step_by(READ) {
+            let some = start..(start + READ).min(points.end);
+            let floats = cloud.read(some, &mut buffer)?;
+            self.visit_some(floats, cloud.stride(), start, &mut hit, &mut tally);
+        }
+        Ok(tally)
+    }
+
+    /// The same for points that are in memory, of which the first has this number.
+    fn visit_some(
+        &self,
+        floats: &[f32],
+        stride: usize,
+        first: usize,
+        hit: &mut impl FnMut(usize, u64),
+        tally: &mut Tally,
+    ) {
         let span = self.voxels.end - self.voxels.start;
         let mut seen = |point: usize, place: Option<u64>, coordinates: &[f32]| match place {
             Some(voxel) => {
@@ -45,34 +71,25 @@ impl<'a> Finder<'a> {
             None if coordinates.iter().all(|value| value.is_finite()) => tally.outside += 1,
             None => tally.not_finite += 1,
         };
-        let (floats, stride) = (cloud.floats(), cloud.stride());
-        match &self.places {
-            None => {
-                for point in points {
-                    if let Some(&[x, y, z]) = floats.get(point * stride..point * stride + 3) {
-                        seen(point, self.grid.voxel([x, y, z]), &[x, y, z]);
-                    }
+        let Some(rule) = &self.places else {
+            for (index, point) in floats.chunks_exact(stride).enumerate() {
+                if let Some(&[x, y, z]) = point.get(..3) {
+                    seen(first + index, self.grid.voxel([x, y, z]), &[x, y, z]);
                 }
             }
-            Some(rule) => {
-                let mut packed = [0.0; 3 * BLOCK];
-                let mut found = [0; BLOCK];
-                for start in points.clone().step_by(BLOCK) {
-                    let count = BLOCK.min(points.end - start);
-                    let block = &floats[start * stride..(start + count) * stride];
-                    let coordinates = triples(block, stride, &mut packed);
-                    let found = &mut found[..count];
-                    simd::places(rule, coordinates, found);
-                    for (index, (place, xyz)) in
-                        found.iter().zip(coordinates.chunks_exact(3)).enumerate()
-                    {
-                        let place = (*place < NOWHERE).then_some(u64::from(*place));
-                        seen(start + index, place, xyz);
-                    }
-                }
+            return;
+        };
+        let mut packed = [0.0; 3 * BLOCK];
+        let mut found = [0; BLOCK];
+        for (number, block) in floats.chunks(BLOCK * stride).enumerate() {
+            let coordinates = triples(block, stride, &mut packed);
+            let found = &mut found[..coordinates.len() / 3];
+            simd::places(rule, coordinates, found);
+            for (index, (place, xyz)) in found.iter().zip(coordinates.chunks_exact(3)).enumerate() {
+                let place = (*place < NOWHERE).then_some(u64::from(*place));
+                seen(first + number * BLOCK + index, place, xyz);
             }
         }
-        tally
     }
 }
 

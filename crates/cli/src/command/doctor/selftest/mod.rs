@@ -140,7 +140,7 @@ impl Answer for Selftest<'_> {
             "{} kept, {} broken, {} skipped",
             self.kept, self.broken, self.skipped
         ));
-        page.raw(&format!("Bundle: {}\n", self.bundle.display()));
+        page.line(&format!("Bundle: {}", self.bundle.display()));
     }
 }
 

@@ -1,0 +1,137 @@
+//! What engines say when they fail, cut to its cause.
+//!
+//! ONNX Runtime's errors name the source file, the whole signature of the C++ function, the host
+//! and the expression, once for every frame of the call; the cause is a few words among them.
+//! Users are shown those; logs keep the whole.
+
+/// The most that is shown where no cause is found: so much of the beginning, which says what
+/// happened, and of the end, which says what to do.
+const HEAD: usize = 120;
+const TAIL: usize = 120;
+
+/// What begins a cause, the more telling ones first. What follows it counts, up to ` ; `.
+const CAUSES: [&str; 6] = [
+    "CUDA failure ",
+    "CUDNN failure ",
+    "CUBLAS failure ",
+    "Failed to allocate memory",
+    "Available memory of ",
+    "CUDA error ",
+];
+
+/// What stands before a cause.
+const BEFORE: [&str; 2] = [" with error: ", "Status Message: "];
+
+/// What drivers, runtimes and engines call it when memory was refused.
+const FULL: [&str; 6] = [
+    "out of memory",
+    "out_of_memory",
+    "alloc_failed",
+    "failed to allocate memory",
+    "available memory of ",
+    "memoryallocation",
+];
+
+/// The cause in what an engine said, or its beginning and its end where none is found.
+#[must_use]
+pub fn cause(said: &str) -> String {
+    let lines = || said.lines().rev();
+    let known =
+        CAUSES.iter().find_map(|mark| lines().find_map(|line| Some(&line[line.rfind(mark)?..])));
+    let after = || {
+        BEFORE
+            .iter()
+            .find_map(|mark| lines().find_map(|line| Some(&line[line.rfind(mark)? + mark.len()..])))
+    };
+    let found = known.or_else(after).unwrap_or(said);
+    let found = found.split(" ; ").next().unwrap_or(found);
+    shortened(&found.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Whether memory was refused, by what an engine said.
+#[must_use]
+pub fn is_out_of_memory(said: &str) -> bool {
+    let said = said.to_lowercase();
+    FULL.iter().any(|words| said.contains(words))
+}
+
+/// A long sentence without its middle: it begins with the fact and ends with the remedy.
+#[must_use]
+pub fn shortened(text: &str) -> String {
+    if text.chars().count() <= HEAD + TAIL + 20 {
+        return text.to_string();
+    }
+    let words: Vec<&str> = text.split(' ').collect();
+    let fitting = |words: &mut dyn Iterator<Item = &&str>, most: usize| {
+        let mut width = 0;
+        let fits = |word: &&&str| {
+            width += word.chars().count() + 1;
+            width <= most
+        };
+        words.take_while(fits).count()
+    };
+    let head = fitting(&mut words.iter(), HEAD);
+    let tail = fitting(&mut words.iter().rev(), TAIL).min(words.len() - head);
+    let (head, tail) = (words[..head].join(" "), words[words.len() - tail..].join(" "));
+    // What was cut before is cut in one place.
+    format!("{} … {}", head.trim_end_matches([' ', '…']), tail.trim_start_matches([' ', '…']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As ONNX Runtime 1.20 says it on a GPU whose limit is below what CUDA takes.
+    const CALL: &str = "/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:129 \
+        std::conditional_t<THRW, void, onnxruntime::common::Status> onnxruntime::CudaCall(ERRTYPE, \
+        const char*, const char*, SUCCTYPE, const char*, const char*, int) [with ERRTYPE = \
+        cudaError; bool THRW = true; SUCCTYPE = cudaError; std::conditional_t<THRW, void, \
+        common::Status> = void] CUDA failure 2: out of memory ; GPU=0 ; hostname=box ; \
+        file=/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_execution_provider.cc ; \
+        line=280 ; expr=cudaMalloc((void**)&p, size); \n";
+
+    #[test]
+    fn an_error_is_cut_to_its_cause() {
+        assert!(CALL.len() > 400);
+        assert_eq!(cause(CALL), "CUDA failure 2: out of memory");
+        let node =
+            format!("Non-zero status code returned while running Conv. Status Message: {CALL}");
+        assert_eq!(cause(&node), "CUDA failure 2: out of memory");
+        let arena = "Non-zero status code returned while running Conv node. Name:'/model.0/Conv' \
+            Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:376 void* \
+            onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) Failed to allocate memory for \
+            requested buffer of size 3276800\n";
+        assert_eq!(cause(arena), "Failed to allocate memory for requested buffer of size 3276800");
+        let library = "CUDA on device 0: Failed to load library libonnxruntime_providers_cuda.so \
+            with error: libcublasLt.so.12: cannot open shared object file: No such file or directory";
+        let missing =
+            "libcublasLt.so.12: cannot open shared object file: No such file or directory";
+        assert_eq!(cause(library), missing);
+        assert_eq!(cause(&format!("{library}\n{CALL}")), "CUDA failure 2: out of memory");
+        assert_eq!(cause("rten has no operator Foo"), "rten has no operator Foo");
+        assert!(cause(&"word ".repeat(400)).chars().count() < 270);
+    }
+
+    #[test]
+    fn a_refusal_of_memory_is_known_by_its_words() {
+        for said in
+            [CALL, "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED", "cudaErrorMemoryAllocation"]
+        {
+            assert!(is_out_of_memory(said), "{said}");
+        }
+        for said in ["libcublasLt.so.12: cannot open", "CUDA failure 100: no CUDA-capable device"] {
+            assert!(!is_out_of_memory(said), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_long_sentence_keeps_its_beginning_and_its_end() {
+        assert_eq!(shortened("rten on cpu"), "rten on cpu");
+        let long = format!("rten on cpu; looked for {} install it", "/a/library, ".repeat(50));
+        let short = shortened(&long);
+        assert!(short.chars().count() < 260, "{short}");
+        assert!(short.starts_with("rten on cpu") && short.ends_with("install it"), "{short}");
+        let one = shortened(&"x".repeat(900));
+        assert!(one.chars().count() < 10, "a word that is too long is left out: {one}");
+    }
+}

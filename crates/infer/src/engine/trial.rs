@@ -1,0 +1,40 @@
+//! The first load and the first run of a model, for a process that may be lost.
+//!
+//! A graph is a program: it may nest so deep that an engine's recursion leaves its stack, or
+//! grow without end, and an engine's own out-of-memory is an abort more often than an error.
+//! None of that can be caught, so whoever must go on afterwards lets a process of its own do
+//! this first, watches it, and loads the model only where that one came through.
+//!
+//! It happens on the CPU, whatever the device: what a graph grows to is the same everywhere,
+//! and the memory of a GPU, with the limit on it, is left alone.
+
+use super::{Device, EngineChoice, EngineKind, EngineOptions, open};
+use crate::error::Result;
+use crate::model::ModelSource;
+use crate::tensor::Tensor;
+
+/// The stack of a thread that loads and runs models: engines go through a graph by recursion,
+/// and a chain of ten thousand operators takes some ten MiB. Only what is used is in memory.
+pub const STACK: usize = 64 << 20;
+
+/// Loads a model and runs it once, on an input of zeros. What was compiled for a GPU alone, an
+/// engine of TensorRT, is not tried.
+///
+/// # Errors
+/// Those of [`open`] and of [`Engine::run`](super::Engine::run). What matters more is whether
+/// it returns at all.
+pub fn trial(choice: EngineChoice, source: &ModelSource, options: &EngineOptions) -> Result<()> {
+    let candidates = source.candidates()?;
+    let graph = candidates.iter().find(|candidate| !candidate.is_engine());
+    let (Some(graph), false) = (graph, is_for_gpus(choice)) else { return Ok(()) };
+    let mut options = options.clone();
+    (options.device, options.strict) = (Device::Cpu, false);
+    let mut engine = open(choice, graph, &options)?;
+    let (rows, columns) = engine.model().input_size.unwrap_or(options.open_size());
+    engine.run(&Tensor::zeros(&[1, 3, rows, columns]))?;
+    Ok(())
+}
+
+fn is_for_gpus(choice: EngineChoice) -> bool {
+    choice == EngineChoice::Kind(EngineKind::Tensorrt)
+}
