@@ -121,7 +121,7 @@ pub(super) fn allocate_on(
 }
 
 /// Asks the ledger and then the driver: the charge of what both have granted, and what the device
-/// is charged with it. [`keep`] or [`keep_entry`] must follow.
+/// is charged with it. [`keep`] or [`keep_as`] must follow.
 #[inline(always)]
 pub(super) fn ask_first(
     here: &Here,
