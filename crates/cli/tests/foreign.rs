@@ -98,6 +98,8 @@ fn words_of_the_command_line() -> Result {
     tame(&["chunk", "--items", HOSTILE])?;
     tame(&["chunk", "--items", "4", "--item-bytes", "1MiB", "--available", HOSTILE])?;
     tame(&["bench", "--engine", HOSTILE])?;
+    tame(&["guard", "--to", HOSTILE])?;
+    tame(&["guard", "--to", &format!("/nowhere/{}", HOSTILE.replace([' ', ':', '\n'], ""))])?;
     tame(&["run", "--limit", "1GiB", "--", HOSTILE])
 }
 

@@ -76,6 +76,14 @@ pub fn give_back_heap() {
     crate::sys::malloc::give_back();
 }
 
+/// Lets all threads of this process share one heap of the system's `malloc`, for a program that
+/// measures what it holds: with a heap for each thread, what is held depends on which thread
+/// happened to ask. To be called before there are threads; it cannot be undone. Does nothing
+/// where the allocator has no such switch.
+pub fn share_one_heap() {
+    crate::sys::malloc::one_heap();
+}
+
 /// Has a child killed when the thread that spawns it ends, also where this process is killed and
 /// can clean up nothing itself. Spawn the child from a thread that lives as long as the child is
 /// wanted. Linux only; elsewhere it does nothing.

@@ -43,6 +43,19 @@ pub(crate) fn give_back() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn give_back() {}
 
+/// From here on all threads of the process share one heap, where the system's `malloc` can.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "mallopt is a foreign call")]
+pub(crate) fn one_heap() {
+    // SAFETY: mallopt takes two numbers and locks what it changes. An allocator that does not
+    // know the pair goes on as before.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
+/// Other allocators have other ways, or none.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn one_heap() {}
+
 /// From here on, for the whole process, `malloc` takes no block from the kernel by
 /// itself and gives nothing back. There is no way to ask what was set before, so it
 /// cannot be undone.

@@ -74,6 +74,8 @@ impl Report<'_> {
 
 /// Runs the detectors.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    // Before there are threads: equal models are to show equal figures.
+    plimsoll::platform::share_one_heap();
     let mut plan = args.plan()?;
     check_apart(&plan)?;
     plan.trial = Some(Arc::new(trial::Apart));
