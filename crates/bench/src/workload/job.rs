@@ -170,6 +170,8 @@ impl<'a> Job<'a> {
     ) -> Result<(Box<dyn Engine>, Option<Bytes>), Error> {
         let held = || Resident::open().and_then(|resident| resident.read());
         let open = || engine::open(self.plan.engine, &self.weights, options);
+        // What others have freed must not be seen in this one's memory, nor hide it.
+        give_back_heap();
         let before = held();
         let mut first = open()?;
         let on_host = first.info().device.starts_with("cpu");

@@ -44,7 +44,6 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
 use plimsoll::Bytes;
-use plimsoll::platform::give_back_heap;
 use plimsoll_infer::engine::STACK;
 
 use crate::record::Record;
@@ -160,13 +159,10 @@ fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &Streams) {
     for repeat in 0..plan.repeat {
         let jobs: Vec<Job<'_>> = (0..2).filter_map(|slot| job(repeat, slot)).collect();
         if together {
-            give_back_heap();
             at_once(jobs, streams.together(plan));
         } else {
             for job in jobs {
                 let slot = job.slot;
-                // What the one has freed must not be seen in the other's memory.
-                give_back_heap();
                 job.run(streams.alone(plan, slot));
             }
         }
