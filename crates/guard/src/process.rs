@@ -164,14 +164,16 @@ pub(crate) fn decimal(mut number: u64, to: &mut [u8; 20]) -> &[u8] {
 
 /// What a line of `/proc/…/stat` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stat {
+pub struct Stat {
     state: u8,
     flags: u64,
     start: u64,
 }
 
 impl Stat {
-    fn is_ending(self) -> bool {
+    /// Whether the thread is about to end, and has not ended.
+    #[must_use]
+    pub fn is_ending(self) -> bool {
         const EXITING: u64 = 4;
         self.flags & EXITING != 0 && !matches!(self.state, b'Z' | b'X')
     }
@@ -183,8 +185,10 @@ fn stat(path: &CStr) -> Option<Stat> {
     parse_stat(&text[..count])
 }
 
-/// The name may hold anything, brackets too, so fields are counted from the last one.
-fn parse_stat(text: &[u8]) -> Option<Stat> {
+/// Reads such a line. The name in it may hold anything, brackets too, so fields are counted from the
+/// last one.
+#[must_use]
+pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let end = text.iter().rposition(|&byte| byte == b')')?;
     let mut fields = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
     // The state is field 3, flags are field 9, the start time is field 22.
