@@ -5,7 +5,7 @@
 //! the memory back, so that at no moment the sum of what the driver has handed out is larger.
 //! Each process also keeps what it holds in a slot of its own, each thread its part, and that
 //! share is given back when it is found dead: killed processes run no code, so the others do it
-//! for them. Who is dead is known by a lock on the file that the kernel drops ([`crate::alive`]).
+//! for them. Who is dead is known by a lock on the file that the kernel drops (the module `alive`).
 //!
 //! A process may be killed between the two additions. It raises `used` first and its own
 //! share second, and lowers its own first, so what is left behind is always too much, never

@@ -21,14 +21,11 @@ const ALARMING: [(u32, &str); 6] = [
         flag::REFUSED_DRIVER,
         "because of --strict the program was told that there is no usable driver",
     ),
-    (
-        flag::MISSING_CALL,
-        "the driver lacks a call that the guard needs: some allocations passed uncounted",
-    ),
+    (flag::MISSING_CALL, MISSING_CALL),
     (flag::SEPARATE, SEPARATE),
     (
         flag::NO_SLOT,
-        "a process was refused all GPU memory: more used the GPU at once than can be counted (512)",
+        "a process was refused all GPU memory: more than 4,096 used the GPU at once, or its counters could not be reached",
     ),
     (
         flag::NO_ROOM,
@@ -36,6 +33,8 @@ const ALARMING: [(u32, &str); 6] = [
     ),
 ];
 
+const MISSING_CALL: &str =
+    "the driver lacks a call that the guard needs: some allocations passed uncounted";
 const SEPARATE: &str = "a program loaded libraries into a link namespace of its own (dlmopen), which the guard does not reach: not held";
 const DAMAGED: &str =
     "the guard's counters were damaged while the program ran: what it used is not known";
@@ -63,9 +62,9 @@ pub(super) fn alarming(watch: &Watch) -> Vec<&'static str> {
 
 /// Why it is not known what the program used, where it is not.
 pub(super) fn passed(watch: &Watch) -> Option<&'static str> {
-    let separate = watch.ledger().warnings.load(Relaxed) & flag::SEPARATE != 0;
     let damaged = is_damaged(watch).then_some(DAMAGED);
-    damaged.or(separate.then_some(SEPARATE))
+    let passing = [(flag::MISSING_CALL, MISSING_CALL), (flag::SEPARATE, SEPARATE)];
+    damaged.or_else(|| said(watch, &passing).next())
 }
 
 fn is_damaged(watch: &Watch) -> bool {
