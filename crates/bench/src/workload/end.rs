@@ -52,6 +52,8 @@ pub(super) struct Ended {
     pub(super) said: Vec<String>,
     /// Whether memory was refused, by what the engine says.
     pub(super) out_of_memory: bool,
+    /// What it asked for on the device in all, where the guard refused some of it.
+    pub(super) asked_for: Option<Bytes>,
     /// What the engine says of itself after it ran; `None` where it never did.
     pub(super) description: Option<ModelDescription>,
     /// What the engine's own allocator counted.
@@ -76,6 +78,7 @@ impl Ended {
             reason,
             said: Vec::new(),
             out_of_memory: false,
+            asked_for: None,
             description: None,
             peak: None,
             early: None,

@@ -65,6 +65,17 @@ impl Guarded {
     }
 }
 
+/// What a slot has asked for at the least, context and code included, where the guard has refused
+/// something since it told `before`; nothing where it has not.
+pub(super) fn asked_for(guard: &dyn Guard, slot: usize, before: Whole) -> Option<Bytes> {
+    let whole = guard.whole()?;
+    let refused = whole.refused.checked_sub(before.refused).filter(|refused| *refused > 0)?;
+    // The mean of those that were refused: a request that was tried again is one.
+    let asked = whole.refused_bytes.saturating_sub(before.refused_bytes) / refused;
+    let own = guard.slot(slot).map_or(Bytes::ZERO, |(_, peak)| peak);
+    Some(own.saturating_add(whole.shared_peak).saturating_add(asked))
+}
+
 impl Recorder<'_> {
     /// What the user should know of the guard.
     pub(super) fn guard_warnings(&self) -> Option<String> {
@@ -87,5 +98,47 @@ impl Recorder<'_> {
             obtained: Some(Obtained::Counted),
             unknown: Unknown::new(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Told(Whole);
+
+    impl Guard for Told {
+        fn hold(&self, limit: Bytes, _: Option<Bytes>) -> Bytes {
+            limit
+        }
+
+        fn enter(&self, _: usize) -> Box<dyn Any> {
+            Box::new(())
+        }
+
+        fn slot(&self, slot: usize) -> Option<(Bytes, Bytes)> {
+            (slot == 1).then_some((Bytes::ZERO, Bytes::mib(10)))
+        }
+
+        fn whole(&self) -> Option<Whole> {
+            Some(self.0)
+        }
+    }
+
+    #[test]
+    fn what_was_refused_to_others_is_not_asked_for_by_a_slot() {
+        let shared_peak = Bytes::mib(100);
+        let of = |refused, mib| Whole {
+            refused,
+            refused_bytes: Bytes::mib(mib),
+            shared_peak,
+            ..Whole::default()
+        };
+        let before = of(3, 900);
+        assert_eq!(asked_for(&Told(before), 1, before), None);
+        let after = Told(of(5, 980));
+        assert_eq!(asked_for(&after, 1, before), Some(Bytes::mib(150)));
+        assert_eq!(asked_for(&after, 0, before), Some(Bytes::mib(140)), "nothing was held yet");
     }
 }

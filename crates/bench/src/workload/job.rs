@@ -22,6 +22,7 @@ use plimsoll_infer::{
 use super::end::{End, Ended};
 use super::event::{Event, Opened, Seen};
 use super::feed::{Feed, Taken};
+use super::guarded::{Guard, asked_for};
 use super::pace::Pace;
 use super::plan::Plan;
 use super::probe::{Probe, Resident, Start};
@@ -98,14 +99,20 @@ impl<'a> Job<'a> {
     /// Runs the slot to its end and says what became of it.
     pub(super) fn run(self, feed: Feed) {
         // What this thread allocates is the slot's.
-        let _slot = self.plan.guard.get().map(|guard| guard.enter(self.slot));
-        let opened = self.load(feed.is_live());
-        let mut bench = match opened {
-            None => {
-                return self.ended(End::Stopped);
-            }
+        let guard = self.plan.guard.get();
+        let _slot = guard.map(|guard| guard.enter(self.slot));
+        let before = guard.and_then(Guard::whole).unwrap_or_default();
+        let mut ended = self.from_load_to_end(feed);
+        // Now, as the next slot's refusals are none of this one's.
+        ended.asked_for = guard.and_then(|guard| asked_for(guard, self.slot, before));
+        self.send(Event::Ended { slot: self.slot, ended: Box::new(ended) });
+    }
+
+    fn from_load_to_end(&self, feed: Feed) -> Ended {
+        let mut bench = match self.load(feed.is_live()) {
+            None => return End::Stopped.into(),
             Some(Ok(bench)) => bench,
-            Some(Err(end)) => return self.ended(end),
+            Some(Err(end)) => return end.into(),
         };
         let described = self.describe(&bench);
         let opened = Opened {
@@ -118,7 +125,7 @@ impl<'a> Job<'a> {
         let (slot, repeat) = (self.slot, self.repeat);
         self.send(Event::Opened { slot, repeat, opened: Box::new(opened) });
         let end = self.measure(&mut bench, feed);
-        self.close(&mut bench, end);
+        self.close(&mut bench, end)
     }
 
     /// Loads the model, alone, and waits until the other slot has done so as well; `None` where
@@ -198,7 +205,7 @@ impl<'a> Job<'a> {
         description
     }
 
-    fn close(&self, bench: &mut Bench<'_>, end: End) {
+    fn close(&self, bench: &mut Bench<'_>, end: End) -> Ended {
         let wanted = self.plan.max_frames.is_some() || self.plan.duration.is_some();
         let early = match end {
             End::Dry if wanted => Some(bench.measured),
@@ -225,12 +232,7 @@ impl<'a> Job<'a> {
         ended.description = Some(self.describe(bench));
         ended.peak = bench.probe.peak(bench.pipeline.engine());
         ended.early = early;
-        self.send(Event::Ended { slot: self.slot, ended: Box::new(ended) });
-    }
-
-    /// It is over before it was loaded.
-    fn ended(&self, end: End) {
-        self.send(Event::Ended { slot: self.slot, ended: Box::new(Ended::from(end)) });
+        ended
     }
 
     fn stopped(&self) -> bool {

@@ -30,8 +30,6 @@ pub(super) struct Limits {
     by_driver: bool,
     /// Whether a slot on the CPU is held to the limit by the memory of the process.
     pub(super) watches_process: bool,
-    /// Requests that the guard had refused when a slot last ended.
-    refused: u64,
     /// Whether the system had too little left when last looked at.
     pub(super) system_over: bool,
 }
@@ -56,7 +54,7 @@ impl Limits {
         let new: Vec<String> = more.filter(|warning| !report.warnings.contains(warning)).collect();
         report.warnings.extend(new);
         let watches_process = !may_fall_back(plan);
-        let limits = Limits { manager, by_driver, watches_process, refused: 0, system_over: false };
+        let limits = Limits { manager, by_driver, watches_process, system_over: false };
         Ok((limits, report))
     }
 }
@@ -140,26 +138,23 @@ impl Recorder<'_> {
     }
 
     /// Why a slot failed, where that is for want of memory below the limit: what it needed, and
-    /// what to do. Memory was refused if the guard has refused some since, or the engine says so.
-    pub(super) fn why_failed(&mut self, slot: usize, ended: &Ended) -> Option<String> {
-        let whole = self.guard().and_then(Guard::whole).unwrap_or_default();
-        let before = std::mem::replace(&mut self.limits.refused, whole.refused);
-        let refused = whole.refused.saturating_sub(before);
+    /// what to do. Memory was refused if the guard says so, or the engine.
+    pub(super) fn why_failed(&self, slot: usize, ended: &Ended) -> Option<String> {
         let cause = ended.reason.clone()?;
         let on_host = self.plan.device == Device::Cpu || self.pages[slot].on_host();
-        let refused_memory = refused > 0 || ended.out_of_memory;
-        if ended.status != Status::Failed || on_host || !refused_memory {
+        let refused = ended.out_of_memory || ended.asked_for.is_some();
+        if ended.status != Status::Failed || on_host || !refused {
             return Some(cause);
         }
-        let own = self.guard().and_then(|guard| guard.slot(slot)).map(|(_, peak)| peak);
-        // The mean of those that were refused: a request that was tried again is one.
-        let asked = Bytes(whole.refused_bytes.get() / whole.refused.max(1));
-        let at_least = own
-            .filter(|_| refused > 0)
-            .map(|own| own.saturating_add(whole.shared_peak).saturating_add(asked));
         let estimate = self.pages[slot].estimate.as_ref().and_then(|found| found.as_ref().ok());
         let estimate = estimate.map(|estimate| Bytes(estimate.total_bytes));
-        Some(does_not_fit(&self.plan.device.to_string(), self.limit, &cause, at_least, estimate))
+        Some(does_not_fit(
+            &self.plan.device.to_string(),
+            self.limit,
+            &cause,
+            ended.asked_for,
+            estimate,
+        ))
     }
 }
 
