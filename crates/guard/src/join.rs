@@ -144,14 +144,15 @@ fn path_of(name: &[u8]) -> Path {
 fn reach(settings: Option<&Settings>) -> Joined {
     /// Somebody may make or remove it in the same moment.
     const TRIES: usize = 50;
-    let mut made = false;
+    // In use from its first moment on, so that nobody takes it for left behind.
+    let mut made = None;
     for _ in 0..TRIES {
         let path = path_of(b"/ledger");
         let Some(path) = path.get() else { break };
         match File::open(path, sys::O_RDWR, 0) {
             Ok(file) => {
                 // Nobody uses what an earlier start has left: a new one has the limit of now.
-                if settings.is_some() && !made && alive::end_use(&file) {
+                if settings.is_some() && made.is_none() && alive::end_use(&file) {
                     sys::unlink(path, false);
                 } else if let Some(joined) = enter(&file, path) {
                     return joined;
@@ -227,7 +228,9 @@ fn make_own(settings: &Settings) -> Joined {
     path.add(PARENT).number(process::own_pid().into()).add(b"-").number(sys::now_exactly());
     let Some(text) = path.get() else { return closed(b"its counters have no name") };
     OUR_FOLDER.set(text.to_bytes());
-    if !sys::mkdir(text) || !make(settings) {
+    // In use until it is joined.
+    let made = if sys::mkdir(text) { make(settings) } else { None };
+    if made.is_none() {
         return closed(b"its counters cannot be made in /dev/shm; name a folder by PLIMSOLL_GUARD");
     }
     tell_children(text);
@@ -291,25 +294,24 @@ fn is_bare(folder: &CStr) -> bool {
     others == 0
 }
 
-/// Makes a ledger in the folder; whether one is there now, whoever made it. It has its name only
-/// when it is whole.
-fn make(settings: &Settings) -> bool {
+/// Makes a ledger in the folder, which is in use for as long as what is returned lives; nothing if
+/// there is none now. Somebody else may have made it in the same moment. It has its name only when
+/// it is whole.
+fn make(settings: &Settings) -> Option<File> {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let folder = path_of(b"");
     let mut draft = path_of(b"/ledger.");
     draft.number(process::own_pid().into()).add(b".").number(sys::now_exactly());
     draft.add(b".").number(TURN.fetch_add(1, Relaxed).into());
     let named = path_of(b"/ledger");
-    let (Some(folder), Some(draft), Some(named)) = (folder.get(), draft.get(), named.get()) else {
-        return false;
-    };
+    let (folder, draft, named) = (folder.get()?, draft.get()?, named.get()?);
     sys::mkdir(folder);
     let size = size_of::<Ledger>();
     let flags = sys::O_RDWR | sys::O_CREAT | sys::O_EXCL;
     if !sys::may_write(size as u64) {
-        return false;
+        return None;
     }
-    let Ok(file) = File::open(draft, flags, 0o600) else { return false };
+    let file = File::open(draft, flags, 0o600).ok()?;
     // With all its room: a mapped file that cannot grow would end a program.
     let sized = file.set_size(size as u64) && file.take_room(0, Ledger::room());
     let at = file.map(size, sys::PROT_READ | sys::PROT_WRITE).cast::<Ledger>();
@@ -322,7 +324,7 @@ fn make(settings: &Settings) -> bool {
         // SAFETY: it is ours, and mapped again by its name.
         unsafe { sys::munmap(at.cast(), size) };
     }
-    there
+    there.then_some(file)
 }
 
 /// What the environment asks for.

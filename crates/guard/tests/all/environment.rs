@@ -62,7 +62,9 @@ fn children_share_the_budget_of_whom_they_come_from() {
 
 #[test]
 fn programs_that_have_nothing_to_do_with_each_other_have_budgets_of_their_own() {
-    let stage = Stage::new();
+    // With contexts that take something, as real ones do: what the other takes in the same moment
+    // is told from it by the list of processes.
+    let stage = Stage::new().set("FAKE_CONTEXT", 40 * MIB);
     let mut two = [Running::new(&mut keeper(&stage)), Running::new(&mut keeper(&stage))];
     two.iter_mut().for_each(|one| assert_eq!(one.line(), "keeps 1 refused 0"));
     // Each of them has no more than its own.
