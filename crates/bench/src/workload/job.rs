@@ -102,13 +102,13 @@ impl<'a> Job<'a> {
         let guard = self.plan.guard.get();
         let _slot = guard.map(|guard| guard.enter(self.slot));
         let before = guard.and_then(Guard::whole).unwrap_or_default();
-        let mut ended = self.from_load_to_end(feed);
+        let mut ended = self.load_and_measure(feed);
         // Now, as the next slot's refusals are none of this one's.
         ended.asked_for = guard.and_then(|guard| asked_for(guard, self.slot, before));
         self.send(Event::Ended { slot: self.slot, ended: Box::new(ended) });
     }
 
-    fn from_load_to_end(&self, feed: Feed) -> Ended {
+    fn load_and_measure(&self, feed: Feed) -> Ended {
         let mut bench = match self.load(feed.is_live()) {
             None => return End::Stopped.into(),
             Some(Ok(bench)) => bench,
