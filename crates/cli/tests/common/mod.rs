@@ -8,8 +8,11 @@ use serde_json::Value;
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
+/// The program, with signals as they are by default: the tests themselves may have been started to
+/// ignore some, as by nohup or in a script's background, and the program would leave them ignored.
 pub(crate) fn plimsoll(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    let mut command = Command::new("/usr/bin/env");
+    command.arg("--default-signal=INT,QUIT,HUP,TERM").arg(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(words).env_remove("RUST_LOG").stdin(Stdio::null());
     command
 }
