@@ -5,8 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_infer::model::onnx::Header;
-use plimsoll_infer::model::{GraphOptions, pt};
+use plimsoll_models::onnx::Header;
+use plimsoll_models::{GraphOptions, pt};
 
 /// A zip file with a pickle and some storages in it, stored as they are.
 fn zipped(pickle: &[u8]) -> Vec<u8> {

@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_infer::{Decoder, Letterbox, ModelInfo, Tensor, Thresholds};
+use plimsoll_infer::{Decoder, Letterbox, Tensor, Thresholds};
+use plimsoll_models::ModelInfo;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((head, numbers)) = bytes.split_first_chunk::<8>() else { return };

@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_infer::model::gguf;
+use plimsoll_models::gguf;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(header) = gguf::Header::read(Cursor::new(bytes)) else { return };

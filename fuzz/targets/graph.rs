@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_infer::model::walk::{Extents, Graph, ort};
+use plimsoll_models::walk::{Extents, Graph, ort};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(graph) = Graph::parse(bytes) else { return };

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_infer::model::onnx;
+use plimsoll_models::onnx;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(header) = onnx::Header::parse(bytes) else { return };

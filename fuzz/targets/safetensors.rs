@@ -5,7 +5,7 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_infer::model::safetensors;
+use plimsoll_models::safetensors;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(tensors) = safetensors::Tensors::read(Cursor::new(bytes)) {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::{Result, complaint, json, run, shared, text};
 use plimsoll::{Biases, ElementType, Mlp, ModelShape, WeightType};
-use plimsoll_infer::model::gguf::{Value as Field, Writer};
+use plimsoll_models::gguf::{Value as Field, Writer};
 use serde_json::Value;
 
 fn llama3() -> ModelShape {
@@ -224,7 +224,7 @@ fn a_folder_of_safetensors_is_read_with_its_config() -> Result {
 
 #[test]
 fn a_graph_says_where_its_peak_is() -> Result {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infer/tests/fixtures");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures");
     let fixed = fixtures.join("tiny.onnx");
     let answer = json(&words(&fixed, ""), 0)?;
     assert!(answer["peak"]["operator"].as_str().is_some_and(|text| text.contains("conv")));

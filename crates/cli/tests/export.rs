@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Result, complaint, json, plimsoll, run, text};
-use plimsoll_infer::model::onnx::Header;
+use plimsoll_models::onnx::Header;
 
 fn fixture(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infer/tests/fixtures").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures").join(name);
     path.display().to_string()
 }
 

@@ -14,7 +14,7 @@ use common::{Result, plimsoll, run, text};
 use onnx::Graph;
 use plimsoll::ModelShape;
 use plimsoll::text::is_steering;
-use plimsoll_infer::model::gguf::{Value as Field, Writer};
+use plimsoll_models::gguf::{Value as Field, Writer};
 use serde_json::Value;
 
 /// Sets the title, clears the screen, turns what follows around, and claims something.

@@ -9,7 +9,7 @@ use common::{Result, plimsoll};
 use serde_json::Value;
 
 fn tree(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../memory/tests/machines").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../machine/tests/machines").join(name)
 }
 
 fn json(words: &[&str], root: &Path) -> Result<Value> {

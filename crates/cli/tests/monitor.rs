@@ -18,7 +18,7 @@ use common::{Result, complaint, json, plimsoll, run, shared, text};
 use serde_json::{Value, json};
 
 fn machine(name: &str) -> String {
-    let trees = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memory/tests/machines");
+    let trees = Path::new(env!("CARGO_MANIFEST_DIR")).join("../machine/tests/machines");
     trees.join(name).display().to_string()
 }
 

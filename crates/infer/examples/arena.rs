@@ -16,9 +16,9 @@ use std::path::PathBuf;
 
 use plimsoll::trace::{Op, Trace};
 use plimsoll_infer::engine::ort::measure::measure;
-use plimsoll_infer::model::walk::torch::Caching;
-use plimsoll_infer::model::walk::{Extents, Graph, ort};
 use plimsoll_infer::{Device, EngineMemory, EngineOptions};
+use plimsoll_models::walk::torch::Caching;
+use plimsoll_models::walk::{Extents, Graph, ort};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);

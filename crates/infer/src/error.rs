@@ -1,5 +1,7 @@
 //! What can go wrong between a source and its detections.
 
+use plimsoll_models::ModelError;
+
 use crate::engine::said::{cause, is_out_of_memory};
 
 /// The result of every fallible call in this library.
@@ -60,6 +62,12 @@ pub enum Error {
     /// Memory was refused, or a value is out of its range.
     #[error(transparent)]
     Memory(#[from] plimsoll::Error),
+}
+
+impl From<ModelError> for Error {
+    fn from(ModelError { model, why }: ModelError) -> Error {
+        Error::Model { model, why }
+    }
 }
 
 impl Error {

@@ -13,7 +13,6 @@
 pub mod decode;
 pub mod engine;
 pub mod error;
-pub mod model;
 pub mod pipeline;
 pub mod prepare;
 mod simd;
@@ -22,11 +21,11 @@ pub mod tensor;
 
 pub use decode::{Decoder, Detection, Layout, Thresholds};
 pub use engine::{
-    Device, Engine, EngineChoice, EngineInfo, EngineKind, EngineMemory, EngineOptions, ModelInfo,
+    Device, Engine, EngineChoice, EngineInfo, EngineKind, EngineMemory, EngineOptions,
 };
 pub use error::{Error, Result};
-pub use model::{ModelSource, find_weights};
 pub use pipeline::{Pipeline, Stage, Stopwatch};
+pub use plimsoll_models::{ModelInfo, ModelSource, find_weights};
 pub use prepare::{Letterbox, Prepare};
 pub use source::{Frame, Pixels, Source, SourceInfo, Stager, Truth};
 pub use tensor::Tensor;

@@ -10,11 +10,11 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll_infer::engine::open;
-use plimsoll_infer::model::{GraphOptions, pt};
 use plimsoll_infer::{Device, EngineKind, EngineOptions, Error, ModelSource, Tensor};
+use plimsoll_models::{GraphOptions, pt};
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures").join(name)
 }
 
 fn floats(path: &Path) -> Vec<f32> {

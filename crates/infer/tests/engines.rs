@@ -18,7 +18,7 @@ use plimsoll_infer::{
 const OUT: usize = 6;
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures").join(name)
 }
 
 fn options(change: impl FnOnce(&mut EngineOptions)) -> EngineOptions {

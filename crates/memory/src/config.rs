@@ -4,8 +4,8 @@
 //! read as sentences; [`MemoryConfig::validate`] checks the whole of it where it is put
 //! to use, and names the field and its range.
 
-use crate::error::{Error, Result};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// What a pool does when it could either ask the device for memory or move what it has.
 ///
@@ -25,14 +25,14 @@ pub enum Packing {
 /// How much of a device may be used, and how.
 ///
 /// ```
-/// use plimsoll::{Bytes, MemoryConfig};
+/// use plimsoll_memory::{Bytes, MemoryConfig};
 /// let config = MemoryConfig::new()
 ///     .with_gpu_memory_fraction(0.8)          // use 80 % of the device
 ///     .with_cpu_fallback(true)                // go to the CPU when it is full
 ///     .with_min_free_bytes(1024 * 1024 * 1024) // leave 1 GiB for others
 ///     .with_tracking(true);                   // keep a list of what is live
 /// assert_eq!(config.budget(Bytes::gib(10))?, Bytes::gib(8));
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]

@@ -5,7 +5,7 @@
 //! the same names at the top of the library are for a memory or a figure of the caller's own.
 //!
 //! ```
-//! use plimsoll::{Bytes, current};
+//! use plimsoll_memory::{Bytes, current};
 //!
 //! let item = Bytes::kib(64);
 //! if current::will_oom(item * 64)? {
@@ -13,17 +13,17 @@
 //! }
 //! let plan = current::auto_chunk(64, item)?;
 //! println!("{plan} on {}", current::device());
-//! # Ok::<(), plimsoll::Error>(())
+//! # Ok::<(), plimsoll_memory::Error>(())
 //! ```
 
 use std::path::Path;
 
 use crate::backend::{BackendKind, DeviceId, count, open};
 use crate::chunk::{self, ChunkingConfig};
-use crate::error::{Error, Result};
-use crate::machine::Machine;
-use crate::platform::memory_left;
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::machine::Machine;
+use plimsoll_machine::platform::memory_left;
+use plimsoll_machine::units::Bytes;
 
 /// The kinds of GPU that can be the current device. OpenCL is not among them: its first device
 /// may well be the processor.
@@ -64,7 +64,7 @@ pub fn device() -> DeviceId {
 pub fn free_memory_on(device: impl Into<DeviceId>) -> Result<FreeMemory> {
     let device = device.into();
     let machine = Machine::here();
-    let (info, on_host) = (machine.memory_info(None), device.kind == BackendKind::Host);
+    let (info, on_host) = (machine.memory_info(), device.kind == BackendKind::Host);
     let is_unified = info.is_unified;
     let shares = is_unified == Some(true) && device.kind != BackendKind::Sim;
     if !on_host && !shares {
@@ -124,7 +124,7 @@ pub fn should_reduce_batch() -> Option<bool> {
 /// The same for a share of the caller's own.
 #[must_use]
 pub fn should_reduce_batch_below(share: f64) -> Option<bool> {
-    let info = Machine::here().memory_info(None);
+    let info = Machine::here().memory_info();
     let system = part(info.system_available, info.system_total);
     let gpu = Some(device()).filter(|gpu| gpu.kind != BackendKind::Host);
     let own = gpu.filter(|_| info.is_unified != Some(true)).and_then(|gpu| {

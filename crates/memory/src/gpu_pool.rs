@@ -1,10 +1,10 @@
 //! The trait for those who watch pools and keep house, and do not allocate.
 
-use crate::error::Result;
 use crate::memory::Memory;
 use crate::pressure::MemoryPressure;
 use crate::stats::MemoryStats;
-use crate::units::Bytes;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
 
 /// What every pool can tell and do, whatever its buffers are.
 ///
@@ -16,8 +16,8 @@ use crate::units::Bytes;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use plimsoll::{GenericMemoryPool, GpuMemoryPool, MemoryConfig, Pool};
-/// use plimsoll::backend::sim::{Sim, SimConfig};
+/// use plimsoll_memory::{GenericMemoryPool, GpuMemoryPool, MemoryConfig, Pool};
+/// use plimsoll_memory::backend::sim::{Sim, SimConfig};
 ///
 /// let blocks = Pool::new(Arc::new(Sim::new(SimConfig::default())), MemoryConfig::new())?;
 /// let frames: GenericMemoryPool<Vec<u8>> = GenericMemoryPool::new(MemoryConfig::new());
@@ -26,9 +26,9 @@ use crate::units::Bytes;
 ///     pool.clear_pool()?;
 /// }
 /// // With both traits imported, too.
-/// use plimsoll::Memory;
+/// use plimsoll_memory::Memory;
 /// assert_eq!(blocks.stats().active_buffers, 0);
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 pub trait GpuMemoryPool: Send + Sync {
     /// The kind of device, as it is written in `--device`.

@@ -18,10 +18,10 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::{Error, Result};
 use crate::pressure::MemoryPressure;
 use crate::stats::MemoryStats;
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// A queue of work on a device, numbered by the device in the order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

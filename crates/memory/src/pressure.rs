@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use crate::units::Bytes;
+use plimsoll_machine::units::Bytes;
 
 /// The share of a budget that is in use, as a level to act on.
 ///
 /// ```
-/// use plimsoll::{Bytes, MemoryPressure};
+/// use plimsoll_memory::{Bytes, MemoryPressure};
 /// assert_eq!(MemoryPressure::of(Bytes(59), Bytes(100)), MemoryPressure::Low);
 /// assert_eq!(MemoryPressure::of(Bytes(60), Bytes(100)), MemoryPressure::Medium);
 /// assert_eq!(MemoryPressure::of(Bytes(80), Bytes(100)), MemoryPressure::High);

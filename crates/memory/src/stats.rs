@@ -7,7 +7,7 @@
 //! the two differ. The hot path pays two stores; a snapshot is always consistent.
 
 use crate::sync::{AtomicU64, Ordering, fence};
-use crate::units::Bytes;
+use plimsoll_machine::units::Bytes;
 
 /// A consistent picture of a memory: `in_use + pooled ≤ total` always holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

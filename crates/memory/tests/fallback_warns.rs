@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plimsoll::backend::host::Host;
-use plimsoll::backend::sim::{Sim, SimConfig};
-use plimsoll::{Bytes, Fallback, Memory, Request, Stream};
+use plimsoll_memory::backend::host::Host;
+use plimsoll_memory::backend::sim::{Sim, SimConfig};
+use plimsoll_memory::{Bytes, Fallback, Memory, Request, Stream};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 

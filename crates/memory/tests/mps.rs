@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use plimsoll::backend::{BackendKind, count, open};
-use plimsoll::machine::Machine;
-use plimsoll::{Bytes, GpuMemoryManager, LimitRequest, MemoryConfig};
+use plimsoll_machine::machine::Machine;
+use plimsoll_memory::backend::{BackendKind, count, open};
+use plimsoll_memory::{Bytes, GpuMemoryManager, LimitRequest, MemoryConfig};
 
 const CHILD: &str = "PLIMSOLL_TEST_MPS_CHILD";
 

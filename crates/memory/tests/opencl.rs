@@ -12,8 +12,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use cl3::{command_queue, event};
-use plimsoll::backend::opencl::{OpenCl, count};
-use plimsoll::{
+use plimsoll_memory::backend::opencl::{OpenCl, count};
+use plimsoll_memory::{
     Bytes, Device, Error, Memory, MemoryConfig, Pool, Request, Stream, select_backend_for_model,
 };
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll::backend::sim::{Call, Sim, SimConfig};
-use plimsoll::{
+use plimsoll_memory::backend::sim::{Call, Sim, SimConfig};
+use plimsoll_memory::{
     Block, Bytes, Capture, Error, GraphMemory, Memory, MemoryConfig, Packing, Pool, Request, Stream,
 };
 use proptest::prelude::*;

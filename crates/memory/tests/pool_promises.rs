@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll::backend::host::Host;
-use plimsoll::backend::sim::{Call, Sim, SimConfig};
-use plimsoll::{
+use plimsoll_memory::backend::host::Host;
+use plimsoll_memory::backend::sim::{Call, Sim, SimConfig};
+use plimsoll_memory::{
     Block, Bytes, Device, Error, Limit, Memory, MemoryConfig, Packing, Pool, Request, Stream,
 };
 

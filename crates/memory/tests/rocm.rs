@@ -13,9 +13,9 @@ mod fake;
 use std::ffi::{CString, c_char, c_int, c_uint};
 use std::path::{Path, PathBuf};
 
-use plimsoll::backend::rocm::{Rocm, RocmOptions, count};
-use plimsoll::backend::{BackendKind, survey};
-use plimsoll::{Address, Bytes, Device, Error, Memory, Request, Result, Stream};
+use plimsoll_memory::backend::rocm::{Rocm, RocmOptions, count};
+use plimsoll_memory::backend::{BackendKind, survey};
+use plimsoll_memory::{Address, Bytes, Device, Error, Memory, Request, Result, Stream};
 
 fn open(library: &Path) -> Result<Rocm> {
     Rocm::open_with(&RocmOptions::new(0).library(library).total(Bytes::mib(64)))

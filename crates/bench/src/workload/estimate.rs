@@ -1,8 +1,8 @@
 //! What a model is expected to take, before it is loaded.
 
 use plimsoll::Bytes;
-use plimsoll_infer::model::terms::{self, Request, Runner};
 use plimsoll_infer::{Device, EngineChoice, EngineKind, ModelSource};
+use plimsoll_models::terms::{self, Request, Runner};
 
 use super::plan::Plan;
 use crate::record::MemoryEstimate;

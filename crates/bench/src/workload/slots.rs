@@ -108,7 +108,7 @@ fn check_files(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
         return Ok(());
     }
     slots.iter().filter_map(Assignment::weights).try_for_each(|weights| match weights {
-        ModelSource::Path(_) => weights.check().map_err(wrong),
+        ModelSource::Path(_) => weights.check().map_err(|error| wrong(error.into())),
         _ => Ok(()),
     })
 }

@@ -33,7 +33,7 @@ fn a_size_that_the_graph_does_not_have_is_refused_before_anything_starts() {
 #[test]
 fn a_size_is_the_one_that_ran() {
     let place = tempfile::tempdir().unwrap();
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infer/tests/fixtures");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures");
     let of = |imgsz| {
         let plan = Plan {
             engine: EngineChoice::Kind(EngineKind::Rten),

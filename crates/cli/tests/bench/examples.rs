@@ -40,12 +40,12 @@ const LINES: [(&str, [&str; 2]); 6] = [
 fn stage() -> Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     let place = folder.path();
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infer/tests/fixtures");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for name in ["rgb.mp4", "thermal.mp4"] {
-        fs::copy(fixtures.join("clip.mp4"), place.join(name))?;
+        fs::copy(fixtures.join("infer/tests/fixtures/clip.mp4"), place.join(name))?;
     }
     for name in ["yolo11n.pt", "model.pt"] {
-        fs::copy(fixtures.join("small11.pt"), place.join(name))?;
+        fs::copy(fixtures.join("models/tests/fixtures/small11.pt"), place.join(name))?;
     }
     for name in ["model.engine", "yolo11n.engine", "yolo11s.engine"] {
         fs::write(place.join(name), b"no engine at all")?;

@@ -127,7 +127,7 @@ fn a_bench_that_falls_back_to_the_cpu_is_compared_with_no_limit() -> Result {
 #[test]
 #[cfg(target_os = "linux")]
 fn equal_models_in_turn_show_equal_memory() -> Result {
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infer/tests/fixtures/small11.pt");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/small11.pt");
     let model = model.display().to_string();
     let words = ["--engine", "rten", "--max-frames", "6", "--source", "synthetic:size=64x64"];
     let models = ["--model0", &model, "--model1", &model, "--warmup", "2"];

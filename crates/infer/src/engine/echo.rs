@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::{Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_sides};
 use crate::error::Result;
-use crate::model::ModelSource;
 use crate::tensor::Tensor;
+use plimsoll_models::ModelSource;
 
 /// What the engine answers.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -106,7 +106,7 @@ fn pretend(options: &EngineOptions) -> ModelInfo {
         input_shape: vec![1, 3, rows, columns],
         input_size: Some((rows, columns)),
         inputs: 1,
-        input_element: crate::model::onnx::F32,
+        input_element: plimsoll_models::onnx::F32,
         ..ModelInfo::default()
     }
 }

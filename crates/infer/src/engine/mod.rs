@@ -26,57 +26,14 @@ pub use options::{Device, EngineChoice, EngineKind, EngineOptions};
 pub use trial::{STACK, trial};
 
 use crate::error::{Error, Result};
-use crate::model::{Model, ModelSource, onnx};
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
+pub use plimsoll_models::ModelInfo;
+use plimsoll_models::{Model, ModelSource, onnx};
 
 /// The longest side of an input: four times what detectors are run at. A file may declare any.
 const LONGEST_SIDE: usize = 16_384;
-
-/// What a model says of itself.
-#[derive(Debug, Clone, PartialEq, Default)]
-#[non_exhaustive]
-pub struct ModelInfo {
-    /// The file, or the name of an embedded model.
-    pub name: String,
-    /// The name of its input.
-    pub input: String,
-    /// The extents of its input, `[1, 3, 640, 640]`; 0 where one is not fixed.
-    pub input_shape: Vec<usize>,
-    /// Rows and columns that it wants; `None` where any will do.
-    pub input_size: Option<(usize, usize)>,
-    /// How many inputs it has; a detector has one.
-    pub inputs: usize,
-    /// ONNX's number for the type of the input's elements; 1 is f32.
-    pub input_element: u64,
-    /// The names and shapes of its outputs; 0 where an extent is not fixed.
-    pub outputs: Vec<(String, Vec<usize>)>,
-    /// The metadata in the file: `names`, `stride`, `task`, …
-    pub metadata: BTreeMap<String, String>,
-    /// Bytes of the file.
-    pub bytes: u64,
-}
-
-impl ModelInfo {
-    /// Whether it can run at a size that is asked for.
-    ///
-    /// # Errors
-    /// [`Error::Model`] where it has another, with both sizes.
-    pub fn check_size(&self, wanted: Option<(usize, usize)>) -> Result<()> {
-        let (Some(wanted), Some(has)) = (wanted, self.input_size) else { return Ok(()) };
-        if wanted == has {
-            return Ok(());
-        }
-        let text = |(rows, columns): (usize, usize)| format!("{rows}x{columns}");
-        let (wanted, has) = (text(wanted), text(has));
-        let why = format!(
-            "it takes images of {has} only, and {wanted} was asked for; leave --imgsz out, or \
-             export the model for {wanted}"
-        );
-        Err(Error::Model { model: self.name.clone(), why })
-    }
-}
 
 /// What an engine is and how it was set up.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -8,7 +8,7 @@ use plimsoll::Bytes;
 
 use super::EchoOptions;
 use crate::error::Error;
-use crate::model::GraphOptions;
+use plimsoll_models::GraphOptions;
 
 /// The engines, as users name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -11,8 +11,8 @@ use rten_tensor::prelude::*;
 
 use super::{Device, Engine, EngineInfo, EngineOptions, ModelInfo, check_input, shielded};
 use crate::error::{Error, Result};
-use crate::model::Model;
 use crate::tensor::Tensor;
+use plimsoll_models::Model;
 
 const NAME: &str = "rten";
 /// The version that this was built and measured with; the crate does not tell its own.

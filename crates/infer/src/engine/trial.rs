@@ -10,8 +10,8 @@
 
 use super::{Device, EngineChoice, EngineKind, EngineOptions, open};
 use crate::error::Result;
-use crate::model::ModelSource;
 use crate::tensor::Tensor;
+use plimsoll_models::ModelSource;
 
 /// The stack of a thread that loads and runs models: engines go through a graph by recursion,
 /// and a chain of ten thousand operators takes some ten MiB. Only what is used is in memory.

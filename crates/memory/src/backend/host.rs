@@ -12,15 +12,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Error, Result};
 use crate::memory::{
     Address, Block, Device, DeviceInfo, Event, Memory, MemoryId, Request, Stream, refusal, stranger,
 };
-use crate::platform::system_memory;
 use crate::stats::{Counters, Figures, MemoryStats};
 #[cfg(unix)]
 use crate::sys::pages;
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::platform::system_memory;
+use plimsoll_machine::units::Bytes;
 
 const ALIGNMENT: u64 = 256;
 /// From here on a block is worth a call to the kernel of its own.

@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Error, Result};
 use crate::memory::{Address, Block, DeviceInfo, MemoryId, Request, refusal};
 use crate::stats::{Counters, Figures, MemoryStats};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// Blocks of `B`, a handle that is cheap to copy and frees nothing by itself.
 #[derive(Debug)]

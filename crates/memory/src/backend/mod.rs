@@ -12,8 +12,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
 use crate::memory::Device;
+use plimsoll_machine::error::{Error, Result};
 
 pub mod cuda;
 pub mod host;
@@ -79,13 +79,13 @@ impl fmt::Display for BackendKind {
 /// A device by its name: `cpu`, `cuda:0`, `opencl:1`.
 ///
 /// ```
-/// use plimsoll::backend::{BackendKind, DeviceId};
+/// use plimsoll_memory::backend::{BackendKind, DeviceId};
 /// let second: DeviceId = "cuda:1".parse()?;
 /// assert_eq!((second.kind, second.number), (BackendKind::Cuda, 1));
 /// assert_eq!("opencl".parse::<DeviceId>()?.to_string(), "opencl:0");
 /// assert_eq!("host".parse::<DeviceId>()?.to_string(), "cpu");
 /// assert!("cpu:1".parse::<DeviceId>().is_err() && "gpu".parse::<DeviceId>().is_err());
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId {

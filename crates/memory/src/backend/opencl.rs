@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::ledger::Ledger;
 use super::streams::Streams;
-use crate::error::{Error, Result};
 use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
-use crate::platform::system_memory;
 use crate::stats::MemoryStats;
-use crate::sys::nvml;
 use crate::sys::opencl::{Buffer, Context, Found, Marker, Queue, devices};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::platform::system_memory;
+use plimsoll_machine::sys::nvml;
+use plimsoll_machine::units::Bytes;
 
 /// How many devices there are, over all drivers.
 pub fn count() -> Result<u32> {

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 
 use super::ledger::Ledger;
 use super::streams::Streams;
-use crate::error::{Error, Result};
 use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
 use crate::stats::MemoryStats;
-use crate::sys::hip::{Gpu, Hip, Marker, Queue};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::sys::hip::{Gpu, Hip, Marker, Queue};
+use plimsoll_machine::units::Bytes;
 
 /// What hipMalloc aligns to.
 const ALIGNMENT: u64 = 256;

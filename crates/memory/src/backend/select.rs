@@ -6,8 +6,8 @@
 //! what is left is what a model can have.
 
 use super::{BackendKind, DeviceId, count, open};
-use crate::error::{Error, Result};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// A device that answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ fn ask(device: DeviceId) -> Result<Found> {
 /// The device for a model of so many bytes: the kind, and which of that kind.
 ///
 /// ```
-/// use plimsoll::{Bytes, select_backend_for_model};
+/// use plimsoll_memory::{Bytes, select_backend_for_model};
 /// match select_backend_for_model(Bytes::mib(100)) {
 ///     Ok((backend, device)) => println!("use {backend} on device {device}"),
 ///     Err(error) => println!("{error}"),

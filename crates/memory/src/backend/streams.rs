@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use crate::error::{Error, Result};
 use crate::memory::{Event, Stream};
+use plimsoll_machine::error::{Error, Result};
 
 /// Queues `Q` and points `M`, each let go of by its own type.
 #[derive(Debug)]

@@ -11,7 +11,7 @@
 //! grows back.
 //!
 //! ```
-//! use plimsoll::{Bytes, auto_chunk, will_oom};
+//! use plimsoll_memory::{Bytes, auto_chunk, will_oom};
 //! // 64 point clouds of 100,000 points, each into a grid of 128³ floats.
 //! let item = Bytes(100_000 * 3 * 4 + 128 * 128 * 128 * 4);
 //! let available = Bytes::mib(210);
@@ -21,7 +21,7 @@
 //! for range in plan.ranges() {
 //!     assert!(!will_oom(item * (range.end - range.start), available));
 //! }
-//! # Ok::<(), plimsoll::Error>(())
+//! # Ok::<(), plimsoll_memory::Error>(())
 //! ```
 
 mod adaptive;
@@ -33,7 +33,7 @@ pub use plan::{ChunkPlan, auto_chunk, calculate_chunking};
 use std::fmt;
 use std::ops::Range;
 
-use crate::units::Bytes;
+use plimsoll_machine::units::Bytes;
 
 /// The share of what is available that plans and checks use.
 pub const SAFETY_MARGIN: f64 = 0.7;
@@ -41,7 +41,7 @@ pub const SAFETY_MARGIN: f64 = 0.7;
 /// Whether `required` is more than the safety margin leaves of `available`.
 ///
 /// ```
-/// use plimsoll::{Bytes, will_oom};
+/// use plimsoll_memory::{Bytes, will_oom};
 /// assert!(!will_oom(Bytes::gib(5), Bytes::gib(8)));
 /// assert!(will_oom(Bytes::gib(6), Bytes::gib(8)));
 /// ```
@@ -72,10 +72,10 @@ impl ChunkingConfig {
     /// The items of each chunk, in order: each item once.
     ///
     /// ```
-    /// use plimsoll::{Bytes, calculate_chunking};
+    /// use plimsoll_memory::{Bytes, calculate_chunking};
     /// let plan = calculate_chunking(10, Bytes(100), Bytes(400), 1.0)?;
     /// assert_eq!(plan.ranges().collect::<Vec<_>>(), [0..4, 4..8, 8..10]);
-    /// # Ok::<(), plimsoll::Error>(())
+    /// # Ok::<(), plimsoll_memory::Error>(())
     /// ```
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let ChunkingConfig { num_chunks, chunk_size, last_chunk_size, .. } = *self;

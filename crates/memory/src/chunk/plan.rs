@@ -1,19 +1,19 @@
 //! From what items take and what is available to a number of chunks.
 
 use super::{ChunkingConfig, SAFETY_MARGIN, usable};
-use crate::error::{Error, Result};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// What is to be cut, and into what it must fit.
 ///
 /// ```
-/// use plimsoll::{Bytes, ChunkPlan};
+/// use plimsoll_memory::{Bytes, ChunkPlan};
 /// // A model of 3 GiB stays loaded beside every chunk.
 /// let plan = ChunkPlan::new(1000, Bytes::mib(64), Bytes::gib(8)).with_fixed(Bytes::gib(3));
 /// let config = plan.config()?;
 /// assert_eq!(config.chunk_size, 41);
 /// assert_eq!(config.memory_per_chunk, Bytes::gib(3) + Bytes::mib(64) * 41);
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChunkPlan {
@@ -107,10 +107,10 @@ impl ChunkPlan {
 /// As [`ChunkPlan::config`].
 ///
 /// ```
-/// use plimsoll::{Bytes, calculate_chunking};
+/// use plimsoll_memory::{Bytes, calculate_chunking};
 /// let plan = calculate_chunking(64, Bytes::mib(134), Bytes::gib(3), 0.7)?;
 /// assert_eq!(plan.to_string(), "4 chunks of 16 items, 2.09 GiB a chunk");
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 pub fn calculate_chunking(
     total_items: u64,

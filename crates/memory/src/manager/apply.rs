@@ -3,9 +3,9 @@
 use super::report::DeviceLimit;
 use super::slot::Slot;
 use crate::config::MemoryConfig;
-use crate::error::Result;
-use crate::machine::{MPS_LIMIT_VARIABLE, Machine};
-use crate::units::Bytes;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::machine::{MPS_LIMIT_VARIABLE, Machine};
+use plimsoll_machine::units::Bytes;
 
 /// What became of the line, before it is made a report.
 #[derive(Debug, Default)]

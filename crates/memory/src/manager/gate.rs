@@ -10,12 +10,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, Result};
 use crate::memory::{
     Address, Block, Device, DeviceInfo, Event, Handle, Mapping, Memory, Request, Stream, refusal,
 };
 use crate::stats::MemoryStats;
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// A probe that other threads disturbed is repeated so often.
 const PROBES: u32 = 8;

@@ -3,8 +3,8 @@
 //! Pure functions over figures: which machine this is, and whether its memory is unified,
 //! is for the caller to say.
 
-use crate::error::{Error, Result};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// A kind of machine, and the most that a limit may be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +53,10 @@ impl Default for LimitProfile {
 /// What is asked of [`apply_limits`](crate::GpuMemoryManager::apply_limits).
 ///
 /// ```
-/// use plimsoll::{Bytes, LimitRequest};
+/// use plimsoll_memory::{Bytes, LimitRequest};
 /// let request = LimitRequest::new().with_profile("orin-nx-16gb")?.with_limit(Bytes::gib(12));
 /// assert!(LimitRequest::new().with_profile("orin-nano").is_err());
-/// # let _ = request; Ok::<(), plimsoll::Error>(())
+/// # let _ = request; Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -122,7 +122,7 @@ impl LimitRequest {
 /// before the kernel kills.
 ///
 /// ```
-/// use plimsoll::{Bytes, effective_limit};
+/// use plimsoll_memory::{Bytes, effective_limit};
 /// let board = Some(Bytes::kib(7_802_096));
 /// let line = effective_limit(Bytes::gib(8), true, board, Bytes::mib(512));
 /// assert_eq!(line, Bytes::kib(7_802_096) - Bytes::mib(512));

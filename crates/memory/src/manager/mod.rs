@@ -42,21 +42,21 @@ use slot::Slot;
 
 use crate::backend::{self, BackendKind, DeviceId, open};
 use crate::config::MemoryConfig;
-use crate::error::{Error, Result};
-use crate::machine::{Machine, MemoryInfo};
 use crate::memory::{Device, DeviceInfo, Memory};
-use crate::platform::system_memory;
 use crate::pressure::MemoryPressure;
 use crate::stack::fallback::FallbackCounter;
 use crate::stack::pool::Pool;
 use crate::stats::MemoryStats;
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::machine::{Machine, MemoryInfo};
+use plimsoll_machine::platform::system_memory;
+use plimsoll_machine::units::Bytes;
 
 /// All devices of a program, with a pool for each and one line.
 ///
 /// ```
-/// use plimsoll::{Bytes, GpuMemoryManager, LimitRequest, LimitType, Memory, MemoryConfig, Request};
-/// use plimsoll::backend::{BackendKind, open};
+/// use plimsoll_memory::{Bytes, GpuMemoryManager, LimitRequest, LimitType, Memory, MemoryConfig, Request};
+/// use plimsoll_memory::backend::{BackendKind, open};
 ///
 /// let manager = GpuMemoryManager::new(MemoryConfig::for_inference())?;
 /// let device = manager.add_device(open(BackendKind::Sim)?);
@@ -68,7 +68,7 @@ use crate::units::Bytes;
 /// let block = pool.allocate(Request::new(Bytes::gib(1)))?;
 /// assert!(pool.allocate(Request::new(Bytes::mib(1025))).is_err());
 /// assert_eq!(manager.validate_memory_within_limit().within_limit, Some(true));
-/// # let _ = block; Ok::<(), plimsoll::Error>(())
+/// # let _ = block; Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct GpuMemoryManager {
@@ -312,7 +312,11 @@ impl GpuMemoryManager {
         let gpu: Vec<_> =
             self.pools().into_iter().filter(|(gate, _)| gate.info().backend != "cpu").collect();
         let sum = gpu.iter().fold(MemoryStats::default(), |sum, (_, pool)| sum.plus(pool.stats()));
-        self.machine.memory_info((!gpu.is_empty()).then_some(&sum))
+        let info = self.machine.memory_info();
+        match gpu.is_empty() {
+            true => info,
+            false => info.with_allocator(sum.in_use_bytes, sum.total_allocated_bytes),
+        }
     }
 
     /// Compares what is held through this manager with the line and, on unified memory,

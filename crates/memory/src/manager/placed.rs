@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::GpuMemoryManager;
 use crate::backend::{BackendKind, open};
-use crate::error::Result;
 use crate::memory::{Block, Device, Memory, Request, Stream};
 use crate::stack::fallback::Fallback;
 use crate::stack::pool::Pool;
 use crate::stack::track::BufferLocation;
+use plimsoll_machine::error::Result;
 
 /// A block that [`GpuMemoryManager::allocate_or_fall_back`] handed out: on the device, or on
 /// the host because the device was full.
@@ -65,8 +65,8 @@ impl GpuMemoryManager {
     /// The host's pool is the manager's own for `cpu` where it has one, under the same limit.
     ///
     /// ```
-    /// use plimsoll::backend::sim::{Sim, SimConfig};
-    /// use plimsoll::{BufferLocation, Bytes, GpuMemoryManager, MemoryConfig, Request, Stream};
+    /// use plimsoll_memory::backend::sim::{Sim, SimConfig};
+    /// use plimsoll_memory::{BufferLocation, Bytes, GpuMemoryManager, MemoryConfig, Request, Stream};
     ///
     /// let manager = GpuMemoryManager::new(MemoryConfig::new().with_min_free_bytes(0))?;
     /// let device = Sim::new(SimConfig::default().with_total(Bytes::mib(64)));
@@ -78,7 +78,7 @@ impl GpuMemoryManager {
     /// assert_eq!(manager.stats().cpu_fallbacks, 1);
     /// second.release(Stream::DEFAULT)?;
     /// first.release(Stream::DEFAULT)?;
-    /// # Ok::<(), plimsoll::Error>(())
+    /// # Ok::<(), plimsoll_memory::Error>(())
     /// ```
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use crate::machine::MPS_LIMIT_VARIABLE;
-use crate::units::Bytes;
+use plimsoll_machine::machine::MPS_LIMIT_VARIABLE;
+use plimsoll_machine::units::Bytes;
 
 /// How far a limit is held. The order is from weakest to strongest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

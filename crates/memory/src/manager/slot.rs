@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::gate::Gate;
 use super::report::{DeviceLimit, DeviceUsage, LimitType};
 use crate::config::MemoryConfig;
-use crate::error::Result;
-use crate::machine::mps_client_limit;
 use crate::memory::{Device, Memory, Request};
 use crate::stack::fallback::Fallback;
 use crate::stack::pool::Pool;
-use crate::sys::nvml;
-use crate::units::Bytes;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::machine::mps_client_limit;
+use plimsoll_machine::sys::nvml;
+use plimsoll_machine::units::Bytes;
 
 /// A line, drawn on one device.
 #[derive(Debug)]

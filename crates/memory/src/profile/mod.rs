@@ -18,11 +18,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use report::{MemoryReport, Obtained, generate_memory_report};
 
-use crate::error::Result;
 use crate::memory::{Block, Device, Memory, Request, Stream};
 use crate::pressure::MemoryPressure;
 use crate::stats::MemoryStats;
-use crate::units::Bytes;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
 
 /// A memory that counts the peak of what goes through it, and takes pictures.
 ///
@@ -32,8 +32,8 @@ use crate::units::Bytes;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use plimsoll::{Bytes, Memory, MemoryConfig, MemoryProfiler, Pool, Request, Stream};
-/// use plimsoll::backend::sim::{Sim, SimConfig};
+/// use plimsoll_memory::{Bytes, Memory, MemoryConfig, MemoryProfiler, Pool, Request, Stream};
+/// use plimsoll_memory::backend::sim::{Sim, SimConfig};
 ///
 /// let device = Arc::new(Sim::new(SimConfig::default()));
 /// let memory = MemoryProfiler::new(Arc::new(Pool::new(device, MemoryConfig::new())?));
@@ -51,7 +51,7 @@ use crate::units::Bytes;
 /// memory.reset_peak_memory();
 /// memory.release(grid, Stream::DEFAULT)?;
 /// assert_eq!(memory.get_peak_memory(), Bytes::gib(2));
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct MemoryProfiler {
@@ -230,12 +230,12 @@ impl fmt::Display for MemorySnapshot {
 /// piece, so this is the most that a request can hope for.
 ///
 /// ```
-/// use plimsoll::{Bytes, get_free_memory, will_oom};
-/// use plimsoll::backend::sim::{Sim, SimConfig};
+/// use plimsoll_memory::{Bytes, get_free_memory, will_oom};
+/// use plimsoll_memory::backend::sim::{Sim, SimConfig};
 /// let device = Sim::new(SimConfig::default().with_total(Bytes::gib(8)));
 /// let required = Bytes::gib(6);
 /// assert!(will_oom(required, get_free_memory(&device)?), "more than 70 % of 8 GiB");
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 pub fn get_free_memory(memory: &dyn Memory) -> Result<Bytes> {
     let free = memory.device().free_memory()?;

@@ -6,10 +6,10 @@
 use std::fmt;
 
 use super::{or_dash, percent, share};
-use crate::machine::{Machine, MemoryInfo};
 use crate::memory::{Device, Memory};
 use crate::pressure::MemoryPressure;
-use crate::units::Bytes;
+use plimsoll_machine::machine::{Machine, MemoryInfo};
+use plimsoll_machine::units::Bytes;
 
 /// How a figure was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,13 +92,13 @@ pub struct MemoryReport {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use plimsoll::{Bytes, MemoryConfig, Pool, generate_memory_report};
-/// use plimsoll::backend::sim::{Sim, SimConfig};
+/// use plimsoll_memory::{Bytes, MemoryConfig, Pool, generate_memory_report};
+/// use plimsoll_memory::backend::sim::{Sim, SimConfig};
 /// let pool = Pool::new(Arc::new(Sim::new(SimConfig::default())), MemoryConfig::new())?;
 /// let report = generate_memory_report(&pool);
 /// assert_eq!(report.free, Some(Bytes::gib(8)));
 /// assert!(report.to_string().contains("Total memory:   8.00 GiB   (simulated)"));
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[must_use]
 pub fn generate_memory_report(memory: &dyn Memory) -> MemoryReport {
@@ -111,8 +111,10 @@ pub fn generate_memory_report(memory: &dyn Memory) -> MemoryReport {
         backend: device.info().backend,
         compute_capability: device.info().compute_capability,
         is_unified: device.info().is_unified,
-        system: (device.info().is_unified == Some(true))
-            .then(|| Machine::here().memory_info(Some(&stats))),
+        system: (device.info().is_unified == Some(true)).then(|| {
+            let info = Machine::here().memory_info();
+            info.with_allocator(stats.in_use_bytes, stats.total_allocated_bytes)
+        }),
         total,
         free,
         device_obtained: Obtained::by_asking(device),

@@ -6,8 +6,8 @@ use super::*;
 use crate::backend::host::Host;
 use crate::backend::sim::{Call, Sim, SimConfig};
 use crate::config::MemoryConfig;
-use crate::error::Error;
 use crate::stack::pool::Pool;
+use plimsoll_machine::error::Error;
 
 fn sim(total: Bytes) -> Arc<Sim> {
     Arc::new(Sim::new(SimConfig::default().with_total(total)))

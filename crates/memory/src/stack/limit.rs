@@ -21,20 +21,20 @@
 //! tell that the block was charged elsewhere.
 
 use super::pages::MindsPages;
-use crate::error::Result;
 use crate::memory::{Block, Device, Handle, Mapping, Memory, Request, Stream, refusal};
 use crate::pressure::MemoryPressure;
 use crate::stats::MemoryStats;
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::Bytes;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
 use std::sync::Arc;
 
 /// A memory of which no more than so much is ever out.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use plimsoll::backend::host::Host;
-/// use plimsoll::{Bytes, Limit, Memory, Request, Stream};
+/// use plimsoll_memory::backend::host::Host;
+/// use plimsoll_memory::{Bytes, Limit, Memory, Request, Stream};
 ///
 /// let host = Arc::new(Host::with_total(Bytes::mib(64)));
 /// let limit = Limit::new(host, Bytes::mib(8));
@@ -44,7 +44,7 @@ use std::sync::Arc;
 /// assert_eq!(limit.refusals(), 2);
 /// limit.release(block, Stream::DEFAULT)?;
 /// assert_eq!(limit.available(), Bytes::mib(8));
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Limit {

@@ -15,8 +15,8 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use plimsoll::backend::{host::Host, sim::{Sim, SimConfig}};
-//! use plimsoll::{Bytes, Fallback, Limit, Memory, MemoryConfig, Pool, Request, Stream, Tracked};
+//! use plimsoll_memory::backend::{host::Host, sim::{Sim, SimConfig}};
+//! use plimsoll_memory::{Bytes, Fallback, Limit, Memory, MemoryConfig, Pool, Request, Stream, Tracked};
 //!
 //! let device = Arc::new(Sim::new(SimConfig::default().with_total(Bytes::gib(4))));
 //! let line = Arc::new(Limit::new(device, Bytes::gib(1)));
@@ -29,7 +29,7 @@
 //! assert_eq!(memory.stats().cpu_fallbacks, 1);
 //! memory.release(large, Stream::DEFAULT)?;
 //! assert!(memory.live().is_empty());
-//! # Ok::<(), plimsoll::Error>(())
+//! # Ok::<(), plimsoll_memory::Error>(())
 //! ```
 
 pub mod fallback;

@@ -3,9 +3,9 @@
 //! A pool takes pages, not blocks, where it can. A storey under it that counts must see
 //! them come and go; addresses and mappings it forwards.
 
-use crate::error::{Error, Result};
 use crate::memory::{Handle, Mapping, Memory};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// A storey that minds physical memory which is taken and returned.
 pub(super) trait MindsPages: Memory {

@@ -36,12 +36,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::pages::MindsPages;
-use crate::error::Result;
 use crate::memory::{Block, Device, Handle, Mapping, Memory, Request, Stream};
 use crate::pressure::MemoryPressure;
 use crate::stats::MemoryStats;
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::Bytes;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
 
 /// A level that was crossed.
 #[derive(Debug, Clone, Copy)]
@@ -69,8 +69,8 @@ type Callback = Box<dyn Fn(PressureChange<'_>) + Send + Sync>;
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use plimsoll::backend::host::Host;
-/// use plimsoll::{Bytes, Memory, MemoryPressure, PressureWatch, Request, Stream};
+/// use plimsoll_memory::backend::host::Host;
+/// use plimsoll_memory::{Bytes, Memory, MemoryPressure, PressureWatch, Request, Stream};
 ///
 /// let seen = Arc::new(Mutex::new(Vec::new()));
 /// let host = Arc::new(Host::with_total(Bytes::mib(10)));
@@ -87,7 +87,7 @@ type Callback = Box<dyn Fn(PressureChange<'_>) + Send + Sync>;
 /// watch.release(block, Stream::DEFAULT)?;
 /// use MemoryPressure::{High, Low};
 /// assert_eq!(*seen.lock().unwrap(), [(Low, High), (High, Low)]);
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 pub struct PressureWatch {
     upstream: Arc<dyn Memory>,

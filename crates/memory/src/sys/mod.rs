@@ -3,11 +3,5 @@
 //! Here, and in `backend/`, unsafe code is allowed. A file declares no more than what
 //! is called, turns codes into values, and hands out types that cannot be misused.
 
-pub(crate) mod cuda;
-pub(crate) mod hip;
-pub(crate) mod library;
-pub(crate) mod malloc;
-pub(crate) mod nvml;
 pub(crate) mod opencl;
 pub(crate) mod pages;
-pub(crate) mod process;

@@ -18,7 +18,7 @@ use cl3::types::{
 };
 use cl3::{context as cl_ctx, event as cl_ev, platform as cl_platform};
 
-use crate::error::{Error, Result};
+use plimsoll_machine::error::{Error, Result};
 
 const NO_PLATFORM: cl_int = -1001;
 const NO_DEVICE: cl_int = -1;

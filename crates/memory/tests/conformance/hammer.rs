@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use plimsoll::{Block, Request, Stream};
+use plimsoll_memory::{Block, Request, Stream};
 
 use crate::promises::assert_agree;
 use crate::subject::Subject;

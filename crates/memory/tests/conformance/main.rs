@@ -20,8 +20,8 @@ mod subject;
 
 use std::sync::Arc;
 
-use plimsoll::backend::BackendKind;
-use plimsoll::{Bytes, Fallback, Limit, Memory, Packing, PressureWatch, Tracked};
+use plimsoll_memory::backend::BackendKind;
+use plimsoll_memory::{Bytes, Fallback, Limit, Memory, Packing, PressureWatch, Tracked};
 use subject::{
     Subject, cuda, cuda_without_mapping, fake_cuda, fake_cuda_without_mapping, fake_rocm, host,
     opencl, pool, rocm, sim, sim_without_mapping,

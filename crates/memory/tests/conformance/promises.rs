@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use plimsoll::{Block, Bytes, Error, MemoryStats, Request, Stream};
+use plimsoll_memory::{Block, Bytes, Error, MemoryStats, Request, Stream};
 
 use crate::hammer;
 use crate::subject::Subject;

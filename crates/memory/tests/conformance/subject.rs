@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use plimsoll::backend::cuda::{Cuda, CudaOptions};
-use plimsoll::backend::host::Host;
-use plimsoll::backend::opencl::OpenCl;
-use plimsoll::backend::rocm::{Rocm, RocmOptions};
-use plimsoll::backend::sim::{Sim, SimConfig};
-use plimsoll::backend::{BackendKind, count};
-use plimsoll::{Block, Bytes, Memory, MemoryConfig, Packing, Pool, Request};
+use plimsoll_memory::backend::cuda::{Cuda, CudaOptions};
+use plimsoll_memory::backend::host::Host;
+use plimsoll_memory::backend::opencl::OpenCl;
+use plimsoll_memory::backend::rocm::{Rocm, RocmOptions};
+use plimsoll_memory::backend::sim::{Sim, SimConfig};
+use plimsoll_memory::backend::{BackendKind, count};
+use plimsoll_memory::{Block, Bytes, Memory, MemoryConfig, Packing, Pool, Request};
 
 /// A stack under test.
 pub(crate) struct Subject {
@@ -162,6 +162,6 @@ fn of_rocm(options: RocmOptions, mib: u64) -> Subject {
 /// A part of the first of Apple's devices.
 #[cfg(target_os = "macos")]
 pub(crate) fn metal(mib: u64) -> Subject {
-    let device = plimsoll::backend::metal::Metal::with_total(0, Bytes::mib(mib)).unwrap();
+    let device = plimsoll_memory::backend::metal::Metal::with_total(0, Bytes::mib(mib)).unwrap();
     Subject { largest: device.capacity(), memory: Arc::new(device), sim: None }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use plimsoll::backend::cuda::{Code, compile};
-use plimsoll::{Bytes, Device, Error, Memory, MemoryConfig, Pool, Request, Stream};
+use plimsoll_memory::backend::cuda::{Code, compile};
+use plimsoll_memory::{Bytes, Device, Error, Memory, MemoryConfig, Pool, Request, Stream};
 
 use crate::front::{Kernels, fronts};
 

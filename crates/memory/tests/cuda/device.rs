@@ -4,8 +4,8 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use plimsoll::backend::cuda::{Cuda, CudaMemory, CudaOptions, facts};
-use plimsoll::{
+use plimsoll_memory::backend::cuda::{Cuda, CudaMemory, CudaOptions, facts};
+use plimsoll_memory::{
     Address, Bytes, Device, Error, Mapping, Memory, MemoryConfig, Pool, Request, Stream,
 };
 
@@ -62,7 +62,7 @@ fn a_pool_on_a_gpu_counts_among_the_peaks_of_the_process() {
         let block = pool.allocate(Request::new(Bytes::mib(100))).unwrap();
         pool.release(block, Stream::DEFAULT).unwrap();
         drop(pool);
-        let peaks = plimsoll::get_gpu_peaks().unwrap();
+        let peaks = plimsoll_memory::get_gpu_peaks().unwrap();
         assert!(peaks.allocated >= Bytes::mib(100), "{peaks:?}");
         assert!(peaks.reserved >= peaks.allocated, "{peaks:?}");
     }
@@ -91,7 +91,7 @@ fn numbers_that_are_none_of_ours_never_reach_the_driver() {
         device.forget(event).unwrap();
         assert!(device.is_done(event).is_err() && device.record(Stream(77)).is_err());
         assert!(device.unmap(1 << 40, Bytes::mib(2)).is_err());
-        assert!(device.destroy(plimsoll::Handle(12345), Bytes::mib(2)).is_err());
+        assert!(device.destroy(plimsoll_memory::Handle(12345), Bytes::mib(2)).is_err());
         assert!(device.create(Bytes(1000)).is_err());
         device.release(block, Stream::DEFAULT).unwrap();
         assert!(matches!(device.release(block, Stream::DEFAULT), Err(Error::AlreadyFreed { .. })));

@@ -1,7 +1,7 @@
 //! A driver that is missing, old, without a device, or that fails.
 
-use plimsoll::backend::cuda::{Cuda, CudaOptions};
-use plimsoll::{Bytes, Device, Error, Memory, MemoryConfig, Packing, Pool, Request, Stream};
+use plimsoll_memory::backend::cuda::{Cuda, CudaOptions};
+use plimsoll_memory::{Bytes, Device, Error, Memory, MemoryConfig, Packing, Pool, Request, Stream};
 use std::sync::Arc;
 
 use crate::front::{Front, Kernels, fronts};

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use plimsoll::backend::cuda::{Cuda, CudaOptions};
-use plimsoll::backend::host::Host;
-use plimsoll::{
+use plimsoll_memory::backend::cuda::{Cuda, CudaOptions};
+use plimsoll_memory::backend::host::Host;
+use plimsoll_memory::{
     Block, Bytes, Device, Fallback, Mapping, Memory, MemoryConfig, Packing, Pool, Request, Stream,
 };
 
@@ -168,7 +168,7 @@ fn control_unmapping_under_a_kernel() {
 
 /// A block that stands for memory that was mapped by hand.
 fn whole(device: &Cuda, at: u64, size: Bytes) -> Block {
-    let address = plimsoll::Address { buffer: at, offset: 0 };
+    let address = plimsoll_memory::Address { buffer: at, offset: 0 };
     let any = device.allocate(Request::new(1u64)).unwrap();
     Block::new(any.owner(), at, 0, size, address)
 }

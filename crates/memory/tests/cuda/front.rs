@@ -4,10 +4,10 @@ use std::ffi::{CString, c_char, c_int, c_uint};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll::backend::cuda::{
+use plimsoll_memory::backend::cuda::{
     Argument, Code, Cuda, CudaMemory, CudaOptions, Function, Launch, count,
 };
-use plimsoll::{Address, Block, Bytes, Memory, Request, Stream};
+use plimsoll_memory::{Address, Block, Bytes, Memory, Request, Stream};
 
 use crate::fake;
 

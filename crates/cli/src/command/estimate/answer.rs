@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use plimsoll::Bytes;
-use plimsoll_infer::model::terms::Terms;
+use plimsoll_models::terms::Terms;
 use serde::Serialize;
 
 use super::advice::Advice;
@@ -153,7 +153,7 @@ pub(super) struct Estimate {
 
 impl Estimate {
     pub(super) fn new(model: &Path, args: &Args, terms: Terms) -> Estimate {
-        let of_type = |part: &plimsoll_infer::model::terms::WeightsOfType| OfType {
+        let of_type = |part: &plimsoll_models::terms::WeightsOfType| OfType {
             dtype: part.kind.clone(),
             bytes: part.bytes,
             elements: part.elements,
@@ -219,8 +219,8 @@ impl Estimate {
     }
 }
 
-impl From<plimsoll_infer::model::walk::Peak> for AtPeak {
-    fn from(peak: plimsoll_infer::model::walk::Peak) -> AtPeak {
+impl From<plimsoll_models::walk::Peak> for AtPeak {
+    fn from(peak: plimsoll_models::walk::Peak) -> AtPeak {
         let tensors = peak.tensors.into_iter().map(|tensor| LiveTensor {
             name: tensor.name,
             bytes: tensor.bytes,

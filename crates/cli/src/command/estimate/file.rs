@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll::backend::{BackendKind, DeviceId};
 use plimsoll::{Bytes, CacheTypes, ElementType, WeightType};
-use plimsoll_infer::model::terms::{Request, Runner, Terms, estimate};
+use plimsoll_models::terms::{Request, Runner, Terms, estimate};
 
 use super::answer::{Estimate, Verdict};
 use super::{fleet, remedy, room, tokens};
@@ -109,7 +109,7 @@ impl Args {
     }
 
     /// What it takes, if it can be read.
-    pub(super) fn terms(&self, model: &Path) -> plimsoll_infer::Result<Terms> {
+    pub(super) fn terms(&self, model: &Path) -> plimsoll_models::Result<Terms> {
         estimate(model, &self.request())
     }
 }

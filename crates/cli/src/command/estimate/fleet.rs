@@ -4,7 +4,7 @@
 //! shows it where that is on record. What is shown counts where it is known.
 
 use plimsoll::Bytes;
-use plimsoll_infer::model::terms::Terms;
+use plimsoll_models::terms::Terms;
 use serde::Serialize;
 
 use super::answer::Verdict;

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use plimsoll::{Bytes, CacheTypes, ElementType};
-use plimsoll_infer::model::terms::Terms;
+use plimsoll_models::terms::Terms;
 
 use super::advice::{Advice, TYPES, exact};
 use super::file::Args;

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use plimsoll::Bytes;
 use plimsoll_infer::ModelSource;
 use plimsoll_infer::decode::parse_names;
-use plimsoll_infer::model::{GraphOptions, find_weights, onnx::Header, pt};
 use plimsoll_infer::source::{self, Spec};
+use plimsoll_models::{GraphOptions, find_weights, onnx::Header, pt};
 use serde::Serialize;
 
 use crate::apart;
@@ -150,7 +150,7 @@ fn check_apart(args: &Args, model: &Path) -> anyhow::Result<()> {
 }
 
 /// A stem is first its checkpoint: what lies beside that was most often made from it.
-fn find(model: &Path) -> plimsoll_infer::Result<PathBuf> {
+fn find(model: &Path) -> plimsoll_models::Result<PathBuf> {
     let mut checkpoint = model.as_os_str().to_os_string();
     checkpoint.push(".pt");
     let checkpoint = PathBuf::from(checkpoint);

@@ -197,7 +197,7 @@ fn of_device(id: DeviceId) -> plimsoll::Result<DeviceReport> {
 
 impl Report {
     fn new(machine: &Machine, devices: Vec<DeviceReport>, absent: Vec<Absent>) -> Report {
-        let (info, unified) = (machine.memory_info(None), machine.unified());
+        let (info, unified) = (machine.memory_info(), machine.unified());
         let bytes = |value: Option<Bytes>| value.map(Bytes::get);
         let system = System {
             how: if machine.is_here() { "sampled" } else { "recorded" },
@@ -272,7 +272,7 @@ mod tests {
 
     fn report(name: &str) -> Report {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        let root = root.join("../memory/tests/machines").join(name);
+        let root = root.join("../machine/tests/machines").join(name);
         Report::new(&Machine::recorded(root), Vec::new(), Vec::new())
     }
 
@@ -317,7 +317,7 @@ mod tests {
         let desktop = report("desktop");
         assert_eq!(desktop.used_in_all_bytes, None, "no device, no sum");
         let root =
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../memory/tests/machines/desktop");
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../machine/tests/machines/desktop");
         let machine = Machine::recorded(root);
         let ram = desktop.system.used_bytes.unwrap();
         let with = |devices| Report::new(&machine, devices, Vec::new()).used_in_all_bytes;

@@ -38,10 +38,10 @@ use super::{
     settle, shielded,
 };
 use crate::error::{Error, Result};
-use crate::model::Model;
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
+use plimsoll_models::Model;
 
 const NAME: &str = "ort";
 /// The provider that everything ends up with that no other one takes.

@@ -39,8 +39,8 @@ fn bound_buffers_give_the_same_answers() {
             return;
         }
     };
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny.onnx");
-    let model = crate::model::ModelSource::path(path).read().expect("read");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/fixtures/tiny.onnx");
+    let model = plimsoll_models::ModelSource::path(path).read().expect("read");
     let options = EngineOptions { device: Device::Cpu, ..EngineOptions::default() };
     let mut engine = Ort::try_plan(Plan::Cpu, &runtime, &model, &options).expect("opened");
     let mut input = Tensor::zeros(&model.info.input_shape);

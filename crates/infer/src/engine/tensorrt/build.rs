@@ -7,10 +7,10 @@ use plimsoll::Bytes;
 
 use super::{find, plan, sys};
 use crate::error::{Error, Result};
-use crate::model::onnx::Header;
 use crate::prepare::Prepare;
 use crate::source::{self, SourceOptions};
 use crate::tensor::Tensor;
+use plimsoll_models::onnx::Header;
 
 /// The most pictures that ranges are found by; Ultralytics takes as many.
 const MOST_PICTURES: usize = 500;

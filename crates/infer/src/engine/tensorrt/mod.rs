@@ -34,10 +34,10 @@ use super::{
     Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, settle,
 };
 use crate::error::{Error, Result};
-use crate::model::onnx;
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
+use plimsoll_models::onnx;
 
 const NAME: &str = "tensorrt";
 

@@ -7,7 +7,7 @@ use plimsoll::Bytes;
 
 use super::*;
 use crate::engine::{EngineChoice, EngineKind, open};
-use crate::model::ModelSource;
+use plimsoll_models::ModelSource;
 
 /// Builds the stand-in; `None`, and a word of it, where there is no C compiler.
 fn fake(folder: &Path) -> Option<PathBuf> {
@@ -168,7 +168,7 @@ fn a_stem_prefers_its_engine_and_says_when_it_cannot() {
     let stem = ModelSource::path(bench.folder.path().join("a"));
     let engine = open(EngineChoice::Auto, &stem, &bench.options).expect("the engine");
     assert_eq!(engine.info().name, "tensorrt");
-    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny.onnx");
+    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/tiny.onnx");
     std::fs::copy(tiny, bench.folder.path().join("a.onnx")).expect("copied");
     let engine = open(EngineChoice::Auto, &stem, &bench.options).expect("the engine still");
     assert_eq!(engine.info().name, "tensorrt");
@@ -200,7 +200,7 @@ fn an_engine_is_built_from_a_checkpoint_with_its_pictures() {
         grey.save(pictures.join(name)).expect("saved");
     }
     std::fs::write(pictures.join("c.png"), b"broken").expect("written");
-    let checkpoint = include_bytes!("../../../tests/fixtures/small11.pt");
+    let checkpoint = include_bytes!("../../../../models/tests/fixtures/small11.pt");
     let mut options = build::BuildOptions {
         half: true,
         calibration: Some(pictures),
@@ -210,8 +210,8 @@ fn an_engine_is_built_from_a_checkpoint_with_its_pictures() {
     };
     let mut graph = |half: bool| {
         assert!(!half, "TensorRT 8 decides by itself");
-        let options = crate::model::GraphOptions::sized((64, 64));
-        Ok(crate::model::pt::to_onnx(checkpoint, &options).expect("a graph"))
+        let options = plimsoll_models::GraphOptions::sized((64, 64));
+        Ok(plimsoll_models::pt::to_onnx(checkpoint, &options).expect("a graph"))
     };
     let built = build::build("small11.pt", &mut graph, &options).expect("built");
     assert_eq!(built.by, "TensorRT 8.5.1");

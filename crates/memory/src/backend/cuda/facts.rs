@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use plimsoll_cuda::raw::CUdevice_attribute as Attribute;
 
-use crate::error::Result;
-use crate::sys::cuda::Driver;
-use crate::units::Bytes;
+use plimsoll_cuda::Driver;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
 
 /// What a device says of itself. What it does not say is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl CudaFacts {
 
 /// How many devices there are, or why there is none.
 pub fn count() -> Result<u32> {
-    Driver::load(None)?.devices()
+    Ok(Driver::load(None)?.devices()?)
 }
 
 /// What a device says of itself, by the system's driver or the one in this file.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use super::Cuda;
 use super::queue::Streams;
-use crate::error::Result;
 use crate::memory::Stream;
-use crate::sys::cuda::{RawGraph, RawStream};
+use plimsoll_cuda::{RawGraph, RawStream};
+use plimsoll_machine::error::Result;
 
 /// A capture under way. Dropped without [`CudaCapture::end`], what was captured is dropped.
 #[derive(Debug)]
@@ -60,6 +60,6 @@ impl Drop for CudaCapture {
 impl CudaGraph {
     /// Queues all of it on a stream.
     pub fn launch(&self, stream: Stream) -> Result<()> {
-        self.graph.launch(&*self.queue.get(stream)?)
+        Ok(self.graph.launch(&*self.queue.get(stream)?)?)
     }
 }

@@ -8,12 +8,12 @@
 #[cfg(unix)]
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use cudarc::driver::sys::CUdevice_attribute;
+use plimsoll_cuda::raw::CUdevice_attribute;
 
 use super::Cuda;
-use crate::error::{Error, Result};
 use crate::memory::{Address, Handle, Mapping, refusal};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 impl Cuda {
     /// Maps one page and takes it away again: the only proof that it can be done. On an

@@ -27,14 +27,14 @@ mod touch;
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::error::{Error, Result};
 use crate::memory::{
     Address, Block, Device, DeviceInfo, Event, Mapping, Memory, MemoryId, Request, Stream, refusal,
     stranger,
 };
 use crate::stats::MemoryStats;
-use crate::sys::cuda::{BlockKind, Context, Driver, OUT_OF_MEMORY, Refused};
-use crate::units::Bytes;
+use plimsoll_cuda::{BlockKind, Context, Driver, OUT_OF_MEMORY, Refused};
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 pub use facts::{CudaFacts, count, facts};
 pub use graph::{CudaCapture, CudaGraph};
@@ -294,7 +294,7 @@ impl Device for Cuda {
         match self.memory {
             CudaMemory::Device => Ok(Bytes(self.context.free_memory()?).min(ours)),
             CudaMemory::Pinned | CudaMemory::Managed => {
-                let system = crate::platform::system_memory(std::path::Path::new("/"))?;
+                let system = plimsoll_machine::platform::system_memory(std::path::Path::new("/"))?;
                 Ok(system.available.map_or(ours, |available| available.min(ours)))
             }
         }

@@ -1,8 +1,8 @@
 //! Compiled code: from a source or an image to a launch.
 //!
 //! ```no_run
-//! use plimsoll::backend::cuda::{Argument, Cuda, Launch, compile};
-//! use plimsoll::{Bytes, Memory, Request, Stream};
+//! use plimsoll_memory::backend::cuda::{Argument, Cuda, Launch, compile};
+//! use plimsoll_memory::{Bytes, Memory, Request, Stream};
 //!
 //! let source = r#"extern "C" __global__ void twice(float *x, unsigned n) {
 //!     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -18,16 +18,16 @@
 //!     twice.launch(Stream::DEFAULT, launch, &[block.address().into(), (1u32 << 20).into()])?;
 //! }
 //! device.release(block, Stream::DEFAULT)?;
-//! # Ok::<(), plimsoll::Error>(())
+//! # Ok::<(), plimsoll_memory::Error>(())
 //! ```
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::Cuda;
-use crate::error::Result;
 use crate::memory::{Address, Stream};
-use crate::sys::cuda::{self, Extra, RawFunction};
+use plimsoll_cuda::{Extra, RawFunction};
+use plimsoll_machine::error::Result;
 
 /// Bytes of shared memory that a launch may ask for without a word before.
 const PLAIN_SHARED: u32 = 48 << 10;
@@ -70,13 +70,13 @@ impl Code {
 /// [`Error::Unavailable`](crate::Error::Unavailable) without NVRTC, with the files tried;
 /// [`Error::Device`](crate::Error::Device) with the compiler's log where the source is wrong.
 pub fn compile(source: &str, target: &str, options: &[&str]) -> Result<Code> {
-    cuda::compile(source, target, options).map(Code)
+    Ok(Code(plimsoll_cuda::compile(source, target, options)?))
 }
 
 /// A module that was loaded.
 #[derive(Debug, Clone)]
 pub struct Module {
-    device: Arc<cuda::Module>,
+    device: Arc<plimsoll_cuda::Module>,
     queue: super::queue::Streams,
 }
 
@@ -174,7 +174,7 @@ impl Cuda {
     #[expect(unsafe_code, reason = "the driver believes what the image says of itself")]
     pub fn load(&self, code: &Code) -> Result<Module> {
         // SAFETY: PTX is a text; what is not came from NVRTC or with the caller's word.
-        let module = unsafe { cuda::Module::load(&self.context, &code.0) }?;
+        let module = unsafe { plimsoll_cuda::Module::load(&self.context, &code.0) }?;
         Ok(Module { device: Arc::new(module), queue: self.queue.streams() })
     }
 }
@@ -260,7 +260,9 @@ impl Function {
         // places outlive the call, which copies them.
         unsafe {
             match extra {
-                Some(extra) => module.launch_with(extra, self.raw, &stream, shape, &mut places),
+                Some(extra) => {
+                    Ok(module.launch_with(extra, self.raw, &stream, shape, &mut places)?)
+                }
                 None => Ok(module.launch(self.raw, &stream, shape, &mut places)?),
             }
         }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
-use crate::platform::system_memory;
-use crate::sys::cuda::{Context, Driver};
-use crate::units::Bytes;
+use plimsoll_cuda::{Context, Driver};
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::platform::system_memory;
+use plimsoll_machine::units::Bytes;
 
 /// What blocks are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -23,8 +23,8 @@ pub enum CudaMemory {
 /// How a device is opened.
 ///
 /// ```
-/// use plimsoll::Bytes;
-/// use plimsoll::backend::cuda::{Cuda, CudaMemory, CudaOptions};
+/// use plimsoll_memory::Bytes;
+/// use plimsoll_memory::backend::cuda::{Cuda, CudaMemory, CudaOptions};
 /// let options = CudaOptions::new(0).total(Bytes::gib(4)).memory(CudaMemory::Pinned);
 /// match Cuda::open_with(&options) {
 ///     Ok(device) => println!("{device:?}"),

@@ -6,11 +6,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use cudarc::driver::sys::CUstream;
+use plimsoll_cuda::raw::CUstream;
 
-use crate::error::{Error, Result};
 use crate::memory::{Event, Stream};
-use crate::sys::cuda::{Context, RawEvent, RawStream};
+use plimsoll_cuda::{Context, RawEvent, RawStream};
+use plimsoll_machine::error::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Queue {

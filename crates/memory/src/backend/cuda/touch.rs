@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Code, Cuda, Function, Launch};
-use crate::error::Result;
 use crate::memory::{Address, Stream};
-use crate::units::Bytes;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
 
 /// One word is written in every so many bytes.
 const STEP: u32 = 2 << 20;

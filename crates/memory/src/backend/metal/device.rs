@@ -18,10 +18,10 @@ use objc2_metal::{
 
 use super::super::ledger::Ledger;
 use super::super::streams::Streams;
-use crate::error::{Error, Result};
 use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
 use crate::stats::MemoryStats;
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// Metal wants 256 for constants on every device; buffers start at a page.
 const ALIGNMENT: u64 = 256;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
 use crate::memory::Device;
+use plimsoll_machine::error::Result;
 
 #[cfg(target_os = "macos")]
 mod device;
@@ -33,8 +33,8 @@ pub fn open(number: u32) -> Result<Arc<dyn Device>> {
 }
 
 #[cfg(not(target_os = "macos"))]
-fn elsewhere() -> crate::error::Error {
-    crate::error::Error::Unavailable {
+fn elsewhere() -> plimsoll_machine::error::Error {
+    plimsoll_machine::error::Error::Unavailable {
         what: "Metal".to_string(),
         why: format!("it exists on macOS only, and this is {}", std::env::consts::OS),
     }

@@ -1,6 +1,6 @@
 //! What a device's calls cost.
 
-use crate::units::Bytes;
+use plimsoll_machine::units::Bytes;
 
 /// A call to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, Result};
 use crate::memory::{Block, Handle};
 use crate::stats::MemoryStats;
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 use super::SimConfig;
 

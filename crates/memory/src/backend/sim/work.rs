@@ -8,8 +8,8 @@
 
 use std::collections::VecDeque;
 
-use crate::error::{Error, Result};
 use crate::memory::{Event, Stream};
+use plimsoll_machine::error::{Error, Result};
 
 /// For each stream, the number of its last piece of work that is ordered before.
 type Order = Vec<u64>;

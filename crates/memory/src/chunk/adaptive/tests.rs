@@ -1,5 +1,5 @@
 use super::*;
-use crate::units::Bytes;
+use plimsoll_machine::units::Bytes;
 use proptest::prelude::*;
 
 fn full() -> Error {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::counter::FallbackCounter;
 use super::gpu::{GpuBuffer, same_length};
-use crate::error::Result;
 use crate::memory::refusal;
-use crate::platform::system_memory;
 use crate::stack::track::{BufferId, BufferLocation};
-use crate::units::Bytes;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::platform::system_memory;
+use plimsoll_machine::units::Bytes;
 
 /// A buffer of `f32` on the GPU or, when that is full, on the CPU.
 ///
@@ -22,8 +22,8 @@ use crate::units::Bytes;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use plimsoll::backend::sim::{Sim, SimConfig};
-/// use plimsoll::{BufferLocation, Bytes, FallbackBuffer, FallbackCounter, Memory, MemoryBuffer};
+/// use plimsoll_memory::backend::sim::{Sim, SimConfig};
+/// use plimsoll_memory::{BufferLocation, Bytes, FallbackBuffer, FallbackCounter, Memory, MemoryBuffer};
 ///
 /// let gpu: Arc<dyn Memory> = Arc::new(Sim::new(SimConfig::default().with_total(Bytes::mib(4))));
 /// let others = MemoryBuffer::allocate(Arc::clone(&gpu), 1 << 20)?; // all of it
@@ -42,7 +42,7 @@ use crate::units::Bytes;
 /// let mut back = [0.0; 1000];
 /// buffer.read(&mut back)?;
 /// assert_eq!(back, [0.5; 1000]);
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct FallbackBuffer<G> {

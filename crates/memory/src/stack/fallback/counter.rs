@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How often the CPU had to stand in: shared by those who count it together.
 ///
 /// ```
-/// use plimsoll::FallbackCounter;
+/// use plimsoll_memory::FallbackCounter;
 /// let counter = FallbackCounter::new();
 /// assert_eq!(counter.get(), 0);
 /// ```

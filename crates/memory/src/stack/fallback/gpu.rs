@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
 use crate::memory::{Block, Memory, Request, Stream};
 use crate::stack::track::BufferLocation;
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// A buffer of `f32` on a device, to be implemented for buffers of one's own. Both calls
 /// return when the numbers have arrived; both slices are as long as the buffer.
@@ -25,8 +25,8 @@ const STEP: usize = 16 * 1024;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use plimsoll::backend::host::Host;
-/// use plimsoll::{Bytes, GpuBuffer, Memory, MemoryBuffer};
+/// use plimsoll_memory::backend::host::Host;
+/// use plimsoll_memory::{Bytes, GpuBuffer, Memory, MemoryBuffer};
 ///
 /// let memory: Arc<dyn Memory> = Arc::new(Host::with_total(Bytes::mib(1)));
 /// let mut buffer = MemoryBuffer::allocate(Arc::clone(&memory), 3)?;
@@ -36,7 +36,7 @@ const STEP: usize = 16 * 1024;
 /// assert_eq!(back, [1.0, 2.0, 3.0]);
 /// drop(buffer);
 /// assert_eq!(memory.stats().active_buffers, 0);
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct MemoryBuffer {

@@ -31,21 +31,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::MemoryConfig;
-use crate::error::{Error, Result};
 use crate::memory::{Block, Device, Memory, Request, Stream, stranger};
 use crate::pressure::MemoryPressure;
 use crate::stats::MemoryStats;
-use crate::units::Bytes;
 pub use buffer::FallbackBuffer;
 pub use counter::FallbackCounter;
 pub use gpu::{GpuBuffer, MemoryBuffer};
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// A memory, and a second one for when it is full.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use plimsoll::backend::{host::Host, sim::{Sim, SimConfig}};
-/// use plimsoll::{Bytes, Fallback, Memory, Request, Stream};
+/// use plimsoll_memory::backend::{host::Host, sim::{Sim, SimConfig}};
+/// use plimsoll_memory::{Bytes, Fallback, Memory, Request, Stream};
 ///
 /// let gpu = Arc::new(Sim::new(SimConfig::default().with_total(Bytes::mib(64))));
 /// let cpu = Arc::new(Host::with_total(Bytes::gib(1)));
@@ -57,7 +57,7 @@ pub use gpu::{GpuBuffer, MemoryBuffer};
 /// assert_eq!(memory.stats().cpu_fallbacks, 1);
 /// memory.release(does_not, Stream::DEFAULT)?;
 /// memory.release(fits, Stream::DEFAULT)?;
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Fallback {

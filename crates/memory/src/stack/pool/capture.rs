@@ -13,9 +13,9 @@ use super::arena::Arena;
 use super::heap::Key;
 use super::region::Region;
 use super::{Growth, Pool};
-use crate::error::{Error, Result};
 use crate::memory::{Block, Request, Stream, refusal};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// A capture under way on a stream. Dropped without [`Capture::end`], it is abandoned.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use super::arena::{Arena, Found, Miss};
 use super::tag::Tags;
 use super::{Growth, Pool};
 use crate::config::Packing;
-use crate::error::{Error, Result};
 use crate::memory::{Block, Memory, Request, Stream};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// About what a handle costs: created, mapped and made accessible.
 const BRIEFLY: Duration = Duration::from_micros(50);

@@ -49,12 +49,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::config::{MemoryConfig, Packing};
-use crate::error::{Error, Result};
 use crate::memory::{Block, Device, Memory, MemoryId, Request, Stream, refusal, stranger};
 use crate::pressure::MemoryPressure;
 use crate::stack::track::{AllocationTracker, LiveList};
 use crate::stats::MemoryStats;
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 use arena::{Arena, Found};
 pub use capture::{Capture, GraphMemory};
@@ -99,15 +99,15 @@ pub struct PoolActivity {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use plimsoll::{Bytes, Memory, MemoryConfig, Pool, Request, Stream};
-/// use plimsoll::backend::sim::{Sim, SimConfig};
+/// use plimsoll_memory::{Bytes, Memory, MemoryConfig, Pool, Request, Stream};
+/// use plimsoll_memory::backend::sim::{Sim, SimConfig};
 ///
 /// let device = Arc::new(Sim::new(SimConfig::default().with_total(Bytes::gib(4))));
 /// let pool = Pool::new(device, MemoryConfig::for_inference())?;
 /// let block = pool.allocate(Request::new(Bytes::mib(10)))?;
 /// pool.release(block, Stream::DEFAULT)?;
 /// assert!(pool.release(block, Stream::DEFAULT).is_err(), "each block is returned once");
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Pool {
@@ -212,8 +212,8 @@ impl Pool {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use plimsoll::backend::host::Host;
-    /// use plimsoll::{Bytes, Memory, MemoryConfig, Pool, Request, Stream};
+    /// use plimsoll_memory::backend::host::Host;
+    /// use plimsoll_memory::{Bytes, Memory, MemoryConfig, Pool, Request, Stream};
     ///
     /// let config = MemoryConfig::new().with_min_free_bytes(0).with_tracking(true);
     /// let pool = Pool::new(Arc::new(Host::with_total(Bytes::mib(64))), config)?;

@@ -10,9 +10,9 @@ use super::arena::{Arena, Inner};
 use super::heap::{Piece, State};
 use super::region::{Extent, Region};
 use super::{Growth, Pool};
-use crate::error::Result;
 use crate::memory::Memory;
-use crate::units::Bytes;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
 
 /// Nanoseconds that moving an extent costs.
 const MOVED: u64 = 50_000;

@@ -14,8 +14,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use super::epoch::Epochs;
 use super::tag::{Tag, Tags};
-use crate::error::Result;
 use crate::memory::{Device, Event, Stream};
+use plimsoll_machine::error::Result;
 
 /// What is known of a stream. On cache lines of its own: each has a thread that writes it.
 #[derive(Debug, Default)]

@@ -13,9 +13,9 @@ use super::moving::{Hand, Plan};
 use super::region::Region;
 use super::{Growth, Pool};
 use crate::config::Packing;
-use crate::error::{Error, Result};
 use crate::memory::{Mapping, Memory, Request};
-use crate::units::Bytes;
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
 
 /// An arena's address range: this many times the budget, so that it hardly ever fills.
 const RANGE: u64 = 8;

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::units::Bytes;
+use plimsoll_machine::units::Bytes;
 
 /// The most that pools had on the GPUs of this process at once, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct GpuPeaks {
 /// there is a pool on a GPU. Pools on the host and on simulated devices do not count.
 ///
 /// ```
-/// match plimsoll::get_gpu_peaks() {
+/// match plimsoll_memory::get_gpu_peaks() {
 ///     Some(peaks) => println!("{} live, {} held at most", peaks.allocated, peaks.reserved),
 ///     None => println!("no pool on a GPU was made"),
 /// }

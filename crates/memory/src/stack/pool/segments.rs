@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::arena::{Arena, Found};
 use super::region::Region;
 use super::{Growth, Pool};
-use crate::error::Result;
 use crate::memory::{Memory, Request, Stream};
-use crate::units::Bytes;
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
 
 /// Requests below this share blocks.
 const SMALL: u64 = 1 << 20;

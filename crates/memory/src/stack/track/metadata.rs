@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::units::Bytes;
+use plimsoll_machine::units::Bytes;
 
 /// The number of a buffer, never used twice in a process.
 ///
 /// ```
-/// use plimsoll::BufferId;
+/// use plimsoll_memory::BufferId;
 /// assert_ne!(BufferId::new(), BufferId::new());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

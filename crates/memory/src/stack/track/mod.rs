@@ -24,12 +24,12 @@ mod tracker;
 use std::sync::Arc;
 
 use super::pages::MindsPages;
-use crate::error::Result;
 use crate::memory::{Block, Device, Handle, Mapping, Memory, MemoryId, Request, Stream};
 use crate::pressure::MemoryPressure;
 use crate::stats::MemoryStats;
-use crate::units::Bytes;
 pub use metadata::{BufferId, BufferLocation, BufferMetadata};
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
 use shards::Shards;
 pub use tracker::AllocationTracker;
 
@@ -40,8 +40,8 @@ const PAGE: &str = "physical memory";
 ///
 /// ```
 /// use std::sync::Arc;
-/// use plimsoll::backend::host::Host;
-/// use plimsoll::{Bytes, Memory, Request, Stream, Tracked};
+/// use plimsoll_memory::backend::host::Host;
+/// use plimsoll_memory::{Bytes, Memory, Request, Stream, Tracked};
 ///
 /// let memory = Tracked::new(Arc::new(Host::with_total(Bytes::mib(64))));
 /// let weights = memory.allocate(Request::new(Bytes::mib(16)).tagged("weights"))?;
@@ -51,7 +51,7 @@ const PAGE: &str = "physical memory";
 /// assert_eq!(live.len(), 1);
 /// assert_eq!(live[0].tag.as_deref(), Some("weights"));
 /// # memory.release(weights, Stream::DEFAULT)?;
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Tracked {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::metadata::{BufferId, BufferMetadata};
 use super::shards::Shards;
-use crate::units::Bytes;
+use plimsoll_machine::units::Bytes;
 
 /// A list of live buffers, for any number of threads.
 ///
@@ -15,7 +15,7 @@ use crate::units::Bytes;
 /// [`Memory`](crate::Memory), [`Tracked`](crate::Tracked) does both.
 ///
 /// ```
-/// use plimsoll::{AllocationTracker, BufferMetadata, BufferId, BufferLocation};
+/// use plimsoll_memory::{AllocationTracker, BufferMetadata, BufferId, BufferLocation};
 ///
 /// let tracker = AllocationTracker::new();
 ///

@@ -1,0 +1,251 @@
+//! `config.json`: a language model's shape in the words of Hugging Face.
+
+use crate::{Biases, Bytes, LayerCache, ModelShape};
+use serde_json::{Map, Value};
+
+const MOST_LAYERS: u64 = 4096;
+const MOST: u64 = 1 << 40;
+
+/// What a `config.json` says of a model.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Config {
+    /// `llama`, `qwen2`, …
+    pub model_type: String,
+    /// The context that it was trained for.
+    pub trained_context: Option<u64>,
+    /// Its shape with what each layer keeps; `None` for a model that is no decoder.
+    pub shape: Option<ModelShape>,
+    /// What the estimate leaves out or takes for granted.
+    pub notes: Vec<String>,
+}
+
+impl Config {
+    /// Reads a `config.json`.
+    ///
+    /// # Errors
+    /// A sentence, when it is no JSON or a number in it cannot be.
+    pub fn parse(text: &str) -> Result<Config, String> {
+        let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let outer = value.as_object().ok_or("it is no object")?;
+        // Models that also see keep the language part inside.
+        let inner = ["text_config", "llm_config", "language_config"]
+            .iter()
+            .find_map(|key| outer.get(*key)?.as_object());
+        let keys = Keys { map: inner.unwrap_or(outer), outer };
+        let model_type = keys.text("model_type").unwrap_or("unknown").to_string();
+        let mut notes = Vec::new();
+        if inner.is_some() && outer.contains_key("vision_config") {
+            notes.push("activations of the part that sees images are not counted".to_string());
+        }
+        let shape = match keys.first(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"])? {
+            Some(layers) if keys.first(&["vocab_size"])?.is_some() => {
+                Some(keys.shape(layers, &model_type, &mut notes)?)
+            }
+            _ => {
+                notes.push(
+                    "its config.json describes no language model: only weights are counted".into(),
+                );
+                None
+            }
+        };
+        let trained_context =
+            keys.first(&["max_position_embeddings", "n_positions", "max_seq_len"])?;
+        Ok(Config { model_type, trained_context, shape, notes })
+    }
+}
+
+struct Keys<'a> {
+    map: &'a Map<String, Value>,
+    outer: &'a Map<String, Value>,
+}
+
+impl Keys<'_> {
+    fn text(&self, key: &str) -> Option<&str> {
+        self.map.get(key).or_else(|| self.outer.get(key))?.as_str()
+    }
+
+    fn flag(&self, key: &str) -> Option<bool> {
+        self.map.get(key).or_else(|| self.outer.get(key))?.as_bool()
+    }
+
+    fn number(&self, key: &str) -> Result<Option<u64>, String> {
+        match self.map.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => {
+                let wrong = || format!("{key} is {value}, which no model has");
+                value.as_u64().filter(|&n| n <= MOST).ok_or_else(wrong).map(Some)
+            }
+        }
+    }
+
+    fn first(&self, keys: &[&str]) -> Result<Option<u64>, String> {
+        for key in keys {
+            if let Some(n) = self.number(key)? {
+                return Ok(Some(n));
+            }
+        }
+        Ok(None)
+    }
+
+    fn needed(&self, keys: &[&str]) -> Result<u64, String> {
+        self.first(keys)?.ok_or_else(|| format!("{} is missing", keys[0]))
+    }
+
+    fn shape(
+        &self,
+        layers: u64,
+        kind: &str,
+        notes: &mut Vec<String>,
+    ) -> Result<ModelShape, String> {
+        if layers == 0 || layers > MOST_LAYERS {
+            return Err(format!("num_hidden_layers is {layers}; 1 to {MOST_LAYERS} can be"));
+        }
+        let hidden = self.needed(&["hidden_size", "n_embd", "d_model"])?;
+        let vocab = self.needed(&["vocab_size"])?;
+        let heads = self.first(&["num_attention_heads", "n_head", "n_heads"])?.unwrap_or(1).max(1);
+        let kv_heads = self.first(&["num_key_value_heads"])?.unwrap_or_else(|| {
+            // Falcon and BigCode: one for all, where the newer way of several is not used.
+            let one = self.flag("multi_query") == Some(true);
+            let newer = self.flag("new_decoder_architecture") == Some(true);
+            if one && !newer { 1 } else { heads }
+        });
+        let width = self.first(&["head_dim"])?.or_else(|| hidden.checked_div(heads)).unwrap_or(1);
+        let inner = self.first(&["intermediate_size", "n_inner", "ffn_dim"])?;
+        let experts = self.first(&["num_local_experts", "num_experts", "n_routed_experts"])?;
+        let used = self.first(&["num_experts_per_tok"])?;
+        let experts = experts.unwrap_or(1).max(1);
+        let inner = match self.first(&["moe_intermediate_size"])? {
+            Some(n) if experts > 1 => n,
+            _ => inner.unwrap_or(hidden.saturating_mul(4)),
+        };
+        let tied = self.flag("tie_word_embeddings").unwrap_or(false);
+        let plain = matches!(
+            kind,
+            "gpt2"
+                | "gpt_neox"
+                | "gpt_neo"
+                | "gptj"
+                | "gpt_bigcode"
+                | "codegen"
+                | "phi"
+                | "opt"
+                | "bloom"
+                | "mpt"
+                | "falcon"
+                | "starcoder2"
+        );
+        let biases = match kind {
+            "qwen2" | "qwen2_moe" => Biases::Attention,
+            _ if plain => Biases::All,
+            _ => Biases::None,
+        };
+        Ok(ModelShape::new(hidden.max(1), inner.max(1), layers, vocab.max(1), heads)
+            .with_kv_heads(kv_heads.max(1))
+            .with_head_dim(width.max(1))
+            .with_experts(experts, used.unwrap_or(experts).clamp(1, experts))
+            .with_tied_embeddings(tied)
+            .with_biases(biases)
+            .with_mlp(if plain { crate::estimate::Mlp::Plain } else { crate::estimate::Mlp::Gated })
+            .with_caches(self.caches(layers, kv_heads, width, notes)?))
+    }
+
+    /// What each layer keeps.
+    fn caches(
+        &self,
+        layers: u64,
+        kv_heads: u64,
+        width: u64,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<LayerCache>, String> {
+        let full = match self.first(&["kv_lora_rank"])? {
+            Some(rank) => {
+                notes.push(
+                    "its cache is counted compressed; an engine that unfolds it keeps more".into(),
+                );
+                LayerCache::compressed(rank, self.first(&["qk_rope_head_dim"])?.unwrap_or(0))
+            }
+            None => {
+                let all = kv_heads.saturating_mul(width);
+                LayerCache::full(all, all)
+            }
+        };
+        let uses_window = self.flag("use_sliding_window").unwrap_or(true);
+        let window = self.first(&["sliding_window"])?.filter(|&n| n > 0 && uses_window);
+        let windowed = window.map_or(full, |window| full.within(window));
+        let state = LayerCache::state(Bytes(self.state_bytes()?));
+        let own = layers.saturating_sub(self.first(&["num_kv_shared_layers"])?.unwrap_or(0));
+        let kinds = self.kinds();
+        let pattern = self.first(&["sliding_window_pattern"])?;
+        let period =
+            self.first(&["attn_layer_period", "full_attention_interval"])?.filter(|&n| n > 0);
+        let offset = self.first(&["attn_layer_offset"])?;
+        let cache = |layer: u64| {
+            if layer >= own {
+                return LayerCache::none();
+            }
+            match kinds.get(layer as usize).map(String::as_str) {
+                Some("sliding_attention" | "chunked_attention") => windowed,
+                Some("full_attention" | "attention" | "hybrid") => full,
+                Some(_) => state,
+                None => match (period, pattern) {
+                    // The one that attends is the last of its period unless said.
+                    (Some(period), _)
+                        if layer % period != offset.unwrap_or(period - 1) % period =>
+                    {
+                        state
+                    }
+                    (Some(_), _) => full,
+                    (None, Some(pattern)) if (layer + 1).is_multiple_of(pattern) => full,
+                    (None, _) => windowed,
+                },
+            }
+        };
+        Ok((0..layers).map(cache).collect())
+    }
+
+    fn kinds(&self) -> Vec<String> {
+        let list = ["layer_types", "layers_block_type"]
+            .iter()
+            .find_map(|key| self.map.get(*key)?.as_array());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+        list.map(|list| list.iter().take(MOST_LAYERS as usize).map(text).collect())
+            .unwrap_or_default()
+    }
+
+    /// The state of a recurrent layer, in 32-bit floats.
+    fn state_bytes(&self) -> Result<u64, String> {
+        let number = |keys: &[&str]| -> Result<u64, String> { Ok(self.first(keys)?.unwrap_or(0)) };
+        let hidden = number(&["hidden_size"])?;
+        let short = number(&["conv_L_cache"])?;
+        if short > 0 {
+            return Ok(hidden.saturating_mul(short).saturating_mul(4));
+        }
+        let heads = number(&["linear_num_value_heads"])?;
+        if heads > 0 {
+            let (keys, key, value) = (
+                number(&["linear_num_key_heads"])?,
+                number(&["linear_key_head_dim"])?,
+                number(&["linear_value_head_dim"])?,
+            );
+            let kernel = number(&["linear_conv_kernel_dim"])?;
+            let looked_back = keys
+                .saturating_mul(key)
+                .saturating_mul(2)
+                .saturating_add(heads.saturating_mul(value));
+            let summed = heads.saturating_mul(key).saturating_mul(value);
+            return Ok(looked_back
+                .saturating_mul(kernel.saturating_sub(1))
+                .saturating_add(summed)
+                .saturating_mul(4));
+        }
+        let state = number(&["mamba_d_state", "ssm_state_size", "state_size"])?;
+        let expand = number(&["mamba_expand", "expand"])?.max(1);
+        let kernel = number(&["mamba_d_conv", "conv_kernel"])?;
+        let groups = number(&["mamba_n_groups", "n_groups"])?;
+        let inner = hidden.saturating_mul(expand);
+        let looked_back = inner.saturating_add(groups.saturating_mul(state).saturating_mul(2));
+        let back = kernel.saturating_sub(1).saturating_mul(looked_back);
+        Ok(inner.saturating_mul(state).saturating_add(back).saturating_mul(4))
+    }
+}

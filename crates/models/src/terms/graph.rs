@@ -1,0 +1,179 @@
+//! Graphs: ONNX files, and checkpoints as the graphs that they export to.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use plimsoll_machine::files;
+
+use super::super::walk::{Declared, Extents, Graph, Shaped, ort, torch};
+use super::super::{GraphOptions, pt};
+use super::{Request, Runner, Terms, WeightsOfType, pages};
+
+pub(super) fn onnx(path: &Path, request: &Request) -> Result<Terms, String> {
+    let graph = Graph::open(path).map_err(|error| error.to_string())?;
+    terms(graph, request, "ONNX")
+}
+
+pub(super) fn onnx_bytes(bytes: &[u8], request: &Request) -> Result<Terms, String> {
+    terms(Graph::parse(bytes).map_err(|error| error.to_string())?, request, "ONNX")
+}
+
+pub(super) fn checkpoint(path: &Path, request: &Request) -> Result<Terms, String> {
+    let file = files::open(path).map_err(|error| error.to_string())?;
+    let (rows, columns) = request.image.unwrap_or((640, 640));
+    let side = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let mut options = GraphOptions::sized((side(rows), side(columns)));
+    options.dynamic = request.batch != 1;
+    let bytes = match pt::outline(file, &options).map_err(|error| error.to_string())? {
+        pt::Outline::Graph(bytes) => bytes,
+        pt::Outline::Weights(weights) => return Ok(weights_alone(weights, request)),
+    };
+    let graph = Graph::parse(&bytes).map_err(|error| error.to_string())?;
+    let mut terms = terms(graph, request, "PyTorch checkpoint")?;
+    terms.open_image = Some((rows, columns));
+    terms.open_batch = true;
+    Ok(terms)
+}
+
+/// Weights without the network that they are for.
+fn weights_alone(weights: BTreeMap<&'static str, (u64, u64)>, request: &Request) -> Terms {
+    let mut found = Terms { format: "PyTorch checkpoint", ..Terms::default() };
+    let parts = weights.into_iter().map(|(kind, (bytes, elements))| WeightsOfType {
+        kind: kind.to_string(),
+        bytes,
+        elements,
+    });
+    found.set_weights(parts.collect(), request);
+    found.notes.push(
+        "weights alone (a state_dict): the network is not in the file, so only they are counted"
+            .to_string(),
+    );
+    found
+}
+
+fn terms(graph: Graph, request: &Request, format: &'static str) -> Result<Terms, String> {
+    let mut found = Terms { format, ..Terms::default() };
+    let weights = graph.weights().into_iter().map(|(kind, (bytes, elements))| WeightsOfType {
+        kind: kind.to_string(),
+        bytes,
+        elements,
+    });
+    found.set_weights(weights.collect(), request);
+    let extents = extents(&graph, request, &mut found)?;
+    let shaped = graph.shape(&extents).map_err(|error| error.to_string())?;
+    let peak = shaped.peak();
+    found.activation_bytes = scaled(peak.bytes, request);
+    found.largest_single_bytes = peak.tensors.first().map_or(0, |tensor| tensor.bytes);
+    match (request.runner, request.on_gpu == Some(true)) {
+        (Some(Runner::Ort), _) => by_arena(&shaped, request, &mut found),
+        (Some(Runner::PyTorch), true) => {
+            let held = torch::held(&shaped, &|bytes| scaled(bytes, request));
+            found.notes.push(format!("PyTorch needs the most at {}", held.operator));
+            if held.copies > 0 {
+                found.notes.push(
+                    "what cuDNN takes for convolutions is an allowance: it chooses when it runs"
+                        .to_string(),
+                );
+            }
+            found.hold(held);
+        }
+        (None, true) => by_pages(&shaped, request, &mut found),
+        _ => {}
+    }
+    found.notes.extend(shaped.notes);
+    for (operator, count) in shaped.unknown {
+        found.notes.push(format!(
+            "{count} × {operator} is not known here: what it makes is counted only as far as the file declares it"
+        ));
+    }
+    if request.dtype.is_some() && request.runner.is_none() {
+        found.notes.push("activations are scaled as if all of them had that type".to_string());
+    }
+    found.peak = Some(peak);
+    Ok(found)
+}
+
+/// Activations in another type than the file's 32-bit floats.
+fn scaled(bytes: u64, request: &Request) -> u64 {
+    match request.dtype {
+        Some(kind) if !kind.is_quantised() => bytes / 4 * kind.bytes_for(1).get().min(4),
+        _ => bytes,
+    }
+}
+
+/// What ONNX Runtime holds for it.
+fn by_arena(shaped: &Shaped, request: &Request, found: &mut Terms) {
+    let gpu = request.on_gpu == Some(true);
+    let settings = if gpu { ort::Settings::cuda() } else { ort::Settings::cpu() };
+    let (arena, operator) = ort::arena(shaped, settings);
+    // Weights are counted already: on a GPU they are in the arena, on the CPU what it set aside
+    // for them replaces the originals.
+    let held = if gpu {
+        arena.reserved.saturating_sub(found.weights_bytes)
+    } else {
+        arena.peak.saturating_sub(arena.loaded)
+    };
+    found.workspace_bytes = held.saturating_sub(arena.live);
+    found.activation_bytes = held;
+    found.largest_single_bytes = arena.pattern;
+    found.notes.push(format!("ONNX Runtime needs the most at {operator}"));
+    found.arena = Some(arena);
+}
+
+/// What our own pool holds for it.
+fn by_pages(shaped: &Shaped, request: &Request, found: &mut Terms) {
+    let events = shaped.trace().into_iter();
+    let events: Vec<_> = events.map(|(taken, id, n)| (taken, id, scaled(n, request))).collect();
+    match pages::held(&events) {
+        Ok(held) => {
+            let held = held.saturating_sub(found.weights_bytes).max(found.activation_bytes);
+            found.workspace_bytes = held - found.activation_bytes;
+            found.activation_bytes = held;
+            let note = "no engine is named: as a pool of this library holds it, in whole pages";
+            found.notes.push(note.to_string());
+        }
+        Err(why) => found.notes.push(format!("what a pool's pages would add is left out: {why}")),
+    }
+}
+
+/// What open extents are, and whether the request fits those that are fixed.
+fn extents(graph: &Graph, request: &Request, found: &mut Terms) -> Result<Extents, String> {
+    let mut extents = Extents::default();
+    extents.batch = request.batch;
+    extents.tokens = request.context.unwrap_or(extents.tokens);
+    extents.image = request.image.unwrap_or(extents.image);
+    extents.by_place = request.inputs.iter().cloned().collect();
+    for &input in &graph.inputs {
+        let value = &graph.values[input];
+        let Some([batch, _, rows, columns]) = value.declared.as_deref() else {
+            found.open_batch |= value
+                .declared
+                .as_ref()
+                .is_some_and(|dims| !matches!(dims.first(), Some(Declared::Fixed(_))));
+            continue;
+        };
+        match (rows, columns) {
+            (Declared::Fixed(rows), Declared::Fixed(columns)) => {
+                if let Some(image) = request.image.filter(|image| *image != (*rows, *columns)) {
+                    return Err(format!(
+                        "its input {} is fixed at {rows}x{columns}, not {}x{}; export it anew with \
+                         that size (`plimsoll export` does for a .pt file)",
+                        value.name, image.0, image.1
+                    ));
+                }
+            }
+            _ => found.open_image = Some(extents.image),
+        }
+        match batch {
+            Declared::Fixed(n) if *n != request.batch && request.batch != 1 => {
+                return Err(format!(
+                    "its input {} is fixed at a batch of {n}, not {}; export it anew with an open batch",
+                    value.name, request.batch
+                ));
+            }
+            Declared::Fixed(_) => {}
+            _ => found.open_batch = true,
+        }
+    }
+    Ok(extents)
+}

@@ -1,0 +1,315 @@
+//! Will it fit? What a model file takes to run, term by term, whatever its format.
+//!
+//! ```text
+//! path ─→ format ─→ graph │ language ─→ Terms
+//! ```
+//!
+//! Files are read by their headers alone ([`gguf`](super::gguf),
+//! [`safetensors`](super::safetensors), [`walk`](super::walk)); shapes become bytes in the
+//! memory library. What is left for here is to ask the right one, and to say in words where
+//! each figure came from.
+
+mod eager;
+mod graph;
+mod language;
+mod overhead;
+mod pages;
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::{CacheTypes, ComputeTerms, ElementType};
+use plimsoll_machine::files;
+
+pub use overhead::Overhead;
+
+use super::walk::{Peak, ort::Arenas, torch::Held};
+use crate::{ModelError, Result};
+
+/// Who is to run the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Runner {
+    /// ONNX Runtime.
+    Ort,
+    /// rten.
+    Rten,
+    /// TensorRT.
+    TensorRt,
+    /// llama.cpp.
+    LlamaCpp,
+    /// PyTorch, with Transformers for language models.
+    PyTorch,
+}
+
+impl Runner {
+    /// All of them.
+    pub const ALL: [Runner; 5] =
+        [Runner::Ort, Runner::Rten, Runner::TensorRt, Runner::LlamaCpp, Runner::PyTorch];
+
+    /// As users name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Runner::Ort => "ort",
+            Runner::Rten => "rten",
+            Runner::TensorRt => "tensorrt",
+            Runner::LlamaCpp => "llama.cpp",
+            Runner::PyTorch => "pytorch",
+        }
+    }
+}
+
+impl fmt::Display for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Runner {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = Runner::ALL.into_iter();
+        all.clone().find(|runner| runner.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = all.map(Runner::name).collect();
+            format!("the engines are {}", names.join(", "))
+        })
+    }
+}
+
+/// How a model is to be run.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Request {
+    /// Rows and columns of images; what the file says, else 640, unless given.
+    pub image: Option<(u64, u64)>,
+    /// Images or sequences at once.
+    pub batch: u64,
+    /// Tokens of context, over all sequences.
+    pub context: Option<u64>,
+    /// The weights as if they were stored so.
+    pub dtype: Option<ElementType>,
+    /// How the cache is stored.
+    pub kv_dtype: Option<CacheTypes>,
+    /// Tokens processed at once.
+    pub micro_batch: u64,
+    /// Whether attention runs without storing its scores.
+    pub flash_attention: bool,
+    /// Whether layers with a window keep the whole context all the same.
+    pub full_windows: bool,
+    /// Whether each sequence has a cache of its own, for its part of the context.
+    pub separate_caches: bool,
+    /// Layers on the device; the rest stays on the host.
+    pub gpu_layers: Option<u64>,
+    /// Who runs it.
+    pub runner: Option<Runner>,
+    /// Whether it runs on a GPU; `None` where no device is named.
+    pub on_gpu: Option<bool>,
+    /// Extents of inputs by `input:axis`.
+    pub inputs: Vec<(String, u64)>,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Request {
+            image: None,
+            batch: 1,
+            context: None,
+            dtype: None,
+            kv_dtype: None,
+            micro_batch: 512,
+            flash_attention: false,
+            full_windows: false,
+            separate_caches: false,
+            gpu_layers: None,
+            runner: None,
+            on_gpu: None,
+            inputs: Vec::new(),
+        }
+    }
+}
+
+/// Weights of one type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WeightsOfType {
+    /// The type.
+    pub kind: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Elements.
+    pub elements: u64,
+}
+
+/// What running a model takes.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Terms {
+    /// `GGUF`, `safetensors`, `ONNX` or `PyTorch checkpoint`.
+    pub format: &'static str,
+    /// What the model calls itself, or its family.
+    pub model: Option<String>,
+    /// The weights by type, as they are to be run.
+    pub weights: Vec<WeightsOfType>,
+    /// All weights.
+    pub weights_bytes: u64,
+    /// What each layer keeps.
+    pub cache_by_layer: Vec<u64>,
+    /// What all layers keep.
+    pub kv_cache_bytes: u64,
+    /// What lives beside weights and cache at the worst moment, the workspace among it.
+    pub activation_bytes: u64,
+    /// Of the activations: what the engine holds beyond what lives.
+    pub workspace_bytes: u64,
+    /// What the engine and the driver take for themselves.
+    pub overhead: Overhead,
+    /// Weights, cache, activations and overhead.
+    pub total_bytes: u64,
+    /// What stays on the host beside a device; not in the total.
+    pub host_bytes: u64,
+    /// The largest piece that is asked for at once.
+    pub largest_single_bytes: u64,
+    /// Tokens of context that were counted.
+    pub context: Option<u64>,
+    /// Tokens that the model was trained for.
+    pub trained_context: Option<u64>,
+    /// How the cache is stored.
+    pub kv_dtype: Option<String>,
+    /// Layers, for a language model.
+    pub layers: Option<u64>,
+    /// The worst moment of a graph.
+    pub peak: Option<Peak>,
+    /// ONNX Runtime's arena.
+    pub arena: Option<Arenas>,
+    /// What PyTorch's allocator holds on a GPU.
+    pub held: Option<Held>,
+    /// The moments that compete for a language model's compute buffer.
+    pub compute: Option<ComputeTerms>,
+    /// Rows and columns that images were taken to have; `None` where the file fixes them.
+    pub open_image: Option<(u64, u64)>,
+    /// Whether the batch can be chosen.
+    pub open_batch: bool,
+    /// What was taken for granted or left out.
+    pub notes: Vec<String>,
+}
+
+impl Terms {
+    fn settle(mut self, request: &Request) -> Terms {
+        self.overhead = Overhead::of(request.runner, request.on_gpu);
+        if self.held.as_ref().is_some_and(|held| held.products == 0) {
+            self.overhead = self.overhead.without_products();
+        }
+        let parts =
+            [self.weights_bytes, self.kv_cache_bytes, self.activation_bytes, self.overhead.bytes];
+        self.total_bytes = parts.into_iter().fold(0, u64::saturating_add);
+        self
+    }
+
+    /// Takes what PyTorch's allocator holds for activations, instead of what lives.
+    fn hold(&mut self, held: Held) {
+        let known = self.weights_bytes.saturating_add(self.kv_cache_bytes);
+        self.activation_bytes = held.reserved.saturating_sub(known).max(held.live);
+        self.workspace_bytes = self.activation_bytes - held.live;
+        self.largest_single_bytes = held.largest_segment;
+        self.held = Some(held);
+    }
+
+    /// Takes the weights as they are, or as if they were stored otherwise.
+    fn set_weights(&mut self, by_type: Vec<WeightsOfType>, request: &Request) {
+        let convert = |mut part: WeightsOfType| {
+            let float = matches!(part.kind.as_str(), "f32" | "f16" | "bf16" | "f64")
+                || part.kind.parse::<ElementType>().is_ok_and(ElementType::is_quantised);
+            if let (Some(kind), true) = (request.dtype, float && part.elements > 0) {
+                part.bytes = kind.bytes_for(part.elements).get();
+                part.kind = kind.to_string();
+            }
+            part
+        };
+        let mut weights: Vec<WeightsOfType> = Vec::new();
+        for part in by_type.into_iter().map(convert) {
+            match weights.iter_mut().find(|known| known.kind == part.kind) {
+                Some(known) => {
+                    known.bytes = known.bytes.saturating_add(part.bytes);
+                    known.elements = known.elements.saturating_add(part.elements);
+                }
+                None => weights.push(part),
+            }
+        }
+        weights.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+        self.weights_bytes = weights.iter().fold(0, |sum, part| sum.saturating_add(part.bytes));
+        self.weights = weights;
+    }
+}
+
+/// What running the model of a path takes: a file, or a folder with a model's files.
+///
+/// # Errors
+/// [`ModelError`] when the file is missing, of another format, truncated or damaged, or
+/// when the request does not fit it.
+pub fn estimate(path: &Path, request: &Request) -> Result<Terms> {
+    let refuse = |why: String| ModelError { model: path.display().to_string(), why };
+    let terms = match format_of(path).map_err(refuse)? {
+        Format::Gguf => language::gguf(path, request),
+        Format::Safetensors => language::safetensors(path, request),
+        Format::Onnx => graph::onnx(path, request),
+        Format::Checkpoint => graph::checkpoint(path, request),
+    };
+    terms.map(|terms| terms.settle(request)).map_err(refuse)
+}
+
+/// What running an ONNX graph in memory takes.
+///
+/// # Errors
+/// As [`estimate`].
+pub fn estimate_onnx(name: &str, bytes: &[u8], request: &Request) -> Result<Terms> {
+    let terms = graph::onnx_bytes(bytes, request).map(|terms| terms.settle(request));
+    terms.map_err(|why| ModelError { model: name.to_string(), why })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Gguf,
+    Safetensors,
+    Onnx,
+    Checkpoint,
+}
+
+/// How the name of the list of a sharded model's files ends.
+const INDEX: &str = ".index.json";
+
+/// The format of a file, by its first bytes and its name.
+fn format_of(path: &Path) -> Result<Format, String> {
+    if path.is_dir() {
+        return Ok(Format::Safetensors);
+    }
+    let mut start = Vec::new();
+    files::open(path)
+        .and_then(|file| file.take(16).read_to_end(&mut start))
+        .map_err(|error| error.to_string())?;
+    let extension = PathBuf::from(path.file_name().unwrap_or_default());
+    let extension = extension.extension().and_then(|text| text.to_str()).unwrap_or_default();
+    match (start.as_slice(), extension) {
+        ([b'G', b'G', b'U', b'F', ..], _) | (_, "gguf") => Ok(Format::Gguf),
+        (_, "safetensors") => Ok(Format::Safetensors),
+        (_, "json") if path.to_string_lossy().ends_with(INDEX) => Ok(Format::Safetensors),
+        (_, "json") => Err("it names no weights; give the folder that it is in, with its \
+                            .safetensors files, or tell the numbers of a config.json to \
+                            `plimsoll estimate llm`"
+            .to_string()),
+        (_, "onnx") => Ok(Format::Onnx),
+        ([b'P', b'K', ..], _) | (_, "pt" | "pth") => Ok(Format::Checkpoint),
+        (_, "engine" | "plan") => Err("a TensorRT engine does not tell what it takes; give the \
+                                       .onnx file that it was built from"
+            .to_string()),
+        ([], _) => Err("the file is empty".to_string()),
+        _ => Err("neither GGUF, safetensors, ONNX nor a PyTorch checkpoint, by its name and its \
+                  first bytes"
+            .to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

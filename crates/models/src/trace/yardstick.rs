@@ -1,0 +1,97 @@
+//! The same events through the system's own allocator: how fast is fast here?
+//!
+//! Nanoseconds on one machine say little on another. What `malloc` and `free` take for
+//! the same sizes in the same order, measured beside the pool, does: it is the best
+//! that decades have made of the same task, without streams, and with neighbours that
+//! it may write into. Its memory is never touched, only managed.
+
+use std::time::{Duration, Instant};
+
+use super::{Op, Trace};
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::sys::malloc::{self, Block};
+use plimsoll_machine::units::Bytes;
+
+/// `malloc` and `free` on the events of a trace, with no memory taken from the kernel or
+/// given back between passes.
+#[derive(Debug)]
+pub struct Malloc<'a> {
+    trace: &'a Trace,
+    blocks: Vec<Option<Block>>,
+}
+
+impl<'a> Malloc<'a> {
+    /// Sets the process's allocator up for it, for the rest of the process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] where the allocator is not glibc's.
+    pub fn open(trace: &'a Trace) -> Result<Malloc<'a>> {
+        malloc::keep_everything()?;
+        let blocks = std::iter::repeat_with(|| None).take(trace.slots()).collect();
+        Ok(Malloc { trace, blocks })
+    }
+
+    /// Runs through the trace once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] where the system refuses a block, even untouched.
+    pub fn pass(&mut self) -> Result<Duration> {
+        let start = Instant::now();
+        let refused = self.run();
+        let wall = start.elapsed();
+        self.blocks.iter_mut().for_each(|block| *block = None);
+        match refused {
+            None => Ok(wall),
+            Some(requested) => Err(Error::OutOfMemory {
+                memory: "malloc".to_string(),
+                requested,
+                available: Bytes::ZERO,
+            }),
+        }
+    }
+
+    /// The size that was refused, if any was.
+    fn run(&mut self) -> Option<Bytes> {
+        for event in self.trace.events() {
+            let slot = &mut self.blocks[event.id as usize];
+            match event.op {
+                Op::Allocate => match Block::new(event.size) {
+                    Some(block) => *slot = Some(block),
+                    None => return Some(Bytes(event.size)),
+                },
+                Op::Free => *slot = None,
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_runs_where_it_can_and_says_why_where_not() {
+        let mut builder = Trace::builder();
+        builder.allocate(1, Bytes::mib(3), 0, 0).unwrap();
+        builder.allocate(2, Bytes::ZERO, 0, 1).unwrap();
+        builder.free(1, 0, 2).unwrap();
+        let trace = builder.finish();
+        match Malloc::open(&trace) {
+            Ok(mut malloc) => assert!((0..3).all(|_| malloc.pass().is_ok())),
+            Err(error) => assert!(error.to_string().contains("glibc"), "{error}"),
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused() {
+        let mut builder = Trace::builder();
+        builder.allocate(1, Bytes(u64::MAX / 2), 0, 0).unwrap();
+        let trace = builder.finish();
+        if let Ok(mut malloc) = Malloc::open(&trace) {
+            assert!(malloc.pass().unwrap_err().is_out_of_memory());
+        }
+    }
+}
