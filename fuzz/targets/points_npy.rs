@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_points::read::{Format, clouds_in, shape_of};
+use plimsoll_points::read::{CloudFormat, clouds_in, shape_of};
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(clouds) = clouds_in(Format::Npy, bytes, true) else { return };
+    let Ok(clouds) = clouds_in(CloudFormat::Npy, bytes, true) else { return };
     // What was read is what the header promised.
-    let shape = shape_of(Format::Npy, bytes).map(|shape| (shape.counts, shape.features));
+    let shape = shape_of(CloudFormat::Npy, bytes).map(|shape| (shape.counts, shape.features));
     let counts = clouds.iter().map(|cloud| cloud.len() as u64);
     if let Ok((promised, features)) = shape {
         let floats = promised.iter().map(|points| points * (3 + features as u64));

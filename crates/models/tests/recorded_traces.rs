@@ -9,15 +9,15 @@ use std::time::Instant;
 use flate2::read::GzDecoder;
 use plimsoll_models::trace::Trace;
 
-/// The rows of the README's first table: name, events, peak live bytes.
-fn promised(readme: &str) -> Vec<(String, usize, u64)> {
+/// The rows of the README's first table: name, events, and peak live bytes where it states them.
+fn promised(readme: &str) -> Vec<(String, usize, Option<u64>)> {
     let number = |cell: &str| cell.replace(',', "").parse::<u64>().ok();
     readme
         .lines()
         .filter_map(|line| {
             let cells: Vec<_> = line.split('|').map(str::trim).collect();
             let [_, name, _, events, peak, _] = cells[..] else { return None };
-            Some((name.to_string(), number(events)? as usize, number(peak)?))
+            Some((name.to_string(), number(events)? as usize, number(peak)))
         })
         .collect()
 }
@@ -48,7 +48,9 @@ fn recorded_traces_are_what_their_table_says() {
         println!("{name}: {} events, {rate:.0} MB/s", trace.events().len());
         let (_, events, peak) = promised.iter().find(|(row, ..)| row == name).unwrap();
         assert_eq!(trace.events().len(), *events, "{name}");
-        assert_eq!(trace.peak_live().get(), *peak, "{name}");
+        if let Some(peak) = peak {
+            assert_eq!(trace.peak_live().get(), *peak, "{name}");
+        }
         let again = Trace::parse(trace.to_csv().as_bytes()).unwrap();
         assert!(again.events() == trace.events(), "{name}: its csv is another trace");
         seen += 1;

@@ -7,10 +7,10 @@
 use std::path::Path;
 use std::time::Instant;
 
-use plimsoll::{Error, Result};
-use plimsoll_points::backend::host::Host;
-use plimsoll_points::backend::{Backend, Piece};
-use plimsoll_points::{Batch, Cells, Grid, Mode, Spec};
+use plimsoll_memory::{Error, Result};
+use plimsoll_points::backend::host::VoxelHost;
+use plimsoll_points::backend::{VoxelBackend, VoxelPiece};
+use plimsoll_points::{Batch, Cells, VoxelGrid, VoxelMode, VoxelSpec};
 
 const ROUNDS: usize = 15;
 
@@ -36,14 +36,18 @@ fn main() -> Result<()> {
     let size: f32 = size.parse().map_err(|_| usage())?;
     let batch = Batch::open(Path::new(path))?;
     let clouds = batch.load(0..batch.clouds(), false)?;
-    let spec =
-        Spec::new(Grid::new([side; 3], [size; 3], [0.0; 3])?, Mode::Occupancy, Cells::F32, 0)?;
-    let piece = Piece { clouds: &clouds, spec: &spec, voxels: 0..spec.grid().voxels() };
+    let spec = VoxelSpec::new(
+        VoxelGrid::new([side; 3], [size; 3], [0.0; 3])?,
+        VoxelMode::Occupancy,
+        Cells::F32,
+        0,
+    )?;
+    let piece = VoxelPiece { clouds: &clouds, spec: &spec, voxels: 0..spec.grid().voxels() };
     let mut out = vec![0u64; piece.bytes().div_ceil(8) as usize];
     let (mut made, mut filled, mut lit) = (Vec::new(), Vec::new(), 0);
     for _ in 0..ROUNDS {
         let bytes = bytemuck::cast_slice_mut(&mut out);
-        made.push(timed(|| Host::default().dense(&piece, bytes).map(|_| ()))?);
+        made.push(timed(|| VoxelHost::default().dense(&piece, bytes).map(|_| ()))?);
         lit = out.iter().filter(|word| **word != 0).count();
         let half = out.len() / 2;
         let (a, b) = out.split_at_mut(half);

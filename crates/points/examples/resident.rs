@@ -14,12 +14,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use plimsoll::backend::cuda::{Cuda, CudaMemory, CudaOptions};
-use plimsoll::{Block, Bytes, Device, Memory, Request, Result, Stream};
-use plimsoll_points::backend::cuda::{self, Resident, ResidentShape};
-use plimsoll_points::backend::host::Host;
-use plimsoll_points::backend::{Backend, Piece};
-use plimsoll_points::{Cells, Cloud, Grid, Mode, Spec, voxelize};
+use plimsoll_memory::backend::cuda::{Cuda, CudaMemory, CudaOptions};
+use plimsoll_memory::{Block, Bytes, Device, Memory, Request, Result, Stream};
+use plimsoll_points::backend::cuda::{self, ResidentShape, ResidentVoxels};
+use plimsoll_points::backend::host::VoxelHost;
+use plimsoll_points::backend::{VoxelBackend, VoxelPiece};
+use plimsoll_points::{Cells, Cloud, VoxelGrid, VoxelMode, VoxelSpec, voxelize};
 
 /// Bytes a second that the memory of an H200 gives, where nobody says.
 const MEMORY: f64 = 4.3e12;
@@ -94,25 +94,25 @@ fn clouds(kind: Kind, clouds: usize, points: usize, side: u32) -> Result<Vec<Clo
     })
 }
 
-fn grid(side: u32) -> Result<Grid> {
-    Grid::new([side; 3], [1.0 / side as f32; 3], [0.0; 3])
+fn grid(side: u32) -> Result<VoxelGrid> {
+    VoxelGrid::new([side; 3], [1.0 / side as f32; 3], [0.0; 3])
 }
 
 struct Case {
-    resident: Resident,
+    resident: ResidentVoxels,
     points: Block,
     out: Block,
     clouds: Vec<Cloud>,
-    spec: Spec,
+    spec: VoxelSpec,
 }
 
 impl Case {
     fn new(device: &Arc<Cuda>, kind: Kind, count: usize, points: usize, side: u32) -> Result<Case> {
         let clouds = clouds(kind, count, points, side)?;
-        let spec = Spec::new(grid(side)?, Mode::Occupancy, Cells::F32, 0)?;
+        let spec = VoxelSpec::new(grid(side)?, VoxelMode::Occupancy, Cells::F32, 0)?;
         let shape =
             ResidentShape { spec, clouds: count as u64, points: points as u64, features: 0 };
-        let resident = Resident::new(Arc::clone(device), &shape)?;
+        let resident = ResidentVoxels::new(Arc::clone(device), &shape)?;
         let block = device.allocate(Request::new(Bytes(resident.points_bytes().max(4))))?;
         let each = points * 12;
         for (index, cloud) in clouds.iter().enumerate() {
@@ -272,14 +272,14 @@ fn cold(device: &Arc<Cuda>, stream: Stream, memory: f64) -> Result<()> {
 /// A batch of ten times the limit, from host memory to host memory.
 fn ten_times(device: &Arc<Cuda>) -> Result<()> {
     let clouds = clouds(Kind::Uniform, 256, 100_000, 128)?;
-    let spec = Spec::new(grid(128)?, Mode::Occupancy, Cells::F32, 0)?;
-    let piece = Piece { clouds: &clouds, spec: &spec, voxels: 0..spec.grid().voxels() };
+    let spec = VoxelSpec::new(grid(128)?, VoxelMode::Occupancy, Cells::F32, 0)?;
+    let piece = VoxelPiece { clouds: &clouds, spec: &spec, voxels: 0..spec.grid().voxels() };
     let points: u64 = piece.points() * 12;
     let limit = Bytes((points + piece.bytes()) / 10);
     let mut out = vec![0u32; (piece.bytes() / 4) as usize];
     let mut whole = vec![0u32; (piece.bytes() / 4) as usize];
     let (line, free) = (cuda::open(0, Some(limit))?, cuda::open(0, None)?);
-    let best = |backend: &dyn Backend, out: &mut [u32]| -> Result<f64> {
+    let best = |backend: &dyn VoxelBackend, out: &mut [u32]| -> Result<f64> {
         let mut best = f64::INFINITY;
         for _ in 0..6 {
             let start = Instant::now();
@@ -291,7 +291,7 @@ fn ten_times(device: &Arc<Cuda>) -> Result<()> {
     let limited = best(&line, &mut out)?;
     let unlimited = best(&free, &mut whole)?;
     let same = out == whole;
-    let host = best(&Host::default(), &mut whole)?;
+    let host = best(&VoxelHost::default(), &mut whole)?;
     let same = same && out == whole;
     let (up, down) = copies(device, points, piece.bytes())?;
     let copies = up.max(down);

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 
 /// Points of single precision: x, y, z and features of each, one point after the other.
 ///

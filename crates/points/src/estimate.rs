@@ -5,14 +5,14 @@
 //! a batch past 2³¹ elements is estimated and not wished away. The share of memory that may
 //! be used is the library's one margin, in the check and in the plan alike.
 
-use plimsoll::{Bytes, ChunkPlan, ChunkingConfig, Result, will_oom};
+use plimsoll_memory::{Bytes, ChunkPlan, ChunkingConfig, Result, will_oom};
 
-use crate::spec::{Cells, Mode, Spec};
+use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// A batch: so many clouds of so many points into a grid.
 ///
 /// ```
-/// use plimsoll::Bytes;
+/// use plimsoll_memory::Bytes;
 /// use plimsoll_points::{VoxelizationShape, estimate_voxelization_memory};
 ///
 /// let shape = VoxelizationShape::new(64, 100_000, [128, 128, 128]);
@@ -31,7 +31,7 @@ pub struct VoxelizationShape {
     /// Numbers of a point beside its coordinates.
     pub features: u64,
     /// What is told of a voxel.
-    pub mode: Mode,
+    pub mode: VoxelMode,
     /// How it is written down.
     pub cells: Cells,
 }
@@ -45,7 +45,7 @@ impl VoxelizationShape {
             points,
             grid,
             features: 0,
-            mode: Mode::Occupancy,
+            mode: VoxelMode::Occupancy,
             cells: Cells::F32,
         }
     }
@@ -53,19 +53,19 @@ impl VoxelizationShape {
     /// The same with features of every point, whose mean is made.
     #[must_use]
     pub fn with_features(self, features: u64) -> VoxelizationShape {
-        let mode = if features > 0 { Mode::Mean } else { self.mode };
+        let mode = if features > 0 { VoxelMode::Mean } else { self.mode };
         VoxelizationShape { features, mode, ..self }
     }
 
     /// The same in another mode and type.
     #[must_use]
-    pub fn with_mode(self, mode: Mode, cells: Cells) -> VoxelizationShape {
+    pub fn with_mode(self, mode: VoxelMode, cells: Cells) -> VoxelizationShape {
         VoxelizationShape { mode, cells, ..self }
     }
 
-    /// The shape of what a [`Spec`] makes.
+    /// The shape of what a [`VoxelSpec`] makes.
     #[must_use]
-    pub fn of(spec: &Spec, batch: u64, points: u64, features: u64) -> VoxelizationShape {
+    pub fn of(spec: &VoxelSpec, batch: u64, points: u64, features: u64) -> VoxelizationShape {
         let grid = spec.grid().dims().map(u64::from);
         VoxelizationShape { batch, points, grid, features, mode: spec.mode(), cells: spec.cells() }
     }
@@ -78,7 +78,7 @@ impl VoxelizationShape {
         let bytes = |count: u64, each: u64| Bytes(count.saturating_mul(each));
         let voxels = self.voxels();
         let planes = if self.mode.of_features() { self.features.max(1) } else { 1 };
-        let values = if self.mode == Mode::Occupancy { 0 } else { planes };
+        let values = if self.mode == VoxelMode::Occupancy { 0 } else { planes };
         let output = match self.cells {
             Cells::F32 | Cells::U32 => bytes(voxels, 4).saturating_mul(planes),
             Cells::U8 => Bytes(voxels),
@@ -90,9 +90,9 @@ impl VoxelizationShape {
         };
         let workspace = match (self.mode, self.cells) {
             // Points sorted by voxel: a key and a number, twice.
-            (_, Cells::Sparse) | (Mode::Mean, _) => bytes(self.points, 32),
-            (Mode::Occupancy, _) => Bytes(voxels.div_ceil(8)),
-            (Mode::Count | Mode::Max, _) => Bytes::ZERO,
+            (_, Cells::Sparse) | (VoxelMode::Mean, _) => bytes(self.points, 32),
+            (VoxelMode::Occupancy, _) => Bytes(voxels.div_ceil(8)),
+            (VoxelMode::Count | VoxelMode::Max, _) => Bytes::ZERO,
         };
         VoxelizationEstimate {
             points: bytes(self.points, self.features.saturating_add(3).saturating_mul(4)),
@@ -136,7 +136,7 @@ pub fn estimate_voxelization_memory(shape: &VoxelizationShape) -> VoxelizationEs
 /// Whether a batch is more than the safety margin leaves of what is available.
 ///
 /// ```
-/// use plimsoll::Bytes;
+/// use plimsoll_memory::Bytes;
 /// use plimsoll_points::{VoxelizationShape, voxelization_will_oom};
 /// let shape = VoxelizationShape::new(64, 100_000, [128, 128, 128]);
 /// assert!(voxelization_will_oom(&shape, Bytes::mib(512)));
@@ -151,15 +151,15 @@ pub fn voxelization_will_oom(shape: &VoxelizationShape, available: Bytes) -> boo
 ///
 /// # Errors
 ///
-/// [`plimsoll::Error::NeverFits`] where one cloud is too large for it.
+/// [`plimsoll_memory::Error::NeverFits`] where one cloud is too large for it.
 ///
 /// ```
-/// use plimsoll::Bytes;
+/// use plimsoll_memory::Bytes;
 /// use plimsoll_points::{VoxelizationShape, suggest_voxelization_chunking};
 /// let shape = VoxelizationShape::new(64, 100_000, [128, 128, 128]);
 /// let plan = suggest_voxelization_chunking(&shape, Bytes::mib(220))?;
 /// assert!(plan.to_string().starts_with("4 chunks of 16 items"), "{plan}");
-/// # Ok::<(), plimsoll::Error>(())
+/// # Ok::<(), plimsoll_memory::Error>(())
 /// ```
 pub fn suggest_voxelization_chunking(
     shape: &VoxelizationShape,
@@ -187,10 +187,10 @@ mod tests {
             let shape = VoxelizationShape::new(2, 1000, [side; 3]).with_features(features);
             estimate_voxelization_memory(&shape.with_mode(mode, Cells::Sparse)).output
         };
-        assert_eq!(output(64, Mode::Occupancy, 0), Bytes(2 * 1000 * 16));
-        assert_eq!(output(64, Mode::Count, 0), Bytes(2 * 1000 * 20));
-        assert_eq!(output(64, Mode::Mean, 5), Bytes(2 * 1000 * 36));
-        assert_eq!(output(4, Mode::Count, 0), Bytes(2 * 64 * 20), "no more than there are");
+        assert_eq!(output(64, VoxelMode::Occupancy, 0), Bytes(2 * 1000 * 16));
+        assert_eq!(output(64, VoxelMode::Count, 0), Bytes(2 * 1000 * 20));
+        assert_eq!(output(64, VoxelMode::Mean, 5), Bytes(2 * 1000 * 36));
+        assert_eq!(output(4, VoxelMode::Count, 0), Bytes(2 * 64 * 20), "no more than there are");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where voxels lie, and which one a point belongs to.
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 
 /// The most cells along one axis: up to here a single-precision number counts them exactly.
 const MOST_CELLS: u32 = 1 << 23;
@@ -12,7 +12,7 @@ const MOST_VOXELS: u128 = 1 << 62;
 /// A point belongs to the voxel floor((p − origin) / size), each operation in IEEE single
 /// precision, rounded to nearest, with subnormals.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Grid {
+pub struct VoxelGrid {
     /// Depth, height, width: the order of the output.
     dims: [u32; 3],
     /// Along x, y, z.
@@ -20,7 +20,7 @@ pub struct Grid {
     origin: [f32; 3],
 }
 
-impl Grid {
+impl VoxelGrid {
     /// A grid of depth, height and width, with voxels of these sizes along x, y and z, whose
     /// first voxel begins at the origin.
     ///
@@ -28,7 +28,7 @@ impl Grid {
     ///
     /// [`Error::Config`] for an extent of 0 or past 2²³, more than 2⁶² voxels, a size that is not above 0, an origin
     /// that is not finite.
-    pub fn new(dims: [u32; 3], size: [f32; 3], origin: [f32; 3]) -> Result<Grid> {
+    pub fn new(dims: [u32; 3], size: [f32; 3], origin: [f32; 3]) -> Result<VoxelGrid> {
         let config = |field, value: String, range| Error::Config { field, value, range };
         let voxels: u128 = dims.iter().map(|cells| u128::from(*cells)).product();
         if dims.iter().any(|cells| !(1..=MOST_CELLS).contains(cells)) || voxels > MOST_VOXELS {
@@ -47,7 +47,7 @@ impl Grid {
         if let Some(origin) = origin.iter().find(|origin| !origin.is_finite()) {
             return Err(config("origin", origin.to_string(), "three finite numbers: X,Y,Z"));
         }
-        Ok(Grid { dims, size, origin })
+        Ok(VoxelGrid { dims, size, origin })
     }
 
     /// Depth, height, width.
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn x_is_the_width_and_z_the_depth() {
-        let grid = Grid::new([2, 3, 4], [1.0; 3], [10.0, 20.0, 30.0]).unwrap();
+        let grid = VoxelGrid::new([2, 3, 4], [1.0; 3], [10.0, 20.0, 30.0]).unwrap();
         assert_eq!(grid.voxel([10.5, 20.5, 30.5]), Some(0));
         assert_eq!(grid.voxel([13.9, 20.5, 30.5]), Some(3));
         assert_eq!(grid.voxel([10.5, 22.5, 30.5]), Some(8));
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_last_voxel_of_the_largest_grid_has_its_place() {
-        let grid = Grid::new([1 << 20, 1 << 21, 1 << 21], [1.0; 3], [0.0; 3]).unwrap();
+        let grid = VoxelGrid::new([1 << 20, 1 << 21, 1 << 21], [1.0; 3], [0.0; 3]).unwrap();
         let last = [grid.dims()[2], grid.dims()[1], grid.dims()[0]].map(|extent| extent - 1);
         let voxel = grid.voxel(last.map(|cell| cell as f32 + 0.5)).unwrap();
         assert_eq!(voxel, grid.voxels() - 1);
@@ -152,7 +152,7 @@ mod tests {
             ([1, 1, 1], 1e-45, 0.0, "voxel_size"),
             ([1, 1, 1], 1.0, f32::INFINITY, "origin"),
         ] {
-            let error = Grid::new(dims, [size; 3], [origin; 3]).unwrap_err().to_string();
+            let error = VoxelGrid::new(dims, [size; 3], [origin; 3]).unwrap_err().to_string();
             assert!(error.starts_with(field), "{error}");
         }
     }

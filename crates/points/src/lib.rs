@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - [`read`] knows the files that clouds come in; a folder of them is a [`Batch`].
-//! - [`Spec`] says what is made: which grid, what of a voxel, in which type. Its rules are
+//! - [`VoxelSpec`] says what is made: which grid, what of a voxel, in which type. Its rules are
 //!   exact, so that the host, CUDA and OpenCL give the same bits.
 //! - [`backend`] makes one piece of the result; [`job`] cuts the work so that each piece fits,
 //!   halves where it does not after all, and ends on the host.
@@ -20,7 +20,7 @@
 //! let made = voxelize(&[cloud], &Spec::new(grid, Mode::Occupancy, Cells::U8, 0)?)?;
 //! assert_eq!(made.bytes, [1, 1, 0, 0, 0, 0, 0, 0]);
 //! assert_eq!(made.tally.not_finite, 1);
-//! # Ok::<(), plimsoll::Error>(())
+//! # Ok::<(), plimsoll_memory::Error>(())
 //! ```
 
 pub mod backend;
@@ -34,16 +34,16 @@ mod simd;
 mod spec;
 pub mod write;
 
-pub use backend::{Made, Tally, voxelize};
+pub use backend::{VoxelTally, Voxelized, voxelize};
 pub use cloud::Cloud;
 pub use estimate::{
     VoxelizationEstimate, VoxelizationShape, estimate_voxelization_memory,
     suggest_voxelization_chunking, voxelization_will_oom,
 };
-pub use grid::Grid;
+pub use grid::VoxelGrid;
 pub use preview::Preview;
 pub use read::Batch;
-pub use spec::{Cells, Mode, Spec};
+pub use spec::{Cells, VoxelMode, VoxelSpec};
 
 /// The guide's Rust blocks, run as tests.
 #[cfg(doctest)]

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 
-use crate::grid::Grid;
+use crate::grid::VoxelGrid;
 
 /// What is told of a voxel. One without points is 0 in every mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Mode {
+pub enum VoxelMode {
     /// Whether it has a point: 1.
     Occupancy,
     /// How many points it has.
@@ -22,34 +22,34 @@ pub enum Mode {
     Max,
 }
 
-impl Mode {
+impl VoxelMode {
     /// Whether it tells of features and not of points alone.
     #[must_use]
     pub fn of_features(self) -> bool {
-        matches!(self, Mode::Mean | Mode::Max)
+        matches!(self, VoxelMode::Mean | VoxelMode::Max)
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for VoxelMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Mode::Occupancy => "occupancy",
-            Mode::Count => "count",
-            Mode::Mean => "mean",
-            Mode::Max => "max",
+            VoxelMode::Occupancy => "occupancy",
+            VoxelMode::Count => "count",
+            VoxelMode::Mean => "mean",
+            VoxelMode::Max => "max",
         })
     }
 }
 
-impl FromStr for Mode {
+impl FromStr for VoxelMode {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Mode> {
+    fn from_str(text: &str) -> Result<VoxelMode> {
         match text {
-            "occupancy" => Ok(Mode::Occupancy),
-            "count" => Ok(Mode::Count),
-            "mean" => Ok(Mode::Mean),
-            "max" => Ok(Mode::Max),
+            "occupancy" => Ok(VoxelMode::Occupancy),
+            "count" => Ok(VoxelMode::Count),
+            "mean" => Ok(VoxelMode::Mean),
+            "max" => Ok(VoxelMode::Max),
             _ => Err(Error::Config {
                 field: "mode",
                 value: format!("{text:?}"),
@@ -78,8 +78,8 @@ pub enum Cells {
 impl Cells {
     /// What a mode is written in unless one asks for something else.
     #[must_use]
-    pub fn of(mode: Mode) -> Cells {
-        if mode == Mode::Count { Cells::U32 } else { Cells::F32 }
+    pub fn of(mode: VoxelMode) -> Cells {
+        if mode == VoxelMode::Count { Cells::U32 } else { Cells::F32 }
     }
 }
 
@@ -116,14 +116,14 @@ impl FromStr for Cells {
 
 /// What is made of every cloud.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spec {
-    grid: Grid,
-    mode: Mode,
+pub struct VoxelSpec {
+    grid: VoxelGrid,
+    mode: VoxelMode,
     cells: Cells,
     features: usize,
 }
 
-impl Spec {
+impl VoxelSpec {
     /// A grid, what to tell of a voxel and how; `features` of the points count for the mean
     /// and the maximum alone.
     ///
@@ -131,11 +131,16 @@ impl Spec {
     ///
     /// [`Error::Config`] where the type cannot hold what the mode tells, or points without
     /// features are asked for a mean or a maximum of them.
-    pub fn new(grid: Grid, mode: Mode, cells: Cells, features: usize) -> Result<Spec> {
+    pub fn new(
+        grid: VoxelGrid,
+        mode: VoxelMode,
+        cells: Cells,
+        features: usize,
+    ) -> Result<VoxelSpec> {
         let fits = match cells {
             Cells::F32 | Cells::Sparse => true,
-            Cells::U8 | Cells::Bits => mode == Mode::Occupancy,
-            Cells::U32 => mode == Mode::Count,
+            Cells::U8 | Cells::Bits => mode == VoxelMode::Occupancy,
+            Cells::U32 => mode == VoxelMode::Count,
         };
         if !fits {
             return Err(Error::Config {
@@ -151,18 +156,18 @@ impl Spec {
                 range: "occupancy or count, or points with more than x, y and z",
             });
         }
-        Ok(Spec { grid, mode, cells, features: if mode.of_features() { features } else { 0 } })
+        Ok(VoxelSpec { grid, mode, cells, features: if mode.of_features() { features } else { 0 } })
     }
 
     /// The grid.
     #[must_use]
-    pub fn grid(&self) -> &Grid {
+    pub fn grid(&self) -> &VoxelGrid {
         &self.grid
     }
 
     /// What is told of a voxel.
     #[must_use]
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> VoxelMode {
         self.mode
     }
 
@@ -208,20 +213,20 @@ mod tests {
 
     #[test]
     fn types_hold_what_modes_tell() {
-        let grid = Grid::new([2, 2, 9], [1.0; 3], [0.0; 3]).unwrap();
-        let spec = |mode, cells, features| Spec::new(grid, mode, cells, features);
-        assert_eq!(spec(Mode::Occupancy, Cells::Bits, 0).unwrap().cloud_bytes(36), 5);
-        assert_eq!(spec(Mode::Mean, Cells::F32, 3).unwrap().cloud_bytes(36), 36 * 4 * 3);
-        assert_eq!(spec(Mode::Count, Cells::U32, 3).unwrap().planes(), 1);
-        assert!(spec(Mode::Count, Cells::U8, 0).is_err());
-        assert!(spec(Mode::Mean, Cells::U8, 1).is_err());
-        assert!(spec(Mode::Max, Cells::F32, 0).is_err());
+        let grid = VoxelGrid::new([2, 2, 9], [1.0; 3], [0.0; 3]).unwrap();
+        let spec = |mode, cells, features| VoxelSpec::new(grid, mode, cells, features);
+        assert_eq!(spec(VoxelMode::Occupancy, Cells::Bits, 0).unwrap().cloud_bytes(36), 5);
+        assert_eq!(spec(VoxelMode::Mean, Cells::F32, 3).unwrap().cloud_bytes(36), 36 * 4 * 3);
+        assert_eq!(spec(VoxelMode::Count, Cells::U32, 3).unwrap().planes(), 1);
+        assert!(spec(VoxelMode::Count, Cells::U8, 0).is_err());
+        assert!(spec(VoxelMode::Mean, Cells::U8, 1).is_err());
+        assert!(spec(VoxelMode::Max, Cells::F32, 0).is_err());
     }
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for mode in [Mode::Occupancy, Mode::Count, Mode::Mean, Mode::Max] {
-            assert_eq!(mode.to_string().parse::<Mode>().unwrap(), mode);
+        for mode in [VoxelMode::Occupancy, VoxelMode::Count, VoxelMode::Mean, VoxelMode::Max] {
+            assert_eq!(mode.to_string().parse::<VoxelMode>().unwrap(), mode);
         }
         for cells in [Cells::F32, Cells::U8, Cells::U32, Cells::Bits, Cells::Sparse] {
             assert_eq!(cells.to_string().parse::<Cells>().unwrap(), cells);

@@ -2,14 +2,14 @@
 //! `PLIMSOLL_REQUIRE=opencl,cuda` makes that a failure.
 #![expect(clippy::print_stdout, reason = "what is skipped is said")]
 
-use plimsoll::{Bytes, Error, Result};
-use plimsoll_points::backend::device::Gpu;
-use plimsoll_points::backend::host::Host;
-use plimsoll_points::backend::{Backend, Piece, cuda, opencl};
-use plimsoll_points::{Cells, Cloud, Grid, Mode, Spec};
+use plimsoll_memory::{Bytes, Error, Result};
+use plimsoll_points::backend::device::VoxelDevice;
+use plimsoll_points::backend::host::VoxelHost;
+use plimsoll_points::backend::{VoxelBackend, VoxelPiece, cuda, opencl};
+use plimsoll_points::{Cells, Cloud, VoxelGrid, VoxelMode, VoxelSpec};
 
 /// The device, or nothing where it may be missing.
-fn device(name: &str, limit: Option<Bytes>) -> Result<Option<Gpu>> {
+fn device(name: &str, limit: Option<Bytes>) -> Result<Option<VoxelDevice>> {
     let opened = match name {
         "cuda" => cuda::open(0, limit),
         _ => opencl::open(0, limit),
@@ -55,7 +55,10 @@ fn clouds(count: usize, points: usize, features: usize, seed: u32) -> Result<Vec
         .collect()
 }
 
-fn made(backend: &dyn Backend, piece: &Piece<'_>) -> Result<(Vec<u32>, plimsoll_points::Tally)> {
+fn made(
+    backend: &dyn VoxelBackend,
+    piece: &VoxelPiece<'_>,
+) -> Result<(Vec<u32>, plimsoll_points::VoxelTally)> {
     let mut words = vec![0x5555_5555u32; piece.bytes().div_ceil(4) as usize];
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
     let tally = backend.dense(piece, &mut bytes[..piece.bytes() as usize])?;
@@ -65,39 +68,39 @@ fn made(backend: &dyn Backend, piece: &Piece<'_>) -> Result<(Vec<u32>, plimsoll_
 fn same_as_the_host(name: &str) -> Result<()> {
     let Some(gpu) = device(name, None)? else { return Ok(()) };
     let grids = [
-        Grid::new([13, 31, 29], [0.1, 0.1, 0.3], [-0.2, 0.0, 0.1])?,
-        Grid::new([16, 16, 16], [0.25; 3], [0.0; 3])?,
+        VoxelGrid::new([13, 31, 29], [0.1, 0.1, 0.3], [-0.2, 0.0, 0.1])?,
+        VoxelGrid::new([16, 16, 16], [0.25; 3], [0.0; 3])?,
         // So small voxels that the quick division does not apply.
-        Grid::new([5, 5, 5], [1e-12, 0.5, 0.5], [0.0; 3])?,
+        VoxelGrid::new([5, 5, 5], [1e-12, 0.5, 0.5], [0.0; 3])?,
     ];
     for (round, grid) in grids.into_iter().enumerate() {
         for (mode, cells, features) in [
-            (Mode::Occupancy, Cells::F32, 0),
-            (Mode::Occupancy, Cells::U8, 2),
-            (Mode::Occupancy, Cells::Bits, 1),
-            (Mode::Count, Cells::U32, 0),
-            (Mode::Count, Cells::F32, 1),
-            (Mode::Max, Cells::F32, 1),
-            (Mode::Mean, Cells::F32, 1),
-            (Mode::Mean, Cells::F32, 3),
+            (VoxelMode::Occupancy, Cells::F32, 0),
+            (VoxelMode::Occupancy, Cells::U8, 2),
+            (VoxelMode::Occupancy, Cells::Bits, 1),
+            (VoxelMode::Count, Cells::U32, 0),
+            (VoxelMode::Count, Cells::F32, 1),
+            (VoxelMode::Max, Cells::F32, 1),
+            (VoxelMode::Mean, Cells::F32, 1),
+            (VoxelMode::Mean, Cells::F32, 3),
         ] {
             let clouds = clouds(5, 3000, features, 7 + round as u32)?;
-            let spec = Spec::new(grid, mode, cells, features)?;
+            let spec = VoxelSpec::new(grid, mode, cells, features)?;
             for voxels in [0..grid.voxels(), 64..grid.voxels().min(128)] {
-                let piece = Piece { clouds: &clouds, spec: &spec, voxels };
-                let (want, seen) = made(&Host::default(), &piece)?;
+                let piece = VoxelPiece { clouds: &clouds, spec: &spec, voxels };
+                let (want, seen) = made(&VoxelHost::default(), &piece)?;
                 let (got, tally) = made(&gpu, &piece)?;
                 assert_eq!(tally, seen, "{name} {mode} {cells} {grid:?} {:?}", piece.voxels);
                 assert!(got == want, "{name} {mode} {cells} {grid:?} {:?}", piece.voxels);
             }
         }
         let clouds = clouds(3, 500, 0, 3)?;
-        let spec = Spec::new(grid, Mode::Occupancy, Cells::Sparse, 0)?;
+        let spec = VoxelSpec::new(grid, VoxelMode::Occupancy, Cells::Sparse, 0)?;
         assert_eq!(gpu.left_to_host(&spec, grid.voxels()), None, "made on the device");
-        let counts = Spec::new(grid, Mode::Count, Cells::Sparse, 0)?;
+        let counts = VoxelSpec::new(grid, VoxelMode::Count, Cells::Sparse, 0)?;
         assert!(gpu.left_to_host(&counts, grid.voxels()).is_some(), "and this is told");
-        let piece = Piece { clouds: &clouds, spec: &spec, voxels: 0..grid.voxels() };
-        let (want, got) = (Host::default().sparse(&piece)?, gpu.sparse(&piece)?);
+        let piece = VoxelPiece { clouds: &clouds, spec: &spec, voxels: 0..grid.voxels() };
+        let (want, got) = (VoxelHost::default().sparse(&piece)?, gpu.sparse(&piece)?);
         let voxels = |filled: &[plimsoll_points::backend::Filled]| {
             filled.iter().map(|filled| filled.voxels.clone()).collect::<Vec<_>>()
         };
@@ -119,12 +122,12 @@ fn cuda_gives_the_bits_of_the_host() -> Result<()> {
 #[test]
 fn a_line_is_kept_and_a_piece_past_it_is_refused() -> Result<()> {
     let clouds = clouds(4, 2000, 0, 1)?;
-    let grid = Grid::new([64, 64, 64], [0.05; 3], [0.0; 3])?;
-    let spec = Spec::new(grid, Mode::Count, Cells::U32, 0)?;
-    let piece = Piece { clouds: &clouds, spec: &spec, voxels: 0..grid.voxels() };
+    let grid = VoxelGrid::new([64, 64, 64], [0.05; 3], [0.0; 3])?;
+    let spec = VoxelSpec::new(grid, VoxelMode::Count, Cells::U32, 0)?;
+    let piece = VoxelPiece { clouds: &clouds, spec: &spec, voxels: 0..grid.voxels() };
     for name in ["cuda", "opencl"] {
         let Some(gpu) = device(name, Some(Bytes::mib(2)))? else { continue };
-        let want = made(&Host::default(), &piece)?;
+        let want = made(&VoxelHost::default(), &piece)?;
         assert!(made(&gpu, &piece)? == want, "cut into turns");
         assert!(gpu.peak_bytes().is_some_and(|peak| peak <= 2 << 20));
         let Some(small) = device(name, Some(Bytes::kib(512)))? else { continue };

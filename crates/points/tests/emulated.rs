@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use plimsoll_points::{Cells, Cloud, Grid, Mode, Spec, voxelize};
+use plimsoll_points::{Cells, Cloud, VoxelGrid, VoxelMode, VoxelSpec, voxelize};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -87,9 +87,9 @@ fn check(program: &Path, bytes: bool, case: &Case, seed: u32) -> Outcome<()> {
     assert!(said.status.success(), "{}", said.status);
     let (words, made) = said.stdout.split_at(4 + 8 * BLOCKS as usize);
     let words: Vec<u32> = words.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
-    let grid = Grid::new([depth, height, width], [case.size; 3], [0.0; 3])?;
+    let grid = VoxelGrid::new([depth, height, width], [case.size; 3], [0.0; 3])?;
     let cells = if bytes { Cells::U8 } else { Cells::F32 };
-    let want = voxelize(&[cloud], &Spec::new(grid, Mode::Occupancy, cells, 0)?)?;
+    let want = voxelize(&[cloud], &VoxelSpec::new(grid, VoxelMode::Occupancy, cells, 0)?)?;
     assert!(made == want.bytes, "another result: {} points, bytes {bytes}", case.points);
     let sum = |slot: usize| words[1..].iter().skip(slot).step_by(2).copied().map(u64::from).sum();
     let counted: [u64; 2] = [sum(0), sum(1)];

@@ -1,12 +1,12 @@
 //! The rules of voxelization, held against the plainest way to write them down.
 
-use plimsoll_points::backend::host::Host;
-use plimsoll_points::backend::{Backend, Piece};
-use plimsoll_points::{Cells, Cloud, Grid, Made, Mode, Spec, voxelize};
+use plimsoll_points::backend::host::VoxelHost;
+use plimsoll_points::backend::{VoxelBackend, VoxelPiece};
+use plimsoll_points::{Cells, Cloud, VoxelGrid, VoxelMode, VoxelSpec, Voxelized, voxelize};
 use proptest::prelude::*;
 
 /// Sums in point order in double precision, one voxel after the other.
-fn reference(cloud: &Cloud, grid: &Grid) -> Vec<Vec<usize>> {
+fn reference(cloud: &Cloud, grid: &VoxelGrid) -> Vec<Vec<usize>> {
     let mut voxels = vec![Vec::new(); grid.voxels() as usize];
     let floats = cloud.floats().unwrap_or_default();
     for (index, point) in floats.chunks_exact(cloud.stride()).enumerate() {
@@ -51,18 +51,23 @@ fn cloud(features: usize) -> impl Strategy<Value = Cloud> {
     })
 }
 
-fn grid() -> impl Strategy<Value = Grid> {
+fn grid() -> impl Strategy<Value = VoxelGrid> {
     let sizes = prop_oneof![Just(0.25f32), Just(0.3), 0.01f32..2.0];
     (
         prop::array::uniform3(1u32..12),
         prop::array::uniform3(sizes),
         prop::array::uniform3(-1f32..1.0),
     )
-        .prop_filter_map("a grid", |(dims, size, origin)| Grid::new(dims, size, origin).ok())
+        .prop_filter_map("a grid", |(dims, size, origin)| VoxelGrid::new(dims, size, origin).ok())
 }
 
-fn dense(clouds: &[Cloud], grid: Grid, mode: Mode, cells: Cells) -> plimsoll::Result<Made> {
-    voxelize(clouds, &Spec::new(grid, mode, cells, clouds[0].features())?)
+fn dense(
+    clouds: &[Cloud],
+    grid: VoxelGrid,
+    mode: VoxelMode,
+    cells: Cells,
+) -> plimsoll_memory::Result<Voxelized> {
+    voxelize(clouds, &VoxelSpec::new(grid, mode, cells, clouds[0].features())?)
 }
 
 proptest! {
@@ -74,7 +79,7 @@ proptest! {
         let want: Vec<Vec<Vec<usize>>> = clouds.iter().map(|cloud| reference(cloud, &grid)).collect();
         let counts: Vec<u32> = want.iter().flatten().map(|points| points.len() as u32).collect();
 
-        let occupancy = dense(&clouds, grid, Mode::Occupancy, Cells::U8)?;
+        let occupancy = dense(&clouds, grid, VoxelMode::Occupancy, Cells::U8)?;
         let lit: Vec<u8> = counts.iter().map(|count| u8::from(*count > 0)).collect();
         prop_assert_eq!(&occupancy.bytes, &lit);
         prop_assert_eq!(occupancy.tally.occupied, lit.iter().map(|n| u64::from(*n)).sum::<u64>());
@@ -82,9 +87,9 @@ proptest! {
         let kept: u64 = counts.iter().map(|count| u64::from(*count)).sum();
         prop_assert_eq!(dropped + kept, occupancy.tally.points);
 
-        let as_floats = dense(&clouds, grid, Mode::Occupancy, Cells::F32)?;
+        let as_floats = dense(&clouds, grid, VoxelMode::Occupancy, Cells::F32)?;
         prop_assert_eq!(floats(&as_floats.bytes), lit.iter().map(|n| f32::from(*n)).collect::<Vec<_>>());
-        let bits = dense(&clouds, grid, Mode::Occupancy, Cells::Bits)?;
+        let bits = dense(&clouds, grid, VoxelMode::Occupancy, Cells::Bits)?;
         let packed: Vec<u8> = lit
             .chunks(grid.voxels() as usize)
             .flat_map(|cloud| cloud.chunks(8).map(|eight| {
@@ -93,11 +98,11 @@ proptest! {
             .collect();
         prop_assert_eq!(bits.bytes, packed);
 
-        let counted = dense(&clouds, grid, Mode::Count, Cells::U32)?;
+        let counted = dense(&clouds, grid, VoxelMode::Count, Cells::U32)?;
         let bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
         prop_assert_eq!(counted.bytes, bytes);
 
-        for (mode, of) in [(Mode::Mean, mean as fn(&Cloud, &[usize], usize) -> f32), (Mode::Max, max)] {
+        for (mode, of) in [(VoxelMode::Mean, mean as fn(&Cloud, &[usize], usize) -> f32), (VoxelMode::Max, max)] {
             let made = floats(&dense(&clouds, grid, mode, Cells::F32)?.bytes);
             let expected: Vec<f32> = clouds.iter().zip(&want).flat_map(|(cloud, voxels)| {
                 (0..2).flat_map(move |f| voxels.iter().map(move |points| of(cloud, points, f)))
@@ -112,15 +117,15 @@ proptest! {
     #[test]
     fn slabs_make_the_same(cloud in cloud(1), grid in grid(), cut in 1u64..20) {
         let clouds = [cloud];
-        let spec = Spec::new(grid, Mode::Count, Cells::U32, 0).unwrap();
+        let spec = VoxelSpec::new(grid, VoxelMode::Count, Cells::U32, 0).unwrap();
         let whole = voxelize(&clouds, &spec).unwrap();
         let mut parts = Vec::new();
         let mut start = 0;
         while start < grid.voxels() {
             let end = (start + cut * 64).min(grid.voxels());
-            let piece = Piece { clouds: &clouds, spec: &spec, voxels: start..end };
+            let piece = VoxelPiece { clouds: &clouds, spec: &spec, voxels: start..end };
             let mut words = vec![9u32; piece.bytes() as usize / 4];
-            Host::default().dense(&piece, bytemuck::cast_slice_mut(&mut words)).unwrap();
+            VoxelHost::default().dense(&piece, bytemuck::cast_slice_mut(&mut words)).unwrap();
             parts.extend(words.iter().flat_map(|word| word.to_le_bytes()));
             start = end;
         }
@@ -130,9 +135,9 @@ proptest! {
     #[test]
     fn sparse_is_what_is_not_empty(cloud in cloud(3), grid in grid()) {
         let clouds = [cloud];
-        let spec = Spec::new(grid, Mode::Max, Cells::Sparse, 3).unwrap();
-        let piece = Piece { clouds: &clouds, spec: &spec, voxels: 0..grid.voxels() };
-        let (filled, tally) = Host::default().sparse(&piece).unwrap();
+        let spec = VoxelSpec::new(grid, VoxelMode::Max, Cells::Sparse, 3).unwrap();
+        let piece = VoxelPiece { clouds: &clouds, spec: &spec, voxels: 0..grid.voxels() };
+        let (filled, tally) = VoxelHost::default().sparse(&piece).unwrap();
         let want = reference(&clouds[0], &grid);
         let full: Vec<u64> = (0..grid.voxels()).filter(|v| !want[*v as usize].is_empty()).collect();
         prop_assert_eq!(&filled[0].voxels, &full);
@@ -173,18 +178,18 @@ fn max(cloud: &Cloud, points: &[usize], feature: usize) -> f32 {
 /// Far past 2³² voxels; only a slab of them is ever made.
 #[test]
 fn a_grid_past_32_bits_is_addressed() {
-    let grid = Grid::new([8192, 4096, 4096], [1.0; 3], [0.0; 3]).unwrap();
+    let grid = VoxelGrid::new([8192, 4096, 4096], [1.0; 3], [0.0; 3]).unwrap();
     assert_eq!(grid.voxels(), 1 << 37);
     let cloud = [Cloud::from_points(vec![4095.5, 4095.5, 8191.5, 0.5, 0.5, 0.5], 0).unwrap()];
-    let spec = Spec::new(grid, Mode::Occupancy, Cells::Bits, 0).unwrap();
+    let spec = VoxelSpec::new(grid, VoxelMode::Occupancy, Cells::Bits, 0).unwrap();
     let last = grid.voxels() - 128..grid.voxels();
-    let piece = Piece { clouds: &cloud, spec: &spec, voxels: last };
+    let piece = VoxelPiece { clouds: &cloud, spec: &spec, voxels: last };
     let mut out = [0; 16];
-    let tally = Host::default().dense(&piece, &mut out).unwrap();
+    let tally = VoxelHost::default().dense(&piece, &mut out).unwrap();
     assert_eq!((out[15], tally.occupied, tally.outside), (0x80, 1, 0));
-    let sparse = Spec::new(grid, Mode::Occupancy, Cells::Sparse, 0).unwrap();
-    let piece = Piece { clouds: &cloud, spec: &sparse, voxels: 0..grid.voxels() };
-    let (filled, _) = Host::default().sparse(&piece).unwrap();
+    let sparse = VoxelSpec::new(grid, VoxelMode::Occupancy, Cells::Sparse, 0).unwrap();
+    let piece = VoxelPiece { clouds: &cloud, spec: &sparse, voxels: 0..grid.voxels() };
+    let (filled, _) = VoxelHost::default().sparse(&piece).unwrap();
     assert_eq!(filled[0].voxels, [0, (1 << 37) - 1]);
     assert_eq!(grid.place(filled[0].voxels[1]), [8191, 4095, 4095]);
 }
@@ -192,24 +197,24 @@ fn a_grid_past_32_bits_is_addressed() {
 /// Which NaN a processor makes of these is its own affair; what is written is not.
 #[test]
 fn means_that_are_no_numbers_have_the_same_bits() {
-    let grid = Grid::new([1, 1, 2], [1.0; 3], [0.0; 3]).unwrap();
+    let grid = VoxelGrid::new([1, 1, 2], [1.0; 3], [0.0; 3]).unwrap();
     let nan = f32::from_bits(0xFFC0_1234);
     let points = [(0.5, f32::INFINITY), (0.5, f32::NEG_INFINITY), (1.5, nan), (1.5, 1.0)];
     let points = points.iter().flat_map(|(x, feature)| [*x, 0.5, 0.5, *feature]).collect();
-    let made =
-        dense(&[Cloud::from_points(points, 1).unwrap()], grid, Mode::Mean, Cells::F32).unwrap();
+    let made = dense(&[Cloud::from_points(points, 1).unwrap()], grid, VoxelMode::Mean, Cells::F32)
+        .unwrap();
     let made: Vec<u32> = floats(&made.bytes).iter().map(|v| v.to_bits()).collect();
     assert_eq!(made, [f32::NAN.to_bits(); 2]);
 }
 
 #[test]
 fn nan_is_the_largest_and_minus_zero_is_below_zero() {
-    let grid = Grid::new([1, 1, 2], [1.0; 3], [0.0; 3]).unwrap();
+    let grid = VoxelGrid::new([1, 1, 2], [1.0; 3], [0.0; 3]).unwrap();
     let nan = f32::from_bits(0xFFC0_1234);
     let points =
         vec![0.5, 0.5, 0.5, 1.0, 0.5, 0.5, 0.5, nan, 1.5, 0.5, 0.5, -0.0, 1.5, 0.5, 0.5, 0.0];
     let made =
-        dense(&[Cloud::from_points(points, 1).unwrap()], grid, Mode::Max, Cells::F32).unwrap();
+        dense(&[Cloud::from_points(points, 1).unwrap()], grid, VoxelMode::Max, Cells::F32).unwrap();
     let made: Vec<u32> = floats(&made.bytes).iter().map(|v| v.to_bits()).collect();
     assert_eq!(made, [f32::NAN.to_bits(), 0]);
 }

@@ -205,7 +205,7 @@ impl ElementType {
     /// The type that GGUF files mean by this number; `None` for one that is not in use.
     ///
     /// ```
-    /// use crate::estimate::ElementType;
+    /// use plimsoll_models::estimate::ElementType;
     /// assert_eq!(ElementType::from_ggml(12), Some(ElementType::Q4K));
     /// assert_eq!(ElementType::from_ggml(4), None); // withdrawn long ago
     /// ```

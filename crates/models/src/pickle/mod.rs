@@ -13,7 +13,7 @@
 //! recognise.
 //!
 //! ```
-//! use crate::pickle::{Pickle, Policy};
+//! use plimsoll_models::pickle::{Pickle, Policy};
 //!
 //! // pickle.dumps({"size": 512}, protocol=2)
 //! let bytes = b"\x80\x02}q\x00X\x04\x00\x00\x00sizeq\x01M\x00\x02s.";

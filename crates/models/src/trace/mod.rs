@@ -12,7 +12,7 @@
 //! check, and walks one array of 24 bytes an event.
 //!
 //! ```
-//! use crate::trace::{Op, Trace};
+//! use plimsoll_models::trace::{Op, Trace};
 //!
 //! let trace = Trace::parse(b"op,id,size,stream,t_us\na,901,512,7,0\na,902,64,7,3\nf,901,512,7,9\n")?;
 //! assert_eq!(trace.peak_live().get(), 576);

@@ -10,7 +10,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"plimsoK1";
 

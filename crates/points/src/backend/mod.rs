@@ -1,6 +1,6 @@
 //! Who makes the voxels: one file each, all of the same plan.
 //!
-//! A backend makes one [`Piece`]: some clouds, some of the voxels of each. What is cut how, and
+//! A backend makes one [`VoxelPiece`]: some clouds, some of the voxels of each. What is cut how, and
 //! what happens when memory is refused, is decided once, in [`job`](crate::job).
 
 mod cache;
@@ -11,23 +11,24 @@ pub mod opencl;
 
 use std::ops::{AddAssign, Range};
 
-use plimsoll::{Error, Result, platform};
+use plimsoll_machine::platform;
+use plimsoll_memory::{Error, Result};
 
 use crate::cloud::Cloud;
-use crate::spec::{Cells, Spec};
+use crate::spec::{Cells, VoxelSpec};
 
 /// Some clouds, and some of the voxels of each in the order of the output.
 #[derive(Debug, Clone)]
-pub struct Piece<'a> {
+pub struct VoxelPiece<'a> {
     /// The clouds.
     pub clouds: &'a [Cloud],
     /// What is made.
-    pub spec: &'a Spec,
+    pub spec: &'a VoxelSpec,
     /// The voxels; a multiple of 64 begins them, so that bits begin with a byte.
     pub voxels: Range<u64>,
 }
 
-impl Piece<'_> {
+impl VoxelPiece<'_> {
     /// Voxels of each cloud in this piece.
     #[must_use]
     pub fn span(&self) -> u64 {
@@ -50,7 +51,7 @@ impl Piece<'_> {
 /// What was seen while a piece was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Tally {
+pub struct VoxelTally {
     /// Points that came in.
     pub points: u64,
     /// Points dropped because a coordinate is NaN or infinite.
@@ -61,8 +62,8 @@ pub struct Tally {
     pub occupied: u64,
 }
 
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
+impl AddAssign for VoxelTally {
+    fn add_assign(&mut self, other: VoxelTally) {
         self.points += other.points;
         self.not_finite += other.not_finite;
         self.outside += other.outside;
@@ -70,9 +71,9 @@ impl AddAssign for Tally {
     }
 }
 
-impl std::iter::Sum for Tally {
-    fn sum<I: Iterator<Item = Tally>>(tallies: I) -> Tally {
-        let mut all = Tally::default();
+impl std::iter::Sum for VoxelTally {
+    fn sum<I: Iterator<Item = VoxelTally>>(tallies: I) -> VoxelTally {
+        let mut all = VoxelTally::default();
         tallies.for_each(|tally| all += tally);
         all
     }
@@ -99,33 +100,33 @@ impl Filled {
 }
 
 /// Somebody who makes voxels.
-pub trait Backend: Send + Sync {
+pub trait VoxelBackend: Send + Sync {
     /// What it is called in reports: `host`, `cuda:0`.
     fn name(&self) -> String;
 
-    /// Makes a dense piece. `out` has [`Piece::bytes`] bytes and is aligned to four.
+    /// Makes a dense piece. `out` has [`VoxelPiece::bytes`] bytes and is aligned to four.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] where a smaller piece may do; every other error is final.
-    fn dense(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally>;
+    fn dense(&self, piece: &VoxelPiece<'_>, out: &mut [u8]) -> Result<VoxelTally>;
 
     /// Makes a sparse piece: the voxels with points, for each cloud.
     ///
     /// # Errors
     ///
-    /// As [`Backend::dense`].
-    fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)>;
+    /// As [`VoxelBackend::dense`].
+    fn sparse(&self, piece: &VoxelPiece<'_>) -> Result<(Vec<Filled>, VoxelTally)>;
 
     /// Why a result of `span` voxels a cloud is made on the host all the same; none where it
     /// is not.
-    fn left_to_host(&self, _spec: &Spec, _span: u64) -> Option<String> {
+    fn left_to_host(&self, _spec: &VoxelSpec, _span: u64) -> Option<String> {
         None
     }
 
     /// What it takes to make so many voxels of a cloud of so many points, in the memory that
     /// it works in; the host's does not count the points, which lie where they were read.
-    fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64;
+    fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64;
 
     /// The most memory that it held so far, where it counts.
     fn peak_bytes(&self) -> Option<u64> {
@@ -141,21 +142,21 @@ pub trait Backend: Send + Sync {
 /// What [`voxelize`] made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Made {
+pub struct Voxelized {
     /// Clouds, planes, depth, height, width; little-endian numbers.
     pub bytes: Vec<u8>,
     /// What was seen.
-    pub tally: Tally,
+    pub tally: VoxelTally,
 }
 
 /// Dense voxels of clouds in memory, on the host: the plain call for library users.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] for a sparse [`Spec`], or clouds whose features are not those of it;
+/// [`Error::Config`] for a sparse [`VoxelSpec`], or clouds whose features are not those of it;
 /// [`Error::NeverFits`] where the result is larger than an address can be.
-pub fn voxelize(clouds: &[Cloud], spec: &Spec) -> Result<Made> {
-    let piece = Piece { clouds, spec, voxels: 0..spec.grid().voxels() };
+pub fn voxelize(clouds: &[Cloud], spec: &VoxelSpec) -> Result<Voxelized> {
+    let piece = VoxelPiece { clouds, spec, voxels: 0..spec.grid().voxels() };
     if spec.cells() == Cells::Sparse {
         return Err(Error::Config {
             field: "dtype",
@@ -166,8 +167,8 @@ pub fn voxelize(clouds: &[Cloud], spec: &Spec) -> Result<Made> {
     let mut words = zeroed_words(piece.bytes())?;
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
     let bytes = bytes.get_mut(..piece.bytes() as usize).unwrap_or_default();
-    let tally = host::Host::default().dense(&piece, bytes)?;
-    Ok(Made { bytes: bytes.to_vec(), tally })
+    let tally = host::VoxelHost::default().dense(&piece, bytes)?;
+    Ok(Voxelized { bytes: bytes.to_vec(), tally })
 }
 
 /// Room for so many bytes, aligned for every number, without taking the process down where
@@ -182,29 +183,29 @@ pub(crate) fn zeroed_words(bytes: u64) -> Result<Vec<u64>> {
 fn refused(bytes: u64) -> Error {
     Error::OutOfMemory {
         memory: "host".to_string(),
-        requested: plimsoll::Bytes(bytes),
+        requested: plimsoll_memory::Bytes(bytes),
         available: left_on_host().unwrap_or_default(),
     }
 }
 
 /// What the system has left for this process, or what its control group or limits leave.
-pub(crate) fn left_on_host() -> Option<plimsoll::Bytes> {
+pub(crate) fn left_on_host() -> Option<plimsoll_memory::Bytes> {
     let root = std::path::Path::new("/");
     let free = platform::system_memory(root).ok().and_then(|memory| memory.available);
     platform::memory_left(root).into_iter().chain(free).min()
 }
 
 /// Room in plain memory.
-struct Plain(Vec<u64>);
+struct PlainStaging(Vec<u64>);
 
-impl device::Staging for Plain {
+impl device::Staging for PlainStaging {
     fn bytes(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(&mut self.0)
     }
 }
 
 /// The clouds of a piece must have the features that are wanted of them.
-pub(crate) fn check_features(piece: &Piece<'_>) -> Result<()> {
+pub(crate) fn check_features(piece: &VoxelPiece<'_>) -> Result<()> {
     let wanted = piece.spec.planes() as usize;
     if piece.spec.mode().of_features()
         && let Some(other) = piece.clouds.iter().find(|cloud| cloud.features() != wanted)

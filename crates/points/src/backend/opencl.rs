@@ -25,19 +25,21 @@ use cl3::program::{
     release_program,
 };
 use cl3::types::{cl_int, cl_kernel, cl_mem, cl_program, cl_uint};
-use plimsoll::backend::opencl::{OpenCl, View};
-use plimsoll::platform::memory_left;
-use plimsoll::{Block, Bytes, Device, Error, Limit, Memory, Result, Stream};
+use plimsoll_machine::platform::memory_left;
+use plimsoll_memory::backend::opencl::{OpenCl, View};
+use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Pool, Result, Stream};
 
 use super::device::program::{Defines, Division, SOURCE};
-use super::device::{Arg, Engine, Gpu, Kernel, Program, Shape, Staging};
+use super::device::{
+    Arg, Kernel, KernelEngine, KernelProgram, KernelShape, Staging, VoxelDevice, pool_on,
+};
 
 /// Opens a device as a backend, with no more of its memory than a limit says.
 ///
 /// # Errors
 ///
 /// [`Error::Unavailable`] without OpenCL, or where the device's arithmetic is not exact.
-pub fn open(number: u32, limit: Option<Bytes>) -> Result<Gpu> {
+pub fn open(number: u32, limit: Option<Bytes>) -> Result<VoxelDevice> {
     let device = Arc::new(OpenCl::open(number)?);
     let config = |what| match get_device_info(device.raw_device(), what) {
         Ok(info) => info.to_ulong(),
@@ -60,18 +62,18 @@ pub fn open(number: u32, limit: Option<Bytes>) -> Result<Gpu> {
     // device is there twice.
     let confined = memory_left(Path::new("/")).filter(|_| device.info().is_unified == Some(true));
     let free = confined.map_or(free, |left| free.min(left.fraction(0.5)));
-    let line = limit.unwrap_or(Bytes::MAX).min(free);
+    let limit = limit.unwrap_or(Bytes::MAX).min(free);
     let doubles = config(CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
-    let memory = Limit::new(Arc::clone(&device) as Arc<dyn Memory>, line);
-    let engine = OpenClEngine { number, memory, doubles, programs: Mutex::default(), device };
-    Ok(Gpu::new(Box::new(engine), line))
+    let pool = pool_on(Arc::clone(&device) as Arc<dyn Memory>, limit)?;
+    let engine = OpenClEngine { number, pool, doubles, programs: Mutex::default(), device };
+    Ok(VoxelDevice::new(Box::new(engine), limit))
 }
 
 struct OpenClEngine {
     number: u32,
     // Before the device: what was compiled goes first.
-    programs: Mutex<HashMap<Defines, Arc<Compiled>>>,
-    memory: Limit,
+    programs: Mutex<HashMap<Defines, Arc<OpenClProgram>>>,
+    pool: Pool,
     doubles: bool,
     device: Arc<OpenCl>,
 }
@@ -94,13 +96,13 @@ fn view(device: &OpenCl, block: &Block) -> Result<View> {
     device.view(block.address(), block.size())
 }
 
-impl Engine for OpenClEngine {
+impl KernelEngine for OpenClEngine {
     fn name(&self) -> String {
         format!("opencl:{}", self.number)
     }
 
-    fn memory(&self) -> &dyn Memory {
-        &self.memory
+    fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     fn is_discrete(&self) -> bool {
@@ -115,18 +117,18 @@ impl Engine for OpenClEngine {
         self.device.new_stream()
     }
 
-    fn program(&self, defines: &Defines) -> Result<Arc<dyn Program>> {
+    fn program(&self, defines: &Defines) -> Result<Arc<dyn KernelProgram>> {
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = programs.get(defines) {
-            return Ok(Arc::clone(program) as Arc<dyn Program>);
+            return Ok(Arc::clone(program) as Arc<dyn KernelProgram>);
         }
-        let program = Arc::new(Compiled::build(&self.device, defines, self.doubles)?);
+        let program = Arc::new(OpenClProgram::build(&self.device, defines, self.doubles)?);
         programs.insert(*defines, Arc::clone(&program));
         Ok(program)
     }
 
     fn staging(&self, bytes: u64) -> Result<Box<dyn Staging>> {
-        Ok(Box::new(super::Plain(super::zeroed_words(bytes)?)))
+        Ok(Box::new(super::PlainStaging(super::zeroed_words(bytes)?)))
     }
 
     fn write(&self, stream: Stream, to: &Block, bytes: &[u8]) -> Result<()> {
@@ -166,21 +168,21 @@ fn forget(event: cl3::types::cl_event) {
     let _ = unsafe { release_event(event) };
 }
 
-struct Compiled {
+struct OpenClProgram {
     program: cl_program,
     device: Arc<OpenCl>,
 }
 
 // SAFETY: the standard lets every thread use a program; kernels are made for each launch.
-unsafe impl Send for Compiled {}
+unsafe impl Send for OpenClProgram {}
 // SAFETY: as above.
-unsafe impl Sync for Compiled {}
+unsafe impl Sync for OpenClProgram {}
 
-impl Compiled {
-    fn build(device: &Arc<OpenCl>, defines: &Defines, doubles: bool) -> Result<Compiled> {
+impl OpenClProgram {
+    fn build(device: &Arc<OpenCl>, defines: &Defines, doubles: bool) -> Result<OpenClProgram> {
         let program = create_program_with_source(device.raw_context(), &[SOURCE])
             .map_err(failed("clCreateProgramWithSource"))?;
-        let compiled = Compiled { program, device: Arc::clone(device) };
+        let compiled = OpenClProgram { program, device: Arc::clone(device) };
         // The others are written in steps that only CUDA has.
         let mut flags = Defines { division: Division::Plain, ..*defines }.flags();
         flags.push("-cl-std=CL1.2".to_string());
@@ -225,12 +227,12 @@ impl Compiled {
     }
 }
 
-impl Program for Compiled {
+impl KernelProgram for OpenClProgram {
     fn launch(
         &self,
         stream: Stream,
         kernel: Kernel,
-        shape: Shape,
+        shape: KernelShape,
         arguments: &[Arg<'_>],
     ) -> Result<()> {
         let name = CString::new(kernel.name()).unwrap_or_default();
@@ -265,7 +267,7 @@ impl Program for Compiled {
     }
 }
 
-impl Drop for Compiled {
+impl Drop for OpenClProgram {
     fn drop(&mut self) {
         // SAFETY: it was made by `build` and goes once.
         let _ = unsafe { release_program(self.program) };

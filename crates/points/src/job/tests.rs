@@ -1,31 +1,31 @@
 //! How work is cut, and what is made of it where memory is refused.
 
 use super::*;
-use crate::grid::Grid;
-use crate::spec::Mode;
+use crate::grid::VoxelGrid;
+use crate::spec::VoxelMode;
 
 /// The host with room for so many voxels.
 struct Cramped(u64);
 
-impl Backend for Cramped {
+impl VoxelBackend for Cramped {
     fn name(&self) -> String {
-        Host::default().name()
+        VoxelHost::default().name()
     }
 
-    fn dense(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally> {
-        Host::default().dense(piece, out)
+    fn dense(&self, piece: &VoxelPiece<'_>, out: &mut [u8]) -> Result<VoxelTally> {
+        VoxelHost::default().dense(piece, out)
     }
 
-    fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)> {
+    fn sparse(&self, piece: &VoxelPiece<'_>) -> Result<(Vec<Filled>, VoxelTally)> {
         if piece.span() * piece.clouds.len() as u64 <= self.0 {
-            return Host::default().sparse(piece);
+            return VoxelHost::default().sparse(piece);
         }
         let memory = "host".to_string();
         Err(Error::OutOfMemory { memory, requested: Bytes(1), available: Bytes(0) })
     }
 
-    fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64 {
-        Host::default().working_bytes(spec, points, span)
+    fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64 {
+        VoxelHost::default().working_bytes(spec, points, span)
     }
 }
 
@@ -57,20 +57,25 @@ fn batch(folder: &tempfile::TempDir) -> Batch {
     Batch::open(&path).unwrap()
 }
 
-fn job<'a>(batch: &'a Batch, backend: &'a dyn Backend, cells: Cells, side: u32) -> Job<'a> {
-    let grid = Grid::new([side; 3], [1.0; 3], [0.0; 3]).unwrap();
-    let spec = Spec::new(grid, Mode::Occupancy, cells, 0).unwrap();
+fn job<'a>(
+    batch: &'a Batch,
+    backend: &'a dyn VoxelBackend,
+    cells: Cells,
+    side: u32,
+) -> VoxelJob<'a> {
+    let grid = VoxelGrid::new([side; 3], [1.0; 3], [0.0; 3]).unwrap();
+    let spec = VoxelSpec::new(grid, VoxelMode::Occupancy, cells, 0).unwrap();
     let (available, room) = (Bytes::gib(1 << 10), Bytes::gib(1 << 10));
-    Job { batch, spec, backend, or_host: false, chunk: None, available, room }
+    VoxelJob { batch, spec, backend, or_host: false, chunk: None, available, room }
 }
 
 #[test]
 fn a_wish_for_clouds_is_kept_as_far_as_they_fit() {
     let folder = tempfile::tempdir().unwrap();
-    let (batch, host) = (batch(&folder), Host::default());
+    let (batch, host) = (batch(&folder), VoxelHost::default());
     let cut = |chunk, free| {
         let whole = job(&batch, &host, Cells::F32, 128);
-        Job { chunk, available: free, room: free, ..whole }.cut().unwrap()
+        VoxelJob { chunk, available: free, room: free, ..whole }.cut().unwrap()
     };
     assert_eq!(cut(Some(3), Bytes::gib(8)).clouds, 3);
     assert_eq!(cut(Some(40), Bytes::gib(8)).clouds, 40, "more than the plan would take");
@@ -82,7 +87,7 @@ fn a_wish_for_clouds_is_kept_as_far_as_they_fit() {
 #[test]
 fn a_very_large_grid_is_made_in_slabs_though_it_would_fit() {
     let folder = tempfile::tempdir().unwrap();
-    let (batch, host) = (batch(&folder), Host::default());
+    let (batch, host) = (batch(&folder), VoxelHost::default());
     let cut = |cells, side| job(&batch, &host, cells, side).cut().unwrap();
     assert_eq!(cut(Cells::F32, 512).slabs, 1);
     let large = cut(Cells::F32, 1024);
@@ -94,13 +99,13 @@ fn a_very_large_grid_is_made_in_slabs_though_it_would_fit() {
 fn a_sparse_result_that_is_refused_is_made_in_slabs() {
     let folder = tempfile::tempdir().unwrap();
     let batch = batch(&folder);
-    let run = |backend: &dyn Backend| {
+    let run = |backend: &dyn VoxelBackend| {
         let mut rows = Rows::default();
         let job = job(&batch, backend, Cells::Sparse, 90);
         let report = job.run(&mut rows, &mut |_, _| true).unwrap();
         (rows.0, report.tally, report.cut.slabs)
     };
-    let (whole, seen, slabs) = run(&Host::default());
+    let (whole, seen, slabs) = run(&VoxelHost::default());
     assert_eq!((whole.len(), seen.outside, slabs), (360, 40, 1));
     assert_eq!(run(&Cramped(1 << 18)), (whole, seen, 4));
 }
@@ -122,10 +127,10 @@ fn long(folder: &tempfile::TempDir, kind: &str) -> Batch {
 fn only_what_a_cut_makes_smaller_is_a_reason_to_cut() {
     let folder = tempfile::tempdir().unwrap();
     let (floats, doubles) = (long(&folder, "<f4"), long(&folder, "<f8"));
-    let host = Host::default();
+    let host = VoxelHost::default();
     let slabs = |batch: &Batch, cells| {
         let (available, room) = (Bytes::mib(200), Bytes::mib(200));
-        Job { available, room, ..job(batch, &host, cells, 256) }.cut().unwrap().slabs
+        VoxelJob { available, room, ..job(batch, &host, cells, 256) }.cut().unwrap().slabs
     };
     // Floats stay in their file; what is made of doubles does not fit, however it is cut.
     assert_eq!(slabs(&floats, Cells::F32), 1);

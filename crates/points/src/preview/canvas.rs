@@ -12,15 +12,15 @@ pub(super) const LINE: usize = 14;
 pub(super) const PAPER: [u8; 3] = [18, 18, 24];
 
 /// A picture in memory.
-pub(super) struct Canvas {
+pub(super) struct PreviewCanvas {
     width: usize,
     height: usize,
     pixels: Vec<u8>,
 }
 
-impl Canvas {
-    pub(super) fn new(width: usize, height: usize) -> Canvas {
-        Canvas { width, height, pixels: PAPER.repeat(width * height) }
+impl PreviewCanvas {
+    pub(super) fn new(width: usize, height: usize) -> PreviewCanvas {
+        PreviewCanvas { width, height, pixels: PAPER.repeat(width * height) }
     }
 
     /// Colours a pixel; what lies outside is not seen.

@@ -1,6 +1,6 @@
 //! One side of a grid, in pixels.
 
-use super::canvas::{Canvas, PAPER};
+use super::canvas::{PAPER, PreviewCanvas};
 
 const FRAME: [u8; 3] = [96, 96, 112];
 /// The longest side of a panel, in pixels: larger grids are made smaller, small ones larger.
@@ -74,7 +74,7 @@ impl Panel<'_> {
         cells.filter_map(|cell| self.counts.get(cell)).copied().max().unwrap_or(0)
     }
 
-    pub(super) fn paint(&self, canvas: &mut Canvas, left: usize, top: usize) {
+    pub(super) fn paint(&self, canvas: &mut PreviewCanvas, left: usize, top: usize) {
         for y in 0..self.height + 2 {
             for x in 0..self.width + 2 {
                 let on_frame = x == 0 || y == 0 || x == self.width + 1 || y == self.height + 1;

@@ -4,7 +4,7 @@ use super::*;
 
 fn preview(dims: [u32; 3], voxels: &[u64]) -> Preview {
     let folder = std::env::temp_dir();
-    let grid = Grid::new(dims, [0.2; 3], [-40.0, 0.0, 1.0]).unwrap();
+    let grid = VoxelGrid::new(dims, [0.2; 3], [-40.0, 0.0, 1.0]).unwrap();
     let mut preview = Preview::create(&folder.join("preview.png"), &grid).unwrap();
     voxels.iter().for_each(|voxel| preview.see(*voxel));
     preview

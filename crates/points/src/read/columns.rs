@@ -8,7 +8,7 @@ use super::flaw::{Flaw, Read};
 
 /// The type of a number in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ColumnType {
     I8,
     U8,
     I16,
@@ -21,14 +21,14 @@ pub(crate) enum Kind {
     F64,
 }
 
-impl Kind {
+impl ColumnType {
     /// Bytes of one.
     pub(crate) fn size(self) -> usize {
         match self {
-            Kind::I8 | Kind::U8 => 1,
-            Kind::I16 | Kind::U16 => 2,
-            Kind::I32 | Kind::U32 | Kind::F32 => 4,
-            Kind::I64 | Kind::U64 | Kind::F64 => 8,
+            ColumnType::I8 | ColumnType::U8 => 1,
+            ColumnType::I16 | ColumnType::U16 => 2,
+            ColumnType::I32 | ColumnType::U32 | ColumnType::F32 => 4,
+            ColumnType::I64 | ColumnType::U64 | ColumnType::F64 => 8,
         }
     }
 
@@ -41,28 +41,28 @@ impl Kind {
             }};
         }
         Some(match self {
-            Kind::I8 => number!(i8).into(),
-            Kind::U8 => number!(u8).into(),
-            Kind::I16 => number!(i16).into(),
-            Kind::U16 => number!(u16).into(),
-            Kind::I32 => number!(i32).into(),
-            Kind::U32 => number!(u32).into(),
-            Kind::I64 => number!(i64) as f64,
-            Kind::U64 => number!(u64) as f64,
-            Kind::F32 => number!(f32).into(),
-            Kind::F64 => number!(f64),
+            ColumnType::I8 => number!(i8).into(),
+            ColumnType::U8 => number!(u8).into(),
+            ColumnType::I16 => number!(i16).into(),
+            ColumnType::U16 => number!(u16).into(),
+            ColumnType::I32 => number!(i32).into(),
+            ColumnType::U32 => number!(u32).into(),
+            ColumnType::I64 => number!(i64) as f64,
+            ColumnType::U64 => number!(u64) as f64,
+            ColumnType::F32 => number!(f32).into(),
+            ColumnType::F64 => number!(f64),
         })
     }
 }
 
 /// Where the values of one column lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Column {
+pub(crate) struct CloudColumn {
     /// The byte of the first.
     pub(crate) start: usize,
     /// Bytes from one to the next, never fewer than one has.
     pub(crate) step: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ColumnType,
     /// Whether the highest byte comes first.
     pub(crate) big: bool,
 }
@@ -83,7 +83,7 @@ fn short(bytes: &[u8], count: usize) -> Flaw {
 
 /// The floats of `count` points, one after the other. A number of another type is rounded to
 /// single precision.
-pub(crate) fn gather(bytes: &[u8], columns: &[Column], count: usize) -> Read<Vec<f32>> {
+pub(crate) fn gather(bytes: &[u8], columns: &[CloudColumn], count: usize) -> Read<Vec<f32>> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -111,17 +111,17 @@ pub(crate) fn gather(bytes: &[u8], columns: &[Column], count: usize) -> Read<Vec
     Ok(floats)
 }
 
-fn fill<'a>(bytes: &[u8], column: &Column, out: impl Iterator<Item = &'a mut f32>) {
+fn fill<'a>(bytes: &[u8], column: &CloudColumn, out: impl Iterator<Item = &'a mut f32>) {
     let values = bytes.get(column.start..).unwrap_or_default().chunks(column.step);
     let size = column.kind.size();
     // The two that clouds are mostly made of have loops of their own.
     match (column.kind, column.big) {
-        (Kind::F32, false) => {
+        (ColumnType::F32, false) => {
             for (to, from) in out.zip(values) {
                 *to = from.first_chunk().map_or(0.0, |four| f32::from_le_bytes(*four));
             }
         }
-        (Kind::F64, false) => {
+        (ColumnType::F64, false) => {
             for (to, from) in out.zip(values) {
                 *to = from.first_chunk().map_or(0.0, |eight| f64::from_le_bytes(*eight) as f32);
             }
@@ -143,11 +143,11 @@ mod tests {
     fn columns_may_lie_anywhere_and_end_at_the_end() {
         let bytes: Vec<u8> =
             [1.5f32, 2.5].iter().flat_map(|v| v.to_be_bytes()).chain([7, 9]).collect();
-        let x = Column { start: 0, step: 4, kind: Kind::F32, big: true };
-        let tag = Column { start: 8, step: 1, kind: Kind::U8, big: false };
+        let x = CloudColumn { start: 0, step: 4, kind: ColumnType::F32, big: true };
+        let tag = CloudColumn { start: 8, step: 1, kind: ColumnType::U8, big: false };
         assert_eq!(gather(&bytes, &[x, tag], 2).unwrap(), [1.5, 7.0, 2.5, 9.0]);
         let flaw = gather(&bytes, &[x, tag], 3).unwrap_err();
-        assert_eq!(flaw.place, super::super::flaw::Place::Byte(10));
-        assert!(gather(&bytes, &[Column { step: usize::MAX, ..x }], 3).is_err());
+        assert_eq!(flaw.place, super::super::flaw::FlawPlace::Byte(10));
+        assert!(gather(&bytes, &[CloudColumn { step: usize::MAX, ..x }], 3).is_err());
     }
 }

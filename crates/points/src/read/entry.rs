@@ -5,10 +5,11 @@ use std::io::BufReader;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use plimsoll::{Bytes, Error, Result, files};
+use plimsoll_machine::files;
+use plimsoll_memory::{Bytes, Error, Result};
 
 use super::flaw::{Flaw, Read};
-use super::{FileShape, Format, cannot, clouds_in, npy, npz, pcd, shape_by_start};
+use super::{CloudFormat, FileShape, cannot, clouds_in, npy, npz, pcd, shape_by_start};
 use crate::backend::left_on_host;
 use crate::cloud::{Cloud, InFile, read_exact_at};
 
@@ -25,7 +26,7 @@ const LONGEST_START: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct FileEntry {
     pub(super) path: PathBuf,
-    format: Format,
+    format: CloudFormat,
     pub(super) counts: Vec<u64>,
     pub(super) features: usize,
     /// The number of its first cloud in the batch.
@@ -38,7 +39,7 @@ pub(super) struct FileEntry {
 
 /// What must be in memory of clouds while they are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedBytes {
     /// Of every cloud of a chunk.
     pub(crate) each: u64,
     /// Of a file that is read as a whole.
@@ -46,17 +47,17 @@ pub(crate) struct Loaded {
 }
 
 /// A file that is open.
-struct Opened<'p> {
+struct OpenedCloud<'p> {
     file: File,
     path: &'p Path,
     length: usize,
 }
 
-impl<'p> Opened<'p> {
-    fn new(path: &'p Path) -> Result<Opened<'p>> {
+impl<'p> OpenedCloud<'p> {
+    fn new(path: &'p Path) -> Result<OpenedCloud<'p>> {
         let opened = files::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (length, file) = opened.map_err(|error| cannot(path, &error))?;
-        Ok(Opened { file, path, length: usize::try_from(length).unwrap_or(usize::MAX) })
+        Ok(OpenedCloud { file, path, length: usize::try_from(length).unwrap_or(usize::MAX) })
     }
 
     /// Some of its bytes.
@@ -84,21 +85,21 @@ impl<'p> Opened<'p> {
         BufReader::new(&self.file)
     }
 
-    fn shape(&self, format: Format) -> Result<FileShape> {
+    fn shape(&self, format: CloudFormat) -> Result<FileShape> {
         match format {
-            Format::Npz => npz::shape(self.archive()).map_err(|flaw| flaw.of(self.path)),
+            CloudFormat::Npz => npz::shape(self.archive()).map_err(|flaw| flaw.of(self.path)),
             _ => self.by_start(|start| shape_by_start(format, start, self.length)),
         }
     }
 
     /// Where floats that can stay in the file begin: clouds, points of each, floats of a point.
-    fn in_place(&self, format: Format) -> Result<Option<(usize, [usize; 3])>> {
+    fn in_place(&self, format: CloudFormat) -> Result<Option<(usize, [usize; 3])>> {
         let place = match format {
-            Format::Npy => {
-                let header = self.by_start(npy::Header::parse)?;
+            CloudFormat::Npy => {
+                let header = self.by_start(npy::NpyHeader::parse)?;
                 header.is_plain().then(|| (header.data, header.extents()))
             }
-            Format::Bin => Some((0, [1, self.length / 16, 4])),
+            CloudFormat::Bin => Some((0, [1, self.length / 16, 4])),
             _ => None,
         };
         Ok(place.filter(|_| cfg!(target_endian = "little")))
@@ -108,37 +109,41 @@ impl<'p> Opened<'p> {
 impl FileEntry {
     /// Reads the header of a file, whose first cloud has this number, and says whether it has
     /// an axis for clouds.
-    pub(super) fn open(path: PathBuf, format: Format, first: u64) -> Result<(FileEntry, bool)> {
-        let opened = Opened::new(&path)?;
+    pub(super) fn open(
+        path: PathBuf,
+        format: CloudFormat,
+        first: u64,
+    ) -> Result<(FileEntry, bool)> {
+        let opened = OpenedCloud::new(&path)?;
         let FileShape { counts, features, stacked } = opened.shape(format)?;
         let in_place = opened.in_place(format)?.is_some();
-        let whole = matches!(format, Format::Ply | Format::Pcd);
+        let whole = matches!(format, CloudFormat::Ply | CloudFormat::Pcd);
         let beside = if whole { opened.length as u64 } else { 0 };
         Ok((FileEntry { path, format, counts, features, first, in_place, beside }, stacked))
     }
 
     /// What must be in memory of it.
-    pub(super) fn loaded(&self, features: bool) -> Loaded {
+    pub(super) fn loaded(&self, features: bool) -> LoadedBytes {
         // Features are gone through by voxel, all over a cloud.
         if self.in_place && !(features && self.features > 0) {
-            return Loaded::default();
+            return LoadedBytes::default();
         }
         let features = if self.leaves_out(features) { 0 } else { self.features as u64 };
         let bytes = |points: u64| points.saturating_mul(4 * (3 + features));
         match self.format {
-            Format::Npz => {
+            CloudFormat::Npz => {
                 let points = self.counts.iter().fold(0u64, |all, count| all.saturating_add(*count));
-                Loaded { each: 0, file: bytes(points) }
+                LoadedBytes { each: 0, file: bytes(points) }
             }
             _ => {
                 let each = bytes(self.counts.iter().copied().max().unwrap_or(0));
-                Loaded { each, file: self.beside }
+                LoadedBytes { each, file: self.beside }
             }
         }
     }
 
     fn leaves_out(&self, features: bool) -> bool {
-        !features && matches!(self.format, Format::Ply | Format::Pcd)
+        !features && matches!(self.format, CloudFormat::Ply | CloudFormat::Pcd)
     }
 
     /// The clouds that are wanted, or more of the file where that is no dearer, and which.
@@ -148,7 +153,7 @@ impl FileEntry {
         features: bool,
     ) -> Result<(Range<usize>, Vec<Cloud>)> {
         let all = 0..self.counts.len();
-        let opened = Opened::new(&self.path)?;
+        let opened = OpenedCloud::new(&self.path)?;
         let shape = opened.shape(self.format)?;
         if let Some((start, extents)) = opened.in_place(self.format)? {
             let (file, path) = (opened.file, self.path.clone());
@@ -157,23 +162,23 @@ impl FileEntry {
         }
         let leaves_out = self.leaves_out(features);
         let features = if leaves_out { 0 } else { shape.features };
-        let range = if self.format == Format::Npy { wanted } else { all };
+        let range = if self.format == CloudFormat::Npy { wanted } else { all };
         let flaw = |flaw: Flaw| flaw.of(&self.path);
         let floats = match self.format {
-            Format::Npy => {
-                let header = opened.by_start(npy::Header::parse)?;
+            CloudFormat::Npy => {
+                let header = opened.by_start(npy::NpyHeader::parse)?;
                 let beside = if header.is_together() { 0 } else { header.data_bytes() as u64 };
                 self.check_room(&range, features, beside, opened.length as u64)?;
                 header.read_by_parts(&self.path, range.clone(), |bytes| opened.bytes(bytes))?
             }
-            Format::Npz => {
+            CloudFormat::Npz => {
                 let unpacked = npz::largest_bytes(opened.archive()).map_err(flaw)?;
                 self.check_room(&range, features, unpacked, opened.length as u64)?;
                 npz::read(opened.archive()).map_err(flaw)?
             }
             format => {
                 let unpacked = match format {
-                    Format::Pcd => opened.by_start(pcd::Header::parse)?.unpacked_bytes(),
+                    CloudFormat::Pcd => opened.by_start(pcd::PcdHeader::parse)?.unpacked_bytes(),
                     _ => 0,
                 };
                 let beside = unpacked.saturating_add(self.beside);

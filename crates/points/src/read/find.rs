@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 
-use super::{Format, cannot};
+use super::{CloudFormat, cannot};
 
 /// The files that are meant, and whether more than one could be.
 pub(super) fn files(input: &Path) -> Result<(Vec<PathBuf>, bool)> {
@@ -14,7 +14,7 @@ pub(super) fn files(input: &Path) -> Result<(Vec<PathBuf>, bool)> {
         let entries = fs::read_dir(input).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
         let entries = entries.map_err(|error| cannot(input, &error))?;
         let paths = entries.into_iter().map(|entry| entry.path());
-        paths.filter(|path| Format::of(path).is_some() && !is_hidden(path)).collect()
+        paths.filter(|path| CloudFormat::of(path).is_some() && !is_hidden(path)).collect()
     } else if !input.exists()
         && let Some(pattern) = input.to_str().filter(|text| text.contains(['*', '?', '[']))
     {

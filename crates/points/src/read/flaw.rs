@@ -3,22 +3,22 @@
 use std::fmt;
 use std::path::Path;
 
-use plimsoll::Error;
+use plimsoll_memory::Error;
 
 /// Where reading stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum FlawPlace {
     /// A byte, the first being 0.
     Byte(u64),
     /// A line, the first being 1.
     Line(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FlawPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Byte(byte) => write!(f, "byte {byte}"),
-            Place::Line(line) => write!(f, "line {line}"),
+            FlawPlace::Byte(byte) => write!(f, "byte {byte}"),
+            FlawPlace::Line(line) => write!(f, "line {line}"),
         }
     }
 }
@@ -28,7 +28,7 @@ impl fmt::Display for Place {
 #[error("{place}: {why}")]
 pub struct Flaw {
     /// Where.
-    pub place: Place,
+    pub place: FlawPlace,
     /// What is wrong there.
     pub why: String,
 }
@@ -36,12 +36,12 @@ pub struct Flaw {
 impl Flaw {
     /// At a byte.
     pub(crate) fn at(byte: usize, why: impl Into<String>) -> Flaw {
-        Flaw { place: Place::Byte(byte as u64), why: why.into() }
+        Flaw { place: FlawPlace::Byte(byte as u64), why: why.into() }
     }
 
     /// On a line.
     pub(crate) fn on(line: usize, why: impl Into<String>) -> Flaw {
-        Flaw { place: Place::Line(line as u64), why: why.into() }
+        Flaw { place: FlawPlace::Line(line as u64), why: why.into() }
     }
 
     /// The same with the name of the file.

@@ -1,7 +1,7 @@
 //! KITTI's `.bin`: x, y, z and intensity as little-endian floats, and nothing else.
 
 use super::FileShape;
-use super::columns::{Column, Kind, gather};
+use super::columns::{CloudColumn, ColumnType, gather};
 use super::flaw::{Flaw, Read};
 
 const POINT: usize = 16;
@@ -19,8 +19,12 @@ pub(crate) fn shape(length: usize) -> Read<FileShape> {
 /// The floats.
 pub(crate) fn read(bytes: &[u8]) -> Read<Vec<Vec<f32>>> {
     shape(bytes.len())?;
-    let column =
-        |index: usize| Column { start: 4 * index, step: POINT, kind: Kind::F32, big: false };
+    let column = |index: usize| CloudColumn {
+        start: 4 * index,
+        step: POINT,
+        kind: ColumnType::F32,
+        big: false,
+    };
     let columns = [0, 1, 2, 3].map(column);
     Ok(vec![gather(bytes, &columns, bytes.len() / POINT)?])
 }

@@ -4,7 +4,7 @@ use super::flaw::{Flaw, Read};
 
 /// Goes through a file by lines, knowing where it is.
 #[derive(Debug)]
-pub(crate) struct Lines<'a> {
+pub(crate) struct CloudLines<'a> {
     bytes: &'a [u8],
     /// The byte that comes next.
     pub(crate) at: usize,
@@ -17,9 +17,9 @@ const MOST_LINE: usize = 1 << 20;
 /// What comments begin with, in .ply and .pcd.
 const COMMENTS: [&str; 3] = ["comment ", "obj_info ", "#"];
 
-impl<'a> Lines<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Lines<'a> {
-        Lines { bytes, at: 0, number: 0 }
+impl<'a> CloudLines<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> CloudLines<'a> {
+        CloudLines { bytes, at: 0, number: 0 }
     }
 
     /// The next line without its end, or nothing where there are no more.
@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn a_comment_may_be_in_any_encoding() {
-        let mut lines = Lines::new(b"comment by M\xfcller\r\n# M\xfcller\nproperty M\xfcller\n");
+        let mut lines =
+            CloudLines::new(b"comment by M\xfcller\r\n# M\xfcller\nproperty M\xfcller\n");
         assert_eq!(lines.next().unwrap(), Some("comment by M"));
         assert_eq!(lines.next().unwrap(), Some("# M"));
         assert_eq!(lines.next().unwrap_err(), Flaw::on(3, "it is not text"));

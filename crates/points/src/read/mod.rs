@@ -24,18 +24,18 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 
 use entry::FileEntry;
-pub(crate) use entry::Loaded;
-pub use flaw::{Flaw, Place, Read};
+pub(crate) use entry::LoadedBytes;
+pub use flaw::{Flaw, FlawPlace, Read};
 
 use crate::cloud::Cloud;
 
 /// The kinds of file, by their endings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Format {
+pub enum CloudFormat {
     /// One array of numpy.
     Npy,
     /// Arrays of numpy in an archive.
@@ -48,17 +48,17 @@ pub enum Format {
     Bin,
 }
 
-impl Format {
+impl CloudFormat {
     /// By the ending of a file's name.
     #[must_use]
-    pub fn of(path: &Path) -> Option<Format> {
+    pub fn of(path: &Path) -> Option<CloudFormat> {
         let ending = path.extension()?.to_str()?.to_ascii_lowercase();
         Some(match ending.as_str() {
-            "npy" => Format::Npy,
-            "npz" => Format::Npz,
-            "ply" => Format::Ply,
-            "pcd" => Format::Pcd,
-            "bin" => Format::Bin,
+            "npy" => CloudFormat::Npy,
+            "npz" => CloudFormat::Npz,
+            "ply" => CloudFormat::Ply,
+            "pcd" => CloudFormat::Pcd,
+            "bin" => CloudFormat::Bin,
             _ => return None,
         })
     }
@@ -83,25 +83,25 @@ const MOST_CLOUDS: usize = 1 << 24;
 /// # Errors
 ///
 /// The place and the reason where the bytes are not of this format.
-pub fn shape_of(format: Format, bytes: &[u8]) -> Read<FileShape> {
+pub fn shape_of(format: CloudFormat, bytes: &[u8]) -> Read<FileShape> {
     match format {
-        Format::Npz => npz::shape(Cursor::new(bytes)),
+        CloudFormat::Npz => npz::shape(Cursor::new(bytes)),
         _ => shape_by_start(format, bytes, bytes.len()),
     }
 }
 
 /// The same from the first bytes of a file of such a length, where that is not an archive.
-fn shape_by_start(format: Format, start: &[u8], length: usize) -> Read<FileShape> {
+fn shape_by_start(format: CloudFormat, start: &[u8], length: usize) -> Read<FileShape> {
     match format {
-        Format::Npy => {
-            let header = npy::Header::parse(start)?;
+        CloudFormat::Npy => {
+            let header = npy::NpyHeader::parse(start)?;
             header.whole(length)?;
             Ok(header.shape())
         }
-        Format::Npz => Err(Flaw::at(0, "an archive is read from its end")),
-        Format::Ply => Ok(ply::Header::parse(start)?.shape()),
-        Format::Pcd => Ok(pcd::Header::parse(start)?.shape()),
-        Format::Bin => kitti::shape(length),
+        CloudFormat::Npz => Err(Flaw::at(0, "an archive is read from its end")),
+        CloudFormat::Ply => Ok(ply::PlyHeader::parse(start)?.shape()),
+        CloudFormat::Pcd => Ok(pcd::PcdHeader::parse(start)?.shape()),
+        CloudFormat::Bin => kitti::shape(length),
     }
 }
 
@@ -111,16 +111,16 @@ fn shape_by_start(format: Format, start: &[u8], length: usize) -> Read<FileShape
 /// # Errors
 ///
 /// As [`shape_of`].
-pub fn clouds_in(format: Format, bytes: &[u8], features: bool) -> Read<Vec<Vec<f32>>> {
+pub fn clouds_in(format: CloudFormat, bytes: &[u8], features: bool) -> Read<Vec<Vec<f32>>> {
     match format {
-        Format::Npy => {
-            let header = npy::Header::parse(bytes)?;
+        CloudFormat::Npy => {
+            let header = npy::NpyHeader::parse(bytes)?;
             header.read(bytes, 0..header.extents()[0])
         }
-        Format::Npz => npz::read(Cursor::new(bytes)),
-        Format::Ply => ply::Header::parse(bytes)?.read(bytes, features),
-        Format::Pcd => pcd::Header::parse(bytes)?.read(bytes, features),
-        Format::Bin => kitti::read(bytes),
+        CloudFormat::Npz => npz::read(Cursor::new(bytes)),
+        CloudFormat::Ply => ply::PlyHeader::parse(bytes)?.read(bytes, features),
+        CloudFormat::Pcd => pcd::PcdHeader::parse(bytes)?.read(bytes, features),
+        CloudFormat::Bin => kitti::read(bytes),
     }
 }
 
@@ -130,18 +130,18 @@ pub struct Batch {
     files: Vec<FileEntry>,
     stacked: bool,
     /// What was read last, which the next chunk mostly begins with.
-    last: Mutex<Option<Held>>,
+    last: Mutex<Option<HeldPoints>>,
 }
 
 /// Some clouds of a file.
 #[derive(Debug)]
-struct Held {
+struct HeldPoints {
     file: usize,
     range: Range<usize>,
     clouds: Vec<Cloud>,
 }
 
-impl Held {
+impl HeldPoints {
     fn get(&self, file: usize, wanted: &Range<usize>) -> Option<Vec<Cloud>> {
         let from = wanted.start.checked_sub(self.range.start)?;
         let to = wanted.end.checked_sub(self.range.start)?;
@@ -177,7 +177,7 @@ impl Batch {
         let mut files: Vec<FileEntry> = Vec::new();
         let (mut stacked, mut first) = (many, 0);
         for path in paths {
-            let format = Format::of(&path).ok_or_else(|| unknown(&path))?;
+            let format = CloudFormat::of(&path).ok_or_else(|| unknown(&path))?;
             let (file, axis) = FileEntry::open(path, format, first)?;
             stacked |= axis;
             first += file.counts.len() as u64;
@@ -223,9 +223,9 @@ impl Batch {
     }
 
     /// What must be in memory of the clouds while they are used.
-    pub(crate) fn loaded(&self, features: bool) -> Loaded {
+    pub(crate) fn loaded(&self, features: bool) -> LoadedBytes {
         let all = self.files.iter().map(|file| file.loaded(features));
-        all.fold(Loaded::default(), |most, one| Loaded {
+        all.fold(LoadedBytes::default(), |most, one| LoadedBytes {
             each: most.each.max(one.each),
             file: most.file.max(one.file),
         })
@@ -270,7 +270,7 @@ impl Batch {
             let why = format!("{}: it changed while it was read", file.path.display());
             return Err(Error::Device { call: "reading", why });
         }
-        let held = last.insert(Held { file: index, range, clouds });
+        let held = last.insert(HeldPoints { file: index, range, clouds });
         Ok(held.get(index, &wanted).unwrap_or_default())
     }
 }

@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::path::Path;
 
-use plimsoll::Result;
+use plimsoll_memory::Result;
 
-use super::columns::{Column, Kind, gather};
+use super::columns::{CloudColumn, ColumnType, gather};
 use super::flaw::{Flaw, Read};
 use super::{FileShape, MOST_CLOUDS};
 
 /// What the header of an array says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Header {
-    kind: Kind,
+pub(crate) struct NpyHeader {
+    kind: ColumnType,
     big: bool,
     fortran: bool,
     clouds: usize,
@@ -30,9 +30,9 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// numpy itself refuses more than 10,000 unless told otherwise.
 const MOST_HEADER: usize = 1 << 20;
 
-impl Header {
+impl NpyHeader {
     /// Reads it; the numbers may be missing.
-    pub(crate) fn parse(bytes: &[u8]) -> Read<Header> {
+    pub(crate) fn parse(bytes: &[u8]) -> Read<NpyHeader> {
         if !bytes.starts_with(MAGIC) {
             return Err(Flaw::at(0, "no array of numpy begins like this"));
         }
@@ -55,10 +55,10 @@ impl Header {
         let header = bytes.get(start..start + length).ok_or_else(short)?;
         let text = std::str::from_utf8(header)
             .map_err(|e| Flaw::at(start + e.valid_up_to(), "the header is not text"))?;
-        Header::from_text(text, start)
+        NpyHeader::from_text(text, start)
     }
 
-    fn from_text(text: &str, start: usize) -> Read<Header> {
+    fn from_text(text: &str, start: usize) -> Read<NpyHeader> {
         let value =
             |key: &str| field(text, key).ok_or_else(|| Flaw::at(start, format!("no {key}")));
         let (at, kind) = value("descr")?;
@@ -93,7 +93,7 @@ impl Header {
             return Err(Flaw::at(start + at, why));
         }
         let data = start + text.len();
-        Ok(Header { kind, big, fortran, clouds, points, columns, stacked, data })
+        Ok(NpyHeader { kind, big, fortran, clouds, points, columns, stacked, data })
     }
 
     /// Clouds, points and features.
@@ -124,7 +124,7 @@ impl Header {
 
     /// Whether the numbers are floats in the order of points, as they are used.
     pub(crate) fn is_plain(&self) -> bool {
-        self.kind == Kind::F32
+        self.kind == ColumnType::F32
             && !self.big
             && (!self.fortran || self.points <= 1 && self.clouds <= 1)
     }
@@ -146,7 +146,7 @@ impl Header {
         let flaw = |flaw: Flaw| flaw.of(path);
         if !self.is_together() {
             let bytes = fetch(self.data..self.data + self.data_bytes())?;
-            return Header { data: 0, ..self.clone() }.read(&bytes, range).map_err(flaw);
+            return NpyHeader { data: 0, ..self.clone() }.read(&bytes, range).map_err(flaw);
         }
         let point = self.columns * self.kind.size();
         let one = |cloud: usize| {
@@ -154,7 +154,7 @@ impl Header {
             for start in (0..self.points).step_by(AT_ONCE) {
                 let points = AT_ONCE.min(self.points - start);
                 let from = self.data + (cloud * self.points + start) * point;
-                let part = Header { data: 0, clouds: 1, points, ..self.clone() };
+                let part = NpyHeader { data: 0, clouds: 1, points, ..self.clone() };
                 let bytes = fetch(from..from + points * point)?;
                 let read = part.read(&bytes, 0..1).map_err(flaw)?;
                 floats.extend(read.into_iter().flatten());
@@ -171,7 +171,7 @@ impl Header {
 
     /// The floats of some clouds; `bytes` are those of the whole file.
     pub(crate) fn read(&self, bytes: &[u8], range: Range<usize>) -> Read<Vec<Vec<f32>>> {
-        let Header { clouds, points, columns, kind, big, .. } = *self;
+        let NpyHeader { clouds, points, columns, kind, big, .. } = *self;
         self.whole(bytes.len())?;
         let place = |cloud: usize, column: usize| {
             let (start, step) = if self.fortran {
@@ -180,10 +180,11 @@ impl Header {
                 (cloud * points * columns + column, columns)
             };
             let size = kind.size();
-            Column { start: self.data + start * size, step: step * size, kind, big }
+            CloudColumn { start: self.data + start * size, step: step * size, kind, big }
         };
         let one = |cloud| {
-            let columns: Vec<Column> = (0..columns).map(|column| place(cloud, column)).collect();
+            let columns: Vec<CloudColumn> =
+                (0..columns).map(|column| place(cloud, column)).collect();
             gather(bytes, &columns, points)
         };
         range.filter(|cloud| *cloud < clouds).map(one).collect()
@@ -207,7 +208,7 @@ fn field<'a>(text: &'a str, key: &str) -> Option<(usize, &'a str)> {
     Some((start, value.get(..end)?.trim_end()))
 }
 
-fn number_type(text: &str) -> Option<(Kind, bool)> {
+fn number_type(text: &str) -> Option<(ColumnType, bool)> {
     let (order, kind) = text.split_at_checked(1)?;
     let big = match order {
         "<" => false,
@@ -216,8 +217,8 @@ fn number_type(text: &str) -> Option<(Kind, bool)> {
         _ => return None,
     };
     match kind {
-        "f4" => Some((Kind::F32, big)),
-        "f8" => Some((Kind::F64, big)),
+        "f4" => Some((ColumnType::F32, big)),
+        "f8" => Some((ColumnType::F64, big)),
         _ => None,
     }
 }
@@ -243,7 +244,7 @@ mod tests {
 
     fn clouds(header: &str, numbers: &[u8]) -> Read<Vec<Vec<f32>>> {
         let file = file(header, numbers);
-        let header = Header::parse(&file)?;
+        let header = NpyHeader::parse(&file)?;
         header.read(&file, 0..header.clouds)
     }
 
@@ -275,7 +276,7 @@ mod tests {
         let header = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 1, 3)}";
         assert_eq!(clouds(header, &numbers).unwrap(), [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]]);
         let file = file(header, &numbers);
-        let second = Header::parse(&file).unwrap().read(&file, 1..2).unwrap();
+        let second = NpyHeader::parse(&file).unwrap().read(&file, 1..2).unwrap();
         assert_eq!(second, [[1.0, 3.0, 5.0]], "and one of them alone");
     }
 
@@ -303,11 +304,11 @@ mod tests {
             ),
         ] {
             let flaw = clouds(header, &[]).unwrap_err();
-            assert_eq!(flaw.place, super::super::flaw::Place::Byte(at), "{header}: {flaw}");
+            assert_eq!(flaw.place, super::super::flaw::FlawPlace::Byte(at), "{header}: {flaw}");
             assert!(flaw.why.contains(word), "{flaw}");
         }
-        assert!(Header::parse(b"PK").is_err());
-        assert!(Header::parse(b"\x93NUMPY\x09\x00").unwrap_err().why.contains("version 9"));
+        assert!(NpyHeader::parse(b"PK").is_err());
+        assert!(NpyHeader::parse(b"\x93NUMPY\x09\x00").unwrap_err().why.contains("version 9"));
     }
 
     #[test]

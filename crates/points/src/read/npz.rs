@@ -9,7 +9,7 @@ use zip::ZipArchive;
 use zip::result::ZipError;
 
 use super::flaw::{Flaw, Read};
-use super::npy::Header;
+use super::npy::NpyHeader;
 use super::{FileShape, MOST_CLOUDS};
 
 /// More than a header of numpy has; enough to know a shape without inflating the rest.
@@ -62,9 +62,9 @@ pub(crate) fn largest_bytes(file: impl std::io::Read + Seek) -> Read<u64> {
 fn header<F: std::io::Read + Seek>(
     archive: &mut ZipArchive<F>,
     member: usize,
-) -> Read<(Header, usize)> {
+) -> Read<(NpyHeader, usize)> {
     let (head, at) = inflate(archive, member, HEAD)?;
-    Ok((Header::parse(&head).map_err(|flaw| inside(&flaw, at))?, at))
+    Ok((NpyHeader::parse(&head).map_err(|flaw| inside(&flaw, at))?, at))
 }
 
 fn open<F: std::io::Read + Seek>(file: F) -> Read<ZipArchive<F>> {

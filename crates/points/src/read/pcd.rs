@@ -1,30 +1,30 @@
 //! `.pcd`: the clouds of PCL, as text, as records, or as compressed columns.
 
 use super::FileShape;
-use super::columns::{Column, Kind, gather, whole};
+use super::columns::{CloudColumn, ColumnType, gather, whole};
 use super::flaw::{Flaw, Read};
-use super::lines::{Lines, number};
+use super::lines::{CloudLines, number};
 use super::lzf;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum PcdForm {
     Text,
     Bytes,
     Compressed,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Field {
+struct PcdField {
     name: String,
-    kind: Kind,
+    kind: ColumnType,
     count: usize,
 }
 
 /// What the header says.
 #[derive(Debug)]
-pub(crate) struct Header {
-    form: Form,
-    fields: Vec<Field>,
+pub(crate) struct PcdHeader {
+    form: PcdForm,
+    fields: Vec<PcdField>,
     points: usize,
     /// Numbers of a record (field, which of its numbers) in the order of floats.
     order: Vec<(usize, usize)>,
@@ -43,10 +43,10 @@ struct Said<'a> {
     points: Option<usize>,
 }
 
-impl Header {
+impl PcdHeader {
     /// Reads it; the points may be missing.
-    pub(crate) fn parse(bytes: &[u8]) -> Read<Header> {
-        let mut lines = Lines::new(bytes);
+    pub(crate) fn parse(bytes: &[u8]) -> Read<PcdHeader> {
+        let mut lines = CloudLines::new(bytes);
         let mut said = Said::default();
         let form = loop {
             let line = lines.next()?.ok_or_else(|| lines.flaw("it ends before DATA"))?;
@@ -65,9 +65,9 @@ impl Header {
                 "POINTS" => said.points = Some(single(&words).ok_or_else(flaw)?),
                 "DATA" => {
                     break match words[..] {
-                        ["ascii"] => Form::Text,
-                        ["binary"] => Form::Bytes,
-                        ["binary_compressed"] => Form::Compressed,
+                        ["ascii"] => PcdForm::Text,
+                        ["binary"] => PcdForm::Bytes,
+                        ["binary_compressed"] => PcdForm::Compressed,
                         _ => return Err(flaw()),
                     };
                 }
@@ -87,7 +87,7 @@ impl Header {
             .ok_or_else(|| lines.flaw("neither POINTS nor WIDTH and HEIGHT"))?;
         let fields = said.fields().map_err(|why| lines.flaw(why))?;
         let order = order(&fields).ok_or_else(|| lines.flaw("no fields x, y and z"))?;
-        Ok(Header { form, fields, points, order, data: lines.at, lines: lines.number })
+        Ok(PcdHeader { form, fields, points, order, data: lines.at, lines: lines.number })
     }
 
     /// Points and features.
@@ -100,20 +100,20 @@ impl Header {
     pub(crate) fn read(&self, bytes: &[u8], features: bool) -> Read<Vec<Vec<f32>>> {
         let order = if features { &self.order[..] } else { &self.order[..3] };
         Ok(vec![match self.form {
-            Form::Text => self.text(bytes, order)?,
-            Form::Bytes => {
+            PcdForm::Text => self.text(bytes, order)?,
+            PcdForm::Bytes => {
                 whole(bytes, self.data, self.row(), self.points)?;
                 gather(bytes, &self.records(order), self.points)?
             }
-            Form::Compressed => self.compressed(bytes, order)?,
+            PcdForm::Compressed => self.compressed(bytes, order)?,
         }])
     }
 
     /// Bytes of all columns, where they are packed.
     pub(crate) fn unpacked_bytes(&self) -> u64 {
         match self.form {
-            Form::Compressed => (self.row() as u64).saturating_mul(self.points as u64),
-            Form::Text | Form::Bytes => 0,
+            PcdForm::Compressed => (self.row() as u64).saturating_mul(self.points as u64),
+            PcdForm::Text | PcdForm::Bytes => 0,
         }
     }
 
@@ -126,11 +126,11 @@ impl Header {
         self.fields.iter().take(field).map(|field| field.kind.size() * field.count).sum()
     }
 
-    fn records(&self, order: &[(usize, usize)]) -> Vec<Column> {
+    fn records(&self, order: &[(usize, usize)]) -> Vec<CloudColumn> {
         let column = |&(field, which): &(usize, usize)| {
             let kind = self.fields.get(field)?.kind;
             let start = self.data + self.offset(field) + which * kind.size();
-            Some(Column { start, step: self.row(), kind, big: false })
+            Some(CloudColumn { start, step: self.row(), kind, big: false })
         };
         order.iter().filter_map(column).collect()
     }
@@ -156,9 +156,9 @@ impl Header {
         let column = |&(field, which): &(usize, usize)| {
             let of = self.fields.get(field)?;
             let start = self.offset(field) * self.points + which * of.kind.size();
-            Some(Column { start, step: of.kind.size() * of.count, kind: of.kind, big: false })
+            Some(CloudColumn { start, step: of.kind.size() * of.count, kind: of.kind, big: false })
         };
-        let columns: Vec<Column> = order.iter().filter_map(column).collect();
+        let columns: Vec<CloudColumn> = order.iter().filter_map(column).collect();
         gather(&unpacked, &columns, self.points)
     }
 
@@ -167,7 +167,7 @@ impl Header {
         let places: Vec<usize> =
             order.iter().map(|&(field, which)| before(field) + which).collect();
         let width = before(self.fields.len());
-        let mut lines = Lines::new(bytes);
+        let mut lines = CloudLines::new(bytes);
         (lines.at, lines.number) = (self.data, self.lines);
         let (mut floats, mut words) = (Vec::new(), Vec::new());
         for _ in 0..self.points {
@@ -189,7 +189,7 @@ impl Header {
 }
 
 impl Said<'_> {
-    fn fields(&self) -> Result<Vec<Field>, String> {
+    fn fields(&self) -> Result<Vec<PcdField>, String> {
         let length = self.names.len();
         let counts = if self.counts.is_empty() { vec![1; length] } else { self.counts.clone() };
         if [self.sizes.len(), self.types.len(), counts.len()] != [length; 3] {
@@ -204,7 +204,7 @@ impl Said<'_> {
                 if count > 65_536 {
                     return Err(format!("{name} has {count} numbers"));
                 }
-                Ok(Field { name: name.to_string(), kind, count })
+                Ok(PcdField { name: name.to_string(), kind, count })
             })
             .collect()
     }
@@ -221,24 +221,24 @@ fn single(words: &[&str]) -> Option<usize> {
     }
 }
 
-fn kind_of(name: &str, size: usize) -> Option<Kind> {
+fn kind_of(name: &str, size: usize) -> Option<ColumnType> {
     Some(match (name, size) {
-        ("I", 1) => Kind::I8,
-        ("U", 1) => Kind::U8,
-        ("I", 2) => Kind::I16,
-        ("U", 2) => Kind::U16,
-        ("I", 4) => Kind::I32,
-        ("U", 4) => Kind::U32,
-        ("I", 8) => Kind::I64,
-        ("U", 8) => Kind::U64,
-        ("F", 4) => Kind::F32,
-        ("F", 8) => Kind::F64,
+        ("I", 1) => ColumnType::I8,
+        ("U", 1) => ColumnType::U8,
+        ("I", 2) => ColumnType::I16,
+        ("U", 2) => ColumnType::U16,
+        ("I", 4) => ColumnType::I32,
+        ("U", 4) => ColumnType::U32,
+        ("I", 8) => ColumnType::I64,
+        ("U", 8) => ColumnType::U64,
+        ("F", 4) => ColumnType::F32,
+        ("F", 8) => ColumnType::F64,
         _ => return None,
     })
 }
 
 /// x, y, z, then every other number in the order of the file; `_` is PCL's name for padding.
-fn order(fields: &[Field]) -> Option<Vec<(usize, usize)>> {
+fn order(fields: &[PcdField]) -> Option<Vec<(usize, usize)>> {
     let find = |name: &str| fields.iter().position(|field| field.name == name && field.count == 1);
     let place = [find("x")?, find("y")?, find("z")?];
     let mut order: Vec<(usize, usize)> = place.iter().map(|&field| (field, 0)).collect();
@@ -253,13 +253,13 @@ fn order(fields: &[Field]) -> Option<Vec<(usize, usize)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::flaw::Place;
+    use crate::read::flaw::FlawPlace;
 
     const HEAD: &str = "# .PCD v0.7\nVERSION 0.7\nFIELDS x y z ring\nSIZE 4 4 4 2\nTYPE F F F U\n\
         COUNT 1 1 1 1\nWIDTH 2\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS 2\nDATA ";
 
     fn read(bytes: &[u8]) -> Read<Vec<f32>> {
-        Ok(Header::parse(bytes)?.read(bytes, true)?.remove(0))
+        Ok(PcdHeader::parse(bytes)?.read(bytes, true)?.remove(0))
     }
 
     fn columns() -> Vec<u8> {
@@ -288,7 +288,7 @@ mod tests {
         check(&read(&bytes).unwrap());
         assert_eq!(
             read(&bytes[..bytes.len() - 1]).unwrap_err().place,
-            Place::Byte(bytes.len() as u64 - 1)
+            FlawPlace::Byte(bytes.len() as u64 - 1)
         );
 
         let (columns, mut bytes) = (columns(), format!("{HEAD}binary_compressed\n").into_bytes());
@@ -316,7 +316,7 @@ mod tests {
             (String::new(), 1),
         ] {
             let flaw = read(text.as_bytes()).unwrap_err();
-            assert_eq!(flaw.place, Place::Line(line), "{text}: {flaw}");
+            assert_eq!(flaw.place, FlawPlace::Line(line), "{text}: {flaw}");
         }
     }
 }

@@ -4,12 +4,12 @@
 //! in the order of the file. Elements before it are passed over, lists and all.
 
 use super::FileShape;
-use super::columns::{Column, Kind, gather, whole};
+use super::columns::{CloudColumn, ColumnType, gather, whole};
 use super::flaw::{Flaw, Read};
-use super::lines::{Lines, number};
+use super::lines::{CloudLines, number};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum PlyForm {
     Text,
     Bytes { big: bool },
 }
@@ -17,9 +17,9 @@ enum Form {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Property {
     name: String,
-    kind: Kind,
+    kind: ColumnType,
     /// The type of a list's length, where it is a list.
-    list: Option<Kind>,
+    list: Option<ColumnType>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +31,8 @@ struct Element {
 
 /// What the header says.
 #[derive(Debug)]
-pub(crate) struct Header {
-    form: Form,
+pub(crate) struct PlyHeader {
+    form: PlyForm,
     before: Vec<Element>,
     vertex: Element,
     /// Properties of a vertex in the order of floats: x, y, z, features.
@@ -41,10 +41,10 @@ pub(crate) struct Header {
     lines: usize,
 }
 
-impl Header {
+impl PlyHeader {
     /// Reads it; the points may be missing.
-    pub(crate) fn parse(bytes: &[u8]) -> Read<Header> {
-        let mut lines = Lines::new(bytes);
+    pub(crate) fn parse(bytes: &[u8]) -> Read<PlyHeader> {
+        let mut lines = CloudLines::new(bytes);
         if lines.next()?.map(str::trim_end) != Some("ply") {
             return Err(Flaw::on(1, "the first line is not `ply`"));
         }
@@ -76,7 +76,7 @@ impl Header {
         let vertex = elements.swap_remove(place);
         elements.truncate(place);
         let order = order(&vertex).ok_or_else(|| lines.flaw("vertex has no x, y and z"))?;
-        Ok(Header { form, before: elements, vertex, order, data: lines.at, lines: lines.number })
+        Ok(PlyHeader { form, before: elements, vertex, order, data: lines.at, lines: lines.number })
     }
 
     /// Points and features.
@@ -89,16 +89,16 @@ impl Header {
     pub(crate) fn read(&self, bytes: &[u8], features: bool) -> Read<Vec<Vec<f32>>> {
         let order = if features { &self.order[..] } else { &self.order[..3] };
         let floats = match self.form {
-            Form::Text => self.text(bytes, order)?,
-            Form::Bytes { big } => self.binary(bytes, order, big)?,
+            PlyForm::Text => self.text(bytes, order)?,
+            PlyForm::Bytes { big } => self.binary(bytes, order, big)?,
         };
         Ok(vec![floats])
     }
 
     fn text(&self, bytes: &[u8], order: &[usize]) -> Read<Vec<f32>> {
-        let mut lines = Lines::new(bytes);
+        let mut lines = CloudLines::new(bytes);
         (lines.at, lines.number) = (self.data, self.lines);
-        let ends = |lines: &Lines<'_>| lines.flaw("it ends before its last vertex");
+        let ends = |lines: &CloudLines<'_>| lines.flaw("it ends before its last vertex");
         for element in &self.before {
             for _ in 0..element.count {
                 lines.next_full()?.ok_or_else(|| ends(&lines))?;
@@ -125,11 +125,11 @@ impl Header {
         let offset = |index: usize| -> usize {
             self.vertex.properties.iter().take(index).map(|p| p.kind.size()).sum()
         };
-        let columns: Vec<Column> = order
+        let columns: Vec<CloudColumn> = order
             .iter()
             .filter_map(|&index| {
                 let kind = self.vertex.properties.get(index)?.kind;
-                Some(Column { start: at + offset(index), step: row, kind, big })
+                Some(CloudColumn { start: at + offset(index), step: row, kind, big })
             })
             .collect();
         whole(bytes, at, row, self.vertex.count)?;
@@ -137,11 +137,11 @@ impl Header {
     }
 }
 
-fn form_of(name: &str, lines: &Lines<'_>) -> Read<Form> {
+fn form_of(name: &str, lines: &CloudLines<'_>) -> Read<PlyForm> {
     match name {
-        "ascii" => Ok(Form::Text),
-        "binary_little_endian" => Ok(Form::Bytes { big: false }),
-        "binary_big_endian" => Ok(Form::Bytes { big: true }),
+        "ascii" => Ok(PlyForm::Text),
+        "binary_little_endian" => Ok(PlyForm::Bytes { big: false }),
+        "binary_big_endian" => Ok(PlyForm::Bytes { big: true }),
         _ => Err(lines.flaw(format!("format {name}"))),
     }
 }
@@ -155,16 +155,16 @@ fn property(words: &[&str]) -> Option<Property> {
     Some(Property { name: name.to_string(), kind: kind_of(kind)?, list })
 }
 
-fn kind_of(name: &str) -> Option<Kind> {
+fn kind_of(name: &str) -> Option<ColumnType> {
     Some(match name {
-        "char" | "int8" => Kind::I8,
-        "uchar" | "uint8" => Kind::U8,
-        "short" | "int16" => Kind::I16,
-        "ushort" | "uint16" => Kind::U16,
-        "int" | "int32" => Kind::I32,
-        "uint" | "uint32" => Kind::U32,
-        "float" | "float32" => Kind::F32,
-        "double" | "float64" => Kind::F64,
+        "char" | "int8" => ColumnType::I8,
+        "uchar" | "uint8" => ColumnType::U8,
+        "short" | "int16" => ColumnType::I16,
+        "ushort" | "uint16" => ColumnType::U16,
+        "int" | "int32" => ColumnType::I32,
+        "uint" | "uint32" => ColumnType::U32,
+        "float" | "float32" => ColumnType::F32,
+        "double" | "float64" => ColumnType::F64,
         _ => return None,
     })
 }
@@ -268,10 +268,10 @@ fn short(bytes: &[u8], element: &Element) -> Flaw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::flaw::Place;
+    use crate::read::flaw::FlawPlace;
 
     fn read(bytes: &[u8]) -> Read<Vec<f32>> {
-        Ok(Header::parse(bytes)?.read(bytes, true)?.remove(0))
+        Ok(PlyHeader::parse(bytes)?.read(bytes, true)?.remove(0))
     }
 
     const HEAD: &str = "ply\nformat FORM 1.0\ncomment by hand\nelement camera 1\nproperty list uchar int at\n\
@@ -297,7 +297,7 @@ mod tests {
             }
             assert_eq!(read(&bytes).unwrap(), want, "{order}");
             let end = bytes.len() - 1;
-            assert_eq!(read(&bytes[..end]).unwrap_err().place, Place::Byte(end as u64));
+            assert_eq!(read(&bytes[..end]).unwrap_err().place, FlawPlace::Byte(end as u64));
         }
     }
 
@@ -317,7 +317,7 @@ mod tests {
             ("ply\nformat ascii 1.0\n".to_string(), 2),
         ] {
             let flaw = read(text.as_bytes()).unwrap_err();
-            assert_eq!(flaw.place, Place::Line(line), "{text}: {flaw}");
+            assert_eq!(flaw.place, FlawPlace::Line(line), "{text}: {flaw}");
         }
     }
 

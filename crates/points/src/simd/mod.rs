@@ -14,10 +14,10 @@ pub(crate) mod spread;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use place::Places;
+use place::SimdPlaces;
 
 /// The places of whole points: see [`place::places`].
-pub(crate) fn places(rule: &Places, coordinates: &[f32], out: &mut [u32]) {
+pub(crate) fn places(rule: &SimdPlaces, coordinates: &[f32], out: &mut [u32]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the twin needs AVX2, and it was just found to be there.
@@ -51,7 +51,7 @@ pub(crate) fn bytes(words: &[u64], out: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grid::Grid;
+    use crate::grid::VoxelGrid;
 
     #[test]
     fn the_chosen_loops_do_what_the_plain_ones_do() {
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn places_are_those_of_the_rule() {
-        let grid = Grid::new([5, 6, 7], [0.1, 0.2, 0.3], [-0.3, 0.1, 0.0]).unwrap();
-        let rule = Places::new(&grid).unwrap();
+        let grid = VoxelGrid::new([5, 6, 7], [0.1, 0.2, 0.3], [-0.3, 0.1, 0.0]).unwrap();
+        let rule = SimdPlaces::new(&grid).unwrap();
         let mut state = 1u32;
         let mut next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -6,7 +6,7 @@
 //! shares are added up. A share outside is so large that every sum with one in it is past
 //! the largest grid that this form is used for.
 
-use crate::grid::Grid;
+use crate::grid::VoxelGrid;
 
 /// Where there is no voxel: this or more.
 pub(crate) const NOWHERE: u32 = 1 << 30;
@@ -18,18 +18,18 @@ const WHOLE: f32 = 8_388_608.0;
 
 /// The rule of a grid of at most 2³⁰ voxels, laid out for vectors.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
+pub(crate) struct SimdPlaces {
     origin: [f32; NUMBERS],
     size: [f32; NUMBERS],
     extent: [f32; NUMBERS],
     step: [u32; NUMBERS],
 }
 
-impl Places {
+impl SimdPlaces {
     /// Nothing for a grid that is too large.
-    pub(crate) fn new(grid: &Grid) -> Option<Places> {
+    pub(crate) fn new(grid: &VoxelGrid) -> Option<SimdPlaces> {
         let steps = grid.steps();
-        (grid.voxels() <= u64::from(NOWHERE)).then(|| Places {
+        (grid.voxels() <= u64::from(NOWHERE)).then(|| SimdPlaces {
             origin: std::array::from_fn(|i| grid.origin()[i % 3]),
             size: std::array::from_fn(|i| grid.size()[i % 3]),
             extent: std::array::from_fn(|i| grid.cells()[i % 3] as f32),
@@ -41,7 +41,7 @@ impl Places {
 
 /// The voxel of each point, or [`NOWHERE`] and more; three coordinates for each of `out`.
 #[inline(always)]
-pub(crate) fn places(rule: &Places, coordinates: &[f32], out: &mut [u32]) {
+pub(crate) fn places(rule: &SimdPlaces, coordinates: &[f32], out: &mut [u32]) {
     let mut blocks = coordinates.chunks_exact(NUMBERS);
     let mut outs = out.chunks_exact_mut(POINTS);
     for (block, out) in (&mut blocks).zip(&mut outs) {
@@ -57,7 +57,7 @@ pub(crate) fn places(rule: &Places, coordinates: &[f32], out: &mut [u32]) {
 }
 
 #[inline(always)]
-fn one_block(rule: &Places, block: &[f32; NUMBERS], out: &mut [u32; POINTS]) {
+fn one_block(rule: &SimdPlaces, block: &[f32; NUMBERS], out: &mut [u32; POINTS]) {
     let mut shares = [0u32; NUMBERS];
     for i in 0..NUMBERS {
         let cell = ((block[i] - rule.origin[i]) / rule.size[i]).floor();

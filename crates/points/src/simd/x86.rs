@@ -6,11 +6,11 @@ use std::arch::x86_64::{
     _mm256_storeu_ps,
 };
 
-use super::place::{self, Places};
+use super::place::{self, SimdPlaces};
 use super::spread;
 
 #[target_feature(enable = "avx2")]
-pub(super) fn places(rule: &Places, coordinates: &[f32], out: &mut [u32]) {
+pub(super) fn places(rule: &SimdPlaces, coordinates: &[f32], out: &mut [u32]) {
     place::places(rule, coordinates, out);
 }
 

@@ -16,7 +16,7 @@ pub use sparse::SparseFile;
 use std::io;
 use std::path::Path;
 
-use plimsoll::{Bytes, Error, Result};
+use plimsoll_memory::{Bytes, Error, Result};
 
 use crate::backend::Filled;
 

@@ -3,11 +3,11 @@
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 
 use super::{HEADER, Partial, Sink, check_room, failed, header};
 use crate::backend::Filled;
-use crate::spec::{Cells, Spec};
+use crate::spec::{Cells, VoxelSpec};
 
 /// An array that is written piece by piece.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl GridFile {
     ///
     /// [`Error::Config`] where there is no such folder or its disk has no room for the result,
     /// [`Error::Device`] where it cannot be written to.
-    pub fn create(path: &Path, spec: &Spec, clouds: Option<u64>) -> Result<GridFile> {
+    pub fn create(path: &Path, spec: &VoxelSpec, clouds: Option<u64>) -> Result<GridFile> {
         let bytes = spec.cloud_bytes(spec.grid().voxels()).saturating_mul(clouds.unwrap_or(1));
         let number = match spec.cells() {
             Cells::U8 | Cells::Bits => "|u1",
@@ -77,7 +77,7 @@ impl Sink for GridFile {
 
 /// Clouds, features, depth, height, width; what is not there has no axis. Bits have eight
 /// voxels of a row in a byte, or, where rows are no whole bytes, one row for a cloud.
-fn shape(spec: &Spec, clouds: Option<u64>) -> Vec<u64> {
+fn shape(spec: &VoxelSpec, clouds: Option<u64>) -> Vec<u64> {
     let mut shape: Vec<u64> = clouds.into_iter().collect();
     if spec.mode().of_features() {
         shape.push(spec.planes());

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 use tempfile::TempPath;
 
 use super::{failed, folder_of};

@@ -8,19 +8,19 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use super::{HEADER, Partial, Sink, failed, header};
 use crate::backend::Filled;
-use crate::spec::{Mode, Spec};
+use crate::spec::{VoxelMode, VoxelSpec};
 
 /// Voxels with points, written as they come.
 #[derive(Debug)]
 pub struct SparseFile {
     path: PathBuf,
-    spec: Spec,
+    spec: VoxelSpec,
     stacked: bool,
     archive: bool,
     coordinates: BufWriter<Partial>,
@@ -35,11 +35,11 @@ impl SparseFile {
     ///
     /// [`Error::Config`] where the name ends in neither `.npz` nor, for occupancy, `.npy`;
     /// [`Error::Device`] where the folder cannot be written to.
-    pub fn create(path: &Path, spec: &Spec, stacked: bool) -> Result<SparseFile> {
+    pub fn create(path: &Path, spec: &VoxelSpec, stacked: bool) -> Result<SparseFile> {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
         let archive = match (ending.as_deref(), spec.mode()) {
             (Some("npz"), _) => true,
-            (Some("npy"), Mode::Occupancy) => false,
+            (Some("npy"), VoxelMode::Occupancy) => false,
             _ => {
                 return Err(Error::Config {
                     field: "out",
@@ -86,8 +86,8 @@ impl SparseFile {
                 return Ok(coordinates);
             }
             let values = match spec.mode() {
-                Mode::Occupancy => None,
-                Mode::Count => Some(complete(values, &header("<u4", &[rows]))?),
+                VoxelMode::Occupancy => None,
+                VoxelMode::Count => Some(complete(values, &header("<u4", &[rows]))?),
                 _ => Some(complete(values, &header("<f4", &[rows, spec.planes()]))?),
             };
             pack(&path, coordinates, values)
@@ -109,9 +109,9 @@ impl SparseFile {
             }
         }
         match self.spec.mode() {
-            Mode::Occupancy => {}
-            Mode::Count => self.values.write_all(bytemuck::cast_slice(&filled.counts))?,
-            Mode::Mean | Mode::Max => {
+            VoxelMode::Occupancy => {}
+            VoxelMode::Count => self.values.write_all(bytemuck::cast_slice(&filled.counts))?,
+            VoxelMode::Mean | VoxelMode::Max => {
                 self.values.write_all(bytemuck::cast_slice(&filled.values))?
             }
         }

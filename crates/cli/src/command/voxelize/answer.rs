@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use plimsoll::Bytes;
 use plimsoll_points::Cells;
-use plimsoll_points::job::{Job, Report};
+use plimsoll_points::job::{VoxelJob, VoxelReport};
 use serde::Serialize;
 
 use super::flags::Args;
@@ -59,9 +59,9 @@ struct Dropped {
 impl Made {
     pub(super) fn new(
         args: &Args,
-        job: &Job<'_>,
+        job: &VoxelJob<'_>,
         opened: &Opened,
-        report: &Report,
+        report: &VoxelReport,
         seconds: f64,
     ) -> Made {
         let (batch, spec) = (job.batch, &job.spec);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use plimsoll::backend::{BackendKind, DeviceId};
-use plimsoll_points::{Batch, Cells, Grid, Mode, Spec};
+use plimsoll_points::{Batch, Cells, VoxelGrid, VoxelMode, VoxelSpec};
 
 use crate::limit::LimitArgs;
 use crate::outcome::OrBadInput;
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     origin: Option<Three<f32>>,
     /// What is told of a voxel: occupancy, count, mean or max (of features)
     #[arg(long, value_name = "MODE", default_value = "occupancy")]
-    mode: Mode,
+    mode: VoxelMode,
     /// f32, u8 or bits (occupancy), u32 (count), or sparse: only voxels with points
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Cells>,
@@ -80,7 +80,7 @@ pub(crate) struct Args {
 pub(super) struct Wanted<'a> {
     pub(super) input: &'a [PathBuf],
     pub(super) out: &'a Path,
-    grid: Grid,
+    grid: VoxelGrid,
 }
 
 impl Args {
@@ -91,16 +91,16 @@ impl Args {
         else {
             return Ok(None);
         };
-        let grid = Grid::new(grid.0, size.0, origin.0)?;
+        let grid = VoxelGrid::new(grid.0, size.0, origin.0)?;
         Ok(Some(Wanted { input, out, grid }))
     }
 
     /// What is made of these clouds, whose features matter only where the mode tells of them.
-    pub(super) fn spec(&self, wanted: &Wanted<'_>, batch: &Batch) -> anyhow::Result<Spec> {
+    pub(super) fn spec(&self, wanted: &Wanted<'_>, batch: &Batch) -> anyhow::Result<VoxelSpec> {
         let cells = self.dtype.unwrap_or_else(|| Cells::of(self.mode));
         let features = if self.mode.of_features() { batch.features() } else { Ok(0) };
         let features = features.or_bad_input(|| "the clouds differ in their features")?;
-        Ok(Spec::new(wanted.grid, self.mode, cells, features)?)
+        Ok(VoxelSpec::new(wanted.grid, self.mode, cells, features)?)
     }
 }
 

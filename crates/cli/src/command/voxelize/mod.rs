@@ -16,9 +16,9 @@ use std::time::Instant;
 use anyhow::Context;
 use plimsoll::Error;
 use plimsoll_points::backend::{Filled, cuda};
-use plimsoll_points::job::{Job, Report};
+use plimsoll_points::job::{VoxelJob, VoxelReport};
 use plimsoll_points::write::{GridFile, Sink, SparseFile};
-use plimsoll_points::{Batch, Cells, Preview, Spec};
+use plimsoll_points::{Batch, Cells, Preview, VoxelSpec};
 
 use answer::{Compiled, Made};
 pub(crate) use flags::Args;
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let spec = args.spec(&wanted, &batch)?;
     check_apart(args, wanted.out, &batch)?;
     let opened = open::open(args.backend.0, args.limit.limit())?;
-    let job = Job {
+    let job = VoxelJob {
         batch: &batch,
         spec,
         backend: &*opened.backend,
@@ -95,11 +95,11 @@ fn writes_may_fail() -> anyhow::Result<()> {
 }
 
 fn work(
-    job: &Job<'_>,
+    job: &VoxelJob<'_>,
     sink: &mut Looking,
     out: &Output,
     stop: &AtomicBool,
-) -> plimsoll::Result<Report> {
+) -> plimsoll::Result<VoxelReport> {
     let mut line = out.progress();
     job.run(sink, &mut |done, total| {
         line.show(&format!("voxelize: {done} of {total} pieces"));
@@ -114,7 +114,7 @@ enum File {
 }
 
 impl File {
-    fn create(out: &Path, spec: &Spec, batch: &Batch) -> anyhow::Result<File> {
+    fn create(out: &Path, spec: &VoxelSpec, batch: &Batch) -> anyhow::Result<File> {
         let stacked = batch.is_stacked();
         if spec.cells() == Cells::Sparse {
             return Ok(File::Sparse(SparseFile::create(out, spec, stacked)?));
@@ -150,7 +150,7 @@ impl File {
 struct Looking {
     file: File,
     preview: Option<Preview>,
-    spec: Spec,
+    spec: VoxelSpec,
 }
 
 impl Sink for Looking {

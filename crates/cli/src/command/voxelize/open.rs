@@ -5,13 +5,13 @@ use std::path::Path;
 use plimsoll::backend::{BackendKind, DeviceId};
 use plimsoll::platform::{memory_left, system_memory};
 use plimsoll::{Bytes, Error, MemoryConfig};
-use plimsoll_points::backend::device::Gpu;
-use plimsoll_points::backend::host::Host;
-use plimsoll_points::backend::{Backend, cuda, opencl};
+use plimsoll_points::backend::device::VoxelDevice;
+use plimsoll_points::backend::host::VoxelHost;
+use plimsoll_points::backend::{VoxelBackend, cuda, opencl};
 
 /// A backend, and what it may use.
 pub(super) struct Opened {
-    pub(super) backend: Box<dyn Backend>,
+    pub(super) backend: Box<dyn VoxelBackend>,
     /// Of the memory that it works in.
     pub(super) available: Bytes,
     /// How that is known.
@@ -40,7 +40,7 @@ pub(super) fn open(wanted: Option<DeviceId>, limit: Option<Bytes>) -> plimsoll::
     }
 }
 
-fn device(gpu: Gpu, limit: Option<Bytes>) -> Opened {
+fn device(gpu: VoxelDevice, limit: Option<Bytes>) -> Opened {
     let (room, _) = host_memory();
     // The other half is what it works in itself.
     let room = if gpu.shares_memory() { room.fraction(0.5) } else { room };
@@ -55,7 +55,7 @@ fn host(limit: Option<Bytes>) -> Opened {
         Some(limit) if limit <= free => (limit, "given"),
         _ => (free, source),
     };
-    let backend = Box::new(Host::default());
+    let backend = Box::new(VoxelHost::default());
     Opened { backend, available, source: source.to_string(), room: available }
 }
 

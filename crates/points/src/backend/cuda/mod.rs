@@ -13,16 +13,18 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll::backend::cuda::{
+use plimsoll_memory::backend::cuda::{
     Argument, Code, Cuda, CudaMemory, CudaOptions, Launch, Module, compile,
 };
-use plimsoll::{Block, Bytes, Device, Error, Limit, Memory, Request, Result, Stream};
+use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Pool, Request, Result, Stream};
 
 use super::cache;
 use super::device::program::{Defines, Division, SOURCE};
-use super::device::{Arg, Engine, Gpu, Kernel, Program, Shape, Staging};
+use super::device::{
+    Arg, Kernel, KernelEngine, KernelProgram, KernelShape, Staging, VoxelDevice, pool_on,
+};
 
-pub use resident::{Resident, ResidentShape, Seen};
+pub use resident::{ResidentCounts, ResidentShape, ResidentVoxels};
 
 /// Every operation for itself, rounded to nearest, with subnormals.
 const EXACT: [&str; 4] = ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false"];
@@ -32,22 +34,26 @@ const EXACT: [&str; 4] = ["--fmad=false", "--prec-div=true", "--prec-sqrt=true",
 /// # Errors
 ///
 /// [`Error::Unavailable`] without NVIDIA's driver or a device of that number.
-pub fn open(number: u32, limit: Option<Bytes>) -> Result<Gpu> {
+pub fn open(number: u32, limit: Option<Bytes>) -> Result<VoxelDevice> {
     let device = Arc::new(Cuda::open(number)?);
     let discrete = device.info().is_unified != Some(true);
     let free = available(&device, discrete)?;
-    let line = limit.unwrap_or(Bytes::MAX).min(free);
+    let limit = limit.unwrap_or(Bytes::MAX).min(free);
     let pinned = CudaOptions::new(number).memory(CudaMemory::Pinned);
-    let pinned = if discrete { Some(Arc::new(Cuda::open_with(&pinned)?)) } else { None };
-    let memory = Limit::new(Arc::clone(&device) as Arc<dyn Memory>, line);
-    let engine = CudaEngine { number, memory, pinned, programs: Mutex::default(), device };
-    Ok(Gpu::new(Box::new(engine), line))
+    // Pinning memory takes longer than using it, so a pool keeps it.
+    let pinned = match discrete {
+        true => Some(Arc::new(pool_on(Arc::new(Cuda::open_with(&pinned)?), Bytes::MAX)?)),
+        false => None,
+    };
+    let pool = pool_on(Arc::clone(&device) as Arc<dyn Memory>, limit)?;
+    let engine = CudaEngine { number, pool, pinned, programs: Mutex::default(), device };
+    Ok(VoxelDevice::new(Box::new(engine), limit))
 }
 
 /// What is free now: on unified memory what the system has, and not the driver's figure,
 /// which leaves out what the page cache would give back.
 fn available(device: &Cuda, discrete: bool) -> Result<Bytes> {
-    let system = || plimsoll::platform::system_memory(Path::new("/")).ok()?.available;
+    let system = || plimsoll_machine::platform::system_memory(Path::new("/")).ok()?.available;
     match system().filter(|_| !discrete) {
         Some(available) => Ok(available.min(device.info().total)),
         None => device.free_memory(),
@@ -100,9 +106,9 @@ fn build(target: &str, options: &[String]) -> Result<Code> {
 
 struct CudaEngine {
     number: u32,
-    programs: Mutex<HashMap<Defines, Arc<Loaded>>>,
-    memory: Limit,
-    pinned: Option<Arc<Cuda>>,
+    programs: Mutex<HashMap<Defines, Arc<CudaProgram>>>,
+    pool: Pool,
+    pinned: Option<Arc<Pool>>,
     device: Arc<Cuda>,
 }
 
@@ -142,13 +148,13 @@ fn load(device: &Cuda, defines: &Defines) -> Result<Module> {
     device.load(&code)
 }
 
-impl Engine for CudaEngine {
+impl KernelEngine for CudaEngine {
     fn name(&self) -> String {
         format!("cuda:{}", self.number)
     }
 
-    fn memory(&self) -> &dyn Memory {
-        &self.memory
+    fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     fn is_discrete(&self) -> bool {
@@ -163,22 +169,22 @@ impl Engine for CudaEngine {
         self.device.new_stream()
     }
 
-    fn program(&self, defines: &Defines) -> Result<Arc<dyn Program>> {
+    fn program(&self, defines: &Defines) -> Result<Arc<dyn KernelProgram>> {
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = programs.get(defines) {
-            return Ok(Arc::clone(program) as Arc<dyn Program>);
+            return Ok(Arc::clone(program) as Arc<dyn KernelProgram>);
         }
-        let program = Arc::new(Loaded(load(&self.device, defines)?));
+        let program = Arc::new(CudaProgram(load(&self.device, defines)?));
         programs.insert(*defines, Arc::clone(&program));
         Ok(program)
     }
 
     fn staging(&self, bytes: u64) -> Result<Box<dyn Staging>> {
         let Some(pinned) = &self.pinned else {
-            return Ok(Box::new(super::Plain(super::zeroed_words(bytes)?)));
+            return Ok(Box::new(super::PlainStaging(super::zeroed_words(bytes)?)));
         };
         let block = pinned.allocate(Request::new(Bytes(bytes.max(8))))?;
-        Ok(Box::new(Pinned { block, device: Arc::clone(pinned) }))
+        Ok(Box::new(PinnedStaging { block, pool: Arc::clone(pinned) }))
     }
 
     fn write(&self, stream: Stream, to: &Block, bytes: &[u8]) -> Result<()> {
@@ -195,12 +201,12 @@ impl Engine for CudaEngine {
 }
 
 /// Memory of the host that copies of the device go to and from at full speed.
-struct Pinned {
+struct PinnedStaging {
     block: Block,
-    device: Arc<Cuda>,
+    pool: Arc<Pool>,
 }
 
-impl Staging for Pinned {
+impl Staging for PinnedStaging {
     fn bytes(&mut self) -> &mut [u8] {
         let address = self.block.address().pointer() as *mut u8;
         // SAFETY: a pinned block is memory of this process of that size, mapped until it is
@@ -209,22 +215,23 @@ impl Staging for Pinned {
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedStaging {
     fn drop(&mut self) {
-        if let Err(error) = self.device.release(self.block, Stream::DEFAULT) {
+        // Copies to and from it have ended: each waits until its bytes are there.
+        if let Err(error) = self.pool.release(self.block, Stream::DEFAULT) {
             tracing::warn!(%error, "pinned memory could not be returned");
         }
     }
 }
 
-struct Loaded(Module);
+struct CudaProgram(Module);
 
-impl Program for Loaded {
+impl KernelProgram for CudaProgram {
     fn launch(
         &self,
         stream: Stream,
         kernel: Kernel,
-        shape: Shape,
+        shape: KernelShape,
         arguments: &[Arg<'_>],
     ) -> Result<()> {
         let function = self.0.function(kernel.name())?;

@@ -14,7 +14,7 @@
 
 /// What a plan is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct PlanFacts {
     pub(super) clouds: u64,
     /// Of each cloud.
     pub(super) points: u64,
@@ -33,7 +33,7 @@ pub(super) struct Facts {
 
 /// How it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Plan {
+pub(super) enum VoxelPlan {
     /// So many of so many words, and so many blocks that share the points of each.
     Slabs {
         slabs: u64,
@@ -57,7 +57,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    fn of(facts: &Facts) -> Option<Exchange> {
+    fn of(facts: &PlanFacts) -> Option<Exchange> {
         let most = facts.multiprocessors;
         if !facts.together || facts.clouds != 1 || facts.points < WORTH_SORTING * most {
             return None;
@@ -107,11 +107,11 @@ const COUNTS: u64 = 5 << 10;
 /// Points for each multiprocessor from which on sorting them costs less than lighting them.
 const WORTH_SORTING: u64 = 1700;
 
-impl Plan {
-    pub(super) fn of(facts: &Facts) -> Plan {
+impl VoxelPlan {
+    pub(super) fn of(facts: &PlanFacts) -> VoxelPlan {
         let output = facts.clouds.saturating_mul(facts.voxels).saturating_mul(facts.cell);
         if output <= CACHED && output.is_multiple_of(16) {
-            return Exchange::of(facts).map_or(Plan::Direct, Plan::Exchange);
+            return Exchange::of(facts).map_or(VoxelPlan::Direct, VoxelPlan::Exchange);
         }
         let least =
             slab_bytes(facts.voxels).div_ceil(facts.shared.saturating_sub(OWN_SHARED).max(1));
@@ -119,12 +119,12 @@ impl Plan {
             let words = (facts.voxels.div_ceil(32)).div_ceil(slabs).next_multiple_of(32);
             let most = if facts.clusters { 2 } else { 1 };
             (1..=most).map(move |parts| {
-                (Plan::Slabs { slabs, words, parts }, slabs_take(facts, slabs, parts))
+                (VoxelPlan::Slabs { slabs, words, parts }, slabs_take(facts, slabs, parts))
             })
         });
-        let bits = (Plan::Bits, bits_take(facts));
+        let bits = (VoxelPlan::Bits, bits_take(facts));
         let best = choices.chain([bits]).min_by(|(_, a), (_, b)| a.total_cmp(b));
-        best.map_or(Plan::Bits, |(plan, _)| plan)
+        best.map_or(VoxelPlan::Bits, |(plan, _)| plan)
     }
 }
 
@@ -132,12 +132,12 @@ fn slab_bytes(voxels: u64) -> u64 {
     voxels.div_ceil(8)
 }
 
-fn output_takes(facts: &Facts) -> f64 {
+fn output_takes(facts: &PlanFacts) -> f64 {
     let bytes = facts.clouds as f64 * facts.voxels as f64 * facts.cell as f64;
     bytes / (STREAM * facts.multiprocessors as f64)
 }
 
-fn slabs_take(facts: &Facts, slabs: u64, parts: u64) -> f64 {
+fn slabs_take(facts: &PlanFacts, slabs: u64, parts: u64) -> f64 {
     let processors = facts.multiprocessors.max(1);
     let blocks = facts.clouds.saturating_mul(slabs).saturating_mul(parts).max(1);
     let rounds = blocks.div_ceil(processors);
@@ -153,7 +153,7 @@ fn slabs_take(facts: &Facts, slabs: u64, parts: u64) -> f64 {
     (rounds as f64 * points * VISIT + writing) * idle
 }
 
-fn bits_take(facts: &Facts) -> f64 {
+fn bits_take(facts: &PlanFacts) -> f64 {
     let points = facts.clouds as f64 * facts.points as f64;
     let marking = points / (MARK * facts.multiprocessors as f64);
     // The bits are fetched back while the output is written, and that costs.
@@ -164,8 +164,8 @@ fn bits_take(facts: &Facts) -> f64 {
 mod tests {
     use super::*;
 
-    fn plan(clouds: u64, points: u64, side: u64) -> Plan {
-        Plan::of(&Facts {
+    fn plan(clouds: u64, points: u64, side: u64) -> VoxelPlan {
+        VoxelPlan::of(&PlanFacts {
             clouds,
             points,
             voxels: side * side * side,
@@ -179,21 +179,21 @@ mod tests {
 
     #[test]
     fn shapes_get_the_plan_that_is_quickest_for_them() {
-        let slabs = |slabs, words, parts| Plan::Slabs { slabs, words, parts };
+        let slabs = |slabs, words, parts| VoxelPlan::Slabs { slabs, words, parts };
         assert_eq!(plan(64, 100_000, 128), slabs(2, 32_768, 1));
         assert_eq!(plan(32, 1_000_000, 128), slabs(2, 32_768, 2));
         assert_eq!(plan(16, 200_000, 256), slabs(16, 32_768, 1));
-        assert_eq!(plan(1, 200_000, 128), Plan::Direct);
-        assert_eq!(plan(2, 500_000, 64), Plan::Direct);
+        assert_eq!(plan(1, 200_000, 128), VoxelPlan::Direct);
+        assert_eq!(plan(2, 500_000, 64), VoxelPlan::Direct);
         let exchange = Exchange { slabs: 128, slab_bits: 14, vector_bits: 3 };
-        assert_eq!(plan(1, 500_000, 128), Plan::Exchange(exchange));
-        assert_eq!(plan(1, 5_000_000, 1024), Plan::Bits);
+        assert_eq!(plan(1, 500_000, 128), VoxelPlan::Exchange(exchange));
+        assert_eq!(plan(1, 5_000_000, 1024), VoxelPlan::Bits);
     }
 
     #[test]
     fn bins_have_room_and_slabs_an_owner() {
         for (points, side) in [(300_000, 60), (1_000_000, 128), (2_500_000, 100), (900_000, 125)] {
-            let Plan::Exchange(it) = plan(1, points, side) else {
+            let VoxelPlan::Exchange(it) = plan(1, points, side) else {
                 assert_eq!(side, 125, "{points}");
                 continue;
             };
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn slabs_cover_every_voxel_and_fit() {
         for side in [65, 128, 200, 256] {
-            if let Plan::Slabs { slabs, words, .. } = plan(40, 10_000, side) {
+            if let VoxelPlan::Slabs { slabs, words, .. } = plan(40, 10_000, side) {
                 assert!(slabs * words * 32 >= side * side * side);
                 assert!(words * 4 <= 227 << 10);
             }

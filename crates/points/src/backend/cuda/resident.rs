@@ -5,18 +5,18 @@
 
 use std::sync::Arc;
 
-use plimsoll::backend::cuda::{Argument, Cuda, Launch, Module};
-use plimsoll::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
+use plimsoll_memory::backend::cuda::{Argument, Cuda, Launch, Module};
+use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
 
-use super::plan::{Exchange, Facts, Plan};
+use super::plan::{Exchange, PlanFacts, VoxelPlan};
 use super::{Defines, Division, load};
-use crate::spec::{Cells, Mode, Spec};
+use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// So many clouds of so many points each, every point with its features.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ResidentShape {
     /// Occupancy, as floats or bytes.
-    pub spec: Spec,
+    pub spec: VoxelSpec,
     /// Clouds.
     pub clouds: u64,
     /// Points of each.
@@ -28,7 +28,7 @@ pub struct ResidentShape {
 /// What a launch saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Seen {
+pub struct ResidentCounts {
     /// Points with a coordinate that is NaN or infinite.
     pub not_finite: u64,
     /// Points outside the grid.
@@ -39,18 +39,18 @@ pub struct Seen {
 
 /// Occupancy on the device, for one shape.
 #[derive(Debug)]
-pub struct Resident {
+pub struct ResidentVoxels {
     device: Arc<Cuda>,
     module: Module,
     shape: ResidentShape,
-    plan: Plan,
+    plan: VoxelPlan,
     /// Bits or bins (or nothing), a report, and a second one or the gate that blocks meet at.
     workspace: [Block; 3],
 }
 
 /// How a kernel is launched.
 #[derive(Debug, Clone, Copy)]
-enum How {
+enum LaunchKind {
     Plain,
     /// It may start before the work before it is over.
     Early,
@@ -61,17 +61,18 @@ enum How {
 const THREADS: u32 = 256;
 const SLAB_THREADS: u32 = 1024;
 
-impl Resident {
+impl ResidentVoxels {
     /// Chooses the plan, compiles what it needs and takes what it works in.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] for another mode than occupancy as floats or bytes, or a grid past
     /// 2³² voxels; what compiling and allocating end with.
-    pub fn new(device: Arc<Cuda>, shape: &ResidentShape) -> Result<Resident> {
+    pub fn new(device: Arc<Cuda>, shape: &ResidentShape) -> Result<ResidentVoxels> {
         let spec = &shape.spec;
         let voxels = spec.grid().voxels();
-        let fits = spec.mode() == Mode::Occupancy && matches!(spec.cells(), Cells::F32 | Cells::U8);
+        let fits =
+            spec.mode() == VoxelMode::Occupancy && matches!(spec.cells(), Cells::F32 | Cells::U8);
         if !fits || voxels >= 1 << 32 {
             return Err(Error::Config {
                 field: "spec",
@@ -80,7 +81,7 @@ impl Resident {
             });
         }
         let cell = spec.plane_bytes(1);
-        let facts = Facts {
+        let facts = PlanFacts {
             clouds: shape.clouds,
             points: shape.points,
             voxels,
@@ -92,7 +93,7 @@ impl Resident {
             together: device.info().compute_capability >= Some((8, 0))
                 && device.facts().driver_version >= 12_000,
         };
-        let plan = Plan::of(&facts);
+        let plan = VoxelPlan::of(&facts);
         let defines = Defines {
             stride: 3 + shape.features,
             wide: false,
@@ -104,8 +105,8 @@ impl Resident {
         };
         let module = load(&device, &defines)?;
         let bits = match plan {
-            Plan::Bits => shape.clouds * words(voxels) * 4,
-            Plan::Exchange(exchange) => exchange.left(),
+            VoxelPlan::Bits => shape.clouds * words(voxels) * 4,
+            VoxelPlan::Exchange(exchange) => exchange.left(),
             _ => 4,
         };
         let reports = report_blocks(shape, plan).map(|blocks| u64::from(blocks) * 3 * 4);
@@ -115,20 +116,20 @@ impl Resident {
             device.fill_on(Stream::DEFAULT, block.address(), 0, Bytes(bytes))?;
         }
         device.synchronize_stream(Stream::DEFAULT)?;
-        Ok(Resident { device, module, shape: *shape, plan, workspace })
+        Ok(ResidentVoxels { device, module, shape: *shape, plan, workspace })
     }
 
     /// The plan in words.
     #[must_use]
     pub fn plan(&self) -> String {
         match self.plan {
-            Plan::Slabs { slabs, parts: 1, .. } => format!("{slabs} slabs in shared memory"),
-            Plan::Slabs { slabs, parts, .. } => {
+            VoxelPlan::Slabs { slabs, parts: 1, .. } => format!("{slabs} slabs in shared memory"),
+            VoxelPlan::Slabs { slabs, parts, .. } => {
                 format!("{slabs} slabs in shared memory, {parts} blocks each")
             }
-            Plan::Direct => "straight into the output".to_string(),
-            Plan::Exchange(_) => "blocks that hand points to each other".to_string(),
-            Plan::Bits => "bits in device memory".to_string(),
+            VoxelPlan::Direct => "straight into the output".to_string(),
+            VoxelPlan::Exchange(_) => "blocks that hand points to each other".to_string(),
+            VoxelPlan::Bits => "bits in device memory".to_string(),
         }
     }
 
@@ -177,37 +178,37 @@ impl Resident {
         let square = |blocks: u32| Launch { grid: [blocks / down, down, 1], ..flat(blocks) };
         let words = words(self.shape.spec.grid().voxels());
         match self.plan {
-            Plan::Slabs { slabs, words, parts } => {
+            VoxelPlan::Slabs { slabs, words, parts } => {
                 let (shared, name) = (words as u32 * 4, format!("slabs_{parts}"));
                 let launch = Launch { grid: [blocks, 1, 1], block: [SLAB_THREADS, 1, 1], shared };
                 let cut = [slabs, words].map(|number| Argument::U32(number as u32));
                 let arguments = over_points(&[cut[0], cut[1], out, first]);
-                self.queue(&name, stream, launch, &arguments, How::Plain)
+                self.queue(&name, stream, launch, &arguments, LaunchKind::Plain)
             }
-            Plan::Exchange(exchange) => {
+            VoxelPlan::Exchange(exchange) => {
                 let Exchange { slab_bits, vector_bits, .. } = exchange;
                 let shared = exchange.shared() as u32;
                 let launch = Launch { grid: [blocks, 1, 1], block: [SLAB_THREADS, 1, 1], shared };
                 let cut = [slab_bits, vector_bits].map(Argument::U32);
                 let arguments = over_points(&[cut[0], cut[1], bits, second, out, first]);
-                self.queue("exchange", stream, launch, &arguments, How::Together)
+                self.queue("exchange", stream, launch, &arguments, LaunchKind::Together)
             }
-            Plan::Direct => {
+            VoxelPlan::Direct => {
                 let vectors = self.out_bytes() / 16;
                 let wipe = [out, Argument::U64(vectors)];
                 let across = vectors.div_ceil(THREADS.into()).clamp(1, 1056) as u32;
-                self.queue("wipe", stream, flat(across), &wipe, How::Plain)?;
+                self.queue("wipe", stream, flat(across), &wipe, LaunchKind::Plain)?;
                 let early = self.device.info().compute_capability >= Some((9, 0));
-                let how = if early { How::Early } else { How::Plain };
+                let how = if early { LaunchKind::Early } else { LaunchKind::Plain };
                 self.queue("light", stream, square(blocks), &over_points(&[out, first]), how)
             }
-            Plan::Bits => {
+            VoxelPlan::Bits => {
                 let mark = over_points(&[bits, Argument::U64(words), first]);
-                self.queue("mark", stream, square(blocks), &mark, How::Plain)?;
+                self.queue("mark", stream, square(blocks), &mark, LaunchKind::Plain)?;
                 let voxels = self.shape.spec.grid().voxels();
                 let numbers = [words, voxels, self.shape.clouds].map(Argument::U64);
                 let expand = [bits, numbers[0], numbers[1], numbers[2], out, second];
-                self.queue("expand", stream, square(after), &expand, How::Plain)
+                self.queue("expand", stream, square(after), &expand, LaunchKind::Plain)
             }
         }
     }
@@ -217,20 +218,24 @@ impl Resident {
     /// # Errors
     ///
     /// What the driver says.
-    pub fn seen(&self, stream: Stream) -> Result<Seen> {
+    pub fn seen(&self, stream: Stream) -> Result<ResidentCounts> {
         self.device.synchronize_stream(stream)?;
         let [blocks, after] = report_blocks(&self.shape, self.plan).map(|blocks| blocks as usize);
-        let slots = if matches!(self.plan, Plan::Slabs { .. }) { 3 } else { 2 };
+        let slots = if matches!(self.plan, VoxelPlan::Slabs { .. }) { 3 } else { 2 };
         let first = self.read(1, blocks * slots)?;
         let sum = |counts: &[u32], slot: usize, slots: usize| -> u64 {
             counts.iter().skip(slot).step_by(slots).map(|count| u64::from(*count)).sum()
         };
         let occupied = match self.plan {
-            Plan::Slabs { .. } => Some(sum(&first, 2, 3)),
-            Plan::Bits => Some(sum(&self.read(2, after)?, 0, 1)),
-            Plan::Direct | Plan::Exchange(_) => None,
+            VoxelPlan::Slabs { .. } => Some(sum(&first, 2, 3)),
+            VoxelPlan::Bits => Some(sum(&self.read(2, after)?, 0, 1)),
+            VoxelPlan::Direct | VoxelPlan::Exchange(_) => None,
         };
-        Ok(Seen { not_finite: sum(&first, 0, slots), outside: sum(&first, 1, slots), occupied })
+        Ok(ResidentCounts {
+            not_finite: sum(&first, 0, slots),
+            outside: sum(&first, 1, slots),
+            occupied,
+        })
     }
 
     fn read(&self, block: usize, numbers: usize) -> Result<Vec<u32>> {
@@ -262,7 +267,7 @@ impl Resident {
         stream: Stream,
         launch: Launch,
         arguments: &[Argument],
-        how: How,
+        how: LaunchKind,
     ) -> Result<()> {
         let function = self.module.function(name)?;
         // SAFETY: the arguments are those of the kernel, whose text keeps inside the blocks
@@ -270,15 +275,15 @@ impl Resident {
         // until they are returned behind the work of their stream.
         unsafe {
             match how {
-                How::Plain => function.launch(stream, launch, arguments),
-                How::Early => function.launch_early(stream, launch, arguments),
-                How::Together => function.launch_together(stream, launch, arguments),
+                LaunchKind::Plain => function.launch(stream, launch, arguments),
+                LaunchKind::Early => function.launch_early(stream, launch, arguments),
+                LaunchKind::Together => function.launch_together(stream, launch, arguments),
             }
         }
     }
 }
 
-impl Drop for Resident {
+impl Drop for ResidentVoxels {
     fn drop(&mut self) {
         for block in self.workspace {
             if let Err(error) = self.device.release(block, Stream::DEFAULT) {
@@ -293,17 +298,19 @@ fn words(voxels: u64) -> u64 {
 }
 
 /// Blocks of the first kernel that reports, and of the second.
-fn report_blocks(shape: &ResidentShape, plan: Plan) -> [u32; 2] {
+fn report_blocks(shape: &ResidentShape, plan: VoxelPlan) -> [u32; 2] {
     let down = shape.clouds.clamp(1, 65_535);
     let over = |items: u64, most: u64| {
         let across = items.div_ceil(u64::from(THREADS) * 4).clamp(1, (most / down).max(1));
         (across * down) as u32
     };
     match plan {
-        Plan::Slabs { slabs, parts, .. } => [(shape.clouds * slabs * parts) as u32, 1],
-        Plan::Direct => [over(shape.points, 65_535), 1],
-        Plan::Exchange(exchange) => [exchange.slabs as u32, 1],
-        Plan::Bits => [over(shape.points, 2112), over(words(shape.spec.grid().voxels()), 3168)],
+        VoxelPlan::Slabs { slabs, parts, .. } => [(shape.clouds * slabs * parts) as u32, 1],
+        VoxelPlan::Direct => [over(shape.points, 65_535), 1],
+        VoxelPlan::Exchange(exchange) => [exchange.slabs as u32, 1],
+        VoxelPlan::Bits => {
+            [over(shape.points, 2112), over(words(shape.spec.grid().voxels()), 3168)]
+        }
     }
 }
 

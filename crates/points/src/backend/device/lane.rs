@@ -1,14 +1,14 @@
-//! One lane: a stream, room on the device and on the host, and a turn after the other.
+//! One lane: a stream, blocks of the device, memory of the host, and a turn after the other.
 
-use plimsoll::{Block, Result, Stream};
+use plimsoll_memory::{Block, Result, Stream};
 use rayon::prelude::*;
 
 use super::program::stride_of;
-use super::{Arg, Gpu, Kernel, Program, Shape, Staging};
+use super::{Arg, Kernel, KernelProgram, KernelShape, Staging, VoxelDevice};
 use crate::backend::host::occupancy::spread;
-use crate::backend::{Piece, Tally};
+use crate::backend::{VoxelPiece, VoxelTally};
 use crate::cloud::Cloud;
-use crate::spec::{Cells, Mode};
+use crate::spec::{Cells, VoxelMode};
 
 /// Threads of a block; the sort's kernels are written for as many.
 const THREADS: u32 = 256;
@@ -18,34 +18,16 @@ const TILE: u64 = 2048;
 const MOST_BLOCKS: u64 = 4096;
 
 /// Some clouds, and the part of the output that is theirs.
-pub(super) struct Turn<'t> {
+pub(super) struct VoxelTurn<'t> {
     pub(super) clouds: &'t [Cloud],
     pub(super) out: &'t mut [u8],
 }
 
-/// What a lane works in: a stream, blocks of the device, and memory of the host.
-pub(super) struct Room {
-    stream: Stream,
-    blocks: Vec<(Block, u64)>,
-    staging: Option<(Box<dyn Staging>, u64)>,
-}
-
-impl Room {
-    pub(super) fn new(stream: Stream) -> Room {
-        Room { stream, blocks: Vec::new(), staging: None }
-    }
-
-    pub(super) fn empty(self, gpu: &Gpu) {
-        for (block, _) in self.blocks {
-            gpu.give_back(block, self.stream);
-        }
-    }
-}
-
-pub(super) struct Lane<'l> {
-    gpu: &'l Gpu,
-    program: &'l dyn Program,
-    piece: &'l Piece<'l>,
+/// A stream with what its turns work in, which is returned to the pool when the lane ends.
+pub(super) struct VoxelLane<'l> {
+    gpu: &'l VoxelDevice,
+    program: &'l dyn KernelProgram,
+    piece: &'l VoxelPiece<'l>,
     stream: Stream,
     blocks: Vec<(Block, u64)>,
     staging: Option<(Box<dyn Staging>, u64)>,
@@ -65,36 +47,38 @@ enum Use {
     Histogram,
 }
 
-impl Drop for Lane<'_> {
+impl Drop for VoxelLane<'_> {
     fn drop(&mut self) {
-        let (blocks, staging) = (std::mem::take(&mut self.blocks), self.staging.take());
-        self.gpu.keep(Room { stream: self.stream, blocks, staging });
+        for (block, _) in self.blocks.drain(..) {
+            self.gpu.release(block, self.stream);
+        }
+        self.gpu.keep_stream(self.stream);
     }
 }
 
-impl<'l> Lane<'l> {
+impl<'l> VoxelLane<'l> {
     pub(super) fn new(
-        gpu: &'l Gpu,
-        program: &'l dyn Program,
-        piece: &'l Piece<'l>,
-    ) -> Result<Lane<'l>> {
-        let Room { stream, blocks, staging } = gpu.room()?;
-        Ok(Lane { gpu, program, piece, stream, blocks, staging })
+        gpu: &'l VoxelDevice,
+        program: &'l dyn KernelProgram,
+        piece: &'l VoxelPiece<'l>,
+    ) -> Result<VoxelLane<'l>> {
+        let stream = gpu.stream()?;
+        Ok(VoxelLane { gpu, program, piece, stream, blocks: Vec::new(), staging: None })
     }
 
     /// Does one turn, from clouds to voxels.
-    pub(super) fn take(&mut self, turn: Turn<'_>) -> Result<Tally> {
+    pub(super) fn take(&mut self, turn: VoxelTurn<'_>) -> Result<VoxelTally> {
         let points: u64 = turn.clouds.iter().map(|cloud| cloud.len() as u64).sum();
-        let mut tally = Tally { points, ..Tally::default() };
+        let mut tally = VoxelTally { points, ..VoxelTally::default() };
         let result = self.result_bytes(turn.clouds.len() as u64);
         self.upload(turn.clouds, points)?;
         self.room(Use::Result, result)?;
         self.gpu.engine.clear(self.stream, self.block(Use::Result), result)?;
         let (not_finite, outside) = match self.piece.spec.mode() {
-            Mode::Occupancy => self.simple(Kernel::Mark, &turn)?,
-            Mode::Count => self.simple(Kernel::Count, &turn)?,
-            Mode::Max => self.simple(Kernel::Largest, &turn)?,
-            Mode::Mean => {
+            VoxelMode::Occupancy => self.simple(Kernel::Mark, &turn)?,
+            VoxelMode::Count => self.simple(Kernel::Count, &turn)?,
+            VoxelMode::Max => self.simple(Kernel::Largest, &turn)?,
+            VoxelMode::Mean => {
                 let (dropped, occupied) = self.means(&turn, points)?;
                 tally.occupied = occupied;
                 dropped
@@ -102,7 +86,7 @@ impl<'l> Lane<'l> {
         };
         (tally.not_finite, tally.outside) = (not_finite, outside);
         let occupied = self.download(turn.out, turn.clouds.len(), result)?;
-        if self.piece.spec.mode() != Mode::Mean {
+        if self.piece.spec.mode() != VoxelMode::Mean {
             tally.occupied = occupied;
         }
         Ok(tally)
@@ -115,7 +99,7 @@ impl<'l> Lane<'l> {
 
     fn result_bytes(&self, clouds: u64) -> u64 {
         let each = match self.piece.spec.mode() {
-            Mode::Occupancy => self.words() * 8,
+            VoxelMode::Occupancy => self.words() * 8,
             _ => self.piece.span() * 4 * self.piece.spec.planes(),
         };
         each * clouds
@@ -129,13 +113,13 @@ impl<'l> Lane<'l> {
         }
         while self.blocks.len() <= place {
             // A smallest block for every use, until it wants more.
-            self.blocks.push((self.gpu.take(4, self.stream)?, 4));
+            self.blocks.push((self.gpu.allocate(4, self.stream)?, 4));
         }
         // The new one comes first, so that the use always has one.
-        let block = self.gpu.take(bytes, self.stream)?;
+        let block = self.gpu.allocate(bytes, self.stream)?;
         if let Some(old) = self.blocks.get_mut(place) {
             let (gone, _) = std::mem::replace(old, (block, bytes));
-            self.gpu.give_back(gone, self.stream);
+            self.gpu.release(gone, self.stream);
         }
         Ok(())
     }
@@ -194,15 +178,15 @@ impl<'l> Lane<'l> {
         arguments
     }
 
-    fn over_points(&self, clouds: &[Cloud]) -> Shape {
+    fn over_points(&self, clouds: &[Cloud]) -> KernelShape {
         let most = clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
         let down = (clouds.len() as u64).clamp(1, 65_535);
         let across = most.div_ceil(u64::from(THREADS) * 4).clamp(1, (MOST_BLOCKS / down).max(1));
-        Shape { blocks: [across as u32, down as u32], lanes: THREADS }
+        KernelShape { blocks: [across as u32, down as u32], lanes: THREADS }
     }
 
     /// A kernel that goes over the points once.
-    fn simple(&mut self, kernel: Kernel, turn: &Turn<'_>) -> Result<(u64, u64)> {
+    fn simple(&mut self, kernel: Kernel, turn: &VoxelTurn<'_>) -> Result<(u64, u64)> {
         let shape = self.over_points(turn.clouds);
         self.room(Use::Report, report_bytes(shape, 2))?;
         let grid = self.grid(turn.clouds.len() as u64);
@@ -220,7 +204,7 @@ impl<'l> Lane<'l> {
     }
 
     /// Adds up what the blocks of a launch counted.
-    fn report<const N: usize>(&mut self, shape: Shape) -> Result<[u64; N]> {
+    fn report<const N: usize>(&mut self, shape: KernelShape) -> Result<[u64; N]> {
         let mut counts = vec![0u32; (report_bytes(shape, N as u64) / 4) as usize];
         let bytes = bytemuck::cast_slice_mut(&mut counts);
         self.gpu.engine.read(self.stream, self.block(Use::Report), bytes)?;
@@ -232,7 +216,7 @@ impl<'l> Lane<'l> {
     }
 
     /// Sorts points by voxel and adds up each run. Gives what was dropped, and the voxels.
-    fn means(&mut self, turn: &Turn<'_>, points: u64) -> Result<((u64, u64), u64)> {
+    fn means(&mut self, turn: &VoxelTurn<'_>, points: u64) -> Result<((u64, u64), u64)> {
         let clouds = turn.clouds.len() as u64;
         let nowhere = clouds * self.piece.span();
         let key = if nowhere >= u64::from(u32::MAX) { 8 } else { 4 };
@@ -257,7 +241,7 @@ impl<'l> Lane<'l> {
         let [not_finite, outside] = self.report(shape)?;
         let sorted = self.sort(points, nowhere, tiles)?;
         let across = points.div_ceil(u64::from(THREADS)).clamp(1, MOST_BLOCKS) as u32;
-        let shape = Shape { blocks: [across, 1], lanes: THREADS };
+        let shape = KernelShape { blocks: [across, 1], lanes: THREADS };
         let arguments = [
             Arg::Block(self.block(Use::Points)),
             Arg::Block(self.block(sorted.0)),
@@ -276,8 +260,9 @@ impl<'l> Lane<'l> {
     /// By four bits at a time; says where keys and numbers ended up.
     fn sort(&self, points: u64, nowhere: u64, tiles: u64) -> Result<(Use, Use)> {
         let (mut from, mut to) = ((Use::Keys, Use::Numbers), (Use::OtherKeys, Use::OtherNumbers));
-        let tiled = Shape { blocks: [u32::try_from(tiles).unwrap_or(u32::MAX), 1], lanes: THREADS };
-        let single = Shape { blocks: [1, 1], lanes: THREADS };
+        let tiled =
+            KernelShape { blocks: [u32::try_from(tiles).unwrap_or(u32::MAX), 1], lanes: THREADS };
+        let single = KernelShape { blocks: [1, 1], lanes: THREADS };
         let histogram = Arg::Block(self.block(Use::Histogram));
         let bits = 64 - nowhere.leading_zeros();
         for shift in (0..bits).step_by(4) {
@@ -309,7 +294,7 @@ impl<'l> Lane<'l> {
         let staged = staging.bytes().get_mut(..bytes as usize).unwrap_or_default();
         self.gpu.engine.read(stream, &from, staged)?;
         let (mode, cells) = (self.piece.spec.mode(), self.piece.spec.cells());
-        if mode == Mode::Occupancy {
+        if mode == VoxelMode::Occupancy {
             let each = (staged.len() / clouds.max(1)).max(1);
             let own = (out.len() / clouds.max(1)).max(1);
             let pairs = staged.par_chunks(each).zip(out.par_chunks_mut(own));
@@ -323,8 +308,8 @@ impl<'l> Lane<'l> {
         let lit: u64 = pairs
             .map(|(number, out)| {
                 let value = match (mode, cells) {
-                    (Mode::Count, Cells::F32) => (*number as f32).to_bits(),
-                    (Mode::Max, _) => unranked(*number),
+                    (VoxelMode::Count, Cells::F32) => (*number as f32).to_bits(),
+                    (VoxelMode::Max, _) => unranked(*number),
                     _ => *number,
                 };
                 out.copy_from_slice(&value.to_le_bytes());
@@ -336,7 +321,7 @@ impl<'l> Lane<'l> {
     }
 }
 
-fn report_bytes(shape: Shape, slots: u64) -> u64 {
+fn report_bytes(shape: KernelShape, slots: u64) -> u64 {
     u64::from(shape.blocks[0]) * u64::from(shape.blocks[1]) * slots * 4
 }
 

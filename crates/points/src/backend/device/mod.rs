@@ -1,10 +1,13 @@
 //! A device with kernels of its own: CUDA's or OpenCL's, which differ only in how a program is
-//! compiled, launched and given bytes (`Engine`).
+//! compiled, launched and given bytes (`KernelEngine`).
 //!
 //! A piece is cut once more, into turns of a few clouds, and a few lanes take turns: while one
 //! waits for its kernel, another copies, and a third has the processors write its result. What
 //! crosses the bus is as small as it can be: occupancy comes back as bits, and the floats are
 //! made where they are wanted.
+//!
+//! Device memory comes from a [`Pool`] under a [`Limit`]: the pool keeps what a lane returns for
+//! the next one, holds the limit, and counts.
 
 mod lane;
 pub(crate) mod program;
@@ -12,22 +15,24 @@ pub(crate) mod program;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll::{Block, Bytes, Error, Memory, Request, Result, SAFETY_MARGIN, Stream};
+use plimsoll_memory::{
+    Block, Bytes, Error, Limit, Memory, MemoryConfig, Pool, Request, Result, SAFETY_MARGIN, Stream,
+};
 
-use self::lane::{Lane, Room, Turn};
+use self::lane::{VoxelLane, VoxelTurn};
 use self::program::Defines;
-use super::host::Host;
-use super::{Backend, Filled, Piece, Tally, check_features};
+use super::host::VoxelHost;
+use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features};
 use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
-use crate::spec::{Cells, Mode, Spec};
+use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// Who compiles, launches and copies.
-pub(crate) trait Engine: Send + Sync {
+pub(crate) trait KernelEngine: Send + Sync {
     /// `cuda:0`, `opencl:1`.
     fn name(&self) -> String;
 
-    /// Where blocks come from: the device, under the line.
-    fn memory(&self) -> &dyn Memory;
+    /// Where blocks come from: a pool on the device, under the limit.
+    fn pool(&self) -> &Pool;
 
     /// Whether copies go over a bus, so that pinned memory and several lanes pay.
     fn is_discrete(&self) -> bool;
@@ -39,7 +44,7 @@ pub(crate) trait Engine: Send + Sync {
     fn stream(&self) -> Result<Stream>;
 
     /// The compiled program, from memory where it was compiled before.
-    fn program(&self, defines: &Defines) -> Result<Arc<dyn Program>>;
+    fn program(&self, defines: &Defines) -> Result<Arc<dyn KernelProgram>>;
 
     /// Room for bytes on their way, pinned where that helps.
     fn staging(&self, bytes: u64) -> Result<Box<dyn Staging>>;
@@ -55,10 +60,15 @@ pub(crate) trait Engine: Send + Sync {
 }
 
 /// Compiled kernels.
-pub(crate) trait Program: Send + Sync {
+pub(crate) trait KernelProgram: Send + Sync {
     /// Queues a kernel. The arguments are those that the kernel's text declares.
-    fn launch(&self, stream: Stream, kernel: Kernel, shape: Shape, arguments: &[Arg])
-    -> Result<()>;
+    fn launch(
+        &self,
+        stream: Stream,
+        kernel: Kernel,
+        shape: KernelShape,
+        arguments: &[Arg],
+    ) -> Result<()>;
 }
 
 /// The kernels of the program.
@@ -92,7 +102,7 @@ impl Kernel {
 
 /// Blocks across and down, and lanes of each.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct KernelShape {
     pub(crate) blocks: [u32; 2],
     pub(crate) lanes: u32,
 }
@@ -116,27 +126,25 @@ const LANES: u64 = 3;
 /// What a turn moves at most: enough for full speed, little enough for many turns.
 const TURN: u64 = 16 << 20;
 
-/// A device as a backend.
-pub struct Gpu {
-    engine: Box<dyn Engine>,
-    available: Bytes,
-    held: AtomicU64,
-    peak: AtomicU64,
-    turns: AtomicU64,
-    /// What lanes worked in, kept for the next ones: pinning memory takes longer than using it.
-    rooms: Mutex<Vec<Room>>,
+/// A pool on a device that takes at most so many bytes of it.
+pub(crate) fn pool_on(device: Arc<dyn Memory>, limit: Bytes) -> Result<Pool> {
+    // The limit is the only bound: what the device has free was measured when it was chosen.
+    let config = MemoryConfig::default().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);
+    Pool::new(Arc::new(Limit::new(device, limit)), config)
 }
 
-impl Gpu {
-    pub(crate) fn new(engine: Box<dyn Engine>, available: Bytes) -> Gpu {
-        Gpu {
-            engine,
-            available,
-            held: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-            turns: AtomicU64::new(0),
-            rooms: Mutex::default(),
-        }
+/// A device as a backend.
+pub struct VoxelDevice {
+    engine: Box<dyn KernelEngine>,
+    available: Bytes,
+    turns: AtomicU64,
+    /// The streams of lanes that have ended, for the next ones.
+    streams: Mutex<Vec<Stream>>,
+}
+
+impl VoxelDevice {
+    pub(crate) fn new(engine: Box<dyn KernelEngine>, available: Bytes) -> VoxelDevice {
+        VoxelDevice { engine, available, turns: AtomicU64::new(0), streams: Mutex::default() }
     }
 
     /// What of its memory is planned with.
@@ -151,45 +159,31 @@ impl Gpu {
         !self.engine.is_discrete()
     }
 
-    fn hold(&self, bytes: u64) {
-        let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.peak.fetch_max(held, Ordering::Relaxed);
+    /// A block of the device.
+    fn allocate(&self, bytes: u64, stream: Stream) -> Result<Block> {
+        self.engine.pool().allocate(Request::new(Bytes(bytes.max(4))).on(stream))
     }
 
-    /// A block of the device, counted.
-    fn take(&self, bytes: u64, stream: Stream) -> Result<Block> {
-        let block = self.engine.memory().allocate(Request::new(Bytes(bytes.max(4))).on(stream))?;
-        self.hold(block.size().get());
-        Ok(block)
-    }
-
-    fn give_back(&self, block: Block, stream: Stream) {
-        self.held.fetch_sub(block.size().get(), Ordering::Relaxed);
-        if let Err(error) = self.engine.memory().release(block, stream) {
+    fn release(&self, block: Block, stream: Stream) {
+        if let Err(error) = self.engine.pool().release(block, stream) {
             tracing::warn!(%error, "a block could not be returned to the device");
         }
     }
 
-    /// A room of a lane before, or a new one.
-    fn room(&self) -> Result<Room> {
-        let kept = self.rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.map_or_else(|| Ok(Room::new(self.engine.stream()?)), Ok)
+    /// The stream of a lane that has ended, or a new one.
+    fn stream(&self) -> Result<Stream> {
+        let kept = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.map_or_else(|| self.engine.stream(), Ok)
     }
 
-    fn keep(&self, room: Room) {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner).push(room);
-    }
-
-    /// Gives back what lanes kept, so that it can be had in other pieces.
-    fn empty(&self) {
-        let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
-        rooms.into_iter().for_each(|room| room.empty(self));
+    fn keep_stream(&self, stream: Stream) {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
     }
 
     /// Cuts a piece into turns and has lanes take them.
-    fn make(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally> {
+    fn make(&self, piece: &VoxelPiece<'_>, out: &mut [u8]) -> Result<VoxelTally> {
         check_features(piece)?;
-        if piece.spec.mode() == Mode::Mean && !self.engine.has_doubles() {
+        if piece.spec.mode() == VoxelMode::Mean && !self.engine.has_doubles() {
             return Err(Error::Unavailable {
                 what: format!("means on {}", self.engine.name()),
                 why: "it has no double precision; use --backend host".to_string(),
@@ -197,21 +191,21 @@ impl Gpu {
         }
         let each = piece.spec.cloud_bytes(piece.span()) as usize;
         if out.len() as u64 != piece.bytes() || each == 0 {
-            return Ok(Tally::default());
+            return Ok(VoxelTally::default());
         }
         let (turn, lanes) = self.cut(piece);
         let keys = (turn as u64).saturating_mul(piece.span());
         let program = self.engine.program(&Defines::of(piece, keys))?;
         let turns = piece.clouds.chunks(turn).zip(out.chunks_mut(each * turn));
-        let turns = Mutex::new(turns.map(|(clouds, out)| Turn { clouds, out }));
+        let turns = Mutex::new(turns.map(|(clouds, out)| VoxelTurn { clouds, out }));
         let next = || turns.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let run = || -> Result<Tally> {
-            let mut tally = Tally::default();
-            let mut lane: Option<Lane<'_>> = None;
+        let run = || -> Result<VoxelTally> {
+            let mut tally = VoxelTally::default();
+            let mut lane: Option<VoxelLane<'_>> = None;
             while let Some(turn) = next() {
                 let lane = match &mut lane {
                     Some(lane) => lane,
-                    empty => empty.insert(Lane::new(self, &*program, piece)?),
+                    empty => empty.insert(VoxelLane::new(self, &*program, piece)?),
                 };
                 tally += lane.take(turn)?;
                 self.turns.fetch_add(1, Ordering::Relaxed);
@@ -228,12 +222,12 @@ impl Gpu {
                     Err(Error::Device { call: "a lane", why: "it ended by itself".to_string() })
                 })
             });
-            Ok(ended.collect::<Result<Vec<Tally>>>()?.into_iter().sum())
+            Ok(ended.collect::<Result<Vec<VoxelTally>>>()?.into_iter().sum())
         })
     }
 
     /// Clouds of a turn and lanes, for what may be used.
-    fn cut(&self, piece: &Piece<'_>) -> (usize, u64) {
+    fn cut(&self, piece: &VoxelPiece<'_>) -> (usize, u64) {
         let most = piece.clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
         let one = device_bytes(piece.spec, most, piece.span());
         let usable = self.available.fraction(SAFETY_MARGIN).get();
@@ -247,45 +241,34 @@ impl Gpu {
 
 /// What a cloud takes on the device: its points, its part of the output in the form that is
 /// brought back, and what lies between.
-fn device_bytes(spec: &Spec, points: u64, span: u64) -> u64 {
+fn device_bytes(spec: &VoxelSpec, points: u64, span: u64) -> u64 {
     let shape = VoxelizationShape::of(spec, 1, points, spec.features() as u64);
     let estimate = estimate_voxelization_memory(&shape);
     let result = match spec.mode() {
-        Mode::Occupancy => span.div_ceil(64) * 8,
+        VoxelMode::Occupancy => span.div_ceil(64) * 8,
         _ => span.saturating_mul(4).saturating_mul(spec.planes()),
     };
-    let between = if spec.mode() == Mode::Mean { estimate.workspace.get() } else { 0 };
+    let between = if spec.mode() == VoxelMode::Mean { estimate.workspace.get() } else { 0 };
     estimate.points.get().saturating_add(result).saturating_add(between)
 }
 
-impl Drop for Gpu {
-    fn drop(&mut self) {
-        self.empty();
-    }
-}
-
-impl Backend for Gpu {
+impl VoxelBackend for VoxelDevice {
     fn name(&self) -> String {
         self.engine.name()
     }
 
-    fn dense(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally> {
-        let made = self.make(piece, out);
-        if made.is_err() {
-            // A smaller piece may want it otherwise.
-            self.empty();
-        }
-        made
+    fn dense(&self, piece: &VoxelPiece<'_>, out: &mut [u8]) -> Result<VoxelTally> {
+        self.make(piece, out)
     }
 
     /// Bits are made on the device and read on the host; what else a sparse result tells is
     /// made by sorting, which the host does as well.
-    fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)> {
+    fn sparse(&self, piece: &VoxelPiece<'_>) -> Result<(Vec<Filled>, VoxelTally)> {
         if self.left_to_host(piece.spec, piece.span()).is_some() {
-            return Host::default().sparse(piece);
+            return VoxelHost::default().sparse(piece);
         }
-        let bits = Spec::new(*piece.spec.grid(), Mode::Occupancy, Cells::Bits, 0)?;
-        let dense = Piece { clouds: piece.clouds, spec: &bits, voxels: piece.voxels.clone() };
+        let bits = VoxelSpec::new(*piece.spec.grid(), VoxelMode::Occupancy, Cells::Bits, 0)?;
+        let dense = VoxelPiece { clouds: piece.clouds, spec: &bits, voxels: piece.voxels.clone() };
         let mut words = super::zeroed_words(dense.bytes())?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
         let bytes = bytes.get_mut(..dense.bytes() as usize).unwrap_or_default();
@@ -295,19 +278,19 @@ impl Backend for Gpu {
         Ok((filled, tally))
     }
 
-    fn left_to_host(&self, spec: &Spec, span: u64) -> Option<String> {
-        let sorted = spec.mode() != Mode::Occupancy || span > 1 << 36;
+    fn left_to_host(&self, spec: &VoxelSpec, span: u64) -> Option<String> {
+        let sorted = spec.mode() != VoxelMode::Occupancy || span > 1 << 36;
         (spec.cells() == Cells::Sparse && sorted).then(|| {
             "sparse results are made on the host, but for occupancy up to 2^36 voxels".to_string()
         })
     }
 
-    fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64 {
+    fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64 {
         device_bytes(spec, points, span)
     }
 
     fn peak_bytes(&self) -> Option<u64> {
-        Some(self.peak.load(Ordering::Relaxed))
+        Some(self.engine.pool().stats().peak_bytes.get())
     }
 
     fn turns(&self) -> Option<u64> {

@@ -4,9 +4,9 @@
 //! told before it is compiled (how long a point is, whether a voxel's number needs 64 bits) is
 //! a definition and costs nothing when it runs.
 
-use crate::backend::Piece;
-use crate::grid::Grid;
-use crate::spec::{Mode, Spec};
+use crate::backend::VoxelPiece;
+use crate::grid::VoxelGrid;
+use crate::spec::{VoxelMode, VoxelSpec};
 
 /// The whole program.
 pub(crate) const SOURCE: &str = concat!(
@@ -41,13 +41,13 @@ pub(crate) struct Defines {
 
 impl Defines {
     /// For what is made of pieces whose keys reach so far.
-    pub(crate) fn of(piece: &Piece<'_>, keys: u64) -> Defines {
+    pub(crate) fn of(piece: &VoxelPiece<'_>, keys: u64) -> Defines {
         let spec = piece.spec;
         let voxels = spec.grid().voxels();
         Defines {
             stride: stride_of(spec),
             wide: voxels >= 1 << 32,
-            wide_keys: spec.mode() == Mode::Mean && keys >= u64::from(u32::MAX),
+            wide_keys: spec.mode() == VoxelMode::Mean && keys >= u64::from(u32::MAX),
             whole: piece.voxels == (0..voxels),
             division: Division::of(spec.grid()),
             ragged: true,
@@ -93,7 +93,7 @@ impl Division {
     /// Both quick ones are within a few units of the exact quotient, so the cell can be wrong
     /// only a few floats from a whole multiple of the size, and these are tried, all of them.
     /// A size above 1 might make a quotient vanish that is not zero; it is left to the others.
-    pub(crate) fn of(grid: &Grid) -> Division {
+    pub(crate) fn of(grid: &VoxelGrid) -> Division {
         if grid.size().iter().any(|size| !is_ordinary(*size)) {
             return Division::Plain;
         }
@@ -142,10 +142,10 @@ fn is_ordinary(size: f32) -> bool {
 }
 
 /// Floats of a point as a device gets them: without features where they say nothing.
-pub(crate) fn stride_of(spec: &Spec) -> usize {
+pub(crate) fn stride_of(spec: &VoxelSpec) -> usize {
     match spec.mode() {
-        Mode::Occupancy | Mode::Count => 3,
-        Mode::Mean | Mode::Max => 3 + spec.planes() as usize,
+        VoxelMode::Occupancy | VoxelMode::Count => 3,
+        VoxelMode::Mean | VoxelMode::Max => 3 + spec.planes() as usize,
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn the_quickest_that_is_right_is_chosen() {
         let of = |size: f32, cells: u32| {
-            Division::of(&Grid::new([cells; 3], [size; 3], [0.0; 3]).unwrap())
+            Division::of(&VoxelGrid::new([cells; 3], [size; 3], [0.0; 3]).unwrap())
         };
         assert_eq!(of(1.0 / 128.0, 128), Division::Product);
         assert_eq!(of(0.25, 1024), Division::Product);
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn what_was_not_tried_is_right_too() {
         for size in [0.1f32, 0.3, 1.0 / 3.0, 0.007, 1.0 / 128.0] {
-            let grid = Grid::new([300; 3], [size; 3], [0.0; 3]).unwrap();
+            let grid = VoxelGrid::new([300; 3], [size; 3], [0.0; 3]).unwrap();
             let division = Division::of(&grid);
             let last = (size * 300.0).to_bits();
             for bits in (1..last + 1000).step_by(977) {

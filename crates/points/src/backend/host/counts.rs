@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use plimsoll::Result;
+use plimsoll_memory::Result;
 use rayon::prelude::*;
 
 use super::room_for;
 use super::visit::Finder;
-use crate::backend::{Piece, Tally};
+use crate::backend::{VoxelPiece, VoxelTally};
 use crate::cloud::Cloud;
 
 /// Points that are shared at a time.
@@ -19,15 +19,15 @@ pub(super) fn bytes_between(points: u64) -> u64 {
 }
 
 pub(super) fn make(
-    piece: &Piece<'_>,
+    piece: &VoxelPiece<'_>,
     cloud: &Cloud,
     out: &mut [u32],
     parts: usize,
     as_floats: bool,
-) -> Result<Tally> {
+) -> Result<VoxelTally> {
     let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
     out.fill(0);
-    let mut tally = Tally::default();
+    let mut tally = VoxelTally::default();
     for start in (0..cloud.len()).step_by(ROUND) {
         let points = start..(start + ROUND).min(cloud.len());
         // Who has no room to share counts alone.
@@ -58,9 +58,9 @@ fn shared(
     points: Range<usize>,
     out: &mut [u32],
     parts: usize,
-) -> Result<Tally> {
+) -> Result<VoxelTally> {
     let share = points.len().div_ceil(parts).max(1);
-    let found: Result<Vec<(Vec<u64>, Tally)>> = (0..parts)
+    let found: Result<Vec<(Vec<u64>, VoxelTally)>> = (0..parts)
         .into_par_iter()
         .map(|part| {
             let start = (points.start + part * share).min(points.end);

@@ -3,14 +3,14 @@
 //! Points are sorted by voxel and number. Each voxel is then a run of points in their own
 //! order, which may be gone through by anybody at any time with the same result.
 
-use plimsoll::Result;
+use plimsoll_memory::Result;
 use rayon::prelude::*;
 
 use super::room_for;
 use super::visit::Finder;
-use crate::backend::{Filled, Piece, Tally};
+use crate::backend::{Filled, VoxelPiece, VoxelTally};
 use crate::cloud::Cloud;
-use crate::spec::Mode;
+use crate::spec::VoxelMode;
 
 /// Whether a voxel and a point fit into one word.
 fn is_small(points: u64, span: u64) -> bool {
@@ -25,7 +25,7 @@ pub(super) fn sorting_bytes(points: u64, span: u64) -> u64 {
 }
 
 /// The voxels with points, and their values.
-pub(super) fn filled(piece: &Piece<'_>, cloud: &Cloud) -> Result<(Filled, Tally)> {
+pub(super) fn filled(piece: &VoxelPiece<'_>, cloud: &Cloud) -> Result<(Filled, VoxelTally)> {
     if is_small(cloud.len() as u64, piece.span()) {
         gather(
             piece,
@@ -44,7 +44,7 @@ pub(super) fn filled(piece: &Piece<'_>, cloud: &Cloud) -> Result<(Filled, Tally)
 }
 
 /// The dense form: features one after the other, each a grid.
-pub(super) fn make(piece: &Piece<'_>, cloud: &Cloud, out: &mut [u32]) -> Result<Tally> {
+pub(super) fn make(piece: &VoxelPiece<'_>, cloud: &Cloud, out: &mut [u32]) -> Result<VoxelTally> {
     let (filled, tally) = filled(piece, cloud)?;
     let features = piece.spec.planes() as usize;
     let span = usize::try_from(piece.span()).unwrap_or(usize::MAX).max(1);
@@ -61,11 +61,11 @@ pub(super) fn make(piece: &Piece<'_>, cloud: &Cloud, out: &mut [u32]) -> Result<
 }
 
 fn gather<K: Ord + Copy + Send + Sync>(
-    piece: &Piece<'_>,
+    piece: &VoxelPiece<'_>,
     cloud: &Cloud,
     pack: impl Fn(u64, usize) -> K,
     unpack: impl Fn(K) -> (u64, usize) + Sync,
-) -> Result<(Filled, Tally)> {
+) -> Result<(Filled, VoxelTally)> {
     let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
     // Of a slab most are elsewhere; who must, counts them first.
     let mut keys = room_for(cloud.len()).or_else(|_| {
@@ -84,9 +84,9 @@ fn gather<K: Ord + Copy + Send + Sync>(
     runs.extend(keys.chunk_by(|a, b| voxel(*a) == voxel(*b)));
     tally.occupied = occupied as u64;
     let values = match piece.spec.mode() {
-        Mode::Mean => per_feature(&runs, cloud, &unpack, mean)?,
-        Mode::Max => per_feature(&runs, cloud, &unpack, largest)?,
-        Mode::Occupancy | Mode::Count => Vec::new(),
+        VoxelMode::Mean => per_feature(&runs, cloud, &unpack, mean)?,
+        VoxelMode::Max => per_feature(&runs, cloud, &unpack, largest)?,
+        VoxelMode::Occupancy | VoxelMode::Count => Vec::new(),
     };
     let (mut voxels, mut counts) = (room_for(occupied)?, room_for(occupied)?);
     let place = |run: &&[K]| run.first().map_or(0, |key| voxel(*key)) + piece.voxels.start;

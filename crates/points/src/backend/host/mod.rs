@@ -14,24 +14,24 @@ mod features;
 pub(in crate::backend) mod occupancy;
 mod visit;
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
-use super::{Backend, Filled, Piece, Tally, check_features, refused};
+use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features, refused};
 use crate::cloud::Cloud;
-use crate::spec::{Cells, Mode, Spec};
+use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// This machine's processors.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
-pub struct Host {}
+pub struct VoxelHost {}
 
-impl Backend for Host {
+impl VoxelBackend for VoxelHost {
     fn name(&self) -> String {
         "host".to_string()
     }
 
-    fn dense(&self, piece: &Piece<'_>, out: &mut [u8]) -> Result<Tally> {
+    fn dense(&self, piece: &VoxelPiece<'_>, out: &mut [u8]) -> Result<VoxelTally> {
         check_features(piece)?;
         let each = usize::try_from(piece.spec.cloud_bytes(piece.span())).unwrap_or(usize::MAX);
         if out.len() as u64 != piece.bytes() || each == 0 {
@@ -47,13 +47,13 @@ impl Backend for Host {
             tally.points = cloud.len() as u64;
             Ok(tally)
         });
-        let made: Result<Vec<Tally>> = made.collect();
+        let made: Result<Vec<VoxelTally>> = made.collect();
         Ok(made?.into_iter().sum())
     }
 
-    fn sparse(&self, piece: &Piece<'_>) -> Result<(Vec<Filled>, Tally)> {
+    fn sparse(&self, piece: &VoxelPiece<'_>) -> Result<(Vec<Filled>, VoxelTally)> {
         check_features(piece)?;
-        let made: Result<Vec<(Filled, Tally)>> = piece
+        let made: Result<Vec<(Filled, VoxelTally)>> = piece
             .clouds
             .par_iter()
             .map(|cloud| {
@@ -67,7 +67,7 @@ impl Backend for Host {
         Ok((made.into_iter().map(|(filled, _)| filled).collect(), tally))
     }
 
-    fn working_bytes(&self, spec: &Spec, points: u64, span: u64) -> u64 {
+    fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64 {
         let sorted = |points: u64| {
             let filled = Filled::bytes_of(points.min(span), spec.features() as u64);
             features::sorting_bytes(points, span).saturating_add(filled)
@@ -78,9 +78,9 @@ impl Backend for Host {
                 let share = span as f64 / spec.grid().voxels() as f64;
                 sorted((points as f64 * share).ceil() as u64)
             }
-            (_, Mode::Occupancy) => occupancy::working_bytes(points, span),
-            (_, Mode::Count) => counts::bytes_between(points),
-            (_, Mode::Mean | Mode::Max) => sorted(points),
+            (_, VoxelMode::Occupancy) => occupancy::working_bytes(points, span),
+            (_, VoxelMode::Count) => counts::bytes_between(points),
+            (_, VoxelMode::Mean | VoxelMode::Max) => sorted(points),
         };
         between.saturating_add(spec.cloud_bytes(span))
     }
@@ -88,15 +88,15 @@ impl Backend for Host {
 
 /// What lies between the points and the voxels of a piece while it is made: at most, as if all
 /// clouds that are made at once were as long as the longest.
-pub(crate) fn bytes_between(piece: &Piece<'_>) -> u64 {
+pub(crate) fn bytes_between(piece: &VoxelPiece<'_>) -> u64 {
     let (spec, span, parts) = (piece.spec, piece.span(), parts(piece.clouds.len()));
     let points = piece.clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
     let one = match (spec.mode(), spec.cells()) {
         (_, Cells::Sparse) => features::sorting_bytes(points, span),
-        (Mode::Occupancy, _) => occupancy::bytes_between(points, span, parts),
-        (Mode::Count, _) if parts == 1 => 0,
-        (Mode::Count, _) => counts::bytes_between(points),
-        (Mode::Mean | Mode::Max, _) => {
+        (VoxelMode::Occupancy, _) => occupancy::bytes_between(points, span, parts),
+        (VoxelMode::Count, _) if parts == 1 => 0,
+        (VoxelMode::Count, _) => counts::bytes_between(points),
+        (VoxelMode::Mean | VoxelMode::Max, _) => {
             let filled = Filled::bytes_of(points.min(span), spec.features() as u64);
             features::sorting_bytes(points, span).saturating_add(filled)
         }
@@ -118,13 +118,13 @@ fn room_for<T>(count: usize) -> Result<Vec<T>> {
     Ok(list)
 }
 
-fn one(piece: &Piece<'_>, cloud: &Cloud, out: &mut [u8], parts: usize) -> Result<Tally> {
+fn one(piece: &VoxelPiece<'_>, cloud: &Cloud, out: &mut [u8], parts: usize) -> Result<VoxelTally> {
     match (piece.spec.mode(), piece.spec.cells()) {
-        (Mode::Occupancy, _) => occupancy::make(piece, cloud, out, parts),
-        (Mode::Count, cells) => {
+        (VoxelMode::Occupancy, _) => occupancy::make(piece, cloud, out, parts),
+        (VoxelMode::Count, cells) => {
             counts::make(piece, cloud, numbers(out)?, parts, cells == Cells::F32)
         }
-        (Mode::Mean | Mode::Max, _) => features::make(piece, cloud, numbers(out)?),
+        (VoxelMode::Mean | VoxelMode::Max, _) => features::make(piece, cloud, numbers(out)?),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Whether a voxel has a point.
 
-use plimsoll::Result;
+use plimsoll_memory::Result;
 use rayon::prelude::*;
 
 use super::room_for;
 use super::visit::Finder;
-use crate::backend::{Piece, Tally, zeroed_words};
+use crate::backend::{VoxelPiece, VoxelTally, zeroed_words};
 use crate::cloud::Cloud;
 use crate::simd;
 use crate::spec::Cells;
@@ -61,11 +61,11 @@ fn affordable(span: u64, parts: usize) -> usize {
 }
 
 pub(super) fn make(
-    piece: &Piece<'_>,
+    piece: &VoxelPiece<'_>,
     cloud: &Cloud,
     out: &mut [u8],
     parts: usize,
-) -> Result<Tally> {
+) -> Result<VoxelTally> {
     if let Some(bucket) = bucket_of(cloud.len() as u64, piece.span()) {
         return by_buckets(piece, cloud, out, parts, bucket);
     }
@@ -73,7 +73,7 @@ pub(super) fn make(
     let parts = affordable(piece.span(), parts);
     let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
     let share = cloud.len().div_ceil(parts).max(1);
-    let marked: Result<Vec<(Vec<u64>, Tally)>> = (0..parts)
+    let marked: Result<Vec<(Vec<u64>, VoxelTally)>> = (0..parts)
         .into_par_iter()
         .map(|part| {
             let points = (part * share).min(cloud.len())..((part + 1) * share).min(cloud.len());
@@ -85,7 +85,7 @@ pub(super) fn make(
         })
         .collect();
     let marked = marked?;
-    let mut tally: Tally = marked.iter().map(|(_, tally)| *tally).sum();
+    let mut tally: VoxelTally = marked.iter().map(|(_, tally)| *tally).sum();
     let bits: Vec<&[u64]> = marked.iter().map(|(bits, _)| bits.as_slice()).collect();
     tally.occupied = spread(&bits, piece.spec.cells(), out);
     Ok(tally)
@@ -94,16 +94,16 @@ pub(super) fn make(
 /// Bits of a large grid are in no cache, and a mark at random costs more than all else of a
 /// point. So places are sorted roughly first, and each bucket is marked and written at once.
 fn by_buckets(
-    piece: &Piece<'_>,
+    piece: &VoxelPiece<'_>,
     cloud: &Cloud,
     out: &mut [u8],
     parts: usize,
     bucket: u64,
-) -> Result<Tally> {
+) -> Result<VoxelTally> {
     let buckets = piece.span().div_ceil(bucket) as usize;
     let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
     let (share, shift) = (cloud.len().div_ceil(parts).max(1), bucket.trailing_zeros());
-    let sorted: Result<Vec<(Vec<Vec<u32>>, Tally)>> = (0..parts)
+    let sorted: Result<Vec<(Vec<Vec<u32>>, VoxelTally)>> = (0..parts)
         .into_par_iter()
         .map(|part| {
             let points = (part * share).min(cloud.len())..((part + 1) * share).min(cloud.len());
@@ -117,7 +117,7 @@ fn by_buckets(
         })
         .collect();
     let sorted = sorted?;
-    let mut tally: Tally = sorted.iter().map(|(_, tally)| *tally).sum();
+    let mut tally: VoxelTally = sorted.iter().map(|(_, tally)| *tally).sum();
     let (cells, large) = (piece.spec.cells(), out.len() >= LARGE);
     let own = out.par_chunks_mut(bytes_of(cells, bucket as usize)).enumerate();
     let bits = || vec![0u64; (bucket / 64) as usize];
@@ -179,13 +179,13 @@ fn one_tile(parts: &[&[u64]], tile: usize, cells: Cells, out: &mut [u8], large: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grid::Grid;
-    use crate::spec::{Mode, Spec};
+    use crate::grid::VoxelGrid;
+    use crate::spec::{VoxelMode, VoxelSpec};
 
     /// The last bucket is short, and a piece begins and ends inside of one.
     #[test]
     fn buckets_make_what_bits_make() {
-        let grid = Grid::new([40, 51, 53], [0.1, 0.2, 0.3], [-1.0, 0.0, 2.0]).unwrap();
+        let grid = VoxelGrid::new([40, 51, 53], [0.1, 0.2, 0.3], [-1.0, 0.0, 2.0]).unwrap();
         let mut state = 9u32;
         let mut next = |width: f32| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -194,9 +194,10 @@ mod tests {
         let point = |_| [next(5.5) - 1.1, next(10.5) - 0.2, next(12.4) + 1.9];
         let cloud = Cloud::from_points((0..5000).flat_map(point).collect(), 0).unwrap();
         for cells in [Cells::F32, Cells::U8, Cells::Bits] {
-            let spec = Spec::new(grid, Mode::Occupancy, cells, 0).unwrap();
+            let spec = VoxelSpec::new(grid, VoxelMode::Occupancy, cells, 0).unwrap();
             for voxels in [0..grid.voxels(), 6400..grid.voxels() - 77] {
-                let piece = Piece { clouds: std::slice::from_ref(&cloud), spec: &spec, voxels };
+                let piece =
+                    VoxelPiece { clouds: std::slice::from_ref(&cloud), spec: &spec, voxels };
                 let size = piece.bytes() as usize;
                 let (mut bits, mut buckets) = (vec![7u8; size], vec![9u8; size]);
                 let seen = make(&piece, &cloud, &mut bits, 2).unwrap();

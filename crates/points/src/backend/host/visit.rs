@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use plimsoll::Result;
+use plimsoll_memory::Result;
 
-use crate::backend::Tally;
+use crate::backend::VoxelTally;
 use crate::cloud::Cloud;
-use crate::grid::Grid;
+use crate::grid::VoxelGrid;
 use crate::simd;
-use crate::simd::place::{NOWHERE, Places};
+use crate::simd::place::{NOWHERE, SimdPlaces};
 
 /// Points at a time: coordinates and places stay in the first-level cache.
 const BLOCK: usize = 512;
@@ -19,15 +19,15 @@ const READ: usize = 16 * BLOCK;
 /// Finds voxels of a grid, counted from the first of a piece.
 #[derive(Debug)]
 pub(super) struct Finder<'a> {
-    grid: &'a Grid,
+    grid: &'a VoxelGrid,
     /// None for grids past 2³⁰ voxels, which are gone through one by one.
-    places: Option<Places>,
+    places: Option<SimdPlaces>,
     voxels: Range<u64>,
 }
 
 impl<'a> Finder<'a> {
-    pub(super) fn new(grid: &'a Grid, voxels: Range<u64>) -> Finder<'a> {
-        Finder { grid, places: Places::new(grid), voxels }
+    pub(super) fn new(grid: &'a VoxelGrid, voxels: Range<u64>) -> Finder<'a> {
+        Finder { grid, places: SimdPlaces::new(grid), voxels }
     }
 
     /// Calls `hit(point, voxel)` for each of these points that is in the piece, in order, and
@@ -40,8 +40,8 @@ impl<'a> Finder<'a> {
         cloud: &Cloud,
         points: Range<usize>,
         mut hit: impl FnMut(usize, u64),
-    ) -> Result<Tally> {
-        let mut tally = Tally::default();
+    ) -> Result<VoxelTally> {
+        let mut tally = VoxelTally::default();
         let mut buffer = Vec::new();
         for start in points.clone().step_by(READ) {
             let some = start..(start + READ).min(points.end);
@@ -58,7 +58,7 @@ impl<'a> Finder<'a> {
         stride: usize,
         first: usize,
         hit: &mut impl FnMut(usize, u64),
-        tally: &mut Tally,
+        tally: &mut VoxelTally,
     ) {
         let span = self.voxels.end - self.voxels.start;
         let mut seen = |point: usize, place: Option<u64>, coordinates: &[f32]| match place {

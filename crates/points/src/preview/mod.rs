@@ -14,13 +14,13 @@ mod panel;
 
 use std::path::{Path, PathBuf};
 
-use plimsoll::{Error, Result};
+use plimsoll_memory::{Error, Result};
 
-use self::canvas::{Canvas, LETTER, LINE};
+use self::canvas::{LETTER, LINE, PreviewCanvas};
 use self::panel::{Panel, shade};
 use crate::backend::Filled;
-use crate::grid::Grid;
-use crate::spec::{Cells, Spec};
+use crate::grid::VoxelGrid;
+use crate::spec::{Cells, VoxelSpec};
 use crate::write::{Partial, failed};
 
 const MARGIN: usize = 12;
@@ -35,7 +35,7 @@ const SCALE: usize = 12 * LETTER;
 pub struct Preview {
     path: PathBuf,
     file: Partial,
-    grid: Grid,
+    grid: VoxelGrid,
     /// Rows of y, columns of x.
     top: Vec<u32>,
     /// Rows of z, columns of x.
@@ -51,7 +51,7 @@ impl Preview {
     ///
     /// [`Error::Config`] where the name does not end in `.png`, a side of the grid has too many
     /// voxels to look at or there is no such folder, [`Error::Device`] where nothing can be written to it.
-    pub fn create(path: &Path, grid: &Grid) -> Result<Preview> {
+    pub fn create(path: &Path, grid: &VoxelGrid) -> Result<Preview> {
         if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("png")) {
             return Err(Error::Config {
                 field: "preview",
@@ -94,7 +94,7 @@ impl Preview {
     }
 
     /// Sees a part of the dense result of one cloud: the first plane, from a voxel on.
-    pub fn see_dense(&mut self, spec: &Spec, first: u64, bytes: &[u8]) {
+    pub fn see_dense(&mut self, spec: &VoxelSpec, first: u64, bytes: &[u8]) {
         match spec.cells() {
             Cells::Bits => {
                 for (index, byte) in bytes.iter().enumerate().filter(|(_, byte)| **byte != 0) {
@@ -131,7 +131,7 @@ impl Preview {
         written.map_err(|error| failed(&self.path, &error))
     }
 
-    fn draw(&self) -> Canvas {
+    fn draw(&self) -> PreviewCanvas {
         let [depth, height, width] = self.grid.dims().map(|extent| extent as usize);
         let longest = depth.max(height).max(width);
         let sides = [
@@ -142,7 +142,7 @@ impl Preview {
         let slot = |panel: &Panel<'_>| panel.width.max(SLOT) + MARGIN;
         let wide = sides.iter().map(|(_, panel)| slot(panel)).sum::<usize>() + MARGIN;
         let floor = sides.iter().map(|(_, panel)| panel.height).max().unwrap_or(0) + MARGIN;
-        let mut canvas = Canvas::new(wide, floor + MARGIN + 7 * LINE);
+        let mut canvas = PreviewCanvas::new(wide, floor + MARGIN + 7 * LINE);
         let mut left = MARGIN;
         for (name, panel) in &sides {
             panel.paint(&mut canvas, left, floor - panel.height);
@@ -154,7 +154,7 @@ impl Preview {
     }
 
     /// The scale of colours, and what each axis spans.
-    fn legend(&self, canvas: &mut Canvas, mut y: usize) {
+    fn legend(&self, canvas: &mut PreviewCanvas, mut y: usize) {
         if self.top.iter().all(|count| *count == 0) {
             canvas.write_text(MARGIN, y, "no voxel has points in it", INK);
         } else {

@@ -8,13 +8,13 @@
 
 use std::ops::Range;
 
-use plimsoll::{AdaptiveRunner, Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
+use plimsoll_memory::{AdaptiveRunner, Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
 
-use crate::backend::host::{Host, bytes_between};
-use crate::backend::{Backend, Filled, Piece, Tally, zeroed_words};
+use crate::backend::host::{VoxelHost, bytes_between};
+use crate::backend::{Filled, VoxelBackend, VoxelPiece, VoxelTally, zeroed_words};
 use crate::cloud::Cloud;
-use crate::read::{Batch, Loaded};
-use crate::spec::{Cells, Spec};
+use crate::read::{Batch, LoadedBytes};
+use crate::spec::{Cells, VoxelSpec};
 use crate::write::Sink;
 
 /// The most that is made before it is written: more gains nothing, and keeps the caches busy.
@@ -23,13 +23,13 @@ const MOST_AT_ONCE: u64 = 256 << 20;
 const SMALLEST_SLAB: u64 = 1 << 16;
 
 /// What to make, and within what.
-pub struct Job<'a> {
+pub struct VoxelJob<'a> {
     /// The clouds.
     pub batch: &'a Batch,
     /// What is made of each.
-    pub spec: Spec,
+    pub spec: VoxelSpec,
     /// Who makes it.
-    pub backend: &'a dyn Backend,
+    pub backend: &'a dyn VoxelBackend,
     /// Whether the host does the work where the backend has no kernels for it: nobody asked
     /// for this one.
     pub or_host: bool,
@@ -56,9 +56,9 @@ pub struct Cut {
 /// What the work came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct VoxelReport {
     /// What was seen.
-    pub tally: Tally,
+    pub tally: VoxelTally,
     /// Who made it: the backend of the job, or the host in its stead.
     pub backend: String,
     /// How the work was cut, in the end.
@@ -74,9 +74,9 @@ pub struct Report {
 }
 
 /// Told after each chunk: items done, items in all. `false` ends the work.
-pub type Progress<'p> = &'p mut dyn FnMut(u64, u64) -> bool;
+pub type VoxelProgress<'p> = &'p mut dyn FnMut(u64, u64) -> bool;
 
-impl Job<'_> {
+impl VoxelJob<'_> {
     /// How the work will be cut.
     ///
     /// # Errors
@@ -93,10 +93,10 @@ impl Job<'_> {
         let voxels = self.spec.grid().voxels();
         let points = self.batch.counts().max().unwrap_or(0);
         // Points that must be loaded are the host's, whoever makes voxels of them.
-        let Loaded { each, file } = self.batch.loaded(self.spec.mode().of_features());
-        let host = Host::default();
+        let LoadedBytes { each, file } = self.batch.loaded(self.spec.mode().of_features());
+        let host = VoxelHost::default();
         let left = self.backend.left_to_host(&self.spec, voxels).is_some();
-        let (backend, available): (&dyn Backend, Bytes) =
+        let (backend, available): (&dyn VoxelBackend, Bytes) =
             if left { (&host, self.room) } else { (self.backend, self.available) };
         let on_host = backend.name() == host.name();
         let (beside, taken) = if on_host { (each, Bytes(file)) } else { (0, Bytes::ZERO) };
@@ -148,11 +148,12 @@ impl Job<'_> {
     /// # Errors
     ///
     /// What reading, making or writing ended with; [`Error::Device`] where `progress` ended it.
-    pub fn run(&self, sink: &mut dyn Sink, progress: Progress<'_>) -> Result<Report> {
-        let (cut, tally) = (self.cut()?, Tally::default());
-        let mut work = Work { job: self, cut, sink, progress, tally, peak: 0, room: Vec::new() };
+    pub fn run(&self, sink: &mut dyn Sink, progress: VoxelProgress<'_>) -> Result<VoxelReport> {
+        let (cut, tally) = (self.cut()?, VoxelTally::default());
+        let mut work =
+            VoxelWork { job: self, cut, sink, progress, tally, peak: 0, room: Vec::new() };
         let (mut done, mut chunks, mut retries) = (0, 0, 0);
-        let (host, mut backend) = (Host::default(), self.backend);
+        let (host, mut backend) = (VoxelHost::default(), self.backend);
         let mut fallback = self.backend.left_to_host(&self.spec, self.spec.grid().voxels());
         while done < work.total() {
             let (total, size) = (work.total(), work.cut.at_once());
@@ -197,8 +198,8 @@ impl Job<'_> {
                 _ => return Err(error),
             }
         }
-        let Work { cut, tally, peak, .. } = work;
-        Ok(Report {
+        let VoxelWork { cut, tally, peak, .. } = work;
+        Ok(VoxelReport {
             tally,
             backend: backend.name(),
             cut,
@@ -218,7 +219,7 @@ impl Cut {
 
     /// Slabs of half the size, and what the item `done` is among them; none where there are no
     /// smaller ones.
-    fn halved(&self, spec: &Spec, done: u64) -> Option<(Cut, u64)> {
+    fn halved(&self, spec: &VoxelSpec, done: u64) -> Option<(Cut, u64)> {
         let voxels = spec.grid().voxels();
         let half = match self.slabs {
             1 => self.slab_voxels.div_ceil(2).next_multiple_of(SMALLEST_SLAB),
@@ -234,24 +235,24 @@ impl Cut {
 }
 
 /// The work as far as it is done.
-struct Work<'w> {
-    job: &'w Job<'w>,
+struct VoxelWork<'w> {
+    job: &'w VoxelJob<'w>,
     cut: Cut,
     sink: &'w mut dyn Sink,
-    progress: Progress<'w>,
-    tally: Tally,
+    progress: VoxelProgress<'w>,
+    tally: VoxelTally,
     peak: u64,
     /// Where results wait to be written, from one chunk to the next: fresh memory costs more
     /// than writing it.
     room: Vec<u64>,
 }
 
-impl Work<'_> {
+impl VoxelWork<'_> {
     fn total(&self) -> u64 {
         self.job.batch.clouds() * self.cut.slabs
     }
 
-    fn chunk(&mut self, backend: &dyn Backend, items: Range<u64>) -> Result<()> {
+    fn chunk(&mut self, backend: &dyn VoxelBackend, items: Range<u64>) -> Result<()> {
         let slabs = self.cut.slabs;
         let clouds = items.start / slabs..(items.end - 1) / slabs + 1;
         let slab = items.start % slabs;
@@ -259,14 +260,14 @@ impl Work<'_> {
         let start = slab * self.cut.slab_voxels;
         let voxels = start..if slabs == 1 { all } else { all.min(start + self.cut.slab_voxels) };
         let loaded = self.job.batch.load(clouds.clone(), self.job.spec.mode().of_features())?;
-        let piece = Piece { clouds: &loaded, spec: &self.job.spec, voxels };
+        let piece = VoxelPiece { clouds: &loaded, spec: &self.job.spec, voxels };
         let mut tally = match self.job.spec.cells() {
             Cells::Sparse => self.sparse(backend, &piece, clouds.start)?,
             _ => self.dense(backend, &piece, clouds.start)?,
         };
         if slab > 0 {
             // The points were counted with the first slab.
-            tally = Tally { points: 0, not_finite: 0, outside: 0, ..tally };
+            tally = VoxelTally { points: 0, not_finite: 0, outside: 0, ..tally };
         }
         self.tally += tally;
         let total = self.total();
@@ -279,7 +280,12 @@ impl Work<'_> {
         })
     }
 
-    fn dense(&mut self, backend: &dyn Backend, piece: &Piece<'_>, first: u64) -> Result<Tally> {
+    fn dense(
+        &mut self,
+        backend: &dyn VoxelBackend,
+        piece: &VoxelPiece<'_>,
+        first: u64,
+    ) -> Result<VoxelTally> {
         let spec = &self.job.spec;
         if (self.room.len() as u64) < piece.bytes().div_ceil(8) {
             self.room = Vec::new();
@@ -304,7 +310,12 @@ impl Work<'_> {
         Ok(tally)
     }
 
-    fn sparse(&mut self, backend: &dyn Backend, piece: &Piece<'_>, first: u64) -> Result<Tally> {
+    fn sparse(
+        &mut self,
+        backend: &dyn VoxelBackend,
+        piece: &VoxelPiece<'_>,
+        first: u64,
+    ) -> Result<VoxelTally> {
         let (filled, tally) = backend.sparse(piece)?;
         let rows = filled.iter().map(|filled| filled.voxels.len() as u64).sum();
         self.hold(piece, Filled::bytes_of(rows, self.job.spec.features() as u64));
@@ -316,7 +327,7 @@ impl Work<'_> {
 
     /// Counts what a piece took: its points where they are in memory, the result, and what lies
     /// between.
-    fn hold(&mut self, piece: &Piece<'_>, result: u64) {
+    fn hold(&mut self, piece: &VoxelPiece<'_>, result: u64) {
         let points: u64 = piece.clouds.iter().map(Cloud::bytes_in_memory).sum();
         let held = points.saturating_add(result).saturating_add(bytes_between(piece));
         self.peak = self.peak.max(held);
