@@ -311,3 +311,65 @@ fn the_minimum_rust_is_the_workspaces() -> Result {
     assert_eq!(after(&read("CONTRIBUTING.md")?, "the memory library alone ")?, library);
     Ok(())
 }
+
+/// Later changes add a few lines at most; everything else belongs into the guide.
+#[test]
+fn the_readme_is_short() -> Result {
+    let lines = fs::read_to_string(top().join("README.md"))?.lines().count();
+    assert!(lines < 180, "README.md has {lines} lines");
+    Ok(())
+}
+
+#[test]
+fn the_guide_lists_every_page() -> Result {
+    let list = fs::read_to_string(top().join("docs/guide/README.md"))?;
+    let pages =
+        documents()?.into_iter().filter(|path| path.parent().is_some_and(|p| p.ends_with("guide")));
+    for page in pages.filter(|path| !path.ends_with("README.md")) {
+        let name = page.file_name().unwrap_or_default().display().to_string();
+        assert!(list.contains(&format!("]({name})")), "docs/guide/README.md does not list {name}");
+    }
+    Ok(())
+}
+
+/// The targets of links and images: `[text](target)`, outside code.
+fn links(text: &str) -> Vec<String> {
+    let mut code = false;
+    let prose = text.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    });
+    let targets =
+        prose.flat_map(|line| line.split("](").skip(1).filter_map(|rest| rest.split(')').next()));
+    targets.filter(|target| !target.starts_with("http")).map(String::from).collect()
+}
+
+/// The anchor that a heading gets on GitHub.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+#[test]
+fn links_lead_somewhere() -> Result {
+    let mut broken = Vec::new();
+    let others = ["CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/results/README.md"];
+    for document in documents()?.into_iter().chain(others.map(|name| top().join(name))) {
+        for link in links(&fs::read_to_string(&document)?) {
+            let (path, place) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match path {
+                "" => document.clone(),
+                path => document.parent().unwrap_or(Path::new(".")).join(path),
+            };
+            let text = fs::read_to_string(&target).unwrap_or_default();
+            let headings = text.lines().filter(|line| line.starts_with('#'));
+            let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#').trim()));
+            if !target.exists() || !place.is_empty() && !anchors.any(|anchor| anchor == place) {
+                broken.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    Ok(())
+}

@@ -43,12 +43,20 @@ mod guide {
     struct Devices;
     #[doc = include_str!("../../../docs/guide/estimates.md")]
     struct Estimates;
+    #[doc = include_str!("../../../docs/guide/extending.md")]
+    struct Extending;
+    #[doc = include_str!("../../../docs/guide/fallback.md")]
+    struct Fallback;
     #[doc = include_str!("../../../docs/guide/limits.md")]
     struct Limits;
     #[doc = include_str!("../../../docs/guide/pools.md")]
     struct Pools;
-    #[doc = include_str!("../../../docs/guide/replays.md")]
-    struct Replays;
+    #[doc = include_str!("../../../docs/guide/production.md")]
+    struct Production;
+    #[doc = include_str!("../../../docs/guide/tradeoffs.md")]
+    struct Tradeoffs;
+    #[doc = include_str!("../../../docs/guide/unified.md")]
+    struct Unified;
 }
 
 /// The Rust blocks of the README, compiled and run as doctests.
