@@ -12,6 +12,8 @@ mod foreign;
 #[cfg(test)]
 #[path = "../../guard/tests/all/needs.rs"]
 mod needs;
+#[path = "common/stage.rs"]
+mod stage;
 #[path = "run/world.rs"]
 mod world;
 
@@ -19,49 +21,26 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use common::{Result, plimsoll, run, text};
 use serde_json::Value;
-use tempfile::TempDir;
+use stage::{CLIENT, DRIVER, StagePart, answer_of};
 
-/// The fake driver of the guard's own tests, and a program that uses it.
+/// The fake driver with NVML, and programs that use it.
+const PARTS: [StagePart; 5] = [
+    DRIVER,
+    (
+        "cuda.c",
+        &["-DNVML", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
+        "libnvidia-ml.so.1",
+    ),
+    CLIENT,
+    ("attacker.c", &[], "attacker"),
+    ("../../../infer/tests/fixtures/fake_tensorrt.c", &["-shared", "-fPIC"], "libfake_tensorrt.so"),
+];
+
 fn stage() -> Result<&'static Path> {
-    static BUILT: OnceLock<Option<TempDir>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| build().ok());
-    Ok(built.as_ref().ok_or("the fake driver cannot be built: the tests need cc")?.path())
-}
-
-fn build() -> Result<TempDir> {
-    let folder = tempfile::tempdir()?;
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guard/tests/fake");
-    let at = |name: &str| folder.path().join(name);
-    for (source, flags, to) in [
-        (
-            "cuda.c",
-            &["-shared", "-fPIC", "-Wl,-Bsymbolic,-soname,libcuda.so.1"][..],
-            "libcuda.so.1",
-        ),
-        (
-            "cuda.c",
-            &["-DNVML", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
-            "libnvidia-ml.so.1",
-        ),
-        ("client.c", &[], "client"),
-        ("attacker.c", &[], "attacker"),
-        (
-            "../../../infer/tests/fixtures/fake_tensorrt.c",
-            &["-shared", "-fPIC"],
-            "libfake_tensorrt.so",
-        ),
-    ] {
-        let mut compile = Command::new("cc");
-        compile.args(["-O1", "-w"]).arg(sources.join(source)).args(flags).arg("-o").arg(at(to));
-        if !compile.args(["-ldl", "-lpthread"]).status()?.success() {
-            return Err("cc failed".into());
-        }
-    }
-    Ok(folder)
+    stage::stage(&PARTS)
 }
 
 /// `plimsoll run` with the fake driver in reach; `CLIENT` and `ATTACKER` in the words are programs.
@@ -76,10 +55,7 @@ fn on_stage(words: &[&str]) -> Result<Command> {
 }
 
 fn answer(words: &[&str]) -> Result<Value> {
-    let output = on_stage(&[&["--json"], words].concat())?.output()?;
-    serde_json::from_slice(&output.stdout).map_err(|error| {
-        format!("{error}: {}{}", text(&output.stdout), text(&output.stderr)).into()
-    })
+    answer_of(&mut on_stage(&[&["--json"], words].concat())?)
 }
 
 #[test]
@@ -112,7 +88,7 @@ fn a_run_within_a_run_is_refused() -> Result {
     let inner = env!("CARGO_BIN_EXE_plimsoll");
     let output = run(&["run", "--", inner, "run", "--limit", "99GiB", "--", "true"])?;
     assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("under `plimsoll run` already"));
+    assert!(text(&output.stderr).contains("already runs under `plimsoll run`"));
     Ok(())
 }
 
@@ -235,7 +211,7 @@ fn without_a_limit_it_only_counts() -> Result {
         (&"none".into(), &Value::Null)
     );
     let page = fs::read_to_string(format!("{to}/report.html"))?;
-    assert!(page.contains("held back for the driver</th><td>–</td>"), "nothing is held back");
+    assert!(page.contains("reserved for the driver</th><td>–</td>"), "nothing is held back");
     Ok(())
 }
 

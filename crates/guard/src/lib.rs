@@ -30,6 +30,8 @@ mod hooks;
 pub mod inside;
 #[cfg(target_os = "linux")]
 mod join;
+#[cfg(all(target_os = "linux", not(preload)))]
+pub mod launch;
 #[cfg(target_os = "linux")]
 pub mod ledger;
 #[cfg(target_os = "linux")]

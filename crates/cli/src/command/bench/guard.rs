@@ -16,10 +16,9 @@ use anyhow::Context;
 use plimsoll::Bytes;
 use plimsoll_bench::workload::{Guard, Guarded, Whole};
 use plimsoll_guard::inside::Inside;
+use plimsoll_guard::launch::{self, Launcher};
 use plimsoll_guard::ledger::Process;
-use plimsoll_guard::watch::{Settings, VARIABLE, Watch};
-
-use crate::command::run::{KEEP_FREE, RESERVE, child, folder, reach, sys};
+use plimsoll_guard::watch::{Settings, VARIABLE};
 
 /// Set to anything, it keeps the guard away; the flag's other spelling.
 const OFF: &str = "PLIMSOLL_NO_GUARD";
@@ -54,7 +53,7 @@ pub(super) fn around(wanted: bool) -> (Guarded, Folders) {
         // Under `plimsoll run`: its guard is there already, and so is its line.
         return (found(false), Folders::default());
     }
-    if !DRIVERS.iter().any(|name| sys::can_load(name)) {
+    if !DRIVERS.iter().any(|name| launch::can_load(name)) {
         return (Guarded::No, Folders::default());
     }
     let why = match start_again() {
@@ -85,19 +84,16 @@ enum Never {}
 
 fn start_again() -> anyhow::Result<Never> {
     let program = std::env::current_exe().context("this program's own file")?;
-    if let Some(why) = reach::why_not(&program) {
+    if let Some(why) = launch::why_not_guarded(&program) {
         anyhow::bail!(why);
     }
-    let folder = folder::make()?;
     let settings = Settings { meminfo: "/proc/meminfo".into(), ..Settings::default() };
-    drop(Watch::create(folder.path(), &settings)?);
-    let data = folder.path().to_path_buf();
+    let launcher = Launcher::prepare(&settings)?;
     let mut command = Command::new(program);
     let mut words = std::env::args_os();
     command.arg0(words.next().unwrap_or_default()).args(words);
-    command.env("LD_PRELOAD", child::preload(&folder)).env(VARIABLE, &data);
-    let (code, memory) = folder.into_paths();
-    let folders = Folders([Some(code), memory].into_iter().flatten().collect());
+    launcher.guard(&mut command);
+    let folders = Folders(launcher.keep_folders());
     command.env(AGAIN, note(&folders.0));
     let error = command.exec();
     drop(folders);
@@ -142,8 +138,8 @@ impl Guard for Here {
     fn hold(&self, limit: Bytes, keep_free: Option<Bytes>) -> Bytes {
         if self.ours {
             // A small line is not used up by what is held back below it.
-            let reserve = RESERVE.min(limit / 16);
-            let keep_free = keep_free.unwrap_or(KEEP_FREE);
+            let reserve = Bytes(launch::RESERVE).min(limit / 16);
+            let keep_free = keep_free.unwrap_or(Bytes(launch::KEEP_FREE));
             self.inside.set_limit(limit.get(), reserve.get(), keep_free.get());
         }
         self.inside.limit().map_or(limit, |held| limit.min(Bytes(held)))

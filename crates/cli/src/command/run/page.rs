@@ -1,8 +1,8 @@
-//! What became of the run, for people.
+//! What happened in the run, for people.
 
 use plimsoll::Bytes;
 
-use super::answer::{BlockReport, DeviceReport, Report};
+use super::answer::{BlockReport, RunDevice, RunReport};
 use crate::output::Answer;
 use crate::page::{Cell, Page, Tone, UNKNOWN};
 
@@ -11,7 +11,7 @@ const SHOWN: usize = 5;
 /// How many processes are shown.
 const PROCESSES: usize = 20;
 
-impl Answer for Report {
+impl Answer for RunReport {
     fn page(&self, page: &mut Page) {
         page.raw(&format!("plimsoll: {}\n", self.headline()));
         for device in &self.devices {
@@ -20,17 +20,17 @@ impl Answer for Report {
         self.processes(page);
         self.lists(page);
         let headline = self.headline();
-        for warning in self.warnings.iter().skip(self.said).filter(|text| **text != headline) {
+        for warning in self.warnings.iter().skip(self.shown).filter(|text| **text != headline) {
             page.raw(&format!("  note: {warning}\n"));
         }
         for process in self.escaped() {
             let (pid, program, why) = (process.pid, &process.program, &process.why);
-            page.raw(&format!("  not held: {program} ({pid}): {why}\n"));
+            page.raw(&format!("  not limited: {program} ({pid}): {why}\n"));
         }
     }
 }
 
-impl Report {
+impl RunReport {
     /// What even a quiet run must say, a line for each: the limit did not hold all, or may not
     /// have; something was refused.
     pub(super) fn alarms(&self, page: &mut Page) {
@@ -42,7 +42,7 @@ impl Report {
         let headline = self.headline();
         let more = self.alarming.iter().filter(|why| !alarm || **why != headline);
         more.for_each(|why| page.raw(&format!("plimsoll: {why}\n")));
-        let refused = |name: fn(&DeviceReport) -> u64| self.devices.iter().map(name).sum::<u64>();
+        let refused = |name: fn(&RunDevice) -> u64| self.devices.iter().map(name).sum::<u64>();
         let bytes = Bytes(refused(|device| device.refused_bytes));
         match refused(|device| device.refused) {
             0 => {}
@@ -52,7 +52,7 @@ impl Report {
     }
 
     pub(super) fn headline(&self) -> String {
-        if let Some(why) = self.passed {
+        if let Some(why) = self.uncounted {
             return why.to_string();
         }
         if !self.cuda.used {
@@ -78,8 +78,8 @@ impl Report {
         };
         match self.escaped().count() {
             0 => {}
-            1 => line += "; one process was not held",
-            n => line += &format!("; {n} processes were not held"),
+            1 => line += "; one process was not limited",
+            n => line += &format!("; {n} processes were not limited"),
         }
         line
     }
@@ -143,12 +143,12 @@ fn show(page: &mut Page, block: &BlockReport, before: &[String]) {
 }
 
 /// Why a device's limit is below what was asked for.
-pub(super) fn lowered(device: &DeviceReport, asked: Option<u64>) -> Option<String> {
+pub(super) fn lowered(device: &RunDevice, asked: Option<u64>) -> Option<String> {
     let asked = asked.filter(|asked| device.unified && device.limit_bytes < Some(*asked))?;
     Some(format!("{} was asked for; the GPU shares the system's memory", Bytes(asked)))
 }
 
-fn rows(device: &DeviceReport, asked: Option<u64>) -> Vec<Vec<Cell>> {
+fn rows(device: &RunDevice, asked: Option<u64>) -> Vec<Vec<Cell>> {
     let row = |name: &str, bytes: Option<u64>, note: String| {
         vec![name.into(), Cell::figure(bytes.map(Bytes)), Cell::new(note, Tone::Faint)]
     };
