@@ -73,13 +73,15 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct LimitCommand {
         #[command(flatten)]
         limit: LimitArgs,
     }
 
     fn limit(words: &[&str]) -> Option<Option<Bytes>> {
-        Line::try_parse_from([&["plimsoll"], words].concat()).ok().map(|line| line.limit.limit())
+        LimitCommand::try_parse_from([&["plimsoll"], words].concat())
+            .ok()
+            .map(|line| line.limit.limit())
     }
 
     #[test]

@@ -7,6 +7,8 @@
 mod apart;
 mod args;
 mod command;
+mod driver;
+mod duration;
 mod limit;
 mod logging;
 mod outcome;

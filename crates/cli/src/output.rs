@@ -24,17 +24,17 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::outcome::Kind;
-use crate::page::Page;
+use crate::outcome::FaultKind;
+use crate::page::TextPage;
 
 /// What a verb found: its fields for programs, its page for people.
 pub(crate) trait Answer: Serialize {
     /// Writes the answer for people.
-    fn page(&self, page: &mut Page);
+    fn page(&self, page: &mut TextPage);
 
     /// The bare answer (`-q`): what was asked for, and nothing about it. A verb whose page is no
     /// more than that needs no other.
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         self.page(page);
     }
 }
@@ -69,7 +69,7 @@ impl Output {
             let value = value.context("cannot write the answer as JSON")?;
             text::json(&value).into_owned() + "\n"
         } else {
-            let mut page = Page::new(self.colour, self.quiet);
+            let mut page = TextPage::new(self.colour, self.quiet);
             if self.quiet {
                 answer.bare(&mut page)
             } else {
@@ -96,7 +96,7 @@ impl Output {
     /// Shows an answer beside a stream that is on stdout: a page on stderr, unless quiet.
     pub(crate) fn aside<A: Answer>(&self, answer: &A) {
         if !self.quiet {
-            let mut page = Page::new(colour_on(io::stderr().is_terminal()), false);
+            let mut page = TextPage::new(colour_on(io::stderr().is_terminal()), false);
             answer.page(&mut page);
             print_aside(&page.into_text());
         }
@@ -123,9 +123,9 @@ impl Output {
     }
 
     /// A line on the terminal for work that may take long.
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> ProgressLine {
         let on = !self.quiet && io::stderr().is_terminal();
-        Progress { on, since: Instant::now(), shown: false }
+        ProgressLine { on, since: Instant::now(), shown: false }
     }
 
     fn attempt(
@@ -147,25 +147,25 @@ impl Output {
 
 /// A line that is written over and over on stderr, and gone at the end. It appears only
 /// on a terminal, and only for what has lasted over a second.
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     on: bool,
     since: Instant,
     shown: bool,
 }
 
-impl Progress {
+impl ProgressLine {
     const PATIENCE: Duration = Duration::from_secs(1);
 
     /// Says what is being done now.
     pub(crate) fn show(&mut self, text: &str) {
-        if self.on && self.since.elapsed() > Progress::PATIENCE {
+        if self.on && self.since.elapsed() > ProgressLine::PATIENCE {
             self.shown = true;
             rewrite(text, false);
         }
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.shown {
             let _ = write!(io::stderr(), "\r\x1b[2K");
@@ -237,7 +237,7 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
     if json {
         let text = error.to_string();
         let message = text.split("\n\nUsage:").next().unwrap_or(&text);
-        complain(Kind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
+        complain(FaultKind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
     } else if is_unfit(&error.to_string()) {
         // What is left of a word of the command line: shown, but not in colours.
         note(&error.to_string());
@@ -245,7 +245,7 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
         // Nobody is left to tell when stderr is gone.
         let _ = error.print();
     }
-    ExitCode::from(Kind::Usage.code())
+    ExitCode::from(FaultKind::Usage.code())
 }
 
 /// Whether lines must be changed before they are shown.
@@ -255,7 +255,7 @@ fn is_unfit(text: &str) -> bool {
 
 /// Prints an error with its causes.
 pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
-    let kind = Kind::of(error);
+    let kind = FaultKind::of(error);
     complain(kind, &error.to_string(), &causes(error), json);
     ExitCode::from(kind.code())
 }
@@ -281,8 +281,8 @@ pub(crate) fn report_panics(json: bool) {
             return;
         }
         crate::tui::restore();
-        complain(Kind::Bug, &bug(info), &[], json);
-        std::process::exit(Kind::Bug.code().into());
+        complain(FaultKind::Bug, &bug(info), &[], json);
+        std::process::exit(FaultKind::Bug.code().into());
     }));
 }
 
@@ -307,7 +307,7 @@ fn bug(info: &PanicHookInfo<'_>) -> String {
     )
 }
 
-fn complain(kind: Kind, message: &str, causes: &[String], json: bool) {
+fn complain(kind: FaultKind, message: &str, causes: &[String], json: bool) {
     let text = if json {
         let (message, causes) = (redact(message), causes.iter().map(|cause| redact(cause)));
         let causes: Vec<_> = causes.collect();
@@ -345,7 +345,7 @@ mod tests {
     struct Short;
 
     impl Answer for Short {
-        fn page(&self, page: &mut Page) {
+        fn page(&self, page: &mut TextPage) {
             page.raw("yes\n");
         }
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
-use crate::page::Page;
+use crate::page::TextPage;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,11 +63,11 @@ struct Verdicts {
 }
 
 impl Answer for Verdicts {
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         page.raw(&self.comparison.text());
     }
 
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         page.raw(&self.comparison.verdicts());
     }
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{Answer, Output};
-use crate::page::Page;
+use crate::page::TextPage;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,13 +32,13 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Written {
+struct GuardAnswer {
     library: PathBuf,
     library_bytes: usize,
 }
 
-impl Answer for Written {
-    fn page(&self, page: &mut Page) {
+impl Answer for GuardAnswer {
+    fn page(&self, page: &mut TextPage) {
         let library = self.library.display();
         page.raw(&format!("{library}\n"));
         page.advice("Start programs with it and a limit:");
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         return Err(BadInput::new(text).into());
     }
     write(&library).with_context(|| format!("cannot write {}", library.display()))?;
-    out.answer(&Written { library, library_bytes: plimsoll_guard::LIBRARY.len() })?;
+    out.answer(&GuardAnswer { library, library_bytes: plimsoll_guard::LIBRARY.len() })?;
     Ok(Outcome::Yes)
 }
 

@@ -1,6 +1,6 @@
 //! The live view: state in, frame out, and a terminal that is always given back.
 //!
-//! [`View`] is what there is to show and how; [`draw`](draw::draw) makes a frame of it and
+//! [`LiveView`] is what there is to show and how; [`draw`](draw::draw) makes a frame of it and
 //! knows nothing else, so that frames are tested without a terminal. [`Screen`] takes the
 //! terminal and gives it back when it is dropped; a panic and a signal do so too, as the
 //! one goes through [`restore`] and the other ends the loop.
@@ -29,8 +29,8 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
-pub(crate) use keys::Wish;
-pub(crate) use view::View;
+pub(crate) use keys::KeyAction;
+pub(crate) use view::LiveView;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -53,22 +53,22 @@ impl Screen {
     }
 
     /// Shows the view.
-    pub(crate) fn show(&mut self, view: &View) -> io::Result<()> {
+    pub(crate) fn show(&mut self, view: &LiveView) -> io::Result<()> {
         self.terminal.draw(|frame| draw::draw(frame, view)).map(|_| ())
     }
 
     /// Waits so long for a key, and says what it asks for. A new size of the window asks
     /// for a new frame.
-    pub(crate) fn wish(&self, patience: Duration) -> io::Result<Option<Wish>> {
+    pub(crate) fn wish(&self, patience: Duration) -> io::Result<Option<KeyAction>> {
         if is_gone(patience) {
-            return Ok(Some(Wish::Quit));
+            return Ok(Some(KeyAction::Quit));
         }
         if !event::poll(Duration::ZERO)? {
             return Ok(None);
         }
         Ok(match event::read()? {
             Event::Key(key) => keys::wish(&key),
-            Event::Resize(..) => Some(Wish::Redraw),
+            Event::Resize(..) => Some(KeyAction::Redraw),
             _ => None,
         })
     }

@@ -65,7 +65,7 @@ pub(super) fn around(wanted: bool) -> (Guarded, Folders) {
 
 fn found(ours: bool) -> Guarded {
     match Inside::find() {
-        Ok(inside) => Guarded::Yes(Arc::new(Here { inside, ours, process: OnceLock::new() })),
+        Ok(inside) => Guarded::Yes(Arc::new(GuardHere { inside, ours, process: OnceLock::new() })),
         Err(why) => Guarded::Not(why),
     }
 }
@@ -111,14 +111,14 @@ fn note(folders: &[PathBuf]) -> OsString {
 
 /// The guard in this process.
 #[derive(Debug)]
-struct Here {
+struct GuardHere {
     inside: Inside,
     /// Whether the line is ours to draw.
     ours: bool,
     process: OnceLock<&'static Process>,
 }
 
-impl Here {
+impl GuardHere {
     /// What this process holds; nothing before the driver was called.
     fn process(&self) -> Option<&'static Process> {
         if let Some(process) = self.process.get() {
@@ -134,7 +134,7 @@ const fn tag_of(slot: usize) -> usize {
     slot + 1
 }
 
-impl Guard for Here {
+impl Guard for GuardHere {
     fn hold(&self, limit: Bytes, keep_free: Option<Bytes>) -> Bytes {
         if self.ours {
             // A small line is not used up by what is held back below it.

@@ -26,20 +26,20 @@ use plimsoll_infer::source::{self, Spec, synthetic::SceneKind};
 use plimsoll_infer::{Device, ModelSource};
 use serde::Serialize;
 
-pub(crate) use flags::{Args, time};
+pub(crate) use flags::Args;
 use show::Show;
 
 use crate::apart;
 use crate::logging;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Answer, Output};
-use crate::page::Page;
+use crate::page::TextPage;
 use crate::stop::{STOPPED, listen};
 
 /// The record for programs, a table for people.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Report<'a> {
+struct BenchAnswer<'a> {
     record: &'a Record,
     /// The report for people, where there is one.
     #[serde(skip)]
@@ -49,22 +49,22 @@ struct Report<'a> {
     written: bool,
 }
 
-impl Answer for Report<'_> {
-    fn page(&self, page: &mut Page) {
+impl Answer for BenchAnswer<'_> {
+    fn page(&self, page: &mut TextPage) {
         page.raw(&console::end(self.record));
         page.raw("\n");
         self.place(page);
     }
 
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         page.raw(&console::table(self.record));
         self.place(page);
     }
 }
 
-impl Report<'_> {
+impl BenchAnswer<'_> {
     /// Where the report is; nothing where there is none.
-    fn place(&self, page: &mut Page) {
+    fn place(&self, page: &mut TextPage) {
         if let Some(path) = &self.path {
             let which = if self.written { "Report" } else { "Report, of an earlier moment" };
             page.line(&format!("{which}: {path}"));
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     } else if plan.strict && record.is_incomplete() {
         output::note_line("error: not everything could be written (--strict); the doubts say what");
     }
-    let report = Report { record: &record, path, written };
+    let report = BenchAnswer { record: &record, path, written };
     out.answer(&report)?;
     Ok(match record.exit_code(args.fail_on_violation) {
         0 if !written => Outcome::Code(3),

@@ -90,7 +90,7 @@ impl Trial for Apart {
         let stderr = child.stderr.take();
         let message = std::thread::spawn(move || first_words(stderr));
         let end = watch(&mut child, limit, plan.load_timeout, stop);
-        if !matches!(end, End::Ended(_)) {
+        if !matches!(end, TrialEnd::Ended(_)) {
             // It may just have ended by itself.
             let _ = child.kill();
         }
@@ -133,7 +133,7 @@ fn memory_limit() -> Bytes {
 
 /// How a trial came to its end.
 #[derive(Debug)]
-enum End {
+enum TrialEnd {
     Ended(ExitStatus),
     /// It held more than it may.
     Memory,
@@ -142,22 +142,22 @@ enum End {
     Stopped,
 }
 
-fn watch(child: &mut Child, limit: Bytes, longest: Duration, stop: &AtomicBool) -> End {
+fn watch(child: &mut Child, limit: Bytes, longest: Duration, stop: &AtomicBool) -> TrialEnd {
     let begun = Instant::now();
     loop {
         match child.try_wait() {
-            Ok(Some(status)) => return End::Ended(status),
+            Ok(Some(status)) => return TrialEnd::Ended(status),
             Ok(None) => {}
-            Err(_) => return End::Stopped,
+            Err(_) => return TrialEnd::Stopped,
         }
         if held(child.id()).is_some_and(|held| held > limit) {
-            return End::Memory;
+            return TrialEnd::Memory;
         }
         if begun.elapsed() > longest {
-            return End::Time;
+            return TrialEnd::Time;
         }
         if stop.load(Ordering::Relaxed) {
-            return End::Stopped;
+            return TrialEnd::Stopped;
         }
         std::thread::sleep(LOOK);
     }
@@ -181,27 +181,27 @@ fn first_words(stderr: Option<impl Read>) -> String {
     text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_string()
 }
 
-impl End {
+impl TrialEnd {
     /// Why the model must not be loaded here; nothing where it may be.
     fn refusal(&self, limit: Bytes, longest: Duration, message: &str) -> Option<String> {
         let first = "loading it and its first run";
         match self {
-            End::Ended(status) => {
+            TrialEnd::Ended(status) => {
                 let signal = signal(*status)?;
                 let message =
                     if message.is_empty() { String::new() } else { format!(": {message}") };
                 Some(format!("{first} crashed the process that tried it ({signal}){message}"))
             }
-            End::Memory => {
+            TrialEnd::Memory => {
                 let left =
                     format!("{:.0} % of the memory that is available", SAFETY_MARGIN * 100.0);
                 Some(format!("{first} took more than {limit}, {left}; it was stopped there"))
             }
-            End::Time => Some(format!(
+            TrialEnd::Time => Some(format!(
                 "{first} had not ended after {} s; --load-timeout gives it more time",
                 longest.as_secs_f64()
             )),
-            End::Stopped => None,
+            TrialEnd::Stopped => None,
         }
     }
 }

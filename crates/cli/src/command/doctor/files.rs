@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::root::Root;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Library {
+pub(super) struct DoctorLibrary {
     pub(super) name: &'static str,
     /// What it is the door to.
     pub(super) opens: &'static str,
@@ -159,13 +159,13 @@ const MOST_TOLD: usize = 256;
 const TOOL_FOLDERS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-pub(super) fn libraries(root: &Root) -> Vec<Library> {
+pub(super) fn libraries(root: &Root) -> Vec<DoctorLibrary> {
     let folders = library_folders(root);
     let library = |(name, others, opens, remedy): (_, &[&str], _, _)| {
         let path = std::iter::once(name)
             .chain(others.iter().copied())
             .find_map(|n| find(root, &folders, n));
-        Library { name, opens, remedy: path.is_none().then_some(remedy), path }
+        DoctorLibrary { name, opens, remedy: path.is_none().then_some(remedy), path }
     };
     LIBRARIES.into_iter().map(library).collect()
 }

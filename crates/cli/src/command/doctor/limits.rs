@@ -5,11 +5,11 @@ use plimsoll::{Bytes, GpuMemoryManager, LimitReport, LimitRequest, LimitType, Me
 use serde::Serialize;
 use tracing::subscriber::{self, NoSubscriber};
 
-use super::backends::{Backend, BackendName};
+use super::backends::{BackendName, DoctorBackend};
 use super::root::Root;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Limits {
+pub(super) struct DoctorLimits {
     /// hard, soft or unavailable.
     pub(super) limit_type: String,
     pub(super) verified: bool,
@@ -17,7 +17,7 @@ pub(super) struct Limits {
     pub(super) limit_bytes: Option<u64>,
     /// What would bind: on unified memory never more than the system can give.
     pub(super) effective_limit_bytes: Option<u64>,
-    pub(super) devices: Vec<DeviceLimit>,
+    pub(super) devices: Vec<DoctorDeviceLimit>,
     /// What may make it worth less.
     pub(super) warnings: Vec<String>,
     /// Why it is not harder, and what would make it so.
@@ -25,19 +25,19 @@ pub(super) struct Limits {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct DeviceLimit {
+pub(super) struct DoctorDeviceLimit {
     pub(super) device: String,
     pub(super) limit_type: String,
     pub(super) why: String,
 }
 
 /// Draws the default line on every device of the machine, and sees whether it holds.
-pub(super) fn limits(root: &Root, backends: &mut [Backend]) -> anyhow::Result<Limits> {
+pub(super) fn limits(root: &Root, backends: &mut [DoctorBackend]) -> anyhow::Result<DoctorLimits> {
     // The answer tells the warnings; the log need not.
     subscriber::with_default(NoSubscriber::default(), || draw(root, backends))
 }
 
-fn draw(root: &Root, backends: &mut [Backend]) -> anyhow::Result<Limits> {
+fn draw(root: &Root, backends: &mut [DoctorBackend]) -> anyhow::Result<DoctorLimits> {
     let manager = GpuMemoryManager::on(root.machine().clone(), MemoryConfig::default())?;
     for backend in backends.iter_mut() {
         if !matches!(backend.name, BackendName::Host | BackendName::Sim) {
@@ -46,20 +46,20 @@ fn draw(root: &Root, backends: &mut [Backend]) -> anyhow::Result<Limits> {
         }
     }
     Ok(match manager.apply_limits(&LimitRequest::new()) {
-        Ok(report) => Limits::new(&report, root.machine()),
-        Err(error) => Limits::none(&error),
+        Ok(report) => DoctorLimits::new(&report, root.machine()),
+        Err(error) => DoctorLimits::none(&error),
     })
 }
 
-impl Limits {
-    fn new(report: &LimitReport, machine: &Machine) -> Limits {
-        let device = |limit: &plimsoll::DeviceLimit| DeviceLimit {
+impl DoctorLimits {
+    fn new(report: &LimitReport, machine: &Machine) -> DoctorLimits {
+        let device = |limit: &plimsoll::DeviceLimit| DoctorDeviceLimit {
             device: limit.device.clone(),
             limit_type: limit.limit_type.to_string(),
             why: limit.why.to_string(),
         };
         let bytes = |bytes: Bytes| Some(bytes.get());
-        Limits {
+        DoctorLimits {
             limit_type: report.limit_type.to_string(),
             verified: report.verified,
             methods_applied: report.methods_applied.clone(),
@@ -72,8 +72,8 @@ impl Limits {
     }
 
     /// Where no line can be drawn.
-    fn none(error: &plimsoll::Error) -> Limits {
-        Limits {
+    fn none(error: &plimsoll::Error) -> DoctorLimits {
+        DoctorLimits {
             limit_type: LimitType::Unavailable.to_string(),
             verified: false,
             methods_applied: Vec::new(),

@@ -21,14 +21,14 @@ const AT_ONCE: usize = 8 << 20;
 
 /// Where a file is to be.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ExportPlace {
     path: PathBuf,
     folder: PathBuf,
 }
 
-impl Place {
+impl ExportPlace {
     /// Refuses what can never be written, before the work is done.
-    pub(super) fn new(path: &Path) -> anyhow::Result<Place> {
+    pub(super) fn new(path: &Path) -> anyhow::Result<ExportPlace> {
         let folder = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
             _ => PathBuf::from("."),
@@ -40,7 +40,7 @@ impl Place {
         if path.is_dir() {
             return Err(BadInput::new(format!("{} is a folder", path.display())).into());
         }
-        Ok(Place { path: path.to_path_buf(), folder })
+        Ok(ExportPlace { path: path.to_path_buf(), folder })
     }
 
     /// Writes a file of these bytes; `false` where a signal stopped it.
@@ -82,7 +82,7 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a.onnx");
         fs::write(&path, b"the old one")?;
-        let write = |stop| Place::new(&path)?.write_unless(b"new", &AtomicBool::new(stop));
+        let write = |stop| ExportPlace::new(&path)?.write_unless(b"new", &AtomicBool::new(stop));
         assert!(!write(true)?);
         assert_eq!(fs::read(&path)?, b"the old one");
         assert_eq!(fs::read_dir(folder.path())?.count(), 1);

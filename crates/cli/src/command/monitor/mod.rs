@@ -29,14 +29,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use feed::{Feed, Item};
+use feed::{Item, MonitorFeed};
 pub(crate) use flags::Args;
-use flags::Format;
-use live::Pace;
-use log::Log;
-use record::Record;
-use serve::Server;
-use watch::Watch;
+use flags::MonitorFormat;
+use live::ReplayPace;
+use log::MonitorLog;
+use record::MonitorRecord;
+use serve::MonitorServer;
+use watch::MonitorWatch;
 
 use crate::apart;
 use crate::outcome::{BadInput, Outcome};
@@ -45,10 +45,10 @@ use crate::stop::listen_each_time;
 
 /// Everything that a record passes through.
 struct Monitor {
-    feed: Feed,
-    watch: Watch,
-    log: Option<Log>,
-    server: Option<Server>,
+    feed: MonitorFeed,
+    watch: MonitorWatch,
+    log: Option<MonitorLog>,
+    server: Option<MonitorServer>,
     stop: Arc<AtomicBool>,
 }
 
@@ -58,19 +58,19 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Watches.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     check_apart(args)?;
-    let (feed, server) = (Feed::open(args)?, Server::start(&args.serve)?);
+    let (feed, server) = (MonitorFeed::open(args)?, MonitorServer::start(&args.serve)?);
     let mut monitor = Monitor {
         feed,
-        watch: Watch::new(&args.alert),
+        watch: MonitorWatch::new(&args.alert),
         // The last, so that what cannot start leaves no log.
-        log: args.log.as_deref().map(Log::open).transpose()?,
+        log: args.log.as_deref().map(MonitorLog::open).transpose()?,
         server,
         stop: Arc::new(AtomicBool::new(false)),
     };
     listen_each_time(&monitor.stop)?;
     let format = match args.format {
-        None if out.is_json() => Format::Jsonl,
-        None => Format::Table,
+        None if out.is_json() => MonitorFormat::Jsonl,
+        None => MonitorFormat::Table,
         Some(format) => format,
     };
     let bare = args.format.is_none() && !out.is_json();
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     } else {
         // A server that nobody looks at prints nothing.
         let silent = bare && monitor.server.is_some();
-        monitor.stream(args, (!silent).then(|| Lines::new(format)), out)?;
+        monitor.stream(args, (!silent).then(|| MonitorLines::new(format)), out)?;
         monitor.end(format, out)?;
         out.finish()?;
         monitor.serve_on(args);
@@ -119,7 +119,7 @@ impl Monitor {
         item
     }
 
-    fn pass(&mut self, record: &mut Record) {
+    fn pass(&mut self, record: &mut MonitorRecord) {
         self.watch.take(record);
         if let Some(log) = &mut self.log {
             let line = serde_json::to_string(record).unwrap_or_default();
@@ -131,7 +131,7 @@ impl Monitor {
     }
 
     /// One look; loads are known only after two.
-    fn once(&mut self, format: Format, out: &mut Output) -> anyhow::Result<()> {
+    fn once(&mut self, format: MonitorFormat, out: &mut Output) -> anyhow::Result<()> {
         let mut warnings = None;
         while !self.stop.load(Ordering::Relaxed) {
             let Item::Record(mut record) = self.feed.next(PATIENCE) else { continue };
@@ -147,12 +147,17 @@ impl Monitor {
         Ok(())
     }
 
-    fn show_one(&self, record: &Record, format: Format, out: &mut Output) -> anyhow::Result<()> {
+    fn show_one(
+        &self,
+        record: &MonitorRecord,
+        format: MonitorFormat,
+        out: &mut Output,
+    ) -> anyhow::Result<()> {
         match format {
-            Format::Table => out.answer(&table::Look(record)),
-            Format::Jsonl if out.is_json() => out.answer(&table::Look(record)),
+            MonitorFormat::Table => out.answer(&table::Look(record)),
+            MonitorFormat::Jsonl if out.is_json() => out.answer(&table::Look(record)),
             _ => {
-                let mut lines = Lines::new(format);
+                let mut lines = MonitorLines::new(format);
                 out.line(&lines.of(record, &self.watch)).map(|_| ())
             }
         }
@@ -162,16 +167,16 @@ impl Monitor {
     fn stream(
         &mut self,
         args: &Args,
-        mut lines: Option<Lines>,
+        mut lines: Option<MonitorLines>,
         out: &mut Output,
     ) -> anyhow::Result<()> {
         let start = Instant::now();
         let live = self.feed.is_live();
         // A log that is only looked at over the network is shown as if live; one that is
         // converted goes as fast as it can.
-        let mut pace = (!live && lines.is_none()).then(|| Pace::new(args.replay.speed));
+        let mut pace = (!live && lines.is_none()).then(|| ReplayPace::new(args.replay.speed));
         while !self.stop.load(Ordering::Relaxed) {
-            if let Some(wait) = pace.as_ref().and_then(Pace::wait) {
+            if let Some(wait) = pace.as_ref().and_then(ReplayPace::wait) {
                 std::thread::sleep(wait.min(PATIENCE));
                 continue;
             }
@@ -215,13 +220,13 @@ impl Monitor {
     }
 
     /// Peaks and means: with the table on stdout, otherwise beside the samples.
-    fn end(&self, format: Format, out: &mut Output) -> anyhow::Result<()> {
+    fn end(&self, format: MonitorFormat, out: &mut Output) -> anyhow::Result<()> {
         let summary = &self.watch.summary;
         if summary.samples == 0 {
             return Ok(());
         }
         match format {
-            Format::Table => out.answer(summary),
+            MonitorFormat::Table => out.answer(summary),
             _ => {
                 out.aside(summary);
                 Ok(())
@@ -231,7 +236,7 @@ impl Monitor {
 }
 
 /// Warnings and alerts, for whoever looks.
-fn tell(record: &Record, out: &Output) {
+fn tell(record: &MonitorRecord, out: &Output) {
     if !out.is_quiet() {
         record.warnings.iter().for_each(|text| output::note_line(&format!("warning: {text}")));
     }
@@ -244,8 +249,8 @@ fn tell(record: &Record, out: &Output) {
 }
 
 /// Records as lines of a format.
-struct Lines {
-    format: Format,
+struct MonitorLines {
+    format: MonitorFormat,
     /// How many GPUs the header has columns for, once it is out.
     gpus: Option<usize>,
     /// Lines of a log that were no record.
@@ -255,27 +260,31 @@ struct Lines {
 /// How many of those are complained of one by one.
 const COMPLAINTS: u64 = 5;
 
-impl Lines {
-    fn new(format: Format) -> Lines {
-        Lines { format, gpus: None, nonsense: 0 }
+impl MonitorLines {
+    fn new(format: MonitorFormat) -> MonitorLines {
+        MonitorLines { format, gpus: None, nonsense: 0 }
     }
 
-    fn of(&mut self, record: &Record, watch: &Watch) -> String {
+    fn of(&mut self, record: &MonitorRecord, watch: &MonitorWatch) -> String {
         let first = self.gpus.is_none();
         let gpus = *self.gpus.get_or_insert(record.gpus.len());
         match self.format {
-            Format::Jsonl => serde_json::to_string(record).unwrap_or_default(),
-            Format::Prometheus => prometheus::text(record, &watch.summary),
-            Format::Csv if first => format!("{}\n{}", csv::header(gpus), csv::row(record, gpus)),
-            Format::Csv => csv::row(record, gpus),
-            Format::Table if first => format!("{}\n{}", table::header(record), table::row(record)),
-            Format::Table => table::row(record),
+            MonitorFormat::Jsonl => serde_json::to_string(record).unwrap_or_default(),
+            MonitorFormat::Prometheus => prometheus::text(record, &watch.summary),
+            MonitorFormat::Csv if first => {
+                format!("{}\n{}", csv::header(gpus), csv::row(record, gpus))
+            }
+            MonitorFormat::Csv => csv::row(record, gpus),
+            MonitorFormat::Table if first => {
+                format!("{}\n{}", table::header(record), table::row(record))
+            }
+            MonitorFormat::Table => table::row(record),
         }
     }
 
     /// A line of a log that is no record: said in JSON, passed over elsewhere with a word.
     fn nonsense(&mut self, line: u64, why: &str) -> String {
-        if self.format == Format::Jsonl {
+        if self.format == MonitorFormat::Jsonl {
             return json!({"line": line, "error": why}).to_string();
         }
         self.nonsense += 1;

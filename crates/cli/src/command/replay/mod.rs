@@ -37,7 +37,7 @@ use plimsoll::backend::{BackendKind, DeviceId};
 use crate::limit::size_above_zero;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::Output;
-use answer::Report;
+use answer::ReplayReport;
 use stand::{MOST_TOTAL, Setup};
 
 const EXAMPLES: &str = "\
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     tracing::info!("{name}: {} events", trace.events().len());
     let stand = setup.open()?;
     let measured = measure::run(&stand, &trace, args.passes)?;
-    let mut report = Report::new(name, &trace, &setup, &stand, &measured);
+    let mut report = ReplayReport::new(name, &trace, &setup, &stand, &measured);
     drop(stand);
     if args.threads > 1 && report.completed {
         let scaling = threads::run(&setup, &trace, args.threads, args.passes, measured.peak)?;

@@ -23,7 +23,7 @@ pub(super) struct RunReport {
     pub(super) duration_seconds: f64,
     pub(super) exit_code: u8,
     pub(super) signal: Option<i32>,
-    pub(super) limit: LimitReport,
+    pub(super) limit: RunLimitReport,
     pub(super) cuda: CudaReport,
     pub(super) devices: Vec<RunDevice>,
     pub(super) processes: Vec<ProcessReport>,
@@ -47,7 +47,7 @@ pub(super) struct RunReport {
 
 /// How the limit was enforced.
 #[derive(Debug, Serialize)]
-pub(super) struct LimitReport {
+pub(super) struct RunLimitReport {
     /// `hard`, `unavailable`, or `none` with `--no-limit`.
     pub(super) limit_type: &'static str,
     pub(super) verified: bool,
@@ -226,7 +226,7 @@ pub(super) fn collect(facts: RunFacts<'_>, history: LaunchHistory) -> RunReport 
     }
 }
 
-fn limit_report(limit: &RunLimit, devices: &[RunDevice]) -> LimitReport {
+fn limit_report(limit: &RunLimit, devices: &[RunDevice]) -> RunLimitReport {
     let used = !devices.is_empty();
     let mut methods_applied = Vec::new();
     if limit.limit.is_some() && used {
@@ -235,7 +235,7 @@ fn limit_report(limit: &RunLimit, devices: &[RunDevice]) -> LimitReport {
     if let (Some(mps), true) = (&limit.mps, used) {
         methods_applied.push(format!("MPS client limit {} ({})", mps.value, mps.pipes.display()));
     }
-    LimitReport {
+    RunLimitReport {
         limit_type: match (limit.limit, used) {
             (None, _) => "none",
             (Some(_), true) => "hard",

@@ -24,7 +24,7 @@ use plimsoll_guard::launch::{LaunchError, LaunchHistory, Launched, Launcher};
 
 use crate::outcome::Outcome;
 use crate::output::{self, Answer, Output};
-use crate::page::Page;
+use crate::page::TextPage;
 
 pub(crate) use flags::Args;
 
@@ -116,7 +116,7 @@ fn show(answer: &RunReport, out: &mut Output) -> anyhow::Result<()> {
         out.answer(answer)?;
         return out.finish();
     }
-    let mut page = Page::new(output::colour_on(io::stderr().is_terminal()), out.is_quiet());
+    let mut page = TextPage::new(output::colour_on(io::stderr().is_terminal()), out.is_quiet());
     match out.is_quiet() {
         true => answer.alarms(&mut page),
         false => answer.page(&mut page),

@@ -4,7 +4,7 @@ use plimsoll::Bytes;
 
 use super::answer::{BlockReport, RunDevice, RunReport};
 use crate::output::Answer;
-use crate::page::{Cell, Page, Tone, UNKNOWN};
+use crate::page::{TextCell, TextPage, TextTone, UNKNOWN};
 
 /// How many of a list are shown.
 const SHOWN: usize = 5;
@@ -12,7 +12,7 @@ const SHOWN: usize = 5;
 const PROCESSES: usize = 20;
 
 impl Answer for RunReport {
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         page.raw(&format!("plimsoll: {}\n", self.headline()));
         for device in &self.devices {
             page.table(&rows(device, self.limit.limit_bytes));
@@ -33,7 +33,7 @@ impl Answer for RunReport {
 impl RunReport {
     /// What even a quiet run must say, a line for each: the limit did not hold all, or may not
     /// have; something was refused.
-    pub(super) fn alarms(&self, page: &mut Page) {
+    pub(super) fn alarms(&self, page: &mut TextPage) {
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
         let alarm = over || self.escaped().next().is_some();
         if alarm {
@@ -84,20 +84,20 @@ impl RunReport {
         line
     }
 
-    fn processes(&self, page: &mut Page) {
+    fn processes(&self, page: &mut TextPage) {
         let mut table = Vec::new();
         if !self.processes.is_empty() {
             let names = ["process", "peak", "allocated", "freed", "refused", "never freed"];
-            table.push(names.map(Cell::from).to_vec());
+            table.push(names.map(TextCell::from).to_vec());
         }
         for process in self.processes.iter().take(PROCESSES) {
             table.push(vec![
                 format!("{} {}", process.pid, process.program).into(),
-                Cell::figure(process.peak_bytes.map(Bytes)),
-                Cell::figure(Some(process.allocations)),
-                Cell::figure(Some(process.frees)),
-                Cell::figure(Some(process.refused)),
-                Cell::figure(Some(Bytes(process.never_freed_bytes))),
+                TextCell::figure(process.peak_bytes.map(Bytes)),
+                TextCell::figure(Some(process.allocations)),
+                TextCell::figure(Some(process.frees)),
+                TextCell::figure(Some(process.refused)),
+                TextCell::figure(Some(Bytes(process.never_freed_bytes))),
             ]);
         }
         page.table(&table);
@@ -106,8 +106,8 @@ impl RunReport {
         }
     }
 
-    fn lists(&self, page: &mut Page) {
-        let list = |page: &mut Page, name: &str, blocks: &[BlockReport]| {
+    fn lists(&self, page: &mut TextPage) {
+        let list = |page: &mut TextPage, name: &str, blocks: &[BlockReport]| {
             if !blocks.is_empty() {
                 page.raw(&format!("  {name}\n"));
                 let mut before: &[String] = &[];
@@ -130,7 +130,7 @@ impl RunReport {
 }
 
 /// One block, and where it was allocated, unless the one before was from the same place.
-fn show(page: &mut Page, block: &BlockReport, before: &[String]) {
+fn show(page: &mut TextPage, block: &BlockReport, before: &[String]) {
     let until = block.to_seconds.map_or_else(|| UNKNOWN.to_string(), |to| format!("{to:.3} s"));
     let size = Bytes(block.bytes);
     page.raw(&format!("    {size}  {}  {:.3} s to {until}\n", block.kind, block.from_seconds));
@@ -148,9 +148,9 @@ pub(super) fn lowered(device: &RunDevice, asked: Option<u64>) -> Option<String> 
     Some(format!("{} was asked for; the GPU shares the system's memory", Bytes(asked)))
 }
 
-fn rows(device: &RunDevice, asked: Option<u64>) -> Vec<Vec<Cell>> {
+fn rows(device: &RunDevice, asked: Option<u64>) -> Vec<Vec<TextCell>> {
     let row = |name: &str, bytes: Option<u64>, note: String| {
-        vec![name.into(), Cell::figure(bytes.map(Bytes)), Cell::new(note, Tone::Faint)]
+        vec![name.into(), TextCell::figure(bytes.map(Bytes)), TextCell::new(note, TextTone::Faint)]
     };
     let refused = match device.refused {
         0 => "nothing was refused".to_string(),

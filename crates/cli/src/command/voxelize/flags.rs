@@ -54,7 +54,7 @@ pub(crate) struct Args {
     pub(super) backend: Choice,
     /// Clouds at a time: auto, or a number, kept as far as they fit
     #[arg(long, value_name = "auto|N", default_value = "auto")]
-    pub(super) chunk: Chunk,
+    pub(super) chunk: ChunkClouds,
     #[command(flatten)]
     pub(super) limit: LimitArgs,
     /// The file to write: .npy, or .npz for sparse results
@@ -156,15 +156,15 @@ impl FromStr for Choice {
 
 /// Clouds of a chunk, or none for the plan's.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chunk(pub(super) Option<u64>);
+pub(super) struct ChunkClouds(pub(super) Option<u64>);
 
-impl FromStr for Chunk {
+impl FromStr for ChunkClouds {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Chunk, String> {
+    fn from_str(text: &str) -> Result<ChunkClouds, String> {
         match text.parse() {
-            _ if text == "auto" => Ok(Chunk(None)),
-            Ok(clouds) if clouds > 0 => Ok(Chunk(Some(clouds))),
+            _ if text == "auto" => Ok(ChunkClouds(None)),
+            Ok(clouds) if clouds > 0 => Ok(ChunkClouds(Some(clouds))),
             _ => Err("it must be auto or a number of clouds above 0".to_string()),
         }
     }

@@ -10,7 +10,7 @@ use plimsoll_points::backend::host::Host;
 use plimsoll_points::backend::{Backend, cuda, opencl};
 
 /// A backend, and what it may use.
-pub(super) struct Opened {
+pub(super) struct VoxelizeBackend {
     pub(super) backend: Box<dyn Backend>,
     /// Of the memory that it works in.
     pub(super) available: Bytes,
@@ -21,7 +21,10 @@ pub(super) struct Opened {
 }
 
 /// The one that was asked for; without a wish the GPU where there is one, and the host.
-pub(super) fn open(wanted: Option<DeviceId>, limit: Option<Bytes>) -> plimsoll::Result<Opened> {
+pub(super) fn open(
+    wanted: Option<DeviceId>,
+    limit: Option<Bytes>,
+) -> plimsoll::Result<VoxelizeBackend> {
     match wanted.map(|device| (device.kind, device.number)) {
         None => match cuda::open(0, limit) {
             Ok(gpu) => Ok(device(gpu, limit)),
@@ -40,23 +43,23 @@ pub(super) fn open(wanted: Option<DeviceId>, limit: Option<Bytes>) -> plimsoll::
     }
 }
 
-fn device(gpu: Gpu, limit: Option<Bytes>) -> Opened {
+fn device(gpu: Gpu, limit: Option<Bytes>) -> VoxelizeBackend {
     let (room, _) = host_memory();
     // The other half is what it works in itself.
     let room = if gpu.shares_memory() { room.fraction(0.5) } else { room };
     let available = gpu.available();
     let source = if limit == Some(available) { "given" } else { "sampled: free on the device" };
-    Opened { backend: Box::new(gpu), available, source: source.to_string(), room }
+    VoxelizeBackend { backend: Box::new(gpu), available, source: source.to_string(), room }
 }
 
-fn host(limit: Option<Bytes>) -> Opened {
+fn host(limit: Option<Bytes>) -> VoxelizeBackend {
     let (free, source) = host_memory();
     let (available, source) = match limit {
         Some(limit) if limit <= free => (limit, "given"),
         _ => (free, source),
     };
     let backend = Box::new(Host::default());
-    Opened { backend, available, source: source.to_string(), room: available }
+    VoxelizeBackend { backend, available, source: source.to_string(), room: available }
 }
 
 /// What the system has, less what is kept free, or what this process is left of it.

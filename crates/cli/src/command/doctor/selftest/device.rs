@@ -19,8 +19,8 @@ const SLICE: Bytes = Bytes::mib(16);
 const SHARE: u64 = 8;
 
 /// Opens the device afresh.
-type Open<'a> = &'a dyn Fn() -> plimsoll::Result<Arc<dyn Device>>;
-type Promise = fn(Open<'_>) -> anyhow::Result<String>;
+type OpenDevice<'a> = &'a dyn Fn() -> plimsoll::Result<Arc<dyn Device>>;
+type Promise = fn(OpenDevice<'_>) -> anyhow::Result<String>;
 
 const PROMISES: [(&str, Promise); 8] = [
     ("blocks of any size are apart and hold their contents", contents),
@@ -33,7 +33,7 @@ const PROMISES: [(&str, Promise); 8] = [
     ("a limit refuses by our counter, and the device is not asked", limit),
 ];
 
-pub(super) fn checks(name: &str, open: Open<'_>) -> Vec<Check> {
+pub(super) fn checks(name: &str, open: OpenDevice<'_>) -> Vec<Check> {
     PROMISES.into_iter().map(|(promise, keep)| Check::of(name, promise, || keep(open))).collect()
 }
 
@@ -43,7 +43,7 @@ fn slice(device: &dyn Device) -> Bytes {
 }
 
 /// A pool over a line over the device.
-fn pool(open: Open<'_>) -> anyhow::Result<(Pool, Bytes)> {
+fn pool(open: OpenDevice<'_>) -> anyhow::Result<(Pool, Bytes)> {
     let device = open()?;
     let slice = slice(&*device);
     let limit = Arc::new(Limit::new(device, slice));
@@ -68,7 +68,7 @@ fn verify(memory: &dyn Memory, block: &Block, seed: usize) -> anyhow::Result<()>
     Ok(())
 }
 
-fn contents(open: Open<'_>) -> anyhow::Result<String> {
+fn contents(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let sizes = [1, 255, 257, 4097, 65_537, slice.get() / 8 + 3];
     let mut blocks = Vec::new();
@@ -92,7 +92,7 @@ fn contents(open: Open<'_>) -> anyhow::Result<String> {
     Ok(format!("{} sizes up to {}", sizes.len(), Bytes(sizes[sizes.len() - 1])))
 }
 
-fn returned_once(open: Open<'_>) -> anyhow::Result<String> {
+fn returned_once(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let ((ours, _), (other, _)) = (pool(open)?, pool(open)?);
     let block = ours.allocate(Request::new(1000u64))?;
     ensure!(
@@ -107,7 +107,7 @@ fn returned_once(open: Open<'_>) -> anyhow::Result<String> {
     Ok("both were refused".to_string())
 }
 
-fn figures(open: Open<'_>) -> anyhow::Result<String> {
+fn figures(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let mut blocks = Vec::new();
     for step in 1..=8 {
@@ -134,7 +134,7 @@ fn figures(open: Open<'_>) -> anyhow::Result<String> {
     Ok(format!("peak {peak}, and nothing held at the end"))
 }
 
-fn full(open: Open<'_>) -> anyhow::Result<String> {
+fn full(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let never = pool.allocate(Request::new(Bytes(pool.capacity().get() + 1)));
     ensure!(matches!(never, Err(Error::NeverFits { .. })), "more than all: {never:?}");
@@ -158,7 +158,7 @@ fn full(open: Open<'_>) -> anyhow::Result<String> {
     Ok(format!("{count} pieces of {} below {slice}", slice / 16))
 }
 
-fn streams(open: Open<'_>) -> anyhow::Result<String> {
+fn streams(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let streams = [pool.device().new_stream()?, pool.device().new_stream()?];
     for round in 0..40 {
@@ -179,7 +179,7 @@ fn streams(open: Open<'_>) -> anyhow::Result<String> {
     Ok("40 blocks on two streams".to_string())
 }
 
-fn threads(open: Open<'_>) -> anyhow::Result<String> {
+fn threads(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let work = |thread: usize| -> anyhow::Result<usize> {
         let stream = pool.device().new_stream()?;
@@ -210,7 +210,7 @@ fn threads(open: Open<'_>) -> anyhow::Result<String> {
     Ok(format!("{done} blocks"))
 }
 
-fn fallback(open: Open<'_>) -> anyhow::Result<String> {
+fn fallback(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let host = Arc::new(plimsoll::backend::host::Host::with_total(slice));
     let memory = Fallback::new(Arc::new(pool), host);
@@ -234,7 +234,7 @@ fn fallback(open: Open<'_>) -> anyhow::Result<String> {
     Ok(format!("{fell} of 12 on the host"))
 }
 
-fn limit(open: Open<'_>) -> anyhow::Result<String> {
+fn limit(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let device = open()?;
     let slice = slice(&*device);
     let manager = GpuMemoryManager::new(MemoryConfig::new())?;

@@ -12,25 +12,25 @@ const LONGEST: usize = 8 << 10;
 const MOST_HEADERS: usize = 64;
 
 /// What a client asks for.
-pub(super) struct Request {
+pub(super) struct HttpRequest {
     pub(super) method: String,
     pub(super) path: String,
     query: String,
     headers: Vec<(String, String)>,
 }
 
-impl Request {
+impl HttpRequest {
     /// Reads the head, all of it within this time; an answer where it is no request.
     pub(super) fn read(
         mut stream: &TcpStream,
         patience: Duration,
-    ) -> io::Result<Result<Request, Answer>> {
+    ) -> io::Result<Result<HttpRequest, HttpResponse>> {
         let until = Instant::now() + patience;
         let mut bytes = Vec::new();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(Err(Answer::error(408, "the request did not come in time")));
+                return Ok(Err(HttpResponse::error(408, "the request did not come in time")));
             }
             stream.set_read_timeout(Some(left))?;
             let mut part = [0u8; 1024];
@@ -38,17 +38,17 @@ impl Request {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 read => bytes.extend_from_slice(&part[..read]),
             }
-            match Request::parse(&bytes) {
+            match HttpRequest::parse(&bytes) {
                 Ok(Some(request)) => return Ok(Ok(request)),
                 Ok(None) if bytes.len() <= LONGEST => {}
-                Ok(None) => return Ok(Err(Answer::error(431, "the request is too long"))),
-                Err(why) => return Ok(Err(Answer::error(400, &why))),
+                Ok(None) => return Ok(Err(HttpResponse::error(431, "the request is too long"))),
+                Err(why) => return Ok(Err(HttpResponse::error(400, &why))),
             }
         }
     }
 
     /// The request, where its head is whole.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Option<Request>, String> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Option<HttpRequest>, String> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(bytes) {
@@ -61,7 +61,7 @@ impl Request {
         let header = |header: &httparse::Header<'_>| {
             (header.name.to_ascii_lowercase(), String::from_utf8_lossy(header.value).into_owned())
         };
-        Ok(Some(Request {
+        Ok(Some(HttpRequest {
             method: request.method.unwrap_or_default().to_string(),
             path: path.to_string(),
             query: query.to_string(),
@@ -106,24 +106,24 @@ fn unescaped(text: &str) -> String {
 }
 
 /// What a client gets.
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     code: u16,
     kind: &'static str,
     /// `None` for a stream, whose length nobody knows.
     body: Option<String>,
 }
 
-impl Answer {
-    pub(super) fn new(kind: &'static str, body: String) -> Answer {
-        Answer { code: 200, kind, body: Some(body) }
+impl HttpResponse {
+    pub(super) fn new(kind: &'static str, body: String) -> HttpResponse {
+        HttpResponse { code: 200, kind, body: Some(body) }
     }
 
-    pub(super) fn stream() -> Answer {
-        Answer { code: 200, kind: "text/event-stream", body: None }
+    pub(super) fn stream() -> HttpResponse {
+        HttpResponse { code: 200, kind: "text/event-stream", body: None }
     }
 
-    pub(super) fn error(code: u16, why: &str) -> Answer {
-        Answer { code, kind: "text/plain; charset=utf-8", body: Some(format!("{why}\n")) }
+    pub(super) fn error(code: u16, why: &str) -> HttpResponse {
+        HttpResponse { code, kind: "text/plain; charset=utf-8", body: Some(format!("{why}\n")) }
     }
 
     /// The head, and the body of an error.

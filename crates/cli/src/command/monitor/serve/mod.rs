@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use super::flags::Serve;
 use super::prometheus;
-use super::record::{Cpu, Gpu, Memory, Record};
-use super::summary::Summary;
+use super::record::{MonitorCpu, MonitorGpu, MonitorMemory, MonitorRecord};
+use super::summary::MonitorSummary;
 use crate::outcome::{BadInput, OrBadInput};
-use door::{Door, Refusal};
-use http::{Answer, Request};
+use door::{AccessRefusal, AccessRules};
+use http::{HttpRequest, HttpResponse};
 
 const PAGE: &str = include_str!("page.html");
 /// More than these are turned away at once.
@@ -42,47 +42,47 @@ const STACK: usize = 256 << 10;
 
 /// What clients may ask for.
 #[derive(Default)]
-struct Newest {
+struct NewestRecord {
     number: u64,
-    record: Arc<(Record, Summary)>,
+    record: Arc<(MonitorRecord, MonitorSummary)>,
     /// The last records without their long lists, so that a page starts with a plot.
-    history: VecDeque<Record>,
+    history: VecDeque<MonitorRecord>,
 }
 
-struct Shared {
-    newest: Mutex<Newest>,
+struct ServeState {
+    newest: Mutex<NewestRecord>,
     news: Condvar,
     clients: AtomicUsize,
     streams: AtomicUsize,
-    door: Door,
+    door: AccessRules,
 }
 
-impl Shared {
-    fn newest(&self) -> MutexGuard<'_, Newest> {
+impl ServeState {
+    fn newest(&self) -> MutexGuard<'_, NewestRecord> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The server; it ends with the program.
-pub(super) struct Server {
-    shared: Arc<Shared>,
+pub(super) struct MonitorServer {
+    shared: Arc<ServeState>,
     address: SocketAddr,
 }
 
-impl Server {
+impl MonitorServer {
     /// Starts, where the flags ask for it.
-    pub(super) fn start(flags: &Serve) -> anyhow::Result<Option<Server>> {
+    pub(super) fn start(flags: &Serve) -> anyhow::Result<Option<MonitorServer>> {
         let Some(wish) = &flags.serve else { return Ok(None) };
         let wrong = || format!("--serve {wish}: give a port (9400) or ADDRESS:PORT");
         let text = if wish.contains(':') { wish.clone() } else { format!("127.0.0.1:{wish}") };
         let mut found = text.to_socket_addrs().or_bad_input(wrong)?;
         let address = found.next().ok_or_else(|| BadInput::new(wrong()))?;
         let token = flags.token.clone().or_else(|| std::env::var("PLIMSOLL_TOKEN").ok());
-        let door = Door::new(address, token)?;
+        let door = AccessRules::new(address, token)?;
         let listener = TcpListener::bind(address)
             .or_bad_input(|| format!("cannot listen on {address} (--serve)"))?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServeState {
             newest: Mutex::default(),
             news: Condvar::new(),
             clients: AtomicUsize::new(0),
@@ -92,7 +92,7 @@ impl Server {
         let there = Arc::clone(&shared);
         let builder = std::thread::Builder::new().name("serve".to_string()).stack_size(STACK);
         builder.spawn(move || listen(&listener, &there))?;
-        Ok(Some(Server { shared, address }))
+        Ok(Some(MonitorServer { shared, address }))
     }
 
     /// Where to look.
@@ -101,7 +101,7 @@ impl Server {
     }
 
     /// Hands the newest record over.
-    pub(super) fn publish(&self, record: &Record, summary: &Summary) {
+    pub(super) fn publish(&self, record: &MonitorRecord, summary: &MonitorSummary) {
         let mut newest = self.shared.newest();
         newest.number += 1;
         newest.record = Arc::new((record.clone(), summary.clone()));
@@ -115,19 +115,20 @@ impl Server {
 }
 
 /// A record for plots: its figures, without what only tables show.
-fn brief(record: &Record) -> Record {
-    let gpus = record.gpus.iter().map(|gpu| Gpu { name: None, throttled_by: None, ..gpu.clone() });
-    Record {
+fn brief(record: &MonitorRecord) -> MonitorRecord {
+    let gpus =
+        record.gpus.iter().map(|gpu| MonitorGpu { name: None, throttled_by: None, ..gpu.clone() });
+    MonitorRecord {
         t: record.t,
         unified: record.unified,
-        memory: Memory { pressure: None, ..record.memory.clone() },
-        cpu: Cpu { percent: record.cpu.percent, cores: Vec::new() },
+        memory: MonitorMemory { pressure: None, ..record.memory.clone() },
+        cpu: MonitorCpu { percent: record.cpu.percent, cores: Vec::new() },
         gpus: gpus.collect(),
-        ..Record::default()
+        ..MonitorRecord::default()
     }
 }
 
-fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
+fn listen(listener: &TcpListener, shared: &Arc<ServeState>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // Out of files for a while: the clients that there are will go.
@@ -135,7 +136,7 @@ fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
             continue;
         };
         let _ = stream.set_write_timeout(Some(PATIENCE));
-        let place = Place::take(shared, Counter::Clients, MOST_CLIENTS);
+        let place = ClientSlot::take(shared, ClientKind::Clients, MOST_CLIENTS);
         let Some(place) = place else {
             turn_away(&stream);
             continue;
@@ -155,95 +156,100 @@ fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
 fn turn_away(stream: &TcpStream) {
     let _ = stream.set_nonblocking(true);
     let mut stream: &TcpStream = stream;
-    let _ = stream.write_all(&Answer::error(503, "too many clients; try again later").head());
+    let _ = stream.write_all(&HttpResponse::error(503, "too many clients; try again later").head());
 }
 
 #[derive(Clone, Copy)]
-enum Counter {
+enum ClientKind {
     Clients,
     Streams,
 }
 
 /// One of a bounded number, given back when it is dropped.
-struct Place {
-    shared: Arc<Shared>,
-    counter: Counter,
+struct ClientSlot {
+    shared: Arc<ServeState>,
+    counter: ClientKind,
 }
 
-impl Place {
-    fn take(shared: &Arc<Shared>, counter: Counter, most: usize) -> Option<Place> {
-        let place = Place { shared: Arc::clone(shared), counter };
+impl ClientSlot {
+    fn take(shared: &Arc<ServeState>, counter: ClientKind, most: usize) -> Option<ClientSlot> {
+        let place = ClientSlot { shared: Arc::clone(shared), counter };
         // Counted first and given back by the drop, where it was one too many.
         (place.count().fetch_add(1, Ordering::AcqRel) < most).then_some(place)
     }
 
     fn count(&self) -> &AtomicUsize {
         match self.counter {
-            Counter::Clients => &self.shared.clients,
-            Counter::Streams => &self.shared.streams,
+            ClientKind::Clients => &self.shared.clients,
+            ClientKind::Streams => &self.shared.streams,
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.count().fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-fn serve(stream: &TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
-    let request = match Request::read(stream, PATIENCE)? {
+fn serve(stream: &TcpStream, shared: &Arc<ServeState>) -> io::Result<()> {
+    let request = match HttpRequest::read(stream, PATIENCE)? {
         Ok(request) => request,
         Err(answer) => return answer.send(stream, false),
     };
     let bare = request.method == "HEAD";
     if !matches!(request.method.as_str(), "GET" | "HEAD") {
-        return Answer::error(405, "only GET").send(stream, bare);
+        return HttpResponse::error(405, "only GET").send(stream, bare);
     }
     match shared.door.check(&request) {
         Ok(()) => {}
-        Err(Refusal::Foreign(why)) => return Answer::error(403, why).send(stream, bare),
-        Err(Refusal::Token) => {
-            return Answer::error(401, "show the token: ?token=… or Authorization: Bearer …")
+        Err(AccessRefusal::Foreign(why)) => {
+            return HttpResponse::error(403, why).send(stream, bare);
+        }
+        Err(AccessRefusal::Token) => {
+            return HttpResponse::error(401, "show the token: ?token=… or Authorization: Bearer …")
                 .send(stream, bare);
         }
     }
     let newest = || Arc::clone(&shared.newest().record);
     let answer = match request.path.as_str() {
-        "/" => Answer::new("text/html; charset=utf-8", PAGE.to_string()),
+        "/" => HttpResponse::new("text/html; charset=utf-8", PAGE.to_string()),
         "/metrics" => {
             let (record, summary) = &*newest();
-            Answer::new(
+            HttpResponse::new(
                 "text/plain; version=0.0.4; charset=utf-8",
                 prometheus::text(record, summary),
             )
         }
         "/api/sample" => {
             let json = serde_json::to_string(&newest().0).map_err(io::Error::other)?;
-            Answer::new("application/json", json)
+            HttpResponse::new("application/json", json)
         }
         "/api/history" => {
-            let history: Vec<Record> = shared.newest().history.iter().cloned().collect();
+            let history: Vec<MonitorRecord> = shared.newest().history.iter().cloned().collect();
             let json = serde_json::to_string(&history).map_err(io::Error::other)?;
-            Answer::new("application/json", json)
+            HttpResponse::new("application/json", json)
         }
-        "/api/stream" if bare => Answer::new("text/event-stream", String::new()),
+        "/api/stream" if bare => HttpResponse::new("text/event-stream", String::new()),
         "/api/stream" => return follow(stream, shared),
-        _ => Answer::error(404, "there are /, /metrics, /api/sample, /api/history and /api/stream"),
+        _ => HttpResponse::error(
+            404,
+            "there are /, /metrics, /api/sample, /api/history and /api/stream",
+        ),
     };
     answer.send(stream, bare)
 }
 
 /// Record after record, the newest each time.
-fn follow(mut stream: &TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
-    let Some(_place) = Place::take(shared, Counter::Streams, MOST_STREAMS) else {
-        return Answer::error(503, "too many streams; try again later").send(stream, false);
+fn follow(mut stream: &TcpStream, shared: &Arc<ServeState>) -> io::Result<()> {
+    let Some(_place) = ClientSlot::take(shared, ClientKind::Streams, MOST_STREAMS) else {
+        return HttpResponse::error(503, "too many streams; try again later").send(stream, false);
     };
-    stream.write_all(&Answer::stream().head())?;
+    stream.write_all(&HttpResponse::stream().head())?;
     let mut seen = 0;
     loop {
         let newest = shared.newest();
-        let old = |newest: &mut Newest| newest.number == seen;
+        let old = |newest: &mut NewestRecord| newest.number == seen;
         let (newest, _) = shared
             .news
             .wait_timeout_while(newest, SIGN_OF_LIFE, old)
