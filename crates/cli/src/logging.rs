@@ -59,13 +59,13 @@ fn filter(global: &Global, wish: Option<&str>) -> (EnvFilter, Option<String>) {
     }
 }
 
-/// Lines that nobody has fetched are kept up to this many.
+/// How many lines are kept at most until they are fetched.
 const MOST: usize = 4096;
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static LINES: Mutex<Vec<LogLine>> = Mutex::new(Vec::new());
 
-/// From now on keeps what libraries log, for whoever holds the result.
+/// From now on keeps what libraries log, until the result is dropped.
 pub(crate) fn collect() -> Arc<dyn Logged> {
     WANTED.store(true, Ordering::Relaxed);
     Arc::new(Collected)

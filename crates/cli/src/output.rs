@@ -4,12 +4,12 @@
 //! `error: …` with their causes, or as `{"error": {"message", "kind", "causes"}}`.
 //! So a program that reads our stdout always finds either one JSON value or nothing.
 //!
-//! A reader that has seen enough (`plimsoll doctor | head -1`) closes the pipe. That is
-//! its right and no failure: the rest of the output is dropped without a word, and
-//! the verb's own outcome still decides the exit code.
+//! A reader that has seen enough (`plimsoll doctor | head -1`) closes the pipe. That is not a
+//! failure: the rest of the output is dropped silently, and the verb's own outcome still decides
+//! the exit code.
 //!
-//! What strangers wrote (names in files, names of files, an engine's messages) steers no
-//! terminal: whatever is printed passes [`plimsoll::text`] here or on its [`Page`].
+//! Text from outside (names in files, names of files, an engine's messages) must not control the
+//! terminal: everything that is printed passes [`plimsoll::text`], here or on its [`TextPage`].
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::panic::PanicHookInfo;
@@ -83,7 +83,7 @@ impl Output {
     /// Prints a line of a stream at once, or several; whether anybody still reads.
     pub(crate) fn line(&mut self, text: &str) -> anyhow::Result<bool> {
         let text = text.trim_end_matches('\n');
-        // Lines of JSON can say what they hold.
+        // A line of JSON names its fields itself.
         let text = if text.starts_with('{') { text::json(text) } else { text::lines(text) };
         self.attempt(|stdout| {
             stdout.write_all(text.as_bytes())?;
@@ -102,7 +102,7 @@ impl Output {
         }
     }
 
-    /// Hands over what is still held back.
+    /// Flushes what is still buffered.
     pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
         self.attempt(|stdout| stdout.flush())
     }
@@ -136,7 +136,7 @@ impl Output {
             return Ok(());
         }
         let written = write(&mut *self.stdout);
-        // A failure is told once.
+        // A failure is reported once.
         self.open = written.is_ok();
         match written {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -154,11 +154,11 @@ pub(crate) struct ProgressLine {
 }
 
 impl ProgressLine {
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const SHOW_AFTER: Duration = Duration::from_secs(1);
 
     /// Says what is being done now.
     pub(crate) fn show(&mut self, text: &str) {
-        if self.on && self.since.elapsed() > ProgressLine::PATIENCE {
+        if self.on && self.since.elapsed() > ProgressLine::SHOW_AFTER {
             self.shown = true;
             rewrite(text, false);
         }
@@ -173,22 +173,22 @@ impl Drop for ProgressLine {
     }
 }
 
-/// Lines for people while a verb works, on stderr; what strangers wrote stands within a line.
+/// Writes lines for people to stderr while a verb works; text from outside cannot begin a line.
 pub(crate) fn note(text: &str) {
     print_aside(&redact(&text::lines(text.trim_end())));
 }
 
-/// One line of the kind, whoever wrote it.
+/// The same for one line, whatever is in it.
 pub(crate) fn note_line(text: &str) {
     print_aside(&shown(text));
 }
 
 fn print_aside(text: &str) {
-    // Nobody is left to tell when stderr is gone.
+    // There is nowhere to report that stderr is gone.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A line as it may be shown: it steers no terminal and tells no secret.
+/// A line as it may be shown: without control characters and secrets.
 fn shown(text: &str) -> String {
     redact(&text::one_line(text.trim_end())).into_owned()
 }
@@ -242,7 +242,7 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
         // What is left of a word of the command line: shown, but not in colours.
         note(&error.to_string());
     } else {
-        // Nobody is left to tell when stderr is gone.
+        // There is nowhere to report that stderr is gone.
         let _ = error.print();
     }
     ExitCode::from(FaultKind::Usage.code())

@@ -1,9 +1,9 @@
-//! Text for people: headings, lines, tables. Pure: a [`Page`] is built, never printed.
+//! Text for people: headings, lines, tables. Pure: a [`TextPage`] is built, never printed.
 //!
 //! A verb writes to a page without asking whether there is a terminal or whether the
-//! user wants it short: the page knows, and leaves out colours or advice itself. Nor does it
-//! ask whose words it writes: everything that comes onto a page passes [`plimsoll::text`], so
-//! that what strangers wrote steers no terminal.
+//! user wants it short: the page knows, and leaves out colours or advice itself. Everything
+//! that is written to a page passes [`plimsoll::text`], so that text from outside cannot control
+//! the terminal.
 
 use plimsoll::text;
 
@@ -103,7 +103,7 @@ impl TextPage {
         self.text.push('\n');
     }
 
-    /// Text of several lines, which ends its own; what strangers wrote stands within a line.
+    /// Text of several lines, with its own line ends; text from outside cannot begin a line.
     pub(crate) fn raw(&mut self, text: &str) {
         self.text.push_str(&text::lines(text));
     }

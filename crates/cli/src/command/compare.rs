@@ -44,7 +44,7 @@ fn share(text: &str) -> Result<f64, String> {
     match (number, percent) {
         (Some(value), Some(_)) if value <= 1000.0 => Ok(value / 100.0),
         (Some(value), None) if value < 1.0 => Ok(value),
-        // A bare 5 is a slip for 5 %: nobody tolerates five times the latency.
+        // A bare 5 is a likely mistake for 5 %: five times the latency is no useful tolerance.
         (Some(value), None) => {
             let percent = value * 100.0;
             Err(format!("that is {percent} %; say {value}%, or {percent}% if you mean it"))

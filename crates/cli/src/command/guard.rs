@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let text = library.to_str().filter(|text| !text.contains([' ', ':', '\n', '\t']));
     if text.is_none() {
         let text = format!(
-            "{} cannot stand in LD_PRELOAD: name a path without spaces and colons",
+            "{} is not valid in LD_PRELOAD: give a path without spaces and colons",
             library.display()
         );
         return Err(BadInput::new(text).into());
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 
 /// Whole, or not at all: programs may be loading the one that is there.
 fn write(library: &Path) -> anyhow::Result<()> {
-    let folder = library.parent().context("it is no file")?;
+    let folder = library.parent().context("it is not a file")?;
     let readable = fs::Permissions::from_mode(0o644);
     let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
     file.write_all(plimsoll_guard::LIBRARY)?;

@@ -51,7 +51,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &LiveView) {
     tame(frame);
 }
 
-/// What strangers wrote steers no terminal: a mark may hide in the cell of another character.
+/// Removes control characters from text from outside: one may be in the cell of another character.
 fn tame(frame: &mut Frame<'_>) {
     for cell in &mut frame.buffer_mut().content {
         if cell.symbol().contains(is_steering) {
@@ -70,7 +70,7 @@ fn head(view: &LiveView) -> Line<'static> {
         false => format!("  every {} ms", view.interval.as_millis()),
     };
     let state = match (view.paused, view.ended) {
-        (true, _) => "  held still",
+        (true, _) => "  paused",
         (_, true) => "  end of the log",
         _ => "",
     };
@@ -93,7 +93,7 @@ fn word(view: &LiveView) -> Line<'static> {
 }
 
 fn keys() -> Line<'static> {
-    Line::styled("q quit   space hold   s sort   + - interval   ? help", FAINT)
+    Line::styled("q quit   space pause   s sort   + - interval   ? help", FAINT)
 }
 
 fn help(frame: &mut Frame<'_>, area: Rect) {

@@ -1,4 +1,4 @@
-//! What keys ask for.
+//! The keys of the live view.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 pub(crate) enum KeyAction {
     /// To end.
     Quit,
-    /// To hold the view still, or let it go on.
+    /// To pause the view, or to continue it.
     Pause,
     /// To sort processes by the next column.
     Sort,
@@ -24,7 +24,7 @@ pub(crate) enum KeyAction {
 /// The keys, for the help.
 pub(super) const HELP: [(&str, &str); 6] = [
     ("q, Esc", "quit"),
-    ("space", "hold the view still; samples are still taken and logged"),
+    ("space", "pause the view; samples are still taken and logged"),
     ("s", "sort processes by GPU memory, resident memory, load, pid, name"),
     ("+ and -", "samples more or less often"),
     ("? or h", "this help"),

@@ -1,9 +1,8 @@
-//! The live view: state in, frame out, and a terminal that is always given back.
+//! The live view: state in, frame out, and a terminal that is always restored.
 //!
-//! [`LiveView`] is what there is to show and how; [`draw`](draw::draw) makes a frame of it and
-//! knows nothing else, so that frames are tested without a terminal. [`Screen`] takes the
-//! terminal and gives it back when it is dropped; a panic and a signal do so too, as the
-//! one goes through [`restore`] and the other ends the loop.
+//! [`LiveView`] is the state; [`draw`](draw::draw) makes a frame from it alone, so that frames are
+//! tested without a terminal. [`Screen`] switches the terminal to the view and restores it when it
+//! is dropped. A panic restores it by [`restore`], and a signal ends the loop.
 
 mod draw;
 mod keys;
@@ -102,7 +101,7 @@ impl Drop for Screen {
 /// Gives the terminal back, if it is taken: also where a panic ends the program.
 pub(crate) fn restore() {
     if TAKEN.swap(false, Ordering::Relaxed) {
-        // Nobody is left to tell when the terminal is gone.
+        // There is nowhere to report that the terminal is gone.
         let _ = disable_raw_mode();
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     }

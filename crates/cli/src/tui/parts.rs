@@ -138,7 +138,7 @@ fn fact(name: &str, value: Option<f64>, decimals: usize, unit: &str) -> String {
 }
 
 fn held_down(name: &str, by: Option<&[String]>) -> Option<String> {
-    by.filter(|by| !by.is_empty()).map(|by| format!("{name} held down by {}", by.join(", ")))
+    by.filter(|by| !by.is_empty()).map(|by| format!("{name} throttled by {}", by.join(", ")))
 }
 
 fn wrap(words: Vec<String>, width: u16) -> Vec<Line<'static>> {

@@ -104,7 +104,7 @@ fn discrete_gpus_have_memory_of_their_own() {
     let record =
         MonitorRecord { unified: Some(false), gpus: vec![gpu(8 << 30), gpu(79 << 30)], ..orin() };
     let text = frame(&view(&record), 100, 30).join("\n");
-    for word in ["RAM", "GPU0 VRAM", "GPU1 VRAM", "critical", "held down by power cap"] {
+    for word in ["RAM", "GPU0 VRAM", "GPU1 VRAM", "critical", "throttled by power cap"] {
         assert!(text.contains(word), "{word:?} is not in\n{text}");
     }
     assert_eq!(text.matches("GPU1 VRAM").count(), 2, "beside its bar and in the plot\n{text}");
@@ -137,8 +137,8 @@ fn keys_change_the_view() {
     view.grant(KeyAction::Pause);
     view.take(&MonitorRecord { t: Some(99.0), alerts: vec!["full".to_string()], ..orin() });
     let text = frame(&view, 80, 24).join("\n");
-    assert!(text.contains("held still") && !text.contains("99.0 s"), "{text}");
-    assert!(text.contains("alert: full"), "what matters is told all the same\n{text}");
+    assert!(text.contains("paused") && !text.contains("99.0 s"), "{text}");
+    assert!(text.contains("alert: full"), "alerts are shown all the same\n{text}");
     view.grant(KeyAction::Help);
     assert!(frame(&view, 80, 24).join("\n").contains("sort processes by"));
 }

@@ -75,7 +75,7 @@ impl LiveView {
         }
     }
 
-    /// Takes a record in; a view that is held still keeps only what was worth a word.
+    /// Takes a record in; a view that is paused keeps only its alerts and warnings.
     pub(crate) fn take(&mut self, record: &MonitorRecord) {
         if let Some(warning) = record.warnings.last() {
             self.notice = Some((false, warning.clone()));

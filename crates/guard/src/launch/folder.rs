@@ -155,7 +155,8 @@ fn try_in(parent: &Path) -> io::Result<LaunchFolder> {
     Ok(folder)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::chown;

@@ -210,7 +210,8 @@ fn has_variable(pid: u32, text: &[u8]) -> bool {
     environment.split(|&byte| byte == 0).any(|variable| variable.starts_with(text))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 mod tests {
     use std::process::Command;
 

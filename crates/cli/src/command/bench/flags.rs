@@ -68,15 +68,15 @@ pub(crate) struct Args {
     work: BenchWork,
     #[command(flatten)]
     limit: LimitArgs,
-    /// The machine whose memory the limit is clamped to; without it a limit stands as it is, and
-    /// is that of orin-nano-8gb where none is given
+    /// The machine whose memory the limit is clamped to; without it a limit is not clamped,
+    /// and the default is that of orin-nano-8gb
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// What must stay free where the GPU shares the system's memory
     #[arg(long, value_name = "SIZE", value_parser = size_above_zero)]
     keep_free: Option<Bytes>,
-    /// Do not start again under the guard, which makes the limit of GPU memory hard and counts
-    /// what each slot holds
+    /// Do not restart under the guard, which makes the limit of GPU memory hard and counts what
+    /// each slot allocates
     #[arg(long)]
     no_guard: bool,
     /// Exit 1 where memory passed the limit
@@ -117,16 +117,16 @@ struct BenchWork {
     /// Frames before measuring begins
     #[arg(long, value_name = "N", default_value_t = 10)]
     warmup: u64,
-    /// Offer so many frames a second; latency counts from the time that a frame is due
+    /// Offer this many frames a second; latency counts from the time that a frame is due
     #[arg(long, value_name = "FPS")]
     rate: Option<f64>,
-    /// Run each slot for so long: 10m, 90s; a source that ends starts over
+    /// Run each slot for this time: 10m, 90s; a source that ends starts over
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Both slots at once, each on its own thread
     #[arg(long)]
     parallel: bool,
-    /// Do it all so often, and give intervals over the repeats
+    /// Repeat the whole run this many times, and give intervals over the repeats
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: u32,
 }

@@ -141,7 +141,7 @@ fn guarded(args: &Args, plan: &mut Plan) -> guard::Folders {
 #[cfg(not(target_os = "linux"))]
 fn guarded(_: &Args, _: &mut Plan) {}
 
-/// A place that cannot be written to is the wrong place; a full disk is nobody's fault.
+/// A folder that cannot be written to is the caller's mistake; a full disk is not.
 fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }

@@ -2,10 +2,10 @@
 //! one that watches.
 //!
 //! The program starts itself again as `plimsoll try-model`, which loads the model and runs it
-//! once, on the CPU alone, so that no memory of a GPU is touched. It is watched from outside, by
-//! what it holds and by the clock: a limit on its address space would refuse what it never
-//! touches, and an engine's answer to that could not be told from an error of the model. What
-//! the engine refuses politely is no concern here, as it will do so again.
+//! once, on the CPU alone, so that no GPU memory is touched. Its memory and its time are watched
+//! from outside: a limit on its address space would also refuse memory that it never touches, and
+//! the engine's error for that would look like an error of the model. Errors that the engine
+//! itself reports do not matter here, as it will report them again.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::outcome::Outcome;
 
 /// The most that a detector of batch 1 takes to run, however much there is.
 const MOST: Bytes = Bytes::gib(32);
-/// Where nobody tells what is available.
+/// Where it is not known what is available.
 const ASSUMED: Bytes = Bytes::gib(4);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(3);
@@ -123,7 +123,7 @@ fn command(weights: &Path, plan: &Plan) -> Command {
     command
 }
 
-/// What it may hold: what is available now, with the margin of every plan.
+/// How much memory it may use: what is available now, with the margin of every plan.
 fn memory_limit() -> Bytes {
     let root = Path::new("/");
     let available = system_memory(root).ok().and_then(|memory| memory.available);
@@ -135,7 +135,7 @@ fn memory_limit() -> Bytes {
 #[derive(Debug)]
 enum TrialEnd {
     Ended(ExitStatus),
-    /// It held more than it may.
+    /// It used more memory than it may.
     Memory,
     /// It took longer than it may.
     Time,
@@ -163,7 +163,7 @@ fn watch(child: &mut Child, limit: Bytes, longest: Duration, stop: &AtomicBool) 
     }
 }
 
-/// What a process holds of the memory; nothing where the system does not tell.
+/// How much memory a process uses; `None` where the system does not report it.
 fn held(process: u32) -> Option<Bytes> {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -101,7 +101,7 @@ impl BreakEven {
 /// Memory that is sold on one board or card, in GiB.
 const SOLD: [u64; 14] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 141, 192, 288];
 
-/// The smallest memory of which the margin's share holds so much.
+/// The smallest memory into whose margin this much fits.
 pub(super) fn smallest(required: Bytes) -> Bytes {
     // The cast stops at the largest number. Rounding may give a byte too many.
     let ceiling = (required.get() as f64 / SAFETY_MARGIN).ceil() as u64;

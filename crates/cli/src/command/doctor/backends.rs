@@ -1,8 +1,8 @@
-//! The drivers, asked: which devices there are, and why there is none.
+//! Queries the drivers: which devices there are, or why there is none.
 //!
-//! A driver that does not answer must not hang the doctor, so each kind is asked on a
-//! thread of its own and given up on after a while. Of a recorded machine no driver can be
-//! asked; there the libraries among its files are all that can be told.
+//! A driver that does not answer must not hang the doctor, so each kind is queried on a thread of
+//! its own, with a timeout. A recorded machine has no driver to query; there only the libraries
+//! among its files are known.
 
 use std::sync::Arc;
 
@@ -80,11 +80,11 @@ pub(super) struct DoctorDevice {
     pub(super) unified: Option<bool>,
     pub(super) total_bytes: Option<u64>,
     pub(super) free_bytes: Option<u64>,
-    /// Why it cannot be used, or why it does not tell what is free.
+    /// Why it cannot be used, or why it does not report what is free.
     pub(super) problem: Option<String>,
 }
 
-/// A GPU as NVML tells of it.
+/// A GPU as NVML reports it.
 #[derive(Debug, Serialize)]
 pub(super) struct DoctorGpu {
     pub(super) name: String,
@@ -107,7 +107,7 @@ pub(super) fn backends(root: &Root, libraries: &[DoctorLibrary]) -> Vec<DoctorBa
 /// NVML's word on every GPU, or why it has none. A recorded machine's cannot be asked.
 pub(super) fn gpus(root: &Root) -> Result<Vec<DoctorGpu>, String> {
     if !root.is_live() {
-        return Err("a recorded machine's driver cannot be asked".to_string());
+        return Err("a recorded machine has no driver to query".to_string());
     }
     let told = |error: plimsoll::Error| match error {
         plimsoll::Error::Unavailable { why, .. } => why,
@@ -121,7 +121,7 @@ fn gpu(gpu: &NvmlGpu) -> DoctorGpu {
     let (total, used, memory) = match gpu.memory {
         NvmlMemory::Own { total, used, .. } => (Some(total.get()), Some(used.get()), "its own"),
         NvmlMemory::NotSupported => (None, None, "the system's (NVML: not supported)"),
-        _ => (None, None, "not told"),
+        _ => (None, None, "not reported"),
     };
     DoctorGpu {
         name: gpu.name.clone(),

@@ -80,7 +80,7 @@ const GUARDED: [(&str, &str, &str); 6] = [
     ("/dev/dri/renderD128", "GPUs of other makers", "add this user to the group render"),
     (
         "/sys/kernel/debug/nvmap/iovmm/clients",
-        "which process holds how much of a Jetson's GPU memory",
+        "how much of a Jetson's GPU memory each process uses",
         "run as root; the kernel shows it to nobody else",
     ),
 ];
@@ -153,7 +153,7 @@ const LIBRARY_FOLDERS: [&str; 17] = [
     "/run/opengl-driver/lib",
 ];
 
-/// More folders than any loader is told of.
+/// More folders than any loader is configured with.
 const MOST_TOLD: usize = 256;
 
 const TOOL_FOLDERS: [&str; 6] =
@@ -200,7 +200,7 @@ fn find(root: &Root, folders: &[String], name: &str) -> Option<PathBuf> {
     paths.into_iter().find(|path| root.machine().has_file(path)).map(PathBuf::from)
 }
 
-/// The loader's order: the environment, what `ld.so` is told, the usual places.
+/// The loader's order: the environment, the configuration of `ld.so`, the usual places.
 fn library_folders(root: &Root) -> Vec<String> {
     let told = root
         .machine()

@@ -1,4 +1,4 @@
-//! What a limit on GPU memory would be worth here: applied, tried and told.
+//! How a limit on GPU memory can be enforced here: it is applied, tried and reported.
 
 use plimsoll::machine::Machine;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, LimitRequest, LimitType, MemoryConfig};
@@ -31,9 +31,9 @@ pub(super) struct DoctorDeviceLimit {
     pub(super) why: String,
 }
 
-/// Draws the default line on every device of the machine, and sees whether it holds.
+/// Sets the default limit on every device of the machine, and tries whether it is enforced.
 pub(super) fn limits(root: &Root, backends: &mut [DoctorBackend]) -> anyhow::Result<DoctorLimits> {
-    // The answer tells the warnings; the log need not.
+    // The warnings are in the answer, so they are not logged.
     subscriber::with_default(NoSubscriber::default(), || draw(root, backends))
 }
 
@@ -41,7 +41,7 @@ fn draw(root: &Root, backends: &mut [DoctorBackend]) -> anyhow::Result<DoctorLim
     let manager = GpuMemoryManager::on(root.machine().clone(), MemoryConfig::default())?;
     for backend in backends.iter_mut() {
         if !matches!(backend.name, BackendName::Host | BackendName::Sim) {
-            // Moved, not copied: a limit on a device that others hold is not one.
+            // Moved, not copied: a limit does not hold where others can still use the device.
             backend.opened.drain(..).for_each(|device| drop(manager.add_device(device)));
         }
     }
@@ -86,7 +86,7 @@ impl DoctorLimits {
     }
 }
 
-const RUN: &str = "start programs with plimsoll run: its guard holds them and their children";
+const RUN: &str = "start programs with plimsoll run: its guard limits them and their children";
 
 fn remedy(report: &LimitReport, machine: &Machine) -> Option<String> {
     if !machine.is_here() {
@@ -102,7 +102,7 @@ fn remedy(report: &LimitReport, machine: &Machine) -> Option<String> {
         ),
         (LimitType::Soft, Err(_)) if has_cuda => RUN.to_string(),
         (LimitType::Soft, _) => {
-            "no driver here holds a process to a limit: what goes through Plimsoll is held".into()
+            "no driver here limits a process: only memory that is allocated through Plimsoll is limited".into()
         }
     })
 }

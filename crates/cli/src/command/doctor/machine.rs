@@ -29,14 +29,14 @@ pub(super) struct DoctorMachine {
 
 #[derive(Debug, Serialize)]
 pub(super) struct DoctorMemory {
-    /// Why the system tells nothing.
+    /// Why the system reports nothing.
     pub(super) unreadable: Option<String>,
     pub(super) total_bytes: Fact<u64>,
     pub(super) available_bytes: Fact<u64>,
     pub(super) free_bytes: Fact<u64>,
     pub(super) swap_total_bytes: Fact<u64>,
     pub(super) swap_free_bytes: Fact<u64>,
-    /// A part of the total, and what codecs and cameras hold is counted in.
+    /// A part of the total, with what codecs and cameras use.
     pub(super) nvmap_used_bytes: Fact<u64>,
 }
 

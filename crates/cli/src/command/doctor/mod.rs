@@ -1,9 +1,9 @@
 //! `plimsoll doctor`: what this machine is, what it can do, and what is missing.
 //!
-//! The machine's files are read and its drivers asked, each with patience that ends; of a
-//! recorded tree (`--root`) only files can be told. Every value carries where it came
-//! from; what could not be found out is null, and where it was looked for stands beside
-//! it. What is missing has its remedy.
+//! Reads the machine's files and queries its drivers, each with a timeout. Of a recorded tree
+//! (`--root`) only files can be read. Every value says where it came from; a value that could not
+//! be found is null, with the places that were searched. For everything that is missing there is
+//! a remedy.
 
 mod backends;
 mod files;
@@ -81,9 +81,9 @@ impl FactSource {
 struct DoctorReport {
     machine: DoctorMachine,
     memory: DoctorMemory,
-    /// What NVML tells; null where there is none.
+    /// What NVML reports; null where there is no NVML.
     gpus: Option<Vec<DoctorGpu>>,
-    /// Why NVML tells nothing.
+    /// Why NVML reports nothing.
     no_nvml: Option<String>,
     backends: Vec<DoctorBackend>,
     limits: DoctorLimits,

@@ -162,7 +162,7 @@ fn device(found: &DoctorDevice) -> Vec<TextCell> {
 
 fn limit(limits: &DoctorLimits) -> Vec<Vec<TextCell>> {
     let tone = if limits.limit_type == "hard" { TextTone::Good } else { TextTone::Doubt };
-    let tried = if limits.verified { "tried, and held" } else { "not tried" };
+    let tried = if limits.verified { "tried, and it held" } else { "not tried" };
     let mut rows = vec![
         vec![
             "limit type".into(),
@@ -170,7 +170,7 @@ fn limit(limits: &DoctorLimits) -> Vec<Vec<TextCell>> {
             TextCell::new(tried, TextTone::Faint),
         ],
         vec![
-            "default line".into(),
+            "default limit".into(),
             TextCell::figure(limits.limit_bytes.map(Bytes)),
             TextCell::new(
                 format!("effective {}", or_unknown(limits.effective_limit_bytes.map(Bytes))),

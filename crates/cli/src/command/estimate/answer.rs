@@ -100,7 +100,7 @@ pub(super) struct InArena {
     pub(super) pattern_bytes: u64,
 }
 
-/// What PyTorch's allocator holds.
+/// What PyTorch's allocator reserves.
 #[derive(Debug, Serialize)]
 pub(super) struct InSegments {
     pub(super) reserved_bytes: u64,
@@ -127,7 +127,7 @@ pub(super) struct FileEstimate {
     pub(super) weights_bytes: u64,
     pub(super) kv_cache_bytes: u64,
     pub(super) activation_bytes: u64,
-    /// Of the activations: what the engine holds beyond what lives.
+    /// Of the activations: what the engine reserves beyond what is live.
     pub(super) workspace_bytes: u64,
     pub(super) overhead_bytes: u64,
     pub(super) total_bytes: u64,

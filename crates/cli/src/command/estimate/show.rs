@@ -62,7 +62,7 @@ impl FileEstimate {
                 // As the engine runs it, which is not as the file has it.
                 let live = Bytes(self.activation_bytes.saturating_sub(slack));
                 let who = self.engine.map_or("pool", |_| "engine");
-                format!("{live} live at once, {} held by the {who} beyond", Bytes(slack))
+                format!("{live} live at once, {} reserved by the {who} beyond", Bytes(slack))
             }
         };
         vec![

@@ -105,7 +105,9 @@ fn wait(
                 let seconds = begun.elapsed().as_secs();
                 progress.show(&format!("TensorRT builds {} ({seconds} s)", model.display()));
             }
-            Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the build ended without a word"),
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("the build ended without an error message")
+            }
         }
     };
     match built {

@@ -1,8 +1,8 @@
-//! A file that is written whole or not at all.
+//! A file that is written completely or not at all.
 //!
-//! It has no name until it is on the disk ([`Partial`]): a full disk, a kill or a failed build
-//! leaves what was there before. Where every file needs a name, Ctrl-C and a polite kill still
-//! leave nothing else: a network's file is large, and its name then a hidden one.
+//! It gets its name only when it is on the disk ([`Partial`]): after a full disk, a kill or a
+//! failed build the earlier file is still there. Where the file system needs a name from the
+//! start, the name is a hidden one, and Ctrl-C and SIGTERM remove the file.
 
 use std::fs;
 use std::io::Write;

@@ -70,7 +70,7 @@ fn text(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// Quoted where it must be; a log may hold anything.
+/// Quoted where it must be; a log may contain anything.
 fn quoted(text: &str) -> String {
     let text = one_line(text);
     match text.contains([',', '"']) {

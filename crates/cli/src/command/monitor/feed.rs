@@ -16,7 +16,7 @@ use crate::outcome::{BadInput, OrBadInput};
 
 /// The longest line of a log that is read; ours are a hundredth of it.
 const LONGEST: u64 = 1 << 20;
-/// What tegrastats waits between two lines when it is not told otherwise.
+/// How long tegrastats waits between two lines by default.
 const USUAL_STEP: f64 = 1.0;
 
 /// What a feed gives.
@@ -96,7 +96,7 @@ pub(super) struct ReplayLog {
     total: Option<u64>,
 }
 
-/// The log's own time, whichever way its lines tell it.
+/// The log's own time, in whichever form its lines have it.
 #[derive(Default)]
 struct ReplayClock {
     t: f64,
@@ -180,7 +180,7 @@ impl ReplayLog {
     fn skip(&mut self) {
         self.buffer.clear();
         let mut part = self.lines.by_ref().take(LONGEST);
-        // What cannot be read is told of the next line.
+        // A read error is reported for the next line.
         let read = part.read_until(b'\n', &mut self.buffer).unwrap_or_default();
         self.skipping = read as u64 == LONGEST && self.buffer.last() != Some(&b'\n');
     }

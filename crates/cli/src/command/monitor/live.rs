@@ -12,7 +12,7 @@ use super::record::MonitorRecord;
 use crate::tui::{KeyAction, LiveView, Screen};
 
 /// How long to wait for a key before looking for the next record.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A hole in a log is not waited out.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
@@ -29,7 +29,7 @@ impl Monitor {
             if std::mem::take(&mut stale) {
                 screen.show(&view).context("cannot draw on the terminal")?;
             }
-            match screen.wish(PATIENCE).context("cannot read keys")? {
+            match screen.wish(POLL_INTERVAL).context("cannot read keys")? {
                 Some(KeyAction::Quit) => break,
                 Some(wish) => {
                     view.grant(wish);

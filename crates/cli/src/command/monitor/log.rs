@@ -1,9 +1,9 @@
 //! `--log`: whole lines, or none.
 //!
 //! A line goes out in one write to a file that is opened for appending, so a kill between
-//! two samples leaves whole lines. Where the disk is full, what did get through is taken
-//! back, that is said once, and the monitor goes on; when there is room again so does the
-//! log.
+//! two samples leaves complete lines. Where the disk is full, the part of a line that was written
+//! is removed, one warning is logged, and the monitor goes on; the log continues when there is
+//! space again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -7,7 +7,7 @@
 //!
 //! A feed gives records, from this machine's probes or from a log; the watch works out what
 //! follows from one to the next; the sinks show or keep them. Nothing that a sink does (a
-//! slow client, a full disk, a closed pipe) holds up the sampling, which has its own thread.
+//! slow client, a full disk, a closed pipe) delays the sampling, which has its own thread.
 
 mod csv;
 mod feed;
@@ -53,7 +53,7 @@ struct Monitor {
 }
 
 /// How long to wait for a sample before looking whether to stop.
-const PATIENCE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Watches.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         monitor.live(args)?;
         monitor.end(format, out)?;
     } else {
-        // A server that nobody looks at prints nothing.
+        // A server without a terminal prints nothing.
         let silent = bare && monitor.server.is_some();
         monitor.stream(args, (!silent).then(|| MonitorLines::new(format)), out)?;
         monitor.end(format, out)?;
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if let (Some(log), 0) = (&args.replay.file, monitor.watch.summary.samples)
         && !monitor.stop.load(Ordering::Relaxed)
     {
-        let text = "holds no line of tegrastats, and none that this program logged";
+        let text = "has no line of tegrastats, and none that this program logged";
         return Err(BadInput::new(format!("{} {text}", log.display())).into());
     }
     Ok(Outcome::from(monitor.watch.raised == 0))
@@ -134,7 +134,7 @@ impl Monitor {
     fn once(&mut self, format: MonitorFormat, out: &mut Output) -> anyhow::Result<()> {
         let mut warnings = None;
         while !self.stop.load(Ordering::Relaxed) {
-            let Item::Record(mut record) = self.feed.next(PATIENCE) else { continue };
+            let Item::Record(mut record) = self.feed.next(POLL_INTERVAL) else { continue };
             let Some(first) = warnings.take() else {
                 warnings = Some(std::mem::take(&mut record.warnings));
                 continue;
@@ -163,7 +163,7 @@ impl Monitor {
         }
     }
 
-    /// Record after record, until somebody says stop.
+    /// Handles record after record until it is stopped.
     fn stream(
         &mut self,
         args: &Args,
@@ -177,10 +177,10 @@ impl Monitor {
         let mut pace = (!live && lines.is_none()).then(|| ReplayPace::new(args.replay.speed));
         while !self.stop.load(Ordering::Relaxed) {
             if let Some(wait) = pace.as_ref().and_then(ReplayPace::wait) {
-                std::thread::sleep(wait.min(PATIENCE));
+                std::thread::sleep(wait.min(POLL_INTERVAL));
                 continue;
             }
-            let text = match self.next(PATIENCE) {
+            let text = match self.next(POLL_INTERVAL) {
                 Item::End => break,
                 Item::Nothing => None,
                 Item::Nonsense { line, why } => lines.as_mut().map(|all| all.nonsense(line, &why)),
@@ -210,12 +210,12 @@ impl Monitor {
         Ok(())
     }
 
-    /// A log that has ended is served until somebody says stop, as the live view shows it until
-    /// somebody quits; with a duration it has ended when the log has.
+    /// Serves a log that has ended until it is stopped, as the live view shows it until the user
+    /// quits; with a duration it ends with the log.
     fn serve_on(&self, args: &Args) {
         let wanted = self.server.is_some() && !self.feed.is_live() && args.duration.is_none();
         while wanted && self.watch.summary.samples > 0 && !self.stop.load(Ordering::Relaxed) {
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -235,7 +235,7 @@ impl Monitor {
     }
 }
 
-/// Warnings and alerts, for whoever looks.
+/// Shows warnings and alerts.
 fn tell(record: &MonitorRecord, out: &Output) {
     if !out.is_quiet() {
         record.warnings.iter().for_each(|text| output::note_line(&format!("warning: {text}")));
@@ -282,7 +282,7 @@ impl MonitorLines {
         }
     }
 
-    /// A line of a log that is no record: said in JSON, passed over elsewhere with a word.
+    /// A line of a log that is no record: an error in JSON, a warning in other formats.
     fn nonsense(&mut self, line: u64, why: &str) -> String {
         if self.format == MonitorFormat::Jsonl {
             return json!({"line": line, "error": why}).to_string();
@@ -294,7 +294,7 @@ impl MonitorLines {
         String::new()
     }
 
-    /// How many lines were passed over without a word.
+    /// How many lines were skipped without a warning.
     fn unsaid(&self) -> u64 {
         self.nonsense.saturating_sub(COMPLAINTS)
     }

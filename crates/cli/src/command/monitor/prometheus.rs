@@ -55,12 +55,12 @@ fn system(record: &MonitorRecord) -> Vec<Family> {
         gauge("plimsoll_memory_size_bytes", "System memory.", bytes(memory.total_bytes)),
         gauge(
             "plimsoll_memory_used_bytes",
-            "System memory that cannot be had without swapping.",
+            "System memory that is not available without swapping.",
             bytes(record.system().map(|pool| pool.used)),
         ),
         gauge(
             "plimsoll_memory_available_bytes",
-            "System memory that can be had without swapping.",
+            "System memory that is available without swapping.",
             bytes(memory.available_bytes),
         ),
         gauge(
@@ -70,7 +70,7 @@ fn system(record: &MonitorRecord) -> Vec<Family> {
         ),
         gauge(
             "plimsoll_memory_gpu_share_bytes",
-            "Unified memory that the GPU, codecs and cameras hold; part of what is used.",
+            "Unified memory that the GPU, codecs and cameras use; part of the used memory.",
             bytes(memory.gpu_share_bytes),
         ),
         gauge(
@@ -122,7 +122,7 @@ fn gpus(record: &MonitorRecord) -> Vec<Family> {
         ),
         labelled(
             "plimsoll_gpu_memory_used_bytes",
-            "Memory that a GPU holds; part of the system's where memory is unified.",
+            "Memory that a GPU uses; part of the system's where memory is unified.",
             each(|gpu| bytes(gpu.used_bytes)),
         ),
         labelled(
@@ -143,7 +143,7 @@ fn gpus(record: &MonitorRecord) -> Vec<Family> {
         labelled("plimsoll_gpu_power_watts", "Power of a GPU.", each(|gpu| gpu.power_w)),
         labelled(
             "plimsoll_gpu_power_limit_watts",
-            "The power that a GPU is held to.",
+            "The power limit of a GPU.",
             each(|gpu| gpu.power_limit_w),
         ),
         labelled(
@@ -153,7 +153,7 @@ fn gpus(record: &MonitorRecord) -> Vec<Family> {
         ),
         labelled(
             "plimsoll_gpu_throttled",
-            "Whether something holds a GPU's clocks down.",
+            "Whether a GPU's clocks are throttled.",
             each(|gpu| gpu.throttled_by.as_ref().map(|by| f64::from(u8::from(!by.is_empty())))),
         ),
     ]
@@ -195,7 +195,7 @@ fn processes(record: &MonitorRecord) -> Vec<Family> {
     let each = record.processes.iter().enumerate().filter(|(at, p)| first(*at, p.pid));
     let resident = each.map(|(_, process)| (labels(process), bytes(process.resident_bytes)));
     vec![
-        labelled("plimsoll_process_gpu_memory_bytes", "GPU memory that a process holds.", held),
+        labelled("plimsoll_process_gpu_memory_bytes", "GPU memory that a process uses.", held),
         labelled(
             "plimsoll_process_resident_memory_bytes",
             "System memory that a process has resident.",

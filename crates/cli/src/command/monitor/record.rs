@@ -34,18 +34,18 @@ pub(crate) struct MonitorRecord {
     pub(crate) power_w: BTreeMap<String, Option<f64>>,
     pub(crate) total_power_w: Option<f64>,
     pub(crate) power_mode: Option<String>,
-    /// What holds clocks down; null where nobody tells.
+    /// What throttles the clocks; null where that is not known.
     pub(crate) throttled_by: Option<Vec<String>>,
     pub(crate) processes: Vec<MonitorProcess>,
     /// The memory that runs out first at the present growth; null where none does.
     pub(crate) time_left: Option<MonitorTimeLeft>,
-    /// What the watching itself costs: this program, and those that it runs in order to see.
+    /// What the monitoring itself costs: this program, and those that it runs to read sensors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) cost: Vec<MonitorCost>,
     /// Alerts that were raised at this sample.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) alerts: Vec<String>,
-    /// What could not be seen, told once.
+    /// What could not be read, reported once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
     /// The line of a tegrastats log, field by field.

@@ -9,7 +9,7 @@ use super::record::{MonitorCost, MonitorRecord};
 use crate::output::Answer;
 use crate::page::{TextCell, TextPage};
 
-/// So many programs watch at most; a log may hold anything.
+/// How many monitoring programs are kept at most: a log may contain anything.
 const MOST_PROGRAMS: usize = 8;
 
 /// Peak and mean of a figure.

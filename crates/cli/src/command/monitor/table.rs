@@ -161,7 +161,7 @@ fn gpu_rows(gpu: &MonitorGpu) -> Vec<Vec<TextCell>> {
         with("clock", gpu.mhz, "MHz"),
         with("power", gpu.power_w, "W"),
         with("temperature", gpu.temperature_c, "°C"),
-        vec!["held down by".into(), reasons(gpu.throttled_by.as_deref())],
+        vec!["throttled by".into(), reasons(gpu.throttled_by.as_deref())],
     ]);
     rows
 }
@@ -183,7 +183,7 @@ fn machine(record: &MonitorRecord) -> Vec<Vec<TextCell>> {
             TextCell::figure(with(hottest.map(|(_, celsius)| celsius), "°C")),
             TextCell::new(hottest.map_or("", |(name, _)| name), TextTone::Faint),
         ],
-        vec!["held down by".into(), reasons(record.throttled_by.as_deref())],
+        vec!["throttled by".into(), reasons(record.throttled_by.as_deref())],
     ]
 }
 

@@ -20,7 +20,7 @@ pub(super) fn smallest(
     progress: &mut ProgressLine,
 ) -> anyhow::Result<Option<Bytes>> {
     let setup = setup.without_charges();
-    // Real devices keep what is dear to make, as a context, while one is open.
+    // Real devices keep what is expensive to create, such as a context, while one is open.
     let _kept = setup.open()?;
     let mut completes = |steps: u64| -> anyhow::Result<bool> {
         let cap = Bytes(steps.saturating_mul(STEP));

@@ -1,7 +1,7 @@
 //! Reading a trace: a file or stdin, gzipped or not.
 //!
 //! Gzip is known by its first bytes and not by a name, which stdin does not have. What
-//! comes out of it is bounded by its size: a few KiB can unpack to more than any machine holds.
+//! comes out of it is bounded by its size: a few KiB can unpack to more than any machine has.
 
 use std::cell::Cell;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! The passes: the pool's, and malloc's between them.
 //!
-//! The pool keeps its tables in the system's heap, the very heap that the yardstick is
-//! taken on, and what it leaves there would slow malloc down by a factor. So the pool's
+//! The pool keeps its tables in the system's heap, on which malloc is measured too, and what it
+//! leaves there would slow malloc down several times. So the pool's
 //! passes run on a thread of their own, to which glibc gives a heap of its own, and the
 //! main heap is the yardstick's.
 

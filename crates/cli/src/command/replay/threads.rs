@@ -1,7 +1,7 @@
 //! Many threads on one pool, each with the whole trace on a stream of its own.
 //!
 //! Throughput is by the clock alone: what a simulated device charges did not pass, and
-//! whether it would have held the other threads up cannot be told from a sum.
+//! a sum does not say whether it would have delayed the other threads.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::stand::{MOST_TOTAL, Setup};
 
-/// Each thread gets a device of so many times the peak of one, unless told otherwise.
+/// Each thread gets a device of this many times the peak of one, by default.
 const ROOM: u64 = 4;
 
 /// What so many threads did.

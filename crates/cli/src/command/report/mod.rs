@@ -1,7 +1,7 @@
 //! `plimsoll report`: what memory there is, who has it, and what to do about it.
 //!
 //! On unified memory the system's figures are the ones that count, and everything that a
-//! GPU holds is a part of them: nothing is added. On discrete memory each device has its
+//! GPU uses is a part of them: nothing is added. On discrete memory each device has its
 //! own figures beside the system's, and there is a sum.
 
 mod page;
@@ -41,14 +41,14 @@ pub(crate) struct Args {
 
 #[derive(Debug, Serialize)]
 struct MachineReport {
-    /// Whether the GPU shares the system's memory; null where nothing tells.
+    /// Whether the GPU shares the system's memory; null where that is not known.
     unified: Option<bool>,
     because: String,
     /// The name of the board, where it has one.
     board: Option<String>,
     system: System,
     devices: Vec<DeviceReport>,
-    /// What the system and all devices hold together; null on unified memory, where that
+    /// What the system and all devices use together; null on unified memory, where that
     /// would count one thing twice.
     used_in_all_bytes: Option<u64>,
     /// Why other kinds of device are not in the report.
@@ -65,7 +65,7 @@ struct System {
     available_bytes: Option<u64>,
     /// The most that a single GPU allocation can hope for; on unified memory only.
     largest_single_bytes: Option<u64>,
-    /// What the GPU, codecs and cameras hold; a part of what is used.
+    /// What the GPU, codecs and cameras use; a part of the used memory.
     gpu_codecs_cameras_bytes: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ struct DeviceReport {
     recommendations: Vec<String>,
 }
 
-/// What this process's own pool holds.
+/// What this process's own pool reserves.
 #[derive(Debug, Serialize)]
 struct Allocator {
     name: String,
@@ -238,7 +238,7 @@ impl MachineReport {
 fn advice(system: &System, unified: Option<bool>) -> Vec<String> {
     let (Some(used), Some(total)) = (system.used_bytes, system.total_bytes) else {
         return vec![
-            "the system does not tell how much of its memory is used (MemTotal less \
+            "the system does not report how much of its memory is used (MemTotal less \
              MemAvailable in /proc/meminfo): nothing can be advised"
                 .to_string(),
         ];

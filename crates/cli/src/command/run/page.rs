@@ -31,8 +31,8 @@ impl Answer for RunReport {
 }
 
 impl RunReport {
-    /// What even a quiet run must say, a line for each: the limit did not hold all, or may not
-    /// have; something was refused.
+    /// What is shown even with `-q`: memory that the limit did not cover, or may not have covered,
+    /// and requests that were refused.
     pub(super) fn alarms(&self, page: &mut TextPage) {
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
         let alarm = over || self.escaped().next().is_some();
@@ -57,10 +57,12 @@ impl RunReport {
         }
         if !self.cuda.used {
             return match (self.escaped().count(), self.cuda.guarded_programs) {
-                (1.., _) => "the guard did not hold what may have used the GPU".to_string(),
+                (1.., _) => {
+                    "the guard did not limit processes that may have used the GPU".to_string()
+                }
                 (0, 0) => "the guard reached no program; GPU memory was not watched".to_string(),
                 (0, _) => {
-                    "no program used the CUDA driver through the guard; there was nothing to hold"
+                    "no program used the CUDA driver through the guard; there was nothing to limit"
                         .to_string()
                 }
             };

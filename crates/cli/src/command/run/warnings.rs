@@ -14,7 +14,7 @@ const ALARMING: [(u32, &str); 6] = [
     ),
     (
         flag::REFUSED_DRIVER,
-        "because of --strict the program was told that there is no usable driver",
+        "because of --strict the guard reported to the program that there is no usable driver",
     ),
     (flag::MISSING_CALL, MISSING_CALL),
     (flag::SEPARATE, SEPARATE),
@@ -24,13 +24,13 @@ const ALARMING: [(u32, &str); 6] = [
     ),
     (
         flag::NO_ROOM,
-        "a process was refused all GPU memory: it had no room for the guard's list (64 MiB of addresses; see `ulimit -v`)",
+        "a process was refused all GPU memory: it had no address space for the guard's counters and list of blocks (about 80 MiB; see `ulimit -v`)",
     ),
 ];
 
 const MISSING_CALL: &str =
     "the driver lacks a call that the guard needs: some allocations passed uncounted";
-const SEPARATE: &str = "a program loaded libraries into a link namespace of its own (dlmopen), which the guard does not reach: not held";
+const SEPARATE: &str = "a program loaded libraries into a link namespace of its own (dlmopen), which the guard does not reach: not limited";
 const DAMAGED: &str =
     "the guard's counters were damaged while the program ran: what it used is not known";
 
@@ -46,7 +46,7 @@ const INEXACT: [(u32, &str); 3] = [
     ),
     (
         flag::LOG_FULL,
-        "not every event could be noted: the timeline and the lists end early, the counters do not",
+        "not every event could be recorded: the timeline and the lists end early, the counters do not",
     ),
 ];
 

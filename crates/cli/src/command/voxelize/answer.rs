@@ -69,7 +69,7 @@ impl VoxelizeAnswer {
         let (clouds, voxels) = (batch.clouds(), spec.grid().voxels());
         let dense = spec.cloud_bytes(voxels).saturating_mul(clouds);
         let output_bytes = (spec.cells() != Cells::Sparse).then_some(dense);
-        // A device counts what it held itself; where the host did the work, that says nothing.
+        // A device counts its own memory; where the host did the work, that figure says nothing.
         let device = opened.backend.peak_bytes().filter(|_| report.fallback.is_none());
         // A clock that stood still says nothing; so short a time is one of its ticks.
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-9);
@@ -155,7 +155,7 @@ impl Answer for VoxelizeAnswer {
 }
 
 impl VoxelizeAnswer {
-    /// Where it was held: what a device counted is its own, all else the host's.
+    /// Where that memory was: on the device if the device counted it, otherwise on the host.
     fn peak_note(&self) -> String {
         match self.peak_source {
             "counted" => format!("counted, on {}", self.backend),

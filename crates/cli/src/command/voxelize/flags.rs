@@ -43,7 +43,7 @@ pub(crate) struct Args {
         required_unless_present = "compile_kernels"
     )]
     origin: Option<Three<f32>>,
-    /// What is told of a voxel: occupancy, count, mean or max (of features)
+    /// What is computed for a voxel: occupancy, count, mean or max (of features)
     #[arg(long, value_name = "MODE", default_value = "occupancy")]
     mode: Mode,
     /// f32, u8 or bits (occupancy), u32 (count), or sparse: only voxels with points
@@ -95,7 +95,7 @@ impl Args {
         Ok(Some(Wanted { input, out, grid }))
     }
 
-    /// What is made of these clouds, whose features matter only where the mode tells of them.
+    /// What is computed from these clouds. Their features matter only in a mode that uses them.
     pub(super) fn spec(&self, wanted: &Wanted<'_>, batch: &Batch) -> anyhow::Result<Spec> {
         let cells = self.dtype.unwrap_or_else(|| Cells::of(self.mode));
         let features = if self.mode.of_features() { batch.features() } else { Ok(0) };

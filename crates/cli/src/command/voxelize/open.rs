@@ -20,7 +20,7 @@ pub(super) struct VoxelizeBackend {
     pub(super) room: Bytes,
 }
 
-/// The one that was asked for; without a wish the GPU where there is one, and the host.
+/// The backend that was asked for; by default the GPU where there is one, otherwise the host.
 pub(super) fn open(
     wanted: Option<DeviceId>,
     limit: Option<Bytes>,

@@ -382,5 +382,6 @@ impl<'a> EventsInOrder<'a> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 pub(super) mod tests;

@@ -1,7 +1,7 @@
 //! What is promised of every device, tried on a part of one.
 //!
-//! No more than a slice of the memory is used, so that whoever shares the device is not
-//! disturbed. Every promise gets the device afresh.
+//! Only a part of the memory is used, so that other users of the device are not disturbed. Every
+//! promise opens the device again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,15 +18,15 @@ use super::Check;
 const SLICE: Bytes = Bytes::mib(16);
 const SHARE: u64 = 8;
 
-/// Opens the device afresh.
+/// Opens the device again.
 type OpenDevice<'a> = &'a dyn Fn() -> plimsoll::Result<Arc<dyn Device>>;
 type Promise = fn(OpenDevice<'_>) -> anyhow::Result<String>;
 
 const PROMISES: [(&str, Promise); 8] = [
-    ("blocks of any size are apart and hold their contents", contents),
+    ("blocks of any size do not overlap and keep their contents", contents),
     ("each block is returned once, and strangers are refused", returned_once),
     ("the figures agree with what is out", figures),
-    ("full now and can never fit are told apart, and what is returned fits again", full),
+    ("full now and can never fit are different errors, and what is freed fits again", full),
     ("blocks pass between streams behind events", streams),
     ("four threads take, fill and return without a mix-up", threads),
     ("what the device has no room for goes to the host and back, nothing lost", fallback),
@@ -97,7 +97,7 @@ fn returned_once(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let block = ours.allocate(Request::new(1000u64))?;
     ensure!(
         matches!(other.release(block, Stream::DEFAULT), Err(Error::ForeignBlock { .. })),
-        "a stranger's block was taken"
+        "a block of another pool was accepted"
     );
     ours.release(block, Stream::DEFAULT)?;
     ensure!(
@@ -130,8 +130,8 @@ fn figures(open: OpenDevice<'_>) -> anyhow::Result<String> {
         std::thread::yield_now();
     }
     let (held, peak) = (pool.stats().total_allocated_bytes, pool.stats().peak_bytes);
-    ensure!(held == Bytes::ZERO, "{held} is held after everything was returned and trimmed");
-    Ok(format!("peak {peak}, and nothing held at the end"))
+    ensure!(held == Bytes::ZERO, "{held} is reserved after everything was freed and trimmed");
+    Ok(format!("peak {peak}, and nothing reserved at the end"))
 }
 
 fn full(open: OpenDevice<'_>) -> anyhow::Result<String> {
@@ -144,7 +144,7 @@ fn full(open: OpenDevice<'_>) -> anyhow::Result<String> {
             Ok(block) => blocks.push(block),
             Err(error) => break error,
         }
-        ensure!(blocks.len() <= 16, "more was handed out than the line allows");
+        ensure!(blocks.len() <= 16, "more was allocated than the limit allows");
     };
     ensure!(refused.is_full_now(), "full, and said: {refused}");
     let count = blocks.len();

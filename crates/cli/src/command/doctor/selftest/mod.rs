@@ -1,6 +1,6 @@
 //! `plimsoll doctor --selftest DIR`: every promise that this machine can check, tried.
 //!
-//! The bundle is for somebody else to read: what the doctor saw (`doctor.json`,
+//! The bundle can be sent to others: what the doctor saw (`doctor.json`,
 //! `doctor.txt`), what was tried and how it ended (`selftest.json`, `selftest.txt`), the
 //! report of a short `bench` of the embedded detectors, and under `root/` the small files
 //! that the machine was known by, so that `doctor --root DIR/root` sees it again.

@@ -1,15 +1,15 @@
 //! `--serve`: the newest record over HTTP, for a browser and for Prometheus.
 //!
-//! The sampling hands over a record and goes on; it never waits for a client. Each client
-//! has a thread of its own, there is a bound on how many, and each has so long to ask and
-//! to take its answer. A stream gives the newest record when the client is ready for it:
-//! who is slow misses some.
+//! The sampling thread hands over a record and goes on; it never waits for a client. Each client
+//! has a thread of its own, their number is bounded, and each has a timeout for its request and
+//! for its response. A stream sends the newest record whenever the client is ready for it, so a
+//! slow client misses some.
 //!
-//! A web page of somebody else must not read this one: requests by a foreign name (as
-//! after DNS rebinding) or from a foreign page are refused. Where others can reach the
-//! address, they must show a token.
+//! A web page of another origin must not read this one: requests by a foreign name (as after DNS
+//! rebinding) or from a foreign page are refused. Where other machines can reach the address, a
+//! token is required.
 
-mod door;
+mod access;
 mod http;
 
 use std::collections::VecDeque;
@@ -24,23 +24,24 @@ use super::prometheus;
 use super::record::{MonitorCpu, MonitorGpu, MonitorMemory, MonitorRecord};
 use super::summary::MonitorSummary;
 use crate::outcome::{BadInput, OrBadInput};
-use door::{AccessRefusal, AccessRules};
-use http::{HttpRequest, HttpResponse};
+use access::{AccessRefusal, AccessRules};
+use http::HttpResponse;
 
 const PAGE: &str = include_str!("page.html");
-/// More than these are turned away at once.
+/// Further clients are turned away at once.
 const MOST_CLIENTS: usize = 32;
-/// Of them, so many may have a stream.
+/// How many of them may have a stream.
 const MOST_STREAMS: usize = 24;
-/// To take an answer, or the next record of a stream.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// A stream without records says that it lives.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
-/// So many records are kept for pages that are opened later.
+/// How long a client may take to send its request, or to take a response or the next record of a
+/// stream.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often a stream without records sends an empty comment.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How many records are kept for pages that are opened later.
 const MOST_HISTORY: usize = 600;
 const STACK: usize = 256 << 10;
 
-/// What clients may ask for.
+/// What clients may request.
 #[derive(Default)]
 struct NewestRecord {
     number: u64,
@@ -54,7 +55,7 @@ struct ServeState {
     news: Condvar,
     clients: AtomicUsize,
     streams: AtomicUsize,
-    door: AccessRules,
+    access: AccessRules,
 }
 
 impl ServeState {
@@ -78,7 +79,7 @@ impl MonitorServer {
         let mut found = text.to_socket_addrs().or_bad_input(wrong)?;
         let address = found.next().ok_or_else(|| BadInput::new(wrong()))?;
         let token = flags.token.clone().or_else(|| std::env::var("PLIMSOLL_TOKEN").ok());
-        let door = AccessRules::new(address, token)?;
+        let access = AccessRules::new(address, token)?;
         let listener = TcpListener::bind(address)
             .or_bad_input(|| format!("cannot listen on {address} (--serve)"))?;
         let address = listener.local_addr()?;
@@ -87,7 +88,7 @@ impl MonitorServer {
             news: Condvar::new(),
             clients: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
-            door,
+            access,
         });
         let there = Arc::clone(&shared);
         let builder = std::thread::Builder::new().name("serve".to_string()).stack_size(STACK);
@@ -131,28 +132,28 @@ fn brief(record: &MonitorRecord) -> MonitorRecord {
 fn listen(listener: &TcpListener, shared: &Arc<ServeState>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Out of files for a while: the clients that there are will go.
+            // No file descriptors are left: wait until a client goes.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        let _ = stream.set_write_timeout(Some(PATIENCE));
-        let place = ClientSlot::take(shared, ClientKind::Clients, MOST_CLIENTS);
-        let Some(place) = place else {
+        let _ = stream.set_write_timeout(Some(CLIENT_TIMEOUT));
+        let slot = ClientSlot::take(shared, ClientCounter::Clients, MOST_CLIENTS);
+        let Some(slot) = slot else {
             turn_away(&stream);
             continue;
         };
         let there = Arc::clone(shared);
         let builder = std::thread::Builder::new().name("client".to_string()).stack_size(STACK);
-        // Where no thread can be had, the client is dropped, and so is its place.
+        // Where no thread can be started, the client is dropped, and so is its slot.
         let _ = builder.spawn(move || {
-            let _place = place;
-            // A client that goes away, or is too slow, is no concern of ours.
+            let _slot = slot;
+            // A client that goes away, or is too slow, is not an error.
             let _ = serve(&stream, &there);
         });
     }
 }
 
-/// Not waited for: a few bytes always fit into a fresh connection.
+/// Does not wait: a few bytes always fit into a new connection.
 fn turn_away(stream: &TcpStream) {
     let _ = stream.set_nonblocking(true);
     let mut stream: &TcpStream = stream;
@@ -160,28 +161,28 @@ fn turn_away(stream: &TcpStream) {
 }
 
 #[derive(Clone, Copy)]
-enum ClientKind {
+enum ClientCounter {
     Clients,
     Streams,
 }
 
-/// One of a bounded number, given back when it is dropped.
+/// One of a bounded number of clients or streams; dropping it frees the slot.
 struct ClientSlot {
     shared: Arc<ServeState>,
-    counter: ClientKind,
+    counter: ClientCounter,
 }
 
 impl ClientSlot {
-    fn take(shared: &Arc<ServeState>, counter: ClientKind, most: usize) -> Option<ClientSlot> {
-        let place = ClientSlot { shared: Arc::clone(shared), counter };
-        // Counted first and given back by the drop, where it was one too many.
-        (place.count().fetch_add(1, Ordering::AcqRel) < most).then_some(place)
+    fn take(shared: &Arc<ServeState>, counter: ClientCounter, most: usize) -> Option<ClientSlot> {
+        let slot = ClientSlot { shared: Arc::clone(shared), counter };
+        // Counted first; the drop undoes that where it was one too many.
+        (slot.count().fetch_add(1, Ordering::AcqRel) < most).then_some(slot)
     }
 
     fn count(&self) -> &AtomicUsize {
         match self.counter {
-            ClientKind::Clients => &self.shared.clients,
-            ClientKind::Streams => &self.shared.streams,
+            ClientCounter::Clients => &self.shared.clients,
+            ClientCounter::Streams => &self.shared.streams,
         }
     }
 }
@@ -193,7 +194,7 @@ impl Drop for ClientSlot {
 }
 
 fn serve(stream: &TcpStream, shared: &Arc<ServeState>) -> io::Result<()> {
-    let request = match HttpRequest::read(stream, PATIENCE)? {
+    let request = match http::read(stream, CLIENT_TIMEOUT)? {
         Ok(request) => request,
         Err(answer) => return answer.send(stream, false),
     };
@@ -201,7 +202,7 @@ fn serve(stream: &TcpStream, shared: &Arc<ServeState>) -> io::Result<()> {
     if !matches!(request.method.as_str(), "GET" | "HEAD") {
         return HttpResponse::error(405, "only GET").send(stream, bare);
     }
-    match shared.door.check(&request) {
+    match shared.access.check(&request) {
         Ok(()) => {}
         Err(AccessRefusal::Foreign(why)) => {
             return HttpResponse::error(403, why).send(stream, bare);
@@ -240,9 +241,9 @@ fn serve(stream: &TcpStream, shared: &Arc<ServeState>) -> io::Result<()> {
     answer.send(stream, bare)
 }
 
-/// Record after record, the newest each time.
+/// Sends record after record, the newest each time.
 fn follow(mut stream: &TcpStream, shared: &Arc<ServeState>) -> io::Result<()> {
-    let Some(_place) = ClientSlot::take(shared, ClientKind::Streams, MOST_STREAMS) else {
+    let Some(_slot) = ClientSlot::take(shared, ClientCounter::Streams, MOST_STREAMS) else {
         return HttpResponse::error(503, "too many streams; try again later").send(stream, false);
     };
     stream.write_all(&HttpResponse::stream().head())?;
@@ -252,7 +253,7 @@ fn follow(mut stream: &TcpStream, shared: &Arc<ServeState>) -> io::Result<()> {
         let old = |newest: &mut NewestRecord| newest.number == seen;
         let (newest, _) = shared
             .news
-            .wait_timeout_while(newest, SIGN_OF_LIFE, old)
+            .wait_timeout_while(newest, KEEP_ALIVE, old)
             .unwrap_or_else(PoisonError::into_inner);
         let (number, record) = (newest.number, Arc::clone(&newest.record));
         drop(newest);

@@ -1,4 +1,4 @@
-//! The door and the bounds, without a browser.
+//! Access and bounds, without a browser.
 
 use std::io::Read;
 use std::time::Instant;
@@ -116,7 +116,7 @@ fn many_and_slow_clients_hold_nothing_up() {
     // They are gone after a while, and others are served.
     let until = Instant::now() + Duration::from_secs(10);
     while code(&get(&server, "/api/sample", "")) != "200" {
-        assert!(Instant::now() < until, "clients that went away still hold their places");
+        assert!(Instant::now() < until, "clients that went away still have their slots");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -1,22 +1,22 @@
-//! Who may come in.
+//! Which requests are allowed.
 
 use std::net::{IpAddr, SocketAddr};
 
+use plimsoll_cli::http::HttpRequest;
 use subtle::ConstantTimeEq;
 
-use super::http::HttpRequest;
 use crate::outcome::BadInput;
 
-/// Shorter ones can be guessed.
+/// Shorter tokens can be guessed.
 const SHORTEST_TOKEN: usize = 8;
 
-/// The rules of an address.
+/// The rules for requests to an address.
 pub(super) struct AccessRules {
     loopback: bool,
     token: Option<String>,
 }
 
-/// Why somebody may not come in.
+/// Why a request is not allowed.
 pub(super) enum AccessRefusal {
     /// The request comes by a foreign name or from a foreign page.
     Foreign(&'static str),
@@ -79,8 +79,8 @@ fn shown(request: &HttpRequest) -> Option<String> {
     bearer.or_else(|| request.query("token"))
 }
 
-/// Takes as long whatever is shown, so that a token cannot be felt out letter by letter, nor
-/// its length.
+/// Takes the same time whatever is shown, so that neither a token nor its length can be guessed
+/// step by step from how long this takes.
 fn same(shown: &str, token: &str) -> bool {
     let mut padded = shown.as_bytes().to_vec();
     padded.resize(token.len(), 0);
