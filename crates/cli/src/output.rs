@@ -94,11 +94,11 @@ impl Output {
     }
 
     /// Shows an answer beside a stream that is on stdout: a page on stderr, unless quiet.
-    pub(crate) fn aside<A: Answer>(&self, answer: &A) {
+    pub(crate) fn answer_on_stderr<A: Answer>(&self, answer: &A) {
         if !self.quiet {
             let mut page = TextPage::new(colour_on(io::stderr().is_terminal()), false);
             answer.page(&mut page);
-            print_aside(&page.into_text());
+            print_to_stderr(&page.into_text());
         }
     }
 
@@ -175,15 +175,15 @@ impl Drop for ProgressLine {
 
 /// Writes lines for people to stderr while a verb works; text from outside cannot begin a line.
 pub(crate) fn note(text: &str) {
-    print_aside(&redact(&text::lines(text.trim_end())));
+    print_to_stderr(&redact(&text::lines(text.trim_end())));
 }
 
 /// The same for one line, whatever is in it.
 pub(crate) fn note_line(text: &str) {
-    print_aside(&shown(text));
+    print_to_stderr(&shown(text));
 }
 
-fn print_aside(text: &str) {
+fn print_to_stderr(text: &str) {
     // There is nowhere to report that stderr is gone.
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -238,7 +238,7 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
         let text = error.to_string();
         let message = text.split("\n\nUsage:").next().unwrap_or(&text);
         complain(FaultKind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
-    } else if is_unfit(&error.to_string()) {
+    } else if needs_change(&error.to_string()) {
         // What is left of a word of the command line: shown, but not in colours.
         note(&error.to_string());
     } else {
@@ -249,7 +249,7 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
 }
 
 /// Whether lines must be changed before they are shown.
-fn is_unfit(text: &str) -> bool {
+fn needs_change(text: &str) -> bool {
     text.contains(|c| text::is_steering(c) && c != '\n') || redact(text) != text
 }
 
@@ -276,7 +276,7 @@ fn causes(error: &anyhow::Error) -> Vec<String> {
 pub(crate) fn report_panics(json: bool) {
     std::panic::set_hook(Box::new(move |info| {
         if is_shielded() && std::thread::current().name() != Some("main") {
-            let (what, place) = told(info);
+            let (what, place) = panic_text(info);
             tracing::error!("a panic while an engine was at work{place}: {what}");
             return;
         }
@@ -287,7 +287,7 @@ pub(crate) fn report_panics(json: bool) {
 }
 
 /// What a panic says, and where it was.
-fn told(info: &PanicHookInfo<'_>) -> (String, String) {
+fn panic_text(info: &PanicHookInfo<'_>) -> (String, String) {
     let payload = info.payload();
     let what = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => text,
@@ -299,7 +299,7 @@ fn told(info: &PanicHookInfo<'_>) -> (String, String) {
 }
 
 fn bug(info: &PanicHookInfo<'_>) -> String {
-    let (what, place) = told(info);
+    let (what, place) = panic_text(info);
     format!(
         "this is a bug in plimsoll {}{place}: {what}; please report this line with the command \
          that you ran",
@@ -320,7 +320,7 @@ fn complain(kind: FaultKind, message: &str, causes: &[String], json: bool) {
         let causes: String = causes.iter().map(line).collect();
         format!("{start}error:{end} {}{causes}", shown(message))
     };
-    print_aside(&text);
+    print_to_stderr(&text);
 }
 
 #[cfg(test)]
@@ -371,12 +371,12 @@ mod tests {
         assert!(output_to(ErrorKind::StorageFull).finish().is_err());
     }
 
-    const TOLD_TO_PANIC: &str = "PLIMSOLL_TEST_PANIC";
+    const PANIC_VARIABLE: &str = "PLIMSOLL_TEST_PANIC";
 
     /// Does something only when the test below runs it in a process of its own.
     #[test]
     fn panics_when_told_to() {
-        if std::env::var_os(TOLD_TO_PANIC).is_some() {
+        if std::env::var_os(PANIC_VARIABLE).is_some() {
             report_panics(false);
             panic!("two\nlines");
         }
@@ -386,7 +386,7 @@ mod tests {
     fn a_panic_is_one_line_and_exit_code_3() {
         let run = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--nocapture", "output::tests::panics_when_told_to"])
-            .env(TOLD_TO_PANIC, "1")
+            .env(PANIC_VARIABLE, "1")
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&run.stderr);

@@ -15,7 +15,7 @@ const SIGNALS: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// The first signal sets the flag; the next one ends the process.
 pub(crate) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    for signal in heard() {
+    for signal in not_ignored() {
         // In this order: the flag that the first one sets is what arms the second.
         signal_hook::flag::register_conditional_shutdown(
             signal,
@@ -30,15 +30,15 @@ pub(crate) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
 
 /// Every signal sets the flag, for work that looks at it all the time.
 pub(crate) fn listen_each_time(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    for signal in heard() {
+    for signal in not_ignored() {
         signal_hook::flag::register(signal, Arc::clone(stop))
             .context("cannot listen for signals")?;
     }
     Ok(())
 }
 
-/// A signal that this program was started to ignore (`nohup`) stays ignored.
-fn heard() -> impl Iterator<Item = c_int> {
+/// The signals to handle: one that this program was started to ignore (`nohup`) stays ignored.
+fn not_ignored() -> impl Iterator<Item = c_int> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored(&status);
     SIGNALS.into_iter().filter(move |signal| ignored & 1 << (signal - 1) == 0)

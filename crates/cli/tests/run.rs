@@ -240,6 +240,19 @@ fn the_report_is_whole_and_its_trace_replays() -> Result {
     Ok(())
 }
 
+/// The program chooses its arguments: they are text in the page, and nothing else.
+#[test]
+fn what_the_program_is_called_is_escaped_in_the_page() -> Result {
+    let to = stage()?.join("escaped").display().to_string();
+    let words = ["--report", &to, "--", "sh", "-c", ":", "<script>\"&\u{1b}[2J"];
+    let output = on_stage(&words)?.output()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = fs::read_to_string(format!("{to}/report.html"))?;
+    assert!(page.contains("&lt;script&gt;&quot;&amp;\u{fffd}[2J"), "{page}");
+    assert!(!page.contains("<script>") && !page.contains('\u{1b}'), "{page}");
+    Ok(())
+}
+
 #[test]
 fn a_driver_that_nobody_used_is_told_from_none() -> Result {
     let to = stage()?.join("idle").display().to_string();

@@ -48,11 +48,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &LiveView) {
     if view.help {
         help(frame, area);
     }
-    tame(frame);
+    remove_control_characters(frame);
 }
 
 /// Removes control characters from text from outside: one may be in the cell of another character.
-fn tame(frame: &mut Frame<'_>) {
+fn remove_control_characters(frame: &mut Frame<'_>) {
     for cell in &mut frame.buffer_mut().content {
         if cell.symbol().contains(is_steering) {
             cell.set_symbol("\u{fffd}");

@@ -31,7 +31,7 @@ pub(super) const HELP: [(&str, &str); 6] = [
     ("Ctrl-L", "draw anew"),
 ];
 
-pub(super) fn wish(key: &KeyEvent) -> Option<KeyAction> {
+pub(super) fn action_of(key: &KeyEvent) -> Option<KeyAction> {
     if key.kind == KeyEventKind::Release {
         return None;
     }

@@ -56,17 +56,17 @@ impl Screen {
         self.terminal.draw(|frame| draw::draw(frame, view)).map(|_| ())
     }
 
-    /// Waits so long for a key, and says what it asks for. A new size of the window asks
-    /// for a new frame.
-    pub(crate) fn wish(&self, patience: Duration) -> io::Result<Option<KeyAction>> {
-        if is_gone(patience) {
+    /// Waits for a key until the timeout, and returns its action. A change of the window's size
+    /// is an action too: it asks for a new frame.
+    pub(crate) fn next_action(&self, timeout: Duration) -> io::Result<Option<KeyAction>> {
+        if is_gone(timeout) {
             return Ok(Some(KeyAction::Quit));
         }
         if !event::poll(Duration::ZERO)? {
             return Ok(None);
         }
         Ok(match event::read()? {
-            Event::Key(key) => keys::wish(&key),
+            Event::Key(key) => keys::action_of(&key),
             Event::Resize(..) => Some(KeyAction::Redraw),
             _ => None,
         })
@@ -76,19 +76,19 @@ impl Screen {
 /// Waits so long for a key, and says whether the terminal was closed meanwhile. The library
 /// that reads keys would ask a closed one for ever and never come back.
 #[cfg(unix)]
-fn is_gone(patience: Duration) -> bool {
+fn is_gone(timeout: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let terminal = io::stdout();
     let mut ends = [PollFd::new(&terminal, PollFlags::IN)];
-    let patience = Timespec::try_from(patience).ok();
+    let timeout = Timespec::try_from(timeout).ok();
     // A signal ends the wait early, which does no harm.
-    poll(&mut ends, patience.as_ref()).is_ok()
+    poll(&mut ends, timeout.as_ref()).is_ok()
         && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 #[cfg(not(unix))]
-fn is_gone(patience: Duration) -> bool {
-    let _ = event::poll(patience);
+fn is_gone(timeout: Duration) -> bool {
+    let _ = event::poll(timeout);
     false
 }
 

@@ -119,7 +119,7 @@ pub(super) fn facts(record: &MonitorRecord, width: u16) -> Vec<Line<'static>> {
     if let Some((name, celsius)) = record.hottest() {
         words.push(format!("{name} {celsius:.1} °C"));
     }
-    words.extend(held_down("clocks", record.throttled_by.as_deref()));
+    words.extend(throttled_by("clocks", record.throttled_by.as_deref()));
     wrap(words, width)
 }
 
@@ -128,7 +128,7 @@ fn of_gpu(at: usize, gpu: &MonitorGpu) -> Vec<String> {
         vec![fact(&format!("GPU{at}"), gpu.percent, 0, "%"), fact("", gpu.mhz, 0, "MHz")];
     words.extend(gpu.power_w.map(|_| fact("", gpu.power_w, 0, "W")));
     words.extend(gpu.temperature_c.map(|_| fact("", gpu.temperature_c, 0, "°C")));
-    words.extend(held_down(&format!("GPU{at}"), gpu.throttled_by.as_deref()));
+    words.extend(throttled_by(&format!("GPU{at}"), gpu.throttled_by.as_deref()));
     words
 }
 
@@ -137,7 +137,7 @@ fn fact(name: &str, value: Option<f64>, decimals: usize, unit: &str) -> String {
     if name.is_empty() { value } else { format!("{name} {value}") }
 }
 
-fn held_down(name: &str, by: Option<&[String]>) -> Option<String> {
+fn throttled_by(name: &str, by: Option<&[String]>) -> Option<String> {
     by.filter(|by| !by.is_empty()).map(|by| format!("{name} throttled by {}", by.join(", ")))
 }
 

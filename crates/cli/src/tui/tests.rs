@@ -144,17 +144,17 @@ fn keys_change_the_view() {
 }
 
 #[cfg(target_os = "linux")]
-const TOLD_TO_PANIC: &str = "PLIMSOLL_TEST_PANIC_IN_VIEW";
+const PANIC_VARIABLE: &str = "PLIMSOLL_TEST_PANIC_IN_VIEW";
 
 /// Does something only when the test below runs it in a process of its own.
 #[cfg(target_os = "linux")]
 #[test]
 fn panics_in_the_view_when_told_to() {
-    if std::env::var_os(TOLD_TO_PANIC).is_some() {
+    if std::env::var_os(PANIC_VARIABLE).is_some() {
         crate::output::report_panics(false);
         let mut screen = super::Screen::take().unwrap();
         screen.show(&view(&orin())).unwrap();
-        screen.wish(Duration::from_secs(60)).unwrap();
+        screen.next_action(Duration::from_secs(60)).unwrap();
         panic!("in the middle of a frame");
     }
 }
@@ -167,7 +167,7 @@ fn a_panic_gives_the_terminal_back_and_says_its_line_there() {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "--nocapture", "tui::tests::panics_in_the_view_when_told_to"])
-        .env(TOLD_TO_PANIC, "1");
+        .env(PANIC_VARIABLE, "1");
     let status = terminal.run(command, "q quit", |_, terminal| terminal.press("s")).unwrap();
     assert_eq!(status.code(), Some(3));
     assert_eq!(terminal.modes().unwrap(), before);
@@ -186,7 +186,7 @@ fn names_of_strangers_steer_no_terminal() {
     record.temperatures_c = [(HOSTILE.to_string(), Some(50.0))].into();
     record.processes[0].name = Some(HOSTILE.to_string());
     let mut view = view(&record);
-    view.tell(HOSTILE.to_string());
+    view.warn(HOSTILE.to_string());
     let text = frame(&view, 100, 30).join("\n");
     assert!(!text.contains(|c| plimsoll::text::is_steering(c) && c != '\n'), "{text:?}");
     assert!(text.contains("mode "), "{text}");

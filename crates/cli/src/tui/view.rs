@@ -93,8 +93,8 @@ impl LiveView {
         self.record = Some(record.clone());
     }
 
-    /// A word about something that went wrong.
-    pub(crate) fn tell(&mut self, text: String) {
+    /// Shows a warning.
+    pub(crate) fn warn(&mut self, text: String) {
         self.notice = Some((false, text));
     }
 

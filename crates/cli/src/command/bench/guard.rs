@@ -43,7 +43,7 @@ impl Drop for Folders {
 
 /// Re-executes this process with the guard preloaded where it is wanted and not there yet, and then
 /// does not return. Otherwise returns the guard's state and the folders to delete at the end.
-pub(super) fn around(wanted: bool) -> (Guarded, Folders) {
+pub(super) fn restart_under_guard(wanted: bool) -> (Guarded, Folders) {
     if let Some(folders) = started_again() {
         return (found(true), folders);
     }

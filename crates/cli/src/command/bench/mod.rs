@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     listen(&stop)?;
     let on_gpu = matches!(plan.device, Device::Cuda(_));
     let mut show = Show::new(!out.is_quiet() && !out.is_json(), on_gpu);
-    let finished = workload::run(&plan, &mut show, &stop).map_err(blame)?;
+    let finished = workload::run(&plan, &mut show, &stop).map_err(with_fault)?;
     show.end();
     let Finished { record, folder, written } = finished;
     let path = Some(folder.join("report.md")).filter(|path| path.is_file());
@@ -133,7 +133,7 @@ fn check_apart(plan: &Plan) -> anyhow::Result<()> {
 /// Puts the run under the guard where it may use a GPU of CUDA; see [`guard`].
 #[cfg(target_os = "linux")]
 fn guarded(args: &Args, plan: &mut Plan) -> guard::Folders {
-    let (guarded, folders) = guard::around(args.wants_guard());
+    let (guarded, folders) = guard::restart_under_guard(args.wants_guard());
     plan.guard = guarded;
     folders
 }
@@ -146,8 +146,8 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// What the user can put right is the user's.
-fn blame(error: Error) -> anyhow::Error {
+/// Marks an error that the user can correct as bad input.
+fn with_fault(error: Error) -> anyhow::Error {
     match error {
         Error::Plan(text) => BadInput::new(text).into(),
         Error::Files(error @ FilesError::Name { .. }) => BadInput::new(error).into(),

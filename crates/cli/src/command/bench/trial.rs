@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 /// The side that may be lost.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    be_expendable();
+    give_way_to_others();
     let mut options = EngineOptions::default();
     options.library.clone_from(&args.library);
     options.input_size = args.imgsz.map(|side| (side as usize, side as usize));
@@ -64,9 +64,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Whatever happens to it, it leaves no core file and no process behind, and is the first that
-/// goes where memory is short. Where the system cannot do one of these, the others stand.
-fn be_expendable() {
+/// Makes sure that this process leaves no core file and no process behind, and is the first that
+/// the kernel kills when memory is short. Each of these is skipped where the system cannot do it.
+fn give_way_to_others() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Resource, Rlimit, Signal};

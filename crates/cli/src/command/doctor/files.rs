@@ -154,7 +154,7 @@ const LIBRARY_FOLDERS: [&str; 17] = [
 ];
 
 /// More folders than any loader is configured with.
-const MOST_TOLD: usize = 256;
+const MOST_CONFIGURED: usize = 256;
 
 const TOOL_FOLDERS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
@@ -202,16 +202,16 @@ fn find(root: &Root, folders: &[String], name: &str) -> Option<PathBuf> {
 
 /// The loader's order: the environment, the configuration of `ld.so`, the usual places.
 fn library_folders(root: &Root) -> Vec<String> {
-    let told = root
+    let configured = root
         .machine()
         .list("/etc/ld.so.conf.d")
         .into_iter()
         .filter_map(|file| root.machine().read(&file));
-    let told =
-        told.flat_map(|text| text.lines().map(str::trim).map(String::from).collect::<Vec<_>>());
+    let configured = configured
+        .flat_map(|text| text.lines().map(str::trim).map(String::from).collect::<Vec<_>>());
     from_environment(root, "LD_LIBRARY_PATH")
         .into_iter()
-        .chain(told.filter(|line| line.starts_with('/')).take(MOST_TOLD))
+        .chain(configured.filter(|line| line.starts_with('/')).take(MOST_CONFIGURED))
         .chain(LIBRARY_FOLDERS.map(String::from))
         .collect()
 }
@@ -267,7 +267,7 @@ mod tests {
     fn a_loader_that_is_told_of_everything_is_not_believed() {
         let folder = tree(&[("etc/ld.so.conf.d/a.conf", &"/a\n".repeat(100_000))]);
         let folders = library_folders(&Root::new(folder.path()));
-        assert_eq!(folders.len(), MOST_TOLD + LIBRARY_FOLDERS.len());
+        assert_eq!(folders.len(), MOST_CONFIGURED + LIBRARY_FOLDERS.len());
     }
 
     #[test]

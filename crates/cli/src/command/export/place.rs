@@ -17,7 +17,7 @@ use crate::outcome::BadInput;
 use crate::stop::listen;
 
 /// So much is written before it is asked again whether to stop.
-const AT_ONCE: usize = 8 << 20;
+const WRITE_SIZE: usize = 8 << 20;
 
 /// Where a file is to be.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl ExportPlace {
 
     fn write_unless(self, bytes: &[u8], stop: &AtomicBool) -> anyhow::Result<bool> {
         let mut file = Partial::create(&self.path, "to").with_context(|| self.cannot())?;
-        for part in bytes.chunks(AT_ONCE) {
+        for part in bytes.chunks(WRITE_SIZE) {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }

@@ -151,8 +151,10 @@ impl ReplayLog {
             let text = String::from_utf8_lossy(&self.buffer).into_owned();
             let found = match text.trim_start().starts_with('{') {
                 // A logger's prefix may begin so too.
-                true => self.ours(&text).or_else(|why| self.theirs(&text).map(Some).or(Err(why))),
-                false => self.theirs(&text).map(Some),
+                true => self
+                    .ours(&text)
+                    .or_else(|why| self.tegrastats_record(&text).map(Some).or(Err(why))),
+                false => self.tegrastats_record(&text).map(Some),
             };
             match found {
                 Ok(Some(record)) => return Item::Record(Box::new(record)),
@@ -185,7 +187,7 @@ impl ReplayLog {
         self.skipping = read as u64 == LONGEST && self.buffer.last() != Some(&b'\n');
     }
 
-    fn theirs(&mut self, text: &str) -> Result<MonitorRecord, String> {
+    fn tegrastats_record(&mut self, text: &str) -> Result<MonitorRecord, String> {
         let line = parse(text).map_err(|error| error.to_string())?;
         let t = self.clock.advance(None, line.clock_s);
         let mut record = MonitorRecord::new(Some(t), "recorded", &line.to_sample());

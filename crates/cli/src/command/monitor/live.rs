@@ -29,7 +29,7 @@ impl Monitor {
             if std::mem::take(&mut stale) {
                 screen.show(&view).context("cannot draw on the terminal")?;
             }
-            match screen.wish(POLL_INTERVAL).context("cannot read keys")? {
+            match screen.next_action(POLL_INTERVAL).context("cannot read keys")? {
                 Some(KeyAction::Quit) => break,
                 Some(wish) => {
                     view.grant(wish);
@@ -71,7 +71,7 @@ impl Monitor {
                         pace.follow(&record);
                     }
                 }
-                Item::Nonsense { line, why } => view.tell(format!("line {line}: {why}")),
+                Item::Nonsense { line, why } => view.warn(format!("line {line}: {why}")),
                 Item::Nothing => return news,
                 Item::End => {
                     pace.ended = true;

@@ -141,7 +141,7 @@ impl Monitor {
             };
             record.warnings.splice(..0, first);
             self.pass(&mut record);
-            tell(&record, out);
+            show_warnings(&record, out);
             return self.show_one(&record, format, out);
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Monitor {
                 Item::Nothing => None,
                 Item::Nonsense { line, why } => lines.as_mut().map(|all| all.nonsense(line, &why)),
                 Item::Record(record) => {
-                    tell(&record, out);
+                    show_warnings(&record, out);
                     pace.iter_mut().for_each(|pace| pace.follow(&record));
                     let text = lines.as_mut().map(|lines| lines.of(&record, &self.watch));
                     let over = |d: Duration| record.t.unwrap_or_default() >= d.as_secs_f64();
@@ -204,7 +204,7 @@ impl Monitor {
                 break;
             }
         }
-        if let Some(more) = lines.map(|lines| lines.unsaid()).filter(|more| *more > 0) {
+        if let Some(more) = lines.map(|lines| lines.silently_skipped()).filter(|more| *more > 0) {
             tracing::warn!("{more} more lines are no record either");
         }
         Ok(())
@@ -228,7 +228,7 @@ impl Monitor {
         match format {
             MonitorFormat::Table => out.answer(summary),
             _ => {
-                out.aside(summary);
+                out.answer_on_stderr(summary);
                 Ok(())
             }
         }
@@ -236,7 +236,7 @@ impl Monitor {
 }
 
 /// Shows warnings and alerts.
-fn tell(record: &MonitorRecord, out: &Output) {
+fn show_warnings(record: &MonitorRecord, out: &Output) {
     if !out.is_quiet() {
         record.warnings.iter().for_each(|text| output::note_line(&format!("warning: {text}")));
     }
@@ -295,7 +295,7 @@ impl MonitorLines {
     }
 
     /// How many lines were skipped without a warning.
-    fn unsaid(&self) -> u64 {
+    fn silently_skipped(&self) -> u64 {
         self.nonsense.saturating_sub(COMPLAINTS)
     }
 }

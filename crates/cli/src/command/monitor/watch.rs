@@ -12,7 +12,7 @@ use super::record::{MonitorPool, MonitorRecord, MonitorTimeLeft};
 use super::summary::MonitorSummary;
 
 /// An alert is raised again only after its reason has been gone for so long.
-const CALM_S: f64 = 60.0;
+const ALERT_PAUSE_S: f64 = 60.0;
 /// So many commands of alerts run at once at most; a command may hang.
 const MOST_COMMANDS: usize = 4;
 
@@ -107,7 +107,7 @@ impl MonitorWatch {
     /// Whether a reason that is there now was not there a while ago.
     fn is_new(&mut self, kind: &'static str, gpu: Option<usize>, t: f64) -> bool {
         let last = self.reasons.insert((kind, gpu), t);
-        last.is_none_or(|last| t - last > CALM_S || t < last)
+        last.is_none_or(|last| t - last > ALERT_PAUSE_S || t < last)
     }
 }
 

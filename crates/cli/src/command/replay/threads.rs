@@ -63,16 +63,16 @@ fn fastest(setup: &Setup, trace: &Trace, threads: u16, passes: u32) -> plimsoll:
     }
     let mut replays: Vec<Replay<'_>> =
         streams.into_iter().map(|stream| Replay::on_stream(&stand.pool, trace, stream)).collect();
-    together(&mut replays)?;
+    one_pass(&mut replays)?;
     let mut fastest = Duration::MAX;
     for _ in 0..passes {
-        fastest = fastest.min(together(&mut replays)?);
+        fastest = fastest.min(one_pass(&mut replays)?);
     }
     Ok(fastest)
 }
 
 /// One pass on every thread at once.
-fn together(replays: &mut [Replay<'_>]) -> plimsoll::Result<Duration> {
+fn one_pass(replays: &mut [Replay<'_>]) -> plimsoll::Result<Duration> {
     let barrier = &Barrier::new(replays.len());
     let spans = std::thread::scope(|scope| {
         let threads: Vec<_> = replays

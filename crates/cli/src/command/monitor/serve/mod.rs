@@ -109,14 +109,14 @@ impl MonitorServer {
         if newest.history.len() == MOST_HISTORY {
             newest.history.pop_front();
         }
-        newest.history.push_back(brief(record));
+        newest.history.push_back(for_plots(record));
         drop(newest);
         self.shared.news.notify_all();
     }
 }
 
 /// A record for plots: its figures, without what only tables show.
-fn brief(record: &MonitorRecord) -> MonitorRecord {
+fn for_plots(record: &MonitorRecord) -> MonitorRecord {
     let gpus =
         record.gpus.iter().map(|gpu| MonitorGpu { name: None, throttled_by: None, ..gpu.clone() });
     MonitorRecord {
