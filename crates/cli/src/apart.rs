@@ -1,4 +1,4 @@
-//! The one check that a verb writes over nothing that it reads.
+//! The one check that no verb overwrites a file that it reads.
 //!
 //! Every verb that writes a file names what it writes and what it reads here, before either is
 //! opened: an output that is an input would empty it, or be read as it grows. Links count as

@@ -1,4 +1,4 @@
-//! The line, as every verb takes it: `--gpu-mem-limit SIZE`.
+//! The limit, as every verb takes it: `--gpu-mem-limit SIZE`.
 //!
 //! Three spellings of one flag, because all three are in use: the long one, the short
 //! `--limit`, and `--gpu-mem-limit-gb N` for those who think in the sizes that boards
@@ -25,7 +25,7 @@ pub(crate) struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// The line, where one was given.
+    /// The limit, where one was given.
     pub(crate) fn limit(&self) -> Option<Bytes> {
         self.gpu_mem_limit.or(self.gpu_mem_limit_gb)
     }
@@ -39,13 +39,13 @@ pub(crate) fn size_above_zero(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// A size, for flags. A small number without a unit is a slip: no device has so few bytes, and
-/// whoever means them can say `8B`.
+/// A size, for flags. A small number without a unit is refused as a likely mistake: no device has
+/// so few bytes, and `8B` says that bytes are meant.
 pub(crate) fn size(text: &str) -> Result<Bytes, String> {
     let number = text.trim();
     let bare = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     match text.parse::<Bytes>() {
-        // Nobody counts bytes in parts.
+        // There are no fractions of a byte.
         Ok(_) if bare && number.contains('.') => {
             Err(format!("{number} needs a unit; say {number}GiB or {number}MiB"))
         }
@@ -73,13 +73,15 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct LimitCommand {
         #[command(flatten)]
         limit: LimitArgs,
     }
 
     fn limit(words: &[&str]) -> Option<Option<Bytes>> {
-        Line::try_parse_from([&["plimsoll"], words].concat()).ok().map(|line| line.limit.limit())
+        LimitCommand::try_parse_from([&["plimsoll"], words].concat())
+            .ok()
+            .map(|line| line.limit.limit())
     }
 
     #[test]
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_refused() {
+    fn what_is_no_limit_is_refused() {
         for words in [
             &["--limit", "0"][..],
             &["--limit", "much"],

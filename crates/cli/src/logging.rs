@@ -59,13 +59,13 @@ fn filter(global: &Global, wish: Option<&str>) -> (EnvFilter, Option<String>) {
     }
 }
 
-/// Lines that nobody has fetched are kept up to this many.
+/// How many lines are kept at most until they are fetched.
 const MOST: usize = 4096;
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static LINES: Mutex<Vec<LogLine>> = Mutex::new(Vec::new());
 
-/// From now on keeps what libraries log, for whoever holds the result.
+/// From now on keeps what libraries log, until the result is dropped.
 pub(crate) fn collect() -> Arc<dyn Logged> {
     WANTED.store(true, Ordering::Relaxed);
     Arc::new(Collected)
@@ -89,9 +89,9 @@ impl<S: Subscriber> Layer<S> for Collecting {
         if !WANTED.load(Ordering::Relaxed) || event.metadata().target() == LOG_TARGET {
             return;
         }
-        let mut words = Words::default();
+        let mut words = LogMessage::default();
         event.record(&mut words);
-        let Words { message, fields } = words;
+        let LogMessage { message, fields } = words;
         let level = match *event.metadata().level() {
             tracing::Level::ERROR => Level::Error,
             tracing::Level::WARN => Level::Warn,
@@ -108,12 +108,12 @@ impl<S: Subscriber> Layer<S> for Collecting {
 
 /// The message of an event, and its fields behind it.
 #[derive(Default)]
-struct Words {
+struct LogMessage {
     message: String,
     fields: String,
 }
 
-impl Visit for Words {
+impl Visit for LogMessage {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a string cannot fail.
         let _ = match field.name() {

@@ -1,12 +1,14 @@
-//! The front door: `plimsoll <verb>`.
+//! The command line: `plimsoll <verb>`.
 //!
-//! One line from arguments to exit code: parse, run the verb, print, exit. A verb
+//! From arguments to exit code in one function: parse, run the verb, print, exit. A verb
 //! decides nothing about colours, JSON or exit codes; it returns an answer
 //! ([`output::Answer`]) and whether it is yes or no ([`outcome::Outcome`]).
 
 mod apart;
 mod args;
 mod command;
+mod driver;
+mod duration;
 mod limit;
 mod logging;
 mod outcome;

@@ -45,7 +45,7 @@ impl From<Outcome> for ExitCode {
 
 /// Whose fault an error is; its name is `kind` in the JSON form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// The command line cannot be understood.
     Usage,
     /// A value or a file of the caller's is not what it should be.
@@ -56,33 +56,33 @@ pub(crate) enum Kind {
     Bug,
 }
 
-impl Kind {
+impl FaultKind {
     /// Reads the chain of causes.
-    pub(crate) fn of(error: &Error) -> Kind {
+    pub(crate) fn of(error: &Error) -> FaultKind {
         use plimsoll::Error::{Config, Malformed};
         let theirs = error.downcast_ref::<BadInput>().is_some()
             || matches!(
                 error.chain().find_map(|cause| cause.downcast_ref::<plimsoll::Error>()),
                 Some(Config { .. } | Malformed { .. })
             );
-        if theirs { Kind::Input } else { Kind::Failed }
+        if theirs { FaultKind::Input } else { FaultKind::Failed }
     }
 
     /// The name in the JSON form.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Usage => "usage",
-            Kind::Input => "input",
-            Kind::Failed => "failed",
-            Kind::Bug => "bug",
+            FaultKind::Usage => "usage",
+            FaultKind::Input => "input",
+            FaultKind::Failed => "failed",
+            FaultKind::Bug => "bug",
         }
     }
 
     /// The exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
-            Kind::Usage | Kind::Input => 2,
-            Kind::Failed | Kind::Bug => 3,
+            FaultKind::Usage | FaultKind::Input => 2,
+            FaultKind::Failed | FaultKind::Bug => 3,
         }
     }
 }
@@ -139,15 +139,15 @@ mod tests {
         };
         let device = plimsoll::Error::Device { call: "mmap", why: "no".to_string() };
         for (error, kind) in [
-            (Error::from(BadInput::new("no such verb")), Kind::Input),
-            (Error::from(malformed()), Kind::Input),
-            (Error::from(malformed()).context("cannot read trace.csv"), Kind::Input),
-            (Error::from(missing()), Kind::Failed),
-            (Error::from(device), Kind::Failed),
+            (Error::from(BadInput::new("no such verb")), FaultKind::Input),
+            (Error::from(malformed()), FaultKind::Input),
+            (Error::from(malformed()).context("cannot read trace.csv"), FaultKind::Input),
+            (Error::from(missing()), FaultKind::Failed),
+            (Error::from(device), FaultKind::Failed),
         ] {
-            assert_eq!(Kind::of(&error), kind, "{error:#}");
+            assert_eq!(FaultKind::of(&error), kind, "{error:#}");
         }
-        assert_eq!((Kind::Input.code(), Kind::Failed.code()), (2, 3));
+        assert_eq!((FaultKind::Input.code(), FaultKind::Failed.code()), (2, 3));
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
             anyhow::bail!("an error became a value");
         };
         let error = error.context("while estimating");
-        assert_eq!(Kind::of(&error), Kind::Input);
+        assert_eq!(FaultKind::of(&error), FaultKind::Input);
         assert_eq!(error.chain().count(), 3);
         Ok(())
     }

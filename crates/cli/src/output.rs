@@ -4,12 +4,12 @@
 //! `error: …` with their causes, or as `{"error": {"message", "kind", "causes"}}`.
 //! So a program that reads our stdout always finds either one JSON value or nothing.
 //!
-//! A reader that has seen enough (`plimsoll doctor | head -1`) closes the pipe. That is
-//! its right and no failure: the rest of the output is dropped without a word, and
-//! the verb's own outcome still decides the exit code.
+//! A reader that has seen enough (`plimsoll doctor | head -1`) closes the pipe. That is not a
+//! failure: the rest of the output is dropped silently, and the verb's own outcome still decides
+//! the exit code.
 //!
-//! What strangers wrote (names in files, names of files, an engine's messages) steers no
-//! terminal: whatever is printed passes [`plimsoll::text`] here or on its [`Page`].
+//! Text from outside (names in files, names of files, an engine's messages) must not control the
+//! terminal: everything that is printed passes [`plimsoll::text`], here or on its [`TextPage`].
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::panic::PanicHookInfo;
@@ -24,17 +24,17 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::outcome::Kind;
-use crate::page::Page;
+use crate::outcome::FaultKind;
+use crate::page::TextPage;
 
 /// What a verb found: its fields for programs, its page for people.
 pub(crate) trait Answer: Serialize {
     /// Writes the answer for people.
-    fn page(&self, page: &mut Page);
+    fn page(&self, page: &mut TextPage);
 
     /// The bare answer (`-q`): what was asked for, and nothing about it. A verb whose page is no
     /// more than that needs no other.
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         self.page(page);
     }
 }
@@ -69,7 +69,7 @@ impl Output {
             let value = value.context("cannot write the answer as JSON")?;
             text::json(&value).into_owned() + "\n"
         } else {
-            let mut page = Page::new(self.colour, self.quiet);
+            let mut page = TextPage::new(self.colour, self.quiet);
             if self.quiet {
                 answer.bare(&mut page)
             } else {
@@ -83,7 +83,7 @@ impl Output {
     /// Prints a line of a stream at once, or several; whether anybody still reads.
     pub(crate) fn line(&mut self, text: &str) -> anyhow::Result<bool> {
         let text = text.trim_end_matches('\n');
-        // Lines of JSON can say what they hold.
+        // A line of JSON names its fields itself.
         let text = if text.starts_with('{') { text::json(text) } else { text::lines(text) };
         self.attempt(|stdout| {
             stdout.write_all(text.as_bytes())?;
@@ -94,15 +94,15 @@ impl Output {
     }
 
     /// Shows an answer beside a stream that is on stdout: a page on stderr, unless quiet.
-    pub(crate) fn aside<A: Answer>(&self, answer: &A) {
+    pub(crate) fn answer_on_stderr<A: Answer>(&self, answer: &A) {
         if !self.quiet {
-            let mut page = Page::new(colour_on(io::stderr().is_terminal()), false);
+            let mut page = TextPage::new(colour_on(io::stderr().is_terminal()), false);
             answer.page(&mut page);
-            print_aside(&page.into_text());
+            print_to_stderr(&page.into_text());
         }
     }
 
-    /// Hands over what is still held back.
+    /// Flushes what is still buffered.
     pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
         self.attempt(|stdout| stdout.flush())
     }
@@ -123,9 +123,9 @@ impl Output {
     }
 
     /// A line on the terminal for work that may take long.
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> ProgressLine {
         let on = !self.quiet && io::stderr().is_terminal();
-        Progress { on, since: Instant::now(), shown: false }
+        ProgressLine { on, since: Instant::now(), shown: false }
     }
 
     fn attempt(
@@ -136,7 +136,7 @@ impl Output {
             return Ok(());
         }
         let written = write(&mut *self.stdout);
-        // A failure is told once.
+        // A failure is reported once.
         self.open = written.is_ok();
         match written {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -147,25 +147,25 @@ impl Output {
 
 /// A line that is written over and over on stderr, and gone at the end. It appears only
 /// on a terminal, and only for what has lasted over a second.
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     on: bool,
     since: Instant,
     shown: bool,
 }
 
-impl Progress {
-    const PATIENCE: Duration = Duration::from_secs(1);
+impl ProgressLine {
+    const SHOW_AFTER: Duration = Duration::from_secs(1);
 
     /// Says what is being done now.
     pub(crate) fn show(&mut self, text: &str) {
-        if self.on && self.since.elapsed() > Progress::PATIENCE {
+        if self.on && self.since.elapsed() > ProgressLine::SHOW_AFTER {
             self.shown = true;
             rewrite(text, false);
         }
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.shown {
             let _ = write!(io::stderr(), "\r\x1b[2K");
@@ -173,22 +173,22 @@ impl Drop for Progress {
     }
 }
 
-/// Lines for people while a verb works, on stderr; what strangers wrote stands within a line.
+/// Writes lines for people to stderr while a verb works; text from outside cannot begin a line.
 pub(crate) fn note(text: &str) {
-    print_aside(&redact(&text::lines(text.trim_end())));
+    print_to_stderr(&redact(&text::lines(text.trim_end())));
 }
 
-/// One line of the kind, whoever wrote it.
+/// The same for one line, whatever is in it.
 pub(crate) fn note_line(text: &str) {
-    print_aside(&shown(text));
+    print_to_stderr(&shown(text));
 }
 
-fn print_aside(text: &str) {
-    // Nobody is left to tell when stderr is gone.
+fn print_to_stderr(text: &str) {
+    // There is nowhere to report that stderr is gone.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A line as it may be shown: it steers no terminal and tells no secret.
+/// A line as it may be shown: without control characters and secrets.
 fn shown(text: &str) -> String {
     redact(&text::one_line(text.trim_end())).into_owned()
 }
@@ -237,25 +237,25 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> ExitCode {
     if json {
         let text = error.to_string();
         let message = text.split("\n\nUsage:").next().unwrap_or(&text);
-        complain(Kind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
-    } else if is_unfit(&error.to_string()) {
+        complain(FaultKind::Usage, message.trim_end().trim_start_matches("error: "), &[], true);
+    } else if needs_change(&error.to_string()) {
         // What is left of a word of the command line: shown, but not in colours.
         note(&error.to_string());
     } else {
-        // Nobody is left to tell when stderr is gone.
+        // There is nowhere to report that stderr is gone.
         let _ = error.print();
     }
-    ExitCode::from(Kind::Usage.code())
+    ExitCode::from(FaultKind::Usage.code())
 }
 
 /// Whether lines must be changed before they are shown.
-fn is_unfit(text: &str) -> bool {
+fn needs_change(text: &str) -> bool {
     text.contains(|c| text::is_steering(c) && c != '\n') || redact(text) != text
 }
 
 /// Prints an error with its causes.
 pub(crate) fn failure(error: &anyhow::Error, json: bool) -> ExitCode {
-    let kind = Kind::of(error);
+    let kind = FaultKind::of(error);
     complain(kind, &error.to_string(), &causes(error), json);
     ExitCode::from(kind.code())
 }
@@ -276,18 +276,18 @@ fn causes(error: &anyhow::Error) -> Vec<String> {
 pub(crate) fn report_panics(json: bool) {
     std::panic::set_hook(Box::new(move |info| {
         if is_shielded() && std::thread::current().name() != Some("main") {
-            let (what, place) = told(info);
+            let (what, place) = panic_text(info);
             tracing::error!("a panic while an engine was at work{place}: {what}");
             return;
         }
         crate::tui::restore();
-        complain(Kind::Bug, &bug(info), &[], json);
-        std::process::exit(Kind::Bug.code().into());
+        complain(FaultKind::Bug, &bug(info), &[], json);
+        std::process::exit(FaultKind::Bug.code().into());
     }));
 }
 
 /// What a panic says, and where it was.
-fn told(info: &PanicHookInfo<'_>) -> (String, String) {
+fn panic_text(info: &PanicHookInfo<'_>) -> (String, String) {
     let payload = info.payload();
     let what = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => text,
@@ -299,7 +299,7 @@ fn told(info: &PanicHookInfo<'_>) -> (String, String) {
 }
 
 fn bug(info: &PanicHookInfo<'_>) -> String {
-    let (what, place) = told(info);
+    let (what, place) = panic_text(info);
     format!(
         "this is a bug in plimsoll {}{place}: {what}; please report this line with the command \
          that you ran",
@@ -307,7 +307,7 @@ fn bug(info: &PanicHookInfo<'_>) -> String {
     )
 }
 
-fn complain(kind: Kind, message: &str, causes: &[String], json: bool) {
+fn complain(kind: FaultKind, message: &str, causes: &[String], json: bool) {
     let text = if json {
         let (message, causes) = (redact(message), causes.iter().map(|cause| redact(cause)));
         let causes: Vec<_> = causes.collect();
@@ -320,7 +320,7 @@ fn complain(kind: Kind, message: &str, causes: &[String], json: bool) {
         let causes: String = causes.iter().map(line).collect();
         format!("{start}error:{end} {}{causes}", shown(message))
     };
-    print_aside(&text);
+    print_to_stderr(&text);
 }
 
 #[cfg(test)]
@@ -345,7 +345,7 @@ mod tests {
     struct Short;
 
     impl Answer for Short {
-        fn page(&self, page: &mut Page) {
+        fn page(&self, page: &mut TextPage) {
             page.raw("yes\n");
         }
     }
@@ -371,12 +371,12 @@ mod tests {
         assert!(output_to(ErrorKind::StorageFull).finish().is_err());
     }
 
-    const TOLD_TO_PANIC: &str = "PLIMSOLL_TEST_PANIC";
+    const PANIC_VARIABLE: &str = "PLIMSOLL_TEST_PANIC";
 
     /// Does something only when the test below runs it in a process of its own.
     #[test]
     fn panics_when_told_to() {
-        if std::env::var_os(TOLD_TO_PANIC).is_some() {
+        if std::env::var_os(PANIC_VARIABLE).is_some() {
             report_panics(false);
             panic!("two\nlines");
         }
@@ -386,7 +386,7 @@ mod tests {
     fn a_panic_is_one_line_and_exit_code_3() {
         let run = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--nocapture", "output::tests::panics_when_told_to"])
-            .env(TOLD_TO_PANIC, "1")
+            .env(PANIC_VARIABLE, "1")
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&run.stderr);

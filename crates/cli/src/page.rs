@@ -1,9 +1,9 @@
-//! Text for people: headings, lines, tables. Pure: a [`Page`] is built, never printed.
+//! Text for people: headings, lines, tables. Pure: a [`TextPage`] is built, never printed.
 //!
 //! A verb writes to a page without asking whether there is a terminal or whether the
-//! user wants it short: the page knows, and leaves out colours or advice itself. Nor does it
-//! ask whose words it writes: everything that comes onto a page passes [`plimsoll::text`], so
-//! that what strangers wrote steers no terminal.
+//! user wants it short: the page knows, and leaves out colours or advice itself. Everything
+//! that is written to a page passes [`plimsoll::text`], so that text from outside cannot control
+//! the terminal.
 
 use plimsoll::text;
 
@@ -17,7 +17,7 @@ pub(crate) fn or_unknown(value: Option<impl ToString>) -> String {
 
 /// How a piece of text is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Tone {
+pub(crate) enum TextTone {
     /// As it is.
     #[default]
     Plain,
@@ -31,56 +31,56 @@ pub(crate) enum Tone {
     Faint,
 }
 
-impl Tone {
+impl TextTone {
     fn code(self) -> &'static str {
         match self {
-            Tone::Plain => "",
-            Tone::Strong => "\x1b[1m",
-            Tone::Good => "\x1b[32m",
-            Tone::Doubt => "\x1b[33m",
-            Tone::Faint => "\x1b[2m",
+            TextTone::Plain => "",
+            TextTone::Strong => "\x1b[1m",
+            TextTone::Good => "\x1b[32m",
+            TextTone::Doubt => "\x1b[33m",
+            TextTone::Faint => "\x1b[2m",
         }
     }
 }
 
 /// A piece of text and how it is meant.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Cell {
+pub(crate) struct TextCell {
     text: String,
-    tone: Tone,
+    tone: TextTone,
     right: bool,
 }
 
-impl Cell {
+impl TextCell {
     /// Text with a tone.
-    pub(crate) fn new(text: impl ToString, tone: Tone) -> Cell {
-        Cell { text: text::one_line(&text.to_string()).into_owned(), tone, right: false }
+    pub(crate) fn new(text: impl ToString, tone: TextTone) -> TextCell {
+        TextCell { text: text::one_line(&text.to_string()).into_owned(), tone, right: false }
     }
 
     /// A figure: set to the right of its column, and a dash where it is not known.
-    pub(crate) fn figure(value: Option<impl ToString>) -> Cell {
-        Cell { right: true, ..Cell::new(or_unknown(value), Tone::Plain) }
+    pub(crate) fn figure(value: Option<impl ToString>) -> TextCell {
+        TextCell { right: true, ..TextCell::new(or_unknown(value), TextTone::Plain) }
     }
 }
 
-impl<T: Into<String>> From<T> for Cell {
-    fn from(text: T) -> Cell {
-        Cell::new(text.into(), Tone::Plain)
+impl<T: Into<String>> From<T> for TextCell {
+    fn from(text: T) -> TextCell {
+        TextCell::new(text.into(), TextTone::Plain)
     }
 }
 
 /// Text under construction.
 #[derive(Debug, Default)]
-pub(crate) struct Page {
+pub(crate) struct TextPage {
     text: String,
     colour: bool,
     quiet: bool,
 }
 
-impl Page {
+impl TextPage {
     /// An empty page. `quiet` leaves advice out.
-    pub(crate) fn new(colour: bool, quiet: bool) -> Page {
-        Page { text: String::new(), colour, quiet }
+    pub(crate) fn new(colour: bool, quiet: bool) -> TextPage {
+        TextPage { text: String::new(), colour, quiet }
     }
 
     /// The finished text.
@@ -93,17 +93,17 @@ impl Page {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        self.push(title, Tone::Strong);
+        self.push(title, TextTone::Strong);
         self.text.push('\n');
     }
 
     /// One line.
     pub(crate) fn line(&mut self, text: &str) {
-        self.push(text, Tone::Plain);
+        self.push(text, TextTone::Plain);
         self.text.push('\n');
     }
 
-    /// Text of several lines, which ends its own; what strangers wrote stands within a line.
+    /// Text of several lines, with its own line ends; text from outside cannot begin a line.
     pub(crate) fn raw(&mut self, text: &str) {
         self.text.push_str(&text::lines(text));
     }
@@ -111,13 +111,13 @@ impl Page {
     /// Advice: a line that a quiet page leaves out.
     pub(crate) fn advice(&mut self, text: &str) {
         if !self.quiet {
-            self.push(&format!("  {text}"), Tone::Faint);
+            self.push(&format!("  {text}"), TextTone::Faint);
             self.text.push('\n');
         }
     }
 
     /// Rows with their columns in line; rows may be of unequal length.
-    pub(crate) fn table(&mut self, rows: &[Vec<Cell>]) {
+    pub(crate) fn table(&mut self, rows: &[Vec<TextCell>]) {
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns)
             .map(|column| {
@@ -129,7 +129,7 @@ impl Page {
         }
     }
 
-    fn row(&mut self, row: &[Cell], widths: &[usize]) {
+    fn row(&mut self, row: &[TextCell], widths: &[usize]) {
         for (cell, width_here) in row.iter().zip(widths) {
             let pad = " ".repeat(width_here - width(cell));
             self.text.push_str("  ");
@@ -146,9 +146,9 @@ impl Page {
         self.text.push('\n');
     }
 
-    fn push(&mut self, text: &str, tone: Tone) {
+    fn push(&mut self, text: &str, tone: TextTone) {
         let text = &text::one_line(text);
-        if self.colour && tone != Tone::Plain && !text.is_empty() {
+        if self.colour && tone != TextTone::Plain && !text.is_empty() {
             self.text.push_str(tone.code());
             self.text.push_str(text);
             self.text.push_str("\x1b[0m");
@@ -160,7 +160,7 @@ impl Page {
 
 /// Columns on the screen. Characters are counted, which is right for what we print:
 /// no verb prints wide or combining ones.
-fn width(cell: &Cell) -> usize {
+fn width(cell: &TextCell) -> usize {
     cell.text.chars().count()
 }
 
@@ -169,12 +169,20 @@ mod tests {
     use super::*;
 
     fn sizes(colour: bool, quiet: bool) -> String {
-        let mut page = Page::new(colour, quiet);
+        let mut page = TextPage::new(colour, quiet);
         page.heading("Memory");
         page.table(&[
-            vec!["total".into(), Cell::figure(Some("7.44 GiB")), Cell::new("read", Tone::Faint)],
-            vec!["nvmap".into(), Cell::figure(None::<&str>)],
-            vec!["swap free".into(), Cell::figure(Some("0 B")), Cell::new("", Tone::Faint)],
+            vec![
+                "total".into(),
+                TextCell::figure(Some("7.44 GiB")),
+                TextCell::new("read", TextTone::Faint),
+            ],
+            vec!["nvmap".into(), TextCell::figure(None::<&str>)],
+            vec![
+                "swap free".into(),
+                TextCell::figure(Some("0 B")),
+                TextCell::new("", TextTone::Faint),
+            ],
         ]);
         page.advice("close something");
         page.heading("Next");
@@ -213,9 +221,9 @@ Next
 
     #[test]
     fn nothing_on_a_page_steers_the_terminal() {
-        let mut page = Page::default();
-        page.table(&[vec!["a\nb\x1b[31m".into(), Cell::new("c\0", Tone::Plain)]]);
-        page.table(&[vec![Cell::figure(Some("1\u{202e}"))]]);
+        let mut page = TextPage::default();
+        page.table(&[vec!["a\nb\x1b[31m".into(), TextCell::new("c\0", TextTone::Plain)]]);
+        page.table(&[vec![TextCell::figure(Some("1\u{202e}"))]]);
         page.heading("d\nfits");
         page.advice("e\nfits");
         page.line("f\nfits");
@@ -226,7 +234,7 @@ Next
 
     #[test]
     fn an_empty_table_is_nothing() {
-        let mut page = Page::default();
+        let mut page = TextPage::default();
         page.table(&[]);
         assert_eq!(page.into_text(), "");
     }

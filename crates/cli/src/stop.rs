@@ -1,4 +1,4 @@
-//! How work is stopped before its end: asked politely, it leaves things in order.
+//! Stops work before its end: on Ctrl-C, SIGTERM or a closed terminal, verbs clean up first.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// What shells say of a program that Ctrl-C ended.
 pub(crate) const STOPPED: u8 = 130;
 
-/// Ctrl-C, a polite kill, and a terminal or connection that is closed.
+/// Ctrl-C, SIGTERM, and a terminal or connection that is closed.
 const SIGNALS: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// The first signal sets the flag; the next one ends the process.
 pub(crate) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    for signal in heard() {
+    for signal in not_ignored() {
         // In this order: the flag that the first one sets is what arms the second.
         signal_hook::flag::register_conditional_shutdown(
             signal,
@@ -30,21 +30,21 @@ pub(crate) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
 
 /// Every signal sets the flag, for work that looks at it all the time.
 pub(crate) fn listen_each_time(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    for signal in heard() {
+    for signal in not_ignored() {
         signal_hook::flag::register(signal, Arc::clone(stop))
             .context("cannot listen for signals")?;
     }
     Ok(())
 }
 
-/// A signal that this program was started to ignore (`nohup`) stays ignored.
-fn heard() -> impl Iterator<Item = c_int> {
+/// The signals to handle: one that this program was started to ignore (`nohup`) stays ignored.
+fn not_ignored() -> impl Iterator<Item = c_int> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored(&status);
     SIGNALS.into_iter().filter(move |signal| ignored & 1 << (signal - 1) == 0)
 }
 
-/// The ignored signals in the kernel's file, a bit each; none where it does not tell.
+/// The ignored signals in the kernel's file, a bit each; none where it cannot be read.
 fn ignored(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

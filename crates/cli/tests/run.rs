@@ -12,6 +12,8 @@ mod foreign;
 #[cfg(test)]
 #[path = "../../guard/tests/all/needs.rs"]
 mod needs;
+#[path = "common/stage.rs"]
+mod stage;
 #[path = "run/world.rs"]
 mod world;
 
@@ -19,49 +21,26 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use common::{Result, plimsoll, run, text};
 use serde_json::Value;
-use tempfile::TempDir;
+use stage::{CLIENT, DRIVER, StagePart, answer_of};
 
-/// The fake driver of the guard's own tests, and a program that uses it.
+/// The fake driver with NVML, and programs that use it.
+const PARTS: [StagePart; 5] = [
+    DRIVER,
+    (
+        "cuda.c",
+        &["-DNVML", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
+        "libnvidia-ml.so.1",
+    ),
+    CLIENT,
+    ("attacker.c", &[], "attacker"),
+    ("../../../infer/tests/fixtures/fake_tensorrt.c", &["-shared", "-fPIC"], "libfake_tensorrt.so"),
+];
+
 fn stage() -> Result<&'static Path> {
-    static BUILT: OnceLock<Option<TempDir>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| build().ok());
-    Ok(built.as_ref().ok_or("the fake driver cannot be built: the tests need cc")?.path())
-}
-
-fn build() -> Result<TempDir> {
-    let folder = tempfile::tempdir()?;
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guard/tests/fake");
-    let at = |name: &str| folder.path().join(name);
-    for (source, flags, to) in [
-        (
-            "cuda.c",
-            &["-shared", "-fPIC", "-Wl,-Bsymbolic,-soname,libcuda.so.1"][..],
-            "libcuda.so.1",
-        ),
-        (
-            "cuda.c",
-            &["-DNVML", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
-            "libnvidia-ml.so.1",
-        ),
-        ("client.c", &[], "client"),
-        ("attacker.c", &[], "attacker"),
-        (
-            "../../../infer/tests/fixtures/fake_tensorrt.c",
-            &["-shared", "-fPIC"],
-            "libfake_tensorrt.so",
-        ),
-    ] {
-        let mut compile = Command::new("cc");
-        compile.args(["-O1", "-w"]).arg(sources.join(source)).args(flags).arg("-o").arg(at(to));
-        if !compile.args(["-ldl", "-lpthread"]).status()?.success() {
-            return Err("cc failed".into());
-        }
-    }
-    Ok(folder)
+    stage::stage(&PARTS)
 }
 
 /// `plimsoll run` with the fake driver in reach; `CLIENT` and `ATTACKER` in the words are programs.
@@ -76,10 +55,7 @@ fn on_stage(words: &[&str]) -> Result<Command> {
 }
 
 fn answer(words: &[&str]) -> Result<Value> {
-    let output = on_stage(&[&["--json"], words].concat())?.output()?;
-    serde_json::from_slice(&output.stdout).map_err(|error| {
-        format!("{error}: {}{}", text(&output.stdout), text(&output.stderr)).into()
-    })
+    answer_of(&mut on_stage(&[&["--json"], words].concat())?)
 }
 
 #[test]
@@ -112,7 +88,7 @@ fn a_run_within_a_run_is_refused() -> Result {
     let inner = env!("CARGO_BIN_EXE_plimsoll");
     let output = run(&["run", "--", inner, "run", "--limit", "99GiB", "--", "true"])?;
     assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("under `plimsoll run` already"));
+    assert!(text(&output.stderr).contains("already runs under `plimsoll run`"));
     Ok(())
 }
 
@@ -193,13 +169,13 @@ fn a_quiet_run_says_only_what_matters() -> Result {
     let away = "env -i LD_LIBRARY_PATH=$LD_LIBRARY_PATH WAY=dlsym timeout 1 CLIENT hold; true";
     let escaped = quiet(&["--", "bash", "-c", away], "13000")?;
     assert_eq!(escaped.lines().count(), 1, "{escaped}");
-    assert!(escaped.contains("did not hold"), "{escaped}");
+    assert!(escaped.contains("did not limit"), "{escaped}");
     Ok(())
 }
 
 #[test]
 fn a_board_is_held_below_what_it_has() -> Result {
-    let board = "../memory/tests/machines/orin-nano/proc/meminfo";
+    let board = "../machine/tests/machines/orin-nano/proc/meminfo";
     let board = Path::new(env!("CARGO_MANIFEST_DIR")).join(board).display().to_string();
     let words = ["--meminfo", &board, "--", "CLIENT", "fill"];
     let on_board = |first: &[&str]| -> Result<_> {
@@ -235,7 +211,7 @@ fn without_a_limit_it_only_counts() -> Result {
         (&"none".into(), &Value::Null)
     );
     let page = fs::read_to_string(format!("{to}/report.html"))?;
-    assert!(page.contains("held back for the driver</th><td>–</td>"), "nothing is held back");
+    assert!(page.contains("reserved for the driver</th><td>–</td>"), "nothing is held back");
     Ok(())
 }
 
@@ -261,6 +237,19 @@ fn the_report_is_whole_and_its_trace_replays() -> Result {
     let replay = run(&["replay", &format!("{to}/trace.csv"), "--json", "--passes", "1"])?;
     let replay: Value = serde_json::from_slice(&replay.stdout)?;
     assert_eq!(replay["peak_live_bytes"], 1u64 << 30, "{replay:#}");
+    Ok(())
+}
+
+/// The program chooses its arguments: they are text in the page, and nothing else.
+#[test]
+fn what_the_program_is_called_is_escaped_in_the_page() -> Result {
+    let to = stage()?.join("escaped").display().to_string();
+    let words = ["--report", &to, "--", "sh", "-c", ":", "<script>\"&\u{1b}[2J"];
+    let output = on_stage(&words)?.output()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = fs::read_to_string(format!("{to}/report.html"))?;
+    assert!(page.contains("&lt;script&gt;&quot;&amp;\u{fffd}[2J"), "{page}");
+    assert!(!page.contains("<script>") && !page.contains('\u{1b}'), "{page}");
     Ok(())
 }
 

@@ -3,6 +3,8 @@
 
 #[expect(dead_code, reason = "not every helper is needed here")]
 mod common;
+#[path = "common/stage.rs"]
+mod stage;
 #[path = "common/terminal.rs"]
 #[expect(dead_code, reason = "no screen is drawn here")]
 mod terminal;
@@ -14,56 +16,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use common::{Result, plimsoll, text};
 use plimsoll_guard::ledger::{Ledger, flag};
 use serde_json::Value;
-use tempfile::TempDir;
+use stage::{CLIENT, DRIVER, StagePart, answer_of, compile};
 use terminal::Terminal;
 
-/// Allocates and frees as often as its argument says.
-const PAIRS: &str = r#"#include <dlfcn.h>
-#include <stdlib.h>
-int main(int count, char **words) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context = 0;
-    int (*init)(unsigned) = dlsym(driver, "cuInit");
-    int (*retain)(void **, int) = dlsym(driver, "cuDevicePrimaryCtxRetain");
-    int (*set)(void *) = dlsym(driver, "cuCtxSetCurrent");
-    int (*take)(unsigned long long *, unsigned long) = dlsym(driver, "cuMemAlloc_v2");
-    int (*give)(unsigned long long) = dlsym(driver, "cuMemFree_v2");
-    if (init(0) || retain(&context, 0) || set(context)) return 9;
-    for (int left = atoi(words[1]); left; left--) {
-        unsigned long long at = 0;
-        if (take(&at, 1 << 20) || give(at)) return 8;
-    }
-    return 0;
-}"#;
+/// The fake driver, its client, and a program that allocates and frees as often as its argument
+/// says.
+const PARTS: [StagePart; 3] = [DRIVER, CLIENT, ("../../../cli/tests/run/pairs.c", &[], "pairs")];
 
-/// The fake driver of the guard's own tests, its client, and a program of ours.
 fn stage() -> Result<&'static Path> {
-    static BUILT: OnceLock<Option<TempDir>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| build().ok());
-    Ok(built.as_ref().ok_or("the fake driver cannot be built: the tests need cc")?.path())
-}
-
-fn build() -> Result<TempDir> {
-    let folder = tempfile::tempdir()?;
-    let at = |name: &str| folder.path().join(name);
-    let fakes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guard/tests/fake");
-    fs::write(at("pairs.c"), PAIRS)?;
-    let driver = ["-shared", "-fPIC", "-Wl,-Bsymbolic,-soname,libcuda.so.1"];
-    compile(&fakes.join("cuda.c"), &driver, &at("libcuda.so.1"))?;
-    compile(&fakes.join("client.c"), &[], &at("client"))?;
-    compile(&at("pairs.c"), &[], &at("pairs"))?;
-    Ok(folder)
-}
-
-fn compile(source: &Path, flags: &[&str], to: &Path) -> Result {
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-w"]).arg(source).args(flags).arg("-o").arg(to).args(["-ldl", "-lpthread"]);
-    if cc.stderr(Stdio::null()).status()?.success() { Ok(()) } else { Err("cc failed".into()) }
+    stage::stage(&PARTS)
 }
 
 /// `plimsoll run` with these words, and a script with the programs in its path.
@@ -77,10 +43,7 @@ fn script(words: &[&str], script: &str) -> Result<Command> {
 
 /// The answer of such a run.
 fn answer(words: &[&str], text_of: &str) -> Result<Value> {
-    let output = script(&[&["--json"], words].concat(), text_of)?.output()?;
-    serde_json::from_slice(&output.stdout).map_err(|error| {
-        format!("{error}: {}{}", text(&output.stdout), text(&output.stderr)).into()
-    })
+    answer_of(&mut script(&[&["--json"], words].concat(), text_of)?)
 }
 
 fn warns(answer: &Value, of: &str) -> bool {
@@ -284,7 +247,7 @@ fn a_32_bit_program_is_not_held() -> Result {
     }
     let output = plimsoll(&["run", "--", &program]).output()?;
     assert_eq!(output.status.code(), Some(5));
-    assert!(text(&output.stderr).contains("a 32-bit program; the guard is 64-bit: not held"));
+    assert!(text(&output.stderr).contains("a 32-bit program; the guard is 64-bit: not limited"));
     let found = answer(&[], &format!("{program}; true"))?;
     let why = found["unguarded"][0]["why"].as_str().unwrap_or_default();
     assert!(why.contains("a 32-bit program"), "{found:#}");

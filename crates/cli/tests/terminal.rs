@@ -2,6 +2,8 @@
 
 #![cfg(target_os = "linux")]
 
+#[expect(dead_code, reason = "only the program itself is needed here")]
+mod common;
 #[path = "common/terminal.rs"]
 mod terminal;
 
@@ -12,8 +14,8 @@ use std::time::{Duration, Instant};
 use terminal::{Result, Terminal, ends};
 
 fn monitor(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    command.arg("monitor").args(["--interval", "50ms"]).args(words);
+    let mut command = common::plimsoll(&["monitor", "--interval", "50ms"]);
+    command.args(words);
     command
 }
 

@@ -3,9 +3,9 @@
 //! This crate is built twice. As a shared library ([`LIBRARY`]) it is loaded into a program
 //! by `LD_PRELOAD` and stands between it and the CUDA driver: it exports the driver's names,
 //! counts what is asked for, and refuses what would pass the line with the driver's own code
-//! for it. As a plain library it is what `plimsoll run` uses to lay out the shared counters
-//! ([`ledger`]) and to read what happened ([`watch`]); a program of ours that runs under the
-//! guard knows of it ([`inside`]).
+//! for it. As a plain library it starts programs under the guard ([`launch`]), lays out the shared
+//! counters ([`ledger`]) and reads what happened ([`watch`]); a program of ours that runs under
+//! the guard knows of it ([`inside`]).
 //!
 //! Inside a stranger's process it must be small and quiet: no standard library, no
 //! allocation, no thread, nothing but the C library's oldest calls. It decides nothing by
@@ -30,6 +30,8 @@ mod hooks;
 pub mod inside;
 #[cfg(target_os = "linux")]
 mod join;
+#[cfg(all(target_os = "linux", not(preload)))]
+pub mod launch;
 #[cfg(target_os = "linux")]
 pub mod ledger;
 #[cfg(target_os = "linux")]

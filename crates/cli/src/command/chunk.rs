@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::outcome::Outcome;
 use crate::output::{Answer, Output};
-use crate::page::{Cell, Page, Tone};
+use crate::page::{TextCell, TextPage, TextTone};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +53,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 #[derive(Debug, Serialize)]
-struct Plan {
+struct ChunkAnswer {
     items: u64,
     item_bytes: u64,
     fixed_bytes: u64,
@@ -104,8 +104,8 @@ fn answer(
     source: String,
     config: Option<ChunkingConfig>,
     text: String,
-) -> Plan {
-    Plan {
+) -> ChunkAnswer {
+    ChunkAnswer {
         items: args.items,
         item_bytes: args.item_bytes.get(),
         fixed_bytes: args.fixed_bytes.get(),
@@ -122,15 +122,19 @@ fn answer(
     }
 }
 
-impl Answer for Plan {
-    fn bare(&self, page: &mut Page) {
+impl Answer for ChunkAnswer {
+    fn bare(&self, page: &mut TextPage) {
         page.raw(&format!("{}\n", self.text));
     }
 
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         page.line(&self.text);
         let size = |name: &str, bytes: Option<u64>, note: &str| {
-            vec![name.into(), Cell::figure(bytes.map(Bytes)), Cell::new(note, Tone::Faint)]
+            vec![
+                name.into(),
+                TextCell::figure(bytes.map(Bytes)),
+                TextCell::new(note, TextTone::Faint),
+            ]
         };
         let beside = if self.fixed_bytes > 0 { "whatever its size" } else { "" };
         let percent = format!("{} % of it is used", (self.safety * 1000.0).round() / 10.0);

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
-use crate::page::Page;
+use crate::page::TextPage;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,7 +44,7 @@ fn share(text: &str) -> Result<f64, String> {
     match (number, percent) {
         (Some(value), Some(_)) if value <= 1000.0 => Ok(value / 100.0),
         (Some(value), None) if value < 1.0 => Ok(value),
-        // A bare 5 is a slip for 5 %: nobody tolerates five times the latency.
+        // A bare 5 is a likely mistake for 5 %: five times the latency is no useful tolerance.
         (Some(value), None) => {
             let percent = value * 100.0;
             Err(format!("that is {percent} %; say {value}%, or {percent}% if you mean it"))
@@ -63,11 +63,11 @@ struct Verdicts {
 }
 
 impl Answer for Verdicts {
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         page.raw(&self.comparison.text());
     }
 
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         page.raw(&self.comparison.verdicts());
     }
 }

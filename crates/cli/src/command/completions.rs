@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::args;
 use crate::outcome::Outcome;
 use crate::output::{Answer, Output};
-use crate::page::Page;
+use crate::page::TextPage;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +32,7 @@ struct Script {
 }
 
 impl Answer for Script {
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         page.raw(&self.script);
     }
 }

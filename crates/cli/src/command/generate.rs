@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::args;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{Answer, Output};
-use crate::page::Page;
+use crate::page::TextPage;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,12 +46,12 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Written {
+struct GenerateAnswer {
     written: Vec<PathBuf>,
 }
 
-impl Answer for Written {
-    fn page(&self, page: &mut Page) {
+impl Answer for GenerateAnswer {
+    fn page(&self, page: &mut TextPage) {
         for path in &self.written {
             page.line(&path.display().to_string());
         }
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if let Some(folder) = &args.tensorrt {
         written.extend(shim(folder)?);
     }
-    out.answer(&Written { written })?;
+    out.answer(&GenerateAnswer { written })?;
     Ok(Outcome::Yes)
 }
 

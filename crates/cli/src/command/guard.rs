@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{Answer, Output};
-use crate::page::Page;
+use crate::page::TextPage;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,13 +32,13 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Written {
+struct GuardAnswer {
     library: PathBuf,
     library_bytes: usize,
 }
 
-impl Answer for Written {
-    fn page(&self, page: &mut Page) {
+impl Answer for GuardAnswer {
+    fn page(&self, page: &mut TextPage) {
         let library = self.library.display();
         page.raw(&format!("{library}\n"));
         page.advice("Start programs with it and a limit:");
@@ -55,19 +55,19 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let text = library.to_str().filter(|text| !text.contains([' ', ':', '\n', '\t']));
     if text.is_none() {
         let text = format!(
-            "{} cannot stand in LD_PRELOAD: name a path without spaces and colons",
+            "{} is not valid in LD_PRELOAD: give a path without spaces and colons",
             library.display()
         );
         return Err(BadInput::new(text).into());
     }
     write(&library).with_context(|| format!("cannot write {}", library.display()))?;
-    out.answer(&Written { library, library_bytes: plimsoll_guard::LIBRARY.len() })?;
+    out.answer(&GuardAnswer { library, library_bytes: plimsoll_guard::LIBRARY.len() })?;
     Ok(Outcome::Yes)
 }
 
 /// Whole, or not at all: programs may be loading the one that is there.
 fn write(library: &Path) -> anyhow::Result<()> {
-    let folder = library.parent().context("it is no file")?;
+    let folder = library.parent().context("it is not a file")?;
     let readable = fs::Permissions::from_mode(0o644);
     let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
     file.write_all(plimsoll_guard::LIBRARY)?;

@@ -8,14 +8,14 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 
 use super::keys::HELP;
-use super::view::View;
+use super::view::LiveView;
 use super::{parts, plot};
 
 pub(super) const FAINT: Style = Style::new().fg(Color::DarkGray);
 pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// Draws everything; what does not fit gives way from the plot first, then the processes.
-pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
+pub(super) fn draw(frame: &mut Frame<'_>, view: &LiveView) {
     let area = frame.area();
     let bars = view.record.as_ref().map(parts::bars).unwrap_or_default();
     let facts =
@@ -48,11 +48,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     if view.help {
         help(frame, area);
     }
-    tame(frame);
+    remove_control_characters(frame);
 }
 
-/// What strangers wrote steers no terminal: a mark may hide in the cell of another character.
-fn tame(frame: &mut Frame<'_>) {
+/// Removes control characters from text from outside: one may be in the cell of another character.
+fn remove_control_characters(frame: &mut Frame<'_>) {
     for cell in &mut frame.buffer_mut().content {
         if cell.symbol().contains(is_steering) {
             cell.set_symbol("\u{fffd}");
@@ -60,7 +60,7 @@ fn tame(frame: &mut Frame<'_>) {
     }
 }
 
-fn head(view: &View) -> Line<'static> {
+fn head(view: &LiveView) -> Line<'static> {
     let record = view.record.as_ref();
     let t = record.and_then(|r| r.t).map_or_else(String::new, |t| format!("  {t:.1} s"));
     let time = record.and_then(|r| r.time.clone()).unwrap_or_default();
@@ -70,7 +70,7 @@ fn head(view: &View) -> Line<'static> {
         false => format!("  every {} ms", view.interval.as_millis()),
     };
     let state = match (view.paused, view.ended) {
-        (true, _) => "  held still",
+        (true, _) => "  paused",
         (_, true) => "  end of the log",
         _ => "",
     };
@@ -82,7 +82,7 @@ fn head(view: &View) -> Line<'static> {
     ])
 }
 
-fn word(view: &View) -> Line<'static> {
+fn word(view: &LiveView) -> Line<'static> {
     match &view.notice {
         Some((true, text)) => {
             Line::styled(format!("alert: {text}"), Style::new().fg(Color::Red).patch(STRONG))
@@ -93,7 +93,7 @@ fn word(view: &View) -> Line<'static> {
 }
 
 fn keys() -> Line<'static> {
-    Line::styled("q quit   space hold   s sort   + - interval   ? help", FAINT)
+    Line::styled("q quit   space pause   s sort   + - interval   ? help", FAINT)
 }
 
 fn help(frame: &mut Frame<'_>, area: Rect) {

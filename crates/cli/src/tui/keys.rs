@@ -1,13 +1,13 @@
-//! What keys ask for.
+//! The keys of the live view.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// What the user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum KeyAction {
     /// To end.
     Quit,
-    /// To hold the view still, or let it go on.
+    /// To pause the view, or to continue it.
     Pause,
     /// To sort processes by the next column.
     Sort,
@@ -24,27 +24,27 @@ pub(crate) enum Wish {
 /// The keys, for the help.
 pub(super) const HELP: [(&str, &str); 6] = [
     ("q, Esc", "quit"),
-    ("space", "hold the view still; samples are still taken and logged"),
+    ("space", "pause the view; samples are still taken and logged"),
     ("s", "sort processes by GPU memory, resident memory, load, pid, name"),
     ("+ and -", "samples more or less often"),
     ("? or h", "this help"),
     ("Ctrl-L", "draw anew"),
 ];
 
-pub(super) fn wish(key: &KeyEvent) -> Option<Wish> {
+pub(super) fn action_of(key: &KeyEvent) -> Option<KeyAction> {
     if key.kind == KeyEventKind::Release {
         return None;
     }
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     Some(match key.code {
-        KeyCode::Char('c' | 'd') if control => Wish::Quit,
-        KeyCode::Char('l') if control => Wish::Redraw,
-        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Wish::Quit,
-        KeyCode::Char(' ' | 'p') => Wish::Pause,
-        KeyCode::Char('s') => Wish::Sort,
-        KeyCode::Char('?' | 'h') | KeyCode::F(1) => Wish::Help,
-        KeyCode::Char('+' | '=') => Wish::Faster,
-        KeyCode::Char('-' | '_') => Wish::Slower,
+        KeyCode::Char('c' | 'd') if control => KeyAction::Quit,
+        KeyCode::Char('l') if control => KeyAction::Redraw,
+        KeyCode::Char('q' | 'Q') | KeyCode::Esc => KeyAction::Quit,
+        KeyCode::Char(' ' | 'p') => KeyAction::Pause,
+        KeyCode::Char('s') => KeyAction::Sort,
+        KeyCode::Char('?' | 'h') | KeyCode::F(1) => KeyAction::Help,
+        KeyCode::Char('+' | '=') => KeyAction::Faster,
+        KeyCode::Char('-' | '_') => KeyAction::Slower,
         _ => return None,
     })
 }

@@ -1,9 +1,8 @@
-//! The live view: state in, frame out, and a terminal that is always given back.
+//! The live view: state in, frame out, and a terminal that is always restored.
 //!
-//! [`View`] is what there is to show and how; [`draw`](draw::draw) makes a frame of it and
-//! knows nothing else, so that frames are tested without a terminal. [`Screen`] takes the
-//! terminal and gives it back when it is dropped; a panic and a signal do so too, as the
-//! one goes through [`restore`] and the other ends the loop.
+//! [`LiveView`] is the state; [`draw`](draw::draw) makes a frame from it alone, so that frames are
+//! tested without a terminal. [`Screen`] switches the terminal to the view and restores it when it
+//! is dropped. A panic restores it by [`restore`], and a signal ends the loop.
 
 mod draw;
 mod keys;
@@ -29,8 +28,8 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
-pub(crate) use keys::Wish;
-pub(crate) use view::View;
+pub(crate) use keys::KeyAction;
+pub(crate) use view::LiveView;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -53,22 +52,22 @@ impl Screen {
     }
 
     /// Shows the view.
-    pub(crate) fn show(&mut self, view: &View) -> io::Result<()> {
+    pub(crate) fn show(&mut self, view: &LiveView) -> io::Result<()> {
         self.terminal.draw(|frame| draw::draw(frame, view)).map(|_| ())
     }
 
-    /// Waits so long for a key, and says what it asks for. A new size of the window asks
-    /// for a new frame.
-    pub(crate) fn wish(&self, patience: Duration) -> io::Result<Option<Wish>> {
-        if is_gone(patience) {
-            return Ok(Some(Wish::Quit));
+    /// Waits for a key until the timeout, and returns its action. A change of the window's size
+    /// is an action too: it asks for a new frame.
+    pub(crate) fn next_action(&self, timeout: Duration) -> io::Result<Option<KeyAction>> {
+        if is_gone(timeout) {
+            return Ok(Some(KeyAction::Quit));
         }
         if !event::poll(Duration::ZERO)? {
             return Ok(None);
         }
         Ok(match event::read()? {
-            Event::Key(key) => keys::wish(&key),
-            Event::Resize(..) => Some(Wish::Redraw),
+            Event::Key(key) => keys::action_of(&key),
+            Event::Resize(..) => Some(KeyAction::Redraw),
             _ => None,
         })
     }
@@ -77,19 +76,19 @@ impl Screen {
 /// Waits so long for a key, and says whether the terminal was closed meanwhile. The library
 /// that reads keys would ask a closed one for ever and never come back.
 #[cfg(unix)]
-fn is_gone(patience: Duration) -> bool {
+fn is_gone(timeout: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let terminal = io::stdout();
     let mut ends = [PollFd::new(&terminal, PollFlags::IN)];
-    let patience = Timespec::try_from(patience).ok();
+    let timeout = Timespec::try_from(timeout).ok();
     // A signal ends the wait early, which does no harm.
-    poll(&mut ends, patience.as_ref()).is_ok()
+    poll(&mut ends, timeout.as_ref()).is_ok()
         && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 #[cfg(not(unix))]
-fn is_gone(patience: Duration) -> bool {
-    let _ = event::poll(patience);
+fn is_gone(timeout: Duration) -> bool {
+    let _ = event::poll(timeout);
     false
 }
 
@@ -102,7 +101,7 @@ impl Drop for Screen {
 /// Gives the terminal back, if it is taken: also where a panic ends the program.
 pub(crate) fn restore() {
     if TAKEN.swap(false, Ordering::Relaxed) {
-        // Nobody is left to tell when the terminal is gone.
+        // There is nowhere to report that the terminal is gone.
         let _ = disable_raw_mode();
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     }

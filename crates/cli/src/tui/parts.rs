@@ -9,8 +9,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, LineGauge, Row, Table};
 
 use super::draw::{FAINT, STRONG};
-use super::view::{Sort, View};
-use crate::command::monitor::record::{Gpu, Pool, Record};
+use super::view::{LiveView, Sort};
+use crate::command::monitor::record::{MonitorGpu, MonitorPool, MonitorRecord};
 use crate::command::monitor::table::duration;
 use crate::page::{UNKNOWN, or_unknown};
 
@@ -33,7 +33,7 @@ fn colour(pressure: MemoryPressure) -> Color {
 
 /// Memory as the machine has it: the system's with the GPU's share of it, or the system's
 /// and each GPU's own.
-pub(super) fn bars(record: &Record) -> Vec<Bar> {
+pub(super) fn bars(record: &MonitorRecord) -> Vec<Bar> {
     let unified = record.unified == Some(true);
     let mut bars = vec![pool_bar(if unified { "System" } else { "RAM" }, record.system())];
     if let Some((used, total)) =
@@ -55,7 +55,7 @@ fn percent(used: u64, total: u64) -> f64 {
     if total == 0 { 0.0 } else { used as f64 / total as f64 * 100.0 }
 }
 
-fn pool_bar(name: &str, pool: Option<Pool>) -> Bar {
+fn pool_bar(name: &str, pool: Option<MonitorPool>) -> Bar {
     let Some(pool) = pool else {
         let (text, colour) = (UNKNOWN.to_string(), Color::DarkGray);
         return Bar { name: name.to_string(), text, share: 0.0, colour };
@@ -87,7 +87,7 @@ pub(super) fn draw_bar(frame: &mut Frame<'_>, row: Rect, bar: &Bar) {
 }
 
 /// When memory runs out.
-pub(super) fn time_left(record: &Record) -> Line<'static> {
+pub(super) fn time_left(record: &MonitorRecord) -> Line<'static> {
     let Some(left) = &record.time_left else {
         return Line::from(vec![Span::styled("Time left   ", STRONG), Span::raw(UNKNOWN)]);
     };
@@ -106,7 +106,7 @@ pub(super) fn time_left(record: &Record) -> Line<'static> {
 }
 
 /// Loads, clocks, power and temperatures, on as few lines as the width allows.
-pub(super) fn facts(record: &Record, width: u16) -> Vec<Line<'static>> {
+pub(super) fn facts(record: &MonitorRecord, width: u16) -> Vec<Line<'static>> {
     let mut words = vec![
         fact("CPU", record.cpu.percent, 0, "%"),
         fact("swap", record.swap.used_bytes.map(|b| Bytes(b).as_gib()), 2, "GiB"),
@@ -119,16 +119,16 @@ pub(super) fn facts(record: &Record, width: u16) -> Vec<Line<'static>> {
     if let Some((name, celsius)) = record.hottest() {
         words.push(format!("{name} {celsius:.1} °C"));
     }
-    words.extend(held_down("clocks", record.throttled_by.as_deref()));
+    words.extend(throttled_by("clocks", record.throttled_by.as_deref()));
     wrap(words, width)
 }
 
-fn of_gpu(at: usize, gpu: &Gpu) -> Vec<String> {
+fn of_gpu(at: usize, gpu: &MonitorGpu) -> Vec<String> {
     let mut words =
         vec![fact(&format!("GPU{at}"), gpu.percent, 0, "%"), fact("", gpu.mhz, 0, "MHz")];
     words.extend(gpu.power_w.map(|_| fact("", gpu.power_w, 0, "W")));
     words.extend(gpu.temperature_c.map(|_| fact("", gpu.temperature_c, 0, "°C")));
-    words.extend(held_down(&format!("GPU{at}"), gpu.throttled_by.as_deref()));
+    words.extend(throttled_by(&format!("GPU{at}"), gpu.throttled_by.as_deref()));
     words
 }
 
@@ -137,8 +137,8 @@ fn fact(name: &str, value: Option<f64>, decimals: usize, unit: &str) -> String {
     if name.is_empty() { value } else { format!("{name} {value}") }
 }
 
-fn held_down(name: &str, by: Option<&[String]>) -> Option<String> {
-    by.filter(|by| !by.is_empty()).map(|by| format!("{name} held down by {}", by.join(", ")))
+fn throttled_by(name: &str, by: Option<&[String]>) -> Option<String> {
+    by.filter(|by| !by.is_empty()).map(|by| format!("{name} throttled by {}", by.join(", ")))
 }
 
 fn wrap(words: Vec<String>, width: u16) -> Vec<Line<'static>> {
@@ -157,12 +157,12 @@ fn wrap(words: Vec<String>, width: u16) -> Vec<Line<'static>> {
 }
 
 /// Rows that the list would like: a header, and each process.
-pub(super) fn list_height(view: &View) -> u16 {
+pub(super) fn list_height(view: &LiveView) -> u16 {
     let n = view.record.as_ref().map_or(0, |record| record.processes.len());
     if n == 0 { 0 } else { n as u16 + 1 }
 }
 
-pub(super) fn draw_processes(frame: &mut Frame<'_>, area: Rect, view: &View) {
+pub(super) fn draw_processes(frame: &mut Frame<'_>, area: Rect, view: &LiveView) {
     if area.height < 2 {
         return;
     }

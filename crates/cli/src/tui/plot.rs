@@ -7,7 +7,7 @@ use ratatui::symbols::Marker;
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LegendPosition};
 
 use super::draw::FAINT;
-use super::view::{MOST_GPUS, Point, View};
+use super::view::{LiveView, MOST_GPUS, PlotPoint};
 
 /// Of the GPUs, the first in front.
 const COLOURS: [Color; MOST_GPUS] = [
@@ -23,7 +23,7 @@ const COLOURS: [Color; MOST_GPUS] = [
 /// Lower than this it would show nothing.
 const LEAST_ROWS: u16 = 4;
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, view: &View) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, view: &LiveView) {
     if area.height < LEAST_ROWS || view.history.is_empty() {
         return;
     }
@@ -31,7 +31,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let room = usize::from(area.width).saturating_mul(2);
     let skip = view.history.len().saturating_sub(room);
     let points = || view.history.iter().skip(skip);
-    let line = |of: &dyn Fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
+    let line = |of: &dyn Fn(&PlotPoint) -> Option<f64>| -> Vec<(f64, f64)> {
         points().filter_map(|point| Some((point.t, of(point)? * 100.0))).collect()
     };
     let memory = line(&|point| point.memory);

@@ -6,29 +6,36 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::draw::draw;
-use super::{View, Wish};
-use crate::command::monitor::record::{Gpu, Left, Memory, Process, Record};
+use super::{KeyAction, LiveView};
+use crate::command::monitor::record::{
+    MonitorGpu, MonitorMemory, MonitorProcess, MonitorRecord, MonitorTimeLeft,
+};
 
-fn orin() -> Record {
-    let process = |pid, name: &str, gpu_bytes, resident_bytes| Process {
+fn orin() -> MonitorRecord {
+    let process = |pid, name: &str, gpu_bytes, resident_bytes| MonitorProcess {
         pid,
         name: Some(name.to_string()),
         gpu_bytes,
         resident_bytes,
-        ..Process::default()
+        ..MonitorProcess::default()
     };
-    Record {
+    MonitorRecord {
         time: Some("2026-11-15T09:30:00Z".to_string()),
         t: Some(12.0),
         unified: Some(true),
-        memory: Memory {
+        memory: MonitorMemory {
             total_bytes: Some(8 << 30),
             available_bytes: Some(2 << 30),
             gpu_share_bytes: Some(3 << 30),
-            ..Memory::default()
+            ..MonitorMemory::default()
         },
-        gpus: vec![Gpu { unified: true, percent: Some(62.0), mhz: Some(612.0), ..Gpu::default() }],
-        time_left: Some(Left {
+        gpus: vec![MonitorGpu {
+            unified: true,
+            percent: Some(62.0),
+            mhz: Some(612.0),
+            ..MonitorGpu::default()
+        }],
+        time_left: Some(MonitorTimeLeft {
             memory: "system".to_string(),
             seconds: 28.0,
             at_least_s: 24.0,
@@ -40,11 +47,11 @@ fn orin() -> Record {
             process(7, "camera", None, Some(9 << 20)),
             process(9, "detector", Some(1 << 30), Some(1 << 20)),
         ],
-        ..Record::default()
+        ..MonitorRecord::default()
     }
 }
 
-fn frame(view: &View, width: u16, height: u16) -> Vec<String> {
+fn frame(view: &LiveView, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, view)).unwrap();
     let buffer = terminal.backend().buffer().clone();
@@ -52,9 +59,9 @@ fn frame(view: &View, width: u16, height: u16) -> Vec<String> {
     (0..height).map(|y| (0..width).map(|x| cell(x, y)).collect()).collect()
 }
 
-fn view(record: &Record) -> View {
-    let mut view = View::new("test".to_string(), Duration::from_millis(500));
-    (0..30).for_each(|n| view.take(&Record { t: Some(f64::from(n)), ..record.clone() }));
+fn view(record: &MonitorRecord) -> LiveView {
+    let mut view = LiveView::new("test".to_string(), Duration::from_millis(500));
+    (0..30).for_each(|n| view.take(&MonitorRecord { t: Some(f64::from(n)), ..record.clone() }));
     view
 }
 
@@ -88,15 +95,16 @@ fn everything_fits_on_80_by_24() {
 
 #[test]
 fn discrete_gpus_have_memory_of_their_own() {
-    let gpu = |used| Gpu {
+    let gpu = |used| MonitorGpu {
         used_bytes: Some(used),
         total_bytes: Some(80 << 30),
         throttled_by: Some(vec!["power cap".to_string()]),
-        ..Gpu::default()
+        ..MonitorGpu::default()
     };
-    let record = Record { unified: Some(false), gpus: vec![gpu(8 << 30), gpu(79 << 30)], ..orin() };
+    let record =
+        MonitorRecord { unified: Some(false), gpus: vec![gpu(8 << 30), gpu(79 << 30)], ..orin() };
     let text = frame(&view(&record), 100, 30).join("\n");
-    for word in ["RAM", "GPU0 VRAM", "GPU1 VRAM", "critical", "held down by power cap"] {
+    for word in ["RAM", "GPU0 VRAM", "GPU1 VRAM", "critical", "throttled by power cap"] {
         assert!(text.contains(word), "{word:?} is not in\n{text}");
     }
     assert_eq!(text.matches("GPU1 VRAM").count(), 2, "beside its bar and in the plot\n{text}");
@@ -107,46 +115,46 @@ fn discrete_gpus_have_memory_of_their_own() {
 fn any_size_and_any_record_can_be_drawn() {
     for (width, height) in [(1, 1), (10, 3), (20, 5), (40, 10), (80, 24), (300, 100)] {
         frame(&view(&orin()), width, height);
-        frame(&view(&Record::default()), width, height);
+        frame(&view(&MonitorRecord::default()), width, height);
         let mut help = view(&orin());
-        help.grant(Wish::Help);
+        help.grant(KeyAction::Help);
         frame(&help, width, height);
     }
-    frame(&View::new(String::new(), Duration::ZERO), 80, 24);
+    frame(&LiveView::new(String::new(), Duration::ZERO), 80, 24);
 }
 
 #[test]
 fn keys_change_the_view() {
     let mut view = view(&orin());
-    view.grant(Wish::Faster);
+    view.grant(KeyAction::Faster);
     assert_eq!(view.interval, Duration::from_millis(250));
-    view.grant(Wish::Slower);
-    view.grant(Wish::Slower);
+    view.grant(KeyAction::Slower);
+    view.grant(KeyAction::Slower);
     assert_eq!(view.interval, Duration::from_secs(1));
-    view.grant(Wish::Sort);
+    view.grant(KeyAction::Sort);
     let text = frame(&view, 80, 24).join("\n");
     assert!(text.find("camera") < text.find("detector"), "resident memory comes first\n{text}");
-    view.grant(Wish::Pause);
-    view.take(&Record { t: Some(99.0), alerts: vec!["full".to_string()], ..orin() });
+    view.grant(KeyAction::Pause);
+    view.take(&MonitorRecord { t: Some(99.0), alerts: vec!["full".to_string()], ..orin() });
     let text = frame(&view, 80, 24).join("\n");
-    assert!(text.contains("held still") && !text.contains("99.0 s"), "{text}");
-    assert!(text.contains("alert: full"), "what matters is told all the same\n{text}");
-    view.grant(Wish::Help);
+    assert!(text.contains("paused") && !text.contains("99.0 s"), "{text}");
+    assert!(text.contains("alert: full"), "alerts are shown all the same\n{text}");
+    view.grant(KeyAction::Help);
     assert!(frame(&view, 80, 24).join("\n").contains("sort processes by"));
 }
 
 #[cfg(target_os = "linux")]
-const TOLD_TO_PANIC: &str = "PLIMSOLL_TEST_PANIC_IN_VIEW";
+const PANIC_VARIABLE: &str = "PLIMSOLL_TEST_PANIC_IN_VIEW";
 
 /// Does something only when the test below runs it in a process of its own.
 #[cfg(target_os = "linux")]
 #[test]
 fn panics_in_the_view_when_told_to() {
-    if std::env::var_os(TOLD_TO_PANIC).is_some() {
+    if std::env::var_os(PANIC_VARIABLE).is_some() {
         crate::output::report_panics(false);
         let mut screen = super::Screen::take().unwrap();
         screen.show(&view(&orin())).unwrap();
-        screen.wish(Duration::from_secs(60)).unwrap();
+        screen.next_action(Duration::from_secs(60)).unwrap();
         panic!("in the middle of a frame");
     }
 }
@@ -159,7 +167,7 @@ fn a_panic_gives_the_terminal_back_and_says_its_line_there() {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "--nocapture", "tui::tests::panics_in_the_view_when_told_to"])
-        .env(TOLD_TO_PANIC, "1");
+        .env(PANIC_VARIABLE, "1");
     let status = terminal.run(command, "q quit", |_, terminal| terminal.press("s")).unwrap();
     assert_eq!(status.code(), Some(3));
     assert_eq!(terminal.modes().unwrap(), before);
@@ -178,7 +186,7 @@ fn names_of_strangers_steer_no_terminal() {
     record.temperatures_c = [(HOSTILE.to_string(), Some(50.0))].into();
     record.processes[0].name = Some(HOSTILE.to_string());
     let mut view = view(&record);
-    view.tell(HOSTILE.to_string());
+    view.warn(HOSTILE.to_string());
     let text = frame(&view, 100, 30).join("\n");
     assert!(!text.contains(|c| plimsoll::text::is_steering(c) && c != '\n'), "{text:?}");
     assert!(text.contains("mode "), "{text}");

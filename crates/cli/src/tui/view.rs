@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::keys::Wish;
-use crate::command::monitor::record::{Process, Record};
+use super::keys::KeyAction;
+use crate::command::monitor::record::{MonitorProcess, MonitorRecord};
 
 /// So many points of history are kept; two stand on one column of a wide window.
 const MOST_POINTS: usize = 1024;
@@ -15,7 +15,7 @@ const INTERVALS_MS: [u64; 8] = [50, 100, 250, 500, 1000, 2000, 5000, 10_000];
 
 /// A moment in the plot: shares of the whole, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Point {
+pub(super) struct PlotPoint {
     pub(super) t: f64,
     pub(super) memory: Option<f64>,
     /// Of the system's where a GPU's memory is unified, of its own where it is not.
@@ -46,11 +46,11 @@ impl Sort {
 
 /// The state of the live view.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct LiveView {
     /// Where records come from, for the title.
     pub(super) source: String,
-    pub(super) record: Option<Record>,
-    pub(super) history: VecDeque<Point>,
+    pub(super) record: Option<MonitorRecord>,
+    pub(super) history: VecDeque<PlotPoint>,
     pub(super) sort: Sort,
     pub(super) paused: bool,
     pub(super) help: bool,
@@ -60,9 +60,9 @@ pub(crate) struct View {
     pub(crate) interval: Duration,
 }
 
-impl View {
-    pub(crate) fn new(source: String, interval: Duration) -> View {
-        View {
+impl LiveView {
+    pub(crate) fn new(source: String, interval: Duration) -> LiveView {
+        LiveView {
             source,
             record: None,
             history: VecDeque::new(),
@@ -75,8 +75,8 @@ impl View {
         }
     }
 
-    /// Takes a record in; a view that is held still keeps only what was worth a word.
-    pub(crate) fn take(&mut self, record: &Record) {
+    /// Takes a record in; a view that is paused keeps only its alerts and warnings.
+    pub(crate) fn take(&mut self, record: &MonitorRecord) {
         if let Some(warning) = record.warnings.last() {
             self.notice = Some((false, warning.clone()));
         }
@@ -93,8 +93,8 @@ impl View {
         self.record = Some(record.clone());
     }
 
-    /// A word about something that went wrong.
-    pub(crate) fn tell(&mut self, text: String) {
+    /// Shows a warning.
+    pub(crate) fn warn(&mut self, text: String) {
         self.notice = Some((false, text));
     }
 
@@ -104,14 +104,14 @@ impl View {
     }
 
     /// Does what a key asks for, where that is the view's to do.
-    pub(crate) fn grant(&mut self, wish: Wish) {
+    pub(crate) fn grant(&mut self, wish: KeyAction) {
         match wish {
-            Wish::Pause => self.paused = !self.paused,
-            Wish::Sort => self.sort = self.sort.next(),
-            Wish::Help => self.help = !self.help,
-            Wish::Faster => self.interval = self.beside(false),
-            Wish::Slower => self.interval = self.beside(true),
-            Wish::Quit | Wish::Redraw => {}
+            KeyAction::Pause => self.paused = !self.paused,
+            KeyAction::Sort => self.sort = self.sort.next(),
+            KeyAction::Help => self.help = !self.help,
+            KeyAction::Faster => self.interval = self.beside(false),
+            KeyAction::Slower => self.interval = self.beside(true),
+            KeyAction::Quit | KeyAction::Redraw => {}
         }
     }
 
@@ -126,14 +126,15 @@ impl View {
     }
 
     /// The processes in the order that was asked for.
-    pub(super) fn processes(&self) -> Vec<&Process> {
-        let mut list: Vec<&Process> = self.record.iter().flat_map(|r| &r.processes).collect();
+    pub(super) fn processes(&self) -> Vec<&MonitorProcess> {
+        let mut list: Vec<&MonitorProcess> =
+            self.record.iter().flat_map(|r| &r.processes).collect();
         let size = |bytes: Option<u64>| std::cmp::Reverse(bytes.map_or(-1, i128::from));
         match self.sort {
             Sort::Gpu => list.sort_by_key(|p| (size(p.gpu_bytes), size(p.resident_bytes))),
             Sort::Resident => list.sort_by_key(|p| size(p.resident_bytes)),
             Sort::Load => {
-                let load = |p: &Process| p.cpu_percent.unwrap_or(-1.0);
+                let load = |p: &MonitorProcess| p.cpu_percent.unwrap_or(-1.0);
                 list.sort_by(|a, b| load(b).total_cmp(&load(a)));
             }
             Sort::Pid => list.sort_by_key(|p| p.pid),
@@ -143,7 +144,7 @@ impl View {
     }
 }
 
-fn point(record: &Record) -> Point {
+fn point(record: &MonitorRecord) -> PlotPoint {
     let share = |used: u64, total: u64| (total > 0).then(|| used as f64 / total as f64);
     let system = record.system();
     let mut gpus = [None; MOST_GPUS];
@@ -158,5 +159,5 @@ fn point(record: &Record) -> Point {
         };
     }
     let memory = system.and_then(|pool| share(pool.used, pool.total));
-    Point { t: record.t.unwrap_or_default(), memory, gpus }
+    PlotPoint { t: record.t.unwrap_or_default(), memory, gpus }
 }

@@ -210,6 +210,28 @@ fn a_bench_under_run_keeps_to_the_line_of_run() -> Result {
     Ok(())
 }
 
+/// The ledger has the limit: what the environment says to a guard without one is not passed on.
+#[test]
+fn a_guarded_bench_leaves_out_a_limit_of_the_environment() -> Result {
+    let bench = Bench::new([(MIB, 0), (MIB, 0)])?;
+    let mut command = bench.command(&["--duration", "60s", "--mode", "rgb"])?;
+    command.env("PLIMSOLL_GPU_MEM_LIMIT", "1GiB").env("PLIMSOLL_GPU_MEM_LIMIT_0", "2GiB");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let begun = Instant::now();
+    let variables = loop {
+        let text = text(&fs::read(format!("/proc/{}/environ", child.id()))?);
+        if text.contains("PLIMSOLL_BENCH_GUARDED=") {
+            break text;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(50), "it did not start again");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    child.wait()?;
+    assert!(!variables.contains("PLIMSOLL_GPU_MEM_LIMIT"), "{variables}");
+    Ok(())
+}
+
 /// It stays the same process: what is sent to it reaches it, and it ends as it always does.
 #[test]
 fn a_guarded_bench_is_stopped_as_any_other() -> Result {

@@ -7,6 +7,7 @@ use plimsoll::Bytes;
 use plimsoll_bench::workload::{Mode, Plan};
 use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
+use crate::duration::{duration, in_units};
 use crate::limit::{LimitArgs, size_above_zero};
 use crate::outcome::BadInput;
 
@@ -61,21 +62,21 @@ pub(crate) struct Args {
     #[arg(long)]
     strict: bool,
     /// The longest that a model may take to be loaded and run once, in a process of its own
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     load_timeout: Duration,
     #[command(flatten)]
-    work: Work,
+    work: BenchWork,
     #[command(flatten)]
     limit: LimitArgs,
-    /// The machine whose memory the limit is clamped to; without it a limit stands as it is, and
-    /// is that of orin-nano-8gb where none is given
+    /// The machine whose memory the limit is clamped to; without it a limit is not clamped,
+    /// and the default is that of orin-nano-8gb
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// What must stay free where the GPU shares the system's memory
     #[arg(long, value_name = "SIZE", value_parser = size_above_zero)]
     keep_free: Option<Bytes>,
-    /// Do not start again under the guard, which makes the limit of GPU memory hard and counts
-    /// what each slot holds
+    /// Do not restart under the guard, which makes the limit of GPU memory hard and counts what
+    /// each slot allocates
     #[arg(long)]
     no_guard: bool,
     /// Exit 1 where memory passed the limit
@@ -97,7 +98,7 @@ pub(crate) struct Args {
 
 /// How much is done, and how.
 #[derive(Debug, clap::Args)]
-struct Work {
+struct BenchWork {
     /// Side of the models' input; without it as each model has it, or 640 where it takes any
     #[arg(long, value_name = "PIXELS")]
     imgsz: Option<u32>,
@@ -116,16 +117,16 @@ struct Work {
     /// Frames before measuring begins
     #[arg(long, value_name = "N", default_value_t = 10)]
     warmup: u64,
-    /// Offer so many frames a second; latency counts from the time that a frame is due
+    /// Offer this many frames a second; latency counts from the time that a frame is due
     #[arg(long, value_name = "FPS")]
     rate: Option<f64>,
-    /// Run each slot for so long: 10m, 90s; a source that ends starts over
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// Run each slot for this time: 10m, 90s; a source that ends starts over
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Both slots at once, each on its own thread
     #[arg(long)]
     parallel: bool,
-    /// Do it all so often, and give intervals over the repeats
+    /// Repeat the whole run this many times, and give intervals over the repeats
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: u32,
 }
@@ -179,40 +180,10 @@ impl Args {
     }
 }
 
-fn number(text: &str, unit: f64) -> Option<Duration> {
-    let value: f64 = text.trim().parse().ok()?;
-    Duration::try_from_secs_f64(value * unit).ok().filter(|time| time.as_secs() <= 1 << 32)
-}
-
 fn milliseconds(text: &str) -> Result<Duration, String> {
-    number(text, 1e-3).ok_or_else(|| "it must be milliseconds, such as 33".to_string())
+    in_units(text, 1e-3).ok_or_else(|| "it must be milliseconds, such as 33".to_string())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    number(text, 1.0).ok_or_else(|| "it must be seconds, such as 0.5".to_string())
-}
-
-/// A time with its unit, or in seconds.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    units
-        .iter()
-        .find_map(|(unit, size)| number(text.strip_suffix(unit)?, *size))
-        .or_else(|| number(text, 1.0))
-        .ok_or_else(|| "it must be a time, such as 90s, 10m or 1h".to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_name_their_unit() {
-        for (text, ms) in [("10m", 600_000), ("1.5s", 1500), ("250ms", 250), ("2", 2000)] {
-            assert_eq!(time(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for text in ["", "m", "-1s", "10d", "nan", "inf", "1e99h"] {
-            assert!(time(text).is_err(), "{text}");
-        }
-    }
+    in_units(text, 1.0).ok_or_else(|| "it must be seconds, such as 0.5".to_string())
 }

@@ -1,8 +1,8 @@
-//! The guard around `bench`: where the run may use CUDA, the program starts itself once more
-//! with the guard loaded, as `plimsoll run` starts others. It stays the same process: its
-//! number, its streams, its signals and its exit code are what they were.
+//! The guard around `bench`. Where the run may use CUDA, this process re-executes itself with the
+//! guard preloaded, as `plimsoll run` starts other programs. It stays the same process: its
+//! number, streams, signals and exit code do not change.
 //!
-//! What cannot be guarded runs as it would without, and the report says why.
+//! A run that cannot be guarded goes on without the guard, and the report says why.
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -16,34 +16,34 @@ use anyhow::Context;
 use plimsoll::Bytes;
 use plimsoll_bench::workload::{Guard, Guarded, Whole};
 use plimsoll_guard::inside::Inside;
+use plimsoll_guard::launch::{self, Launcher};
 use plimsoll_guard::ledger::Process;
-use plimsoll_guard::watch::{Settings, VARIABLE, Watch};
+use plimsoll_guard::watch::{Settings, VARIABLE};
 
-use crate::command::run::{KEEP_FREE, RESERVE, child, folder, reach, sys};
-
-/// Set to anything, it keeps the guard away; the flag's other spelling.
+/// Set to anything, it does the same as `--no-guard`.
 const OFF: &str = "PLIMSOLL_NO_GUARD";
-/// What the first start tells the second: its process, and the folders to remove at the end.
+/// What the first execution passes to the second: its process number, and the folders to delete
+/// at the end.
 const AGAIN: &str = "PLIMSOLL_BENCH_GUARDED";
-/// Any of these is the driver.
+/// The names of the driver's library.
 const DRIVERS: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
-/// The folders of the guard, removed when the run is over.
+/// The folders of the guard. Dropping them deletes them.
 #[derive(Debug, Default)]
 pub(super) struct Folders(Vec<PathBuf>);
 
 impl Drop for Folders {
     fn drop(&mut self) {
         for folder in &self.0 {
-            // What is left behind is a few files in a folder for such.
+            // Where that fails, a later run removes them.
             let _ = std::fs::remove_dir_all(folder);
         }
     }
 }
 
-/// Whether this run is under the guard, and what to remove after it. Starts the program again
-/// where it is not yet and should be, and then does not return.
-pub(super) fn around(wanted: bool) -> (Guarded, Folders) {
+/// Re-executes this process with the guard preloaded where it is wanted and not there yet, and then
+/// does not return. Otherwise returns the guard's state and the folders to delete at the end.
+pub(super) fn restart_under_guard(wanted: bool) -> (Guarded, Folders) {
     if let Some(folders) = started_again() {
         return (found(true), folders);
     }
@@ -51,10 +51,10 @@ pub(super) fn around(wanted: bool) -> (Guarded, Folders) {
         return (Guarded::No, Folders::default());
     }
     if std::env::var_os(VARIABLE).is_some() {
-        // Under `plimsoll run`: its guard is there already, and so is its line.
+        // Under `plimsoll run` the guard and the limit are there already.
         return (found(false), Folders::default());
     }
-    if !DRIVERS.iter().any(|name| sys::can_load(name)) {
+    if !DRIVERS.iter().any(|name| launch::can_load(name)) {
         return (Guarded::No, Folders::default());
     }
     let why = match start_again() {
@@ -66,17 +66,16 @@ pub(super) fn around(wanted: bool) -> (Guarded, Folders) {
 
 fn found(ours: bool) -> Guarded {
     match Inside::find() {
-        Ok(inside) => Guarded::Yes(Arc::new(Here { inside, ours, process: OnceLock::new() })),
+        Ok(inside) => Guarded::Yes(Arc::new(GuardHere { inside, ours, process: OnceLock::new() })),
         Err(why) => Guarded::Not(why),
     }
 }
 
-/// The folders that the first start has left, if this is the second.
+/// The folders of the first execution, if this is the second.
 fn started_again() -> Option<Folders> {
-    let told = std::env::var_os(AGAIN)?;
-    let told = told.to_str()?;
-    let mut parts = told.split(':');
-    // Children see the variable too, and are not meant.
+    let note = std::env::var_os(AGAIN)?;
+    let mut parts = note.to_str()?.split(':');
+    // Child processes inherit the variable, but it is not for them.
     (parts.next()?.parse() == Ok(std::process::id()))
         .then(|| Folders(parts.map(PathBuf::from).collect()))
 }
@@ -85,19 +84,16 @@ enum Never {}
 
 fn start_again() -> anyhow::Result<Never> {
     let program = std::env::current_exe().context("this program's own file")?;
-    if let Some(why) = reach::why_not(&program) {
+    if let Some(why) = launch::why_not_guarded(&program) {
         anyhow::bail!(why);
     }
-    let folder = folder::make()?;
     let settings = Settings { meminfo: "/proc/meminfo".into(), ..Settings::default() };
-    drop(Watch::create(folder.path(), &settings)?);
-    let data = folder.path().to_path_buf();
+    let launcher = Launcher::prepare(&settings)?;
     let mut command = Command::new(program);
     let mut words = std::env::args_os();
     command.arg0(words.next().unwrap_or_default()).args(words);
-    command.env("LD_PRELOAD", child::preload(&folder)).env(VARIABLE, &data);
-    let (code, memory) = folder.into_paths();
-    let folders = Folders([Some(code), memory].into_iter().flatten().collect());
+    launcher.guard(&mut command);
+    let folders = Folders(launcher.keep_folders());
     command.env(AGAIN, note(&folders.0));
     let error = command.exec();
     drop(folders);
@@ -115,15 +111,15 @@ fn note(folders: &[PathBuf]) -> OsString {
 
 /// The guard in this process.
 #[derive(Debug)]
-struct Here {
+struct GuardHere {
     inside: Inside,
-    /// Whether the line is ours to draw.
+    /// Whether this run sets the limit, and not a `plimsoll run` around it.
     ours: bool,
     process: OnceLock<&'static Process>,
 }
 
-impl Here {
-    /// What this process holds; nothing before the driver was called.
+impl GuardHere {
+    /// This process in the ledger; `None` before it has called the driver.
     fn process(&self) -> Option<&'static Process> {
         if let Some(process) = self.process.get() {
             return Some(process);
@@ -133,17 +129,17 @@ impl Here {
     }
 }
 
-/// Slot 0 has the tag 1: without a tag it is nobody's.
+/// Slot 0 has the tag 1, because memory without a tag belongs to no slot.
 const fn tag_of(slot: usize) -> usize {
     slot + 1
 }
 
-impl Guard for Here {
+impl Guard for GuardHere {
     fn hold(&self, limit: Bytes, keep_free: Option<Bytes>) -> Bytes {
         if self.ours {
-            // A small line is not used up by what is held back below it.
-            let reserve = RESERVE.min(limit / 16);
-            let keep_free = keep_free.unwrap_or(KEEP_FREE);
+            // The reserve must not use up a small limit.
+            let reserve = Bytes(launch::RESERVE).min(limit / 16);
+            let keep_free = keep_free.unwrap_or(Bytes(launch::KEEP_FREE));
             self.inside.set_limit(limit.get(), reserve.get(), keep_free.get());
         }
         self.inside.limit().map_or(limit, |held| limit.min(Bytes(held)))

@@ -26,20 +26,20 @@ use plimsoll_infer::source::{self, Spec, synthetic::SceneKind};
 use plimsoll_infer::{Device, ModelSource};
 use serde::Serialize;
 
-pub(crate) use flags::{Args, time};
+pub(crate) use flags::Args;
 use show::Show;
 
 use crate::apart;
 use crate::logging;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Answer, Output};
-use crate::page::Page;
+use crate::page::TextPage;
 use crate::stop::{STOPPED, listen};
 
 /// The record for programs, a table for people.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Report<'a> {
+struct BenchAnswer<'a> {
     record: &'a Record,
     /// The report for people, where there is one.
     #[serde(skip)]
@@ -49,22 +49,22 @@ struct Report<'a> {
     written: bool,
 }
 
-impl Answer for Report<'_> {
-    fn page(&self, page: &mut Page) {
+impl Answer for BenchAnswer<'_> {
+    fn page(&self, page: &mut TextPage) {
         page.raw(&console::end(self.record));
         page.raw("\n");
         self.place(page);
     }
 
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         page.raw(&console::table(self.record));
         self.place(page);
     }
 }
 
-impl Report<'_> {
+impl BenchAnswer<'_> {
     /// Where the report is; nothing where there is none.
-    fn place(&self, page: &mut Page) {
+    fn place(&self, page: &mut TextPage) {
         if let Some(path) = &self.path {
             let which = if self.written { "Report" } else { "Report, of an earlier moment" };
             page.line(&format!("{which}: {path}"));
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     listen(&stop)?;
     let on_gpu = matches!(plan.device, Device::Cuda(_));
     let mut show = Show::new(!out.is_quiet() && !out.is_json(), on_gpu);
-    let finished = workload::run(&plan, &mut show, &stop).map_err(blame)?;
+    let finished = workload::run(&plan, &mut show, &stop).map_err(with_fault)?;
     show.end();
     let Finished { record, folder, written } = finished;
     let path = Some(folder.join("report.md")).filter(|path| path.is_file());
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     } else if plan.strict && record.is_incomplete() {
         output::note_line("error: not everything could be written (--strict); the doubts say what");
     }
-    let report = Report { record: &record, path, written };
+    let report = BenchAnswer { record: &record, path, written };
     out.answer(&report)?;
     Ok(match record.exit_code(args.fail_on_violation) {
         0 if !written => Outcome::Code(3),
@@ -133,7 +133,7 @@ fn check_apart(plan: &Plan) -> anyhow::Result<()> {
 /// Puts the run under the guard where it may use a GPU of CUDA; see [`guard`].
 #[cfg(target_os = "linux")]
 fn guarded(args: &Args, plan: &mut Plan) -> guard::Folders {
-    let (guarded, folders) = guard::around(args.wants_guard());
+    let (guarded, folders) = guard::restart_under_guard(args.wants_guard());
     plan.guard = guarded;
     folders
 }
@@ -141,13 +141,13 @@ fn guarded(args: &Args, plan: &mut Plan) -> guard::Folders {
 #[cfg(not(target_os = "linux"))]
 fn guarded(_: &Args, _: &mut Plan) {}
 
-/// A place that cannot be written to is the wrong place; a full disk is nobody's fault.
+/// A folder that cannot be written to is the caller's mistake; a full disk is not.
 fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// What the user can put right is the user's.
-fn blame(error: Error) -> anyhow::Error {
+/// Marks an error that the user can correct as bad input.
+fn with_fault(error: Error) -> anyhow::Error {
     match error {
         Error::Plan(text) => BadInput::new(text).into(),
         Error::Files(error @ FilesError::Name { .. }) => BadInput::new(error).into(),

@@ -14,7 +14,7 @@ use plimsoll_infer::engine::said::shortened;
 use crate::output::{note, note_line, rewrite};
 
 /// How often a plain line is worth its space.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LINE_INTERVAL: Duration = Duration::from_secs(2);
 const BAR: usize = 24;
 
 pub(super) struct Show {
@@ -74,7 +74,7 @@ impl Progress for Show {
         if self.terminal {
             rewrite(&bar(view), false);
             self.open = true;
-        } else if self.last.is_none_or(|last| last.elapsed() >= PATIENCE) {
+        } else if self.last.is_none_or(|last| last.elapsed() >= LINE_INTERVAL) {
             self.last = Some(Instant::now());
             note_line(&plain(view));
         }

@@ -2,10 +2,10 @@
 //! one that watches.
 //!
 //! The program starts itself again as `plimsoll try-model`, which loads the model and runs it
-//! once, on the CPU alone, so that no memory of a GPU is touched. It is watched from outside, by
-//! what it holds and by the clock: a limit on its address space would refuse what it never
-//! touches, and an engine's answer to that could not be told from an error of the model. What
-//! the engine refuses politely is no concern here, as it will do so again.
+//! once, on the CPU alone, so that no GPU memory is touched. Its memory and its time are watched
+//! from outside: a limit on its address space would also refuse memory that it never touches, and
+//! the engine's error for that would look like an error of the model. Errors that the engine
+//! itself reports do not matter here, as it will report them again.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::outcome::Outcome;
 
 /// The most that a detector of batch 1 takes to run, however much there is.
 const MOST: Bytes = Bytes::gib(32);
-/// Where nobody tells what is available.
+/// Where it is not known what is available.
 const ASSUMED: Bytes = Bytes::gib(4);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(3);
@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 /// The side that may be lost.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    be_expendable();
+    give_way_to_others();
     let mut options = EngineOptions::default();
     options.library.clone_from(&args.library);
     options.input_size = args.imgsz.map(|side| (side as usize, side as usize));
@@ -64,9 +64,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Whatever happens to it, it leaves no core file and no process behind, and is the first that
-/// goes where memory is short. Where the system cannot do one of these, the others stand.
-fn be_expendable() {
+/// Makes sure that this process leaves no core file and no process behind, and is the first that
+/// the kernel kills when memory is short. Each of these is skipped where the system cannot do it.
+fn give_way_to_others() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Resource, Rlimit, Signal};
@@ -90,7 +90,7 @@ impl Trial for Apart {
         let stderr = child.stderr.take();
         let message = std::thread::spawn(move || first_words(stderr));
         let end = watch(&mut child, limit, plan.load_timeout, stop);
-        if !matches!(end, End::Ended(_)) {
+        if !matches!(end, TrialEnd::Ended(_)) {
             // It may just have ended by itself.
             let _ = child.kill();
         }
@@ -123,7 +123,7 @@ fn command(weights: &Path, plan: &Plan) -> Command {
     command
 }
 
-/// What it may hold: what is available now, with the margin of every plan.
+/// How much memory it may use: what is available now, with the margin of every plan.
 fn memory_limit() -> Bytes {
     let root = Path::new("/");
     let available = system_memory(root).ok().and_then(|memory| memory.available);
@@ -133,37 +133,37 @@ fn memory_limit() -> Bytes {
 
 /// How a trial came to its end.
 #[derive(Debug)]
-enum End {
+enum TrialEnd {
     Ended(ExitStatus),
-    /// It held more than it may.
+    /// It used more memory than it may.
     Memory,
     /// It took longer than it may.
     Time,
     Stopped,
 }
 
-fn watch(child: &mut Child, limit: Bytes, longest: Duration, stop: &AtomicBool) -> End {
+fn watch(child: &mut Child, limit: Bytes, longest: Duration, stop: &AtomicBool) -> TrialEnd {
     let begun = Instant::now();
     loop {
         match child.try_wait() {
-            Ok(Some(status)) => return End::Ended(status),
+            Ok(Some(status)) => return TrialEnd::Ended(status),
             Ok(None) => {}
-            Err(_) => return End::Stopped,
+            Err(_) => return TrialEnd::Stopped,
         }
         if held(child.id()).is_some_and(|held| held > limit) {
-            return End::Memory;
+            return TrialEnd::Memory;
         }
         if begun.elapsed() > longest {
-            return End::Time;
+            return TrialEnd::Time;
         }
         if stop.load(Ordering::Relaxed) {
-            return End::Stopped;
+            return TrialEnd::Stopped;
         }
         std::thread::sleep(LOOK);
     }
 }
 
-/// What a process holds of the memory; nothing where the system does not tell.
+/// How much memory a process uses; `None` where the system does not report it.
 fn held(process: u32) -> Option<Bytes> {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -181,27 +181,27 @@ fn first_words(stderr: Option<impl Read>) -> String {
     text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_string()
 }
 
-impl End {
+impl TrialEnd {
     /// Why the model must not be loaded here; nothing where it may be.
     fn refusal(&self, limit: Bytes, longest: Duration, message: &str) -> Option<String> {
         let first = "loading it and its first run";
         match self {
-            End::Ended(status) => {
+            TrialEnd::Ended(status) => {
                 let signal = signal(*status)?;
                 let message =
                     if message.is_empty() { String::new() } else { format!(": {message}") };
                 Some(format!("{first} crashed the process that tried it ({signal}){message}"))
             }
-            End::Memory => {
+            TrialEnd::Memory => {
                 let left =
                     format!("{:.0} % of the memory that is available", SAFETY_MARGIN * 100.0);
                 Some(format!("{first} took more than {limit}, {left}; it was stopped there"))
             }
-            End::Time => Some(format!(
+            TrialEnd::Time => Some(format!(
                 "{first} had not ended after {} s; --load-timeout gives it more time",
                 longest.as_secs_f64()
             )),
-            End::Stopped => None,
+            TrialEnd::Stopped => None,
         }
     }
 }

@@ -3,31 +3,31 @@
 use plimsoll::Bytes;
 use serde::Serialize;
 
-use super::rule::{BreakEven, Cost, Machine};
-use super::table::{Tables, megabytes};
+use super::rule::{BreakEven, CostFigures, CostMachine};
+use super::table::{CostTables, megabytes};
 use crate::output;
-use crate::page::{Cell, Page, Tone, or_unknown};
+use crate::page::{TextCell, TextPage, TextTone, or_unknown};
 
 #[derive(Debug, Serialize)]
-pub(super) struct Answer {
-    pub(super) first: Option<Side>,
-    pub(super) second: Option<Side>,
+pub(super) struct CostAnswer {
+    pub(super) first: Option<CostSide>,
+    pub(super) second: Option<CostSide>,
     pub(super) break_even: Option<BreakEven>,
-    pub(super) memory: Option<Memory>,
-    pub(super) tables: Option<Tables>,
+    pub(super) memory: Option<CostMemory>,
+    pub(super) tables: Option<CostTables>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Side {
+pub(super) struct CostSide {
     #[serde(flatten)]
-    pub(super) machine: Machine,
+    pub(super) machine: CostMachine,
     /// `given`, or where it was read.
     pub(super) throughput_source: String,
-    pub(super) cost: Cost,
+    pub(super) cost: CostFigures,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Memory {
+pub(super) struct CostMemory {
     pub(super) batch: u64,
     pub(super) points_bytes: u64,
     pub(super) output_bytes: u64,
@@ -38,12 +38,12 @@ pub(super) struct Memory {
     /// The smallest that is sold, in GiB; null where none is large enough.
     pub(super) sold_gb: Option<u64>,
     /// How the batch is cut for a device; null where none was named.
-    pub(super) plan: Option<Plan>,
+    pub(super) plan: Option<CostPlan>,
 }
 
 /// A batch, cut to what a device has now.
 #[derive(Debug, Serialize)]
-pub(super) struct Plan {
+pub(super) struct CostPlan {
     pub(super) device: String,
     pub(super) available_bytes: u64,
     pub(super) available_source: &'static str,
@@ -56,8 +56,8 @@ pub(super) struct Plan {
     pub(super) text: String,
 }
 
-impl output::Answer for Answer {
-    fn page(&self, page: &mut Page) {
+impl output::Answer for CostAnswer {
+    fn page(&self, page: &mut TextPage) {
         let sides = [("Cost", &self.first), ("Cost of the second", &self.second)];
         for (title, side) in sides {
             if let Some(side) = side {
@@ -77,7 +77,7 @@ impl output::Answer for Answer {
         }
     }
 
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         for side in [&self.first, &self.second].into_iter().flatten() {
             let million = significant(side.cost.per_million_items);
             page.raw(&format!("{million} a million items\n"));
@@ -91,12 +91,12 @@ impl output::Answer for Answer {
     }
 }
 
-fn row(name: &str, value: String, note: &str) -> Vec<Cell> {
-    vec![name.into(), Cell::figure(Some(value)), Cell::new(note, Tone::Faint)]
+fn row(name: &str, value: String, note: &str) -> Vec<TextCell> {
+    vec![name.into(), TextCell::figure(Some(value)), TextCell::new(note, TextTone::Faint)]
 }
 
-impl Side {
-    fn page(&self, title: &str, page: &mut Page) {
+impl CostSide {
+    fn page(&self, title: &str, page: &mut TextPage) {
         let (machine, cost) = (&self.machine, &self.cost);
         page.heading(title);
         let share = format!("{} % of the time", (machine.utilisation * 1000.0).round() / 10.0);
@@ -121,7 +121,7 @@ impl Side {
     }
 }
 
-fn even_page(even: &BreakEven, first: &Machine, second: &Machine, page: &mut Page) {
+fn even_page(even: &BreakEven, first: &CostMachine, second: &CostMachine, page: &mut TextPage) {
     page.heading("Break-even");
     let text = match (even.items, even.days) {
         (Some(items), Some(days)) => {
@@ -152,8 +152,8 @@ fn even_page(even: &BreakEven, first: &Machine, second: &Machine, page: &mut Pag
     ));
 }
 
-impl Memory {
-    fn page(&self, page: &mut Page) {
+impl CostMemory {
+    fn page(&self, page: &mut TextPage) {
         page.heading("Memory");
         let size = |name: &str, bytes: u64, note: &str| row(name, Bytes(bytes).to_string(), note);
         let sold = self.sold_gb.map_or_else(
@@ -175,7 +175,7 @@ impl Memory {
     }
 }
 
-fn tables_page(tables: &Tables, page: &mut Page) {
+fn tables_page(tables: &CostTables, page: &mut TextPage) {
     page.heading("Grids of floats");
     let mut rows = vec![head(&["grid", "voxels", "bytes", "the documents"])];
     rows.extend(tables.grids.iter().map(|grid| {
@@ -218,17 +218,17 @@ fn tables_page(tables: &Tables, page: &mut Page) {
     }
 }
 
-fn head(names: &[&str]) -> Vec<Cell> {
-    let mut cells: Vec<Cell> = names.iter().map(|name| Cell::figure(Some(name))).collect();
+fn head(names: &[&str]) -> Vec<TextCell> {
+    let mut cells: Vec<TextCell> = names.iter().map(|name| TextCell::figure(Some(name))).collect();
     if let (Some(first), Some(name)) = (cells.first_mut(), names.first()) {
-        *first = Cell::new(name, Tone::Strong);
+        *first = TextCell::new(name, TextTone::Strong);
     }
     cells
 }
 
-fn figures(name: &str, values: &[String]) -> Vec<Cell> {
+fn figures(name: &str, values: &[String]) -> Vec<TextCell> {
     std::iter::once(name.into())
-        .chain(values.iter().map(|value| Cell::figure(Some(value))))
+        .chain(values.iter().map(|value| TextCell::figure(Some(value))))
         .collect()
 }
 

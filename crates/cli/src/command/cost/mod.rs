@@ -21,8 +21,8 @@ use plimsoll_points::{
 };
 use serde_json::Value;
 
-use answer::{Answer, Memory, Plan, Side};
-use rule::{BreakEven, Machine};
+use answer::{CostAnswer, CostMemory, CostPlan, CostSide};
+use rule::{BreakEven, CostMachine};
 
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::Output;
@@ -85,7 +85,7 @@ pub(crate) struct Args {
     points: u64,
     /// Voxels along depth, height and width
     #[arg(long, value_name = "D,H,W", requires = "batch")]
-    grid: Option<Extents>,
+    grid: Option<CostGrid>,
     /// Numbers of a point beside its coordinates
     #[arg(long, value_name = "N", default_value_t = 0)]
     features: u64,
@@ -114,14 +114,14 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         }
         _ => None,
     };
-    let tables = args.table.then(table::Tables::new);
+    let tables = args.table.then(table::CostTables::new);
     let fits = memory.as_ref().and_then(|memory| memory.plan.as_ref()).is_none_or(|plan| plan.fits);
-    out.answer(&Answer { first, second, break_even, memory, tables })?;
+    out.answer(&CostAnswer { first, second, break_even, memory, tables })?;
     Ok(Outcome::from(fits))
 }
 
 /// Electricity of one and not of the other would make the other look cheaper than it is.
-fn check_alike(first: &Machine, second: &Machine) -> anyhow::Result<()> {
+fn check_alike(first: &CostMachine, second: &CostMachine) -> anyhow::Result<()> {
     let missing = match (first.power_watts, second.power_watts) {
         (Some(_), None) => "--other-power",
         (None, Some(_)) => "--power",
@@ -131,7 +131,7 @@ fn check_alike(first: &Machine, second: &Machine) -> anyhow::Result<()> {
     Err(BadInput::new(what).into())
 }
 
-fn machine(args: &Args) -> anyhow::Result<Option<Side>> {
+fn machine(args: &Args) -> anyhow::Result<Option<CostSide>> {
     let throughput = throughput(args.throughput, args.record.as_deref())?;
     match (throughput, args.price) {
         (Some((throughput, source)), Some(price)) => {
@@ -145,7 +145,7 @@ fn machine(args: &Args) -> anyhow::Result<Option<Side>> {
     }
 }
 
-fn other(args: &Args) -> anyhow::Result<Option<Side>> {
+fn other(args: &Args) -> anyhow::Result<Option<CostSide>> {
     let throughput = throughput(args.other_throughput, args.other_record.as_deref())?;
     match (throughput, args.other_price) {
         (Some((throughput, source)), Some(price)) => {
@@ -160,8 +160,8 @@ fn other(args: &Args) -> anyhow::Result<Option<Side>> {
     }
 }
 
-fn side(args: &Args, throughput: f64, source: String, price: f64, power: Option<f64>) -> Side {
-    let machine = Machine {
+fn side(args: &Args, throughput: f64, source: String, price: f64, power: Option<f64>) -> CostSide {
+    let machine = CostMachine {
         throughput_per_second: throughput,
         price,
         lifetime_years: args.lifetime,
@@ -169,7 +169,7 @@ fn side(args: &Args, throughput: f64, source: String, price: f64, power: Option<
         electricity_per_kwh: args.electricity,
         utilisation: args.utilisation,
     };
-    Side { machine, throughput_source: source, cost: machine.cost() }
+    CostSide { machine, throughput_source: source, cost: machine.cost() }
 }
 
 fn throughput(given: Option<f64>, record: Option<&Path>) -> anyhow::Result<Option<(f64, String)>> {
@@ -208,13 +208,13 @@ fn measured(record: &Value) -> Option<(f64, &'static str)> {
     Some((positive(sum("frames") / sum("wall_s"))?, "frames a second, slots in turn,"))
 }
 
-fn memory(args: &Args) -> anyhow::Result<Option<Memory>> {
+fn memory(args: &Args) -> anyhow::Result<Option<CostMemory>> {
     let Some((batch, grid)) = args.batch.zip(args.grid) else { return Ok(None) };
     let shape = VoxelizationShape::new(batch, args.points, grid.0).with_features(args.features);
     let estimate = estimate_voxelization_memory(&shape);
     let required: Bytes = estimate.total();
     let plan = args.device.map(|device| plan(&shape, device)).transpose()?;
-    Ok(Some(Memory {
+    Ok(Some(CostMemory {
         batch,
         points_bytes: estimate.points.get(),
         output_bytes: estimate.output.get(),
@@ -227,7 +227,7 @@ fn memory(args: &Args) -> anyhow::Result<Option<Memory>> {
 }
 
 /// How many clouds at a time fit into what a device has now.
-fn plan(shape: &VoxelizationShape, device: DeviceId) -> anyhow::Result<Plan> {
+fn plan(shape: &VoxelizationShape, device: DeviceId) -> anyhow::Result<CostPlan> {
     let free = free_memory_on(device).with_context(|| {
         format!("what {device} has now is not known; leave --device out for the sizes alone")
     })?;
@@ -236,7 +236,7 @@ fn plan(shape: &VoxelizationShape, device: DeviceId) -> anyhow::Result<Plan> {
         Err(error @ plimsoll::Error::NeverFits { .. }) => (None, error.to_string()),
         Err(error) => return Err(error.into()),
     };
-    Ok(Plan {
+    Ok(CostPlan {
         device: device.to_string(),
         available_bytes: free.available.get(),
         available_source: free.how,
@@ -271,15 +271,15 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Three extents with commas between them.
 #[derive(Debug, Clone, Copy)]
-struct Extents([u64; 3]);
+struct CostGrid([u64; 3]);
 
-impl FromStr for Extents {
+impl FromStr for CostGrid {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Extents, String> {
+    fn from_str(text: &str) -> Result<CostGrid, String> {
         let numbers: Option<Vec<u64>> =
             text.split(',').map(|number| number.trim().parse().ok().filter(|n| *n > 0)).collect();
         let three = numbers.and_then(|numbers| numbers.try_into().ok());
-        three.map(Extents).ok_or_else(|| "it must be three numbers above 0: D,H,W".to_string())
+        three.map(CostGrid).ok_or_else(|| "it must be three numbers above 0: D,H,W".to_string())
     }
 }

@@ -11,7 +11,7 @@ const HOURS: f64 = 24.0;
 
 /// A GPU at work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Machine {
+pub(super) struct CostMachine {
     /// Items a second while it works.
     pub(super) throughput_per_second: f64,
     pub(super) price: f64,
@@ -25,7 +25,7 @@ pub(super) struct Machine {
 
 /// What it costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Cost {
+pub(super) struct CostFigures {
     pub(super) items_per_day: f64,
     pub(super) per_million_items: f64,
     pub(super) per_day: f64,
@@ -35,13 +35,13 @@ pub(super) struct Cost {
     pub(super) electricity_per_year: Option<f64>,
 }
 
-impl Machine {
-    pub(super) fn cost(&self) -> Cost {
+impl CostMachine {
+    pub(super) fn cost(&self) -> CostFigures {
         let items_per_day = self.throughput_per_second * 3600.0 * HOURS * self.utilisation;
         let hardware_per_year = self.price / self.lifetime_years;
         let electricity_per_year = self.electricity_per_year();
         let per_year = hardware_per_year + electricity_per_year.unwrap_or(0.0);
-        Cost {
+        CostFigures {
             items_per_day,
             per_million_items: per_year / (items_per_day * DAYS) * 1e6,
             per_day: per_year / DAYS,
@@ -78,7 +78,7 @@ pub(super) struct BreakEven {
 }
 
 impl BreakEven {
-    pub(super) fn between(first: &Machine, second: &Machine) -> BreakEven {
+    pub(super) fn between(first: &CostMachine, second: &CostMachine) -> BreakEven {
         let (one, other) = (first.cost(), second.cost());
         let saved = second.per_item() - first.per_item();
         let items = (first.price - second.price) / saved;
@@ -101,7 +101,7 @@ impl BreakEven {
 /// Memory that is sold on one board or card, in GiB.
 const SOLD: [u64; 14] = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 141, 192, 288];
 
-/// The smallest memory of which the margin's share holds so much.
+/// The smallest memory into whose margin this much fits.
 pub(super) fn smallest(required: Bytes) -> Bytes {
     // The cast stops at the largest number. Rounding may give a byte too many.
     let ceiling = (required.get() as f64 / SAFETY_MARGIN).ceil() as u64;
@@ -121,8 +121,8 @@ pub(super) fn sold(required: Bytes) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn machine(price: f64, throughput_per_second: f64, power: Option<f64>) -> Machine {
-        Machine {
+    fn machine(price: f64, throughput_per_second: f64, power: Option<f64>) -> CostMachine {
+        CostMachine {
             throughput_per_second,
             price,
             lifetime_years: 3.0,

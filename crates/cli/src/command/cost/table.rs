@@ -13,7 +13,7 @@ use super::rule::{smallest, sold};
 
 /// The documents' tables, corrected.
 #[derive(Debug, Serialize)]
-pub(super) struct Tables {
+pub(super) struct CostTables {
     pub(super) grids: Vec<GridRow>,
     pub(super) sizes: Vec<SizeRow>,
     pub(super) example: Vec<ExampleRow>,
@@ -59,9 +59,9 @@ pub(super) const CORRECTIONS: [&str; 4] = [
      years the same clouds cost 1,491 a year less on the smaller GPU",
 ];
 
-impl Tables {
-    pub(super) fn new() -> Tables {
-        Tables { grids: grids(), sizes: sizes(), example: example(), corrections: CORRECTIONS }
+impl CostTables {
+    pub(super) fn new() -> CostTables {
+        CostTables { grids: grids(), sizes: sizes(), example: example(), corrections: CORRECTIONS }
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_tables_are_the_rules_and_the_corrections_true() {
-        let tables = Tables::new();
+        let tables = CostTables::new();
         assert_eq!(tables.grids[3].f32_bytes, 536_870_912);
         assert_eq!(megabytes(tables.grids[3].f32_bytes), "536.9 MB");
         let sold: Vec<_> = tables.sizes.iter().map(|row| row.sold_gb).collect();

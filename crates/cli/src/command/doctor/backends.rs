@@ -1,18 +1,20 @@
-//! The drivers, asked: which devices there are, and why there is none.
+//! Queries the drivers: which devices there are, or why there is none.
 //!
-//! A driver that does not answer must not hang the doctor, so each kind is asked on a
-//! thread of its own and given up on after a while. Of a recorded machine no driver can be
-//! asked; there the libraries among its files are all that can be told.
+//! A driver that does not answer must not hang the doctor, so each kind is queried on a thread of
+//! its own, with a timeout. A recorded machine has no driver to query; there only the libraries
+//! among its files are known.
 
 use std::sync::Arc;
 
 use clap::ValueEnum;
 use plimsoll::Device;
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
-use plimsoll::machine::{Addressing, NvmlGpu, NvmlMemory, PATIENCE, nvml_gpus, patiently};
+use plimsoll::machine::{Addressing, NvmlGpu, NvmlMemory, nvml_gpus, patiently};
 use serde::Serialize;
 
-use super::files::Library;
+use crate::driver::no_answer;
+
+use super::files::DoctorLibrary;
 use super::root::Root;
 
 /// The backends that there are.
@@ -57,12 +59,12 @@ impl BackendName {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Backend {
+pub(super) struct DoctorBackend {
     pub(super) name: BackendName,
     pub(super) available: bool,
     /// What it is, or why it cannot be had.
     pub(super) why: String,
-    pub(super) devices: Vec<Found>,
+    pub(super) devices: Vec<DoctorDevice>,
     /// The devices themselves, for those who try them.
     #[serde(skip)]
     pub(super) opened: Vec<Arc<dyn Device>>,
@@ -70,7 +72,7 @@ pub(super) struct Backend {
 
 /// A device that answered, or failed to.
 #[derive(Debug, Serialize)]
-pub(super) struct Found {
+pub(super) struct DoctorDevice {
     /// As it is written in `--device`.
     pub(super) device: String,
     pub(super) name: Option<String>,
@@ -78,13 +80,13 @@ pub(super) struct Found {
     pub(super) unified: Option<bool>,
     pub(super) total_bytes: Option<u64>,
     pub(super) free_bytes: Option<u64>,
-    /// Why it cannot be used, or why it does not tell what is free.
+    /// Why it cannot be used, or why it does not report what is free.
     pub(super) problem: Option<String>,
 }
 
-/// A GPU as NVML tells of it.
+/// A GPU as NVML reports it.
 #[derive(Debug, Serialize)]
-pub(super) struct Gpu {
+pub(super) struct DoctorGpu {
     pub(super) name: String,
     pub(super) compute_capability: Option<String>,
     /// Null where it has no memory of its own, or NVML does not say.
@@ -94,7 +96,7 @@ pub(super) struct Gpu {
     pub(super) addressing: Option<&'static str>,
 }
 
-pub(super) fn backends(root: &Root, libraries: &[Library]) -> Vec<Backend> {
+pub(super) fn backends(root: &Root, libraries: &[DoctorLibrary]) -> Vec<DoctorBackend> {
     let all = BackendName::value_variants();
     match root.is_live() {
         true => all.iter().map(|name| ask(*name)).collect(),
@@ -103,9 +105,9 @@ pub(super) fn backends(root: &Root, libraries: &[Library]) -> Vec<Backend> {
 }
 
 /// NVML's word on every GPU, or why it has none. A recorded machine's cannot be asked.
-pub(super) fn gpus(root: &Root) -> Result<Vec<Gpu>, String> {
+pub(super) fn gpus(root: &Root) -> Result<Vec<DoctorGpu>, String> {
     if !root.is_live() {
-        return Err("a recorded machine's driver cannot be asked".to_string());
+        return Err("a recorded machine has no driver to query".to_string());
     }
     let told = |error: plimsoll::Error| match error {
         plimsoll::Error::Unavailable { why, .. } => why,
@@ -115,19 +117,13 @@ pub(super) fn gpus(root: &Root) -> Result<Vec<Gpu>, String> {
     Ok(answer.map_err(told)?.iter().map(gpu).collect())
 }
 
-/// Why a driver tells nothing that was asked and said nothing.
-pub(crate) fn no_answer() -> String {
-    let seconds = PATIENCE.as_secs();
-    format!("its driver did not answer within {seconds} s; dmesg may say why, a restart may help")
-}
-
-fn gpu(gpu: &NvmlGpu) -> Gpu {
+fn gpu(gpu: &NvmlGpu) -> DoctorGpu {
     let (total, used, memory) = match gpu.memory {
         NvmlMemory::Own { total, used, .. } => (Some(total.get()), Some(used.get()), "its own"),
         NvmlMemory::NotSupported => (None, None, "the system's (NVML: not supported)"),
-        _ => (None, None, "not told"),
+        _ => (None, None, "not reported"),
     };
-    Gpu {
+    DoctorGpu {
         name: gpu.name.clone(),
         compute_capability: gpu.compute_capability.map(|(major, minor)| format!("{major}.{minor}")),
         total_bytes: total,
@@ -141,7 +137,7 @@ fn gpu(gpu: &NvmlGpu) -> Gpu {
     }
 }
 
-fn recorded(name: BackendName, libraries: &[Library]) -> Backend {
+fn recorded(name: BackendName, libraries: &[DoctorLibrary]) -> DoctorBackend {
     let file = |library: &str| libraries.iter().find(|l| l.name == library)?.path.as_ref();
     let (available, why) = match (name, name.library()) {
         (BackendName::Host, _) => (true, "system memory".to_string()),
@@ -152,22 +148,27 @@ fn recorded(name: BackendName, libraries: &[Library]) -> Backend {
         },
         (_, None) => (false, "exists on macOS only".to_string()),
     };
-    Backend { name, available, why, devices: Vec::new(), opened: Vec::new() }
+    DoctorBackend { name, available, why, devices: Vec::new(), opened: Vec::new() }
 }
 
 /// Asks one kind, on a thread that may be left behind.
-fn ask(name: BackendName) -> Backend {
+fn ask(name: BackendName) -> DoctorBackend {
     patiently(move || ask_driver(name)).unwrap_or_else(|| absent(name, no_answer()))
 }
 
-fn ask_driver(name: BackendName) -> Backend {
+fn ask_driver(name: BackendName) -> DoctorBackend {
     let kind = name.kind();
     let count = match count(kind) {
         Ok(count) => count,
         Err(error) => return none(name, &error),
     };
-    let mut backend =
-        Backend { name, available: false, why: String::new(), devices: vec![], opened: vec![] };
+    let mut backend = DoctorBackend {
+        name,
+        available: false,
+        why: String::new(),
+        devices: vec![],
+        opened: vec![],
+    };
     for number in 0..count {
         let device = DeviceId { kind, number };
         match open(device) {
@@ -175,7 +176,7 @@ fn ask_driver(name: BackendName) -> Backend {
                 backend.devices.push(found(device, &*opened));
                 backend.opened.push(opened);
             }
-            Err(error) => backend.devices.push(Found::failed(device, &error)),
+            Err(error) => backend.devices.push(DoctorDevice::failed(device, &error)),
         }
     }
     backend.available = !backend.opened.is_empty();
@@ -189,7 +190,7 @@ fn ask_driver(name: BackendName) -> Backend {
     backend
 }
 
-fn none(name: BackendName, error: &plimsoll::Error) -> Backend {
+fn none(name: BackendName, error: &plimsoll::Error) -> DoctorBackend {
     let why = match error {
         plimsoll::Error::Unavailable { why, .. } => why.clone(),
         error => error.to_string(),
@@ -197,13 +198,13 @@ fn none(name: BackendName, error: &plimsoll::Error) -> Backend {
     absent(name, why)
 }
 
-fn absent(name: BackendName, why: String) -> Backend {
-    Backend { name, available: false, why, devices: Vec::new(), opened: Vec::new() }
+fn absent(name: BackendName, why: String) -> DoctorBackend {
+    DoctorBackend { name, available: false, why, devices: Vec::new(), opened: Vec::new() }
 }
 
-fn found(device: DeviceId, opened: &dyn Device) -> Found {
+fn found(device: DeviceId, opened: &dyn Device) -> DoctorDevice {
     let (info, free) = (opened.info(), opened.free_memory());
-    Found {
+    DoctorDevice {
         device: device.to_string(),
         name: Some(info.name.clone()),
         compute_capability: info
@@ -216,9 +217,9 @@ fn found(device: DeviceId, opened: &dyn Device) -> Found {
     }
 }
 
-impl Found {
-    fn failed(device: DeviceId, error: &plimsoll::Error) -> Found {
-        Found {
+impl DoctorDevice {
+    fn failed(device: DeviceId, error: &plimsoll::Error) -> DoctorDevice {
+        DoctorDevice {
             device: device.to_string(),
             name: None,
             compute_capability: None,

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::root::Root;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Library {
+pub(super) struct DoctorLibrary {
     pub(super) name: &'static str,
     /// What it is the door to.
     pub(super) opens: &'static str,
@@ -80,7 +80,7 @@ const GUARDED: [(&str, &str, &str); 6] = [
     ("/dev/dri/renderD128", "GPUs of other makers", "add this user to the group render"),
     (
         "/sys/kernel/debug/nvmap/iovmm/clients",
-        "which process holds how much of a Jetson's GPU memory",
+        "how much of a Jetson's GPU memory each process uses",
         "run as root; the kernel shows it to nobody else",
     ),
 ];
@@ -153,19 +153,19 @@ const LIBRARY_FOLDERS: [&str; 17] = [
     "/run/opengl-driver/lib",
 ];
 
-/// More folders than any loader is told of.
-const MOST_TOLD: usize = 256;
+/// More folders than any loader is configured with.
+const MOST_CONFIGURED: usize = 256;
 
 const TOOL_FOLDERS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-pub(super) fn libraries(root: &Root) -> Vec<Library> {
+pub(super) fn libraries(root: &Root) -> Vec<DoctorLibrary> {
     let folders = library_folders(root);
     let library = |(name, others, opens, remedy): (_, &[&str], _, _)| {
         let path = std::iter::once(name)
             .chain(others.iter().copied())
             .find_map(|n| find(root, &folders, n));
-        Library { name, opens, remedy: path.is_none().then_some(remedy), path }
+        DoctorLibrary { name, opens, remedy: path.is_none().then_some(remedy), path }
     };
     LIBRARIES.into_iter().map(library).collect()
 }
@@ -200,18 +200,18 @@ fn find(root: &Root, folders: &[String], name: &str) -> Option<PathBuf> {
     paths.into_iter().find(|path| root.machine().has_file(path)).map(PathBuf::from)
 }
 
-/// The loader's order: the environment, what `ld.so` is told, the usual places.
+/// The loader's order: the environment, the configuration of `ld.so`, the usual places.
 fn library_folders(root: &Root) -> Vec<String> {
-    let told = root
+    let configured = root
         .machine()
         .list("/etc/ld.so.conf.d")
         .into_iter()
         .filter_map(|file| root.machine().read(&file));
-    let told =
-        told.flat_map(|text| text.lines().map(str::trim).map(String::from).collect::<Vec<_>>());
+    let configured = configured
+        .flat_map(|text| text.lines().map(str::trim).map(String::from).collect::<Vec<_>>());
     from_environment(root, "LD_LIBRARY_PATH")
         .into_iter()
-        .chain(told.filter(|line| line.starts_with('/')).take(MOST_TOLD))
+        .chain(configured.filter(|line| line.starts_with('/')).take(MOST_CONFIGURED))
         .chain(LIBRARY_FOLDERS.map(String::from))
         .collect()
 }
@@ -267,7 +267,7 @@ mod tests {
     fn a_loader_that_is_told_of_everything_is_not_believed() {
         let folder = tree(&[("etc/ld.so.conf.d/a.conf", &"/a\n".repeat(100_000))]);
         let folders = library_folders(&Root::new(folder.path()));
-        assert_eq!(folders.len(), MOST_TOLD + LIBRARY_FOLDERS.len());
+        assert_eq!(folders.len(), MOST_CONFIGURED + LIBRARY_FOLDERS.len());
     }
 
     #[test]

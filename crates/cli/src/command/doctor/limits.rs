@@ -1,15 +1,15 @@
-//! What a limit on GPU memory would be worth here: applied, tried and told.
+//! How a limit on GPU memory can be enforced here: it is applied, tried and reported.
 
 use plimsoll::machine::Machine;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, LimitRequest, LimitType, MemoryConfig};
 use serde::Serialize;
 use tracing::subscriber::{self, NoSubscriber};
 
-use super::backends::{Backend, BackendName};
+use super::backends::{BackendName, DoctorBackend};
 use super::root::Root;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Limits {
+pub(super) struct DoctorLimits {
     /// hard, soft or unavailable.
     pub(super) limit_type: String,
     pub(super) verified: bool,
@@ -17,7 +17,7 @@ pub(super) struct Limits {
     pub(super) limit_bytes: Option<u64>,
     /// What would bind: on unified memory never more than the system can give.
     pub(super) effective_limit_bytes: Option<u64>,
-    pub(super) devices: Vec<DeviceLimit>,
+    pub(super) devices: Vec<DoctorDeviceLimit>,
     /// What may make it worth less.
     pub(super) warnings: Vec<String>,
     /// Why it is not harder, and what would make it so.
@@ -25,41 +25,41 @@ pub(super) struct Limits {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct DeviceLimit {
+pub(super) struct DoctorDeviceLimit {
     pub(super) device: String,
     pub(super) limit_type: String,
     pub(super) why: String,
 }
 
-/// Draws the default line on every device of the machine, and sees whether it holds.
-pub(super) fn limits(root: &Root, backends: &mut [Backend]) -> anyhow::Result<Limits> {
-    // The answer tells the warnings; the log need not.
+/// Sets the default limit on every device of the machine, and tries whether it is enforced.
+pub(super) fn limits(root: &Root, backends: &mut [DoctorBackend]) -> anyhow::Result<DoctorLimits> {
+    // The warnings are in the answer, so they are not logged.
     subscriber::with_default(NoSubscriber::default(), || draw(root, backends))
 }
 
-fn draw(root: &Root, backends: &mut [Backend]) -> anyhow::Result<Limits> {
+fn draw(root: &Root, backends: &mut [DoctorBackend]) -> anyhow::Result<DoctorLimits> {
     let manager = GpuMemoryManager::on(root.machine().clone(), MemoryConfig::default())?;
     for backend in backends.iter_mut() {
         if !matches!(backend.name, BackendName::Host | BackendName::Sim) {
-            // Moved, not copied: a limit on a device that others hold is not one.
+            // Moved, not copied: a limit does not hold where others can still use the device.
             backend.opened.drain(..).for_each(|device| drop(manager.add_device(device)));
         }
     }
     Ok(match manager.apply_limits(&LimitRequest::new()) {
-        Ok(report) => Limits::new(&report, root.machine()),
-        Err(error) => Limits::none(&error),
+        Ok(report) => DoctorLimits::new(&report, root.machine()),
+        Err(error) => DoctorLimits::none(&error),
     })
 }
 
-impl Limits {
-    fn new(report: &LimitReport, machine: &Machine) -> Limits {
-        let device = |limit: &plimsoll::DeviceLimit| DeviceLimit {
+impl DoctorLimits {
+    fn new(report: &LimitReport, machine: &Machine) -> DoctorLimits {
+        let device = |limit: &plimsoll::DeviceLimit| DoctorDeviceLimit {
             device: limit.device.clone(),
             limit_type: limit.limit_type.to_string(),
             why: limit.why.to_string(),
         };
         let bytes = |bytes: Bytes| Some(bytes.get());
-        Limits {
+        DoctorLimits {
             limit_type: report.limit_type.to_string(),
             verified: report.verified,
             methods_applied: report.methods_applied.clone(),
@@ -72,8 +72,8 @@ impl Limits {
     }
 
     /// Where no line can be drawn.
-    fn none(error: &plimsoll::Error) -> Limits {
-        Limits {
+    fn none(error: &plimsoll::Error) -> DoctorLimits {
+        DoctorLimits {
             limit_type: LimitType::Unavailable.to_string(),
             verified: false,
             methods_applied: Vec::new(),
@@ -86,7 +86,7 @@ impl Limits {
     }
 }
 
-const RUN: &str = "start programs with plimsoll run: its guard holds them and their children";
+const RUN: &str = "start programs with plimsoll run: its guard limits them and their children";
 
 fn remedy(report: &LimitReport, machine: &Machine) -> Option<String> {
     if !machine.is_here() {
@@ -102,7 +102,7 @@ fn remedy(report: &LimitReport, machine: &Machine) -> Option<String> {
         ),
         (LimitType::Soft, Err(_)) if has_cuda => RUN.to_string(),
         (LimitType::Soft, _) => {
-            "no driver here holds a process to a limit: what goes through Plimsoll is held".into()
+            "no driver here limits a process: only memory that is allocated through Plimsoll is limited".into()
         }
     })
 }

@@ -9,7 +9,7 @@ use super::Fact;
 use super::root::Root;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Machine {
+pub(super) struct DoctorMachine {
     pub(super) os: Fact<String>,
     pub(super) distribution: Fact<String>,
     pub(super) kernel: Fact<String>,
@@ -28,15 +28,15 @@ pub(super) struct Machine {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Memory {
-    /// Why the system tells nothing.
+pub(super) struct DoctorMemory {
+    /// Why the system reports nothing.
     pub(super) unreadable: Option<String>,
     pub(super) total_bytes: Fact<u64>,
     pub(super) available_bytes: Fact<u64>,
     pub(super) free_bytes: Fact<u64>,
     pub(super) swap_total_bytes: Fact<u64>,
     pub(super) swap_free_bytes: Fact<u64>,
-    /// A part of the total, and what codecs and cameras hold is counted in.
+    /// A part of the total, with what codecs and cameras use.
     pub(super) nvmap_used_bytes: Fact<u64>,
 }
 
@@ -44,7 +44,7 @@ const TEGRA_RELEASE: &str = "/etc/nv_tegra_release";
 const MODELS: [&str; 2] = ["/sys/firmware/devicetree/base/model", "/proc/device-tree/model"];
 const CPUINFO: &str = "/proc/cpuinfo";
 
-pub(super) fn machine(root: &Root) -> Machine {
+pub(super) fn machine(root: &Root) -> DoctorMachine {
     let board = root.name(&MODELS);
     let release = root.machine().read(TEGRA_RELEASE);
     let l4t = release.as_deref().and_then(l4t_version);
@@ -52,7 +52,7 @@ pub(super) fn machine(root: &Root) -> Machine {
     let jetson = root.machine().has_file(TEGRA_RELEASE) || named(&board);
     let cpuinfo = root.machine().read(CPUINFO).unwrap_or_default();
     let usable = root.is_live().then(|| std::thread::available_parallelism().ok()).flatten();
-    Machine {
+    DoctorMachine {
         os: or_built_for(root, "/proc/sys/kernel/ostype", std::env::consts::OS),
         distribution: distribution(root),
         kernel: root.name(&["/proc/sys/kernel/osrelease"]),
@@ -67,7 +67,7 @@ pub(super) fn machine(root: &Root) -> Machine {
     }
 }
 
-pub(super) fn memory(root: &Root) -> Memory {
+pub(super) fn memory(root: &Root) -> DoctorMemory {
     let (info, problem) = match system_memory(root.machine().root()) {
         Ok(info) => (info, None),
         Err(error) => (MemInfo::default(), Some(error.to_string())),
@@ -76,7 +76,7 @@ pub(super) fn memory(root: &Root) -> Memory {
         let place = || format!("/proc/meminfo {field}");
         root.fact(value.map(Bytes::get), problem.clone().unwrap_or_else(place))
     };
-    Memory {
+    DoctorMemory {
         unreadable: problem.clone(),
         total_bytes: figure(info.total, "MemTotal"),
         available_bytes: figure(info.available, "MemAvailable"),

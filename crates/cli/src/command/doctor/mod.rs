@@ -1,9 +1,9 @@
 //! `plimsoll doctor`: what this machine is, what it can do, and what is missing.
 //!
-//! The machine's files are read and its drivers asked, each with patience that ends; of a
-//! recorded tree (`--root`) only files can be told. Every value carries where it came
-//! from; what could not be found out is null, and where it was looked for stands beside
-//! it. What is missing has its remedy.
+//! Reads the machine's files and queries its drivers, each with a timeout. Of a recorded tree
+//! (`--root`) only files can be read. Every value says where it came from; a value that could not
+//! be found is null, with the places that were searched. For everything that is missing there is
+//! a remedy.
 
 mod backends;
 mod files;
@@ -19,11 +19,10 @@ use serde::Serialize;
 
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::Output;
-pub(super) use backends::no_answer;
-use backends::{Backend, BackendName, Gpu};
-use files::{Library, Permission, Tool};
-use limits::Limits;
-use machine::{Machine, Memory};
+use backends::{BackendName, DoctorBackend, DoctorGpu};
+use files::{DoctorLibrary, Permission, Tool};
+use limits::DoctorLimits;
+use machine::{DoctorMachine, DoctorMemory};
 use root::Root;
 
 const EXAMPLES: &str = "\
@@ -55,40 +54,40 @@ struct Fact<T> {
     /// The value; null where it is not known.
     value: Option<T>,
     /// How it was obtained; null where it was not.
-    how: Option<How>,
+    how: Option<FactSource>,
     /// Where it was read, or looked for.
     source: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum How {
+enum FactSource {
     /// Read from the running machine.
     Sampled,
     /// Read from the files of another machine.
     Recorded,
 }
 
-impl How {
+impl FactSource {
     fn word(self) -> &'static str {
         match self {
-            How::Sampled => "sampled",
-            How::Recorded => "recorded",
+            FactSource::Sampled => "sampled",
+            FactSource::Recorded => "recorded",
         }
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
-    machine: Machine,
-    memory: Memory,
-    /// What NVML tells; null where there is none.
-    gpus: Option<Vec<Gpu>>,
-    /// Why NVML tells nothing.
+struct DoctorReport {
+    machine: DoctorMachine,
+    memory: DoctorMemory,
+    /// What NVML reports; null where there is no NVML.
+    gpus: Option<Vec<DoctorGpu>>,
+    /// Why NVML reports nothing.
     no_nvml: Option<String>,
-    backends: Vec<Backend>,
-    limits: Limits,
-    libraries: Vec<Library>,
+    backends: Vec<DoctorBackend>,
+    limits: DoctorLimits,
+    libraries: Vec<DoctorLibrary>,
     tools: Vec<Tool>,
     permissions: Vec<Permission>,
     /// What was required and cannot be had; it decides the exit code.
@@ -112,7 +111,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     Ok(Outcome::from(report.lacks.is_empty()))
 }
 
-fn examine(root: &Root) -> anyhow::Result<Report> {
+fn examine(root: &Root) -> anyhow::Result<DoctorReport> {
     let machine = machine::machine(root);
     let libraries = files::libraries(root);
     let mut backends = backends::backends(root, &libraries);
@@ -120,7 +119,7 @@ fn examine(root: &Root) -> anyhow::Result<Report> {
         Ok(gpus) => (Some(gpus), None),
         Err(why) => (None, Some(why)),
     };
-    Ok(Report {
+    Ok(DoctorReport {
         memory: machine::memory(root),
         gpus,
         no_nvml,

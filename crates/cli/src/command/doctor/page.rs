@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use plimsoll::Bytes;
 
-use super::backends::{Backend, Found, Gpu};
-use super::limits::Limits;
-use super::machine::{Machine, Memory};
-use super::{Fact, Report};
+use super::backends::{DoctorBackend, DoctorDevice, DoctorGpu};
+use super::limits::DoctorLimits;
+use super::machine::{DoctorMachine, DoctorMemory};
+use super::{DoctorReport, Fact};
 use crate::output::Answer;
-use crate::page::{Cell, Page, Tone, UNKNOWN, or_unknown};
+use crate::page::{TextCell, TextPage, TextTone, UNKNOWN, or_unknown};
 
-impl Answer for Report {
+impl Answer for DoctorReport {
     /// What can be used here, and what was required and cannot.
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         let available = self.backends.iter().filter(|backend| backend.available);
         let names: Vec<_> = available.map(|backend| backend.name.word()).collect();
         page.raw(&format!("{}\n", names.join(" ")));
@@ -23,7 +23,7 @@ impl Answer for Report {
         }
     }
 
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         page.heading("Machine");
         page.table(&machine(&self.machine));
         page.heading("Memory");
@@ -40,7 +40,7 @@ impl Answer for Report {
         page.heading("Limit");
         page.table(&limit(&self.limits));
         page.heading("Driver libraries");
-        let library = |l: &super::Library| found(l.name, l.opens, l.path.as_ref(), l.remedy);
+        let library = |l: &super::DoctorLibrary| found(l.name, l.opens, l.path.as_ref(), l.remedy);
         page.table(&self.libraries.iter().map(library).collect::<Vec<_>>());
         page.advice("Looked for as files; whether they work stands under Backends.");
         page.heading("Tools");
@@ -50,46 +50,46 @@ impl Answer for Report {
         if !self.lacks.is_empty() {
             let lacks = self.lacks.iter().map(|name| name.word()).collect::<Vec<_>>().join(", ");
             page.heading("Required, and unavailable");
-            page.table(&[vec![Cell::new(lacks, Tone::Doubt)]]);
+            page.table(&[vec![TextCell::new(lacks, TextTone::Doubt)]]);
         }
     }
 }
 
-impl Report {
-    fn gpus_page(&self, page: &mut Page) {
+impl DoctorReport {
+    fn gpus_page(&self, page: &mut TextPage) {
         page.heading("GPUs, by NVML");
         match (&self.gpus, &self.no_nvml) {
             (Some(gpus), _) if gpus.is_empty() => {
-                page.table(&[vec![Cell::new("none", Tone::Doubt)]]);
+                page.table(&[vec![TextCell::new("none", TextTone::Doubt)]]);
             }
             (Some(gpus), _) => page.table(&gpus.iter().map(gpu).collect::<Vec<_>>()),
             (None, why) => {
                 page.table(&[vec![
                     UNKNOWN.into(),
-                    Cell::new(or_unknown(why.as_ref()), Tone::Faint),
+                    TextCell::new(or_unknown(why.as_ref()), TextTone::Faint),
                 ]]);
             }
         }
     }
 
-    fn permissions_page(&self, page: &mut Page) {
+    fn permissions_page(&self, page: &mut TextPage) {
         if self.permissions.is_empty() {
             return;
         }
         page.heading("Permissions");
         let row = |p: &super::Permission| {
             let state = match p.readable {
-                true => Cell::new("readable", Tone::Good),
-                false => Cell::new("denied", Tone::Doubt),
+                true => TextCell::new("readable", TextTone::Good),
+                false => TextCell::new("denied", TextTone::Doubt),
             };
-            let remedy = Cell::new(p.remedy.unwrap_or_default(), Tone::Faint);
+            let remedy = TextCell::new(p.remedy.unwrap_or_default(), TextTone::Faint);
             vec![p.path.into(), state, p.serves.into(), remedy]
         };
         page.table(&self.permissions.iter().map(row).collect::<Vec<_>>());
     }
 }
 
-fn machine(machine: &Machine) -> Vec<Vec<Cell>> {
+fn machine(machine: &DoctorMachine) -> Vec<Vec<TextCell>> {
     let mut rows = vec![
         text("system", &machine.distribution),
         text("kernel", &machine.os),
@@ -108,9 +108,9 @@ fn machine(machine: &Machine) -> Vec<Vec<Cell>> {
     rows
 }
 
-fn memory(memory: &Memory) -> Vec<Vec<Cell>> {
+fn memory(memory: &DoctorMemory) -> Vec<Vec<TextCell>> {
     if let Some(why) = &memory.unreadable {
-        return vec![vec![UNKNOWN.into(), Cell::new(why, Tone::Faint)]];
+        return vec![vec![UNKNOWN.into(), TextCell::new(why, TextTone::Faint)]];
     }
     let mut rows = vec![
         size("total", &memory.total_bytes),
@@ -125,26 +125,26 @@ fn memory(memory: &Memory) -> Vec<Vec<Cell>> {
     rows
 }
 
-fn gpu(gpu: &Gpu) -> Vec<Cell> {
+fn gpu(gpu: &DoctorGpu) -> Vec<TextCell> {
     let capability = gpu.compute_capability.as_ref().map(|cc| format!("compute {cc}"));
     vec![
         gpu.name.clone().into(),
         or_unknown(capability).into(),
-        Cell::figure(gpu.total_bytes.map(Bytes)),
+        TextCell::figure(gpu.total_bytes.map(Bytes)),
         format!("memory: {}", gpu.memory).into(),
-        Cell::new(gpu.addressing.unwrap_or_default(), Tone::Faint),
+        TextCell::new(gpu.addressing.unwrap_or_default(), TextTone::Faint),
     ]
 }
 
-fn backend(backend: &Backend) -> Vec<Cell> {
+fn backend(backend: &DoctorBackend) -> Vec<TextCell> {
     let state = match backend.available {
-        true => Cell::new("available", Tone::Good),
-        false => Cell::new("unavailable", Tone::Doubt),
+        true => TextCell::new("available", TextTone::Good),
+        false => TextCell::new("unavailable", TextTone::Doubt),
     };
-    vec![backend.name.word().into(), state, Cell::new(&backend.why, Tone::Faint)]
+    vec![backend.name.word().into(), state, TextCell::new(&backend.why, TextTone::Faint)]
 }
 
-fn device(found: &Found) -> Vec<Cell> {
+fn device(found: &DoctorDevice) -> Vec<TextCell> {
     let unified =
         found.unified.map(|yes| if yes { "the system's memory" } else { "its own memory" });
     let about = match &found.problem {
@@ -154,64 +154,71 @@ fn device(found: &Found) -> Vec<Cell> {
     vec![
         found.device.clone().into(),
         or_unknown(found.name.as_ref()).into(),
-        Cell::figure(found.total_bytes.map(Bytes)),
+        TextCell::figure(found.total_bytes.map(Bytes)),
         format!("{} free", or_unknown(found.free_bytes.map(Bytes))).into(),
-        Cell::new(about, Tone::Faint),
+        TextCell::new(about, TextTone::Faint),
     ]
 }
 
-fn limit(limits: &Limits) -> Vec<Vec<Cell>> {
-    let tone = if limits.limit_type == "hard" { Tone::Good } else { Tone::Doubt };
-    let tried = if limits.verified { "tried, and held" } else { "not tried" };
+fn limit(limits: &DoctorLimits) -> Vec<Vec<TextCell>> {
+    let tone = if limits.limit_type == "hard" { TextTone::Good } else { TextTone::Doubt };
+    let tried = if limits.verified { "tried, and it held" } else { "not tried" };
     let mut rows = vec![
         vec![
             "limit type".into(),
-            Cell::new(&limits.limit_type, tone),
-            Cell::new(tried, Tone::Faint),
+            TextCell::new(&limits.limit_type, tone),
+            TextCell::new(tried, TextTone::Faint),
         ],
         vec![
-            "default line".into(),
-            Cell::figure(limits.limit_bytes.map(Bytes)),
-            Cell::new(
+            "default limit".into(),
+            TextCell::figure(limits.limit_bytes.map(Bytes)),
+            TextCell::new(
                 format!("effective {}", or_unknown(limits.effective_limit_bytes.map(Bytes))),
-                Tone::Faint,
+                TextTone::Faint,
             ),
         ],
     ];
-    let device = |limit: &super::limits::DeviceLimit| {
+    let device = |limit: &super::limits::DoctorDeviceLimit| {
         vec![
             limit.device.clone().into(),
             limit.limit_type.clone().into(),
-            Cell::new(&limit.why, Tone::Faint),
+            TextCell::new(&limit.why, TextTone::Faint),
         ]
     };
     rows.extend(limits.devices.iter().map(device));
-    let warning = |text| vec!["but".into(), Cell::default(), Cell::new(text, Tone::Faint)];
+    let warning =
+        |text| vec!["but".into(), TextCell::default(), TextCell::new(text, TextTone::Faint)];
     rows.extend(limits.warnings.iter().map(warning));
     if let Some(remedy) = &limits.remedy {
-        rows.push(vec!["remedy".into(), Cell::default(), Cell::new(remedy, Tone::Faint)]);
+        rows.push(vec![
+            "remedy".into(),
+            TextCell::default(),
+            TextCell::new(remedy, TextTone::Faint),
+        ]);
     }
     rows
 }
 
-fn found(name: &str, serves: &str, path: Option<&PathBuf>, remedy: Option<&str>) -> Vec<Cell> {
+fn found(name: &str, serves: &str, path: Option<&PathBuf>, remedy: Option<&str>) -> Vec<TextCell> {
     let (state, more) = match path {
-        Some(path) => (Cell::new("found", Tone::Good), path.display().to_string()),
-        None => (Cell::new("not found", Tone::Doubt), remedy.unwrap_or(UNKNOWN).to_string()),
+        Some(path) => (TextCell::new("found", TextTone::Good), path.display().to_string()),
+        None => {
+            (TextCell::new("not found", TextTone::Doubt), remedy.unwrap_or(UNKNOWN).to_string())
+        }
     };
-    vec![name.into(), state, serves.into(), Cell::new(more, Tone::Faint)]
+    vec![name.into(), state, serves.into(), TextCell::new(more, TextTone::Faint)]
 }
 
-fn text<T: ToString>(name: &str, fact: &Fact<T>) -> Vec<Cell> {
+fn text<T: ToString>(name: &str, fact: &Fact<T>) -> Vec<TextCell> {
     row(name, or_unknown(fact.value.as_ref().map(ToString::to_string)).into(), fact)
 }
 
-fn size(name: &str, fact: &Fact<u64>) -> Vec<Cell> {
-    row(name, Cell::figure(fact.value.map(Bytes)), fact)
+fn size(name: &str, fact: &Fact<u64>) -> Vec<TextCell> {
+    row(name, TextCell::figure(fact.value.map(Bytes)), fact)
 }
 
-fn row<T>(name: &str, value: Cell, fact: &Fact<T>) -> Vec<Cell> {
-    let how = fact.how.map_or("unknown", super::How::word);
-    let origin = Cell::new(format!("{how}: {}", fact.source), Tone::Faint);
+fn row<T>(name: &str, value: TextCell, fact: &Fact<T>) -> Vec<TextCell> {
+    let how = fact.how.map_or("unknown", super::FactSource::word);
+    let origin = TextCell::new(format!("{how}: {}", fact.source), TextTone::Faint);
     vec![name.into(), value, origin]
 }

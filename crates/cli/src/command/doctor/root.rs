@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll::machine::{self, Machine};
 
-use super::{Fact, How};
+use super::{Fact, FactSource};
 
 /// This machine (`/`), or a recorded one.
 pub(super) struct Root {
@@ -26,8 +26,8 @@ impl Root {
     }
 
     /// How values from here were obtained.
-    pub(super) fn how(&self) -> How {
-        if self.is_live() { How::Sampled } else { How::Recorded }
+    pub(super) fn how(&self) -> FactSource {
+        if self.is_live() { FactSource::Sampled } else { FactSource::Recorded }
     }
 
     /// A value found in `path`, or not.

@@ -9,47 +9,52 @@ use serde::Serialize;
 use super::advice::Advice;
 use super::file::Args;
 use super::fleet::Board;
-use super::room::Room;
+use super::room::EstimateRoom;
 
 /// Whether it fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub(super) enum FitVerdict {
     Fits,
     /// Only if the estimate is right to the last tenth.
     Tight,
     DoesNotFit,
 }
 
-impl Verdict {
+impl FitVerdict {
     /// A total against a limit, and its largest piece against the largest that can be had.
-    pub(super) fn of(total: Bytes, limit: Bytes, piece: Bytes, largest: Option<Bytes>) -> Verdict {
+    pub(super) fn of(
+        total: Bytes,
+        limit: Bytes,
+        piece: Bytes,
+        largest: Option<Bytes>,
+    ) -> FitVerdict {
         if total > limit {
-            return Verdict::DoesNotFit;
+            return FitVerdict::DoesNotFit;
         }
         let near = total.get().saturating_add(total.get() / 10) > limit.get();
         if near || largest.is_some_and(|largest| piece > largest) {
-            return Verdict::Tight;
+            return FitVerdict::Tight;
         }
-        Verdict::Fits
+        FitVerdict::Fits
     }
 
     pub(super) fn words(self) -> &'static str {
         match self {
-            Verdict::Fits => "fits",
-            Verdict::Tight => "tight",
-            Verdict::DoesNotFit => "does not fit",
+            FitVerdict::Fits => "fits",
+            FitVerdict::Tight => "tight",
+            FitVerdict::DoesNotFit => "does not fit",
         }
     }
 
     /// The same against a limit, as a sentence.
     pub(super) fn against(self, limit: &str) -> String {
         match self {
-            Verdict::Fits => format!("fits into {limit}"),
-            Verdict::Tight => {
+            FitVerdict::Fits => format!("fits into {limit}"),
+            FitVerdict::Tight => {
                 format!("tight in {limit}: it fits if the estimate is right within a tenth")
             }
-            Verdict::DoesNotFit => format!("does not fit into {limit}"),
+            FitVerdict::DoesNotFit => format!("does not fit into {limit}"),
         }
     }
 }
@@ -71,7 +76,7 @@ pub(super) struct OfLayers {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct LiveTensor {
+pub(super) struct EstimateTensor {
     pub(super) name: String,
     pub(super) bytes: u64,
     pub(super) shape: Vec<u64>,
@@ -84,7 +89,7 @@ pub(super) struct AtPeak {
     pub(super) operator: String,
     pub(super) step: usize,
     pub(super) steps: usize,
-    pub(super) largest: Vec<LiveTensor>,
+    pub(super) largest: Vec<EstimateTensor>,
 }
 
 #[derive(Debug, Serialize)]
@@ -95,7 +100,7 @@ pub(super) struct InArena {
     pub(super) pattern_bytes: u64,
 }
 
-/// What PyTorch's allocator holds.
+/// What PyTorch's allocator reserves.
 #[derive(Debug, Serialize)]
 pub(super) struct InSegments {
     pub(super) reserved_bytes: u64,
@@ -107,7 +112,7 @@ pub(super) struct InSegments {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Overhead {
+pub(super) struct EstimateOverhead {
     pub(super) bytes: u64,
     pub(super) recorded: bool,
     pub(super) source: String,
@@ -115,21 +120,21 @@ pub(super) struct Overhead {
 
 /// What a file takes.
 #[derive(Debug, Serialize)]
-pub(super) struct Estimate {
+pub(super) struct FileEstimate {
     pub(super) file: String,
     pub(super) format: &'static str,
     pub(super) model: Option<String>,
     pub(super) weights_bytes: u64,
     pub(super) kv_cache_bytes: u64,
     pub(super) activation_bytes: u64,
-    /// Of the activations: what the engine holds beyond what lives.
+    /// Of the activations: what the engine reserves beyond what is live.
     pub(super) workspace_bytes: u64,
     pub(super) overhead_bytes: u64,
     pub(super) total_bytes: u64,
     pub(super) limit_bytes: Option<u64>,
     /// Null without a limit or a device that answers.
     pub(super) fits: Option<bool>,
-    pub(super) verdict: Option<Verdict>,
+    pub(super) verdict: Option<FitVerdict>,
     pub(super) how: &'static str,
     pub(super) engine: Option<&'static str>,
     pub(super) context: Option<u64>,
@@ -140,10 +145,10 @@ pub(super) struct Estimate {
     pub(super) peak: Option<AtPeak>,
     pub(super) arena: Option<InArena>,
     pub(super) segments: Option<InSegments>,
-    pub(super) overhead: Overhead,
+    pub(super) overhead: EstimateOverhead,
     pub(super) host_bytes: u64,
     pub(super) largest_single_bytes: u64,
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<EstimateRoom>,
     pub(super) notes: Vec<String>,
     /// What would make it fit; empty where it does.
     pub(super) advice: Vec<Advice>,
@@ -151,14 +156,14 @@ pub(super) struct Estimate {
     pub(super) fleet: Vec<Board>,
 }
 
-impl Estimate {
-    pub(super) fn new(model: &Path, args: &Args, terms: Terms) -> Estimate {
+impl FileEstimate {
+    pub(super) fn new(model: &Path, args: &Args, terms: Terms) -> FileEstimate {
         let of_type = |part: &plimsoll_models::terms::WeightsOfType| OfType {
             dtype: part.kind.clone(),
             bytes: part.bytes,
             elements: part.elements,
         };
-        Estimate {
+        FileEstimate {
             file: model.display().to_string(),
             format: terms.format,
             weights_bytes: terms.weights_bytes,
@@ -190,7 +195,7 @@ impl Estimate {
                 cudnn_bytes: held.copies,
                 largest_segment_bytes: held.largest_segment,
             }),
-            overhead: Overhead {
+            overhead: EstimateOverhead {
                 bytes: terms.overhead.bytes,
                 recorded: terms.overhead.recorded,
                 source: terms.overhead.source,
@@ -209,19 +214,19 @@ impl Estimate {
     pub(super) fn set_verdict(
         &mut self,
         limit: Option<Bytes>,
-        verdict: Option<Verdict>,
-        room: Option<Room>,
+        verdict: Option<FitVerdict>,
+        room: Option<EstimateRoom>,
     ) {
         self.limit_bytes = limit.map(Bytes::get);
         self.verdict = verdict;
-        self.fits = verdict.map(|verdict| verdict != Verdict::DoesNotFit);
+        self.fits = verdict.map(|verdict| verdict != FitVerdict::DoesNotFit);
         self.room = room;
     }
 }
 
 impl From<plimsoll_models::walk::Peak> for AtPeak {
     fn from(peak: plimsoll_models::walk::Peak) -> AtPeak {
-        let tensors = peak.tensors.into_iter().map(|tensor| LiveTensor {
+        let tensors = peak.tensors.into_iter().map(|tensor| EstimateTensor {
             name: tensor.name,
             bytes: tensor.bytes,
             shape: tensor.shape,
@@ -256,12 +261,12 @@ mod tests {
     #[test]
     fn tight_is_a_tenth_or_a_piece_that_cannot_be_had() {
         let of = |total, limit, largest| {
-            Verdict::of(Bytes::mib(total), Bytes::mib(limit), Bytes::mib(50), largest)
+            FitVerdict::of(Bytes::mib(total), Bytes::mib(limit), Bytes::mib(50), largest)
         };
-        assert_eq!(of(100, 200, None), Verdict::Fits);
-        assert_eq!(of(100, 109, None), Verdict::Tight);
-        assert_eq!(of(100, 99, None), Verdict::DoesNotFit);
-        assert_eq!(of(100, 200, Some(Bytes::mib(49))), Verdict::Tight);
+        assert_eq!(of(100, 200, None), FitVerdict::Fits);
+        assert_eq!(of(100, 109, None), FitVerdict::Tight);
+        assert_eq!(of(100, 99, None), FitVerdict::DoesNotFit);
+        assert_eq!(of(100, 200, Some(Bytes::mib(49))), FitVerdict::Tight);
     }
 
     #[test]

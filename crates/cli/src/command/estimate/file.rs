@@ -6,7 +6,7 @@ use plimsoll::backend::{BackendKind, DeviceId};
 use plimsoll::{Bytes, CacheTypes, ElementType, WeightType};
 use plimsoll_models::terms::{Request, Runner, Terms, estimate};
 
-use super::answer::{Estimate, Verdict};
+use super::answer::{FileEstimate, FitVerdict};
 use super::{fleet, remedy, room, tokens};
 use crate::limit::LimitArgs;
 use crate::outcome::{OrBadInput, Outcome};
@@ -124,15 +124,15 @@ pub(super) fn run(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result
     };
     let verdict = limit.map(|limit| {
         let largest = room.as_ref().and_then(|room| room.largest_single);
-        Verdict::of(Bytes(terms.total_bytes), limit, Bytes(terms.largest_single_bytes), largest)
+        FitVerdict::of(Bytes(terms.total_bytes), limit, Bytes(terms.largest_single_bytes), largest)
     });
-    let no = verdict == Some(Verdict::DoesNotFit);
+    let no = verdict == Some(FitVerdict::DoesNotFit);
     let advice = match limit.filter(|_| no) {
         Some(limit) => remedy::what_fits(model, args, &terms, limit),
         None => Vec::new(),
     };
     let fleet = if args.fleet { fleet::against(&terms)? } else { Vec::new() };
-    let mut answer = Estimate::new(model, args, terms);
+    let mut answer = FileEstimate::new(model, args, terms);
     answer.set_verdict(limit, verdict, room);
     answer.advice = advice;
     answer.fleet = fleet;

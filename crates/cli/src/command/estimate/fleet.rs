@@ -7,7 +7,7 @@ use plimsoll::Bytes;
 use plimsoll_models::terms::Terms;
 use serde::Serialize;
 
-use super::answer::Verdict;
+use super::answer::FitVerdict;
 
 const TABLE: &str = include_str!("../../../data/fleet.tsv");
 
@@ -19,7 +19,7 @@ pub(super) struct Board {
     pub(super) memory_bytes: u64,
     /// Whether the memory is what a driver or kernel showed, or what it is sold with.
     pub(super) memory_how: &'static str,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: FitVerdict,
 }
 
 /// All boards, the smallest first.
@@ -31,23 +31,23 @@ pub(super) fn against(terms: &Terms) -> anyhow::Result<Vec<Board>> {
             unified,
             memory_bytes: memory.get(),
             memory_how: how,
-            verdict: Verdict::of(Bytes(terms.total_bytes), memory, Bytes(0), None),
+            verdict: FitVerdict::of(Bytes(terms.total_bytes), memory, Bytes(0), None),
         })
         .collect::<Vec<_>>();
     boards.sort_by_key(|board| board.memory_bytes);
     Ok(boards)
 }
 
-type Row = (String, bool, Bytes, &'static str);
+type BoardRow = (String, bool, Bytes, &'static str);
 
-fn boards(table: &str) -> anyhow::Result<Vec<Row>> {
+fn boards(table: &str) -> anyhow::Result<Vec<BoardRow>> {
     let lines = table.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     lines
         .map(|line| row(line).ok_or_else(|| anyhow::anyhow!("the table of boards: {line}")))
         .collect()
 }
 
-fn row(line: &str) -> Option<Row> {
+fn row(line: &str) -> Option<BoardRow> {
     let mut columns = line.split('\t');
     let (name, kind) = (columns.next()?, columns.next()?);
     let sold: u64 = columns.next()?.trim().parse().ok()?;

@@ -13,7 +13,7 @@ use plimsoll::{
 use serde::Serialize;
 
 use super::advice::{self, Advice};
-use super::answer::Verdict;
+use super::answer::FitVerdict;
 use super::tokens;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, Outcome};
@@ -164,7 +164,7 @@ impl Args {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Estimate {
+pub(super) struct LlmEstimate {
     pub(super) weights_bytes: u64,
     pub(super) kv_cache_bytes: u64,
     pub(super) activation_bytes: u64,
@@ -174,7 +174,7 @@ pub(super) struct Estimate {
     pub(super) limit_bytes: Option<u64>,
     /// Null without a limit, as is the verdict.
     pub(super) fits: Option<bool>,
-    pub(super) verdict: Option<Verdict>,
+    pub(super) verdict: Option<FitVerdict>,
     pub(super) how: &'static str,
     pub(super) dtype: String,
     pub(super) kv_dtype: String,
@@ -187,7 +187,7 @@ pub(super) struct Estimate {
 #[derive(Debug, Serialize)]
 pub(super) struct Details {
     /// The weights, by what they are for.
-    weights: Weights,
+    weights: LlmWeights,
     /// The moments that compete for the activations; the largest is what is reserved.
     activations: Activations,
     /// The buffer on the host beside the device; not in the total.
@@ -195,7 +195,7 @@ pub(super) struct Details {
 }
 
 #[derive(Debug, Serialize)]
-struct Weights {
+struct LlmWeights {
     embedding_bytes: u64,
     output_bytes: u64,
     attention_bytes: u64,
@@ -214,7 +214,7 @@ impl From<&InferenceMemoryEstimate> for Details {
     fn from(estimate: &InferenceMemoryEstimate) -> Details {
         let (weights, compute) = (&estimate.weights, &estimate.compute);
         Details {
-            weights: Weights {
+            weights: LlmWeights {
                 embedding_bytes: weights.embedding_bytes.get(),
                 output_bytes: weights.output_bytes.get(),
                 attention_bytes: weights.attention_bytes.get(),
@@ -236,8 +236,8 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let estimate = args.estimate().map_err(by_flag)?;
     let limit = args.limit.limit();
     let total = estimate.total_bytes;
-    let verdict = limit.map(|limit| Verdict::of(total, limit, Bytes::ZERO, None));
-    let no = verdict == Some(Verdict::DoesNotFit);
+    let verdict = limit.map(|limit| FitVerdict::of(total, limit, Bytes::ZERO, None));
+    let no = verdict == Some(FitVerdict::DoesNotFit);
     let advice = match limit.filter(|_| no) {
         Some(limit) => advice::what_fits(args, limit),
         None => Vec::new(),
@@ -249,17 +249,17 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 fn answer(
     args: &Args,
     estimate: &InferenceMemoryEstimate,
-    (limit, verdict): (Option<Bytes>, Option<Verdict>),
+    (limit, verdict): (Option<Bytes>, Option<FitVerdict>),
     advice: Vec<Advice>,
-) -> Estimate {
-    Estimate {
+) -> LlmEstimate {
+    LlmEstimate {
         weights_bytes: estimate.model_bytes.get(),
         kv_cache_bytes: estimate.kv_cache_bytes.get(),
         activation_bytes: estimate.activation_bytes.get(),
         overhead_bytes: estimate.overhead_bytes.get(),
         total_bytes: estimate.total_bytes.get(),
         limit_bytes: limit.map(Bytes::get),
-        fits: verdict.map(|verdict| verdict != Verdict::DoesNotFit),
+        fits: verdict.map(|verdict| verdict != FitVerdict::DoesNotFit),
         verdict,
         how: "estimated",
         dtype: args.dtype.to_string(),

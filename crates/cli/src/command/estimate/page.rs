@@ -3,15 +3,19 @@
 use plimsoll::Bytes;
 
 use super::advice::Advice;
-use super::answer::Verdict;
-use super::llm::Estimate;
+use super::answer::FitVerdict;
+use super::llm::LlmEstimate;
 use crate::output::Answer;
-use crate::page::{Cell, Page, Tone};
+use crate::page::{TextCell, TextPage, TextTone};
 
-impl Answer for Estimate {
-    fn page(&self, page: &mut Page) {
+impl Answer for LlmEstimate {
+    fn page(&self, page: &mut TextPage) {
         let term = |name: &str, bytes: u64, note: String| {
-            vec![name.into(), Cell::figure(Some(gib(bytes))), Cell::new(note, Tone::Faint)]
+            vec![
+                name.into(),
+                TextCell::figure(Some(gib(bytes))),
+                TextCell::new(note, TextTone::Faint),
+            ]
         };
         let context = format!("{}, {} tokens", self.kv_dtype, self.context);
         page.table(&[
@@ -26,16 +30,16 @@ impl Answer for Estimate {
         verdict_page(page, verdict, limit, &self.advice, (nothing, gib));
     }
 
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         bare_line(page, self.total_bytes, self.limit_bytes.zip(self.verdict), gib);
     }
 }
 
 /// The bare answer: the total, and whether it fits where there is a limit.
 pub(super) fn bare_line(
-    page: &mut Page,
+    page: &mut TextPage,
     total: u64,
-    verdict: Option<(u64, Verdict)>,
+    verdict: Option<(u64, FitVerdict)>,
     size: fn(u64) -> String,
 ) {
     let words = verdict.map(|(limit, verdict)| format!(" {}", verdict.against(&size(limit))));
@@ -44,16 +48,16 @@ pub(super) fn bare_line(
 
 /// Whether it fits, and what would make it fit; `nothing` where nothing does.
 pub(super) fn verdict_page(
-    page: &mut Page,
-    verdict: Verdict,
+    page: &mut TextPage,
+    verdict: FitVerdict,
     limit: u64,
     advice: &[Advice],
     (nothing, size): (&str, fn(u64) -> String),
 ) {
     page.raw("\n");
-    let tone = if verdict == Verdict::Fits { Tone::Good } else { Tone::Doubt };
-    page.table(&[vec![Cell::new(verdict.against(&size(limit)), tone)]]);
-    if verdict != Verdict::DoesNotFit {
+    let tone = if verdict == FitVerdict::Fits { TextTone::Good } else { TextTone::Doubt };
+    page.table(&[vec![TextCell::new(verdict.against(&size(limit)), tone)]]);
+    if verdict != FitVerdict::DoesNotFit {
         return;
     }
     page.advice(if advice.is_empty() { nothing } else { "It would fit with:" });

@@ -18,7 +18,7 @@ const PIXELS: u64 = 32;
 
 /// Changes with which it fits; empty where none was found.
 pub(super) fn what_fits(model: &Path, args: &Args, terms: &Terms, limit: Bytes) -> Vec<Advice> {
-    let search = Search { model, args, terms, limit };
+    let search = RemedySearch { model, args, terms, limit };
     let mut found: Vec<Advice> =
         search.alone().into_iter().filter_map(|args| search.checked(&args)).collect();
     if found.is_empty() {
@@ -28,14 +28,14 @@ pub(super) fn what_fits(model: &Path, args: &Args, terms: &Terms, limit: Bytes) 
     found
 }
 
-struct Search<'a> {
+struct RemedySearch<'a> {
     model: &'a Path,
     args: &'a Args,
     terms: &'a Terms,
     limit: Bytes,
 }
 
-impl Search<'_> {
+impl RemedySearch<'_> {
     fn fits(&self, args: &Args) -> bool {
         args.terms(self.model).is_ok_and(|terms| terms.total_bytes <= self.limit.get())
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// What a device has now.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Room {
+pub(super) struct EstimateRoom {
     pub(super) device: String,
     #[serde(rename = "available_bytes", serialize_with = "bytes")]
     pub(super) available: Option<Bytes>,
@@ -27,16 +27,16 @@ fn bytes<S: serde::Serializer>(size: &Option<Bytes>, serializer: S) -> Result<S:
 }
 
 /// Asks a device.
-pub(super) fn of(device: DeviceId) -> Room {
+pub(super) fn of(device: DeviceId) -> EstimateRoom {
     match free_memory_on(device) {
-        Ok(free) => Room {
+        Ok(free) => EstimateRoom {
             device: device.to_string(),
             available: Some(free.available),
             largest_single: free.largest_single,
             unified: free.is_unified,
             how: free.how.to_string(),
         },
-        Err(error) => Room {
+        Err(error) => EstimateRoom {
             device: device.to_string(),
             available: None,
             largest_single: None,

@@ -2,13 +2,13 @@
 
 use plimsoll::Bytes;
 
-use super::answer::{Estimate, OfLayers, Verdict};
+use super::answer::{FileEstimate, FitVerdict, OfLayers};
 use super::page::{bare_line, gib, verdict_page};
 use crate::output::Answer;
-use crate::page::{Cell, Page, Tone};
+use crate::page::{TextCell, TextPage, TextTone};
 
-impl Answer for Estimate {
-    fn page(&self, page: &mut Page) {
+impl Answer for FileEstimate {
+    fn page(&self, page: &mut TextPage) {
         let model = self.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
         page.heading(&format!("{}: {}{model}", self.file, self.format));
         page.table(&self.terms());
@@ -20,14 +20,14 @@ impl Answer for Estimate {
         self.fleet_page(page);
     }
 
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         bare_line(page, self.total_bytes, self.limit_bytes.zip(self.verdict), size);
         self.fleet_page(page);
     }
 }
 
-impl Estimate {
-    fn terms(&self) -> Vec<Vec<Cell>> {
+impl FileEstimate {
+    fn terms(&self) -> Vec<Vec<TextCell>> {
         // All in one unit, so that they can be added up by eye.
         let small = self.total_bytes < 1 << 30;
         let size = |bytes: u64| match small {
@@ -35,7 +35,11 @@ impl Estimate {
             false => gib(bytes),
         };
         let term = |name: &str, bytes: u64, note: String| {
-            vec![name.into(), Cell::figure(Some(size(bytes))), Cell::new(note, Tone::Faint)]
+            vec![
+                name.into(),
+                TextCell::figure(Some(size(bytes))),
+                TextCell::new(note, TextTone::Faint),
+            ]
         };
         let types: Vec<String> = self
             .weights
@@ -58,7 +62,7 @@ impl Estimate {
                 // As the engine runs it, which is not as the file has it.
                 let live = Bytes(self.activation_bytes.saturating_sub(slack));
                 let who = self.engine.map_or("pool", |_| "engine");
-                format!("{live} live at once, {} held by the {who} beyond", Bytes(slack))
+                format!("{live} live at once, {} reserved by the {who} beyond", Bytes(slack))
             }
         };
         vec![
@@ -70,11 +74,11 @@ impl Estimate {
         ]
     }
 
-    fn details(&self, page: &mut Page) {
+    fn details(&self, page: &mut TextPage) {
         if self.cache_by_layer.len() > 1 {
             page.heading("Cache by layer");
             let rows = self.cache_by_layer.iter().map(|row| {
-                vec![Cell::from(layers(row)), Cell::figure(Some(Bytes(row.bytes_each)))]
+                vec![TextCell::from(layers(row)), TextCell::figure(Some(Bytes(row.bytes_each)))]
             });
             let rows: Vec<_> = rows.take(24).collect();
             page.table(&rows);
@@ -90,9 +94,9 @@ impl Estimate {
             let rows = peak.largest.iter().map(|tensor| {
                 let shape: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
                 vec![
-                    Cell::from(tensor.name.clone()),
-                    Cell::figure(Some(Bytes(tensor.bytes))),
-                    Cell::new(format!("{} {}", tensor.dtype, shape.join("×")), Tone::Faint),
+                    TextCell::from(tensor.name.clone()),
+                    TextCell::figure(Some(Bytes(tensor.bytes))),
+                    TextCell::new(format!("{} {}", tensor.dtype, shape.join("×")), TextTone::Faint),
                 ]
             });
             page.table(&rows.collect::<Vec<_>>());
@@ -100,8 +104,10 @@ impl Estimate {
         self.allocators(page);
     }
 
-    fn allocators(&self, page: &mut Page) {
-        let row = |name: &str, bytes: u64| vec![Cell::from(name), Cell::figure(Some(Bytes(bytes)))];
+    fn allocators(&self, page: &mut TextPage) {
+        let row = |name: &str, bytes: u64| {
+            vec![TextCell::from(name), TextCell::figure(Some(Bytes(bytes)))]
+        };
         if let Some(segments) = &self.segments {
             page.heading("PyTorch's allocator");
             page.table(&[
@@ -122,11 +128,12 @@ impl Estimate {
         }
     }
 
-    fn verdict_page(&self, page: &mut Page) {
+    fn verdict_page(&self, page: &mut TextPage) {
         if let Some(room) = &self.room {
             page.heading(&format!("Room on {}", room.device));
-            let row =
-                |name: &str, bytes: Option<Bytes>| vec![Cell::from(name), Cell::figure(bytes)];
+            let row = |name: &str, bytes: Option<Bytes>| {
+                vec![TextCell::from(name), TextCell::figure(bytes)]
+            };
             page.table(&[
                 row("available", room.available),
                 row("largest single allocation", room.largest_single),
@@ -138,23 +145,23 @@ impl Estimate {
         verdict_page(page, verdict, limit, &self.advice, (nothing, size));
     }
 
-    fn fleet_page(&self, page: &mut Page) {
+    fn fleet_page(&self, page: &mut TextPage) {
         if self.fleet.is_empty() {
             return;
         }
         page.heading("On boards and GPUs");
         let rows = self.fleet.iter().map(|board| {
             let tone = match board.verdict {
-                Verdict::Fits => Tone::Good,
-                Verdict::Tight => Tone::Plain,
-                Verdict::DoesNotFit => Tone::Doubt,
+                FitVerdict::Fits => TextTone::Good,
+                FitVerdict::Tight => TextTone::Plain,
+                FitVerdict::DoesNotFit => TextTone::Doubt,
             };
             let shared = if board.unified { ", shared with the system" } else { "" };
             vec![
-                Cell::from(board.name.clone()),
-                Cell::figure(Some(gib(board.memory_bytes))),
-                Cell::new(board.verdict.words(), tone),
-                Cell::new(format!("as {}{shared}", board.memory_how), Tone::Faint),
+                TextCell::from(board.name.clone()),
+                TextCell::figure(Some(gib(board.memory_bytes))),
+                TextCell::new(board.verdict.words(), tone),
+                TextCell::new(format!("as {}{shared}", board.memory_how), TextTone::Faint),
             ]
         });
         page.table(&rows.collect::<Vec<_>>());

@@ -9,9 +9,9 @@ use plimsoll::{Bytes, LIMIT_PROFILES};
 use plimsoll_infer::engine::tensorrt::build::{self, BuildOptions, Built};
 use plimsoll_infer::{Error, ModelSource};
 
-use super::{Args, Exported, describe, graph, place::Place};
+use super::{Args, Exported, describe, graph, place::ExportPlace};
 use crate::outcome::{BadInput, OrBadInput};
-use crate::output::Progress;
+use crate::output::ProgressLine;
 
 /// What everybody should know of an engine.
 const BOUND: &str = "an engine runs only on the kind of GPU and the version of TensorRT that it \
@@ -20,8 +20,8 @@ const BOUND: &str = "an engine runs only on the kind of GPU and the version of T
 pub(super) fn build(
     args: &Args,
     model: &Path,
-    place: Place,
-    progress: &mut Progress,
+    place: ExportPlace,
+    progress: &mut ProgressLine,
 ) -> anyhow::Result<Option<Exported>> {
     if args.dynamic {
         let why = "--dynamic is for .onnx files: an engine is built for one image size";
@@ -92,7 +92,7 @@ fn onnx(args: &Args, model: &Path, half: bool) -> anyhow::Result<Vec<u8>> {
 /// A build takes minutes: says so while it runs.
 fn wait(
     model: &Path,
-    progress: &mut Progress,
+    progress: &mut ProgressLine,
     work: impl FnOnce() -> Result<Built, Error> + Send + 'static,
 ) -> anyhow::Result<Built> {
     let (done, ended) = channel();
@@ -105,7 +105,9 @@ fn wait(
                 let seconds = begun.elapsed().as_secs();
                 progress.show(&format!("TensorRT builds {} ({seconds} s)", model.display()));
             }
-            Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the build ended without a word"),
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("the build ended without an error message")
+            }
         }
     };
     match built {

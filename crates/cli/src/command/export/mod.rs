@@ -19,7 +19,7 @@ use crate::apart;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
-use crate::page::{Page, or_unknown};
+use crate::page::{TextPage, or_unknown};
 use crate::stop::STOPPED;
 
 const EXAMPLES: &str = "\
@@ -97,16 +97,16 @@ struct Exported {
 
 /// What `--to` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum ExportFormat {
     Onnx,
     Engine,
 }
 
-impl Format {
-    fn of(path: &Path) -> anyhow::Result<Format> {
+impl ExportFormat {
+    fn of(path: &Path) -> anyhow::Result<ExportFormat> {
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("onnx") => Ok(Format::Onnx),
-            Some("engine" | "plan") => Ok(Format::Engine),
+            Some("onnx") => Ok(ExportFormat::Onnx),
+            Some("engine" | "plan") => Ok(ExportFormat::Engine),
             _ => Err(BadInput::new(format!(
                 "--to {} must end in .onnx or .engine, which says what is written",
                 path.display()
@@ -118,18 +118,18 @@ impl Format {
 
 /// Exports.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
-    let format = Format::of(&args.to)?;
-    let place = place::Place::new(&args.to)?;
+    let format = ExportFormat::of(&args.to)?;
+    let place = place::ExportPlace::new(&args.to)?;
     let model = find(&args.model).or_bad_input(|| "there is nothing to export")?;
-    if format == Format::Onnx {
+    if format == ExportFormat::Onnx {
         check_checkpoint(&model)?;
     }
     check_apart(args, &model)?;
     let mut progress = out.progress();
     progress.show(&format!("reading {}", model.display()));
     let exported = match format {
-        Format::Onnx => to_onnx(args, &model, place)?,
-        Format::Engine => engine::build(args, &model, place, &mut progress)?,
+        ExportFormat::Onnx => to_onnx(args, &model, place)?,
+        ExportFormat::Engine => engine::build(args, &model, place, &mut progress)?,
     };
     drop(progress);
     let Some(exported) = exported else { return Ok(Outcome::Code(STOPPED)) };
@@ -158,7 +158,11 @@ fn find(model: &Path) -> plimsoll_models::Result<PathBuf> {
 }
 
 /// `None` where a signal stopped it.
-fn to_onnx(args: &Args, model: &Path, place: place::Place) -> anyhow::Result<Option<Exported>> {
+fn to_onnx(
+    args: &Args,
+    model: &Path,
+    place: place::ExportPlace,
+) -> anyhow::Result<Option<Exported>> {
     if args.int8 {
         return Err(BadInput::new("--int8 is for engines: --to FILE.engine").into());
     }
@@ -173,7 +177,7 @@ fn to_onnx(args: &Args, model: &Path, place: place::Place) -> anyhow::Result<Opt
 }
 
 fn check_checkpoint(model: &Path) -> anyhow::Result<()> {
-    if Format::of(model).is_err() {
+    if ExportFormat::of(model).is_err() {
         return Ok(());
     }
     let name = model.display();
@@ -219,11 +223,11 @@ fn describe(args: &Args, model: &Path, graph: &[u8]) -> Exported {
 }
 
 impl Answer for Exported {
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         page.raw(&format!("{}\n", self.to));
     }
 
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         let imgsz =
             self.imgsz.map_or("any".to_string(), |[rows, columns]| format!("{rows}x{columns}"));
         let bits = match (self.int8, self.half) {

@@ -1,8 +1,8 @@
-//! A file that is written whole or not at all.
+//! A file that is written completely or not at all.
 //!
-//! It has no name until it is on the disk ([`Partial`]): a full disk, a kill or a failed build
-//! leaves what was there before. Where every file needs a name, Ctrl-C and a polite kill still
-//! leave nothing else: a network's file is large, and its name then a hidden one.
+//! It gets its name only when it is on the disk ([`Partial`]): after a full disk, a kill or a
+//! failed build the earlier file is still there. Where the file system needs a name from the
+//! start, the name is a hidden one, and Ctrl-C and SIGTERM remove the file.
 
 use std::fs;
 use std::io::Write;
@@ -17,18 +17,18 @@ use crate::outcome::BadInput;
 use crate::stop::listen;
 
 /// So much is written before it is asked again whether to stop.
-const AT_ONCE: usize = 8 << 20;
+const WRITE_SIZE: usize = 8 << 20;
 
 /// Where a file is to be.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ExportPlace {
     path: PathBuf,
     folder: PathBuf,
 }
 
-impl Place {
+impl ExportPlace {
     /// Refuses what can never be written, before the work is done.
-    pub(super) fn new(path: &Path) -> anyhow::Result<Place> {
+    pub(super) fn new(path: &Path) -> anyhow::Result<ExportPlace> {
         let folder = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
             _ => PathBuf::from("."),
@@ -40,7 +40,7 @@ impl Place {
         if path.is_dir() {
             return Err(BadInput::new(format!("{} is a folder", path.display())).into());
         }
-        Ok(Place { path: path.to_path_buf(), folder })
+        Ok(ExportPlace { path: path.to_path_buf(), folder })
     }
 
     /// Writes a file of these bytes; `false` where a signal stopped it.
@@ -52,7 +52,7 @@ impl Place {
 
     fn write_unless(self, bytes: &[u8], stop: &AtomicBool) -> anyhow::Result<bool> {
         let mut file = Partial::create(&self.path, "to").with_context(|| self.cannot())?;
-        for part in bytes.chunks(AT_ONCE) {
+        for part in bytes.chunks(WRITE_SIZE) {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
@@ -82,7 +82,7 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a.onnx");
         fs::write(&path, b"the old one")?;
-        let write = |stop| Place::new(&path)?.write_unless(b"new", &AtomicBool::new(stop));
+        let write = |stop| ExportPlace::new(&path)?.write_unless(b"new", &AtomicBool::new(stop));
         assert!(!write(true)?);
         assert_eq!(fs::read(&path)?, b"the old one");
         assert_eq!(fs::read_dir(folder.path())?.count(), 1);

@@ -3,7 +3,7 @@
 
 use plimsoll::text::one_line;
 
-use super::record::Record;
+use super::record::MonitorRecord;
 
 const FIRST: [&str; 15] = [
     "time",
@@ -33,7 +33,7 @@ pub(super) fn header(gpus: usize) -> String {
 }
 
 /// A record, with columns for so many GPUs.
-pub(super) fn row(record: &Record, gpus: usize) -> String {
+pub(super) fn row(record: &MonitorRecord, gpus: usize) -> String {
     let memory = &record.memory;
     let mut cells = vec![
         quoted(record.time.as_deref().unwrap_or_default()),
@@ -70,7 +70,7 @@ fn text(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// Quoted where it must be; a log may hold anything.
+/// Quoted where it must be; a log may contain anything.
 fn quoted(text: &str) -> String {
     let text = one_line(text);
     match text.contains([',', '"']) {
@@ -82,19 +82,19 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::monitor::record::Gpu;
+    use crate::command::monitor::record::MonitorGpu;
 
     #[test]
     fn rows_have_the_columns_of_the_header() {
-        let record = Record {
+        let record = MonitorRecord {
             time: Some("a,\"b\"".to_string()),
             t: Some(1.5),
-            gpus: vec![Gpu { used_bytes: Some(7), ..Gpu::default() }],
-            ..Record::default()
+            gpus: vec![MonitorGpu { used_bytes: Some(7), ..MonitorGpu::default() }],
+            ..MonitorRecord::default()
         };
         for gpus in 0..3 {
             let columns = header(gpus).split(',').count();
-            let row = row(&Record { time: None, ..record.clone() }, gpus);
+            let row = row(&MonitorRecord { time: None, ..record.clone() }, gpus);
             assert_eq!(row.split(',').count(), columns, "{row}");
         }
         assert!(row(&record, 1).starts_with("\"a,\"\"b\"\"\",1.5,,"), "{}", row(&record, 1));

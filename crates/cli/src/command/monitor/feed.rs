@@ -10,19 +10,19 @@ use plimsoll::probe::{self, Sampler, Settings, usual};
 use serde_json::Value;
 
 use super::flags::Args;
-use super::record::{Cost, Gpu, Memory, Record};
+use super::record::{MonitorCost, MonitorGpu, MonitorMemory, MonitorRecord};
 use super::tegrastats;
 use crate::outcome::{BadInput, OrBadInput};
 
 /// The longest line of a log that is read; ours are a hundredth of it.
 const LONGEST: u64 = 1 << 20;
-/// What tegrastats waits between two lines when it is not told otherwise.
+/// How long tegrastats waits between two lines by default.
 const USUAL_STEP: f64 = 1.0;
 
 /// What a feed gives.
 pub(super) enum Item {
     /// A sample.
-    Record(Box<Record>),
+    Record(Box<MonitorRecord>),
     /// A line that is none, and why.
     Nonsense { line: u64, why: String },
     /// Nothing yet.
@@ -32,16 +32,16 @@ pub(super) enum Item {
 }
 
 /// Where records come from.
-pub(super) enum Feed {
+pub(super) enum MonitorFeed {
     /// Probes; the word says whether of this machine or of a recorded one.
     Live(Sampler, &'static str),
-    Log(Box<Log>),
+    Log(Box<ReplayLog>),
 }
 
-impl Feed {
-    pub(super) fn open(args: &Args) -> anyhow::Result<Feed> {
+impl MonitorFeed {
+    pub(super) fn open(args: &Args) -> anyhow::Result<MonitorFeed> {
         if let Some(path) = &args.replay.file {
-            return Ok(Feed::Log(Box::new(Log::open(path)?)));
+            return Ok(MonitorFeed::Log(Box::new(ReplayLog::open(path)?)));
         }
         let kinds = if args.source.is_empty() { usual(&args.root) } else { args.source.clone() };
         std::fs::read_dir(&args.root).or_bad_input(|| {
@@ -50,60 +50,60 @@ impl Feed {
         let processes = Some(args.interval.max(Duration::from_secs(2)));
         let settings = Settings { root: args.root.clone(), interval: args.interval, processes };
         let how = if args.root == Path::new("/") { "sampled" } else { "recorded" };
-        Ok(Feed::Live(Sampler::start(&kinds, &args.source, &settings)?, how))
+        Ok(MonitorFeed::Live(Sampler::start(&kinds, &args.source, &settings)?, how))
     }
 
     /// The next of them; nothing where none comes within this time.
     pub(super) fn next(&mut self, patience: Duration) -> Item {
         match self {
-            Feed::Live(sampler, how) => match sampler.next(patience) {
+            MonitorFeed::Live(sampler, how) => match sampler.next(patience) {
                 Some(taken) => {
                     let t = taken.since_start.as_secs_f64();
-                    let mut record = Record::live(taken.at, t, how, &taken.sample);
+                    let mut record = MonitorRecord::live(taken.at, t, how, &taken.sample);
                     record.warnings = taken.warnings;
                     let own = probe::Cost::of("plimsoll", std::process::id());
-                    record.cost.splice(..0, own.iter().map(Cost::new));
+                    record.cost.splice(..0, own.iter().map(MonitorCost::new));
                     Item::Record(Box::new(record))
                 }
                 None => Item::Nothing,
             },
-            Feed::Log(log) => log.next(),
+            MonitorFeed::Log(log) => log.next(),
         }
     }
 
     /// From now on this long between two samples; a log has its own times.
     pub(super) fn set_interval(&self, interval: Duration) {
-        if let Feed::Live(sampler, _) = self {
+        if let MonitorFeed::Live(sampler, _) = self {
             sampler.set_interval(interval);
         }
     }
 
     /// Whether it is a machine that is looked at now.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self, Feed::Live(..))
+        matches!(self, MonitorFeed::Live(..))
     }
 }
 
 /// A log that is read line by line.
-pub(super) struct Log {
+pub(super) struct ReplayLog {
     lines: BufReader<File>,
     buffer: Vec<u8>,
     number: u64,
     /// Whether the rest of a line that is too long is passed over.
     skipping: bool,
-    clock: Clock,
+    clock: ReplayClock,
     /// Of a run of `bench`, whose samples do not repeat it.
     total: Option<u64>,
 }
 
-/// The log's own time, whichever way its lines tell it.
+/// The log's own time, in whichever form its lines have it.
 #[derive(Default)]
-struct Clock {
+struct ReplayClock {
     t: f64,
     last: Option<(Option<f64>, Option<f64>)>,
 }
 
-impl Clock {
+impl ReplayClock {
     /// Seconds since the first line. `since` is the line's own count of seconds, `calendar`
     /// its date; a line without either comes a usual step after the one before.
     fn advance(&mut self, since: Option<f64>, calendar: Option<f64>) -> f64 {
@@ -124,17 +124,17 @@ impl Clock {
     }
 }
 
-impl Log {
-    fn open(path: &Path) -> anyhow::Result<Log> {
+impl ReplayLog {
+    fn open(path: &Path) -> anyhow::Result<ReplayLog> {
         let wrong = || format!("cannot read the log {}", path.display());
         let file = File::open(path).or_bad_input(wrong)?;
         if file.metadata().or_bad_input(wrong)?.is_dir() {
             return Err(BadInput::new(format!("{}: it is a folder", wrong())).into());
         }
-        let clock = Clock::default();
+        let clock = ReplayClock::default();
         let total = total_of_run(path);
         let lines = BufReader::new(file);
-        Ok(Log { lines, buffer: Vec::new(), number: 0, skipping: false, clock, total })
+        Ok(ReplayLog { lines, buffer: Vec::new(), number: 0, skipping: false, clock, total })
     }
 
     fn next(&mut self) -> Item {
@@ -151,8 +151,10 @@ impl Log {
             let text = String::from_utf8_lossy(&self.buffer).into_owned();
             let found = match text.trim_start().starts_with('{') {
                 // A logger's prefix may begin so too.
-                true => self.ours(&text).or_else(|why| self.theirs(&text).map(Some).or(Err(why))),
-                false => self.theirs(&text).map(Some),
+                true => self
+                    .ours(&text)
+                    .or_else(|why| self.tegrastats_record(&text).map(Some).or(Err(why))),
+                false => self.tegrastats_record(&text).map(Some),
             };
             match found {
                 Ok(Some(record)) => return Item::Record(Box::new(record)),
@@ -180,22 +182,22 @@ impl Log {
     fn skip(&mut self) {
         self.buffer.clear();
         let mut part = self.lines.by_ref().take(LONGEST);
-        // What cannot be read is told of the next line.
+        // A read error is reported for the next line.
         let read = part.read_until(b'\n', &mut self.buffer).unwrap_or_default();
         self.skipping = read as u64 == LONGEST && self.buffer.last() != Some(&b'\n');
     }
 
-    fn theirs(&mut self, text: &str) -> Result<Record, String> {
+    fn tegrastats_record(&mut self, text: &str) -> Result<MonitorRecord, String> {
         let line = parse(text).map_err(|error| error.to_string())?;
         let t = self.clock.advance(None, line.clock_s);
-        let mut record = Record::new(Some(t), "recorded", &line.to_sample());
+        let mut record = MonitorRecord::new(Some(t), "recorded", &line.to_sample());
         record.time = line.timestamp.map(String::from);
         record.tegrastats = Some(tegrastats::fields(&line));
         Ok(record)
     }
 
     /// A line of ours, or of the samples of `bench`; `None` for one of its frames.
-    fn ours(&mut self, text: &str) -> Result<Option<Record>, String> {
+    fn ours(&mut self, text: &str) -> Result<Option<MonitorRecord>, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if let Some(error) = value.get("error") {
             return Err(error.as_str().map_or_else(|| error.to_string(), String::from));
@@ -243,7 +245,7 @@ fn bytes(gib: f64) -> u64 {
     (gib * (1u64 << 30) as f64).round() as u64
 }
 
-fn of_bench(value: &Value, total: Option<u64>) -> Record {
+fn of_bench(value: &Value, total: Option<u64>) -> MonitorRecord {
     let figure = |name: &str| value.get(name).and_then(Value::as_f64);
     let size = |name: &str| figure(name).map(bytes);
     let map = |name: &str| {
@@ -251,28 +253,28 @@ fn of_bench(value: &Value, total: Option<u64>) -> Record {
         entries.map(|(name, value)| (name.clone(), value.as_f64())).collect()
     };
     let share = size("ram_gpu_share_gb");
-    let mut record = Record {
+    let mut record = MonitorRecord {
         t: figure("t"),
-        memory: Memory {
+        memory: MonitorMemory {
             total_bytes: total,
             used_bytes: size("ram_used_gb"),
             gpu_share_bytes: share,
-            ..Memory::default()
+            ..MonitorMemory::default()
         },
         temperatures_c: map("temperatures_c"),
         power_w: map("power_w"),
-        ..Record::default()
+        ..MonitorRecord::default()
     };
     record.cpu.percent = figure("cpu_percent");
     record.swap.used_bytes = size("swap_used_gb");
     let own = size("vram_used_gb");
     if own.is_some() || share.is_some() || figure("gpu_load_percent").is_some() {
-        record.gpus.push(Gpu {
+        record.gpus.push(MonitorGpu {
             unified: share.is_some(),
             used_bytes: own.or(share),
             percent: figure("gpu_load_percent"),
             mhz: figure("gpu_clock_mhz"),
-            ..Gpu::default()
+            ..MonitorGpu::default()
         });
         record.unified = Some(share.is_some());
     }

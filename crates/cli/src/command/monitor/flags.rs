@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use plimsoll::Bytes;
 use plimsoll::probe::Kind;
 
-use crate::command::bench::time;
+use crate::duration::duration;
 use crate::limit::size;
 
 const EXAMPLES: &str = "\
@@ -35,11 +35,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = interval)]
     pub(super) interval: Duration,
     /// End after this long
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) duration: Option<Duration>,
     /// How to print samples; without it, a live view where there is a terminal
     #[arg(long, value_name = "FORM")]
-    pub(super) format: Option<Format>,
+    pub(super) format: Option<MonitorFormat>,
     /// Append each sample to this file as a line of JSON
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub(super) root: PathBuf,
     #[command(flatten)]
-    pub(super) replay: Replay,
+    pub(super) replay: ReplayFlags,
     #[command(flatten)]
     pub(super) alert: Alert,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Replay")]
-pub(super) struct Replay {
+pub(super) struct ReplayFlags {
     /// Show or convert a recorded log: tegrastats' lines, or our own JSON lines
     #[arg(long = "replay", value_name = "FILE", conflicts_with_all = ["once", "source", "root"])]
     pub(super) file: Option<PathBuf>,
@@ -73,9 +73,9 @@ pub(super) struct Replay {
 pub(super) struct Alert {
     /// Raise an alert when less than this is left: a share (20%) or a size (1GiB)
     #[arg(long, value_name = "SHARE|SIZE", value_parser = free)]
-    pub(super) alert_free: Option<Free>,
+    pub(super) alert_free: Option<FreeAlert>,
     /// Raise an alert when memory runs out within this time at the present growth
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) alert_within: Option<Duration>,
     /// Run this in a shell at each alert; $PLIMSOLL_ALERT says what it is about
     #[arg(long, value_name = "COMMAND")]
@@ -97,7 +97,7 @@ pub(super) struct Serve {
 
 /// How samples are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum MonitorFormat {
     /// A line for people
     Table,
     /// A JSON object a line
@@ -110,25 +110,25 @@ pub(super) enum Format {
 
 /// What must be left.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Free {
+pub(super) enum FreeAlert {
     /// A share of the whole.
     Share(f64),
     /// So many bytes.
     Size(Bytes),
 }
 
-impl Free {
+impl FreeAlert {
     /// In bytes, of a memory of this size.
     pub(super) fn of(self, total: u64) -> u64 {
         match self {
-            Free::Share(share) => Bytes(total).fraction(share).get(),
-            Free::Size(size) => size.get(),
+            FreeAlert::Share(share) => Bytes(total).fraction(share).get(),
+            FreeAlert::Size(size) => size.get(),
         }
     }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    match time(text)? {
+    match duration(text)? {
         long if long < Duration::from_millis(50) => Err("it must be at least 50ms".to_string()),
         long if long > Duration::from_secs(3600) => Err("it must be at most 1h".to_string()),
         interval => Ok(interval),
@@ -148,15 +148,17 @@ fn speed(text: &str) -> Result<f64, String> {
     }
 }
 
-fn free(text: &str) -> Result<Free, String> {
+fn free(text: &str) -> Result<FreeAlert, String> {
     let wrong = || "it must be a share such as 20% or a size such as 1GiB".to_string();
     match text.strip_suffix('%') {
         Some(percent) => match percent.trim().parse::<f64>() {
-            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Free::Share(percent / 100.0)),
+            Ok(percent) if (0.0..=100.0).contains(&percent) => {
+                Ok(FreeAlert::Share(percent / 100.0))
+            }
             _ => Err(wrong()),
         },
         None => match size(text) {
-            Ok(size) => Ok(Free::Size(size)),
+            Ok(size) => Ok(FreeAlert::Size(size)),
             Err(_) if text.trim().parse::<f64>().is_ok() => {
                 Err(format!("it needs a unit: say {0}% or {0}GiB", text.trim()))
             }

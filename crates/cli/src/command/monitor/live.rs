@@ -8,19 +8,19 @@ use anyhow::Context;
 use super::Monitor;
 use super::feed::Item;
 use super::flags::Args;
-use super::record::Record;
-use crate::tui::{Screen, View, Wish};
+use super::record::MonitorRecord;
+use crate::tui::{KeyAction, LiveView, Screen};
 
 /// How long to wait for a key before looking for the next record.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A hole in a log is not waited out.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 impl Monitor {
     /// Shows records until the user has seen enough.
     pub(super) fn live(&mut self, args: &Args) -> anyhow::Result<()> {
-        let mut view = View::new(self.source(args), args.interval);
-        let mut pace = Pace::new(args.replay.speed);
+        let mut view = LiveView::new(self.source(args), args.interval);
+        let mut pace = ReplayPace::new(args.replay.speed);
         let mut screen = Screen::take().context("cannot take the terminal; try --format table")?;
         let start = Instant::now();
         let mut stale = true;
@@ -29,8 +29,8 @@ impl Monitor {
             if std::mem::take(&mut stale) {
                 screen.show(&view).context("cannot draw on the terminal")?;
             }
-            match screen.wish(PATIENCE).context("cannot read keys")? {
-                Some(Wish::Quit) => break,
+            match screen.next_action(POLL_INTERVAL).context("cannot read keys")? {
+                Some(KeyAction::Quit) => break,
                 Some(wish) => {
                     view.grant(wish);
                     self.feed.set_interval(view.interval);
@@ -60,7 +60,7 @@ impl Monitor {
     }
 
     /// Takes what is there into the view; whether there was anything.
-    fn look(&mut self, view: &mut View, pace: &mut Pace) -> bool {
+    fn look(&mut self, view: &mut LiveView, pace: &mut ReplayPace) -> bool {
         let mut news = false;
         // A log gives as fast as it is asked: the pace says when to ask again.
         while pace.is_due() && !pace.ended {
@@ -71,7 +71,7 @@ impl Monitor {
                         pace.follow(&record);
                     }
                 }
-                Item::Nonsense { line, why } => view.tell(format!("line {line}: {why}")),
+                Item::Nonsense { line, why } => view.warn(format!("line {line}: {why}")),
                 Item::Nothing => return news,
                 Item::End => {
                     pace.ended = true;
@@ -85,16 +85,16 @@ impl Monitor {
 }
 
 /// When the next line of a log is due.
-pub(super) struct Pace {
+pub(super) struct ReplayPace {
     speed: f64,
     last: Option<f64>,
     next: Instant,
     ended: bool,
 }
 
-impl Pace {
-    pub(super) fn new(speed: f64) -> Pace {
-        Pace { speed, last: None, next: Instant::now(), ended: false }
+impl ReplayPace {
+    pub(super) fn new(speed: f64) -> ReplayPace {
+        ReplayPace { speed, last: None, next: Instant::now(), ended: false }
     }
 
     fn is_due(&self) -> bool {
@@ -107,7 +107,7 @@ impl Pace {
     }
 
     /// The line after this one comes as long after it as this one came after the last.
-    pub(super) fn follow(&mut self, record: &Record) {
+    pub(super) fn follow(&mut self, record: &MonitorRecord) {
         let t = record.t.unwrap_or_default();
         let step = self.last.map_or(0.0, |last| (t - last).max(0.0)) / self.speed;
         self.last = Some(t);

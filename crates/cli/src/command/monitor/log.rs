@@ -1,9 +1,9 @@
 //! `--log`: whole lines, or none.
 //!
 //! A line goes out in one write to a file that is opened for appending, so a kill between
-//! two samples leaves whole lines. Where the disk is full, what did get through is taken
-//! back, that is said once, and the monitor goes on; when there is room again so does the
-//! log.
+//! two samples leaves complete lines. Where the disk is full, the part of a line that was written
+//! is removed, one warning is logged, and the monitor goes on; the log continues when there is
+//! space again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::outcome::OrBadInput;
 
 /// A file that samples are appended to.
-pub(super) struct Log {
+pub(super) struct MonitorLog {
     file: File,
     path: PathBuf,
     /// Lines that did not get through since the last that did.
@@ -21,11 +21,11 @@ pub(super) struct Log {
     torn: bool,
 }
 
-impl Log {
-    pub(super) fn open(path: &Path) -> anyhow::Result<Log> {
+impl MonitorLog {
+    pub(super) fn open(path: &Path) -> anyhow::Result<MonitorLog> {
         let wrong = || format!("cannot append to --log {}", path.display());
         let file = OpenOptions::new().append(true).create(true).open(path).or_bad_input(wrong)?;
-        Ok(Log { torn: ends_torn(path), file, path: path.to_path_buf(), lost: 0 })
+        Ok(MonitorLog { torn: ends_torn(path), file, path: path.to_path_buf(), lost: 0 })
     }
 
     /// Appends a line; what there is to say about it, where there is anything.
@@ -78,7 +78,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         std::fs::write(&path, "{\"a\":1}\n{\"b\":").unwrap();
-        let mut log = Log::open(&path).unwrap();
+        let mut log = MonitorLog::open(&path).unwrap();
         assert_eq!(log.append("{}"), None);
         assert_eq!(log.append("{}"), None);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"a\":1}\n{\"b\":\n{}\n{}\n");
@@ -87,7 +87,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_is_told_once() {
-        let mut log = Log::open(Path::new("/dev/full")).unwrap();
+        let mut log = MonitorLog::open(Path::new("/dev/full")).unwrap();
         assert!(log.append("{}").is_some_and(|text| text.contains("No space")));
         assert_eq!(log.append("{}"), None);
     }

@@ -7,7 +7,7 @@
 //!
 //! A feed gives records, from this machine's probes or from a log; the watch works out what
 //! follows from one to the next; the sinks show or keep them. Nothing that a sink does (a
-//! slow client, a full disk, a closed pipe) holds up the sampling, which has its own thread.
+//! slow client, a full disk, a closed pipe) delays the sampling, which has its own thread.
 
 mod csv;
 mod feed;
@@ -29,14 +29,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use feed::{Feed, Item};
+use feed::{Item, MonitorFeed};
 pub(crate) use flags::Args;
-use flags::Format;
-use live::Pace;
-use log::Log;
-use record::Record;
-use serve::Server;
-use watch::Watch;
+use flags::MonitorFormat;
+use live::ReplayPace;
+use log::MonitorLog;
+use record::MonitorRecord;
+use serve::MonitorServer;
+use watch::MonitorWatch;
 
 use crate::apart;
 use crate::outcome::{BadInput, Outcome};
@@ -45,32 +45,32 @@ use crate::stop::listen_each_time;
 
 /// Everything that a record passes through.
 struct Monitor {
-    feed: Feed,
-    watch: Watch,
-    log: Option<Log>,
-    server: Option<Server>,
+    feed: MonitorFeed,
+    watch: MonitorWatch,
+    log: Option<MonitorLog>,
+    server: Option<MonitorServer>,
     stop: Arc<AtomicBool>,
 }
 
 /// How long to wait for a sample before looking whether to stop.
-const PATIENCE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Watches.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     check_apart(args)?;
-    let (feed, server) = (Feed::open(args)?, Server::start(&args.serve)?);
+    let (feed, server) = (MonitorFeed::open(args)?, MonitorServer::start(&args.serve)?);
     let mut monitor = Monitor {
         feed,
-        watch: Watch::new(&args.alert),
+        watch: MonitorWatch::new(&args.alert),
         // The last, so that what cannot start leaves no log.
-        log: args.log.as_deref().map(Log::open).transpose()?,
+        log: args.log.as_deref().map(MonitorLog::open).transpose()?,
         server,
         stop: Arc::new(AtomicBool::new(false)),
     };
     listen_each_time(&monitor.stop)?;
     let format = match args.format {
-        None if out.is_json() => Format::Jsonl,
-        None => Format::Table,
+        None if out.is_json() => MonitorFormat::Jsonl,
+        None => MonitorFormat::Table,
         Some(format) => format,
     };
     let bare = args.format.is_none() && !out.is_json();
@@ -83,9 +83,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         monitor.live(args)?;
         monitor.end(format, out)?;
     } else {
-        // A server that nobody looks at prints nothing.
+        // A server without a terminal prints nothing.
         let silent = bare && monitor.server.is_some();
-        monitor.stream(args, (!silent).then(|| Lines::new(format)), out)?;
+        monitor.stream(args, (!silent).then(|| MonitorLines::new(format)), out)?;
         monitor.end(format, out)?;
         out.finish()?;
         monitor.serve_on(args);
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if let (Some(log), 0) = (&args.replay.file, monitor.watch.summary.samples)
         && !monitor.stop.load(Ordering::Relaxed)
     {
-        let text = "holds no line of tegrastats, and none that this program logged";
+        let text = "has no line of tegrastats, and none that this program logged";
         return Err(BadInput::new(format!("{} {text}", log.display())).into());
     }
     Ok(Outcome::from(monitor.watch.raised == 0))
@@ -119,7 +119,7 @@ impl Monitor {
         item
     }
 
-    fn pass(&mut self, record: &mut Record) {
+    fn pass(&mut self, record: &mut MonitorRecord) {
         self.watch.take(record);
         if let Some(log) = &mut self.log {
             let line = serde_json::to_string(record).unwrap_or_default();
@@ -131,56 +131,61 @@ impl Monitor {
     }
 
     /// One look; loads are known only after two.
-    fn once(&mut self, format: Format, out: &mut Output) -> anyhow::Result<()> {
+    fn once(&mut self, format: MonitorFormat, out: &mut Output) -> anyhow::Result<()> {
         let mut warnings = None;
         while !self.stop.load(Ordering::Relaxed) {
-            let Item::Record(mut record) = self.feed.next(PATIENCE) else { continue };
+            let Item::Record(mut record) = self.feed.next(POLL_INTERVAL) else { continue };
             let Some(first) = warnings.take() else {
                 warnings = Some(std::mem::take(&mut record.warnings));
                 continue;
             };
             record.warnings.splice(..0, first);
             self.pass(&mut record);
-            tell(&record, out);
+            show_warnings(&record, out);
             return self.show_one(&record, format, out);
         }
         Ok(())
     }
 
-    fn show_one(&self, record: &Record, format: Format, out: &mut Output) -> anyhow::Result<()> {
+    fn show_one(
+        &self,
+        record: &MonitorRecord,
+        format: MonitorFormat,
+        out: &mut Output,
+    ) -> anyhow::Result<()> {
         match format {
-            Format::Table => out.answer(&table::Look(record)),
-            Format::Jsonl if out.is_json() => out.answer(&table::Look(record)),
+            MonitorFormat::Table => out.answer(&table::Look(record)),
+            MonitorFormat::Jsonl if out.is_json() => out.answer(&table::Look(record)),
             _ => {
-                let mut lines = Lines::new(format);
+                let mut lines = MonitorLines::new(format);
                 out.line(&lines.of(record, &self.watch)).map(|_| ())
             }
         }
     }
 
-    /// Record after record, until somebody says stop.
+    /// Handles record after record until it is stopped.
     fn stream(
         &mut self,
         args: &Args,
-        mut lines: Option<Lines>,
+        mut lines: Option<MonitorLines>,
         out: &mut Output,
     ) -> anyhow::Result<()> {
         let start = Instant::now();
         let live = self.feed.is_live();
         // A log that is only looked at over the network is shown as if live; one that is
         // converted goes as fast as it can.
-        let mut pace = (!live && lines.is_none()).then(|| Pace::new(args.replay.speed));
+        let mut pace = (!live && lines.is_none()).then(|| ReplayPace::new(args.replay.speed));
         while !self.stop.load(Ordering::Relaxed) {
-            if let Some(wait) = pace.as_ref().and_then(Pace::wait) {
-                std::thread::sleep(wait.min(PATIENCE));
+            if let Some(wait) = pace.as_ref().and_then(ReplayPace::wait) {
+                std::thread::sleep(wait.min(POLL_INTERVAL));
                 continue;
             }
-            let text = match self.next(PATIENCE) {
+            let text = match self.next(POLL_INTERVAL) {
                 Item::End => break,
                 Item::Nothing => None,
                 Item::Nonsense { line, why } => lines.as_mut().map(|all| all.nonsense(line, &why)),
                 Item::Record(record) => {
-                    tell(&record, out);
+                    show_warnings(&record, out);
                     pace.iter_mut().for_each(|pace| pace.follow(&record));
                     let text = lines.as_mut().map(|lines| lines.of(&record, &self.watch));
                     let over = |d: Duration| record.t.unwrap_or_default() >= d.as_secs_f64();
@@ -199,39 +204,39 @@ impl Monitor {
                 break;
             }
         }
-        if let Some(more) = lines.map(|lines| lines.unsaid()).filter(|more| *more > 0) {
+        if let Some(more) = lines.map(|lines| lines.silently_skipped()).filter(|more| *more > 0) {
             tracing::warn!("{more} more lines are no record either");
         }
         Ok(())
     }
 
-    /// A log that has ended is served until somebody says stop, as the live view shows it until
-    /// somebody quits; with a duration it has ended when the log has.
+    /// Serves a log that has ended until it is stopped, as the live view shows it until the user
+    /// quits; with a duration it ends with the log.
     fn serve_on(&self, args: &Args) {
         let wanted = self.server.is_some() && !self.feed.is_live() && args.duration.is_none();
         while wanted && self.watch.summary.samples > 0 && !self.stop.load(Ordering::Relaxed) {
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Peaks and means: with the table on stdout, otherwise beside the samples.
-    fn end(&self, format: Format, out: &mut Output) -> anyhow::Result<()> {
+    fn end(&self, format: MonitorFormat, out: &mut Output) -> anyhow::Result<()> {
         let summary = &self.watch.summary;
         if summary.samples == 0 {
             return Ok(());
         }
         match format {
-            Format::Table => out.answer(summary),
+            MonitorFormat::Table => out.answer(summary),
             _ => {
-                out.aside(summary);
+                out.answer_on_stderr(summary);
                 Ok(())
             }
         }
     }
 }
 
-/// Warnings and alerts, for whoever looks.
-fn tell(record: &Record, out: &Output) {
+/// Shows warnings and alerts.
+fn show_warnings(record: &MonitorRecord, out: &Output) {
     if !out.is_quiet() {
         record.warnings.iter().for_each(|text| output::note_line(&format!("warning: {text}")));
     }
@@ -244,8 +249,8 @@ fn tell(record: &Record, out: &Output) {
 }
 
 /// Records as lines of a format.
-struct Lines {
-    format: Format,
+struct MonitorLines {
+    format: MonitorFormat,
     /// How many GPUs the header has columns for, once it is out.
     gpus: Option<usize>,
     /// Lines of a log that were no record.
@@ -255,27 +260,31 @@ struct Lines {
 /// How many of those are complained of one by one.
 const COMPLAINTS: u64 = 5;
 
-impl Lines {
-    fn new(format: Format) -> Lines {
-        Lines { format, gpus: None, nonsense: 0 }
+impl MonitorLines {
+    fn new(format: MonitorFormat) -> MonitorLines {
+        MonitorLines { format, gpus: None, nonsense: 0 }
     }
 
-    fn of(&mut self, record: &Record, watch: &Watch) -> String {
+    fn of(&mut self, record: &MonitorRecord, watch: &MonitorWatch) -> String {
         let first = self.gpus.is_none();
         let gpus = *self.gpus.get_or_insert(record.gpus.len());
         match self.format {
-            Format::Jsonl => serde_json::to_string(record).unwrap_or_default(),
-            Format::Prometheus => prometheus::text(record, &watch.summary),
-            Format::Csv if first => format!("{}\n{}", csv::header(gpus), csv::row(record, gpus)),
-            Format::Csv => csv::row(record, gpus),
-            Format::Table if first => format!("{}\n{}", table::header(record), table::row(record)),
-            Format::Table => table::row(record),
+            MonitorFormat::Jsonl => serde_json::to_string(record).unwrap_or_default(),
+            MonitorFormat::Prometheus => prometheus::text(record, &watch.summary),
+            MonitorFormat::Csv if first => {
+                format!("{}\n{}", csv::header(gpus), csv::row(record, gpus))
+            }
+            MonitorFormat::Csv => csv::row(record, gpus),
+            MonitorFormat::Table if first => {
+                format!("{}\n{}", table::header(record), table::row(record))
+            }
+            MonitorFormat::Table => table::row(record),
         }
     }
 
-    /// A line of a log that is no record: said in JSON, passed over elsewhere with a word.
+    /// A line of a log that is no record: an error in JSON, a warning in other formats.
     fn nonsense(&mut self, line: u64, why: &str) -> String {
-        if self.format == Format::Jsonl {
+        if self.format == MonitorFormat::Jsonl {
             return json!({"line": line, "error": why}).to_string();
         }
         self.nonsense += 1;
@@ -285,8 +294,8 @@ impl Lines {
         String::new()
     }
 
-    /// How many lines were passed over without a word.
-    fn unsaid(&self) -> u64 {
+    /// How many lines were skipped without a warning.
+    fn silently_skipped(&self) -> u64 {
         self.nonsense.saturating_sub(COMPLAINTS)
     }
 }

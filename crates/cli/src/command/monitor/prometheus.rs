@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::record::{Cost, Left, Process, Record};
-use super::summary::Summary;
+use super::record::{MonitorCost, MonitorProcess, MonitorRecord, MonitorTimeLeft};
+use super::summary::MonitorSummary;
 
 /// A family of metrics: name, help, and a value for each set of labels.
 struct Family {
@@ -30,7 +30,7 @@ fn labelled(
 }
 
 /// The whole text.
-pub(super) fn text(record: &Record, summary: &Summary) -> String {
+pub(super) fn text(record: &MonitorRecord, summary: &MonitorSummary) -> String {
     let mut out = String::new();
     let families = [system(record), gpus(record), sensors(record), processes(record)];
     for family in families.into_iter().flatten().chain(counters(summary)).chain(cost(record)) {
@@ -43,24 +43,24 @@ fn bytes(value: Option<u64>) -> Option<f64> {
     value.map(|bytes| bytes as f64)
 }
 
-fn system(record: &Record) -> Vec<Family> {
+fn system(record: &MonitorRecord) -> Vec<Family> {
     let memory = &record.memory;
     let cores = || record.cpu.cores.iter().enumerate();
     let core = |at: usize| vec![("core", at.to_string())];
     let left = record
         .time_left
         .iter()
-        .map(|left: &Left| (vec![("memory", left.memory.clone())], Some(left.seconds)));
+        .map(|left: &MonitorTimeLeft| (vec![("memory", left.memory.clone())], Some(left.seconds)));
     vec![
         gauge("plimsoll_memory_size_bytes", "System memory.", bytes(memory.total_bytes)),
         gauge(
             "plimsoll_memory_used_bytes",
-            "System memory that cannot be had without swapping.",
+            "System memory that is not available without swapping.",
             bytes(record.system().map(|pool| pool.used)),
         ),
         gauge(
             "plimsoll_memory_available_bytes",
-            "System memory that can be had without swapping.",
+            "System memory that is available without swapping.",
             bytes(memory.available_bytes),
         ),
         gauge(
@@ -70,7 +70,7 @@ fn system(record: &Record) -> Vec<Family> {
         ),
         gauge(
             "plimsoll_memory_gpu_share_bytes",
-            "Unified memory that the GPU, codecs and cameras hold; part of what is used.",
+            "Unified memory that the GPU, codecs and cameras use; part of the used memory.",
             bytes(memory.gpu_share_bytes),
         ),
         gauge(
@@ -107,8 +107,8 @@ fn ratio(percent: Option<f64>) -> Option<f64> {
     percent.map(|percent| percent / 100.0)
 }
 
-fn gpus(record: &Record) -> Vec<Family> {
-    let each = |value: fn(&super::record::Gpu) -> Option<f64>| {
+fn gpus(record: &MonitorRecord) -> Vec<Family> {
+    let each = |value: fn(&super::record::MonitorGpu) -> Option<f64>| {
         record.gpus.iter().enumerate().map(move |(at, gpu)| {
             let name = gpu.name.clone().unwrap_or_default();
             (vec![("gpu", at.to_string()), ("name", name)], value(gpu))
@@ -122,7 +122,7 @@ fn gpus(record: &Record) -> Vec<Family> {
         ),
         labelled(
             "plimsoll_gpu_memory_used_bytes",
-            "Memory that a GPU holds; part of the system's where memory is unified.",
+            "Memory that a GPU uses; part of the system's where memory is unified.",
             each(|gpu| bytes(gpu.used_bytes)),
         ),
         labelled(
@@ -143,7 +143,7 @@ fn gpus(record: &Record) -> Vec<Family> {
         labelled("plimsoll_gpu_power_watts", "Power of a GPU.", each(|gpu| gpu.power_w)),
         labelled(
             "plimsoll_gpu_power_limit_watts",
-            "The power that a GPU is held to.",
+            "The power limit of a GPU.",
             each(|gpu| gpu.power_limit_w),
         ),
         labelled(
@@ -153,13 +153,13 @@ fn gpus(record: &Record) -> Vec<Family> {
         ),
         labelled(
             "plimsoll_gpu_throttled",
-            "Whether something holds a GPU's clocks down.",
+            "Whether a GPU's clocks are throttled.",
             each(|gpu| gpu.throttled_by.as_ref().map(|by| f64::from(u8::from(!by.is_empty())))),
         ),
     ]
 }
 
-fn sensors(record: &Record) -> Vec<Family> {
+fn sensors(record: &MonitorRecord) -> Vec<Family> {
     let named = |label: &'static str, name: &String| vec![(label, name.clone())];
     vec![
         labelled(
@@ -181,8 +181,8 @@ fn sensors(record: &Record) -> Vec<Family> {
     ]
 }
 
-fn processes(record: &Record) -> Vec<Family> {
-    let labels = |process: &Process| {
+fn processes(record: &MonitorRecord) -> Vec<Family> {
+    let labels = |process: &MonitorProcess| {
         let name = process.name.clone().unwrap_or_default();
         vec![("pid", process.pid.to_string()), ("name", name)]
     };
@@ -195,7 +195,7 @@ fn processes(record: &Record) -> Vec<Family> {
     let each = record.processes.iter().enumerate().filter(|(at, p)| first(*at, p.pid));
     let resident = each.map(|(_, process)| (labels(process), bytes(process.resident_bytes)));
     vec![
-        labelled("plimsoll_process_gpu_memory_bytes", "GPU memory that a process holds.", held),
+        labelled("plimsoll_process_gpu_memory_bytes", "GPU memory that a process uses.", held),
         labelled(
             "plimsoll_process_resident_memory_bytes",
             "System memory that a process has resident.",
@@ -204,7 +204,7 @@ fn processes(record: &Record) -> Vec<Family> {
     ]
 }
 
-fn counters(summary: &Summary) -> [Family; 2] {
+fn counters(summary: &MonitorSummary) -> [Family; 2] {
     let counter = |name, help, value: u64| Family {
         name,
         help,
@@ -219,9 +219,9 @@ fn counters(summary: &Summary) -> [Family; 2] {
 
 /// What the watching itself costs. The kernel counts from a program's start, and a program
 /// that was started again begins anew, as Prometheus expects of a counter.
-fn cost(record: &Record) -> [Family; 2] {
-    let each = |value: fn(&Cost) -> Option<f64>| {
-        let program = |one: &Cost| vec![("program", one.program.clone())];
+fn cost(record: &MonitorRecord) -> [Family; 2] {
+    let each = |value: fn(&MonitorCost) -> Option<f64>| {
+        let program = |one: &MonitorCost| vec![("program", one.program.clone())];
         record.cost.iter().map(move |one| (program(one), value(one)))
     };
     let time = labelled(
@@ -260,14 +260,18 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::monitor::record::Gpu;
+    use crate::command::monitor::record::MonitorGpu;
 
     #[test]
     fn names_have_help_and_what_is_not_known_is_left_out() {
-        let gpu =
-            Gpu { name: Some("a \"b\"\\".to_string()), percent: Some(50.0), ..Gpu::default() };
-        let record = Record { gpus: vec![gpu], total_power_w: Some(4.5), ..Record::default() };
-        let text = text(&record, &Summary::default());
+        let gpu = MonitorGpu {
+            name: Some("a \"b\"\\".to_string()),
+            percent: Some(50.0),
+            ..MonitorGpu::default()
+        };
+        let record =
+            MonitorRecord { gpus: vec![gpu], total_power_w: Some(4.5), ..MonitorRecord::default() };
+        let text = text(&record, &MonitorSummary::default());
         assert!(text.contains("# TYPE plimsoll_gpu_utilization_ratio gauge\n"), "{text}");
         let line = "plimsoll_gpu_utilization_ratio{gpu=\"0\",name=\"a \\\"b\\\"\\\\\"} 0.5\n";
         assert!(text.contains(line), "{text}");

@@ -16,7 +16,7 @@ use serde_json::Value;
 /// A machine at one moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Record {
+pub(crate) struct MonitorRecord {
     /// By the calendar of the machine: RFC 3339, or what a log had.
     pub(crate) time: Option<String>,
     /// Seconds since the start.
@@ -25,27 +25,27 @@ pub(crate) struct Record {
     pub(crate) how: String,
     /// Whether a GPU uses the system's memory; null where no GPU is seen.
     pub(crate) unified: Option<bool>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: MonitorMemory,
     pub(crate) swap: Swap,
-    pub(crate) cpu: Cpu,
-    pub(crate) gpus: Vec<Gpu>,
-    pub(crate) engines: BTreeMap<String, Engine>,
+    pub(crate) cpu: MonitorCpu,
+    pub(crate) gpus: Vec<MonitorGpu>,
+    pub(crate) engines: BTreeMap<String, MonitorEngine>,
     pub(crate) temperatures_c: BTreeMap<String, Option<f64>>,
     pub(crate) power_w: BTreeMap<String, Option<f64>>,
     pub(crate) total_power_w: Option<f64>,
     pub(crate) power_mode: Option<String>,
-    /// What holds clocks down; null where nobody tells.
+    /// What throttles the clocks; null where that is not known.
     pub(crate) throttled_by: Option<Vec<String>>,
-    pub(crate) processes: Vec<Process>,
+    pub(crate) processes: Vec<MonitorProcess>,
     /// The memory that runs out first at the present growth; null where none does.
-    pub(crate) time_left: Option<Left>,
-    /// What the watching itself costs: this program, and those that it runs in order to see.
+    pub(crate) time_left: Option<MonitorTimeLeft>,
+    /// What the monitoring itself costs: this program, and those that it runs to read sensors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) cost: Vec<Cost>,
+    pub(crate) cost: Vec<MonitorCost>,
     /// Alerts that were raised at this sample.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) alerts: Vec<String>,
-    /// What could not be seen, told once.
+    /// What could not be read, reported once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
     /// The line of a tegrastats log, field by field.
@@ -56,7 +56,7 @@ pub(crate) struct Record {
 /// The system's memory.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Memory {
+pub(crate) struct MonitorMemory {
     pub(crate) total_bytes: Option<u64>,
     /// What cannot be had without swapping: total less available.
     pub(crate) used_bytes: Option<u64>,
@@ -80,15 +80,15 @@ pub(crate) struct Swap {
 /// The processors.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Cpu {
+pub(crate) struct MonitorCpu {
     pub(crate) percent: Option<f64>,
-    pub(crate) cores: Vec<Core>,
+    pub(crate) cores: Vec<MonitorCore>,
 }
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Core {
+pub(crate) struct MonitorCore {
     pub(crate) online: bool,
     pub(crate) percent: Option<f64>,
     pub(crate) mhz: Option<f64>,
@@ -97,7 +97,7 @@ pub(crate) struct Core {
 /// A GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Gpu {
+pub(crate) struct MonitorGpu {
     pub(crate) name: Option<String>,
     pub(crate) unified: bool,
     pub(crate) used_bytes: Option<u64>,
@@ -116,7 +116,7 @@ pub(crate) struct Gpu {
 /// An engine beside the GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Engine {
+pub(crate) struct MonitorEngine {
     pub(crate) off: bool,
     pub(crate) percent: Option<f64>,
     pub(crate) mhz: Option<f64>,
@@ -125,7 +125,7 @@ pub(crate) struct Engine {
 /// A process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Process {
+pub(crate) struct MonitorProcess {
     pub(crate) pid: u32,
     pub(crate) name: Option<String>,
     /// The GPU that it uses, by its place in `gpus`.
@@ -139,7 +139,7 @@ pub(crate) struct Process {
 /// What a program that watches costs.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Cost {
+pub(crate) struct MonitorCost {
     pub(crate) program: String,
     pub(crate) pid: u32,
     /// Processor time since it was started.
@@ -150,7 +150,7 @@ pub(crate) struct Cost {
 /// When a memory runs out.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Left {
+pub(crate) struct MonitorTimeLeft {
     /// `system`, or `gpu0` and so on.
     pub(crate) memory: String,
     /// The best guess.
@@ -165,14 +165,14 @@ pub(crate) struct Left {
 
 /// A memory that can run out.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Pool {
+pub(crate) struct MonitorPool {
     /// `None` for the system's.
     pub(crate) gpu: Option<usize>,
     pub(crate) used: u64,
     pub(crate) total: u64,
 }
 
-impl Pool {
+impl MonitorPool {
     pub(crate) fn name(gpu: Option<usize>) -> String {
         gpu.map_or_else(|| "system".to_string(), |at| format!("gpu{at}"))
     }
@@ -186,11 +186,11 @@ impl Pool {
     }
 }
 
-impl Left {
-    pub(super) fn new(gpu: Option<usize>, left: TimeLeft) -> Left {
+impl MonitorTimeLeft {
+    pub(super) fn new(gpu: Option<usize>, left: TimeLeft) -> MonitorTimeLeft {
         let tenth = |s: f64| (s * 10.0).round() / 10.0;
-        Left {
-            memory: Pool::name(gpu),
+        MonitorTimeLeft {
+            memory: MonitorPool::name(gpu),
             seconds: tenth(left.seconds),
             at_least_s: tenth(left.at_least),
             at_most_s: left.at_most.map(tenth),
@@ -199,22 +199,22 @@ impl Left {
     }
 }
 
-impl Record {
+impl MonitorRecord {
     /// A sample that was taken now.
-    pub(super) fn live(at: SystemTime, t: f64, how: &str, sample: &Sample) -> Record {
-        Record { time: Some(rfc3339(at)), ..Record::new(Some(t), how, sample) }
+    pub(super) fn live(at: SystemTime, t: f64, how: &str, sample: &Sample) -> MonitorRecord {
+        MonitorRecord { time: Some(rfc3339(at)), ..MonitorRecord::new(Some(t), how, sample) }
     }
 
     /// A sample as it stands.
-    pub(super) fn new(t: Option<f64>, how: &str, sample: &Sample) -> Record {
+    pub(super) fn new(t: Option<f64>, how: &str, sample: &Sample) -> MonitorRecord {
         let memory = &sample.memory;
         let bytes = |of: Option<Bytes>| of.map(Bytes::get);
         let share = sample.gpus.iter().find(|gpu| gpu.unified).and_then(|gpu| gpu.used);
-        let mut record = Record {
+        let mut record = MonitorRecord {
             t: t.map(|t| (t * 1000.0).round() / 1000.0),
             how: how.to_string(),
             unified: sample.is_unified(),
-            memory: Memory {
+            memory: MonitorMemory {
                 total_bytes: bytes(memory.total),
                 used_bytes: bytes(memory.used()),
                 available_bytes: bytes(memory.available),
@@ -230,10 +230,10 @@ impl Record {
             total_power_w: round(sample.total_power_w),
             power_mode: sample.power_mode.clone(),
             throttled_by: sample.throttled_by.clone(),
-            ..Record::default()
+            ..MonitorRecord::default()
         };
         record.add_parts(sample);
-        let pressure = |pool: Option<Pool>| pool.map(|pool| pool.pressure().to_string());
+        let pressure = |pool: Option<MonitorPool>| pool.map(|pool| pool.pressure().to_string());
         record.memory.pressure = pressure(record.system());
         for at in 0..record.gpus.len() {
             record.gpus[at].pressure = pressure(record.own(at));
@@ -242,18 +242,18 @@ impl Record {
     }
 
     fn add_parts(&mut self, sample: &Sample) {
-        let cores = sample.cores.iter().map(|core| Core {
+        let cores = sample.cores.iter().map(|core| MonitorCore {
             online: core.online,
             percent: round(core.percent),
             mhz: round(core.mhz),
         });
-        self.cpu = Cpu { percent: round(sample.cpu_percent), cores: cores.collect() };
-        self.gpus = sample.gpus.iter().map(Gpu::new).collect();
+        self.cpu = MonitorCpu { percent: round(sample.cpu_percent), cores: cores.collect() };
+        self.gpus = sample.gpus.iter().map(MonitorGpu::new).collect();
         self.engines = sample
             .engines
             .iter()
             .map(|e| {
-                let engine = Engine { off: e.off, percent: e.percent, mhz: round(e.mhz) };
+                let engine = MonitorEngine { off: e.off, percent: e.percent, mhz: round(e.mhz) };
                 (e.name.clone(), engine)
             })
             .collect();
@@ -261,26 +261,26 @@ impl Record {
         self.temperatures_c = heat.map(|t| (t.name.clone(), t.celsius)).collect();
         let rails = sample.rails.iter();
         self.power_w = rails.map(|rail| (rail.name.clone(), round(rail.watts))).collect();
-        self.processes = sample.processes.iter().map(Process::new).collect();
-        self.cost = sample.helpers.iter().map(Cost::new).collect();
+        self.processes = sample.processes.iter().map(MonitorProcess::new).collect();
+        self.cost = sample.helpers.iter().map(MonitorCost::new).collect();
     }
 
     /// The system's memory, where it is known.
-    pub(crate) fn system(&self) -> Option<Pool> {
+    pub(crate) fn system(&self) -> Option<MonitorPool> {
         let total = self.memory.total_bytes?;
         let available = self.memory.available_bytes;
         let used = available.map(|free| total.saturating_sub(free)).or(self.memory.used_bytes)?;
-        Some(Pool { gpu: None, used, total })
+        Some(MonitorPool { gpu: None, used, total })
     }
 
     /// A discrete GPU's own memory.
-    pub(crate) fn own(&self, at: usize) -> Option<Pool> {
+    pub(crate) fn own(&self, at: usize) -> Option<MonitorPool> {
         let gpu = self.gpus.get(at).filter(|gpu| !gpu.unified)?;
-        Some(Pool { gpu: Some(at), used: gpu.used_bytes?, total: gpu.total_bytes? })
+        Some(MonitorPool { gpu: Some(at), used: gpu.used_bytes?, total: gpu.total_bytes? })
     }
 
     /// All memories that can run out.
-    pub(crate) fn pools(&self) -> impl Iterator<Item = Pool> {
+    pub(crate) fn pools(&self) -> impl Iterator<Item = MonitorPool> {
         self.system().into_iter().chain((0..self.gpus.len()).filter_map(|at| self.own(at)))
     }
 
@@ -292,9 +292,9 @@ impl Record {
     }
 }
 
-impl Gpu {
-    fn new(gpu: &plimsoll::probe::Gpu) -> Gpu {
-        Gpu {
+impl MonitorGpu {
+    fn new(gpu: &plimsoll::probe::Gpu) -> MonitorGpu {
+        MonitorGpu {
             name: gpu.name.clone(),
             unified: gpu.unified,
             used_bytes: gpu.used.map(Bytes::get),
@@ -312,9 +312,9 @@ impl Gpu {
     }
 }
 
-impl Cost {
-    pub(super) fn new(cost: &plimsoll::probe::Cost) -> Cost {
-        Cost {
+impl MonitorCost {
+    pub(super) fn new(cost: &plimsoll::probe::Cost) -> MonitorCost {
+        MonitorCost {
             program: cost.program.clone(),
             pid: cost.pid,
             cpu_s: cost.cpu_s,
@@ -323,9 +323,9 @@ impl Cost {
     }
 }
 
-impl Process {
-    fn new(process: &plimsoll::probe::Process) -> Process {
-        Process {
+impl MonitorProcess {
+    fn new(process: &plimsoll::probe::Process) -> MonitorProcess {
+        MonitorProcess {
             pid: process.pid,
             name: process.name.clone(),
             gpu: process.gpu,

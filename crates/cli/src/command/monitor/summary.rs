@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use plimsoll::Bytes;
 use serde::Serialize;
 
-use super::record::{Cost, Record};
+use super::record::{MonitorCost, MonitorRecord};
 use crate::output::Answer;
-use crate::page::{Cell, Page};
+use crate::page::{TextCell, TextPage};
 
-/// So many programs watch at most; a log may hold anything.
+/// How many monitoring programs are kept at most: a log may contain anything.
 const MOST_PROGRAMS: usize = 8;
 
 /// Peak and mean of a figure.
@@ -37,7 +37,7 @@ pub(crate) struct Spent {
 
 impl Spent {
     /// A program that was started again begins to count anew.
-    fn take(&mut self, cost: &Cost, t: f64) {
+    fn take(&mut self, cost: &MonitorCost, t: f64) {
         let (pid, before) = self.last;
         let since = if pid == cost.pid { before } else { 0.0 };
         self.cpu_s += (cost.cpu_s - since).max(0.0);
@@ -50,7 +50,7 @@ impl Spent {
 
 /// Everything since the start, in bounded memory.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(crate) struct Summary {
+pub(crate) struct MonitorSummary {
     pub(crate) samples: u64,
     pub(crate) seconds: f64,
     pub(crate) alerts: u64,
@@ -62,8 +62,8 @@ pub(crate) struct Summary {
     first: Option<f64>,
 }
 
-impl Summary {
-    pub(super) fn take(&mut self, record: &Record) {
+impl MonitorSummary {
+    pub(super) fn take(&mut self, record: &MonitorRecord) {
         self.samples += 1;
         self.alerts += record.alerts.len() as u64;
         if let Some(t) = record.t {
@@ -87,7 +87,7 @@ impl Summary {
         }
     }
 
-    fn take_cost(&mut self, record: &Record) {
+    fn take_cost(&mut self, record: &MonitorRecord) {
         let t = record.t.unwrap_or_default();
         for cost in record.cost.iter().take(MOST_PROGRAMS) {
             let new = || Spent {
@@ -130,11 +130,11 @@ fn with_unit(name: &str, value: f64) -> String {
     }
 }
 
-impl Answer for Summary {
+impl Answer for MonitorSummary {
     /// The samples were the answer.
-    fn bare(&self, _: &mut Page) {}
+    fn bare(&self, _: &mut TextPage) {}
 
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         page.heading(&format!("{} samples in {:.1} s", self.samples, self.seconds));
         let mut rows = vec![vec!["".into(), right("peak"), right("mean")]];
         rows.extend(self.figures.iter().map(|(name, figure)| {
@@ -149,13 +149,13 @@ impl Answer for Summary {
             rows.extend(self.cost.iter().map(|(program, spent)| {
                 let load = spent.cpu_percent.map(|percent| format!("{percent:.2} %"));
                 let memory = spent.resident_bytes.map(Bytes);
-                vec![program.as_str().into(), Cell::figure(load), Cell::figure(memory)]
+                vec![program.as_str().into(), TextCell::figure(load), TextCell::figure(memory)]
             }));
             page.table(&rows);
         }
     }
 }
 
-fn right(text: &str) -> Cell {
-    Cell::figure(Some(text))
+fn right(text: &str) -> TextCell {
+    TextCell::figure(Some(text))
 }

@@ -3,12 +3,12 @@
 use plimsoll::Bytes;
 use serde::Serialize;
 
-use super::record::{Gpu, Pool, Record};
+use super::record::{MonitorGpu, MonitorPool, MonitorRecord};
 use crate::output::Answer;
-use crate::page::{Cell, Page, Tone, UNKNOWN, or_unknown};
+use crate::page::{TextCell, TextPage, TextTone, UNKNOWN, or_unknown};
 
 /// The header over the lines.
-pub(super) fn header(record: &Record) -> String {
+pub(super) fn header(record: &MonitorRecord) -> String {
     let (first, second) = match record.unified {
         Some(true) => ("System", "of it GPU"),
         Some(false) => ("RAM", "GPU VRAM"),
@@ -20,8 +20,8 @@ pub(super) fn header(record: &Record) -> String {
 }
 
 /// One record as a line under that header.
-pub(super) fn row(record: &Record) -> String {
-    let pool = |pool: Option<Pool>| {
+pub(super) fn row(record: &MonitorRecord) -> String {
+    let pool = |pool: Option<MonitorPool>| {
         let text = pool.map(|pool| format!("{} / {}", Bytes(pool.used), Bytes(pool.total)));
         or_unknown(text)
     };
@@ -53,10 +53,14 @@ pub(super) fn row(record: &Record) -> String {
 }
 
 /// The memory of all discrete GPUs together.
-fn all_vram(record: &Record) -> Option<Pool> {
-    let own: Vec<Pool> = (0..record.gpus.len()).filter_map(|at| record.own(at)).collect();
-    let sum = |of: fn(&Pool) -> u64| own.iter().map(of).sum();
-    (!own.is_empty()).then(|| Pool { gpu: None, used: sum(|p| p.used), total: sum(|p| p.total) })
+fn all_vram(record: &MonitorRecord) -> Option<MonitorPool> {
+    let own: Vec<MonitorPool> = (0..record.gpus.len()).filter_map(|at| record.own(at)).collect();
+    let sum = |of: fn(&MonitorPool) -> u64| own.iter().map(of).sum();
+    (!own.is_empty()).then(|| MonitorPool {
+        gpu: None,
+        used: sum(|p| p.used),
+        total: sum(|p| p.total),
+    })
 }
 
 fn figure(value: Option<f64>, decimals: usize) -> String {
@@ -64,7 +68,7 @@ fn figure(value: Option<f64>, decimals: usize) -> String {
 }
 
 /// The time left as people say it.
-pub(crate) fn time_left(record: &Record) -> String {
+pub(crate) fn time_left(record: &MonitorRecord) -> String {
     record.time_left.as_ref().map_or_else(|| UNKNOWN.to_string(), |left| duration(left.seconds))
 }
 
@@ -80,12 +84,12 @@ pub(crate) fn duration(seconds: f64) -> String {
 /// One look.
 #[derive(Serialize)]
 #[serde(transparent)]
-pub(super) struct Look<'a>(pub(super) &'a Record);
+pub(super) struct Look<'a>(pub(super) &'a MonitorRecord);
 
 impl Answer for Look<'_> {
     /// What is used of what there is: the system, and each GPU that has memory of its own.
-    fn bare(&self, page: &mut Page) {
-        let mut line = |name: &str, pool: Option<Pool>| {
+    fn bare(&self, page: &mut TextPage) {
+        let mut line = |name: &str, pool: Option<MonitorPool>| {
             let used = pool.map(|pool| format!("{} of {}", Bytes(pool.used), Bytes(pool.total)));
             page.raw(&format!("{name}: {} used\n", or_unknown(used)));
         };
@@ -97,7 +101,7 @@ impl Answer for Look<'_> {
         }
     }
 
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         let record = self.0;
         page.heading("Memory");
         page.table(&memory(record));
@@ -118,11 +122,11 @@ impl Answer for Look<'_> {
     }
 }
 
-fn size(name: &str, bytes: Option<u64>, note: &str) -> Vec<Cell> {
-    vec![name.into(), Cell::figure(bytes.map(Bytes)), Cell::new(note, Tone::Faint)]
+fn size(name: &str, bytes: Option<u64>, note: &str) -> Vec<TextCell> {
+    vec![name.into(), TextCell::figure(bytes.map(Bytes)), TextCell::new(note, TextTone::Faint)]
 }
 
-fn memory(record: &Record) -> Vec<Vec<Cell>> {
+fn memory(record: &MonitorRecord) -> Vec<Vec<TextCell>> {
     let memory = &record.memory;
     let pressure = memory.pressure.as_deref().map(|word| format!("pressure {word}"));
     let mut rows = vec![
@@ -141,7 +145,7 @@ fn memory(record: &Record) -> Vec<Vec<Cell>> {
     rows
 }
 
-fn gpu_rows(gpu: &Gpu) -> Vec<Vec<Cell>> {
+fn gpu_rows(gpu: &MonitorGpu) -> Vec<Vec<TextCell>> {
     let mut rows = Vec::new();
     if !gpu.unified {
         let pressure = gpu.pressure.as_deref().map(|word| format!("pressure {word}"));
@@ -150,50 +154,50 @@ fn gpu_rows(gpu: &Gpu) -> Vec<Vec<Cell>> {
     }
     let with = |name: &str, value: Option<f64>, unit: &str| {
         let text = value.map(|value| format!("{value:.1} {unit}"));
-        vec![name.into(), Cell::figure(text)]
+        vec![name.into(), TextCell::figure(text)]
     };
     rows.extend([
         with("load", gpu.percent, "%"),
         with("clock", gpu.mhz, "MHz"),
         with("power", gpu.power_w, "W"),
         with("temperature", gpu.temperature_c, "°C"),
-        vec!["held down by".into(), reasons(gpu.throttled_by.as_deref())],
+        vec!["throttled by".into(), reasons(gpu.throttled_by.as_deref())],
     ]);
     rows
 }
 
-fn reasons(by: Option<&[String]>) -> Cell {
+fn reasons(by: Option<&[String]>) -> TextCell {
     let text = by.map(|by| if by.is_empty() { "nothing".to_string() } else { by.join(", ") });
-    Cell::figure(text)
+    TextCell::figure(text)
 }
 
-fn machine(record: &Record) -> Vec<Vec<Cell>> {
+fn machine(record: &MonitorRecord) -> Vec<Vec<TextCell>> {
     let with = |value: Option<f64>, unit: &str| value.map(|value| format!("{value:.1} {unit}"));
     let hottest = record.hottest();
     vec![
-        vec!["processors".into(), Cell::figure(with(record.cpu.percent, "%"))],
-        vec!["power".into(), Cell::figure(with(record.total_power_w, "W"))],
-        vec!["power mode".into(), Cell::figure(record.power_mode.as_deref())],
+        vec!["processors".into(), TextCell::figure(with(record.cpu.percent, "%"))],
+        vec!["power".into(), TextCell::figure(with(record.total_power_w, "W"))],
+        vec!["power mode".into(), TextCell::figure(record.power_mode.as_deref())],
         vec![
             "hottest".into(),
-            Cell::figure(with(hottest.map(|(_, celsius)| celsius), "°C")),
-            Cell::new(hottest.map_or("", |(name, _)| name), Tone::Faint),
+            TextCell::figure(with(hottest.map(|(_, celsius)| celsius), "°C")),
+            TextCell::new(hottest.map_or("", |(name, _)| name), TextTone::Faint),
         ],
-        vec!["held down by".into(), reasons(record.throttled_by.as_deref())],
+        vec!["throttled by".into(), reasons(record.throttled_by.as_deref())],
     ]
 }
 
-fn processes(record: &Record) -> Vec<Vec<Cell>> {
-    let head = |text: &str| Cell::figure(Some(text));
+fn processes(record: &MonitorRecord) -> Vec<Vec<TextCell>> {
+    let head = |text: &str| TextCell::figure(Some(text));
     let mut rows = vec![vec![head("pid"), head("GPU memory"), head("resident"), "name".into()]];
     rows.extend(record.processes.iter().take(10).map(|process| {
         vec![
-            Cell::figure(Some(process.pid)),
-            Cell::figure(process.gpu_bytes.map(|bytes| match process.gpu {
+            TextCell::figure(Some(process.pid)),
+            TextCell::figure(process.gpu_bytes.map(|bytes| match process.gpu {
                 Some(gpu) if record.gpus.len() > 1 => format!("{} on GPU{gpu}", Bytes(bytes)),
                 _ => Bytes(bytes).to_string(),
             })),
-            Cell::figure(process.resident_bytes.map(Bytes)),
+            TextCell::figure(process.resident_bytes.map(Bytes)),
             process.name.as_deref().unwrap_or(UNKNOWN).into(),
         ]
     }));

@@ -7,18 +7,18 @@ use std::time::Duration;
 use plimsoll::Bytes;
 use plimsoll::probe::Forecast;
 
-use super::flags::{Alert, Free};
-use super::record::{Left, Pool, Record};
-use super::summary::Summary;
+use super::flags::{Alert, FreeAlert};
+use super::record::{MonitorPool, MonitorRecord, MonitorTimeLeft};
+use super::summary::MonitorSummary;
 
 /// An alert is raised again only after its reason has been gone for so long.
-const CALM_S: f64 = 60.0;
+const ALERT_PAUSE_S: f64 = 60.0;
 /// So many commands of alerts run at once at most; a command may hang.
 const MOST_COMMANDS: usize = 4;
 
 /// Follows a feed.
-pub(super) struct Watch {
-    free: Option<Free>,
+pub(super) struct MonitorWatch {
+    free: Option<FreeAlert>,
     within: Option<Duration>,
     command: Option<String>,
     running: Vec<Child>,
@@ -26,12 +26,12 @@ pub(super) struct Watch {
     /// When each reason for an alert was last there.
     reasons: BTreeMap<(&'static str, Option<usize>), f64>,
     pub(super) raised: u64,
-    pub(super) summary: Summary,
+    pub(super) summary: MonitorSummary,
 }
 
-impl Watch {
-    pub(super) fn new(alert: &Alert) -> Watch {
-        Watch {
+impl MonitorWatch {
+    pub(super) fn new(alert: &Alert) -> MonitorWatch {
+        MonitorWatch {
             free: alert.alert_free,
             within: alert.alert_within,
             command: alert.alert_exec.clone(),
@@ -39,19 +39,19 @@ impl Watch {
             forecasts: BTreeMap::new(),
             reasons: BTreeMap::new(),
             raised: 0,
-            summary: Summary::default(),
+            summary: MonitorSummary::default(),
         }
     }
 
     /// Takes a record in, and adds to it what follows from it and those before.
-    pub(super) fn take(&mut self, record: &mut Record) {
+    pub(super) fn take(&mut self, record: &mut MonitorRecord) {
         let t = record.t.unwrap_or_default();
-        let pools: Vec<Pool> = record.pools().collect();
-        let mut soonest: Option<Left> = None;
+        let pools: Vec<MonitorPool> = record.pools().collect();
+        let mut soonest: Option<MonitorTimeLeft> = None;
         for pool in pools {
             let forecast = self.forecasts.entry(pool.gpu).or_default();
             let left = forecast.push(t, Bytes(pool.used), Bytes(pool.total));
-            if let Some(left) = left.map(|left| Left::new(pool.gpu, left)) {
+            if let Some(left) = left.map(|left| MonitorTimeLeft::new(pool.gpu, left)) {
                 self.judge_time(record, &pool, &left, t);
                 if soonest.as_ref().is_none_or(|soonest| left.seconds < soonest.seconds) {
                     soonest = Some(left);
@@ -68,7 +68,13 @@ impl Watch {
         }
     }
 
-    fn judge_time(&mut self, record: &mut Record, pool: &Pool, left: &Left, t: f64) {
+    fn judge_time(
+        &mut self,
+        record: &mut MonitorRecord,
+        pool: &MonitorPool,
+        left: &MonitorTimeLeft,
+        t: f64,
+    ) {
         let Some(within) = self.within else { return };
         if left.seconds > within.as_secs_f64() || !self.is_new("within", pool.gpu, t) {
             return;
@@ -83,7 +89,7 @@ impl Watch {
         ));
     }
 
-    fn judge_room(&mut self, record: &mut Record, pool: &Pool, t: f64) {
+    fn judge_room(&mut self, record: &mut MonitorRecord, pool: &MonitorPool, t: f64) {
         let Some(free) = self.free else { return };
         let least = free.of(pool.total);
         if pool.free() >= least || !self.is_new("free", pool.gpu, t) {
@@ -91,7 +97,7 @@ impl Watch {
         }
         record.alerts.push(format!(
             "{} memory: {} of {} left, less than {}",
-            Pool::name(pool.gpu),
+            MonitorPool::name(pool.gpu),
             Bytes(pool.free()),
             Bytes(pool.total),
             Bytes(least),
@@ -101,12 +107,12 @@ impl Watch {
     /// Whether a reason that is there now was not there a while ago.
     fn is_new(&mut self, kind: &'static str, gpu: Option<usize>, t: f64) -> bool {
         let last = self.reasons.insert((kind, gpu), t);
-        last.is_none_or(|last| t - last > CALM_S || t < last)
+        last.is_none_or(|last| t - last > ALERT_PAUSE_S || t < last)
     }
 }
 
 /// Starts the command, which is not waited for.
-fn run(command: Option<&str>, alert: &str, record: &Record, running: &mut Vec<Child>) {
+fn run(command: Option<&str>, alert: &str, record: &MonitorRecord, running: &mut Vec<Child>) {
     let Some(command) = command else { return };
     if running.len() >= MOST_COMMANDS {
         tracing::warn!("--alert-exec is not run: {MOST_COMMANDS} earlier ones have not ended yet");

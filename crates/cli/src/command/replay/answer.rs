@@ -7,7 +7,7 @@ use plimsoll::trace::Trace;
 use plimsoll::{Bytes, Packing};
 use serde::Serialize;
 
-use super::measure::{Failure, Measured, Taken};
+use super::measure::{ReplayFailure, ReplayMeasured, ReplayPass};
 use super::stand::{Setup, Stand};
 use super::threads::Scaling;
 
@@ -19,7 +19,7 @@ const TIMING: &str = "cold: the first pass; warm, unmapped and malloc: the faste
                       device charged";
 
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct ReplayReport {
     pub(super) trace: String,
     pub(super) events: u64,
     pub(super) streams: usize,
@@ -113,13 +113,13 @@ pub(super) struct ColdCounts {
 pub(super) struct Leaks {
     pub(super) never_freed_count: usize,
     pub(super) never_freed_bytes: u64,
-    pub(super) never_freed_largest: Vec<Block>,
+    pub(super) never_freed_largest: Vec<ReplayBlock>,
     /// Frees of blocks older than the recording, which were left out.
     skipped_frees: u64,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Block {
+pub(super) struct ReplayBlock {
     pub(super) id: u64,
     pub(super) size_bytes: u64,
 }
@@ -135,18 +135,18 @@ pub(super) struct FailureFields {
     pub(super) why: String,
 }
 
-impl Report {
+impl ReplayReport {
     pub(super) fn new(
         name: String,
         trace: &Trace,
         setup: &Setup,
         stand: &Stand,
-        measured: &Measured,
-    ) -> Report {
+        measured: &ReplayMeasured,
+    ) -> ReplayReport {
         let failure = measured.failure.as_ref().map(FailureFields::from);
         let peak = Some(measured.peak.get()).filter(|_| failure.is_none());
         let live = trace.peak_live().get();
-        Report {
+        ReplayReport {
             trace: name,
             events: trace.events().len() as u64,
             streams: trace.streams().len(),
@@ -172,19 +172,19 @@ impl Report {
         }
     }
 
-    pub(super) fn with_threads(self, threads: u16, scaling: Vec<Scaling>) -> Report {
-        Report { threads, thread_scaling: Some(scaling), ..self }
+    pub(super) fn with_threads(self, threads: u16, scaling: Vec<Scaling>) -> ReplayReport {
+        ReplayReport { threads, thread_scaling: Some(scaling), ..self }
     }
 
     pub(super) fn with_smallest_cap(
         self,
         cap: Option<Bytes>,
-        there: Option<&Measured>,
+        there: Option<&ReplayMeasured>,
         trace: &Trace,
-    ) -> Report {
+    ) -> ReplayReport {
         let live = Some(self.peak_live_bytes as f64);
         let times = there.map(|there| Times::new(there, trace.events().len() as f64));
-        Report {
+        ReplayReport {
             smallest_cap_cold_ns_per_event: times.as_ref().and_then(|t| t.cold_ns_per_event),
             smallest_cap_warm_ns_per_event: times.as_ref().and_then(|t| t.warm_ns_per_event),
             cap_sought: true,
@@ -220,7 +220,7 @@ impl Setting {
 }
 
 impl Times {
-    fn new(measured: &Measured, events: f64) -> Times {
+    fn new(measured: &ReplayMeasured, events: f64) -> Times {
         let each = |time: Duration| quotient(Some(time.as_nanos() as f64), Some(events));
         let (cold, warm) = (measured.cold.as_ref(), measured.warm.as_ref());
         let warm_ns = warm.and_then(|taken| each(taken.total()));
@@ -245,8 +245,8 @@ fn quotient(over: Option<f64>, under: Option<f64>) -> Option<f64> {
     over.zip(under).map(|(over, under)| over / under).filter(|ratio| ratio.is_finite())
 }
 
-impl From<Taken> for WarmCounts {
-    fn from(taken: Taken) -> WarmCounts {
+impl From<ReplayPass> for WarmCounts {
+    fn from(taken: ReplayPass) -> WarmCounts {
         WarmCounts {
             remapped_handles: Some(taken.remapped),
             taken_from_device: Some(taken.taken),
@@ -258,8 +258,8 @@ impl From<Taken> for WarmCounts {
     }
 }
 
-impl From<Taken> for ColdCounts {
-    fn from(taken: Taken) -> ColdCounts {
+impl From<ReplayPass> for ColdCounts {
+    fn from(taken: ReplayPass) -> ColdCounts {
         ColdCounts {
             cold_remapped_handles: Some(taken.remapped),
             cold_taken_from_device: Some(taken.taken),
@@ -273,10 +273,10 @@ impl From<Taken> for ColdCounts {
 
 impl Leaks {
     fn of(trace: &Trace) -> Leaks {
-        let mut blocks: Vec<Block> = trace
+        let mut blocks: Vec<ReplayBlock> = trace
             .never_freed()
             .iter()
-            .map(|block| Block { id: block.id, size_bytes: block.size.get() })
+            .map(|block| ReplayBlock { id: block.id, size_bytes: block.size.get() })
             .collect();
         blocks.sort_by_key(|block| std::cmp::Reverse(block.size_bytes));
         let never_freed_count = blocks.len();
@@ -291,8 +291,8 @@ impl Leaks {
     }
 }
 
-impl From<&Failure> for FailureFields {
-    fn from(failure: &Failure) -> FailureFields {
+impl From<&ReplayFailure> for FailureFields {
+    fn from(failure: &ReplayFailure) -> FailureFields {
         FailureFields {
             pass: failure.pass,
             event: failure.at.event as u64 + 1,

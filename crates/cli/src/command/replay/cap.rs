@@ -8,7 +8,7 @@ use plimsoll::Bytes;
 use plimsoll::trace::Trace;
 
 use super::stand::{MOST_TOTAL, Setup};
-use crate::output::Progress;
+use crate::output::ProgressLine;
 
 /// Devices come in these steps: the usual page of device memory.
 const STEP: u64 = 2 << 20;
@@ -17,10 +17,10 @@ const STEP: u64 = 2 << 20;
 pub(super) fn smallest(
     setup: &Setup,
     trace: &Trace,
-    progress: &mut Progress,
+    progress: &mut ProgressLine,
 ) -> anyhow::Result<Option<Bytes>> {
     let setup = setup.without_charges();
-    // Real devices keep what is dear to make, as a context, while one is open.
+    // Real devices keep what is expensive to create, such as a context, while one is open.
     let _kept = setup.open()?;
     let mut completes = |steps: u64| -> anyhow::Result<bool> {
         let cap = Bytes(steps.saturating_mul(STEP));

@@ -1,7 +1,7 @@
 //! Reading a trace: a file or stdin, gzipped or not.
 //!
 //! Gzip is known by its first bytes and not by a name, which stdin does not have. What
-//! comes out of it is bounded by its size: a few KiB can unpack to more than any machine holds.
+//! comes out of it is bounded by its size: a few KiB can unpack to more than any machine has.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -69,7 +69,7 @@ fn unpacked(name: &str, mut source: impl Read, most: u64) -> anyhow::Result<Vec<
         return gathered(name, Cursor::new(start).chain(source), most, None);
     }
     let packed = Cell::new(start.len() as u64);
-    let whole = Cursor::new(start).chain(Counted { source, count: &packed });
+    let whole = Cursor::new(start).chain(CountedReader { source, count: &packed });
     let decoder = MultiGzDecoder::new(BufReader::new(whole));
     gathered(name, decoder, most, Some(&packed)).map_err(|error| {
         match error.downcast_ref::<io::Error>().map(io::Error::kind) {
@@ -132,12 +132,12 @@ fn check_start(bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// A reader that counts what is taken from it.
-struct Counted<'c, R> {
+struct CountedReader<'c, R> {
     source: R,
     count: &'c Cell<u64>,
 }
 
-impl<R: Read> Read for Counted<'_, R> {
+impl<R: Read> Read for CountedReader<'_, R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(to)?;
         self.count.set(self.count.get() + read as u64);

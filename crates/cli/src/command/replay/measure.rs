@@ -1,7 +1,7 @@
 //! The passes: the pool's, and malloc's between them.
 //!
-//! The pool keeps its tables in the system's heap, the very heap that the yardstick is
-//! taken on, and what it leaves there would slow malloc down by a factor. So the pool's
+//! The pool keeps its tables in the system's heap, on which malloc is measured too, and what it
+//! leaves there would slow malloc down several times. So the pool's
 //! passes run on a thread of their own, to which glibc gives a heap of its own, and the
 //! main heap is the yardstick's.
 
@@ -16,7 +16,7 @@ use super::stand::Stand;
 
 /// What one pass took and made the pool do.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct ReplayPass {
     /// Time that passed.
     pub(super) wall: Duration,
     /// Time that the simulated device charged.
@@ -31,7 +31,7 @@ pub(super) struct Taken {
     pub(super) misses: u64,
 }
 
-impl Taken {
+impl ReplayPass {
     /// All that counts: what passed, and what was charged.
     pub(super) fn total(&self) -> Duration {
         self.wall + self.charged
@@ -46,7 +46,7 @@ impl Taken {
 
 /// A pass that ended early.
 #[derive(Debug, Clone)]
-pub(super) struct Failure {
+pub(super) struct ReplayFailure {
     /// 0 is the cold one.
     pub(super) pass: u32,
     pub(super) at: Stopped,
@@ -55,32 +55,32 @@ pub(super) struct Failure {
 
 /// What all passes together showed.
 #[derive(Debug)]
-pub(super) struct Measured {
+pub(super) struct ReplayMeasured {
     pub(super) passes: u32,
-    pub(super) cold: Option<Taken>,
+    pub(super) cold: Option<ReplayPass>,
     /// The fastest of the warm passes.
-    pub(super) warm: Option<Taken>,
+    pub(super) warm: Option<ReplayPass>,
     /// Nanoseconds an event of those that needed nothing from the device.
     pub(super) unmapped_ns: Option<f64>,
     /// Malloc's fastest pass, or why there is none.
     pub(super) malloc: Result<Duration, String>,
     pub(super) peak: Bytes,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<ReplayFailure>,
 }
 
 /// Runs the trace through the pool once, and then `passes` times more.
-pub(super) fn run(stand: &Stand, trace: &Trace, passes: u32) -> anyhow::Result<Measured> {
+pub(super) fn run(stand: &Stand, trace: &Trace, passes: u32) -> anyhow::Result<ReplayMeasured> {
     let events = trace.events().len() as u64;
     let mut replay = stand.replay(trace)?;
     let mut yardstick = Yardstick::new(trace);
-    let mut runs: Vec<Taken> = Vec::new();
+    let mut runs: Vec<ReplayPass> = Vec::new();
     let mut failure = None;
     for pass in 0..=passes {
         match on_a_thread(|| taken(stand, &mut replay)) {
             Ok(taken) => runs.push(taken),
             Err(error) if error.is_out_of_memory() => {
                 let why = error.to_string();
-                failure = replay.stopped().map(|at| Failure { pass, at, why });
+                failure = replay.stopped().map(|at| ReplayFailure { pass, at, why });
                 break;
             }
             Err(error) => return Err(error.into()),
@@ -94,7 +94,7 @@ pub(super) fn run(stand: &Stand, trace: &Trace, passes: u32) -> anyhow::Result<M
         let (time, events) = taken.unmapped(events);
         (events > 0).then(|| time.as_nanos() as f64 / events as f64)
     });
-    Ok(Measured {
+    Ok(ReplayMeasured {
         passes,
         cold: runs.first().copied(),
         warm: warm.iter().min_by_key(|taken| taken.total()).copied(),
@@ -113,12 +113,12 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> plimsoll::Result<T> + Send) -> pl
     })
 }
 
-fn taken(stand: &Stand, replay: &mut Replay<'_>) -> plimsoll::Result<Taken> {
+fn taken(stand: &Stand, replay: &mut Replay<'_>) -> plimsoll::Result<ReplayPass> {
     let pool = &stand.pool;
     let (before, stats, charged) = (pool.activity(), pool.stats(), stand.charged());
     let wall = replay.pass()?.wall;
     let (after, now) = (pool.activity(), pool.stats());
-    Ok(Taken {
+    Ok(ReplayPass {
         wall,
         charged: stand.charged() - charged,
         slow_time: after.slow_time - before.slow_time,

@@ -1,8 +1,8 @@
 //! `plimsoll replay TRACE`: recorded allocations through the pool.
 //!
 //! A recording is the only honest load for a pool. The verb runs one through a pool on a
-//! GPU, on system memory or on the simulated device and says what an event costs and how much is
-//! held beyond what is live. How each figure is obtained:
+//! GPU, on system memory or on the simulated device and reports what an event costs and how much memory is
+//! reserved beyond what is live. How each figure is obtained:
 //!
 //! - *cold* is the first pass, on an empty pool; *warm* the fastest of the passes after
 //!   it. What disturbs a run on a shared machine only ever slows it down, so the
@@ -37,7 +37,7 @@ use plimsoll::backend::{BackendKind, DeviceId};
 use crate::limit::size_above_zero;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::Output;
-use answer::Report;
+use answer::ReplayReport;
 use stand::{MOST_TOTAL, Setup};
 
 const EXAMPLES: &str = "\
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// The device under the pool: sim (a simulated one), host (system memory), cuda:N, opencl:N …
     #[arg(long, value_name = "BACKEND", default_value = "sim")]
     backend: DeviceId,
-    /// Pack tightly: hold least, at the price of more mapping
+    /// Pack tightly: reserve the least memory, at the cost of more mapping
     #[arg(long)]
     tight: bool,
     /// A device that cannot map memory by the page, as on many boards
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     tracing::info!("{name}: {} events", trace.events().len());
     let stand = setup.open()?;
     let measured = measure::run(&stand, &trace, args.passes)?;
-    let mut report = Report::new(name, &trace, &setup, &stand, &measured);
+    let mut report = ReplayReport::new(name, &trace, &setup, &stand, &measured);
     drop(stand);
     if args.threads > 1 && report.completed {
         let scaling = threads::run(&setup, &trace, args.threads, args.passes, measured.peak)?;

@@ -2,12 +2,12 @@
 
 use plimsoll::Bytes;
 
-use super::answer::Report;
+use super::answer::ReplayReport;
 use crate::output::Answer;
-use crate::page::{Cell, Page, Tone, or_unknown};
+use crate::page::{TextCell, TextPage, TextTone, or_unknown};
 
-impl Answer for Report {
-    fn bare(&self, page: &mut Page) {
+impl Answer for ReplayReport {
+    fn bare(&self, page: &mut TextPage) {
         let reserved = or_unknown(self.peak_reserved_bytes.map(Bytes));
         page.raw(&match &self.failure {
             Some(failure) => format!("ends at event {} of {}\n", failure.event, self.events),
@@ -22,7 +22,7 @@ impl Answer for Report {
         }
     }
 
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         title(self).iter().for_each(|line| page.line(line));
         if let Some(failure) = &self.failure {
             page.heading("Does not complete");
@@ -60,7 +60,7 @@ impl Answer for Report {
     }
 }
 
-fn title(report: &Report) -> [String; 2] {
+fn title(report: &ReplayReport) -> [String; 2] {
     let streams = if report.streams == 1 { "stream" } else { "streams" };
     let mapping = if report.setting.can_map { "mapped by the page" } else { "not mapped" };
     let costs = match report.setting.latencies {
@@ -78,8 +78,8 @@ fn title(report: &Report) -> [String; 2] {
     ]
 }
 
-fn row(name: &str, value: String, note: &str) -> Vec<Cell> {
-    vec![name.into(), Cell::figure(Some(value)), Cell::new(note, Tone::Faint)]
+fn row(name: &str, value: String, note: &str) -> Vec<TextCell> {
+    vec![name.into(), TextCell::figure(Some(value)), TextCell::new(note, TextTone::Faint)]
 }
 
 fn size(bytes: u64) -> String {
@@ -90,7 +90,7 @@ fn nanos(ns: Option<f64>) -> String {
     or_unknown(ns.map(|ns| format!("{ns:.1} ns")))
 }
 
-fn times(report: &Report) -> Vec<Vec<Cell>> {
+fn times(report: &ReplayReport) -> Vec<Vec<TextCell>> {
     let charged =
         |ns: Option<f64>| match ns.filter(|_| report.setting.latencies == Some("measured")) {
             Some(ns) => format!("; {ns:.1} ns of it charged by the device"),
@@ -124,7 +124,7 @@ fn times(report: &Report) -> Vec<Vec<Cell>> {
     ]
 }
 
-fn memory(report: &Report) -> Vec<Vec<Cell>> {
+fn memory(report: &ReplayReport) -> Vec<Vec<TextCell>> {
     vec![
         row("peak live", size(report.peak_live_bytes), ""),
         row("peak reserved", or_unknown(report.peak_reserved_bytes.map(Bytes)), ""),
@@ -132,7 +132,7 @@ fn memory(report: &Report) -> Vec<Vec<Cell>> {
     ]
 }
 
-fn smallest_cap(report: &Report) -> Vec<Vec<Cell>> {
+fn smallest_cap(report: &ReplayReport) -> Vec<Vec<TextCell>> {
     let ratio = report.smallest_cap_ratio.map(|ratio| format!("{ratio:.4} of peak live"));
     let none = || "no device is large enough".to_string();
     vec![
@@ -146,13 +146,13 @@ fn smallest_cap(report: &Report) -> Vec<Vec<Cell>> {
     ]
 }
 
-fn pool(report: &Report) -> Vec<Vec<Cell>> {
+fn pool(report: &ReplayReport) -> Vec<Vec<TextCell>> {
     let counts = |name: &str, cold: Option<u64>, warm: Option<u64>| {
-        vec![name.into(), Cell::figure(cold), Cell::figure(warm)]
+        vec![name.into(), TextCell::figure(cold), TextCell::figure(warm)]
     };
     let warm = &report.warm;
     vec![
-        vec!["".into(), Cell::figure(Some("cold")), Cell::figure(Some("warm"))],
+        vec!["".into(), TextCell::figure(Some("cold")), TextCell::figure(Some("warm"))],
         counts("taken from the device", report.cold.cold_taken_from_device, warm.taken_from_device),
         counts("returned to it", report.cold.cold_returned_to_device, warm.returned_to_device),
         counts("remapped handles", report.cold.cold_remapped_handles, warm.remapped_handles),
@@ -162,7 +162,7 @@ fn pool(report: &Report) -> Vec<Vec<Cell>> {
     ]
 }
 
-fn never_freed(report: &Report) -> Vec<Vec<Cell>> {
+fn never_freed(report: &ReplayReport) -> Vec<Vec<TextCell>> {
     let blocks = if report.leaks.never_freed_count == 1 { "block" } else { "blocks" };
     let count = format!("{} {blocks}", report.leaks.never_freed_count);
     let mut rows = vec![row("in all", size(report.leaks.never_freed_bytes), &count)];
@@ -176,7 +176,7 @@ fn never_freed(report: &Report) -> Vec<Vec<Cell>> {
     rows
 }
 
-fn threads(scaling: &super::threads::Scaling) -> Vec<Cell> {
+fn threads(scaling: &super::threads::Scaling) -> Vec<TextCell> {
     let rate = scaling.events_per_s.map(|rate| format!("{:.2} M events/s", rate / 1e6));
     let note = match (&scaling.why, scaling.ratio) {
         (Some(why), _) => why.clone(),

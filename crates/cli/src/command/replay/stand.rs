@@ -11,7 +11,7 @@ use plimsoll::trace::Trace;
 use plimsoll::trace::replay::Replay;
 use plimsoll::{Bytes, Error, Limit, Memory, MemoryConfig, Packing, Pool, Result};
 
-/// The simulated device's size unless told: that of the one whose costs it charges.
+/// The default size of the simulated device: that of the real one whose costs it charges.
 const SIM_TOTAL: Bytes = Bytes::gib(141);
 /// Larger than any device. The pool's tables grow with the device's size.
 pub(super) const MOST_TOTAL: Bytes = Bytes::gib(4096);

@@ -1,7 +1,7 @@
 //! Many threads on one pool, each with the whole trace on a stream of its own.
 //!
 //! Throughput is by the clock alone: what a simulated device charges did not pass, and
-//! whether it would have held the other threads up cannot be told from a sum.
+//! a sum does not say whether it would have delayed the other threads.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::stand::{MOST_TOTAL, Setup};
 
-/// Each thread gets a device of so many times the peak of one, unless told otherwise.
+/// Each thread gets a device of this many times the peak of one, by default.
 const ROOM: u64 = 4;
 
 /// What so many threads did.
@@ -63,16 +63,16 @@ fn fastest(setup: &Setup, trace: &Trace, threads: u16, passes: u32) -> plimsoll:
     }
     let mut replays: Vec<Replay<'_>> =
         streams.into_iter().map(|stream| Replay::on_stream(&stand.pool, trace, stream)).collect();
-    together(&mut replays)?;
+    one_pass(&mut replays)?;
     let mut fastest = Duration::MAX;
     for _ in 0..passes {
-        fastest = fastest.min(together(&mut replays)?);
+        fastest = fastest.min(one_pass(&mut replays)?);
     }
     Ok(fastest)
 }
 
 /// One pass on every thread at once.
-fn together(replays: &mut [Replay<'_>]) -> plimsoll::Result<Duration> {
+fn one_pass(replays: &mut [Replay<'_>]) -> plimsoll::Result<Duration> {
     let barrier = &Barrier::new(replays.len());
     let spans = std::thread::scope(|scope| {
         let threads: Vec<_> = replays

@@ -1,7 +1,7 @@
 //! `plimsoll report`: what memory there is, who has it, and what to do about it.
 //!
 //! On unified memory the system's figures are the ones that count, and everything that a
-//! GPU holds is a part of them: nothing is added. On discrete memory each device has its
+//! GPU uses is a part of them: nothing is added. On discrete memory each device has its
 //! own figures beside the system's, and there is a sum.
 
 mod page;
@@ -17,7 +17,7 @@ use plimsoll::{
 };
 use serde::Serialize;
 
-use super::doctor::no_answer;
+use crate::driver::no_answer;
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::Output;
 
@@ -40,15 +40,15 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
-    /// Whether the GPU shares the system's memory; null where nothing tells.
+struct MachineReport {
+    /// Whether the GPU shares the system's memory; null where that is not known.
     unified: Option<bool>,
     because: String,
     /// The name of the board, where it has one.
     board: Option<String>,
     system: System,
     devices: Vec<DeviceReport>,
-    /// What the system and all devices hold together; null on unified memory, where that
+    /// What the system and all devices use together; null on unified memory, where that
     /// would count one thing twice.
     used_in_all_bytes: Option<u64>,
     /// Why other kinds of device are not in the report.
@@ -65,7 +65,7 @@ struct System {
     available_bytes: Option<u64>,
     /// The most that a single GPU allocation can hope for; on unified memory only.
     largest_single_bytes: Option<u64>,
-    /// What the GPU, codecs and cameras hold; a part of what is used.
+    /// What the GPU, codecs and cameras use; a part of the used memory.
     gpu_codecs_cameras_bytes: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ struct DeviceReport {
     recommendations: Vec<String>,
 }
 
-/// What this process's own pool holds.
+/// What this process's own pool reserves.
 #[derive(Debug, Serialize)]
 struct Allocator {
     name: String,
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         None if machine.is_here() => of_all()?,
         None => (Vec::new(), Vec::new()),
     };
-    out.answer(&Report::new(&machine, devices, absent))?;
+    out.answer(&MachineReport::new(&machine, devices, absent))?;
     Ok(Outcome::Yes)
 }
 
@@ -145,9 +145,9 @@ fn of_all() -> anyhow::Result<(Vec<DeviceReport>, Vec<Absent>)> {
     Ok((devices, absent))
 }
 
-type Found = plimsoll::Result<DeviceReport>;
+type FoundDevice = plimsoll::Result<DeviceReport>;
 
-fn of_kind(kind: BackendKind) -> plimsoll::Result<Vec<Found>> {
+fn of_kind(kind: BackendKind) -> plimsoll::Result<Vec<FoundDevice>> {
     let number = |number| of_device(DeviceId { kind, number });
     Ok((0..count(kind)?).map(number).collect())
 }
@@ -195,8 +195,8 @@ fn of_device(id: DeviceId) -> plimsoll::Result<DeviceReport> {
     })
 }
 
-impl Report {
-    fn new(machine: &Machine, devices: Vec<DeviceReport>, absent: Vec<Absent>) -> Report {
+impl MachineReport {
+    fn new(machine: &Machine, devices: Vec<DeviceReport>, absent: Vec<Absent>) -> MachineReport {
         let (info, unified) = (machine.memory_info(), machine.unified());
         let bytes = |value: Option<Bytes>| value.map(Bytes::get);
         let system = System {
@@ -221,7 +221,7 @@ impl Report {
         let apart = unified.value != Some(true) && !separate.is_empty();
         let in_all = held.zip(system.used_bytes).filter(|_| apart).map(|(gpu, ram)| gpu + ram);
         let recommendations = advice(&system, unified.value);
-        Report {
+        MachineReport {
             unified: unified.value,
             because: unified.because,
             board: machine.board(),
@@ -238,7 +238,7 @@ impl Report {
 fn advice(system: &System, unified: Option<bool>) -> Vec<String> {
     let (Some(used), Some(total)) = (system.used_bytes, system.total_bytes) else {
         return vec![
-            "the system does not tell how much of its memory is used (MemTotal less \
+            "the system does not report how much of its memory is used (MemTotal less \
              MemAvailable in /proc/meminfo): nothing can be advised"
                 .to_string(),
         ];
@@ -270,10 +270,10 @@ fn advice(system: &System, unified: Option<bool>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn report(name: &str) -> Report {
+    fn report(name: &str) -> MachineReport {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         let root = root.join("../machine/tests/machines").join(name);
-        Report::new(&Machine::recorded(root), Vec::new(), Vec::new())
+        MachineReport::new(&Machine::recorded(root), Vec::new(), Vec::new())
     }
 
     fn gpu(unified: bool, used: u64) -> DeviceReport {
@@ -320,7 +320,7 @@ mod tests {
             PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../machine/tests/machines/desktop");
         let machine = Machine::recorded(root);
         let ram = desktop.system.used_bytes.unwrap();
-        let with = |devices| Report::new(&machine, devices, Vec::new()).used_in_all_bytes;
+        let with = |devices| MachineReport::new(&machine, devices, Vec::new()).used_in_all_bytes;
         assert_eq!(with(vec![gpu(false, 1 << 30)]), Some(ram + (1 << 30)));
         assert_eq!(with(vec![gpu(false, 1 << 30), gpu(true, 5 << 30)]), Some(ram + (1 << 30)));
         assert_eq!(with(vec![gpu(true, 5 << 30)]), None);

@@ -2,13 +2,13 @@
 
 use plimsoll::Bytes;
 
-use super::{DeviceReport, Report};
+use super::{DeviceReport, MachineReport};
 use crate::output::Answer;
-use crate::page::{Cell, Page, Tone, or_unknown};
+use crate::page::{TextCell, TextPage, TextTone, or_unknown};
 
-impl Answer for Report {
+impl Answer for MachineReport {
     /// What is used of what there is: the devices that have memory of their own, and the system.
-    fn bare(&self, page: &mut Page) {
+    fn bare(&self, page: &mut TextPage) {
         let of = |used: Option<u64>, total: Option<u64>| {
             format!("{} of {} used", or_unknown(used.map(Bytes)), or_unknown(total.map(Bytes)))
         };
@@ -20,7 +20,7 @@ impl Answer for Report {
         page.raw(&format!("system: {}\n", of(system.used_bytes, system.total_bytes)));
     }
 
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         for device in &self.devices {
             self.device(device, page);
         }
@@ -30,18 +30,18 @@ impl Answer for Report {
         if !self.absent.is_empty() {
             page.heading("Not here");
             let row = |absent: &super::Absent| {
-                vec![absent.backend.into(), Cell::new(&absent.why, Tone::Faint)]
+                vec![absent.backend.into(), TextCell::new(&absent.why, TextTone::Faint)]
             };
             page.table(&self.absent.iter().map(row).collect::<Vec<_>>());
         }
     }
 }
 
-impl Report {
-    fn device(&self, device: &DeviceReport, page: &mut Page) {
+impl MachineReport {
+    fn device(&self, device: &DeviceReport, page: &mut TextPage) {
         let how = &device.how;
         page.heading(&format!("Memory report ({})", device.device));
-        let mut rows = vec![vec![Cell::from("Device"), device.name.clone().into()]];
+        let mut rows = vec![vec![TextCell::from("Device"), device.name.clone().into()]];
         if let Some(capability) = &device.compute_capability {
             rows.push(vec!["Compute capability".into(), capability.clone().into()]);
         }
@@ -51,7 +51,7 @@ impl Report {
             rows.push(size("Used memory", device.used_bytes, how));
             rows.push(size("Free memory", device.free_bytes, how));
             let share = device.utilisation.map(|share| format!("{:.1} %", share * 100.0));
-            rows.push(vec!["Utilisation".into(), Cell::figure(share), faint(how)]);
+            rows.push(vec!["Utilisation".into(), TextCell::figure(share), faint(how)]);
         }
         page.table(&rows);
         let pool = &device.allocator;
@@ -61,12 +61,12 @@ impl Report {
             size("Reserved", Some(pool.reserved_bytes), &pool.how),
             size("Peak", Some(pool.peak_bytes), &pool.how),
             size("May hold", Some(pool.may_hold_bytes), "fraction and reserve of the default"),
-            vec!["Pressure".into(), Cell::figure(Some(&device.pressure))],
+            vec!["Pressure".into(), TextCell::figure(Some(&device.pressure))],
         ]);
         device.recommendations.iter().for_each(|advice| page.line(&format!("  - {advice}")));
     }
 
-    fn system(&self, page: &mut Page) {
+    fn system(&self, page: &mut TextPage) {
         let (system, how) = (&self.system, self.system.how);
         let unified = self.unified == Some(true);
         let board = self.board.as_ref().map_or(String::new(), |board| format!(" ({board})"));
@@ -105,10 +105,10 @@ impl Report {
     }
 }
 
-fn size(name: &str, bytes: Option<u64>, how: &str) -> Vec<Cell> {
-    vec![name.into(), Cell::figure(bytes.map(Bytes)), faint(how)]
+fn size(name: &str, bytes: Option<u64>, how: &str) -> Vec<TextCell> {
+    vec![name.into(), TextCell::figure(bytes.map(Bytes)), faint(how)]
 }
 
-fn faint(text: &str) -> Cell {
-    Cell::new(or_unknown(Some(text)), Tone::Faint)
+fn faint(text: &str) -> TextCell {
+    TextCell::new(or_unknown(Some(text)), TextTone::Faint)
 }

@@ -1,25 +1,21 @@
-//! What became of the run, for programs: `report.json` and `--json` are this.
+//! What happened in the run, for programs: `report.json` and `--json` are this.
 
-use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::UNIX_EPOCH;
 
+use plimsoll_guard::launch::{
+    HistoryBlock, HistoryRefusal, LaunchHistory, Launched, Launcher, ProcessFigures,
+    UnguardedProcess, can_load,
+};
 use plimsoll_guard::ledger::{Device, NO_LIMIT};
 use plimsoll_guard::watch::Watch;
 use serde::Serialize;
 
-use super::child::Ended;
-use super::events::{self, Block, History};
-use super::flags::{Args, Line};
-use super::gather::{Figures, Gathered, Source, Who};
-use super::reach::Reach;
-use super::stacks::Stacks;
-use super::trace::Trace;
-use super::tree::Unguarded;
-use super::{sys, warnings};
+use super::flags::{Args, RunLimit};
+use super::warnings;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct RunReport {
     pub(super) schema_version: u32,
     pub(super) version: &'static str,
     pub(super) program: Vec<String>,
@@ -27,48 +23,48 @@ pub(super) struct Report {
     pub(super) duration_seconds: f64,
     pub(super) exit_code: u8,
     pub(super) signal: Option<i32>,
-    pub(super) limit: Limit,
-    pub(super) cuda: Cuda,
-    pub(super) devices: Vec<DeviceReport>,
+    pub(super) limit: RunLimitReport,
+    pub(super) cuda: CudaReport,
+    pub(super) devices: Vec<RunDevice>,
     pub(super) processes: Vec<ProcessReport>,
     pub(super) largest: Vec<BlockReport>,
-    pub(super) never_freed: NeverFreed,
+    pub(super) never_freed: NeverFreedReport,
     pub(super) refused: Vec<RefusalReport>,
-    pub(super) unguarded: Vec<Unguarded>,
+    pub(super) unguarded: Vec<UnguardedReport>,
     pub(super) warnings: Vec<String>,
-    /// How many of them, the first, were said before the program began.
+    /// How many of them, from the first, were shown before the program began.
     #[serde(skip)]
-    pub(super) said: usize,
-    /// Those of the warnings that even a quiet run gives.
+    pub(super) shown: usize,
+    /// Those of the warnings that are shown even with `-q`.
     #[serde(skip)]
     pub(super) alarming: Vec<&'static str>,
     /// Why it is not known what the program used, where it is not.
     #[serde(skip)]
-    pub(super) passed: Option<&'static str>,
+    pub(super) uncounted: Option<&'static str>,
     #[serde(skip)]
-    pub(super) history: History,
+    pub(super) history: LaunchHistory,
 }
 
-/// What the limit was worth.
+/// How the limit was enforced.
 #[derive(Debug, Serialize)]
-pub(super) struct Limit {
+pub(super) struct RunLimitReport {
     /// `hard`, `unavailable`, or `none` with `--no-limit`.
     pub(super) limit_type: &'static str,
     pub(super) verified: bool,
     pub(super) methods_applied: Vec<String>,
     pub(super) limit_bytes: Option<u64>,
-    /// The least limit of any device that was used: on unified memory never more than the
-    /// system has, less `keep_free_bytes`.
+    /// The lowest limit of any device that was used: on unified memory at most the system's memory
+    /// less `keep_free_bytes`.
     pub(super) effective_limit_bytes: Option<u64>,
     pub(super) reserve_bytes: u64,
     pub(super) keep_free_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Cuda {
-    /// Whether any process of the tree used the driver through the guard.
+pub(super) struct CudaReport {
+    /// Whether any process used the driver through the guard.
     pub(super) used: bool,
-    /// Whether the loader finds the driver at all, for a program that would use it.
+    /// Whether the loader finds the driver at all.
     pub(super) driver_found: bool,
     pub(super) driver_version: Option<String>,
     /// Programs that the guard was loaded into.
@@ -76,8 +72,8 @@ pub(super) struct Cuda {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct DeviceReport {
-    /// Where the guard keeps it, by which its history is found.
+pub(super) struct RunDevice {
+    /// Its place in the ledger, by which its history is found.
     #[serde(skip)]
     pub(super) place: u8,
     pub(super) device: String,
@@ -86,16 +82,16 @@ pub(super) struct DeviceReport {
     pub(super) limit_bytes: Option<u64>,
     pub(super) peak_bytes: u64,
     pub(super) peak_at_seconds: f64,
-    /// The most that was charged for 20 ms at a stretch, as one who samples sees it; null where
-    /// events are missing.
+    /// The highest charge that lasted for 20 ms, as a tool that samples sees it; null where events
+    /// are missing.
     pub(super) lasting_peak_bytes: Option<u64>,
-    /// Of it, what the driver took for itself at most.
+    /// The peak of the driver's own memory, which is part of the peak.
     pub(super) driver_bytes: u64,
     pub(super) refused: u64,
     pub(super) refused_bytes: u64,
     pub(super) within_limit: Option<bool>,
     pub(super) verified: bool,
-    /// What the driver reported beyond others' and ours at most; null where it was not read.
+    /// The most that the driver reported beyond what was counted; null where it was not read.
     pub(super) residue_bytes: Option<u64>,
     /// Still charged at the end, by processes that still run.
     pub(super) held_at_end_bytes: u64,
@@ -112,7 +108,7 @@ pub(super) struct ProcessReport {
     pub(super) refused: u64,
     pub(super) failed_by_driver: u64,
     pub(super) frees_of_others: u64,
-    /// The most that it held at once; null where events of it are missing.
+    /// The most that it had allocated at once; null where events of it are missing.
     pub(super) peak_bytes: Option<u64>,
     pub(super) never_freed_bytes: u64,
     pub(super) never_freed_blocks: usize,
@@ -130,7 +126,7 @@ pub(super) struct BlockReport {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct NeverFreed {
+pub(super) struct NeverFreedReport {
     pub(super) bytes: u64,
     pub(super) blocks: usize,
     pub(super) largest: Vec<BlockReport>,
@@ -145,142 +141,129 @@ pub(super) struct RefusalReport {
     pub(super) at_seconds: f64,
 }
 
-impl Report {
-    /// Whether the limit held everybody; asked only where `--strict` wants to know.
-    pub(super) fn is_held(&self, strict: bool) -> bool {
+/// A process that the guard was not loaded into.
+#[derive(Debug, Serialize)]
+pub(super) struct UnguardedReport {
+    pub(super) pid: u32,
+    pub(super) program: String,
+    /// Whether it has the CUDA driver loaded; null where that could not be read.
+    pub(super) uses_cuda: Option<bool>,
+    pub(super) why: String,
+}
+
+impl From<&UnguardedProcess> for UnguardedReport {
+    fn from(process: &UnguardedProcess) -> UnguardedReport {
+        let UnguardedProcess { pid, program, uses_cuda, why } = process.clone();
+        UnguardedReport { pid, program, uses_cuda, why }
+    }
+}
+
+impl RunReport {
+    /// Whether all GPU memory is known to have stayed within the limit; only `--strict` asks.
+    pub(super) fn is_within_limit(&self, strict: bool) -> bool {
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
-        !strict || self.escaped().next().is_none() && !over && self.passed.is_none()
+        !strict || self.escaped().next().is_none() && !over && self.uncounted.is_none()
     }
 
-    /// Processes that the guard did not reach and that use the GPU, or may.
-    pub(super) fn escaped(&self) -> impl Iterator<Item = &Unguarded> {
+    /// Processes that the guard was not loaded into and that use the GPU, or may.
+    pub(super) fn escaped(&self) -> impl Iterator<Item = &UnguardedReport> {
         self.unguarded.iter().filter(|process| process.uses_cuda != Some(false))
     }
 }
 
-/// What a device is called.
-pub(super) fn name(device: u8, watch: &Watch) -> String {
+/// The name of a device, by its place in the ledger.
+fn name(device: u8, watch: &Watch) -> String {
     let known = watch.ledger().devices.get(usize::from(device));
     format!("cuda:{}", known.map_or(u32::from(device), |d| d.ordinal.load(Relaxed)))
 }
 
-/// What `run` knows of the program when it has ended.
-pub(super) struct Facts<'a> {
+/// What `run` knows of a program that has ended, besides its history.
+pub(super) struct RunFacts<'a> {
     pub(super) args: &'a Args,
-    pub(super) line: &'a Line,
-    pub(super) reach: &'a Reach,
-    pub(super) watch: &'a Watch,
-    pub(super) ended: &'a Ended,
-    pub(super) gathered: &'a Gathered,
+    pub(super) limit: &'a RunLimit,
+    /// What was shown before the program began.
+    pub(super) notes: Vec<String>,
+    pub(super) launcher: &'a Launcher,
+    pub(super) launched: &'a Launched,
 }
 
-/// Reads everything that the guard has left, and writes the trace on the way.
-pub(super) fn collect(facts: &Facts<'_>, trace: &mut Trace<'_>) -> Report {
-    let Facts { args, line, reach, watch, ended, gathered } = facts;
-    let lasted = ended.lasted.as_secs_f64();
-    let figures = gathered.processes(watch);
-    let sources = gathered.sources(watch, &figures);
-    let unified = watch.unified();
-    let history = events::merge(&sources, gathered, &unified, watch.clock(), lasted, trace);
-    let lists = Lists::of(&sources, &figures);
-    let blocks = || history.largest.iter().chain(&history.left.largest);
-    let stacks = Stacks::of(blocks(), gathered, watch);
-    let shown = |blocks: &[Block]| blocks.iter().map(|b| stacks.report(b, watch)).collect();
-    let devices = devices(watch, &history, history.lost == 0 && lists.missing == 0);
-    let mut warnings: Vec<String> = line.notes.clone();
-    warnings.extend(reach.why_not.clone());
-    let said = warnings.len();
-    warnings.extend(warnings::all(watch, ended, &history, &lists));
-    Report {
+/// Puts the report together.
+pub(super) fn collect(facts: RunFacts<'_>, history: LaunchHistory) -> RunReport {
+    let RunFacts { args, limit, notes, launcher, launched } = facts;
+    let watch = launcher.watch();
+    let blocks =
+        |blocks: &[HistoryBlock]| blocks.iter().map(|block| block_report(block, watch)).collect();
+    let devices = devices(watch, &history);
+    let began = launched.began.duration_since(UNIX_EPOCH);
+    let shown = notes.len();
+    let mut warnings = notes;
+    warnings.extend(warnings::all(launcher, launched, &history));
+    RunReport {
         schema_version: 1,
         version: env!("CARGO_PKG_VERSION"),
-        program: args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-        started_unix_seconds: ended
-            .began
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |since| since.as_secs_f64()),
-        duration_seconds: lasted,
-        exit_code: ended.code,
-        signal: ended.signal,
-        limit: limit(line, &devices),
-        cuda: cuda(watch, !figures.is_empty()),
-        processes: figures.iter().map(|process| report(process, &history)).collect(),
-        largest: shown(&history.largest),
-        never_freed: NeverFreed {
-            bytes: history.left.bytes,
-            blocks: history.left.blocks,
-            largest: shown(&history.left.largest),
+        program: args.words().iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        started_unix_seconds: began.map_or(0.0, |since| since.as_secs_f64()),
+        duration_seconds: launched.lasted.as_secs_f64(),
+        exit_code: launched.code,
+        signal: launched.signal,
+        limit: limit_report(limit, &devices),
+        cuda: cuda_report(watch, !history.processes.is_empty()),
+        processes: history.processes.iter().map(|p| process_report(p, &history)).collect(),
+        largest: blocks(&history.largest),
+        never_freed: NeverFreedReport {
+            bytes: history.never_freed.bytes,
+            blocks: history.never_freed.blocks,
+            largest: blocks(&history.never_freed.largest),
         },
-        refused: refusals(watch, &history),
-        unguarded: ended.unguarded.clone(),
+        refused: history.refused.iter().map(|refusal| refusal_report(refusal, watch)).collect(),
+        unguarded: launched.unguarded.iter().map(UnguardedReport::from).collect(),
         warnings,
-        said,
-        alarming: warnings::alarming(watch),
-        passed: warnings::passed(watch),
+        shown,
+        alarming: warnings::alarming(launcher),
+        uncounted: warnings::uncounted(launcher),
         devices,
         history,
     }
 }
 
-/// Which processes and which lists of events belong together.
-pub(super) struct Lists {
-    /// Processes without a list.
-    pub(super) missing: usize,
-    /// Lists whose process is not known any more: another was given its slot.
-    pub(super) orphans: usize,
-    /// Processes that are known.
-    pub(super) listed: usize,
-}
-
-impl Lists {
-    fn of(sources: &[Source], figures: &[Figures]) -> Lists {
-        let listed: HashSet<Who> = figures.iter().map(|process| process.who).collect();
-        let noted: HashSet<Who> = sources.iter().map(|source| source.who).collect();
-        Lists {
-            missing: listed.difference(&noted).count(),
-            orphans: noted.difference(&listed).count(),
-            listed: figures.len(),
-        }
-    }
-}
-
-fn limit(line: &Line, devices: &[DeviceReport]) -> Limit {
+fn limit_report(limit: &RunLimit, devices: &[RunDevice]) -> RunLimitReport {
     let used = !devices.is_empty();
     let mut methods_applied = Vec::new();
-    if line.limit.is_some() && used {
+    if limit.limit.is_some() && used {
         methods_applied.push("guard".to_string());
     }
-    if let (Some((pipes, value)), true) = (&line.mps, used) {
-        methods_applied.push(format!("MPS client limit {value} ({})", pipes.display()));
+    if let (Some(mps), true) = (&limit.mps, used) {
+        methods_applied.push(format!("MPS client limit {} ({})", mps.value, mps.pipes.display()));
     }
-    Limit {
-        limit_type: match (line.limit, used) {
+    RunLimitReport {
+        limit_type: match (limit.limit, used) {
             (None, _) => "none",
             (Some(_), true) => "hard",
             (Some(_), false) => "unavailable",
         },
         verified: used && devices.iter().all(|device| device.verified),
         methods_applied,
-        limit_bytes: line.limit.map(plimsoll::Bytes::get),
+        limit_bytes: limit.limit.map(plimsoll::Bytes::get),
         effective_limit_bytes: devices.iter().filter_map(|device| device.limit_bytes).min(),
-        reserve_bytes: line.settings.reserve,
-        keep_free_bytes: line.settings.keep_free,
+        reserve_bytes: limit.settings.reserve,
+        keep_free_bytes: limit.settings.keep_free,
     }
 }
 
-fn cuda(watch: &Watch, used: bool) -> Cuda {
+fn cuda_report(watch: &Watch, used: bool) -> CudaReport {
     let version = watch.ledger().driver_version.load(Relaxed);
-    Cuda {
+    CudaReport {
         used,
-        driver_found: used || sys::can_load("libcuda.so.1"),
+        driver_found: used || can_load("libcuda.so.1"),
         driver_version: (version > 0)
             .then(|| format!("CUDA {}.{}", version / 1000, version % 1000 / 10)),
         guarded_programs: watch.ledger().loaded.load(Relaxed),
     }
 }
 
-fn devices(watch: &Watch, history: &History, is_whole: bool) -> Vec<DeviceReport> {
+fn devices(watch: &Watch, history: &LaunchHistory) -> Vec<RunDevice> {
     let clock = watch.clock();
+    let is_complete = history.lost == 0 && history.lists.missing == 0;
     let known = |(_, device): &(u8, &Device)| device.state.load(Acquire) == 2;
     let report = |(place, device): (u8, &Device)| {
         let budget = device.budget.load(Relaxed);
@@ -288,7 +271,7 @@ fn devices(watch: &Watch, history: &History, is_whole: bool) -> Vec<DeviceReport
         let limit = (budget != NO_LIMIT).then_some(budget);
         let observed =
             device.baseline.load(Relaxed) != u64::MAX && device.observed.load(Relaxed) > 0;
-        DeviceReport {
+        RunDevice {
             place,
             device: name(place, watch),
             total_bytes: device.total.load(Relaxed),
@@ -299,8 +282,8 @@ fn devices(watch: &Watch, history: &History, is_whole: bool) -> Vec<DeviceReport
                 0 => 0.0,
                 _ => clock.since_start(device.peak_at.load(Relaxed)).as_secs_f64(),
             },
-            lasting_peak_bytes: is_whole
-                .then(|| history.courses.get(&place).map_or(0, |(_, lasting)| *lasting)),
+            lasting_peak_bytes: is_complete
+                .then(|| history.courses.get(&place).map_or(0, |course| course.lasting_peak)),
             driver_bytes: device.driver_peak.load(Relaxed),
             refused: device.refused.load(Relaxed),
             refused_bytes: device.refused_bytes.load(Relaxed),
@@ -311,14 +294,15 @@ fn devices(watch: &Watch, history: &History, is_whole: bool) -> Vec<DeviceReport
             source: "counted by the guard; the driver's own measured around its calls",
         }
     };
-    // The guard keeps them by when they were first used.
+    // In the ledger they are in the order of their first use.
     let mut all: Vec<(u8, &Device)> = (0..).zip(&watch.ledger().devices).filter(known).collect();
     all.sort_by_key(|(_, device)| device.ordinal.load(Relaxed));
     all.into_iter().map(report).collect()
 }
 
-fn report(process: &Figures, history: &History) -> ProcessReport {
-    let (bytes, blocks) = history.left.by.get(&process.who).copied().unwrap_or_default();
+fn process_report(process: &ProcessFigures, history: &LaunchHistory) -> ProcessReport {
+    let never_freed = history.never_freed.by_process.get(&process.who);
+    let (bytes, blocks) = never_freed.copied().unwrap_or_default();
     ProcessReport {
         pid: process.who.0,
         program: process.program.clone(),
@@ -334,13 +318,24 @@ fn report(process: &Figures, history: &History) -> ProcessReport {
     }
 }
 
-fn refusals(watch: &Watch, history: &History) -> Vec<RefusalReport> {
-    let report = |refusal: &events::Refusal| RefusalReport {
+fn block_report(block: &HistoryBlock, watch: &Watch) -> BlockReport {
+    BlockReport {
+        pid: block.who.0,
+        device: name(block.device, watch),
+        kind: block.kind.name(),
+        bytes: block.bytes,
+        from_seconds: block.from,
+        to_seconds: block.to,
+        stack: block.stack.clone(),
+    }
+}
+
+fn refusal_report(refusal: &HistoryRefusal, watch: &Watch) -> RefusalReport {
+    RefusalReport {
         pid: refusal.pid,
         device: name(refusal.device, watch),
         kind: refusal.kind.name(),
         bytes: refusal.bytes,
         at_seconds: refusal.at,
-    };
-    history.refused.iter().map(report).collect()
+    }
 }

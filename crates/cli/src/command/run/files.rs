@@ -1,34 +1,35 @@
-//! The files of a report: each written whole, or not at all.
+//! The files of a report. Each is written completely or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use plimsoll_guard::launch::remove_on_signal;
 use tempfile::NamedTempFile;
 
-use super::answer::Report;
-use super::{html, signals};
+use super::answer::RunReport;
+use super::html;
 
-/// A file that has its name only when it is whole.
-pub(super) struct Unfinished {
+/// A file that gets its name only when it is complete.
+pub(super) struct PartialFile {
     file: BufWriter<NamedTempFile>,
     path: PathBuf,
 }
 
-impl Unfinished {
-    /// Begins one, in its folder, which the program may have removed. Only one is written at a
-    /// time: it is removed where a signal ends this process.
-    pub(super) fn begin(folder: &Path, name: &str) -> anyhow::Result<Unfinished> {
+impl PartialFile {
+    /// Begins a file in this folder, which the program may have removed. Only one is written at a
+    /// time: a signal that ends this process removes it.
+    pub(super) fn begin(folder: &Path, name: &str) -> anyhow::Result<PartialFile> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let path = folder.join(name);
         let open = |path: &Path| -> io::Result<File> {
-            signals::remove_at_end(Some(path));
+            remove_on_signal(Some(path));
             OpenOptions::new().read(true).write(true).create_new(true).open(path)
         };
         let file = tempfile::Builder::new().make_in(folder, open);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Unfinished { file: BufWriter::with_capacity(1 << 16, file), path })
+        Ok(PartialFile { file: BufWriter::with_capacity(1 << 16, file), path })
     }
 
     /// Gives it its name.
@@ -36,12 +37,12 @@ impl Unfinished {
         let text = || format!("cannot write {}", self.path.display());
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error);
         file.with_context(text)?.persist(&self.path).with_context(text)?;
-        signals::remove_at_end(None);
+        remove_on_signal(None);
         Ok(())
     }
 }
 
-impl Write for Unfinished {
+impl Write for PartialFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -52,10 +53,10 @@ impl Write for Unfinished {
 }
 
 /// Writes `report.json` and `report.html`.
-pub(super) fn write(report: &Report, folder: &Path) -> anyhow::Result<()> {
+pub(super) fn write(report: &RunReport, folder: &Path) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(report)? + "\n";
     for (name, text) in [("report.json", json), ("report.html", html::render(report))] {
-        let mut file = Unfinished::begin(folder, name)?;
+        let mut file = PartialFile::begin(folder, name)?;
         let written = file.write_all(text.as_bytes());
         written.with_context(|| format!("cannot write {}", folder.join(name).display()))?;
         file.finish()?;
@@ -63,8 +64,8 @@ pub(super) fn write(report: &Report, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the folder before the program is started, and a file in it, so that a wrong name costs
-/// no run.
+/// Creates the folder and a file in it before the program is started, so that a folder that
+/// cannot be written to is found before the run and not after it.
 pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
     let shown = folder.display();
     if folder.exists() && !folder.is_dir() {

@@ -1,20 +1,19 @@
-//! What `run` is told, and the limit that follows from it.
+//! The flags of `run`, and the limit that follows from them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use plimsoll::{Bytes, LimitProfile, effective_limit, platform};
+use plimsoll_guard::launch::{self, GuardedProgram};
 use plimsoll_guard::ledger::{DEVICES, flag};
 use plimsoll_guard::watch::Settings;
 
 use crate::limit::{LimitArgs, size, size_above_zero};
 use crate::outcome::BadInput;
 
-/// What must stay available of the system's memory where the GPU shares it.
-pub(crate) const KEEP_FREE: Bytes = Bytes::mib(512);
-/// What is held back below the limit for what the driver takes for itself.
-pub(crate) const RESERVE: Bytes = Bytes::mib(128);
+const KEEP_FREE: Bytes = Bytes(launch::KEEP_FREE);
+const RESERVE: Bytes = Bytes(launch::RESERVE);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,8 +48,8 @@ pub(crate) struct Args {
     /// you say otherwise)
     #[arg(long, value_name = "SIZE", default_value_t = KEEP_FREE, hide_default_value = true, value_parser = size)]
     keep_free: Bytes,
-    /// What is held back below the limit for what the driver takes for itself (128MiB unless
-    /// you say otherwise)
+    /// What is reserved below the limit for the driver's own memory (128MiB unless you say
+    /// otherwise)
     #[arg(long, value_name = "SIZE", default_value_t = RESERVE, hide_default_value = true, value_parser = size)]
     reserve: Bytes,
     /// Count only, refuse nothing
@@ -68,7 +67,7 @@ pub(crate) struct Args {
     /// Keep where each block was allocated; slower
     #[arg(long)]
     stacks: bool,
-    /// Refuse what the guard cannot hold: a static, set-uid or 32-bit program, an unknown driver
+    /// Refuse what the guard cannot limit: a static, set-uid or 32-bit program, an unknown driver
     #[arg(long)]
     pub(super) strict: bool,
     /// A file to read in place of /proc/meminfo
@@ -81,7 +80,7 @@ pub(crate) struct Args {
         allow_hyphen_values = true,
         value_name = "PROGRAM"
     )]
-    pub(super) program: Vec<OsString>,
+    program: Vec<OsString>,
 }
 
 fn device_limit(text: &str) -> Result<(usize, Bytes), String> {
@@ -91,19 +90,46 @@ fn device_limit(text: &str) -> Result<(usize, Bytes), String> {
     Ok((number, size_above_zero(size.trim())?))
 }
 
-/// What the program is held to.
+/// The limit of a run.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct RunLimit {
     pub(super) settings: Settings,
     /// As it was asked for, clamped to the profile.
     pub(super) limit: Option<Bytes>,
-    pub(super) mps: Option<(PathBuf, String)>,
+    pub(super) mps: Option<MpsLimit>,
+    /// What the user should know about it.
     pub(super) notes: Vec<String>,
 }
 
+/// The driver's own limit, where an MPS daemon listens.
+#[derive(Debug)]
+pub(super) struct MpsLimit {
+    /// The folder of the daemon's pipes.
+    pub(super) pipes: PathBuf,
+    /// The value of the variable that its clients read.
+    pub(super) value: String,
+}
+
 impl Args {
+    /// The program's name and arguments, as they were given.
+    pub(super) fn words(&self) -> &[OsString] {
+        &self.program
+    }
+
+    /// The program to start.
+    pub(super) fn program<'a>(
+        &'a self,
+        mps: Option<&'a MpsLimit>,
+        stdout_to_stderr: bool,
+    ) -> Result<GuardedProgram<'a>, BadInput> {
+        let (name, arguments) =
+            self.program.split_first().ok_or_else(|| BadInput::new("give a program to run"))?;
+        let mps_limit = mps.map(|mps| mps.value.as_str());
+        Ok(GuardedProgram { name, arguments, mps_limit, stdout_to_stderr })
+    }
+
     /// Works out the limit.
-    pub(super) fn line(&self) -> anyhow::Result<Line> {
+    pub(super) fn run_limit(&self) -> anyhow::Result<RunLimit> {
         let mut notes = Vec::new();
         let limit = if self.no_limit { None } else { Some(self.size(&mut notes)?) };
         let reserve = self.reserve;
@@ -124,7 +150,7 @@ impl Args {
         }
         let drivers = limit.filter(|_| self.driver_limit == "auto");
         let mps = drivers.and_then(|limit| mps(limit, &self.device_limit));
-        Ok(Line {
+        Ok(RunLimit {
             settings: Settings {
                 limit: limit.map(Bytes::get),
                 limits: self.device_limit.iter().map(|(n, size)| (*n, size.get())).collect(),
@@ -158,7 +184,9 @@ impl Args {
             (None, None) => {
                 let total = platform::system_memory(Path::new("/"))?.total;
                 let total = total.ok_or_else(|| {
-                    BadInput::new("the system does not tell its size; give --gpu-mem-limit SIZE")
+                    BadInput::new(
+                        "the system does not report its memory size; give --gpu-mem-limit SIZE",
+                    )
                 })?;
                 let limit = effective_limit(total, true, Some(total), self.keep_free);
                 if limit == Bytes(0) {
@@ -172,8 +200,8 @@ impl Args {
     }
 }
 
-/// The driver's own limit, where an MPS daemon listens: the variable that its clients read.
-fn mps(limit: Bytes, limits: &[(usize, Bytes)]) -> Option<(PathBuf, String)> {
+/// The driver's own limit, where an MPS daemon listens.
+fn mps(limit: Bytes, limits: &[(usize, Bytes)]) -> Option<MpsLimit> {
     let pipes = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY");
     let pipes = pipes.map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from);
     let there =
@@ -183,5 +211,5 @@ fn mps(limit: Bytes, limits: &[(usize, Bytes)]) -> Option<(PathBuf, String)> {
     all.extend(limits.iter().copied());
     let all: Vec<String> =
         all.iter().map(|(n, size)| format!("{n}={}M", size.get() >> 20)).collect();
-    there.then(|| (pipes, all.join(",")))
+    there.then(|| MpsLimit { pipes, value: all.join(",") })
 }

@@ -1,53 +1,34 @@
 //! `plimsoll run`: any program under a limit.
 //!
-//! The guard ([`plimsoll_guard`]) is carried inside this program. It is unpacked into a
-//! folder of the user's own, the program is started with it, and this process stays as its
-//! parent: it passes signals on, looks now and then for children that the guard does not
-//! reach and takes in what those leave that have ended, waits, and reports. What is held to the
-//! limit is held by the guard; nothing here
-//! lies on the way of an allocation.
+//! Reads the flags, starts the program by [`plimsoll_guard::launch`], and shows what the guard
+//! recorded.
 //!
-//! The program's streams are its own. What there is to say goes to stderr, as `time` does;
-//! with `--json` the answer has stdout for itself, and the program's own output goes to
+//! stdin, stdout and stderr are the program's. What `run` has to say goes to stderr, as that of
+//! `time` does. With `--json` the answer is alone on stdout, and the program's own output goes to
 //! stderr.
 
 mod answer;
-pub(super) mod child;
-mod course;
-mod events;
 mod files;
 mod flags;
-pub(super) mod folder;
-mod gather;
 mod html;
-mod job;
-mod order;
 mod page;
-pub(super) mod reach;
-mod signals;
-mod stacks;
-pub(super) mod sys;
-mod trace;
-mod tree;
 mod warnings;
 
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use answer::Facts;
+use answer::{RunFacts, RunReport};
 use anyhow::Context;
-use files::Unfinished;
-use plimsoll_guard::inside::Inside;
-use plimsoll_guard::watch::Watch;
+use files::PartialFile;
+use plimsoll_guard::launch::{LaunchError, LaunchHistory, Launched, Launcher};
 
 use crate::outcome::Outcome;
 use crate::output::{self, Answer, Output};
-use crate::page::Page;
+use crate::page::TextPage;
 
-use trace::Trace;
+pub(crate) use flags::Args;
 
-pub(crate) use flags::{Args, KEEP_FREE, RESERVE};
-
-/// Exit codes of our own, as `env` and `timeout` have them.
+/// Exit codes for errors of `run` itself, the same as those of `env` and `timeout`.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -64,75 +45,78 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 }
 
 fn guarded(args: &Args, out: &mut Output) -> anyhow::Result<u8> {
-    if Inside::find().is_ok() {
-        // Two lists of counters cannot both be the program's, and the outer limit is the law.
-        anyhow::bail!(
-            "this runs under `plimsoll run` already, whose limit holds the whole tree; start the program without another `run`"
-        );
-    }
-    let line = args.line()?;
-    let reach = reach::of(&args.program);
-    if let (true, Some(why)) = (args.strict, &reach.why_not) {
+    let limit = args.run_limit()?;
+    let program = args.program(limit.mps.as_ref(), out.is_json())?;
+    let why_not = program.why_not_guarded();
+    if let (true, Some(why)) = (args.strict, &why_not) {
         anyhow::bail!("{why}; without --strict it would run without the limit");
     }
+    let launcher = Launcher::prepare(&limit.settings)?;
     args.report.as_deref().map_or(Ok(()), files::prepare)?;
-    let folder = folder::make()?;
-    let watch = Watch::create(folder.path(), &line.settings)?;
+    let notes: Vec<String> = limit.notes.iter().cloned().chain(why_not).collect();
     if !out.is_quiet() {
-        line.notes
-            .iter()
-            .chain(&reach.why_not)
-            .for_each(|note| output::note(&format!("plimsoll: {note}")));
+        notes.iter().for_each(|note| output::note(&format!("plimsoll: {note}")));
     }
-    let (ended, gathered) = match child::run(args, &line, &folder, &watch, out.is_json()) {
-        Ok(ended) => ended,
-        Err(problem) => {
-            let name = Path::new(&args.program[0]);
-            let hint = reach::hint(name).map_or_else(String::new, |hint| format!(": {hint}"));
-            let text = format!("cannot run {}{hint}", name.display());
-            let error = anyhow::Error::from(problem.error).context(text);
-            output::failure(&error, out.is_json());
-            return Ok(problem.code);
+    let launched = match launcher.run(&program) {
+        Ok(launched) => launched,
+        Err(error) => {
+            let code = not_started(&error);
+            output::failure(&error.into(), out.is_json());
+            return Ok(code);
         }
     };
-    let (line, reach, watch) = (&line, &reach, &watch);
-    let facts = Facts { args, line, reach, watch, ended: &ended, gathered: &gathered };
-    let (answer, written) = report(&facts);
-    if ended.left_behind > 0 {
-        // What they start looks for the guard there. A later run removes it.
-        let _ = folder.into_paths();
+    let (history, traced) = history(&launcher, &launched, args.report.as_deref());
+    let facts = RunFacts { args, limit: &limit, notes, launcher: &launcher, launched: &launched };
+    let answer = answer::collect(facts, history);
+    let written = match args.report.as_deref() {
+        Some(folder) => traced.and_then(|()| files::write(&answer, folder)),
+        None => traced,
+    };
+    if launched.left_behind > 0 {
+        // The programs that they start look for the guard there.
+        let _ = launcher.keep_folders();
     }
     show(&answer, out)?;
+    // After the answer: it is complete even where its files could not be written.
     written?;
     if let Some(folder) = args.report.as_ref().filter(|_| !out.is_quiet() && !out.is_json()) {
         output::note(&format!("plimsoll: report in {}", folder.join("report.html").display()));
     }
-    Ok(if answer.is_held(args.strict) { ended.code } else { FAILED })
+    Ok(if answer.is_within_limit(args.strict) { launched.code } else { FAILED })
 }
 
-/// What became of the run, and whether its files could be written: an answer that is there is
-/// shown also where they could not.
-fn report(facts: &Facts<'_>) -> (answer::Report, anyhow::Result<()>) {
-    let Some(folder) = facts.args.report.as_deref() else {
-        return (answer::collect(facts, &mut Trace::new(None)), Ok(()));
-    };
-    let mut file = match Unfinished::begin(folder, "trace.csv") {
+/// The exit code for a program that was not started.
+fn not_started(error: &LaunchError) -> u8 {
+    match error {
+        LaunchError::Start { source, .. } if source.kind() == io::ErrorKind::NotFound => NOT_FOUND,
+        LaunchError::Start { .. } => NOT_EXECUTABLE,
+        _ => FAILED,
+    }
+}
+
+/// What the guard recorded, and whether `trace.csv` could be written where there is a folder.
+fn history(
+    launcher: &Launcher,
+    launched: &Launched,
+    folder: Option<&Path>,
+) -> (LaunchHistory, anyhow::Result<()>) {
+    let Some(folder) = folder else { return (launcher.history(launched, None).0, Ok(())) };
+    let mut file = match PartialFile::begin(folder, "trace.csv") {
         Ok(file) => file,
-        Err(error) => return (answer::collect(facts, &mut Trace::new(None)), Err(error)),
+        Err(error) => return (launcher.history(launched, None).0, Err(error)),
     };
-    let mut trace = Trace::new(Some(&mut file));
-    let answer = answer::collect(facts, &mut trace);
-    let written = trace.finish().with_context(|| format!("cannot write into {}", folder.display()));
-    let written = written.and_then(|()| file.finish()).and_then(|()| files::write(&answer, folder));
-    (answer, written)
+    let trace: &mut dyn Write = &mut file;
+    let (history, written) = launcher.history(launched, Some(trace));
+    let written = written.with_context(|| format!("cannot write into {}", folder.display()));
+    (history, written.and_then(|()| file.finish()))
 }
 
-fn show(answer: &answer::Report, out: &mut Output) -> anyhow::Result<()> {
+fn show(answer: &RunReport, out: &mut Output) -> anyhow::Result<()> {
     if out.is_json() {
         out.answer(answer)?;
         return out.finish();
     }
-    let mut page = Page::new(output::colour_on(sys::stderr_is_terminal()), out.is_quiet());
+    let mut page = TextPage::new(output::colour_on(io::stderr().is_terminal()), out.is_quiet());
     match out.is_quiet() {
         true => answer.alarms(&mut page),
         false => answer.page(&mut page),

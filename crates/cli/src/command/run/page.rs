@@ -1,18 +1,18 @@
-//! What became of the run, for people.
+//! What happened in the run, for people.
 
 use plimsoll::Bytes;
 
-use super::answer::{BlockReport, DeviceReport, Report};
+use super::answer::{BlockReport, RunDevice, RunReport};
 use crate::output::Answer;
-use crate::page::{Cell, Page, Tone, UNKNOWN};
+use crate::page::{TextCell, TextPage, TextTone, UNKNOWN};
 
 /// How many of a list are shown.
 const SHOWN: usize = 5;
 /// How many processes are shown.
 const PROCESSES: usize = 20;
 
-impl Answer for Report {
-    fn page(&self, page: &mut Page) {
+impl Answer for RunReport {
+    fn page(&self, page: &mut TextPage) {
         page.raw(&format!("plimsoll: {}\n", self.headline()));
         for device in &self.devices {
             page.table(&rows(device, self.limit.limit_bytes));
@@ -20,20 +20,20 @@ impl Answer for Report {
         self.processes(page);
         self.lists(page);
         let headline = self.headline();
-        for warning in self.warnings.iter().skip(self.said).filter(|text| **text != headline) {
+        for warning in self.warnings.iter().skip(self.shown).filter(|text| **text != headline) {
             page.raw(&format!("  note: {warning}\n"));
         }
         for process in self.escaped() {
             let (pid, program, why) = (process.pid, &process.program, &process.why);
-            page.raw(&format!("  not held: {program} ({pid}): {why}\n"));
+            page.raw(&format!("  not limited: {program} ({pid}): {why}\n"));
         }
     }
 }
 
-impl Report {
-    /// What even a quiet run must say, a line for each: the limit did not hold all, or may not
-    /// have; something was refused.
-    pub(super) fn alarms(&self, page: &mut Page) {
+impl RunReport {
+    /// What is shown even with `-q`: memory that the limit did not cover, or may not have covered,
+    /// and requests that were refused.
+    pub(super) fn alarms(&self, page: &mut TextPage) {
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
         let alarm = over || self.escaped().next().is_some();
         if alarm {
@@ -42,7 +42,7 @@ impl Report {
         let headline = self.headline();
         let more = self.alarming.iter().filter(|why| !alarm || **why != headline);
         more.for_each(|why| page.raw(&format!("plimsoll: {why}\n")));
-        let refused = |name: fn(&DeviceReport) -> u64| self.devices.iter().map(name).sum::<u64>();
+        let refused = |name: fn(&RunDevice) -> u64| self.devices.iter().map(name).sum::<u64>();
         let bytes = Bytes(refused(|device| device.refused_bytes));
         match refused(|device| device.refused) {
             0 => {}
@@ -52,15 +52,17 @@ impl Report {
     }
 
     pub(super) fn headline(&self) -> String {
-        if let Some(why) = self.passed {
+        if let Some(why) = self.uncounted {
             return why.to_string();
         }
         if !self.cuda.used {
             return match (self.escaped().count(), self.cuda.guarded_programs) {
-                (1.., _) => "the guard did not hold what may have used the GPU".to_string(),
+                (1.., _) => {
+                    "the guard did not limit processes that may have used the GPU".to_string()
+                }
                 (0, 0) => "the guard reached no program; GPU memory was not watched".to_string(),
                 (0, _) => {
-                    "no program used the CUDA driver through the guard; there was nothing to hold"
+                    "no program used the CUDA driver through the guard; there was nothing to limit"
                         .to_string()
                 }
             };
@@ -78,26 +80,26 @@ impl Report {
         };
         match self.escaped().count() {
             0 => {}
-            1 => line += "; one process was not held",
-            n => line += &format!("; {n} processes were not held"),
+            1 => line += "; one process was not limited",
+            n => line += &format!("; {n} processes were not limited"),
         }
         line
     }
 
-    fn processes(&self, page: &mut Page) {
+    fn processes(&self, page: &mut TextPage) {
         let mut table = Vec::new();
         if !self.processes.is_empty() {
             let names = ["process", "peak", "allocated", "freed", "refused", "never freed"];
-            table.push(names.map(Cell::from).to_vec());
+            table.push(names.map(TextCell::from).to_vec());
         }
         for process in self.processes.iter().take(PROCESSES) {
             table.push(vec![
                 format!("{} {}", process.pid, process.program).into(),
-                Cell::figure(process.peak_bytes.map(Bytes)),
-                Cell::figure(Some(process.allocations)),
-                Cell::figure(Some(process.frees)),
-                Cell::figure(Some(process.refused)),
-                Cell::figure(Some(Bytes(process.never_freed_bytes))),
+                TextCell::figure(process.peak_bytes.map(Bytes)),
+                TextCell::figure(Some(process.allocations)),
+                TextCell::figure(Some(process.frees)),
+                TextCell::figure(Some(process.refused)),
+                TextCell::figure(Some(Bytes(process.never_freed_bytes))),
             ]);
         }
         page.table(&table);
@@ -106,8 +108,8 @@ impl Report {
         }
     }
 
-    fn lists(&self, page: &mut Page) {
-        let list = |page: &mut Page, name: &str, blocks: &[BlockReport]| {
+    fn lists(&self, page: &mut TextPage) {
+        let list = |page: &mut TextPage, name: &str, blocks: &[BlockReport]| {
             if !blocks.is_empty() {
                 page.raw(&format!("  {name}\n"));
                 let mut before: &[String] = &[];
@@ -130,7 +132,7 @@ impl Report {
 }
 
 /// One block, and where it was allocated, unless the one before was from the same place.
-fn show(page: &mut Page, block: &BlockReport, before: &[String]) {
+fn show(page: &mut TextPage, block: &BlockReport, before: &[String]) {
     let until = block.to_seconds.map_or_else(|| UNKNOWN.to_string(), |to| format!("{to:.3} s"));
     let size = Bytes(block.bytes);
     page.raw(&format!("    {size}  {}  {:.3} s to {until}\n", block.kind, block.from_seconds));
@@ -143,14 +145,14 @@ fn show(page: &mut Page, block: &BlockReport, before: &[String]) {
 }
 
 /// Why a device's limit is below what was asked for.
-pub(super) fn lowered(device: &DeviceReport, asked: Option<u64>) -> Option<String> {
+pub(super) fn lowered(device: &RunDevice, asked: Option<u64>) -> Option<String> {
     let asked = asked.filter(|asked| device.unified && device.limit_bytes < Some(*asked))?;
     Some(format!("{} was asked for; the GPU shares the system's memory", Bytes(asked)))
 }
 
-fn rows(device: &DeviceReport, asked: Option<u64>) -> Vec<Vec<Cell>> {
+fn rows(device: &RunDevice, asked: Option<u64>) -> Vec<Vec<TextCell>> {
     let row = |name: &str, bytes: Option<u64>, note: String| {
-        vec![name.into(), Cell::figure(bytes.map(Bytes)), Cell::new(note, Tone::Faint)]
+        vec![name.into(), TextCell::figure(bytes.map(Bytes)), TextCell::new(note, TextTone::Faint)]
     };
     let refused = match device.refused {
         0 => "nothing was refused".to_string(),

@@ -1,17 +1,12 @@
-//! What a report warns of.
+//! The warnings of a report.
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use plimsoll_guard::launch::{LaunchHistory, Launched, Launcher};
 use plimsoll_guard::ledger::flag;
-use plimsoll_guard::watch::Watch;
 
-use super::answer::Lists;
-use super::child::Ended;
-use super::events::History;
-use super::sys;
-
-/// By which memory may pass the limit uncounted, or a program was refused more than it asked for
-/// past the limit.
+/// Memory may have been allocated past the limit without being counted, or a program was refused
+/// memory that the limit would have allowed.
 const ALARMING: [(u32, &str); 6] = [
     (
         flag::NEW_DRIVER,
@@ -19,7 +14,7 @@ const ALARMING: [(u32, &str); 6] = [
     ),
     (
         flag::REFUSED_DRIVER,
-        "because of --strict the program was told that there is no usable driver",
+        "because of --strict the guard reported to the program that there is no usable driver",
     ),
     (flag::MISSING_CALL, MISSING_CALL),
     (flag::SEPARATE, SEPARATE),
@@ -29,17 +24,17 @@ const ALARMING: [(u32, &str); 6] = [
     ),
     (
         flag::NO_ROOM,
-        "a process was refused all GPU memory: it had no room for the guard's list (64 MiB of addresses; see `ulimit -v`)",
+        "a process was refused all GPU memory: it had no address space for the guard's counters and list of blocks (about 80 MiB; see `ulimit -v`)",
     ),
 ];
 
 const MISSING_CALL: &str =
     "the driver lacks a call that the guard needs: some allocations passed uncounted";
-const SEPARATE: &str = "a program loaded libraries into a link namespace of its own (dlmopen), which the guard does not reach: not held";
+const SEPARATE: &str = "a program loaded libraries into a link namespace of its own (dlmopen), which the guard does not reach: not limited";
 const DAMAGED: &str =
     "the guard's counters were damaged while the program ran: what it used is not known";
 
-/// By which a figure or a list says less.
+/// A figure or a list is less exact.
 const INEXACT: [(u32, &str); 3] = [
     (
         flag::UNMEASURED,
@@ -51,56 +46,62 @@ const INEXACT: [(u32, &str); 3] = [
     ),
     (
         flag::LOG_FULL,
-        "not every event could be noted: the timeline and the lists end early, the counters do not",
+        "not every event could be recorded: the timeline and the lists end early, the counters do not",
     ),
 ];
 
-/// What even a quiet run says.
-pub(super) fn alarming(watch: &Watch) -> Vec<&'static str> {
-    is_damaged(watch).then_some(DAMAGED).into_iter().chain(said(watch, &ALARMING)).collect()
+/// What is shown even with `-q`.
+pub(super) fn alarming(launcher: &Launcher) -> Vec<&'static str> {
+    launcher
+        .is_damaged()
+        .then_some(DAMAGED)
+        .into_iter()
+        .chain(raised(launcher, &ALARMING))
+        .collect()
 }
 
 /// Why it is not known what the program used, where it is not.
-pub(super) fn passed(watch: &Watch) -> Option<&'static str> {
-    let damaged = is_damaged(watch).then_some(DAMAGED);
+pub(super) fn uncounted(launcher: &Launcher) -> Option<&'static str> {
+    let damaged = launcher.is_damaged().then_some(DAMAGED);
     let passing = [(flag::MISSING_CALL, MISSING_CALL), (flag::SEPARATE, SEPARATE)];
-    damaged.or_else(|| said(watch, &passing).next())
+    damaged.or_else(|| raised(launcher, &passing).next())
 }
 
-fn is_damaged(watch: &Watch) -> bool {
-    sys::ledger_was_cut() || watch.is_damaged()
+/// The warnings whose flag the guard has raised.
+fn raised(
+    launcher: &Launcher,
+    warnings: &[(u32, &'static str)],
+) -> impl Iterator<Item = &'static str> {
+    let bits = launcher.watch().ledger().warnings.load(Relaxed);
+    warnings.iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, text)| *text)
 }
 
-/// Those of the sentences that the guard has raised a flag for.
-fn said(watch: &Watch, words: &[(u32, &'static str)]) -> impl Iterator<Item = &'static str> {
-    let bits = watch.ledger().warnings.load(Relaxed);
-    words.iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, text)| *text)
-}
-
-/// Everything that is not as it should be.
-pub(super) fn all(watch: &Watch, ended: &Ended, history: &History, lists: &Lists) -> Vec<String> {
-    let known = alarming(watch).into_iter().chain(said(watch, &INEXACT));
+/// All warnings.
+pub(super) fn all(
+    launcher: &Launcher,
+    launched: &Launched,
+    history: &LaunchHistory,
+) -> Vec<String> {
+    let known = alarming(launcher).into_iter().chain(raised(launcher, &INEXACT));
     let mut all: Vec<String> = known.map(str::to_string).collect();
     if history.lost > 0 {
         all.push(format!("{} events are missing from the timeline", history.lost));
     }
-    let noted = watch.ledger().warnings.load(Relaxed) & flag::LOG_FULL == 0;
+    let lists = &history.lists;
+    let noted = launcher.watch().ledger().warnings.load(Relaxed) & flag::LOG_FULL == 0;
     if lists.missing > 0 && noted {
         let missing = lists.missing;
         all.push(format!(
             "the events of {missing} of {} processes are missing from the timeline: their files were removed while the program ran",
-            lists.listed
+            lists.known
         ));
     }
     if lists.orphans > 0 {
-        let (listed, orphans) = (lists.listed, lists.orphans);
-        all.push(format!(
-            "{} processes used the GPU; {listed} of them are listed",
-            listed + orphans
-        ));
+        let (known, orphans) = (lists.known, lists.orphans);
+        all.push(format!("{} processes used the GPU; {known} of them are listed", known + orphans));
     }
-    if ended.left_behind > 0 {
-        all.push(match ended.left_behind {
+    if launched.left_behind > 0 {
+        all.push(match launched.left_behind {
             1 => "a process that the program started still runs".to_string(),
             n => format!("{n} processes that the program started still run"),
         });

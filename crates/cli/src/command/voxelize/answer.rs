@@ -8,12 +8,12 @@ use plimsoll_points::job::{VoxelJob, VoxelReport};
 use serde::Serialize;
 
 use super::flags::Args;
-use super::open::Opened;
+use super::open::VoxelizeBackend;
 use crate::output::Answer;
-use crate::page::{Cell, Page, Tone};
+use crate::page::{TextCell, TextPage, TextTone};
 
 #[derive(Debug, Serialize)]
-pub(super) struct Made {
+pub(super) struct VoxelizeAnswer {
     out: String,
     preview: Option<String>,
     clouds: u64,
@@ -56,24 +56,24 @@ struct Dropped {
     out_of_range: u64,
 }
 
-impl Made {
+impl VoxelizeAnswer {
     pub(super) fn new(
         args: &Args,
         job: &VoxelJob<'_>,
-        opened: &Opened,
+        opened: &VoxelizeBackend,
         report: &VoxelReport,
         seconds: f64,
-    ) -> Made {
+    ) -> VoxelizeAnswer {
         let (batch, spec) = (job.batch, &job.spec);
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let (clouds, voxels) = (batch.clouds(), spec.grid().voxels());
         let dense = spec.cloud_bytes(voxels).saturating_mul(clouds);
         let output_bytes = (spec.cells() != Cells::Sparse).then_some(dense);
-        // A device counts what it held itself; where the host did the work, that says nothing.
+        // A device counts its own memory; where the host did the work, that figure says nothing.
         let device = opened.backend.peak_bytes().filter(|_| report.fallback.is_none());
         // A clock that stood still says nothing; so short a time is one of its ticks.
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-9);
-        Made {
+        VoxelizeAnswer {
             out: path(&args.out).unwrap_or_default(),
             preview: path(&args.preview),
             clouds,
@@ -109,12 +109,12 @@ impl Made {
     }
 }
 
-impl Answer for Made {
-    fn bare(&self, page: &mut Page) {
+impl Answer for VoxelizeAnswer {
+    fn bare(&self, page: &mut TextPage) {
         page.raw(&format!("{}\n", self.out));
     }
 
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         let [depth, height, width] = self.grid;
         page.line(&format!(
             "{} {} of {depth} x {height} x {width} voxels, {} as {}: {}",
@@ -125,7 +125,7 @@ impl Answer for Made {
             self.out
         ));
         let row = |name: &str, value: String, note: String| {
-            vec![name.into(), Cell::figure(Some(value)), Cell::new(note, Tone::Faint)]
+            vec![name.into(), TextCell::figure(Some(value)), TextCell::new(note, TextTone::Faint)]
         };
         let dropped = &self.dropped;
         let share = self.occupied_voxels as f64 / self.voxels.max(1) as f64 * 100.0;
@@ -154,8 +154,8 @@ impl Answer for Made {
     }
 }
 
-impl Made {
-    /// Where it was held: what a device counted is its own, all else the host's.
+impl VoxelizeAnswer {
+    /// Where that memory was: on the device if the device counted it, otherwise on the host.
     fn peak_note(&self) -> String {
         match self.peak_source {
             "counted" => format!("counted, on {}", self.backend),
@@ -174,19 +174,19 @@ impl Made {
 
 /// What `--compile-kernels` made.
 #[derive(Debug, Serialize)]
-pub(super) struct Compiled {
+pub(super) struct CompiledKernels {
     pub(super) folder: String,
     pub(super) target: String,
     pub(super) files: Vec<String>,
 }
 
-impl Answer for Compiled {
-    fn bare(&self, page: &mut Page) {
+impl Answer for CompiledKernels {
+    fn bare(&self, page: &mut TextPage) {
         page.raw(&format!("{}\n", self.folder));
     }
 
-    fn page(&self, page: &mut Page) {
-        let Compiled { folder, target, files } = self;
+    fn page(&self, page: &mut TextPage) {
+        let CompiledKernels { folder, target, files } = self;
         page.line(&format!("{} programs for {target} in {folder}", files.len()));
         page.advice("On the board, name the folder in PLIMSOLL_KERNELS.");
     }

@@ -43,7 +43,7 @@ pub(crate) struct Args {
         required_unless_present = "compile_kernels"
     )]
     origin: Option<Three<f32>>,
-    /// What is told of a voxel: occupancy, count, mean or max (of features)
+    /// What is computed for a voxel: occupancy, count, mean or max (of features)
     #[arg(long, value_name = "MODE", default_value = "occupancy")]
     mode: VoxelMode,
     /// f32, u8 or bits (occupancy), u32 (count), or sparse: only voxels with points
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     pub(super) backend: Choice,
     /// Clouds at a time: auto, or a number, kept as far as they fit
     #[arg(long, value_name = "auto|N", default_value = "auto")]
-    pub(super) chunk: Chunk,
+    pub(super) chunk: ChunkClouds,
     #[command(flatten)]
     pub(super) limit: LimitArgs,
     /// The file to write: .npy, or .npz for sparse results
@@ -95,7 +95,7 @@ impl Args {
         Ok(Some(Wanted { input, out, grid }))
     }
 
-    /// What is made of these clouds, whose features matter only where the mode tells of them.
+    /// What is computed from these clouds. Their features matter only in a mode that uses them.
     pub(super) fn spec(&self, wanted: &Wanted<'_>, batch: &Batch) -> anyhow::Result<VoxelSpec> {
         let cells = self.dtype.unwrap_or_else(|| Cells::of(self.mode));
         let features = if self.mode.of_features() { batch.features() } else { Ok(0) };
@@ -156,15 +156,15 @@ impl FromStr for Choice {
 
 /// Clouds of a chunk, or none for the plan's.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chunk(pub(super) Option<u64>);
+pub(super) struct ChunkClouds(pub(super) Option<u64>);
 
-impl FromStr for Chunk {
+impl FromStr for ChunkClouds {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Chunk, String> {
+    fn from_str(text: &str) -> Result<ChunkClouds, String> {
         match text.parse() {
-            _ if text == "auto" => Ok(Chunk(None)),
-            Ok(clouds) if clouds > 0 => Ok(Chunk(Some(clouds))),
+            _ if text == "auto" => Ok(ChunkClouds(None)),
+            Ok(clouds) if clouds > 0 => Ok(ChunkClouds(Some(clouds))),
             _ => Err("it must be auto or a number of clouds above 0".to_string()),
         }
     }

@@ -20,7 +20,7 @@ use plimsoll_points::job::{VoxelJob, VoxelReport};
 use plimsoll_points::write::{GridFile, Sink, SparseFile};
 use plimsoll_points::{Batch, Cells, Preview, VoxelSpec};
 
-use answer::{Compiled, Made};
+use answer::{CompiledKernels, VoxelizeAnswer};
 pub(crate) use flags::Args;
 
 use crate::apart;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if let Some(folder) = &args.compile_kernels {
         let files = cuda::compile_kernels(folder, &args.target, &args.features)?;
         let folder = folder.display().to_string();
-        out.answer(&Compiled { folder, target: args.target.clone(), files })?;
+        out.answer(&CompiledKernels { folder, target: args.target.clone(), files })?;
         return Ok(Outcome::Yes);
     }
     // Clap has seen to it that something is wanted.
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let preview =
         args.preview.as_ref().map(|path| Preview::create(path, spec.grid())).transpose()?;
     writes_may_fail()?;
-    let file = File::create(wanted.out, &spec, &batch)?;
+    let file = VoxelizeFile::create(wanted.out, &spec, &batch)?;
     let mut sink = Looking { file, preview, spec };
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if let Some(preview) = sink.preview {
         preview.finish()?;
     }
-    out.answer(&Made::new(args, &job, &opened, &report, seconds))?;
+    out.answer(&VoxelizeAnswer::new(args, &job, &opened, &report, seconds))?;
     Ok(Outcome::Yes)
 }
 
@@ -108,16 +108,16 @@ fn work(
 }
 
 /// The file of a result, dense or sparse.
-enum File {
+enum VoxelizeFile {
     Dense(GridFile),
     Sparse(SparseFile),
 }
 
-impl File {
-    fn create(out: &Path, spec: &VoxelSpec, batch: &Batch) -> anyhow::Result<File> {
+impl VoxelizeFile {
+    fn create(out: &Path, spec: &VoxelSpec, batch: &Batch) -> anyhow::Result<VoxelizeFile> {
         let stacked = batch.is_stacked();
         if spec.cells() == Cells::Sparse {
-            return Ok(File::Sparse(SparseFile::create(out, spec, stacked)?));
+            return Ok(VoxelizeFile::Sparse(SparseFile::create(out, spec, stacked)?));
         }
         if out.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("npy")) {
             return Err(Error::Config {
@@ -128,27 +128,27 @@ impl File {
             .into());
         }
         let clouds = stacked.then(|| batch.clouds());
-        Ok(File::Dense(GridFile::create(out, spec, clouds)?))
+        Ok(VoxelizeFile::Dense(GridFile::create(out, spec, clouds)?))
     }
 
     fn sink(&mut self) -> &mut dyn Sink {
         match self {
-            File::Dense(file) => file,
-            File::Sparse(file) => file,
+            VoxelizeFile::Dense(file) => file,
+            VoxelizeFile::Sparse(file) => file,
         }
     }
 
     fn finish(self) -> plimsoll::Result<()> {
         match self {
-            File::Dense(file) => file.finish(),
-            File::Sparse(file) => file.finish(),
+            VoxelizeFile::Dense(file) => file.finish(),
+            VoxelizeFile::Sparse(file) => file.finish(),
         }
     }
 }
 
 /// Passes everything on to the file, and looks at the first cloud on the way.
 struct Looking {
-    file: File,
+    file: VoxelizeFile,
     preview: Option<Preview>,
     spec: VoxelSpec,
 }

@@ -10,7 +10,7 @@ use plimsoll_points::backend::host::VoxelHost;
 use plimsoll_points::backend::{VoxelBackend, cuda, opencl};
 
 /// A backend, and what it may use.
-pub(super) struct Opened {
+pub(super) struct VoxelizeBackend {
     pub(super) backend: Box<dyn VoxelBackend>,
     /// Of the memory that it works in.
     pub(super) available: Bytes,
@@ -20,8 +20,11 @@ pub(super) struct Opened {
     pub(super) room: Bytes,
 }
 
-/// The one that was asked for; without a wish the GPU where there is one, and the host.
-pub(super) fn open(wanted: Option<DeviceId>, limit: Option<Bytes>) -> plimsoll::Result<Opened> {
+/// The backend that was asked for; by default the GPU where there is one, otherwise the host.
+pub(super) fn open(
+    wanted: Option<DeviceId>,
+    limit: Option<Bytes>,
+) -> plimsoll::Result<VoxelizeBackend> {
     match wanted.map(|device| (device.kind, device.number)) {
         None => match cuda::open(0, limit) {
             Ok(gpu) => Ok(device(gpu, limit)),
@@ -40,23 +43,23 @@ pub(super) fn open(wanted: Option<DeviceId>, limit: Option<Bytes>) -> plimsoll::
     }
 }
 
-fn device(gpu: VoxelDevice, limit: Option<Bytes>) -> Opened {
+fn device(gpu: VoxelDevice, limit: Option<Bytes>) -> VoxelizeBackend {
     let (room, _) = host_memory();
     // The other half is what it works in itself.
     let room = if gpu.shares_memory() { room.fraction(0.5) } else { room };
     let available = gpu.available();
     let source = if limit == Some(available) { "given" } else { "sampled: free on the device" };
-    Opened { backend: Box::new(gpu), available, source: source.to_string(), room }
+    VoxelizeBackend { backend: Box::new(gpu), available, source: source.to_string(), room }
 }
 
-fn host(limit: Option<Bytes>) -> Opened {
+fn host(limit: Option<Bytes>) -> VoxelizeBackend {
     let (free, source) = host_memory();
     let (available, source) = match limit {
         Some(limit) if limit <= free => (limit, "given"),
         _ => (free, source),
     };
     let backend = Box::new(VoxelHost::default());
-    Opened { backend, available, source: source.to_string(), room: available }
+    VoxelizeBackend { backend, available, source: source.to_string(), room: available }
 }
 
 /// What the system has, less what is kept free, or what this process is left of it.

@@ -7,11 +7,11 @@ use anyhow::Context;
 use plimsoll::machine::Machine;
 use serde::Serialize;
 
-use super::super::Report;
+use super::super::DoctorReport;
 use super::Selftest;
 use crate::outcome::OrBadInput;
 use crate::output::Answer;
-use crate::page::Page;
+use crate::page::TextPage;
 
 /// What a machine is known by. Nothing in them names its owner or its network.
 const KNOWN_BY: [&str; 12] = [
@@ -41,7 +41,11 @@ pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Writes everything but what `bench` has written already.
-pub(super) fn write(folder: &Path, doctor: &Report, selftest: &Selftest<'_>) -> anyhow::Result<()> {
+pub(super) fn write(
+    folder: &Path,
+    doctor: &DoctorReport,
+    selftest: &Selftest<'_>,
+) -> anyhow::Result<()> {
     both(folder, "doctor", doctor)?;
     both(folder, "selftest", selftest)?;
     let machine = Machine::here();
@@ -59,7 +63,7 @@ pub(super) fn write(folder: &Path, doctor: &Report, selftest: &Selftest<'_>) -> 
 fn both<A: Answer + Serialize>(folder: &Path, name: &str, answer: &A) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(answer).context("cannot write the answer as JSON")?;
     whole(&folder.join(format!("{name}.json")), &(json + "\n"))?;
-    let mut page = Page::new(false, false);
+    let mut page = TextPage::new(false, false);
     answer.page(&mut page);
     whole(&folder.join(format!("{name}.txt")), &page.into_text())
 }

@@ -1,7 +1,7 @@
 //! What is promised of every device, tried on a part of one.
 //!
-//! No more than a slice of the memory is used, so that whoever shares the device is not
-//! disturbed. Every promise gets the device afresh.
+//! Only a part of the memory is used, so that other users of the device are not disturbed. Every
+//! promise opens the device again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,22 +18,22 @@ use super::Check;
 const SLICE: Bytes = Bytes::mib(16);
 const SHARE: u64 = 8;
 
-/// Opens the device afresh.
-type Open<'a> = &'a dyn Fn() -> plimsoll::Result<Arc<dyn Device>>;
-type Promise = fn(Open<'_>) -> anyhow::Result<String>;
+/// Opens the device again.
+type OpenDevice<'a> = &'a dyn Fn() -> plimsoll::Result<Arc<dyn Device>>;
+type Promise = fn(OpenDevice<'_>) -> anyhow::Result<String>;
 
 const PROMISES: [(&str, Promise); 8] = [
-    ("blocks of any size are apart and hold their contents", contents),
+    ("blocks of any size do not overlap and keep their contents", contents),
     ("each block is returned once, and strangers are refused", returned_once),
     ("the figures agree with what is out", figures),
-    ("full now and can never fit are told apart, and what is returned fits again", full),
+    ("full now and can never fit are different errors, and what is freed fits again", full),
     ("blocks pass between streams behind events", streams),
     ("four threads take, fill and return without a mix-up", threads),
     ("what the device has no room for goes to the host and back, nothing lost", fallback),
     ("a limit refuses by our counter, and the device is not asked", limit),
 ];
 
-pub(super) fn checks(name: &str, open: Open<'_>) -> Vec<Check> {
+pub(super) fn checks(name: &str, open: OpenDevice<'_>) -> Vec<Check> {
     PROMISES.into_iter().map(|(promise, keep)| Check::of(name, promise, || keep(open))).collect()
 }
 
@@ -43,7 +43,7 @@ fn slice(device: &dyn Device) -> Bytes {
 }
 
 /// A pool over a line over the device.
-fn pool(open: Open<'_>) -> anyhow::Result<(Pool, Bytes)> {
+fn pool(open: OpenDevice<'_>) -> anyhow::Result<(Pool, Bytes)> {
     let device = open()?;
     let slice = slice(&*device);
     let limit = Arc::new(Limit::new(device, slice));
@@ -68,7 +68,7 @@ fn verify(memory: &dyn Memory, block: &Block, seed: usize) -> anyhow::Result<()>
     Ok(())
 }
 
-fn contents(open: Open<'_>) -> anyhow::Result<String> {
+fn contents(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let sizes = [1, 255, 257, 4097, 65_537, slice.get() / 8 + 3];
     let mut blocks = Vec::new();
@@ -92,12 +92,12 @@ fn contents(open: Open<'_>) -> anyhow::Result<String> {
     Ok(format!("{} sizes up to {}", sizes.len(), Bytes(sizes[sizes.len() - 1])))
 }
 
-fn returned_once(open: Open<'_>) -> anyhow::Result<String> {
+fn returned_once(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let ((ours, _), (other, _)) = (pool(open)?, pool(open)?);
     let block = ours.allocate(Request::new(1000u64))?;
     ensure!(
         matches!(other.release(block, Stream::DEFAULT), Err(Error::ForeignBlock { .. })),
-        "a stranger's block was taken"
+        "a block of another pool was accepted"
     );
     ours.release(block, Stream::DEFAULT)?;
     ensure!(
@@ -107,7 +107,7 @@ fn returned_once(open: Open<'_>) -> anyhow::Result<String> {
     Ok("both were refused".to_string())
 }
 
-fn figures(open: Open<'_>) -> anyhow::Result<String> {
+fn figures(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let mut blocks = Vec::new();
     for step in 1..=8 {
@@ -130,11 +130,11 @@ fn figures(open: Open<'_>) -> anyhow::Result<String> {
         std::thread::yield_now();
     }
     let (held, peak) = (pool.stats().total_allocated_bytes, pool.stats().peak_bytes);
-    ensure!(held == Bytes::ZERO, "{held} is held after everything was returned and trimmed");
-    Ok(format!("peak {peak}, and nothing held at the end"))
+    ensure!(held == Bytes::ZERO, "{held} is reserved after everything was freed and trimmed");
+    Ok(format!("peak {peak}, and nothing reserved at the end"))
 }
 
-fn full(open: Open<'_>) -> anyhow::Result<String> {
+fn full(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let never = pool.allocate(Request::new(Bytes(pool.capacity().get() + 1)));
     ensure!(matches!(never, Err(Error::NeverFits { .. })), "more than all: {never:?}");
@@ -144,7 +144,7 @@ fn full(open: Open<'_>) -> anyhow::Result<String> {
             Ok(block) => blocks.push(block),
             Err(error) => break error,
         }
-        ensure!(blocks.len() <= 16, "more was handed out than the line allows");
+        ensure!(blocks.len() <= 16, "more was allocated than the limit allows");
     };
     ensure!(refused.is_full_now(), "full, and said: {refused}");
     let count = blocks.len();
@@ -158,7 +158,7 @@ fn full(open: Open<'_>) -> anyhow::Result<String> {
     Ok(format!("{count} pieces of {} below {slice}", slice / 16))
 }
 
-fn streams(open: Open<'_>) -> anyhow::Result<String> {
+fn streams(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let streams = [pool.device().new_stream()?, pool.device().new_stream()?];
     for round in 0..40 {
@@ -179,7 +179,7 @@ fn streams(open: Open<'_>) -> anyhow::Result<String> {
     Ok("40 blocks on two streams".to_string())
 }
 
-fn threads(open: Open<'_>) -> anyhow::Result<String> {
+fn threads(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let work = |thread: usize| -> anyhow::Result<usize> {
         let stream = pool.device().new_stream()?;
@@ -210,7 +210,7 @@ fn threads(open: Open<'_>) -> anyhow::Result<String> {
     Ok(format!("{done} blocks"))
 }
 
-fn fallback(open: Open<'_>) -> anyhow::Result<String> {
+fn fallback(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let (pool, slice) = pool(open)?;
     let host = Arc::new(plimsoll::backend::host::Host::with_total(slice));
     let memory = Fallback::new(Arc::new(pool), host);
@@ -234,7 +234,7 @@ fn fallback(open: Open<'_>) -> anyhow::Result<String> {
     Ok(format!("{fell} of 12 on the host"))
 }
 
-fn limit(open: Open<'_>) -> anyhow::Result<String> {
+fn limit(open: OpenDevice<'_>) -> anyhow::Result<String> {
     let device = open()?;
     let slice = slice(&*device);
     let manager = GpuMemoryManager::new(MemoryConfig::new())?;

@@ -1,6 +1,6 @@
 //! `plimsoll doctor --selftest DIR`: every promise that this machine can check, tried.
 //!
-//! The bundle is for somebody else to read: what the doctor saw (`doctor.json`,
+//! The bundle can be sent to others: what the doctor saw (`doctor.json`,
 //! `doctor.txt`), what was tried and how it ended (`selftest.json`, `selftest.txt`), the
 //! report of a short `bench` of the embedded detectors, and under `root/` the small files
 //! that the machine was known by, so that `doctor --root DIR/root` sees it again.
@@ -16,10 +16,10 @@ use plimsoll::backend::{BackendKind, DeviceId, count, open};
 use serde::Serialize;
 use tracing::subscriber::{self, NoSubscriber};
 
-use super::Report;
+use super::DoctorReport;
 use crate::outcome::Outcome;
 use crate::output::{Answer, Output};
-use crate::page::{Cell, Page, Tone};
+use crate::page::{TextCell, TextPage, TextTone};
 
 /// A promise that was tried.
 #[derive(Debug, Serialize)]
@@ -27,7 +27,7 @@ struct Check {
     /// `machine`, or the device as it is written in `--device`.
     on: String,
     promise: &'static str,
-    outcome: Ended,
+    outcome: CheckEnd,
     /// What was seen, or what went wrong.
     detail: String,
     seconds: f64,
@@ -35,7 +35,7 @@ struct Check {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Ended {
+enum CheckEnd {
     Kept,
     Broken,
     Skipped,
@@ -61,21 +61,25 @@ impl Check {
     ) -> Check {
         let begun = Instant::now();
         let (outcome, detail) = match tried() {
-            Ok(detail) => (Ended::Kept, detail),
-            Err(error) => (Ended::Broken, format!("{error:#}")),
+            Ok(detail) => (CheckEnd::Kept, detail),
+            Err(error) => (CheckEnd::Broken, format!("{error:#}")),
         };
         let seconds = begun.elapsed().as_secs_f64();
         Check { on: on.to_string(), promise, outcome, detail, seconds }
     }
 
     fn skipped(on: &str, promise: &'static str, why: String) -> Check {
-        let outcome = Ended::Skipped;
+        let outcome = CheckEnd::Skipped;
         Check { on: on.to_string(), promise, outcome, detail: why, seconds: 0.0 }
     }
 }
 
 /// Tries everything and leaves the bundle.
-pub(super) fn run(folder: &Path, report: &Report, out: &mut Output) -> anyhow::Result<Outcome> {
+pub(super) fn run(
+    folder: &Path,
+    report: &DoctorReport,
+    out: &mut Output,
+) -> anyhow::Result<Outcome> {
     bundle::prepare(folder)?;
     let mut progress = out.progress();
     let mut checks = whole::checks(folder, &mut |what| progress.show(what));
@@ -90,9 +94,9 @@ pub(super) fn run(folder: &Path, report: &Report, out: &mut Output) -> anyhow::R
     let ended = |outcome| checks.iter().filter(|check| check.outcome == outcome).count();
     let selftest = Selftest {
         version: env!("CARGO_PKG_VERSION"),
-        kept: ended(Ended::Kept),
-        broken: ended(Ended::Broken),
-        skipped: ended(Ended::Skipped),
+        kept: ended(CheckEnd::Kept),
+        broken: ended(CheckEnd::Broken),
+        skipped: ended(CheckEnd::Skipped),
         checks,
         bundle: folder,
     };
@@ -126,14 +130,14 @@ fn of_kind(kind: BackendKind) -> Vec<Check> {
 }
 
 impl Answer for Selftest<'_> {
-    fn bare(&self, page: &mut Page) {
-        let broken = self.checks.iter().filter(|check| check.outcome == Ended::Broken);
+    fn bare(&self, page: &mut TextPage) {
+        let broken = self.checks.iter().filter(|check| check.outcome == CheckEnd::Broken);
         page.table(&broken.map(row).collect::<Vec<_>>());
         let Selftest { kept, broken, skipped, .. } = self;
         page.raw(&format!("{kept} kept, {broken} broken, {skipped} skipped\n"));
     }
 
-    fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut TextPage) {
         page.heading("Promises");
         page.table(&self.checks.iter().map(row).collect::<Vec<_>>());
         page.heading(&format!(
@@ -144,12 +148,12 @@ impl Answer for Selftest<'_> {
     }
 }
 
-fn row(check: &Check) -> Vec<Cell> {
+fn row(check: &Check) -> Vec<TextCell> {
     let outcome = match check.outcome {
-        Ended::Kept => Cell::new("kept", Tone::Good),
-        Ended::Broken => Cell::new("BROKEN", Tone::Doubt),
-        Ended::Skipped => Cell::new("skipped", Tone::Faint),
+        CheckEnd::Kept => TextCell::new("kept", TextTone::Good),
+        CheckEnd::Broken => TextCell::new("BROKEN", TextTone::Doubt),
+        CheckEnd::Skipped => TextCell::new("skipped", TextTone::Faint),
     };
-    let detail = Cell::new(&check.detail, Tone::Faint);
+    let detail = TextCell::new(&check.detail, TextTone::Faint);
     vec![check.on.clone().into(), outcome, check.promise.into(), detail]
 }

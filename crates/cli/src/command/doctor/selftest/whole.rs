@@ -12,13 +12,13 @@ use plimsoll::{MemoryConfig, estimate_inference_memory};
 use super::Check;
 
 /// The demo of a debug build on a slow board; a hang is no longer.
-const PATIENCE: Duration = Duration::from_secs(300);
+const BENCH_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(super) fn checks(folder: &Path, progress: &mut dyn FnMut(&str)) -> Vec<Check> {
     let on = |promise, tried: fn() -> anyhow::Result<String>| Check::of("machine", promise, tried);
     let mut checks = vec![
-        on("the system tells of its memory, and the figures agree", system),
-        on("everything that tells of unified memory says the same", evidence),
+        on("the system reports its memory, and the figures agree", system),
+        on("everything that reports unified memory agrees", evidence),
         on("Mistral 7B takes 14.28 GiB, as computed by hand", mistral),
         on("a wrong configuration is refused with the field and the range", config),
     ];
@@ -30,8 +30,8 @@ pub(super) fn checks(folder: &Path, progress: &mut dyn FnMut(&str)) -> Vec<Check
 
 fn system() -> anyhow::Result<String> {
     let memory = system_memory(Path::new("/"))?;
-    let total = memory.total.context("MemTotal is not told")?;
-    let available = memory.available.context("MemAvailable is not told")?;
+    let total = memory.total.context("MemTotal is not reported")?;
+    let available = memory.available.context("MemAvailable is not reported")?;
     ensure!(available <= total, "{available} available of {total}");
     if let Some(nvmap) = memory.nvmap_used {
         ensure!(nvmap <= total, "nvmap holds {nvmap} of {total}");
@@ -49,7 +49,7 @@ fn evidence() -> anyhow::Result<String> {
     ensure!(differ.is_empty(), "{}", differ.join("; "));
     Ok(match evidence.first() {
         Some(first) => format!("{} of them; {first}", evidence.len()),
-        None => "nothing tells: no GPU is known here".to_string(),
+        None => "not known: there is no GPU here".to_string(),
     })
 }
 
@@ -62,7 +62,7 @@ fn mistral() -> anyhow::Result<String> {
 
 fn config() -> anyhow::Result<String> {
     let refused = MemoryConfig::new().with_gpu_memory_fraction(1.5).validate();
-    let error = refused.err().context("a fraction of 1.5 was taken")?.to_string();
+    let error = refused.err().context("a fraction of 1.5 was accepted")?.to_string();
     ensure!(error.contains("gpu_memory_fraction"), "{error}");
     Ok(error)
 }
@@ -84,7 +84,7 @@ fn bench(folder: &Path) -> anyhow::Result<String> {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > BENCH_TIMEOUT {
             child.kill()?;
             child.wait()?;
         }

@@ -1,129 +1,63 @@
-//! As much of HTTP as is needed: the head of a GET, and an answer.
+//! As much of HTTP as is needed: reads the head of a request, and sends a response.
 //!
-//! Libraries for servers either bring a runtime of their own or put no bound on how long
-//! a client may take; the request's head is read by one (`httparse`), the rest is this.
+//! Libraries for servers either bring a runtime of their own or put no bound on how long a client
+//! may take. So only the parser is one (`httparse`, in [`plimsoll_cli::http`]).
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use plimsoll_cli::http::HttpRequest;
+
 /// The longest head of a request.
 const LONGEST: usize = 8 << 10;
-const MOST_HEADERS: usize = 64;
 
-/// What a client asks for.
-pub(super) struct Request {
-    pub(super) method: String,
-    pub(super) path: String,
-    query: String,
-    headers: Vec<(String, String)>,
-}
-
-impl Request {
-    /// Reads the head, all of it within this time; an answer where it is no request.
-    pub(super) fn read(
-        mut stream: &TcpStream,
-        patience: Duration,
-    ) -> io::Result<Result<Request, Answer>> {
-        let until = Instant::now() + patience;
-        let mut bytes = Vec::new();
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(Err(Answer::error(408, "the request did not come in time")));
-            }
-            stream.set_read_timeout(Some(left))?;
-            let mut part = [0u8; 1024];
-            match stream.read(&mut part)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                read => bytes.extend_from_slice(&part[..read]),
-            }
-            match Request::parse(&bytes) {
-                Ok(Some(request)) => return Ok(Ok(request)),
-                Ok(None) if bytes.len() <= LONGEST => {}
-                Ok(None) => return Ok(Err(Answer::error(431, "the request is too long"))),
-                Err(why) => return Ok(Err(Answer::error(400, &why))),
-            }
+/// Reads the head of a request, all of it before the timeout; a response where it is no request.
+pub(super) fn read(
+    mut stream: &TcpStream,
+    timeout: Duration,
+) -> io::Result<Result<HttpRequest, HttpResponse>> {
+    let until = Instant::now() + timeout;
+    let mut bytes = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(Err(HttpResponse::error(408, "the request did not come in time")));
+        }
+        stream.set_read_timeout(Some(left))?;
+        let mut part = [0u8; 1024];
+        match stream.read(&mut part)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => bytes.extend_from_slice(&part[..read]),
+        }
+        match HttpRequest::parse(&bytes) {
+            Ok(Some(request)) => return Ok(Ok(request)),
+            Ok(None) if bytes.len() <= LONGEST => {}
+            Ok(None) => return Ok(Err(HttpResponse::error(431, "the request is too long"))),
+            Err(why) => return Ok(Err(HttpResponse::error(400, &why))),
         }
     }
-
-    /// The request, where its head is whole.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Option<Request>, String> {
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-        let mut request = httparse::Request::new(&mut headers);
-        match request.parse(bytes) {
-            Ok(httparse::Status::Partial) => return Ok(None),
-            Ok(httparse::Status::Complete(_)) => {}
-            Err(error) => return Err(error.to_string()),
-        }
-        let target = request.path.unwrap_or("/");
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let header = |header: &httparse::Header<'_>| {
-            (header.name.to_ascii_lowercase(), String::from_utf8_lossy(header.value).into_owned())
-        };
-        Ok(Some(Request {
-            method: request.method.unwrap_or_default().to_string(),
-            path: path.to_string(),
-            query: query.to_string(),
-            headers: request.headers.iter().map(header).collect(),
-        }))
-    }
-
-    /// The only header of this name; `Err` where there are several.
-    pub(super) fn header(&self, name: &str) -> Result<Option<&str>, ()> {
-        let mut all = self.headers.iter().filter(|(known, _)| known == name);
-        match (all.next(), all.next()) {
-            (_, Some(_)) => Err(()),
-            (found, None) => Ok(found.map(|(_, value)| value.trim())),
-        }
-    }
-
-    /// A value of the query, its escapes undone.
-    pub(super) fn query(&self, name: &str) -> Option<String> {
-        let mut pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.find(|(key, _)| *key == name).map(|(_, value)| unescaped(value))
-    }
-}
-
-/// `%41` is A.
-fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        let code = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        match code.filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(value) => {
-                bytes.push(value);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// What a client gets.
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     code: u16,
     kind: &'static str,
-    /// `None` for a stream, whose length nobody knows.
+    /// `None` for a stream, whose length is not known.
     body: Option<String>,
 }
 
-impl Answer {
-    pub(super) fn new(kind: &'static str, body: String) -> Answer {
-        Answer { code: 200, kind, body: Some(body) }
+impl HttpResponse {
+    pub(super) fn new(kind: &'static str, body: String) -> HttpResponse {
+        HttpResponse { code: 200, kind, body: Some(body) }
     }
 
-    pub(super) fn stream() -> Answer {
-        Answer { code: 200, kind: "text/event-stream", body: None }
+    pub(super) fn stream() -> HttpResponse {
+        HttpResponse { code: 200, kind: "text/event-stream", body: None }
     }
 
-    pub(super) fn error(code: u16, why: &str) -> Answer {
-        Answer { code, kind: "text/plain; charset=utf-8", body: Some(format!("{why}\n")) }
+    pub(super) fn error(code: u16, why: &str) -> HttpResponse {
+        HttpResponse { code, kind: "text/plain; charset=utf-8", body: Some(format!("{why}\n")) }
     }
 
     /// The head, and the body of an error.

@@ -1,15 +1,15 @@
 //! `--serve`: the newest record over HTTP, for a browser and for Prometheus.
 //!
-//! The sampling hands over a record and goes on; it never waits for a client. Each client
-//! has a thread of its own, there is a bound on how many, and each has so long to ask and
-//! to take its answer. A stream gives the newest record when the client is ready for it:
-//! who is slow misses some.
+//! The sampling thread hands over a record and goes on; it never waits for a client. Each client
+//! has a thread of its own, their number is bounded, and each has a timeout for its request and
+//! for its response. A stream sends the newest record whenever the client is ready for it, so a
+//! slow client misses some.
 //!
-//! A web page of somebody else must not read this one: requests by a foreign name (as
-//! after DNS rebinding) or from a foreign page are refused. Where others can reach the
-//! address, they must show a token.
+//! A web page of another origin must not read this one: requests by a foreign name (as after DNS
+//! rebinding) or from a foreign page are refused. Where other machines can reach the address, a
+//! token is required.
 
-mod door;
+mod access;
 mod http;
 
 use std::collections::VecDeque;
@@ -21,78 +21,79 @@ use std::time::Duration;
 
 use super::flags::Serve;
 use super::prometheus;
-use super::record::{Cpu, Gpu, Memory, Record};
-use super::summary::Summary;
+use super::record::{MonitorCpu, MonitorGpu, MonitorMemory, MonitorRecord};
+use super::summary::MonitorSummary;
 use crate::outcome::{BadInput, OrBadInput};
-use door::{Door, Refusal};
-use http::{Answer, Request};
+use access::{AccessRefusal, AccessRules};
+use http::HttpResponse;
 
 const PAGE: &str = include_str!("page.html");
-/// More than these are turned away at once.
+/// Further clients are turned away at once.
 const MOST_CLIENTS: usize = 32;
-/// Of them, so many may have a stream.
+/// How many of them may have a stream.
 const MOST_STREAMS: usize = 24;
-/// To take an answer, or the next record of a stream.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// A stream without records says that it lives.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
-/// So many records are kept for pages that are opened later.
+/// How long a client may take to send its request, or to take a response or the next record of a
+/// stream.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often a stream without records sends an empty comment.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How many records are kept for pages that are opened later.
 const MOST_HISTORY: usize = 600;
 const STACK: usize = 256 << 10;
 
-/// What clients may ask for.
+/// What clients may request.
 #[derive(Default)]
-struct Newest {
+struct NewestRecord {
     number: u64,
-    record: Arc<(Record, Summary)>,
+    record: Arc<(MonitorRecord, MonitorSummary)>,
     /// The last records without their long lists, so that a page starts with a plot.
-    history: VecDeque<Record>,
+    history: VecDeque<MonitorRecord>,
 }
 
-struct Shared {
-    newest: Mutex<Newest>,
+struct ServeState {
+    newest: Mutex<NewestRecord>,
     news: Condvar,
     clients: AtomicUsize,
     streams: AtomicUsize,
-    door: Door,
+    access: AccessRules,
 }
 
-impl Shared {
-    fn newest(&self) -> MutexGuard<'_, Newest> {
+impl ServeState {
+    fn newest(&self) -> MutexGuard<'_, NewestRecord> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The server; it ends with the program.
-pub(super) struct Server {
-    shared: Arc<Shared>,
+pub(super) struct MonitorServer {
+    shared: Arc<ServeState>,
     address: SocketAddr,
 }
 
-impl Server {
+impl MonitorServer {
     /// Starts, where the flags ask for it.
-    pub(super) fn start(flags: &Serve) -> anyhow::Result<Option<Server>> {
+    pub(super) fn start(flags: &Serve) -> anyhow::Result<Option<MonitorServer>> {
         let Some(wish) = &flags.serve else { return Ok(None) };
         let wrong = || format!("--serve {wish}: give a port (9400) or ADDRESS:PORT");
         let text = if wish.contains(':') { wish.clone() } else { format!("127.0.0.1:{wish}") };
         let mut found = text.to_socket_addrs().or_bad_input(wrong)?;
         let address = found.next().ok_or_else(|| BadInput::new(wrong()))?;
         let token = flags.token.clone().or_else(|| std::env::var("PLIMSOLL_TOKEN").ok());
-        let door = Door::new(address, token)?;
+        let access = AccessRules::new(address, token)?;
         let listener = TcpListener::bind(address)
             .or_bad_input(|| format!("cannot listen on {address} (--serve)"))?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServeState {
             newest: Mutex::default(),
             news: Condvar::new(),
             clients: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
-            door,
+            access,
         });
         let there = Arc::clone(&shared);
         let builder = std::thread::Builder::new().name("serve".to_string()).stack_size(STACK);
         builder.spawn(move || listen(&listener, &there))?;
-        Ok(Some(Server { shared, address }))
+        Ok(Some(MonitorServer { shared, address }))
     }
 
     /// Where to look.
@@ -101,152 +102,158 @@ impl Server {
     }
 
     /// Hands the newest record over.
-    pub(super) fn publish(&self, record: &Record, summary: &Summary) {
+    pub(super) fn publish(&self, record: &MonitorRecord, summary: &MonitorSummary) {
         let mut newest = self.shared.newest();
         newest.number += 1;
         newest.record = Arc::new((record.clone(), summary.clone()));
         if newest.history.len() == MOST_HISTORY {
             newest.history.pop_front();
         }
-        newest.history.push_back(brief(record));
+        newest.history.push_back(for_plots(record));
         drop(newest);
         self.shared.news.notify_all();
     }
 }
 
 /// A record for plots: its figures, without what only tables show.
-fn brief(record: &Record) -> Record {
-    let gpus = record.gpus.iter().map(|gpu| Gpu { name: None, throttled_by: None, ..gpu.clone() });
-    Record {
+fn for_plots(record: &MonitorRecord) -> MonitorRecord {
+    let gpus =
+        record.gpus.iter().map(|gpu| MonitorGpu { name: None, throttled_by: None, ..gpu.clone() });
+    MonitorRecord {
         t: record.t,
         unified: record.unified,
-        memory: Memory { pressure: None, ..record.memory.clone() },
-        cpu: Cpu { percent: record.cpu.percent, cores: Vec::new() },
+        memory: MonitorMemory { pressure: None, ..record.memory.clone() },
+        cpu: MonitorCpu { percent: record.cpu.percent, cores: Vec::new() },
         gpus: gpus.collect(),
-        ..Record::default()
+        ..MonitorRecord::default()
     }
 }
 
-fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
+fn listen(listener: &TcpListener, shared: &Arc<ServeState>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Out of files for a while: the clients that there are will go.
+            // No file descriptors are left: wait until a client goes.
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        let _ = stream.set_write_timeout(Some(PATIENCE));
-        let place = Place::take(shared, Counter::Clients, MOST_CLIENTS);
-        let Some(place) = place else {
+        let _ = stream.set_write_timeout(Some(CLIENT_TIMEOUT));
+        let slot = ClientSlot::take(shared, ClientCounter::Clients, MOST_CLIENTS);
+        let Some(slot) = slot else {
             turn_away(&stream);
             continue;
         };
         let there = Arc::clone(shared);
         let builder = std::thread::Builder::new().name("client".to_string()).stack_size(STACK);
-        // Where no thread can be had, the client is dropped, and so is its place.
+        // Where no thread can be started, the client is dropped, and so is its slot.
         let _ = builder.spawn(move || {
-            let _place = place;
-            // A client that goes away, or is too slow, is no concern of ours.
+            let _slot = slot;
+            // A client that goes away, or is too slow, is not an error.
             let _ = serve(&stream, &there);
         });
     }
 }
 
-/// Not waited for: a few bytes always fit into a fresh connection.
+/// Does not wait: a few bytes always fit into a new connection.
 fn turn_away(stream: &TcpStream) {
     let _ = stream.set_nonblocking(true);
     let mut stream: &TcpStream = stream;
-    let _ = stream.write_all(&Answer::error(503, "too many clients; try again later").head());
+    let _ = stream.write_all(&HttpResponse::error(503, "too many clients; try again later").head());
 }
 
 #[derive(Clone, Copy)]
-enum Counter {
+enum ClientCounter {
     Clients,
     Streams,
 }
 
-/// One of a bounded number, given back when it is dropped.
-struct Place {
-    shared: Arc<Shared>,
-    counter: Counter,
+/// One of a bounded number of clients or streams; dropping it frees the slot.
+struct ClientSlot {
+    shared: Arc<ServeState>,
+    counter: ClientCounter,
 }
 
-impl Place {
-    fn take(shared: &Arc<Shared>, counter: Counter, most: usize) -> Option<Place> {
-        let place = Place { shared: Arc::clone(shared), counter };
-        // Counted first and given back by the drop, where it was one too many.
-        (place.count().fetch_add(1, Ordering::AcqRel) < most).then_some(place)
+impl ClientSlot {
+    fn take(shared: &Arc<ServeState>, counter: ClientCounter, most: usize) -> Option<ClientSlot> {
+        let slot = ClientSlot { shared: Arc::clone(shared), counter };
+        // Counted first; the drop undoes that where it was one too many.
+        (slot.count().fetch_add(1, Ordering::AcqRel) < most).then_some(slot)
     }
 
     fn count(&self) -> &AtomicUsize {
         match self.counter {
-            Counter::Clients => &self.shared.clients,
-            Counter::Streams => &self.shared.streams,
+            ClientCounter::Clients => &self.shared.clients,
+            ClientCounter::Streams => &self.shared.streams,
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.count().fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-fn serve(stream: &TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
-    let request = match Request::read(stream, PATIENCE)? {
+fn serve(stream: &TcpStream, shared: &Arc<ServeState>) -> io::Result<()> {
+    let request = match http::read(stream, CLIENT_TIMEOUT)? {
         Ok(request) => request,
         Err(answer) => return answer.send(stream, false),
     };
     let bare = request.method == "HEAD";
     if !matches!(request.method.as_str(), "GET" | "HEAD") {
-        return Answer::error(405, "only GET").send(stream, bare);
+        return HttpResponse::error(405, "only GET").send(stream, bare);
     }
-    match shared.door.check(&request) {
+    match shared.access.check(&request) {
         Ok(()) => {}
-        Err(Refusal::Foreign(why)) => return Answer::error(403, why).send(stream, bare),
-        Err(Refusal::Token) => {
-            return Answer::error(401, "show the token: ?token=… or Authorization: Bearer …")
+        Err(AccessRefusal::Foreign(why)) => {
+            return HttpResponse::error(403, why).send(stream, bare);
+        }
+        Err(AccessRefusal::Token) => {
+            return HttpResponse::error(401, "show the token: ?token=… or Authorization: Bearer …")
                 .send(stream, bare);
         }
     }
     let newest = || Arc::clone(&shared.newest().record);
     let answer = match request.path.as_str() {
-        "/" => Answer::new("text/html; charset=utf-8", PAGE.to_string()),
+        "/" => HttpResponse::new("text/html; charset=utf-8", PAGE.to_string()),
         "/metrics" => {
             let (record, summary) = &*newest();
-            Answer::new(
+            HttpResponse::new(
                 "text/plain; version=0.0.4; charset=utf-8",
                 prometheus::text(record, summary),
             )
         }
         "/api/sample" => {
             let json = serde_json::to_string(&newest().0).map_err(io::Error::other)?;
-            Answer::new("application/json", json)
+            HttpResponse::new("application/json", json)
         }
         "/api/history" => {
-            let history: Vec<Record> = shared.newest().history.iter().cloned().collect();
+            let history: Vec<MonitorRecord> = shared.newest().history.iter().cloned().collect();
             let json = serde_json::to_string(&history).map_err(io::Error::other)?;
-            Answer::new("application/json", json)
+            HttpResponse::new("application/json", json)
         }
-        "/api/stream" if bare => Answer::new("text/event-stream", String::new()),
+        "/api/stream" if bare => HttpResponse::new("text/event-stream", String::new()),
         "/api/stream" => return follow(stream, shared),
-        _ => Answer::error(404, "there are /, /metrics, /api/sample, /api/history and /api/stream"),
+        _ => HttpResponse::error(
+            404,
+            "there are /, /metrics, /api/sample, /api/history and /api/stream",
+        ),
     };
     answer.send(stream, bare)
 }
 
-/// Record after record, the newest each time.
-fn follow(mut stream: &TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
-    let Some(_place) = Place::take(shared, Counter::Streams, MOST_STREAMS) else {
-        return Answer::error(503, "too many streams; try again later").send(stream, false);
+/// Sends record after record, the newest each time.
+fn follow(mut stream: &TcpStream, shared: &Arc<ServeState>) -> io::Result<()> {
+    let Some(_slot) = ClientSlot::take(shared, ClientCounter::Streams, MOST_STREAMS) else {
+        return HttpResponse::error(503, "too many streams; try again later").send(stream, false);
     };
-    stream.write_all(&Answer::stream().head())?;
+    stream.write_all(&HttpResponse::stream().head())?;
     let mut seen = 0;
     loop {
         let newest = shared.newest();
-        let old = |newest: &mut Newest| newest.number == seen;
+        let old = |newest: &mut NewestRecord| newest.number == seen;
         let (newest, _) = shared
             .news
-            .wait_timeout_while(newest, SIGN_OF_LIFE, old)
+            .wait_timeout_while(newest, KEEP_ALIVE, old)
             .unwrap_or_else(PoisonError::into_inner);
         let (number, record) = (newest.number, Arc::clone(&newest.record));
         drop(newest);

@@ -1,19 +1,19 @@
-//! The door and the bounds, without a browser.
+//! Access and bounds, without a browser.
 
 use std::io::Read;
 use std::time::Instant;
 
 use super::*;
 
-fn server(token: Option<&str>) -> Server {
+fn server(token: Option<&str>) -> MonitorServer {
     let flags = Serve { serve: Some("0".to_string()), token: token.map(String::from) };
-    let server = Server::start(&flags).unwrap().unwrap();
-    let record = Record { t: Some(1.0), ..Record::default() };
-    server.publish(&record, &Summary::default());
+    let server = MonitorServer::start(&flags).unwrap().unwrap();
+    let record = MonitorRecord { t: Some(1.0), ..MonitorRecord::default() };
+    server.publish(&record, &MonitorSummary::default());
     server
 }
 
-fn ask(server: &Server, text: &str) -> String {
+fn ask(server: &MonitorServer, text: &str) -> String {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -21,7 +21,7 @@ fn ask(server: &Server, text: &str) -> String {
     answer
 }
 
-fn get(server: &Server, path: &str, headers: &str) -> String {
+fn get(server: &MonitorServer, path: &str, headers: &str) -> String {
     ask(server, &format!("GET {path} HTTP/1.1\r\nHost: localhost:1\r\n{headers}\r\n"))
 }
 
@@ -73,7 +73,7 @@ fn a_token_is_asked_for_in_every_way() {
 fn other_machines_need_a_token() {
     let start = |address: &str, token: Option<&str>| {
         let flags = Serve { serve: Some(address.to_string()), token: token.map(String::from) };
-        Server::start(&flags).map(|_| ()).map_err(|error| error.to_string())
+        MonitorServer::start(&flags).map(|_| ()).map_err(|error| error.to_string())
     };
     assert!(start("0.0.0.0:0", None).is_err_and(|text| text.contains("--token")));
     assert!(start("0.0.0.0:0", Some("short")).is_err());
@@ -106,9 +106,9 @@ fn many_and_slow_clients_hold_nothing_up() {
         .collect();
     let start = Instant::now();
     let warnings = vec!["x".repeat(100_000)];
-    let record = Record { warnings, ..Record::default() };
+    let record = MonitorRecord { warnings, ..MonitorRecord::default() };
     for _ in 0..200 {
-        server.publish(&record, &Summary::default());
+        server.publish(&record, &MonitorSummary::default());
     }
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     assert!(server.shared.clients.load(Ordering::Relaxed) <= MOST_CLIENTS + 1);
@@ -116,7 +116,7 @@ fn many_and_slow_clients_hold_nothing_up() {
     // They are gone after a while, and others are served.
     let until = Instant::now() + Duration::from_secs(10);
     while code(&get(&server, "/api/sample", "")) != "200" {
-        assert!(Instant::now() < until, "clients that went away still hold their places");
+        assert!(Instant::now() < until, "clients that went away still have their slots");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -137,6 +137,9 @@ fn a_stream_gives_the_newest() {
         }
     };
     read_until("\"t\":1.0");
-    server.publish(&Record { t: Some(2.0), ..Record::default() }, &Summary::default());
+    server.publish(
+        &MonitorRecord { t: Some(2.0), ..MonitorRecord::default() },
+        &MonitorSummary::default(),
+    );
     read_until("\"t\":2.0");
 }

@@ -1,11 +1,13 @@
-//! Signals are the program's, each of them once.
+//! Forwards signals to the program, each of them once.
 //!
-//! What is sent to this process alone is passed on. What the terminal sends reaches the program by
-//! itself, and so does what is sent to the whole process group (`kill 0`, `timeout`) or to every
-//! process of a service (systemd): passed on, it would come twice, and many programs take a second
-//! SIGTERM for "at once". The kernel does not say to whom else a signal went. So a witness is
-//! started, a process that does nothing: what has reached it too, the program has, unless it has
-//! left the group. Once the program has ended, those that ask for an end are meant for us.
+//! A signal that is sent to this process alone is forwarded. A signal of the terminal reaches the
+//! program without our help, and so does one that is sent to the whole process group (`kill 0`,
+//! `timeout`) or to every process of a service (systemd). Forwarding those would deliver them
+//! twice, and many programs take a second SIGTERM for "end at once". The kernel does not say to
+//! which other processes a signal went. So this module starts a witness: a process that does
+//! nothing but receive signals. A signal that has reached the witness has also reached the
+//! program, unless the program has left the process group. Once the program has ended, signals
+//! that ask for an end are meant for this process.
 
 #![expect(unsafe_code, reason = "foreign calls")]
 
@@ -22,8 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64};
 use std::thread;
 use std::time::Duration;
 
-/// Those that are for the program and not for us, besides the real-time ones. What the kernel
-/// raises for our own mistakes is not among them, nor what only a shell may use.
+/// The signals to forward, besides the real-time ones. Those that the kernel raises for faults of
+/// this process are not among them, nor those that only a shell may use.
 const NAMED: [i32; 17] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -44,39 +46,39 @@ const NAMED: [i32; 17] = [
     libc::SIGSTKFLT,
 ];
 
-/// Every signal that is passed on.
-fn passed_on() -> impl Iterator<Item = i32> {
+/// Every signal that is forwarded.
+fn forwarded() -> impl Iterator<Item = i32> {
     NAMED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
 }
 
-/// The place of a signal among 64.
+/// The bit of a signal in a mask of 64.
 fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
 const NOT_YET: i32 = -1;
 static CHILD: AtomicI32 = AtomicI32::new(NOT_YET);
-/// The signals, a bit each, that came before there was a program to pass them to.
+/// The signals, a bit each, that came before the program was started.
 static EARLY: AtomicU64 = AtomicU64::new(0);
-/// Where the handler leaves word of a signal.
-static LETTERS: AtomicI32 = AtomicI32::new(-1);
-/// On a letter: it is not to be passed on.
+/// The socket to which the handler writes a byte for each signal.
+static NOTICES: AtomicI32 = AtomicI32::new(-1);
+/// In such a byte: the signal is not to be forwarded.
 const KEPT: u8 = 0x80;
 
-/// Those that end this process once the program has ended.
+/// The signals that end this process once the program has ended.
 const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
-/// Whether the next SIGCONT is ours.
+/// Whether the next SIGCONT is for this process alone.
 static CONTINUES: AtomicBool = AtomicBool::new(false);
 /// When the program ended, by [`now`].
 static ENDED: AtomicU64 = AtomicU64::new(0);
-/// The path of a file that is to be removed where a signal ends this process; null for none.
+/// The path of a file to remove when a signal ends this process; null for none.
 static UNFINISHED: AtomicPtr<libc::c_char> = AtomicPtr::new(null_mut());
-/// How long it may take until a signal has reached all that it is sent to.
-pub(super) const SETTLED: Duration = Duration::from_millis(20);
+/// How long it may take until a signal has reached every process that it is sent to.
+pub(super) const DELIVERY_TIME: Duration = Duration::from_millis(20);
 
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // What the kernel itself sends (codes above 0), as for the terminal, goes to the whole group;
-    // and SIGPIPE is sent in our own name, for what we write.
+    // The kernel's own signals (codes above 0), such as the terminal's, go to the whole group; and
+    // it sends SIGPIPE in our own name, for what this process writes.
     // SAFETY: the kernel passes a valid description of the signal.
     let kept = unsafe { (*info).si_code > 0 || (*info).si_pid() == libc::getpid() };
     if signal == libc::SIGCONT && CONTINUES.swap(false, Relaxed) {
@@ -87,14 +89,15 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c
             EARLY.fetch_or(bit(signal), Relaxed);
         }
         0 => end_by(signal),
-        _ => post(signal as u8 | if kept { KEPT } else { 0 }),
+        _ => notify(signal as u8 | if kept { KEPT } else { 0 }),
     }
 }
 
-/// Ends this process by a signal, unless it is one that was sent to the program, too.
+/// Ends this process by a signal, unless the signal came so soon after the program's end that it
+/// was sent to the program too.
 fn end_by(signal: i32) {
     let since = Duration::from_nanos(now().saturating_sub(ENDED.load(Relaxed)));
-    if ENDING.contains(&signal) && since > SETTLED {
+    if ENDING.contains(&signal) && since > DELIVERY_TIME {
         // SAFETY: all may be called in a handler. The path ends with a zero and is never freed.
         unsafe {
             let unfinished = UNFINISHED.load(Acquire);
@@ -107,7 +110,7 @@ fn end_by(signal: i32) {
     }
 }
 
-/// The kernel's clock, in nanoseconds; it may be asked in a handler.
+/// The kernel's clock, in nanoseconds. A signal handler may read it.
 fn now() -> u64 {
     // SAFETY: two numbers are written.
     let at = unsafe {
@@ -118,43 +121,45 @@ fn now() -> u64 {
     at.tv_sec.unsigned_abs() * 1_000_000_000 + at.tv_nsec.unsigned_abs()
 }
 
-/// The next SIGCONT is the one that continues us after a stop, and not for the program, which is
-/// continued when it has the terminal: a second one would wake it when it stops again.
-pub(super) fn keep_continue(keep: bool) {
+/// Says whether the next SIGCONT is the one that continues this process after a stop. It is not
+/// forwarded: the program is continued once it has the terminal, and a second SIGCONT would wake
+/// it when it stops again.
+pub(super) fn keep_next_continue(keep: bool) {
     CONTINUES.store(keep, Relaxed);
 }
 
-/// Names the file that is being written, or that none is.
-pub(super) fn remove_at_end(path: Option<&Path>) {
+/// Names the file that is being written, or none: a signal that ends this process after the
+/// program's end removes it.
+pub fn remove_on_signal(path: Option<&Path>) {
     let path = path.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
-    // It stays: a handler may be at work with it. They are three in a run.
+    // The old path is not freed: a handler may be using it. There are three in a run.
     UNFINISHED.store(path.map_or(null_mut(), CString::into_raw), Release);
 }
 
-fn post(letter: u8) {
-    // SAFETY: write may be called in a handler; what it says of an error is put back.
+fn notify(notice: u8) {
+    // SAFETY: a handler may call write; errno is restored.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
-        libc::write(LETTERS.load(Relaxed), from_ref(&letter).cast(), 1);
+        libc::write(NOTICES.load(Relaxed), from_ref(&notice).cast(), 1);
         *errno = before;
     }
 }
 
-/// From now on signals are the program's. Those that whoever started us wants ignored, as
-/// `nohup` and a script's background do, stay so, for the program too; only SIGPIPE is ignored
-/// by every program in Rust, and is not by those that one starts. And who ignores SIGCHLD is not
-/// told how its child ended.
-pub(super) fn catch() -> io::Result<Post> {
+/// Installs the handlers. Signals that this process was started to ignore, as by `nohup`, stay
+/// ignored, for the program too. SIGPIPE is the exception: every Rust program ignores it, and the
+/// programs that it starts do not. SIGCHLD gets its default, because a process that ignores it
+/// cannot learn how its child ended.
+pub(super) fn catch() -> io::Result<SignalForwarder> {
     // SAFETY: what a signal does by default is done without code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    let witness = Witness::start().ok();
-    let (letters, to) = UnixStream::pair()?;
-    letters.set_nonblocking(true)?;
+    let witness = SignalWitness::start().ok();
+    let (notices, to) = UnixStream::pair()?;
+    notices.set_nonblocking(true)?;
     to.set_nonblocking(true)?;
-    // It stays open: a handler may be at work for as long as this process lives.
-    LETTERS.store(to.into_raw_fd(), Relaxed);
-    for signal in passed_on() {
+    // It stays open: a handler may run for as long as this process lives.
+    NOTICES.store(to.into_raw_fd(), Relaxed);
+    for signal in forwarded() {
         // SAFETY: the structures are zeroed, which is valid, and the handler only does what a
         // handler may.
         let code = unsafe {
@@ -173,21 +178,22 @@ pub(super) fn catch() -> io::Result<Post> {
             return Err(io::Error::last_os_error());
         }
     }
-    Ok(Post { letters, witness })
+    Ok(SignalForwarder { notices, witness })
 }
 
-/// Names the program that signals go to.
-pub(super) fn pass_to(child: u32) {
+/// Names the program to forward signals to.
+pub(super) fn forward_to(child: u32) {
     CHILD.store(i32::try_from(child).unwrap_or(0), Relaxed);
     let early = EARLY.swap(0, Relaxed);
-    passed_on().filter(|signal| early & bit(*signal) != 0).for_each(send);
+    forwarded().filter(|signal| early & bit(*signal) != 0).for_each(send);
 }
 
-/// The program has ended: nothing is passed on any more, and [`Post::deliver`] returns.
+/// Says that the program has ended: nothing is forwarded any more, and [`SignalForwarder::run`]
+/// returns.
 pub(super) fn stop() {
     ENDED.store(now(), Relaxed);
     CHILD.store(0, Relaxed);
-    post(KEPT);
+    notify(KEPT);
 }
 
 fn send(signal: i32) {
@@ -204,57 +210,58 @@ fn is_in_group() -> bool {
     unsafe { libc::getpgid(CHILD.load(Relaxed)) == libc::getpgrp() }
 }
 
-/// What brings the program its signals.
-pub(super) struct Post {
-    letters: UnixStream,
-    witness: Option<Witness>,
+/// Forwards signals to the program.
+pub(super) struct SignalForwarder {
+    notices: UnixStream,
+    witness: Option<SignalWitness>,
 }
 
-impl Post {
-    /// How long that may take at the very most: what the witness got until then was meant for this one, too.
+impl SignalForwarder {
+    /// How long it may take at most until a signal has reached the witness: what it received
+    /// before then belongs to the same signal.
     const STALE: Duration = Duration::from_millis(200);
 
-    /// Passes signals on, until [`stop`].
-    pub(super) fn deliver(mut self) {
-        // What came before the program did was passed on, and is forgotten soon.
-        let mut patience = Some(Post::STALE);
-        let mut letters = [0; 512];
+    /// Forwards signals until [`stop`].
+    pub(super) fn run(mut self) {
+        // Signals that came before the program were forwarded; the witness forgets them soon.
+        let mut timeout = Some(SignalForwarder::STALE);
+        let mut notices = [0; 512];
         loop {
-            let come = self.wait(patience);
+            let come = self.wait(timeout);
             if CHILD.load(Relaxed) == 0 {
                 return;
             }
             if !come {
                 self.seen();
-                patience = None;
+                timeout = None;
                 continue;
             }
-            thread::sleep(SETTLED);
-            let count = self.letters.read(&mut letters).unwrap_or(0);
+            thread::sleep(DELIVERY_TIME);
+            let count = self.notices.read(&mut notices).unwrap_or(0);
             let seen = if is_in_group() { self.seen() } else { 0 };
-            letters[..count]
+            notices[..count]
                 .iter()
-                .filter(|letter| **letter & KEPT == 0)
-                .map(|letter| i32::from(*letter))
+                .filter(|notice| **notice & KEPT == 0)
+                .map(|notice| i32::from(*notice))
                 .filter(|signal| seen & bit(*signal) == 0)
                 .for_each(send);
-            patience = Some(Post::STALE);
+            timeout = Some(SignalForwarder::STALE);
         }
     }
 
-    /// Waits for a letter; whether one has come.
-    fn wait(&self, patience: Option<Duration>) -> bool {
-        let millis = patience.map_or(-1, |patience| patience.as_millis() as i32);
+    /// Waits for a notice; whether one has come.
+    fn wait(&self, timeout: Option<Duration>) -> bool {
+        let millis = timeout.map_or(-1, |timeout| timeout.as_millis() as i32);
         let mut one =
-            libc::pollfd { fd: self.letters.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            libc::pollfd { fd: self.notices.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: it is one structure, and lives until the call is over.
         unsafe { libc::poll(&raw mut one, 1, millis) != 0 }
     }
 
-    /// What has reached the witness since it was asked last. One that does not answer is not
-    /// asked again.
+    /// The signals that have reached the witness since it was last asked. A witness that does not
+    /// answer is not asked again.
     fn seen(&mut self) -> u64 {
-        match self.witness.as_mut().map(Witness::ask) {
+        match self.witness.as_mut().map(SignalWitness::ask) {
             Some(Ok(seen)) => seen,
             _ => {
                 self.witness = None;
@@ -264,16 +271,16 @@ impl Post {
     }
 }
 
-/// A process beside the program, which keeps every signal until it is asked.
-struct Witness {
+/// A process that collects every signal it receives until it is asked for them.
+struct SignalWitness {
     pid: i32,
-    line: UnixStream,
+    socket: UnixStream,
 }
 
-impl Witness {
-    fn start() -> io::Result<Witness> {
-        let (line, its) = UnixStream::pair()?;
-        line.set_read_timeout(Some(Post::STALE))?;
+impl SignalWitness {
+    fn start() -> io::Result<SignalWitness> {
+        let (socket, its) = UnixStream::pair()?;
+        socket.set_read_timeout(Some(SignalForwarder::STALE))?;
         // SAFETY: the sets are written before they are read. After the fork the new process only
         // calls what a handler may, with signals blocked from its first moment on.
         let pid = unsafe {
@@ -283,23 +290,23 @@ impl Witness {
             let parent = libc::getpid();
             let pid = libc::fork();
             if pid == 0 {
-                witness(parent, its.as_raw_fd(), line.as_raw_fd(), all.as_ptr());
+                witness(parent, its.as_raw_fd(), socket.as_raw_fd(), all.as_ptr());
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut());
             pid
         };
-        if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(Witness { pid, line }) }
+        if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(SignalWitness { pid, socket }) }
     }
 
     fn ask(&mut self) -> io::Result<u64> {
         let mut seen = [0; 8];
-        self.line.write_all(&[1])?;
-        self.line.read_exact(&mut seen)?;
+        self.socket.write_all(&[1])?;
+        self.socket.read_exact(&mut seen)?;
         Ok(u64::from_ne_bytes(seen))
     }
 }
 
-impl Drop for Witness {
+impl Drop for SignalWitness {
     fn drop(&mut self) {
         // SAFETY: it is our child and was not waited for.
         unsafe {
@@ -309,12 +316,12 @@ impl Drop for Witness {
     }
 }
 
-/// The life of a witness: it ends with the one who started it.
+/// What a witness does. It ends with the process that started it.
 ///
 /// # Safety
 ///
 /// It must be called in a process that was just forked, with all signals blocked.
-unsafe fn witness(parent: i32, line: i32, other: i32, all: *const libc::sigset_t) -> ! {
+unsafe fn witness(parent: i32, socket: i32, other: i32, all: *const libc::sigset_t) -> ! {
     // SAFETY: these are calls of the kernel on what is this process's own.
     unsafe {
         libc::close(other);
@@ -322,12 +329,12 @@ unsafe fn witness(parent: i32, line: i32, other: i32, all: *const libc::sigset_t
         libc::prctl(libc::PR_SET_NAME, c"plimsoll-signal".as_ptr());
         let now: libc::timespec = zeroed();
         let mut question = 0_u8;
-        while libc::getppid() == parent && libc::read(line, (&raw mut question).cast(), 1) == 1 {
+        while libc::getppid() == parent && libc::read(socket, (&raw mut question).cast(), 1) == 1 {
             let mut seen = 0_u64;
             while let signal @ 1.. = libc::sigtimedwait(all, null_mut(), &raw const now) {
                 seen |= bit(signal);
             }
-            libc::write(line, (&raw const seen).cast(), size_of::<u64>());
+            libc::write(socket, (&raw const seen).cast(), size_of::<u64>());
         }
         libc::_exit(0)
     }

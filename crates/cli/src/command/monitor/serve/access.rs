@@ -1,31 +1,31 @@
-//! Who may come in.
+//! Which requests are allowed.
 
 use std::net::{IpAddr, SocketAddr};
 
+use plimsoll_cli::http::HttpRequest;
 use subtle::ConstantTimeEq;
 
-use super::http::Request;
 use crate::outcome::BadInput;
 
-/// Shorter ones can be guessed.
+/// Shorter tokens can be guessed.
 const SHORTEST_TOKEN: usize = 8;
 
-/// The rules of an address.
-pub(super) struct Door {
+/// The rules for requests to an address.
+pub(super) struct AccessRules {
     loopback: bool,
     token: Option<String>,
 }
 
-/// Why somebody may not come in.
-pub(super) enum Refusal {
+/// Why a request is not allowed.
+pub(super) enum AccessRefusal {
     /// The request comes by a foreign name or from a foreign page.
     Foreign(&'static str),
     /// The token is missing or wrong.
     Token,
 }
 
-impl Door {
-    pub(super) fn new(address: SocketAddr, token: Option<String>) -> Result<Door, BadInput> {
+impl AccessRules {
+    pub(super) fn new(address: SocketAddr, token: Option<String>) -> Result<AccessRules, BadInput> {
         let loopback = address.ip().is_loopback();
         let token = token.filter(|token| !token.is_empty());
         match &token {
@@ -37,25 +37,25 @@ impl Door {
                 "--token must have at least {SHORTEST_TOKEN} characters, as shorter ones can be \
                  guessed"
             ))),
-            _ => Ok(Door { loopback, token }),
+            _ => Ok(AccessRules { loopback, token }),
         }
     }
 
-    pub(super) fn check(&self, request: &Request) -> Result<(), Refusal> {
+    pub(super) fn check(&self, request: &HttpRequest) -> Result<(), AccessRefusal> {
         let host = request.header("host").ok().flatten();
-        let host = host.ok_or(Refusal::Foreign("one Host header is needed"))?;
+        let host = host.ok_or(AccessRefusal::Foreign("one Host header is needed"))?;
         if !self.knows(host) {
-            return Err(Refusal::Foreign("this is not the name of this server"));
+            return Err(AccessRefusal::Foreign("this is not the name of this server"));
         }
         match request.header("origin") {
             Ok(None) => {}
             Ok(Some(origin)) if origin == format!("http://{host}") => {}
-            _ => return Err(Refusal::Foreign("pages of others may not read this")),
+            _ => return Err(AccessRefusal::Foreign("pages of others may not read this")),
         }
         match &self.token {
             None => Ok(()),
             Some(token) if shown(request).is_some_and(|shown| same(&shown, token)) => Ok(()),
-            Some(_) => Err(Refusal::Token),
+            Some(_) => Err(AccessRefusal::Token),
         }
     }
 
@@ -73,14 +73,14 @@ impl Door {
     }
 }
 
-fn shown(request: &Request) -> Option<String> {
+fn shown(request: &HttpRequest) -> Option<String> {
     let header = request.header("authorization").ok().flatten();
     let bearer = header.and_then(|value| value.strip_prefix("Bearer ")).map(String::from);
     bearer.or_else(|| request.query("token"))
 }
 
-/// Takes as long whatever is shown, so that a token cannot be felt out letter by letter, nor
-/// its length.
+/// Takes the same time whatever is shown, so that neither a token nor its length can be guessed
+/// step by step from how long this takes.
 fn same(shown: &str, token: &str) -> bool {
     let mut padded = shown.as_bytes().to_vec();
     padded.resize(token.len(), 0);

@@ -1,72 +1,92 @@
-//! The charge of a device as it goes, kept by what is shown of it: as many points as a plot has,
-//! and the most that lasted.
+//! The charge of a device over time, reduced to what a report shows: as many points as a plot can
+//! show, and the highest charge that lasted.
 
 use std::collections::VecDeque;
 
-use plimsoll_bench::stats::Point;
-
 const GIB: f64 = (1u64 << 30) as f64;
-/// Points of a plot at most: as many as can be told apart.
+/// The most points of a plot: more cannot be told apart.
 const POINTS: usize = 480;
-/// What one who looks now and then, as nvidia-smi does, can see.
+/// How long a charge must last, in seconds, so that a tool that samples (nvidia-smi) can see it.
 const LASTING: f64 = 0.02;
 
-/// The course of a device's charge.
-#[derive(Debug)]
-pub(super) struct Course {
-    pub(super) now: u64,
-    until: f64,
-    thin: Thin,
-    lasting: Lasting,
+/// The charge of a device over time.
+#[derive(Debug, Default)]
+pub struct ChargeCourse {
+    /// The points of a plot.
+    pub points: Vec<ChargePoint>,
+    /// The highest charge that lasted for 20 ms.
+    pub lasting_peak: u64,
 }
 
-impl Course {
-    /// One that begins with nothing, of a run that lasted so long.
-    pub(super) fn new(until: f64) -> Course {
+/// The charge of a device in one interval, in GiB.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ChargePoint {
+    /// The end of the interval, in seconds since the start.
+    pub seconds: f64,
+    /// The lowest charge in it.
+    pub min: f64,
+    /// The mean of the charges in it.
+    pub mean: f64,
+    /// The highest charge in it.
+    pub max: f64,
+}
+
+/// Reduces the charge of a device, change by change.
+#[derive(Debug)]
+pub(super) struct CourseBuilder {
+    pub(super) now: u64,
+    until: f64,
+    plot: PlotPoints,
+    lasting: LastingPeak,
+}
+
+impl CourseBuilder {
+    /// Begins with no charge, for a run that lasted so many seconds.
+    pub(super) fn new(until: f64) -> CourseBuilder {
         let slice = (until / POINTS as f64).max(1e-6);
-        let points = vec![Point { t: 0.0, min: 0.0, mean: 0.0, max: 0.0 }];
-        let thin = Thin { slice, points, now: 0.0, open: Slice::new(0.0) };
-        Course { now: 0, until, thin, lasting: Lasting::new(LASTING) }
+        let points = vec![ChargePoint { seconds: 0.0, min: 0.0, mean: 0.0, max: 0.0 }];
+        let plot = PlotPoints { slice, points, now: 0.0, open: PlotSlice::new(0.0) };
+        CourseBuilder { now: 0, until, plot, lasting: LastingPeak::new(LASTING) }
     }
 
-    /// From then on so much is charged.
+    /// Sets the charge from this time on.
     pub(super) fn step(&mut self, at: f64, charge: u64) {
         self.now = charge;
-        self.thin.step(at, charge as f64 / GIB);
+        self.plot.step(at, charge as f64 / GIB);
         self.lasting.step(at, charge);
     }
 
-    /// The end of the run: what a plot shows, and the most that was charged for 20 ms.
-    pub(super) fn finish(mut self) -> (Vec<Point>, u64) {
+    /// Ends the run.
+    pub(super) fn finish(mut self) -> ChargeCourse {
         self.lasting.step(self.until, 0);
-        (self.thin.finish(), self.lasting.most)
+        ChargeCourse { points: self.plot.finish(), lasting_peak: self.lasting.most }
     }
 }
 
-/// A course of steps as points that a plot can show: least, mean and most of each slice.
+/// The points of a plot: lowest, mean and highest charge of each slice of time.
 #[derive(Debug)]
-struct Thin {
+struct PlotPoints {
     slice: f64,
-    points: Vec<Point>,
+    points: Vec<ChargePoint>,
     now: f64,
-    open: Slice,
+    open: PlotSlice,
 }
 
 #[derive(Debug)]
-struct Slice {
+struct PlotSlice {
     least: f64,
     most: f64,
     sum: f64,
     count: f64,
 }
 
-impl Slice {
-    fn new(now: f64) -> Slice {
-        Slice { least: now, most: now, sum: now, count: 1.0 }
+impl PlotSlice {
+    fn new(now: f64) -> PlotSlice {
+        PlotSlice { least: now, most: now, sum: now, count: 1.0 }
     }
 }
 
-impl Thin {
+impl PlotPoints {
     fn step(&mut self, at: f64, charge: f64) {
         while self.points.len() <= POINTS && at > self.until() {
             self.close();
@@ -79,18 +99,23 @@ impl Thin {
         open.count += 1.0;
     }
 
-    /// When the slice ends that is open.
+    /// When the current slice ends.
     fn until(&self) -> f64 {
         self.points.len() as f64 * self.slice
     }
 
     fn close(&mut self) {
-        let Slice { least, most, sum, count } = self.open;
-        self.points.push(Point { t: self.until(), min: least, mean: sum / count, max: most });
-        self.open = Slice::new(self.now);
+        let PlotSlice { least, most, sum, count } = self.open;
+        self.points.push(ChargePoint {
+            seconds: self.until(),
+            min: least,
+            mean: sum / count,
+            max: most,
+        });
+        self.open = PlotSlice::new(self.now);
     }
 
-    fn finish(mut self) -> Vec<Point> {
+    fn finish(mut self) -> Vec<ChargePoint> {
         while self.points.len() <= POINTS {
             self.close();
         }
@@ -98,19 +123,19 @@ impl Thin {
     }
 }
 
-/// The most that was charged for so long at a stretch.
+/// The highest charge that lasted for so many seconds.
 #[derive(Debug)]
-struct Lasting {
+struct LastingPeak {
     seconds: f64,
     most: u64,
-    /// Levels that rise, with the time since when at least so much was charged. What lies below
-    /// the most so far matters no more.
+    /// Rising levels of charge, each with the time since which at least that much was charged.
+    /// Levels below the highest so far do not matter any more.
     rising: VecDeque<(f64, u64)>,
 }
 
-impl Lasting {
-    fn new(seconds: f64) -> Lasting {
-        Lasting { seconds, most: 0, rising: VecDeque::new() }
+impl LastingPeak {
+    fn new(seconds: f64) -> LastingPeak {
+        LastingPeak { seconds, most: 0, rising: VecDeque::new() }
     }
 
     fn step(&mut self, at: f64, charge: u64) {
@@ -128,11 +153,12 @@ impl Lasting {
     }
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As it was told from the whole course, which must be the same.
+    /// The same from the whole course at once.
     fn from_all(course: &[(f64, u64)], until: f64, seconds: f64) -> u64 {
         let (mut most, mut rising) = (0, Vec::<(f64, u64)>::new());
         for (at, charge) in course.iter().copied().chain([(until, 0)]) {
@@ -149,7 +175,7 @@ mod tests {
     }
 
     fn lasting(course: &[(f64, u64)], until: f64, seconds: f64) -> u64 {
-        let mut lasting = Lasting::new(seconds);
+        let mut lasting = LastingPeak::new(seconds);
         course.iter().copied().chain([(until, 0)]).for_each(|(at, now)| lasting.step(at, now));
         lasting.most
     }
@@ -185,18 +211,18 @@ mod tests {
             let expected = from_all(&course, at + 0.01, seconds);
             assert_eq!(lasting(&course, at + 0.01, seconds), expected, "{course:?} {seconds}");
         }
-        let mut ramp = Lasting::new(0.02);
+        let mut ramp = LastingPeak::new(0.02);
         (0..1_000_000).for_each(|step| ramp.step(f64::from(step) * 1e-5, u64::from(step as u32)));
         assert!(ramp.rising.len() < 3000, "{}", ramp.rising.len());
     }
 
     #[test]
     fn a_course_becomes_points_that_keep_its_peak() {
-        let mut course = Course::new(1.0);
+        let mut course = CourseBuilder::new(1.0);
         for (at, charge) in [(0.1, 1), (0.100001, 3), (0.100002, 1), (0.9, 0), (1.5, 9)] {
             course.step(at, charge << 30);
         }
-        let (points, _) = course.finish();
+        let points = course.finish().points;
         assert_eq!(points.len(), POINTS + 1);
         let most = points.iter().map(|point| point.max).fold(0.0, f64::max);
         assert!((most - 3.0).abs() < 1e-9, "{most}");

@@ -1,4 +1,4 @@
-//! The few calls of the system that `run` makes besides [signals](super::signals).
+//! The calls of the C library that the launcher makes besides [signals](super::signals).
 
 #![expect(unsafe_code, reason = "foreign calls")]
 
@@ -10,11 +10,12 @@ use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use plimsoll_guard::ledger::Ledger;
+use crate::ledger::Ledger;
 
-/// A file that would be larger than files may be is an error from now on, and not our end. By a
-/// handler, which a program that is started does not inherit.
-pub(super) fn outlive_large_files() {
+/// From now on, writing past the limit of a file's size (`ulimit -f`) is an error and does not
+/// end this process. By a handler, because the program that is started would inherit a signal
+/// that is ignored.
+pub(super) fn survive_large_files() {
     extern "C" fn nothing(_: i32) {}
     // SAFETY: the handler does nothing.
     unsafe {
@@ -30,9 +31,9 @@ static LEDGER: AtomicUsize = AtomicUsize::new(0);
 static PAGE: AtomicUsize = AtomicUsize::new(0);
 static CUT: AtomicBool = AtomicBool::new(false);
 
-/// Any program may cut the ledger's file short: what is missing of it is empty from then on, and
-/// not our end.
-pub(super) fn outlive_a_cut_ledger(ledger: &Ledger) {
+/// From now on, a ledger's file that any program truncates does not end this process: the missing
+/// part reads as zeros.
+pub(super) fn survive_a_cut_ledger(ledger: &Ledger) {
     // SAFETY: asks for a number; the structure is zeroed, which is valid, and the handler only
     // does what a handler may.
     unsafe {
@@ -69,16 +70,16 @@ extern "C" fn on_bus(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_vo
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// What a place allows.
-pub(super) struct Mount {
-    /// Whether programs may not be loaded from there.
+/// What the file system of a folder allows.
+pub(super) struct MountFacts {
+    /// Whether libraries may not be loaded from it.
     pub(super) noexec: bool,
-    /// The bytes that this user may still write.
+    /// How many bytes this user may still write.
     pub(super) free: u64,
 }
 
-/// Looks at where a folder is mounted.
-pub(super) fn mount(folder: &Path) -> io::Result<Mount> {
+/// Reads the facts of the file system that a folder is on.
+pub(super) fn mount_facts(folder: &Path) -> io::Result<MountFacts> {
     let path = CString::new(folder.as_os_str().as_bytes())?;
     // SAFETY: the path ends with a zero, and the structure is written to.
     let (code, mount) = unsafe {
@@ -89,11 +90,12 @@ pub(super) fn mount(folder: &Path) -> io::Result<Mount> {
         return Err(io::Error::last_os_error());
     }
     let free = mount.f_bavail.saturating_mul(mount.f_frsize);
-    Ok(Mount { noexec: mount.f_flag & libc::ST_NOEXEC != 0, free })
+    Ok(MountFacts { noexec: mount.f_flag & libc::ST_NOEXEC != 0, free })
 }
 
 /// Whether the system's loader finds a library.
-pub(in crate::command) fn can_load(library: &str) -> bool {
+#[must_use]
+pub fn can_load(library: &str) -> bool {
     let Ok(name) = CString::new(library) else { return false };
     // SAFETY: the name ends with a zero; the driver's library starts nothing by being loaded,
     // and is closed again.
@@ -101,15 +103,4 @@ pub(in crate::command) fn can_load(library: &str) -> bool {
         let found = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL);
         !found.is_null() && libc::dlclose(found) == 0
     }
-}
-
-/// The user with whose rights this process acts.
-pub(super) fn user() -> u32 {
-    // SAFETY: takes and changes nothing.
-    unsafe { libc::geteuid() }
-}
-
-/// Whether people read stderr.
-pub(super) fn stderr_is_terminal() -> bool {
-    io::IsTerminal::is_terminal(&io::stderr())
 }

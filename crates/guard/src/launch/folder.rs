@@ -1,7 +1,8 @@
-//! The private place: where the guard is unpacked and its counters live.
+//! The folders of a launch: one for the guard's library file, one for the ledger.
 //!
-//! It must allow programs to be loaded from it (some mount /tmp or /dev/shm without), its
-//! name must survive in `LD_PRELOAD` (no space, no colon), and nobody else may write to it.
+//! The loader must be allowed to load libraries from the folder of the library (some systems
+//! mount /tmp or /dev/shm `noexec`), its name must be valid in `LD_PRELOAD` (no space, no colon),
+//! and nobody else may write to it.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -10,61 +11,63 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use plimsoll_guard::watch;
 use tempfile::TempDir;
 
-use super::sys;
+use super::{LaunchError, system};
+use crate::{sys, watch};
 
 const LIBRARY: &str = "libplimsoll_guard.so";
 const PREFIX: &str = "plimsoll-run-";
-/// The file of the counters, or a link to it.
+/// The ledger's file, or a link to it.
 const LEDGER: &str = "ledger";
 
-/// The folders of a run, gone at its end.
-pub(in crate::command) struct Folder {
+/// The folders of a launch. Dropping them deletes them.
+#[derive(Debug)]
+pub(super) struct LaunchFolder {
+    /// For the library; also for the ledger, where there is no other.
     code: TempDir,
-    /// In memory where there is such a place: a list on a disk costs three times as much.
+    /// In memory where the system has such a folder: to note an event in a file on a disk costs
+    /// three times as much.
     data: Option<TempDir>,
 }
 
-impl Folder {
-    /// Where the counters and the lists of events are.
-    pub(in crate::command) fn path(&self) -> &Path {
+impl LaunchFolder {
+    /// Where the ledger and the lists of events are.
+    pub(super) fn path(&self) -> &Path {
         self.data.as_ref().unwrap_or(&self.code).path()
     }
 
-    /// Where both are; they are the caller's from now on, and stay when they are forgotten.
-    pub(in crate::command) fn into_paths(self) -> (PathBuf, Option<PathBuf>) {
-        (self.code.keep(), self.data.map(TempDir::keep))
+    /// Keeps the folders when this is dropped, and says which.
+    pub(super) fn keep(self) -> Vec<PathBuf> {
+        [Some(self.code), self.data].into_iter().flatten().map(TempDir::keep).collect()
     }
 
-    /// The guard.
-    pub(in crate::command) fn library(&self) -> PathBuf {
+    /// The guard's library.
+    pub(super) fn library(&self) -> PathBuf {
         self.code.path().join(LIBRARY)
     }
 }
 
-/// A folder in memory, if there is room for the lists of a few processes.
+/// A folder in memory, if it has room for the lists of a few processes.
 fn in_memory() -> Option<TempDir> {
     const ROOM: u64 = 256 << 20;
     let memory = Path::new("/dev/shm");
     sweep(memory);
-    let roomy = sys::mount(memory).ok()?.free >= ROOM;
-    roomy.then(|| private(memory).ok()).flatten()
+    let has_room = system::mount_facts(memory).ok()?.free >= ROOM;
+    has_room.then(|| private(memory).ok()).flatten()
 }
 
-/// A new folder that nobody else may write to, whatever the user's umask allows: what is in it is
-/// loaded into programs. Those that become another user may still load it.
+/// A new folder that nobody else may write to, whatever the user's umask is, because the library
+/// in it is loaded into programs. Programs that become another user may still load it.
 fn private(parent: &Path) -> io::Result<TempDir> {
     let mode = fs::Permissions::from_mode(0o755);
     tempfile::Builder::new().prefix(PREFIX).permissions(mode).tempdir_in(parent)
 }
 
-/// Removes what runs of this user have left behind that were killed, or ended before their
-/// programs' children, once those are gone too.
+/// Removes the folders that earlier launches of this user left because they were killed, or ended
+/// before the children of their programs, once nobody uses them.
 fn sweep(parent: &Path) {
-    /// A run that begins makes its folder first, and then the ledger by which it is known.
+    /// A launch creates its folder before the ledger by which its use is known.
     const YOUNG: Duration = Duration::from_secs(60);
     let me = sys::user();
     let is_left = |folder: &PathBuf| {
@@ -83,8 +86,9 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Those folders that no process has in its environment, or something of in its memory: the last
-/// look before they are removed, as a program that was started may not have come to its ledger.
+/// Those folders that no process names in its environment or has mapped a file of. This is the
+/// last check before they are removed: a program that was just started may not have opened its
+/// ledger yet.
 fn unnamed(mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
     if folders.is_empty() {
         return folders;
@@ -102,23 +106,20 @@ fn unnamed(mut folders: Vec<PathBuf>) -> Vec<PathBuf> {
     folders
 }
 
-/// Makes it, with the guard in it.
-pub(in crate::command) fn make() -> anyhow::Result<Folder> {
-    if plimsoll_guard::LIBRARY.is_empty() {
-        bail!("`run` needs Linux on x86-64 or aarch64: the guard is not in this build");
+/// Creates the folders and writes the library file.
+pub(super) fn make() -> Result<LaunchFolder, LaunchError> {
+    if crate::LIBRARY.is_empty() {
+        return Err(LaunchError::NotBuilt);
     }
-    watch::files_may_be_made()?;
+    watch::files_may_be_made().map_err(LaunchError::Ledger)?;
     let mut tried = Vec::new();
     for parent in candidates() {
         match try_in(&parent) {
             Ok(folder) => return Ok(folder),
-            Err(error) => tried.push(format!("{}: {error:#}", parent.display())),
+            Err(error) => tried.push((parent, error.to_string())),
         }
     }
-    bail!(
-        "no place to unpack the guard ({}); set TMPDIR to a folder from which libraries may be loaded",
-        tried.join("; ")
-    )
+    Err(LaunchError::NoFolder(tried))
 }
 
 fn candidates() -> Vec<PathBuf> {
@@ -134,26 +135,27 @@ fn candidates() -> Vec<PathBuf> {
     named.into_iter().flatten().collect()
 }
 
-fn try_in(parent: &Path) -> anyhow::Result<Folder> {
-    let text = parent.to_str().context("its name is not text")?;
+fn try_in(parent: &Path) -> io::Result<LaunchFolder> {
+    let text = parent.to_str().ok_or_else(|| io::Error::other("its name is not UTF-8"))?;
     if !parent.is_absolute() || text.contains([' ', ':', '\n', '\t']) || text.len() > 300 {
-        bail!("its name cannot stand in LD_PRELOAD");
+        return Err(io::Error::other("its name is not valid in LD_PRELOAD"));
     }
-    if sys::mount(parent)?.noexec {
-        bail!("mounted noexec");
+    if system::mount_facts(parent)?.noexec {
+        return Err(io::Error::other("mounted noexec"));
     }
     sweep(parent);
-    let folder = Folder { code: private(parent)?, data: in_memory() };
+    let folder = LaunchFolder { code: private(parent)?, data: in_memory() };
     if let Some(data) = &folder.data {
-        // By which it is seen that the library is in use.
+        // By this link `sweep` sees that the library is in use.
         symlink(data.path().join(LEDGER), folder.code.path().join(LEDGER))?;
     }
     let mut library = OpenOptions::new();
     let mut library = library.write(true).create_new(true).mode(0o644).open(folder.library())?;
-    library.write_all(plimsoll_guard::LIBRARY)?;
+    library.write_all(crate::LIBRARY)?;
     Ok(folder)
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -161,7 +163,7 @@ mod tests {
     use std::process::Command;
     use std::time::SystemTime;
 
-    use plimsoll_guard::watch::{Settings, Watch};
+    use crate::watch::{Settings, Watch};
 
     use super::*;
 

@@ -1,53 +1,55 @@
-//! The program's children, looked at now and then from outside: those that run without the
-//! guard hold memory that nobody counts, so they are reported.
+//! Finds child processes of the program that run without the guard. Nobody counts their GPU
+//! memory, so they are reported.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, ErrorKind::PermissionDenied};
 use std::path::{Path, PathBuf};
 
-use plimsoll_guard::watch::VARIABLE;
-use serde::Serialize;
+use super::folder::LaunchFolder;
+use super::program::{is_anothers, why_not_guarded};
+use crate::watch::VARIABLE;
 
-use super::folder::Folder;
-
-/// A process of the tree that the guard is not in.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Unguarded {
-    pub(super) pid: u32,
-    pub(super) program: String,
-    /// Whether the CUDA driver is in it; null where that could not be read.
-    pub(super) uses_cuda: Option<bool>,
-    pub(super) why: String,
+/// A process that the guard was not loaded into.
+#[derive(Debug, Clone)]
+pub struct UnguardedProcess {
+    /// Its number.
+    pub pid: u32,
+    /// Its executable, or its name where only that can be read.
+    pub program: String,
+    /// Whether it has the CUDA driver loaded; `None` where that could not be read.
+    pub uses_cuda: Option<bool>,
+    /// Why the guard was not loaded.
+    pub why: String,
 }
 
-/// What is known of the tree.
+/// A program and its descendants, as far as they were seen.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct ProcessTree {
     root: u32,
     library: String,
-    /// Where the counters are.
+    /// The ledger's folder.
     data: String,
-    /// Everybody who was seen to belong to it: a parent may end before its children.
+    /// Every process that was seen to belong to it: a parent may end before its children.
     members: HashSet<u32>,
-    seen: HashMap<(u32, PathBuf), Option<Unguarded>>,
-    /// Those whose loader was seen at work: the guard is there, and has not begun.
+    seen: HashMap<(u32, PathBuf), Option<UnguardedProcess>>,
+    /// Those that were seen while they were still being loaded: the guard has not started yet.
     loading: HashSet<(u32, PathBuf)>,
 }
 
-impl Tree {
-    pub(super) fn new(root: u32, folder: &Folder) -> Tree {
+impl ProcessTree {
+    pub(super) fn new(root: u32, folder: &LaunchFolder) -> ProcessTree {
         let library = folder.library().display().to_string();
         let data = folder.path().display().to_string();
         let (members, seen, loading) = (HashSet::from([root]), HashMap::new(), HashSet::new());
-        Tree { root, library, data, members, seen, loading }
+        ProcessTree { root, library, data, members, seen, loading }
     }
 
-    /// Looks at every process that is new, or has become another program.
-    pub(super) fn look(&mut self) {
+    /// Examines every process of the tree.
+    pub(super) fn examine(&mut self) {
         let mut parents: Vec<(u32, u32)> = processes().collect();
         parents.sort_unstable();
-        // Numbers mostly rise from parent to child; twice finds the few that do not.
+        // Mostly a child has a higher number than its parent; a second pass finds the others.
         for _ in 0..2 {
             for (pid, parent) in &parents {
                 if self.members.contains(parent) {
@@ -57,59 +59,60 @@ impl Tree {
         }
         for (pid, _) in parents {
             if self.members.contains(&pid) {
-                self.examine(pid);
+                self.examine_process(pid);
             }
         }
     }
 
-    fn examine(&mut self, pid: u32) {
+    fn examine_process(&mut self, pid: u32) {
         let program = match fs::read_link(view(pid).join("exe")) {
             Ok(program) => program,
-            // A set-uid program lets nobody look: only what it is called can be read.
-            Err(error) if error.kind() == PermissionDenied && super::reach::is_anothers(pid) => {
+            // Of a set-uid program only the name can be read.
+            Err(error) if error.kind() == PermissionDenied && is_anothers(pid) => {
                 let Ok(name) = fs::read_to_string(view(pid).join("comm")) else { return };
                 PathBuf::from(name.trim_end())
             }
             Err(_) => return,
         };
-        // Still this program: between fork and exec, the guard is not expected.
+        // Between fork and exec it is still this program, without the guard.
         if program.file_name().is_some_and(|name| name == "plimsoll") && pid == self.root {
             return;
         }
         self.note(pid, program);
     }
 
-    /// Keeps what is found of a process.
+    /// Records what is found of a process.
     fn note(&mut self, pid: u32, program: PathBuf) {
         let found = self.find(pid, &program);
-        // One that has ended meanwhile, or become another program, shows nothing of itself.
+        // A process that has ended or become another program meanwhile proves nothing.
         let same = |now: io::Result<PathBuf>| {
             now.map_or_else(|e| e.kind() == PermissionDenied, |now| now == program)
         };
         if found.is_none() || same(fs::read_link(view(pid).join("exe"))) {
-            // A program is seen before its loader has done its work, too: the last look counts.
+            // A program may be seen before its loader has finished: the last result counts.
             self.seen.insert((pid, program), found);
         }
     }
 
-    /// Looks into a process for the guard.
-    fn find(&mut self, pid: u32, program: &Path) -> Option<Unguarded> {
+    /// Looks for the guard in a process; nothing where it is there.
+    fn find(&mut self, pid: u32, program: &Path) -> Option<UnguardedProcess> {
         let maps = fs::read_to_string(view(pid).join("maps")).ok();
         let has = |text: &str| maps.as_ref().map(|maps| maps.contains(text));
-        // Without the counters, which it finds by its variable, the guard only passes calls on.
+        // Without the ledger, which it finds by its variable, the guard only forwards calls.
         let ledger = format!("{}/ledger", self.data);
         let loaded = has(&self.library).unwrap_or(false);
         let guarded = loaded && has(&ledger).unwrap_or(false);
-        // One that will begin: it may end before anybody looks again. One that cannot is seen
-        // in the same state twice. The loader brings the guard in before the C library.
-        let begins = match loaded {
-            true => self.is_told(pid),
-            false => has("libc.so") == Some(false) && super::reach::why_not(program).is_none(),
+        // A process that is still being loaded is not reported, as it may end before it is seen
+        // again. One in which the guard cannot start is seen in this state twice. The loader
+        // loads the guard before the C library.
+        let is_loading = match loaded {
+            true => self.has_ledger(pid),
+            false => has("libc.so") == Some(false) && why_not_guarded(program).is_none(),
         };
-        if guarded || begins && self.loading.insert((pid, program.to_path_buf())) {
+        if guarded || is_loading && self.loading.insert((pid, program.to_path_buf())) {
             return None;
         }
-        Some(Unguarded {
+        Some(UnguardedProcess {
             pid,
             program: program.display().to_string(),
             uses_cuda: has("libcuda.so").map(|found| found || self.holds_device(pid)),
@@ -124,46 +127,46 @@ impl Tree {
         targets.any(|target| target.starts_with("/dev/nvidia") && !target.ends_with("ctl"))
     }
 
-    /// How many of the tree run now. Those whose parents ended before anybody looked are known by
-    /// their environment.
+    /// How many processes of the tree run now, besides the program. Those whose parents ended
+    /// before they were seen are known by their environment.
     pub(super) fn still_running(&self) -> usize {
-        let ours = |pid| self.members.contains(&pid) || self.is_told(pid);
+        let ours = |pid| self.members.contains(&pid) || self.has_ledger(pid);
         processes().filter(|(pid, _)| *pid != self.root && ours(*pid)).count()
     }
 
-    /// Whether a process was started with the way to the counters.
-    fn is_told(&self, pid: u32) -> bool {
+    /// Whether a process was started with the name of this ledger.
+    fn has_ledger(&self, pid: u32) -> bool {
         has_variable(pid, format!("{VARIABLE}={}", self.data).as_bytes())
     }
 
     fn why(&self, pid: u32, program: &Path, maps: Option<&str>) -> String {
-        if let Some(why) = super::reach::why_not(program) {
+        if let Some(why) = why_not_guarded(program) {
             return why;
         }
         let Some(maps) = maps else {
-            return "it belongs to another user or cannot be looked into".to_string();
+            return "it belongs to another user or cannot be examined".to_string();
         };
         let cleared = |name: &str| !has_variable(pid, format!("{name}=").as_bytes());
         if cleared("LD_PRELOAD") {
             "its environment was cleared of LD_PRELOAD".to_string()
         } else if maps.contains(&self.library) && cleared(VARIABLE) {
             format!("its environment was cleared of {VARIABLE}")
-        } else if super::reach::is_anothers(pid) {
-            "it became another user, who may not open the counters; run plimsoll as that user"
+        } else if is_anothers(pid) {
+            "it became another user, who may not open the ledger; run plimsoll as that user"
                 .to_string()
         } else {
             "the guard was not loaded into it".to_string()
         }
     }
 
-    pub(super) fn into_unguarded(self) -> Vec<Unguarded> {
-        let mut all: Vec<Unguarded> = self.seen.into_values().flatten().collect();
+    pub(super) fn into_unguarded(self) -> Vec<UnguardedProcess> {
+        let mut all: Vec<UnguardedProcess> = self.seen.into_values().flatten().collect();
         all.sort_by_key(|process| process.pid);
         all
     }
 }
 
-/// Every process with its parent, as long as a thread of it runs.
+/// Every process of which a thread runs, with its parent.
 fn processes() -> impl Iterator<Item = (u32, u32)> {
     numbers(Path::new("/proc")).filter_map(|pid| {
         let (state, parent) = state(Path::new(&format!("/proc/{pid}")))?;
@@ -192,7 +195,7 @@ fn other_thread(pid: u32) -> Option<PathBuf> {
     threads.find(|thread| state(thread).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X')))
 }
 
-/// Where the kernel shows what is in a process: where its main thread has ended, with another.
+/// Where /proc shows a process: where its main thread has ended, that of another thread.
 fn view(pid: u32) -> PathBuf {
     let main = PathBuf::from(format!("/proc/{pid}"));
     match state(&main) {
@@ -201,12 +204,13 @@ fn view(pid: u32) -> PathBuf {
     }
 }
 
-/// Whether a process was started with a variable whose text begins so.
+/// Whether a process was started with a variable that begins with this text.
 fn has_variable(pid: u32, text: &[u8]) -> bool {
     let environment = fs::read(view(pid).join("environ")).unwrap_or_default();
     environment.split(|&byte| byte == 0).any(|variable| variable.starts_with(text))
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
     use std::process::Command;
@@ -214,49 +218,49 @@ mod tests {
     use super::super::folder;
     use super::*;
 
-    type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+    type TestResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
     /// Looks twice at a program that stays as it is once this is mapped; what was found each time.
-    fn twice(program: &mut Command, folder: &Folder, mapped: &str) -> Result<[usize; 2]> {
+    fn twice(program: &mut Command, folder: &LaunchFolder, mapped: &str) -> TestResult<[usize; 2]> {
         let mut program = program.spawn()?;
-        let mut tree = Tree::new(program.id(), folder);
+        let mut tree = ProcessTree::new(program.id(), folder);
         let maps = format!("/proc/{}/maps", program.id());
         while !fs::read_to_string(&maps)?.contains(mapped) {
             std::thread::yield_now();
         }
-        tree.look();
+        tree.examine();
         let first = tree.seen.values().flatten().count();
-        tree.look();
+        tree.examine();
         program.kill()?;
         program.wait()?;
         Ok([first, tree.into_unguarded().len()])
     }
 
     #[test]
-    fn a_program_whose_loader_is_at_work_is_no_finding() -> Result {
+    fn a_program_whose_loader_is_at_work_is_no_finding() -> TestResult {
         // Without a ledger there it stays as it is in that moment: loaded, and not begun.
         let folder = folder::make()?;
         let mut program = Command::new("sleep");
         program.arg("9").env("LD_PRELOAD", folder.library()).env(VARIABLE, folder.path());
         let library = folder.library().display().to_string();
-        assert_eq!(twice(&mut program, &folder, &library)?, [0, 1], "it stays so, and is told");
+        assert_eq!(twice(&mut program, &folder, &library)?, [0, 1], "it stays so, and is reported");
         Ok(())
     }
 
     #[test]
-    fn nor_is_one_whose_loader_has_not_come_to_the_guard() -> Result {
+    fn nor_is_one_whose_loader_has_not_come_to_the_guard() -> TestResult {
         // The loader waits for what it is to load first.
         let folder = folder::make()?;
         let pipe = folder.path().join("pipe");
         assert!(Command::new("mkfifo").arg(&pipe).status()?.success());
         let mut program = Command::new("sleep");
         program.arg("9").env("LD_PRELOAD", &pipe);
-        assert_eq!(twice(&mut program, &folder, "sleep")?, [0, 1], "it stays so, and is told");
+        assert_eq!(twice(&mut program, &folder, "sleep")?, [0, 1], "it stays so, and is reported");
         Ok(())
     }
 
     #[test]
-    fn one_whose_main_thread_has_ended_is_looked_at_and_runs() -> Result {
+    fn one_whose_main_thread_has_ended_is_looked_at_and_runs() -> TestResult {
         let folder = folder::make()?;
         let source = folder.path().join("leader.c");
         let program = folder.path().join("leader");
@@ -273,9 +277,9 @@ mod tests {
         while state(&main).map(|(state, _)| state) != Some('Z') {
             std::thread::yield_now();
         }
-        let mut tree = Tree::new(std::process::id(), &folder);
-        tree.look();
-        tree.look();
+        let mut tree = ProcessTree::new(std::process::id(), &folder);
+        tree.examine();
+        tree.examine();
         // Those of other tests are children of this process, too.
         let found: Vec<u32> = tree.seen.values().flatten().map(|process| process.pid).collect();
         let runs = processes().any(|(running, _)| running == pid);
@@ -286,10 +290,10 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_meanwhile_is_no_finding() -> Result {
+    fn one_that_ends_meanwhile_is_no_finding() -> TestResult {
         let folder = folder::make()?;
         let mut program = Command::new("sleep").arg("0").spawn()?;
-        let mut tree = Tree::new(program.id(), &folder);
+        let mut tree = ProcessTree::new(program.id(), &folder);
         let gone = |link: &str| fs::read_link(link).is_err();
         while !gone(&format!("/proc/{}/exe", program.id())) {
             std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! Waits for the program, also where it is stopped and continued: a shell that started us must
-//! get the terminal back, as it would without us in between.
+//! Waits for the program, also while it is stopped and continued: the shell that started us must
+//! get the terminal back when the program stops, as it would without a process in between.
 
 #![expect(unsafe_code, reason = "foreign calls")]
 
@@ -35,13 +35,14 @@ pub(super) fn wait(child: u32) -> io::Result<ExitStatus> {
     }
 }
 
-/// The program was stopped: so are we, if it was the terminal's foreground, and the terminal is
-/// our group's meanwhile. When we are continued, so is the program.
+/// Stops this process because the program was stopped, if the program was in the terminal's
+/// foreground; our group has the terminal meanwhile. Continues the program when this process is
+/// continued.
 fn stop_with(child: i32, signal: i32) {
-    // What the terminal sends stops the whole group, us too, and continues it: then the program
-    // runs again when we do.
+    // A signal of the terminal stops the whole group, this process too, and continues it: then
+    // the program runs again when this process does.
     for _ in 0..2 {
-        thread::sleep(signals::SETTLED);
+        thread::sleep(signals::DELIVERY_TIME);
         if !is_stopped(child) {
             return;
         }
@@ -57,7 +58,7 @@ fn stop_with(child: i32, signal: i32) {
         return;
     }
     give(&terminal, own);
-    signals::keep_continue(true);
+    signals::keep_next_continue(true);
     // SAFETY: to this thread itself, so that it does not go on before it is stopped.
     unsafe { libc::raise(signal) };
     if foreground() == own {
@@ -65,7 +66,7 @@ fn stop_with(child: i32, signal: i32) {
     }
     // SAFETY: the child is ours and not waited for; its group is known.
     unsafe { libc::kill(if its == own { child } else { -its }, libc::SIGCONT) };
-    signals::keep_continue(false);
+    signals::keep_next_continue(false);
 }
 
 fn is_stopped(child: i32) -> bool {

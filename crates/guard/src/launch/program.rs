@@ -1,38 +1,33 @@
-//! Whether the guard can reach a program at all: it is a 64-bit library that the dynamic loader
-//! brings in, which a static program does not use and a set-uid program does not let be told.
+//! Whether the guard can be loaded into a program, and why a program could not be started.
+//!
+//! The guard is a 64-bit library that the dynamic loader loads because of `LD_PRELOAD`. A static
+//! program has no loader, and for a set-uid program the loader ignores that variable.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What was found out before the program was started.
-#[derive(Debug, Default)]
-pub(super) struct Reach {
-    pub(super) why_not: Option<String>,
-}
+use crate::sys;
 
-/// Programs that start others where the guard's file is not.
+/// Programs that start others in a container, where the guard's file is not.
 const CONTAINERS: [&str; 8] =
     ["docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "ctr", "kubectl"];
 
-/// Looks at the program that is to be run.
-pub(super) fn of(program: &[OsString]) -> Reach {
-    let Some(path) = program.first().and_then(|name| find(Path::new(name))) else {
-        return Reach::default();
-    };
-    Reach { why_not: why_not(&path).or_else(|| cleared(program)) }
+/// Why the guard cannot be loaded into a program that is started with these arguments.
+pub(super) fn why_not_guarded_as(name: &OsStr, arguments: &[OsString]) -> Option<String> {
+    let path = find(Path::new(name))?;
+    why_not_guarded(&path).or_else(|| cleared_environment(Path::new(name), arguments))
 }
 
-/// `env -i` forgets where the guard is.
-fn cleared(program: &[OsString]) -> Option<String> {
-    let name = Path::new(program.first()?).file_name()?;
+/// `env -i` clears the variables by which the guard is loaded.
+fn cleared_environment(name: &Path, arguments: &[OsString]) -> Option<String> {
     let clears = |word: &OsString| word == "-i" || word == "-" || word == "--ignore-environment";
-    (name == "env"
-        && program.iter().skip(1).take_while(|w| w.to_string_lossy().starts_with('-')).any(clears))
-    .then(|| "env -i clears LD_PRELOAD, by which the guard is loaded".to_string())
+    let mut flags = arguments.iter().take_while(|w| w.to_string_lossy().starts_with('-'));
+    (name.file_name()? == "env" && flags.any(clears))
+        .then(|| "env -i clears LD_PRELOAD, by which the guard is loaded".to_string())
 }
 
 fn find(name: &Path) -> Option<PathBuf> {
@@ -43,8 +38,9 @@ fn find(name: &Path) -> Option<PathBuf> {
     std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// Why the guard does not get into a program.
-pub(in crate::command) fn why_not(path: &Path) -> Option<String> {
+/// Why the guard cannot be loaded into the program at this path, if it cannot.
+#[must_use]
+pub fn why_not_guarded(path: &Path) -> Option<String> {
     let shown = path.display();
     let name = path.file_name()?.to_str()?;
     if CONTAINERS.contains(&name) {
@@ -54,23 +50,23 @@ pub(in crate::command) fn why_not(path: &Path) -> Option<String> {
     }
     let facts = fs::metadata(path).ok()?;
     let elevated = facts.permissions().mode() & 0o6000 != 0;
-    if elevated && (facts.uid() != super::sys::user() || facts.permissions().mode() & 0o2000 != 0) {
+    if elevated && (facts.uid() != sys::user() || facts.permissions().mode() & 0o2000 != 0) {
         return Some(format!(
-            "{shown} is set-uid or set-gid: the loader does not let the guard in"
+            "{shown} is set-uid or set-gid: the loader does not load the guard into it"
         ));
     }
-    // It may be a pipe, which nobody writes to.
+    // It may be a pipe that nobody writes to.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
     let mut head = [0; 4096];
     let count = file.read_at(&mut head, 0).ok()?;
     if let Some(interpreter) = script(head.get(..count)?) {
-        return (interpreter != path).then(|| why_not(&interpreter)).flatten();
+        return (interpreter != path).then(|| why_not_guarded(&interpreter)).flatten();
     }
     why_not_elf(&file, name).map(|why| format!("{shown}: {why}"))
 }
 
-/// Why a program could not be started, as far as the system's own words do not say it.
-pub(super) fn hint(name: &Path) -> Option<String> {
+/// Why a program could not be started, where the system's own error does not say it.
+pub(super) fn why_not_started(name: &Path) -> Option<String> {
     if name.as_os_str().is_empty() {
         return Some("its name is empty".to_string());
     }
@@ -117,8 +113,7 @@ fn script(head: &[u8]) -> Option<PathBuf> {
     }
 }
 
-/// Why the guard does not get into an ELF program, by what it says of itself; nothing for what
-/// is none.
+/// Why the guard cannot be loaded into an ELF program, by its headers; nothing for other files.
 fn why_not_elf(file: &File, name: &str) -> Option<String> {
     const PROGRAM: u16 = 2;
     const SHARED: u16 = 3;
@@ -129,11 +124,12 @@ fn why_not_elf(file: &File, name: &str) -> Option<String> {
     let head = head.get(..count)?;
     let [class, order] = [*head.strip_prefix(b"\x7fELF")?.first()?, *head.get(5)?];
     if class == 1 {
-        return Some("a 32-bit program; the guard is 64-bit: not held".to_string());
+        return Some("a 32-bit program; the guard is 64-bit: not limited".to_string());
     }
     let (kind, machine) = (number(head, 16, 2)? as u16, number(head, 18, 2)? as u16);
     if order != 1 || machine != HERE {
-        let what = "a program for another kind of processor; the guard is for this one: not held";
+        let what =
+            "a program for another kind of processor; the guard is for this one: not limited";
         return Some(what.to_string());
     }
     let (table, size, count) = (number(head, 32, 8)?, number(head, 54, 2)?, number(head, 56, 2)?);
@@ -149,24 +145,26 @@ fn why_not_elf(file: &File, name: &str) -> Option<String> {
             file.read_exact_at(&mut path, number(&entry, 8, 8)?).ok()?;
             let path = String::from_utf8_lossy(&path).trim_end_matches('\0').to_string();
             let known = is_loader(path.rsplit('/').next().unwrap_or_default());
-            let text = || format!("its loader, {path}, is not one that the guard knows: not held");
+            let text =
+                || format!("its loader, {path}, is not one that the guard knows: not limited");
             return (!known).then(text);
         }
     }
     Some("statically linked: no loader, so no guard".to_string())
 }
 
-/// Whether this is the name of a loader that brings the guard in: glibc's, or musl's.
+/// Whether this is the name of a loader that loads the guard: glibc's, or musl's.
 fn is_loader(name: &str) -> bool {
     ["ld-linux", "ld64.", "ld-2.", "ld.so", "ld-musl-"].iter().any(|known| name.starts_with(known))
 }
 
-/// A number of so many bytes, the lowest first.
+/// A little-endian number of this many bytes.
 fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(size)?)?;
     Some(bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,12 +187,12 @@ mod tests {
     #[test]
     fn the_loader_of_a_program_is_looked_at_first() {
         const HERE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
-        assert_eq!(why_not(&std::env::current_exe().unwrap()), None);
+        assert_eq!(why_not_guarded(&std::env::current_exe().unwrap()), None);
         let folder = tempfile::tempdir().unwrap();
         let said = |bytes: &[u8], name: &str| {
             let path = folder.path().join(name);
             fs::write(&path, bytes).unwrap();
-            why_not(&path).unwrap_or_default()
+            why_not_guarded(&path).unwrap_or_default()
         };
         for loader in ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-aarch64.so.1", "/x/ld-2.31.so"]
         {
@@ -216,9 +214,10 @@ mod tests {
     #[test]
     fn what_clears_the_environment_is_seen() {
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
-        assert!(of(&words("env -i ls")).why_not.is_some());
-        assert!(of(&words("env A=b ls -i")).why_not.is_none());
-        assert!(why_not(Path::new("/usr/bin/docker")).is_some());
+        let of = |line: &str| why_not_guarded_as("env".as_ref(), &words(line));
+        assert!(of("-i ls").is_some());
+        assert!(of("A=b ls -i").is_none());
+        assert!(why_not_guarded(Path::new("/usr/bin/docker")).is_some());
     }
 
     #[test]
@@ -226,7 +225,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("script");
         fs::write(&script, "#!/no/such/shell -e\n").unwrap();
-        let said = |name: &Path| hint(name).unwrap_or_default();
+        let said = |name: &Path| why_not_started(name).unwrap_or_default();
         assert!(said(&script).contains("chmod +x"));
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(said(&script).contains("/no/such/shell"), "{}", said(&script));

@@ -1,0 +1,363 @@
+//! Reads the events of all processes into one history: the largest blocks, those that were never
+//! freed, refusals, and the charge of each device over time. Each event is read once, in the
+//! order of time; the memory that this takes does not grow with the number of events.
+
+mod course;
+mod trace;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, BufReader, Write};
+
+use super::gather::{EventsInOrder, Gathered, GatheredList, ProcessFigures, ProcessKey};
+use crate::log::{Kind, Op};
+use crate::watch::{Event, Watch, parse_stacks};
+use course::CourseBuilder;
+use trace::{AllocationTrace, TracedBlock};
+
+pub use course::{ChargeCourse, ChargePoint};
+
+/// How many blocks or refusals are listed; all are counted.
+const LISTED: usize = 20;
+
+/// Memory that a program allocated.
+#[derive(Debug, Clone)]
+pub struct HistoryBlock {
+    /// The process that allocated it.
+    pub who: ProcessKey,
+    /// The device's place in the ledger.
+    pub device: u8,
+    /// How it was allocated.
+    pub kind: Kind,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was allocated, in seconds since the start.
+    pub from: f64,
+    /// When it was freed; `None` if it never was.
+    pub to: Option<f64>,
+    /// Where it was allocated, if call stacks were kept.
+    pub stack: Vec<String>,
+    stack_number: u16,
+}
+
+/// A request that the limit refused.
+#[derive(Debug, Clone)]
+pub struct HistoryRefusal {
+    /// The process that made it.
+    pub pid: u32,
+    /// The device's place in the ledger.
+    pub device: u8,
+    /// How the memory was to be allocated.
+    pub kind: Kind,
+    /// Its size.
+    pub bytes: u64,
+    /// When, in seconds since the start.
+    pub at: f64,
+}
+
+/// What the guard recorded of a launch.
+#[derive(Debug, Default)]
+pub struct LaunchHistory {
+    /// The processes that used the driver, in the order in which they first did.
+    pub processes: Vec<ProcessFigures>,
+    /// How many of them have a list of events.
+    pub lists: ListCounts,
+    /// The largest blocks.
+    pub largest: Vec<HistoryBlock>,
+    /// What was never freed.
+    pub never_freed: NeverFreedBlocks,
+    /// The first refusals.
+    pub refused: Vec<HistoryRefusal>,
+    /// The charge of each device over time, by its place in the ledger.
+    pub courses: HashMap<u8, ChargeCourse>,
+    /// The most that a process had allocated at once on each device, summed over the devices.
+    /// Processes of which events are missing are not in it.
+    pub peaks: HashMap<ProcessKey, u64>,
+    /// How many events are missing: there was no room, or a kill cut them short.
+    pub lost: u64,
+}
+
+/// What was never freed.
+#[derive(Debug, Default)]
+pub struct NeverFreedBlocks {
+    /// How many bytes.
+    pub bytes: u64,
+    /// How many blocks.
+    pub blocks: usize,
+    /// The largest of them.
+    pub largest: Vec<HistoryBlock>,
+    /// Bytes and blocks of each process.
+    pub by_process: HashMap<ProcessKey, (u64, usize)>,
+}
+
+/// Which processes and which lists of events belong together.
+#[derive(Debug, Default)]
+pub struct ListCounts {
+    /// Processes without a list.
+    pub missing: usize,
+    /// Lists whose process is not known any more: another process got its slot.
+    pub orphans: usize,
+    /// Processes that are known.
+    pub known: usize,
+}
+
+impl ListCounts {
+    fn of(lists: &[GatheredList], processes: &[ProcessFigures]) -> ListCounts {
+        let known: HashSet<ProcessKey> = processes.iter().map(|process| process.who).collect();
+        let listed: HashSet<ProcessKey> = lists.iter().map(|list| list.who).collect();
+        ListCounts {
+            missing: known.difference(&listed).count(),
+            orphans: listed.difference(&known).count(),
+            known: processes.len(),
+        }
+    }
+}
+
+/// Reads the history of a launch that lasted so many seconds, and writes its trace.
+pub(super) fn read(
+    watch: &Watch,
+    gathered: &Gathered,
+    lasted: f64,
+    trace: Option<&mut dyn Write>,
+) -> (LaunchHistory, io::Result<()>) {
+    let processes = gathered.processes(watch);
+    let lists = gathered.lists(watch, &processes);
+    let mut trace = AllocationTrace::new(trace);
+    let mut history = merge(&lists, gathered, watch, lasted, &mut trace);
+    let shown = history.largest.iter_mut().chain(&mut history.never_freed.largest);
+    name_stacks(shown.collect(), gathered, watch);
+    history.lists = ListCounts::of(&lists, &processes);
+    history.processes = processes;
+    (history, trace.finish())
+}
+
+/// Sets the call stacks of blocks; the file of each process is read once.
+fn name_stacks(blocks: Vec<&mut HistoryBlock>, gathered: &Gathered, watch: &Watch) {
+    let mut wanted: HashMap<ProcessKey, Vec<u16>> = HashMap::new();
+    for block in blocks.iter().filter(|block| block.stack_number != 0) {
+        wanted.entry(block.who).or_default().push(block.stack_number);
+    }
+    let read = |(who, numbers): (ProcessKey, Vec<u16>)| {
+        let text = BufReader::new(gathered.stacks(who, watch));
+        (who, parse_stacks(text, &numbers).into_iter().collect())
+    };
+    let stacks: HashMap<ProcessKey, HashMap<u16, Vec<String>>> =
+        wanted.into_iter().map(read).collect();
+    for block in blocks {
+        let stack = stacks.get(&block.who).and_then(|all| all.get(&block.stack_number));
+        block.stack = stack.cloned().unwrap_or_default();
+    }
+}
+
+/// Merges the lists, and writes the trace.
+fn merge(
+    lists: &[GatheredList],
+    gathered: &Gathered,
+    watch: &Watch,
+    lasted: f64,
+    trace: &mut AllocationTrace<'_>,
+) -> LaunchHistory {
+    let (clock, unified) = (watch.clock(), watch.unified());
+    let mut reader = EventsInOrder::new(lists, gathered, &unified);
+    let mut builder = HistoryBuilder::new(lasted, trace);
+    while let Some((at, list, event)) = reader.next() {
+        let time = clock.since_start(at);
+        let now = HistoryTime { seconds: time.as_secs_f64(), micros: time.as_micros() };
+        match event {
+            Some(event) => builder.step((list, lists[list].who), &event, now),
+            None => builder.end(list, lists[list].who, now.seconds),
+        }
+    }
+    let mut history = builder.finish(lists);
+    history.lost = reader.lost.iter().sum();
+    for (list, lost) in lists.iter().zip(&reader.lost) {
+        if *lost == 0 {
+            // A process without events has allocated nothing.
+            history.peaks.entry(list.who).or_insert(0);
+        } else {
+            history.peaks.remove(&list.who);
+        }
+    }
+    history
+}
+
+/// A moment of the run.
+#[derive(Clone, Copy)]
+struct HistoryTime {
+    seconds: f64,
+    micros: u128,
+}
+
+/// A block that is not freed yet.
+struct OpenBlock {
+    number: u64,
+    bytes: u64,
+    from: f64,
+    stack: u16,
+    stream: u16,
+    device: u8,
+}
+
+/// What a process has allocated.
+#[derive(Default)]
+struct ProcessMemory {
+    open: HashMap<(Kind, u64), OpenBlock>,
+    /// The charge on each device: now, and its peak.
+    charged: HashMap<u8, (u64, u64)>,
+}
+
+struct HistoryBuilder<'a, 'b> {
+    lasted: f64,
+    trace: &'a mut AllocationTrace<'b>,
+    /// How many blocks there were so far.
+    count: u64,
+    processes: HashMap<usize, ProcessMemory>,
+    courses: HashMap<u8, CourseBuilder>,
+    largest: LargestBlocks,
+    never_freed: LargestBlocks,
+    history: LaunchHistory,
+}
+
+impl<'a, 'b> HistoryBuilder<'a, 'b> {
+    fn new(lasted: f64, trace: &'a mut AllocationTrace<'b>) -> HistoryBuilder<'a, 'b> {
+        HistoryBuilder {
+            lasted,
+            trace,
+            count: 0,
+            processes: HashMap::new(),
+            courses: HashMap::new(),
+            largest: LargestBlocks::default(),
+            never_freed: LargestBlocks::default(),
+            history: LaunchHistory::default(),
+        }
+    }
+
+    fn step(&mut self, (list, who): (usize, ProcessKey), event: &Event, now: HistoryTime) {
+        self.charge(list, event, now.seconds);
+        let Event { device, kind, bytes, stack, stream, .. } = *event;
+        let process = self.processes.entry(list).or_default();
+        match event.op {
+            Op::Allocate => {
+                let number = self.count;
+                self.count += 1;
+                let open = OpenBlock { number, bytes, from: now.seconds, stack, stream, device };
+                self.largest.offer(number, bytes, || block(who, kind, &open));
+                if let Some(before) = process.open.insert((kind, event.key), open) {
+                    self.add_never_freed(who, kind, &before);
+                }
+                self.trace.allocate(TracedBlock { number, bytes, stream }, now.micros);
+            }
+            Op::Free => {
+                if let Some(open) = process.open.remove(&(kind, event.key)) {
+                    self.largest.freed(open.number, open.bytes, now.seconds);
+                    self.trace.free(open.number, event, now.micros);
+                }
+            }
+            Op::Refuse if self.history.refused.len() < LISTED => {
+                let (pid, at) = (who.0, now.seconds);
+                self.history.refused.push(HistoryRefusal { pid, device, kind, bytes, at });
+            }
+            Op::Refuse | Op::Charge | Op::Discharge => {}
+        }
+    }
+
+    /// Changes the charge of a process and of its device.
+    fn charge(&mut self, list: usize, event: &Event, at: f64) {
+        let more = match event.op {
+            Op::Allocate | Op::Charge => true,
+            Op::Free | Op::Discharge => false,
+            Op::Refuse => return,
+        };
+        let changed = |sum: u64| match more {
+            true => sum.saturating_add(event.charge),
+            false => sum.saturating_sub(event.charge),
+        };
+        let charged = &mut self.processes.entry(list).or_default().charged;
+        let (now, most) = charged.entry(event.device).or_default();
+        *now = changed(*now);
+        *most = (*most).max(*now);
+        let course = self.courses.entry(event.device);
+        let course = course.or_insert_with(|| CourseBuilder::new(self.lasted));
+        course.step(at, changed(course.now));
+    }
+
+    /// Frees the memory of a process that was found dead.
+    fn end(&mut self, list: usize, who: ProcessKey, at: f64) {
+        let Some(process) = self.processes.remove(&list) else { return };
+        for (device, (charged, _)) in &process.charged {
+            if let Some(course) = self.courses.get_mut(device) {
+                course.step(at, course.now.saturating_sub(*charged));
+            }
+        }
+        self.trace.left(process.open.values().map(|open| TracedBlock {
+            number: open.number,
+            bytes: open.bytes,
+            stream: open.stream,
+        }));
+        self.close(who, &process);
+    }
+
+    /// Records the peak and the remaining blocks of a process after its last event.
+    fn close(&mut self, who: ProcessKey, process: &ProcessMemory) {
+        let peak = process.charged.values().map(|(_, most)| most).sum();
+        self.history.peaks.insert(who, peak);
+        for ((kind, _), open) in &process.open {
+            self.add_never_freed(who, *kind, open);
+        }
+    }
+
+    /// Counts a block that was never freed.
+    fn add_never_freed(&mut self, who: ProcessKey, kind: Kind, open: &OpenBlock) {
+        self.never_freed.offer(open.number, open.bytes, || block(who, kind, open));
+        let left = &mut self.history.never_freed;
+        let by = left.by_process.entry(who).or_default();
+        for (bytes, blocks) in [(&mut left.bytes, &mut left.blocks), (&mut by.0, &mut by.1)] {
+            *bytes = bytes.saturating_add(open.bytes);
+            *blocks += 1;
+        }
+    }
+
+    fn finish(mut self, lists: &[GatheredList]) -> LaunchHistory {
+        for (list, process) in std::mem::take(&mut self.processes) {
+            self.close(lists[list].who, &process);
+        }
+        let courses = self.courses.into_iter();
+        self.history.courses = courses.map(|(device, course)| (device, course.finish())).collect();
+        self.history.largest = self.largest.0.into_values().collect();
+        self.history.never_freed.largest = self.never_freed.0.into_values().collect();
+        self.history
+    }
+}
+
+fn block(who: ProcessKey, kind: Kind, open: &OpenBlock) -> HistoryBlock {
+    let OpenBlock { bytes, from, stack: stack_number, device, .. } = *open;
+    HistoryBlock { who, device, kind, bytes, from, to: None, stack: Vec::new(), stack_number }
+}
+
+/// The largest blocks; of two of the same size, the earlier one first.
+#[derive(Default)]
+struct LargestBlocks(BTreeMap<(Reverse<u64>, u64), HistoryBlock>);
+
+impl LargestBlocks {
+    fn offer(&mut self, number: u64, bytes: u64, block: impl FnOnce() -> HistoryBlock) {
+        let key = (Reverse(bytes), number);
+        let is_full = self.0.len() >= LISTED;
+        if is_full && self.0.last_key_value().is_some_and(|(last, _)| *last < key) {
+            return;
+        }
+        self.0.insert(key, block());
+        if is_full {
+            self.0.pop_last();
+        }
+    }
+
+    fn freed(&mut self, number: u64, bytes: u64, at: f64) {
+        if let Some(block) = self.0.get_mut(&(Reverse(bytes), number)) {
+            block.to = Some(at);
+        }
+    }
+}
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests;
