@@ -17,10 +17,10 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::ledger::{self, DEVICES, Ledger, NO_LIMIT, flag};
-use crate::process::Path;
-use crate::sys::{self, File, Problem};
-use crate::{alive, find, process};
+use crate::ledger::{self, DEVICES, GuardLedger, NO_LIMIT, flag};
+use crate::process::PathBuffer;
+use crate::sys::{self, FileError, SysFile};
+use crate::{elf, liveness, process};
 
 /// Names the folder of the ledger.
 pub(crate) const FOLDER: &[u8] = b"PLIMSOLL_GUARD";
@@ -37,24 +37,24 @@ pub(crate) const DEFAULT_RESERVE: u64 = 128 << 20;
 pub(crate) const DEFAULT_KEEP_FREE: u64 = 512 << 20;
 
 /// What a process belongs to.
-pub(crate) enum Joined {
+pub(crate) enum JoinOutcome {
     /// No limit was asked for.
     Nothing,
     /// One was, and cannot be held: all memory is refused.
     Closed,
     /// This one.
-    Ledger(&'static Ledger),
+    Ledger(&'static GuardLedger),
 }
 
 /// Texts that are written when the library is loaded, before any other thread runs.
-struct Kept(core::cell::UnsafeCell<[u8; 512]>);
+struct LoadTimeText(core::cell::UnsafeCell<[u8; 512]>);
 
 // SAFETY: see above.
-unsafe impl Sync for Kept {}
+unsafe impl Sync for LoadTimeText {}
 
-impl Kept {
-    const fn new() -> Kept {
-        Kept(core::cell::UnsafeCell::new([0; 512]))
+impl LoadTimeText {
+    const fn new() -> LoadTimeText {
+        LoadTimeText(core::cell::UnsafeCell::new([0; 512]))
     }
 
     fn set(&self, text: &[u8]) {
@@ -72,9 +72,9 @@ impl Kept {
     }
 }
 
-static OUR_FOLDER: Kept = Kept::new();
-static OUR_DESCRIPTOR: Kept = Kept::new();
-static WHY: Kept = Kept::new();
+static OUR_FOLDER: LoadTimeText = LoadTimeText::new();
+static OUR_DESCRIPTOR: LoadTimeText = LoadTimeText::new();
+static WHY: LoadTimeText = LoadTimeText::new();
 /// Which file the ledger is: a name may lead to another one later.
 static IDENTITY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
@@ -88,9 +88,9 @@ pub(crate) fn why_closed() -> &'static [u8] {
     WHY.get()
 }
 
-fn closed(why: &[u8]) -> Joined {
+fn closed(why: &[u8]) -> JoinOutcome {
     WHY.set(why);
-    Joined::Closed
+    JoinOutcome::Closed
 }
 
 unsafe extern "C" {
@@ -103,7 +103,8 @@ fn variable(name: &[u8]) -> &'static [u8] {
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
-            let value = sys::text(*at).strip_prefix(name).and_then(|rest| rest.strip_prefix(b"="));
+            let value =
+                sys::c_bytes(*at).strip_prefix(name).and_then(|rest| rest.strip_prefix(b"="));
             if let Some(value) = value {
                 return value;
             }
@@ -114,9 +115,9 @@ fn variable(name: &[u8]) -> &'static [u8] {
 }
 
 /// Finds the ledger, or makes it.
-pub(crate) fn join() -> Joined {
+pub(crate) fn join() -> JoinOutcome {
     let (folder, descriptor) = (variable(FOLDER), variable(DESCRIPTOR));
-    let settings = match Settings::read() {
+    let settings = match EnvironmentLimits::read() {
         Ok(settings) => settings,
         // Who has joined a run has its limit from there.
         Err(_) if !folder.is_empty() && !descriptor.is_empty() => None,
@@ -128,20 +129,20 @@ pub(crate) fn join() -> Joined {
     OUR_FOLDER.set(folder);
     OUR_DESCRIPTOR.set(descriptor);
     match (folder.is_empty(), settings) {
-        (true, None) => Joined::Nothing,
+        (true, None) => JoinOutcome::Nothing,
         (true, Some(settings)) => make_own(&settings),
         (false, settings) => reach(settings.as_ref()),
     }
 }
 
-fn path_of(name: &[u8]) -> Path {
-    let mut path = Path::new();
+fn path_of(name: &[u8]) -> PathBuffer {
+    let mut path = PathBuffer::new();
     path.add(folder()).add(name);
     path
 }
 
 /// Joins the ledger in the folder, or makes it there.
-fn reach(settings: Option<&Settings>) -> Joined {
+fn reach(settings: Option<&EnvironmentLimits>) -> JoinOutcome {
     /// Somebody may make or remove it in the same moment.
     const TRIES: usize = 50;
     // In use from its first moment on, so that nobody takes it for left behind.
@@ -149,20 +150,20 @@ fn reach(settings: Option<&Settings>) -> Joined {
     for _ in 0..TRIES {
         let path = path_of(b"/ledger");
         let Some(path) = path.get() else { break };
-        match File::open(path, sys::O_RDWR, 0) {
+        match SysFile::open(path, sys::O_RDWR, 0) {
             Ok(file) => {
                 // Nobody uses what an earlier start has left: a new one has the limit of now.
-                if settings.is_some() && made.is_none() && alive::end_use(&file) {
+                if settings.is_some() && made.is_none() && liveness::lock_if_unused(&file) {
                     sys::unlink(path, false);
                 } else if let Some(joined) = enter(&file, path) {
                     return joined;
                 } else {
-                    sys::nap();
+                    sys::sleep_millisecond();
                 }
             }
             // Another user's: reported by `run`, and not counted.
-            Err(Problem::Denied) => return Joined::Nothing,
-            Err(Problem::Missing) => match (by_descriptor(), settings) {
+            Err(FileError::Denied) => return JoinOutcome::Nothing,
+            Err(FileError::Missing) => match (by_descriptor(), settings) {
                 (Some(joined), _) => return joined,
                 (None, Some(settings)) => made = make(settings),
                 (None, None) => break,
@@ -174,29 +175,30 @@ fn reach(settings: Option<&Settings>) -> Joined {
 }
 
 /// What `run` still holds open, where its folder was removed.
-fn by_descriptor() -> Option<Joined> {
-    let mut path = Path::new();
+fn by_descriptor() -> Option<JoinOutcome> {
+    let mut path = PathBuffer::new();
     path.add(OUR_DESCRIPTOR.get());
     let path = path.get().filter(|path| !path.is_empty())?;
-    map(&File::open(path, sys::O_RDWR, 0).ok()?)
+    map(&SysFile::open(path, sys::O_RDWR, 0).ok()?)
 }
 
 /// Joins an open ledger; nothing if its name has come to mean another one meanwhile.
-fn enter(file: &File, path: &CStr) -> Option<Joined> {
-    if !alive::use_with_others(file) {
+fn enter(file: &SysFile, path: &CStr) -> Option<JoinOutcome> {
+    if !liveness::join_users(file) {
         return None;
     }
-    let now = File::open(path, sys::O_RDWR, 0).ok()?.facts()?;
-    (file.facts()?.identity == now.identity).then(|| map(file))?
+    let now = SysFile::open(path, sys::O_RDWR, 0).ok()?.status()?;
+    (file.status()?.identity == now.identity).then(|| map(file))?
 }
 
-fn map(file: &File) -> Option<Joined> {
-    alive::use_with_others(file);
-    let facts = file.facts()?;
-    if !facts.is_regular || facts.size < size_of::<Ledger>() as u64 {
+fn map(file: &SysFile) -> Option<JoinOutcome> {
+    liveness::join_users(file);
+    let facts = file.status()?;
+    if !facts.is_regular || facts.size < size_of::<GuardLedger>() as u64 {
         return None;
     }
-    let at = file.map(size_of::<Ledger>(), sys::PROT_READ | sys::PROT_WRITE).cast::<Ledger>();
+    let at =
+        file.map(size_of::<GuardLedger>(), sys::PROT_READ | sys::PROT_WRITE).cast::<GuardLedger>();
     // SAFETY: a mapping that is large enough, aligned to a page and never undone; what changes
     // in it is atomic.
     let found = unsafe { at.as_ref() }?;
@@ -205,26 +207,26 @@ fn map(file: &File) -> Option<Joined> {
     }
     IDENTITY[0].store(facts.identity.0, Relaxed);
     IDENTITY[1].store(facts.identity.1, Relaxed);
-    Some(Joined::Ledger(found))
+    Some(JoinOutcome::Ledger(found))
 }
 
 /// The ledger's file once more, by whichever way leads there.
-pub(crate) fn open_again() -> Option<File> {
+pub(crate) fn open_again() -> Option<SysFile> {
     let identity = (IDENTITY[0].load(Relaxed), IDENTITY[1].load(Relaxed));
     let by_name = path_of(b"/ledger");
-    let mut by_descriptor = Path::new();
+    let mut by_descriptor = PathBuffer::new();
     by_descriptor.add(OUR_DESCRIPTOR.get());
     [by_name, by_descriptor].iter().find_map(|path| {
-        let file = File::open(path.get()?, sys::O_RDWR, 0).ok()?;
-        (file.facts()?.identity == identity).then_some(file)
+        let file = SysFile::open(path.get()?, sys::O_RDWR, 0).ok()?;
+        (file.status()?.identity == identity).then_some(file)
     })
 }
 
 /// Makes a ledger of this process's own, in memory, and names it to its children.
-fn make_own(settings: &Settings) -> Joined {
+fn make_own(settings: &EnvironmentLimits) -> JoinOutcome {
     const PARENT: &[u8] = b"/dev/shm/plimsoll-run-";
     sweep();
-    let mut path = Path::new();
+    let mut path = PathBuffer::new();
     path.add(PARENT).number(process::own_pid().into()).add(b"-").number(sys::now_exactly());
     let Some(text) = path.get() else { return closed(b"its counters have no name") };
     OUR_FOLDER.set(text.to_bytes());
@@ -240,7 +242,7 @@ fn make_own(settings: &Settings) -> Joined {
 /// Children find the ledger by the environment.
 fn tell_children(folder: &CStr) {
     type Setenv = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int;
-    let setenv = find::next(b"setenv") as usize;
+    let setenv = elf::next_function(b"setenv") as usize;
     if setenv != 0 {
         // SAFETY: it is the C library's; both texts end with a zero, and are copied. No other
         // thread runs yet.
@@ -253,7 +255,9 @@ fn tell_children(folder: &CStr) {
 
 /// Removes ledgers of this user's that nobody uses any more.
 fn sweep() {
-    let Ok(memory) = File::open(c"/dev/shm", sys::O_RDONLY | sys::O_DIRECTORY, 0) else { return };
+    let Ok(memory) = SysFile::open(c"/dev/shm", sys::O_RDONLY | sys::O_DIRECTORY, 0) else {
+        return;
+    };
     let mut names = [0u64; 1024];
     loop {
         let count = memory.list(&mut names);
@@ -269,14 +273,14 @@ fn sweep() {
 }
 
 fn remove_unused(name: &[u8]) {
-    let (mut folder, mut ledger) = (Path::new(), Path::new());
+    let (mut folder, mut ledger) = (PathBuffer::new(), PathBuffer::new());
     folder.add(b"/dev/shm/").add(name);
     ledger.add(b"/dev/shm/").add(name).add(b"/ledger");
     let (Some(folder), Some(ledger)) = (folder.get(), ledger.get()) else { return };
-    let Ok(file) = File::open(ledger, sys::O_RDWR, 0) else { return };
-    let own = file.facts().is_some_and(|facts| facts.owner == sys::user());
+    let Ok(file) = SysFile::open(ledger, sys::O_RDWR, 0) else { return };
+    let own = file.status().is_some_and(|facts| facts.owner == sys::effective_user());
     // A folder with lists in it is a run's, which removes them itself, or the next run does.
-    if own && is_bare(folder) && alive::end_use(&file) {
+    if own && is_bare(folder) && liveness::lock_if_unused(&file) {
         sys::unlink(ledger, false);
         sys::unlink(folder, true);
     }
@@ -284,7 +288,9 @@ fn remove_unused(name: &[u8]) {
 
 /// Whether a folder has nothing but a ledger.
 fn is_bare(folder: &CStr) -> bool {
-    let Ok(folder) = File::open(folder, sys::O_RDONLY | sys::O_DIRECTORY, 0) else { return false };
+    let Ok(folder) = SysFile::open(folder, sys::O_RDONLY | sys::O_DIRECTORY, 0) else {
+        return false;
+    };
     let mut names = [0u64; 128];
     let count = folder.list(&mut names);
     let mut others = 0;
@@ -297,7 +303,7 @@ fn is_bare(folder: &CStr) -> bool {
 /// Makes a ledger in the folder, which is in use for as long as what is returned lives; nothing if
 /// there is none now. Somebody else may have made it in the same moment. It has its name only when
 /// it is whole.
-fn make(settings: &Settings) -> Option<File> {
+fn make(settings: &EnvironmentLimits) -> Option<SysFile> {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let folder = path_of(b"");
     let mut draft = path_of(b"/ledger.");
@@ -306,19 +312,19 @@ fn make(settings: &Settings) -> Option<File> {
     let named = path_of(b"/ledger");
     let (folder, draft, named) = (folder.get()?, draft.get()?, named.get()?);
     sys::mkdir(folder);
-    let size = size_of::<Ledger>();
+    let size = size_of::<GuardLedger>();
     let flags = sys::O_RDWR | sys::O_CREAT | sys::O_EXCL;
-    if !sys::may_write(size as u64) {
+    if !sys::file_size_allowed(size as u64) {
         return None;
     }
-    let file = File::open(draft, flags, 0o600).ok()?;
+    let file = SysFile::open(draft, flags, 0o600).ok()?;
     // With all its room: a mapped file that cannot grow would end a program.
-    let sized = file.set_size(size as u64) && file.take_room(0, Ledger::room());
-    let at = file.map(size, sys::PROT_READ | sys::PROT_WRITE).cast::<Ledger>();
+    let sized = file.set_size(size as u64) && file.allocate_space(0, GuardLedger::room());
+    let at = file.map(size, sys::PROT_READ | sys::PROT_WRITE).cast::<GuardLedger>();
     // SAFETY: zeroed, large enough, aligned to a page, and nobody else has it yet.
     let made = sized && unsafe { at.as_mut() }.is_some_and(|ledger| settings.fill(ledger));
-    alive::use_with_others(&file);
-    let there = made && matches!(sys::link(draft, named), Ok(()) | Err(Problem::Exists));
+    liveness::join_users(&file);
+    let there = made && matches!(sys::link(draft, named), Ok(()) | Err(FileError::Exists));
     sys::unlink(draft, false);
     if !at.is_null() {
         // SAFETY: it is ours, and mapped again by its name.
@@ -328,16 +334,16 @@ fn make(settings: &Settings) -> Option<File> {
 }
 
 /// What the environment asks for.
-struct Settings {
+struct EnvironmentLimits {
     limit: u64,
     limits: [u64; DEVICES],
     reserve: u64,
     keep_free: u64,
 }
 
-impl Settings {
+impl EnvironmentLimits {
     /// Reads them; nothing where no limit is named.
-    fn read() -> Result<Option<Settings>, &'static [u8]> {
+    fn read() -> Result<Option<EnvironmentLimits>, &'static [u8]> {
         let of = |text: &[u8], otherwise: u64, why: &'static [u8]| match text {
             b"" => Ok(otherwise),
             text => size(text).ok_or(why),
@@ -371,10 +377,10 @@ impl Settings {
         if least.is_some_and(|least| least <= reserve) {
             return Err(b"its limit leaves nothing above PLIMSOLL_RESERVE (128MiB unless set)");
         }
-        Ok(Some(Settings { limit, limits, reserve, keep_free }))
+        Ok(Some(EnvironmentLimits { limit, limits, reserve, keep_free }))
     }
 
-    fn fill(&self, ledger: &mut Ledger) -> bool {
+    fn fill(&self, ledger: &mut GuardLedger) -> bool {
         let path = b"/proc/meminfo";
         ledger.default_budget.store(self.limit, Relaxed);
         for (budget, limit) in ledger.budgets.iter().zip(self.limits) {
@@ -382,7 +388,7 @@ impl Settings {
         }
         ledger.reserve.store(self.reserve, Relaxed);
         ledger.keep_free.store(self.keep_free, Relaxed);
-        ledger.flags.store(flag::NO_LISTS, Relaxed);
+        ledger.flags.store(flag::NO_EVENT_LOG, Relaxed);
         ledger.meminfo[..path.len()].copy_from_slice(path);
         ledger.magic.store(ledger::MAGIC, Release);
         true

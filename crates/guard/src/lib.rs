@@ -17,21 +17,21 @@
 )]
 
 #[cfg(target_os = "linux")]
-mod alive;
+mod attach;
+#[cfg(all(target_os = "linux", not(preload)))]
+pub mod client;
 #[cfg(target_os = "linux")]
-mod available;
-#[cfg(target_os = "linux")]
-mod find;
-#[cfg(target_os = "linux")]
-mod here;
+mod elf;
 #[cfg(target_os = "linux")]
 mod hooks;
-#[cfg(all(target_os = "linux", not(preload)))]
-pub mod inside;
+#[cfg(target_os = "linux")]
+mod intercept;
 #[cfg(target_os = "linux")]
 mod join;
 #[cfg(target_os = "linux")]
 pub mod ledger;
+#[cfg(target_os = "linux")]
+mod liveness;
 #[cfg(target_os = "linux")]
 mod lock;
 #[cfg(target_os = "linux")]
@@ -39,13 +39,13 @@ pub mod log;
 #[cfg(target_os = "linux")]
 pub mod process;
 #[cfg(target_os = "linux")]
-mod reach;
-#[cfg(target_os = "linux")]
 mod stacks;
 #[cfg(target_os = "linux")]
 mod sync;
 #[cfg(target_os = "linux")]
 mod sys;
+#[cfg(target_os = "linux")]
+mod system_memory;
 #[cfg(target_os = "linux")]
 mod table;
 #[cfg(all(target_os = "linux", not(preload)))]
@@ -59,5 +59,5 @@ pub static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libplimsol
 #[cfg(preload)]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    sys::end()
+    sys::abort()
 }

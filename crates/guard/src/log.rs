@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::sys;
-use crate::table::Held;
+use crate::table::LockedTable;
 
 /// The first bytes of a list of events.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"plimlog1");
@@ -27,7 +27,7 @@ const MOST_AT_ONCE: u64 = 1 << 20;
 /// What an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Op {
+pub enum GuardOp {
     /// Handed out.
     Allocate = 1,
     /// Taken back.
@@ -40,11 +40,11 @@ pub enum Op {
     Discharge,
 }
 
-impl Op {
+impl GuardOp {
     /// The op of this number.
     #[must_use]
-    pub fn of(number: u8) -> Option<Op> {
-        use Op::{Allocate, Charge, Discharge, Free, Refuse};
+    pub fn of(number: u8) -> Option<GuardOp> {
+        use GuardOp::{Allocate, Charge, Discharge, Free, Refuse};
         [Allocate, Free, Refuse, Charge, Discharge].into_iter().find(|op| *op as u8 == number)
     }
 }
@@ -52,7 +52,7 @@ impl Op {
 /// How memory was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum GuardMemoryKind {
     /// cuMemAlloc.
     Linear = 1,
     /// cuMemAllocPitch.
@@ -83,49 +83,49 @@ pub enum Kind {
     Registered,
 }
 
-impl Kind {
+impl GuardMemoryKind {
     /// All of them.
-    pub const ALL: [Kind; 14] = [
-        Kind::Linear,
-        Kind::Pitch,
-        Kind::Managed,
-        Kind::Array,
-        Kind::Mipmap,
-        Kind::Physical,
-        Kind::Pooled,
-        Kind::Pool,
-        Kind::Graph,
-        Kind::Context,
-        Kind::Module,
-        Kind::Launch,
-        Kind::Pinned,
-        Kind::Registered,
+    pub const ALL: [GuardMemoryKind; 14] = [
+        GuardMemoryKind::Linear,
+        GuardMemoryKind::Pitch,
+        GuardMemoryKind::Managed,
+        GuardMemoryKind::Array,
+        GuardMemoryKind::Mipmap,
+        GuardMemoryKind::Physical,
+        GuardMemoryKind::Pooled,
+        GuardMemoryKind::Pool,
+        GuardMemoryKind::Graph,
+        GuardMemoryKind::Context,
+        GuardMemoryKind::Module,
+        GuardMemoryKind::Launch,
+        GuardMemoryKind::Pinned,
+        GuardMemoryKind::Registered,
     ];
 
     /// The kind of this number.
     #[must_use]
-    pub fn of(number: u8) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
+    pub fn of(number: u8) -> Option<GuardMemoryKind> {
+        GuardMemoryKind::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
     /// As people call it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Linear => "cuMemAlloc",
-            Kind::Pitch => "cuMemAllocPitch",
-            Kind::Managed => "managed",
-            Kind::Array => "array",
-            Kind::Mipmap => "mipmapped array",
-            Kind::Physical => "cuMemCreate",
-            Kind::Pooled => "stream-ordered",
-            Kind::Pool => "pool's reservation",
-            Kind::Graph => "graph memory",
-            Kind::Context => "context",
-            Kind::Module => "module",
-            Kind::Launch => "first launch",
-            Kind::Pinned => "pinned host memory",
-            Kind::Registered => "registered host memory",
+            GuardMemoryKind::Linear => "cuMemAlloc",
+            GuardMemoryKind::Pitch => "cuMemAllocPitch",
+            GuardMemoryKind::Managed => "managed",
+            GuardMemoryKind::Array => "array",
+            GuardMemoryKind::Mipmap => "mipmapped array",
+            GuardMemoryKind::Physical => "cuMemCreate",
+            GuardMemoryKind::Pooled => "stream-ordered",
+            GuardMemoryKind::Pool => "pool's reservation",
+            GuardMemoryKind::Graph => "graph memory",
+            GuardMemoryKind::Context => "context",
+            GuardMemoryKind::Module => "module",
+            GuardMemoryKind::Launch => "first launch",
+            GuardMemoryKind::Pinned => "pinned host memory",
+            GuardMemoryKind::Registered => "registered host memory",
         }
     }
 
@@ -136,15 +136,17 @@ impl Kind {
     pub fn charge(self, bytes: u64, unified: bool) -> u64 {
         const PAGE: u64 = 2 << 20;
         let step = match self {
-            Kind::Pooled => return 0,
-            Kind::Pinned | Kind::Registered => 4096,
-            Kind::Linear | Kind::Pitch | Kind::Managed | Kind::Array | Kind::Mipmap => {
-                match (unified, bytes > PAGE / 2) {
-                    (true, _) => 4096,
-                    (false, true) => PAGE,
-                    (false, false) => 512,
-                }
-            }
+            GuardMemoryKind::Pooled => return 0,
+            GuardMemoryKind::Pinned | GuardMemoryKind::Registered => 4096,
+            GuardMemoryKind::Linear
+            | GuardMemoryKind::Pitch
+            | GuardMemoryKind::Managed
+            | GuardMemoryKind::Array
+            | GuardMemoryKind::Mipmap => match (unified, bytes > PAGE / 2) {
+                (true, _) => 4096,
+                (false, true) => PAGE,
+                (false, false) => 512,
+            },
             _ => return bytes,
         };
         bytes.checked_next_multiple_of(step).unwrap_or(u64::MAX)
@@ -153,14 +155,14 @@ impl Kind {
     /// Whether the driver takes it unasked.
     #[must_use]
     pub fn is_drivers(self) -> bool {
-        matches!(self, Kind::Context | Kind::Module | Kind::Launch)
+        matches!(self, GuardMemoryKind::Context | GuardMemoryKind::Module | GuardMemoryKind::Launch)
     }
 }
 
 /// One event, in half a line of the processor's cache.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Record {
+pub struct EventRecord {
     /// When, in nanoseconds of the kernel's clock, as it was at its last tick. What came before
     /// what is said by the place.
     pub at: AtomicU64,
@@ -175,7 +177,7 @@ pub struct Record {
 
 /// The beginning of the file.
 #[repr(C)]
-pub struct Head {
+pub struct MappedLogHeader {
     /// [`MAGIC`].
     pub magic: AtomicU64,
     /// Places taken, some of them perhaps past the end.
@@ -188,9 +190,9 @@ pub struct Head {
 
 /// An event before it has a place.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Event {
-    pub(crate) op: Op,
-    pub(crate) kind: Kind,
+pub(crate) struct NewEvent {
+    pub(crate) op: GuardOp,
+    pub(crate) kind: GuardMemoryKind,
     pub(crate) device: u8,
     pub(crate) tag: u8,
     pub(crate) key: u64,
@@ -201,29 +203,29 @@ pub(crate) struct Event {
 
 /// The list, mapped. What an event needs comes first.
 #[repr(C)]
-pub(crate) struct Log {
-    head: &'static Head,
-    records: *const Record,
+pub(crate) struct EventLogWriter {
+    head: &'static MappedLogHeader,
+    records: *const EventRecord,
     /// Kept by name: a number of an open file may be closed by the program, and then mean
     /// another file.
     path: &'static core::ffi::CStr,
 }
 
 // SAFETY: everything behind the pointer is atomic, and stays mapped for ever.
-unsafe impl Sync for Log {}
+unsafe impl Sync for EventLogWriter {}
 // SAFETY: as above.
-unsafe impl Send for Log {}
+unsafe impl Send for EventLogWriter {}
 
-impl Log {
+impl EventLogWriter {
     /// A new list at this path, of a process that attached then.
-    pub(crate) fn create(path: &'static core::ffi::CStr, since: u64) -> Option<Log> {
-        let size = size_of::<Head>() as u64 + MOST * size_of::<Record>() as u64;
-        if !sys::may_write(size) {
+    pub(crate) fn create(path: &'static core::ffi::CStr, since: u64) -> Option<EventLogWriter> {
+        let size = size_of::<MappedLogHeader>() as u64 + MOST * size_of::<EventRecord>() as u64;
+        if !sys::file_size_allowed(size) {
             return None;
         }
         let flags = sys::O_RDWR | sys::O_CREAT;
-        let file = sys::File::open(path, flags, 0o600).ok()?;
-        if !file.set_size(size) || !file.take_room(0, FIRST) {
+        let file = sys::SysFile::open(path, flags, 0o600).ok()?;
+        if !file.set_size(size) || !file.allocate_space(0, FIRST) {
             return None;
         }
         let at = file.map(size as usize, sys::PROT_READ | sys::PROT_WRITE);
@@ -232,11 +234,15 @@ impl Log {
         }
         // SAFETY: the mapping is zeroed, aligned to a page, as large as both need, and never
         // unmapped; all fields are atomic.
-        let (head, records) =
-            unsafe { (&*at.cast::<Head>(), at.cast::<u8>().add(size_of::<Head>()).cast()) };
-        let log = Log { head, records, path };
-        log.head.room.store((FIRST - size_of::<Head>() as u64) / RECORD, Relaxed);
-        log.make_real(0, FIRST);
+        let (head, records) = unsafe {
+            (
+                &*at.cast::<MappedLogHeader>(),
+                at.cast::<u8>().add(size_of::<MappedLogHeader>()).cast(),
+            )
+        };
+        let log = EventLogWriter { head, records, path };
+        log.head.room.store((FIRST - size_of::<MappedLogHeader>() as u64) / RECORD, Relaxed);
+        log.populate_pages(0, FIRST);
         log.head.since.store(since, Relaxed);
         log.head.magic.store(MAGIC, Release);
         Some(log)
@@ -244,13 +250,13 @@ impl Log {
 
     /// Brings near what the next event needs.
     #[inline(always)]
-    pub(crate) fn near(&self) {
-        sys::near(self.head);
+    pub(crate) fn prefetch(&self) {
+        sys::prefetch_for_write(self.head);
     }
 
     /// Notes an event, one at a time; whether there was room.
     #[inline(always)]
-    pub(crate) fn note(&self, _: &Held<'_>, event: &Event, at: u64) -> bool {
+    pub(crate) fn note(&self, _: &LockedTable<'_>, event: &NewEvent, at: u64) -> bool {
         let place = self.head.taken.load(Relaxed);
         self.head.taken.store(place + 1, Relaxed);
         if place >= self.head.room.load(Relaxed) && !self.grow(place) {
@@ -269,7 +275,7 @@ impl Log {
             [event.op as u8 | 0x80, event.kind as u8, event.device, event.tag, s0, s1, t0, t1];
         record.what.store(u64::from_le_bytes(what), Release);
         // The next but one is in the next line, which nobody has written to yet.
-        sys::near(self.records.wrapping_add(place as usize + 2));
+        sys::prefetch_for_write(self.records.wrapping_add(place as usize + 2));
         true
     }
 
@@ -277,32 +283,33 @@ impl Log {
     #[cold]
     fn grow(&self, place: u64) -> bool {
         let room = self.head.room.load(Relaxed);
-        let from = size_of::<Head>() as u64 + room * RECORD;
+        let from = size_of::<MappedLogHeader>() as u64 + room * RECORD;
         let more = from.next_multiple_of(4096).min(MOST_AT_ONCE);
         // Once there was none, nobody asks again: every event would.
-        let enough = place == room && room + more / RECORD <= MOST && self.make_room(from, more);
+        let enough =
+            place == room && room + more / RECORD <= MOST && self.allocate_room(from, more);
         if enough {
             self.head.room.store(room + more / RECORD, Relaxed);
         }
         enough
     }
 
-    fn make_room(&self, from: u64, more: u64) -> bool {
-        let file = sys::File::open(self.path, sys::O_RDWR, 0);
-        let done = file.is_ok_and(|file| file.take_room(from, more));
+    fn allocate_room(&self, from: u64, more: u64) -> bool {
+        let file = sys::SysFile::open(self.path, sys::O_RDWR, 0);
+        let done = file.is_ok_and(|file| file.allocate_space(from, more));
         if done {
-            self.make_real(from, more);
+            self.populate_pages(from, more);
         }
         done
     }
 
     /// Makes pages real that have room in the file: all at once is five times cheaper than one
     /// by one. Older kernels cannot, and then each is made real when it is written to.
-    fn make_real(&self, from: u64, size: u64) {
+    fn populate_pages(&self, from: u64, size: u64) {
         let at = core::ptr::from_ref(self.head).cast::<u8>().wrapping_add(from as usize & !4095);
         // SAFETY: the range lies in the mapping; no content changes.
         unsafe { sys::madvise(at.cast_mut().cast(), size as usize, sys::MADV_POPULATE_WRITE) };
     }
 }
 
-const RECORD: u64 = size_of::<Record>() as u64;
+const RECORD: u64 = size_of::<EventRecord>() as u64;

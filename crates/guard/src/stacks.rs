@@ -10,8 +10,8 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-use crate::here::{Here, file_of};
-use crate::{find, process, sys};
+use crate::attach::{ProcessGuard, file_of};
+use crate::{elf, process, sys};
 
 const DEPTH: usize = 24;
 const KNOWN: usize = 1 << 14;
@@ -30,7 +30,7 @@ type Write = unsafe extern "C" fn(*const *mut c_void, c_int, c_int);
 fn function(place: &AtomicUsize, name: &[u8]) -> usize {
     const ABSENT: usize = 1;
     let found = match place.load(Relaxed) {
-        0 => match find::next(name) as usize {
+        0 => match elf::next_function(name) as usize {
             0 => ABSENT,
             found => found,
         },
@@ -56,7 +56,7 @@ fn walk(frames: &mut [*mut c_void; DEPTH]) -> usize {
 
 /// The number of the place that asks; 0 where it cannot be told.
 #[cold]
-pub(crate) fn capture(here: &Here) -> u16 {
+pub(crate) fn capture(guard: &ProcessGuard) -> u16 {
     let mut frames = [core::ptr::null_mut::<c_void>(); DEPTH];
     let count = walk(&mut frames);
     // The first few are the guard's own.
@@ -66,7 +66,7 @@ pub(crate) fn capture(here: &Here) -> u16 {
         return 0;
     }
     // What a parent has named before a fork its child must name for itself.
-    let pid = here.process.pid.load(Relaxed);
+    let pid = guard.process.pid.load(Relaxed);
     let hash = frames.iter().fold(0xcbf2_9ce4_8422_2325 ^ u64::from(pid), |hash, frame| {
         (hash ^ *frame as u64).wrapping_mul(0x100_0000_01b3)
     }) | 1;
@@ -74,7 +74,7 @@ pub(crate) fn capture(here: &Here) -> u16 {
         let place = (hash as usize).wrapping_add(step) % KNOWN;
         match SEEN[place].compare_exchange(0, hash, AcqRel, Relaxed) {
             Ok(_) => {
-                write(here, place as u32 + 1, frames);
+                write(guard, place as u32 + 1, frames);
                 return place as u16 + 1;
             }
             Err(other) if other == hash => return place as u16 + 1,
@@ -84,23 +84,25 @@ pub(crate) fn capture(here: &Here) -> u16 {
     0
 }
 
-fn write(here: &Here, number: u32, frames: &[*mut c_void]) {
+fn write(guard: &ProcessGuard, number: u32, frames: &[*mut c_void]) {
     static WRITE: AtomicUsize = AtomicUsize::new(0);
     let names = function(&WRITE, b"backtrace_symbols_fd");
-    let path = file_of(b"/stacks.", here.process);
-    let Some(path) = path.get().filter(|_| names != 0 && sys::may_write(MOST)) else { return };
+    let path = file_of(b"/stacks.", guard.process);
+    let Some(path) = path.get().filter(|_| names != 0 && sys::file_size_allowed(MOST)) else {
+        return;
+    };
     let mut digits = [0; 20];
     let number = process::decimal(number.into(), &mut digits);
     let flags = sys::O_RDWR | sys::O_CREAT | sys::O_APPEND;
-    let me = here.process.pid.load(Relaxed);
+    let me = guard.process.pid.load(Relaxed);
     while let Err(other) = WRITING.compare_exchange(0, me, AcqRel, Relaxed) {
         if other == me {
-            sys::nap();
+            sys::sleep_millisecond();
         } else {
             let _ = WRITING.compare_exchange(other, 0, AcqRel, Relaxed);
         }
     }
-    if let Ok(file) = sys::File::open(path, flags, 0o600) {
+    if let Ok(file) = sys::SysFile::open(path, flags, 0o600) {
         for piece in [b"# ".as_slice(), number, b"\n"] {
             file.write(piece);
         }

@@ -143,9 +143,9 @@ const AT_FDCWD: usize = -100isize as usize;
 
 /// An open file, closed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct File(c_int);
+pub(crate) struct SysFile(c_int);
 
-impl Drop for File {
+impl Drop for SysFile {
     fn drop(&mut self) {
         // SAFETY: the number is ours, and this is its end.
         unsafe { call(number::CLOSE, [self.0 as usize, 0, 0, 0, 0, 0]) };
@@ -154,7 +154,7 @@ impl Drop for File {
 
 /// Why something could not be opened or made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Problem {
+pub(crate) enum FileError {
     /// There is none of that name.
     Missing,
     /// There is one already.
@@ -165,18 +165,18 @@ pub(crate) enum Problem {
     Other,
 }
 
-fn problem(result: isize) -> Problem {
+fn file_error(result: isize) -> FileError {
     match result {
-        ENOENT => Problem::Missing,
-        EEXIST => Problem::Exists,
-        EACCES | -1 => Problem::Denied,
-        _ => Problem::Other,
+        ENOENT => FileError::Missing,
+        EEXIST => FileError::Exists,
+        EACCES | -1 => FileError::Denied,
+        _ => FileError::Other,
     }
 }
 
 /// What is known of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct FileStatus {
     /// Which file it is: its device and its number there.
     pub(crate) identity: (u64, u64),
     pub(crate) owner: u32,
@@ -196,32 +196,32 @@ struct ByteLock {
 
 /// How a byte of a file is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Share {
+pub(crate) enum LockMode {
     /// With others who do so too.
     Shared = 0,
     /// By one alone.
-    Alone = 1,
+    Exclusive = 1,
 }
 
-impl File {
+impl SysFile {
     /// Opens a file. A name that leads to a pipe does not wait for its other end.
-    pub(crate) fn open(path: &CStr, flags: c_int, mode: u32) -> Result<File, Problem> {
+    pub(crate) fn open(path: &CStr, flags: c_int, mode: u32) -> Result<SysFile, FileError> {
         let flags = flags | O_CLOEXEC | O_NONBLOCK;
         let arguments = [AT_FDCWD, path.as_ptr() as usize, flags as usize, mode as usize, 0, 0];
         // SAFETY: the path ends with a zero.
         let result = unsafe { call(number::OPENAT, arguments) };
-        c_int::try_from(result).ok().filter(|fd| *fd >= 0).map(File).ok_or(problem(result))
+        c_int::try_from(result).ok().filter(|fd| *fd >= 0).map(SysFile).ok_or(file_error(result))
     }
 
-    fn asked(&self, which: usize, a: usize, b: usize, c: usize) -> isize {
+    fn file_call(&self, which: usize, a: usize, b: usize, c: usize) -> isize {
         // SAFETY: callers pass pointers to what is read or written there, or numbers.
         unsafe { call(which, [self.0 as usize, a, b, c, 0, 0]) }
     }
 
-    pub(crate) fn facts(&self) -> Option<Facts> {
+    pub(crate) fn status(&self) -> Option<FileStatus> {
         // Larger than the kernel's structure on either processor.
         let mut raw = [0u64; 24];
-        if self.asked(number::FSTAT, raw.as_mut_ptr() as usize, 0, 0) != 0 {
+        if self.file_call(number::FSTAT, raw.as_mut_ptr() as usize, 0, 0) != 0 {
             return None;
         }
         let (mode, owner) = match cfg!(target_arch = "aarch64") {
@@ -229,14 +229,14 @@ impl File {
             false => (raw[3] as u32, (raw[3] >> 32) as u32),
         };
         let is_regular = mode & 0o170_000 == 0o100_000;
-        Some(Facts { identity: (raw[0], raw[1]), owner, size: raw[6], is_regular })
+        Some(FileStatus { identity: (raw[0], raw[1]), owner, size: raw[6], is_regular })
     }
 
     /// Reads up to as much as there is room for; how much came.
     pub(crate) fn read(&self, to: &mut [u8]) -> usize {
         let mut filled = 0;
         while let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            let count = self.asked(number::READ, rest.as_mut_ptr() as usize, rest.len(), 0);
+            let count = self.file_call(number::READ, rest.as_mut_ptr() as usize, rest.len(), 0);
             let Ok(count @ 1..) = usize::try_from(count) else { break };
             filled += count;
         }
@@ -254,39 +254,39 @@ impl File {
     }
 
     pub(crate) fn set_size(&self, size: u64) -> bool {
-        self.asked(number::FTRUNCATE, size as usize, 0, 0) == 0
+        self.file_call(number::FTRUNCATE, size as usize, 0, 0) == 0
     }
 
     /// Takes room in the file system.
-    pub(crate) fn take_room(&self, from: u64, size: u64) -> bool {
-        self.asked(number::FALLOCATE, 0, from as usize, size as usize) == 0
+    pub(crate) fn allocate_space(&self, from: u64, size: u64) -> bool {
+        self.file_call(number::FALLOCATE, 0, from as usize, size as usize) == 0
     }
 
     /// Names in a folder, as the kernel lists them; how many bytes of `to` were filled.
     pub(crate) fn list(&self, to: &mut [u64]) -> usize {
-        let count = self.asked(number::GETDENTS, to.as_mut_ptr() as usize, size_of_val(to), 0);
+        let count = self.file_call(number::GETDENTS, to.as_mut_ptr() as usize, size_of_val(to), 0);
         usize::try_from(count).unwrap_or(0)
     }
 
     /// Locks a byte for the open file that this is, without waiting. `None` where locks of this
     /// kind cannot be had; otherwise whether it is locked.
-    pub(crate) fn lock(&self, byte: u64, share: Share) -> Option<bool> {
+    pub(crate) fn lock(&self, byte: u64, share: LockMode) -> Option<bool> {
         const SET: usize = 37;
         let lock =
             ByteLock { kind: share as i16, whence: 0, start: byte as i64, length: 1, pid: 0 };
-        match self.asked(number::FCNTL, SET, (&raw const lock) as usize, 0) {
+        match self.file_call(number::FCNTL, SET, (&raw const lock) as usize, 0) {
             0 => Some(true),
             EAGAIN | EACCES => Some(false),
             _ => None,
         }
     }
 
-    /// The opposite of [`File::lock`].
+    /// The opposite of [`SysFile::lock`].
     pub(crate) fn unlock(&self, byte: u64) {
         const SET: usize = 37;
         const UNLOCKED: i16 = 2;
         let lock = ByteLock { kind: UNLOCKED, whence: 0, start: byte as i64, length: 1, pid: 0 };
-        self.asked(number::FCNTL, SET, (&raw const lock) as usize, 0);
+        self.file_call(number::FCNTL, SET, (&raw const lock) as usize, 0);
     }
 
     /// Whether somebody else has locked a byte, so that it cannot be had alone. `None` where that
@@ -294,9 +294,9 @@ impl File {
     pub(crate) fn is_locked(&self, byte: u64) -> Option<bool> {
         const GET: usize = 36;
         const UNLOCKED: i16 = 2;
-        let alone = Share::Alone as i16;
+        let alone = LockMode::Exclusive as i16;
         let mut lock = ByteLock { kind: alone, whence: 0, start: byte as i64, length: 1, pid: 0 };
-        let result = self.asked(number::FCNTL, GET, (&raw mut lock) as usize, 0);
+        let result = self.file_call(number::FCNTL, GET, (&raw mut lock) as usize, 0);
         (result == 0).then_some(lock.kind != UNLOCKED)
     }
 
@@ -327,7 +327,7 @@ pub(crate) unsafe fn mmap(
 }
 
 /// New memory, all zeros, of this process alone; null where there is none.
-pub(crate) fn anonymous(size: usize, more: c_int) -> *mut c_void {
+pub(crate) fn map_anonymous(size: usize, more: c_int) -> *mut c_void {
     let kind = MAP_PRIVATE | MAP_ANONYMOUS | more;
     // SAFETY: a new mapping touches nothing that exists.
     unsafe { mmap(core::ptr::null_mut(), size, PROT_READ | PROT_WRITE, kind, -1, 0) }
@@ -366,7 +366,7 @@ fn write(fd: c_int, text: &[u8]) {
 }
 
 /// Says something on stderr, in one piece if it is short.
-pub(crate) fn say(pieces: &[&[u8]]) {
+pub(crate) fn print_error(pieces: &[&[u8]]) {
     let mut line = [0; 512];
     let mut end = 0;
     for byte in pieces.iter().copied().flatten().copied() {
@@ -385,7 +385,7 @@ pub(crate) fn getpid() -> u32 {
 }
 
 /// The user with whose rights this process acts.
-pub(crate) fn user() -> u32 {
+pub(crate) fn effective_user() -> u32 {
     // SAFETY: takes and changes nothing.
     unsafe { call(number::GETEUID, [0; 6]) as u32 }
 }
@@ -398,7 +398,7 @@ pub(crate) fn sched_yield() {
 
 /// Ends the process, as `abort` does.
 #[cfg(preload)]
-pub(crate) fn end() -> ! {
+pub(crate) fn abort() -> ! {
     loop {
         // SAFETY: an instruction that no processor knows; the kernel ends the process by a signal.
         unsafe {
@@ -414,7 +414,7 @@ pub(crate) fn end() -> ! {
 /// milliseconds at most. `shared` where other processes wait there, too.
 pub(crate) fn futex_wait(word: *const u32, value: u32, shared: bool, most: i64) {
     const WAIT: usize = 0;
-    let time = Time { seconds: 0, nanos: most * 1_000_000 };
+    let time = KernelTime { seconds: 0, nanos: most * 1_000_000 };
     let how = if shared { WAIT } else { WAIT | FUTEX_PRIVATE };
     // SAFETY: the word is readable, as it is a reference's; the time is read.
     unsafe {
@@ -423,7 +423,7 @@ pub(crate) fn futex_wait(word: *const u32, value: u32, shared: bool, most: i64) 
 }
 
 /// Waits for a millisecond.
-pub(crate) fn nap() {
+pub(crate) fn sleep_millisecond() {
     let word = 0;
     futex_wait(&raw const word, 0, false, 1);
 }
@@ -454,12 +454,12 @@ pub(crate) fn unlink(path: &CStr, folder: bool) -> bool {
 }
 
 /// Gives a file a second name.
-pub(crate) fn link(from: &CStr, to: &CStr) -> Result<(), Problem> {
+pub(crate) fn link(from: &CStr, to: &CStr) -> Result<(), FileError> {
     let (from, to) = (from.as_ptr() as usize, to.as_ptr() as usize);
     // SAFETY: both paths end with a zero.
     match unsafe { call(number::LINKAT, [AT_FDCWD, from, AT_FDCWD, to, 0, 0]) } {
         0 => Ok(()),
-        result => Err(problem(result)),
+        result => Err(file_error(result)),
     }
 }
 
@@ -472,12 +472,12 @@ pub(crate) fn read_link(path: &CStr, to: &mut [u8]) -> usize {
 
 /// Reads a small file from its beginning; how many bytes came, or nothing.
 pub(crate) fn read_file(path: &CStr, to: &mut [u8]) -> Option<usize> {
-    File::open(path, O_RDONLY, 0).ok().map(|file| file.read(to))
+    SysFile::open(path, O_RDONLY, 0).ok().map(|file| file.read(to))
 }
 
 /// Whether a file may be as large as that. To try it with one that may not (`ulimit -f`) would
 /// end the program by a signal.
-pub(crate) fn may_write(size: u64) -> bool {
+pub(crate) fn file_size_allowed(size: u64) -> bool {
     const FILE_SIZE: usize = 1;
     let mut limits = [u64::MAX; 2];
     // SAFETY: two numbers are written, or none.
@@ -492,7 +492,7 @@ pub(crate) fn may_write(size: u64) -> bool {
 /// # Safety
 ///
 /// `text` is null or points to bytes that end with a zero and live as long as they are used.
-pub(crate) unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
+pub(crate) unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() {
         return b"";
     }
@@ -501,7 +501,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
 }
 
 /// A number that no other living thread of this process has: where its own data lies.
-pub(crate) fn thread() -> usize {
+pub(crate) fn thread_id() -> usize {
     let at: usize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: on Linux fs:0 holds the address of the thread's own block, which it also is.
@@ -519,7 +519,7 @@ pub(crate) fn thread() -> usize {
 /// Asks the processor to have a line ready that will be written to soon: after a lock's
 /// instruction nothing is read ahead, and the driver has pushed out what was near before it.
 #[inline(always)]
-pub(crate) fn near<T>(at: *const T) {
+pub(crate) fn prefetch_for_write<T>(at: *const T) {
     // SAFETY: a hint: it reads nothing, changes nothing, and any address will do.
     #[cfg(target_arch = "x86_64")]
     unsafe {
@@ -534,7 +534,7 @@ pub(crate) fn near<T>(at: *const T) {
 
 /// A time, as the kernel gives it on 64-bit systems.
 #[repr(C)]
-struct Time {
+struct KernelTime {
     seconds: i64,
     nanos: i64,
 }
@@ -555,7 +555,7 @@ pub(crate) fn now_exactly() -> u64 {
     clock(MONOTONIC)
 }
 
-type ClockGettime = unsafe extern "C" fn(c_int, *mut Time) -> c_int;
+type ClockGettime = unsafe extern "C" fn(c_int, *mut KernelTime) -> c_int;
 
 /// The C library's `clock_gettime`, which reads the clock without a call of the kernel; 0 before
 /// it was found, and then the kernel is called.
@@ -567,7 +567,7 @@ pub(crate) fn set_clock(function: usize) {
 }
 
 fn clock(which: c_int) -> u64 {
-    let mut at = Time { seconds: 0, nanos: 0 };
+    let mut at = KernelTime { seconds: 0, nanos: 0 };
     // SAFETY: two numbers are written; a clock that is not there leaves them as they are. The
     // function is the C library's of that name.
     unsafe {

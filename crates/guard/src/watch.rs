@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use crate::alive::{self, Judge};
-use crate::ledger::{self, Alive, DEVICES, Ledger, NO_LIMIT, Process, state};
-use crate::log::{self, Head, Kind, Op, Record};
+use crate::ledger::{self, DEVICES, GuardLedger, LedgerProcess, Liveness, NO_LIMIT, state};
+use crate::liveness::{self, LivenessCheck};
+use crate::log::{self, EventRecord, GuardMemoryKind, GuardOp, MappedLogHeader};
 use crate::sys;
 
 /// The name of the variable by which a guarded process finds its ledger.
@@ -27,7 +27,7 @@ pub const LIMIT_VARIABLE: &str = "PLIMSOLL_GPU_MEM_LIMIT";
 
 /// What a run holds its programs to.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct GuardSettings {
     /// The line of every device; `None` only counts.
     pub limit: Option<u64>,
     /// Lines of single devices, by the program's own numbers.
@@ -44,23 +44,23 @@ pub struct Settings {
 
 /// A ledger in its folder, mapped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct GuardWatch {
     folder: PathBuf,
     /// The ledger's file: it stays reachable by its descriptor where its folder is removed.
-    file: sys::File,
-    ledger: *const Ledger,
+    file: sys::SysFile,
+    ledger: *const GuardLedger,
     began: u64,
 }
 
 // SAFETY: everything in a ledger that is written after it was made is atomic.
-unsafe impl Send for Watch {}
+unsafe impl Send for GuardWatch {}
 // SAFETY: as above.
-unsafe impl Sync for Watch {}
+unsafe impl Sync for GuardWatch {}
 
-impl Drop for Watch {
+impl Drop for GuardWatch {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `create` with this size, and nobody uses it now.
-        unsafe { sys::munmap(self.ledger.cast_mut().cast(), size_of::<Ledger>()) };
+        unsafe { sys::munmap(self.ledger.cast_mut().cast(), size_of::<GuardLedger>()) };
     }
 }
 
@@ -70,39 +70,39 @@ impl Drop for Watch {
 ///
 /// They may not (`ulimit -f`): to write one would end this program by a signal.
 pub fn files_may_be_made() -> io::Result<()> {
-    let size = size_of::<Ledger>() as u64;
+    let size = size_of::<GuardLedger>() as u64;
     let mib = size.div_ceil(1 << 20);
     let text = || format!("files may not be as large as {mib} MiB here; raise `ulimit -f`");
-    sys::may_write(size).then_some(()).ok_or_else(|| io::Error::other(text()))
+    sys::file_size_allowed(size).then_some(()).ok_or_else(|| io::Error::other(text()))
 }
 
-impl Watch {
+impl GuardWatch {
     /// Makes a ledger in a folder, which should be the user's alone.
-    pub fn create(folder: &Path, settings: &Settings) -> io::Result<Watch> {
+    pub fn create(folder: &Path, settings: &GuardSettings) -> io::Result<GuardWatch> {
         let path = CString::new(folder.join("ledger").as_os_str().as_bytes())?;
         let flags = sys::O_RDWR | sys::O_CREAT | sys::O_EXCL;
-        let size = size_of::<Ledger>();
-        let file = sys::File::open(&path, flags, 0o600).map_err(|problem| {
+        let size = size_of::<GuardLedger>();
+        let file = sys::SysFile::open(&path, flags, 0o600).map_err(|problem| {
             io::Error::other(format!("cannot make the counters: {problem:?}"))
         })?;
         // With its room: a mapped file that cannot grow would end a program.
-        if !file.set_size(size as u64) || !file.take_room(0, Ledger::room()) {
+        if !file.set_size(size as u64) || !file.allocate_space(0, GuardLedger::room()) {
             return Err(io::Error::other("no room for the counters"));
         }
-        if !alive::take_run(&file) || !alive::use_with_others(&file) {
+        if !liveness::lock_run_slot(&file) || !liveness::join_users(&file) {
             return Err(io::Error::other("files cannot be locked there"));
         }
-        let at = file.map(size, sys::PROT_READ | sys::PROT_WRITE).cast::<Ledger>();
+        let at = file.map(size, sys::PROT_READ | sys::PROT_WRITE).cast::<GuardLedger>();
         // SAFETY: zeroed, large enough, aligned to a page, and nobody else has it yet.
         let ledger = unsafe { at.as_mut() };
         fill(ledger.ok_or_else(|| io::Error::other("no memory to map the counters"))?, settings);
         let began = sys::now_exactly();
-        Ok(Watch { folder: folder.to_path_buf(), file, ledger: at, began })
+        Ok(GuardWatch { folder: folder.to_path_buf(), file, ledger: at, began })
     }
 
     /// The counters.
     #[must_use]
-    pub fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &GuardLedger {
         // SAFETY: mapped for as long as `self` lives; what changes in it is atomic.
         unsafe { &*self.ledger }
     }
@@ -115,21 +115,22 @@ impl Watch {
 
     /// How times of the ledger and of events become those of the run.
     #[must_use]
-    pub fn clock(&self) -> Clock {
-        Clock { began: self.began }
+    pub fn clock(&self) -> LedgerClock {
+        LedgerClock { began: self.began }
     }
 
     /// Gives back what dead processes hold.
     pub fn reclaim(&self) {
-        self.ledger().reclaim(alive::RUN, &Judge::new(&self.file, self.ledger()));
+        self.ledger().reclaim(liveness::RUN, &LivenessCheck::new(&self.file, self.ledger()));
     }
 
     /// Whether a process of the ledger's runs, or may.
     #[must_use]
-    pub fn is_live(&self, process: &Process) -> bool {
+    pub fn is_live(&self, process: &LedgerProcess) -> bool {
         let slot = self.ledger().processes().iter().position(|other| std::ptr::eq(other, process));
         process.state.load(Acquire) == state::LIVE
-            && slot.is_some_and(|slot| Judge::new(&self.file, self.ledger()).runs(slot))
+            && slot
+                .is_some_and(|slot| LivenessCheck::new(&self.file, self.ledger()).is_running(slot))
     }
 
     /// The ledger's file, for as long as this lives.
@@ -141,20 +142,20 @@ impl Watch {
     /// Whether the ledger is not what it was made as any more: truncated, or written over.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
-        let size = self.file.facts().map_or(0, |facts| facts.size);
-        size < size_of::<Ledger>() as u64 || self.ledger().magic.load(Acquire) != ledger::MAGIC
+        let size = self.file.status().map_or(0, |facts| facts.size);
+        size < size_of::<GuardLedger>() as u64 || self.ledger().magic.load(Acquire) != ledger::MAGIC
     }
 
     /// Hands every process that is gone to `keep`, once, and its slot to whoever comes next.
-    pub fn collect_dead(&self, mut keep: impl FnMut(&Process)) {
+    pub fn collect_dead(&self, mut keep: impl FnMut(&LedgerProcess)) {
         for (slot, process) in self.ledger().processes().iter().enumerate() {
             // Whoever has its lock may change a slot.
-            if process.state.load(Acquire) == state::DEAD && alive::lock_slot(&self.file, slot) {
+            if process.state.load(Acquire) == state::DEAD && liveness::lock_slot(&self.file, slot) {
                 if process.state.load(Acquire) == state::DEAD {
                     keep(process);
                     process.state.store(state::FREE, Release);
                 }
-                alive::unlock_slot(&self.file, slot);
+                liveness::unlock_slot(&self.file, slot);
             }
         }
     }
@@ -165,7 +166,7 @@ impl Watch {
     /// # Errors
     ///
     /// The folder cannot be read.
-    pub fn lists(&self) -> io::Result<Vec<List>> {
+    pub fn log_files(&self) -> io::Result<Vec<EventLogFile>> {
         let mut lists = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
@@ -173,9 +174,9 @@ impl Watch {
             let mut parts = name.split('.');
             if let (Some("log"), Some(pid)) = (parts.next(), parts.next())
                 && let Ok(pid) = pid.parse()
-                && let Ok(Some(head)) = open(&entry.path()).and_then(Beginning::read)
+                && let Ok(Some(head)) = open(&entry.path()).and_then(EventLogHeader::read)
             {
-                lists.push(List { pid, head, path: entry.path() });
+                lists.push(EventLogFile { pid, head, path: entry.path() });
             }
         }
         lists.sort_by_key(|list| list.head.since);
@@ -187,10 +188,10 @@ impl Watch {
     /// # Errors
     ///
     /// The folder cannot be read.
-    pub fn logs(&self) -> io::Result<Vec<Log>> {
+    pub fn logs(&self) -> io::Result<Vec<ProcessLog>> {
         let unified = self.unified();
-        let read = |list: &List| parse_log(open(&list.path)?, list.pid, &unified);
-        self.lists()?.iter().map(read).collect()
+        let read = |list: &EventLogFile| parse_log(open(&list.path)?, list.pid, &unified);
+        self.log_files()?.iter().map(read).collect()
     }
 
     /// Which devices share the system's memory.
@@ -209,10 +210,10 @@ impl Watch {
     /// A slot with its room in the file, for tests that fill it in.
     #[doc(hidden)]
     #[must_use]
-    pub fn slot(&self, place: usize) -> &Process {
+    pub fn slot(&self, place: usize) -> &LedgerProcess {
         let ledger = self.ledger();
-        let (from, size) = Ledger::room_of(place);
-        self.file.take_room(from, size);
+        let (from, size) = GuardLedger::room_of(place);
+        self.file.allocate_space(from, size);
         ledger.taken.fetch_max(place as u32 + 1, Relaxed);
         &ledger.processes[place]
     }
@@ -238,11 +239,11 @@ pub fn open(path: &Path) -> io::Result<File> {
 pub fn is_in_use(path: &Path) -> bool {
     let path = fs::canonicalize(path).map(|path| CString::new(path.as_os_str().as_bytes()));
     let Ok(Ok(path)) = path else { return false };
-    let opened = sys::File::open(&path, sys::O_RDONLY, 0);
-    opened.is_ok_and(|file| alive::is_used(&file))
+    let opened = sys::SysFile::open(&path, sys::O_RDONLY, 0);
+    opened.is_ok_and(|file| liveness::is_used(&file))
 }
 
-fn fill(ledger: &mut Ledger, settings: &Settings) {
+fn fill(ledger: &mut GuardLedger, settings: &GuardSettings) {
     let limit = settings.limit.unwrap_or(NO_LIMIT);
     ledger.default_budget.store(limit, Relaxed);
     for (device, limit) in &settings.limits {
@@ -261,11 +262,11 @@ fn fill(ledger: &mut Ledger, settings: &Settings) {
 
 /// From the kernel's clock to the time of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
+pub struct LedgerClock {
     began: u64,
 }
 
-impl Clock {
+impl LedgerClock {
     /// Since the ledger was made.
     #[must_use]
     pub fn since_start(&self, at: u64) -> Duration {
@@ -275,26 +276,26 @@ impl Clock {
 
 /// What a program did, in the order in which it noted it.
 #[derive(Debug, Clone, Default)]
-pub struct Log {
+pub struct ProcessLog {
     /// Its process.
     pub pid: u32,
-    /// When it attached: the [`ledger::Process::since`] of its slot.
+    /// When it attached: the [`ledger::LedgerProcess::since`] of its slot.
     pub since: u64,
     /// The events.
-    pub events: Vec<Event>,
+    pub events: Vec<GuardEvent>,
     /// How many there was no room for, or that were cut short by a kill.
     pub lost: u64,
 }
 
 /// An event as it was noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct GuardEvent {
     /// When, in nanoseconds of the kernel's clock, as it was at its last tick.
     pub at: u64,
     /// What.
-    pub op: Op,
+    pub op: GuardOp,
     /// How it was asked for.
-    pub kind: Kind,
+    pub kind: GuardMemoryKind,
     /// The device's place in the ledger.
     pub device: u8,
     /// The tag of the thread that asked.
@@ -313,19 +314,19 @@ pub struct Event {
 
 /// A list of events in the folder.
 #[derive(Debug, Clone)]
-pub struct List {
+pub struct EventLogFile {
     /// Whose it is.
     pub pid: u32,
     /// What its beginning says.
-    pub head: Beginning,
+    pub head: EventLogHeader,
     /// Where it is.
     pub path: PathBuf,
 }
 
 /// The beginning of a list.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Beginning {
-    /// When its process attached: the [`ledger::Process::since`] of its slot.
+pub struct EventLogHeader {
+    /// When its process attached: the [`ledger::LedgerProcess::since`] of its slot.
     pub since: u64,
     /// The events that were to be noted.
     pub taken: u64,
@@ -333,11 +334,11 @@ pub struct Beginning {
     pub records: u64,
 }
 
-impl Beginning {
+impl EventLogHeader {
     /// Bytes of it.
-    pub const SIZE: u64 = size_of::<Head>() as u64;
+    pub const SIZE: u64 = size_of::<MappedLogHeader>() as u64;
     /// Bytes of a record.
-    pub const RECORD: u64 = size_of::<Record>() as u64;
+    pub const RECORD: u64 = size_of::<EventRecord>() as u64;
 
     /// Reads it; the records follow. Nothing where it is no list: a process may be killed as it
     /// begins one.
@@ -345,34 +346,35 @@ impl Beginning {
     /// # Errors
     ///
     /// The source cannot be read.
-    pub fn read(mut from: impl Read) -> io::Result<Option<Beginning>> {
-        let mut head = [0; size_of::<Head>()];
-        const _: () = assert!(size_of::<Head>() == 4 * 8, "the words below are all that it has");
+    pub fn read(mut from: impl Read) -> io::Result<Option<EventLogHeader>> {
+        let mut head = [0; size_of::<MappedLogHeader>()];
+        const _: () =
+            assert!(size_of::<MappedLogHeader>() == 4 * 8, "the words below are all that it has");
         match from.read_exact(&mut head) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             read => read?,
         }
         let [magic, taken, room, since] = std::array::from_fn(|at| word(&head, at).unwrap_or(0));
         let records = taken.min(room).min(log::MOST);
-        Ok((magic == log::MAGIC).then_some(Beginning { since, taken, records }))
+        Ok((magic == log::MAGIC).then_some(EventLogHeader { since, taken, records }))
     }
 }
 
 /// Events read one after the other from their records. They come from a stranger's process, which
 /// may have written anything there: what makes no sense is left out.
 #[derive(Debug)]
-pub struct Events<'a, R> {
+pub struct GuardEventReader<'a, R> {
     from: R,
     left: u64,
     whole: u64,
     unified: &'a [bool],
 }
 
-impl<'a, R: Read> Events<'a, R> {
+impl<'a, R: Read> GuardEventReader<'a, R> {
     /// So many records from a reader, which should be buffered. `unified` says which devices
     /// share the system's memory.
-    pub fn new(from: R, records: u64, unified: &'a [bool]) -> Events<'a, R> {
-        Events { from, left: records, whole: 0, unified }
+    pub fn new(from: R, records: u64, unified: &'a [bool]) -> GuardEventReader<'a, R> {
+        GuardEventReader { from, left: records, whole: 0, unified }
     }
 
     /// How many events were read.
@@ -381,11 +383,11 @@ impl<'a, R: Read> Events<'a, R> {
     }
 }
 
-impl<R: Read> Iterator for Events<'_, R> {
-    type Item = Event;
+impl<R: Read> Iterator for GuardEventReader<'_, R> {
+    type Item = GuardEvent;
 
-    fn next(&mut self) -> Option<Event> {
-        let mut record = [0; size_of::<Record>()];
+    fn next(&mut self) -> Option<GuardEvent> {
+        let mut record = [0; size_of::<EventRecord>()];
         while self.left > 0 {
             self.left -= 1;
             // What cannot be read is as lost as what was never written.
@@ -405,11 +407,11 @@ impl<R: Read> Iterator for Events<'_, R> {
 /// # Errors
 ///
 /// The source cannot be read.
-pub fn parse_log(mut from: impl Read, pid: u32, unified: &[bool]) -> io::Result<Log> {
-    let head = Beginning::read(&mut from)?.unwrap_or_default();
-    let events: Vec<Event> = Events::new(from, head.records, unified).collect();
+pub fn parse_log(mut from: impl Read, pid: u32, unified: &[bool]) -> io::Result<ProcessLog> {
+    let head = EventLogHeader::read(&mut from)?.unwrap_or_default();
+    let events: Vec<GuardEvent> = GuardEventReader::new(from, head.records, unified).collect();
     let lost = head.taken - events.len() as u64;
-    Ok(Log { pid, since: head.since, events, lost })
+    Ok(ProcessLog { pid, since: head.since, events, lost })
 }
 
 /// A number of eight bytes, by its place.
@@ -418,11 +420,12 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// An event from its bytes; nothing from one that was cut short.
-fn event(bytes: &[u8], unified: &[bool]) -> Option<Event> {
+fn event(bytes: &[u8], unified: &[bool]) -> Option<GuardEvent> {
     let word = |at: usize| word(bytes, at);
     let [op, kind, device, tag, s0, s1, t0, t1] = word(3)?.to_le_bytes();
-    let (op, kind, bytes) = (Op::of(op.checked_sub(0x80)?)?, Kind::of(kind)?, word(2)?);
-    Some(Event {
+    let (op, kind, bytes) =
+        (GuardOp::of(op.checked_sub(0x80)?)?, GuardMemoryKind::of(kind)?, word(2)?);
+    Some(GuardEvent {
         at: word(0)?,
         op,
         kind,
@@ -470,14 +473,14 @@ mod tests {
 
     #[test]
     fn whole_events_are_read_and_others_counted_as_lost() {
-        let what = u64::from_le_bytes([0x81, Kind::Linear as u8, 1, 2, 3, 0, 4, 0]);
+        let what = u64::from_le_bytes([0x81, GuardMemoryKind::Linear as u8, 1, 2, 3, 0, 4, 0]);
         let bytes = list(4, &[[9, 0x7f00, 3 << 20, what], [9, 1, 1, 0], [9, 1, 1, 0xff]]);
         let log = parse_log(&bytes[..], 7, &[false, false]).unwrap();
         assert_eq!((log.pid, log.since, log.events.len(), log.lost), (7, 5, 1, 3));
         let event = log.events[0];
         assert_eq!(
             (event.op, event.kind, event.device, event.tag),
-            (Op::Allocate, Kind::Linear, 1, 2)
+            (GuardOp::Allocate, GuardMemoryKind::Linear, 1, 2)
         );
         assert_eq!((event.stack, event.stream, event.charge), (3, 4, 4 << 20));
         assert!(parse_log(&bytes[..20], 7, &[]).unwrap().events.is_empty());
@@ -489,7 +492,7 @@ mod tests {
         use std::os::unix::fs::symlink;
         use std::process::Command;
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("log.1.2.3"), list(1, &[[9, 1, 512, 0x0181]])).unwrap();
         fs::write(at("log.2.2.3"), "no list").unwrap();
@@ -500,13 +503,13 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(at("log.7.2.3")).unwrap();
         let huge = File::create(at("log.8.2.3")).unwrap();
         huge.set_len(1 << 40).unwrap();
-        let found: Vec<u32> = watch.lists().unwrap().iter().map(|list| list.pid).collect();
+        let found: Vec<u32> = watch.log_files().unwrap().iter().map(|list| list.pid).collect();
         assert_eq!(found, [1]);
         assert_eq!(watch.logs().unwrap()[0].events.len(), 1);
         let names = ["log.3.2.3", "log.5.2.3", "log.6.2.3", "log.7.2.3", "stacks.9"];
         assert!(names.iter().all(|name| open(&at(name)).is_err()));
         drop(folder);
-        assert!(watch.lists().is_err(), "its folder is gone");
+        assert!(watch.log_files().is_err(), "its folder is gone");
     }
 
     #[test]
@@ -514,7 +517,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger");
         assert!(!is_in_use(&path), "there is none");
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(is_in_use(&path) && is_in_use(&link));
@@ -522,8 +525,8 @@ mod tests {
         drop(File::open(&path).unwrap());
         assert!(is_in_use(&path));
         let name = CString::new(path.as_os_str().as_bytes()).unwrap();
-        let other = sys::File::open(&name, sys::O_RDWR, 0).unwrap();
-        assert!(alive::use_with_others(&other));
+        let other = sys::SysFile::open(&name, sys::O_RDWR, 0).unwrap();
+        assert!(liveness::join_users(&other));
         drop(watch);
         assert!(is_in_use(&path), "another still has it");
         drop(other);
@@ -536,7 +539,7 @@ mod tests {
     #[test]
     fn the_dead_are_collected_once_and_make_room() {
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         let slots = [0, 1, 2].map(|place| watch.slot(place));
         for (slot, state) in slots.iter().zip([state::LIVE, state::DEAD, state::DEAD]) {
             slot.state.store(state, Relaxed);
@@ -544,21 +547,21 @@ mod tests {
         slots[1].pid.store(77, Relaxed);
         // Somebody has taken the last one over, and fills it in.
         let name = CString::new(folder.path().join("ledger").as_os_str().as_bytes()).unwrap();
-        let other = sys::File::open(&name, sys::O_RDWR, 0).unwrap();
-        assert!(alive::lock_slot(&other, 2));
+        let other = sys::SysFile::open(&name, sys::O_RDWR, 0).unwrap();
+        assert!(liveness::lock_slot(&other, 2));
         let mut found = Vec::new();
         watch.collect_dead(|process| found.push(process.pid.load(Relaxed)));
         watch.collect_dead(|process| found.push(process.pid.load(Relaxed)));
         assert_eq!(found, [77]);
         let states = slots.map(|slot| slot.state.load(Relaxed));
         assert_eq!(states, [state::LIVE, state::FREE, state::DEAD]);
-        assert!(alive::lock_slot(&other, 1), "it is anybody's again");
+        assert!(liveness::lock_slot(&other, 1), "it is anybody's again");
     }
 
     #[test]
     fn a_ledger_that_was_cut_or_written_over_is_damaged() {
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         assert!(!watch.is_damaged());
         watch.ledger().magic.store(0, Relaxed);
         assert!(watch.is_damaged());

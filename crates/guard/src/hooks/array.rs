@@ -1,15 +1,15 @@
 //! Arrays and mipmapped arrays. How a device lays them out is its own affair; they are
 //! counted by their shape, rows rounded as the driver rounds them.
 
-use super::track::{Wish, allocate, free};
-use super::{Code, Handle};
-use crate::here::Here;
-use crate::log::Kind;
-use crate::table::{Class, Place};
+use super::track::{AllocationRequest, allocate, free};
+use super::{DriverCode, OpaqueHandle};
+use crate::attach::ProcessGuard;
+use crate::log::GuardMemoryKind;
+use crate::table::{BlockClass, ResourceClass};
 
 /// What cuArrayCreate is given.
 #[repr(C)]
-pub(crate) struct Shape {
+pub(crate) struct ArrayDescriptor {
     width: usize,
     height: usize,
     format: i32,
@@ -18,7 +18,7 @@ pub(crate) struct Shape {
 
 /// What cuArray3DCreate and cuMipmappedArrayCreate are given.
 #[repr(C)]
-pub(crate) struct Shape3 {
+pub(crate) struct Array3dDescriptor {
     width: usize,
     height: usize,
     depth: usize,
@@ -27,18 +27,18 @@ pub(crate) struct Shape3 {
     flags: u32,
 }
 
-/// As [`Shape`], in the first version.
+/// As [`ArrayDescriptor`], in the first version.
 #[repr(C)]
-pub(crate) struct SmallShape {
+pub(crate) struct ArrayDescriptorV1 {
     width: u32,
     height: u32,
     format: i32,
     channels: u32,
 }
 
-/// As [`Shape3`], in the first version.
+/// As [`Array3dDescriptor`], in the first version.
 #[repr(C)]
-pub(crate) struct SmallShape3 {
+pub(crate) struct Array3dDescriptorV1 {
     width: u32,
     height: u32,
     depth: u32,
@@ -106,87 +106,88 @@ fn bytes(sides: [usize; 3], format: i32, channels: u32) -> u64 {
     row.saturating_mul(rows).saturating_mul(depth)
 }
 
-fn wish(kind: Kind, bytes: u64) -> Wish {
-    Wish { kind, place: Place::Array, bytes, stream: 0 }
+fn request(kind: GuardMemoryKind, bytes: u64) -> AllocationRequest {
+    AllocationRequest { kind, place: BlockClass::Array, bytes, stream: 0 }
 }
 
 /// # Safety
 ///
 /// As the driver's, for this and those below.
 pub(super) unsafe fn create(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const Shape,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
+    shape: *const ArrayDescriptor,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     // SAFETY: it is null or what the driver takes.
     let (Some(shape), false) = (unsafe { shape.as_ref() }, out.is_null()) else { return call() };
     let bytes = bytes([shape.width, shape.height, 1], shape.format, shape.channels);
     // SAFETY: the driver has written it when it is read.
-    allocate(here, &wish(Kind::Array, bytes), call, || unsafe { *out as u64 })
+    allocate(guard, &request(GuardMemoryKind::Array, bytes), call, || unsafe { *out as u64 })
 }
 
 pub(super) unsafe fn create_small(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const SmallShape,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
+    shape: *const ArrayDescriptorV1,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     // SAFETY: it is null or what the driver takes.
-    let shape = unsafe { shape.as_ref() }.map(|&SmallShape { width, height, format, channels }| {
-        Shape { width: width as usize, height: height as usize, format, channels }
-    });
+    let shape =
+        unsafe { shape.as_ref() }.map(|&ArrayDescriptorV1 { width, height, format, channels }| {
+            ArrayDescriptor { width: width as usize, height: height as usize, format, channels }
+        });
     let shape = shape.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     // SAFETY: handed on.
-    unsafe { create(here, out, shape, call) }
+    unsafe { create(guard, out, shape, call) }
 }
 
 pub(super) unsafe fn create3_small(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const SmallShape3,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
+    shape: *const Array3dDescriptorV1,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     // SAFETY: it is null or what the driver takes.
     let shape = unsafe { shape.as_ref() }.map(|shape| {
-        let &SmallShape3 { width, height, depth, format, channels, flags } = shape;
+        let &Array3dDescriptorV1 { width, height, depth, format, channels, flags } = shape;
         let [width, height, depth] = [width, height, depth].map(|side| side as usize);
-        Shape3 { width, height, depth, format, channels, flags }
+        Array3dDescriptor { width, height, depth, format, channels, flags }
     });
     let shape = shape.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     // SAFETY: handed on.
-    unsafe { create3(here, out, shape, call) }
+    unsafe { create3(guard, out, shape, call) }
 }
 
 pub(super) unsafe fn create3(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const Shape3,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
+    shape: *const Array3dDescriptor,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     // SAFETY: handed on.
-    unsafe { create_levels(here, out, shape, 1, Kind::Array, call) }
+    unsafe { create_levels(guard, out, shape, 1, GuardMemoryKind::Array, call) }
 }
 
 pub(super) unsafe fn mipmap(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const Shape3,
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
+    shape: *const Array3dDescriptor,
     levels: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     // SAFETY: handed on.
-    unsafe { create_levels(here, out, shape, levels, Kind::Mipmap, call) }
+    unsafe { create_levels(guard, out, shape, levels, GuardMemoryKind::Mipmap, call) }
 }
 
 unsafe fn create_levels(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const Shape3,
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
+    shape: *const Array3dDescriptor,
     levels: u32,
-    kind: Kind,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    kind: GuardMemoryKind,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     // SAFETY: it is null or what the driver takes.
     let (Some(shape), false) = (unsafe { shape.as_ref() }, out.is_null()) else { return call() };
     if shape.flags & (SPARSE | DEFERRED) != 0 {
@@ -196,11 +197,15 @@ unsafe fn create_levels(
     let level = |n: u32| bytes(sides.map(|side| side >> n), shape.format, shape.channels);
     let bytes = (0..levels.clamp(1, 32)).map(level).fold(0, u64::saturating_add);
     // SAFETY: the driver has written it when it is read.
-    allocate(here, &wish(kind, bytes), call, || unsafe { *out as u64 })
+    allocate(guard, &request(kind, bytes), call, || unsafe { *out as u64 })
 }
 
-pub(super) unsafe fn destroy(here: &Here, array: Handle, call: impl FnOnce() -> Code) -> Code {
-    free(here, Class::Array, array as u64, 0, call)
+pub(super) unsafe fn destroy(
+    guard: &ProcessGuard,
+    array: OpaqueHandle,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    free(guard, ResourceClass::Array, array as u64, 0, call)
 }
 
 #[cfg(all(test, not(loom)))]

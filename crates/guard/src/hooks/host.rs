@@ -6,80 +6,86 @@
 
 use core::ffi::c_int;
 
-use super::devices::{self, Target};
-use super::track::{Wish, allocate_on, free as give, is_unified};
-use super::{Code, Handle, ask};
-use crate::here::Here;
-use crate::log::Kind;
-use crate::table::{Class, Place};
+use super::devices::{self, DeviceTarget};
+use super::track::{AllocationRequest, allocate_on, free as give, is_unified};
+use super::{DriverCode, OpaqueHandle, own_calls};
+use crate::attach::ProcessGuard;
+use crate::log::GuardMemoryKind;
+use crate::table::{BlockClass, ResourceClass};
 
 /// The device that shares the host's memory: the current one, or the only one that there is.
-fn target(here: &Here) -> Option<Target> {
+fn target(guard: &ProcessGuard) -> Option<DeviceTarget> {
     let only = || {
         let mut count: c_int = 0;
         // SAFETY: a number is written.
-        let one = unsafe { ask::cuDeviceGetCount(&raw mut count) } == 0 && count == 1;
-        let device = one.then(|| devices::of_number(here, 0)).flatten()?;
-        Some(Target { context: 0, device })
+        let one = unsafe { own_calls::cuDeviceGetCount(&raw mut count) } == 0 && count == 1;
+        let device = one.then(|| devices::of_number(guard, 0)).flatten()?;
+        Some(DeviceTarget { context: 0, device })
     };
-    devices::current(here).or_else(only).filter(|target| is_unified(here, target.device))
+    devices::current(guard).or_else(only).filter(|target| is_unified(guard, target.device))
 }
 
 /// Its place in the ledger.
-pub(super) fn device(here: &Here) -> Option<usize> {
-    target(here).map(|target| target.device)
+pub(super) fn device(guard: &ProcessGuard) -> Option<usize> {
+    target(guard).map(|target| target.device)
 }
 
-fn wish(kind: Kind, bytes: usize) -> Wish {
-    Wish { kind, place: Place::Host, bytes: bytes as u64, stream: 0 }
+fn request(kind: GuardMemoryKind, bytes: usize) -> AllocationRequest {
+    AllocationRequest { kind, place: BlockClass::Host, bytes: bytes as u64, stream: 0 }
 }
 
 /// # Safety
 ///
 /// As the driver's, for this and those below.
 pub(super) unsafe fn alloc(
-    here: &Here,
-    out: *mut Handle,
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
     bytes: usize,
     _: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    let Some(target) = target(here).filter(|_| !out.is_null()) else { return call() };
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    let Some(target) = target(guard).filter(|_| !out.is_null()) else { return call() };
     // SAFETY: the driver has written it when it is read.
-    allocate_on(here, target, &wish(Kind::Pinned, bytes), call, || unsafe { *out as u64 })
+    allocate_on(guard, target, &request(GuardMemoryKind::Pinned, bytes), call, || unsafe {
+        *out as u64
+    })
 }
 
 pub(super) unsafe fn alloc_plain(
-    here: &Here,
-    out: *mut Handle,
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
     bytes: usize,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     // SAFETY: handed on.
-    unsafe { alloc(here, out, bytes, 0, call) }
+    unsafe { alloc(guard, out, bytes, 0, call) }
 }
 
 pub(super) unsafe fn alloc_small(
-    here: &Here,
-    out: *mut Handle,
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
     bytes: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     // SAFETY: handed on.
-    unsafe { alloc(here, out, bytes as usize, 0, call) }
+    unsafe { alloc(guard, out, bytes as usize, 0, call) }
 }
 
 pub(super) unsafe fn register(
-    here: &Here,
-    at: Handle,
+    guard: &ProcessGuard,
+    at: OpaqueHandle,
     bytes: usize,
     _: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    let Some(target) = target(here).filter(|_| !at.is_null()) else { return call() };
-    allocate_on(here, target, &wish(Kind::Registered, bytes), call, || at as u64)
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    let Some(target) = target(guard).filter(|_| !at.is_null()) else { return call() };
+    allocate_on(guard, target, &request(GuardMemoryKind::Registered, bytes), call, || at as u64)
 }
 
-pub(super) unsafe fn free(here: &Here, at: Handle, call: impl FnOnce() -> Code) -> Code {
-    give(here, Class::Host, at as u64, 0, call)
+pub(super) unsafe fn free(
+    guard: &ProcessGuard,
+    at: OpaqueHandle,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    give(guard, ResourceClass::Host, at as u64, 0, call)
 }

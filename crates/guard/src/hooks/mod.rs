@@ -9,16 +9,16 @@
 #![expect(non_snake_case, reason = "the driver's names")]
 
 mod array;
-mod ask;
-mod code;
 mod context;
 mod devices;
 mod graph;
 mod host;
-mod info;
+mod kernels;
 mod linear;
 mod measure;
+mod memory_info;
 mod nvml;
+mod own_calls;
 mod physical;
 mod pool;
 mod tags;
@@ -26,8 +26,8 @@ mod track;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::here::{Here, here};
-use crate::reach::{self, Real, Row};
+use crate::attach::{ProcessGuard, attached};
+use crate::intercept::{self, HookEntry, RealFunction};
 
 /// The driver's codes.
 pub(crate) const SUCCESS: c_int = 0;
@@ -35,9 +35,9 @@ pub(crate) const OUT_OF_MEMORY: c_int = 2;
 pub(crate) const NOT_FOUND: c_int = 500;
 pub(crate) const NOT_SUPPORTED: c_int = 801;
 
-pub(crate) type Code = c_int;
+pub(crate) type DriverCode = c_int;
 pub(crate) type Pointer = u64;
-pub(crate) type Handle = *mut c_void;
+pub(crate) type OpaqueHandle = *mut c_void;
 
 /// A name that ends with a zero.
 const fn c_name(name: &'static str) -> &'static CStr {
@@ -63,8 +63,8 @@ macro_rules! hooks {
             ///
             /// As the driver's.
             #[cfg_attr(preload, unsafe(no_mangle))]
-            pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> Code {
-                type Function = unsafe extern "C" fn($($type),*) -> Code;
+            pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> DriverCode {
+                type Function = unsafe extern "C" fn($($type),*) -> DriverCode;
                 let real = reals::$name.get();
                 if real == 0 {
                     return NOT_FOUND;
@@ -74,10 +74,10 @@ macro_rules! hooks {
                 let real = unsafe { core::mem::transmute::<usize, Function>(real) };
                 // SAFETY: the arguments are the program's, for the driver.
                 let call = || unsafe { real($($arg),*) };
-                match here() {
+                match attached() {
                     // SAFETY: the pointers among the arguments are what the driver takes.
-                    Some(here) => unsafe { $body(here, $($arg,)* call) },
-                    None if $takes && crate::here::is_closed() => OUT_OF_MEMORY,
+                    Some(guard) => unsafe { $body(guard, $($arg,)* call) },
+                    None if $takes && crate::attach::is_closed() => OUT_OF_MEMORY,
                     None => call(),
                 }
             }
@@ -86,13 +86,13 @@ macro_rules! hooks {
         /// Where the driver's own functions are.
         #[expect(non_upper_case_globals, reason = "the driver's names")]
         mod reals {
-            use super::{Real, c_name};
-            $(pub(super) static $name: Real = Real::new(c_name(concat!(stringify!($name), "\0")));)*
+            use super::{RealFunction, c_name};
+            $(pub(super) static $name: RealFunction = RealFunction::new(c_name(concat!(stringify!($name), "\0")));)*
         }
 
         /// Every function that the guard stands in for.
-        pub(crate) static ROWS: &[Row] = &[
-            $(Row {
+        pub(crate) static ROWS: &[HookEntry] = &[
+            $(HookEntry {
                 name: c_name(concat!(stringify!($name), "\0")),
                 base: $base.as_bytes(),
                 since: $since,
@@ -106,9 +106,9 @@ macro_rules! hooks {
 
 hooks! {
     cuGetProcAddress "cuGetProcAddress" 11030 false false
-        (symbol: *const c_char, found: *mut Handle, version: c_int, flags: u64) = proc_address;
+        (symbol: *const c_char, found: *mut OpaqueHandle, version: c_int, flags: u64) = proc_address;
     cuGetProcAddress_v2 "cuGetProcAddress" 12000 false false
-        (symbol: *const c_char, found: *mut Handle, version: c_int, flags: u64, status: *mut c_int)
+        (symbol: *const c_char, found: *mut OpaqueHandle, version: c_int, flags: u64, status: *mut c_int)
         = proc_address_v2;
     cuInit "cuInit" 2000 false true (flags: u32) = context::init;
 
@@ -126,33 +126,33 @@ hooks! {
     cuMemFree "cuMemFree" 2000 false false (pointer: u32) = linear::free_small;
 
     cuMemHostAlloc "cuMemHostAlloc" 2020 false true
-        (out: *mut Handle, bytes: usize, flags: u32) = host::alloc;
+        (out: *mut OpaqueHandle, bytes: usize, flags: u32) = host::alloc;
     cuMemAllocHost_v2 "cuMemAllocHost" 3020 false true
-        (out: *mut Handle, bytes: usize) = host::alloc_plain;
+        (out: *mut OpaqueHandle, bytes: usize) = host::alloc_plain;
     cuMemAllocHost "cuMemAllocHost" 2000 false true
-        (out: *mut Handle, bytes: u32) = host::alloc_small;
-    cuMemFreeHost "cuMemFreeHost" 2000 false false (at: Handle) = host::free;
+        (out: *mut OpaqueHandle, bytes: u32) = host::alloc_small;
+    cuMemFreeHost "cuMemFreeHost" 2000 false false (at: OpaqueHandle) = host::free;
     cuMemHostRegister_v2 "cuMemHostRegister" 6050 false true
-        (at: Handle, bytes: usize, flags: u32) = host::register;
+        (at: OpaqueHandle, bytes: usize, flags: u32) = host::register;
     cuMemHostRegister "cuMemHostRegister" 4000 false true
-        (at: Handle, bytes: usize, flags: u32) = host::register;
-    cuMemHostUnregister "cuMemHostUnregister" 4000 false false (at: Handle) = host::free;
+        (at: OpaqueHandle, bytes: usize, flags: u32) = host::register;
+    cuMemHostUnregister "cuMemHostUnregister" 4000 false false (at: OpaqueHandle) = host::free;
 
     cuArrayCreate_v2 "cuArrayCreate" 3020 false true
-        (out: *mut Handle, shape: *const array::Shape) = array::create;
+        (out: *mut OpaqueHandle, shape: *const array::ArrayDescriptor) = array::create;
     cuArray3DCreate_v2 "cuArray3DCreate" 3020 false true
-        (out: *mut Handle, shape: *const array::Shape3) = array::create3;
+        (out: *mut OpaqueHandle, shape: *const array::Array3dDescriptor) = array::create3;
     cuArrayCreate "cuArrayCreate" 2000 false true
-        (out: *mut Handle, shape: *const array::SmallShape) = array::create_small;
+        (out: *mut OpaqueHandle, shape: *const array::ArrayDescriptorV1) = array::create_small;
     cuArray3DCreate "cuArray3DCreate" 2000 false true
-        (out: *mut Handle, shape: *const array::SmallShape3) = array::create3_small;
-    cuArrayDestroy "cuArrayDestroy" 2000 false false (array: Handle) = array::destroy;
+        (out: *mut OpaqueHandle, shape: *const array::Array3dDescriptorV1) = array::create3_small;
+    cuArrayDestroy "cuArrayDestroy" 2000 false false (array: OpaqueHandle) = array::destroy;
     cuMipmappedArrayCreate "cuMipmappedArrayCreate" 5000 false true
-        (out: *mut Handle, shape: *const array::Shape3, levels: u32) = array::mipmap;
-    cuMipmappedArrayDestroy "cuMipmappedArrayDestroy" 5000 false false (array: Handle) = array::destroy;
+        (out: *mut OpaqueHandle, shape: *const array::Array3dDescriptor, levels: u32) = array::mipmap;
+    cuMipmappedArrayDestroy "cuMipmappedArrayDestroy" 5000 false false (array: OpaqueHandle) = array::destroy;
 
     cuMemCreate "cuMemCreate" 10020 false true
-        (out: *mut u64, bytes: usize, how: *const physical::Properties, flags: u64)
+        (out: *mut u64, bytes: usize, how: *const physical::AllocationProperties, flags: u64)
         = physical::create;
     cuMemRelease "cuMemRelease" 10020 false false (handle: u64) = physical::release;
     cuMemRetainAllocationHandle "cuMemRetainAllocationHandle" 11000 false false
@@ -162,166 +162,166 @@ hooks! {
     cuMemUnmap "cuMemUnmap" 10020 false false (at: Pointer, bytes: usize) = physical::unmap;
 
     cuMemAllocAsync "cuMemAllocAsync" 11020 false true
-        (out: *mut Pointer, bytes: usize, stream: Handle) = pool::alloc;
+        (out: *mut Pointer, bytes: usize, stream: OpaqueHandle) = pool::alloc;
     cuMemAllocAsync_ptsz "cuMemAllocAsync" 11020 true true
-        (out: *mut Pointer, bytes: usize, stream: Handle) = pool::alloc;
+        (out: *mut Pointer, bytes: usize, stream: OpaqueHandle) = pool::alloc;
     cuMemAllocFromPoolAsync "cuMemAllocFromPoolAsync" 11020 false true
-        (out: *mut Pointer, bytes: usize, pool: Handle, stream: Handle) = pool::alloc_from;
+        (out: *mut Pointer, bytes: usize, pool: OpaqueHandle, stream: OpaqueHandle) = pool::alloc_from;
     cuMemAllocFromPoolAsync_ptsz "cuMemAllocFromPoolAsync" 11020 true true
-        (out: *mut Pointer, bytes: usize, pool: Handle, stream: Handle) = pool::alloc_from;
-    cuMemFreeAsync "cuMemFreeAsync" 11020 false false (pointer: Pointer, stream: Handle) = pool::free;
+        (out: *mut Pointer, bytes: usize, pool: OpaqueHandle, stream: OpaqueHandle) = pool::alloc_from;
+    cuMemFreeAsync "cuMemFreeAsync" 11020 false false (pointer: Pointer, stream: OpaqueHandle) = pool::free;
     cuMemFreeAsync_ptsz "cuMemFreeAsync" 11020 true false
-        (pointer: Pointer, stream: Handle) = pool::free;
+        (pointer: Pointer, stream: OpaqueHandle) = pool::free;
     cuMemPoolCreate "cuMemPoolCreate" 11020 false false
-        (out: *mut Handle, how: *const physical::Properties) = pool::create;
-    cuMemPoolDestroy "cuMemPoolDestroy" 11020 false false (pool: Handle) = pool::destroy;
-    cuMemPoolTrimTo "cuMemPoolTrimTo" 11020 false false (pool: Handle, keep: usize) = pool::trim;
+        (out: *mut OpaqueHandle, how: *const physical::AllocationProperties) = pool::create;
+    cuMemPoolDestroy "cuMemPoolDestroy" 11020 false false (pool: OpaqueHandle) = pool::destroy;
+    cuMemPoolTrimTo "cuMemPoolTrimTo" 11020 false false (pool: OpaqueHandle, keep: usize) = pool::trim;
     cuMemPoolImportFromShareableHandle "cuMemPoolImportFromShareableHandle" 11020 false false
-        (out: *mut Handle, handle: Handle, kind: c_int, flags: u64) = pool::import;
-    cuStreamSynchronize "cuStreamSynchronize" 2000 false false (stream: Handle) = pool::synchronize;
+        (out: *mut OpaqueHandle, handle: OpaqueHandle, kind: c_int, flags: u64) = pool::import;
+    cuStreamSynchronize "cuStreamSynchronize" 2000 false false (stream: OpaqueHandle) = pool::synchronize;
     cuStreamSynchronize_ptsz "cuStreamSynchronize" 7000 true false
-        (stream: Handle) = pool::synchronize;
+        (stream: OpaqueHandle) = pool::synchronize;
     cuCtxSynchronize "cuCtxSynchronize" 2000 false false () = pool::synchronize_all;
 
     cuGraphInstantiate_v2 "cuGraphInstantiate" 11000 false false
-        (out: *mut Handle, graph: Handle, node: *mut Handle, text: *mut c_char, size: usize)
+        (out: *mut OpaqueHandle, graph: OpaqueHandle, node: *mut OpaqueHandle, text: *mut c_char, size: usize)
         = graph::instantiate_v2;
     cuGraphInstantiate "cuGraphInstantiate" 10000 false false
-        (out: *mut Handle, graph: Handle, node: *mut Handle, text: *mut c_char, size: usize)
+        (out: *mut OpaqueHandle, graph: OpaqueHandle, node: *mut OpaqueHandle, text: *mut c_char, size: usize)
         = graph::instantiate_v2;
     cuGraphInstantiateWithFlags "cuGraphInstantiate" 12000 false false
-        (out: *mut Handle, graph: Handle, flags: u64) = graph::instantiate;
+        (out: *mut OpaqueHandle, graph: OpaqueHandle, flags: u64) = graph::instantiate;
     cuGraphInstantiateWithParams "cuGraphInstantiateWithParams" 12000 false false
-        (out: *mut Handle, graph: Handle, how: *mut c_void) = graph::instantiate_with;
+        (out: *mut OpaqueHandle, graph: OpaqueHandle, how: *mut c_void) = graph::instantiate_with;
     cuGraphInstantiateWithParams_ptsz "cuGraphInstantiateWithParams" 12000 true false
-        (out: *mut Handle, graph: Handle, how: *mut c_void) = graph::instantiate_with;
-    cuGraphLaunch "cuGraphLaunch" 10000 false true (exec: Handle, stream: Handle) = graph::launch;
-    cuGraphLaunch_ptsz "cuGraphLaunch" 10000 true true (exec: Handle, stream: Handle) = graph::launch;
-    cuGraphUpload "cuGraphUpload" 11010 false true (exec: Handle, stream: Handle) = graph::launch;
-    cuGraphUpload_ptsz "cuGraphUpload" 11010 true true (exec: Handle, stream: Handle) = graph::launch;
-    cuGraphExecDestroy "cuGraphExecDestroy" 10000 false false (exec: Handle) = graph::destroy;
+        (out: *mut OpaqueHandle, graph: OpaqueHandle, how: *mut c_void) = graph::instantiate_with;
+    cuGraphLaunch "cuGraphLaunch" 10000 false true (exec: OpaqueHandle, stream: OpaqueHandle) = graph::launch;
+    cuGraphLaunch_ptsz "cuGraphLaunch" 10000 true true (exec: OpaqueHandle, stream: OpaqueHandle) = graph::launch;
+    cuGraphUpload "cuGraphUpload" 11010 false true (exec: OpaqueHandle, stream: OpaqueHandle) = graph::launch;
+    cuGraphUpload_ptsz "cuGraphUpload" 11010 true true (exec: OpaqueHandle, stream: OpaqueHandle) = graph::launch;
+    cuGraphExecDestroy "cuGraphExecDestroy" 10000 false false (exec: OpaqueHandle) = graph::destroy;
     cuDeviceGraphMemTrim "cuDeviceGraphMemTrim" 11040 false false (device: c_int) = graph::trim;
 
     cuCtxCreate_v2 "cuCtxCreate" 3020 false true
-        (out: *mut Handle, flags: u32, device: c_int) = context::create_v2;
+        (out: *mut OpaqueHandle, flags: u32, device: c_int) = context::create_v2;
     cuCtxCreate "cuCtxCreate" 2000 false true
-        (out: *mut Handle, flags: u32, device: c_int) = context::create_v2;
+        (out: *mut OpaqueHandle, flags: u32, device: c_int) = context::create_v2;
     cuCtxCreate_v3 "cuCtxCreate" 11040 false true
-        (out: *mut Handle, how: Handle, count: c_int, flags: u32, device: c_int)
+        (out: *mut OpaqueHandle, how: OpaqueHandle, count: c_int, flags: u32, device: c_int)
         = context::create_v3;
     cuCtxCreate_v4 "cuCtxCreate" 12050 false true
-        (out: *mut Handle, how: Handle, flags: u32, device: c_int) = context::create_v4;
-    cuCtxDestroy_v2 "cuCtxDestroy" 4000 false false (context: Handle) = context::destroy;
+        (out: *mut OpaqueHandle, how: OpaqueHandle, flags: u32, device: c_int) = context::create_v4;
+    cuCtxDestroy_v2 "cuCtxDestroy" 4000 false false (context: OpaqueHandle) = context::destroy;
     cuDevicePrimaryCtxRetain "cuDevicePrimaryCtxRetain" 7000 false true
-        (out: *mut Handle, device: c_int) = context::retain;
+        (out: *mut OpaqueHandle, device: c_int) = context::retain;
     cuDevicePrimaryCtxRelease "cuDevicePrimaryCtxRelease" 7000 false false
-        (device: c_int) = context::let_go;
+        (device: c_int) = context::release_primary;
     cuDevicePrimaryCtxRelease_v2 "cuDevicePrimaryCtxRelease" 11000 false false
-        (device: c_int) = context::let_go;
+        (device: c_int) = context::release_primary;
     cuDevicePrimaryCtxReset "cuDevicePrimaryCtxReset" 7000 false false
-        (device: c_int) = context::let_go;
+        (device: c_int) = context::release_primary;
     cuDevicePrimaryCtxReset_v2 "cuDevicePrimaryCtxReset" 11000 false false
-        (device: c_int) = context::let_go;
+        (device: c_int) = context::release_primary;
 
     cuModuleLoad "cuModuleLoad" 2000 false true
-        (out: *mut Handle, path: *const c_char) = code::load_file;
+        (out: *mut OpaqueHandle, path: *const c_char) = kernels::load_file;
     cuModuleLoadData "cuModuleLoadData" 2000 false true
-        (out: *mut Handle, image: Handle) = code::load_data;
+        (out: *mut OpaqueHandle, image: OpaqueHandle) = kernels::load_data;
     cuModuleLoadDataEx "cuModuleLoadDataEx" 2010 false true
-        (out: *mut Handle, image: Handle, count: u32, names: Handle, values: Handle)
-        = code::load_data_ex;
+        (out: *mut OpaqueHandle, image: OpaqueHandle, count: u32, names: OpaqueHandle, values: OpaqueHandle)
+        = kernels::load_data_ex;
     cuModuleLoadFatBinary "cuModuleLoadFatBinary" 2000 false true
-        (out: *mut Handle, image: Handle) = code::load_data;
-    cuModuleUnload "cuModuleUnload" 2000 false false (module: Handle) = code::unload;
+        (out: *mut OpaqueHandle, image: OpaqueHandle) = kernels::load_data;
+    cuModuleUnload "cuModuleUnload" 2000 false false (module: OpaqueHandle) = kernels::unload;
     cuLibraryLoadData "cuLibraryLoadData" 12000 false true
-        (out: *mut Handle, image: Handle, names: Handle, values: Handle, count: u32,
-         more_names: Handle, more_values: Handle, more: u32) = code::load_library;
+        (out: *mut OpaqueHandle, image: OpaqueHandle, names: OpaqueHandle, values: OpaqueHandle, count: u32,
+         more_names: OpaqueHandle, more_values: OpaqueHandle, more: u32) = kernels::load_library;
     cuLibraryLoadFromFile "cuLibraryLoadFromFile" 12000 false true
-        (out: *mut Handle, path: Handle, names: Handle, values: Handle, count: u32,
-         more_names: Handle, more_values: Handle, more: u32) = code::load_library;
-    cuLibraryUnload "cuLibraryUnload" 12000 false false (library: Handle) = code::unload;
+        (out: *mut OpaqueHandle, path: OpaqueHandle, names: OpaqueHandle, values: OpaqueHandle, count: u32,
+         more_names: OpaqueHandle, more_values: OpaqueHandle, more: u32) = kernels::load_library;
+    cuLibraryUnload "cuLibraryUnload" 12000 false false (library: OpaqueHandle) = kernels::unload;
     cuModuleGetFunction "cuModuleGetFunction" 2000 false false
-        (out: *mut Handle, module: Handle, name: *const c_char) = code::find;
+        (out: *mut OpaqueHandle, module: OpaqueHandle, name: *const c_char) = kernels::find;
     cuLibraryGetKernel "cuLibraryGetKernel" 12000 false false
-        (out: *mut Handle, library: Handle, name: *const c_char) = code::find;
+        (out: *mut OpaqueHandle, library: OpaqueHandle, name: *const c_char) = kernels::find;
     cuLibraryGetModule "cuLibraryGetModule" 12000 false false
-        (out: *mut Handle, library: Handle) = code::pick;
+        (out: *mut OpaqueHandle, library: OpaqueHandle) = kernels::pick;
     cuKernelGetFunction "cuKernelGetFunction" 12000 false false
-        (out: *mut Handle, kernel: Handle) = code::pick;
-    cuFuncLoad "cuFuncLoad" 12040 false false (function: Handle) = code::load_now;
+        (out: *mut OpaqueHandle, kernel: OpaqueHandle) = kernels::pick;
+    cuFuncLoad "cuFuncLoad" 12040 false false (function: OpaqueHandle) = kernels::load_now;
     cuFuncGetAttribute "cuFuncGetAttribute" 2020 false false
-        (out: *mut c_int, which: c_int, function: Handle) = code::attribute;
+        (out: *mut c_int, which: c_int, function: OpaqueHandle) = kernels::attribute;
     cuFuncSetAttribute "cuFuncSetAttribute" 9000 false false
-        (function: Handle, which: c_int, value: c_int) = code::set_attribute;
+        (function: OpaqueHandle, which: c_int, value: c_int) = kernels::set_attribute;
     cuKernelGetAttribute "cuKernelGetAttribute" 12000 false false
-        (out: *mut c_int, which: c_int, kernel: Handle, device: c_int) = code::kernel_attribute;
+        (out: *mut c_int, which: c_int, kernel: OpaqueHandle, device: c_int) = kernels::kernel_attribute;
     cuKernelSetAttribute "cuKernelSetAttribute" 12000 false false
-        (which: c_int, value: c_int, kernel: Handle, device: c_int) = code::set_kernel_attribute;
+        (which: c_int, value: c_int, kernel: OpaqueHandle, device: c_int) = kernels::set_kernel_attribute;
     cuOccupancyMaxActiveBlocksPerMultiprocessor "cuOccupancyMaxActiveBlocksPerMultiprocessor" 6050 false false
-        (out: *mut c_int, function: Handle, block: c_int, shared: usize) = code::occupancy;
+        (out: *mut c_int, function: OpaqueHandle, block: c_int, shared: usize) = kernels::occupancy;
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
         "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags" 7000 false false
-        (out: *mut c_int, function: Handle, block: c_int, shared: usize, flags: u32)
-        = code::occupancy_with;
-    cuStreamCreate "cuStreamCreate" 2000 false false (out: *mut Handle, flags: u32) = code::stream;
+        (out: *mut c_int, function: OpaqueHandle, block: c_int, shared: usize, flags: u32)
+        = kernels::occupancy_with;
+    cuStreamCreate "cuStreamCreate" 2000 false false (out: *mut OpaqueHandle, flags: u32) = kernels::stream;
     cuStreamCreateWithPriority "cuStreamCreateWithPriority" 5050 false false
-        (out: *mut Handle, flags: u32, priority: c_int) = code::stream_with;
-    cuCtxSetLimit "cuCtxSetLimit" 3010 false false (which: c_int, value: usize) = code::set_limit;
+        (out: *mut OpaqueHandle, flags: u32, priority: c_int) = kernels::stream_with;
+    cuCtxSetLimit "cuCtxSetLimit" 3010 false false (which: c_int, value: usize) = kernels::set_limit;
 
     cuLaunchKernel "cuLaunchKernel" 4000 false false
-        (function: Handle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
-         stream: Handle, arguments: Handle, extra: Handle) = code::launch;
+        (function: OpaqueHandle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
+         stream: OpaqueHandle, arguments: OpaqueHandle, extra: OpaqueHandle) = kernels::launch;
     cuLaunchKernel_ptsz "cuLaunchKernel" 7000 true false
-        (function: Handle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
-         stream: Handle, arguments: Handle, extra: Handle) = code::launch;
+        (function: OpaqueHandle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
+         stream: OpaqueHandle, arguments: OpaqueHandle, extra: OpaqueHandle) = kernels::launch;
     cuLaunchKernelEx "cuLaunchKernelEx" 11060 false false
-        (how: Handle, function: Handle, arguments: Handle, extra: Handle) = code::launch_ex;
+        (how: OpaqueHandle, function: OpaqueHandle, arguments: OpaqueHandle, extra: OpaqueHandle) = kernels::launch_ex;
     cuLaunchKernelEx_ptsz "cuLaunchKernelEx" 11060 true false
-        (how: Handle, function: Handle, arguments: Handle, extra: Handle) = code::launch_ex;
+        (how: OpaqueHandle, function: OpaqueHandle, arguments: OpaqueHandle, extra: OpaqueHandle) = kernels::launch_ex;
     cuLaunchCooperativeKernel "cuLaunchCooperativeKernel" 9000 false false
-        (function: Handle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
-         stream: Handle, arguments: Handle) = code::launch_together;
+        (function: OpaqueHandle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
+         stream: OpaqueHandle, arguments: OpaqueHandle) = kernels::launch_together;
     cuLaunchCooperativeKernel_ptsz "cuLaunchCooperativeKernel" 9000 true false
-        (function: Handle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
-         stream: Handle, arguments: Handle) = code::launch_together;
+        (function: OpaqueHandle, a: u32, b: u32, c: u32, d: u32, e: u32, f: u32, shared: u32,
+         stream: OpaqueHandle, arguments: OpaqueHandle) = kernels::launch_together;
 
     cuMemGetInfo_v2 "cuMemGetInfo" 3020 false false
-        (free: *mut usize, total: *mut usize) = info::memory;
+        (free: *mut usize, total: *mut usize) = memory_info::memory;
     cuDeviceTotalMem_v2 "cuDeviceTotalMem" 3020 false false
-        (out: *mut usize, device: c_int) = info::total;
+        (out: *mut usize, device: c_int) = memory_info::total;
     cuDeviceTotalMem "cuDeviceTotalMem" 2000 false false
-        (out: *mut u32, device: c_int) = info::total_small;
+        (out: *mut u32, device: c_int) = memory_info::total_small;
     nvmlDeviceGetMemoryInfo "nvmlDeviceGetMemoryInfo" 0 false false
-        (device: Handle, info: *mut nvml::Memory) = nvml::memory;
+        (device: OpaqueHandle, info: *mut nvml::NvmlMemory) = nvml::memory;
     nvmlDeviceGetMemoryInfo_v2 "nvmlDeviceGetMemoryInfo_v2" 0 false false
-        (device: Handle, info: *mut nvml::Memory2) = nvml::memory2;
+        (device: OpaqueHandle, info: *mut nvml::NvmlMemoryV2) = nvml::memory2;
 }
 
 unsafe fn proc_address(
-    _: &Here,
+    _: &ProcessGuard,
     symbol: *const c_char,
-    found: *mut Handle,
+    found: *mut OpaqueHandle,
     version: c_int,
     flags: u64,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     let code = call();
     if code == SUCCESS {
         // SAFETY: the program's own arguments, of a call that succeeded.
-        unsafe { reach::replace(symbol, found, version, flags) };
+        unsafe { intercept::replace(symbol, found, version, flags) };
     }
     code
 }
 
 unsafe fn proc_address_v2(
-    here: &Here,
+    guard: &ProcessGuard,
     symbol: *const c_char,
-    found: *mut Handle,
+    found: *mut OpaqueHandle,
     version: c_int,
     flags: u64,
     _: *mut c_int,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     // SAFETY: handed on.
-    unsafe { proc_address(here, symbol, found, version, flags, call) }
+    unsafe { proc_address(guard, symbol, found, version, flags, call) }
 }

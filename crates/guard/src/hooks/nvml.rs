@@ -4,15 +4,15 @@
 use core::ffi::{CStr, c_int, c_uint};
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{Code, Handle, SUCCESS, devices};
-use crate::here::Here;
+use super::{DriverCode, OpaqueHandle, SUCCESS, devices};
+use crate::attach::ProcessGuard;
+use crate::intercept;
 use crate::ledger::{NO_LIMIT, flag};
-use crate::reach;
 
 /// What nvmlDeviceGetMemoryInfo writes.
 #[repr(C)]
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct NvmlMemory {
     total: u64,
     free: u64,
     used: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Memory {
 
 /// What its second version writes.
 #[repr(C)]
-pub(crate) struct Memory2 {
+pub(crate) struct NvmlMemoryV2 {
     version: c_uint,
     total: u64,
     reserved: u64,
@@ -31,15 +31,15 @@ pub(crate) struct Memory2 {
 const UUID: usize = 96;
 
 type Init = unsafe extern "C" fn() -> c_int;
-type ByUuid = unsafe extern "C" fn(*const u8, *mut Handle) -> c_int;
-type GetUuid = unsafe extern "C" fn(Handle, *mut u8, c_uint) -> c_int;
-type GetMemory = unsafe extern "C" fn(Handle, *mut Memory) -> c_int;
-type GetProcesses = unsafe extern "C" fn(Handle, *mut c_uint, *mut Process) -> c_int;
+type ByUuid = unsafe extern "C" fn(*const u8, *mut OpaqueHandle) -> c_int;
+type GetUuid = unsafe extern "C" fn(OpaqueHandle, *mut u8, c_uint) -> c_int;
+type GetMemory = unsafe extern "C" fn(OpaqueHandle, *mut NvmlMemory) -> c_int;
+type GetProcesses = unsafe extern "C" fn(OpaqueHandle, *mut c_uint, *mut NvmlProcess) -> c_int;
 
 /// What nvmlDeviceGetComputeRunningProcesses_v3 writes for each process.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Process {
+struct NvmlProcess {
     pid: c_uint,
     used: u64,
     gpu_instance: c_uint,
@@ -52,16 +52,16 @@ const PROCESSES: usize = 128;
 const NOT_AVAILABLE: u64 = u64::MAX;
 
 fn function(name: &CStr) -> usize {
-    match reach::library(c"libnvidia-ml.so.1", true) {
+    match intercept::library(c"libnvidia-ml.so.1", true) {
         0 => 0,
-        library => reach::symbol(library, name),
+        library => intercept::symbol(library, name),
     }
 }
 
 /// What is used on the device with this UUID, by anyone; nothing where NVML does not say.
 pub(super) fn used(uuid: [u64; 2]) -> Option<u64> {
-    asked(uuid, c"nvmlDeviceGetMemoryInfo", |memory, device| {
-        let mut info = Memory::default();
+    with_device(uuid, c"nvmlDeviceGetMemoryInfo", |memory, device| {
+        let mut info = NvmlMemory::default();
         // SAFETY: NVML's function, with the signature that it has had since it exists.
         let code =
             unsafe { core::mem::transmute::<usize, GetMemory>(memory)(device, &raw mut info) };
@@ -71,9 +71,9 @@ pub(super) fn used(uuid: [u64; 2]) -> Option<u64> {
 
 /// What this process uses of it: none where it is not among those that do, nothing where NVML
 /// does not say.
-pub(super) fn own(uuid: [u64; 2]) -> Option<u64> {
-    asked(uuid, c"nvmlDeviceGetComputeRunningProcesses_v3", |processes, device| {
-        let mut all = [Process::default(); PROCESSES];
+pub(super) fn used_by_this_process(uuid: [u64; 2]) -> Option<u64> {
+    with_device(uuid, c"nvmlDeviceGetComputeRunningProcesses_v3", |processes, device| {
+        let mut all = [NvmlProcess::default(); PROCESSES];
         let mut count = PROCESSES as c_uint;
         // SAFETY: NVML's function, whose name tells its version; there is room for as many as
         // is said.
@@ -92,10 +92,10 @@ pub(super) fn own(uuid: [u64; 2]) -> Option<u64> {
 }
 
 /// Asks NVML's function of this name about the device with this UUID.
-fn asked<T>(
+fn with_device<T>(
     uuid: [u64; 2],
     name: &CStr,
-    ask: impl FnOnce(usize, Handle) -> Option<T>,
+    ask: impl FnOnce(usize, OpaqueHandle) -> Option<T>,
 ) -> Option<T> {
     let names = [c"nvmlInit_v2", c"nvmlShutdown", c"nvmlDeviceGetHandleByUUID", name];
     let [init, shutdown, by_uuid, wanted] = names.map(function);
@@ -152,9 +152,9 @@ fn read_uuid(text: &[u8]) -> Option<[u64; 2]> {
 }
 
 /// The line of a device and what is charged there; nothing without a line.
-fn line(here: &Here, device: Handle) -> Option<(u64, u64)> {
+fn line(guard: &ProcessGuard, device: OpaqueHandle) -> Option<(u64, u64)> {
     let get = function(c"nvmlDeviceGetUUID");
-    if get == 0 || here.ledger.is(flag::NVML_AS_IT_IS) {
+    if get == 0 || guard.ledger.has_setting(flag::NVML_AS_IT_IS) {
         return None;
     }
     let mut text = [0; UUID];
@@ -163,14 +163,14 @@ fn line(here: &Here, device: Handle) -> Option<(u64, u64)> {
         core::mem::transmute::<usize, GetUuid>(get)(device, text.as_mut_ptr(), UUID as c_uint)
     };
     let known = (code == 0).then(|| read_uuid(&text)).flatten();
-    let known = known.and_then(|uuid| devices::of_uuid(here, uuid));
+    let known = known.and_then(|uuid| devices::of_uuid(guard, uuid));
     let (budget, used) = match known {
         Some(place) => {
-            let device = &here.ledger.devices[place];
+            let device = &guard.ledger.devices[place];
             (device.budget.load(Relaxed), device.used.load(Relaxed))
         }
         // Not used yet: it will have the line that every device has.
-        None => (here.ledger.default_budget.load(Relaxed), 0),
+        None => (guard.ledger.default_budget.load(Relaxed), 0),
     };
     (budget != NO_LIMIT).then_some((budget, used))
 }
@@ -179,15 +179,15 @@ fn line(here: &Here, device: Handle) -> Option<(u64, u64)> {
 ///
 /// As NVML's, for this and the next.
 pub(super) unsafe fn memory(
-    here: &Here,
-    device: Handle,
-    info: *mut Memory,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    guard: &ProcessGuard,
+    device: OpaqueHandle,
+    info: *mut NvmlMemory,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     let code = call();
     // SAFETY: null, or what NVML has written.
     if let (SUCCESS, Some(info)) = (code, unsafe { info.as_mut() })
-        && let Some((budget, used)) = line(here, device)
+        && let Some((budget, used)) = line(guard, device)
     {
         info.total = info.total.min(budget);
         info.used = used.min(info.total);
@@ -197,15 +197,15 @@ pub(super) unsafe fn memory(
 }
 
 pub(super) unsafe fn memory2(
-    here: &Here,
-    device: Handle,
-    info: *mut Memory2,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    guard: &ProcessGuard,
+    device: OpaqueHandle,
+    info: *mut NvmlMemoryV2,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     let code = call();
     // SAFETY: null, or what NVML has written.
     if let (SUCCESS, Some(info)) = (code, unsafe { info.as_mut() })
-        && let Some((budget, used)) = line(here, device)
+        && let Some((budget, used)) = line(guard, device)
     {
         info.total = info.total.min(budget);
         info.reserved = 0;

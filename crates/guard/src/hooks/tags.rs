@@ -27,7 +27,7 @@ pub(super) fn current() -> u8 {
 }
 
 fn find() -> u8 {
-    let me = sys::thread();
+    let me = sys::thread_id();
     let known = KNOWN.iter().find(|(thread, _)| thread.load(Acquire) == me);
     known.map_or(0, |(_, tag)| tag.load(Relaxed) as u8)
 }
@@ -36,8 +36,8 @@ fn find() -> u8 {
 /// whether it is so. From the first call on, of whatever tag, this process counts by tags.
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub(crate) extern "C" fn plimsoll_guard_tag(tag: u32) -> bool {
-    let me = sys::thread();
-    if tag as usize >= TAGS || !crate::here::in_run() {
+    let me = sys::thread_id();
+    if tag as usize >= TAGS || !crate::attach::in_run() {
         return false;
     }
     ANY.store(1, Relaxed);

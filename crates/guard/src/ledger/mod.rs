@@ -23,11 +23,11 @@ mod account;
 #[cfg(all(test, loom))]
 mod model;
 mod reclaim;
-mod seat;
-mod threads;
+mod robust_lock;
+mod thread_counters;
 
-pub(crate) use reclaim::Alive;
-pub(crate) use seat::Seat;
+pub(crate) use reclaim::Liveness;
+pub(crate) use robust_lock::RobustLock;
 
 /// Devices that can be told apart in one run.
 pub const DEVICES: usize = if cfg!(loom) { 1 } else { 16 };
@@ -45,7 +45,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd5");
 /// A budget that refuses nothing.
 pub const NO_LIMIT: u64 = u64::MAX;
 
-/// Settings and warnings, as bits of [`Ledger::flags`] and [`Ledger::warnings`].
+/// Settings and warnings, as bits of [`GuardLedger::flags`] and [`GuardLedger::warnings`].
 pub mod flag {
     /// Managed memory is left alone.
     pub const MANAGED_IGNORED: u32 = 1;
@@ -58,7 +58,7 @@ pub mod flag {
     /// reports both.
     pub const NVML_AS_IT_IS: u32 = 8;
     /// Nobody will read lists of events: none are written.
-    pub const NO_LISTS: u32 = 16;
+    pub const NO_EVENT_LOG: u32 = 16;
 
     /// The driver is newer than what the guard knows.
     pub const NEW_DRIVER: u32 = 1;
@@ -83,7 +83,7 @@ pub mod flag {
 
 /// The whole file.
 #[repr(C)]
-pub struct Ledger {
+pub struct GuardLedger {
     /// [`MAGIC`], stored last by whoever makes the file.
     pub magic: AtomicU64,
     /// Settings; see [`flag`].
@@ -101,11 +101,11 @@ pub struct Ledger {
     /// The driver's version, as it calls itself; 0 before it was asked.
     pub driver_version: AtomicU32,
     /// Whether an operation was cut short by a kill.
-    pub(crate) suspicious: AtomicU32,
+    pub(crate) needs_audit: AtomicU32,
     /// Whoever reclaims or audits.
-    pub(crate) janitor: Seat,
+    pub(crate) reclaim_lock: RobustLock,
     /// Whoever does what only one may do at a time.
-    pub(crate) one_at_a_time: Seat,
+    pub(crate) exclusive_lock: RobustLock,
     /// Programs that the guard was loaded into.
     pub loaded: AtomicU32,
     /// Slots that were ever taken. Those behind have no room in the file: to read them would take
@@ -118,35 +118,35 @@ pub struct Ledger {
     /// Where the system's memory is read, ended by a zero.
     pub meminfo: [u8; 256],
     /// The devices.
-    pub devices: [Device; DEVICES],
+    pub devices: [LedgerDevice; DEVICES],
     /// The processes, as far as their slots were ever taken.
-    pub(crate) processes: [Process; PROCESSES],
+    pub(crate) processes: [LedgerProcess; PROCESSES],
 }
 
-impl Ledger {
+impl GuardLedger {
     /// The processes that hold memory, or did.
     #[must_use]
-    pub fn processes(&self) -> &[Process] {
+    pub fn processes(&self) -> &[LedgerProcess] {
         let taken = self.taken.load(Acquire) as usize;
         self.processes.get(..taken).unwrap_or(&self.processes)
     }
 
     /// What the file takes before any slot is used.
     pub(crate) const fn room() -> u64 {
-        core::mem::offset_of!(Ledger, processes) as u64
+        core::mem::offset_of!(GuardLedger, processes) as u64
     }
 
     /// Where a slot lies in the file, and its size.
     pub(crate) const fn room_of(slot: usize) -> (u64, u64) {
-        let size = size_of::<Process>() as u64;
-        (Ledger::room() + slot as u64 * size, size)
+        let size = size_of::<LedgerProcess>() as u64;
+        (GuardLedger::room() + slot as u64 * size, size)
     }
 }
 
 /// A device's counters; what every allocation looks at comes first, in one line of the
 /// processor's cache.
 #[repr(C, align(128))]
-pub struct Device {
+pub struct LedgerDevice {
     /// Charged now, requests that the driver is deciding included.
     pub used: AtomicU64,
     /// The line; [`NO_LIMIT`] refuses nothing.
@@ -188,7 +188,7 @@ pub struct Device {
 /// A process's share.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub struct Process {
+pub struct LedgerProcess {
     /// See [`state`].
     pub state: AtomicU32,
     /// Its number, in its own space of process numbers.
@@ -202,9 +202,9 @@ pub struct Process {
     pub files: AtomicU64,
     /// Of what it holds: what the driver took for itself, by device.
     pub driver: [AtomicU64; DEVICES],
-    /// Of [`Process::allocs`]: refused by the line.
+    /// Of [`LedgerProcess::allocs`]: refused by the line.
     pub refused: AtomicU64,
-    /// Of [`Process::allocs`]: failed by the driver.
+    /// Of [`LedgerProcess::allocs`]: failed by the driver.
     pub failed: AtomicU64,
     /// Of all operations: the guard's own, not the program's.
     pub own: AtomicU64,
@@ -223,7 +223,7 @@ pub struct Process {
     /// What it is called, ended by a zero.
     pub name: [AtomicU64; 8],
     /// What its threads hold, and the operations that they began and ended.
-    pub(crate) threads: threads::Threads,
+    pub(crate) threads: thread_counters::ThreadCounterSet,
 }
 
 /// What a process's slot is.
@@ -245,7 +245,7 @@ pub enum Refused {
     System,
 }
 
-impl Process {
+impl LedgerProcess {
     /// Its name, as far as it was kept.
     #[must_use]
     pub fn name_bytes(&self) -> [u8; 64] {

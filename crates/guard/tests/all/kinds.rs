@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use plimsoll_guard::ledger::flag;
-use plimsoll_guard::log::{Kind, Op};
+use plimsoll_guard::log::{GuardMemoryKind, GuardOp};
 
 use crate::stage::{LIMIT, MIB, Stage, text};
 
@@ -109,7 +109,7 @@ fn nothing_at_all_is_answered_by_the_driver() {
 
 #[test]
 fn errors_of_the_driver_leave_the_count_right() {
-    use Op::{Allocate, Free};
+    use GuardOp::{Allocate, Free};
     for (fail, expected, listed) in [
         ("cuMemAlloc_v2:2", "0 999 0 1 took 0 left 2048\n", &[Allocate, Free][..]),
         // Listed as freed, before the driver is asked, and as allocated again.
@@ -125,7 +125,7 @@ fn errors_of_the_driver_leave_the_count_right() {
         assert_eq!(stage.run("opened", &["errors"]), expected, "{fail}");
         assert_eq!(stage.charged(), 0, "{fail}");
         let logs = stage.watch.logs().unwrap();
-        let events = logs[0].events.iter().filter(|event| event.kind == Kind::Linear);
+        let events = logs[0].events.iter().filter(|event| event.kind == GuardMemoryKind::Linear);
         assert_eq!(events.map(|event| event.op).collect::<Vec<_>>(), listed, "{fail}");
         assert!(begun.since_start(logs[0].since).as_secs() < 60, "{fail}");
         assert!(logs[0].since > 0, "{fail}");

@@ -103,9 +103,12 @@ fn every_event_is_noted() {
     stage.run("opened", &["fill"]);
     let logs = stage.watch.logs().unwrap();
     assert_eq!(logs.len(), 1);
-    use plimsoll_guard::log::Op;
+    use plimsoll_guard::log::GuardOp;
     let count = |op| logs[0].events.iter().filter(|event| event.op == op).count();
-    assert_eq!((count(Op::Allocate), count(Op::Free), count(Op::Refuse)), (32, 32, 1));
+    assert_eq!(
+        (count(GuardOp::Allocate), count(GuardOp::Free), count(GuardOp::Refuse)),
+        (32, 32, 1)
+    );
     assert!(logs[0].events.iter().all(|event| event.bytes == 64 * MIB));
     assert_eq!(logs[0].lost, 0);
     assert!(logs[0].events.is_sorted_by_key(|event| event.at));

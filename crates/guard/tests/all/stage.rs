@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
-use plimsoll_guard::ledger::Device;
-use plimsoll_guard::watch::{Settings, VARIABLE, Watch};
+use plimsoll_guard::ledger::LedgerDevice;
+use plimsoll_guard::watch::{GuardSettings, GuardWatch, VARIABLE};
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -112,7 +112,7 @@ impl Drop for Running {
 pub(crate) struct Stage {
     folder: TempDir,
     books: TempDir,
-    pub(crate) watch: Watch,
+    pub(crate) watch: GuardWatch,
     variables: HashMap<&'static str, String>,
 }
 
@@ -122,17 +122,17 @@ impl Stage {
         Stage::with(|_| {})
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Stage {
+    pub(crate) fn with(change: impl FnOnce(&mut GuardSettings)) -> Stage {
         // As `run` does: in memory where it can be.
         let in_memory = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let (folder, books) = (in_memory().unwrap(), in_memory().unwrap());
-        let mut settings = Settings {
+        let mut settings = GuardSettings {
             limit: Some(LIMIT),
             meminfo: PathBuf::from("/proc/meminfo"),
-            ..Settings::default()
+            ..GuardSettings::default()
         };
         change(&mut settings);
-        let watch = Watch::create(folder.path(), &settings).unwrap();
+        let watch = GuardWatch::create(folder.path(), &settings).unwrap();
         Stage { folder, books, watch, variables: HashMap::new() }
     }
 
@@ -195,7 +195,7 @@ impl Stage {
         u64::from_le_bytes(books[word * 8..word * 8 + 8].try_into().unwrap())
     }
 
-    pub(crate) fn device(&self, place: usize) -> &Device {
+    pub(crate) fn device(&self, place: usize) -> &LedgerDevice {
         &self.watch.ledger().devices[place]
     }
 

@@ -15,9 +15,9 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context;
 use plimsoll::Bytes;
 use plimsoll_bench::workload::{Guard, Guarded, Whole};
-use plimsoll_guard::inside::Inside;
-use plimsoll_guard::ledger::Process;
-use plimsoll_guard::watch::{Settings, VARIABLE, Watch};
+use plimsoll_guard::client::GuardClient;
+use plimsoll_guard::ledger::LedgerProcess;
+use plimsoll_guard::watch::{GuardSettings, GuardWatch, VARIABLE};
 
 use crate::command::run::{KEEP_FREE, RESERVE, child, folder, reach, sys};
 
@@ -65,7 +65,7 @@ pub(super) fn around(wanted: bool) -> (Guarded, Folders) {
 }
 
 fn found(ours: bool) -> Guarded {
-    match Inside::find() {
+    match GuardClient::find() {
         Ok(inside) => Guarded::Yes(Arc::new(Here { inside, ours, process: OnceLock::new() })),
         Err(why) => Guarded::Not(why),
     }
@@ -89,8 +89,8 @@ fn start_again() -> anyhow::Result<Never> {
         anyhow::bail!(why);
     }
     let folder = folder::make()?;
-    let settings = Settings { meminfo: "/proc/meminfo".into(), ..Settings::default() };
-    drop(Watch::create(folder.path(), &settings)?);
+    let settings = GuardSettings { meminfo: "/proc/meminfo".into(), ..GuardSettings::default() };
+    drop(GuardWatch::create(folder.path(), &settings)?);
     let data = folder.path().to_path_buf();
     let mut command = Command::new(program);
     let mut words = std::env::args_os();
@@ -116,15 +116,15 @@ fn note(folders: &[PathBuf]) -> OsString {
 /// The guard in this process.
 #[derive(Debug)]
 struct Here {
-    inside: Inside,
+    inside: GuardClient,
     /// Whether the line is ours to draw.
     ours: bool,
-    process: OnceLock<&'static Process>,
+    process: OnceLock<&'static LedgerProcess>,
 }
 
 impl Here {
     /// What this process holds; nothing before the driver was called.
-    fn process(&self) -> Option<&'static Process> {
+    fn process(&self) -> Option<&'static LedgerProcess> {
         if let Some(process) = self.process.get() {
             return Some(process);
         }
@@ -166,7 +166,8 @@ impl Guard for Here {
         let process = self.process()?;
         let devices = || self.inside.devices();
         devices().next()?;
-        let sum = |of: fn(&plimsoll_guard::ledger::Device) -> u64| devices().map(of).sum::<u64>();
+        let sum =
+            |of: fn(&plimsoll_guard::ledger::LedgerDevice) -> u64| devices().map(of).sum::<u64>();
         Some(Whole {
             shared_peak: Bytes(process.tagged_peak[0].load(Relaxed)),
             peak: Bytes(devices().map(|device| device.peak.load(Relaxed)).max().unwrap_or(0)),

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::UNIX_EPOCH;
 
-use plimsoll_guard::ledger::{Device, NO_LIMIT};
-use plimsoll_guard::watch::Watch;
+use plimsoll_guard::ledger::{LedgerDevice, NO_LIMIT};
+use plimsoll_guard::watch::GuardWatch;
 use serde::Serialize;
 
 use super::child::Ended;
@@ -159,7 +159,7 @@ impl Report {
 }
 
 /// What a device is called.
-pub(super) fn name(device: u8, watch: &Watch) -> String {
+pub(super) fn name(device: u8, watch: &GuardWatch) -> String {
     let known = watch.ledger().devices.get(usize::from(device));
     format!("cuda:{}", known.map_or(u32::from(device), |d| d.ordinal.load(Relaxed)))
 }
@@ -169,7 +169,7 @@ pub(super) struct Facts<'a> {
     pub(super) args: &'a Args,
     pub(super) line: &'a Line,
     pub(super) reach: &'a Reach,
-    pub(super) watch: &'a Watch,
+    pub(super) watch: &'a GuardWatch,
     pub(super) ended: &'a Ended,
     pub(super) gathered: &'a Gathered,
 }
@@ -268,7 +268,7 @@ fn limit(line: &Line, devices: &[DeviceReport]) -> Limit {
     }
 }
 
-fn cuda(watch: &Watch, used: bool) -> Cuda {
+fn cuda(watch: &GuardWatch, used: bool) -> Cuda {
     let version = watch.ledger().driver_version.load(Relaxed);
     Cuda {
         used,
@@ -279,10 +279,10 @@ fn cuda(watch: &Watch, used: bool) -> Cuda {
     }
 }
 
-fn devices(watch: &Watch, history: &History, is_whole: bool) -> Vec<DeviceReport> {
+fn devices(watch: &GuardWatch, history: &History, is_whole: bool) -> Vec<DeviceReport> {
     let clock = watch.clock();
-    let known = |(_, device): &(u8, &Device)| device.state.load(Acquire) == 2;
-    let report = |(place, device): (u8, &Device)| {
+    let known = |(_, device): &(u8, &LedgerDevice)| device.state.load(Acquire) == 2;
+    let report = |(place, device): (u8, &LedgerDevice)| {
         let budget = device.budget.load(Relaxed);
         let peak = device.peak.load(Relaxed);
         let limit = (budget != NO_LIMIT).then_some(budget);
@@ -312,7 +312,8 @@ fn devices(watch: &Watch, history: &History, is_whole: bool) -> Vec<DeviceReport
         }
     };
     // The guard keeps them by when they were first used.
-    let mut all: Vec<(u8, &Device)> = (0..).zip(&watch.ledger().devices).filter(known).collect();
+    let mut all: Vec<(u8, &LedgerDevice)> =
+        (0..).zip(&watch.ledger().devices).filter(known).collect();
     all.sort_by_key(|(_, device)| device.ordinal.load(Relaxed));
     all.into_iter().map(report).collect()
 }
@@ -334,7 +335,7 @@ fn report(process: &Figures, history: &History) -> ProcessReport {
     }
 }
 
-fn refusals(watch: &Watch, history: &History) -> Vec<RefusalReport> {
+fn refusals(watch: &GuardWatch, history: &History) -> Vec<RefusalReport> {
     let report = |refusal: &events::Refusal| RefusalReport {
         pid: refusal.pid,
         device: name(refusal.device, watch),

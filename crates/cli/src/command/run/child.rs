@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use plimsoll_guard::watch::{DESCRIPTOR_VARIABLE, VARIABLE, Watch};
+use plimsoll_guard::watch::{DESCRIPTOR_VARIABLE, GuardWatch, VARIABLE};
 
 use super::flags::{Args, Line};
 use super::folder::Folder;
@@ -55,7 +55,7 @@ pub(super) fn run(
     args: &Args,
     line: &Line,
     folder: &Folder,
-    watch: &Watch,
+    watch: &GuardWatch,
     json: bool,
 ) -> Result<(Ended, Gathered), NotStarted> {
     let descriptor = format!("/proc/{}/fd/{}", std::process::id(), watch.descriptor());

@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use plimsoll_bench::stats::Point;
-use plimsoll_guard::log::{Kind, Op};
-use plimsoll_guard::watch::{Clock, Event};
+use plimsoll_guard::log::{GuardMemoryKind, GuardOp};
+use plimsoll_guard::watch::{GuardEvent, LedgerClock};
 
 use super::course::Course;
 use super::gather::{Gathered, Source, Who};
@@ -22,7 +22,7 @@ const LISTED: usize = 20;
 pub(super) struct Block {
     pub(super) who: Who,
     pub(super) device: u8,
-    pub(super) kind: Kind,
+    pub(super) kind: GuardMemoryKind,
     pub(super) bytes: u64,
     pub(super) from: f64,
     /// `None` if it was never freed.
@@ -35,7 +35,7 @@ pub(super) struct Block {
 pub(super) struct Refusal {
     pub(super) pid: u32,
     pub(super) device: u8,
-    pub(super) kind: Kind,
+    pub(super) kind: GuardMemoryKind,
     pub(super) bytes: u64,
     pub(super) at: f64,
 }
@@ -71,7 +71,7 @@ pub(super) fn merge(
     sources: &[Source],
     gathered: &Gathered,
     unified: &[bool],
-    clock: Clock,
+    clock: LedgerClock,
     lasted: f64,
     trace: &mut Trace<'_>,
 ) -> History {
@@ -119,7 +119,7 @@ struct Open {
 /// What a process holds.
 #[derive(Default)]
 struct Holder {
-    open: HashMap<(Kind, u64), Open>,
+    open: HashMap<(GuardMemoryKind, u64), Open>,
     /// On each device: now, and at most.
     held: HashMap<u8, (u64, u64)>,
 }
@@ -151,12 +151,12 @@ impl<'a, 'b> Build<'a, 'b> {
         }
     }
 
-    fn step(&mut self, (source, who): (usize, Who), event: &Event, now: Now) {
+    fn step(&mut self, (source, who): (usize, Who), event: &GuardEvent, now: Now) {
         self.charge(source, event, now.seconds);
-        let Event { device, kind, bytes, stack, stream, .. } = *event;
+        let GuardEvent { device, kind, bytes, stack, stream, .. } = *event;
         let holder = self.holders.entry(source).or_default();
         match event.op {
-            Op::Allocate => {
+            GuardOp::Allocate => {
                 let number = self.count;
                 self.count += 1;
                 let open = Open { number, bytes, from: now.seconds, stack, stream, device };
@@ -166,26 +166,26 @@ impl<'a, 'b> Build<'a, 'b> {
                 }
                 self.trace.allocate(Place { number, bytes, stream }, now.micros);
             }
-            Op::Free => {
+            GuardOp::Free => {
                 if let Some(open) = holder.open.remove(&(kind, event.key)) {
                     self.largest.freed(open.number, open.bytes, now.seconds);
                     self.trace.free(open.number, event, now.micros);
                 }
             }
-            Op::Refuse if self.history.refused.len() < LISTED => {
+            GuardOp::Refuse if self.history.refused.len() < LISTED => {
                 let (pid, at) = (who.0, now.seconds);
                 self.history.refused.push(Refusal { pid, device, kind, bytes, at });
             }
-            Op::Refuse | Op::Charge | Op::Discharge => {}
+            GuardOp::Refuse | GuardOp::Charge | GuardOp::Discharge => {}
         }
     }
 
     /// The charge of a process and of its device changes.
-    fn charge(&mut self, source: usize, event: &Event, at: f64) {
+    fn charge(&mut self, source: usize, event: &GuardEvent, at: f64) {
         let more = match event.op {
-            Op::Allocate | Op::Charge => true,
-            Op::Free | Op::Discharge => false,
-            Op::Refuse => return,
+            GuardOp::Allocate | GuardOp::Charge => true,
+            GuardOp::Free | GuardOp::Discharge => false,
+            GuardOp::Refuse => return,
         };
         let changed = |sum: u64| match more {
             true => sum.saturating_add(event.charge),
@@ -226,7 +226,7 @@ impl<'a, 'b> Build<'a, 'b> {
     }
 
     /// A block was never freed.
-    fn leave(&mut self, who: Who, kind: Kind, open: &Open) {
+    fn leave(&mut self, who: Who, kind: GuardMemoryKind, open: &Open) {
         self.left_top.offer(open.number, open.bytes, || block(who, kind, open));
         let left = &mut self.history.left;
         let by = left.by.entry(who).or_default();
@@ -248,7 +248,7 @@ impl<'a, 'b> Build<'a, 'b> {
     }
 }
 
-fn block(who: Who, kind: Kind, open: &Open) -> Block {
+fn block(who: Who, kind: GuardMemoryKind, open: &Open) -> Block {
     let Open { bytes, from, stack, device, .. } = *open;
     Block { who, device, kind, bytes, from, to: None, stack }
 }
@@ -279,17 +279,17 @@ impl Top {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_guard::watch::{Settings, Watch};
+    use plimsoll_guard::watch::{GuardSettings, GuardWatch};
 
     use super::super::gather::tests::{figures, note};
     use super::*;
 
-    type Noted<'a> = (u32, Option<u64>, &'a [(u64, Op, u64, u64)]);
+    type Noted<'a> = (u32, Option<u64>, &'a [(u64, GuardOp, u64, u64)]);
 
     /// The history of lists, each with its process and when that was found dead; and the trace.
     fn merged(lists: &[Noted<'_>]) -> (History, Vec<(u64, usize, bool)>, String) {
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         for (pid, _, events) in lists {
             note(&watch, (*pid, u64::from(*pid)), events);
         }
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn within_a_tick_lists_keep_their_order_and_what_is_given_back_comes_first() {
-        use Op::{Allocate, Free};
+        use GuardOp::{Allocate, Free};
         // One takes what the other gave back, and is itself found dead in the tick of its last
         // event; its clock was once read late.
         let one = [(1000, Allocate, 1, 512), (4000, Allocate, 2, 512)];
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn what_a_process_left_is_there_for_the_next() {
-        use Op::Allocate;
+        use GuardOp::Allocate;
         let one = [(1000, Allocate, 1, 512), (1000, Allocate, 2, 512)];
         let two = [(9000, Allocate, 1, 512)];
         let (history, _, trace) = merged(&[(1, Some(4000), &one), (2, Some(9500), &two)]);
@@ -344,8 +344,8 @@ mod tests {
 
     #[test]
     fn of_many_blocks_the_largest_are_kept_with_their_ends() {
-        use Op::{Allocate, Free, Refuse};
-        let mut events: Vec<(u64, Op, u64, u64)> = Vec::new();
+        use GuardOp::{Allocate, Free, Refuse};
+        let mut events: Vec<(u64, GuardOp, u64, u64)> = Vec::new();
         for key in 0..50 {
             events.push((key, Allocate, key, (key % 25 + 1) << 10));
         }

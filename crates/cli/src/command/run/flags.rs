@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll::{Bytes, LimitProfile, effective_limit, platform};
 use plimsoll_guard::ledger::{DEVICES, flag};
-use plimsoll_guard::watch::Settings;
+use plimsoll_guard::watch::GuardSettings;
 
 use crate::limit::{LimitArgs, size, size_above_zero};
 use crate::outcome::BadInput;
@@ -94,7 +94,7 @@ fn device_limit(text: &str) -> Result<(usize, Bytes), String> {
 /// What the program is held to.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) settings: Settings,
+    pub(super) settings: GuardSettings,
     /// As it was asked for, clamped to the profile.
     pub(super) limit: Option<Bytes>,
     pub(super) mps: Option<(PathBuf, String)>,
@@ -125,7 +125,7 @@ impl Args {
         let drivers = limit.filter(|_| self.driver_limit == "auto");
         let mps = drivers.and_then(|limit| mps(limit, &self.device_limit));
         Ok(Line {
-            settings: Settings {
+            settings: GuardSettings {
                 limit: limit.map(Bytes::get),
                 limits: self.device_limit.iter().map(|(n, size)| (*n, size.get())).collect(),
                 reserve: self.reserve.get(),

@@ -161,7 +161,7 @@ mod tests {
     use std::process::Command;
     use std::time::SystemTime;
 
-    use plimsoll_guard::watch::{Settings, Watch};
+    use plimsoll_guard::watch::{GuardSettings, GuardWatch};
 
     use super::*;
 
@@ -184,7 +184,7 @@ mod tests {
         let parent = parent.path();
         let (dead, named) = (old(parent, "dead"), old(parent, "named"));
         let (used, linked) = (old(parent, "used"), old(parent, "linked"));
-        let watch = Watch::create(&used, &Settings::default()).unwrap();
+        let watch = GuardWatch::create(&used, &GuardSettings::default()).unwrap();
         std::os::unix::fs::symlink(used.join(LEDGER), linked.join(LEDGER)).unwrap();
         age(&used);
         age(&linked);
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn the_folder_of_the_code_is_in_use_while_the_counters_are() {
         let folder = make().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         let code = folder.library().parent().unwrap().join(LEDGER);
         assert!(watch::is_in_use(&code));
         drop(watch);

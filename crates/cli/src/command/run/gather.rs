@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use plimsoll_guard::ledger::{Process, state};
-use plimsoll_guard::watch::{self, Beginning, List, Watch};
+use plimsoll_guard::ledger::{LedgerProcess, state};
+use plimsoll_guard::watch::{self, EventLogFile, EventLogHeader, GuardWatch};
 
 /// A process by its number and when it attached: one that becomes another program keeps its
 /// number, and numbers are used again.
@@ -35,7 +35,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    fn of(process: &Process, running: bool) -> Figures {
+    fn of(process: &LedgerProcess, running: bool) -> Figures {
         let name = process.name_bytes();
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         let (refused, failed) = (process.refused.load(Relaxed), process.failed.load(Relaxed));
@@ -54,7 +54,7 @@ impl Figures {
     }
 }
 
-fn who(process: &Process) -> Who {
+fn who(process: &LedgerProcess) -> Who {
     (process.pid.load(Relaxed), process.since.load(Relaxed))
 }
 
@@ -74,7 +74,7 @@ pub(super) enum End {
 pub(super) struct Source {
     pub(super) who: Who,
     pub(super) end: End,
-    pub(super) head: Beginning,
+    pub(super) head: EventLogHeader,
     /// The time of its first event; no later one is before it.
     pub(super) starts: u64,
     place: Place,
@@ -103,19 +103,19 @@ pub(super) struct Gathered {
     /// The spool cannot be written any more.
     is_full: bool,
     gone: Vec<Figures>,
-    lists: Vec<(Who, Beginning, u64, u64)>,
+    lists: Vec<(Who, EventLogHeader, u64, u64)>,
     names: Vec<Names>,
 }
 
 impl Gathered {
     /// Takes in those who are gone. To be called now and then.
-    pub(super) fn look(&mut self, watch: &Watch) {
+    pub(super) fn look(&mut self, watch: &GuardWatch) {
         // What the dead held is given back at once, and the timeline knows when.
         watch.reclaim();
         self.take_dead(watch);
     }
 
-    fn take_dead(&mut self, watch: &Watch) {
+    fn take_dead(&mut self, watch: &GuardWatch) {
         let before = self.gone.len();
         watch.collect_dead(|process| self.gone.push(Figures::of(process, false)));
         if self.gone.len() > before {
@@ -125,11 +125,11 @@ impl Gathered {
 
     /// Takes in the lists of all who are gone, as long as there is room. Where the folder is gone
     /// there are none; the report will say so.
-    fn spool_all(&mut self, watch: &Watch) {
-        let lists = watch.lists().unwrap_or_default();
+    fn spool_all(&mut self, watch: &GuardWatch) {
+        let lists = watch.log_files().unwrap_or_default();
         // Asked after the lists were looked for: whoever has one has had a slot before.
         let live: HashSet<Who> = live(watch).map(who).collect();
-        let is_gone = |list: &&List| !live.contains(&(list.pid, list.head.since));
+        let is_gone = |list: &&EventLogFile| !live.contains(&(list.pid, list.head.since));
         for list in lists.iter().filter(is_gone) {
             if self.is_full {
                 return;
@@ -139,19 +139,19 @@ impl Gathered {
         }
     }
 
-    fn take_in(&mut self, list: &List) -> io::Result<()> {
+    fn take_in(&mut self, list: &EventLogFile) -> io::Result<()> {
         let Ok(file) = watch::open(&list.path) else { return Ok(()) };
-        let (starts, size) = (first(&file), list.head.records * Beginning::RECORD);
-        let from = self.append(file, Beginning::SIZE, size)?;
+        let (starts, size) = (first(&file), list.head.records * EventLogHeader::RECORD);
+        let from = self.append(file, EventLogHeader::SIZE, size)?;
         // What the file lacks counts as lost when it is read.
-        let records = (self.size - from) / Beginning::RECORD;
-        let head = Beginning { records, ..list.head };
+        let records = (self.size - from) / EventLogHeader::RECORD;
+        let head = EventLogHeader { records, ..list.head };
         self.lists.push(((list.pid, list.head.since), head, starts, from));
         let _ = fs::remove_file(&list.path);
         Ok(())
     }
 
-    fn take_names(&mut self, watch: &Watch, who: Who) -> io::Result<()> {
+    fn take_names(&mut self, watch: &GuardWatch, who: Who) -> io::Result<()> {
         let path = watch.stacks(who);
         let Ok(file) = watch::open(&path) else { return Ok(()) };
         let from = self.append(file, 0, MOST_NAMES)?;
@@ -182,7 +182,7 @@ impl Gathered {
     }
 
     /// Those who used the driver, by when they did first.
-    pub(super) fn processes(&self, watch: &Watch) -> Vec<Figures> {
+    pub(super) fn processes(&self, watch: &GuardWatch) -> Vec<Figures> {
         let running = live(watch).map(|process| Figures::of(process, watch.is_live(process)));
         let mut all: Vec<Figures> = self.gone.iter().cloned().chain(running).collect();
         all.sort_by_key(|process| process.who.1);
@@ -190,7 +190,7 @@ impl Gathered {
     }
 
     /// Every list there is; without those in the folder where it is gone.
-    pub(super) fn sources(&self, watch: &Watch, processes: &[Figures]) -> Vec<Source> {
+    pub(super) fn sources(&self, watch: &GuardWatch, processes: &[Figures]) -> Vec<Source> {
         let known: HashMap<Who, Option<u64>> =
             processes.iter().map(|process| (process.who, process.until)).collect();
         let end = |who: &Who| match known.get(who) {
@@ -206,7 +206,7 @@ impl Gathered {
             place: Place::Spooled(*from),
         });
         let mut all: Vec<Source> = spooled.collect();
-        let lists = watch.lists().unwrap_or_default();
+        let lists = watch.log_files().unwrap_or_default();
         all.extend(lists.iter().map(|list| {
             let who = (list.pid, list.head.since);
             let starts = watch::open(&list.path).map_or(0, |file| first(&file));
@@ -231,7 +231,7 @@ impl Gathered {
                 Box::new(BufReader::with_capacity(BUFFER, self.part(*from, u64::MAX)))
             }
             Place::File(path) => match watch::open(path) {
-                Ok(file) if (&file).seek(SeekFrom::Start(Beginning::SIZE)).is_ok() => {
+                Ok(file) if (&file).seek(SeekFrom::Start(EventLogHeader::SIZE)).is_ok() => {
                     Box::new(BufReader::with_capacity(BUFFER, file))
                 }
                 _ => Box::new(io::empty()),
@@ -240,7 +240,7 @@ impl Gathered {
     }
 
     /// The names of a process's call stacks.
-    pub(super) fn names<'a>(&'a self, who: Who, watch: &Watch) -> Box<dyn Read + 'a> {
+    pub(super) fn names<'a>(&'a self, who: Who, watch: &GuardWatch) -> Box<dyn Read + 'a> {
         let taken = self.names.iter().find(|names| names.who == who);
         match (taken, watch::open(&watch.stacks(who))) {
             (Some(names), _) => Box::new(self.part(names.from, names.size)),
@@ -257,15 +257,15 @@ impl Gathered {
 /// What the guard writes of names for a process, at most.
 const MOST_NAMES: u64 = 64 << 20;
 
-fn live(watch: &Watch) -> impl Iterator<Item = &Process> {
-    let is_live = |p: &&Process| matches!(p.state.load(Acquire), state::LIVE | state::DEAD);
+fn live(watch: &GuardWatch) -> impl Iterator<Item = &LedgerProcess> {
+    let is_live = |p: &&LedgerProcess| matches!(p.state.load(Acquire), state::LIVE | state::DEAD);
     watch.ledger().processes().iter().filter(is_live)
 }
 
 /// The time of a list's first event.
 fn first(list: &File) -> u64 {
     let mut at = [0; 8];
-    list.read_exact_at(&mut at, Beginning::SIZE).map_or(0, |()| u64::from_le_bytes(at))
+    list.read_exact_at(&mut at, EventLogHeader::SIZE).map_or(0, |()| u64::from_le_bytes(at))
 }
 
 /// A file that is gone with its last descriptor; not in memory, where there is a choice.
@@ -295,14 +295,18 @@ impl Read for Part<'_> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use plimsoll_guard::log::{MAGIC, Op};
-    use plimsoll_guard::watch::Settings;
+    use plimsoll_guard::log::{GuardOp, MAGIC};
+    use plimsoll_guard::watch::GuardSettings;
 
     use super::*;
 
     /// Writes a list as a process does: events of linear memory on the first device.
-    pub(in super::super) fn note(watch: &Watch, (pid, since): Who, events: &[(u64, Op, u64, u64)]) {
-        let record = |&(at, op, key, bytes): &(u64, Op, u64, u64)| {
+    pub(in super::super) fn note(
+        watch: &GuardWatch,
+        (pid, since): Who,
+        events: &[(u64, GuardOp, u64, u64)],
+    ) {
+        let record = |&(at, op, key, bytes): &(u64, GuardOp, u64, u64)| {
             [at, key, bytes, u64::from_le_bytes([op as u8 | 0x80, 1, 0, 0, 0, 0, 0, 0])]
         };
         let head = [MAGIC, events.len() as u64, 1 << 20, since];
@@ -328,7 +332,7 @@ pub(super) mod tests {
         }
     }
 
-    fn slot(watch: &Watch, place: usize, (pid, since): Who, state: u32) {
+    fn slot(watch: &GuardWatch, place: usize, (pid, since): Who, state: u32) {
         let process = watch.slot(place);
         process.pid.store(pid, Relaxed);
         process.since.store(since, Relaxed);
@@ -337,17 +341,22 @@ pub(super) mod tests {
     }
 
     fn count(gathered: &Gathered, source: &Source) -> usize {
-        plimsoll_guard::watch::Events::new(gathered.read(source), source.head.records, &[]).count()
+        plimsoll_guard::watch::GuardEventReader::new(
+            gathered.read(source),
+            source.head.records,
+            &[],
+        )
+        .count()
     }
 
     #[test]
     fn those_who_are_gone_leave_no_file_and_all_is_known_of_them() {
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         let (dead, lives, orphan) = ((7, 100), (8, 200), (9, 300));
         for (who, events) in [(dead, 3), (lives, 2), (orphan, 1)] {
             let events: Vec<_> =
-                (0..events).map(|at| (who.1 + at, Op::Allocate, at, 512)).collect();
+                (0..events).map(|at| (who.1 + at, GuardOp::Allocate, at, 512)).collect();
             note(&watch, who, &events);
             fs::write(watch.stacks(who), format!("# 5\nplace of {}\n", who.0)).unwrap();
         }
@@ -388,8 +397,8 @@ pub(super) mod tests {
     #[test]
     fn what_cannot_be_taken_in_stays_where_it_is() {
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
-        note(&watch, (7, 100), &[(100, Op::Allocate, 1, 512)]);
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
+        note(&watch, (7, 100), &[(100, GuardOp::Allocate, 1, 512)]);
         slot(&watch, 0, (7, 100), state::DEAD);
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut gathered = Gathered { spool: Some(full), ..Gathered::default() };
@@ -403,7 +412,7 @@ pub(super) mod tests {
     #[test]
     fn a_folder_that_was_removed_costs_its_lists_and_no_figures() {
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         slot(&watch, 0, (7, 100), state::DEAD);
         drop(folder);
         let mut gathered = Gathered::default();

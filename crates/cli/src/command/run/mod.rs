@@ -36,8 +36,8 @@ use std::path::Path;
 use answer::Facts;
 use anyhow::Context;
 use files::Unfinished;
-use plimsoll_guard::inside::Inside;
-use plimsoll_guard::watch::Watch;
+use plimsoll_guard::client::GuardClient;
+use plimsoll_guard::watch::GuardWatch;
 
 use crate::outcome::Outcome;
 use crate::output::{self, Answer, Output};
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 }
 
 fn guarded(args: &Args, out: &mut Output) -> anyhow::Result<u8> {
-    if Inside::find().is_ok() {
+    if GuardClient::find().is_ok() {
         // Two lists of counters cannot both be the program's, and the outer limit is the law.
         anyhow::bail!(
             "this runs under `plimsoll run` already, whose limit holds the whole tree; start the program without another `run`"
@@ -77,7 +77,7 @@ fn guarded(args: &Args, out: &mut Output) -> anyhow::Result<u8> {
     }
     args.report.as_deref().map_or(Ok(()), files::prepare)?;
     let folder = folder::make()?;
-    let watch = Watch::create(folder.path(), &line.settings)?;
+    let watch = GuardWatch::create(folder.path(), &line.settings)?;
     if !out.is_quiet() {
         line.notes
             .iter()

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 
-use plimsoll_guard::log::Op;
-use plimsoll_guard::watch::{Event, Events};
+use plimsoll_guard::log::GuardOp;
+use plimsoll_guard::watch::{GuardEvent, GuardEventReader};
 
 use super::gather::{End, Gathered, Source};
 
@@ -21,13 +21,13 @@ pub(super) struct InOrder<'a> {
     waiting: Vec<usize>,
     reading: HashMap<usize, Reading<'a>>,
     /// The next of each list, by its time; what adds comes second.
-    heads: BTreeMap<(u64, bool, usize), Option<Event>>,
+    heads: BTreeMap<(u64, bool, usize), Option<GuardEvent>>,
     /// For each list, how many events of it are missing.
     pub(super) lost: Vec<u64>,
 }
 
 struct Reading<'a> {
-    events: Events<'a, Box<dyn Read + 'a>>,
+    events: GuardEventReader<'a, Box<dyn Read + 'a>>,
     /// A list's time never goes back, and its process ends after all that it did.
     time: u64,
 }
@@ -53,7 +53,7 @@ impl<'a> InOrder<'a> {
     }
 
     /// The next: when, of which list, and what; nothing where its process was found dead.
-    pub(super) fn next(&mut self) -> Option<(u64, usize, Option<Event>)> {
+    pub(super) fn next(&mut self) -> Option<(u64, usize, Option<GuardEvent>)> {
         while let Some(next) = self.waiting.last().copied() {
             let head = self.heads.first_key_value();
             if head.is_some_and(|((at, ..), _)| *at < self.sources[next].starts) {
@@ -62,7 +62,7 @@ impl<'a> InOrder<'a> {
             self.waiting.pop();
             let source = &self.sources[next];
             let records = self.gathered.read(source);
-            let events = Events::new(records, source.head.records, self.unified);
+            let events = GuardEventReader::new(records, source.head.records, self.unified);
             self.reading.insert(next, Reading { events, time: 0 });
             self.advance(next);
         }
@@ -76,7 +76,7 @@ impl<'a> InOrder<'a> {
         let Some(reading) = self.reading.get_mut(&who) else { return };
         if let Some(event) = reading.events.next() {
             reading.time = reading.time.max(event.at);
-            let adds = matches!(event.op, Op::Allocate | Op::Charge);
+            let adds = matches!(event.op, GuardOp::Allocate | GuardOp::Charge);
             self.heads.insert((reading.time, adds, who), Some(event));
             return;
         }
@@ -94,7 +94,7 @@ impl<'a> InOrder<'a> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_guard::watch::{Settings, Watch};
+    use plimsoll_guard::watch::{GuardSettings, GuardWatch};
 
     use super::super::gather::tests::note;
     use super::*;
@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn lists_are_open_only_while_their_processes_ran() {
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         for pid in 1..200 {
             let since = u64::from(pid) * 1000;
-            note(&watch, (pid, since), &[(since, Op::Allocate, 1, 512)]);
+            note(&watch, (pid, since), &[(since, GuardOp::Allocate, 1, 512)]);
         }
         let gathered = Gathered::default();
         let sources = gathered.sources(&watch, &[]);

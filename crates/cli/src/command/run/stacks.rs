@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::BufReader;
 
-use plimsoll_guard::watch::{Watch, parse_stacks};
+use plimsoll_guard::watch::{GuardWatch, parse_stacks};
 
 use super::answer::{BlockReport, name};
 use super::events::Block;
@@ -17,7 +17,7 @@ impl Stacks {
     pub(super) fn of<'a>(
         blocks: impl Iterator<Item = &'a Block>,
         gathered: &Gathered,
-        watch: &Watch,
+        watch: &GuardWatch,
     ) -> Stacks {
         let mut wanted: HashMap<Who, Vec<u16>> = HashMap::new();
         for block in blocks.filter(|block| block.stack != 0) {
@@ -31,7 +31,7 @@ impl Stacks {
     }
 
     /// A block with where it was allocated.
-    pub(super) fn report(&self, block: &Block, watch: &Watch) -> BlockReport {
+    pub(super) fn report(&self, block: &Block, watch: &GuardWatch) -> BlockReport {
         let stack = self.0.get(&block.who).and_then(|all| all.get(&block.stack));
         BlockReport {
             pid: block.who.0,

@@ -10,7 +10,7 @@ use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use plimsoll_guard::ledger::Ledger;
+use plimsoll_guard::ledger::GuardLedger;
 
 /// A file that would be larger than files may be is an error from now on, and not our end. By a
 /// handler, which a program that is started does not inherit.
@@ -32,7 +32,7 @@ static CUT: AtomicBool = AtomicBool::new(false);
 
 /// Any program may cut the ledger's file short: what is missing of it is empty from then on, and
 /// not our end.
-pub(super) fn outlive_a_cut_ledger(ledger: &Ledger) {
+pub(super) fn outlive_a_cut_ledger(ledger: &GuardLedger) {
     // SAFETY: asks for a number; the structure is zeroed, which is valid, and the handler only
     // does what a handler may.
     unsafe {
@@ -55,7 +55,7 @@ extern "C" fn on_bus(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_vo
     let page = PAGE.load(Relaxed);
     // SAFETY: the kernel passes a valid description of the signal.
     let at = unsafe { (*info).si_addr() } as usize;
-    if at.wrapping_sub(LEDGER.load(Relaxed)) < size_of::<Ledger>() {
+    if at.wrapping_sub(LEDGER.load(Relaxed)) < size_of::<GuardLedger>() {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: the page belongs to the ledger's mapping, which stays in one piece; what was

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use plimsoll_guard::watch::Event;
+use plimsoll_guard::watch::GuardEvent;
 
 /// The trace as it is written.
 pub(super) struct Trace<'a> {
@@ -47,7 +47,7 @@ impl<'a> Trace<'a> {
         self.event('a', place, micros);
     }
 
-    pub(super) fn free(&mut self, number: u64, event: &Event, micros: u128) {
+    pub(super) fn free(&mut self, number: u64, event: &GuardEvent, micros: u128) {
         self.event('f', Place { number, bytes: event.bytes, stream: event.stream }, micros);
     }
 

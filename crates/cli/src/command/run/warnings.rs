@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use plimsoll_guard::ledger::flag;
-use plimsoll_guard::watch::Watch;
+use plimsoll_guard::watch::GuardWatch;
 
 use super::answer::Lists;
 use super::child::Ended;
@@ -56,29 +56,34 @@ const INEXACT: [(u32, &str); 3] = [
 ];
 
 /// What even a quiet run says.
-pub(super) fn alarming(watch: &Watch) -> Vec<&'static str> {
+pub(super) fn alarming(watch: &GuardWatch) -> Vec<&'static str> {
     is_damaged(watch).then_some(DAMAGED).into_iter().chain(said(watch, &ALARMING)).collect()
 }
 
 /// Why it is not known what the program used, where it is not.
-pub(super) fn passed(watch: &Watch) -> Option<&'static str> {
+pub(super) fn passed(watch: &GuardWatch) -> Option<&'static str> {
     let damaged = is_damaged(watch).then_some(DAMAGED);
     let passing = [(flag::MISSING_CALL, MISSING_CALL), (flag::SEPARATE, SEPARATE)];
     damaged.or_else(|| said(watch, &passing).next())
 }
 
-fn is_damaged(watch: &Watch) -> bool {
+fn is_damaged(watch: &GuardWatch) -> bool {
     sys::ledger_was_cut() || watch.is_damaged()
 }
 
 /// Those of the sentences that the guard has raised a flag for.
-fn said(watch: &Watch, words: &[(u32, &'static str)]) -> impl Iterator<Item = &'static str> {
+fn said(watch: &GuardWatch, words: &[(u32, &'static str)]) -> impl Iterator<Item = &'static str> {
     let bits = watch.ledger().warnings.load(Relaxed);
     words.iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, text)| *text)
 }
 
 /// Everything that is not as it should be.
-pub(super) fn all(watch: &Watch, ended: &Ended, history: &History, lists: &Lists) -> Vec<String> {
+pub(super) fn all(
+    watch: &GuardWatch,
+    ended: &Ended,
+    history: &History,
+    lists: &Lists,
+) -> Vec<String> {
     let known = alarming(watch).into_iter().chain(said(watch, &INEXACT));
     let mut all: Vec<String> = known.map(str::to_string).collect();
     if history.lost > 0 {

@@ -13,34 +13,38 @@ use crate::sync::AtomicU64;
 /// slot behind the last is `run` itself.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Seat(AtomicU64);
+pub(crate) struct RobustLock(AtomicU64);
 
 /// How a seat was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum LockAcquired {
     /// It was free.
-    Free,
+    WasFree,
     /// Its holder had died in the middle of its work.
-    FromTheDead,
+    FromDeadHolder,
 }
 
 fn next(now: u64, holder: u32) -> u64 {
     (now >> 32).wrapping_add(1) << 32 | u64::from(holder)
 }
 
-impl Seat {
+impl RobustLock {
     #[cfg(loom)]
-    pub(crate) fn new() -> Seat {
-        Seat(AtomicU64::new(0))
+    pub(crate) fn new() -> RobustLock {
+        RobustLock(AtomicU64::new(0))
     }
 
     /// Takes the seat for a slot, if nobody who lives has it.
-    pub(crate) fn take(&self, slot: usize, lives: impl FnOnce(usize) -> bool) -> Option<Taken> {
+    pub(crate) fn try_acquire(
+        &self,
+        slot: usize,
+        lives: impl FnOnce(usize) -> bool,
+    ) -> Option<LockAcquired> {
         let now = self.0.load(Acquire);
         let taken = match now as u32 {
-            0 => Taken::Free,
+            0 => LockAcquired::WasFree,
             holder if lives(holder as usize - 1) => return None,
-            _ => Taken::FromTheDead,
+            _ => LockAcquired::FromDeadHolder,
         };
         let new = next(now, slot as u32 + 1);
         self.0.compare_exchange(now, new, AcqRel, Relaxed).ok().map(|_| taken)
@@ -48,7 +52,7 @@ impl Seat {
 
     /// Frees the seat if this slot has it; whether it had. Its holder does so when it is done, and
     /// who has just taken a slot: its last owner is dead.
-    pub(crate) fn clear(&self, slot: usize) -> bool {
+    pub(crate) fn release(&self, slot: usize) -> bool {
         let now = self.0.load(Acquire);
         let had = now as u32 as usize == slot + 1
             && self.0.compare_exchange(now, next(now, 0), AcqRel, Relaxed).is_ok();

@@ -51,13 +51,13 @@ struct LinkMap {
 
 /// The beginning of what the loader leaves for debuggers.
 #[repr(C)]
-struct Debug {
+struct LoaderDebug {
     version: i32,
     first: *const LinkMap,
 }
 
 #[repr(C)]
-struct Symbol {
+struct ElfSymbol {
     name: u32,
     info: u8,
     other: u8,
@@ -74,22 +74,22 @@ unsafe extern "C" {
 }
 
 /// The function of this name in the first library after the guard that has it.
-pub(crate) fn next(name: &[u8]) -> *mut c_void {
-    let mut passed_us = false;
+pub(crate) fn next_function(name: &[u8]) -> *mut c_void {
+    let mut passed_guard = false;
     let mut map = first_map();
     // SAFETY: the loader's list ends with a null. Names are looked up while the program starts,
     // or for the first time; an object that is unloaded in just that moment is none of those
     // that have these functions, which are the C library's.
     while let Some(object) = unsafe { map.as_ref() } {
-        if passed_us
+        if passed_guard
             // SAFETY: the object is loaded.
-            && let Some(tables) = unsafe { Tables::of(object.base, object.dynamic) }
+            && let Some(tables) = unsafe { ElfTables::of(object.base, object.dynamic) }
             // SAFETY: as above.
             && let Some(value) = unsafe { tables.find(name) }
         {
             return (object.base + value) as *mut c_void;
         }
-        passed_us |= object.dynamic == &raw const OWN_DYNAMIC;
+        passed_guard |= object.dynamic == &raw const OWN_DYNAMIC;
         map = object.next;
     }
     core::ptr::null_mut()
@@ -117,7 +117,7 @@ fn first_map() -> *const LinkMap {
             [0, _] => return core::ptr::null(),
             [DT_DEBUG, debug] => {
                 // SAFETY: the loader has left the address of its description there, or a zero.
-                let debug = unsafe { (debug as *const Debug).as_ref() };
+                let debug = unsafe { (debug as *const LoaderDebug).as_ref() };
                 return debug.map_or(core::ptr::null(), |debug| debug.first);
             }
             // SAFETY: the end was not reached yet.
@@ -138,24 +138,24 @@ fn base_of(at: usize, headers: &[ProgramHeader]) -> Option<usize> {
     own.or_else(first).map(|address| at.wrapping_sub(address as usize))
 }
 
-struct Tables {
+struct ElfTables {
     strings: *const u8,
-    symbols: *const Symbol,
+    symbols: *const ElfSymbol,
     gnu: *const u32,
     sysv: *const u32,
 }
 
-impl Tables {
+impl ElfTables {
     /// # Safety
     ///
     /// `base` and `dynamic` are those of a loaded object.
-    unsafe fn of(base: usize, dynamic: *const [u64; 2]) -> Option<Tables> {
+    unsafe fn of(base: usize, dynamic: *const [u64; 2]) -> Option<ElfTables> {
         let mut at = dynamic;
         if at.is_null() {
             return None;
         }
         let null = core::ptr::null();
-        let mut tables = Tables {
+        let mut tables = ElfTables {
             strings: core::ptr::null(),
             symbols: core::ptr::null(),
             gnu: null,
@@ -170,7 +170,7 @@ impl Tables {
             match tag {
                 0 => break,
                 DT_STRTAB => tables.strings = place as *const u8,
-                DT_SYMTAB => tables.symbols = place as *const Symbol,
+                DT_SYMTAB => tables.symbols = place as *const ElfSymbol,
                 DT_GNU_HASH => tables.gnu = place as *const u32,
                 DT_HASH => tables.sysv = place as *const u32,
                 _ => {}
@@ -244,7 +244,7 @@ impl Tables {
             let symbol = &*self.symbols.add(index);
             let text = self.strings.add(symbol.name as usize);
             let defined = symbol.section != 0 && symbol.value != 0 && symbol.info & 15 == FUNCTION;
-            (defined && sys::text(text.cast()) == name).then_some(symbol.value as usize)
+            (defined && sys::c_bytes(text.cast()) == name).then_some(symbol.value as usize)
         }
     }
 }

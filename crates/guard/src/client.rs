@@ -7,18 +7,18 @@ use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::ledger::{self, Device, Ledger, NO_LIMIT, Process, flag};
+use crate::ledger::{self, GuardLedger, LedgerDevice, LedgerProcess, NO_LIMIT, flag};
 use crate::watch::VARIABLE;
 
 /// This process's way to the guard in it. It stays for as long as the process does.
 #[derive(Clone, Copy)]
-pub struct Inside {
-    ledger: &'static Ledger,
+pub struct GuardClient {
+    ledger: &'static GuardLedger,
     tag: extern "C" fn(u32) -> bool,
-    process: extern "C" fn() -> *const Process,
+    process: extern "C" fn() -> *const LedgerProcess,
 }
 
-impl std::fmt::Debug for Inside {
+impl std::fmt::Debug for GuardClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inside").finish_non_exhaustive()
     }
@@ -35,13 +35,13 @@ fn function(name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-impl Inside {
+impl GuardClient {
     /// Finds the guard in this process.
     ///
     /// # Errors
     ///
     /// Why there is none, in words.
-    pub fn find() -> Result<Inside, String> {
+    pub fn find() -> Result<GuardClient, String> {
         if std::env::var_os(VARIABLE).is_none_or(|value| value.is_empty()) {
             return Err("this program was not started under the guard".into());
         }
@@ -53,15 +53,16 @@ impl Inside {
         // for ever, and all that changes in it is atomic.
         let (ledger, tag, process) = unsafe {
             let ledger =
-                std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Ledger>(ledger);
+                std::mem::transmute::<*mut c_void, extern "C" fn() -> *const GuardLedger>(ledger);
             let tag = std::mem::transmute::<*mut c_void, extern "C" fn(u32) -> bool>(tag);
-            let process =
-                std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Process>(process);
+            let process = std::mem::transmute::<*mut c_void, extern "C" fn() -> *const LedgerProcess>(
+                process,
+            );
             (ledger().as_ref(), tag, process)
         };
         match ledger {
             Some(ledger) if ledger.magic.load(Acquire) == ledger::MAGIC && tag(0) => {
-                Ok(Inside { ledger, tag, process })
+                Ok(GuardClient { ledger, tag, process })
             }
             Some(_) => Err("the guard in this program is of another version".into()),
             None => Err("the guard in this program has no counters".into()),
@@ -71,9 +72,9 @@ impl Inside {
     /// From now on what the calling thread allocates belongs to `tag`, until what is returned
     /// is dropped.
     #[must_use]
-    pub fn tag(&self, tag: u32) -> Tagged {
+    pub fn tag(&self, tag: u32) -> ThreadTag {
         (self.tag)(tag);
-        Tagged { end: self.tag, thread: PhantomData }
+        ThreadTag { end: self.tag, thread: PhantomData }
     }
 
     /// Sets the line of every device, and what is held back below it for the driver. NVML's
@@ -93,13 +94,13 @@ impl Inside {
     }
 
     /// The devices that were used.
-    pub fn devices(&self) -> impl Iterator<Item = &'static Device> {
+    pub fn devices(&self) -> impl Iterator<Item = &'static LedgerDevice> {
         self.ledger.devices.iter().filter(|device| device.state.load(Acquire) == 2)
     }
 
     /// What this process holds; nothing before it has called the driver.
     #[must_use]
-    pub fn process(&self) -> Option<&'static Process> {
+    pub fn process(&self) -> Option<&'static LedgerProcess> {
         // SAFETY: null, or a place in the ledger, which is mapped for ever.
         unsafe { (self.process)().as_ref() }
     }
@@ -107,13 +108,13 @@ impl Inside {
 
 /// A thread whose memory is counted by a tag.
 #[derive(Debug)]
-pub struct Tagged {
+pub struct ThreadTag {
     end: extern "C" fn(u32) -> bool,
     /// It is about the thread that it was made in.
     thread: PhantomData<*const ()>,
 }
 
-impl Drop for Tagged {
+impl Drop for ThreadTag {
     fn drop(&mut self) {
         (self.end)(0);
     }
@@ -123,7 +124,7 @@ impl Drop for Tagged {
 mod tests {
     #[test]
     fn outside_of_a_run_there_is_no_guard() {
-        let why = super::Inside::find().unwrap_err();
+        let why = super::GuardClient::find().unwrap_err();
         assert!(why.contains("not started under the guard"), "{why}");
     }
 }

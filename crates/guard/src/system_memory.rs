@@ -10,8 +10,8 @@ use core::ffi::CStr;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::ledger::Ledger;
-use crate::lock::Lock;
+use crate::ledger::GuardLedger;
+use crate::lock::ThreadLock;
 use crate::sys;
 
 /// How long a reading is good for, in nanoseconds. The clock that events are noted by could be
@@ -22,8 +22,8 @@ const STALE: u64 = 64 << 20;
 
 /// What this process last read; changed by the holder of the lock alone.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    lock: Lock,
+pub(crate) struct SystemMemoryReading {
+    lock: ThreadLock,
     /// What the system had; 0 before it was read.
     available: AtomicU64,
     /// When.
@@ -32,21 +32,21 @@ pub(crate) struct Reading {
     ended: AtomicU64,
 }
 
-impl Reading {
-    pub(crate) const fn new() -> Reading {
+impl SystemMemoryReading {
+    pub(crate) const fn new() -> SystemMemoryReading {
         let [available, at, ended] = [const { AtomicU64::new(0) }; 3];
-        Reading { lock: Lock::new(), available, at, ended }
+        SystemMemoryReading { lock: ThreadLock::new(), available, at, ended }
     }
 
     /// Whether the system stays at or above what must be kept, with so much less. If so,
     /// [`ended`] must follow when the driver has answered. Nobody is refused by an old reading.
     #[inline(never)]
-    pub(crate) fn allows(&self, ledger: &Ledger, bytes: u64) -> bool {
+    pub(crate) fn allows(&self, ledger: &GuardLedger, bytes: u64) -> bool {
         let keep = ledger.keep_free.load(Relaxed);
         if keep == 0 {
             return true;
         }
-        let _held = self.lock.hold();
+        let _held = self.lock.lock();
         let mut just_read = false;
         loop {
             let admitted = ledger.system_admitted.load(Acquire);
@@ -74,7 +74,7 @@ impl Reading {
     }
 
     /// Reads what the system has; whether it says.
-    fn read_again(&self, ledger: &Ledger) -> bool {
+    fn read_again(&self, ledger: &GuardLedger) -> bool {
         let ended = ledger.system_ended.load(Acquire);
         let now = sys::now_exactly();
         let Some(available) = read(ledger) else { return false };
@@ -86,14 +86,14 @@ impl Reading {
 }
 
 /// A request that was allowed has come to its end, with or without memory.
-pub(crate) fn ended(ledger: &Ledger, bytes: u64) {
+pub(crate) fn ended(ledger: &GuardLedger, bytes: u64) {
     if ledger.keep_free.load(Relaxed) != 0 {
         ledger.system_ended.fetch_add(bytes, AcqRel);
     }
 }
 
 /// What may be granted before the system has no more than must be kept.
-pub(crate) fn left(ledger: &Ledger) -> u64 {
+pub(crate) fn left(ledger: &GuardLedger) -> u64 {
     match ledger.keep_free.load(Relaxed) {
         0 => u64::MAX,
         keep => read(ledger).map_or(u64::MAX, |available| available.saturating_sub(keep)),
@@ -101,17 +101,17 @@ pub(crate) fn left(ledger: &Ledger) -> u64 {
 }
 
 /// What the system has available now.
-pub(crate) fn read(ledger: &Ledger) -> Option<u64> {
+pub(crate) fn read(ledger: &GuardLedger) -> Option<u64> {
     field(ledger, b"MemAvailable:")
 }
 
 /// The most that the system could ever give, with what must be kept of it. A limit above that
 /// would never bind.
-pub(crate) fn most(ledger: &Ledger) -> Option<u64> {
+pub(crate) fn most(ledger: &GuardLedger) -> Option<u64> {
     Some(field(ledger, b"MemTotal:")?.saturating_sub(ledger.keep_free.load(Relaxed)))
 }
 
-fn field(ledger: &Ledger, name: &[u8]) -> Option<u64> {
+fn field(ledger: &GuardLedger, name: &[u8]) -> Option<u64> {
     let path = CStr::from_bytes_until_nul(&ledger.meminfo).ok()?;
     let mut text = [0; 2048];
     let count = sys::read_file(path, &mut text)?;
@@ -131,7 +131,7 @@ fn parse(text: &[u8], name: &[u8]) -> Option<u64> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::watch::{Settings, Watch};
+    use crate::watch::{GuardSettings, GuardWatch};
 
     #[test]
     fn meminfo_is_read() {
@@ -151,12 +151,15 @@ mod tests {
             std::fs::write(&meminfo, format!("MemAvailable: {} kB\n", mib << 10)).unwrap();
         };
         say(1000);
-        let settings =
-            Settings { keep_free: 300 * MIB, meminfo: meminfo.clone(), ..Settings::default() };
-        let watch = Watch::create(folder.path(), &settings).unwrap();
+        let settings = GuardSettings {
+            keep_free: 300 * MIB,
+            meminfo: meminfo.clone(),
+            ..GuardSettings::default()
+        };
+        let watch = GuardWatch::create(folder.path(), &settings).unwrap();
         let ledger = watch.ledger();
         // Two processes, neither of which has read anything yet; and one whose reading is old.
-        let (one, two) = (Reading::new(), Reading::new());
+        let (one, two) = (SystemMemoryReading::new(), SystemMemoryReading::new());
         assert!(one.allows(ledger, 400 * MIB));
         assert!(!two.allows(ledger, 400 * MIB), "the first is under way");
         assert!(two.allows(ledger, 200 * MIB));

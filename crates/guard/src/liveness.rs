@@ -22,9 +22,9 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::ledger::{Alive, Ledger, PROCESSES, USERS_BYTE, state};
+use crate::ledger::{GuardLedger, Liveness, PROCESSES, USERS_BYTE, state};
 use crate::process;
-use crate::sys::{self, File, Share};
+use crate::sys::{self, LockMode, SysFile};
 
 /// The slot of `run` itself, behind all others.
 #[cfg(not(preload))]
@@ -41,43 +41,44 @@ fn files_byte_of(slot: usize) -> u64 {
 
 /// Notes that the ledger is in use for as long as this open file is, by whoever has it mapped.
 /// Not if somebody is about to remove it.
-pub(crate) fn use_with_others(ledger: &File) -> bool {
-    ledger.lock(USERS_BYTE, Share::Shared) != Some(false)
+pub(crate) fn join_users(ledger: &SysFile) -> bool {
+    ledger.lock(USERS_BYTE, LockMode::Shared) != Some(false)
 }
 
 /// Whether nobody uses the ledger. Then nobody will: this open file keeps others out.
-pub(crate) fn end_use(ledger: &File) -> bool {
-    ledger.lock(USERS_BYTE, Share::Alone) == Some(true)
+pub(crate) fn lock_if_unused(ledger: &SysFile) -> bool {
+    ledger.lock(USERS_BYTE, LockMode::Exclusive) == Some(true)
 }
 
 /// Whether somebody uses the ledger, as far as can be told.
 #[cfg(not(preload))]
-pub(crate) fn is_used(ledger: &File) -> bool {
+pub(crate) fn is_used(ledger: &SysFile) -> bool {
     ledger.is_locked(USERS_BYTE) != Some(false)
 }
 
 /// Locks the slot of `run` for as long as this open file lives; whether it did.
 #[cfg(not(preload))]
-pub(crate) fn take_run(ledger: &File) -> bool {
-    ledger.lock(byte_of(RUN), Share::Alone) == Some(true)
+pub(crate) fn lock_run_slot(ledger: &SysFile) -> bool {
+    ledger.lock(byte_of(RUN), LockMode::Exclusive) == Some(true)
 }
 
 /// Locks a slot for a moment, if nobody has it.
 #[cfg(not(preload))]
-pub(crate) fn lock_slot(ledger: &File, slot: usize) -> bool {
-    ledger.lock(byte_of(slot), Share::Alone) == Some(true)
+pub(crate) fn lock_slot(ledger: &SysFile, slot: usize) -> bool {
+    ledger.lock(byte_of(slot), LockMode::Exclusive) == Some(true)
 }
 
 /// The opposite of [`lock_slot`].
 #[cfg(not(preload))]
-pub(crate) fn unlock_slot(ledger: &File, slot: usize) {
+pub(crate) fn unlock_slot(ledger: &SysFile, slot: usize) {
     ledger.unlock(byte_of(slot));
 }
 
 /// Takes a slot for this process, for as long as it lives. Its last owner is gone, and what it
 /// held is given back. Nothing where all are taken. Both files are the ledger, opened by itself.
-pub(crate) fn take_slot(own: File, files: File, ledger: &Ledger) -> Option<usize> {
-    let taker = Taker { own: &own, files: &files, ledger, judge: Judge::new(&own, ledger) };
+pub(crate) fn take_slot(own: SysFile, files: SysFile, ledger: &GuardLedger) -> Option<usize> {
+    let taker =
+        SlotTaker { own: &own, files: &files, ledger, judge: LivenessCheck::new(&own, ledger) };
     let slot = taker
         .used(state::FREE)
         .or_else(|| taker.untouched(FEW))
@@ -97,29 +98,29 @@ pub(crate) fn take_slot(own: File, files: File, ledger: &Ledger) -> Option<usize
 /// all.
 const FEW: usize = 512;
 
-struct Taker<'a> {
-    own: &'a File,
-    files: &'a File,
-    ledger: &'a Ledger,
-    judge: Judge<'a>,
+struct SlotTaker<'a> {
+    own: &'a SysFile,
+    files: &'a SysFile,
+    ledger: &'a GuardLedger,
+    judge: LivenessCheck<'a>,
 }
 
-impl Taker<'_> {
+impl SlotTaker<'_> {
     /// A slot that nobody has had, if there are not so many yet.
     fn untouched(&self, most: usize) -> Option<usize> {
         let taken = &self.ledger.taken;
         loop {
             let slot = taken.load(Acquire) as usize;
-            let (from, size) = Ledger::room_of(slot);
+            let (from, size) = GuardLedger::room_of(slot);
             // With all its room: a mapped file that cannot grow would end a program.
-            if slot >= most.min(PROCESSES) || !self.own.take_room(from, size) {
+            if slot >= most.min(PROCESSES) || !self.own.allocate_space(from, size) {
                 return None;
             }
             let is_mine = self.lock(slot)?;
             // Whoever comes first counts it, its owner or one who goes on to the next.
             let _ = taken.compare_exchange(slot as u32, slot as u32 + 1, AcqRel, Relaxed);
             // Another may have had it, and gone.
-            if is_mine && self.ledger.inherit(slot, &self.judge) {
+            if is_mine && self.ledger.take_over_slot(slot, &self.judge) {
                 return Some(slot);
             }
         }
@@ -131,15 +132,15 @@ impl Taker<'_> {
         let mut slots = slots.filter(|(_, process)| process.state.load(Acquire) == wanted);
         // Somebody may have come, and gone, meanwhile: what counts is what the slot is now.
         slots.find_map(|(slot, _)| {
-            (self.lock(slot)? && self.ledger.inherit(slot, &self.judge)).then_some(slot)
+            (self.lock(slot)? && self.ledger.take_over_slot(slot, &self.judge)).then_some(slot)
         })
     }
 
     /// Locks a slot, if nobody has it, nor files of its last owner. Nothing where files cannot be
     /// locked.
     fn lock(&self, slot: usize) -> Option<bool> {
-        let both = self.own.lock(byte_of(slot), Share::Alone)?
-            && self.files.lock(files_byte_of(slot), Share::Alone)?;
+        let both = self.own.lock(byte_of(slot), LockMode::Exclusive)?
+            && self.files.lock(files_byte_of(slot), LockMode::Exclusive)?;
         if !both {
             self.own.unlock(byte_of(slot));
         }
@@ -148,16 +149,16 @@ impl Taker<'_> {
 }
 
 /// One who can tell whether a process lives.
-pub(crate) struct Judge<'a> {
-    file: &'a File,
-    ledger: &'a Ledger,
+pub(crate) struct LivenessCheck<'a> {
+    file: &'a SysFile,
+    ledger: &'a GuardLedger,
     space: u64,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> LivenessCheck<'a> {
     /// By an open ledger, on which nothing is locked that is asked about.
-    pub(crate) fn new(file: &'a File, ledger: &'a Ledger) -> Judge<'a> {
-        Judge { file, ledger, space: process::own_space() }
+    pub(crate) fn new(file: &'a SysFile, ledger: &'a GuardLedger) -> LivenessCheck<'a> {
+        LivenessCheck { file, ledger, space: process::own_pid_namespace() }
     }
 
     fn is_free(&self, byte: u64) -> bool {
@@ -165,8 +166,8 @@ impl<'a> Judge<'a> {
     }
 }
 
-impl Alive for Judge<'_> {
-    fn runs(&self, slot: usize) -> bool {
+impl Liveness for LivenessCheck<'_> {
+    fn is_running(&self, slot: usize) -> bool {
         if !self.is_free(byte_of(slot)) {
             return true;
         }
@@ -176,10 +177,10 @@ impl Alive for Judge<'_> {
         visible && process::is_ending(pid, start)
     }
 
-    fn holds(&self, slot: usize) -> bool {
+    fn may_hold_memory(&self, slot: usize) -> bool {
         let process = self.ledger.processes().get(slot);
         let files = process.is_some_and(|process| process.files.load(Relaxed) != 0);
-        self.runs(slot) || files && !self.is_free(files_byte_of(slot))
+        self.is_running(slot) || files && !self.is_free(files_byte_of(slot))
     }
 }
 
@@ -188,17 +189,17 @@ mod tests {
     use std::ffi::CString;
 
     use super::*;
-    use crate::watch::{Settings, Watch};
+    use crate::watch::{GuardSettings, GuardWatch};
 
     #[test]
     fn slots_are_taken_once_and_free_again_with_their_owner() {
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         let path = CString::new(folder.path().join("ledger").to_str().unwrap()).unwrap();
-        let open = || File::open(&path, sys::O_RDWR, 0).unwrap();
+        let open = || SysFile::open(&path, sys::O_RDWR, 0).unwrap();
         let others = open();
         for slot in 0..PROCESSES {
-            assert_eq!(others.lock(byte_of(slot), Share::Alone), Some(true));
+            assert_eq!(others.lock(byte_of(slot), LockMode::Exclusive), Some(true));
         }
         let take = || take_slot(open(), open(), watch.ledger());
         assert_eq!(take(), None, "all are taken");
@@ -206,23 +207,23 @@ mod tests {
         let dead = watch.slot(7);
         dead.state.store(state::LIVE, Relaxed);
         let file = open();
-        let judge = Judge::new(&file, watch.ledger());
-        assert!(judge.runs(7) && judge.holds(7));
+        let judge = LivenessCheck::new(&file, watch.ledger());
+        assert!(judge.is_running(7) && judge.may_hold_memory(7));
         others.unlock(byte_of(7));
-        assert!(!judge.runs(7) && !judge.holds(7));
-        assert!(judge.runs(8));
+        assert!(!judge.is_running(7) && !judge.may_hold_memory(7));
+        assert!(judge.is_running(8));
         // A child has its files: they count where they are the driver's, and the slot stays.
-        assert_eq!(others.lock(files_byte_of(7), Share::Alone), Some(true));
-        assert!(!judge.holds(7));
+        assert_eq!(others.lock(files_byte_of(7), LockMode::Exclusive), Some(true));
+        assert!(!judge.may_hold_memory(7));
         dead.files.store(1, Relaxed);
-        assert!(!judge.runs(7) && judge.holds(7));
+        assert!(!judge.is_running(7) && judge.may_hold_memory(7));
         watch.reclaim();
         assert_eq!((dead.state.load(Relaxed), take()), (state::LIVE, None));
         others.unlock(files_byte_of(7));
         assert_eq!(take(), Some(7));
         assert_eq!(dead.state.load(Relaxed), state::DEAD, "what it held is given back");
         // Mappings hold the locks, and no descriptor does.
-        assert!(judge.runs(7));
+        assert!(judge.is_running(7));
         assert_eq!(take(), None);
     }
 }

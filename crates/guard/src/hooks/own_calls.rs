@@ -3,8 +3,8 @@
 
 use core::ffi::c_int;
 
-use super::{Code, Handle, NOT_FOUND, c_name};
-use crate::reach::Real;
+use super::{DriverCode, NOT_FOUND, OpaqueHandle, c_name};
+use crate::intercept::RealFunction;
 
 macro_rules! ask {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*);)*) => {
@@ -14,12 +14,12 @@ macro_rules! ask {
             /// # Safety
             ///
             /// Pointers point to what the driver writes there.
-            pub(super) unsafe fn $name($($arg: $type),*) -> Code {
-                static REAL: Real = Real::new(c_name(concat!(stringify!($name), "\0")));
+            pub(super) unsafe fn $name($($arg: $type),*) -> DriverCode {
+                static REAL: RealFunction = RealFunction::new(c_name(concat!(stringify!($name), "\0")));
                 match REAL.get() {
                     0 => NOT_FOUND,
                     found => {
-                        type Function = unsafe extern "C" fn($($type),*) -> Code;
+                        type Function = unsafe extern "C" fn($($type),*) -> DriverCode;
                         // SAFETY: the address is that of the function of this name, which has
                         // this signature; the arguments are as the caller promises.
                         unsafe { core::mem::transmute::<usize, Function>(found)($($arg),*) }
@@ -32,7 +32,7 @@ macro_rules! ask {
 
 ask! {
     /// The thread's context.
-    cuCtxGetCurrent(out: *mut Handle);
+    cuCtxGetCurrent(out: *mut OpaqueHandle);
     /// Its device.
     cuCtxGetDevice(out: *mut c_int);
     /// How many this process sees.
@@ -48,31 +48,31 @@ ask! {
     /// What is free, and all there is.
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     /// The pool that stream-ordered allocations of a device come from.
-    cuDeviceGetMemPool(out: *mut Handle, device: c_int);
+    cuDeviceGetMemPool(out: *mut OpaqueHandle, device: c_int);
     /// A figure of a pool.
-    cuMemPoolGetAttribute(pool: Handle, which: c_int, out: *mut u64);
+    cuMemPoolGetAttribute(pool: OpaqueHandle, which: c_int, out: *mut u64);
     /// Lets go of what a pool does not use.
-    cuMemPoolTrimTo(pool: Handle, keep: usize);
+    cuMemPoolTrimTo(pool: OpaqueHandle, keep: usize);
     /// A figure of the memory of graphs.
     cuDeviceGetGraphMemAttribute(device: c_int, which: c_int, out: *mut u64);
     /// What a capture in this thread forbids.
     cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
     /// Whether a stream records a graph.
-    cuStreamIsCapturing(stream: Handle, out: *mut c_int);
+    cuStreamIsCapturing(stream: OpaqueHandle, out: *mut c_int);
     /// The nodes of a graph.
-    cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
+    cuGraphGetNodes(graph: OpaqueHandle, nodes: *mut OpaqueHandle, count: *mut usize);
     /// What a node is.
-    cuGraphNodeGetType(node: Handle, out: *mut c_int);
+    cuGraphNodeGetType(node: OpaqueHandle, out: *mut c_int);
     /// What an allocation node asks for.
-    cuGraphMemAllocNodeGetParams(node: Handle, out: *mut super::graph::NodeParams);
+    cuGraphMemAllocNodeGetParams(node: OpaqueHandle, out: *mut super::graph::AllocNodeParams);
     /// The graph in a node.
-    cuGraphChildGraphNodeGetGraph(node: Handle, out: *mut Handle);
+    cuGraphChildGraphNodeGetGraph(node: OpaqueHandle, out: *mut OpaqueHandle);
     /// Whether a device's primary context exists.
     cuDevicePrimaryCtxGetState(device: c_int, flags: *mut u32, active: *mut c_int);
 }
 
 /// Runs what a capture in this thread must not see.
-pub(super) fn unseen<T>(work: impl FnOnce() -> T) -> T {
+pub(super) fn outside_capture<T>(work: impl FnOnce() -> T) -> T {
     const RELAXED: c_int = 2;
     let mut mode = RELAXED;
     // SAFETY: the number is read and written.

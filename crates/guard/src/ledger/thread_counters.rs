@@ -19,7 +19,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::{DEVICES, Process};
+use super::{DEVICES, LedgerProcess};
 use crate::sync::AtomicU64;
 use crate::sys;
 
@@ -31,15 +31,15 @@ const TRIES: usize = 8;
 /// What the threads of a process have counted.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Threads {
-    own: [Cell; THREADS],
-    rest: Cell,
+pub(crate) struct ThreadCounterSet {
+    own: [ThreadCounters; THREADS],
+    rest: ThreadCounters,
 }
 
 /// What one thread has counted; for the first devices in one line of the processor's cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
-struct Cell {
+struct ThreadCounters {
     /// Where the thread's own data lies; 0 before it is taken.
     owner: AtomicU64,
     /// Operations that began and were to add memory.
@@ -54,13 +54,13 @@ struct Cell {
 
 /// The cell that the calling thread counts in: looked up once, and used for a while.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mine<'a> {
-    cell: &'a Cell,
+pub(super) struct OwnCounters<'a> {
+    cell: &'a ThreadCounters,
     /// Whether nobody else counts there.
     alone: bool,
 }
 
-impl Mine<'_> {
+impl OwnCounters<'_> {
     #[inline]
     fn count(self, counter: &AtomicU64, more: u64) {
         if self.alone {
@@ -72,18 +72,18 @@ impl Mine<'_> {
 
     /// An operation that is to add memory.
     #[inline]
-    pub(super) fn begin_to_add(self) {
+    pub(super) fn begin_allocation(self) {
         self.count(&self.cell.allocs, 1);
     }
 
     /// An operation that is to take it away.
     #[inline]
-    pub(super) fn begin_to_take(self) {
+    pub(super) fn begin_free(self) {
         self.count(&self.cell.frees, 1);
     }
 
-    /// What [`Mine::begin_to_take`] counted was none: the driver has refused it.
-    pub(super) fn took_nothing(self) {
+    /// What [`OwnCounters::begin_free`] counted was none: the driver has refused it.
+    pub(super) fn cancel_free(self) {
         self.count(&self.cell.frees, 1u64.wrapping_neg());
     }
 
@@ -95,55 +95,56 @@ impl Mine<'_> {
 
     /// So much less is held.
     #[inline]
-    pub(super) fn take(self, device: usize, bytes: u64) {
+    pub(super) fn subtract(self, device: usize, bytes: u64) {
         self.count(&self.cell.used[device], bytes.wrapping_neg());
     }
 
     /// The end of an operation.
     #[inline]
-    pub(super) fn end(self) {
+    pub(super) fn end_operation(self) {
         self.count(&self.cell.done, 1);
     }
 }
 
 #[cfg(loom)]
-impl Threads {
-    pub(super) fn new() -> Threads {
+impl ThreadCounterSet {
+    pub(super) fn new() -> ThreadCounterSet {
         let word = || AtomicU64::new(0);
-        let cell = || Cell {
+        let cell = || ThreadCounters {
             owner: word(),
             allocs: word(),
             frees: word(),
             done: word(),
             used: core::array::from_fn(|_| word()),
         };
-        Threads { own: core::array::from_fn(|_| cell()), rest: cell() }
+        ThreadCounterSet { own: core::array::from_fn(|_| cell()), rest: cell() }
     }
 }
 
-impl Threads {
+impl ThreadCounterSet {
     #[inline]
-    fn mine(&self) -> Mine<'_> {
-        let me = sys::thread() as u64;
+    fn own_counters(&self) -> OwnCounters<'_> {
+        let me = sys::thread_id() as u64;
         let first = (me.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
         let cell = &self.own[first % THREADS];
         let alone = me != 0 && cell.owner.load(Relaxed) == me;
-        if alone { Mine { cell, alone } } else { self.find(me, first) }
+        if alone { OwnCounters { cell, alone } } else { self.find(me, first) }
     }
 
     #[cold]
-    fn find(&self, me: u64, first: usize) -> Mine<'_> {
-        let mine = |cell: &&Cell| match cell.owner.compare_exchange(0, me, AcqRel, Relaxed) {
-            Ok(_) => true,
-            Err(owner) => owner == me,
-        };
+    fn find(&self, me: u64, first: usize) -> OwnCounters<'_> {
+        let mine =
+            |cell: &&ThreadCounters| match cell.owner.compare_exchange(0, me, AcqRel, Relaxed) {
+                Ok(_) => true,
+                Err(owner) => owner == me,
+            };
         let mut places = (first..first + TRIES).map(|place| &self.own[place % THREADS]);
         let found = if me == 0 { None } else { places.find(mine) };
-        let rest = Mine { cell: &self.rest, alone: false };
-        found.map_or(rest, |cell| Mine { cell, alone: true })
+        let rest = OwnCounters { cell: &self.rest, alone: false };
+        found.map_or(rest, |cell| OwnCounters { cell, alone: true })
     }
 
-    fn sum(&self, counter: impl Fn(&Cell) -> &AtomicU64) -> u64 {
+    fn sum(&self, counter: impl Fn(&ThreadCounters) -> &AtomicU64) -> u64 {
         let cells = self.own.iter().chain([&self.rest]);
         cells.fold(0u64, |sum, cell| sum.wrapping_add(counter(cell).load(Acquire)))
     }
@@ -157,7 +158,7 @@ impl Threads {
     }
 }
 
-impl Process {
+impl LedgerProcess {
     /// What it holds on a device: exact while nothing is under way, and of a dead process.
     #[must_use]
     pub fn used(&self, device: usize) -> u64 {
@@ -168,8 +169,8 @@ impl Process {
 
     /// Where the calling thread counts.
     #[inline]
-    pub(super) fn mine(&self) -> Mine<'_> {
-        self.threads.mine()
+    pub(super) fn own_counters(&self) -> OwnCounters<'_> {
+        self.threads.own_counters()
     }
 
     /// Operations that began and were to add memory.
@@ -186,7 +187,7 @@ impl Process {
 
     /// Operations that came to their end, all of them; nothing while one is under way, or was when
     /// the process died.
-    pub(super) fn quiet(&self) -> Option<u64> {
+    pub(super) fn operations_if_idle(&self) -> Option<u64> {
         let done = self.threads.sum(|cell| &cell.done);
         (self.allocs().wrapping_add(self.frees()) == done).then_some(done)
     }
@@ -194,12 +195,12 @@ impl Process {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::watch::{Settings, Watch};
+    use crate::watch::{GuardSettings, GuardWatch};
 
     #[test]
     fn every_thread_is_counted_with_a_cell_and_without() {
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         let process = watch.slot(0);
         // All are there at once, so that there are more than have a cell.
         let gate = std::sync::Barrier::new(80);
@@ -207,38 +208,38 @@ mod tests {
             for _ in 0..80 {
                 scope.spawn(|| {
                     gate.wait();
-                    let mine = process.mine();
+                    let mine = process.own_counters();
                     for _ in 0..1000 {
-                        mine.begin_to_add();
+                        mine.begin_allocation();
                         mine.add(1, 512);
-                        mine.end();
-                        mine.begin_to_take();
-                        mine.take(1, 512);
-                        mine.begin_to_take();
-                        mine.took_nothing();
-                        mine.end();
+                        mine.end_operation();
+                        mine.begin_free();
+                        mine.subtract(1, 512);
+                        mine.begin_free();
+                        mine.cancel_free();
+                        mine.end_operation();
                     }
-                    mine.begin_to_add();
+                    mine.begin_allocation();
                     mine.add(1, 512);
                     gate.wait();
-                    assert!(process.quiet().is_none());
+                    assert!(process.operations_if_idle().is_none());
                     gate.wait();
-                    process.mine().end();
+                    process.own_counters().end_operation();
                 });
             }
         });
-        assert_eq!(process.quiet(), Some(160_080));
+        assert_eq!(process.operations_if_idle(), Some(160_080));
         assert_eq!((process.allocs(), process.frees()), (80_080, 80_000));
         assert_eq!((process.used(0), process.used(1)), (0, 80 * 512));
         // What others allocated.
-        process.mine().take(1, 80 * 512);
+        process.own_counters().subtract(1, 80 * 512);
         assert_eq!(process.used(1), 0);
-        process.mine().take(1, 512);
+        process.own_counters().subtract(1, 512);
         assert_eq!(process.used(1), 0);
         assert!(process.threads.rest.done.load(super::Relaxed) > 0);
         process.threads.clear();
         assert_eq!(
-            (process.allocs(), process.frees(), process.quiet(), process.used(1)),
+            (process.allocs(), process.frees(), process.operations_if_idle(), process.used(1)),
             (0, 0, Some(0), 0)
         );
     }

@@ -13,45 +13,46 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-use crate::alive::{self, Judge};
-use crate::available::Reading;
-use crate::join::{self, Joined};
-use crate::ledger::{Alive, Ledger, Process, flag, state};
-use crate::lock::Lock;
-use crate::log::{Event, Log, Op};
-use crate::process::Path;
-use crate::table::{Class, Held, Table};
-use crate::{find, process, sys};
+use crate::join::{self, JoinOutcome};
+use crate::ledger::{GuardLedger, LedgerProcess, Liveness, flag, state};
+use crate::liveness::{self, LivenessCheck};
+use crate::lock::ThreadLock;
+use crate::log::{EventLogWriter, GuardOp, NewEvent};
+use crate::process::PathBuffer;
+use crate::system_memory::SystemMemoryReading;
+use crate::table::{LockedTable, ResourceClass, ResourceTable};
+use crate::{elf, process, sys};
 
 /// Everything that a hook needs. In this order: what every allocation reads is in one line of the
 /// processor's cache, with the page's state.
 #[repr(C)]
-pub(crate) struct Here {
-    pub(crate) ledger: &'static Ledger,
-    pub(crate) process: &'static Process,
-    pub(crate) table: &'static Table,
+pub(crate) struct ProcessGuard {
+    pub(crate) ledger: &'static GuardLedger,
+    pub(crate) process: &'static LedgerProcess,
+    pub(crate) table: &'static ResourceTable,
     /// The only context so far; see [`crate::hooks`]'s devices.
-    pub(crate) sole: AtomicU64,
-    log: Option<Log>,
+    pub(crate) single_context: AtomicU64,
+    log: Option<EventLogWriter>,
     slot: usize,
     /// On unified memory: what the system was last seen to have.
-    pub(crate) system: Reading,
+    pub(crate) system: SystemMemoryReading,
     /// Whoever allocates from a pool, by its handle, or launches graphs.
-    pub(crate) turns: [Lock; TURNS],
+    pub(crate) pool_locks: [ThreadLock; POOL_LOCKS],
 }
 /// The first two words of the list are what every event needs.
-const _: () = assert!(core::mem::offset_of!(Here, log) + 16 <= 56, "a line has no more room");
+const _: () =
+    assert!(core::mem::offset_of!(ProcessGuard, log) + 16 <= 56, "a line has no more room");
 
 /// So many pools can be at work at once.
-pub(crate) const TURNS: usize = 16;
+pub(crate) const POOL_LOCKS: usize = 16;
 
 #[repr(C, align(4096))]
-struct Page {
+struct ForkPage {
     /// One of [`step`].
     state: AtomicU32,
     /// Whose page it is, where the kernel does not empty it; 0 where it does.
     owner: AtomicU32,
-    here: core::cell::UnsafeCell<Option<Here>>,
+    guard: core::cell::UnsafeCell<Option<ProcessGuard>>,
 }
 
 /// What a page is.
@@ -66,24 +67,24 @@ mod step {
     pub(super) const CLOSED: u32 = 3;
 }
 
-static LEDGER: AtomicPtr<Ledger> = AtomicPtr::new(core::ptr::null_mut());
-static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
+static LEDGER: AtomicPtr<GuardLedger> = AtomicPtr::new(core::ptr::null_mut());
+static PAGE: AtomicPtr<ForkPage> = AtomicPtr::new(core::ptr::null_mut());
 /// Whether a forked child must be known by its number.
 static BY_NUMBER: AtomicU32 = AtomicU32::new(0);
 /// Whether there is no ledger, and should be.
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 
 /// A list's path, which is written before anybody reads it.
-struct Kept(core::cell::UnsafeCell<Path>);
+struct LogPathCell(core::cell::UnsafeCell<PathBuffer>);
 
 // SAFETY: it is written by the attaching thread alone, before others read it.
-unsafe impl Sync for Kept {}
+unsafe impl Sync for LogPathCell {}
 
-static LOG_PATH: Kept = Kept(core::cell::UnsafeCell::new(Path::new()));
+static LOG_PATH: LogPathCell = LogPathCell(core::cell::UnsafeCell::new(PathBuffer::new()));
 
 /// This process's part; nothing outside of a run, or where it is closed.
 #[inline]
-pub(crate) fn here() -> Option<&'static Here> {
+pub(crate) fn attached() -> Option<&'static ProcessGuard> {
     let page = PAGE.load(Acquire);
     if page.is_null() {
         return None;
@@ -94,7 +95,7 @@ pub(crate) fn here() -> Option<&'static Here> {
         && (page.owner.load(Relaxed) == 0 || page.owner.load(Relaxed) == process::own_pid())
     {
         // SAFETY: this state says that it was written, and nobody writes it again.
-        return unsafe { (*page.here.get()).as_ref() };
+        return unsafe { (*page.guard.get()).as_ref() };
     }
     attach(page)
 }
@@ -114,13 +115,13 @@ pub(crate) fn is_closed() -> bool {
             why::NO_ROOM => b"it has no memory to count its blocks (see `ulimit -v`)",
             _ => join::why_closed(),
         };
-        sys::say(&[b"plimsoll: GPU memory is refused to this process: ", why, b"\n"]);
+        sys::print_error(&[b"plimsoll: GPU memory is refused to this process: ", why, b"\n"]);
     }
     closed
 }
 
 #[cold]
-fn attach(page: &'static Page) -> Option<&'static Here> {
+fn attach(page: &'static ForkPage) -> Option<&'static ProcessGuard> {
     let me = process::own_pid();
     loop {
         match page.state.compare_exchange(step::NEW, step::ATTACHING, AcqRel, Acquire) {
@@ -128,12 +129,12 @@ fn attach(page: &'static Page) -> Option<&'static Here> {
                 let made = make(me);
                 let there = made.is_some();
                 // SAFETY: this state is ours alone, and nobody reads before it is another.
-                unsafe { *page.here.get() = made };
+                unsafe { *page.guard.get() = made };
                 page.owner.store(if BY_NUMBER.load(Relaxed) != 0 { me } else { 0 }, Relaxed);
                 let now = if there { step::ATTACHED } else { step::CLOSED };
                 page.state.store(now, Release);
             }
-            Err(step::ATTACHING) => sys::nap(),
+            Err(step::ATTACHING) => sys::sleep_millisecond(),
             Err(step::ATTACHED)
                 if BY_NUMBER.load(Relaxed) != 0 && page.owner.load(Relaxed) != me =>
             {
@@ -141,45 +142,45 @@ fn attach(page: &'static Page) -> Option<&'static Here> {
                 let _ = page.state.compare_exchange(step::ATTACHED, step::NEW, AcqRel, Relaxed);
             }
             // SAFETY: as in `here`.
-            Err(step::ATTACHED) => return unsafe { (*page.here.get()).as_ref() },
+            Err(step::ATTACHED) => return unsafe { (*page.guard.get()).as_ref() },
             Err(_) => return None,
         }
     }
 }
 
-fn make(pid: u32) -> Option<Here> {
+fn make(pid: u32) -> Option<ProcessGuard> {
     let ledger = ledger()?;
     let Some((own, files)) = join::open_again().zip(join::open_again()) else {
         ledger.warn(flag::NO_SLOT);
         return close(why::UNREACHABLE);
     };
-    let Some(slot) = alive::take_slot(own, files, ledger) else {
+    let Some(slot) = liveness::take_slot(own, files, ledger) else {
         ledger.warn(flag::NO_SLOT);
         return close(why::NO_SLOT);
     };
     let process = &ledger.processes[slot];
-    let Some(table) = Table::new() else {
+    let Some(table) = ResourceTable::new() else {
         ledger.warn(flag::NO_ROOM);
         return close(why::NO_ROOM);
     };
     fill(process, pid);
-    let log = if ledger.is(flag::NO_LISTS) { None } else { list(process) };
-    if log.is_none() && !ledger.is(flag::NO_LISTS) {
+    let log = if ledger.has_setting(flag::NO_EVENT_LOG) { None } else { list(process) };
+    if log.is_none() && !ledger.has_setting(flag::NO_EVENT_LOG) {
         ledger.warn(flag::LOG_FULL);
     }
-    let here = Here {
+    let guard = ProcessGuard {
         ledger,
         process,
         slot,
         table,
-        sole: AtomicU64::new(0),
-        turns: [const { Lock::new() }; TURNS],
-        system: Reading::new(),
+        single_context: AtomicU64::new(0),
+        pool_locks: [const { ThreadLock::new() }; POOL_LOCKS],
+        system: SystemMemoryReading::new(),
         log,
     };
     // Who has ended before this one began holds nothing beside it.
-    here.reclaim();
-    Some(here)
+    guard.reclaim();
+    Some(guard)
 }
 
 /// Why a process that has a ledger is closed.
@@ -190,15 +191,15 @@ mod why {
 }
 static WHY: AtomicU32 = AtomicU32::new(0);
 
-fn close(why: u32) -> Option<Here> {
+fn close(why: u32) -> Option<ProcessGuard> {
     WHY.store(why, Relaxed);
     None
 }
 
-fn fill(process: &Process, pid: u32) {
+fn fill(process: &LedgerProcess, pid: u32) {
     process.pid.store(pid, Relaxed);
     process.start.store(process::start_time(pid), Relaxed);
-    process.space.store(process::own_space(), Relaxed);
+    process.space.store(process::own_pid_namespace(), Relaxed);
     process.since.store(sys::now_exactly(), Relaxed);
     process.threads.clear();
     let counters = [&process.refused, &process.failed, &process.own, &process.foreign_frees];
@@ -218,35 +219,35 @@ fn fill(process: &Process, pid: u32) {
 }
 
 /// A list of events in the run's folder.
-fn list(process: &Process) -> Option<Log> {
+fn list(process: &LedgerProcess) -> Option<EventLogWriter> {
     // SAFETY: only the attaching thread comes here, one at a time; a forked child has its own
     // copy, and its parent's list is mapped and no longer needs its name in the child.
     let path = unsafe { &mut *LOG_PATH.0.get() };
     *path = file_of(b"/log.", process);
-    Log::create(path.get()?, process.since.load(Relaxed))
+    EventLogWriter::create(path.get()?, process.since.load(Relaxed))
 }
 
 /// A file of this process's in the run's folder. When it attached is part of the name: a program
 /// may replace itself by exec.
-pub(crate) fn file_of(kind: &[u8], process: &Process) -> Path {
+pub(crate) fn file_of(kind: &[u8], process: &LedgerProcess) -> PathBuffer {
     let (pid, since) = (process.pid.load(Relaxed), process.since.load(Relaxed));
-    let mut path = Path::new();
+    let mut path = PathBuffer::new();
     path.add(join::folder()).add(kind).number(pid.into()).add(b".").number(since);
     path
 }
 
-impl Here {
+impl ProcessGuard {
     /// Gives back what dead processes hold.
     #[cold]
     pub(crate) fn reclaim(&self) {
         // Where the file cannot be reached nobody can be judged, and nothing is given back.
         if let Some(file) = join::open_again() {
-            self.ledger.reclaim(self.slot, &Judge::new(&file, self.ledger));
+            self.ledger.reclaim(self.slot, &LivenessCheck::new(&file, self.ledger));
         }
     }
 
     /// Notes, once there is a context, whether this process has device files of the driver's open.
-    pub(crate) fn note_files(&self) {
+    pub(crate) fn note_device_files(&self) {
         if process::has_device_files().unwrap_or(true) {
             self.process.files.store(1, Relaxed);
         }
@@ -254,55 +255,55 @@ impl Here {
 
     /// Runs what only one process may do at a time. It is waited for ten seconds at most: a
     /// process that is stopped must not stop the others for ever.
-    pub(crate) fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
         const WAIT: u64 = 10_000_000_000;
         let until = sys::now() + WAIT;
         let lives = |slot| {
             let file = join::open_again();
-            file.is_none_or(|file| Judge::new(&file, self.ledger).runs(slot))
+            file.is_none_or(|file| LivenessCheck::new(&file, self.ledger).is_running(slot))
         };
-        let seat = &self.ledger.one_at_a_time;
-        let mut taken = seat.take(self.slot, lives);
+        let seat = &self.ledger.exclusive_lock;
+        let mut taken = seat.try_acquire(self.slot, lives);
         while taken.is_none() && sys::now() < until {
             seat.wait();
-            taken = seat.take(self.slot, lives);
+            taken = seat.try_acquire(self.slot, lives);
         }
         let result = work();
         if taken.is_some() {
-            seat.clear(self.slot);
+            seat.release(self.slot);
         }
         result
     }
 
     /// Notes an event by itself; when it was.
-    pub(crate) fn note(&self, event: Event) -> u64 {
-        let (at, stack) = self.moment(event.op);
-        self.note_held(&self.table.hold(), &Event { stack, ..event }, at);
+    pub(crate) fn log_event(&self, event: NewEvent) -> u64 {
+        let (at, stack) = self.time_and_stack(event.op);
+        self.log_event_locked(&self.table.lock(), &NewEvent { stack, ..event }, at);
         at
     }
 
     /// What an event of a block needs before the lock is held: what is read then, brought near
     /// while the clock is asked; and when and where it happens.
     #[inline(always)]
-    pub(crate) fn moment_of(&self, op: Op, class: Class, key: u64) -> (u64, u16) {
-        self.table.near(class, key);
+    pub(crate) fn prepare_event(&self, op: GuardOp, class: ResourceClass, key: u64) -> (u64, u16) {
+        self.table.prefetch(class, key);
         if let Some(log) = &self.log {
-            log.near();
+            log.prefetch();
         }
-        self.moment(op)
+        self.time_and_stack(op)
     }
 
     /// When an event happens and, if that is wanted, where.
     #[inline(always)]
-    fn moment(&self, op: Op) -> (u64, u16) {
-        let wanted = self.ledger.is(flag::STACKS) && op as u8 <= Op::Refuse as u8;
+    fn time_and_stack(&self, op: GuardOp) -> (u64, u16) {
+        let wanted = self.ledger.has_setting(flag::STACKS) && op as u8 <= GuardOp::Refuse as u8;
         let stack = if wanted { crate::stacks::capture(self) } else { 0 };
         (sys::now(), stack)
     }
 
     /// Notes an event.
     #[inline(always)]
-    pub(crate) fn note_held(&self, held: &Held<'_>, event: &Event, at: u64) {
+    pub(crate) fn log_event_locked(&self, held: &LockedTable<'_>, event: &NewEvent, at: u64) {
         if let Some(log) = &self.log
             && !log.note(held, event, at)
         {
@@ -312,7 +313,7 @@ impl Here {
 }
 
 /// The ledger that this process has joined.
-pub(crate) fn ledger() -> Option<&'static Ledger> {
+pub(crate) fn ledger() -> Option<&'static GuardLedger> {
     // SAFETY: set once, before any hook could run, to a mapping that is never undone.
     unsafe { LEDGER.load(Acquire).as_ref() }
 }
@@ -324,19 +325,19 @@ pub(crate) fn in_run() -> bool {
 
 /// Joins a ledger. Called by the loader, before the program's own code.
 pub(crate) extern "C" fn load() {
-    sys::set_clock(find::next(b"clock_gettime") as usize);
+    sys::set_clock(elf::next_function(b"clock_gettime") as usize);
     match join::join() {
-        Joined::Nothing => {}
-        Joined::Closed => CLOSED.store(1, Relaxed),
-        Joined::Ledger(ledger) => {
-            let page = sys::anonymous(size_of::<Page>(), 0);
+        JoinOutcome::Nothing => {}
+        JoinOutcome::Closed => CLOSED.store(1, Relaxed),
+        JoinOutcome::Ledger(ledger) => {
+            let page = sys::map_anonymous(size_of::<ForkPage>(), 0);
             if page.is_null() {
                 CLOSED.store(1, Relaxed);
                 return;
             }
             ledger.loaded.fetch_add(1, Relaxed);
             // SAFETY: the page is new, and all that may be lost of it in a child is meant to be.
-            if !unsafe { sys::madvise(page, size_of::<Page>(), sys::MADV_WIPEONFORK) } {
+            if !unsafe { sys::madvise(page, size_of::<ForkPage>(), sys::MADV_WIPEONFORK) } {
                 BY_NUMBER.store(1, Relaxed);
             }
             LEDGER.store(core::ptr::from_ref(ledger).cast_mut(), Release);
@@ -347,18 +348,18 @@ pub(crate) extern "C" fn load() {
 
 /// The ledger that this process has joined, for a program of ours; null for none.
 #[cfg_attr(preload, unsafe(no_mangle))]
-pub(crate) extern "C" fn plimsoll_guard_ledger() -> *const Ledger {
+pub(crate) extern "C" fn plimsoll_guard_ledger() -> *const GuardLedger {
     LEDGER.load(Acquire)
 }
 
 /// What this process holds; null before it has called the driver.
 #[cfg_attr(preload, unsafe(no_mangle))]
-pub(crate) extern "C" fn plimsoll_guard_process() -> *const Process {
+pub(crate) extern "C" fn plimsoll_guard_process() -> *const LedgerProcess {
     // SAFETY: the page is mapped for ever once it is there.
     let page = unsafe { PAGE.load(Acquire).as_ref() };
-    let attached = page.is_some_and(|page| page.state.load(Acquire) == step::ATTACHED);
-    match here() {
-        Some(here) if attached => here.process,
+    let is_attached = page.is_some_and(|page| page.state.load(Acquire) == step::ATTACHED);
+    match attached() {
+        Some(guard) if is_attached => guard.process,
         _ => core::ptr::null(),
     }
 }

@@ -23,13 +23,13 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::hooks::ROWS;
 use crate::ledger::flag;
-use crate::{find, here, sys};
+use crate::{attach, elf, sys};
 
 const RTLD_DEFAULT: usize = 0;
 const RTLD_NEXT: usize = usize::MAX;
 
 /// A function that the guard stands in for.
-pub(crate) struct Row {
+pub(crate) struct HookEntry {
     /// As libraries export it.
     pub(crate) name: &'static CStr,
     /// As `cuGetProcAddress` calls it.
@@ -41,21 +41,21 @@ pub(crate) struct Row {
     /// Ours.
     pub(crate) hook: *const (),
     /// Theirs.
-    pub(crate) real: &'static Real,
+    pub(crate) real: &'static RealFunction,
 }
 
 // SAFETY: the one field that is not shared by nature is the address of a function.
-unsafe impl Sync for Row {}
+unsafe impl Sync for HookEntry {}
 
 /// Where the driver's own function is.
-pub(crate) struct Real {
+pub(crate) struct RealFunction {
     name: &'static CStr,
     at: AtomicUsize,
 }
 
-impl Real {
-    pub(crate) const fn new(name: &'static CStr) -> Real {
-        Real { name, at: AtomicUsize::new(0) }
+impl RealFunction {
+    pub(crate) const fn new(name: &'static CStr) -> RealFunction {
+        RealFunction { name, at: AtomicUsize::new(0) }
     }
 
     /// Its address; 0 where no driver has it.
@@ -71,7 +71,7 @@ impl Real {
     fn look(&self) -> usize {
         // Another library that is loaded before the program looks for who comes after it, as we
         // do. A driver that the program has opened for itself alone comes after nobody.
-        let (first, then): (Way, Way) =
+        let (first, then): (SymbolLookup, SymbolLookup) =
             if is_in_order(self.name) { (next, in_driver) } else { (in_driver, next) };
         let found = match first(self.name) {
             0 => then(self.name),
@@ -82,7 +82,7 @@ impl Real {
     }
 }
 
-type Way = fn(&CStr) -> usize;
+type SymbolLookup = fn(&CStr) -> usize;
 type Dlsym = unsafe extern "C" fn(usize, *const c_char) -> *mut c_void;
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlerror = unsafe extern "C" fn() -> *mut c_char;
@@ -97,7 +97,7 @@ static REAL_DLMOPEN: AtomicUsize = AtomicUsize::new(0);
 fn real(place: &AtomicUsize, name: &[u8]) -> usize {
     match place.load(Acquire) {
         0 => {
-            let found = find::next(name) as usize;
+            let found = elf::next_function(name) as usize;
             place.store(found, Release);
             found
         }
@@ -169,7 +169,7 @@ fn in_driver(name: &CStr) -> usize {
 
 /// What `dlsym` is to do.
 #[repr(C)]
-pub(crate) struct Answer {
+pub(crate) struct DlsymDecision {
     /// What to return, if it is not 0.
     result: usize,
     /// Otherwise the name to ask the real one for.
@@ -183,16 +183,16 @@ fn concerns(name: &[u8]) -> bool {
 }
 
 /// Decides by what the real function would find, which `look` asks it for.
-fn decide(handle: usize, name: *const c_char, look: impl FnOnce(&CStr) -> usize) -> Answer {
-    let pass = Answer { result: 0, name };
+fn decide(handle: usize, name: *const c_char, look: impl FnOnce(&CStr) -> usize) -> DlsymDecision {
+    let pass = DlsymDecision { result: 0, name };
     // SAFETY: callers of `dlsym` pass a text that ends with a zero; null is told apart.
-    let text = unsafe { sys::text(name) };
-    if handle == RTLD_NEXT || !concerns(text) || !here::in_run() {
+    let text = unsafe { sys::c_bytes(name) };
+    if handle == RTLD_NEXT || !concerns(text) || !attach::in_run() {
         return pass;
     }
     let Some(row) = ROWS.iter().find(|row| row.name.to_bytes() == text) else { return pass };
     let hook = row.hook as usize;
-    let hooked = Answer { result: hook, name };
+    let hooked = DlsymDecision { result: hook, name };
     let found = if handle == RTLD_DEFAULT { hook } else { look(row.name) };
     if found == hook {
         // Found by the order of libraries, in which we stand first, driver or no driver.
@@ -200,7 +200,7 @@ fn decide(handle: usize, name: *const c_char, look: impl FnOnce(&CStr) -> usize)
         return if row.real.get() != 0 {
             hooked
         } else {
-            Answer { result: 0, name: absent.as_ptr() }
+            DlsymDecision { result: 0, name: absent.as_ptr() }
         };
     }
     let known = found != 0 && (found == row.real.get() || found == in_driver(row.name));
@@ -208,7 +208,7 @@ fn decide(handle: usize, name: *const c_char, look: impl FnOnce(&CStr) -> usize)
     if known { hooked } else { pass }
 }
 
-pub(crate) extern "C" fn decide_dlsym(handle: usize, name: *const c_char) -> Answer {
+pub(crate) extern "C" fn decide_dlsym(handle: usize, name: *const c_char) -> DlsymDecision {
     if real(&REAL_DLSYM, b"dlsym") == 0 {
         REAL_DLSYM.store(nothing as *const () as usize, Release);
     }
@@ -219,12 +219,12 @@ pub(crate) extern "C" fn decide_dlvsym(
     handle: usize,
     name: *const c_char,
     version: *const c_char,
-) -> Answer {
+) -> DlsymDecision {
     type Dlvsym = unsafe extern "C" fn(usize, *const c_char, *const c_char) -> *mut c_void;
     let dlvsym = match real(&REAL_DLVSYM, b"dlvsym") {
         0 => {
             REAL_DLVSYM.store(nothing as *const () as usize, Release);
-            return Answer { result: 0, name };
+            return DlsymDecision { result: 0, name };
         }
         found => found,
     };
@@ -247,7 +247,7 @@ pub(crate) extern "C" fn note_dlmopen(namespace: isize) {
     if real(&REAL_DLMOPEN, b"dlmopen") == 0 {
         REAL_DLMOPEN.store(nothing as *const () as usize, Release);
     }
-    if let (true, Some(ledger)) = (namespace != WITH_THE_PROGRAM, here::ledger()) {
+    if let (true, Some(ledger)) = (namespace != WITH_THE_PROGRAM, attach::ledger()) {
         ledger.warn(flag::SEPARATE);
     }
 }
@@ -442,9 +442,9 @@ pub(crate) unsafe fn replace(
 ) {
     const PER_THREAD: u64 = 2;
     // SAFETY: the driver has read the name and written the address; null is told apart.
-    let (text, place) = unsafe { (sys::text(name), found.as_mut()) };
+    let (text, place) = unsafe { (sys::c_bytes(name), found.as_mut()) };
     let Some(place) = place.filter(|place| !place.is_null()) else { return };
-    let fits = |row: &&Row| row.base == text && row.since <= version;
+    let fits = |row: &&HookEntry| row.base == text && row.since <= version;
     let newest = |per_thread: bool| {
         let all = ROWS.iter().filter(fits).filter(|row| row.per_thread == per_thread);
         all.max_by_key(|row| row.since)
