@@ -17,7 +17,7 @@ use crate::join::{self, JoinOutcome};
 use crate::ledger::{GuardLedger, LedgerProcess, Liveness, flag, state};
 use crate::liveness::{self, LivenessCheck};
 use crate::lock::ThreadLock;
-use crate::log::{EventLogWriter, GuardOp, NewEvent};
+use crate::log::{EventLogWriter, GuardMemoryKind, GuardOp, NewEvent};
 use crate::process::PathBuffer;
 use crate::system_memory::SystemMemoryReading;
 use crate::table::{LockedTable, ResourceClass, ResourceTable};
@@ -280,6 +280,19 @@ impl ProcessGuard {
         let (at, stack) = self.time_and_stack(event.op);
         self.log_event_locked(&self.table.lock(), &NewEvent { stack, ..event }, at);
         at
+    }
+
+    /// Logs a change of what the driver holds for itself; when it was.
+    pub(crate) fn log_charge(
+        &self,
+        op: GuardOp,
+        kind: GuardMemoryKind,
+        device: usize,
+        key: u64,
+        bytes: u64,
+    ) -> u64 {
+        let device = device as u8;
+        self.log_event(NewEvent { op, kind, device, tag: 0, key, bytes, stream: 0, stack: 0 })
     }
 
     /// What an event of a block needs before the lock is held: what is read then, brought near

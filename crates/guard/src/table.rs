@@ -48,7 +48,7 @@ pub(crate) enum DriverResource {
     Empty = 0,
     /// Memory that the driver has handed out.
     Block {
-        place: BlockClass,
+        class: BlockClass,
         kind: GuardMemoryKind,
         device: u8,
         tag: BlockTag,
@@ -90,7 +90,7 @@ pub(crate) enum BlockClass {
 }
 
 impl BlockClass {
-    pub(crate) fn class(self) -> ResourceClass {
+    pub(crate) fn resource_class(self) -> ResourceClass {
         match self {
             BlockClass::Pointer => ResourceClass::Pointer,
             BlockClass::Array => ResourceClass::Array,
@@ -142,7 +142,7 @@ impl DriverResource {
     pub(crate) fn class(&self) -> ResourceClass {
         match self {
             DriverResource::Empty => ResourceClass::Empty,
-            DriverResource::Block { place, .. } => place.class(),
+            DriverResource::Block { class, .. } => class.resource_class(),
             DriverResource::Physical { .. } => ResourceClass::Physical,
             DriverResource::Handle { .. } => ResourceClass::Handle,
             DriverResource::Mapping { .. } => ResourceClass::Mapping,
@@ -517,9 +517,9 @@ mod tests {
     use super::*;
 
     fn entry(key: u64, bytes: u64) -> ResourceEntry {
-        let (place, kind, tag) = (BlockClass::Pointer, GuardMemoryKind::Linear, BlockTag::NONE);
+        let (class, kind, tag) = (BlockClass::Pointer, GuardMemoryKind::Linear, BlockTag::NONE);
         let block =
-            DriverResource::Block { place, kind, device: 0, tag, bytes, charge: bytes, context: 1 };
+            DriverResource::Block { class, kind, device: 0, tag, bytes, charge: bytes, context: 1 };
         ResourceEntry { key, thing: block }
     }
 

@@ -1,4 +1,4 @@
-//! Contexts: what they take, and what is gone with them.
+//! Contexts: what they take, and what is released with them.
 
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU64;
@@ -9,17 +9,13 @@ use crate::attach::ProcessGuard;
 use crate::ledger::flag;
 use crate::table::{DriverResource, ResourceClass, ResourceEntry};
 
-/// The newest driver whose ways to allocate are known.
+/// The newest driver whose allocation calls are all known to the guard.
 const KNOWN_DRIVER: c_int = 13_990;
 
 /// # Safety
 ///
-/// As the driver's, for this and those below.
-pub(super) unsafe fn init(
-    guard: &ProcessGuard,
-    _: u32,
-    call: impl FnOnce() -> DriverCode,
-) -> DriverCode {
+/// See [`super`], for this and the functions below.
+pub(super) unsafe fn init(guard: &ProcessGuard, call: impl FnOnce() -> DriverCode) -> DriverCode {
     let mut version = 0;
     // SAFETY: a number is written.
     unsafe { own_calls::cuDriverGetVersion(&raw mut version) };
@@ -34,7 +30,7 @@ pub(super) unsafe fn init(
     call()
 }
 
-unsafe fn create(
+pub(super) unsafe fn create(
     guard: &ProcessGuard,
     out: *mut OpaqueHandle,
     device: c_int,
@@ -43,14 +39,14 @@ unsafe fn create(
     if out.is_null() {
         return call();
     }
-    // SAFETY: the driver has written it when it is read.
+    // SAFETY: read only after the driver has written it.
     let code = measure::create_context(guard, device, call, || unsafe { *out });
-    // SAFETY: as above, or a null that was refused.
+    // SAFETY: not null, and written where the call succeeded.
     unsafe { note_created(guard, code, out, device) };
     code
 }
 
-/// Notes which context a call has handed out.
+/// Notes which context a call has returned, if it succeeded.
 unsafe fn note_created(
     guard: &ProcessGuard,
     code: DriverCode,
@@ -61,42 +57,6 @@ unsafe fn note_created(
     if let (SUCCESS, Some(context)) = (code, unsafe { out.as_ref() }) {
         devices::note_context(guard, *context as u64, devices::of_number(guard, device));
     }
-}
-
-pub(super) unsafe fn create_v2(
-    guard: &ProcessGuard,
-    out: *mut OpaqueHandle,
-    _: u32,
-    device: c_int,
-    call: impl FnOnce() -> DriverCode,
-) -> DriverCode {
-    // SAFETY: handed on.
-    unsafe { create(guard, out, device, call) }
-}
-
-pub(super) unsafe fn create_v3(
-    guard: &ProcessGuard,
-    out: *mut OpaqueHandle,
-    _: OpaqueHandle,
-    _: c_int,
-    _: u32,
-    device: c_int,
-    call: impl FnOnce() -> DriverCode,
-) -> DriverCode {
-    // SAFETY: handed on.
-    unsafe { create(guard, out, device, call) }
-}
-
-pub(super) unsafe fn create_v4(
-    guard: &ProcessGuard,
-    out: *mut OpaqueHandle,
-    _: OpaqueHandle,
-    _: u32,
-    device: c_int,
-    call: impl FnOnce() -> DriverCode,
-) -> DriverCode {
-    // SAFETY: handed on.
-    unsafe { create(guard, out, device, call) }
 }
 
 fn is_active(device: c_int) -> bool {
@@ -115,11 +75,11 @@ pub(super) unsafe fn retain(
 ) -> DriverCode {
     let code = if is_active(device) {
         let code = call();
-        // SAFETY: null is refused by the driver; otherwise it has written it.
+        // SAFETY: the driver refuses null; otherwise it has written the handle.
         unsafe { note_created(guard, code, out, device) };
         code
     } else {
-        // SAFETY: handed on.
+        // SAFETY: the same contract.
         unsafe { create(guard, out, device, call) }
     };
     // SAFETY: as above.
@@ -130,7 +90,8 @@ pub(super) unsafe fn retain(
     code
 }
 
-/// The primary context of a device, by this process's number of it; 0 before it was retained.
+/// The primary context of a device, by this process's number for the device; 0 before it was
+/// retained.
 fn primary(device: c_int) -> Option<&'static AtomicU64> {
     static PRIMARY: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
     PRIMARY.get(usize::try_from(device).ok()?)
@@ -148,8 +109,8 @@ pub(super) unsafe fn destroy(
     code
 }
 
-/// A primary context was released or reset; if it is gone, so is what was in it. Other contexts
-/// of its device live on.
+/// Releases or resets a primary context. If it is destroyed by that, so is everything in it; other
+/// contexts of its device stay.
 pub(super) unsafe fn release_primary(
     guard: &ProcessGuard,
     device: c_int,
@@ -170,7 +131,7 @@ pub(super) unsafe fn release_primary(
     code
 }
 
-/// What lived in a context is gone with it.
+/// Gives back everything that was allocated in a context that was destroyed.
 fn release_contents(guard: &ProcessGuard, context: u64) {
     devices::forget(guard, context);
     let lived_there = |entry: &ResourceEntry| match entry.thing {

@@ -1,13 +1,13 @@
-//! Memory of graphs: allocation nodes take theirs when the graph is launched, from memory
+//! Memory of graphs. Allocation nodes take memory when the graph is launched, from a reservation
 //! that the device keeps for all graphs.
 //!
-//! When a graph is made executable its allocation nodes are added up. Before it is launched,
-//! so much is charged ahead; after the launch the charge becomes what the driver says it
-//! keeps for graphs. A launch that might not fit is refused.
+//! When a graph is instantiated, the guard adds up its allocation nodes. Before a launch it
+//! charges that sum; after the launch the charge becomes what the driver reports to have reserved
+//! for graphs. A launch that might not fit is refused.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 
-use super::{DriverCode, OUT_OF_MEMORY, OpaqueHandle, SUCCESS, own_calls, pool};
+use super::{DriverCode, OUT_OF_MEMORY, OpaqueHandle, SUCCESS, own_calls};
 use super::{devices, kernels, measure};
 use crate::attach::{POOL_LOCKS, ProcessGuard};
 use crate::log::{GuardMemoryKind, GuardOp};
@@ -19,7 +19,7 @@ const MEMORY_NODE: c_int = 10;
 const CHILD_GRAPH: c_int = 4;
 const MOST_NODES: usize = 1 << 16;
 
-/// CUDA_MEM_ALLOC_NODE_PARAMS, with room for what later versions add.
+/// CUDA_MEM_ALLOC_NODE_PARAMS, with room for fields that later versions add.
 #[repr(C)]
 pub(crate) struct AllocNodeParams {
     pool: [u64; 12],
@@ -32,15 +32,14 @@ pub(crate) struct AllocNodeParams {
 
 /// # Safety
 ///
-/// As the driver's, for this and those below.
+/// See [`super`], for this and the functions below.
 pub(super) unsafe fn instantiate(
     guard: &ProcessGuard,
     out: *mut OpaqueHandle,
     graph: OpaqueHandle,
-    _: u64,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
-    // An executable graph lies on the device, too.
+    // The executable graph itself takes device memory too.
     let (code, _) = measure::charge_growth(guard, GuardMemoryKind::Launch, call);
     if code == SUCCESS && !out.is_null() {
         let wanted = own_calls::outside_capture(|| wanted(graph, 0));
@@ -53,41 +52,17 @@ pub(super) unsafe fn instantiate(
     code
 }
 
-pub(super) unsafe fn instantiate_v2(
-    guard: &ProcessGuard,
-    out: *mut OpaqueHandle,
-    graph: OpaqueHandle,
-    _: *mut OpaqueHandle,
-    _: *mut c_char,
-    _: usize,
-    call: impl FnOnce() -> DriverCode,
-) -> DriverCode {
-    // SAFETY: handed on.
-    unsafe { instantiate(guard, out, graph, 0, call) }
-}
-
-pub(super) unsafe fn instantiate_with(
-    guard: &ProcessGuard,
-    out: *mut OpaqueHandle,
-    graph: OpaqueHandle,
-    _: *mut c_void,
-    call: impl FnOnce() -> DriverCode,
-) -> DriverCode {
-    // SAFETY: handed on.
-    unsafe { instantiate(guard, out, graph, 0, call) }
-}
-
-/// What the allocation nodes of a graph ask for together: more than it needs, as memory is
-/// used again within a graph.
+/// What the allocation nodes of a graph ask for together. An upper bound: nodes of one graph may
+/// share memory.
 fn wanted(graph: OpaqueHandle, depth: u32) -> u64 {
     let mut count = 0;
-    // SAFETY: without a place for them only their number is written.
+    // SAFETY: without room for the nodes the driver writes their number only.
     let code = unsafe { own_calls::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) };
     if code != SUCCESS || count == 0 || count > MOST_NODES || depth > 8 {
         return 0;
     }
     let Some(nodes) = GraphNodes::new(count) else { return 0 };
-    // SAFETY: there is room for as many as is said.
+    // SAFETY: there is room for `count` nodes.
     let code = unsafe { own_calls::cuGraphGetNodes(graph, nodes.at, &raw mut count) };
     if code != SUCCESS {
         return 0;
@@ -111,7 +86,7 @@ fn of_node(node: OpaqueHandle, depth: u32) -> u64 {
                 pointer: 0,
                 spare: [0; 16],
             };
-            // SAFETY: the structure is as large as the driver's, and larger.
+            // SAFETY: the structure is at least as large as the driver's.
             let code = unsafe { own_calls::cuGraphMemAllocNodeGetParams(node, &raw mut params) };
             if code == SUCCESS { params.bytes as u64 } else { 0 }
         }
@@ -125,7 +100,7 @@ fn of_node(node: OpaqueHandle, depth: u32) -> u64 {
     }
 }
 
-/// Room for handles, straight from the kernel.
+/// Room for handles, mapped by the kernel: there is no allocator here.
 struct GraphNodes {
     at: *mut OpaqueHandle,
     count: usize,
@@ -138,14 +113,14 @@ impl GraphNodes {
     }
 
     fn get(&self, count: usize) -> &[OpaqueHandle] {
-        // SAFETY: the mapping is zeroed and as large as `self.count` of them.
+        // SAFETY: the mapping is zeroed and has room for `self.count` handles.
         unsafe { core::slice::from_raw_parts(self.at, count.min(self.count)) }
     }
 }
 
 impl Drop for GraphNodes {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours alone, and this is its end.
+        // SAFETY: nobody else has the mapping, and this is its last use.
         unsafe { crate::sys::munmap(self.at.cast(), self.count * size_of::<OpaqueHandle>()) };
     }
 }
@@ -153,18 +128,18 @@ impl Drop for GraphNodes {
 pub(super) unsafe fn launch(
     guard: &ProcessGuard,
     exec: OpaqueHandle,
-    _: OpaqueHandle,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
     let graph = guard.table.get(ResourceClass::Graph, exec as u64).map(|entry| entry.thing);
     let target = devices::current(guard);
     let (Some(DriverResource::Graph { wanted: bytes }), Some(target)) = (graph, target) else {
-        return kernels::launched(guard, exec, call);
+        // SAFETY: the same contract.
+        return unsafe { kernels::launch(guard, exec, call) };
     };
     let device = target.device;
-    // One at a time: two that are launched at once cannot both have what is idle now.
-    let _turn = guard.pool_locks[device % POOL_LOCKS].lock();
-    // What the device keeps for graphs and no graph uses now serves this one too.
+    // One at a time: two launches at once could not both have what is idle now.
+    let _lock = guard.pool_locks[device % POOL_LOCKS].lock();
+    // This launch can use what the device has reserved for graphs and no graph uses now.
     let idle =
         figure(device, RESERVED).unwrap_or(0).saturating_sub(figure(device, USED).unwrap_or(0));
     let ahead = bytes.saturating_sub(idle);
@@ -174,14 +149,7 @@ pub(super) unsafe fn launch(
     };
     if !held {
         guard.ledger.refuse_uncharged(guard.process, device, bytes);
-        pool::log_change(
-            guard,
-            GuardOp::Refuse,
-            GuardMemoryKind::Graph,
-            device,
-            exec as u64,
-            bytes,
-        );
+        guard.log_charge(GuardOp::Refuse, GuardMemoryKind::Graph, device, exec as u64, bytes);
         return OUT_OF_MEMORY;
     }
     let code = call();
@@ -189,7 +157,8 @@ pub(super) unsafe fn launch(
     code
 }
 
-/// Sets what graphs are charged to what the driver keeps for them.
+/// Sets the charge for graphs to what the driver has reserved for them, and takes back what was
+/// charged `ahead`.
 fn refresh(guard: &ProcessGuard, device: usize, ahead: u64) {
     let key = device as u64;
     let now = figure(device, RESERVED);
@@ -208,7 +177,7 @@ fn refresh(guard: &ProcessGuard, device: usize, ahead: u64) {
     let op = if now > before { GuardOp::Charge } else { GuardOp::Discharge };
     let at = match now.abs_diff(before) {
         0 => crate::sys::now(),
-        change => pool::log_change(guard, op, GuardMemoryKind::Graph, device, key, change),
+        change => guard.log_charge(op, GuardMemoryKind::Graph, device, key, change),
     };
     guard.ledger.recharge(guard.process, device, before + ahead, now, at);
 }
@@ -241,10 +210,10 @@ pub(super) unsafe fn trim(
     device: c_int,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
-    let place = devices::of_number(guard, device);
-    let _turn = place.map(|device| guard.pool_locks[device % POOL_LOCKS].lock());
+    let index = devices::of_number(guard, device);
+    let _lock = index.map(|device| guard.pool_locks[device % POOL_LOCKS].lock());
     let code = call();
-    if let Some(device) = place {
+    if let Some(device) = index {
         refresh(guard, device, 0);
     }
     code

@@ -1,8 +1,9 @@
-//! What a program is told of the device: the line is its size.
+//! What a program is told about a device's memory: the limit in place of its size.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::track::is_unified;
 use super::{DriverCode, SUCCESS, devices};
 use crate::attach::ProcessGuard;
 use crate::ledger::NO_LIMIT;
@@ -10,24 +11,25 @@ use crate::system_memory;
 
 /// # Safety
 ///
-/// As the driver's, for this and the next.
-pub(super) unsafe fn memory(
+/// See [`super`], for this and the next.
+pub(super) unsafe fn free_and_total(
     guard: &ProcessGuard,
     free: *mut usize,
     total: *mut usize,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
     let code = call();
-    let Some(place) = devices::current(guard).filter(|_| code == SUCCESS) else { return code };
-    let device = &guard.ledger.devices[place.device];
+    let Some(target) = devices::current(guard).filter(|_| code == SUCCESS) else { return code };
+    let device = &guard.ledger.devices[target.device];
     let budget = device.budget.load(Relaxed);
     if budget == NO_LIMIT {
         return code;
     }
-    // The dead hold nothing: a program decides by this what it asks for.
+    // Programs decide by this figure how much to ask for, so what processes held that have died
+    // must be in it.
     guard.reclaim();
     let mut left = device.free(guard.ledger.driver_reserve());
-    if device.integrated.load(Relaxed) != 0 {
+    if is_unified(guard, target.device) {
         left = left.min(system_memory::left(guard.ledger));
     }
     // SAFETY: each is null or what the driver has written.
@@ -42,37 +44,21 @@ pub(super) unsafe fn memory(
     code
 }
 
-pub(super) unsafe fn total(
+/// `S` is the type of sizes: 32 bits in the first version.
+pub(super) unsafe fn total<S: Copy + Ord + TryFrom<u64>>(
     guard: &ProcessGuard,
-    out: *mut usize,
+    out: *mut S,
     device: c_int,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
     let code = call();
     // SAFETY: null, or what the driver has written.
     if let (SUCCESS, Some(out)) = (code, unsafe { out.as_mut() })
-        && let Some(place) = devices::of_number(guard, device)
+        && let Some(device) = devices::of_number(guard, device)
+        // A limit that does not fit into the type is above every size that does.
+        && let Ok(budget) = S::try_from(guard.ledger.devices[device].budget.load(Relaxed))
     {
-        let budget = guard.ledger.devices[place].budget.load(Relaxed);
-        *out = (*out).min(usize::try_from(budget).unwrap_or(usize::MAX));
-    }
-    code
-}
-
-/// The first version has sizes of 32 bits.
-pub(super) unsafe fn total_small(
-    guard: &ProcessGuard,
-    out: *mut u32,
-    device: c_int,
-    call: impl FnOnce() -> DriverCode,
-) -> DriverCode {
-    let code = call();
-    // SAFETY: null, or what the driver has written.
-    if let (SUCCESS, Some(out)) = (code, unsafe { out.as_mut() })
-        && let Some(place) = devices::of_number(guard, device)
-    {
-        let budget = guard.ledger.devices[place].budget.load(Relaxed);
-        *out = (*out).min(u32::try_from(budget).unwrap_or(u32::MAX));
+        *out = (*out).min(budget);
     }
     code
 }

@@ -1,9 +1,9 @@
-//! Physical memory that is mapped by the page: cuMemCreate and what goes with it.
+//! Physical memory that programs map themselves: cuMemCreate, cuMemMap and their counterparts.
 //!
-//! Such memory lives while a handle to it or a mapping of it does: a program may map it and
-//! release the handle at once, and still hold every byte. So both are counted, and the memory
-//! is given back when the last of them is gone. A handle that was imported from another
-//! process is not known here: it is counted where it was made.
+//! Such memory exists while a handle to it or a mapping of it exists: a program may map it and
+//! release the handle at once, and still hold every byte. So the guard counts both, and gives the
+//! memory back when the last of them is gone. A handle that was imported from another process is
+//! unknown here: it is counted in the process that made it.
 
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU64;
@@ -16,20 +16,20 @@ use crate::ledger::flag;
 use crate::log::GuardMemoryKind;
 use crate::table::{BlockClass, DriverResource, ResourceClass, ResourceEntry};
 
-/// The beginning of what cuMemCreate and cuMemPoolCreate are given.
+/// The first fields of what cuMemCreate and cuMemPoolCreate are given.
 #[repr(C)]
 pub(crate) struct AllocationProperties {
     /// 2 for managed memory.
     kind: c_int,
     handles: c_int,
-    /// 1 for a device; others are the host's.
+    /// 1 for a device; the other values are places in the host's memory.
     location: c_int,
     device: c_int,
 }
 
 impl AllocationProperties {
-    /// The device whose memory it is: its own, the host's where a device shares that, or managed
-    /// memory, which is the current device's. Nothing for what no device is charged with.
+    /// The device that is charged: the named one; the one that shares the host's memory, for host
+    /// memory; the current one, for managed memory. `None` where no device is charged.
     pub(super) fn device(&self, guard: &ProcessGuard) -> Option<usize> {
         const ON_DEVICE: c_int = 1;
         const MANAGED: c_int = 2;
@@ -42,17 +42,17 @@ impl AllocationProperties {
     }
 }
 
+/// The number of the next physical allocation.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// # Safety
 ///
-/// As the driver's, for this and those below.
+/// See [`super`], for this and the functions below.
 pub(super) unsafe fn create(
     guard: &ProcessGuard,
     out: *mut u64,
     bytes: usize,
     how: *const AllocationProperties,
-    _: u64,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
     // SAFETY: it is null or what the driver takes.
@@ -61,7 +61,7 @@ pub(super) unsafe fn create(
     let bytes = bytes as u64;
     let request = AllocationRequest {
         kind: GuardMemoryKind::Physical,
-        place: BlockClass::Pointer,
+        class: BlockClass::Pointer,
         bytes,
         stream: 0,
     };
@@ -71,7 +71,7 @@ pub(super) unsafe fn create(
     };
     let number = NEXT.fetch_add(1, Relaxed);
     let device = device as u8;
-    // One handle holds it, for a start.
+    // The handle that the driver returns is the first holder.
     record_resource(guard, &request, number, charged, |tag| DriverResource::Physical {
         device,
         tag,
@@ -83,7 +83,7 @@ pub(super) unsafe fn create(
     SUCCESS
 }
 
-/// Keeps a handle or a mapping.
+/// Records a handle or a mapping.
 fn hold(guard: &ProcessGuard, key: u64, thing: DriverResource) {
     match guard.table.put(ResourceEntry { key, thing }) {
         Ok(None) => {}
@@ -100,7 +100,7 @@ fn add_one(guard: &ProcessGuard, memory: u64) {
     });
 }
 
-/// A handle or a mapping is gone; the last gives the memory back.
+/// Removes one holder, a handle or a mapping. The memory is given back with the last one.
 fn drop_one(guard: &ProcessGuard, thing: &DriverResource) {
     let (DriverResource::Handle { memory, .. } | DriverResource::Mapping { memory, .. }) = *thing
     else {
@@ -118,7 +118,7 @@ fn drop_one(guard: &ProcessGuard, thing: &DriverResource) {
     }
 }
 
-/// Changes how often a handle must be released; what it was.
+/// Changes how often a handle must be released; returns the handle as it was.
 fn count(
     guard: &ProcessGuard,
     handle: u64,
@@ -136,8 +136,8 @@ pub(super) unsafe fn release(
     handle: u64,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
-    // Retained handles are released more than once; the last time it is taken out before
-    // the driver can hand out its number again.
+    // A retained handle is released more than once. It is taken out of the table before the last
+    // release, as the driver may return the same number to another thread right after it.
     let Some(entry) = guard.table.take(ResourceClass::Handle, handle) else { return call() };
     let DriverResource::Handle { memory, releases } = entry.thing else { return call() };
     let again = releases > 1;
@@ -166,7 +166,7 @@ pub(super) unsafe fn retain(
     }
     // SAFETY: the driver has written it.
     let handle = unsafe { *out };
-    // Otherwise the handle was released before, and the mapping has kept the memory.
+    // A handle that is unknown here was released before, and its mapping kept the memory.
     if count(guard, handle, |releases| *releases += 1).is_none()
         && let Some(memory) = mapped_at(guard, address)
     {
@@ -176,7 +176,7 @@ pub(super) unsafe fn retain(
     code
 }
 
-/// The physical memory that is mapped at an address, anywhere in a mapping.
+/// The physical memory whose mapping contains an address.
 fn mapped_at(guard: &ProcessGuard, address: Pointer) -> Option<u64> {
     guard.table.search(|entry| match entry.thing {
         DriverResource::Mapping { memory, bytes }
@@ -192,16 +192,14 @@ pub(super) unsafe fn map(
     guard: &ProcessGuard,
     at: Pointer,
     bytes: usize,
-    _: usize,
     handle: u64,
-    _: u64,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
     let known = guard.table.get(ResourceClass::Handle, handle);
     let Some(ResourceEntry { thing: DriverResource::Handle { memory, .. }, .. }) = known else {
         return call();
     };
-    // Counted first: the handle may be released by another thread meanwhile.
+    // Counted first, as another thread may release the handle meanwhile.
     add_one(guard, memory);
     let mapping = DriverResource::Mapping { memory, bytes: bytes as u64 };
     let code = call();

@@ -1,9 +1,10 @@
-//! The one way memory is counted: asked of the ledger, then of the driver, then kept; and
-//! taken out, given to the driver, then given back to the ledger.
+//! The one way in which memory is counted. An allocation is charged to the ledger, then made by
+//! the driver, then recorded in the table. A free is removed from the table, then made by the
+//! driver, then given back to the ledger.
 //!
-//! What every allocation and free goes through is compiled into one piece (`inline(always)`,
-//! here and where it leads): entries and events that are handed on in memory, written in parts
-//! and read whole, make the processor wait, for a quarter of all that the guard costs.
+//! What every allocation and free runs through is compiled into one function (`inline(always)`,
+//! here and in what it calls): entries and events that are passed in memory, written in parts and
+//! read whole, stall the processor, which is a quarter of what the guard costs.
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -18,11 +19,11 @@ use crate::table::{
     ResourceEntry,
 };
 
-/// A request, before it is granted.
+/// What a program asks for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AllocationRequest {
     pub(super) kind: GuardMemoryKind,
-    pub(super) place: BlockClass,
+    pub(super) class: BlockClass,
     pub(super) bytes: u64,
     pub(super) stream: u64,
 }
@@ -30,7 +31,7 @@ pub(super) struct AllocationRequest {
 impl AllocationRequest {
     /// Plain memory.
     pub(super) fn linear(kind: GuardMemoryKind, bytes: usize) -> AllocationRequest {
-        AllocationRequest { kind, place: BlockClass::Pointer, bytes: bytes as u64, stream: 0 }
+        AllocationRequest { kind, class: BlockClass::Pointer, bytes: bytes as u64, stream: 0 }
     }
 
     /// What the driver will take for it on a device.
@@ -60,8 +61,8 @@ pub(super) fn is_unified(guard: &ProcessGuard, device: usize) -> bool {
     guard.ledger.devices[device].integrated.load(Relaxed) != 0
 }
 
-/// Asks the ledger; what is charged with it, or nothing if it is refused. Where the device shares
-/// the system's memory, [`settle`] must follow.
+/// Charges the ledger. Returns what the device is charged then, or `None` if the request is refused.
+/// Where the device shares the system's memory, [`settle`] must follow.
 #[inline(always)]
 fn charge_ledger(
     guard: &ProcessGuard,
@@ -69,7 +70,7 @@ fn charge_ledger(
     request: &AllocationRequest,
     charge: u64,
 ) -> Option<u64> {
-    let granted = guard.ledger.grant(guard.process, device, charge, || guard.reclaim()).ok();
+    let granted = guard.ledger.grant(guard.process, device, charge, || guard.reclaim());
     let unified = is_unified(guard, device);
     if granted.is_some() && (!unified || guard.system.allows(guard.ledger, charge)) {
         return granted;
@@ -81,7 +82,7 @@ fn charge_ledger(
     None
 }
 
-/// The driver has answered: what it took is in the system's figure from now on.
+/// The driver has answered: what it took is in the system's own figure from now on.
 #[inline(always)]
 fn settle(guard: &ProcessGuard, device: usize, charge: u64) {
     if is_unified(guard, device) {
@@ -94,7 +95,8 @@ fn log_refusal(guard: &ProcessGuard, device: usize, request: &AllocationRequest)
     guard.log_event(request.event(GuardOp::Refuse, device, 0));
 }
 
-/// Allocates on the current device. `key` reads what the driver has written.
+/// Allocates on the current device. `key` reads the address or handle that the driver has
+/// written.
 #[inline(always)]
 pub(super) fn allocate(
     guard: &ProcessGuard,
@@ -104,7 +106,7 @@ pub(super) fn allocate(
 ) -> DriverCode {
     match devices::current(guard) {
         Some(target) => allocate_on(guard, target, request, call, key),
-        // Without a context the driver refuses by itself, and says why.
+        // Without a context the driver refuses, and says why.
         None => call(),
     }
 }
@@ -128,8 +130,8 @@ pub(super) fn allocate_on(
     SUCCESS
 }
 
-/// Asks the ledger and then the driver: the charge of what both have granted, and what the device
-/// is charged with it. [`record_block`] or [`record_resource`] must follow.
+/// Charges the ledger and then calls the driver. If both agree, returns the charge of this request
+/// and what the device is charged with it; [`record_block`] or [`record_resource`] must follow.
 #[inline(always)]
 pub(super) fn charge_and_call(
     guard: &ProcessGuard,
@@ -149,8 +151,9 @@ pub(super) fn charge_and_call(
     Ok((charge, charged))
 }
 
-/// Tries the limit once, the way every allocation goes: one byte too many must be refused, the
-/// refusal counted, and the driver not asked. The trial itself is then taken out of the count.
+/// Checks once per device, on the path of every allocation, that the limit works: a request of one
+/// byte too many must be refused and counted, without a call of the driver. The check is then
+/// removed from the counts.
 #[inline]
 pub(super) fn verify_limit_once(guard: &ProcessGuard, device: usize) {
     if guard.ledger.devices[device].verified.load(Relaxed) == 0 {
@@ -159,30 +162,30 @@ pub(super) fn verify_limit_once(guard: &ProcessGuard, device: usize) {
 }
 
 #[cold]
-fn verify(guard: &ProcessGuard, place: usize) {
+fn verify(guard: &ProcessGuard, index: usize) {
     const TRIED: u32 = 1;
     const FAILED: u32 = 2;
-    let device = &guard.ledger.devices[place];
-    let line = device.allocation_limit(guard.ledger.driver_reserve());
-    if line == NO_LIMIT || device.verified.compare_exchange(0, FAILED, AcqRel, Relaxed).is_err() {
+    let device = &guard.ledger.devices[index];
+    let limit = device.allocation_limit(guard.ledger.driver_reserve());
+    if limit == NO_LIMIT || device.verified.compare_exchange(0, FAILED, AcqRel, Relaxed).is_err() {
         return;
     }
-    let bytes = line.saturating_add(1);
+    let bytes = limit.saturating_add(1);
     let before = guard.process.refused.load(Relaxed);
-    if guard.ledger.grant(guard.process, place, bytes, || {}).is_ok() {
-        guard.ledger.fail_allocation(guard.process, place, bytes);
+    if guard.ledger.grant(guard.process, index, bytes, || {}).is_some() {
+        guard.ledger.fail_allocation(guard.process, index, bytes);
         return;
     }
-    // Refused by the ledger: there is no way from there to the driver.
+    // The ledger refused, and nothing after that could call the driver.
     let counted = guard.process.refused.load(Relaxed) > before;
-    guard.ledger.forget_refusal(guard.process, place, bytes);
+    guard.ledger.forget_refusal(guard.process, index, bytes);
     if counted {
         device.verified.store(TRIED, Relaxed);
     }
 }
 
-/// Keeps what the driver has handed out: `charge` is its own, `charged` what the device is
-/// charged with it.
+/// Records a block that the driver has allocated: `charge` is the block's own, `charged` is what
+/// the device is charged with it.
 #[inline(always)]
 pub(super) fn record_block(
     guard: &ProcessGuard,
@@ -192,10 +195,10 @@ pub(super) fn record_block(
     charge: u64,
     charged: u64,
 ) {
-    let &AllocationRequest { kind, place, bytes, .. } = request;
+    let &AllocationRequest { kind, class, bytes, .. } = request;
     let (context, device) = (target.context, target.device as u8);
     record_resource(guard, request, key, charged, |tag| DriverResource::Block {
-        place,
+        class,
         kind,
         device,
         tag,
@@ -205,7 +208,7 @@ pub(super) fn record_block(
     });
 }
 
-/// As [`record_block`], for what is kept as something else than a block.
+/// As [`record_block`], for what is recorded as another resource than a block.
 #[inline(always)]
 pub(super) fn record_resource(
     guard: &ProcessGuard,
@@ -237,7 +240,8 @@ pub(super) fn record_resource(
     guard.ledger.finish_allocation(guard.process, device, charged, at);
 }
 
-/// What the driver hands out again was freed by a way that we do not see.
+/// Removes an entry whose address or handle the driver has returned again: it was freed in a way
+/// that the guard does not see.
 #[cold]
 fn drop_stale_entry(guard: &ProcessGuard, held: &LockedTable<'_>, old: LinkPosition, at: u64) {
     let old = held.remove(old);
@@ -248,9 +252,10 @@ fn drop_stale_entry(guard: &ProcessGuard, held: &LockedTable<'_>, old: LinkPosit
     }
 }
 
-/// Frees: taken out and noted first, as the driver may hand the address to another thread before
-/// it returns to this one; given back only when the driver has it. One that the driver refuses
-/// is noted as allocated again. What was never counted is not freed from the books.
+/// Frees a block. It is removed from the table and logged first, as the driver may return its
+/// address to another thread before it returns to this one. It is given back to the ledger only
+/// when the driver has freed it. A free that the driver refuses is logged as allocated again. What
+/// was never counted is not given back.
 #[inline(always)]
 pub(super) fn free(
     guard: &ProcessGuard,
@@ -283,6 +288,7 @@ pub(super) fn free(
     code
 }
 
+/// Puts a block back whose free the driver has refused.
 #[cold]
 fn restore_entry(guard: &ProcessGuard, entry: ResourceEntry, memory: &CountedMemory) {
     guard.ledger.free_refused(guard.process);
@@ -298,7 +304,7 @@ fn restore_entry(guard: &ProcessGuard, entry: ResourceEntry, memory: &CountedMem
     }
 }
 
-/// Gives back what is no longer held.
+/// Gives back what no longer exists, without a call of the driver.
 #[cold]
 pub(super) fn release_entry(guard: &ProcessGuard, entry: &ResourceEntry) {
     if let Some(memory) = entry.thing.memory() {
@@ -308,7 +314,7 @@ pub(super) fn release_entry(guard: &ProcessGuard, entry: &ResourceEntry) {
     }
 }
 
-/// That memory is freed.
+/// The event of a free.
 #[inline(always)]
 fn free_event(key: u64, memory: &CountedMemory, stream: u64) -> NewEvent {
     NewEvent {

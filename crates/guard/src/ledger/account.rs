@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use super::{GuardLedger, LedgerDevice, LedgerProcess, NO_LIMIT, Refused};
+use super::{GuardLedger, LedgerDevice, LedgerProcess, NO_LIMIT};
 use crate::sync::AtomicU64;
 
 pub(super) fn subtract(counter: &AtomicU64, bytes: u64) {
@@ -87,7 +87,7 @@ impl GuardLedger {
         device: usize,
         bytes: u64,
         reclaim: impl FnOnce(),
-    ) -> Result<u64, Refused> {
+    ) -> Option<u64> {
         let mine = process.own_counters();
         mine.begin_allocation();
         let line = self.devices[device].allocation_limit(self.driver_reserve());
@@ -99,15 +99,10 @@ impl GuardLedger {
             }
         };
         match granted {
-            Some(now) => {
-                mine.add(device, bytes);
-                Ok(now)
-            }
-            None => {
-                self.refuse(process, device, bytes);
-                Err(Refused::Line)
-            }
+            Some(_) => mine.add(device, bytes),
+            None => self.refuse(process, device, bytes),
         }
+        granted
     }
 
     /// Counts a refusal that ends the operation.

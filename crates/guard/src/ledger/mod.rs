@@ -236,15 +236,6 @@ pub mod state {
     pub const DEAD: u32 = 3;
 }
 
-/// Why memory was not granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// The line.
-    Line,
-    /// The system would have less available than must be kept.
-    System,
-}
-
 impl LedgerProcess {
     /// Its name, as far as it was kept.
     #[must_use]

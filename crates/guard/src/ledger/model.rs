@@ -132,7 +132,7 @@ impl World {
         let held = Cell::new(0);
         let ended = survive(killed_at, || {
             let process = &self.ledger.processes[slot];
-            if self.ledger.grant(process, 0, 1, || self.reclaim(slot)).is_err() {
+            if self.ledger.grant(process, 0, 1, || self.reclaim(slot)).is_none() {
                 return;
             }
             let before = self.driver.fetch_add(1, SeqCst);
