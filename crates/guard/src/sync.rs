@@ -121,8 +121,7 @@ mod model {
                     good: Ordering,
                     bad: Ordering,
                 ) -> Result<$number, $number> {
-                    step();
-                    self.0.compare_exchange(now, new, good, bad)
+                    self.compare_exchange(now, new, good, bad)
                 }
                 pub fn fetch_update(
                     &self,

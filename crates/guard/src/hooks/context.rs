@@ -134,7 +134,7 @@ pub(super) unsafe fn release_primary(
 /// Gives back everything that was allocated in a context that was destroyed.
 fn release_contents(guard: &ProcessGuard, context: u64) {
     devices::forget(guard, context);
-    let lived_there = |entry: &ResourceEntry| match entry.thing {
+    let lived_there = |entry: &ResourceEntry| match entry.resource {
         DriverResource::Block { context: of, .. } => of == context,
         _ => false,
     };

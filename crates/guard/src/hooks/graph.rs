@@ -46,7 +46,8 @@ pub(super) unsafe fn instantiate(
         if wanted > 0 {
             // SAFETY: the driver has written it.
             let key = unsafe { *out } as u64;
-            let _ = guard.table.put(ResourceEntry { key, thing: DriverResource::Graph { wanted } });
+            let _ =
+                guard.table.put(ResourceEntry { key, resource: DriverResource::Graph { wanted } });
         }
     }
     code
@@ -130,7 +131,7 @@ pub(super) unsafe fn launch(
     exec: OpaqueHandle,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
-    let graph = guard.table.get(ResourceClass::Graph, exec as u64).map(|entry| entry.thing);
+    let graph = guard.table.get(ResourceClass::Graph, exec as u64).map(|entry| entry.resource);
     let target = devices::current(guard);
     let (Some(DriverResource::Graph { wanted: bytes }), Some(target)) = (graph, target) else {
         // SAFETY: the same contract.
@@ -162,14 +163,14 @@ pub(super) unsafe fn launch(
 fn refresh(guard: &ProcessGuard, device: usize, ahead: u64) {
     let key = device as u64;
     let now = figure(device, RESERVED);
-    let before = guard.table.change(ResourceClass::GraphMemory, key, |thing| {
-        *thing = now.map_or(*thing, |reserved| DriverResource::GraphMemory { reserved });
+    let before = guard.table.change(ResourceClass::GraphMemory, key, |resource| {
+        *resource = now.map_or(*resource, |reserved| DriverResource::GraphMemory { reserved });
     });
     let before = match before {
         Some(DriverResource::GraphMemory { reserved }) => reserved,
         _ => {
-            let thing = DriverResource::GraphMemory { reserved: now.unwrap_or(0) };
-            let _ = guard.table.put(ResourceEntry { key, thing });
+            let resource = DriverResource::GraphMemory { reserved: now.unwrap_or(0) };
+            let _ = guard.table.put(ResourceEntry { key, resource });
             0
         }
     };

@@ -190,15 +190,15 @@ fn context_cost(by_device: Option<i64>, own: Option<u64>) -> Option<i64> {
 }
 
 /// Records what a context or module cost, to give it back when it is destroyed.
-pub(super) fn record_cost(guard: &ProcessGuard, key: u64, thing: DriverResource) {
-    if key == 0 || matches!(cost(&thing), None | Some((_, 0))) {
+pub(super) fn record_cost(guard: &ProcessGuard, key: u64, resource: DriverResource) {
+    if key == 0 || matches!(cost(&resource), None | Some((_, 0))) {
         return;
     }
     // The same context or module again: both costs are given back with it.
-    if let Ok(Some(old)) = guard.table.put(ResourceEntry { key, thing })
-        && let Some((_, before)) = cost(&old.thing)
+    if let Ok(Some(old)) = guard.table.put(ResourceEntry { key, resource })
+        && let Some((_, before)) = cost(&old.resource)
     {
-        guard.table.change(thing.class(), key, |thing| match thing {
+        guard.table.change(resource.class(), key, |resource| match resource {
             DriverResource::Context { charge, .. } | DriverResource::Module { charge, .. } => {
                 *charge += before
             }
@@ -208,8 +208,8 @@ pub(super) fn record_cost(guard: &ProcessGuard, key: u64, thing: DriverResource)
 }
 
 /// The device of a context or module, and what the driver took for it.
-fn cost(thing: &DriverResource) -> Option<(usize, u64)> {
-    match *thing {
+fn cost(resource: &DriverResource) -> Option<(usize, u64)> {
+    match *resource {
         DriverResource::Context { device, charge } | DriverResource::Module { device, charge } => {
             Some((device.into(), charge))
         }
@@ -220,7 +220,7 @@ fn cost(thing: &DriverResource) -> Option<(usize, u64)> {
 /// Gives back what a context or module cost that was destroyed.
 pub(super) fn release_cost(guard: &ProcessGuard, class: ResourceClass, key: u64) {
     let Some(entry) = guard.table.take(class, key) else { return };
-    let Some((device, charge)) = cost(&entry.thing) else { return };
+    let Some((device, charge)) = cost(&entry.resource) else { return };
     let kind = if class == ResourceClass::Context {
         GuardMemoryKind::Context
     } else {

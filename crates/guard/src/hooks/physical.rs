@@ -84,30 +84,31 @@ pub(super) unsafe fn create(
 }
 
 /// Records a handle or a mapping.
-fn hold(guard: &ProcessGuard, key: u64, thing: DriverResource) {
-    match guard.table.put(ResourceEntry { key, thing }) {
+fn hold(guard: &ProcessGuard, key: u64, resource: DriverResource) {
+    match guard.table.put(ResourceEntry { key, resource }) {
         Ok(None) => {}
-        Ok(Some(old)) => drop_one(guard, &old.thing),
+        Ok(Some(old)) => drop_one(guard, &old.resource),
         Err(_) => guard.ledger.warn(flag::TABLE_FULL),
     }
 }
 
 fn add_one(guard: &ProcessGuard, memory: u64) {
-    guard.table.change(ResourceClass::Physical, memory, |thing| {
-        if let DriverResource::Physical { holders, .. } = thing {
+    guard.table.change(ResourceClass::Physical, memory, |resource| {
+        if let DriverResource::Physical { holders, .. } = resource {
             *holders += 1;
         }
     });
 }
 
 /// Removes one holder, a handle or a mapping. The memory is given back with the last one.
-fn drop_one(guard: &ProcessGuard, thing: &DriverResource) {
-    let (DriverResource::Handle { memory, .. } | DriverResource::Mapping { memory, .. }) = *thing
+fn drop_one(guard: &ProcessGuard, resource: &DriverResource) {
+    let (DriverResource::Handle { memory, .. } | DriverResource::Mapping { memory, .. }) =
+        *resource
     else {
         return;
     };
-    let before = guard.table.change(ResourceClass::Physical, memory, |thing| {
-        if let DriverResource::Physical { holders, .. } = thing {
+    let before = guard.table.change(ResourceClass::Physical, memory, |resource| {
+        if let DriverResource::Physical { holders, .. } = resource {
             *holders = holders.saturating_sub(1);
         }
     });
@@ -124,8 +125,8 @@ fn count(
     handle: u64,
     change: impl FnOnce(&mut u64),
 ) -> Option<DriverResource> {
-    guard.table.change(ResourceClass::Handle, handle, |thing| {
-        if let DriverResource::Handle { releases, .. } = thing {
+    guard.table.change(ResourceClass::Handle, handle, |resource| {
+        if let DriverResource::Handle { releases, .. } = resource {
             change(releases);
         }
     })
@@ -139,16 +140,16 @@ pub(super) unsafe fn release(
     // A retained handle is released more than once. It is taken out of the table before the last
     // release, as the driver may return the same number to another thread right after it.
     let Some(entry) = guard.table.take(ResourceClass::Handle, handle) else { return call() };
-    let DriverResource::Handle { memory, releases } = entry.thing else { return call() };
+    let DriverResource::Handle { memory, releases } = entry.resource else { return call() };
     let again = releases > 1;
     if again {
         hold(guard, handle, DriverResource::Handle { memory, releases: releases - 1 });
     }
     let code = call();
     match (code == SUCCESS, again) {
-        (true, false) => drop_one(guard, &entry.thing),
+        (true, false) => drop_one(guard, &entry.resource),
         (true, true) => {}
-        (false, false) => hold(guard, handle, entry.thing),
+        (false, false) => hold(guard, handle, entry.resource),
         (false, true) => _ = count(guard, handle, |releases| *releases += 1),
     }
     code
@@ -178,7 +179,7 @@ pub(super) unsafe fn retain(
 
 /// The physical memory whose mapping contains an address.
 fn mapped_at(guard: &ProcessGuard, address: Pointer) -> Option<u64> {
-    guard.table.search(|entry| match entry.thing {
+    guard.table.search(|entry| match entry.resource {
         DriverResource::Mapping { memory, bytes }
             if entry.key <= address && address - entry.key < bytes =>
         {
@@ -196,7 +197,7 @@ pub(super) unsafe fn map(
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
     let known = guard.table.get(ResourceClass::Handle, handle);
-    let Some(ResourceEntry { thing: DriverResource::Handle { memory, .. }, .. }) = known else {
+    let Some(ResourceEntry { resource: DriverResource::Handle { memory, .. }, .. }) = known else {
         return call();
     };
     // Counted first, as another thread may release the handle meanwhile.
@@ -216,11 +217,11 @@ pub(super) unsafe fn unmap(
     bytes: usize,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
-    let list = guard.table.unmapping(at, bytes as u64);
+    let list = guard.table.begin_unmap(at, bytes as u64);
     let code = call();
     match code {
-        SUCCESS => guard.table.unmapped(list, |mapping| drop_one(guard, &mapping)),
-        _ => guard.table.still_mapped(list),
+        SUCCESS => guard.table.finish_unmap(list, |mapping| drop_one(guard, &mapping)),
+        _ => guard.table.cancel_unmap(list),
     }
     code
 }

@@ -176,7 +176,7 @@ fn figure(pool: OpaqueHandle, which: i32) -> Option<u64> {
 fn known(guard: &ProcessGuard, pool: OpaqueHandle, device: usize) -> Option<usize> {
     ANY.store(1, Relaxed);
     match guard.table.get(ResourceClass::Pool, pool as u64) {
-        Some(ResourceEntry { thing: DriverResource::Pool { device, reserved }, .. }) => {
+        Some(ResourceEntry { resource: DriverResource::Pool { device, reserved }, .. }) => {
             reserved.map(|_| device.into())
         }
         _ => {
@@ -189,8 +189,8 @@ fn known(guard: &ProcessGuard, pool: OpaqueHandle, device: usize) -> Option<usiz
 /// Records a pool; without a device it is not counted here.
 fn put(guard: &ProcessGuard, pool: OpaqueHandle, device: Option<usize>) {
     let reserved = device.map(|_| 0);
-    let thing = DriverResource::Pool { device: device.unwrap_or(0) as u8, reserved };
-    if guard.table.put(ResourceEntry { key: pool as u64, thing }).is_err() {
+    let resource = DriverResource::Pool { device: device.unwrap_or(0) as u8, reserved };
+    if guard.table.put(ResourceEntry { key: pool as u64, resource }).is_err() {
         guard.ledger.warn(flag::TABLE_FULL);
     }
 }
@@ -200,8 +200,8 @@ fn put(guard: &ProcessGuard, pool: OpaqueHandle, device: Option<usize>) {
 fn refresh(guard: &ProcessGuard, pool: OpaqueHandle, ahead: u64) -> u64 {
     let reserved = figure(pool, RESERVED);
     let key = pool as u64;
-    let before = guard.table.change(ResourceClass::Pool, key, |thing| {
-        if let DriverResource::Pool { reserved: Some(charge), .. } = thing {
+    let before = guard.table.change(ResourceClass::Pool, key, |resource| {
+        if let DriverResource::Pool { reserved: Some(charge), .. } = resource {
             *charge = reserved.unwrap_or(*charge);
         }
     });
@@ -228,7 +228,7 @@ fn refresh_others(guard: &ProcessGuard) {
     let mut count = 0;
     guard.table.search(|entry| {
         if let (DriverResource::Pool { reserved: Some(_), .. }, Some(slot)) =
-            (entry.thing, pools.get_mut(count))
+            (entry.resource, pools.get_mut(count))
         {
             *slot = entry.key;
             count += 1;
@@ -296,7 +296,7 @@ pub(super) unsafe fn destroy(
     let taken = guard.table.take(ResourceClass::Pool, pool as u64);
     let code = call();
     let Some(entry) = taken else { return code };
-    match (entry.thing, code) {
+    match (entry.resource, code) {
         (DriverResource::Pool { device, reserved: Some(reserved @ 1..) }, SUCCESS) => {
             let device = device.into();
             let at = guard.log_charge(

@@ -215,20 +215,21 @@ pub(super) fn record_resource(
     request: &AllocationRequest,
     key: u64,
     charged: u64,
-    thing: impl FnOnce(BlockTag) -> DriverResource,
+    resource: impl FnOnce(BlockTag) -> DriverResource,
 ) {
     let number = tags::current();
-    let thing = thing(if tags::are_used() { BlockTag::counted(number) } else { BlockTag::NONE });
-    let Some(memory) = thing.memory() else { return };
+    let resource =
+        resource(if tags::are_used() { BlockTag::counted(number) } else { BlockTag::NONE });
+    let Some(memory) = resource.memory() else { return };
     let device = usize::from(memory.device);
-    let class = thing.class();
+    let class = resource.class();
     let (at, stack) = guard.prepare_event(GuardOp::Allocate, class, key);
     let event = NewEvent { stack, ..request.event(GuardOp::Allocate, device, key) };
     let held = guard.table.lock();
     if let Some(old) = held.find(class, key) {
         drop_stale_entry(guard, &held, old, at);
     }
-    let kept = held.add(ResourceEntry { key, thing });
+    let kept = held.add(ResourceEntry { key, resource });
     guard.log_event_locked(&held, &event, at);
     drop(held);
     if !kept {
@@ -245,7 +246,7 @@ pub(super) fn record_resource(
 #[cold]
 fn drop_stale_entry(guard: &ProcessGuard, held: &LockedTable<'_>, old: LinkPosition, at: u64) {
     let old = held.remove(old);
-    if let Some(memory) = old.thing.memory() {
+    if let Some(memory) = old.resource.memory() {
         guard.log_event_locked(held, &free_event(old.key, &memory, 0), at);
         guard.ledger.begin_free(guard.process);
         finish_free(guard, &memory);
@@ -268,7 +269,7 @@ pub(super) fn free(
     let held = guard.table.lock();
     let found = held.find(class, key);
     let removed = found.map(|found| held.remove(found));
-    let Some((entry, memory)) = removed.and_then(|entry| Some((entry, entry.thing.memory()?)))
+    let Some((entry, memory)) = removed.and_then(|entry| Some((entry, entry.resource.memory()?)))
     else {
         drop(held);
         if key != 0 && class != ResourceClass::Host {
@@ -292,7 +293,7 @@ pub(super) fn free(
 #[cold]
 fn restore_entry(guard: &ProcessGuard, entry: ResourceEntry, memory: &CountedMemory) {
     guard.ledger.free_refused(guard.process);
-    let class = entry.thing.class();
+    let class = entry.resource.class();
     let (at, stack) = guard.prepare_event(GuardOp::Allocate, class, entry.key);
     let event = NewEvent { op: GuardOp::Allocate, stack, ..free_event(entry.key, memory, 0) };
     let held = guard.table.lock();
@@ -307,7 +308,7 @@ fn restore_entry(guard: &ProcessGuard, entry: ResourceEntry, memory: &CountedMem
 /// Gives back what no longer exists, without a call of the driver.
 #[cold]
 pub(super) fn release_entry(guard: &ProcessGuard, entry: &ResourceEntry) {
-    if let Some(memory) = entry.thing.memory() {
+    if let Some(memory) = entry.resource.memory() {
         guard.ledger.begin_free(guard.process);
         guard.log_event(free_event(entry.key, &memory, 0));
         finish_free(guard, &memory);
