@@ -1,10 +1,11 @@
-//! This process's part: the mapped ledger, its slot in it, its table and its list of events.
+//! The guard's state in this process: the mapped ledger, this process's slot in it, its table and
+//! its event log.
 //!
-//! The ledger is mapped when the library is loaded, while the environment is still as it was
-//! given ([`crate::join`] says how it is found, or made). A slot is taken at the first call of the
-//! driver, so that the shells and tools of a long script take none. What is found here lies on a
-//! page that the kernel empties in a child of `fork`: the child sees at its next call that it is
-//! new, and takes a slot, a table and locks of its own. What its parent holds stays its parent's.
+//! The ledger is mapped when the library is loaded, while the environment is unchanged
+//! ([`crate::join`] finds or makes it). A slot is taken at the first driver call, so that the
+//! shells and tools of a long script take none. The state lies on a page that the kernel zeroes in
+//! a child of `fork`: at its next call the child sees that it is new, and takes a slot, a table and
+//! locks of its own. What its parent holds stays with the parent.
 //!
 //! A process that should be counted and cannot be is *closed*: it is refused all GPU memory.
 
@@ -23,91 +24,91 @@ use crate::system_memory::SystemMemoryReading;
 use crate::table::{LockedTable, ResourceClass, ResourceTable};
 use crate::{elf, process, sys};
 
-/// Everything that a hook needs. In this order: what every allocation reads is in one line of the
-/// processor's cache, with the page's state.
+/// Everything that the handler of a driver call needs. In this order: what every allocation reads
+/// is in one cache line, together with the page's state.
 #[repr(C)]
 pub(crate) struct ProcessGuard {
     pub(crate) ledger: &'static GuardLedger,
     pub(crate) process: &'static LedgerProcess,
     pub(crate) table: &'static ResourceTable,
-    /// The only context so far; see [`crate::hooks`]'s devices.
+    /// The only context so far; see `hooks/devices.rs`.
     pub(crate) single_context: AtomicU64,
     log: Option<EventLogWriter>,
     slot: usize,
-    /// On unified memory: what the system was last seen to have.
+    /// On unified memory: what the system last reported to have available.
     pub(crate) system: SystemMemoryReading,
-    /// Whoever allocates from a pool, by its handle, or launches graphs.
+    /// Held while allocating from a pool, chosen by its handle, or launching a graph.
     pub(crate) pool_locks: [ThreadLock; POOL_LOCKS],
 }
-/// The first two words of the list are what every event needs.
+/// The first two words of the event log's writer are what every event needs.
 const _: () =
     assert!(core::mem::offset_of!(ProcessGuard, log) + 16 <= 56, "a line has no more room");
 
-/// So many pools can be at work at once.
+/// At most this many pools are allocated from at once.
 pub(crate) const POOL_LOCKS: usize = 16;
 
 #[repr(C, align(4096))]
 struct ForkPage {
-    /// One of [`step`].
+    /// One of [`page_state`].
     state: AtomicU32,
-    /// Whose page it is, where the kernel does not empty it; 0 where it does.
+    /// The PID of the owner, where the kernel does not zero the page; 0 where it does.
     owner: AtomicU32,
     guard: core::cell::UnsafeCell<Option<ProcessGuard>>,
 }
 
-/// What a page is.
-mod step {
-    /// The driver was not called yet. What fresh memory, all zeros, reads as.
+/// States of a [`ForkPage`].
+mod page_state {
+    /// The driver was not called yet; what fresh memory, all zeros, reads as.
     pub(super) const NEW: u32 = 0;
     /// A thread is taking a slot.
     pub(super) const ATTACHING: u32 = 1;
-    /// There is a slot.
+    /// This process has a slot.
     pub(super) const ATTACHED: u32 = 2;
-    /// There is none.
+    /// This process is closed.
     pub(super) const CLOSED: u32 = 3;
 }
 
 static LEDGER: AtomicPtr<GuardLedger> = AtomicPtr::new(core::ptr::null_mut());
 static PAGE: AtomicPtr<ForkPage> = AtomicPtr::new(core::ptr::null_mut());
-/// Whether a forked child must be known by its number.
+/// Whether a child of `fork` must be recognised by its PID.
 static BY_NUMBER: AtomicU32 = AtomicU32::new(0);
-/// Whether there is no ledger, and should be.
+/// Whether this process should have a ledger and has none.
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 
-/// A list's path, which is written before anybody reads it.
+/// The path of the event log, written before anybody reads it.
 struct LogPathCell(core::cell::UnsafeCell<PathBuffer>);
 
-// SAFETY: it is written by the attaching thread alone, before others read it.
+// SAFETY: only the attaching thread writes it, before others read it.
 unsafe impl Sync for LogPathCell {}
 
 static LOG_PATH: LogPathCell = LogPathCell(core::cell::UnsafeCell::new(PathBuffer::new()));
 
-/// This process's part; nothing outside of a run, or where it is closed.
+/// The guard's state in this process; `None` outside of a run, and where the process is closed.
 #[inline]
 pub(crate) fn attached() -> Option<&'static ProcessGuard> {
     let page = PAGE.load(Acquire);
     if page.is_null() {
         return None;
     }
-    // SAFETY: the page is mapped for ever once it is there.
+    // SAFETY: once there is a page, it stays mapped.
     let page = unsafe { &*page };
-    if page.state.load(Acquire) == step::ATTACHED
+    if page.state.load(Acquire) == page_state::ATTACHED
         && (page.owner.load(Relaxed) == 0 || page.owner.load(Relaxed) == process::own_pid())
     {
-        // SAFETY: this state says that it was written, and nobody writes it again.
+        // SAFETY: in this state it was written, and nobody writes it again.
         return unsafe { (*page.guard.get()).as_ref() };
     }
     attach(page)
 }
 
-/// Whether this process is refused all memory; says why, once, if it asks for some.
+/// Whether this process is refused all GPU memory. Prints the reason once.
 #[cold]
 pub(crate) fn is_closed() -> bool {
     static SAID: AtomicU32 = AtomicU32::new(0);
-    // SAFETY: the page is mapped for ever once it is there.
+    // SAFETY: once there is a page, it stays mapped.
     let page = unsafe { PAGE.load(Acquire).as_ref() };
     let closed = CLOSED.load(Relaxed) != 0
-        || page.is_some_and(|page| page.state.load(Acquire) == step::CLOSED);
+        || page.is_some_and(|page| page.state.load(Acquire) == page_state::CLOSED);
     if closed && SAID.swap(1, Relaxed) == 0 {
         let why: &[u8] = match WHY.load(Relaxed) {
             why::UNREACHABLE => b"the counters of its run were removed",
@@ -124,25 +125,31 @@ pub(crate) fn is_closed() -> bool {
 fn attach(page: &'static ForkPage) -> Option<&'static ProcessGuard> {
     let me = process::own_pid();
     loop {
-        match page.state.compare_exchange(step::NEW, step::ATTACHING, AcqRel, Acquire) {
+        match page.state.compare_exchange(page_state::NEW, page_state::ATTACHING, AcqRel, Acquire) {
             Ok(_) => {
                 let made = make(me);
                 let there = made.is_some();
-                // SAFETY: this state is ours alone, and nobody reads before it is another.
+                // SAFETY: only this thread brought the page into this state, and nobody reads it
+                // before the state changes.
                 unsafe { *page.guard.get() = made };
                 page.owner.store(if BY_NUMBER.load(Relaxed) != 0 { me } else { 0 }, Relaxed);
-                let now = if there { step::ATTACHED } else { step::CLOSED };
+                let now = if there { page_state::ATTACHED } else { page_state::CLOSED };
                 page.state.store(now, Release);
             }
-            Err(step::ATTACHING) => sys::sleep_millisecond(),
-            Err(step::ATTACHED)
+            Err(page_state::ATTACHING) => sys::sleep_millisecond(),
+            Err(page_state::ATTACHED)
                 if BY_NUMBER.load(Relaxed) != 0 && page.owner.load(Relaxed) != me =>
             {
-                // A forked child, with its parent's page: it begins anew, once.
-                let _ = page.state.compare_exchange(step::ATTACHED, step::NEW, AcqRel, Relaxed);
+                // A child of `fork` with its parent's page: it starts anew, once.
+                let _ = page.state.compare_exchange(
+                    page_state::ATTACHED,
+                    page_state::NEW,
+                    AcqRel,
+                    Relaxed,
+                );
             }
-            // SAFETY: as in `here`.
-            Err(step::ATTACHED) => return unsafe { (*page.guard.get()).as_ref() },
+            // SAFETY: as in [`attached`].
+            Err(page_state::ATTACHED) => return unsafe { (*page.guard.get()).as_ref() },
             Err(_) => return None,
         }
     }
@@ -178,7 +185,7 @@ fn make(pid: u32) -> Option<ProcessGuard> {
         system: SystemMemoryReading::new(),
         log,
     };
-    // Who has ended before this one began holds nothing beside it.
+    // What processes held that have died before this one started must not count beside it.
     guard.reclaim();
     Some(guard)
 }
@@ -218,17 +225,17 @@ fn fill(process: &LedgerProcess, pid: u32) {
     process.state.store(state::LIVE, Release);
 }
 
-/// A list of events in the run's folder.
+/// Creates the event log in the folder of the run.
 fn list(process: &LedgerProcess) -> Option<EventLogWriter> {
-    // SAFETY: only the attaching thread comes here, one at a time; a forked child has its own
-    // copy, and its parent's list is mapped and no longer needs its name in the child.
+    // SAFETY: only the attaching thread runs this, one at a time. A child of `fork` has its own
+    // copy; its parent's log is mapped and does not need its path in the child.
     let path = unsafe { &mut *LOG_PATH.0.get() };
     *path = file_of(b"/log.", process);
     EventLogWriter::create(path.get()?, process.since.load(Relaxed))
 }
 
-/// A file of this process's in the run's folder. When it attached is part of the name: a program
-/// may replace itself by exec.
+/// The path of a file of this process in the folder of the run. It contains the time of attaching,
+/// as a program may replace itself by exec.
 pub(crate) fn file_of(kind: &[u8], process: &LedgerProcess) -> PathBuffer {
     let (pid, since) = (process.pid.load(Relaxed), process.since.load(Relaxed));
     let mut path = PathBuffer::new();
@@ -237,24 +244,24 @@ pub(crate) fn file_of(kind: &[u8], process: &LedgerProcess) -> PathBuffer {
 }
 
 impl ProcessGuard {
-    /// Gives back what dead processes hold.
+    /// Gives back what processes held that have died.
     #[cold]
     pub(crate) fn reclaim(&self) {
-        // Where the file cannot be reached nobody can be judged, and nothing is given back.
+        // Where the file cannot be opened, liveness is unknown, and nothing is given back.
         if let Some(file) = join::open_again() {
             self.ledger.reclaim(self.slot, &LivenessCheck::new(&file, self.ledger));
         }
     }
 
-    /// Notes, once there is a context, whether this process has device files of the driver's open.
+    /// Notes, once there is a context, whether this process has device files of the driver open.
     pub(crate) fn note_device_files(&self) {
         if process::has_device_files().unwrap_or(true) {
             self.process.files.store(1, Relaxed);
         }
     }
 
-    /// Runs what only one process may do at a time. It is waited for ten seconds at most: a
-    /// process that is stopped must not stop the others for ever.
+    /// Runs what only one process may do at a time. Waits for at most ten seconds: a process that
+    /// is stopped must not stop the others forever.
     pub(crate) fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
         const WAIT: u64 = 10_000_000_000;
         let until = sys::now() + WAIT;
@@ -275,14 +282,14 @@ impl ProcessGuard {
         result
     }
 
-    /// Notes an event by itself; when it was.
+    /// Logs an event that is not about an entry of the table; returns its time.
     pub(crate) fn log_event(&self, event: NewEvent) -> u64 {
         let (at, stack) = self.time_and_stack(event.op);
         self.log_event_locked(&self.table.lock(), &NewEvent { stack, ..event }, at);
         at
     }
 
-    /// Logs a change of what the driver holds for itself; when it was.
+    /// Logs a change of what the driver holds for itself; returns its time.
     pub(crate) fn log_charge(
         &self,
         op: GuardOp,
@@ -295,8 +302,8 @@ impl ProcessGuard {
         self.log_event(NewEvent { op, kind, device, tag: 0, key, bytes, stream: 0, stack: 0 })
     }
 
-    /// What an event of a block needs before the lock is held: what is read then, brought near
-    /// while the clock is asked; and when and where it happens.
+    /// Prepares the event of an entry before the lock is taken: prefetches what will be needed, and
+    /// returns the event's time and call stack.
     #[inline(always)]
     pub(crate) fn prepare_event(&self, op: GuardOp, class: ResourceClass, key: u64) -> (u64, u16) {
         self.table.prefetch(class, key);
@@ -306,7 +313,7 @@ impl ProcessGuard {
         self.time_and_stack(op)
     }
 
-    /// When an event happens and, if that is wanted, where.
+    /// The time of an event and, if call stacks are wanted, the number of its stack.
     #[inline(always)]
     fn time_and_stack(&self, op: GuardOp) -> (u64, u16) {
         let wanted = self.ledger.has_setting(flag::STACKS) && op as u8 <= GuardOp::Refuse as u8;
@@ -314,7 +321,7 @@ impl ProcessGuard {
         (sys::now(), stack)
     }
 
-    /// Notes an event.
+    /// Logs an event while the table is locked.
     #[inline(always)]
     pub(crate) fn log_event_locked(&self, held: &LockedTable<'_>, event: &NewEvent, at: u64) {
         if let Some(log) = &self.log
@@ -327,7 +334,7 @@ impl ProcessGuard {
 
 /// The ledger that this process has joined.
 pub(crate) fn ledger() -> Option<&'static GuardLedger> {
-    // SAFETY: set once, before any hook could run, to a mapping that is never undone.
+    // SAFETY: set once, before any driver call is intercepted, to a mapping that is never removed.
     unsafe { LEDGER.load(Acquire).as_ref() }
 }
 
@@ -336,7 +343,7 @@ pub(crate) fn in_run() -> bool {
     !PAGE.load(Acquire).is_null() || CLOSED.load(Relaxed) != 0
 }
 
-/// Joins a ledger. Called by the loader, before the program's own code.
+/// Joins a ledger. The loader calls it before the program's own code.
 pub(crate) extern "C" fn load() {
     sys::set_clock(elf::next_function(b"clock_gettime") as usize);
     match join::join() {
@@ -349,7 +356,7 @@ pub(crate) extern "C" fn load() {
                 return;
             }
             ledger.loaded.fetch_add(1, Relaxed);
-            // SAFETY: the page is new, and all that may be lost of it in a child is meant to be.
+            // SAFETY: the page is new, and a child of `fork` is meant to lose its content.
             if !unsafe { sys::madvise(page, size_of::<ForkPage>(), sys::MADV_WIPEONFORK) } {
                 BY_NUMBER.store(1, Relaxed);
             }
@@ -359,25 +366,25 @@ pub(crate) extern "C" fn load() {
     }
 }
 
-/// The ledger that this process has joined, for a program of ours; null for none.
+/// The ledger that this process has joined, for `client`; null for none.
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub(crate) extern "C" fn plimsoll_guard_ledger() -> *const GuardLedger {
     LEDGER.load(Acquire)
 }
 
-/// What this process holds; null before it has called the driver.
+/// This process's slot, for `client`; null before it has called the driver.
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub(crate) extern "C" fn plimsoll_guard_process() -> *const LedgerProcess {
-    // SAFETY: the page is mapped for ever once it is there.
+    // SAFETY: once there is a page, it stays mapped.
     let page = unsafe { PAGE.load(Acquire).as_ref() };
-    let is_attached = page.is_some_and(|page| page.state.load(Acquire) == step::ATTACHED);
+    let is_attached = page.is_some_and(|page| page.state.load(Acquire) == page_state::ATTACHED);
     match attached() {
         Some(guard) if is_attached => guard.process,
         _ => core::ptr::null(),
     }
 }
 
-/// Run by the loader.
+/// Makes the loader call [`load`].
 #[cfg(preload)]
 #[used]
 #[unsafe(link_section = ".init_array")]

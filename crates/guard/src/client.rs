@@ -1,5 +1,5 @@
-//! For a program of our own that runs under the guard: it says whose memory its threads
-//! allocate, sets the line, and reads what is held. `plimsoll bench` is such a program.
+//! For a Plimsoll program that runs under the guard itself, such as `plimsoll bench`: it tags the
+//! memory of its threads, sets the limit, and reads what is charged.
 
 #![expect(unsafe_code, reason = "calls the guard that the loader has put into this process")]
 
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::ledger::{self, GuardLedger, LedgerDevice, LedgerProcess, NO_LIMIT, flag};
 use crate::watch::VARIABLE;
 
-/// This process's way to the guard in it. It stays for as long as the process does.
+/// Access to the guard in this process. It stays valid for as long as the process lives.
 #[derive(Clone, Copy)]
 pub struct GuardClient {
     ledger: &'static GuardLedger,
@@ -28,9 +28,9 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// A function of the guard's, in this process.
+/// The address of a function of the guard in this process.
 fn function(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the name ends with a zero, and a null library means all that are loaded.
+    // SAFETY: the name ends with a zero, and a null library means all loaded ones.
     let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
     (!found.is_null()).then_some(found)
 }
@@ -40,7 +40,7 @@ impl GuardClient {
     ///
     /// # Errors
     ///
-    /// Why there is none, in words.
+    /// The reason why there is none, in words.
     pub fn find() -> Result<GuardClient, String> {
         if std::env::var_os(VARIABLE).is_none_or(|value| value.is_empty()) {
             return Err("this program was not started under the guard".into());
@@ -49,8 +49,8 @@ impl GuardClient {
         let [Some(ledger), Some(tag), Some(process)] = names.map(function) else {
             return Err("the system's loader did not load the guard".into());
         };
-        // SAFETY: the guard's functions of these names have these signatures; a ledger is mapped
-        // for ever, and all that changes in it is atomic.
+        // SAFETY: the guard's functions of these names have these signatures; a ledger stays
+        // mapped, and all that changes in it is atomic.
         let (ledger, tag, process) = unsafe {
             let ledger =
                 std::mem::transmute::<*mut c_void, extern "C" fn() -> *const GuardLedger>(ledger);
@@ -69,16 +69,15 @@ impl GuardClient {
         }
     }
 
-    /// From now on what the calling thread allocates belongs to `tag`, until what is returned
-    /// is dropped.
+    /// Counts what the calling thread allocates under `tag`, until the returned value is dropped.
     #[must_use]
     pub fn tag(&self, tag: u32) -> ThreadTag {
         (self.tag)(tag);
         ThreadTag { end: self.tag, thread: PhantomData }
     }
 
-    /// Sets the line of every device, and what is held back below it for the driver. NVML's
-    /// memory queries show the device as it is from then on.
+    /// Sets the limit of every device, and what is reserved below it for the driver. From then on
+    /// NVML's memory queries show the device as it is.
     pub fn set_limit(&self, limit: u64, reserve: u64, keep_free: u64) {
         self.ledger.flags.fetch_or(flag::NVML_AS_IT_IS, Relaxed);
         self.ledger.reserve.store(reserve, Relaxed);
@@ -87,7 +86,7 @@ impl GuardClient {
         self.devices().for_each(|device| device.budget.store(limit, Relaxed));
     }
 
-    /// The line of every device that has none of its own; `None` where nothing is refused.
+    /// The limit of every device that has none of its own; `None` where nothing is refused.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         Some(self.ledger.default_budget.load(Relaxed)).filter(|limit| *limit != NO_LIMIT)
@@ -98,19 +97,19 @@ impl GuardClient {
         self.ledger.devices.iter().filter(|device| device.state.load(Acquire) == 2)
     }
 
-    /// What this process holds; nothing before it has called the driver.
+    /// What this process holds; `None` before it has called the driver.
     #[must_use]
     pub fn process(&self) -> Option<&'static LedgerProcess> {
-        // SAFETY: null, or a place in the ledger, which is mapped for ever.
+        // SAFETY: null, or a slot of the ledger, which stays mapped.
         unsafe { (self.process)().as_ref() }
     }
 }
 
-/// A thread whose memory is counted by a tag.
+/// A thread whose memory is counted under a tag.
 #[derive(Debug)]
 pub struct ThreadTag {
     end: extern "C" fn(u32) -> bool,
-    /// It is about the thread that it was made in.
+    /// Not `Send`: it is about the thread that it was made in.
     thread: PhantomData<*const ()>,
 }
 

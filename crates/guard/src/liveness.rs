@@ -1,22 +1,23 @@
-//! Who lives: a lock on a byte of the ledger's file for each slot, which the kernel drops when
-//! its process is gone, and which can be tested from every space of process numbers.
+//! Which processes are alive. Each slot of the ledger has a lock on a byte of the ledger's file,
+//! which the kernel releases when the process is gone. It can be tested from every PID namespace.
 //!
 //! A process opens the ledger once more, locks the byte of its slot for that open file, maps one
-//! page of it and closes the number. From then on the open file lives in the mapping alone:
+//! page of it and closes the descriptor. From then on only the mapping keeps the file open:
 //!
 //! - it goes with the process's memory: when the last thread has ended (the first may end long
-//!   before), and when the process becomes another program;
+//!   before), and when the process becomes another program by exec;
 //! - a child of `fork` does not get it (`MADV_DONTFORK`), so it does not keep its parent alive;
-//! - the program cannot close it, whatever numbers it closes.
+//! - the program cannot close it, whatever descriptors it closes.
 //!
-//! The kernel closes the program's files, and with them the driver's, before it drops the lock,
-//! but in a process of several threads one may be late. So a process that can be seen is also
-//! looked at: while a thread of it is about to end, the driver may still be at work for it.
+//! The kernel closes the program's files, and with them the driver's, before it releases the lock,
+//! but in a process of several threads one may be late. So a process in the same PID namespace is
+//! also looked up in `/proc`: while one of its threads is exiting, the driver may still be freeing
+//! its memory.
 //!
-//! A child of `fork` has its parent's open files, the driver's too, and the driver keeps the
-//! parent's memory until the last of them is closed (seen on an H200). So there is a second lock for
-//! each slot, whose mapping the child does get: where device files are open, it is this one that
-//! says when the memory is gone.
+//! A child of `fork` has its parent's open files, including the driver's, and the driver keeps the
+//! parent's memory until the last of them is closed (seen on an H200). So each slot has a second
+//! lock, whose mapping the child does get: where device files are open, this lock says when the
+//! memory is gone.
 
 #![expect(unsafe_code, reason = "maps a page of the ledger's file")]
 
@@ -26,7 +27,7 @@ use crate::ledger::{GuardLedger, Liveness, PROCESSES, USERS_BYTE, state};
 use crate::process;
 use crate::sys::{self, LockMode, SysFile};
 
-/// The slot of `run` itself, behind all others.
+/// The slot of `run` itself, after all others.
 #[cfg(not(preload))]
 pub(crate) const RUN: usize = PROCESSES;
 
@@ -34,29 +35,29 @@ fn byte_of(slot: usize) -> u64 {
     USERS_BYTE + 1 + slot as u64
 }
 
-/// The lock that goes when nobody has the process's files any more.
+/// The byte of the lock that is released when nobody has the process's files open any more.
 fn files_byte_of(slot: usize) -> u64 {
     byte_of(slot) + PROCESSES as u64 + 1
 }
 
-/// Notes that the ledger is in use for as long as this open file is, by whoever has it mapped.
-/// Not if somebody is about to remove it.
+/// Marks the ledger as used for as long as this open file is mapped by anybody. False if somebody
+/// is about to remove it.
 pub(crate) fn join_users(ledger: &SysFile) -> bool {
     ledger.lock(USERS_BYTE, LockMode::Shared) != Some(false)
 }
 
-/// Whether nobody uses the ledger. Then nobody will: this open file keeps others out.
+/// Whether nobody uses the ledger. If so, nobody can from now on: this open file keeps others out.
 pub(crate) fn lock_if_unused(ledger: &SysFile) -> bool {
     ledger.lock(USERS_BYTE, LockMode::Exclusive) == Some(true)
 }
 
-/// Whether somebody uses the ledger, as far as can be told.
+/// Whether somebody uses the ledger; true where that is unknown.
 #[cfg(not(preload))]
 pub(crate) fn is_used(ledger: &SysFile) -> bool {
     ledger.is_locked(USERS_BYTE) != Some(false)
 }
 
-/// Locks the slot of `run` for as long as this open file lives; whether it did.
+/// Locks the slot of `run` for as long as this file stays open; returns whether that worked.
 #[cfg(not(preload))]
 pub(crate) fn lock_run_slot(ledger: &SysFile) -> bool {
     ledger.lock(byte_of(RUN), LockMode::Exclusive) == Some(true)
@@ -74,8 +75,9 @@ pub(crate) fn unlock_slot(ledger: &SysFile, slot: usize) {
     ledger.unlock(byte_of(slot));
 }
 
-/// Takes a slot for this process, for as long as it lives. Its last owner is gone, and what it
-/// held is given back. Nothing where all are taken. Both files are the ledger, opened by itself.
+/// Takes a slot for this process, for as long as it lives. The slot's last owner has died, and what
+/// it held is given back. `None` where all slots are taken. Both files are the ledger, opened
+/// separately.
 pub(crate) fn take_slot(own: SysFile, files: SysFile, ledger: &GuardLedger) -> Option<usize> {
     let taker =
         SlotTaker { own: &own, files: &files, ledger, judge: LivenessCheck::new(&own, ledger) };
@@ -89,13 +91,13 @@ pub(crate) fn take_slot(own: SysFile, files: SysFile, ledger: &GuardLedger) -> O
     if pages.iter().any(|page| page.is_null()) {
         return None;
     }
-    // SAFETY: the page is ours, and nobody reads it.
+    // SAFETY: nobody else has this page, and nobody reads it.
     unsafe { sys::madvise(pages[0], 4096, sys::MADV_DONTFORK) };
     Some(slot)
 }
 
-/// So many slots are taken before those of the dead are used again: until then a report can tell of
-/// all.
+/// How many slots are taken before those of dead processes are reused: until then a report can show
+/// all processes.
 const FEW: usize = 512;
 
 struct SlotTaker<'a> {
@@ -106,37 +108,39 @@ struct SlotTaker<'a> {
 }
 
 impl SlotTaker<'_> {
-    /// A slot that nobody has had, if there are not so many yet.
+    /// A slot that nobody has had, if fewer than `most` were taken.
     fn untouched(&self, most: usize) -> Option<usize> {
         let taken = &self.ledger.taken;
         loop {
             let slot = taken.load(Acquire) as usize;
             let (from, size) = GuardLedger::room_of(slot);
-            // With all its room: a mapped file that cannot grow would end a program.
+            // All of its space is allocated: writing to a mapped file that cannot grow would end a
+            // program by a signal.
             if slot >= most.min(PROCESSES) || !self.own.allocate_space(from, size) {
                 return None;
             }
             let is_mine = self.lock(slot)?;
-            // Whoever comes first counts it, its owner or one who goes on to the next.
+            // Whoever comes first counts the slot as taken: its owner, or one that goes on to the
+            // next.
             let _ = taken.compare_exchange(slot as u32, slot as u32 + 1, AcqRel, Relaxed);
-            // Another may have had it, and gone.
+            // Another process may have had it, and died.
             if is_mine && self.ledger.take_over_slot(slot, &self.judge) {
                 return Some(slot);
             }
         }
     }
 
-    /// A slot of this state whose owner is gone.
+    /// A slot in this state whose owner has died.
     fn used(&self, wanted: u32) -> Option<usize> {
         let slots = self.ledger.processes().iter().enumerate();
         let mut slots = slots.filter(|(_, process)| process.state.load(Acquire) == wanted);
-        // Somebody may have come, and gone, meanwhile: what counts is what the slot is now.
+        // A process may have taken it and died meanwhile: what counts is the slot's state now.
         slots.find_map(|(slot, _)| {
             (self.lock(slot)? && self.ledger.take_over_slot(slot, &self.judge)).then_some(slot)
         })
     }
 
-    /// Locks a slot, if nobody has it, nor files of its last owner. Nothing where files cannot be
+    /// Locks a slot, if nobody has it, nor files of its last owner. `None` where files cannot be
     /// locked.
     fn lock(&self, slot: usize) -> Option<bool> {
         let both = self.own.lock(byte_of(slot), LockMode::Exclusive)?
@@ -148,7 +152,7 @@ impl SlotTaker<'_> {
     }
 }
 
-/// One who can tell whether a process lives.
+/// Tells whether the processes of a ledger are alive.
 pub(crate) struct LivenessCheck<'a> {
     file: &'a SysFile,
     ledger: &'a GuardLedger,
@@ -156,7 +160,7 @@ pub(crate) struct LivenessCheck<'a> {
 }
 
 impl<'a> LivenessCheck<'a> {
-    /// By an open ledger, on which nothing is locked that is asked about.
+    /// By an open ledger. No byte that will be asked about may be locked through this open file.
     pub(crate) fn new(file: &'a SysFile, ledger: &'a GuardLedger) -> LivenessCheck<'a> {
         LivenessCheck { file, ledger, space: process::own_pid_namespace() }
     }
@@ -203,7 +207,7 @@ mod tests {
         }
         let take = || take_slot(open(), open(), watch.ledger());
         assert_eq!(take(), None, "all are taken");
-        // One of those dies with a share.
+        // One of those processes dies with a share.
         let dead = watch.slot(7);
         dead.state.store(state::LIVE, Relaxed);
         let file = open();
@@ -212,7 +216,7 @@ mod tests {
         others.unlock(byte_of(7));
         assert!(!judge.is_running(7) && !judge.may_hold_memory(7));
         assert!(judge.is_running(8));
-        // A child has its files: they count where they are the driver's, and the slot stays.
+        // A child has its files: they count if they are the driver's, and then the slot stays.
         assert_eq!(others.lock(files_byte_of(7), LockMode::Exclusive), Some(true));
         assert!(!judge.may_hold_memory(7));
         dead.files.store(1, Relaxed);
@@ -222,7 +226,7 @@ mod tests {
         others.unlock(files_byte_of(7));
         assert_eq!(take(), Some(7));
         assert_eq!(dead.state.load(Relaxed), state::DEAD, "what it held is given back");
-        // Mappings hold the locks, and no descriptor does.
+        // Mappings hold the locks, not descriptors.
         assert!(judge.is_running(7));
         assert_eq!(take(), None);
     }

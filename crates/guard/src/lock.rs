@@ -1,10 +1,10 @@
 //! A lock for threads of one process.
 //!
-//! It is held for a few dozen nanoseconds, so whoever finds it taken tries again for a while.
-//! But not for ever: the holder may have been put to sleep by a thread of higher priority, which
-//! is the very one that tries (`SCHED_FIFO`). After a bounded number of tries it waits in the
-//! kernel. To let go costs no locked instruction: a waiter that is not seen wakes by itself after
-//! a millisecond and tries again.
+//! It is held for a few dozen nanoseconds, so a thread that finds it taken tries again for a while.
+//! But not forever: the holder may have been preempted by a thread of higher priority, which is the
+//! very one that tries (`SCHED_FIFO`). After a bounded number of tries the thread waits in the
+//! kernel. Unlocking costs no locked instruction: a waiter that it does not see wakes up after a
+//! millisecond and tries again.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -19,11 +19,11 @@ pub(crate) struct ThreadLock {
     waiting: AtomicU32,
 }
 
-/// The lock, held until this is dropped.
+/// Keeps the lock until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ThreadLockGuard<'a>(&'a ThreadLock);
 
-/// How often a taken lock is tried before the kernel is asked to wait.
+/// How often a thread tries a taken lock before it waits in the kernel.
 const TRIES: u32 = 200;
 
 impl ThreadLock {
@@ -82,7 +82,7 @@ mod tests {
                     for turn in 0..2000 {
                         let _held = lock.lock();
                         let before = count.load(Relaxed);
-                        // Long enough at times that others ask the kernel to wait.
+                        // Sometimes long enough that the others wait in the kernel.
                         if turn % 500 == 0 {
                             std::thread::sleep(std::time::Duration::from_millis(1));
                         }

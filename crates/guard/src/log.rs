@@ -1,10 +1,10 @@
-//! What happened, event by event: a file of each process, mapped, appended to and read by
-//! `run` when the process is gone, however it went.
+//! The event log: one file for each process, mapped and appended to. `run` reads it when the
+//! process is gone, however it ended.
 //!
-//! Who holds the table's lock takes the next place, fills it in, and marks it as whole last; a
-//! process that is killed in between leaves a place that says so. Room is asked of the file
-//! system ahead of use: a mapped file that cannot grow would end the program with a signal, so
-//! where there is no room the list simply ends, and the counters go on.
+//! The holder of the table's lock takes the next record, fills it in, and marks it as complete
+//! last; a process that is killed in between leaves an incomplete record. Space in the file system
+//! is allocated before it is used, as writing to a mapped file that cannot grow would end the
+//! program by a signal. Where there is no space, the log ends, and the counters go on.
 
 #![expect(unsafe_code, reason = "its memory is a mapped file")]
 
@@ -14,34 +14,34 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sys;
 use crate::table::LockedTable;
 
-/// The first bytes of a list of events.
+/// The first bytes of an event log.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"plimlog1");
-/// Events that a process can note.
+/// The most events that a process can log.
 pub const MOST: u64 = 1 << 21;
-/// What is there from the start, made real while the process attaches: a fresh page costs one
+/// What the file has from the start, populated while the process attaches: a fresh page costs one
 /// to two microseconds, a quarter of what a pair of events may cost.
 const FIRST: u64 = 64 << 10;
-/// From then on as much again as there is, but no more than this at once.
+/// The file then doubles each time, by at most this much.
 const MOST_AT_ONCE: u64 = 1 << 20;
 
-/// What an event is.
+/// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum GuardOp {
-    /// Handed out.
+    /// Memory was allocated.
     Allocate = 1,
-    /// Taken back.
+    /// Memory was freed.
     Free,
-    /// Refused by the line.
+    /// The limit refused a request.
     Refuse,
-    /// What the driver took for itself, or a pool or graph reserved: a change of the charge.
+    /// The driver took memory for itself, or a pool or the graphs reserved more: the charge rose.
     Charge,
-    /// The same, given back.
+    /// The opposite: the charge fell.
     Discharge,
 }
 
 impl GuardOp {
-    /// The op of this number.
+    /// The operation with this number.
     #[must_use]
     pub fn of(number: u8) -> Option<GuardOp> {
         use GuardOp::{Allocate, Charge, Discharge, Free, Refuse};
@@ -49,7 +49,7 @@ impl GuardOp {
     }
 }
 
-/// How memory was asked for.
+/// The kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum GuardMemoryKind {
@@ -65,11 +65,11 @@ pub enum GuardMemoryKind {
     Mipmap,
     /// cuMemCreate.
     Physical,
-    /// cuMemAllocAsync and its like: inside a pool, whose reservation is what is charged.
+    /// cuMemAllocAsync and similar: blocks inside a pool, of which the reservation is charged.
     Pooled,
     /// A pool's reservation.
     Pool,
-    /// What graphs reserve for their allocation nodes.
+    /// What the device has reserved for the allocation nodes of graphs.
     Graph,
     /// A context.
     Context,
@@ -102,13 +102,13 @@ impl GuardMemoryKind {
         GuardMemoryKind::Registered,
     ];
 
-    /// The kind of this number.
+    /// The kind with this number.
     #[must_use]
     pub fn of(number: u8) -> Option<GuardMemoryKind> {
         GuardMemoryKind::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// As people call it.
+    /// The name that people know it by.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -129,9 +129,9 @@ impl GuardMemoryKind {
         }
     }
 
-    /// What is charged for so many bytes of this kind: what the driver was seen to take. On a
-    /// discrete device it hands out pages of 2 MiB, and packs what is not above half of one by
-    /// 512 bytes. Blocks inside a pool are the pool's.
+    /// What is charged for a block of this size and kind: what drivers were seen to take. On a
+    /// discrete device they allocate pages of 2 MiB, and pack blocks of at most half a page by 512
+    /// bytes. Blocks inside a pool are part of the pool's charge.
     #[must_use]
     pub fn charge(self, bytes: u64, unified: bool) -> u64 {
         const PAGE: u64 = 2 << 20;
@@ -152,43 +152,43 @@ impl GuardMemoryKind {
         bytes.checked_next_multiple_of(step).unwrap_or(u64::MAX)
     }
 
-    /// Whether the driver takes it unasked.
+    /// Whether the driver takes it for itself, without being asked.
     #[must_use]
     pub fn is_drivers(self) -> bool {
         matches!(self, GuardMemoryKind::Context | GuardMemoryKind::Module | GuardMemoryKind::Launch)
     }
 }
 
-/// One event, in half a line of the processor's cache.
+/// One event, in half a cache line.
 #[repr(C)]
 #[derive(Debug)]
 pub struct EventRecord {
-    /// When, in nanoseconds of the kernel's clock, as it was at its last tick. What came before
-    /// what is said by the place.
+    /// When, in nanoseconds of the kernel's clock, as of its last tick. The order of events is the
+    /// order of records.
     pub at: AtomicU64,
-    /// Of what: an address or a handle.
+    /// The address or handle that it is about.
     pub key: AtomicU64,
-    /// How large.
+    /// The size.
     pub bytes: AtomicU64,
-    /// From the lowest byte: op with its highest bit set, kind, device, tag, two of the stack's
-    /// number and two of the stream's. Stored last.
+    /// From the lowest byte: the operation with its highest bit set, kind, device, tag, two bytes
+    /// of the stack's number and two of the stream's. Stored last.
     pub what: AtomicU64,
 }
 
-/// The beginning of the file.
+/// The first bytes of the file, mapped.
 #[repr(C)]
 pub struct MappedLogHeader {
     /// [`MAGIC`].
     pub magic: AtomicU64,
-    /// Places taken, some of them perhaps past the end.
+    /// How many records were taken, some of them perhaps past the end.
     pub taken: AtomicU64,
-    /// Places that have room in the file.
+    /// How many records have space in the file.
     pub room: AtomicU64,
-    /// When the process attached: its slot in the ledger says the same.
+    /// When the process attached; its slot in the ledger has the same value.
     pub since: AtomicU64,
 }
 
-/// An event before it has a place.
+/// An event before it has a record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewEvent {
     pub(crate) op: GuardOp,
@@ -201,23 +201,23 @@ pub(crate) struct NewEvent {
     pub(crate) stack: u16,
 }
 
-/// The list, mapped. What an event needs comes first.
+/// The event log of this process, mapped. What every event needs comes first.
 #[repr(C)]
 pub(crate) struct EventLogWriter {
     head: &'static MappedLogHeader,
     records: *const EventRecord,
-    /// Kept by name: a number of an open file may be closed by the program, and then mean
-    /// another file.
+    /// The file is kept by its path: the program might close a descriptor, whose number may then
+    /// mean another file.
     path: &'static core::ffi::CStr,
 }
 
-// SAFETY: everything behind the pointer is atomic, and stays mapped for ever.
+// SAFETY: everything behind the pointer is atomic, and stays mapped.
 unsafe impl Sync for EventLogWriter {}
 // SAFETY: as above.
 unsafe impl Send for EventLogWriter {}
 
 impl EventLogWriter {
-    /// A new list at this path, of a process that attached then.
+    /// Creates a log at this path, for a process that attached at `since`.
     pub(crate) fn create(path: &'static core::ffi::CStr, since: u64) -> Option<EventLogWriter> {
         let size = size_of::<MappedLogHeader>() as u64 + MOST * size_of::<EventRecord>() as u64;
         if !sys::file_size_allowed(size) {
@@ -232,7 +232,7 @@ impl EventLogWriter {
         if at.is_null() {
             return None;
         }
-        // SAFETY: the mapping is zeroed, aligned to a page, as large as both need, and never
+        // SAFETY: the mapping is zeroed, aligned to a page, large enough for both, and never
         // unmapped; all fields are atomic.
         let (head, records) = unsafe {
             (
@@ -248,13 +248,14 @@ impl EventLogWriter {
         Some(log)
     }
 
-    /// Brings near what the next event needs.
+    /// Prefetches what the next event needs.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         sys::prefetch_for_write(self.head);
     }
 
-    /// Notes an event, one at a time; whether there was room.
+    /// Appends an event; the locked table admits one thread at a time. Returns whether there was
+    /// room.
     #[inline(always)]
     pub(crate) fn note(&self, _: &LockedTable<'_>, event: &NewEvent, at: u64) -> bool {
         let place = self.head.taken.load(Relaxed);
@@ -262,7 +263,7 @@ impl EventLogWriter {
         if place >= self.head.room.load(Relaxed) && !self.grow(place) {
             return false;
         }
-        // SAFETY: the place lies below `room`, which is inside the mapping and has space in
+        // SAFETY: the index is below `room`, so the record is inside the mapping and has space in
         // the file.
         let record = unsafe { &*self.records.add(place as usize) };
         record.at.store(at, Relaxed);
@@ -274,18 +275,18 @@ impl EventLogWriter {
         let what =
             [event.op as u8 | 0x80, event.kind as u8, event.device, event.tag, s0, s1, t0, t1];
         record.what.store(u64::from_le_bytes(what), Release);
-        // The next but one is in the next line, which nobody has written to yet.
+        // The next record but one is in the next cache line, which nobody has written to yet.
         sys::prefetch_for_write(self.records.wrapping_add(place as usize + 2));
         true
     }
 
-    /// Makes room for a place behind the last; whether there is some.
+    /// Makes room for a record after the last one; returns whether that worked.
     #[cold]
     fn grow(&self, place: u64) -> bool {
         let room = self.head.room.load(Relaxed);
         let from = size_of::<MappedLogHeader>() as u64 + room * RECORD;
         let more = from.next_multiple_of(4096).min(MOST_AT_ONCE);
-        // Once there was none, nobody asks again: every event would.
+        // After one failure nobody tries again: otherwise every event would.
         let enough =
             place == room && room + more / RECORD <= MOST && self.allocate_room(from, more);
         if enough {
@@ -303,8 +304,8 @@ impl EventLogWriter {
         done
     }
 
-    /// Makes pages real that have room in the file: all at once is five times cheaper than one
-    /// by one. Older kernels cannot, and then each is made real when it is written to.
+    /// Populates pages that have space in the file: all at once is five times cheaper than one by
+    /// one. Older kernels cannot, and then each page is populated when it is written to.
     fn populate_pages(&self, from: u64, size: u64) {
         let at = core::ptr::from_ref(self.head).cast::<u8>().wrapping_add(from as usize & !4095);
         // SAFETY: the range lies in the mapping; no content changes.

@@ -1,10 +1,10 @@
-//! What the kernel tells of processes: numbers, when they started, whether one is about to end.
+//! What the kernel reports about processes: PIDs, start times, whether a thread is exiting.
 
 use core::ffi::CStr;
 
 use crate::sys;
 
-/// This process.
+/// The PID of this process.
 #[must_use]
 pub fn own_pid() -> u32 {
     sys::getpid()
@@ -18,8 +18,8 @@ pub fn start_time(pid: u32) -> u64 {
     path.get().and_then(stat).map_or(0, |stat| stat.start)
 }
 
-/// The number of the space in which this process's number means something (a container has its
-/// own); 0 where the kernel does not say.
+/// The PID namespace of this process (a container has its own), by the kernel's number; 0 where the
+/// kernel does not say.
 #[must_use]
 pub fn own_pid_namespace() -> u64 {
     let mut text = [0; 64];
@@ -32,9 +32,8 @@ fn digits(text: &[u8]) -> u64 {
     digits.fold(0u64, |sum, &digit| sum.wrapping_mul(10).wrapping_add((digit - b'0').into()))
 }
 
-/// Whether a thread of a process is about to end and has not ended: the driver may still be
-/// taking its memory back. The process has this number in this process's own space, and started
-/// then.
+/// Whether a thread of a process is exiting and has not exited: the driver may still be freeing its
+/// memory. The process has this PID in this process's own namespace, and started at `start`.
 #[must_use]
 pub(crate) fn is_ending(pid: u32, start: u64) -> bool {
     let mut folder = PathBuffer::new();
@@ -65,7 +64,7 @@ pub(crate) fn is_ending(pid: u32, start: u64) -> bool {
     }
 }
 
-/// Whether this process has device files of a GPU's driver open; nothing where that cannot be told.
+/// Whether this process has device files of a GPU's driver open; `None` where that is unknown.
 pub(crate) fn has_device_files() -> Option<bool> {
     let files = sys::SysFile::open(c"/proc/self/fd", sys::O_RDONLY | sys::O_DIRECTORY, 0).ok()?;
     let mut names = [0u64; 512];
@@ -93,8 +92,8 @@ fn is_device_file(path: &[u8]) -> bool {
     in_folder || known.iter().any(|known| name.starts_with(known))
 }
 
-/// Goes through names as the kernel lists them: 8 bytes for the file's number, 8 for the place,
-/// 2 for the length of the record, 1 for the kind, then the name with a zero.
+/// Goes through names as the kernel lists them (`getdents64`): 8 bytes for the inode, 8 for the
+/// offset, 2 for the length of the record, 1 for the type, then the name with a final zero.
 pub(crate) fn each_name(list: &[u64], bytes: usize, mut each: impl FnMut(&[u8])) {
     let byte = |at: usize| list.get(at / 8).map_or(0, |word| word.to_ne_bytes()[at % 8]);
     let mut at = 0;
@@ -117,7 +116,7 @@ pub(crate) fn each_name(list: &[u64], bytes: usize, mut each: impl FnMut(&[u8]))
     }
 }
 
-/// A path that is put together of pieces.
+/// A path that is assembled from pieces, without an allocator.
 pub(crate) struct PathBuffer {
     text: [u8; 640],
     end: usize,
@@ -143,13 +142,13 @@ impl PathBuffer {
         self.add(decimal(number, &mut digits))
     }
 
-    /// The path, with a zero behind it; nothing if it is too long.
+    /// The path with a final zero; `None` if it is too long.
     pub(crate) fn get(&self) -> Option<&CStr> {
         (self.end < self.text.len()).then(|| CStr::from_bytes_until_nul(&self.text).ok())?
     }
 }
 
-/// A number in digits.
+/// A number in decimal digits.
 pub(crate) fn decimal(mut number: u64, to: &mut [u8; 20]) -> &[u8] {
     let mut at = to.len();
     loop {
@@ -162,7 +161,7 @@ pub(crate) fn decimal(mut number: u64, to: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// What a line of `/proc/…/stat` says.
+/// The fields of `/proc/…/stat` that are needed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcStat {
     state: u8,
@@ -171,7 +170,7 @@ pub struct ProcStat {
 }
 
 impl ProcStat {
-    /// Whether the thread is about to end, and has not ended.
+    /// Whether the thread is exiting and has not exited.
     #[must_use]
     pub fn is_ending(self) -> bool {
         const EXITING: u64 = 4;
@@ -185,8 +184,8 @@ fn stat(path: &CStr) -> Option<ProcStat> {
     parse_stat(&text[..count])
 }
 
-/// Reads such a line. The name in it may hold anything, brackets too, so fields are counted from the
-/// last one.
+/// Parses such a line. The name in it may contain anything, including brackets, so fields are
+/// counted from the last bracket.
 #[must_use]
 pub fn parse_stat(text: &[u8]) -> Option<ProcStat> {
     let end = text.iter().rposition(|&byte| byte == b')')?;

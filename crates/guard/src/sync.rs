@@ -1,5 +1,5 @@
 //! The atomics of the ledger. Under the model checker (`--cfg loom`) each operation is a step at
-//! which the process may be killed: see the ledger's `model`.
+//! which the process may be killed; see `ledger/model.rs`.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -10,15 +10,15 @@ pub(crate) use crate::sys::now;
 #[cfg(loom)]
 pub(crate) use model::{AtomicU32, AtomicU64, now, survive, wait, wake};
 
-/// Waits for a while at the lower half of a word that processes share, if it still is `value`.
+/// Sleeps for a while at the lower half of a word that processes share, if it still is `value`.
 #[cfg(not(loom))]
 pub(crate) fn wait(word: &AtomicU64, value: u32) {
     const MILLISECONDS: i64 = 20;
-    // Both processors that there are have the lower half first.
+    // Both supported processors store the lower half first.
     crate::sys::futex_wait(word.as_ptr().cast(), value, true, MILLISECONDS);
 }
 
-/// Wakes one who waits there.
+/// Wakes one that waits there.
 #[cfg(not(loom))]
 pub(crate) fn wake(word: &AtomicU64) {
     crate::sys::futex_wake(word.as_ptr().cast(), true);
@@ -31,7 +31,7 @@ mod model {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     loom::thread_local! {
-        /// Steps until this thread's process is killed; none for one that lives on.
+        /// Steps until this thread's process is killed; `None` for one that is not.
         static LEFT: Cell<Option<u32>> = Cell::new(None);
     }
 
@@ -45,7 +45,7 @@ mod model {
         1
     }
 
-    /// What a killed process leaves: nothing of it runs any more.
+    /// The panic payload that ends a killed process.
     pub(crate) struct Killed;
 
     fn step() {
@@ -57,7 +57,8 @@ mod model {
         LEFT.with(|cell| cell.set(left.map(|left| left - 1)));
     }
 
-    /// Runs what a process does, and kills it before the step of that number; whether it lived on.
+    /// Runs what a process does, and kills it before the step of that number. `Err` if it was
+    /// killed.
     pub(crate) fn survive(steps: Option<u32>, work: impl FnOnce()) -> Result<(), Killed> {
         LEFT.with(|cell| cell.set(steps));
         let ended = catch_unwind(AssertUnwindSafe(work));

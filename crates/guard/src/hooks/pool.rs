@@ -87,9 +87,9 @@ unsafe fn alloc_from_pool(
     // While a stream captures, nothing is allocated: the graph allocates when it is launched. A
     // request that could never fit is refused now, where the program expects it.
     if is_capturing(stream) {
-        let line =
+        let limit =
             guard.ledger.devices[target.device].allocation_limit(guard.ledger.driver_reserve());
-        if bytes <= line {
+        if bytes <= limit {
             return call();
         }
         guard.ledger.refuse_uncharged(guard.process, target.device, bytes);

@@ -1,4 +1,4 @@
-//! Granting and giving back: every way in which a figure of the ledger changes.
+//! Charging and giving back: every way in which a figure of the ledger changes.
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -6,13 +6,13 @@ use super::{GuardLedger, LedgerDevice, LedgerProcess, NO_LIMIT};
 use crate::sync::AtomicU64;
 
 pub(super) fn subtract(counter: &AtomicU64, bytes: u64) {
-    // Saturating: a figure that is too low would let memory past the line, one that wraps
-    // round would close it for ever.
+    // Saturating: a figure that is too low would let memory exceed the limit, and one that wraps
+    // around would refuse everything forever.
     let _ = counter.fetch_update(AcqRel, Relaxed, |now| Some(now.saturating_sub(bytes)));
 }
 
 impl LedgerDevice {
-    /// What allocation calls may take together with what is charged.
+    /// What allocations may reach, with all that is charged: the limit less `reserve`.
     #[must_use]
     pub fn allocation_limit(&self, reserve: u64) -> u64 {
         match self.budget.load(Relaxed) {
@@ -21,11 +21,11 @@ impl LedgerDevice {
         }
     }
 
-    /// Raises `used` if it stays at or below the line; the new value.
-    fn raise(&self, bytes: u64, line: u64) -> Option<u64> {
+    /// Raises `used` if it stays at or below `limit`; returns the new value.
+    fn raise(&self, bytes: u64, limit: u64) -> Option<u64> {
         let mut now = self.used.load(Relaxed);
         loop {
-            let after = now.checked_add(bytes).filter(|&after| after <= line)?;
+            let after = now.checked_add(bytes).filter(|&after| after <= limit)?;
             match self.used.compare_exchange_weak(now, after, AcqRel, Relaxed) {
                 Ok(_) => return Some(after),
                 Err(other) => now = other,
@@ -33,7 +33,7 @@ impl LedgerDevice {
         }
     }
 
-    /// Notes that so much was charged at once.
+    /// Records that `charged` was charged at once.
     pub fn record_peak(&self, charged: u64, at: u64) {
         if charged > self.peak.load(Relaxed) && self.peak.fetch_max(charged, Relaxed) < charged {
             self.peak_at.store(at, Relaxed);
@@ -48,7 +48,7 @@ impl LedgerDevice {
 }
 
 impl GuardLedger {
-    /// What is held back for the driver.
+    /// What is reserved for the driver.
     #[must_use]
     pub fn driver_reserve(&self) -> u64 {
         self.reserve.load(Relaxed)
@@ -60,26 +60,24 @@ impl GuardLedger {
         self.flags.load(Relaxed) & flag != 0
     }
 
-    /// Notes something that the user should be told.
+    /// Notes a warning for the user.
     pub fn warn(&self, flag: u32) {
         if self.warnings.load(Relaxed) & flag == 0 {
             self.warnings.fetch_or(flag, Relaxed);
         }
     }
 
-    /// Counts an allocation that begins; [`GuardLedger::finish_allocation`], [`GuardLedger::fail_allocation`] or
-    /// [`GuardLedger::refuse`] must follow.
+    /// Begins an allocation without a charge; [`GuardLedger::finish_allocation`],
+    /// [`GuardLedger::fail_allocation`] or [`GuardLedger::refuse`] must follow.
     #[inline]
     pub fn begin_allocation(&self, process: &LedgerProcess) {
         process.own_counters().begin_allocation();
     }
 
-    /// Begins an allocation: charges `bytes` if they fit. The value is what is charged with
-    /// them; [`GuardLedger::finish_allocation`] or [`GuardLedger::fail_allocation`] must follow.
-    ///
-    /// # Errors
-    ///
-    /// The limit is reached, also after `reclaim` gave back the shares of dead processes.
+    /// Begins an allocation: charges `bytes` if they fit, and returns what the device is charged
+    /// then; [`GuardLedger::finish_allocation`] or [`GuardLedger::fail_allocation`] must follow.
+    /// `None` if the limit is reached, even after `reclaim` gave back the shares of dead processes;
+    /// then the request is counted as refused and has ended.
     #[inline(always)]
     pub fn grant(
         &self,
@@ -90,12 +88,12 @@ impl GuardLedger {
     ) -> Option<u64> {
         let mine = process.own_counters();
         mine.begin_allocation();
-        let line = self.devices[device].allocation_limit(self.driver_reserve());
-        let granted = match self.devices[device].raise(bytes, line) {
+        let limit = self.devices[device].allocation_limit(self.driver_reserve());
+        let granted = match self.devices[device].raise(bytes, limit) {
             Some(now) => Some(now),
             None => {
                 reclaim();
-                self.devices[device].raise(bytes, line)
+                self.devices[device].raise(bytes, limit)
             }
         };
         match granted {
@@ -105,7 +103,7 @@ impl GuardLedger {
         granted
     }
 
-    /// Counts a refusal that ends the operation.
+    /// Counts a refusal, which ends the operation.
     #[cold]
     pub fn refuse(&self, process: &LedgerProcess, device: usize, bytes: u64) {
         self.devices[device].refused.fetch_add(1, Relaxed);
@@ -122,7 +120,7 @@ impl GuardLedger {
         self.refuse(process, device, bytes);
     }
 
-    /// Takes a refusal out of the count that was only a trial.
+    /// Removes a refusal from the counts that was only a check of the limit.
     pub fn forget_refusal(&self, process: &LedgerProcess, device: usize, bytes: u64) {
         subtract(&self.devices[device].refused, 1);
         subtract(&self.devices[device].refused_bytes, bytes);
@@ -130,13 +128,14 @@ impl GuardLedger {
         process.own.fetch_add(1, Relaxed);
     }
 
-    /// Charges bytes ahead of what the driver will take, if they fit. Nothing is counted as
-    /// asked for or refused; [`GuardLedger::recharge`] settles it.
+    /// Charges bytes before the driver takes them, if they fit. Nothing is counted as asked for or
+    /// refused; [`GuardLedger::recharge`] follows with what the driver took.
     pub fn reserve_ahead(&self, process: &LedgerProcess, device: usize, bytes: u64) -> bool {
         self.reserve_ahead_within(process, device, bytes, self.driver_reserve())
     }
 
-    /// As [`GuardLedger::reserve_ahead`], with another reserve: what the driver takes may use it up.
+    /// As [`GuardLedger::reserve_ahead`], with another reserve: what the driver takes may use it
+    /// up.
     pub fn reserve_ahead_within(
         &self,
         process: &LedgerProcess,
@@ -147,8 +146,8 @@ impl GuardLedger {
         process.own.fetch_add(1, Relaxed);
         let mine = process.own_counters();
         mine.begin_allocation();
-        let line = self.devices[device].allocation_limit(reserve);
-        let held = self.devices[device].raise(bytes, line).is_some();
+        let limit = self.devices[device].allocation_limit(reserve);
+        let held = self.devices[device].raise(bytes, limit).is_some();
         if held {
             mine.add(device, bytes);
         }
@@ -156,7 +155,7 @@ impl GuardLedger {
         held
     }
 
-    /// Takes back what [`GuardLedger::grant`] charged, for a reason of our own.
+    /// Refuses a request that [`GuardLedger::grant`] has charged already.
     #[cold]
     pub fn refuse_charged(&self, process: &LedgerProcess, device: usize, bytes: u64) {
         process.own_counters().subtract(device, bytes);
@@ -179,7 +178,7 @@ impl GuardLedger {
         process.own_counters().end_operation();
     }
 
-    /// Begins a free, before the driver is asked; [`GuardLedger::finish_free`] or
+    /// Begins a free, before the driver is called; [`GuardLedger::finish_free`] or
     /// [`GuardLedger::free_refused`] must follow.
     #[inline]
     pub fn begin_free(&self, process: &LedgerProcess) {
@@ -192,7 +191,7 @@ impl GuardLedger {
         process.own_counters().cancel_free();
     }
 
-    /// Gives back what the driver has taken back.
+    /// Ends a free that the driver has made, and gives its bytes back.
     #[inline(always)]
     pub fn finish_free(&self, process: &LedgerProcess, device: usize, bytes: u64) {
         let mine = process.own_counters();
@@ -201,8 +200,8 @@ impl GuardLedger {
         mine.end_operation();
     }
 
-    /// Moves a charge that cannot be refused from `before` to `after`: what the driver takes
-    /// by itself. The limit may be passed by it; the reserve is there so that it is not.
+    /// Changes a charge that cannot be refused from `before` to `after`: what the driver takes for
+    /// itself. It may exceed the limit; the reserve is there to prevent that.
     pub fn recharge(
         &self,
         process: &LedgerProcess,
@@ -216,7 +215,7 @@ impl GuardLedger {
         }
     }
 
-    /// As [`GuardLedger::recharge`]; `also` is done as a part of the same operation.
+    /// As [`GuardLedger::recharge`]; `also` is done as part of the same operation.
     fn move_charge(
         &self,
         process: &LedgerProcess,
@@ -236,7 +235,8 @@ impl GuardLedger {
             mine.subtract(device, before - after);
             subtract(&self.devices[device].used, before - after);
         }
-        // Lowered or raised, it may be the most so far: what is held ahead is no peak.
+        // The peak is recorded here, whether the charge rose or fell: what was charged ahead of the
+        // driver is no peak.
         self.devices[device].record_peak(self.devices[device].used.load(Relaxed), at);
         mine.end_operation();
     }
@@ -261,8 +261,8 @@ impl GuardLedger {
         }
     }
 
-    /// Counts a block for the tag of the thread that asked for it; what the driver took for
-    /// itself has the tag 0, as has what nobody's thread asked for.
+    /// Counts a block under the tag of the thread that asked for it. Tag 0 has what the driver took
+    /// for itself, and what threads without a tag asked for.
     pub fn tag(&self, process: &LedgerProcess, tag: usize, bytes: u64) {
         if let (Some(held), Some(peak)) = (process.tagged.get(tag), process.tagged_peak.get(tag)) {
             peak.fetch_max(held.fetch_add(bytes, AcqRel) + bytes, Relaxed);

@@ -1,9 +1,10 @@
-//! Every interleaving of two processes and one who reclaims, with a kill at each step.
+//! Model check: every interleaving of two processes and one that reclaims, with a kill at each
+//! step.
 //!
-//! An operation on an atomic is a step, and a process may be killed before any of them. When it
-//! is, the kernel gives back what it held of the driver and then drops the lock by which others
-//! know that it lives. Two things must hold whatever happens: the driver has never handed out more
-//! than the limit, and when all is over nothing is charged that nobody holds.
+//! An operation on an atomic is a step, and a process may be killed before any of them. When it is,
+//! the kernel frees what it held of the driver and then releases the lock that says that it is
+//! alive. Two things must hold in every case: the driver has never handed out more than the limit,
+//! and in the end nothing is charged that nobody holds.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::cell::Cell;
@@ -151,7 +152,7 @@ impl World {
         }
     }
 
-    /// When all are gone or quiet: nothing is charged but what somebody holds.
+    /// When every process has ended or is idle: only what somebody holds is charged.
     fn check(&self) {
         self.reclaim(RUN);
         let held = self.driver.load(SeqCst);
@@ -161,7 +162,7 @@ impl World {
     }
 }
 
-/// Checks what `scene` does for a kill at each step, and without one.
+/// Checks what `scene` does, for a kill at each step and without one.
 fn at_each_step(
     steps: u32,
     scene: impl Fn(Arc<World>, Option<u32>) + Sync + Send + Clone + 'static,
@@ -192,7 +193,7 @@ fn one_is_killed_while_another_allocates() {
 #[test]
 fn one_who_reclaims_is_killed() {
     at_each_step(40, |world, killed_at| {
-        // A process that was killed with its share, another in the middle of an allocation.
+        // One process was killed with its share, another in the middle of an allocation.
         world.ledger.devices[0].used.fetch_add(2, AcqRel);
         world.ledger.processes[0].own_counters().add(0, 1);
         world.ledger.processes[2].own_counters().begin_allocation();
@@ -212,7 +213,8 @@ fn one_who_reclaims_is_killed() {
 #[test]
 fn what_the_dead_left_is_found_while_others_are_at_work() {
     at_each_step(24, |world, killed_at| {
-        // One was killed in the middle of an allocation; another holds something all the time.
+        // One process was killed in the middle of an allocation; another holds something all the
+        // time.
         world.ledger.devices[0].budget.store(4, Relaxed);
         world.ledger.devices[0].used.fetch_add(2, AcqRel);
         world.ledger.processes[2].own_counters().begin_allocation();
@@ -235,7 +237,7 @@ fn a_slot_is_taken_over_while_another_reclaims() {
         world.ledger.devices[0].driver.store(1, Release);
         world.lives[0].store(false, Release);
         let one = spawn(&world, move |world| {
-            // The new owner has the lock, and lives.
+            // The new owner has the lock, and is alive.
             world.lives[0].store(true, Release);
             if survive(killed_at, || _ = world.ledger.take_over_slot(0, world)).is_err() {
                 world.lives[0].store(false, Release);
@@ -244,7 +246,7 @@ fn a_slot_is_taken_over_while_another_reclaims() {
         world.reclaim(RUN);
         one.join().unwrap();
         if world.lives[0].load(Acquire) {
-            // It could wait no longer: it would be refused, and end.
+            // It did not wait any longer: such a process would be refused, and end.
             world.lives[0].store(false, Release);
         }
         world.check();

@@ -1,4 +1,4 @@
-//! Reclaims the GPU memory of processes that have died. Any process may do this; a seat admits one
+//! Reclaims the GPU memory of processes that have died. Any process may do this; a lock admits one
 //! at a time.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -7,21 +7,21 @@ use super::account::subtract;
 use super::robust_lock::LockAcquired;
 use super::{DEVICES, GuardLedger, LedgerProcess, state};
 
-/// One who can tell of the process of a slot. What cannot be told is taken for true.
+/// Tells whether the process of a slot is alive. What is unknown counts as true.
 pub(crate) trait Liveness {
-    /// Whether it runs.
+    /// Whether it is running.
     fn is_running(&self, slot: usize) -> bool;
     /// Whether the driver may still keep memory for it.
     fn may_hold_memory(&self, slot: usize) -> bool;
 }
 
 impl GuardLedger {
-    /// Gives back what dead processes hold. `slot` is the caller's. Nobody waits for another who is
-    /// at it already.
+    /// Gives back what processes held that have died. `slot` is the caller's. If another process is
+    /// already doing this, it returns at once.
     pub(crate) fn reclaim(&self, slot: usize, alive: &impl Liveness) {
         match self.reclaim_lock.try_acquire(slot, |of| of == slot || alive.is_running(of)) {
             None => return,
-            // One that was killed at this work has left shares half given back.
+            // A process that was killed while reclaiming has left shares half given back.
             Some(LockAcquired::FromDeadHolder) => self.needs_audit.store(1, Release),
             Some(LockAcquired::WasFree) => {}
         }
@@ -39,9 +39,9 @@ impl GuardLedger {
         self.reclaim_lock.release(slot);
     }
 
-    /// A slot has a new owner. The last one is dead: what it was doing, it has not finished. What
-    /// it held is given back, by the new owner, if nobody has done so yet. Whether that is done:
-    /// one who has the seat and is stopped is not waited for.
+    /// Prepares a slot for its new owner. The last owner has died and has not finished what it was
+    /// doing. The new owner gives back what the last one held, if nobody has done so yet. Returns
+    /// whether that is done: it does not wait for a holder of the lock that is stopped.
     pub(crate) fn take_over_slot(&self, slot: usize, alive: &impl Liveness) -> bool {
         const TRIES: usize = if cfg!(loom) { 2 } else { 200 };
         if self.reclaim_lock.release(slot) {
@@ -62,7 +62,7 @@ impl GuardLedger {
             if taken == LockAcquired::FromDeadHolder {
                 self.needs_audit.store(1, Release);
             }
-            // Another may have been quicker.
+            // Another process may have been faster.
             if process.state.load(Acquire) == state::LIVE {
                 self.release_dead(process);
             }
@@ -71,15 +71,15 @@ impl GuardLedger {
         process.state.load(Acquire) != state::LIVE
     }
 
-    /// Gives back what a process holds that is gone, or has become another program. Only who has
-    /// the seat does.
+    /// Gives back what a process held that has died, or has become another program. Only the holder
+    /// of the lock may call this.
     fn release_dead(&self, process: &LedgerProcess) {
         if process.operations_if_idle().is_none() {
             self.needs_audit.store(1, Release);
         }
         process.until.store(crate::sync::now(), Relaxed);
-        // Once it is dead its share counts no more and its slot may be another's. One who is
-        // killed behind that leaves too much, for an audit.
+        // Once the slot is marked as dead, its share no longer counts and another process may take
+        // it. A process that is killed after that leaves `used` too high, for an audit.
         let held: [u64; DEVICES] = core::array::from_fn(|device| process.used(device));
         let own: [u64; DEVICES] =
             core::array::from_fn(|device| process.driver[device].load(Relaxed));
@@ -94,17 +94,17 @@ impl GuardLedger {
         self.processes().iter().filter(|process| process.state.load(Acquire) == state::LIVE)
     }
 
-    /// How many operations there were so far; nothing while one is under way. What was read
-    /// between two equal answers was read while nothing moved.
+    /// How many operations there were so far; `None` while one is under way. What was read between
+    /// two equal answers was read while nothing changed.
     #[must_use]
     pub fn operations_if_idle(&self) -> Option<u64> {
         self.live()
             .try_fold(0u64, |sum, process| Some(sum.wrapping_add(process.operations_if_idle()?)))
     }
 
-    /// Takes from every device's `used` what no living process holds: what the dead have left
-    /// behind between two steps. It is the difference to the sum of the shares, read while nobody
-    /// is in the middle of an operation; if somebody is, it is left for the next time.
+    /// Subtracts from every device's `used` what no living process holds: what dead processes have
+    /// left behind between two steps. That is the difference to the sum of the shares, read while
+    /// no operation is under way; if one is, the audit is left for the next time.
     fn audit(&self) {
         let mut settled = true;
         for (index, device) in self.devices.iter().enumerate() {
@@ -119,7 +119,8 @@ impl GuardLedger {
                 settled = false;
                 continue;
             }
-            // What is left behind stays what it is, whatever others do from here on.
+            // What was left behind cannot change any more, whatever other processes do from here
+            // on.
             subtract(&device.used, charged.saturating_sub(shares));
             subtract(&device.driver, own.saturating_sub(drivers));
             self.system_ended.fetch_add(admitted.saturating_sub(ended), Relaxed);

@@ -1,24 +1,24 @@
-//! A seat for one process at a time, which others can take over when its holder is dead.
+//! A lock for processes that others can take over when its holder has died.
 //!
-//! A spinning lock in shared memory would stay taken for ever by a process that is killed while it
-//! holds it. This one names its holder, by the place of its slot, and whoever finds it taken can
-//! ask whether that one lives. Its number of turns changes with every change of hands, so that
-//! nobody takes over from a holder that is not the one who was asked about.
+//! A spin lock in shared memory would stay locked forever by a process that is killed while it
+//! holds it. This lock names its holder, by the index of its slot, so whoever finds it locked can
+//! check whether the holder is alive. It also counts how often it changed hands, so that nobody
+//! takes it over from another holder than the one that was checked.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::sync::AtomicU64;
 
-/// Turns in the upper half; in the lower one more than the holder's slot, and 0 for nobody. The
-/// slot behind the last is `run` itself.
+/// The upper half counts changes of the holder. The lower half is the holder's slot plus one, and 0
+/// for nobody. The slot after the last is `run` itself.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RobustLock(AtomicU64);
 
-/// How a seat was taken.
+/// How the lock was acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockAcquired {
-    /// It was free.
+    /// Nobody held it.
     WasFree,
     /// Its holder had died in the middle of its work.
     FromDeadHolder,
@@ -34,7 +34,7 @@ impl RobustLock {
         RobustLock(AtomicU64::new(0))
     }
 
-    /// Takes the seat for a slot, if nobody who lives has it.
+    /// Acquires the lock for a slot, if no living process holds it.
     pub(crate) fn try_acquire(
         &self,
         slot: usize,
@@ -50,8 +50,8 @@ impl RobustLock {
         self.0.compare_exchange(now, new, AcqRel, Relaxed).ok().map(|_| taken)
     }
 
-    /// Frees the seat if this slot has it; whether it had. Its holder does so when it is done, and
-    /// who has just taken a slot: its last owner is dead.
+    /// Releases the lock if this slot holds it; returns whether it did. The holder calls it when it
+    /// is done, and so does a process that has just taken over a slot, whose last owner is dead.
     pub(crate) fn release(&self, slot: usize) -> bool {
         let now = self.0.load(Acquire);
         let had = now as u32 as usize == slot + 1
@@ -62,7 +62,7 @@ impl RobustLock {
         had
     }
 
-    /// Waits for a while until the holder is done. It may be dead, so not for long.
+    /// Waits for a while until the holder is done. The holder may be dead, so not for long.
     pub(crate) fn wait(&self) {
         crate::sync::wait(&self.0, self.0.load(Relaxed) as u32);
     }

@@ -1,21 +1,21 @@
-//! A process's share, and how many operations began and ended: each thread counts its own.
+//! A process's share, and how many operations began and ended. Each thread counts its own.
 //!
-//! A locked addition costs as much as all the rest of a step on some machines, and every
-//! operation begins, changes the share and ends. So a thread writes to a cell that is its
-//! alone, by plain loads and stores, and whoever wants to know adds the cells up. What one
-//! thread allocates another may free, so a cell by itself may be below zero (it wraps round);
-//! the sum is right whenever nothing is under way, and when the process is dead.
+//! On some machines a locked addition costs as much as all the rest of a step, and every operation
+//! begins, changes the share and ends. So a thread has counters that only it writes, by plain loads
+//! and stores, and a reader adds up the counters of all threads. One thread may free what another
+//! has allocated, so the counters of one thread may be below zero (they wrap around). The sum is
+//! right whenever no operation is under way, and when the process has died.
 //!
-//! A cell belongs to a thread by the address of its own data, which no two living threads
-//! share; one that is born where another died goes on in its cell. Threads that find none left
-//! share one, and lock.
+//! Counters belong to a thread by the address of its thread control block, which no two living
+//! threads share; a new thread at the address of one that ended continues its counters. Threads
+//! that find no free counters share one set, by locked additions.
 //!
-//! An operation's beginning is stored before any figure changes, and its end after the last
-//! one; every change of a figure is a release, so who sees a change sees that it began. To see
-//! whether something is under way all ends are read first, and then all beginnings. There are
-//! never more ends than beginnings, and what begins meanwhile only adds to the second sum: if
-//! both are the same, nothing was under way when the last end was read. (A free that the driver
-//! refused takes its beginning back. It has changed nothing.)
+//! The beginning of an operation is stored before any figure changes, and its end after the last
+//! change. Every change is a release, so whoever sees a change sees that the operation began. To
+//! find out whether an operation is under way, a reader reads all ends first, and then all
+//! beginnings. There are never more ends than beginnings, and what begins meanwhile only adds to
+//! the second sum: if both are equal, no operation was under way when the last end was read. (A
+//! free that the driver refused takes its beginning back. It has changed nothing.)
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -23,12 +23,12 @@ use super::{DEVICES, LedgerProcess};
 use crate::sync::AtomicU64;
 use crate::sys;
 
-/// Threads of a process that count for themselves.
+/// How many threads of a process have counters of their own.
 const THREADS: usize = if cfg!(loom) { 1 } else { 32 };
-/// Places where a thread looks for its cell.
+/// In how many places a thread looks for its counters.
 const TRIES: usize = 8;
 
-/// What the threads of a process have counted.
+/// The counters of all threads of a process.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ThreadCounterSet {
@@ -36,27 +36,27 @@ pub(crate) struct ThreadCounterSet {
     rest: ThreadCounters,
 }
 
-/// What one thread has counted; for the first devices in one line of the processor's cache.
+/// What one thread has counted; for the first devices in one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct ThreadCounters {
-    /// Where the thread's own data lies; 0 before it is taken.
+    /// The address of the thread's control block; 0 while nobody has these counters.
     owner: AtomicU64,
-    /// Operations that began and were to add memory.
+    /// Allocations that began.
     allocs: AtomicU64,
-    /// Operations that began and were to take it away.
+    /// Frees that began.
     frees: AtomicU64,
-    /// Operations that came to their end.
+    /// Operations that ended.
     done: AtomicU64,
     /// Allocated less freed, by device.
     used: [AtomicU64; DEVICES],
 }
 
-/// The cell that the calling thread counts in: looked up once, and used for a while.
+/// The counters of the calling thread: looked up once, and used for a while.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnCounters<'a> {
     cell: &'a ThreadCounters,
-    /// Whether nobody else counts there.
+    /// Whether no other thread counts here.
     alone: bool,
 }
 
@@ -70,36 +70,36 @@ impl OwnCounters<'_> {
         }
     }
 
-    /// An operation that is to add memory.
+    /// An allocation begins.
     #[inline]
     pub(super) fn begin_allocation(self) {
         self.count(&self.cell.allocs, 1);
     }
 
-    /// An operation that is to take it away.
+    /// A free begins.
     #[inline]
     pub(super) fn begin_free(self) {
         self.count(&self.cell.frees, 1);
     }
 
-    /// What [`OwnCounters::begin_free`] counted was none: the driver has refused it.
+    /// Takes back what [`OwnCounters::begin_free`] counted: the driver has refused the free.
     pub(super) fn cancel_free(self) {
         self.count(&self.cell.frees, 1u64.wrapping_neg());
     }
 
-    /// So much more is held.
+    /// This many bytes more are held.
     #[inline]
     pub(super) fn add(self, device: usize, bytes: u64) {
         self.count(&self.cell.used[device], bytes);
     }
 
-    /// So much less is held.
+    /// This many bytes less are held.
     #[inline]
     pub(super) fn subtract(self, device: usize, bytes: u64) {
         self.count(&self.cell.used[device], bytes.wrapping_neg());
     }
 
-    /// The end of an operation.
+    /// An operation ends.
     #[inline]
     pub(super) fn end_operation(self) {
         self.count(&self.cell.done, 1);
@@ -149,7 +149,7 @@ impl ThreadCounterSet {
         cells.fold(0u64, |sum, cell| sum.wrapping_add(counter(cell).load(Acquire)))
     }
 
-    /// As before the first thread.
+    /// Resets everything for a new process.
     pub(crate) fn clear(&self) {
         for cell in self.own.iter().chain([&self.rest]) {
             let counters = [&cell.owner, &cell.allocs, &cell.frees, &cell.done];
@@ -159,34 +159,35 @@ impl ThreadCounterSet {
 }
 
 impl LedgerProcess {
-    /// What it holds on a device: exact while nothing is under way, and of a dead process.
+    /// What the process holds on a device. Exact while no operation is under way, and for a dead
+    /// process.
     #[must_use]
     pub fn used(&self, device: usize) -> u64 {
         let sum = self.threads.sum(|cell| &cell.used[device]);
-        // Two threads that were read at different moments may seem to have freed more.
+        // Two threads that were read at different moments may seem to have freed more than was
+        // allocated.
         sum.cast_signed().max(0).unsigned_abs()
     }
 
-    /// Where the calling thread counts.
+    /// The counters of the calling thread.
     #[inline]
     pub(super) fn own_counters(&self) -> OwnCounters<'_> {
         self.threads.own_counters()
     }
 
-    /// Operations that began and were to add memory.
+    /// Allocations that began.
     #[must_use]
     pub fn allocs(&self) -> u64 {
         self.threads.sum(|cell| &cell.allocs)
     }
 
-    /// Operations that began and were to take it away.
+    /// Frees that began.
     #[must_use]
     pub fn frees(&self) -> u64 {
         self.threads.sum(|cell| &cell.frees)
     }
 
-    /// Operations that came to their end, all of them; nothing while one is under way, or was when
-    /// the process died.
+    /// How many operations have ended; `None` while one is under way, or was when the process died.
     pub(super) fn operations_if_idle(&self) -> Option<u64> {
         let done = self.threads.sum(|cell| &cell.done);
         (self.allocs().wrapping_add(self.frees()) == done).then_some(done)
@@ -202,7 +203,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         let process = watch.slot(0);
-        // All are there at once, so that there are more than have a cell.
+        // All threads run at once, so that there are more than have counters of their own.
         let gate = std::sync::Barrier::new(80);
         std::thread::scope(|scope| {
             for _ in 0..80 {
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(process.operations_if_idle(), Some(160_080));
         assert_eq!((process.allocs(), process.frees()), (80_080, 80_000));
         assert_eq!((process.used(0), process.used(1)), (0, 80 * 512));
-        // What others allocated.
+        // Frees what other threads allocated.
         process.own_counters().subtract(1, 80 * 512);
         assert_eq!(process.used(1), 0);
         process.own_counters().subtract(1, 512);
