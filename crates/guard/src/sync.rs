@@ -72,8 +72,10 @@ mod model {
         }
     }
 
+    /// Declares an atomic each of whose operations is a step: `$change` are those that take a
+    /// value, `$exchange` the compare-and-swaps.
     macro_rules! atomic {
-        ($name:ident, $number:ty) => {
+        ($name:ident, $number:ty; $($change:ident)*; $($exchange:ident)*) => {
             #[derive(Debug)]
             pub struct $name(loom::sync::atomic::$name);
 
@@ -89,23 +91,11 @@ mod model {
                     step();
                     self.0.store(value, order);
                 }
-                pub fn fetch_add(&self, value: $number, order: Ordering) -> $number {
+                $(pub fn $change(&self, value: $number, order: Ordering) -> $number {
                     step();
-                    self.0.fetch_add(value, order)
-                }
-                pub fn fetch_or(&self, value: $number, order: Ordering) -> $number {
-                    step();
-                    self.0.fetch_or(value, order)
-                }
-                pub fn fetch_max(&self, value: $number, order: Ordering) -> $number {
-                    step();
-                    self.0.fetch_max(value, order)
-                }
-                pub fn fetch_min(&self, value: $number, order: Ordering) -> $number {
-                    step();
-                    self.0.fetch_min(value, order)
-                }
-                pub fn compare_exchange(
+                    self.0.$change(value, order)
+                })*
+                $(pub fn $exchange(
                     &self,
                     now: $number,
                     new: $number,
@@ -113,17 +103,9 @@ mod model {
                     bad: Ordering,
                 ) -> Result<$number, $number> {
                     step();
+                    // A weak one that fails for no reason only tries again: nothing new to check.
                     self.0.compare_exchange(now, new, good, bad)
-                }
-                pub fn compare_exchange_weak(
-                    &self,
-                    now: $number,
-                    new: $number,
-                    good: Ordering,
-                    bad: Ordering,
-                ) -> Result<$number, $number> {
-                    self.compare_exchange(now, new, good, bad)
-                }
+                })*
                 pub fn fetch_update(
                     &self,
                     good: Ordering,
@@ -136,6 +118,8 @@ mod model {
             }
         };
     }
-    atomic!(AtomicU32, u32);
-    atomic!(AtomicU64, u64);
+    atomic!(AtomicU32, u32; fetch_add fetch_or fetch_max fetch_min;
+        compare_exchange compare_exchange_weak);
+    atomic!(AtomicU64, u64; fetch_add fetch_or fetch_max fetch_min;
+        compare_exchange compare_exchange_weak);
 }

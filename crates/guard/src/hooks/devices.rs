@@ -32,7 +32,7 @@ static KNOWN: [(AtomicU64, AtomicU32); CONTEXTS] =
 /// Indices by this process's numbers, plus one.
 static BY_NUMBER: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
-/// In [`ProcessGuard::sole`]: no context yet, and that the driver must be asked. Between them an
+/// In [`ProcessGuard::single_context`]: no context yet, and that the driver must be asked. Between them an
 /// address, with the index of its device in the highest four bits.
 const NO_CONTEXT: u64 = 0;
 const ASK: u64 = u64::MAX;

@@ -111,11 +111,7 @@ pub(super) fn make(settings: &LedgerSetup<'_>) -> Option<SysFile> {
     let sized = file.set_size(size as u64) && file.allocate_space(0, GuardLedger::room());
     let at = file.map(size, sys::PROT_READ | sys::PROT_WRITE).cast::<GuardLedger>();
     // SAFETY: zeroed, large enough, aligned to a page, and nobody else has it yet.
-    let made = sized
-        && unsafe { at.as_mut() }.is_some_and(|ledger| {
-            settings.fill(ledger);
-            true
-        });
+    let made = sized && unsafe { at.as_mut() }.map(|ledger| settings.fill(ledger)).is_some();
     liveness::join_users(&file);
     let there = made && matches!(sys::link(draft, named), Ok(()) | Err(FileError::Exists));
     sys::unlink(draft, false);
