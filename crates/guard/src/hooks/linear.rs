@@ -10,7 +10,7 @@ use crate::ledger::flag;
 use crate::log::GuardMemoryKind;
 use crate::table::ResourceClass;
 
-/// Allocates what `request` describes; the driver writes the address to `out`.
+/// Allocates `bytes` of plain memory; the driver writes the address to `out`.
 ///
 /// # Safety
 ///
@@ -19,14 +19,15 @@ use crate::table::ResourceClass;
 unsafe fn alloc_at<P: Copy + Into<Pointer>>(
     guard: &ProcessGuard,
     out: *mut P,
-    request: &AllocationRequest,
+    kind: GuardMemoryKind,
+    bytes: usize,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
     if out.is_null() {
         return call();
     }
     // SAFETY: read only after the driver has written it.
-    allocate(guard, request, call, || unsafe { *out }.into())
+    allocate(guard, &AllocationRequest::linear(kind, bytes), call, || unsafe { *out }.into())
 }
 
 pub(super) unsafe fn alloc<P: Copy + Into<Pointer>>(
@@ -35,9 +36,8 @@ pub(super) unsafe fn alloc<P: Copy + Into<Pointer>>(
     bytes: usize,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
-    let request = AllocationRequest::linear(GuardMemoryKind::Linear, bytes);
     // SAFETY: the same contract.
-    unsafe { alloc_at(guard, out, &request, call) }
+    unsafe { alloc_at(guard, out, GuardMemoryKind::Linear, bytes, call) }
 }
 
 /// Rows of the same length, each beginning at a multiple of the pitch.
@@ -56,9 +56,8 @@ pub(super) unsafe fn pitch<P: Copy + Into<Pointer>, S>(
     }
     let row = width.checked_next_multiple_of(ROW).unwrap_or(u64::MAX);
     let bytes = usize::try_from(row.saturating_mul(height)).unwrap_or(usize::MAX);
-    let request = AllocationRequest::linear(GuardMemoryKind::Pitch, bytes);
     // SAFETY: the same contract.
-    unsafe { alloc_at(guard, out, &request, call) }
+    unsafe { alloc_at(guard, out, GuardMemoryKind::Pitch, bytes, call) }
 }
 
 pub(super) unsafe fn managed(
@@ -70,9 +69,8 @@ pub(super) unsafe fn managed(
     if guard.ledger.has_setting(flag::MANAGED_IGNORED) {
         return call();
     }
-    let request = AllocationRequest::linear(GuardMemoryKind::Managed, bytes);
     // SAFETY: the same contract.
-    unsafe { alloc_at(guard, out, &request, call) }
+    unsafe { alloc_at(guard, out, GuardMemoryKind::Managed, bytes, call) }
 }
 
 pub(super) unsafe fn free(
