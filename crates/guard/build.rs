@@ -1,9 +1,9 @@
 //! Builds the crate a second time, as the shared library that is loaded into programs.
 //!
-//! Cargo cannot hand a `cdylib` of one crate to another as bytes, so rustc is called here:
-//! the same sources with `--cfg preload`, which leaves the standard library out and exports
-//! the driver's names. There are no dependencies, so one call is all it takes, offline, in a
-//! checkout, under `cargo install` and for another target.
+//! Cargo cannot give the `cdylib` of one crate to another as bytes, so this script calls rustc
+//! with the same sources and `--cfg preload`, which leaves out the standard library and exports
+//! the driver's names. There are no dependencies, so one call is enough, offline, in a checkout,
+//! under `cargo install` and for another target.
 
 use std::env;
 use std::error::Error;
@@ -16,8 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let library = out.join("libplimsoll_guard.so");
     if !is_supported() {
-        // The loader and the driver that it stands between are those of Linux; elsewhere the
-        // library is empty, and `run` says so.
+        // The guard depends on the loader and the driver of Linux. Elsewhere the library is empty,
+        // and `run` says so.
         return Ok(std::fs::write(library, [])?);
     }
     let status = rustc()?.arg("-o").arg(&library).status()?;
@@ -41,7 +41,7 @@ fn rustc() -> Result<Command, Box<dyn Error>> {
         flag.push(linker);
         rustc.arg(flag);
     }
-    // Which linker to use is the caller's; sanitizers and the like have no place in a
+    // The caller chooses the linker. Other flags, such as those of sanitizers, do not work in a
     // library without a standard library.
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     let mut flags = flags.split('\x1f').filter(|flag| !flag.is_empty());
@@ -57,7 +57,7 @@ fn rustc() -> Result<Command, Box<dyn Error>> {
     Ok(rustc)
 }
 
-/// This is how a build script talks to cargo.
+/// Cargo reads instructions from a build script's standard output.
 fn println_to_cargo(line: &str) {
     println!("{line}");
 }

@@ -19,7 +19,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Result, plimsoll, text};
-use plimsoll_guard::ledger::{Ledger, flag};
+use plimsoll_guard::ledger::{GuardLedger, flag};
 use serde_json::Value;
 use stage::{CLIENT, DRIVER, StagePart, answer_of, compile};
 use terminal::Terminal;
@@ -200,7 +200,7 @@ fn a_folder_that_was_removed_costs_the_timeline_alone() -> Result {
     // The counters stay in reach.
     let ledger = "rm -r $PLIMSOLL_GUARD; stat -Lc %s $PLIMSOLL_GUARD_FD";
     let output = script(&["--quiet"], ledger)?.output()?;
-    assert_eq!(text(&output.stdout).trim(), size_of::<Ledger>().to_string());
+    assert_eq!(text(&output.stdout).trim(), size_of::<GuardLedger>().to_string());
     Ok(())
 }
 
@@ -208,7 +208,7 @@ fn a_folder_that_was_removed_costs_the_timeline_alone() -> Result {
 fn what_the_guard_raises_a_flag_for_is_said() -> Result {
     let raise = |bit: u32| {
         let bytes: String = bit.to_le_bytes().map(|byte| format!("\\x{byte:02x}")).concat();
-        let at = offset_of!(Ledger, warnings);
+        let at = offset_of!(GuardLedger, warnings);
         let to = "of=$PLIMSOLL_GUARD/ledger bs=1 conv=notrunc status=none";
         format!("printf '{bytes}' | dd {to} seek={at}; exit 3")
     };

@@ -1,10 +1,10 @@
 //! A lock for threads of one process.
 //!
-//! It is held for a few dozen nanoseconds, so whoever finds it taken tries again for a while.
-//! But not for ever: the holder may have been put to sleep by a thread of higher priority, which
-//! is the very one that tries (`SCHED_FIFO`). After a bounded number of tries it waits in the
-//! kernel. To let go costs no locked instruction: a waiter that is not seen wakes by itself after
-//! a millisecond and tries again.
+//! It is held for a few dozen nanoseconds, so a thread that finds it taken tries again for a while.
+//! But not forever: the holder may have been preempted by a thread of higher priority, which is the
+//! very one that tries (`SCHED_FIFO`). After a bounded number of tries the thread waits in the
+//! kernel. Unlocking costs no locked instruction: a waiter that it does not see wakes up after a
+//! millisecond and tries again.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -14,33 +14,33 @@ use crate::sys;
 /// The lock; all zeros are an open one.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Lock {
+pub(crate) struct ThreadLock {
     is_held: AtomicU32,
     waiting: AtomicU32,
 }
 
-/// The lock, held until this is dropped.
+/// Keeps the lock until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Holding<'a>(&'a Lock);
+pub(crate) struct ThreadLockGuard<'a>(&'a ThreadLock);
 
-/// How often a taken lock is tried before the kernel is asked to wait.
+/// How often a thread tries a taken lock before it waits in the kernel.
 const TRIES: u32 = 200;
 
-impl Lock {
-    pub(crate) const fn new() -> Lock {
-        Lock { is_held: AtomicU32::new(0), waiting: AtomicU32::new(0) }
+impl ThreadLock {
+    pub(crate) const fn new() -> ThreadLock {
+        ThreadLock { is_held: AtomicU32::new(0), waiting: AtomicU32::new(0) }
     }
 
     #[inline(always)]
-    pub(crate) fn hold(&self) -> Holding<'_> {
+    pub(crate) fn lock(&self) -> ThreadLockGuard<'_> {
         if self.is_held.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             self.wait();
         }
-        Holding(self)
+        ThreadLockGuard(self)
     }
 
-    pub(crate) fn try_hold(&self) -> Option<Holding<'_>> {
-        self.is_held.compare_exchange(0, 1, Acquire, Relaxed).ok().map(|_| Holding(self))
+    pub(crate) fn try_lock(&self) -> Option<ThreadLockGuard<'_>> {
+        self.is_held.compare_exchange(0, 1, Acquire, Relaxed).ok().map(|_| ThreadLockGuard(self))
     }
 
     #[cold]
@@ -59,7 +59,7 @@ impl Lock {
     }
 }
 
-impl Drop for Holding<'_> {
+impl Drop for ThreadLockGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.0.is_held.store(0, Release);
@@ -75,14 +75,14 @@ mod tests {
 
     #[test]
     fn one_at_a_time_gets_it_and_nobody_waits_for_ever() {
-        let (lock, count) = (Lock::new(), AtomicU32::new(0));
+        let (lock, count) = (ThreadLock::new(), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for turn in 0..2000 {
-                        let _held = lock.hold();
+                        let _held = lock.lock();
                         let before = count.load(Relaxed);
-                        // Long enough at times that others ask the kernel to wait.
+                        // Sometimes long enough that the others wait in the kernel.
                         if turn % 500 == 0 {
                             std::thread::sleep(std::time::Duration::from_millis(1));
                         }
@@ -93,6 +93,6 @@ mod tests {
         });
         assert_eq!(count.load(Relaxed), 16_000);
         assert_eq!(lock.waiting.load(Relaxed), 0);
-        assert!(lock.try_hold().is_some());
+        assert!(lock.try_lock().is_some());
     }
 }

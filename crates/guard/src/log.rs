@@ -1,10 +1,10 @@
-//! What happened, event by event: a file of each process, mapped, appended to and read by
-//! `run` when the process is gone, however it went.
+//! The event log: one file for each process, mapped and appended to. `run` reads it when the
+//! process is gone, however it ended.
 //!
-//! Who holds the table's lock takes the next place, fills it in, and marks it as whole last; a
-//! process that is killed in between leaves a place that says so. Room is asked of the file
-//! system ahead of use: a mapped file that cannot grow would end the program with a signal, so
-//! where there is no room the list simply ends, and the counters go on.
+//! The holder of the table's lock takes the next record, fills it in, and marks it as complete
+//! last; a process that is killed in between leaves an incomplete record. Space in the file system
+//! is allocated before it is used, as writing to a mapped file that cannot grow would end the
+//! program by a signal. Where there is no space, the log ends, and the counters go on.
 
 #![expect(unsafe_code, reason = "its memory is a mapped file")]
 
@@ -12,47 +12,47 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::sys;
-use crate::table::Held;
+use crate::table::LockedTable;
 
-/// The first bytes of a list of events.
+/// The first bytes of an event log.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"plimlog1");
-/// Events that a process can note.
+/// The most events that a process can log.
 pub const MOST: u64 = 1 << 21;
-/// What is there from the start, made real while the process attaches: a fresh page costs one
+/// What the file has from the start, populated while the process attaches: a fresh page costs one
 /// to two microseconds, a quarter of what a pair of events may cost.
 const FIRST: u64 = 64 << 10;
-/// From then on as much again as there is, but no more than this at once.
+/// The file then doubles each time, by at most this much.
 const MOST_AT_ONCE: u64 = 1 << 20;
 
-/// What an event is.
+/// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Op {
-    /// Handed out.
+pub enum GuardOp {
+    /// Memory was allocated.
     Allocate = 1,
-    /// Taken back.
+    /// Memory was freed.
     Free,
-    /// Refused by the line.
+    /// The limit refused a request.
     Refuse,
-    /// What the driver took for itself, or a pool or graph reserved: a change of the charge.
+    /// The driver took memory for itself, or a pool or the graphs reserved more: the charge rose.
     Charge,
-    /// The same, given back.
+    /// The opposite: the charge fell.
     Discharge,
 }
 
-impl Op {
-    /// The op of this number.
+impl GuardOp {
+    /// The operation with this number.
     #[must_use]
-    pub fn of(number: u8) -> Option<Op> {
-        use Op::{Allocate, Charge, Discharge, Free, Refuse};
+    pub fn of(number: u8) -> Option<GuardOp> {
+        use GuardOp::{Allocate, Charge, Discharge, Free, Refuse};
         [Allocate, Free, Refuse, Charge, Discharge].into_iter().find(|op| *op as u8 == number)
     }
 }
 
-/// How memory was asked for.
+/// The kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum GuardMemoryKind {
     /// cuMemAlloc.
     Linear = 1,
     /// cuMemAllocPitch.
@@ -65,11 +65,11 @@ pub enum Kind {
     Mipmap,
     /// cuMemCreate.
     Physical,
-    /// cuMemAllocAsync and its like: inside a pool, whose reservation is what is charged.
+    /// cuMemAllocAsync and similar: blocks inside a pool, of which the reservation is charged.
     Pooled,
     /// A pool's reservation.
     Pool,
-    /// What graphs reserve for their allocation nodes.
+    /// What the device has reserved for the allocation nodes of graphs.
     Graph,
     /// A context.
     Context,
@@ -83,114 +83,116 @@ pub enum Kind {
     Registered,
 }
 
-impl Kind {
+impl GuardMemoryKind {
     /// All of them.
-    pub const ALL: [Kind; 14] = [
-        Kind::Linear,
-        Kind::Pitch,
-        Kind::Managed,
-        Kind::Array,
-        Kind::Mipmap,
-        Kind::Physical,
-        Kind::Pooled,
-        Kind::Pool,
-        Kind::Graph,
-        Kind::Context,
-        Kind::Module,
-        Kind::Launch,
-        Kind::Pinned,
-        Kind::Registered,
+    pub const ALL: [GuardMemoryKind; 14] = [
+        GuardMemoryKind::Linear,
+        GuardMemoryKind::Pitch,
+        GuardMemoryKind::Managed,
+        GuardMemoryKind::Array,
+        GuardMemoryKind::Mipmap,
+        GuardMemoryKind::Physical,
+        GuardMemoryKind::Pooled,
+        GuardMemoryKind::Pool,
+        GuardMemoryKind::Graph,
+        GuardMemoryKind::Context,
+        GuardMemoryKind::Module,
+        GuardMemoryKind::Launch,
+        GuardMemoryKind::Pinned,
+        GuardMemoryKind::Registered,
     ];
 
-    /// The kind of this number.
+    /// The kind with this number.
     #[must_use]
-    pub fn of(number: u8) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
+    pub fn of(number: u8) -> Option<GuardMemoryKind> {
+        GuardMemoryKind::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// As people call it.
+    /// The name that people know it by.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Linear => "cuMemAlloc",
-            Kind::Pitch => "cuMemAllocPitch",
-            Kind::Managed => "managed",
-            Kind::Array => "array",
-            Kind::Mipmap => "mipmapped array",
-            Kind::Physical => "cuMemCreate",
-            Kind::Pooled => "stream-ordered",
-            Kind::Pool => "pool's reservation",
-            Kind::Graph => "graph memory",
-            Kind::Context => "context",
-            Kind::Module => "module",
-            Kind::Launch => "first launch",
-            Kind::Pinned => "pinned host memory",
-            Kind::Registered => "registered host memory",
+            GuardMemoryKind::Linear => "cuMemAlloc",
+            GuardMemoryKind::Pitch => "cuMemAllocPitch",
+            GuardMemoryKind::Managed => "managed",
+            GuardMemoryKind::Array => "array",
+            GuardMemoryKind::Mipmap => "mipmapped array",
+            GuardMemoryKind::Physical => "cuMemCreate",
+            GuardMemoryKind::Pooled => "stream-ordered",
+            GuardMemoryKind::Pool => "pool's reservation",
+            GuardMemoryKind::Graph => "graph memory",
+            GuardMemoryKind::Context => "context",
+            GuardMemoryKind::Module => "module",
+            GuardMemoryKind::Launch => "first launch",
+            GuardMemoryKind::Pinned => "pinned host memory",
+            GuardMemoryKind::Registered => "registered host memory",
         }
     }
 
-    /// What is charged for so many bytes of this kind: what the driver was seen to take. On a
-    /// discrete device it hands out pages of 2 MiB, and packs what is not above half of one by
-    /// 512 bytes. Blocks inside a pool are the pool's.
+    /// What is charged for a block of this size and kind: what drivers were seen to take. On a
+    /// discrete device they allocate pages of 2 MiB, and pack blocks of at most half a page by 512
+    /// bytes. Blocks inside a pool are part of the pool's charge.
     #[must_use]
     pub fn charge(self, bytes: u64, unified: bool) -> u64 {
         const PAGE: u64 = 2 << 20;
         let step = match self {
-            Kind::Pooled => return 0,
-            Kind::Pinned | Kind::Registered => 4096,
-            Kind::Linear | Kind::Pitch | Kind::Managed | Kind::Array | Kind::Mipmap => {
-                match (unified, bytes > PAGE / 2) {
-                    (true, _) => 4096,
-                    (false, true) => PAGE,
-                    (false, false) => 512,
-                }
-            }
+            GuardMemoryKind::Pooled => return 0,
+            GuardMemoryKind::Pinned | GuardMemoryKind::Registered => 4096,
+            GuardMemoryKind::Linear
+            | GuardMemoryKind::Pitch
+            | GuardMemoryKind::Managed
+            | GuardMemoryKind::Array
+            | GuardMemoryKind::Mipmap => match (unified, bytes > PAGE / 2) {
+                (true, _) => 4096,
+                (false, true) => PAGE,
+                (false, false) => 512,
+            },
             _ => return bytes,
         };
         bytes.checked_next_multiple_of(step).unwrap_or(u64::MAX)
     }
 
-    /// Whether the driver takes it unasked.
+    /// Whether the driver takes it for itself, without being asked.
     #[must_use]
     pub fn is_drivers(self) -> bool {
-        matches!(self, Kind::Context | Kind::Module | Kind::Launch)
+        matches!(self, GuardMemoryKind::Context | GuardMemoryKind::Module | GuardMemoryKind::Launch)
     }
 }
 
-/// One event, in half a line of the processor's cache.
+/// One event, in half a cache line.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Record {
-    /// When, in nanoseconds of the kernel's clock, as it was at its last tick. What came before
-    /// what is said by the place.
+pub struct EventRecord {
+    /// When, in nanoseconds of the kernel's clock, as of its last tick. The order of events is the
+    /// order of records.
     pub at: AtomicU64,
-    /// Of what: an address or a handle.
+    /// The address or handle that it is about.
     pub key: AtomicU64,
-    /// How large.
+    /// The size.
     pub bytes: AtomicU64,
-    /// From the lowest byte: op with its highest bit set, kind, device, tag, two of the stack's
-    /// number and two of the stream's. Stored last.
+    /// From the lowest byte: the operation with its highest bit set, kind, device, tag, two bytes
+    /// of the stack's number and two of the stream's. Stored last.
     pub what: AtomicU64,
 }
 
-/// The beginning of the file.
+/// The first bytes of the file, mapped.
 #[repr(C)]
-pub struct Head {
+pub struct MappedLogHeader {
     /// [`MAGIC`].
     pub magic: AtomicU64,
-    /// Places taken, some of them perhaps past the end.
+    /// How many records were taken, some of them perhaps past the end.
     pub taken: AtomicU64,
-    /// Places that have room in the file.
+    /// How many records have space in the file.
     pub room: AtomicU64,
-    /// When the process attached: its slot in the ledger says the same.
+    /// When the process attached; its slot in the ledger has the same value.
     pub since: AtomicU64,
 }
 
-/// An event before it has a place.
+/// An event before it has a record.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Event {
-    pub(crate) op: Op,
-    pub(crate) kind: Kind,
+pub(crate) struct NewEvent {
+    pub(crate) op: GuardOp,
+    pub(crate) kind: GuardMemoryKind,
     pub(crate) device: u8,
     pub(crate) tag: u8,
     pub(crate) key: u64,
@@ -199,64 +201,69 @@ pub(crate) struct Event {
     pub(crate) stack: u16,
 }
 
-/// The list, mapped. What an event needs comes first.
+/// The event log of this process, mapped. What every event needs comes first.
 #[repr(C)]
-pub(crate) struct Log {
-    head: &'static Head,
-    records: *const Record,
-    /// Kept by name: a number of an open file may be closed by the program, and then mean
-    /// another file.
+pub(crate) struct EventLogWriter {
+    head: &'static MappedLogHeader,
+    records: *const EventRecord,
+    /// The file is kept by its path: the program might close a descriptor, whose number may then
+    /// mean another file.
     path: &'static core::ffi::CStr,
 }
 
-// SAFETY: everything behind the pointer is atomic, and stays mapped for ever.
-unsafe impl Sync for Log {}
+// SAFETY: everything behind the pointer is atomic, and stays mapped.
+unsafe impl Sync for EventLogWriter {}
 // SAFETY: as above.
-unsafe impl Send for Log {}
+unsafe impl Send for EventLogWriter {}
 
-impl Log {
-    /// A new list at this path, of a process that attached then.
-    pub(crate) fn create(path: &'static core::ffi::CStr, since: u64) -> Option<Log> {
-        let size = size_of::<Head>() as u64 + MOST * size_of::<Record>() as u64;
-        if !sys::may_write(size) {
+impl EventLogWriter {
+    /// Creates a log at this path, for a process that attached at `since`.
+    pub(crate) fn create(path: &'static core::ffi::CStr, since: u64) -> Option<EventLogWriter> {
+        let size = size_of::<MappedLogHeader>() as u64 + MOST * size_of::<EventRecord>() as u64;
+        if !sys::file_size_allowed(size) {
             return None;
         }
         let flags = sys::O_RDWR | sys::O_CREAT;
-        let file = sys::File::open(path, flags, 0o600).ok()?;
-        if !file.set_size(size) || !file.take_room(0, FIRST) {
+        let file = sys::SysFile::open(path, flags, 0o600).ok()?;
+        if !file.set_size(size) || !file.allocate_space(0, FIRST) {
             return None;
         }
         let at = file.map(size as usize, sys::PROT_READ | sys::PROT_WRITE);
         if at.is_null() {
             return None;
         }
-        // SAFETY: the mapping is zeroed, aligned to a page, as large as both need, and never
+        // SAFETY: the mapping is zeroed, aligned to a page, large enough for both, and never
         // unmapped; all fields are atomic.
-        let (head, records) =
-            unsafe { (&*at.cast::<Head>(), at.cast::<u8>().add(size_of::<Head>()).cast()) };
-        let log = Log { head, records, path };
-        log.head.room.store((FIRST - size_of::<Head>() as u64) / RECORD, Relaxed);
-        log.make_real(0, FIRST);
+        let (head, records) = unsafe {
+            (
+                &*at.cast::<MappedLogHeader>(),
+                at.cast::<u8>().add(size_of::<MappedLogHeader>()).cast(),
+            )
+        };
+        let log = EventLogWriter { head, records, path };
+        log.head.room.store((FIRST - size_of::<MappedLogHeader>() as u64) / RECORD, Relaxed);
+        log.populate_pages(0, FIRST);
         log.head.since.store(since, Relaxed);
         log.head.magic.store(MAGIC, Release);
         Some(log)
     }
 
-    /// Brings near what the next event needs.
+    /// Prefetches what the next event needs.
     #[inline(always)]
-    pub(crate) fn near(&self) {
-        sys::near(self.head);
+    pub(crate) fn prefetch(&self) {
+        sys::prefetch_for_write(self.head);
     }
 
-    /// Notes an event, one at a time; whether there was room.
+    /// Appends an event; the locked table admits one thread at a time. Returns whether there was
+    /// room.
     #[inline(always)]
-    pub(crate) fn note(&self, _: &Held<'_>, event: &Event, at: u64) -> bool {
+    pub(crate) fn note(&self, _: &LockedTable<'_>, event: &NewEvent, at: u64) -> bool {
         let place = self.head.taken.load(Relaxed);
         self.head.taken.store(place + 1, Relaxed);
         if place >= self.head.room.load(Relaxed) && !self.grow(place) {
             return false;
         }
-        // SAFETY: the place lies below `room`, which is inside the mapping and has space in
+        // SAFETY: the index is below `room`, so the record is inside the mapping and has space in
         // the file.
         let record = unsafe { &*self.records.add(place as usize) };
         record.at.store(at, Relaxed);
@@ -268,41 +275,42 @@ impl Log {
         let what =
             [event.op as u8 | 0x80, event.kind as u8, event.device, event.tag, s0, s1, t0, t1];
         record.what.store(u64::from_le_bytes(what), Release);
-        // The next but one is in the next line, which nobody has written to yet.
-        sys::near(self.records.wrapping_add(place as usize + 2));
+        // The next record but one is in the next cache line, which nobody has written to yet.
+        sys::prefetch_for_write(self.records.wrapping_add(place as usize + 2));
         true
     }
 
-    /// Makes room for a place behind the last; whether there is some.
+    /// Makes room for a record after the last one; returns whether that worked.
     #[cold]
     fn grow(&self, place: u64) -> bool {
         let room = self.head.room.load(Relaxed);
-        let from = size_of::<Head>() as u64 + room * RECORD;
+        let from = size_of::<MappedLogHeader>() as u64 + room * RECORD;
         let more = from.next_multiple_of(4096).min(MOST_AT_ONCE);
-        // Once there was none, nobody asks again: every event would.
-        let enough = place == room && room + more / RECORD <= MOST && self.make_room(from, more);
+        // After one failure nobody tries again: otherwise every event would.
+        let enough =
+            place == room && room + more / RECORD <= MOST && self.allocate_room(from, more);
         if enough {
             self.head.room.store(room + more / RECORD, Relaxed);
         }
         enough
     }
 
-    fn make_room(&self, from: u64, more: u64) -> bool {
-        let file = sys::File::open(self.path, sys::O_RDWR, 0);
-        let done = file.is_ok_and(|file| file.take_room(from, more));
+    fn allocate_room(&self, from: u64, more: u64) -> bool {
+        let file = sys::SysFile::open(self.path, sys::O_RDWR, 0);
+        let done = file.is_ok_and(|file| file.allocate_space(from, more));
         if done {
-            self.make_real(from, more);
+            self.populate_pages(from, more);
         }
         done
     }
 
-    /// Makes pages real that have room in the file: all at once is five times cheaper than one
-    /// by one. Older kernels cannot, and then each is made real when it is written to.
-    fn make_real(&self, from: u64, size: u64) {
+    /// Populates pages that have space in the file: all at once is five times cheaper than one by
+    /// one. Older kernels cannot, and then each page is populated when it is written to.
+    fn populate_pages(&self, from: u64, size: u64) {
         let at = core::ptr::from_ref(self.head).cast::<u8>().wrapping_add(from as usize & !4095);
         // SAFETY: the range lies in the mapping; no content changes.
         unsafe { sys::madvise(at.cast_mut().cast(), size as usize, sys::MADV_POPULATE_WRITE) };
     }
 }
 
-const RECORD: u64 = size_of::<Record>() as u64;
+const RECORD: u64 = size_of::<EventRecord>() as u64;

@@ -1,10 +1,10 @@
-//! What the kernel tells of processes: numbers, when they started, whether one is about to end.
+//! What the kernel reports about processes: PIDs, start times, whether a thread is exiting.
 
 use core::ffi::CStr;
 
 use crate::sys;
 
-/// This process.
+/// The PID of this process.
 #[must_use]
 pub fn own_pid() -> u32 {
     sys::getpid()
@@ -13,15 +13,15 @@ pub fn own_pid() -> u32 {
 /// When a process started; 0 where the kernel does not say.
 #[must_use]
 pub fn start_time(pid: u32) -> u64 {
-    let mut path = Path::new();
+    let mut path = PathBuffer::new();
     path.add(b"/proc/").number(pid.into()).add(b"/stat");
     path.get().and_then(stat).map_or(0, |stat| stat.start)
 }
 
-/// The number of the space in which this process's number means something (a container has its
-/// own); 0 where the kernel does not say.
+/// The PID namespace of this process (a container has its own), by the kernel's number; 0 where the
+/// kernel does not say.
 #[must_use]
-pub fn own_space() -> u64 {
+pub fn own_pid_namespace() -> u64 {
     let mut text = [0; 64];
     let count = sys::read_link(c"/proc/self/ns/pid", &mut text);
     digits(text.get(..count).unwrap_or_default())
@@ -32,15 +32,14 @@ fn digits(text: &[u8]) -> u64 {
     digits.fold(0u64, |sum, &digit| sum.wrapping_mul(10).wrapping_add((digit - b'0').into()))
 }
 
-/// Whether a thread of a process is about to end and has not ended: the driver may still be
-/// taking its memory back. The process has this number in this process's own space, and started
-/// then.
+/// Whether a thread of a process is exiting and has not exited: the driver may still be freeing its
+/// memory. The process has this PID in this process's own namespace, and started at `start`.
 #[must_use]
 pub(crate) fn is_ending(pid: u32, start: u64) -> bool {
-    let mut folder = Path::new();
+    let mut folder = PathBuffer::new();
     folder.add(b"/proc/").number(pid.into()).add(b"/task");
     let Some(path) = folder.get() else { return false };
-    let Ok(tasks) = sys::File::open(path, sys::O_RDONLY | sys::O_DIRECTORY, 0) else {
+    let Ok(tasks) = sys::SysFile::open(path, sys::O_RDONLY | sys::O_DIRECTORY, 0) else {
         return false;
     };
     if start_time(pid) != start {
@@ -53,7 +52,7 @@ pub(crate) fn is_ending(pid: u32, start: u64) -> bool {
             return false;
         }
         let ending = |name: &[u8]| {
-            let mut path = Path::new();
+            let mut path = PathBuffer::new();
             path.add(b"/proc/").number(pid.into()).add(b"/task/").add(name).add(b"/stat");
             path.get().and_then(stat).is_some_and(|stat| stat.is_ending())
         };
@@ -65,9 +64,9 @@ pub(crate) fn is_ending(pid: u32, start: u64) -> bool {
     }
 }
 
-/// Whether this process has device files of a GPU's driver open; nothing where that cannot be told.
+/// Whether this process has device files of a GPU's driver open; `None` where that is unknown.
 pub(crate) fn has_device_files() -> Option<bool> {
-    let files = sys::File::open(c"/proc/self/fd", sys::O_RDONLY | sys::O_DIRECTORY, 0).ok()?;
+    let files = sys::SysFile::open(c"/proc/self/fd", sys::O_RDONLY | sys::O_DIRECTORY, 0).ok()?;
     let mut names = [0u64; 512];
     let mut found = false;
     loop {
@@ -76,7 +75,7 @@ pub(crate) fn has_device_files() -> Option<bool> {
             return Some(found);
         }
         each_name(&names, count, |name| {
-            let mut path = Path::new();
+            let mut path = PathBuffer::new();
             path.add(b"/proc/self/fd/").add(name);
             let mut target = [0; 256];
             let count = path.get().map_or(0, |path| sys::read_link(path, &mut target));
@@ -93,8 +92,8 @@ fn is_device_file(path: &[u8]) -> bool {
     in_folder || known.iter().any(|known| name.starts_with(known))
 }
 
-/// Goes through names as the kernel lists them: 8 bytes for the file's number, 8 for the place,
-/// 2 for the length of the record, 1 for the kind, then the name with a zero.
+/// Goes through names as the kernel lists them (`getdents64`): 8 bytes for the inode, 8 for the
+/// offset, 2 for the length of the record, 1 for the type, then the name with a final zero.
 pub(crate) fn each_name(list: &[u64], bytes: usize, mut each: impl FnMut(&[u8])) {
     let byte = |at: usize| list.get(at / 8).map_or(0, |word| word.to_ne_bytes()[at % 8]);
     let mut at = 0;
@@ -117,18 +116,18 @@ pub(crate) fn each_name(list: &[u64], bytes: usize, mut each: impl FnMut(&[u8]))
     }
 }
 
-/// A path that is put together of pieces.
-pub(crate) struct Path {
+/// A path that is assembled from pieces, without an allocator.
+pub(crate) struct PathBuffer {
     text: [u8; 640],
     end: usize,
 }
 
-impl Path {
-    pub(crate) const fn new() -> Path {
-        Path { text: [0; 640], end: 0 }
+impl PathBuffer {
+    pub(crate) const fn new() -> PathBuffer {
+        PathBuffer { text: [0; 640], end: 0 }
     }
 
-    pub(crate) fn add(&mut self, piece: &[u8]) -> &mut Path {
+    pub(crate) fn add(&mut self, piece: &[u8]) -> &mut PathBuffer {
         for &byte in piece {
             if let Some(place) = self.text.get_mut(self.end) {
                 *place = byte;
@@ -138,18 +137,18 @@ impl Path {
         self
     }
 
-    pub(crate) fn number(&mut self, number: u64) -> &mut Path {
+    pub(crate) fn number(&mut self, number: u64) -> &mut PathBuffer {
         let mut digits = [0; 20];
         self.add(decimal(number, &mut digits))
     }
 
-    /// The path, with a zero behind it; nothing if it is too long.
+    /// The path with a final zero; `None` if it is too long.
     pub(crate) fn get(&self) -> Option<&CStr> {
         (self.end < self.text.len()).then(|| CStr::from_bytes_until_nul(&self.text).ok())?
     }
 }
 
-/// A number in digits.
+/// A number in decimal digits.
 pub(crate) fn decimal(mut number: u64, to: &mut [u8; 20]) -> &[u8] {
     let mut at = to.len();
     loop {
@@ -162,16 +161,16 @@ pub(crate) fn decimal(mut number: u64, to: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// What a line of `/proc/…/stat` says.
+/// The fields of `/proc/…/stat` that are needed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stat {
+pub struct ProcStat {
     state: u8,
     flags: u64,
     start: u64,
 }
 
-impl Stat {
-    /// Whether the thread is about to end, and has not ended.
+impl ProcStat {
+    /// Whether the thread is exiting and has not exited.
     #[must_use]
     pub fn is_ending(self) -> bool {
         const EXITING: u64 = 4;
@@ -179,23 +178,23 @@ impl Stat {
     }
 }
 
-fn stat(path: &CStr) -> Option<Stat> {
+fn stat(path: &CStr) -> Option<ProcStat> {
     let mut text = [0; 1024];
     let count = sys::read_file(path, &mut text)?;
     parse_stat(&text[..count])
 }
 
-/// Reads such a line. The name in it may hold anything, brackets too, so fields are counted from the
-/// last one.
+/// Parses such a line. The name in it may contain anything, including brackets, so fields are
+/// counted from the last bracket.
 #[must_use]
-pub fn parse_stat(text: &[u8]) -> Option<Stat> {
+pub fn parse_stat(text: &[u8]) -> Option<ProcStat> {
     let end = text.iter().rposition(|&byte| byte == b')')?;
     let mut fields = text[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
     // The state is field 3, flags are field 9, the start time is field 22.
     let state = *fields.next()?.first()?;
     let flags = digits(fields.nth(5)?);
     let start = digits(fields.nth(12)?);
-    Some(Stat { state, flags, start })
+    Some(ProcStat { state, flags, start })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -207,7 +206,7 @@ mod tests {
         let line = b"42 (a) b (c)) S 1 42 42 0 -1 4194564 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2\n";
         let stat = parse_stat(line).unwrap();
         assert_eq!((stat.state, stat.flags, stat.start), (b'S', 4_194_564, 98765));
-        assert!(stat.is_ending() && !Stat { state: b'Z', ..stat }.is_ending());
+        assert!(stat.is_ending() && !ProcStat { state: b'Z', ..stat }.is_ending());
         assert_eq!(parse_stat(b"42 (x"), None);
         assert_eq!(parse_stat(b"42 (x) R 1 2"), None);
     }
@@ -217,7 +216,7 @@ mod tests {
         let me = own_pid();
         let start = start_time(me);
         assert_eq!(me, std::process::id());
-        assert!(start > 0 && !is_ending(me, start) && own_space() > 0);
+        assert!(start > 0 && !is_ending(me, start) && own_pid_namespace() > 0);
         assert_eq!((start_time(u32::MAX), is_ending(u32::MAX, 0)), (0, false));
     }
 
@@ -243,7 +242,7 @@ mod tests {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         let path = std::ffi::CString::new(folder.path().to_str().unwrap()).unwrap();
-        let opened = sys::File::open(&path, sys::O_RDONLY | sys::O_DIRECTORY, 0).unwrap();
+        let opened = sys::SysFile::open(&path, sys::O_RDONLY | sys::O_DIRECTORY, 0).unwrap();
         let mut list = [0u64; 512];
         let mut names = Vec::new();
         let count = opened.list(&mut list);

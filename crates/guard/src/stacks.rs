@@ -1,8 +1,8 @@
-//! Where allocations were made: the program's call stack, named once for each place.
+//! Where allocations were made: the program's call stacks, each written once.
 //!
-//! Names are found while the program runs, as its libraries lie elsewhere the next time. A
-//! stack that was seen before is only its number. A C library that cannot walk the stack (musl's)
-//! leaves the places unnamed.
+//! Names are looked up while the program runs, as its libraries lie at other addresses the next
+//! time. For a stack that was seen before only its number is logged. With a C library that cannot
+//! walk the stack (musl's), no stacks are written.
 
 #![expect(unsafe_code, reason = "asks the C library to walk the stack")]
 
@@ -10,17 +10,17 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-use crate::here::{Here, file_of};
-use crate::{find, process, sys};
+use crate::attach::{ProcessGuard, file_of};
+use crate::{elf, process, sys};
 
 const DEPTH: usize = 24;
 const KNOWN: usize = 1 << 14;
-/// What the names of all of them take, at most.
+/// The most that the names of all stacks take.
 const MOST: u64 = 64 << 20;
 
 static SEEN: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
-/// The process that writes names now: the lines of two threads must not mix, and a child does
-/// not wait for a thread that stayed with its parent.
+/// The PID of the process that is writing names: the lines of two threads must not mix, and a child
+/// of `fork` must not wait for a thread that exists only in its parent.
 static WRITING: AtomicU32 = AtomicU32::new(0);
 
 type Backtrace = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
@@ -30,7 +30,7 @@ type Write = unsafe extern "C" fn(*const *mut c_void, c_int, c_int);
 fn function(place: &AtomicUsize, name: &[u8]) -> usize {
     const ABSENT: usize = 1;
     let found = match place.load(Relaxed) {
-        0 => match find::next(name) as usize {
+        0 => match elf::next_function(name) as usize {
             0 => ABSENT,
             found => found,
         },
@@ -40,33 +40,34 @@ fn function(place: &AtomicUsize, name: &[u8]) -> usize {
     if found == ABSENT { 0 } else { found }
 }
 
-/// Walks the stack; how many frames were found.
+/// Walks the stack; returns how many frames it found.
 fn walk(frames: &mut [*mut c_void; DEPTH]) -> usize {
     static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
     let backtrace = function(&BACKTRACE, b"backtrace");
     if backtrace == 0 {
         return 0;
     }
-    // SAFETY: the C library's function of this name; the buffer is as long as is said.
+    // SAFETY: the C library's function of this name; `DEPTH` is the buffer's length.
     let count = unsafe {
         core::mem::transmute::<usize, Backtrace>(backtrace)(frames.as_mut_ptr(), DEPTH as c_int)
     };
     usize::try_from(count).unwrap_or(0)
 }
 
-/// The number of the place that asks; 0 where it cannot be told.
+/// The number of the calling stack; 0 where it is unknown.
 #[cold]
-pub(crate) fn capture(here: &Here) -> u16 {
+pub(crate) fn capture(guard: &ProcessGuard) -> u16 {
     let mut frames = [core::ptr::null_mut::<c_void>(); DEPTH];
     let count = walk(&mut frames);
-    // The first few are the guard's own.
+    // The first two frames are the guard's own.
     let frames = frames.get(..count).unwrap_or_default();
     let frames = frames.get(2..).unwrap_or_default();
     if frames.is_empty() {
         return 0;
     }
-    // What a parent has named before a fork its child must name for itself.
-    let pid = here.process.pid.load(Relaxed);
+    // The PID is part of the hash: stacks that a parent has written before a fork must be written
+    // by its child, too.
+    let pid = guard.process.pid.load(Relaxed);
     let hash = frames.iter().fold(0xcbf2_9ce4_8422_2325 ^ u64::from(pid), |hash, frame| {
         (hash ^ *frame as u64).wrapping_mul(0x100_0000_01b3)
     }) | 1;
@@ -74,7 +75,7 @@ pub(crate) fn capture(here: &Here) -> u16 {
         let place = (hash as usize).wrapping_add(step) % KNOWN;
         match SEEN[place].compare_exchange(0, hash, AcqRel, Relaxed) {
             Ok(_) => {
-                write(here, place as u32 + 1, frames);
+                write(guard, place as u32 + 1, frames);
                 return place as u16 + 1;
             }
             Err(other) if other == hash => return place as u16 + 1,
@@ -84,28 +85,30 @@ pub(crate) fn capture(here: &Here) -> u16 {
     0
 }
 
-fn write(here: &Here, number: u32, frames: &[*mut c_void]) {
+fn write(guard: &ProcessGuard, number: u32, frames: &[*mut c_void]) {
     static WRITE: AtomicUsize = AtomicUsize::new(0);
     let names = function(&WRITE, b"backtrace_symbols_fd");
-    let path = file_of(b"/stacks.", here.process);
-    let Some(path) = path.get().filter(|_| names != 0 && sys::may_write(MOST)) else { return };
+    let path = file_of(b"/stacks.", guard.process);
+    let Some(path) = path.get().filter(|_| names != 0 && sys::file_size_allowed(MOST)) else {
+        return;
+    };
     let mut digits = [0; 20];
     let number = process::decimal(number.into(), &mut digits);
     let flags = sys::O_RDWR | sys::O_CREAT | sys::O_APPEND;
-    let me = here.process.pid.load(Relaxed);
+    let me = guard.process.pid.load(Relaxed);
     while let Err(other) = WRITING.compare_exchange(0, me, AcqRel, Relaxed) {
         if other == me {
-            sys::nap();
+            sys::sleep_millisecond();
         } else {
             let _ = WRITING.compare_exchange(other, 0, AcqRel, Relaxed);
         }
     }
-    if let Ok(file) = sys::File::open(path, flags, 0o600) {
+    if let Ok(file) = sys::SysFile::open(path, flags, 0o600) {
         for piece in [b"# ".as_slice(), number, b"\n"] {
             file.write(piece);
         }
-        // SAFETY: the C library's function of this name; there are as many frames as is said, and
-        // the file is open.
+        // SAFETY: the C library's function of this name; pointer and length are those of a slice,
+        // and the file is open.
         unsafe {
             let names = core::mem::transmute::<usize, Write>(names);
             names(frames.as_ptr(), frames.len() as c_int, file.number());

@@ -1,5 +1,5 @@
 //! The atomics of the ledger. Under the model checker (`--cfg loom`) each operation is a step at
-//! which the process may be killed: see the ledger's `model`.
+//! which the process may be killed; see `ledger/model.rs`.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -10,15 +10,15 @@ pub(crate) use crate::sys::now;
 #[cfg(loom)]
 pub(crate) use model::{AtomicU32, AtomicU64, now, survive, wait, wake};
 
-/// Waits for a while at the lower half of a word that processes share, if it still is `value`.
+/// Sleeps for a while at the lower half of a word that processes share, if it still is `value`.
 #[cfg(not(loom))]
 pub(crate) fn wait(word: &AtomicU64, value: u32) {
     const MILLISECONDS: i64 = 20;
-    // Both processors that there are have the lower half first.
+    // Both supported processors store the lower half first.
     crate::sys::futex_wait(word.as_ptr().cast(), value, true, MILLISECONDS);
 }
 
-/// Wakes one who waits there.
+/// Wakes one that waits there.
 #[cfg(not(loom))]
 pub(crate) fn wake(word: &AtomicU64) {
     crate::sys::futex_wake(word.as_ptr().cast(), true);
@@ -31,7 +31,7 @@ mod model {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     loom::thread_local! {
-        /// Steps until this thread's process is killed; none for one that lives on.
+        /// Steps until this thread's process is killed; `None` for one that is not.
         static LEFT: Cell<Option<u32>> = Cell::new(None);
     }
 
@@ -45,7 +45,7 @@ mod model {
         1
     }
 
-    /// What a killed process leaves: nothing of it runs any more.
+    /// The panic payload that ends a killed process.
     pub(crate) struct Killed;
 
     fn step() {
@@ -57,7 +57,8 @@ mod model {
         LEFT.with(|cell| cell.set(left.map(|left| left - 1)));
     }
 
-    /// Runs what a process does, and kills it before the step of that number; whether it lived on.
+    /// Runs what a process does, and kills it before the step of that number. `Err` if it was
+    /// killed.
     pub(crate) fn survive(steps: Option<u32>, work: impl FnOnce()) -> Result<(), Killed> {
         LEFT.with(|cell| cell.set(steps));
         let ended = catch_unwind(AssertUnwindSafe(work));
@@ -71,8 +72,10 @@ mod model {
         }
     }
 
+    /// Declares an atomic each of whose operations is a step: `$change` are those that take a
+    /// value, `$exchange` the compare-and-swaps.
     macro_rules! atomic {
-        ($name:ident, $number:ty) => {
+        ($name:ident, $number:ty; $($change:ident)*; $($exchange:ident)*) => {
             #[derive(Debug)]
             pub struct $name(loom::sync::atomic::$name);
 
@@ -88,23 +91,11 @@ mod model {
                     step();
                     self.0.store(value, order);
                 }
-                pub fn fetch_add(&self, value: $number, order: Ordering) -> $number {
+                $(pub fn $change(&self, value: $number, order: Ordering) -> $number {
                     step();
-                    self.0.fetch_add(value, order)
-                }
-                pub fn fetch_or(&self, value: $number, order: Ordering) -> $number {
-                    step();
-                    self.0.fetch_or(value, order)
-                }
-                pub fn fetch_max(&self, value: $number, order: Ordering) -> $number {
-                    step();
-                    self.0.fetch_max(value, order)
-                }
-                pub fn fetch_min(&self, value: $number, order: Ordering) -> $number {
-                    step();
-                    self.0.fetch_min(value, order)
-                }
-                pub fn compare_exchange(
+                    self.0.$change(value, order)
+                })*
+                $(pub fn $exchange(
                     &self,
                     now: $number,
                     new: $number,
@@ -112,18 +103,9 @@ mod model {
                     bad: Ordering,
                 ) -> Result<$number, $number> {
                     step();
+                    // A weak one that fails for no reason only tries again: nothing new to check.
                     self.0.compare_exchange(now, new, good, bad)
-                }
-                pub fn compare_exchange_weak(
-                    &self,
-                    now: $number,
-                    new: $number,
-                    good: Ordering,
-                    bad: Ordering,
-                ) -> Result<$number, $number> {
-                    step();
-                    self.0.compare_exchange(now, new, good, bad)
-                }
+                })*
                 pub fn fetch_update(
                     &self,
                     good: Ordering,
@@ -136,6 +118,8 @@ mod model {
             }
         };
     }
-    atomic!(AtomicU32, u32);
-    atomic!(AtomicU64, u64);
+    atomic!(AtomicU32, u32; fetch_add fetch_or fetch_max fetch_min;
+        compare_exchange compare_exchange_weak);
+    atomic!(AtomicU64, u64; fetch_add fetch_or fetch_max fetch_min;
+        compare_exchange compare_exchange_weak);
 }

@@ -1,71 +1,77 @@
-//! Arrays and mipmapped arrays. How a device lays them out is its own affair; they are
-//! counted by their shape, rows rounded as the driver rounds them.
+//! Arrays and mipmapped arrays. A device may lay them out as it likes; they are counted by their
+//! shape, with rows rounded as the driver rounds them.
 
-use super::track::{Wish, allocate, free};
-use super::{Code, Handle};
-use crate::here::Here;
-use crate::log::Kind;
-use crate::table::{Class, Place};
+use super::track::{self, AllocationRequest, allocate};
+use super::{DriverCode, OpaqueHandle};
+use crate::attach::ProcessGuard;
+use crate::log::GuardMemoryKind;
+use crate::table::{BlockClass, ResourceClass};
 
-/// What cuArrayCreate is given.
+/// The argument of cuArrayCreate. `S` is the type of sizes: 32 bits in the first version.
 #[repr(C)]
-pub(crate) struct Shape {
-    width: usize,
-    height: usize,
+pub(crate) struct ArrayDescriptor<S> {
+    width: S,
+    height: S,
     format: i32,
     channels: u32,
 }
 
-/// What cuArray3DCreate and cuMipmappedArrayCreate are given.
+/// The argument of cuArray3DCreate and cuMipmappedArrayCreate.
 #[repr(C)]
-pub(crate) struct Shape3 {
-    width: usize,
-    height: usize,
-    depth: usize,
-    format: i32,
-    channels: u32,
-    flags: u32,
-}
-
-/// As [`Shape`], in the first version.
-#[repr(C)]
-pub(crate) struct SmallShape {
-    width: u32,
-    height: u32,
-    format: i32,
-    channels: u32,
-}
-
-/// As [`Shape3`], in the first version.
-#[repr(C)]
-pub(crate) struct SmallShape3 {
-    width: u32,
-    height: u32,
-    depth: u32,
+pub(crate) struct Array3dDescriptor<S> {
+    width: S,
+    height: S,
+    depth: S,
     format: i32,
     channels: u32,
     flags: u32,
 }
 
-/// The memory is another's, or comes later by mapping.
+/// An array as any of the descriptors describes it.
+pub(super) struct ArrayShape {
+    sides: [usize; 3],
+    format: i32,
+    channels: u32,
+    flags: u32,
+}
+
+fn side(size: impl TryInto<usize>) -> usize {
+    size.try_into().unwrap_or(usize::MAX)
+}
+
+impl<S: Copy + TryInto<usize>> From<&ArrayDescriptor<S>> for ArrayShape {
+    fn from(from: &ArrayDescriptor<S>) -> ArrayShape {
+        let &ArrayDescriptor { width, height, format, channels } = from;
+        ArrayShape { sides: [side(width), side(height), 1], format, channels, flags: 0 }
+    }
+}
+
+impl<S: Copy + TryInto<usize>> From<&Array3dDescriptor<S>> for ArrayShape {
+    fn from(from: &Array3dDescriptor<S>) -> ArrayShape {
+        let &Array3dDescriptor { width, height, depth, format, channels, flags } = from;
+        ArrayShape { sides: [width, height, depth].map(side), format, channels, flags }
+    }
+}
+
+/// Flags of arrays without memory of their own: it is mapped into them later.
 const SPARSE: u32 = 0x40;
 const DEFERRED: u32 = 0x80;
 
 /// What a format takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Texel {
-    /// So many bytes for each channel of a point.
+    /// Bytes for each channel of a point.
     Channel(u64),
-    /// So many for a point, whatever its channels.
+    /// Bytes for a point, whatever its channels.
     Point(u64),
-    /// So many for two points: planes of different sizes.
+    /// Bytes for two points: its planes have different sizes.
     TwoPoints(u64),
-    /// So many for a block of four by four points.
+    /// Bytes for a block of four by four points.
     Block(u64),
 }
 
-/// CUDA's formats. One that is not known is taken for four bytes a channel, the most that a
-/// channel has.
+/// What CUDA's formats take. An unknown format is counted as four bytes a channel, the most that
+/// any channel has.
 fn texel(format: i32) -> Texel {
     match format {
         // Whole numbers and floats.
@@ -106,101 +112,41 @@ fn bytes(sides: [usize; 3], format: i32, channels: u32) -> u64 {
     row.saturating_mul(rows).saturating_mul(depth)
 }
 
-fn wish(kind: Kind, bytes: u64) -> Wish {
-    Wish { kind, place: Place::Array, bytes, stream: 0 }
-}
-
+/// Creates an array of `levels` levels, each with half the sides of the one before.
+///
 /// # Safety
 ///
-/// As the driver's, for this and those below.
-pub(super) unsafe fn create(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const Shape,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    // SAFETY: it is null or what the driver takes.
-    let (Some(shape), false) = (unsafe { shape.as_ref() }, out.is_null()) else { return call() };
-    let bytes = bytes([shape.width, shape.height, 1], shape.format, shape.channels);
-    // SAFETY: the driver has written it when it is read.
-    allocate(here, &wish(Kind::Array, bytes), call, || unsafe { *out as u64 })
-}
-
-pub(super) unsafe fn create_small(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const SmallShape,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    // SAFETY: it is null or what the driver takes.
-    let shape = unsafe { shape.as_ref() }.map(|&SmallShape { width, height, format, channels }| {
-        Shape { width: width as usize, height: height as usize, format, channels }
-    });
-    let shape = shape.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: handed on.
-    unsafe { create(here, out, shape, call) }
-}
-
-pub(super) unsafe fn create3_small(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const SmallShape3,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    // SAFETY: it is null or what the driver takes.
-    let shape = unsafe { shape.as_ref() }.map(|shape| {
-        let &SmallShape3 { width, height, depth, format, channels, flags } = shape;
-        let [width, height, depth] = [width, height, depth].map(|side| side as usize);
-        Shape3 { width, height, depth, format, channels, flags }
-    });
-    let shape = shape.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: handed on.
-    unsafe { create3(here, out, shape, call) }
-}
-
-pub(super) unsafe fn create3(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const Shape3,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    // SAFETY: handed on.
-    unsafe { create_levels(here, out, shape, 1, Kind::Array, call) }
-}
-
-pub(super) unsafe fn mipmap(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const Shape3,
+/// See [`super`], for this and the next.
+pub(super) unsafe fn create<'a, D: 'a>(
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
+    descriptor: *const D,
     levels: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    // SAFETY: handed on.
-    unsafe { create_levels(here, out, shape, levels, Kind::Mipmap, call) }
-}
-
-unsafe fn create_levels(
-    here: &Here,
-    out: *mut Handle,
-    shape: *const Shape3,
-    levels: u32,
-    kind: Kind,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    kind: GuardMemoryKind,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode
+where
+    ArrayShape: From<&'a D>,
+{
     // SAFETY: it is null or what the driver takes.
-    let (Some(shape), false) = (unsafe { shape.as_ref() }, out.is_null()) else { return call() };
+    let shape = unsafe { descriptor.as_ref() }.map(ArrayShape::from);
+    let (Some(shape), false) = (shape, out.is_null()) else { return call() };
     if shape.flags & (SPARSE | DEFERRED) != 0 {
         return call();
     }
-    let sides = [shape.width, shape.height, shape.depth];
-    let level = |n: u32| bytes(sides.map(|side| side >> n), shape.format, shape.channels);
+    let level = |n: u32| bytes(shape.sides.map(|side| side >> n), shape.format, shape.channels);
     let bytes = (0..levels.clamp(1, 32)).map(level).fold(0, u64::saturating_add);
-    // SAFETY: the driver has written it when it is read.
-    allocate(here, &wish(kind, bytes), call, || unsafe { *out as u64 })
+    let request = AllocationRequest { kind, class: BlockClass::Array, bytes, stream: 0 };
+    // SAFETY: read only after the driver has written it.
+    allocate(guard, &request, call, || unsafe { *out as u64 })
 }
 
-pub(super) unsafe fn destroy(here: &Here, array: Handle, call: impl FnOnce() -> Code) -> Code {
-    free(here, Class::Array, array as u64, 0, call)
+pub(super) unsafe fn destroy(
+    guard: &ProcessGuard,
+    array: OpaqueHandle,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    track::free(guard, ResourceClass::Array, array as u64, 0, call)
 }
 
 #[cfg(all(test, not(loom)))]

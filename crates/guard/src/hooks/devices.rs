@@ -1,80 +1,85 @@
-//! Which device a call concerns, and its place in the ledger.
+//! Which device a call concerns, and its index in the ledger.
 //!
-//! Numbers of devices are a process's own affair (`CUDA_VISIBLE_DEVICES`), so a device is
-//! known in the ledger by its UUID. The way from a context to its device is remembered:
-//! asking the driver each time would cost more than the counting.
+//! Each process numbers devices in its own way (`CUDA_VISIBLE_DEVICES`), so the ledger identifies
+//! a device by its UUID. The guard remembers the device of each context: asking the driver every
+//! time would cost more than the counting.
 //!
-//! Even which context is current need not be asked in the common case: a process that sees one
-//! device and has only ever had one context, as far as anybody saw, can mean no other. (A
-//! thread without a context is refused by the driver, and what was granted is taken back.) A
-//! second context, a second device, or the end of the one, and it is asked from then on.
+//! In the common case it does not even ask which context is current: in a process that sees one
+//! device and has only ever had one known context, it can be no other. (The driver refuses a
+//! thread without a context, and the charge is taken back.) After a second context, a second
+//! device or the end of the only context, the guard asks every time.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::{Handle, SUCCESS, ask};
-use crate::available;
-use crate::here::Here;
-use crate::ledger::{DEVICES, Device, NO_LIMIT, flag};
+use super::{OpaqueHandle, SUCCESS, own_calls};
+use crate::attach::ProcessGuard;
+use crate::ledger::{DEVICES, LedgerDevice, NO_LIMIT, flag};
+use crate::system_memory;
 
-/// Where an allocation goes.
+/// The device that an allocation is made on, and its context.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target {
+pub(super) struct DeviceTarget {
     pub(super) context: u64,
     pub(super) device: usize,
 }
 
 const CONTEXTS: usize = 32;
-/// Contexts and, one more than it is, the place of their device.
+/// Contexts, and the index of their device plus one.
 static KNOWN: [(AtomicU64, AtomicU32); CONTEXTS] =
     [const { (AtomicU64::new(0), AtomicU32::new(0)) }; CONTEXTS];
-/// Places by this process's numbers, one more than they are.
+/// Indices by this process's numbers, plus one.
 static BY_NUMBER: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
-/// In [`Here::sole`]: no context yet, and that the driver must be asked. Between them an
-/// address, with the place of its device in the highest four bits.
+/// In [`ProcessGuard::single_context`]: no context yet, and that the driver must be asked. Between them an
+/// address, with the index of its device in the highest four bits.
 const NO_CONTEXT: u64 = 0;
 const ASK: u64 = u64::MAX;
-const PLACE: u32 = 60;
-const _: () = assert!(DEVICES <= 1 << (u64::BITS - PLACE), "a place must fit");
+const INDEX_SHIFT: u32 = 60;
+const _: () = assert!(DEVICES <= 1 << (u64::BITS - INDEX_SHIFT), "an index must fit");
 
-/// Notes a context that was made, retained or found current, before anybody can use it.
-pub(super) fn met(here: &Here, context: u64, device: Option<usize>) {
+/// Notes a context that was made, retained or found current, before any call can use it.
+pub(super) fn note_context(guard: &ProcessGuard, context: u64, device: Option<usize>) {
     let sole = match device {
-        Some(device) if context >> PLACE == 0 && is_only_one() => {
-            (device as u64) << PLACE | context
+        Some(device) if context >> INDEX_SHIFT == 0 && has_single_device() => {
+            (device as u64) << INDEX_SHIFT | context
         }
         _ => ASK,
     };
-    if here.sole.compare_exchange(NO_CONTEXT, sole, AcqRel, Acquire).is_err_and(|it| it != sole) {
-        here.sole.store(ASK, Release);
+    if guard
+        .single_context
+        .compare_exchange(NO_CONTEXT, sole, AcqRel, Acquire)
+        .is_err_and(|it| it != sole)
+    {
+        guard.single_context.store(ASK, Release);
     }
 }
 
-fn is_only_one() -> bool {
+/// Whether this process sees exactly one device.
+pub(super) fn has_single_device() -> bool {
     let mut count = 0;
     // SAFETY: a number is written.
-    unsafe { ask::cuDeviceGetCount(&raw mut count) == SUCCESS && count == 1 }
+    unsafe { own_calls::cuDeviceGetCount(&raw mut count) == SUCCESS && count == 1 }
 }
 
-/// The current context and its device. Nothing without a context, where that is known.
+/// The current context and its device; `None` where the driver says that there is no context.
 #[inline]
-pub(super) fn current(here: &Here) -> Option<Target> {
-    match here.sole.load(Acquire) {
-        NO_CONTEXT | ASK => asked(here),
+pub(super) fn current(guard: &ProcessGuard) -> Option<DeviceTarget> {
+    match guard.single_context.load(Acquire) {
+        NO_CONTEXT | ASK => ask_driver(guard),
         sole => {
-            let context = sole & ((1 << PLACE) - 1);
-            Some(Target { context, device: (sole >> PLACE) as usize })
+            let context = sole & ((1 << INDEX_SHIFT) - 1);
+            Some(DeviceTarget { context, device: (sole >> INDEX_SHIFT) as usize })
         }
     }
 }
 
-fn asked(here: &Here) -> Option<Target> {
-    let mut context: Handle = core::ptr::null_mut();
-    // A driver that fails once is asked again: what is not known to be somewhere is not counted.
+fn ask_driver(guard: &ProcessGuard) -> Option<DeviceTarget> {
+    let mut context: OpaqueHandle = core::ptr::null_mut();
+    // A driver that fails once is asked again: without an answer the call would not be counted.
     // SAFETY: a handle is written.
-    let mut ask = || unsafe { ask::cuCtxGetCurrent(&raw mut context) } == SUCCESS;
+    let mut ask = || unsafe { own_calls::cuCtxGetCurrent(&raw mut context) } == SUCCESS;
     if !(ask() || ask()) || context.is_null() {
         return None;
     }
@@ -85,119 +90,118 @@ fn asked(here: &Here) -> Option<Target> {
             other if other == context => {
                 let device = device.load(Acquire);
                 if device > 0 {
-                    return Some(Target { context, device: device as usize - 1 });
+                    return Some(DeviceTarget { context, device: device as usize - 1 });
                 }
             }
             _ => {}
         }
     }
-    look_up(here, context)
+    look_up(guard, context)
 }
 
 #[cold]
-fn look_up(here: &Here, context: u64) -> Option<Target> {
+fn look_up(guard: &ProcessGuard, context: u64) -> Option<DeviceTarget> {
     let mut number: c_int = 0;
     // SAFETY: a number is written.
-    if unsafe { ask::cuCtxGetDevice(&raw mut number) } != SUCCESS {
-        here.ledger.warn(flag::MISSING_CALL);
+    if unsafe { own_calls::cuCtxGetDevice(&raw mut number) } != SUCCESS {
+        guard.ledger.warn(flag::MISSING_CALL);
         return None;
     }
-    let device = of_number(here, number);
-    met(here, context, device);
+    let device = of_number(guard, number);
+    note_context(guard, context, device);
     let device = device?;
-    for (known, place) in &KNOWN {
-        match known.compare_exchange(0, context, AcqRel, Acquire) {
-            Ok(_) => {
-                place.store(device as u32 + 1, Release);
-                break;
-            }
-            Err(other) if other == context => {
-                place.store(device as u32 + 1, Release);
-                break;
-            }
-            Err(_) => {}
+    for (known, index) in &KNOWN {
+        let taken = known.compare_exchange(0, context, AcqRel, Acquire);
+        if taken.is_ok() || taken == Err(context) {
+            index.store(device as u32 + 1, Release);
+            break;
         }
     }
-    Some(Target { context, device })
+    Some(DeviceTarget { context, device })
 }
 
-/// From now on the driver is asked which context is current.
-pub(super) fn doubt(here: &Here) {
-    here.sole.store(ASK, Release);
+/// Makes the guard ask the driver, from now on, which context is current.
+pub(super) fn ask_from_now_on(guard: &ProcessGuard) {
+    guard.single_context.store(ASK, Release);
 }
 
-/// Forgets a context: another may get its address.
-pub(super) fn forget(here: &Here, context: u64) {
-    doubt(here);
-    for (known, place) in &KNOWN {
+/// Forgets a context that was destroyed: another may get its address.
+pub(super) fn forget(guard: &ProcessGuard, context: u64) {
+    ask_from_now_on(guard);
+    for (known, index) in &KNOWN {
         if known.load(Acquire) == context {
-            // The address stays as a mark that the search goes on behind it.
-            place.store(0, Release);
+            // The address stays, so that a search goes on behind it.
+            index.store(0, Release);
         }
     }
 }
 
-/// The place of the device that this process knows by this number.
-pub(super) fn of_number(here: &Here, number: c_int) -> Option<usize> {
+/// The index in the ledger of the device that this process knows by this number.
+pub(super) fn of_number(guard: &ProcessGuard, number: c_int) -> Option<usize> {
     let known = BY_NUMBER.get(usize::try_from(number).ok()?)?;
     match known.load(Acquire) {
         0 => {
-            let place = claim(here, number)?;
-            known.store(place as u32 + 1, Release);
-            Some(place)
+            let index = claim(guard, number)?;
+            known.store(index as u32 + 1, Release);
+            Some(index)
         }
-        place => Some(place as usize - 1),
+        index => Some(index as usize - 1),
     }
 }
 
-/// This process's number of a device.
-pub(super) fn number_of(place: usize) -> Option<c_int> {
-    let found = BY_NUMBER.iter().position(|known| known.load(Acquire) as usize == place + 1)?;
+/// This process's number of a device, by its index.
+pub(super) fn number_of(index: usize) -> Option<c_int> {
+    let found = BY_NUMBER.iter().position(|known| known.load(Acquire) as usize == index + 1)?;
     c_int::try_from(found).ok()
 }
 
-/// The place of the device with this UUID, if the tree has used it.
-pub(super) fn of_uuid(here: &Here, uuid: [u64; 2]) -> Option<usize> {
-    here.ledger.devices.iter().position(|device| {
+/// The index of the device with this UUID, if a process of the run has used it.
+pub(super) fn of_uuid(guard: &ProcessGuard, uuid: [u64; 2]) -> Option<usize> {
+    guard.ledger.devices.iter().position(|device| {
         device.state.load(Acquire) == 2
             && device.uuid.iter().zip(uuid).all(|(a, b)| a.load(Relaxed) == b)
     })
 }
 
-fn claim(here: &Here, number: c_int) -> Option<usize> {
+/// A UUID as the ledger keeps it.
+pub(super) fn uuid_words(bytes: [u8; 16]) -> [u64; 2] {
+    let whole = u128::from_le_bytes(bytes);
+    [whole as u64, (whole >> 64) as u64]
+}
+
+/// Finds the device with this number in the ledger, or adds it.
+fn claim(guard: &ProcessGuard, number: c_int) -> Option<usize> {
     let mut bytes = [0u8; 16];
     // SAFETY: sixteen bytes are written.
-    if unsafe { ask::cuDeviceGetUuid(&raw mut bytes, number) } != SUCCESS {
-        // Too old to have one: its number has to do.
+    if unsafe { own_calls::cuDeviceGetUuid(&raw mut bytes, number) } != SUCCESS {
+        // A driver too old to have UUIDs: the number takes its place.
         bytes[..4].copy_from_slice(&number.to_le_bytes());
     }
-    let (head, tail) = bytes.split_at(8);
-    let word = |part: &[u8]| part.iter().rev().fold(0u64, |sum, &b| sum << 8 | u64::from(b));
-    let uuid = [word(head), word(tail)];
-    here.alone(|| {
-        of_uuid(here, uuid).or_else(|| {
-            let free = |device: &Device| device.state.load(Acquire) == 0;
-            let place = here.ledger.devices.iter().position(free)?;
-            fill(here, &here.ledger.devices[place], number, uuid);
-            Some(place)
+    let uuid = uuid_words(bytes);
+    guard.exclusively(|| {
+        of_uuid(guard, uuid).or_else(|| {
+            let free = |device: &LedgerDevice| device.state.load(Acquire) == 0;
+            let index = guard.ledger.devices.iter().position(free)?;
+            fill(guard, &guard.ledger.devices[index], number, uuid);
+            Some(index)
         })
     })
 }
 
-fn fill(here: &Here, device: &Device, number: c_int, uuid: [u64; 2]) {
+fn fill(guard: &ProcessGuard, device: &LedgerDevice, number: c_int, uuid: [u64; 2]) {
     const INTEGRATED: c_int = 18;
     let (mut integrated, mut total) = (0, 0);
     // SAFETY: numbers are written.
     unsafe {
-        ask::cuDeviceGetAttribute(&raw mut integrated, INTEGRATED, number);
-        ask::cuDeviceTotalMem_v2(&raw mut total, number);
+        own_calls::cuDeviceGetAttribute(&raw mut integrated, INTEGRATED, number);
+        own_calls::cuDeviceTotalMem_v2(&raw mut total, number);
     }
-    let own = here.ledger.budgets.get(number.unsigned_abs() as usize);
+    let own = guard.ledger.budgets.get(number.unsigned_abs() as usize);
     let budget = match own.map_or(0, |budget| budget.load(Relaxed)) {
-        0 => here.ledger.default_budget.load(Relaxed),
+        0 => guard.ledger.default_budget.load(Relaxed),
         own => own,
     };
-    let most = (integrated == 1 && budget != NO_LIMIT).then(|| available::most(here.ledger));
+    let most = (integrated == 1 && budget != NO_LIMIT).then(|| system_memory::most(guard.ledger));
     let budget = most.flatten().map_or(budget, |most| budget.min(most));
     device.uuid.iter().zip(uuid).for_each(|(to, from)| to.store(from, Relaxed));
     device.ordinal.store(number.unsigned_abs(), Relaxed);

@@ -1,17 +1,17 @@
-//! Memory of graphs: allocation nodes take theirs when the graph is launched, from memory
+//! Memory of graphs. Allocation nodes take memory when the graph is launched, from a reservation
 //! that the device keeps for all graphs.
 //!
-//! When a graph is made executable its allocation nodes are added up. Before it is launched,
-//! so much is charged ahead; after the launch the charge becomes what the driver says it
-//! keeps for graphs. A launch that might not fit is refused.
+//! When a graph is instantiated, the guard adds up its allocation nodes. Before a launch it
+//! charges that sum; after the launch the charge becomes what the driver reports to have reserved
+//! for graphs. A launch that might not fit is refused.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 
-use super::{Code, Handle, OUT_OF_MEMORY, SUCCESS, ask, pool};
-use super::{code, devices, measure};
-use crate::here::{Here, TURNS};
-use crate::log::{Kind, Op};
-use crate::table::{Class, Entry, Thing};
+use super::{DriverCode, OUT_OF_MEMORY, OpaqueHandle, SUCCESS, own_calls};
+use super::{devices, kernels, measure};
+use crate::attach::{POOL_LOCKS, ProcessGuard};
+use crate::log::{GuardMemoryKind, GuardOp};
+use crate::table::{DriverResource, ResourceClass, ResourceEntry};
 
 const RESERVED: c_int = 2;
 const USED: c_int = 0;
@@ -19,9 +19,9 @@ const MEMORY_NODE: c_int = 10;
 const CHILD_GRAPH: c_int = 4;
 const MOST_NODES: usize = 1 << 16;
 
-/// CUDA_MEM_ALLOC_NODE_PARAMS, with room for what later versions add.
+/// CUDA_MEM_ALLOC_NODE_PARAMS, with room for fields that later versions add.
 #[repr(C)]
-pub(crate) struct NodeParams {
+pub(crate) struct AllocNodeParams {
     pool: [u64; 12],
     access: *const c_void,
     access_count: usize,
@@ -32,78 +32,54 @@ pub(crate) struct NodeParams {
 
 /// # Safety
 ///
-/// As the driver's, for this and those below.
+/// See [`super`], for this and the functions below.
 pub(super) unsafe fn instantiate(
-    here: &Here,
-    out: *mut Handle,
-    graph: Handle,
-    _: u64,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    // An executable graph lies on the device, too.
-    let (code, _) = measure::around(here, Kind::Launch, call);
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
+    graph: OpaqueHandle,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    // The executable graph itself takes device memory too.
+    let (code, _) = measure::charge_growth(guard, GuardMemoryKind::Launch, call);
     if code == SUCCESS && !out.is_null() {
-        let wanted = ask::unseen(|| wanted(graph, 0));
+        let wanted = own_calls::outside_capture(|| wanted(graph, 0));
         if wanted > 0 {
             // SAFETY: the driver has written it.
             let key = unsafe { *out } as u64;
-            let _ = here.table.put(Entry { key, thing: Thing::Graph { wanted } });
+            let _ =
+                guard.table.put(ResourceEntry { key, resource: DriverResource::Graph { wanted } });
         }
     }
     code
 }
 
-pub(super) unsafe fn instantiate_v2(
-    here: &Here,
-    out: *mut Handle,
-    graph: Handle,
-    _: *mut Handle,
-    _: *mut c_char,
-    _: usize,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    // SAFETY: handed on.
-    unsafe { instantiate(here, out, graph, 0, call) }
-}
-
-pub(super) unsafe fn instantiate_with(
-    here: &Here,
-    out: *mut Handle,
-    graph: Handle,
-    _: *mut c_void,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    // SAFETY: handed on.
-    unsafe { instantiate(here, out, graph, 0, call) }
-}
-
-/// What the allocation nodes of a graph ask for together: more than it needs, as memory is
-/// used again within a graph.
-fn wanted(graph: Handle, depth: u32) -> u64 {
+/// What the allocation nodes of a graph ask for together. An upper bound: nodes of one graph may
+/// share memory.
+fn wanted(graph: OpaqueHandle, depth: u32) -> u64 {
     let mut count = 0;
-    // SAFETY: without a place for them only their number is written.
-    let code = unsafe { ask::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) };
+    // SAFETY: without room for the nodes the driver writes their number only.
+    let code = unsafe { own_calls::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) };
     if code != SUCCESS || count == 0 || count > MOST_NODES || depth > 8 {
         return 0;
     }
-    let Some(nodes) = Nodes::new(count) else { return 0 };
-    // SAFETY: there is room for as many as is said.
-    let code = unsafe { ask::cuGraphGetNodes(graph, nodes.at, &raw mut count) };
+    let Some(nodes) = GraphNodes::new(count) else { return 0 };
+    // SAFETY: there is room for `count` nodes.
+    let code = unsafe { own_calls::cuGraphGetNodes(graph, nodes.at, &raw mut count) };
     if code != SUCCESS {
         return 0;
     }
     nodes.get(count).iter().map(|&node| of_node(node, depth)).fold(0, u64::saturating_add)
 }
 
-fn of_node(node: Handle, depth: u32) -> u64 {
+fn of_node(node: OpaqueHandle, depth: u32) -> u64 {
     let mut kind = -1;
     // SAFETY: a number is written.
-    if unsafe { ask::cuGraphNodeGetType(node, &raw mut kind) } != SUCCESS {
+    if unsafe { own_calls::cuGraphNodeGetType(node, &raw mut kind) } != SUCCESS {
         return 0;
     }
     match kind {
         MEMORY_NODE => {
-            let mut params = NodeParams {
+            let mut params = AllocNodeParams {
                 pool: [0; 12],
                 access: core::ptr::null(),
                 access_count: 0,
@@ -111,99 +87,100 @@ fn of_node(node: Handle, depth: u32) -> u64 {
                 pointer: 0,
                 spare: [0; 16],
             };
-            // SAFETY: the structure is as large as the driver's, and larger.
-            let code = unsafe { ask::cuGraphMemAllocNodeGetParams(node, &raw mut params) };
+            // SAFETY: the structure is at least as large as the driver's.
+            let code = unsafe { own_calls::cuGraphMemAllocNodeGetParams(node, &raw mut params) };
             if code == SUCCESS { params.bytes as u64 } else { 0 }
         }
         CHILD_GRAPH => {
             let mut graph = core::ptr::null_mut();
             // SAFETY: a handle is written.
-            let code = unsafe { ask::cuGraphChildGraphNodeGetGraph(node, &raw mut graph) };
+            let code = unsafe { own_calls::cuGraphChildGraphNodeGetGraph(node, &raw mut graph) };
             if code == SUCCESS { wanted(graph, depth + 1) } else { 0 }
         }
         _ => 0,
     }
 }
 
-/// Room for handles, straight from the kernel.
-struct Nodes {
-    at: *mut Handle,
+/// Room for handles, mapped by the kernel: there is no allocator here.
+struct GraphNodes {
+    at: *mut OpaqueHandle,
     count: usize,
 }
 
-impl Nodes {
-    fn new(count: usize) -> Option<Nodes> {
-        let at = crate::sys::anonymous(count * size_of::<Handle>(), 0);
-        (!at.is_null()).then_some(Nodes { at: at.cast(), count })
+impl GraphNodes {
+    fn new(count: usize) -> Option<GraphNodes> {
+        let at = crate::sys::map_anonymous(count * size_of::<OpaqueHandle>(), 0);
+        (!at.is_null()).then_some(GraphNodes { at: at.cast(), count })
     }
 
-    fn get(&self, count: usize) -> &[Handle] {
-        // SAFETY: the mapping is zeroed and as large as `self.count` of them.
+    fn get(&self, count: usize) -> &[OpaqueHandle] {
+        // SAFETY: the mapping is zeroed and has room for `self.count` handles.
         unsafe { core::slice::from_raw_parts(self.at, count.min(self.count)) }
     }
 }
 
-impl Drop for Nodes {
+impl Drop for GraphNodes {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours alone, and this is its end.
-        unsafe { crate::sys::munmap(self.at.cast(), self.count * size_of::<Handle>()) };
+        // SAFETY: nobody else has the mapping, and this is its last use.
+        unsafe { crate::sys::munmap(self.at.cast(), self.count * size_of::<OpaqueHandle>()) };
     }
 }
 
 pub(super) unsafe fn launch(
-    here: &Here,
-    exec: Handle,
-    _: Handle,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    let graph = here.table.get(Class::Graph, exec as u64).map(|entry| entry.thing);
-    let target = devices::current(here);
-    let (Some(Thing::Graph { wanted: bytes }), Some(target)) = (graph, target) else {
-        return code::launched(here, exec, call);
+    guard: &ProcessGuard,
+    exec: OpaqueHandle,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    let graph = guard.table.get(ResourceClass::Graph, exec as u64).map(|entry| entry.resource);
+    let target = devices::current(guard);
+    let (Some(DriverResource::Graph { wanted: bytes }), Some(target)) = (graph, target) else {
+        // SAFETY: the same contract.
+        return unsafe { kernels::launch(guard, exec, call) };
     };
     let device = target.device;
-    // One at a time: two that are launched at once cannot both have what is idle now.
-    let _turn = here.turns[device % TURNS].hold();
-    // What the device keeps for graphs and no graph uses now serves this one too.
+    // One at a time: two launches at once could not both have what is idle now.
+    let _lock = guard.pool_locks[device % POOL_LOCKS].lock();
+    // This launch can use what the device has reserved for graphs and no graph uses now.
     let idle =
         figure(device, RESERVED).unwrap_or(0).saturating_sub(figure(device, USED).unwrap_or(0));
     let ahead = bytes.saturating_sub(idle);
-    let held = here.ledger.hold(here.process, device, ahead) || {
-        here.reclaim();
-        here.ledger.hold(here.process, device, ahead)
+    let held = guard.ledger.reserve_ahead(guard.process, device, ahead) || {
+        guard.reclaim();
+        guard.ledger.reserve_ahead(guard.process, device, ahead)
     };
     if !held {
-        here.ledger.refuse_now(here.process, device, bytes);
-        pool::note(here, Op::Refuse, Kind::Graph, device, exec as u64, bytes);
+        guard.ledger.refuse_uncharged(guard.process, device, bytes);
+        guard.log_charge(GuardOp::Refuse, GuardMemoryKind::Graph, device, exec as u64, bytes);
         return OUT_OF_MEMORY;
     }
     let code = call();
-    refresh(here, device, ahead);
+    refresh(guard, device, ahead);
     code
 }
 
-/// Sets what graphs are charged to what the driver keeps for them.
-fn refresh(here: &Here, device: usize, ahead: u64) {
+/// Sets the charge for graphs to what the driver has reserved for them, and takes back what was
+/// charged `ahead`.
+fn refresh(guard: &ProcessGuard, device: usize, ahead: u64) {
     let key = device as u64;
     let now = figure(device, RESERVED);
-    let before = here.table.change(Class::GraphMemory, key, |thing| {
-        *thing = now.map_or(*thing, |reserved| Thing::GraphMemory { reserved });
+    let before = guard.table.change(ResourceClass::GraphMemory, key, |resource| {
+        *resource = now.map_or(*resource, |reserved| DriverResource::GraphMemory { reserved });
     });
     let before = match before {
-        Some(Thing::GraphMemory { reserved }) => reserved,
+        Some(DriverResource::GraphMemory { reserved }) => reserved,
         _ => {
-            let thing = Thing::GraphMemory { reserved: now.unwrap_or(0) };
-            let _ = here.table.put(Entry { key, thing });
+            let resource = DriverResource::GraphMemory { reserved: now.unwrap_or(0) };
+            let _ = guard.table.put(ResourceEntry { key, resource });
             0
         }
     };
     let now = now.unwrap_or(before);
-    let op = if now > before { Op::Charge } else { Op::Discharge };
+    let op = if now > before { GuardOp::Charge } else { GuardOp::Discharge };
     let at = match now.abs_diff(before) {
         0 => crate::sys::now(),
-        change => pool::note(here, op, Kind::Graph, device, key, change),
+        change => guard.log_charge(op, GuardMemoryKind::Graph, device, key, change),
     };
-    here.ledger.recharge(here.process, device, before + ahead, now, at);
+    guard.ledger.recharge(guard.process, device, before + ahead, now, at);
 }
 
 fn figure(device: usize, which: c_int) -> Option<u64> {
@@ -211,26 +188,34 @@ fn figure(device: usize, which: c_int) -> Option<u64> {
     let mut value = 0;
     let ask = || {
         // SAFETY: a number is written.
-        unsafe { ask::cuDeviceGetGraphMemAttribute(number, which, &raw mut value) }
+        unsafe { own_calls::cuDeviceGetGraphMemAttribute(number, which, &raw mut value) }
     };
-    (ask::unseen(ask) == SUCCESS).then_some(value)
+    (own_calls::outside_capture(ask) == SUCCESS).then_some(value)
 }
 
-pub(super) unsafe fn destroy(here: &Here, exec: Handle, call: impl FnOnce() -> Code) -> Code {
-    let known = here.table.take(Class::Graph, exec as u64);
+pub(super) unsafe fn destroy(
+    guard: &ProcessGuard,
+    exec: OpaqueHandle,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    let known = guard.table.take(ResourceClass::Graph, exec as u64);
     let code = call();
     if let (Some(entry), false) = (known, code == SUCCESS) {
-        let _ = here.table.put(entry);
+        let _ = guard.table.put(entry);
     }
     code
 }
 
-pub(super) unsafe fn trim(here: &Here, device: c_int, call: impl FnOnce() -> Code) -> Code {
-    let place = devices::of_number(here, device);
-    let _turn = place.map(|device| here.turns[device % TURNS].hold());
+pub(super) unsafe fn trim(
+    guard: &ProcessGuard,
+    device: c_int,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    let index = devices::of_number(guard, device);
+    let _lock = index.map(|device| guard.pool_locks[device % POOL_LOCKS].lock());
     let code = call();
-    if let Some(device) = place {
-        refresh(here, device, 0);
+    if let Some(device) = index {
+        refresh(guard, device, 0);
     }
     code
 }

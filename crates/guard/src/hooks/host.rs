@@ -1,85 +1,77 @@
-//! The host's memory, pinned for the device: cuMemHostAlloc, cuMemAllocHost, cuMemHostRegister.
+//! Pinned host memory: cuMemHostAlloc, cuMemAllocHost, cuMemHostRegister.
 //!
-//! On a device that shares the system's memory it is the same memory as the device's, and counts
-//! as such. On one with memory of its own it does not, and passes. (Grace has memory of its own
-//! beside the system's, and its driver does not call it integrated.)
+//! On a device that shares the system's memory, pinned memory is the device's memory too and
+//! counts against its limit. On a device with memory of its own it does not, and passes. (Grace
+//! has device memory beside the system's, and its driver does not report it as integrated.)
 
-use core::ffi::c_int;
+use super::devices::{self, DeviceTarget};
+use super::track::{self, AllocationRequest, allocate_on, is_unified};
+use super::{DriverCode, OpaqueHandle};
+use crate::attach::ProcessGuard;
+use crate::log::GuardMemoryKind;
+use crate::table::{BlockClass, ResourceClass};
 
-use super::devices::{self, Target};
-use super::track::{Wish, allocate_on, free as give, is_unified};
-use super::{Code, Handle, ask};
-use crate::here::Here;
-use crate::log::Kind;
-use crate::table::{Class, Place};
-
-/// The device that shares the host's memory: the current one, or the only one that there is.
-fn target(here: &Here) -> Option<Target> {
+/// The device that shares the host's memory: the current one, or the only one there is.
+fn target(guard: &ProcessGuard) -> Option<DeviceTarget> {
     let only = || {
-        let mut count: c_int = 0;
-        // SAFETY: a number is written.
-        let one = unsafe { ask::cuDeviceGetCount(&raw mut count) } == 0 && count == 1;
-        let device = one.then(|| devices::of_number(here, 0)).flatten()?;
-        Some(Target { context: 0, device })
+        let device =
+            devices::has_single_device().then(|| devices::of_number(guard, 0)).flatten()?;
+        Some(DeviceTarget { context: 0, device })
     };
-    devices::current(here).or_else(only).filter(|target| is_unified(here, target.device))
+    devices::current(guard).or_else(only).filter(|target| is_unified(guard, target.device))
 }
 
-/// Its place in the ledger.
-pub(super) fn device(here: &Here) -> Option<usize> {
-    target(here).map(|target| target.device)
+/// The index of that device in the ledger.
+pub(super) fn device(guard: &ProcessGuard) -> Option<usize> {
+    target(guard).map(|target| target.device)
 }
 
-fn wish(kind: Kind, bytes: usize) -> Wish {
-    Wish { kind, place: Place::Host, bytes: bytes as u64, stream: 0 }
+/// Counts host memory whose address is known once the driver has answered.
+fn allocate(
+    guard: &ProcessGuard,
+    kind: GuardMemoryKind,
+    bytes: usize,
+    call: impl FnOnce() -> DriverCode,
+    address: impl FnOnce() -> OpaqueHandle,
+) -> DriverCode {
+    let Some(target) = target(guard) else { return call() };
+    let request =
+        AllocationRequest { kind, class: BlockClass::Host, bytes: bytes as u64, stream: 0 };
+    allocate_on(guard, target, &request, call, || address() as u64)
 }
 
 /// # Safety
 ///
-/// As the driver's, for this and those below.
+/// See [`super`], for this and the functions below.
 pub(super) unsafe fn alloc(
-    here: &Here,
-    out: *mut Handle,
+    guard: &ProcessGuard,
+    out: *mut OpaqueHandle,
     bytes: usize,
-    _: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    let Some(target) = target(here).filter(|_| !out.is_null()) else { return call() };
-    // SAFETY: the driver has written it when it is read.
-    allocate_on(here, target, &wish(Kind::Pinned, bytes), call, || unsafe { *out as u64 })
-}
-
-pub(super) unsafe fn alloc_plain(
-    here: &Here,
-    out: *mut Handle,
-    bytes: usize,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    // SAFETY: handed on.
-    unsafe { alloc(here, out, bytes, 0, call) }
-}
-
-pub(super) unsafe fn alloc_small(
-    here: &Here,
-    out: *mut Handle,
-    bytes: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    // SAFETY: handed on.
-    unsafe { alloc(here, out, bytes as usize, 0, call) }
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    if out.is_null() {
+        return call();
+    }
+    // SAFETY: read only after the driver has written it.
+    allocate(guard, GuardMemoryKind::Pinned, bytes, call, || unsafe { *out })
 }
 
 pub(super) unsafe fn register(
-    here: &Here,
-    at: Handle,
+    guard: &ProcessGuard,
+    at: OpaqueHandle,
     bytes: usize,
-    _: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    let Some(target) = target(here).filter(|_| !at.is_null()) else { return call() };
-    allocate_on(here, target, &wish(Kind::Registered, bytes), call, || at as u64)
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    if at.is_null() {
+        return call();
+    }
+    allocate(guard, GuardMemoryKind::Registered, bytes, call, || at)
 }
 
-pub(super) unsafe fn free(here: &Here, at: Handle, call: impl FnOnce() -> Code) -> Code {
-    give(here, Class::Host, at as u64, 0, call)
+pub(super) unsafe fn free(
+    guard: &ProcessGuard,
+    at: OpaqueHandle,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    track::free(guard, ResourceClass::Host, at as u64, 0, call)
 }

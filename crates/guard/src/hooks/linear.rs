@@ -1,103 +1,82 @@
 //! Plain memory: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree.
+//!
+//! The first versions of these functions have addresses and sizes of 32 bits, and drivers still
+//! export them. So `P` is an address of either size.
 
-use super::track::{Wish, allocate, free as give};
-use super::{Code, Pointer};
-use crate::here::Here;
+use super::track::{self, AllocationRequest, allocate};
+use super::{DriverCode, Pointer};
+use crate::attach::ProcessGuard;
 use crate::ledger::flag;
-use crate::log::Kind;
-use crate::table::Class;
+use crate::log::GuardMemoryKind;
+use crate::table::ResourceClass;
 
+/// Allocates `bytes` of plain memory; the driver writes the address to `out`.
+///
 /// # Safety
 ///
-/// As the driver's, for this and those below.
-pub(super) unsafe fn alloc(
-    here: &Here,
-    out: *mut Pointer,
+/// See [`super`], for this and the functions below.
+#[inline(always)]
+unsafe fn alloc_at<P: Copy + Into<Pointer>>(
+    guard: &ProcessGuard,
+    out: *mut P,
+    kind: GuardMemoryKind,
     bytes: usize,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     if out.is_null() {
         return call();
     }
-    // SAFETY: the driver has written it when it is read.
-    allocate(here, &Wish::linear(Kind::Linear, bytes), call, || unsafe { *out })
+    // SAFETY: read only after the driver has written it.
+    allocate(guard, &AllocationRequest::linear(kind, bytes), call, || unsafe { *out }.into())
 }
 
-pub(super) unsafe fn pitch(
-    here: &Here,
-    out: *mut Pointer,
-    pitch: *mut usize,
-    width: usize,
-    height: usize,
-    _: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    if out.is_null() || pitch.is_null() {
+pub(super) unsafe fn alloc<P: Copy + Into<Pointer>>(
+    guard: &ProcessGuard,
+    out: *mut P,
+    bytes: usize,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    // SAFETY: the same contract.
+    unsafe { alloc_at(guard, out, GuardMemoryKind::Linear, bytes, call) }
+}
+
+/// Rows of the same length, each beginning at a multiple of the pitch.
+pub(super) unsafe fn pitch<P: Copy + Into<Pointer>, S>(
+    guard: &ProcessGuard,
+    out: *mut P,
+    pitch: *const S,
+    width: u64,
+    height: u64,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    /// Rows begin at multiples of this on every known device.
+    const ROW: u64 = 512;
+    if pitch.is_null() {
         return call();
     }
-    // SAFETY: the driver has written it when it is read.
-    allocate(here, &rows(width as u64, height as u64), call, || unsafe { *out })
-}
-
-/// Rows of the same length.
-fn rows(width: u64, height: u64) -> Wish {
-    /// They begin at multiples of this on every device that there is.
-    const ROW: u64 = 512;
     let row = width.checked_next_multiple_of(ROW).unwrap_or(u64::MAX);
-    let bytes = row.saturating_mul(height);
-    Wish::linear(Kind::Pitch, usize::try_from(bytes).unwrap_or(usize::MAX))
+    let bytes = usize::try_from(row.saturating_mul(height)).unwrap_or(usize::MAX);
+    // SAFETY: the same contract.
+    unsafe { alloc_at(guard, out, GuardMemoryKind::Pitch, bytes, call) }
 }
 
 pub(super) unsafe fn managed(
-    here: &Here,
+    guard: &ProcessGuard,
     out: *mut Pointer,
     bytes: usize,
-    _: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    if out.is_null() || here.ledger.is(flag::MANAGED_IGNORED) {
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    if guard.ledger.has_setting(flag::MANAGED_IGNORED) {
         return call();
     }
-    // SAFETY: the driver has written it when it is read.
-    allocate(here, &Wish::linear(Kind::Managed, bytes), call, || unsafe { *out })
+    // SAFETY: the same contract.
+    unsafe { alloc_at(guard, out, GuardMemoryKind::Managed, bytes, call) }
 }
 
-pub(super) unsafe fn free(here: &Here, pointer: Pointer, call: impl FnOnce() -> Code) -> Code {
-    give(here, Class::Pointer, pointer, 0, call)
-}
-
-/// The functions of the first version have addresses and sizes of 32 bits. Drivers still have
-/// them.
-pub(super) unsafe fn alloc_small(
-    here: &Here,
-    out: *mut u32,
-    bytes: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    if out.is_null() {
-        return call();
-    }
-    let wish = Wish::linear(Kind::Linear, bytes as usize);
-    // SAFETY: the driver has written it when it is read.
-    allocate(here, &wish, call, || u64::from(unsafe { *out }))
-}
-
-pub(super) unsafe fn pitch_small(
-    here: &Here,
-    out: *mut u32,
-    pitch: *mut u32,
-    width: u32,
-    height: u32,
-    _: u32,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    if out.is_null() || pitch.is_null() {
-        return call();
-    }
-    // SAFETY: the driver has written it when it is read.
-    allocate(here, &rows(width.into(), height.into()), call, || u64::from(unsafe { *out }))
-}
-
-pub(super) unsafe fn free_small(here: &Here, pointer: u32, call: impl FnOnce() -> Code) -> Code {
-    give(here, Class::Pointer, pointer.into(), 0, call)
+pub(super) unsafe fn free(
+    guard: &ProcessGuard,
+    pointer: Pointer,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    track::free(guard, ResourceClass::Pointer, pointer, 0, call)
 }

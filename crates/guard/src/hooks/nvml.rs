@@ -1,26 +1,26 @@
-//! NVML: what it tells a program of memory is the line; and what it tells us, before there
-//! is a context, of what is used.
+//! NVML: what it tells a program about memory is the limit, and the guard asks it what is used on
+//! a device before there is a context.
 
 use core::ffi::{CStr, c_int, c_uint};
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{Code, Handle, SUCCESS, devices};
-use crate::here::Here;
+use super::{DriverCode, OpaqueHandle, SUCCESS, devices};
+use crate::attach::ProcessGuard;
+use crate::intercept;
 use crate::ledger::{NO_LIMIT, flag};
-use crate::reach;
 
 /// What nvmlDeviceGetMemoryInfo writes.
 #[repr(C)]
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct NvmlMemoryInfo {
     total: u64,
     free: u64,
     used: u64,
 }
 
-/// What its second version writes.
+/// What nvmlDeviceGetMemoryInfo_v2 writes.
 #[repr(C)]
-pub(crate) struct Memory2 {
+pub(crate) struct NvmlMemoryInfoV2 {
     version: c_uint,
     total: u64,
     reserved: u64,
@@ -28,55 +28,76 @@ pub(crate) struct Memory2 {
     used: u64,
 }
 
+/// What a version of nvmlDeviceGetMemoryInfo writes.
+pub(super) trait MemoryFigures {
+    /// Total, used and free memory. What the driver reserved is set to 0: the guard counts it
+    /// as used.
+    fn figures(&mut self) -> [&mut u64; 3];
+}
+
+impl MemoryFigures for NvmlMemoryInfo {
+    fn figures(&mut self) -> [&mut u64; 3] {
+        [&mut self.total, &mut self.used, &mut self.free]
+    }
+}
+
+impl MemoryFigures for NvmlMemoryInfoV2 {
+    fn figures(&mut self) -> [&mut u64; 3] {
+        self.reserved = 0;
+        [&mut self.total, &mut self.used, &mut self.free]
+    }
+}
+
+/// Room for a UUID as NVML writes it.
 const UUID: usize = 96;
 
 type Init = unsafe extern "C" fn() -> c_int;
-type ByUuid = unsafe extern "C" fn(*const u8, *mut Handle) -> c_int;
-type GetUuid = unsafe extern "C" fn(Handle, *mut u8, c_uint) -> c_int;
-type GetMemory = unsafe extern "C" fn(Handle, *mut Memory) -> c_int;
-type GetProcesses = unsafe extern "C" fn(Handle, *mut c_uint, *mut Process) -> c_int;
+type ByUuid = unsafe extern "C" fn(*const u8, *mut OpaqueHandle) -> c_int;
+type GetUuid = unsafe extern "C" fn(OpaqueHandle, *mut u8, c_uint) -> c_int;
+type GetMemory = unsafe extern "C" fn(OpaqueHandle, *mut NvmlMemoryInfo) -> c_int;
+type GetProcesses = unsafe extern "C" fn(OpaqueHandle, *mut c_uint, *mut NvmlProcess) -> c_int;
 
 /// What nvmlDeviceGetComputeRunningProcesses_v3 writes for each process.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Process {
+struct NvmlProcess {
     pid: c_uint,
     used: u64,
     gpu_instance: c_uint,
     compute_instance: c_uint,
 }
 
-/// Where more processes use a device, none is looked for.
+/// Where more processes than this use a device, the guard does not look for its own.
 const PROCESSES: usize = 128;
-/// NVML's word for a figure that it does not have.
+/// NVML's value for a figure that it does not have.
 const NOT_AVAILABLE: u64 = u64::MAX;
 
 fn function(name: &CStr) -> usize {
-    match reach::library(c"libnvidia-ml.so.1", true) {
+    match intercept::library(c"libnvidia-ml.so.1", true) {
         0 => 0,
-        library => reach::symbol(library, name),
+        library => intercept::symbol(library, name),
     }
 }
 
-/// What is used on the device with this UUID, by anyone; nothing where NVML does not say.
+/// What is used on the device with this UUID, by any process; `None` where NVML does not say.
 pub(super) fn used(uuid: [u64; 2]) -> Option<u64> {
-    asked(uuid, c"nvmlDeviceGetMemoryInfo", |memory, device| {
-        let mut info = Memory::default();
-        // SAFETY: NVML's function, with the signature that it has had since it exists.
+    with_device(uuid, c"nvmlDeviceGetMemoryInfo", |memory, device| {
+        let mut info = NvmlMemoryInfo::default();
+        // SAFETY: NVML's function, with the signature that it has always had.
         let code =
             unsafe { core::mem::transmute::<usize, GetMemory>(memory)(device, &raw mut info) };
         (code == 0).then_some(info.used)
     })
 }
 
-/// What this process uses of it: none where it is not among those that do, nothing where NVML
-/// does not say.
-pub(super) fn own(uuid: [u64; 2]) -> Option<u64> {
-    asked(uuid, c"nvmlDeviceGetComputeRunningProcesses_v3", |processes, device| {
-        let mut all = [Process::default(); PROCESSES];
+/// What this process uses of it: 0 where NVML does not list this process, `None` where NVML does
+/// not say.
+pub(super) fn used_by_this_process(uuid: [u64; 2]) -> Option<u64> {
+    with_device(uuid, c"nvmlDeviceGetComputeRunningProcesses_v3", |processes, device| {
+        let mut all = [NvmlProcess::default(); PROCESSES];
         let mut count = PROCESSES as c_uint;
-        // SAFETY: NVML's function, whose name tells its version; there is room for as many as
-        // is said.
+        // SAFETY: NVML's function, with the signature of this version; `count` says how many
+        // fit.
         let code = unsafe {
             core::mem::transmute::<usize, GetProcesses>(processes)(
                 device,
@@ -91,11 +112,11 @@ pub(super) fn own(uuid: [u64; 2]) -> Option<u64> {
     })
 }
 
-/// Asks NVML's function of this name about the device with this UUID.
-fn asked<T>(
+/// Calls `ask` with the address of NVML's function of this name and NVML's handle of the device.
+fn with_device<T>(
     uuid: [u64; 2],
     name: &CStr,
-    ask: impl FnOnce(usize, Handle) -> Option<T>,
+    ask: impl FnOnce(usize, OpaqueHandle) -> Option<T>,
 ) -> Option<T> {
     let names = [c"nvmlInit_v2", c"nvmlShutdown", c"nvmlDeviceGetHandleByUUID", name];
     let [init, shutdown, by_uuid, wanted] = names.map(function);
@@ -104,17 +125,17 @@ fn asked<T>(
     }
     let text = write_uuid(uuid);
     let mut device = core::ptr::null_mut();
-    // SAFETY: these are NVML's functions, with the signatures that they have had since they
-    // exist; what they write has room, and the text ends with a zero.
+    // SAFETY: these are NVML's functions, with the signatures that they have always had; what
+    // they write has room, and the text ends with a zero.
     unsafe {
         if core::mem::transmute::<usize, Init>(init)() != 0 {
             return None;
         }
         let found =
             core::mem::transmute::<usize, ByUuid>(by_uuid)(text.as_ptr(), &raw mut device) == 0;
-        let told = if found { ask(wanted, device) } else { None };
+        let answer = if found { ask(wanted, device) } else { None };
         core::mem::transmute::<usize, Init>(shutdown)();
-        told
+        answer
     }
 }
 
@@ -137,7 +158,7 @@ fn write_uuid(uuid: [u64; 2]) -> [u8; 41] {
     text
 }
 
-/// The opposite; nothing for a text that is not of this form.
+/// The opposite; `None` for a text that is not of this form.
 fn read_uuid(text: &[u8]) -> Option<[u64; 2]> {
     let digits = text.strip_prefix(b"GPU-")?.iter().filter(|&&byte| byte != b'-');
     let mut bytes = [0u8; 16];
@@ -147,70 +168,51 @@ fn read_uuid(text: &[u8]) -> Option<[u64; 2]> {
         *bytes.get_mut(count / 2)? |= value << (4 * (1 - count % 2));
         count += 1;
     }
-    let word = |part: &[u8]| part.iter().rev().fold(0u64, |sum, &b| sum << 8 | u64::from(b));
-    (count == 32).then(|| [word(&bytes[..8]), word(&bytes[8..])])
+    (count == 32).then(|| devices::uuid_words(bytes))
 }
 
-/// The line of a device and what is charged there; nothing without a line.
-fn line(here: &Here, device: Handle) -> Option<(u64, u64)> {
+/// The limit of a device and what is charged there; `None` without a limit.
+fn limit_and_charged(guard: &ProcessGuard, device: OpaqueHandle) -> Option<(u64, u64)> {
     let get = function(c"nvmlDeviceGetUUID");
-    if get == 0 || here.ledger.is(flag::NVML_AS_IT_IS) {
+    if get == 0 || guard.ledger.has_setting(flag::NVML_AS_IT_IS) {
         return None;
     }
     let mut text = [0; UUID];
-    // SAFETY: NVML's function, with room for as much as is said.
+    // SAFETY: NVML's function, with room for as much as `UUID` says.
     let code = unsafe {
         core::mem::transmute::<usize, GetUuid>(get)(device, text.as_mut_ptr(), UUID as c_uint)
     };
     let known = (code == 0).then(|| read_uuid(&text)).flatten();
-    let known = known.and_then(|uuid| devices::of_uuid(here, uuid));
+    let known = known.and_then(|uuid| devices::of_uuid(guard, uuid));
     let (budget, used) = match known {
         Some(place) => {
-            let device = &here.ledger.devices[place];
+            let device = &guard.ledger.devices[place];
             (device.budget.load(Relaxed), device.used.load(Relaxed))
         }
-        // Not used yet: it will have the line that every device has.
-        None => (here.ledger.default_budget.load(Relaxed), 0),
+        // Not used yet: it will have the limit that every device has.
+        None => (guard.ledger.default_budget.load(Relaxed), 0),
     };
     (budget != NO_LIMIT).then_some((budget, used))
 }
 
 /// # Safety
 ///
-/// As NVML's, for this and the next.
-pub(super) unsafe fn memory(
-    here: &Here,
-    device: Handle,
-    info: *mut Memory,
-    call: impl FnOnce() -> Code,
-) -> Code {
+/// See [`super`]; `T` is what this version of NVML's function writes.
+pub(super) unsafe fn memory_info<T: MemoryFigures>(
+    guard: &ProcessGuard,
+    device: OpaqueHandle,
+    info: *mut T,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     let code = call();
     // SAFETY: null, or what NVML has written.
     if let (SUCCESS, Some(info)) = (code, unsafe { info.as_mut() })
-        && let Some((budget, used)) = line(here, device)
+        && let Some((limit, charged)) = limit_and_charged(guard, device)
     {
-        info.total = info.total.min(budget);
-        info.used = used.min(info.total);
-        info.free = info.free.min(info.total - info.used);
-    }
-    code
-}
-
-pub(super) unsafe fn memory2(
-    here: &Here,
-    device: Handle,
-    info: *mut Memory2,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    let code = call();
-    // SAFETY: null, or what NVML has written.
-    if let (SUCCESS, Some(info)) = (code, unsafe { info.as_mut() })
-        && let Some((budget, used)) = line(here, device)
-    {
-        info.total = info.total.min(budget);
-        info.reserved = 0;
-        info.used = used.min(info.total);
-        info.free = info.free.min(info.total - info.used);
+        let [total, used, free] = info.figures();
+        *total = (*total).min(limit);
+        *used = charged.min(*total);
+        *free = (*free).min(*total - *used);
     }
     code
 }

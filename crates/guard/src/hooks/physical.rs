@@ -1,164 +1,188 @@
-//! Physical memory that is mapped by the page: cuMemCreate and what goes with it.
+//! Physical memory that programs map themselves: cuMemCreate, cuMemMap and their counterparts.
 //!
-//! Such memory lives while a handle to it or a mapping of it does: a program may map it and
-//! release the handle at once, and still hold every byte. So both are counted, and the memory
-//! is given back when the last of them is gone. A handle that was imported from another
-//! process is not known here: it is counted where it was made.
+//! Such memory exists while a handle to it or a mapping of it exists: a program may map it and
+//! release the handle at once, and still hold every byte. So the guard counts both, and gives the
+//! memory back when the last of them is gone. A handle that was imported from another process is
+//! unknown here: it is counted in the process that made it.
 
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::track::{Wish, ask_first, give_back, keep_as};
-use super::{Code, Pointer, SUCCESS, devices, host};
-use crate::here::Here;
+use super::track::{AllocationRequest, charge_and_call, record_resource, release_entry};
+use super::{DriverCode, Pointer, SUCCESS, devices, host};
+use crate::attach::ProcessGuard;
 use crate::ledger::flag;
-use crate::log::Kind;
-use crate::table::{Class, Entry, Place, Thing};
+use crate::log::GuardMemoryKind;
+use crate::table::{BlockClass, DriverResource, ResourceClass, ResourceEntry};
 
-/// The beginning of what cuMemCreate and cuMemPoolCreate are given.
+/// The first fields of what cuMemCreate and cuMemPoolCreate are given.
 #[repr(C)]
-pub(crate) struct Properties {
+pub(crate) struct AllocationProperties {
     /// 2 for managed memory.
     kind: c_int,
     handles: c_int,
-    /// 1 for a device; others are the host's.
+    /// 1 for a device; the other values are places in the host's memory.
     location: c_int,
     device: c_int,
 }
 
-impl Properties {
-    /// The device whose memory it is: its own, the host's where a device shares that, or managed
-    /// memory, which is the current device's. Nothing for what no device is charged with.
-    pub(super) fn device(&self, here: &Here) -> Option<usize> {
+impl AllocationProperties {
+    /// The device that is charged: the named one; the one that shares the host's memory, for host
+    /// memory; the current one, for managed memory. `None` where no device is charged.
+    pub(super) fn device(&self, guard: &ProcessGuard) -> Option<usize> {
         const ON_DEVICE: c_int = 1;
         const MANAGED: c_int = 2;
         match (self.kind, self.location) {
-            (_, ON_DEVICE) => devices::of_number(here, self.device),
-            (MANAGED, _) if here.ledger.is(flag::MANAGED_IGNORED) => None,
-            (MANAGED, _) => devices::current(here).map(|target| target.device),
-            _ => host::device(here),
+            (_, ON_DEVICE) => devices::of_number(guard, self.device),
+            (MANAGED, _) if guard.ledger.has_setting(flag::MANAGED_IGNORED) => None,
+            (MANAGED, _) => devices::current(guard).map(|target| target.device),
+            _ => host::device(guard),
         }
     }
 }
 
+/// The number of the next physical allocation.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// # Safety
 ///
-/// As the driver's, for this and those below.
+/// See [`super`], for this and the functions below.
 pub(super) unsafe fn create(
-    here: &Here,
+    guard: &ProcessGuard,
     out: *mut u64,
     bytes: usize,
-    how: *const Properties,
-    _: u64,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    how: *const AllocationProperties,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     // SAFETY: it is null or what the driver takes.
     let how = unsafe { how.as_ref() }.filter(|_| !out.is_null());
-    let Some(device) = how.and_then(|how| how.device(here)) else { return call() };
+    let Some(device) = how.and_then(|how| how.device(guard)) else { return call() };
     let bytes = bytes as u64;
-    let wish = Wish { kind: Kind::Physical, place: Place::Pointer, bytes, stream: 0 };
-    let charged = match ask_first(here, device, &wish, call) {
+    let request = AllocationRequest {
+        kind: GuardMemoryKind::Physical,
+        class: BlockClass::Pointer,
+        bytes,
+        stream: 0,
+    };
+    let charged = match charge_and_call(guard, device, &request, call) {
         Ok((_, charged)) => charged,
         Err(code) => return code,
     };
     let number = NEXT.fetch_add(1, Relaxed);
     let device = device as u8;
-    // One handle holds it, for a start.
-    keep_as(here, &wish, number, charged, |tag| Thing::Physical { device, tag, bytes, holders: 1 });
+    // The handle that the driver returns is the first holder.
+    record_resource(guard, &request, number, charged, |tag| DriverResource::Physical {
+        device,
+        tag,
+        bytes,
+        holders: 1,
+    });
     // SAFETY: the driver has written it.
-    hold(here, unsafe { *out }, Thing::Handle { memory: number, releases: 1 });
+    hold(guard, unsafe { *out }, DriverResource::Handle { memory: number, releases: 1 });
     SUCCESS
 }
 
-/// Keeps a handle or a mapping.
-fn hold(here: &Here, key: u64, thing: Thing) {
-    match here.table.put(Entry { key, thing }) {
+/// Records a handle or a mapping.
+fn hold(guard: &ProcessGuard, key: u64, resource: DriverResource) {
+    match guard.table.put(ResourceEntry { key, resource }) {
         Ok(None) => {}
-        Ok(Some(old)) => drop_one(here, &old.thing),
-        Err(_) => here.ledger.warn(flag::TABLE_FULL),
+        Ok(Some(old)) => drop_one(guard, &old.resource),
+        Err(_) => guard.ledger.warn(flag::TABLE_FULL),
     }
 }
 
-fn add_one(here: &Here, memory: u64) {
-    here.table.change(Class::Physical, memory, |thing| {
-        if let Thing::Physical { holders, .. } = thing {
+fn add_one(guard: &ProcessGuard, memory: u64) {
+    guard.table.change(ResourceClass::Physical, memory, |resource| {
+        if let DriverResource::Physical { holders, .. } = resource {
             *holders += 1;
         }
     });
 }
 
-/// A handle or a mapping is gone; the last gives the memory back.
-fn drop_one(here: &Here, thing: &Thing) {
-    let (Thing::Handle { memory, .. } | Thing::Mapping { memory, .. }) = *thing else { return };
-    let before = here.table.change(Class::Physical, memory, |thing| {
-        if let Thing::Physical { holders, .. } = thing {
+/// Removes one holder, a handle or a mapping. The memory is given back with the last one.
+fn drop_one(guard: &ProcessGuard, resource: &DriverResource) {
+    let (DriverResource::Handle { memory, .. } | DriverResource::Mapping { memory, .. }) =
+        *resource
+    else {
+        return;
+    };
+    let before = guard.table.change(ResourceClass::Physical, memory, |resource| {
+        if let DriverResource::Physical { holders, .. } = resource {
             *holders = holders.saturating_sub(1);
         }
     });
-    if matches!(before, Some(Thing::Physical { holders: ..=1, .. }))
-        && let Some(entry) = here.table.take(Class::Physical, memory)
+    if matches!(before, Some(DriverResource::Physical { holders: ..=1, .. }))
+        && let Some(entry) = guard.table.take(ResourceClass::Physical, memory)
     {
-        give_back(here, &entry);
+        release_entry(guard, &entry);
     }
 }
 
-/// Changes how often a handle must be released; what it was.
-fn count(here: &Here, handle: u64, change: impl FnOnce(&mut u64)) -> Option<Thing> {
-    here.table.change(Class::Handle, handle, |thing| {
-        if let Thing::Handle { releases, .. } = thing {
+/// Changes how often a handle must be released; returns the handle as it was.
+fn count(
+    guard: &ProcessGuard,
+    handle: u64,
+    change: impl FnOnce(&mut u64),
+) -> Option<DriverResource> {
+    guard.table.change(ResourceClass::Handle, handle, |resource| {
+        if let DriverResource::Handle { releases, .. } = resource {
             change(releases);
         }
     })
 }
 
-pub(super) unsafe fn release(here: &Here, handle: u64, call: impl FnOnce() -> Code) -> Code {
-    // Retained handles are released more than once; the last time it is taken out before
-    // the driver can hand out its number again.
-    let Some(entry) = here.table.take(Class::Handle, handle) else { return call() };
-    let Thing::Handle { memory, releases } = entry.thing else { return call() };
+pub(super) unsafe fn release(
+    guard: &ProcessGuard,
+    handle: u64,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    // A retained handle is released more than once. It is taken out of the table before the last
+    // release, as the driver may return the same number to another thread right after it.
+    let Some(entry) = guard.table.take(ResourceClass::Handle, handle) else { return call() };
+    let DriverResource::Handle { memory, releases } = entry.resource else { return call() };
     let again = releases > 1;
     if again {
-        hold(here, handle, Thing::Handle { memory, releases: releases - 1 });
+        hold(guard, handle, DriverResource::Handle { memory, releases: releases - 1 });
     }
     let code = call();
     match (code == SUCCESS, again) {
-        (true, false) => drop_one(here, &entry.thing),
+        (true, false) => drop_one(guard, &entry.resource),
         (true, true) => {}
-        (false, false) => hold(here, handle, entry.thing),
-        (false, true) => _ = count(here, handle, |releases| *releases += 1),
+        (false, false) => hold(guard, handle, entry.resource),
+        (false, true) => _ = count(guard, handle, |releases| *releases += 1),
     }
     code
 }
 
 pub(super) unsafe fn retain(
-    here: &Here,
+    guard: &ProcessGuard,
     out: *mut u64,
     address: Pointer,
-    call: impl FnOnce() -> Code,
-) -> Code {
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
     let code = call();
     if code != SUCCESS || out.is_null() {
         return code;
     }
     // SAFETY: the driver has written it.
     let handle = unsafe { *out };
-    // Otherwise the handle was released before, and the mapping has kept the memory.
-    if count(here, handle, |releases| *releases += 1).is_none()
-        && let Some(memory) = mapped_at(here, address)
+    // A handle that is unknown here was released before, and its mapping kept the memory.
+    if count(guard, handle, |releases| *releases += 1).is_none()
+        && let Some(memory) = mapped_at(guard, address)
     {
-        add_one(here, memory);
-        hold(here, handle, Thing::Handle { memory, releases: 1 });
+        add_one(guard, memory);
+        hold(guard, handle, DriverResource::Handle { memory, releases: 1 });
     }
     code
 }
 
-/// The physical memory that is mapped at an address, anywhere in a mapping.
-fn mapped_at(here: &Here, address: Pointer) -> Option<u64> {
-    here.table.search(|entry| match entry.thing {
-        Thing::Mapping { memory, bytes } if entry.key <= address && address - entry.key < bytes => {
+/// The physical memory whose mapping contains an address.
+fn mapped_at(guard: &ProcessGuard, address: Pointer) -> Option<u64> {
+    guard.table.search(|entry| match entry.resource {
+        DriverResource::Mapping { memory, bytes }
+            if entry.key <= address && address - entry.key < bytes =>
+        {
             Some(memory)
         }
         _ => None,
@@ -166,38 +190,38 @@ fn mapped_at(here: &Here, address: Pointer) -> Option<u64> {
 }
 
 pub(super) unsafe fn map(
-    here: &Here,
+    guard: &ProcessGuard,
     at: Pointer,
     bytes: usize,
-    _: usize,
     handle: u64,
-    _: u64,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    let known = here.table.get(Class::Handle, handle);
-    let Some(Entry { thing: Thing::Handle { memory, .. }, .. }) = known else { return call() };
-    // Counted first: the handle may be released by another thread meanwhile.
-    add_one(here, memory);
-    let mapping = Thing::Mapping { memory, bytes: bytes as u64 };
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    let known = guard.table.get(ResourceClass::Handle, handle);
+    let Some(ResourceEntry { resource: DriverResource::Handle { memory, .. }, .. }) = known else {
+        return call();
+    };
+    // Counted first, as another thread may release the handle meanwhile.
+    add_one(guard, memory);
+    let mapping = DriverResource::Mapping { memory, bytes: bytes as u64 };
     let code = call();
     match code {
-        SUCCESS => hold(here, at, mapping),
-        _ => drop_one(here, &mapping),
+        SUCCESS => hold(guard, at, mapping),
+        _ => drop_one(guard, &mapping),
     }
     code
 }
 
 pub(super) unsafe fn unmap(
-    here: &Here,
+    guard: &ProcessGuard,
     at: Pointer,
     bytes: usize,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    let list = here.table.unmapping(at, bytes as u64);
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    let list = guard.table.begin_unmap(at, bytes as u64);
     let code = call();
     match code {
-        SUCCESS => here.table.unmapped(list, |mapping| drop_one(here, &mapping)),
-        _ => here.table.still_mapped(list),
+        SUCCESS => guard.table.finish_unmap(list, |mapping| drop_one(guard, &mapping)),
+        _ => guard.table.cancel_unmap(list),
     }
     code
 }

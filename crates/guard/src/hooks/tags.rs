@@ -1,7 +1,7 @@
-//! Whose memory it is, within a process: a thread may say that from now on it allocates for
-//! one of a few parties. `plimsoll bench` tells its slots apart this way. What threads that
-//! said nothing allocate is counted too, together with what the driver takes for itself: the
-//! part that nobody owns. Where no thread ever says anything, nothing of this costs a step.
+//! Tags: a thread may say that from now on it allocates for one of a few owners. `plimsoll bench`
+//! separates the memory of its slots this way. What threads without a tag allocate is counted
+//! under tag 0, together with what the driver takes for itself. In a process where no thread ever
+//! sets a tag, the only cost is one read.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
@@ -27,17 +27,17 @@ pub(super) fn current() -> u8 {
 }
 
 fn find() -> u8 {
-    let me = sys::thread();
+    let me = sys::thread_id();
     let known = KNOWN.iter().find(|(thread, _)| thread.load(Acquire) == me);
     known.map_or(0, |(_, tag)| tag.load(Relaxed) as u8)
 }
 
-/// From now on what this thread allocates belongs to `tag`, from 1 to 3; 0 ends it. Returns
-/// whether it is so. From the first call on, of whatever tag, this process counts by tags.
+/// Counts what this thread allocates from now on under `tag`, from 1 to 3; 0 ends that. Returns
+/// whether it worked. From the first call on, with any tag, this process counts by tags.
 #[cfg_attr(preload, unsafe(no_mangle))]
 pub(crate) extern "C" fn plimsoll_guard_tag(tag: u32) -> bool {
-    let me = sys::thread();
-    if tag as usize >= TAGS || !crate::here::in_run() {
+    let me = sys::thread_id();
+    if tag as usize >= TAGS || !crate::attach::in_run() {
         return false;
     }
     ANY.store(1, Relaxed);

@@ -1,44 +1,48 @@
-//! The one way memory is counted: asked of the ledger, then of the driver, then kept; and
-//! taken out, given to the driver, then given back to the ledger.
+//! The one way in which memory is counted. An allocation is charged to the ledger, then made by
+//! the driver, then recorded in the table. A free is removed from the table, then made by the
+//! driver, then given back to the ledger.
 //!
-//! What every allocation and free goes through is compiled into one piece (`inline(always)`,
-//! here and where it leads): entries and events that are handed on in memory, written in parts
-//! and read whole, make the processor wait, for a quarter of all that the guard costs.
+//! What every allocation and free runs through is compiled into one function (`inline(always)`,
+//! here and in what it calls): entries and events that are passed in memory, written in parts and
+//! read whole, stall the processor, which is a quarter of what the guard costs.
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use super::devices::{self, Target};
-use super::{Code, OUT_OF_MEMORY, SUCCESS, tags};
-use crate::available;
-use crate::here::Here;
+use super::devices::{self, DeviceTarget};
+use super::{DriverCode, OUT_OF_MEMORY, SUCCESS, tags};
+use crate::attach::ProcessGuard;
 use crate::ledger::{NO_LIMIT, flag};
-use crate::log::{Event, Kind, Op};
-use crate::table::{Class, Entry, Found, Held, Memory, Place, Tag, Thing};
+use crate::log::{GuardMemoryKind, GuardOp, NewEvent};
+use crate::system_memory;
+use crate::table::{
+    BlockClass, BlockTag, CountedMemory, DriverResource, LinkPosition, LockedTable, ResourceClass,
+    ResourceEntry,
+};
 
-/// A request, before it is granted.
+/// What a program asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wish {
-    pub(super) kind: Kind,
-    pub(super) place: Place,
+pub(super) struct AllocationRequest {
+    pub(super) kind: GuardMemoryKind,
+    pub(super) class: BlockClass,
     pub(super) bytes: u64,
     pub(super) stream: u64,
 }
 
-impl Wish {
+impl AllocationRequest {
     /// Plain memory.
-    pub(super) fn linear(kind: Kind, bytes: usize) -> Wish {
-        Wish { kind, place: Place::Pointer, bytes: bytes as u64, stream: 0 }
+    pub(super) fn linear(kind: GuardMemoryKind, bytes: usize) -> AllocationRequest {
+        AllocationRequest { kind, class: BlockClass::Pointer, bytes: bytes as u64, stream: 0 }
     }
 
     /// What the driver will take for it on a device.
     #[inline(always)]
-    fn charge(&self, here: &Here, device: usize) -> u64 {
-        self.kind.charge(self.bytes, is_unified(here, device))
+    fn charge(&self, guard: &ProcessGuard, device: usize) -> u64 {
+        self.kind.charge(self.bytes, is_unified(guard, device))
     }
 
     #[inline(always)]
-    pub(super) fn event(&self, op: Op, device: usize, key: u64) -> Event {
-        Event {
+    pub(super) fn event(&self, op: GuardOp, device: usize, key: u64) -> NewEvent {
+        NewEvent {
             op,
             kind: self.kind,
             device: device as u8,
@@ -53,50 +57,56 @@ impl Wish {
 
 /// Whether a device shares the system's memory.
 #[inline(always)]
-pub(super) fn is_unified(here: &Here, device: usize) -> bool {
-    here.ledger.devices[device].integrated.load(Relaxed) != 0
+pub(super) fn is_unified(guard: &ProcessGuard, device: usize) -> bool {
+    guard.ledger.devices[device].integrated.load(Relaxed) != 0
 }
 
-/// Asks the ledger; what is charged with it, or nothing if it is refused. Where the device shares
-/// the system's memory, [`settle`] must follow.
+/// Charges the ledger. Returns what the device is charged then, or `None` if the request is refused.
+/// Where the device shares the system's memory, [`settle`] must follow.
 #[inline(always)]
-fn admit(here: &Here, device: usize, wish: &Wish, charge: u64) -> Option<u64> {
-    let granted = here.ledger.grant(here.process, device, charge, || here.reclaim()).ok();
-    let unified = is_unified(here, device);
-    if granted.is_some() && (!unified || here.system.allows(here.ledger, charge)) {
+fn charge_ledger(
+    guard: &ProcessGuard,
+    device: usize,
+    request: &AllocationRequest,
+    charge: u64,
+) -> Option<u64> {
+    let granted = guard.ledger.grant(guard.process, device, charge, || guard.reclaim());
+    let unified = is_unified(guard, device);
+    if granted.is_some() && (!unified || guard.system.allows(guard.ledger, charge)) {
         return granted;
     }
     if granted.is_some() {
-        here.ledger.withdraw(here.process, device, charge);
+        guard.ledger.refuse_charged(guard.process, device, charge);
     }
-    refused(here, device, wish);
+    log_refusal(guard, device, request);
     None
 }
 
-/// The driver has answered: what it took is in the system's figure from now on.
+/// The driver has answered: what it took is in the system's own figure from now on.
 #[inline(always)]
-fn settle(here: &Here, device: usize, charge: u64) {
-    if is_unified(here, device) {
-        available::ended(here.ledger, charge);
+fn settle(guard: &ProcessGuard, device: usize, charge: u64) {
+    if is_unified(guard, device) {
+        system_memory::ended(guard.ledger, charge);
     }
 }
 
 #[cold]
-fn refused(here: &Here, device: usize, wish: &Wish) {
-    here.note(wish.event(Op::Refuse, device, 0));
+fn log_refusal(guard: &ProcessGuard, device: usize, request: &AllocationRequest) {
+    guard.log_event(request.event(GuardOp::Refuse, device, 0));
 }
 
-/// Allocates on the current device. `key` reads what the driver has written.
+/// Allocates on the current device. `key` reads the address or handle that the driver has
+/// written.
 #[inline(always)]
 pub(super) fn allocate(
-    here: &Here,
-    wish: &Wish,
-    call: impl FnOnce() -> Code,
+    guard: &ProcessGuard,
+    request: &AllocationRequest,
+    call: impl FnOnce() -> DriverCode,
     key: impl FnOnce() -> u64,
-) -> Code {
-    match devices::current(here) {
-        Some(target) => allocate_on(here, target, wish, call, key),
-        // Without a context the driver refuses by itself, and says why.
+) -> DriverCode {
+    match devices::current(guard) {
+        Some(target) => allocate_on(guard, target, request, call, key),
+        // Without a context the driver refuses, and says why.
         None => call(),
     }
 }
@@ -104,83 +114,91 @@ pub(super) fn allocate(
 /// Allocates on a device.
 #[inline(always)]
 pub(super) fn allocate_on(
-    here: &Here,
-    target: Target,
-    wish: &Wish,
-    call: impl FnOnce() -> Code,
+    guard: &ProcessGuard,
+    target: DeviceTarget,
+    request: &AllocationRequest,
+    call: impl FnOnce() -> DriverCode,
     key: impl FnOnce() -> u64,
-) -> Code {
+) -> DriverCode {
     let device = target.device;
-    let granted = ask_first(here, device, wish, call);
+    let granted = charge_and_call(guard, device, request, call);
     let (charge, charged) = match granted {
         Ok(granted) => granted,
         Err(code) => return code,
     };
-    keep(here, target, wish, key(), charge, charged);
+    record_block(guard, target, request, key(), charge, charged);
     SUCCESS
 }
 
-/// Asks the ledger and then the driver: the charge of what both have granted, and what the device
-/// is charged with it. [`keep`] or [`keep_as`] must follow.
+/// Charges the ledger and then calls the driver. If both agree, returns the charge of this request
+/// and what the device is charged with it; [`record_block`] or [`record_resource`] must follow.
 #[inline(always)]
-pub(super) fn ask_first(
-    here: &Here,
+pub(super) fn charge_and_call(
+    guard: &ProcessGuard,
     device: usize,
-    wish: &Wish,
-    call: impl FnOnce() -> Code,
-) -> Result<(u64, u64), Code> {
-    try_limit(here, device);
-    let charge = wish.charge(here, device);
-    let charged = admit(here, device, wish, charge).ok_or(OUT_OF_MEMORY)?;
+    request: &AllocationRequest,
+    call: impl FnOnce() -> DriverCode,
+) -> Result<(u64, u64), DriverCode> {
+    verify_limit_once(guard, device);
+    let charge = request.charge(guard, device);
+    let charged = charge_ledger(guard, device, request, charge).ok_or(OUT_OF_MEMORY)?;
     let code = call();
-    settle(here, device, charge);
+    settle(guard, device, charge);
     if code != SUCCESS {
-        here.ledger.undo(here.process, device, charge);
+        guard.ledger.fail_allocation(guard.process, device, charge);
         return Err(code);
     }
     Ok((charge, charged))
 }
 
-/// Tries the limit once, the way every allocation goes: one byte too many must be refused, the
-/// refusal counted, and the driver not asked. The trial itself is then taken out of the count.
+/// Checks once per device, on the path of every allocation, that the limit works: a request of one
+/// byte too many must be refused and counted, without a call of the driver. The check is then
+/// removed from the counts.
 #[inline]
-pub(super) fn try_limit(here: &Here, device: usize) {
-    if here.ledger.devices[device].verified.load(Relaxed) == 0 {
-        verify(here, device);
+pub(super) fn verify_limit_once(guard: &ProcessGuard, device: usize) {
+    if guard.ledger.devices[device].verified.load(Relaxed) == 0 {
+        verify(guard, device);
     }
 }
 
 #[cold]
-fn verify(here: &Here, place: usize) {
+fn verify(guard: &ProcessGuard, index: usize) {
     const TRIED: u32 = 1;
     const FAILED: u32 = 2;
-    let device = &here.ledger.devices[place];
-    let line = device.line(here.ledger.held_back());
-    if line == NO_LIMIT || device.verified.compare_exchange(0, FAILED, AcqRel, Relaxed).is_err() {
+    let device = &guard.ledger.devices[index];
+    let limit = device.allocation_limit(guard.ledger.driver_reserve());
+    if limit == NO_LIMIT || device.verified.compare_exchange(0, FAILED, AcqRel, Relaxed).is_err() {
         return;
     }
-    let bytes = line.saturating_add(1);
-    let before = here.process.refused.load(Relaxed);
-    if here.ledger.grant(here.process, place, bytes, || {}).is_ok() {
-        here.ledger.undo(here.process, place, bytes);
+    let bytes = limit.saturating_add(1);
+    let before = guard.process.refused.load(Relaxed);
+    if guard.ledger.grant(guard.process, index, bytes, || {}).is_some() {
+        guard.ledger.fail_allocation(guard.process, index, bytes);
         return;
     }
-    // Refused by the ledger: there is no way from there to the driver.
-    let counted = here.process.refused.load(Relaxed) > before;
-    here.ledger.forget_refusal(here.process, place, bytes);
+    // The ledger refused, and nothing after that could call the driver.
+    let counted = guard.process.refused.load(Relaxed) > before;
+    guard.ledger.forget_refusal(guard.process, index, bytes);
     if counted {
         device.verified.store(TRIED, Relaxed);
     }
 }
 
-/// Keeps what the driver has handed out: `charge` is its own, `charged` what the device is
-/// charged with it.
+/// Records a block that the driver has allocated: `charge` is the block's own, `charged` is what
+/// the device is charged with it.
 #[inline(always)]
-pub(super) fn keep(here: &Here, target: Target, wish: &Wish, key: u64, charge: u64, charged: u64) {
-    let &Wish { kind, place, bytes, .. } = wish;
+pub(super) fn record_block(
+    guard: &ProcessGuard,
+    target: DeviceTarget,
+    request: &AllocationRequest,
+    key: u64,
+    charge: u64,
+    charged: u64,
+) {
+    let &AllocationRequest { kind, class, bytes, .. } = request;
     let (context, device) = (target.context, target.device as u8);
-    keep_as(here, wish, key, charged, |tag| Thing::Block {
-        place,
+    record_resource(guard, request, key, charged, |tag| DriverResource::Block {
+        class,
         kind,
         device,
         tag,
@@ -190,114 +208,118 @@ pub(super) fn keep(here: &Here, target: Target, wish: &Wish, key: u64, charge: u
     });
 }
 
-/// As [`keep`], for what is kept as something else than a block.
+/// As [`record_block`], for what is recorded as another resource than a block.
 #[inline(always)]
-pub(super) fn keep_as(
-    here: &Here,
-    wish: &Wish,
+pub(super) fn record_resource(
+    guard: &ProcessGuard,
+    request: &AllocationRequest,
     key: u64,
     charged: u64,
-    thing: impl FnOnce(Tag) -> Thing,
+    resource: impl FnOnce(BlockTag) -> DriverResource,
 ) {
     let number = tags::current();
-    let thing = thing(if tags::are_used() { Tag::counted(number) } else { Tag::NONE });
-    let Some(memory) = thing.memory() else { return };
+    let resource =
+        resource(if tags::are_used() { BlockTag::counted(number) } else { BlockTag::NONE });
+    let Some(memory) = resource.memory() else { return };
     let device = usize::from(memory.device);
-    let class = thing.class();
-    let (at, stack) = here.moment_of(Op::Allocate, class, key);
-    let event = Event { stack, ..wish.event(Op::Allocate, device, key) };
-    let held = here.table.hold();
+    let class = resource.class();
+    let (at, stack) = guard.prepare_event(GuardOp::Allocate, class, key);
+    let event = NewEvent { stack, ..request.event(GuardOp::Allocate, device, key) };
+    let held = guard.table.lock();
     if let Some(old) = held.find(class, key) {
-        gone(here, &held, old, at);
+        drop_stale_entry(guard, &held, old, at);
     }
-    let kept = held.add(Entry { key, thing });
-    here.note_held(&held, &event, at);
+    let kept = held.add(ResourceEntry { key, resource });
+    guard.log_event_locked(&held, &event, at);
     drop(held);
     if !kept {
-        here.ledger.warn(flag::TABLE_FULL);
+        guard.ledger.warn(flag::TABLE_FULL);
     }
     if let Some(number) = memory.tag.number() {
-        here.ledger.tag(here.process, number.into(), memory.share());
+        guard.ledger.tag(guard.process, number.into(), memory.share());
     }
-    here.ledger.granted(here.process, device, charged, at);
+    guard.ledger.finish_allocation(guard.process, device, charged, at);
 }
 
-/// What the driver hands out again was freed by a way that we do not see.
+/// Removes an entry whose address or handle the driver has returned again: it was freed in a way
+/// that the guard does not see.
 #[cold]
-fn gone(here: &Here, held: &Held<'_>, old: Found, at: u64) {
+fn drop_stale_entry(guard: &ProcessGuard, held: &LockedTable<'_>, old: LinkPosition, at: u64) {
     let old = held.remove(old);
-    if let Some(memory) = old.thing.memory() {
-        here.note_held(held, &freed(old.key, &memory, 0), at);
-        here.ledger.release(here.process);
-        end_free(here, &memory);
+    if let Some(memory) = old.resource.memory() {
+        guard.log_event_locked(held, &free_event(old.key, &memory, 0), at);
+        guard.ledger.begin_free(guard.process);
+        finish_free(guard, &memory);
     }
 }
 
-/// Frees: taken out and noted first, as the driver may hand the address to another thread before
-/// it returns to this one; given back only when the driver has it. One that the driver refuses
-/// is noted as allocated again. What was never counted is not freed from the books.
+/// Frees a block. It is removed from the table and logged first, as the driver may return its
+/// address to another thread before it returns to this one. It is given back to the ledger only
+/// when the driver has freed it. A free that the driver refuses is logged as allocated again. What
+/// was never counted is not given back.
 #[inline(always)]
 pub(super) fn free(
-    here: &Here,
-    class: Class,
+    guard: &ProcessGuard,
+    class: ResourceClass,
     key: u64,
     stream: u64,
-    call: impl FnOnce() -> Code,
-) -> Code {
-    let (at, stack) = here.moment_of(Op::Free, class, key);
-    let held = here.table.hold();
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    let (at, stack) = guard.prepare_event(GuardOp::Free, class, key);
+    let held = guard.table.lock();
     let found = held.find(class, key);
     let removed = found.map(|found| held.remove(found));
-    let Some((entry, memory)) = removed.and_then(|entry| Some((entry, entry.thing.memory()?)))
+    let Some((entry, memory)) = removed.and_then(|entry| Some((entry, entry.resource.memory()?)))
     else {
         drop(held);
-        if key != 0 && class != Class::Host {
-            here.process.foreign_frees.fetch_add(1, Relaxed);
+        if key != 0 && class != ResourceClass::Host {
+            guard.process.foreign_frees.fetch_add(1, Relaxed);
         }
         return call();
     };
-    here.note_held(&held, &Event { stack, ..freed(key, &memory, stream) }, at);
+    guard.log_event_locked(&held, &NewEvent { stack, ..free_event(key, &memory, stream) }, at);
     drop(held);
-    here.ledger.release(here.process);
+    guard.ledger.begin_free(guard.process);
     let code = call();
     if code == SUCCESS {
-        end_free(here, &memory);
+        finish_free(guard, &memory);
     } else {
-        kept(here, entry, &memory);
+        restore_entry(guard, entry, &memory);
     }
     code
 }
 
+/// Puts a block back whose free the driver has refused.
 #[cold]
-fn kept(here: &Here, entry: Entry, memory: &Memory) {
-    here.ledger.kept(here.process);
-    let class = entry.thing.class();
-    let (at, stack) = here.moment_of(Op::Allocate, class, entry.key);
-    let event = Event { op: Op::Allocate, stack, ..freed(entry.key, memory, 0) };
-    let held = here.table.hold();
+fn restore_entry(guard: &ProcessGuard, entry: ResourceEntry, memory: &CountedMemory) {
+    guard.ledger.free_refused(guard.process);
+    let class = entry.resource.class();
+    let (at, stack) = guard.prepare_event(GuardOp::Allocate, class, entry.key);
+    let event = NewEvent { op: GuardOp::Allocate, stack, ..free_event(entry.key, memory, 0) };
+    let held = guard.table.lock();
     let kept = held.find(class, entry.key).is_some() || held.add(entry);
-    here.note_held(&held, &event, at);
+    guard.log_event_locked(&held, &event, at);
     drop(held);
     if !kept {
-        here.ledger.warn(flag::TABLE_FULL);
+        guard.ledger.warn(flag::TABLE_FULL);
     }
 }
 
-/// Gives back what is no longer held.
+/// Gives back what no longer exists, without a call of the driver.
 #[cold]
-pub(super) fn give_back(here: &Here, entry: &Entry) {
-    if let Some(memory) = entry.thing.memory() {
-        here.ledger.release(here.process);
-        here.note(freed(entry.key, &memory, 0));
-        end_free(here, &memory);
+pub(super) fn release_entry(guard: &ProcessGuard, entry: &ResourceEntry) {
+    if let Some(memory) = entry.resource.memory() {
+        guard.ledger.begin_free(guard.process);
+        guard.log_event(free_event(entry.key, &memory, 0));
+        finish_free(guard, &memory);
     }
 }
 
-/// That memory is freed.
+/// The event of a free.
 #[inline(always)]
-fn freed(key: u64, memory: &Memory, stream: u64) -> Event {
-    Event {
-        op: Op::Free,
+fn free_event(key: u64, memory: &CountedMemory, stream: u64) -> NewEvent {
+    NewEvent {
+        op: GuardOp::Free,
         kind: memory.kind,
         device: memory.device,
         tag: memory.tag.number().unwrap_or(0),
@@ -309,9 +331,9 @@ fn freed(key: u64, memory: &Memory, stream: u64) -> Event {
 }
 
 #[inline(always)]
-fn end_free(here: &Here, memory: &Memory) {
+fn finish_free(guard: &ProcessGuard, memory: &CountedMemory) {
     if let Some(number) = memory.tag.number() {
-        here.ledger.untag(here.process, number.into(), memory.share());
+        guard.ledger.untag(guard.process, number.into(), memory.share());
     }
-    here.ledger.released(here.process, memory.device.into(), memory.charge);
+    guard.ledger.finish_free(guard.process, memory.device.into(), memory.charge);
 }

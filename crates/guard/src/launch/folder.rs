@@ -69,7 +69,7 @@ fn private(parent: &Path) -> io::Result<TempDir> {
 fn sweep(parent: &Path) {
     /// A launch creates its folder before the ledger by which its use is known.
     const YOUNG: Duration = Duration::from_secs(60);
-    let me = sys::user();
+    let me = sys::effective_user();
     let is_left = |folder: &PathBuf| {
         let Ok(facts) = fs::symlink_metadata(folder) else { return false };
         let age = facts.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
@@ -163,7 +163,7 @@ mod tests {
     use std::process::Command;
     use std::time::SystemTime;
 
-    use crate::watch::{Settings, Watch};
+    use crate::watch::{GuardSettings, GuardWatch};
 
     use super::*;
 
@@ -186,7 +186,7 @@ mod tests {
         let parent = parent.path();
         let (dead, named) = (old(parent, "dead"), old(parent, "named"));
         let (used, linked) = (old(parent, "used"), old(parent, "linked"));
-        let watch = Watch::create(&used, &Settings::default()).unwrap();
+        let watch = GuardWatch::create(&used, &GuardSettings::default()).unwrap();
         std::os::unix::fs::symlink(used.join(LEDGER), linked.join(LEDGER)).unwrap();
         age(&used);
         age(&linked);
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn the_folder_of_the_code_is_in_use_while_the_counters_are() {
         let folder = make().unwrap();
-        let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+        let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
         let code = folder.library().parent().unwrap().join(LEDGER);
         assert!(watch::is_in_use(&code));
         drop(watch);

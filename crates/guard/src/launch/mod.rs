@@ -38,8 +38,8 @@ use folder::LaunchFolder;
 use gather::Gathered;
 use tree::ProcessTree;
 
-use crate::inside::Inside;
-use crate::watch::{DESCRIPTOR_VARIABLE, LIMIT_VARIABLE, Settings, VARIABLE, Watch};
+use crate::client::GuardClient;
+use crate::watch::{DESCRIPTOR_VARIABLE, GuardSettings, GuardWatch, LIMIT_VARIABLE, VARIABLE};
 
 pub use gather::{ProcessFigures, ProcessKey};
 pub use history::{ChargeCourse, ChargePoint, HistoryBlock, HistoryRefusal, LaunchHistory};
@@ -49,10 +49,10 @@ pub use signals::remove_on_signal;
 pub use system::can_load;
 pub use tree::UnguardedProcess;
 
-/// The default for [`Settings::keep_free`]: what must stay available of the system's memory
+/// The default for [`GuardSettings::keep_free`]: what must stay available of the system's memory
 /// where the GPU shares it.
 pub const KEEP_FREE: u64 = 512 << 20;
-/// The default for [`Settings::reserve`]: what is reserved below the limit for the driver's own
+/// The default for [`GuardSettings::reserve`]: what is reserved below the limit for the driver's own
 /// memory.
 pub const RESERVE: u64 = 128 << 20;
 
@@ -167,7 +167,7 @@ pub struct Launched {
 #[derive(Debug)]
 pub struct Launcher {
     // Dropped first: the ledger is unmapped before its folder is deleted.
-    watch: Watch,
+    watch: GuardWatch,
     folder: LaunchFolder,
 }
 
@@ -178,18 +178,18 @@ impl Launcher {
     ///
     /// The guard is not in this build, this process runs under it already, or there is no place
     /// for its files.
-    pub fn prepare(settings: &Settings) -> Result<Launcher, LaunchError> {
-        if Inside::find().is_ok() {
+    pub fn prepare(settings: &GuardSettings) -> Result<Launcher, LaunchError> {
+        if GuardClient::find().is_ok() {
             return Err(LaunchError::AlreadyGuarded);
         }
         let folder = folder::make()?;
-        let watch = Watch::create(folder.path(), settings).map_err(LaunchError::Ledger)?;
+        let watch = GuardWatch::create(folder.path(), settings).map_err(LaunchError::Ledger)?;
         Ok(Launcher { watch, folder })
     }
 
     /// The ledger.
     #[must_use]
-    pub fn watch(&self) -> &Watch {
+    pub fn watch(&self) -> &GuardWatch {
         &self.watch
     }
 

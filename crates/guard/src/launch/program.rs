@@ -50,7 +50,9 @@ pub fn why_not_guarded(path: &Path) -> Option<String> {
     }
     let facts = fs::metadata(path).ok()?;
     let elevated = facts.permissions().mode() & 0o6000 != 0;
-    if elevated && (facts.uid() != sys::user() || facts.permissions().mode() & 0o2000 != 0) {
+    if elevated
+        && (facts.uid() != sys::effective_user() || facts.permissions().mode() & 0o2000 != 0)
+    {
         return Some(format!(
             "{shown} is set-uid or set-gid: the loader does not load the guard into it"
         ));

@@ -10,7 +10,7 @@ use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::ledger::Ledger;
+use crate::ledger::GuardLedger;
 
 /// From now on, writing past the limit of a file's size (`ulimit -f`) is an error and does not
 /// end this process. By a handler, because the program that is started would inherit a signal
@@ -33,7 +33,7 @@ static CUT: AtomicBool = AtomicBool::new(false);
 
 /// From now on, a ledger's file that any program truncates does not end this process: the missing
 /// part reads as zeros.
-pub(super) fn survive_a_cut_ledger(ledger: &Ledger) {
+pub(super) fn survive_a_cut_ledger(ledger: &GuardLedger) {
     // SAFETY: asks for a number; the structure is zeroed, which is valid, and the handler only
     // does what a handler may.
     unsafe {
@@ -56,7 +56,7 @@ extern "C" fn on_bus(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_vo
     let page = PAGE.load(Relaxed);
     // SAFETY: the kernel passes a valid description of the signal.
     let at = unsafe { (*info).si_addr() } as usize;
-    if at.wrapping_sub(LEDGER.load(Relaxed)) < size_of::<Ledger>() {
+    if at.wrapping_sub(LEDGER.load(Relaxed)) < size_of::<GuardLedger>() {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: the page belongs to the ledger's mapping, which stays in one piece; what was

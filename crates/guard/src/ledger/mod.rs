@@ -1,19 +1,19 @@
-//! The shared counters: one file, mapped by every limited process and by `run`.
+//! The shared counters: one file, mapped by every guarded process and by `run`.
 //!
-//! A device has one number that decides, `used`. Whoever wants memory raises it by
-//! compare-and-swap *before* the driver is asked, and lowers it *after* the driver has taken
-//! the memory back, so that at no moment the sum of what the driver has handed out is larger.
-//! Each process also keeps what it holds in a slot of its own, each thread its part, and that
-//! share is given back when it is found dead: killed processes run no code, so the others do it
-//! for them. Who is dead is known by a lock on the file that the kernel drops (the module `alive`).
+//! The number that decides about a device is `used`. A process that wants memory raises it by
+//! compare-and-swap *before* it calls the driver, and lowers it *after* the driver has freed the
+//! memory. So the driver has never handed out more than `used` says. Each process also keeps what
+//! it holds, its share, in a slot of its own, where each thread counts its part. When a process has
+//! died, others give its share back: a killed process runs no code. The kernel tells which
+//! processes have died by releasing a lock on the file (`liveness.rs`).
 //!
-//! A process may be killed between the two additions. It raises `used` first and its own
-//! share second, and lowers its own first, so what is left behind is always too much, never
-//! too little. That an operation was cut short is seen by what its threads counted
-//! (`threads`: it began and did not end), and `audit` then sets `used` to the sum of the
-//! shares in a moment in which nobody is in the middle of anything.
+//! A process may be killed between the two additions. It raises `used` first and its share second,
+//! and lowers its share first, so `used` may stay too high, never too low. An operation that was
+//! cut short is visible in what the threads counted (`thread_counters.rs`: it began and did not
+//! end). An audit (`reclaim.rs`) then sets `used` to the sum of the shares, at a moment when no
+//! operation is under way.
 //!
-//! The layout is plain: fixed places, fixed sizes, numbers that can be read at any time.
+//! The layout is simple: fixed offsets, fixed sizes, numbers that can be read at any time.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -23,58 +23,60 @@ mod account;
 #[cfg(all(test, loom))]
 mod model;
 mod reclaim;
-mod seat;
-mod threads;
+mod robust_lock;
+mod setup;
+mod thread_counters;
 
-pub(crate) use reclaim::Alive;
-pub(crate) use seat::Seat;
+pub(crate) use reclaim::Liveness;
+pub(crate) use robust_lock::RobustLock;
+pub(crate) use setup::LedgerSetup;
 
-/// Devices that can be told apart in one run.
+/// The most devices that one run can tell apart.
 pub const DEVICES: usize = if cfg!(loom) { 1 } else { 16 };
-/// Processes that can hold GPU memory at the same time; the dead make room. Slots take memory only
-/// when they are used.
+/// The most processes that can hold GPU memory at the same time; slots of dead processes are
+/// reused. A slot takes memory only when it is used.
 pub const PROCESSES: usize = if cfg!(loom) { 3 } else { 4096 };
-/// The byte of the file that everybody who uses the ledger has locked, together with others. It
-/// lies far behind the end: locks need no content.
+/// The byte of the file that every user of the ledger has locked, shared with the others. It lies
+/// far beyond the end: locks need no content.
 pub const USERS_BYTE: u64 = 1 << 40;
-/// Tags that a thread can give to what it allocates.
+/// How many tags a thread can choose from for what it allocates.
 pub const TAGS: usize = 4;
 /// The first bytes of a ledger: its name and the version of its layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd5");
 
-/// A budget that refuses nothing.
+/// A limit that refuses nothing.
 pub const NO_LIMIT: u64 = u64::MAX;
 
-/// Settings and warnings, as bits of [`Ledger::flags`] and [`Ledger::warnings`].
+/// Settings and warnings, as bits of [`GuardLedger::flags`] and [`GuardLedger::warnings`].
 pub mod flag {
-    /// Managed memory is left alone.
+    /// Managed memory is not counted.
     pub const MANAGED_IGNORED: u32 = 1;
     /// An unknown driver is refused.
     pub const STRICT: u32 = 2;
-    /// Each allocation keeps where it was made.
+    /// The call stack of each allocation is recorded.
     pub const STACKS: u32 = 4;
 
-    /// NVML's memory queries show the device as it is: who asks is a program of our own that
+    /// NVML's memory queries show the device as it is: the program that asks is Plimsoll's own, and
     /// reports both.
     pub const NVML_AS_IT_IS: u32 = 8;
-    /// Nobody will read lists of events: none are written.
-    pub const NO_LISTS: u32 = 16;
+    /// Nobody will read event logs: none are written.
+    pub const NO_EVENT_LOG: u32 = 16;
 
-    /// The driver is newer than what the guard knows.
+    /// The driver is newer than those that the guard knows.
     pub const NEW_DRIVER: u32 = 1;
     /// The driver lacks a call that the guard needs to tell devices apart.
     pub const MISSING_CALL: u32 = 2;
     /// The driver's own memory could not be measured.
     pub const UNMEASURED: u32 = 4;
-    /// More blocks are live than can be listed; they are charged until their process ends.
+    /// More blocks are live than the table can hold; they are charged until their process ends.
     pub const TABLE_FULL: u32 = 8;
-    /// The list of events is full or could not be written.
+    /// The event log is full or could not be written.
     pub const LOG_FULL: u32 = 16;
-    /// No slot for another process: it was refused all memory.
+    /// There was no slot for another process: it was refused all GPU memory.
     pub const NO_SLOT: u32 = 32;
     /// The driver was refused because of [`STRICT`].
     pub const REFUSED_DRIVER: u32 = 64;
-    /// No room in a process to list its blocks: it was refused all memory.
+    /// A process had no memory for its table: it was refused all GPU memory.
     pub const NO_ROOM: u32 = 128;
     /// A program loaded libraries into a link namespace of their own (`dlmopen`), where the guard
     /// is not.
@@ -83,77 +85,76 @@ pub mod flag {
 
 /// The whole file.
 #[repr(C)]
-pub struct Ledger {
-    /// [`MAGIC`], stored last by whoever makes the file.
+pub struct GuardLedger {
+    /// [`MAGIC`], stored last by the process that makes the file.
     pub magic: AtomicU64,
     /// Settings; see [`flag`].
     pub flags: AtomicU32,
-    /// What the user should be told; see [`flag`].
+    /// What to warn the user of; see [`flag`].
     pub warnings: AtomicU32,
-    /// The line of every device that has none of its own.
+    /// The limit of every device that has none of its own.
     pub default_budget: AtomicU64,
-    /// Held back for what the driver takes for itself.
+    /// Reserved below the limit for what the driver takes for itself.
     pub reserve: AtomicU64,
     /// What must stay available on unified memory.
     pub keep_free: AtomicU64,
-    /// Lines by the program's own device numbers; 0 for the default.
+    /// Limits by the program's own device numbers; 0 for the default.
     pub budgets: [AtomicU64; DEVICES],
-    /// The driver's version, as it calls itself; 0 before it was asked.
+    /// The driver's version, as it reports it; 0 before it was asked.
     pub driver_version: AtomicU32,
-    /// Whether an operation was cut short by a kill.
-    pub(crate) suspicious: AtomicU32,
-    /// Whoever reclaims or audits.
-    pub(crate) janitor: Seat,
-    /// Whoever does what only one may do at a time.
-    pub(crate) one_at_a_time: Seat,
-    /// Programs that the guard was loaded into.
+    /// Whether an operation was cut short by a kill, so that an audit is due.
+    pub(crate) needs_audit: AtomicU32,
+    /// Held while reclaiming or auditing.
+    pub(crate) reclaim_lock: RobustLock,
+    /// Held while doing what only one process may do at a time.
+    pub(crate) exclusive_lock: RobustLock,
+    /// How many programs the guard was loaded into.
     pub loaded: AtomicU32,
-    /// Slots that were ever taken. Those behind have no room in the file: to read them would take
-    /// some.
+    /// How many slots were ever taken. Those after them have no space in the file: reading them
+    /// would allocate some.
     pub(crate) taken: AtomicU32,
-    /// On unified memory: bytes that were ever admitted, and those whose request came to its
-    /// end. The difference is under way, and not yet in what the system says.
+    /// On unified memory: the bytes that were ever admitted, and the bytes whose request has ended.
+    /// The difference is under way, and not yet in the system's figure.
     pub(crate) system_admitted: AtomicU64,
     pub(crate) system_ended: AtomicU64,
     /// Where the system's memory is read, ended by a zero.
     pub meminfo: [u8; 256],
     /// The devices.
-    pub devices: [Device; DEVICES],
+    pub devices: [LedgerDevice; DEVICES],
     /// The processes, as far as their slots were ever taken.
-    pub(crate) processes: [Process; PROCESSES],
+    pub(crate) processes: [LedgerProcess; PROCESSES],
 }
 
-impl Ledger {
+impl GuardLedger {
     /// The processes that hold memory, or did.
     #[must_use]
-    pub fn processes(&self) -> &[Process] {
+    pub fn processes(&self) -> &[LedgerProcess] {
         let taken = self.taken.load(Acquire) as usize;
         self.processes.get(..taken).unwrap_or(&self.processes)
     }
 
-    /// What the file takes before any slot is used.
+    /// The space that the file takes before any slot is used.
     pub(crate) const fn room() -> u64 {
-        core::mem::offset_of!(Ledger, processes) as u64
+        core::mem::offset_of!(GuardLedger, processes) as u64
     }
 
-    /// Where a slot lies in the file, and its size.
+    /// The offset of a slot in the file, and its size.
     pub(crate) const fn room_of(slot: usize) -> (u64, u64) {
-        let size = size_of::<Process>() as u64;
-        (Ledger::room() + slot as u64 * size, size)
+        let size = size_of::<LedgerProcess>() as u64;
+        (GuardLedger::room() + slot as u64 * size, size)
     }
 }
 
-/// A device's counters; what every allocation looks at comes first, in one line of the
-/// processor's cache.
+/// A device's counters; those that every allocation reads come first, in one cache line.
 #[repr(C, align(128))]
-pub struct Device {
-    /// Charged now, requests that the driver is deciding included.
+pub struct LedgerDevice {
+    /// What is charged now, including requests that the driver is deciding on.
     pub used: AtomicU64,
-    /// The line; [`NO_LIMIT`] refuses nothing.
+    /// The limit; [`NO_LIMIT`] refuses nothing.
     pub budget: AtomicU64,
     /// The most that was charged at once.
     pub peak: AtomicU64,
-    /// When, in nanoseconds of the kernel's clock, as it was at its last tick.
+    /// When that was, in nanoseconds of the kernel's clock, as of its last tick.
     pub peak_at: AtomicU64,
     /// 0 free, 1 being filled in, 2 in use.
     pub state: AtomicU32,
@@ -161,92 +162,83 @@ pub struct Device {
     pub ordinal: AtomicU32,
     /// Whether it shares the system's memory.
     pub integrated: AtomicU32,
-    /// 0 not tried, 1 a request past the line was refused and counted, 2 it was not.
+    /// 0 not checked yet, 1 a request above the limit was refused and counted, 2 it was not.
     pub verified: AtomicU32,
-    /// Requests that were refused, and their bytes.
+    /// How many requests were refused.
     pub refused: AtomicU64,
     /// The bytes of those.
     pub refused_bytes: AtomicU64,
     /// Of `used`: what the driver took for itself.
     pub driver: AtomicU64,
-    /// The most of that.
+    /// The most of that at once.
     pub driver_peak: AtomicU64,
-    /// All of its memory.
+    /// The size of its memory.
     pub total: AtomicU64,
-    /// Held by others when the tree first used it.
+    /// What other programs held when the run first used it.
     pub baseline: AtomicU64,
-    /// The most that the driver reported beyond baseline and charge, and the least.
+    /// The most that the driver reported beyond baseline and charge.
     pub residue_most: AtomicU64,
-    /// What the driver last reported as used, by anyone.
+    /// What the driver last reported as used, by any process.
     pub observed: AtomicU64,
     /// The least that a context was seen to take; [`u64::MAX`] before one was.
     pub context: AtomicU64,
-    /// Who it is, whatever number a process gives it.
+    /// Its UUID: each process may give it another number.
     pub uuid: [AtomicU64; 2],
 }
 
 /// A process's share.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub struct Process {
+pub struct LedgerProcess {
     /// See [`state`].
     pub state: AtomicU32,
-    /// Its number, in its own space of process numbers.
+    /// Its PID, in its own namespace.
     pub pid: AtomicU32,
-    /// When it started, in the kernel's clock ticks: numbers of processes are used again.
+    /// When it started, in the kernel's clock ticks: PIDs are reused.
     pub start: AtomicU64,
-    /// That space, by the kernel's number; 0 where it is not known.
+    /// Its PID namespace, by the kernel's number; 0 where it is unknown.
     pub space: AtomicU64,
-    /// Whether it has the driver's device files open. A child of fork has them too, and as long as
-    /// anybody does, the driver keeps the memory, also when the process itself is dead.
+    /// Whether it has the driver's device files open. A child of `fork` has them too, and as long
+    /// as any process does, the driver keeps the memory, even after the process itself has died.
     pub files: AtomicU64,
     /// Of what it holds: what the driver took for itself, by device.
     pub driver: [AtomicU64; DEVICES],
-    /// Of [`Process::allocs`]: refused by the line.
+    /// Of [`LedgerProcess::allocs`]: refused by the limit.
     pub refused: AtomicU64,
-    /// Of [`Process::allocs`]: failed by the driver.
+    /// Of [`LedgerProcess::allocs`]: failed by the driver.
     pub failed: AtomicU64,
-    /// Of all operations: the guard's own, not the program's.
+    /// Of all operations: those of the guard itself, not of the program.
     pub own: AtomicU64,
-    /// Frees of what the guard did not hand out, which were passed on.
+    /// Frees of what the guard has not counted, which it passed to the driver.
     pub foreign_frees: AtomicU64,
-    /// When it attached, in nanoseconds of the kernel's clock: exactly, as a program that becomes
-    /// another may do so within a tick.
+    /// When it attached, in nanoseconds of the kernel's clock; exact, as a program may become
+    /// another one by exec within a tick.
     pub since: AtomicU64,
-    /// When it was found dead, by the last tick; 0 before.
+    /// When it was found dead, as of the last tick; 0 before.
     pub until: AtomicU64,
-    /// Held now, by the tag of the thread that asked; with 0, what the driver took for itself
-    /// and, once a thread of the process has a tag, what those without one hold.
+    /// What is held now, by the tag of the thread that asked. Tag 0 has what the driver took for
+    /// itself and, once a thread of the process has a tag, what threads without one hold.
     pub tagged: [AtomicU64; TAGS],
-    /// The most of it.
+    /// The most of that at once.
     pub tagged_peak: [AtomicU64; TAGS],
-    /// What it is called, ended by a zero.
+    /// Its command line, as far as it fits, ended by a zero.
     pub name: [AtomicU64; 8],
     /// What its threads hold, and the operations that they began and ended.
-    pub(crate) threads: threads::Threads,
+    pub(crate) threads: thread_counters::ThreadCounterSet,
 }
 
-/// What a process's slot is.
+/// States of a process's slot.
 pub mod state {
-    /// Nobody's.
+    /// It is free.
     pub const FREE: u32 = 0;
-    /// A process that holds memory, or could.
+    /// Its process holds memory, or could.
     pub const LIVE: u32 = 2;
-    /// A process that is gone; its figures stay for the report.
+    /// Its process has died; the figures stay for the report.
     pub const DEAD: u32 = 3;
 }
 
-/// Why memory was not granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// The line.
-    Line,
-    /// The system would have less available than must be kept.
-    System,
-}
-
-impl Process {
-    /// Its name, as far as it was kept.
+impl LedgerProcess {
+    /// Its command line, as far as it was kept.
     #[must_use]
     pub fn name_bytes(&self) -> [u8; 64] {
         let mut bytes = [0; 64];

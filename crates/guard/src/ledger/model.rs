@@ -1,9 +1,10 @@
-//! Every interleaving of two processes and one who reclaims, with a kill at each step.
+//! Model check: every interleaving of two processes and one that reclaims, with a kill at each
+//! step.
 //!
-//! An operation on an atomic is a step, and a process may be killed before any of them. When it
-//! is, the kernel gives back what it held of the driver and then drops the lock by which others
-//! know that it lives. Two things must hold whatever happens: the driver has never handed out more
-//! than the limit, and when all is over nothing is charged that nobody holds.
+//! An operation on an atomic is a step, and a process may be killed before any of them. When it is,
+//! the kernel frees what it held of the driver and then releases the lock that says that it is
+//! alive. Two things must hold in every case: the driver has never handed out more than the limit,
+//! and in the end nothing is charged that nobody holds.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::cell::Cell;
@@ -12,8 +13,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64 as Plain};
 use loom::thread;
 
-use super::threads::Threads;
-use super::{Alive, Device, Ledger, PROCESSES, Process, Seat, state};
+use super::thread_counters::ThreadCounterSet;
+use super::{GuardLedger, LedgerDevice, LedgerProcess, Liveness, PROCESSES, RobustLock, state};
 use crate::sync::{AtomicU32, AtomicU64, survive};
 
 const LIMIT: u64 = 1;
@@ -23,11 +24,11 @@ fn words<const N: usize>() -> [AtomicU64; N] {
     std::array::from_fn(|_| AtomicU64::new(0))
 }
 
-fn device() -> Device {
+fn device() -> LedgerDevice {
     let [used, budget, peak, peak_at, refused, refused_bytes, driver, driver_peak] = words();
     let [total, baseline, residue_most, observed, context] = words();
     let [state, ordinal, integrated, verified] = std::array::from_fn(|_| AtomicU32::new(0));
-    Device {
+    LedgerDevice {
         used,
         budget,
         peak,
@@ -49,9 +50,9 @@ fn device() -> Device {
     }
 }
 
-fn process() -> Process {
+fn process() -> LedgerProcess {
     let [start, space, files, refused, failed, own, foreign_frees, since, until] = words();
-    Process {
+    LedgerProcess {
         state: AtomicU32::new(state::LIVE),
         pid: AtomicU32::new(0),
         start,
@@ -67,15 +68,15 @@ fn process() -> Process {
         tagged: words(),
         tagged_peak: words(),
         name: words(),
-        threads: Threads::new(),
+        threads: ThreadCounterSet::new(),
     }
 }
 
-fn ledger() -> Ledger {
+fn ledger() -> GuardLedger {
     let [magic, default_budget, reserve, keep_free, system_admitted, system_ended] = words();
-    let [flags, warnings, driver_version, suspicious, loaded] =
+    let [flags, warnings, driver_version, needs_audit, loaded] =
         std::array::from_fn(|_| AtomicU32::new(0));
-    Ledger {
+    GuardLedger {
         magic,
         flags,
         warnings,
@@ -84,9 +85,9 @@ fn ledger() -> Ledger {
         keep_free,
         budgets: words(),
         driver_version,
-        suspicious,
-        janitor: Seat::new(),
-        one_at_a_time: Seat::new(),
+        needs_audit,
+        reclaim_lock: RobustLock::new(),
+        exclusive_lock: RobustLock::new(),
         loaded,
         taken: AtomicU32::new(PROCESSES as u32),
         system_admitted,
@@ -98,20 +99,20 @@ fn ledger() -> Ledger {
 }
 
 struct World {
-    ledger: Ledger,
+    ledger: GuardLedger,
     /// The kernel's locks, one for each slot and one for `run`.
     lives: [AtomicBool; PROCESSES + 1],
     /// What the driver has handed out.
     driver: Plain,
 }
 
-impl Alive for World {
-    fn runs(&self, slot: usize) -> bool {
+impl Liveness for World {
+    fn is_running(&self, slot: usize) -> bool {
         self.lives[slot].load(Acquire)
     }
 
-    fn holds(&self, slot: usize) -> bool {
-        self.runs(slot)
+    fn may_hold_memory(&self, slot: usize) -> bool {
+        self.is_running(slot)
     }
 }
 
@@ -132,18 +133,18 @@ impl World {
         let held = Cell::new(0);
         let ended = survive(killed_at, || {
             let process = &self.ledger.processes[slot];
-            if self.ledger.grant(process, 0, 1, || self.reclaim(slot)).is_err() {
+            if self.ledger.grant(process, 0, 1, || self.reclaim(slot)).is_none() {
                 return;
             }
             let before = self.driver.fetch_add(1, SeqCst);
             held.set(1);
             let limit = self.ledger.devices[0].budget.load(Relaxed);
             assert!(before < limit, "the driver handed out {} of {limit}", before + 1);
-            self.ledger.granted(process, 0, 1, 1);
-            self.ledger.release(process);
+            self.ledger.finish_allocation(process, 0, 1, 1);
+            self.ledger.begin_free(process);
             self.driver.fetch_sub(1, SeqCst);
             held.set(0);
-            self.ledger.released(process, 0, 1);
+            self.ledger.finish_free(process, 0, 1);
         });
         if ended.is_err() {
             self.driver.fetch_sub(held.get(), SeqCst);
@@ -151,17 +152,17 @@ impl World {
         }
     }
 
-    /// When all are gone or quiet: nothing is charged but what somebody holds.
+    /// When every process has ended or is idle: only what somebody holds is charged.
     fn check(&self) {
         self.reclaim(RUN);
         let held = self.driver.load(SeqCst);
         assert_eq!(self.ledger.devices[0].used.load(SeqCst), held, "what is charged is held");
         assert_eq!(self.ledger.devices[0].driver.load(SeqCst), 0);
-        assert_eq!(self.ledger.suspicious.load(SeqCst), 0);
+        assert_eq!(self.ledger.needs_audit.load(SeqCst), 0);
     }
 }
 
-/// Checks what `scene` does for a kill at each step, and without one.
+/// Checks what `scene` does, for a kill at each step and without one.
 fn at_each_step(
     steps: u32,
     scene: impl Fn(Arc<World>, Option<u32>) + Sync + Send + Clone + 'static,
@@ -192,10 +193,10 @@ fn one_is_killed_while_another_allocates() {
 #[test]
 fn one_who_reclaims_is_killed() {
     at_each_step(40, |world, killed_at| {
-        // A process that was killed with its share, another in the middle of an allocation.
+        // One process was killed with its share, another in the middle of an allocation.
         world.ledger.devices[0].used.fetch_add(2, AcqRel);
-        world.ledger.processes[0].mine().add(0, 1);
-        world.ledger.processes[2].mine().begin_to_add();
+        world.ledger.processes[0].own_counters().add(0, 1);
+        world.ledger.processes[2].own_counters().begin_allocation();
         world.lives[0].store(false, Release);
         world.lives[2].store(false, Release);
         let one = spawn(&world, move |world| {
@@ -212,12 +213,13 @@ fn one_who_reclaims_is_killed() {
 #[test]
 fn what_the_dead_left_is_found_while_others_are_at_work() {
     at_each_step(24, |world, killed_at| {
-        // One was killed in the middle of an allocation; another holds something all the time.
+        // One process was killed in the middle of an allocation; another holds something all the
+        // time.
         world.ledger.devices[0].budget.store(4, Relaxed);
         world.ledger.devices[0].used.fetch_add(2, AcqRel);
-        world.ledger.processes[2].mine().begin_to_add();
+        world.ledger.processes[2].own_counters().begin_allocation();
         world.lives[2].store(false, Release);
-        world.ledger.processes[1].mine().add(0, 1);
+        world.ledger.processes[1].own_counters().add(0, 1);
         world.driver.fetch_add(1, SeqCst);
         let one = spawn(&world, move |world| world.run(0, killed_at));
         world.reclaim(RUN);
@@ -230,21 +232,21 @@ fn what_the_dead_left_is_found_while_others_are_at_work() {
 fn a_slot_is_taken_over_while_another_reclaims() {
     at_each_step(24, |world, killed_at| {
         world.ledger.devices[0].used.fetch_add(1, AcqRel);
-        world.ledger.processes[0].mine().add(0, 1);
+        world.ledger.processes[0].own_counters().add(0, 1);
         world.ledger.processes[0].driver[0].store(1, Release);
         world.ledger.devices[0].driver.store(1, Release);
         world.lives[0].store(false, Release);
         let one = spawn(&world, move |world| {
-            // The new owner has the lock, and lives.
+            // The new owner has the lock, and is alive.
             world.lives[0].store(true, Release);
-            if survive(killed_at, || _ = world.ledger.inherit(0, world)).is_err() {
+            if survive(killed_at, || _ = world.ledger.take_over_slot(0, world)).is_err() {
                 world.lives[0].store(false, Release);
             }
         });
         world.reclaim(RUN);
         one.join().unwrap();
         if world.lives[0].load(Acquire) {
-            // It could wait no longer: it would be refused, and end.
+            // It did not wait any longer: such a process would be refused, and end.
             world.lives[0].store(false, Release);
         }
         world.check();

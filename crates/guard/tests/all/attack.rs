@@ -1,5 +1,5 @@
-//! What once got past the limit: each of these did, and the driver's own books tell whether it
-//! does again.
+//! Attacks that once exceeded the limit: each of these did, and the simulated driver's own count
+//! shows whether it does again.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ fn what_is_taken_after_the_main_thread_has_ended_comes_back() {
     let stage = one_gib();
     let mut leader = stage.speak("attacker", &["leader", "after"]);
     assert_eq!(leader.line(), "main ended");
-    // Somebody looks for the dead meanwhile.
+    // Dead processes are looked for meanwhile.
     assert_eq!(stage.charged(), 0);
     let mut other = stage.speak("attacker", &["keep", "1"]);
     assert_eq!(other.line(), "keeps 1 refused 0");
@@ -80,7 +80,8 @@ fn a_program_that_becomes_one_without_cuda_has_given_everything_back() {
     assert!(before.end().success() && stage.most(0) <= GIB);
 }
 
-/// There are places for 512. Who gets none is refused: nothing passes uncounted.
+/// There are slots for 512 processes before those of dead ones are reused. A process that gets no
+/// slot is refused: nothing is taken uncounted.
 #[test]
 fn more_processes_than_there_are_places_are_refused_and_none_waits() {
     let stage = one_gib();
@@ -93,7 +94,7 @@ fn more_processes_than_there_are_places_are_refused_and_none_waits() {
     assert!(stage.run("opened", &["fill"]).contains("count 16 code 2"));
 }
 
-/// Also far below the limit, where a count that lacks some is not seen by what is refused.
+/// Also far below the limit, where a count that misses some is not noticed by a refusal.
 #[test]
 fn however_many_processes_there_are_each_is_in_the_sum() {
     let stage = Stage::new();
@@ -117,11 +118,11 @@ fn contexts_go_with_their_processes() {
     }
     assert_eq!(stage.charged(), 0);
     let device = stage.device(0);
-    // One after the other is one at a time.
+    // The processes ran one after the other, so one context existed at a time.
     let most = (device.peak.load(Relaxed), device.driver_peak.load(Relaxed));
     assert_eq!(most, (50 * MIB, 40 * MIB), "what the driver had is {} MiB", stage.most(0) / MIB);
     assert_eq!(device.driver.load(Relaxed), 0);
-    // And those that are killed.
+    // And for processes that are killed.
     let mut held = stage.speak("attacker", &["keep", "10"]);
     assert_eq!(held.line(), "keeps 1 refused 0");
     held.kill();
@@ -130,7 +131,7 @@ fn contexts_go_with_their_processes() {
     assert_eq!(device.driver_peak.load(Relaxed), 40 * MIB);
 }
 
-/// The driver says what each format takes, and is asked itself when nobody stands between.
+/// Without the guard, the driver itself reports what each format takes.
 #[test]
 fn arrays_are_counted_by_their_formats() {
     let stage = Stage::new();
@@ -151,7 +152,7 @@ fn two_that_launch_graphs_at_once_do_not_count_the_same_memory() {
     assert_eq!(stage.charged(), 0);
 }
 
-/// Drivers still export what was before CUDA 3.2.
+/// Drivers still export the versions from before CUDA 3.2.
 #[test]
 fn the_first_versions_of_calls_are_held() {
     for words in [&["old"][..], &["old", "asked"]] {
@@ -163,7 +164,7 @@ fn the_first_versions_of_calls_are_held() {
     }
 }
 
-/// A thread that spins for what another holds, at a priority that keeps the other from running.
+/// A thread that spins for a lock, at a priority that keeps the holder from running.
 #[test]
 fn a_real_time_thread_does_not_starve_those_it_waits_for() {
     let found = Stage::new().run("attacker", &["fifo"]);
@@ -174,7 +175,7 @@ fn a_real_time_thread_does_not_starve_those_it_waits_for() {
     assert!(most < 100, "one call spun for {most} ms, until the kernel stepped in");
 }
 
-/// What holds the limit is not its name in the file system.
+/// The limit does not depend on the ledger's name in the file system.
 #[test]
 fn with_the_folder_removed_nothing_passes_uncounted() {
     let stage = one_gib();
@@ -183,7 +184,7 @@ fn with_the_folder_removed_nothing_passes_uncounted() {
     let mut second = stage.speak("attacker", &["ask", "700", "1"]);
     assert_eq!(second.line(), "ready");
     std::fs::remove_dir_all(stage.folder()).unwrap();
-    // One that was there before, and one that comes now.
+    // A process that was attached before, and one that starts now.
     second.tell();
     assert_eq!(second.line(), "granted 0");
     let after = stage.guarded("attacker").args(["keep", "64", "64", "0"]).output().unwrap();
@@ -194,8 +195,8 @@ fn with_the_folder_removed_nothing_passes_uncounted() {
     assert_eq!(stage.charged(), 0);
 }
 
-/// The driver keeps the memory of a process until the last who has its files has closed them, and a
-/// child of fork has them. Where there are no such files the memory goes with the process.
+/// The driver keeps the memory of a process until its files are closed everywhere, and a child of
+/// `fork` has them open. Where there are no such files, the memory is freed with the process.
 #[test]
 fn what_a_child_of_fork_keeps_of_its_parents_is_not_given_back() {
     let folder = tempfile::tempdir().unwrap();

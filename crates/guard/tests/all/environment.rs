@@ -1,4 +1,4 @@
-//! The guard alone, without `run`: the library preloaded and a limit in the environment.
+//! The guard without `run`: the library preloaded and a limit in the environment.
 
 use std::process::Command;
 
@@ -46,7 +46,7 @@ fn devices_have_limits_of_their_own_there_too() {
     assert_eq!((stage.most(0), stage.most(1)), (GIB, GIB / 2));
 }
 
-/// The first program makes the books; what it starts shares them, also when it has ended itself.
+/// The first program makes the ledger. Programs that it starts share it, even after it has ended.
 #[test]
 fn children_share_the_budget_of_whom_they_come_from() {
     let stage = Stage::new();
@@ -62,12 +62,12 @@ fn children_share_the_budget_of_whom_they_come_from() {
 
 #[test]
 fn programs_that_have_nothing_to_do_with_each_other_have_budgets_of_their_own() {
-    // With contexts that take something, as real ones do: what the other takes in the same moment
-    // is told from it by the list of processes.
+    // With contexts that take memory, as real ones do: NVML's list of processes separates it from
+    // what the other program takes at the same moment.
     let stage = Stage::new().set("FAKE_CONTEXT", 40 * MIB);
     let mut two = [Running::new(&mut keeper(&stage)), Running::new(&mut keeper(&stage))];
     two.iter_mut().for_each(|one| assert_eq!(one.line(), "keeps 1 refused 0"));
-    // Each of them has no more than its own.
+    // Neither has more than its own.
     let mut third = alone(&stage, "1GiB", "attacker");
     assert_eq!(
         text(third.args(["keep", "700", "2", "0"]).output().unwrap()),
@@ -96,7 +96,7 @@ fn a_folder_in_the_environment_is_shared_by_all_that_name_it() {
     }
 }
 
-/// Many at once make one ledger, and not each its own.
+/// Many processes at once make one ledger, not one each.
 #[test]
 fn who_comes_at_the_same_time_finds_the_same_books() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,8 +112,8 @@ fn who_comes_at_the_same_time_finds_the_same_books() {
     }
 }
 
-/// A limit that cannot be understood is no limit that can be held: it is said, and nothing is
-/// handed out.
+/// A limit that cannot be parsed cannot be enforced: the guard says so, and all GPU memory is
+/// refused.
 #[test]
 fn a_limit_that_means_nothing_is_refused_and_said() {
     for limit in ["8", "banana", "-1GiB", "99999999999999GiB", "1GiBB"] {
@@ -142,8 +142,8 @@ fn without_a_limit_in_the_environment_the_library_does_nothing() {
     }
 }
 
-/// Nobody is left to tidy up behind the last of a tree, so the next one does. In a /dev/shm of its
-/// own, where nobody else is.
+/// No process is left to remove the ledger after the last one, so the next start does. In a
+/// `/dev/shm` of its own, where no other program is.
 #[test]
 fn what_ended_trees_left_behind_is_swept_by_the_next() {
     if !has("namespaces", works("unshare", &["-m", "mount", "-t", "tmpfs", "none", "/dev/shm"])) {
@@ -166,7 +166,7 @@ fn what_ended_trees_left_behind_is_swept_by_the_next() {
     assert!(lines[7].parse::<u32>().unwrap() <= 8, "MiB: {found}");
 }
 
-/// A real container: another root, another /dev/shm, other numbers; the limit is its own.
+/// A real container: another root, another `/dev/shm`, other PIDs; the limit is its own.
 #[test]
 fn a_container_with_the_guard_in_its_environment_is_held() {
     let podman = ["--cgroup-manager=cgroupfs", "--runtime", "runc", "run", "--rm"];

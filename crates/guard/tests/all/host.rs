@@ -1,4 +1,4 @@
-//! The host's memory: on an integrated device it is the device's, and counts.
+//! Pinned host memory: on an integrated device it is the device's memory, and counts.
 
 use std::path::Path;
 
@@ -62,12 +62,12 @@ fn errors_of_the_driver_leave_the_count_of_pinned_memory_right() {
     }
 }
 
-/// A reading of the system's memory that two go by at once holds for one of them: what the
-/// driver has not taken yet is not in it.
+/// Two processes that use the same reading of the system's memory cannot both be granted it: what
+/// the driver has not taken yet is not in the reading.
 #[test]
 fn two_that_go_by_one_reading_of_the_system_pass_once() {
     const KEEP: u64 = 512 * MIB;
-    // Above what may be granted on an old reading, and below it.
+    // Above what one reading may grant, and below it.
     for (each, room) in [(80, 100), (40, 60)] {
         for processes in [1, 2] {
             let folder = tempfile::tempdir().unwrap();

@@ -1,13 +1,13 @@
-//! Every kind of memory is counted, refused past the limit and given back.
+//! Every kind of memory is counted, refused above the limit and given back.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use plimsoll_guard::ledger::flag;
-use plimsoll_guard::log::{Kind, Op};
+use plimsoll_guard::log::{GuardMemoryKind, GuardOp};
 
 use crate::stage::{LIMIT, MIB, Stage, text};
 
-/// `name: code, code past the limit, code of the free, MiB that it took, whether all came back`.
+/// `name: code, code above the limit, code of the free, MiB that it took, whether all came back`.
 const KINDS: &str = "\
 linear 0 2 0 took 256 back 1
 managed 0 2 0 took 256 back 1
@@ -46,7 +46,7 @@ fn each_kind_is_counted_refused_and_given_back() {
 fn what_the_driver_takes_is_charged_and_room_is_held_back_for_it() {
     let stage = with_costs(Stage::with(|settings| settings.reserve = 128 * MIB));
     let filled = stage.run("opened", &["fill"]);
-    // 2048 less 128 held back and 100 for the context: 28 blocks of 64.
+    // 2048 less 128 reserved and 100 for the context: 28 blocks of 64.
     assert_eq!(filled, "total 2048 2048 count 28 code 2 left 28\nafter 1\n");
     assert_eq!(stage.device(0).residue_most.load(Relaxed), 0);
 }
@@ -80,8 +80,8 @@ fn contexts_take_with_them_what_was_in_them() {
     assert_eq!(found, "took 256 back 1\nreset 1\nprimary 0\n");
 }
 
-/// Who takes memory outside the tree while a context is made is told apart by NVML's list of
-/// processes; without it, what the device has more is the context's.
+/// What a program outside the run takes while a context is made is separated by NVML's list of
+/// processes; without that list, the whole difference counts as the context's.
 #[test]
 fn a_stranger_is_not_charged_to_the_context() {
     let taken = |variable: &'static str, stranger: u64| {
@@ -109,10 +109,10 @@ fn nothing_at_all_is_answered_by_the_driver() {
 
 #[test]
 fn errors_of_the_driver_leave_the_count_right() {
-    use Op::{Allocate, Free};
+    use GuardOp::{Allocate, Free};
     for (fail, expected, listed) in [
         ("cuMemAlloc_v2:2", "0 999 0 1 took 0 left 2048\n", &[Allocate, Free][..]),
-        // Listed as freed, before the driver is asked, and as allocated again.
+        // Logged as freed before the driver is called, and then as allocated again.
         (
             "cuMemFree_v2:1",
             "0 0 999 0 took 256 left 1792\n",
@@ -125,7 +125,7 @@ fn errors_of_the_driver_leave_the_count_right() {
         assert_eq!(stage.run("opened", &["errors"]), expected, "{fail}");
         assert_eq!(stage.charged(), 0, "{fail}");
         let logs = stage.watch.logs().unwrap();
-        let events = logs[0].events.iter().filter(|event| event.kind == Kind::Linear);
+        let events = logs[0].events.iter().filter(|event| event.kind == GuardMemoryKind::Linear);
         assert_eq!(events.map(|event| event.op).collect::<Vec<_>>(), listed, "{fail}");
         assert!(begun.since_start(logs[0].since).as_secs() < 60, "{fail}");
         assert!(logs[0].since > 0, "{fail}");

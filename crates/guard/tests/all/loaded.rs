@@ -1,9 +1,9 @@
-//! The library itself: small, without needs, and cheap.
+//! The library itself: small, without dependencies, and cheap.
 
 use crate::stage::{Stage, built, text};
 
-/// Loads on any C library since long before glibc 2.31: it names no version of any symbol,
-/// and no library but the one that every program has.
+/// It loads on C libraries from long before glibc 2.31: it names no version of any symbol, and no
+/// library but the one that every program has.
 #[test]
 fn the_library_asks_for_no_version_of_anything() {
     let bytes = plimsoll_guard::LIBRARY;
@@ -13,8 +13,8 @@ fn the_library_asks_for_no_version_of_anything() {
     assert!(names("cuMemAlloc_v2") && names("dlvsym"));
 }
 
-/// The bound is that of the promise, times what a shared machine may add; the record of the
-/// promise itself is made on a quiet one.
+/// The bound is the promised cost times what a busy machine may add; the record for the promise is
+/// made on a quiet machine.
 #[test]
 fn a_pair_costs_little() {
     let cost = |guarded: bool| -> [f64; 2] {

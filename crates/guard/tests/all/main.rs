@@ -1,7 +1,8 @@
-//! The guard against a driver that keeps books of its own: whatever the guard believes, the
-//! fake driver knows what was handed out at once, and that must never pass the limit.
+//! Tests of the guard against a simulated driver that keeps its own count: whatever the guard
+//! counts, the driver knows what was allocated at once, and that must never exceed the limit.
 //!
-//! The driver and the programs that use it are C, built here by the system's compiler.
+//! The driver and the programs that use it are written in C and built here by the system's
+//! compiler.
 #![cfg(target_os = "linux")]
 
 #[cfg(test)]
@@ -11,6 +12,8 @@ mod environment;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
+mod interception;
+#[cfg(test)]
 mod kinds;
 #[cfg(test)]
 mod loaded;
@@ -19,10 +22,8 @@ mod namespaces;
 #[cfg(test)]
 mod needs;
 #[cfg(test)]
-mod others;
-#[cfg(test)]
 mod processes;
 #[cfg(test)]
 mod stage;
 #[cfg(test)]
-mod ways;
+mod unrelated_programs;

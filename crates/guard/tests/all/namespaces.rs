@@ -1,5 +1,5 @@
-//! Processes of other PID namespaces, where numbers of processes mean something else: they share
-//! the budget, and what they held comes back when they end, whoever looks.
+//! Processes in other PID namespaces, where PIDs mean other processes: they share the limit, and
+//! what they held is given back when they end, whichever process looks.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use crate::stage::{MIB, Running, Stage, built};
 
 const GIB: u64 = 1024 * MIB;
 
-/// Ways into another PID namespace. Who is killed takes what is inside with it.
+/// Ways into another PID namespace. Killing the first process ends all that is inside.
 const UNSHARE: &[&str] = &["unshare", "-fp", "--mount-proc", "--kill-child"];
 const BUBBLEWRAP: &[&str] =
     &["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--die-with-parent"];
 
-/// The ways that this machine has.
+/// The ways that work on this machine.
 fn ways() -> Vec<&'static [&'static str]> {
     let is_there = |way: &[&str]| works(way[0], &[&way[1..], &["true"]].concat());
     let all = [("namespaces", UNSHARE), ("bubblewrap", BUBBLEWRAP)];
@@ -36,7 +36,7 @@ fn keeper(stage: &Stage, way: &[&str]) -> Running {
     Running::new(&mut within(stage, way, "attacker", &["keep", "700"]))
 }
 
-/// What a namespace holds is gone a moment after its first process: the kernel ends the others.
+/// What a namespace holds is freed a moment after its first process: the kernel ends the others.
 fn soon(what: impl Fn() -> bool) -> bool {
     let until = Instant::now() + Duration::from_secs(5);
     let mut done = what();
@@ -89,7 +89,7 @@ fn what_died_in_a_namespace_is_given_back_to_everybody() {
         let mut held = keeper(&stage, way);
         assert_eq!(held.line(), "keeps 1 refused 0", "{way:?}");
         held.kill();
-        // Found by who comes next, in another namespace.
+        // Found by the next process, in another namespace.
         let found = soon(|| keeper(&stage, way).line() == "keeps 1 refused 0");
         assert!(found && stage.most(0) <= GIB, "{way:?}: {} MiB", stage.most(0) / MIB);
     }
@@ -108,7 +108,7 @@ fn the_dead_outside_are_found_from_inside() {
     }
 }
 
-/// Contexts too: a process that is listed by another's number is not it.
+/// Contexts too: a process that NVML lists under this process's PID may be another one.
 #[test]
 fn contexts_of_other_namespaces_are_counted_while_they_live() {
     for way in ways() {
@@ -123,7 +123,8 @@ fn contexts_of_other_namespaces_are_counted_while_they_live() {
     }
 }
 
-/// Whoever dies in the middle of anything, in whatever namespace, what it held a lock of included.
+/// Processes that are killed in the middle of any operation, in any namespace, even while they hold
+/// a lock.
 #[test]
 fn racers_of_many_namespaces_die_and_leave_nothing_behind() {
     for way in ways() {

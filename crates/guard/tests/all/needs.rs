@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// Whether what a test needs is there. Where it is not the test is skipped, and says so, unless
+/// Whether what a test needs is there. If not, the test is skipped and says so, unless
 /// `PLIMSOLL_REQUIRE` names it.
 pub(crate) fn has(name: &str, there: bool) -> bool {
     let required = std::env::var("PLIMSOLL_REQUIRE").unwrap_or_default();
@@ -13,7 +13,7 @@ pub(crate) fn has(name: &str, there: bool) -> bool {
     there
 }
 
-/// Whether a command ends well.
+/// Whether a command succeeds.
 pub(crate) fn works(program: &str, words: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

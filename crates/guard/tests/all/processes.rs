@@ -1,4 +1,4 @@
-//! One budget for the whole tree, whatever becomes of its processes.
+//! One limit for all processes of a run, however they end.
 
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,7 +27,8 @@ fn eight_processes_of_sixteen_threads_never_pass_the_limit() {
     assert!(most <= LIMIT, "{most} is {} past the limit", most - LIMIT);
     assert!(most > LIMIT / 2, "the race came nowhere near the limit: {most}");
     assert_eq!(stage.charged(), 0);
-    // Contexts cost nothing here: what the others allocated meanwhile is not taken for one.
+    // Contexts take nothing here: what the other processes allocated meanwhile must not count as a
+    // context.
     assert_eq!(stage.device(0).driver_peak.load(Relaxed), 0);
 }
 
@@ -103,9 +104,12 @@ fn every_event_is_noted() {
     stage.run("opened", &["fill"]);
     let logs = stage.watch.logs().unwrap();
     assert_eq!(logs.len(), 1);
-    use plimsoll_guard::log::Op;
+    use plimsoll_guard::log::GuardOp;
     let count = |op| logs[0].events.iter().filter(|event| event.op == op).count();
-    assert_eq!((count(Op::Allocate), count(Op::Free), count(Op::Refuse)), (32, 32, 1));
+    assert_eq!(
+        (count(GuardOp::Allocate), count(GuardOp::Free), count(GuardOp::Refuse)),
+        (32, 32, 1)
+    );
     assert!(logs[0].events.iter().all(|event| event.bytes == 64 * MIB));
     assert_eq!(logs[0].lost, 0);
     assert!(logs[0].events.is_sorted_by_key(|event| event.at));

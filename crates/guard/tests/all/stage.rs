@@ -1,4 +1,4 @@
-//! A place to run programs on the fake driver, with the guard and without.
+//! Runs programs on the simulated driver, with the guard and without.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,14 +8,14 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
-use plimsoll_guard::ledger::Device;
-use plimsoll_guard::watch::{Settings, VARIABLE, Watch};
+use plimsoll_guard::ledger::LedgerDevice;
+use plimsoll_guard::watch::{GuardSettings, GuardWatch, VARIABLE};
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const LIMIT: u64 = 2048 * MIB;
 
-/// Where what is built lies: the libraries, the programs, the guard.
+/// The folder with the built libraries and programs, and the guard.
 pub(crate) fn built() -> &'static Path {
     static BUILT: OnceLock<TempDir> = OnceLock::new();
     BUILT.get_or_init(build).path()
@@ -28,7 +28,7 @@ fn build() -> TempDir {
     let script = folder.path().join("versions");
     fs::write(&script, "FAKE_1 { global: cu*; nvml*; local: *; };").unwrap();
     let script = format!("-Wl,--version-script={}", script.display());
-    // As the real one: its own calls of itself cannot be taken by others.
+    // As in the real driver: its calls of its own functions cannot be intercepted.
     let shared = ["-shared", "-fPIC", "-Wl,-Bsymbolic", &script];
     let soname = |name: &str| format!("-Wl,-soname,{name}");
     compile(
@@ -58,7 +58,7 @@ fn compile(source: &str, flags: &[&str]) {
     assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
 }
 
-/// A program that is spoken with: it ends when its input does, or is killed with the test.
+/// A program that the test talks to: it ends when its input does, or is killed with the test.
 pub(crate) struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -71,14 +71,14 @@ impl Running {
         Running { child, out }
     }
 
-    /// The next line that it prints, without its end; empty when there are no more.
+    /// The next line that it prints, without the line end; empty when there are no more.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.out.read_line(&mut line).unwrap();
         line.trim_end().to_string()
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub(crate) fn tell(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b".").unwrap();
     }
@@ -88,7 +88,8 @@ impl Running {
         self.child.wait().unwrap()
     }
 
-    /// Waits until it has ended by itself, with its input still open for those whom it started.
+    /// Waits until it has ended by itself, with its input still open for the processes that it
+    /// started.
     pub(crate) fn ended(&mut self) {
         while self.child.try_wait().unwrap().is_none() {
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -108,35 +109,35 @@ impl Drop for Running {
     }
 }
 
-/// One run: a ledger, the driver's books, and programs.
+/// One run: a ledger, the driver's own count, and programs.
 pub(crate) struct Stage {
     folder: TempDir,
     books: TempDir,
-    pub(crate) watch: Watch,
+    pub(crate) watch: GuardWatch,
     variables: HashMap<&'static str, String>,
 }
 
 impl Stage {
-    /// A limit of 2 GiB with nothing held back.
+    /// A limit of 2 GiB without a reserve.
     pub(crate) fn new() -> Stage {
         Stage::with(|_| {})
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Stage {
-        // As `run` does: in memory where it can be.
+    pub(crate) fn with(change: impl FnOnce(&mut GuardSettings)) -> Stage {
+        // As `run` does: in `/dev/shm` where that is possible.
         let in_memory = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let (folder, books) = (in_memory().unwrap(), in_memory().unwrap());
-        let mut settings = Settings {
+        let mut settings = GuardSettings {
             limit: Some(LIMIT),
             meminfo: PathBuf::from("/proc/meminfo"),
-            ..Settings::default()
+            ..GuardSettings::default()
         };
         change(&mut settings);
-        let watch = Watch::create(folder.path(), &settings).unwrap();
+        let watch = GuardWatch::create(folder.path(), &settings).unwrap();
         Stage { folder, books, watch, variables: HashMap::new() }
     }
 
-    /// Tells the fake driver or the program something.
+    /// Sets an environment variable for the simulated driver or the program.
     pub(crate) fn set(mut self, name: &'static str, value: impl ToString) -> Stage {
         self.variables.insert(name, value.to_string());
         self
@@ -161,7 +162,7 @@ impl Stage {
         text(self.guarded(program).args(words).output().unwrap())
     }
 
-    /// A program under the guard that is spoken with.
+    /// Starts a program under the guard that the test talks to.
     pub(crate) fn speak(&self, program: &str, words: &[&str]) -> Running {
         Running::new(self.guarded(program).args(words))
     }
@@ -170,7 +171,7 @@ impl Stage {
         self.guarded(program).args(words).stdout(Stdio::piped()).spawn().unwrap()
     }
 
-    /// The most that the driver ever had handed out at once on a device.
+    /// The most that the driver ever had allocated at once on a device.
     pub(crate) fn most(&self, device: usize) -> u64 {
         self.book(3 + device)
     }
@@ -180,7 +181,7 @@ impl Stage {
         self.book(2)
     }
 
-    /// Where the driver keeps its books: elsewhere than the guard its own.
+    /// The file of the driver's own count, in another folder than the guard's.
     pub(crate) fn books(&self) -> PathBuf {
         self.books.path().join("books")
     }
@@ -195,18 +196,18 @@ impl Stage {
         u64::from_le_bytes(books[word * 8..word * 8 + 8].try_into().unwrap())
     }
 
-    pub(crate) fn device(&self, place: usize) -> &Device {
+    pub(crate) fn device(&self, place: usize) -> &LedgerDevice {
         &self.watch.ledger().devices[place]
     }
 
-    /// What is charged now, after the dead were found.
+    /// What is charged now, after dead processes were reclaimed.
     pub(crate) fn charged(&self) -> u64 {
         self.watch.reclaim();
         self.device(0).used.load(Relaxed)
     }
 }
 
-/// What a program printed; it must have ended well.
+/// What a program printed; it must have succeeded.
 pub(crate) fn text(output: Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,5 @@
-// Programs that try to get past the limit, or to be harmed by it: the first argument says which,
-// and what it finds it prints, a line each. Those that hold memory end when their input does.
+// Programs that try to exceed the limit, or to be harmed by it. The first argument chooses one; it
+// prints what it finds, one line each. Those that hold memory end when their input does.
 #include "driver.h"
 #include <errno.h>
 #include <sched.h>
@@ -8,7 +8,7 @@
 static void until_end_of_input(void) { char some[64]; while (read(0, some, sizeof some) > 0) {} }
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec / 1e9; }
 
-// Holds blocks of so many MiB, for so many seconds or until the end of its input.
+// Holds blocks of the given size in MiB, for some seconds or until its input ends.
 static void keep(size_t mib, int blocks, const char *seconds) {
     int granted = 0, refused = 0; u64 p;
     for (int i = 0; i < blocks; i++) if (cuMemAlloc(&p, mib * MIB)) refused++; else granted++;
@@ -16,7 +16,7 @@ static void keep(size_t mib, int blocks, const char *seconds) {
     if (seconds) usleep((unsigned)(atof(seconds) * 1e6)); else until_end_of_input();
 }
 
-// Holds a block and ends, while a child of fork lives on.
+// Holds a block and ends, while a child of fork goes on.
 static void orphan(size_t mib) {
     u64 p; int code = cuMemAlloc(&p, mib * MIB);
     if (!fork()) { until_end_of_input(); _exit(0); }
@@ -24,7 +24,7 @@ static void orphan(size_t mib) {
     _exit(0);
 }
 
-// The main thread ends; another lives on, with what was taken before, or takes it then.
+// The main thread ends. Another goes on, with what was allocated before, or allocates then.
 static handle context; static int before;
 static int main_has_ended(void) {
     char path[64], text[256] = {0};
@@ -78,7 +78,7 @@ static void inside(void) {
     printf("%d %d held %zu released %d held %zu\n", retained, unmapped, held, released, start - left());
 }
 
-// So many processes at once, each with so many MiB.
+// Starts many processes at once; each takes some MiB.
 static void crowd(int count, size_t mib) {
     int said[2], go[2], granted = 0, refused = 0; char word; u64 p;
     if (pipe(said) || pipe(go)) abort();
@@ -100,8 +100,8 @@ static void crowd(int count, size_t mib) {
     printf("granted %d refused %d\n", granted, refused);
 }
 
-// Children are forked while other threads are anywhere in the guard; none may wait for ever for
-// a thread that it has not.
+// Forks children while other threads are anywhere in the guard; no child may wait forever for a
+// thread that exists only in its parent.
 static volatile int stop;
 static void *pool_user(void *c) {
     u64 p, q;
@@ -137,7 +137,7 @@ static int at_once(int threads, void *(*what)(void *)) {
     for (int i = 0; i < threads; i++) { pthread_join(ids[i], &code); granted += code == 0; }
     return granted;
 }
-// A graph has left 1 GiB idle on the device; two want it.
+// A graph has left 1 GiB idle on the device; two threads want it.
 static void launches(void) {
     handle graph, node; struct node_params params = {.bytes = 1024 * MIB}; u64 p;
     cuGraphCreate(&graph, 0); cuGraphAddMemAllocNode(&node, graph, 0, 0, &params); cuGraphInstantiate(&exec_graph, graph, 0);
@@ -156,7 +156,7 @@ static void ask(size_t mib, int threads) {
     until_end_of_input();
 }
 
-// Every format of arrays: what one of 4096 x 4096 points takes, in MiB.
+// What an array of 4096 x 4096 points takes in each format, in MiB.
 static void formats(void) {
     static const int all[][2] = {
         {0x01, 1}, {0x01, 2}, {0x01, 4}, {0x02, 1}, {0x02, 2}, {0x02, 4}, {0x03, 1}, {0x03, 2}, {0x03, 4}, {0x08, 1}, {0x08, 4}, {0x09, 1}, {0x09, 4}, {0x0a, 1}, {0x0a, 4}, {0x10, 1}, {0x10, 2}, {0x10, 4}, {0x20, 1}, {0x20, 2}, {0x20, 4},
@@ -176,7 +176,7 @@ static void formats(void) {
     }
 }
 
-// Memory in the host's place, one line for each way to it: within the limit, past it, given back.
+// Pinned host memory, one line for each call: within the limit, above it, given back.
 static void host(void) {
     size_t n = 256 * MIB, far = 8192 * MIB; void *p = 0, *q = 0, *place = (void *)0x600000000000ull; u64 h, g; handle pool;
 #define TRY(name, make, too_much, drop, drop_too_much) do { \
@@ -216,16 +216,16 @@ static void old(int asked) {
     size_t start = left();
     while (counts[0] < 256 && !alloc(&p, 64 * MIB)) { counts[0]++; last = p; }
     int freed = drop(last), again = alloc(&p, 64 * MIB);
-    // The others find no room, and must not find a way.
+    // The others find no room, and must be refused.
     while (counts[1] < 256 && !pitched(&p, &pitch, 64 << 10, 1024, 4)) counts[1]++;
     while (counts[2] < 256 && !array(&h, &flat)) counts[2]++;
     while (counts[3] < 256 && !array3(&h, &deep)) counts[3]++;
     printf("alloc %d freed %d again %d pitch %d array %d array3 %d\n", counts[0], freed, again, counts[1], counts[2], counts[3]);
 }
 
-// A real-time thread on the one processor of all: who spins there for what another holds, spins
-// until the kernel takes the processor from it. Prints the most of the processor's time that one
-// call took, in milliseconds: who waits as it should takes none, however busy the machine is.
+// A real-time thread on a machine that is bound to one processor: a thread that spins for a lock
+// there spins until the kernel preempts it. Prints the most processor time that one call took, in
+// milliseconds: a call that waits correctly takes none, however busy the machine is.
 static double own_time(void) { struct timespec t; clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); return t.tv_sec + t.tv_nsec / 1e9; }
 static void *real_time(void *c) {
     struct sched_param how = {.sched_priority = 10}; u64 p, q; double longest = 0, until = now() + 2.5;

@@ -1,10 +1,10 @@
-// The books of the fake driver: what every process holds, in one file that all of them map
-// (FAKE_CUDA_STATE). Nothing here goes by the numbers of processes, which mean nothing in
-// another namespace. A process has a page of the books for as long as it holds the lock of an
-// open file description on one byte of the file, through a mapping that a child of fork does
-// not get: the kernel drops it when the memory of the process goes, by death or by exec, and
-// anybody can test it. With FAKE_FILES, the path of a device file that the driver opens, a child of
-// fork keeps its parent's page as the real driver keeps the memory: it has the parent's files.
+// The count of the simulated driver: what every process holds, in one file that all of them map
+// (FAKE_CUDA_STATE). Nothing here depends on PIDs, which mean other processes in another namespace.
+// A process has a page of the file for as long as it holds the lock of an open file description on
+// one byte of it, through a mapping that a child of fork does not get: the kernel releases it with
+// the memory of the process, at its end or at exec, and anybody can test it. With FAKE_FILES, the
+// path of a device file that the driver opens, a child of fork keeps its parent's page as the real
+// driver keeps the memory: it has the parent's files.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ struct state {
 };
 static struct state *S;
 static char books[512];
-// Emptied in a child of fork: its place, from 1, or 0 before it has one.
+// Zeroed in a child of fork: the page's number, from 1, or 0 before there is one.
 static struct { _Atomic int place, known; } *own;
 
 static u64 number(const char *name, u64 otherwise) {
@@ -73,9 +73,9 @@ static int is_held(int fd, int place) {
     return fd < 0 || fcntl(fd, F_OFD_GETLK, &lock) || lock.l_type != F_UNLCK;
 }
 
-// What holds a place lies as high as can be: when a process ends, the kernel lets go of its
-// mappings from below and of their files from above, so that the driver's books are right before
-// anybody else can know of the death.
+// The mapping that holds a page lies as high as possible: when a process ends, the kernel removes
+// its mappings from below and their files from above, so that the driver's count is right before
+// any other process can know of the end.
 static void keep_file(int fd) {
     void *kept = MAP_FAILED;
     for (uintptr_t at = 0x7fffffffd000; sizeof at == 8 && kept == MAP_FAILED && at > 0x7ffffffa0000; at -= 16 * PAGE) {
@@ -88,7 +88,7 @@ static void keep_file(int fd) {
     close(fd);
 }
 
-// A place that was swept, or was never used: what is in it is nothing.
+// A page that was swept, or was never used: it holds nothing.
 static void take_place(void) {
     int fd = open_books();
     for (int i = 0; i < PROCESSES - 1; i++) {
@@ -114,8 +114,8 @@ static struct process *mine(void) {
     return &S->processes[own->place - 1];
 }
 
-// One who waits sleeps soon: a real-time thread that spun would keep the holder from running.
-// It wakes by itself now and then, as a holder that was killed wakes nobody.
+// A waiting process sleeps soon: a real-time thread that spun would keep the holder from running.
+// It wakes up now and then by itself, as a holder that was killed wakes nobody.
 static void futex(int what, int value, const struct timespec *most) { syscall(SYS_futex, &S->lock, what, value, most, 0, 0); }
 static void lock(void) {
     mine();
@@ -136,7 +136,7 @@ static void unlock(void) {
     if (S->waiting) futex(FUTEX_WAKE, 1, 0);
 }
 
-// The dead make room; under the lock.
+// Frees the pages of dead processes; called under the lock.
 static void sweep(void) {
     int fd = open_books();
     for (int i = 0; i < S->high; i++)

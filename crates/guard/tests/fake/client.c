@@ -1,5 +1,5 @@
-// A program that uses the fake driver: the first argument says what it does, and what it finds it
-// prints, a line each.
+// A program that uses the simulated driver: the first argument says what it does; it prints what it
+// finds, one line each.
 #include "driver.h"
 
 static void fill(void) {
@@ -14,7 +14,7 @@ static void fill(void) {
     printf("after %d\n", left() == whole / MIB);
 }
 
-// Tries a kind: within the limit, past it, and given back.
+// Tries a kind of memory: within the limit, above it, and given back.
 #define KIND(name, make, too_much, drop) do { \
         size_t before = left(); \
         int one = make; size_t with = left(); int two = too_much; int three = one ? 0 : drop; \
@@ -63,7 +63,7 @@ static void kinds(void) {
     printf("module %zu launch %zu again %zu unload %zu\n", before - loaded, loaded - launched, launched - again, left() - again);
 }
 
-// Physical memory lives while a handle or a mapping does.
+// Physical memory exists while a handle or a mapping does.
 static void mappings(void) {
     struct properties device = {1, 0, 1, 0, {0}};
     u64 h, again, at = 0x500000000000ull; size_t n = 256 * MIB, before = left();
@@ -76,13 +76,13 @@ static void mappings(void) {
     u64 two[2];
     for (int i = 0; i < 2; i++) { cuMemCreate(&two[i], n, &device, 0); cuMemMap(at + i * n, n, 0, two[i], 0); cuMemRelease(two[i]); }
     printf("two %zu", before - left()); cuMemUnmap(at, 2 * n); printf(" none %zu\n", before - left());
-    // Foreign memory before ours, and a range without an end.
+    // Memory of another allocation before this one, and a range without an end.
     cuMemCreate(&h, n, &device, 0); cuMemMap(at + 4096 * n, n, 0, h, 0); cuMemRelease(h);
     int code = cuMemUnmap(at, (size_t)1 << 62); printf("endless %d %zu", code, before - left());
     cuMemUnmap(at + 4096 * n, n); printf(" none %zu\n", before - left());
 }
 
-// Everything with nothing: the driver's own answers.
+// Calls everything with nulls: the driver's own errors must come back.
 static void nulls(void) {
     printf("%d %d %d %d %d %d %d\n", cuMemAlloc(0, 1), cuMemAllocManaged(0, 1, 1), cuMemAllocPitch(0, 0, 1, 1, 4), cuArrayCreate(0, 0), cuArray3DCreate(0, 0), cuMipmappedArrayCreate(0, 0, 1), cuMemCreate(0, 1, 0, 0));
     u64 p; handle h; struct shape s = {1, 1, 0x20, 1}; struct properties d = {1, 0, 1, 0, {0}};
@@ -121,7 +121,7 @@ static void race(int threads, double seconds) {
     printf("raced %d\n", tried > 0);
 }
 
-// What an allocation and its free cost, at best and in the middle.
+// What an allocation and its free cost: the minimum and the median.
 static int less(const void *a, const void *b) { return *(double *)a < *(double *)b ? -1 : 1; }
 static void pairs(void) {
     enum { ROUNDS = 600, PAIRS = 1000 };
@@ -161,7 +161,7 @@ int main(int count, char **words) {
         printf("took %zu back %d\n", before - with, left() == before);
         cuMemAlloc(&p, 256 * MIB); cuDevicePrimaryCtxReset(0); cuDevicePrimaryCtxRetain(&q, 0); cuCtxSetCurrent(q);
         printf("reset %d\n", left() == before);
-        // A context of its own outlives the primary one, with what is in it.
+        // A second context outlives the primary one, with what is in it.
         cuCtxCreate(&c, 0, 0); cuMemAlloc(&p, 256 * MIB); size_t own = left(); cuDevicePrimaryCtxReset(0);
         printf("primary %zu\n", left() - own); cuCtxDestroy(c);
     } else if (!strcmp(what, "host-pool")) {

@@ -1,13 +1,13 @@
-// A CUDA driver that has no device: it keeps books (books.h), so that the tests can see what
-// was ever handed out at once, whatever the guard believes. It is strict where the real one is:
-// NULL, foreign and stale handles are errors. FAKE_FAIL=name:n makes the nth call of a function
+// A simulated CUDA driver without a device. It keeps its own count (books.h), so that the tests can
+// see what was ever allocated at once, whatever the guard counts. It is as strict as the real one:
+// NULL, unknown and stale handles are errors. FAKE_FAIL=name:n makes the nth call of a function
 // fail with code 999.
 //
 // FAKE_DEVICES, FAKE_TOTAL, FAKE_CONTEXT, FAKE_MODULE, FAKE_LAUNCH, FAKE_INTEGRATED and
-// FAKE_VERSION say what it pretends to be; FAKE_SLOW_TAKE and FAKE_SLOW_LAUNCH how long it
-// thinks, in microseconds, before it takes memory and before a graph does. FAKE_MEMINFO is a
-// file in which it tells what the system has available, of FAKE_AVAILABLE bytes. Compiled with
-// NVML it is libnvidia-ml instead.
+// FAKE_VERSION say what it simulates; FAKE_SLOW_TAKE and FAKE_SLOW_LAUNCH how long it waits, in
+// microseconds, before it allocates and before a graph does. FAKE_MEMINFO is a file to which it
+// writes what the system has available, of FAKE_AVAILABLE bytes. Compiled with NVML it is
+// libnvidia-ml instead.
 #include "books.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -68,7 +68,7 @@ API int nvmlDeviceGetMemoryInfo_v2(handle device, struct memory2 *info) {
 
 static int is_integrated(void) { return getenv("FAKE_INTEGRATED") != 0; }
 
-// On an integrated device what it takes is the system's.
+// On an integrated device it takes the system's memory.
 static void tell_system(void) {
     const char *path = getenv("FAKE_MEMINFO");
     if (!path) return;
@@ -87,8 +87,8 @@ static int take(int device, u64 bytes) {
     lock();
     S->calls++;
     u64 all = number("FAKE_TOTAL", 64ull << 30), now = sum(device);
-    // The dead are looked for where they could matter, and the dying waited for: what a process
-    // held is gone a moment after its first locks are.
+    // Looks for dead processes where they could matter, and waits for those that are ending: what a
+    // process held is freed a moment after its first locks are released.
     if (now > mine()->used[device] && (now + bytes > all || now + bytes > S->most[device])) { wait_us(100); now = in_use(device); }
     if (now + bytes > all) { unlock(); return OUT_OF_MEMORY; }
     mine()->used[device] += bytes;
@@ -105,7 +105,7 @@ static void give(int device, u64 bytes) {
     tell_system();
     unlock();
 }
-// Where memory in the host's place is: on an integrated device it is the device's.
+// Which device host memory counts for: an integrated one, whose memory it is.
 static int place_of(int location, int device) { return location == 1 ? device : is_integrated() ? 0 : -1; }
 static int take_at(int device, u64 bytes) { return device < 0 ? OK : take(device, bytes); }
 static void give_at(int device, u64 bytes) { if (device >= 0) give(device, bytes); }
@@ -127,7 +127,7 @@ static int failing(const char *name) {
 #define FAILING() if (failing(__func__)) return 999
 #define NEED_CONTEXT() struct context *c = current; if (!ready) return NOT_INITIALIZED; if (!c || !c->alive) return INVALID_CONTEXT; FAILING()
 
-// What this process has: every kind in one list.
+// What this process has allocated: every kind in one list.
 enum kind { LINEAR = 1, ARRAY, PHYSICAL, MAPPING, POOLED, POOL, GRAPH, EXEC, MODULE, IMPORTED, PINNED, REGISTERED };
 struct thing { enum kind kind; u64 key, bytes, used, reserved; int device, refs; struct thing *of; struct context *context; };
 static struct thing things[1 << 17];
@@ -136,8 +136,8 @@ static struct thing *pools[DEVICES];
 static u64 graph_reserved[DEVICES], graph_used[DEVICES];
 static pthread_mutex_t guard;
 
-// A process begins with nothing, and so does a child of fork: what its parent has stays its
-// parent's, and so does a lock that a thread of the parent held.
+// A process starts with nothing, and so does a child of fork: what its parent has stays with the
+// parent, and so does a lock that a thread of the parent held.
 static void begin(void) {
     pthread_mutexattr_t how;
     pthread_mutexattr_init(&how);
@@ -177,7 +177,7 @@ static struct thing *find(enum kind kind, u64 key) {
     let_go();
     return found;
 }
-// Takes a thing out of the list: only one thread gets it.
+// Takes an item out of the list: only one thread gets it.
 static int remove_thing(enum kind kind, u64 key, struct thing *copy) {
     hold();
     for (int i = 0; i < thing_count; i++)
@@ -190,10 +190,10 @@ static int remove_thing(enum kind kind, u64 key, struct thing *copy) {
     let_go();
     return 0;
 }
-// Addresses are used again, as the real driver does.
+// Addresses are reused, as by the real driver.
 static u64 address(void) { start(); return 0x7f0000000000ull + (atomic_fetch_add(&S->next, 1) % 4096) * 0x4000000ull; }
 static u64 fresh(void) { u64 at; do at = address(); while (find(LINEAR, at) || find(POOLED, at)); return at; }
-// An address that nobody else is given before it is in the list.
+// An address that no other thread gets before it is in the list.
 static struct thing *add_fresh(enum kind kind, u64 *out, u64 bytes, int device) {
     hold();
     *out = fresh();
@@ -220,7 +220,7 @@ API int cuMemGetInfo_v2(size_t *free_out, size_t *total_out) {
     return OK;
 }
 
-// FAKE_STRANGER: somebody else (the first process of all) takes so much at that moment.
+// FAKE_STRANGER: another program (the first process of all) allocates this much at that moment.
 static void stranger(int device) {
     u64 bytes = number("FAKE_STRANGER", 0);
     if (!bytes) return;
@@ -290,7 +290,7 @@ static int linear(u64 *out, u64 bytes) {
     add_fresh(LINEAR, out, bytes, c->device);
     return OK;
 }
-// FAKE_QUICK keeps no books of plain memory: what is left is what the guard costs.
+// FAKE_QUICK does not count plain memory: what remains is what the guard costs.
 static int quick(void) { static int known; if (!known) known = getenv("FAKE_QUICK") ? 2 : 1; return known == 2; }
 API int cuMemAlloc_v2(u64 *out, size_t bytes) { if (quick()) { static u64 at = 0x7f0000000000ull; *out = at += 512; return OK; } NEED_CONTEXT(); if (!out || !bytes) return INVALID_VALUE; return linear(out, bytes); }
 API int cuMemAllocManaged(u64 *out, size_t bytes, unsigned flags) { NEED_CONTEXT(); if (!out || !bytes) return INVALID_VALUE; return linear(out, bytes); }
@@ -408,7 +408,7 @@ API int cuMemImportFromShareableHandle(u64 *out, void *h, int kind) { *out = fre
 API int cuIpcOpenMemHandle_v2(u64 *out, u64 a, unsigned flags) { NEED_CONTEXT(); *out = fresh(); add(IMPORTED, *out, 0, -1); return OK; }
 API int cuIpcCloseMemHandle(u64 at) { struct thing t; return remove_thing(IMPORTED, at, &t) ? OK : INVALID_VALUE; }
 
-// The host's memory, pinned: on an integrated device it is the same memory.
+// Pinned host memory: on an integrated device it is the same memory.
 static int pinned(void **out, u64 bytes) {
     NEED_CONTEXT();
     if (!out || !bytes) return INVALID_VALUE;
@@ -474,7 +474,7 @@ API int cuArrayCreate(handle *out, const struct shape32 *s) { if (!s) return INV
 API int cuArray3DCreate(handle *out, const struct shape32_3 *s) { if (!s) return INVALID_VALUE; struct shape3 wide = {s->width, s->height, s->depth, s->format, s->channels, s->flags}; return cuArray3DCreate_v2(out, &wide); }
 API int cuCtxDestroy(handle context) { return cuCtxDestroy_v2(context); }
 
-// Pools: taken in steps, kept until a stream is waited for.
+// Pools grow in steps, and shrink when a stream is waited for.
 enum { STEP = 32 * MIB };
 static struct thing *pool_of(int device) {
     hold();
@@ -535,7 +535,7 @@ API int cuStreamIsCapturing(handle stream, int *out) { *out = capturing; return 
 API int cuStreamBeginCapture_v2(handle stream, int mode) { captured = add(GRAPH, fresh(), 0, 0); capturing = 1; return OK; }
 API int cuStreamEndCapture(handle stream, handle *out) { capturing = 0; *out = captured; return OK; }
 
-// Graphs: one node each that stands for all that was captured; memory comes at the launch.
+// Graphs: one node stands for all that was captured; memory is allocated at the launch.
 API int cuGraphCreate(handle *out, unsigned flags) { *out = add(GRAPH, fresh(), 0, 0); return OK; }
 struct node_params { struct { int type, handles, location, device; u64 rest[10]; } pool; void *access; size_t count, bytes; u64 pointer; };
 API int cuGraphAddMemAllocNode(handle *node, handle graph, const handle *deps, size_t count, struct node_params *p) { struct thing *g = graph; g->bytes += p->bytes; p->pointer = fresh(); *node = g; return OK; }
@@ -543,7 +543,7 @@ API int cuGraphGetNodes(handle graph, handle *nodes, size_t *count) { struct thi
 API int cuGraphNodeGetType(handle node, int *out) { *out = 10; return OK; }
 API int cuGraphMemAllocNodeGetParams(handle node, struct node_params *p) { memset(p, 0, sizeof *p); p->bytes = ((struct thing *)node)->bytes; return OK; }
 API int cuGraphInstantiateWithFlags(handle *out, handle graph, u64 flags) { struct thing *g = graph; if (!out || !g) return INVALID_VALUE; FAILING(); *out = add(EXEC, fresh(), g->bytes, 0); return OK; }
-// Graphs that run at the same time need memory each; what they had is kept for the next ones.
+// Graphs that run at the same time need memory each; what they used is kept for the next ones.
 API int cuGraphLaunch(handle exec, handle stream) {
     NEED_CONTEXT();
     struct thing *e = exec;
@@ -595,7 +595,7 @@ static int address_of(const char *symbol, void **out, int version, u64 flags) {
     if (!symbol || !out) return INVALID_VALUE;
     static void *self;
     if (!self) { Dl_info info; dladdr((void *)address_of, &info); self = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD); }
-    // The newest that the version has; the first ones of 32 bits end with 3.1.
+    // The newest function for that version; the first ones, of 32 bits, end with 3.1.
     const char *endings[] = {flags & 2 ? "_ptsz" : "", "_v2", "WithFlags", ""};
     for (int i = !(flags & 2); i < 4; i++) {
         char name[128];

@@ -1,5 +1,5 @@
-// How a program reaches the fake driver: WAY says by what, or it is linked when compiled with
-// LINKED.
+// How a program reaches the simulated driver: WAY chooses the way, or it is linked when compiled
+// with LINKED.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -56,7 +56,7 @@ static void *find(const char *base, const char *name) {
     static void *library;
     const char *way = getenv("WAY");
 #ifdef __GLIBC__
-    // Into a space of its own, where nothing that was preloaded is.
+    // Into a link namespace of its own, where no preloaded library is.
     if (!library && !strcmp(way, "dlmopen")) library = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
 #endif
     if (!library) library = dlopen("libcuda.so.1", RTLD_NOW | (!strcmp(way, "default") ? RTLD_GLOBAL : RTLD_LOCAL));
@@ -73,7 +73,7 @@ static void *find(const char *base, const char *name) {
         int (*get)(const char *, void **, int, u64) = dlsym(library, "cuGetProcAddress");
         get(base, &found, 11080, flags);
     } else {
-        // As the CUDA runtime does: the second version, itself found by itself.
+        // As the CUDA runtime does: the second version, which it looks up by itself.
         int (*get)(const char *, void **, int, u64, int *) = dlsym(library, "cuGetProcAddress_v2");
         int (*again)(const char *, void **, int, u64, int *) = 0;
         get("cuGetProcAddress", (void **)&again, 12000, flags, 0);

@@ -1,5 +1,5 @@
-// Another library that is loaded before the program: it counts allocations and overrides a
-// function of the C library, both by RTLD_NEXT.
+// Another preloaded library: it counts allocations and overrides a function of the C library, both
+// by RTLD_NEXT.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

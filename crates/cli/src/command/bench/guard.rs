@@ -15,10 +15,10 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context;
 use plimsoll::Bytes;
 use plimsoll_bench::workload::{Guard, Guarded, Whole};
-use plimsoll_guard::inside::Inside;
+use plimsoll_guard::client::GuardClient;
 use plimsoll_guard::launch::{self, Launcher};
-use plimsoll_guard::ledger::Process;
-use plimsoll_guard::watch::{Settings, VARIABLE};
+use plimsoll_guard::ledger::LedgerProcess;
+use plimsoll_guard::watch::{GuardSettings, VARIABLE};
 
 /// Set to anything, it does the same as `--no-guard`.
 const OFF: &str = "PLIMSOLL_NO_GUARD";
@@ -65,7 +65,7 @@ pub(super) fn restart_under_guard(wanted: bool) -> (Guarded, Folders) {
 }
 
 fn found(ours: bool) -> Guarded {
-    match Inside::find() {
+    match GuardClient::find() {
         Ok(inside) => Guarded::Yes(Arc::new(GuardHere { inside, ours, process: OnceLock::new() })),
         Err(why) => Guarded::Not(why),
     }
@@ -87,7 +87,7 @@ fn start_again() -> anyhow::Result<Never> {
     if let Some(why) = launch::why_not_guarded(&program) {
         anyhow::bail!(why);
     }
-    let settings = Settings { meminfo: "/proc/meminfo".into(), ..Settings::default() };
+    let settings = GuardSettings { meminfo: "/proc/meminfo".into(), ..GuardSettings::default() };
     let launcher = Launcher::prepare(&settings)?;
     let mut command = Command::new(program);
     let mut words = std::env::args_os();
@@ -112,15 +112,15 @@ fn note(folders: &[PathBuf]) -> OsString {
 /// The guard in this process.
 #[derive(Debug)]
 struct GuardHere {
-    inside: Inside,
+    inside: GuardClient,
     /// Whether this run sets the limit, and not a `plimsoll run` around it.
     ours: bool,
-    process: OnceLock<&'static Process>,
+    process: OnceLock<&'static LedgerProcess>,
 }
 
 impl GuardHere {
     /// This process in the ledger; `None` before it has called the driver.
-    fn process(&self) -> Option<&'static Process> {
+    fn process(&self) -> Option<&'static LedgerProcess> {
         if let Some(process) = self.process.get() {
             return Some(process);
         }
@@ -162,7 +162,8 @@ impl Guard for GuardHere {
         let process = self.process()?;
         let devices = || self.inside.devices();
         devices().next()?;
-        let sum = |of: fn(&plimsoll_guard::ledger::Device) -> u64| devices().map(of).sum::<u64>();
+        let sum =
+            |of: fn(&plimsoll_guard::ledger::LedgerDevice) -> u64| devices().map(of).sum::<u64>();
         Some(Whole {
             shared_peak: Bytes(process.tagged_peak[0].load(Relaxed)),
             peak: Bytes(devices().map(|device| device.peak.load(Relaxed)).max().unwrap_or(0)),

@@ -7,8 +7,8 @@ use plimsoll_guard::launch::{
     HistoryBlock, HistoryRefusal, LaunchHistory, Launched, Launcher, ProcessFigures,
     UnguardedProcess, can_load,
 };
-use plimsoll_guard::ledger::{Device, NO_LIMIT};
-use plimsoll_guard::watch::Watch;
+use plimsoll_guard::ledger::{LedgerDevice, NO_LIMIT};
+use plimsoll_guard::watch::GuardWatch;
 use serde::Serialize;
 
 use super::flags::{Args, RunLimit};
@@ -172,7 +172,7 @@ impl RunReport {
 }
 
 /// The name of a device, by its place in the ledger.
-fn name(device: u8, watch: &Watch) -> String {
+fn name(device: u8, watch: &GuardWatch) -> String {
     let known = watch.ledger().devices.get(usize::from(device));
     format!("cuda:{}", known.map_or(u32::from(device), |d| d.ordinal.load(Relaxed)))
 }
@@ -250,7 +250,7 @@ fn limit_report(limit: &RunLimit, devices: &[RunDevice]) -> RunLimitReport {
     }
 }
 
-fn cuda_report(watch: &Watch, used: bool) -> CudaReport {
+fn cuda_report(watch: &GuardWatch, used: bool) -> CudaReport {
     let version = watch.ledger().driver_version.load(Relaxed);
     CudaReport {
         used,
@@ -261,11 +261,11 @@ fn cuda_report(watch: &Watch, used: bool) -> CudaReport {
     }
 }
 
-fn devices(watch: &Watch, history: &LaunchHistory) -> Vec<RunDevice> {
+fn devices(watch: &GuardWatch, history: &LaunchHistory) -> Vec<RunDevice> {
     let clock = watch.clock();
     let is_complete = history.lost == 0 && history.lists.missing == 0;
-    let known = |(_, device): &(u8, &Device)| device.state.load(Acquire) == 2;
-    let report = |(place, device): (u8, &Device)| {
+    let known = |(_, device): &(u8, &LedgerDevice)| device.state.load(Acquire) == 2;
+    let report = |(place, device): (u8, &LedgerDevice)| {
         let budget = device.budget.load(Relaxed);
         let peak = device.peak.load(Relaxed);
         let limit = (budget != NO_LIMIT).then_some(budget);
@@ -295,7 +295,8 @@ fn devices(watch: &Watch, history: &LaunchHistory) -> Vec<RunDevice> {
         }
     };
     // In the ledger they are in the order of their first use.
-    let mut all: Vec<(u8, &Device)> = (0..).zip(&watch.ledger().devices).filter(known).collect();
+    let mut all: Vec<(u8, &LedgerDevice)> =
+        (0..).zip(&watch.ledger().devices).filter(known).collect();
     all.sort_by_key(|(_, device)| device.ordinal.load(Relaxed));
     all.into_iter().map(report).collect()
 }
@@ -318,7 +319,7 @@ fn process_report(process: &ProcessFigures, history: &LaunchHistory) -> ProcessR
     }
 }
 
-fn block_report(block: &HistoryBlock, watch: &Watch) -> BlockReport {
+fn block_report(block: &HistoryBlock, watch: &GuardWatch) -> BlockReport {
     BlockReport {
         pid: block.who.0,
         device: name(block.device, watch),
@@ -330,7 +331,7 @@ fn block_report(block: &HistoryBlock, watch: &Watch) -> BlockReport {
     }
 }
 
-fn refusal_report(refusal: &HistoryRefusal, watch: &Watch) -> RefusalReport {
+fn refusal_report(refusal: &HistoryRefusal, watch: &GuardWatch) -> RefusalReport {
     RefusalReport {
         pid: refusal.pid,
         device: name(refusal.device, watch),

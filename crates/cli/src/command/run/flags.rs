@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use plimsoll::{Bytes, LimitProfile, effective_limit, platform};
 use plimsoll_guard::launch::{self, GuardedProgram};
 use plimsoll_guard::ledger::{DEVICES, flag};
-use plimsoll_guard::watch::Settings;
+use plimsoll_guard::watch::GuardSettings;
 
 use crate::limit::{LimitArgs, size, size_above_zero};
 use crate::outcome::BadInput;
@@ -93,7 +93,7 @@ fn device_limit(text: &str) -> Result<(usize, Bytes), String> {
 /// The limit of a run.
 #[derive(Debug)]
 pub(super) struct RunLimit {
-    pub(super) settings: Settings,
+    pub(super) settings: GuardSettings,
     /// As it was asked for, clamped to the profile.
     pub(super) limit: Option<Bytes>,
     pub(super) mps: Option<MpsLimit>,
@@ -151,7 +151,7 @@ impl Args {
         let drivers = limit.filter(|_| self.driver_limit == "auto");
         let mps = drivers.and_then(|limit| mps(limit, &self.device_limit));
         Ok(RunLimit {
-            settings: Settings {
+            settings: GuardSettings {
                 limit: limit.map(Bytes::get),
                 limits: self.device_limit.iter().map(|(n, size)| (*n, size.get())).collect(),
                 reserve: self.reserve.get(),

@@ -14,9 +14,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::ledger::{Process, state};
-use crate::log::Op;
-use crate::watch::{self, Beginning, Event, Events, List, Watch};
+use crate::ledger::{LedgerProcess, state};
+use crate::log::GuardOp;
+use crate::watch::{self, EventLogFile, EventLogHeader, GuardEvent, GuardEventReader, GuardWatch};
 
 /// A process: its number, and when it attached to the ledger. A process that becomes another
 /// program keeps its number, and numbers are used again.
@@ -46,7 +46,7 @@ pub struct ProcessFigures {
 }
 
 impl ProcessFigures {
-    fn of(process: &Process, running: bool) -> ProcessFigures {
+    fn of(process: &LedgerProcess, running: bool) -> ProcessFigures {
         let name = process.name_bytes();
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         let (refused, failed) = (process.refused.load(Relaxed), process.failed.load(Relaxed));
@@ -65,7 +65,7 @@ impl ProcessFigures {
     }
 }
 
-fn who(process: &Process) -> ProcessKey {
+fn who(process: &LedgerProcess) -> ProcessKey {
     (process.pid.load(Relaxed), process.since.load(Relaxed))
 }
 
@@ -85,7 +85,7 @@ enum GatheredEnd {
 pub(super) struct GatheredList {
     pub(super) who: ProcessKey,
     end: GatheredEnd,
-    head: Beginning,
+    head: EventLogHeader,
     /// The time of its first event; no later one is before it.
     starts: u64,
     place: GatheredPlace,
@@ -114,19 +114,19 @@ pub(super) struct Gathered {
     /// Whether the spool cannot be written any more.
     is_full: bool,
     ended: Vec<ProcessFigures>,
-    lists: Vec<(ProcessKey, Beginning, u64, u64)>,
+    lists: Vec<(ProcessKey, EventLogHeader, u64, u64)>,
     stacks: Vec<GatheredStacks>,
 }
 
 impl Gathered {
     /// Takes in the records of processes that have ended. To be called periodically.
-    pub(super) fn take_ended(&mut self, watch: &Watch) {
+    pub(super) fn take_ended(&mut self, watch: &GuardWatch) {
         // The memory of dead processes is credited at once, so that the timeline knows when.
         watch.reclaim();
         self.take_dead(watch);
     }
 
-    fn take_dead(&mut self, watch: &Watch) {
+    fn take_dead(&mut self, watch: &GuardWatch) {
         let before = self.ended.len();
         watch.collect_dead(|process| self.ended.push(ProcessFigures::of(process, false)));
         if self.ended.len() > before {
@@ -136,11 +136,11 @@ impl Gathered {
 
     /// Takes in the lists of all processes that have ended, as long as there is room. Where the
     /// folder was removed there are none; the report says so.
-    fn spool_all(&mut self, watch: &Watch) {
-        let lists = watch.lists().unwrap_or_default();
+    fn spool_all(&mut self, watch: &GuardWatch) {
+        let lists = watch.log_files().unwrap_or_default();
         // Read after the lists: a process that has a list had a slot before.
         let live: HashSet<ProcessKey> = live(watch).map(who).collect();
-        let has_ended = |list: &&List| !live.contains(&(list.pid, list.head.since));
+        let has_ended = |list: &&EventLogFile| !live.contains(&(list.pid, list.head.since));
         for list in lists.iter().filter(has_ended) {
             if self.is_full {
                 return;
@@ -150,19 +150,19 @@ impl Gathered {
         }
     }
 
-    fn take_list(&mut self, list: &List) -> io::Result<()> {
+    fn take_list(&mut self, list: &EventLogFile) -> io::Result<()> {
         let Ok(file) = watch::open(&list.path) else { return Ok(()) };
-        let (starts, size) = (first(&file), list.head.records * Beginning::RECORD);
-        let from = self.append(file, Beginning::SIZE, size)?;
+        let (starts, size) = (first(&file), list.head.records * EventLogHeader::RECORD);
+        let from = self.append(file, EventLogHeader::SIZE, size)?;
         // Records that the file lacks count as lost when it is read.
-        let records = (self.size - from) / Beginning::RECORD;
-        let head = Beginning { records, ..list.head };
+        let records = (self.size - from) / EventLogHeader::RECORD;
+        let head = EventLogHeader { records, ..list.head };
         self.lists.push(((list.pid, list.head.since), head, starts, from));
         let _ = fs::remove_file(&list.path);
         Ok(())
     }
 
-    fn take_stacks(&mut self, watch: &Watch, who: ProcessKey) -> io::Result<()> {
+    fn take_stacks(&mut self, watch: &GuardWatch, who: ProcessKey) -> io::Result<()> {
         let path = watch.stacks(who);
         let Ok(file) = watch::open(&path) else { return Ok(()) };
         let from = self.append(file, 0, MOST_STACK_BYTES)?;
@@ -193,7 +193,7 @@ impl Gathered {
     }
 
     /// The processes that used the driver, in the order in which they first did.
-    pub(super) fn processes(&self, watch: &Watch) -> Vec<ProcessFigures> {
+    pub(super) fn processes(&self, watch: &GuardWatch) -> Vec<ProcessFigures> {
         let running =
             live(watch).map(|process| ProcessFigures::of(process, watch.is_live(process)));
         let mut all: Vec<ProcessFigures> = self.ended.iter().cloned().chain(running).collect();
@@ -202,7 +202,11 @@ impl Gathered {
     }
 
     /// Every list there is; where the folder was removed, only those in the spool.
-    pub(super) fn lists(&self, watch: &Watch, processes: &[ProcessFigures]) -> Vec<GatheredList> {
+    pub(super) fn lists(
+        &self,
+        watch: &GuardWatch,
+        processes: &[ProcessFigures],
+    ) -> Vec<GatheredList> {
         let known: HashMap<ProcessKey, Option<u64>> =
             processes.iter().map(|process| (process.who, process.until)).collect();
         let end = |who: &ProcessKey| match known.get(who) {
@@ -218,7 +222,7 @@ impl Gathered {
             place: GatheredPlace::Spooled(*from),
         });
         let mut all: Vec<GatheredList> = spooled.collect();
-        let lists = watch.lists().unwrap_or_default();
+        let lists = watch.log_files().unwrap_or_default();
         all.extend(lists.iter().map(|list| {
             let who = (list.pid, list.head.since);
             let starts = watch::open(&list.path).map_or(0, |file| first(&file));
@@ -243,7 +247,7 @@ impl Gathered {
                 Box::new(BufReader::with_capacity(BUFFER, self.part(*from, u64::MAX)))
             }
             GatheredPlace::File(path) => match watch::open(path) {
-                Ok(file) if (&file).seek(SeekFrom::Start(Beginning::SIZE)).is_ok() => {
+                Ok(file) if (&file).seek(SeekFrom::Start(EventLogHeader::SIZE)).is_ok() => {
                     Box::new(BufReader::with_capacity(BUFFER, file))
                 }
                 _ => Box::new(io::empty()),
@@ -252,7 +256,7 @@ impl Gathered {
     }
 
     /// The names of a process's call stacks.
-    pub(super) fn stacks<'a>(&'a self, who: ProcessKey, watch: &Watch) -> Box<dyn Read + 'a> {
+    pub(super) fn stacks<'a>(&'a self, who: ProcessKey, watch: &GuardWatch) -> Box<dyn Read + 'a> {
         let taken = self.stacks.iter().find(|stacks| stacks.who == who);
         match (taken, watch::open(&watch.stacks(who))) {
             (Some(stacks), _) => Box::new(self.part(stacks.from, stacks.size)),
@@ -269,15 +273,15 @@ impl Gathered {
 /// The most that the guard writes of call stacks for a process.
 const MOST_STACK_BYTES: u64 = 64 << 20;
 
-fn live(watch: &Watch) -> impl Iterator<Item = &Process> {
-    let is_live = |p: &&Process| matches!(p.state.load(Acquire), state::LIVE | state::DEAD);
+fn live(watch: &GuardWatch) -> impl Iterator<Item = &LedgerProcess> {
+    let is_live = |p: &&LedgerProcess| matches!(p.state.load(Acquire), state::LIVE | state::DEAD);
     watch.ledger().processes().iter().filter(is_live)
 }
 
 /// The time of a list's first event.
 fn first(list: &File) -> u64 {
     let mut at = [0; 8];
-    list.read_exact_at(&mut at, Beginning::SIZE).map_or(0, |()| u64::from_le_bytes(at))
+    list.read_exact_at(&mut at, EventLogHeader::SIZE).map_or(0, |()| u64::from_le_bytes(at))
 }
 
 /// A file without a name, on a disk rather than in memory where there is a choice.
@@ -318,13 +322,13 @@ pub(super) struct EventsInOrder<'a> {
     waiting: Vec<usize>,
     open: HashMap<usize, OpenList<'a>>,
     /// The next event of each open list, by its time; allocations come after frees.
-    heads: BTreeMap<(u64, bool, usize), Option<Event>>,
+    heads: BTreeMap<(u64, bool, usize), Option<GuardEvent>>,
     /// How many events are missing of each list.
     pub(super) lost: Vec<u64>,
 }
 
 struct OpenList<'a> {
-    events: Events<'a, Box<dyn Read + 'a>>,
+    events: GuardEventReader<'a, Box<dyn Read + 'a>>,
     /// Times of a list never go back, and its process ends after its last event.
     time: u64,
 }
@@ -343,7 +347,7 @@ impl<'a> EventsInOrder<'a> {
 
     /// The next event: its time, its list, and the event; no event where the process of that list
     /// was found dead.
-    pub(super) fn next(&mut self) -> Option<(u64, usize, Option<Event>)> {
+    pub(super) fn next(&mut self) -> Option<(u64, usize, Option<GuardEvent>)> {
         while let Some(next) = self.waiting.last().copied() {
             let head = self.heads.first_key_value();
             if head.is_some_and(|((at, ..), _)| *at < self.lists[next].starts) {
@@ -352,7 +356,7 @@ impl<'a> EventsInOrder<'a> {
             self.waiting.pop();
             let list = &self.lists[next];
             let records = self.gathered.read(list);
-            let events = Events::new(records, list.head.records, self.unified);
+            let events = GuardEventReader::new(records, list.head.records, self.unified);
             self.open.insert(next, OpenList { events, time: 0 });
             self.advance(next);
         }
@@ -366,7 +370,7 @@ impl<'a> EventsInOrder<'a> {
         let Some(open) = self.open.get_mut(&who) else { return };
         if let Some(event) = open.events.next() {
             open.time = open.time.max(event.at);
-            let adds = matches!(event.op, Op::Allocate | Op::Charge);
+            let adds = matches!(event.op, GuardOp::Allocate | GuardOp::Charge);
             self.heads.insert((open.time, adds, who), Some(event));
             return;
         }

@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::log::MAGIC;
-use crate::watch::Settings;
+use crate::watch::GuardSettings;
 
 /// Writes a list as a process does: events of linear memory on the first device.
 pub(in crate::launch) fn note(
-    watch: &Watch,
+    watch: &GuardWatch,
     (pid, since): ProcessKey,
-    events: &[(u64, Op, u64, u64)],
+    events: &[(u64, GuardOp, u64, u64)],
 ) {
-    let record = |&(at, op, key, bytes): &(u64, Op, u64, u64)| {
+    let record = |&(at, op, key, bytes): &(u64, GuardOp, u64, u64)| {
         [at, key, bytes, u64::from_le_bytes([op as u8 | 0x80, 1, 0, 0, 0, 0, 0, 0])]
     };
     let head = [MAGIC, events.len() as u64, 1 << 20, since];
@@ -36,7 +36,7 @@ pub(in crate::launch) fn figures(who: ProcessKey, until: Option<u64>) -> Process
     }
 }
 
-fn slot(watch: &Watch, place: usize, (pid, since): ProcessKey, state: u32) {
+fn slot(watch: &GuardWatch, place: usize, (pid, since): ProcessKey, state: u32) {
     let process = watch.slot(place);
     process.pid.store(pid, Relaxed);
     process.since.store(since, Relaxed);
@@ -45,16 +45,17 @@ fn slot(watch: &Watch, place: usize, (pid, since): ProcessKey, state: u32) {
 }
 
 fn count(gathered: &Gathered, list: &GatheredList) -> usize {
-    Events::new(gathered.read(list), list.head.records, &[]).count()
+    GuardEventReader::new(gathered.read(list), list.head.records, &[]).count()
 }
 
 #[test]
 fn those_who_are_gone_leave_no_file_and_all_is_known_of_them() {
     let folder = tempfile::tempdir().unwrap();
-    let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+    let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
     let (dead, lives, orphan) = ((7, 100), (8, 200), (9, 300));
     for (who, events) in [(dead, 3), (lives, 2), (orphan, 1)] {
-        let events: Vec<_> = (0..events).map(|at| (who.1 + at, Op::Allocate, at, 512)).collect();
+        let events: Vec<_> =
+            (0..events).map(|at| (who.1 + at, GuardOp::Allocate, at, 512)).collect();
         note(&watch, who, &events);
         fs::write(watch.stacks(who), format!("# 5\nplace of {}\n", who.0)).unwrap();
     }
@@ -95,8 +96,8 @@ fn those_who_are_gone_leave_no_file_and_all_is_known_of_them() {
 #[test]
 fn what_cannot_be_taken_in_stays_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
-    note(&watch, (7, 100), &[(100, Op::Allocate, 1, 512)]);
+    let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
+    note(&watch, (7, 100), &[(100, GuardOp::Allocate, 1, 512)]);
     slot(&watch, 0, (7, 100), state::DEAD);
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut gathered = Gathered { spool: Some(full), ..Gathered::default() };
@@ -110,7 +111,7 @@ fn what_cannot_be_taken_in_stays_where_it_is() {
 #[test]
 fn a_folder_that_was_removed_costs_its_lists_and_no_figures() {
     let folder = tempfile::tempdir().unwrap();
-    let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+    let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
     slot(&watch, 0, (7, 100), state::DEAD);
     drop(folder);
     let mut gathered = Gathered::default();
@@ -123,10 +124,10 @@ fn a_folder_that_was_removed_costs_its_lists_and_no_figures() {
 #[test]
 fn lists_are_open_only_while_their_processes_ran() {
     let folder = tempfile::tempdir().unwrap();
-    let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+    let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
     for pid in 1..200 {
         let since = u64::from(pid) * 1000;
-        note(&watch, (pid, since), &[(since, Op::Allocate, 1, 512)]);
+        note(&watch, (pid, since), &[(since, GuardOp::Allocate, 1, 512)]);
     }
     let gathered = Gathered::default();
     let sources = gathered.lists(&watch, &[]);

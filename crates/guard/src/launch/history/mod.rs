@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufReader, Write};
 
 use super::gather::{EventsInOrder, Gathered, GatheredList, ProcessFigures, ProcessKey};
-use crate::log::{Kind, Op};
-use crate::watch::{Event, Watch, parse_stacks};
+use crate::log::{GuardMemoryKind, GuardOp};
+use crate::watch::{GuardEvent, GuardWatch, parse_stacks};
 use course::CourseBuilder;
 use trace::{AllocationTrace, TracedBlock};
 
@@ -28,7 +28,7 @@ pub struct HistoryBlock {
     /// The device's place in the ledger.
     pub device: u8,
     /// How it was allocated.
-    pub kind: Kind,
+    pub kind: GuardMemoryKind,
     /// Its size.
     pub bytes: u64,
     /// When it was allocated, in seconds since the start.
@@ -48,7 +48,7 @@ pub struct HistoryRefusal {
     /// The device's place in the ledger.
     pub device: u8,
     /// How the memory was to be allocated.
-    pub kind: Kind,
+    pub kind: GuardMemoryKind,
     /// Its size.
     pub bytes: u64,
     /// When, in seconds since the start.
@@ -115,7 +115,7 @@ impl ListCounts {
 
 /// Reads the history of a launch that lasted so many seconds, and writes its trace.
 pub(super) fn read(
-    watch: &Watch,
+    watch: &GuardWatch,
     gathered: &Gathered,
     lasted: f64,
     trace: Option<&mut dyn Write>,
@@ -132,7 +132,7 @@ pub(super) fn read(
 }
 
 /// Sets the call stacks of blocks; the file of each process is read once.
-fn name_stacks(blocks: Vec<&mut HistoryBlock>, gathered: &Gathered, watch: &Watch) {
+fn name_stacks(blocks: Vec<&mut HistoryBlock>, gathered: &Gathered, watch: &GuardWatch) {
     let mut wanted: HashMap<ProcessKey, Vec<u16>> = HashMap::new();
     for block in blocks.iter().filter(|block| block.stack_number != 0) {
         wanted.entry(block.who).or_default().push(block.stack_number);
@@ -153,7 +153,7 @@ fn name_stacks(blocks: Vec<&mut HistoryBlock>, gathered: &Gathered, watch: &Watc
 fn merge(
     lists: &[GatheredList],
     gathered: &Gathered,
-    watch: &Watch,
+    watch: &GuardWatch,
     lasted: f64,
     trace: &mut AllocationTrace<'_>,
 ) -> LaunchHistory {
@@ -201,7 +201,7 @@ struct OpenBlock {
 /// What a process has allocated.
 #[derive(Default)]
 struct ProcessMemory {
-    open: HashMap<(Kind, u64), OpenBlock>,
+    open: HashMap<(GuardMemoryKind, u64), OpenBlock>,
     /// The charge on each device: now, and its peak.
     charged: HashMap<u8, (u64, u64)>,
 }
@@ -232,12 +232,12 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
         }
     }
 
-    fn step(&mut self, (list, who): (usize, ProcessKey), event: &Event, now: HistoryTime) {
+    fn step(&mut self, (list, who): (usize, ProcessKey), event: &GuardEvent, now: HistoryTime) {
         self.charge(list, event, now.seconds);
-        let Event { device, kind, bytes, stack, stream, .. } = *event;
+        let GuardEvent { device, kind, bytes, stack, stream, .. } = *event;
         let process = self.processes.entry(list).or_default();
         match event.op {
-            Op::Allocate => {
+            GuardOp::Allocate => {
                 let number = self.count;
                 self.count += 1;
                 let open = OpenBlock { number, bytes, from: now.seconds, stack, stream, device };
@@ -247,26 +247,26 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
                 }
                 self.trace.allocate(TracedBlock { number, bytes, stream }, now.micros);
             }
-            Op::Free => {
+            GuardOp::Free => {
                 if let Some(open) = process.open.remove(&(kind, event.key)) {
                     self.largest.freed(open.number, open.bytes, now.seconds);
                     self.trace.free(open.number, event, now.micros);
                 }
             }
-            Op::Refuse if self.history.refused.len() < LISTED => {
+            GuardOp::Refuse if self.history.refused.len() < LISTED => {
                 let (pid, at) = (who.0, now.seconds);
                 self.history.refused.push(HistoryRefusal { pid, device, kind, bytes, at });
             }
-            Op::Refuse | Op::Charge | Op::Discharge => {}
+            GuardOp::Refuse | GuardOp::Charge | GuardOp::Discharge => {}
         }
     }
 
     /// Changes the charge of a process and of its device.
-    fn charge(&mut self, list: usize, event: &Event, at: f64) {
+    fn charge(&mut self, list: usize, event: &GuardEvent, at: f64) {
         let more = match event.op {
-            Op::Allocate | Op::Charge => true,
-            Op::Free | Op::Discharge => false,
-            Op::Refuse => return,
+            GuardOp::Allocate | GuardOp::Charge => true,
+            GuardOp::Free | GuardOp::Discharge => false,
+            GuardOp::Refuse => return,
         };
         let changed = |sum: u64| match more {
             true => sum.saturating_add(event.charge),
@@ -307,7 +307,7 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
     }
 
     /// Counts a block that was never freed.
-    fn add_never_freed(&mut self, who: ProcessKey, kind: Kind, open: &OpenBlock) {
+    fn add_never_freed(&mut self, who: ProcessKey, kind: GuardMemoryKind, open: &OpenBlock) {
         self.never_freed.offer(open.number, open.bytes, || block(who, kind, open));
         let left = &mut self.history.never_freed;
         let by = left.by_process.entry(who).or_default();
@@ -329,7 +329,7 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
     }
 }
 
-fn block(who: ProcessKey, kind: Kind, open: &OpenBlock) -> HistoryBlock {
+fn block(who: ProcessKey, kind: GuardMemoryKind, open: &OpenBlock) -> HistoryBlock {
     let OpenBlock { bytes, from, stack: stack_number, device, .. } = *open;
     HistoryBlock { who, device, kind, bytes, from, to: None, stack: Vec::new(), stack_number }
 }

@@ -2,14 +2,14 @@
 
 use super::super::gather::tests::{figures, note};
 use super::*;
-use crate::watch::Settings;
+use crate::watch::GuardSettings;
 
-type Noted<'a> = (u32, Option<u64>, &'a [(u64, Op, u64, u64)]);
+type Noted<'a> = (u32, Option<u64>, &'a [(u64, GuardOp, u64, u64)]);
 
 /// The history of lists, each with its process and when that was found dead; and the trace.
 fn merged(lists: &[Noted<'_>]) -> (LaunchHistory, Vec<(u64, usize, bool)>, String) {
     let folder = tempfile::tempdir().unwrap();
-    let watch = Watch::create(folder.path(), &Settings::default()).unwrap();
+    let watch = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
     for (pid, _, events) in lists {
         note(&watch, (*pid, u64::from(*pid)), events);
     }
@@ -29,7 +29,7 @@ fn merged(lists: &[Noted<'_>]) -> (LaunchHistory, Vec<(u64, usize, bool)>, Strin
 
 #[test]
 fn within_a_tick_lists_keep_their_order_and_what_is_given_back_comes_first() {
-    use Op::{Allocate, Free};
+    use GuardOp::{Allocate, Free};
     // One takes what the other gave back, and is itself found dead in the tick of its last
     // event; its clock was once read late.
     let one = [(1000, Allocate, 1, 512), (4000, Allocate, 2, 512)];
@@ -53,7 +53,7 @@ fn within_a_tick_lists_keep_their_order_and_what_is_given_back_comes_first() {
 
 #[test]
 fn what_a_process_left_is_there_for_the_next() {
-    use Op::Allocate;
+    use GuardOp::Allocate;
     let one = [(1000, Allocate, 1, 512), (1000, Allocate, 2, 512)];
     let two = [(9000, Allocate, 1, 512)];
     let (history, _, trace) = merged(&[(1, Some(4000), &one), (2, Some(9500), &two)]);
@@ -64,8 +64,8 @@ fn what_a_process_left_is_there_for_the_next() {
 
 #[test]
 fn of_many_blocks_the_largest_are_kept_with_their_ends() {
-    use Op::{Allocate, Free, Refuse};
-    let mut events: Vec<(u64, Op, u64, u64)> = Vec::new();
+    use GuardOp::{Allocate, Free, Refuse};
+    let mut events: Vec<(u64, GuardOp, u64, u64)> = Vec::new();
     for key in 0..50 {
         events.push((key, Allocate, key, (key % 25 + 1) << 10));
     }

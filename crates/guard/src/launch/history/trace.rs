@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use crate::watch::Event;
+use crate::watch::GuardEvent;
 
 /// A trace that is being written.
 pub(super) struct AllocationTrace<'a> {
@@ -49,7 +49,7 @@ impl<'a> AllocationTrace<'a> {
         self.event('a', block, micros);
     }
 
-    pub(super) fn free(&mut self, number: u64, event: &Event, micros: u128) {
+    pub(super) fn free(&mut self, number: u64, event: &GuardEvent, micros: u128) {
         self.event('f', TracedBlock { number, bytes: event.bytes, stream: event.stream }, micros);
     }
 

@@ -1,52 +1,52 @@
-//! On unified memory: what the system still has, read at most every ten milliseconds or 64
-//! MiB granted, and what must stay of it.
+//! On unified memory: how much the system has available, and how much of that must stay. The figure
+//! is read again after ten milliseconds or 64 MiB granted.
 //!
-//! What was granted a moment ago may not be in the system's figure yet. So all processes add up,
-//! in the ledger, the bytes that were admitted and those whose request has come to its end. From a
-//! figure everything is taken that had not ended *before* it was read, and a request is admitted by
-//! one compare-and-swap: of two who ask at the same time, the second sees the first.
+//! What was granted a moment ago may not be in the system's figure yet. So all processes add up, in
+//! the ledger, the bytes that were admitted and the bytes whose request has ended. Every request
+//! that had not ended *before* the figure was read is subtracted from it. A request is admitted by
+//! one compare-and-swap: of two at the same time, the second sees the first.
 
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::ledger::Ledger;
-use crate::lock::Lock;
+use crate::ledger::GuardLedger;
+use crate::lock::ThreadLock;
 use crate::sys;
 
-/// How long a reading is good for, in nanoseconds. The clock that events are noted by could be
-/// as much behind.
+/// How long a reading is valid, in nanoseconds. The clock that events are logged by could be as
+/// late as that, so it is not used here.
 const FRESH: u64 = 10_000_000;
-/// Granted on the word of an old reading at most.
+/// The most that is granted on one reading.
 const STALE: u64 = 64 << 20;
 
-/// What this process last read; changed by the holder of the lock alone.
+/// What this process last read; only the holder of the lock changes it.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    lock: Lock,
-    /// What the system had; 0 before it was read.
+pub(crate) struct SystemMemoryReading {
+    lock: ThreadLock,
+    /// What the system had available; 0 before it was read.
     available: AtomicU64,
-    /// When.
+    /// When it was read.
     at: AtomicU64,
-    /// What had ended before.
+    /// The bytes whose request had ended before it was read.
     ended: AtomicU64,
 }
 
-impl Reading {
-    pub(crate) const fn new() -> Reading {
+impl SystemMemoryReading {
+    pub(crate) const fn new() -> SystemMemoryReading {
         let [available, at, ended] = [const { AtomicU64::new(0) }; 3];
-        Reading { lock: Lock::new(), available, at, ended }
+        SystemMemoryReading { lock: ThreadLock::new(), available, at, ended }
     }
 
-    /// Whether the system stays at or above what must be kept, with so much less. If so,
-    /// [`ended`] must follow when the driver has answered. Nobody is refused by an old reading.
+    /// Whether the system, with `bytes` less, keeps what must stay available. If so, [`ended`] must
+    /// follow when the driver has answered. An old reading refuses nobody: it is read again first.
     #[inline(never)]
-    pub(crate) fn allows(&self, ledger: &Ledger, bytes: u64) -> bool {
+    pub(crate) fn allows(&self, ledger: &GuardLedger, bytes: u64) -> bool {
         let keep = ledger.keep_free.load(Relaxed);
         if keep == 0 {
             return true;
         }
-        let _held = self.lock.hold();
+        let _held = self.lock.lock();
         let mut just_read = false;
         loop {
             let admitted = ledger.system_admitted.load(Acquire);
@@ -73,8 +73,8 @@ impl Reading {
         age < FRESH && more <= STALE
     }
 
-    /// Reads what the system has; whether it says.
-    fn read_again(&self, ledger: &Ledger) -> bool {
+    /// Reads what the system has available; returns whether that worked.
+    fn read_again(&self, ledger: &GuardLedger) -> bool {
         let ended = ledger.system_ended.load(Acquire);
         let now = sys::now_exactly();
         let Some(available) = read(ledger) else { return false };
@@ -85,15 +85,15 @@ impl Reading {
     }
 }
 
-/// A request that was allowed has come to its end, with or without memory.
-pub(crate) fn ended(ledger: &Ledger, bytes: u64) {
+/// Ends a request that was allowed, whether or not the driver granted it.
+pub(crate) fn ended(ledger: &GuardLedger, bytes: u64) {
     if ledger.keep_free.load(Relaxed) != 0 {
         ledger.system_ended.fetch_add(bytes, AcqRel);
     }
 }
 
-/// What may be granted before the system has no more than must be kept.
-pub(crate) fn left(ledger: &Ledger) -> u64 {
+/// What may be granted until only what must stay available is left.
+pub(crate) fn left(ledger: &GuardLedger) -> u64 {
     match ledger.keep_free.load(Relaxed) {
         0 => u64::MAX,
         keep => read(ledger).map_or(u64::MAX, |available| available.saturating_sub(keep)),
@@ -101,24 +101,24 @@ pub(crate) fn left(ledger: &Ledger) -> u64 {
 }
 
 /// What the system has available now.
-pub(crate) fn read(ledger: &Ledger) -> Option<u64> {
+pub(crate) fn read(ledger: &GuardLedger) -> Option<u64> {
     field(ledger, b"MemAvailable:")
 }
 
-/// The most that the system could ever give, with what must be kept of it. A limit above that
-/// would never bind.
-pub(crate) fn most(ledger: &Ledger) -> Option<u64> {
+/// The most that the system could ever grant beside what must stay available. A limit above that
+/// would have no effect.
+pub(crate) fn most(ledger: &GuardLedger) -> Option<u64> {
     Some(field(ledger, b"MemTotal:")?.saturating_sub(ledger.keep_free.load(Relaxed)))
 }
 
-fn field(ledger: &Ledger, name: &[u8]) -> Option<u64> {
+fn field(ledger: &GuardLedger, name: &[u8]) -> Option<u64> {
     let path = CStr::from_bytes_until_nul(&ledger.meminfo).ok()?;
     let mut text = [0; 2048];
     let count = sys::read_file(path, &mut text)?;
     parse(&text[..count], name)
 }
 
-/// A line of this name, in bytes.
+/// The value of the line with this name, in bytes.
 fn parse(text: &[u8], name: &[u8]) -> Option<u64> {
     let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;
     let digits = line.trim_ascii_start().iter().take_while(|byte| byte.is_ascii_digit());
@@ -131,7 +131,7 @@ fn parse(text: &[u8], name: &[u8]) -> Option<u64> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::watch::{Settings, Watch};
+    use crate::watch::{GuardSettings, GuardWatch};
 
     #[test]
     fn meminfo_is_read() {
@@ -151,12 +151,15 @@ mod tests {
             std::fs::write(&meminfo, format!("MemAvailable: {} kB\n", mib << 10)).unwrap();
         };
         say(1000);
-        let settings =
-            Settings { keep_free: 300 * MIB, meminfo: meminfo.clone(), ..Settings::default() };
-        let watch = Watch::create(folder.path(), &settings).unwrap();
+        let settings = GuardSettings {
+            keep_free: 300 * MIB,
+            meminfo: meminfo.clone(),
+            ..GuardSettings::default()
+        };
+        let watch = GuardWatch::create(folder.path(), &settings).unwrap();
         let ledger = watch.ledger();
-        // Two processes, neither of which has read anything yet; and one whose reading is old.
-        let (one, two) = (Reading::new(), Reading::new());
+        // Two processes that have read nothing yet.
+        let (one, two) = (SystemMemoryReading::new(), SystemMemoryReading::new());
         assert!(one.allows(ledger, 400 * MIB));
         assert!(!two.allows(ledger, 400 * MIB), "the first is under way");
         assert!(two.allows(ledger, 200 * MIB));

@@ -1,5 +1,5 @@
-//! For a program of our own that runs under the guard: it says whose memory its threads
-//! allocate, sets the line, and reads what is held. `plimsoll bench` is such a program.
+//! For a Plimsoll program that runs under the guard itself, such as `plimsoll bench`: it tags the
+//! memory of its threads, sets the limit, and reads what is charged.
 
 #![expect(unsafe_code, reason = "calls the guard that the loader has put into this process")]
 
@@ -7,18 +7,18 @@ use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::ledger::{self, Device, Ledger, NO_LIMIT, Process, flag};
+use crate::ledger::{self, GuardLedger, LedgerDevice, LedgerProcess, NO_LIMIT, flag};
 use crate::watch::VARIABLE;
 
-/// This process's way to the guard in it. It stays for as long as the process does.
+/// Access to the guard in this process. It stays valid for as long as the process lives.
 #[derive(Clone, Copy)]
-pub struct Inside {
-    ledger: &'static Ledger,
+pub struct GuardClient {
+    ledger: &'static GuardLedger,
     tag: extern "C" fn(u32) -> bool,
-    process: extern "C" fn() -> *const Process,
+    process: extern "C" fn() -> *const LedgerProcess,
 }
 
-impl std::fmt::Debug for Inside {
+impl std::fmt::Debug for GuardClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inside").finish_non_exhaustive()
     }
@@ -28,20 +28,20 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// A function of the guard's, in this process.
+/// The address of a function of the guard in this process.
 fn function(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the name ends with a zero, and a null library means all that are loaded.
+    // SAFETY: the name ends with a zero, and a null library means all loaded ones.
     let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
     (!found.is_null()).then_some(found)
 }
 
-impl Inside {
+impl GuardClient {
     /// Finds the guard in this process.
     ///
     /// # Errors
     ///
-    /// Why there is none, in words.
-    pub fn find() -> Result<Inside, String> {
+    /// The reason why there is none, in words.
+    pub fn find() -> Result<GuardClient, String> {
         if std::env::var_os(VARIABLE).is_none_or(|value| value.is_empty()) {
             return Err("this program was not started under the guard".into());
         }
@@ -49,35 +49,35 @@ impl Inside {
         let [Some(ledger), Some(tag), Some(process)] = names.map(function) else {
             return Err("the system's loader did not load the guard".into());
         };
-        // SAFETY: the guard's functions of these names have these signatures; a ledger is mapped
-        // for ever, and all that changes in it is atomic.
+        // SAFETY: the guard's functions of these names have these signatures; a ledger stays
+        // mapped, and all that changes in it is atomic.
         let (ledger, tag, process) = unsafe {
             let ledger =
-                std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Ledger>(ledger);
+                std::mem::transmute::<*mut c_void, extern "C" fn() -> *const GuardLedger>(ledger);
             let tag = std::mem::transmute::<*mut c_void, extern "C" fn(u32) -> bool>(tag);
-            let process =
-                std::mem::transmute::<*mut c_void, extern "C" fn() -> *const Process>(process);
+            let process = std::mem::transmute::<*mut c_void, extern "C" fn() -> *const LedgerProcess>(
+                process,
+            );
             (ledger().as_ref(), tag, process)
         };
         match ledger {
             Some(ledger) if ledger.magic.load(Acquire) == ledger::MAGIC && tag(0) => {
-                Ok(Inside { ledger, tag, process })
+                Ok(GuardClient { ledger, tag, process })
             }
             Some(_) => Err("the guard in this program is of another version".into()),
             None => Err("the guard in this program has no counters".into()),
         }
     }
 
-    /// From now on what the calling thread allocates belongs to `tag`, until what is returned
-    /// is dropped.
+    /// Counts what the calling thread allocates under `tag`, until the returned value is dropped.
     #[must_use]
-    pub fn tag(&self, tag: u32) -> Tagged {
+    pub fn tag(&self, tag: u32) -> ThreadTag {
         (self.tag)(tag);
-        Tagged { end: self.tag, thread: PhantomData }
+        ThreadTag { end: self.tag, thread: PhantomData }
     }
 
-    /// Sets the line of every device, and what is held back below it for the driver. NVML's
-    /// memory queries show the device as it is from then on.
+    /// Sets the limit of every device, and what is reserved below it for the driver. From then on
+    /// NVML's memory queries show the device as it is.
     pub fn set_limit(&self, limit: u64, reserve: u64, keep_free: u64) {
         self.ledger.flags.fetch_or(flag::NVML_AS_IT_IS, Relaxed);
         self.ledger.reserve.store(reserve, Relaxed);
@@ -86,34 +86,34 @@ impl Inside {
         self.devices().for_each(|device| device.budget.store(limit, Relaxed));
     }
 
-    /// The line of every device that has none of its own; `None` where nothing is refused.
+    /// The limit of every device that has none of its own; `None` where nothing is refused.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         Some(self.ledger.default_budget.load(Relaxed)).filter(|limit| *limit != NO_LIMIT)
     }
 
     /// The devices that were used.
-    pub fn devices(&self) -> impl Iterator<Item = &'static Device> {
+    pub fn devices(&self) -> impl Iterator<Item = &'static LedgerDevice> {
         self.ledger.devices.iter().filter(|device| device.state.load(Acquire) == 2)
     }
 
-    /// What this process holds; nothing before it has called the driver.
+    /// What this process holds; `None` before it has called the driver.
     #[must_use]
-    pub fn process(&self) -> Option<&'static Process> {
-        // SAFETY: null, or a place in the ledger, which is mapped for ever.
+    pub fn process(&self) -> Option<&'static LedgerProcess> {
+        // SAFETY: null, or a slot of the ledger, which stays mapped.
         unsafe { (self.process)().as_ref() }
     }
 }
 
-/// A thread whose memory is counted by a tag.
+/// A thread whose memory is counted under a tag.
 #[derive(Debug)]
-pub struct Tagged {
+pub struct ThreadTag {
     end: extern "C" fn(u32) -> bool,
-    /// It is about the thread that it was made in.
+    /// Not `Send`: it is about the thread that it was made in.
     thread: PhantomData<*const ()>,
 }
 
-impl Drop for Tagged {
+impl Drop for ThreadTag {
     fn drop(&mut self) {
         (self.end)(0);
     }
@@ -123,7 +123,7 @@ impl Drop for Tagged {
 mod tests {
     #[test]
     fn outside_of_a_run_there_is_no_guard() {
-        let why = super::Inside::find().unwrap_err();
+        let why = super::GuardClient::find().unwrap_err();
         assert!(why.contains("not started under the guard"), "{why}");
     }
 }

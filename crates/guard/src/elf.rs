@@ -1,15 +1,14 @@
-//! Finds functions in the libraries that are loaded, by reading their symbol tables in
-//! memory.
+//! Finds functions in loaded libraries by reading their ELF symbol tables in memory.
 //!
-//! The guard exports `dlsym` itself, so it cannot ask `dlsym` where the real one is; and to
-//! be linked against `dlvsym` would tie it to one version of glibc, as these functions moved
-//! from libdl to libc with 2.34. The tables of a loaded library say where its functions are,
-//! on every version and every C library. Libraries are visited in the order in which names
-//! are looked up, and those up to the guard itself are passed over: what is found is what
-//! would have been called without the guard, another preloaded library's `dlsym` included, and
-//! not what a sanitizer in the program itself has put in its place.
+//! The guard exports `dlsym` itself, so it cannot ask `dlsym` for the real one. Linking against
+//! `dlvsym` would tie it to one version of glibc, as these functions moved from libdl to libc in
+//! 2.34. The tables of a loaded library say where its functions are, in every version and every C
+//! library. Libraries are visited in the order in which names are looked up, and those up to the
+//! guard itself are skipped. So the search finds what would have been called without the guard,
+//! including the `dlsym` of another preloaded library, and not what a sanitizer in the program
+//! itself has put in its place.
 //!
-//! The loader's own list of libraries is read, as a debugger reads it: `dl_iterate_phdr` is among
+//! The list of libraries is the loader's own, as a debugger reads it: `dl_iterate_phdr` is among
 //! the functions that sanitizers replace, and theirs cannot be called before they have started.
 
 #![expect(unsafe_code, reason = "reads the tables that the dynamic loader has mapped")]
@@ -40,7 +39,7 @@ struct ProgramHeader {
     align: u64,
 }
 
-/// A loaded object in the loader's list, as every C library has it.
+/// A loaded object in the loader's list, with the fields that every C library has.
 #[repr(C)]
 struct LinkMap {
     base: usize,
@@ -49,15 +48,15 @@ struct LinkMap {
     next: *const LinkMap,
 }
 
-/// The beginning of what the loader leaves for debuggers.
+/// The first fields of what the loader leaves for debuggers (`r_debug`).
 #[repr(C)]
-struct Debug {
+struct LoaderDebug {
     version: i32,
     first: *const LinkMap,
 }
 
 #[repr(C)]
-struct Symbol {
+struct ElfSymbol {
     name: u32,
     info: u8,
     other: u8,
@@ -67,29 +66,29 @@ struct Symbol {
 }
 
 unsafe extern "C" {
-    /// The dynamic section of the object that this code is in.
+    /// The dynamic section of the object that contains this code.
     #[link_name = "_DYNAMIC"]
     static OWN_DYNAMIC: [u64; 2];
     fn getauxval(which: usize) -> usize;
 }
 
-/// The function of this name in the first library after the guard that has it.
-pub(crate) fn next(name: &[u8]) -> *mut c_void {
-    let mut passed_us = false;
+/// The function of this name in the first library after the guard that has it; null for none.
+pub(crate) fn next_function(name: &[u8]) -> *mut c_void {
+    let mut passed_guard = false;
     let mut map = first_map();
-    // SAFETY: the loader's list ends with a null. Names are looked up while the program starts,
-    // or for the first time; an object that is unloaded in just that moment is none of those
-    // that have these functions, which are the C library's.
+    // SAFETY: the loader's list ends with a null. Names are looked up while the program starts, or
+    // for the first time. An object that is unloaded at that moment does not have these functions,
+    // which are the C library's.
     while let Some(object) = unsafe { map.as_ref() } {
-        if passed_us
+        if passed_guard
             // SAFETY: the object is loaded.
-            && let Some(tables) = unsafe { Tables::of(object.base, object.dynamic) }
+            && let Some(tables) = unsafe { ElfTables::of(object.base, object.dynamic) }
             // SAFETY: as above.
             && let Some(value) = unsafe { tables.find(name) }
         {
             return (object.base + value) as *mut c_void;
         }
-        passed_us |= object.dynamic == &raw const OWN_DYNAMIC;
+        passed_guard |= object.dynamic == &raw const OWN_DYNAMIC;
         map = object.next;
     }
     core::ptr::null_mut()
@@ -116,19 +115,19 @@ fn first_map() -> *const LinkMap {
         match unsafe { *entry } {
             [0, _] => return core::ptr::null(),
             [DT_DEBUG, debug] => {
-                // SAFETY: the loader has left the address of its description there, or a zero.
-                let debug = unsafe { (debug as *const Debug).as_ref() };
+                // SAFETY: the loader has left the address of its description there, or zero.
+                let debug = unsafe { (debug as *const LoaderDebug).as_ref() };
                 return debug.map_or(core::ptr::null(), |debug| debug.first);
             }
-            // SAFETY: the end was not reached yet.
+            // SAFETY: the end is not reached yet.
             _ => entry = unsafe { entry.add(1) },
         }
     }
 }
 
-/// Where a program was loaded, from where its headers are.
+/// The address at which a program was loaded, from the address of its headers.
 fn base_of(at: usize, headers: &[ProgramHeader]) -> Option<usize> {
-    /// The headers follow the file's own, which is as large as this.
+    /// The size of the file header, which the program headers follow.
     const FILE_HEADER: u64 = 64;
     let own = headers.iter().find(|header| header.kind == PT_PHDR).map(|header| header.address);
     let first = || {
@@ -138,24 +137,24 @@ fn base_of(at: usize, headers: &[ProgramHeader]) -> Option<usize> {
     own.or_else(first).map(|address| at.wrapping_sub(address as usize))
 }
 
-struct Tables {
+struct ElfTables {
     strings: *const u8,
-    symbols: *const Symbol,
+    symbols: *const ElfSymbol,
     gnu: *const u32,
     sysv: *const u32,
 }
 
-impl Tables {
+impl ElfTables {
     /// # Safety
     ///
     /// `base` and `dynamic` are those of a loaded object.
-    unsafe fn of(base: usize, dynamic: *const [u64; 2]) -> Option<Tables> {
+    unsafe fn of(base: usize, dynamic: *const [u64; 2]) -> Option<ElfTables> {
         let mut at = dynamic;
         if at.is_null() {
             return None;
         }
         let null = core::ptr::null();
-        let mut tables = Tables {
+        let mut tables = ElfTables {
             strings: core::ptr::null(),
             symbols: core::ptr::null(),
             gnu: null,
@@ -164,18 +163,19 @@ impl Tables {
         loop {
             // SAFETY: the dynamic section ends with a zero tag.
             let [tag, value] = unsafe { *at };
-            // The loader has made addresses of these, except in the kernel's own object.
+            // The loader has replaced these offsets by addresses, except in the kernel's own
+            // object.
             let value = value as usize;
             let place = if value < base { base.wrapping_add(value) } else { value };
             match tag {
                 0 => break,
                 DT_STRTAB => tables.strings = place as *const u8,
-                DT_SYMTAB => tables.symbols = place as *const Symbol,
+                DT_SYMTAB => tables.symbols = place as *const ElfSymbol,
                 DT_GNU_HASH => tables.gnu = place as *const u32,
                 DT_HASH => tables.sysv = place as *const u32,
                 _ => {}
             }
-            // SAFETY: the end was not reached yet.
+            // SAFETY: the end is not reached yet.
             at = unsafe { at.add(1) };
         }
         (!tables.strings.is_null() && !tables.symbols.is_null()).then_some(tables)
@@ -185,7 +185,7 @@ impl Tables {
     ///
     /// The tables are those of a loaded object.
     unsafe fn find(&self, name: &[u8]) -> Option<usize> {
-        // SAFETY: handed on.
+        // SAFETY: the same contract.
         unsafe {
             match (self.gnu.is_null(), self.sysv.is_null()) {
                 (false, _) => self.find_gnu(name),
@@ -200,11 +200,11 @@ impl Tables {
 
     /// # Safety
     ///
-    /// As above, and the GNU hash table is there.
+    /// As above, and there is a GNU hash table.
     unsafe fn find_gnu(&self, name: &[u8]) -> Option<usize> {
         let hash = name.iter().fold(5381u32, |h, &c| h.wrapping_mul(33).wrapping_add(c.into()));
-        // SAFETY: the table begins with these four numbers, then the filter, the buckets, and
-        // a hash for each symbol from the first on; a chain ends with its lowest bit set.
+        // SAFETY: the table begins with these four numbers, then the filter, the buckets, and a
+        // hash for each symbol from the first on; the last of a chain has its lowest bit set.
         unsafe {
             let (buckets, first, filter) = (*self.gnu, *self.gnu.add(1), *self.gnu.add(2));
             if buckets == 0 {
@@ -231,20 +231,21 @@ impl Tables {
         }
     }
 
-    /// The value of a symbol, if it is a function that is defined here and has this name.
+    /// The value of a symbol, if it is a function that is defined in this library and has this
+    /// name.
     ///
     /// # Safety
     ///
     /// `index` is within the symbol table.
     unsafe fn named(&self, index: usize, name: &[u8]) -> Option<usize> {
         const FUNCTION: u8 = 2;
-        // SAFETY: the caller says that the symbol is there; its name lies in the strings and
-        // ends with a zero.
+        // SAFETY: the caller says that the symbol exists; its name lies in the strings and ends
+        // with a zero.
         unsafe {
             let symbol = &*self.symbols.add(index);
             let text = self.strings.add(symbol.name as usize);
             let defined = symbol.section != 0 && symbol.value != 0 && symbol.info & 15 == FUNCTION;
-            (defined && sys::text(text.cast()) == name).then_some(symbol.value as usize)
+            (defined && sys::c_bytes(text.cast()) == name).then_some(symbol.value as usize)
         }
     }
 }

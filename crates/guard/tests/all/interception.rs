@@ -1,4 +1,4 @@
-//! Every way in leads past the guard.
+//! Every way to the driver leads through the guard.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -47,7 +47,7 @@ fn other_preloaded_libraries_stay_in_the_chain() {
         let chain = order.map(|name| built().join(name).display().to_string()).join(":");
         let output = stage.guarded("linked").env("LD_PRELOAD", chain).arg("fill").output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        // The guard refuses the last one, and who comes behind it does not see it.
+        // The guard refuses the last allocation, so a library after it does not see that call.
         let seen = if order[0] == "guard.so" { "shim 32" } else { "shim 33" };
         assert_eq!(errors.trim(), seen, "{order:?}");
         assert_eq!(text(output), FILLED, "{order:?}");
@@ -55,8 +55,8 @@ fn other_preloaded_libraries_stay_in_the_chain() {
     }
 }
 
-/// A library that looks for who comes after it finds no driver that the program has opened for
-/// itself alone; nor was it called before there was a guard.
+/// A preloaded library that looks for the next library does not find a driver that the program has
+/// opened for itself alone; without the guard it would not be called either.
 #[test]
 fn a_driver_of_the_programs_own_is_called_without_who_cannot_find_it() {
     let chain = ["guard.so", "shim.so"].map(|name| built().join(name).display().to_string());
@@ -77,7 +77,7 @@ fn the_only_context_of_the_only_device_is_not_asked_for() {
         stage.set("FAKE_FAIL", "cuCtxGetCurrent:2").run("opened", &["fill"])
     };
     assert_eq!(found(1), FILLED);
-    // With two it is asked each time, and again where there is no answer.
+    // With two devices the driver is asked each time, and again if it does not answer.
     assert_eq!(found(2), FILLED);
 }
 
