@@ -16,17 +16,17 @@ use thiserror::Error;
 
 use crate::measure::FrameLine;
 use crate::record::model::label;
-use crate::record::{ModelDescription, ModelRecord, Record, Status};
+use crate::record::{BenchRecord, ModelDescription, ModelRecord, Status};
 use crate::stats::verdict::{RUN_TO_RUN, by_frames, by_repeats, by_summary};
-use crate::stats::{Judgement, Verdict};
+use crate::stats::{Judgement, SpeedVerdict};
 
 /// A run that was read back.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
+pub struct RecordedRun {
     /// The report that was read.
     pub path: PathBuf,
     /// Its record.
-    pub record: Record,
+    pub record: BenchRecord,
     /// Whole latencies in milliseconds by slot, in the order of time; empty without
     /// `metrics.jsonl`.
     pub frames: [Vec<f64>; 2],
@@ -61,9 +61,9 @@ const LONGEST_LINE: u64 = 64 << 10;
 /// More frames of a slot than this add nothing.
 const MOST_FRAMES: usize = 4 << 20;
 
-impl Run {
+impl RecordedRun {
     /// Reads a run: its folder, or its `report.json`.
-    pub fn read(path: &Path) -> Result<Run, ReadError> {
+    pub fn read(path: &Path) -> Result<RecordedRun, ReadError> {
         let in_folder = path.is_dir();
         let path = if in_folder { path.join("report.json") } else { path.to_path_buf() };
         let io = |source| ReadError::Io { path: path.clone(), source };
@@ -78,7 +78,7 @@ impl Run {
             Ok(file) => read_frames(BufReader::new(file)),
             Err(_) => Default::default(),
         };
-        Ok(Run { path: fs::canonicalize(&path).unwrap_or(path), record, frames })
+        Ok(RecordedRun { path: fs::canonicalize(&path).unwrap_or(path), record, frames })
     }
 }
 
@@ -103,7 +103,7 @@ fn read_frames(mut lines: impl BufRead) -> [Vec<f64>; 2] {
 
 /// What counts as a regression, and what may be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
+pub struct CompareOptions {
     /// The share by which the second may be slower.
     pub tolerance: f64,
     /// What two starts of one program may differ by; see [`crate::stats::verdict`].
@@ -112,16 +112,16 @@ pub struct Options {
     pub force: bool,
 }
 
-impl Default for Options {
+impl Default for CompareOptions {
     fn default() -> Self {
-        Options { tolerance: 0.05, run_to_run: RUN_TO_RUN, force: false }
+        CompareOptions { tolerance: 0.05, run_to_run: RUN_TO_RUN, force: false }
     }
 }
 
 /// What a verdict rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Evidence {
+pub enum CompareEvidence {
     /// Medians of repeats.
     Repeats,
     /// The latencies of all frames.
@@ -142,7 +142,7 @@ pub struct SlotComparison {
     /// The verdict and its interval; null where there is none.
     pub judgement: Option<Judgement>,
     /// What it rests on; null where there is none.
-    pub evidence: Option<Evidence>,
+    pub evidence: Option<CompareEvidence>,
     /// Why there is no verdict; null where there is one.
     pub reason: Option<String>,
     /// Median of the whole in the first run.
@@ -233,7 +233,7 @@ impl SlotComparison {
 
 /// Compares two runs; above 1, or slower, is about the second.
 #[must_use]
-pub fn compare(a: &Run, b: &Run, options: &Options) -> Comparison {
+pub fn compare(a: &RecordedRun, b: &RecordedRun, options: &CompareOptions) -> Comparison {
     let differences = differences(&a.record, &b.record);
     let comparable = differences.is_empty() || options.force;
     let slot = |at: usize| {
@@ -248,7 +248,7 @@ pub fn compare(a: &Run, b: &Run, options: &Options) -> Comparison {
             Err(why) => (None, None, Some(why)),
         };
         let slower =
-            |j: Judgement| j.verdict == Verdict::Slower && j.ratio > 1.0 + options.tolerance;
+            |j: Judgement| j.verdict == SpeedVerdict::Slower && j.ratio > 1.0 + options.tolerance;
         SlotComparison {
             slot: at,
             slot_name: model_b.slot_name.clone(),
@@ -278,25 +278,31 @@ fn broken(a: &ModelRecord, b: &ModelRecord) -> Option<String> {
     })
 }
 
-fn judge(a: &Run, b: &Run, slot: usize, run_to_run: f64) -> Result<(Judgement, Evidence), String> {
-    let performance = |run: &Run, which: &str| {
+fn judge(
+    a: &RecordedRun,
+    b: &RecordedRun,
+    slot: usize,
+    run_to_run: f64,
+) -> Result<(Judgement, CompareEvidence), String> {
+    let performance = |run: &RecordedRun, which: &str| {
         let model = &run.record.models[slot];
         let status = model.status;
         model.performance.clone().ok_or_else(|| format!("{which} run: {status}"))
     };
     let (p, q) = (performance(a, "first")?, performance(b, "second")?);
     if let Some(found) = by_repeats(&p.repeats_p50_ms, &q.repeats_p50_ms) {
-        return Ok((found, Evidence::Repeats));
+        return Ok((found, CompareEvidence::Repeats));
     }
     if let Some(found) = by_frames(&a.frames[slot], &b.frames[slot], run_to_run) {
-        return Ok((found, Evidence::Frames));
+        return Ok((found, CompareEvidence::Frames));
     }
-    let found = by_summary(&p.whole, &q.whole, run_to_run).map(|found| (found, Evidence::Summary));
+    let found =
+        by_summary(&p.whole, &q.whole, run_to_run).map(|found| (found, CompareEvidence::Summary));
     found.ok_or_else(|| "too few frames: at least 20 are needed".to_string())
 }
 
 /// What two runs differ in besides their figures, in words.
-fn differences(a: &Record, b: &Record) -> Vec<String> {
+fn differences(a: &BenchRecord, b: &BenchRecord) -> Vec<String> {
     let mut found = Vec::new();
     let mut check = |what: &str, a: String, b: String| {
         if a != b {
@@ -310,7 +316,7 @@ fn differences(a: &Record, b: &Record) -> Vec<String> {
     let turn = |parallel| if parallel { "slots at once" } else { "slots in turn" }.to_string();
     check("order", turn(p.parallel), turn(q.parallel));
     check("thresholds", thresholds(p), thresholds(q));
-    let source = |record: &Record| {
+    let source = |record: &BenchRecord| {
         let streams = record.input_source.streams.iter();
         let names = streams.map(|s| format!("{}={}", s.kind, redact(&s.name)));
         names.collect::<Vec<_>>().join(", ")
@@ -329,7 +335,8 @@ fn differences(a: &Record, b: &Record) -> Vec<String> {
         check("engine", x.engine.clone(), y.engine.clone());
         check("device", x.device.clone(), y.device.clone());
     }
-    let machine = |r: &Record| r.metadata.host.clone().unwrap_or_else(|| "unknown".to_string());
+    let machine =
+        |r: &BenchRecord| r.metadata.host.clone().unwrap_or_else(|| "unknown".to_string());
     check("machine", machine(a), machine(b));
     found
 }
@@ -338,6 +345,6 @@ fn size(info: &ModelDescription) -> String {
     info.input_size.map_or("unknown".into(), |[rows, columns]| format!("{rows}x{columns}"))
 }
 
-fn thresholds(config: &crate::record::Config) -> String {
+fn thresholds(config: &crate::record::BenchConfig) -> String {
     format!("confidence {}, IoU {}, {} at most", config.conf, config.iou, config.max_det)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Pipeline::step ──→ measure ──→ record ──→ report
-//!        FrameSample       Record      text, files
+//!        FrameSample       BenchRecord      text, files
 //! ```
 //!
 //! - [`stats`]: latencies in numbers, and when two runs differ;

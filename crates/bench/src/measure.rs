@@ -12,9 +12,11 @@ use plimsoll::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::doubt::{Doubt, of_tenths};
-use crate::record::{Bin, GpuMemory, LimitType, MeasuredWhat, Obtained, Part, Parts};
-use crate::record::{Performance, Timeline};
-use crate::stats::{Samples, Trace, fps};
+use crate::record::{
+    Bin, GpuMemory, HowObtained, MeasuredWhat, PhasePart, PhaseParts, ReportLimitType,
+};
+use crate::record::{Performance, SlotTimeline};
+use crate::stats::{Samples, TimeSeries, fps};
 
 pub use system::{SystemFacts, SystemMeter, SystemSample};
 
@@ -115,7 +117,7 @@ pub struct SlotMeter {
     late: Option<u64>,
     began: Option<Duration>,
     ended: Duration,
-    latency: Trace,
+    latency: TimeSeries,
     memory: MemoryMeter,
     offered_fps: Option<f64>,
     dropped: Option<u64>,
@@ -127,7 +129,7 @@ struct MemoryMeter {
     sum: f64,
     min: u64,
     max: u64,
-    trace: Trace,
+    trace: TimeSeries,
 }
 
 impl MemoryMeter {
@@ -149,11 +151,11 @@ pub struct MemorySource {
     /// Who told: `rten allocator`, `/proc/self/status`.
     pub name: String,
     /// How.
-    pub obtained: Obtained,
+    pub obtained: HowObtained,
     /// The effective limit; `None` where the figures are not compared with it.
     pub limit: Option<Bytes>,
     /// How far it is held.
-    pub limit_type: LimitType,
+    pub limit_type: ReportLimitType,
     /// A peak that the source counted itself; it stands above every sample.
     pub counted_peak: Option<Bytes>,
     /// The most of the system's memory in use while the slot ran.
@@ -210,7 +212,7 @@ impl SlotMeter {
     pub fn performance(&self) -> Option<Performance> {
         let wall = self.ended.saturating_sub(self.began?);
         let part =
-            |samples: &Samples| samples.summary().map(|whole| Part { frames: whole.n, whole });
+            |samples: &Samples| samples.summary().map(|whole| PhasePart { frames: whole.n, whole });
         Some(Performance {
             frames: self.whole.len(),
             warmup_frames: self.warmup,
@@ -224,7 +226,7 @@ impl SlotMeter {
             offered_fps: self.offered_fps,
             late: self.late,
             dropped: self.dropped,
-            parts: Parts {
+            parts: PhaseParts {
                 cold: part(&self.parts[0]),
                 steady: part(&self.parts[1]),
                 throttled: part(&self.parts[2]),
@@ -269,9 +271,9 @@ impl SlotMeter {
 
     /// Pictures of the run so far.
     #[must_use]
-    pub fn timeline(&self) -> Timeline {
+    pub fn timeline(&self) -> SlotTimeline {
         let bin = |(from_ms, to_ms, frames)| Bin { from_ms, to_ms, frames };
-        Timeline {
+        SlotTimeline {
             whole_ms: self.latency.points(),
             memory_gb: self.memory.trace.points(),
             distribution: self.whole.distribution(48).into_iter().map(bin).collect(),
@@ -286,7 +288,7 @@ impl SlotMeter {
         if self.whole.len() < 50 || tenth == 0 {
             return None;
         }
-        let middle = |part: &[crate::stats::Point]| {
+        let middle = |part: &[crate::stats::TimePoint]| {
             crate::stats::median(&part.iter().map(|point| point.mean).collect::<Vec<_>>())
         };
         of_tenths(middle(&points[..tenth])?, middle(&points[points.len() - tenth..])?)

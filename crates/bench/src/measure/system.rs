@@ -9,7 +9,7 @@ use super::MemorySource;
 use crate::record::{
     MemoryArchitecture, MemoryUsage, Spread, SystemMetrics, SystemTimeline, Unknown,
 };
-use crate::stats::Trace;
+use crate::stats::TimeSeries;
 
 /// The machine at one moment. What it does not tell is `None`, never 0. As a line of
 /// `metrics.jsonl` it is told from a frame by having no `slot`.
@@ -47,7 +47,7 @@ struct Running {
     sum: f64,
     min: f64,
     max: f64,
-    trace: Trace,
+    trace: TimeSeries,
 }
 
 impl Running {

@@ -35,7 +35,7 @@ impl std::fmt::Display for MemoryArchitecture {
 /// How far a limit is held, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LimitType {
+pub enum ReportLimitType {
     /// An allocation past the limit is refused, whoever asks.
     Hard,
     /// An engine was asked to keep to it; others are not held.
@@ -44,22 +44,22 @@ pub enum LimitType {
     Unavailable,
 }
 
-impl std::fmt::Display for LimitType {
+impl std::fmt::Display for ReportLimitType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            LimitType::Hard => "hard",
-            LimitType::Soft => "soft",
-            LimitType::Unavailable => "unavailable",
+            ReportLimitType::Hard => "hard",
+            ReportLimitType::Soft => "soft",
+            ReportLimitType::Unavailable => "unavailable",
         })
     }
 }
 
-impl From<plimsoll::LimitType> for LimitType {
-    fn from(other: plimsoll::LimitType) -> LimitType {
+impl From<plimsoll::LimitType> for ReportLimitType {
+    fn from(other: plimsoll::LimitType) -> ReportLimitType {
         match other {
-            plimsoll::LimitType::Hard => LimitType::Hard,
-            plimsoll::LimitType::Soft => LimitType::Soft,
-            plimsoll::LimitType::Unavailable => LimitType::Unavailable,
+            plimsoll::LimitType::Hard => ReportLimitType::Hard,
+            plimsoll::LimitType::Soft => ReportLimitType::Soft,
+            plimsoll::LimitType::Unavailable => ReportLimitType::Unavailable,
         }
     }
 }
@@ -67,7 +67,7 @@ impl From<plimsoll::LimitType> for LimitType {
 /// How a figure was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Obtained {
+pub enum HowObtained {
     /// Every change was seen: the peak is the peak.
     Counted,
     /// It was looked at now and then.
@@ -80,14 +80,14 @@ pub enum Obtained {
     Simulated,
 }
 
-impl std::fmt::Display for Obtained {
+impl std::fmt::Display for HowObtained {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Obtained::Counted => "counted",
-            Obtained::Sampled => "sampled",
-            Obtained::Estimated => "estimated",
-            Obtained::Recorded => "recorded",
-            Obtained::Simulated => "simulated",
+            HowObtained::Counted => "counted",
+            HowObtained::Sampled => "sampled",
+            HowObtained::Estimated => "estimated",
+            HowObtained::Recorded => "recorded",
+            HowObtained::Simulated => "simulated",
         })
     }
 }
@@ -149,11 +149,11 @@ pub struct GpuMemory {
     /// Whether the peak is within the limit; null where nothing was measured or compared.
     pub within_limit: Option<bool>,
     /// How far the limit is held.
-    pub limit_type: LimitType,
+    pub limit_type: ReportLimitType,
     /// Who told, such as `rten allocator` or `/proc/self/status`; null where nobody did.
     pub source: Option<String>,
     /// How it was obtained; null where it was not.
-    pub obtained: Option<Obtained>,
+    pub obtained: Option<HowObtained>,
     /// How many samples there were.
     pub samples: u64,
     /// The most of the system's memory in use while the slot ran, other programs included;
@@ -169,7 +169,7 @@ impl GpuMemory {
     pub fn unmeasured(
         what: MeasuredWhat,
         limit: Option<Bytes>,
-        limit_type: LimitType,
+        limit_type: ReportLimitType,
         why: &str,
     ) -> GpuMemory {
         let fields = [
@@ -222,7 +222,7 @@ pub struct MemoryUsage {
     /// Who told; null where nobody did.
     pub source: Option<String>,
     /// How it was obtained; null where it was not.
-    pub obtained: Option<Obtained>,
+    pub obtained: Option<HowObtained>,
     /// How many samples there were.
     pub samples: u64,
     /// How often more was held than the limit allows.
@@ -270,7 +270,7 @@ pub struct SharedMemory {
     /// Who told; null where nobody did.
     pub source: Option<String>,
     /// How it was obtained; null where it was not.
-    pub obtained: Option<Obtained>,
+    pub obtained: Option<HowObtained>,
     /// Why fields are null.
     pub unknown: Unknown,
 }
@@ -330,7 +330,7 @@ pub struct MemorySafety {
     /// no profile named.
     pub profile: Option<String>,
     /// How far it is held.
-    pub limit_type: LimitType,
+    pub limit_type: ReportLimitType,
     /// Whether that was tried.
     pub verified: bool,
     /// By what means.

@@ -8,7 +8,7 @@
 //! - fields named `_gb` are GiB, `_ms` milliseconds, `_s` seconds.
 //!
 //! What follows from other fields (doubts, the summary, who came closest to the limit) is
-//! worked out in [`Record::settle`], in one place.
+//! worked out in [`BenchRecord::settle`], in one place.
 
 pub mod memory;
 pub mod model;
@@ -21,12 +21,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use memory::{
-    Closest, GpuMemory, LimitType, MeasuredWhat, MemoryArchitecture, MemorySafety, MemoryUsage,
-    Obtained, SharedMemory, Violation,
+    Closest, GpuMemory, HowObtained, MeasuredWhat, MemoryArchitecture, MemorySafety, MemoryUsage,
+    ReportLimitType, SharedMemory, Violation,
 };
 pub use model::{
-    Accuracy, Bin, DetectionSummary, MemoryEstimate, ModelDescription, ModelRecord, Part, Parts,
-    Performance, Status, Timeline,
+    Accuracy, Bin, DetectionSummary, MemoryEstimate, ModelDescription, ModelRecord, Performance,
+    PhasePart, PhaseParts, SlotTimeline, Status,
 };
 pub use system::{Spread, SystemMetrics, SystemTimeline};
 
@@ -45,13 +45,13 @@ pub type Unknown = BTreeMap<String, String>;
 
 /// All that a run found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct BenchRecord {
     /// [`SCHEMA_VERSION`].
     pub schema_version: String,
     /// Who, when, where.
     pub metadata: Metadata,
     /// How it was asked for.
-    pub config: Config,
+    pub config: BenchConfig,
     /// Where frames came from.
     pub input_source: InputSource,
     /// The two slots, in order.
@@ -65,7 +65,7 @@ pub struct Record {
     /// Why figures may say less than they seem to.
     pub doubts: Vec<DoubtRecord>,
     /// The whole in a few numbers.
-    pub summary: Summary,
+    pub summary: RecordSummary,
     /// Whether the run ended before its end.
     pub interrupted: bool,
     /// By what; null where it was not.
@@ -120,7 +120,7 @@ pub struct Metadata {
 
 /// How the run was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Config {
+pub struct BenchConfig {
     /// `rgb`, `thermal` or `dual`.
     pub mode: String,
     /// The engine as asked for.
@@ -167,14 +167,14 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InputSource {
     /// The streams: one, or RGB and thermal.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<InputStream>,
     /// Frames without a partner; null in single-stream modes.
     pub unpaired: Option<u64>,
 }
 
 /// One stream of frames.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Stream {
+pub struct InputStream {
     /// As the user wrote it, without passwords and tokens.
     pub name: String,
     /// `image_dir`, `video`, `camera`, `rtsp`, `gst` or `synthetic`.
@@ -193,7 +193,7 @@ pub struct Stream {
 
 /// The whole in a few numbers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Summary {
+pub struct RecordSummary {
     /// Slots that ran to their end.
     pub completed: usize,
     /// Slots without weights.

@@ -6,7 +6,7 @@ use plimsoll_infer::{EngineInfo, ModelInfo};
 use serde::{Deserialize, Serialize};
 
 use super::{GpuMemory, SLOTS, Unknown};
-use crate::stats::{Interval, LatencySummary, Point};
+use crate::stats::{Interval, LatencySummary, TimePoint};
 
 /// What became of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub struct ModelRecord {
     /// How right it was; null where the truth is not known.
     pub accuracy: Option<Accuracy>,
     /// Pictures of the run over time.
-    pub timeline: Timeline,
+    pub timeline: SlotTimeline,
     /// Why fields are null.
     pub unknown: Unknown,
 }
@@ -102,7 +102,7 @@ impl ModelRecord {
             gpu_memory,
             detection_summary: None,
             accuracy: None,
-            timeline: Timeline::default(),
+            timeline: SlotTimeline::default(),
             unknown: unknown.into_iter().collect(),
         }
     }
@@ -194,7 +194,7 @@ pub struct Performance {
     /// Frames that were never taken; null without an offered load.
     pub dropped: Option<u64>,
     /// Cold, steady and throttled frames told apart.
-    pub parts: Parts,
+    pub parts: PhaseParts,
     /// Median of the whole in each repeat, in milliseconds; empty without repeats.
     pub repeats_p50_ms: Vec<f64>,
     /// The interval of their mean (95 %); null without repeats.
@@ -203,18 +203,18 @@ pub struct Performance {
 
 /// A run in parts. A part without frames is null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Parts {
+pub struct PhaseParts {
     /// Before the machine was warm.
-    pub cold: Option<Part>,
+    pub cold: Option<PhasePart>,
     /// As it goes on.
-    pub steady: Option<Part>,
+    pub steady: Option<PhasePart>,
     /// While the machine slowed itself down.
-    pub throttled: Option<Part>,
+    pub throttled: Option<PhasePart>,
 }
 
 /// A part of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct PhasePart {
     /// Its frames.
     pub frames: u64,
     /// Their latency.
@@ -253,11 +253,11 @@ pub struct Accuracy {
 
 /// Pictures of a run over time, in a bounded number of points.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Timeline {
+pub struct SlotTimeline {
     /// The whole latency in milliseconds.
-    pub whole_ms: Vec<Point>,
+    pub whole_ms: Vec<TimePoint>,
     /// The slot's memory in GiB.
-    pub memory_gb: Vec<Point>,
+    pub memory_gb: Vec<TimePoint>,
     /// How the whole latency is distributed.
     pub distribution: Vec<Bin>,
 }

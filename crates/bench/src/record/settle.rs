@@ -6,12 +6,12 @@
 use plimsoll::Bytes;
 
 use super::{
-    Closest, DoubtRecord, LimitType, MemoryArchitecture, ModelRecord, Obtained, Record, Status,
-    Summary,
+    BenchRecord, Closest, DoubtRecord, HowObtained, MemoryArchitecture, ModelRecord, RecordSummary,
+    ReportLimitType, Status,
 };
 use crate::doubt::{Doubt, of_latency};
 
-impl Record {
+impl BenchRecord {
     /// Works out what follows from the rest. Doubts that only the measurer can know
     /// (drift, throttling, other load) stay as they are.
     pub fn settle(&mut self) {
@@ -36,7 +36,7 @@ impl Record {
     /// could not be written.
     #[must_use]
     pub fn exit_code(&self, fail_on_violation: bool) -> u8 {
-        let Summary { completed, skipped, failed, .. } = self.summary;
+        let RecordSummary { completed, skipped, failed, .. } = self.summary;
         match () {
             () if skipped == self.models.len() => 2,
             () if failed > 0 && completed == 0 => 3,
@@ -111,8 +111,8 @@ impl Record {
         let mut add = |slot, doubt| found.push(DoubtRecord::new(slot, doubt));
         let safety = &self.memory_safety;
         match safety.limit_type {
-            LimitType::Hard if !safety.verified => add(None, Doubt::LimitNotVerified),
-            LimitType::Hard => {}
+            ReportLimitType::Hard if !safety.verified => add(None, Doubt::LimitNotVerified),
+            ReportLimitType::Hard => {}
             other => add(None, Doubt::LimitNotHard { limit_type: other.to_string() }),
         }
         if self.system_metrics.clocks_locked != Some(true) {
@@ -152,11 +152,12 @@ impl Record {
         };
         let text = format!("{completed} of 2 slots completed, {frames} frames; {memory}");
         let doubts = self.doubts.len();
-        self.summary = Summary { completed, skipped, failed, interrupted, frames, doubts, text };
+        self.summary =
+            RecordSummary { completed, skipped, failed, interrupted, frames, doubts, text };
     }
 }
 
-/// Whether [`Record::settle`] makes this doubt itself, so that an old one must go.
+/// Whether [`BenchRecord::settle`] makes this doubt itself, so that an old one must go.
 fn is_derived(doubt: &Doubt) -> bool {
     matches!(
         doubt,
@@ -203,7 +204,7 @@ fn doubts_of(model: &ModelRecord, mut add: impl FnMut(Doubt)) {
             let why = memory.unknown.get("peak_gb").cloned();
             add(Doubt::NoMemorySample { why: why.unwrap_or_else(|| "no reason given".into()) });
         }
-        (Some(_), Some(Obtained::Sampled)) => {
+        (Some(_), Some(HowObtained::Sampled)) => {
             add(Doubt::MemorySampled { samples: memory.samples });
         }
         _ => {}

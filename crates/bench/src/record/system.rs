@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{MemoryArchitecture, MemoryUsage, Unknown};
-use crate::stats::Point;
+use crate::stats::TimePoint;
 
 /// Mean and extremes of something that was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -65,9 +65,9 @@ pub struct SystemMetrics {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SystemTimeline {
     /// System memory in use, in GiB.
-    pub ram_used_gb: Vec<Point>,
+    pub ram_used_gb: Vec<TimePoint>,
     /// By sensor, in degrees Celsius.
-    pub temperatures_c: BTreeMap<String, Vec<Point>>,
+    pub temperatures_c: BTreeMap<String, Vec<TimePoint>>,
     /// By rail, in watts.
-    pub power_w: BTreeMap<String, Vec<Point>>,
+    pub power_w: BTreeMap<String, Vec<TimePoint>>,
 }

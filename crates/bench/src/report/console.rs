@@ -1,10 +1,10 @@
 //! What a terminal shows: the memory configuration at the start, a short table at the end.
 
-use crate::record::{MeasuredWhat, MemorySafety, Record, SLOTS};
+use crate::record::{BenchRecord, MeasuredWhat, MemorySafety, SLOTS};
 
 use plimsoll::text::one_line;
 
-use super::sheet::{DASH, Row, Sheet, gib, limit};
+use super::sheet::{DASH, ReportRow, Sheet, gib, limit};
 
 const WIDTH: usize = 60;
 
@@ -58,7 +58,7 @@ pub fn memory_progress(
 
 /// The bare answer: a line a slot, and why one did not complete.
 #[must_use]
-pub fn table(record: &Record) -> String {
+pub fn table(record: &BenchRecord) -> String {
     let sheet = Sheet::new(record);
     let head =
         ["slot", "model", "status", "frames", "fps", "p50 ms", "p95 ms", "p99 ms", "peak memory"];
@@ -93,7 +93,7 @@ pub fn table(record: &Record) -> String {
 
 /// The end of a run: the table, memory as it hangs together, doubts.
 #[must_use]
-pub fn end(record: &Record) -> String {
+pub fn end(record: &BenchRecord) -> String {
     let sheet = Sheet::new(record);
     let mut text = table(record);
     text += &format!("\n{}", memory(&sheet.architecture));
@@ -109,8 +109,8 @@ pub fn end(record: &Record) -> String {
 }
 
 /// Memory as it hangs together.
-fn memory((title, rows): &(String, Vec<Row>)) -> String {
-    let line = |Row { label, value }: &Row| match label.starts_with(['├', '└']) {
+fn memory((title, rows): &(String, Vec<ReportRow>)) -> String {
+    let line = |ReportRow { label, value }: &ReportRow| match label.starts_with(['├', '└']) {
         true => format!("  {label}: {}\n", one_line(value)),
         false => format!("{label}: {}\n", one_line(value)),
     };

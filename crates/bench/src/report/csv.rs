@@ -6,11 +6,11 @@
 
 use plimsoll::text::one_line;
 
-use crate::record::{MemoryArchitecture, ModelRecord, Record};
+use crate::record::{BenchRecord, MemoryArchitecture, ModelRecord};
 
 /// The table as CSV.
 #[must_use]
-pub fn render(record: &Record) -> String {
+pub fn render(record: &BenchRecord) -> String {
     let architecture = record.system_metrics.architecture;
     let header = match architecture {
         MemoryArchitecture::Unified => "model,system_memory_mb,cuda_alloc_mb,notes",

@@ -55,7 +55,7 @@ fn failed(what: &'static str, path: &Path, source: io::Error) -> FilesError {
 /// Whether a report was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Written {
+pub enum ReportWritten {
     /// Whole.
     Whole,
     /// Not; the last whole one stands, and why was told before.
@@ -132,11 +132,11 @@ impl RunFolder {
 
     /// Writes all reports: everything beside its place first, then all renames, so that a
     /// full disk changes none of them. The first failure is an error; later ones are
-    /// [`Written::Not`].
-    pub fn write(&mut self, rendered: &Rendered) -> Result<Written, FilesError> {
+    /// [`ReportWritten::Not`].
+    pub fn write(&mut self, rendered: &Rendered) -> Result<ReportWritten, FilesError> {
         match self.replace_all(rendered) {
-            Ok(()) => Ok(Written::Whole),
-            Err(_) if self.told => Ok(Written::Not),
+            Ok(()) => Ok(ReportWritten::Whole),
+            Err(_) if self.told => Ok(ReportWritten::Not),
             Err(error) => {
                 self.told = true;
                 Err(error)

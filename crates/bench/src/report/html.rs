@@ -3,10 +3,10 @@
 //! Every text that came from outside is escaped, and the page forbids itself to load or
 //! run anything.
 
-use super::sheet::{DASH, ModelSheet, Row, Sheet, Tone};
+use super::sheet::{DASH, ModelSheet, ReportRow, ReportTone, Sheet};
 use super::svg::{self, Series, escape};
-use crate::record::{ModelRecord, Record, Status};
-use crate::stats::Point;
+use crate::record::{BenchRecord, ModelRecord, Status};
+use crate::stats::TimePoint;
 
 /// The look of every report of ours: light, dark and on paper.
 pub const STYLE: &str = include_str!("style.css");
@@ -51,7 +51,7 @@ impl PictureFormat {
 
 /// The record as one HTML file.
 #[must_use]
-pub fn render(record: &Record, pictures: &[Picture]) -> String {
+pub fn render(record: &BenchRecord, pictures: &[Picture]) -> String {
     let sheet = Sheet::new(record);
     let title = escape(&sheet.title);
     let mut page = format!(
@@ -79,11 +79,11 @@ pub fn render(record: &Record, pictures: &[Picture]) -> String {
     page + &section("About this run", &table(&sheet.about)) + "</main></body></html>\n"
 }
 
-fn class(tone: Tone) -> (&'static str, &'static str) {
+fn class(tone: ReportTone) -> (&'static str, &'static str) {
     match tone {
-        Tone::Good => ("good", "✓"),
-        Tone::Bad => ("bad", "✗"),
-        Tone::Unknown => ("unknown", "?"),
+        ReportTone::Good => ("good", "✓"),
+        ReportTone::Bad => ("bad", "✗"),
+        ReportTone::Unknown => ("unknown", "?"),
     }
 }
 
@@ -91,8 +91,8 @@ fn section(name: &str, body: &str) -> String {
     format!("<section><h2>{}</h2>{body}</section>\n", escape(name))
 }
 
-fn table(rows: &[Row]) -> String {
-    let line = |row: &Row| {
+fn table(rows: &[ReportRow]) -> String {
+    let line = |row: &ReportRow| {
         let value = if row.value.is_empty() { DASH } else { &row.value };
         format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(&row.label), escape(value))
     };
@@ -190,7 +190,7 @@ fn plots(model: &ModelRecord) -> String {
     format!("<div class=\"plots\">{}</div>", figures.collect::<String>())
 }
 
-fn machine(record: &Record, sheet: &Sheet) -> String {
+fn machine(record: &BenchRecord, sheet: &Sheet) -> String {
     let timeline = &record.system_metrics.timeline;
     let ram = [("in use".to_string(), timeline.ram_used_gb.clone())].into();
     let all = [
@@ -199,7 +199,7 @@ fn machine(record: &Record, sheet: &Sheet) -> String {
         ("Power", "W", &timeline.power_w),
     ];
     let draw =
-        |(name, unit, lines): (&str, &str, &std::collections::BTreeMap<String, Vec<Point>>)| {
+        |(name, unit, lines): (&str, &str, &std::collections::BTreeMap<String, Vec<TimePoint>>)| {
             let series: Vec<Series<'_>> =
                 lines.iter().map(|(name, points)| Series { name, points }).collect();
             let key = |(at, s): (usize, &Series<'_>)| {

@@ -2,12 +2,12 @@
 
 use plimsoll::text::one_line;
 
-use super::sheet::{DASH, ModelSheet, Row, Sheet, Tone};
-use crate::record::Record;
+use super::sheet::{DASH, ModelSheet, ReportRow, ReportTone, Sheet};
+use crate::record::BenchRecord;
 
 /// The record as Markdown.
 #[must_use]
-pub fn render(record: &Record) -> String {
+pub fn render(record: &BenchRecord) -> String {
     let sheet = Sheet::new(record);
     let mut text = format!("# {}\n\n", plain(&sheet.title));
     if let Some(why) = &sheet.interruption {
@@ -29,11 +29,11 @@ pub fn render(record: &Record) -> String {
     text
 }
 
-fn mark(tone: Tone) -> &'static str {
+fn mark(tone: ReportTone) -> &'static str {
     match tone {
-        Tone::Good => "✅",
-        Tone::Bad => "❌",
-        Tone::Unknown => "❔",
+        ReportTone::Good => "✅",
+        ReportTone::Bad => "❌",
+        ReportTone::Unknown => "❔",
     }
 }
 
@@ -44,7 +44,7 @@ fn safety(text: &mut String, sheet: &Sheet) {
     rows(text, &sheet.safety, "");
     if !sheet.closest.is_empty() {
         *text += "\n**Models Closest to Memory Limit**:\n\n";
-        for (at, Row { label, value }) in sheet.closest.iter().enumerate() {
+        for (at, ReportRow { label, value }) in sheet.closest.iter().enumerate() {
             *text += &format!("{}. **{}**: {}\n", at + 1, plain(label), plain(value));
         }
     }
@@ -90,8 +90,8 @@ fn model_section(text: &mut String, model: &ModelSheet) {
     *text += "\n";
 }
 
-fn rows(text: &mut String, rows: &[Row], indent: &str) {
-    for Row { label, value } in rows {
+fn rows(text: &mut String, rows: &[ReportRow], indent: &str) {
+    for ReportRow { label, value } in rows {
         let value = if value.is_empty() { DASH } else { value };
         *text += &format!("{indent}- **{}**: {}\n", plain(label), plain(value));
     }

@@ -1,10 +1,10 @@
 //! Memory in words: of the whole run, as it hangs together with the system's, and of a slot.
 
-use super::sheet::{DASH, Row, Tone, gib, row, tone, yes_no};
-use crate::record::{MeasuredWhat, MemoryArchitecture, ModelRecord, Record};
+use super::sheet::{DASH, ReportRow, ReportTone, gib, row, tone, yes_no};
+use crate::record::{BenchRecord, MeasuredWhat, MemoryArchitecture, ModelRecord};
 
 /// The memory of the whole run against the limit.
-pub(super) fn usage(record: &Record) -> (Tone, String, Vec<Row>) {
+pub(super) fn usage(record: &BenchRecord) -> (ReportTone, String, Vec<ReportRow>) {
     let usage = &record.system_metrics.gpu_memory;
     let source = match (&usage.source, usage.obtained) {
         (Some(name), Some(how)) => format!("{name}, {how}, {} samples", usage.samples),
@@ -28,7 +28,7 @@ pub(super) fn usage(record: &Record) -> (Tone, String, Vec<Row>) {
 
 /// Memory as it hangs together: a tree where the GPU's is part of the system's, two figures and
 /// a total where it is not.
-pub(super) fn architecture(record: &Record) -> (String, Vec<Row>) {
+pub(super) fn architecture(record: &BenchRecord) -> (String, Vec<ReportRow>) {
     let metrics = &record.system_metrics;
     let system = record.models.iter().filter_map(|m| m.gpu_memory.system_peak_gb);
     let system = system.reduce(f64::max);
@@ -71,7 +71,7 @@ pub(super) fn architecture(record: &Record) -> (String, Vec<Row>) {
 }
 
 /// The memory of a slot.
-pub(super) fn memory_rows(model: &ModelRecord) -> Vec<Row> {
+pub(super) fn memory_rows(model: &ModelRecord) -> Vec<ReportRow> {
     let memory = &model.gpu_memory;
     let source = match (&memory.source, memory.obtained) {
         (Some(name), Some(how)) => format!("{name}, {how}, {} samples", memory.samples),
@@ -97,7 +97,7 @@ pub(super) fn memory_rows(model: &ModelRecord) -> Vec<Row> {
 
 /// The estimate against what was measured. The two are of the same thing, and so have a
 /// difference in percent, only where the estimate counts what the engine takes for itself.
-fn estimate_row(model: &ModelRecord) -> Option<Row> {
+fn estimate_row(model: &ModelRecord) -> Option<ReportRow> {
     let estimate = model.estimate.as_ref()?;
     let total = plimsoll::Bytes(estimate.total_bytes).as_gib();
     let told = gib(Some(total));

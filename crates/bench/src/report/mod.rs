@@ -14,7 +14,7 @@ mod memory;
 pub mod sheet;
 pub mod svg;
 
-use crate::record::Record;
+use crate::record::BenchRecord;
 
 /// Every file of a report, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,10 @@ pub struct Rendered {
 
 impl Rendered {
     /// Renders everything. Fails only where a number is none (NaN), which JSON cannot say.
-    pub fn new(record: &Record, pictures: &[html::Picture]) -> Result<Rendered, serde_json::Error> {
+    pub fn new(
+        record: &BenchRecord,
+        pictures: &[html::Picture],
+    ) -> Result<Rendered, serde_json::Error> {
         Ok(Rendered {
             json: json::render(record)?,
             markdown: markdown::render(record),

@@ -4,12 +4,12 @@ use plimsoll_infer::engine::said::shortened;
 
 use super::memory::{architecture, memory_rows, usage};
 use crate::record::model::label;
-use crate::record::{MemorySafety, ModelRecord, Performance, Record, Spread, Status};
+use crate::record::{BenchRecord, MemorySafety, ModelRecord, Performance, Spread, Status};
 use crate::stats::LatencySummary;
 
 /// How a line should look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
+pub enum ReportTone {
     /// As it should be.
     Good,
     /// Not as it should be.
@@ -20,7 +20,7 @@ pub enum Tone {
 
 /// A name and a figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct ReportRow {
     /// What it is.
     pub label: String,
     /// How much, with its unit; "–" where that is not known.
@@ -33,24 +33,24 @@ pub struct Sheet {
     /// The heading.
     pub title: String,
     /// Whether memory stayed within the limit.
-    pub status: (Tone, String),
+    pub status: (ReportTone, String),
     /// The limit.
-    pub safety: Vec<Row>,
+    pub safety: Vec<ReportRow>,
     /// The slots, closest to the limit first.
-    pub closest: Vec<Row>,
+    pub closest: Vec<ReportRow>,
     /// Each time that more was held, up to twenty.
     pub violations: Vec<String>,
     /// The two slots.
     pub models: Vec<ModelSheet>,
     /// The memory of the whole run against the limit: its tone, heading and figures.
-    pub usage: (Tone, String, Vec<Row>),
+    pub usage: (ReportTone, String, Vec<ReportRow>),
     /// How the GPU's memory stands to the system's, with the board's name, and the peaks as they
     /// hang together; a row that begins with a branch is a part of the first.
-    pub architecture: (String, Vec<Row>),
+    pub architecture: (String, Vec<ReportRow>),
     /// The machine.
-    pub system: Vec<Row>,
+    pub system: Vec<ReportRow>,
     /// How the run was asked for and by whom.
-    pub about: Vec<Row>,
+    pub about: Vec<ReportRow>,
     /// Why figures may say less than they seem to.
     pub doubts: Vec<String>,
     /// What ended the run before its end.
@@ -69,22 +69,22 @@ pub struct ModelSheet {
     /// Why.
     pub reason: Option<String>,
     /// What ran, how fast, what it found.
-    pub facts: Vec<Row>,
+    pub facts: Vec<ReportRow>,
     /// Latency by stage: the header first; empty where nothing was measured.
     pub latency: Vec<[String; 9]>,
     /// How its memory stands to the limit.
-    pub memory_tone: Tone,
+    pub memory_tone: ReportTone,
     /// The heading of its memory: a GPU is named where one was used.
     pub memory_title: &'static str,
     /// Its memory.
-    pub memory: Vec<Row>,
+    pub memory: Vec<ReportRow>,
 }
 
 /// What is not known.
 pub const DASH: &str = "–";
 
-pub(super) fn row(label: &str, value: impl Into<String>) -> Row {
-    Row { label: label.to_string(), value: value.into() }
+pub(super) fn row(label: &str, value: impl Into<String>) -> ReportRow {
+    ReportRow { label: label.to_string(), value: value.into() }
 }
 
 /// A size given in GiB; one that two digits of it would round away is told in MiB.
@@ -118,7 +118,7 @@ fn spread(value: Option<Spread>, digits: usize, unit: &str) -> String {
 impl Sheet {
     /// The words of a record.
     #[must_use]
-    pub fn new(record: &Record) -> Sheet {
+    pub fn new(record: &BenchRecord) -> Sheet {
         let safety = &record.memory_safety;
         let closest = safety.closest_to_limit.iter().map(|closest| {
             let percent = closest.percent_of_limit;
@@ -148,31 +148,31 @@ impl Sheet {
     }
 }
 
-fn doubt_text(record: &Record, doubt: &crate::record::DoubtRecord) -> String {
+fn doubt_text(record: &BenchRecord, doubt: &crate::record::DoubtRecord) -> String {
     match doubt.slot.and_then(|slot| record.models.get(slot)) {
         Some(model) => format!("{}: {}", model.label(), doubt.text),
         None => doubt.text.clone(),
     }
 }
 
-fn status(record: &Record) -> (Tone, String) {
+fn status(record: &BenchRecord) -> (ReportTone, String) {
     let safety = &record.memory_safety;
     let line = gib(Some(safety.effective_limit_gb));
     match safety.all_within_limit {
-        Some(true) => (Tone::Good, format!("All models stayed within the limit of {line}")),
-        Some(false) => (Tone::Bad, format!("The limit of {line} was passed")),
+        Some(true) => (ReportTone::Good, format!("All models stayed within the limit of {line}")),
+        Some(false) => (ReportTone::Bad, format!("The limit of {line} was passed")),
         None => {
             let why = safety.reason.as_deref().unwrap_or("no reason given");
-            (Tone::Unknown, format!("Not known: {why}"))
+            (ReportTone::Unknown, format!("Not known: {why}"))
         }
     }
 }
 
-pub(super) fn tone(within_limit: Option<bool>) -> Tone {
+pub(super) fn tone(within_limit: Option<bool>) -> ReportTone {
     match within_limit {
-        Some(true) => Tone::Good,
-        Some(false) => Tone::Bad,
-        None => Tone::Unknown,
+        Some(true) => ReportTone::Good,
+        Some(false) => ReportTone::Bad,
+        None => ReportTone::Unknown,
     }
 }
 
@@ -183,7 +183,7 @@ pub(super) fn limit(safety: &MemorySafety) -> String {
     gib(Some(safety.limit_gb)) + &profile
 }
 
-fn safety_rows(record: &Record) -> Vec<Row> {
+fn safety_rows(record: &BenchRecord) -> Vec<ReportRow> {
     let safety = &record.memory_safety;
     let methods = match safety.methods_applied.is_empty() {
         true => "none".to_string(),
@@ -218,7 +218,7 @@ fn model_sheet(model: &ModelRecord) -> ModelSheet {
     }
 }
 
-fn facts(model: &ModelRecord) -> Vec<Row> {
+fn facts(model: &ModelRecord) -> Vec<ReportRow> {
     let mut rows = Vec::new();
     if let Some(info) = &model.model_info {
         let version = info.engine_version.as_deref().unwrap_or_default();
@@ -249,7 +249,7 @@ fn facts(model: &ModelRecord) -> Vec<Row> {
     rows
 }
 
-fn speed_rows(performance: &Performance) -> Vec<Row> {
+fn speed_rows(performance: &Performance) -> Vec<ReportRow> {
     let Performance { frames, warmup_frames, wall_s, .. } = performance;
     let fps = performance.fps.map_or(DASH.to_string(), |fps| format!("{fps:.2}"));
     let mut rows = vec![
@@ -297,7 +297,7 @@ fn latency(performance: &Performance) -> Vec<[String; 9]> {
     lines
 }
 
-fn system_rows(record: &Record) -> Vec<Row> {
+fn system_rows(record: &BenchRecord) -> Vec<ReportRow> {
     let m = &record.system_metrics;
     let joules = m.energy_per_frame_j.map_or(DASH.to_string(), |j| format!("{j:.3} J"));
     let mut rows = vec![
@@ -342,7 +342,7 @@ fn system_rows(record: &Record) -> Vec<Row> {
     rows
 }
 
-fn about_rows(record: &Record) -> Vec<Row> {
+fn about_rows(record: &BenchRecord) -> Vec<ReportRow> {
     let (meta, config) = (&record.metadata, &record.config);
     let streams = record.input_source.streams.iter();
     let source = streams.map(|s| format!("{} ({}, {} read)", s.name, s.kind, s.read));

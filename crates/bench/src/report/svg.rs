@@ -6,7 +6,7 @@
 use plimsoll::text::one_line;
 
 use crate::record::Bin;
-use crate::stats::Point;
+use crate::stats::TimePoint;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 220.0;
@@ -21,7 +21,7 @@ pub struct Series<'a> {
     /// Its name in the legend.
     pub name: &'a str,
     /// Its points, in the order of time.
-    pub points: &'a [Point],
+    pub points: &'a [TimePoint],
 }
 
 /// Text that is safe in HTML and in quoted attributes.
@@ -210,7 +210,7 @@ mod tests {
     fn nothing_to_draw_is_none_and_names_are_escaped() {
         assert_eq!(over_time("x", "ms", &[], Some(8.0)), None);
         assert_eq!(distribution("x", &[], &[]), None);
-        let points = [Point { t: 0.0, min: 1.0, mean: 2.0, max: 3.0 }];
+        let points = [TimePoint { t: 0.0, min: 1.0, mean: 2.0, max: 3.0 }];
         let series = [Series { name: "a", points: &points }];
         let svg = over_time("<b>\"", "ms", &series, None).unwrap();
         assert!(svg.contains("&lt;b&gt;&quot;") && !svg.contains("<b>") && !svg.contains("NaN"));

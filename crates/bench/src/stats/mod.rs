@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 pub use interval::Interval;
 pub use samples::Samples;
-pub use trace::{Point, Trace};
-pub use verdict::{Judgement, Verdict};
+pub use trace::{TimePoint, TimeSeries};
+pub use verdict::{Judgement, SpeedVerdict};
 
 /// What a set of latencies looks like, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

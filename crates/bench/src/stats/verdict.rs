@@ -27,7 +27,7 @@ use super::{LatencySummary, median};
 /// Which way it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum SpeedVerdict {
     /// The second is faster.
     Faster,
     /// The second is slower.
@@ -36,12 +36,12 @@ pub enum Verdict {
     CannotSay,
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for SpeedVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Verdict::Faster => "faster",
-            Verdict::Slower => "slower",
-            Verdict::CannotSay => "cannot say",
+            SpeedVerdict::Faster => "faster",
+            SpeedVerdict::Slower => "slower",
+            SpeedVerdict::CannotSay => "cannot say",
         })
     }
 }
@@ -50,7 +50,7 @@ impl std::fmt::Display for Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// Which way it went.
-    pub verdict: Verdict,
+    pub verdict: SpeedVerdict,
     /// The second's latency over the first's; above 1 is slower.
     pub ratio: f64,
     /// Where the true ratio is believed to lie (95 % and allowances).
@@ -75,9 +75,9 @@ impl Judgement {
         let interval =
             Interval { low: (difference - reach).exp(), high: (difference + reach).exp() };
         let verdict = match interval {
-            Interval { low, .. } if low > 1.0 => Verdict::Slower,
-            Interval { high, .. } if high < 1.0 => Verdict::Faster,
-            _ => Verdict::CannotSay,
+            Interval { low, .. } if low > 1.0 => SpeedVerdict::Slower,
+            Interval { high, .. } if high < 1.0 => SpeedVerdict::Faster,
+            _ => SpeedVerdict::CannotSay,
         };
         Judgement { verdict, ratio: difference.exp(), interval }
     }

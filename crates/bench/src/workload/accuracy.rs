@@ -9,14 +9,14 @@ const CONFIDENCE: f64 = 0.25;
 
 /// Counts over all frames whose truth is known.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Judge {
+pub(super) struct AccuracyCount {
     frames: u64,
     matched: u64,
     found: u64,
     present: u64,
 }
 
-impl Judge {
+impl AccuracyCount {
     /// Takes a frame in. The surest detection is matched first, each object once.
     pub(super) fn push(&mut self, detections: &[Detection], truth: &[Truth]) {
         let mut left: Vec<&Truth> = truth.iter().collect();
@@ -41,7 +41,7 @@ impl Judge {
 
     /// The figures; `None` where no truth was known.
     pub(super) fn accuracy(&self) -> Option<Accuracy> {
-        let Judge { frames, matched, found, present } = *self;
+        let AccuracyCount { frames, matched, found, present } = *self;
         let share = |of: u64| (of > 0).then(|| matched as f64 / of as f64);
         (frames > 0).then(|| Accuracy {
             precision: share(found),
@@ -80,7 +80,7 @@ mod tests {
             Truth { bounds: [0.0, 0.0, 10.0, 10.0], class: 0 },
             Truth { bounds: [100.0, 0.0, 110.0, 10.0], class: 1 },
         ];
-        let mut judge = Judge::default();
+        let mut judge = AccuracyCount::default();
         assert_eq!(judge.accuracy(), None);
         // Right, a second of the same, of another class, and too unsure to count.
         judge.push(

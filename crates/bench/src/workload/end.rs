@@ -7,7 +7,7 @@ use plimsoll_infer::engine::said::shortened;
 use crate::record::{ModelDescription, Status};
 
 /// How the loop ended.
-pub(super) enum End {
+pub(super) enum LoopEnd {
     Done,
     /// The source had no more.
     Dry,
@@ -19,24 +19,29 @@ pub(super) enum End {
     Failed(Error),
 }
 
-impl From<Error> for End {
-    fn from(error: Error) -> End {
-        End::Failed(error)
+impl From<Error> for LoopEnd {
+    fn from(error: Error) -> LoopEnd {
+        LoopEnd::Failed(error)
     }
 }
 
-impl From<End> for Ended {
-    fn from(end: End) -> Ended {
+impl From<LoopEnd> for SlotOutcome {
+    fn from(end: LoopEnd) -> SlotOutcome {
         let because = |why: &str| Some(why.to_string());
         match end {
-            End::Done => Ended::new(Status::Completed, None),
-            End::Dry => Ended::new(Status::Failed, because("the source gave no frame")),
-            End::Vanished(why) => Ended::new(Status::Failed, Some(why)),
-            End::Stopped => Ended::new(Status::Interrupted, because("stopped before it began")),
-            End::Refused(why) => Ended::failed(shortened(&why), why),
-            End::Failed(error) => {
+            LoopEnd::Done => SlotOutcome::new(Status::Completed, None),
+            LoopEnd::Dry => SlotOutcome::new(Status::Failed, because("the source gave no frame")),
+            LoopEnd::Vanished(why) => SlotOutcome::new(Status::Failed, Some(why)),
+            LoopEnd::Stopped => {
+                SlotOutcome::new(Status::Interrupted, because("stopped before it began"))
+            }
+            LoopEnd::Refused(why) => SlotOutcome::failed(shortened(&why), why),
+            LoopEnd::Failed(error) => {
                 let out_of_memory = error.is_out_of_memory();
-                Ended { out_of_memory, ..Ended::failed(error.brief(), error.to_string()) }
+                SlotOutcome {
+                    out_of_memory,
+                    ..SlotOutcome::failed(error.brief(), error.to_string())
+                }
             }
         }
     }
@@ -44,7 +49,7 @@ impl From<End> for Ended {
 
 /// What is told of it.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct SlotOutcome {
     pub(super) status: Status,
     /// Why it is not completed, cut to its cause.
     pub(super) reason: Option<String>,
@@ -64,16 +69,16 @@ pub(super) struct Ended {
     pub(super) vanished: Option<(u64, String)>,
 }
 
-impl Ended {
+impl SlotOutcome {
     /// It failed, in short and in full.
-    pub(super) fn failed(brief: String, whole: String) -> Ended {
+    pub(super) fn failed(brief: String, whole: String) -> SlotOutcome {
         let said = if brief == whole { Vec::new() } else { vec![whole] };
-        Ended { said, ..Ended::new(Status::Failed, Some(brief)) }
+        SlotOutcome { said, ..SlotOutcome::new(Status::Failed, Some(brief)) }
     }
 
     /// The end of a slot of which nothing else is known.
-    pub(super) fn new(status: Status, reason: Option<String>) -> Ended {
-        Ended {
+    pub(super) fn new(status: Status, reason: Option<String>) -> SlotOutcome {
+        SlotOutcome {
             status,
             reason,
             said: Vec::new(),

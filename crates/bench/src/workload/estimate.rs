@@ -4,11 +4,11 @@ use plimsoll::Bytes;
 use plimsoll_infer::model::terms::{self, Request, Runner};
 use plimsoll_infer::{Device, EngineChoice, EngineKind, ModelSource};
 
-use super::plan::Plan;
+use super::plan::BenchPlan;
 use crate::record::MemoryEstimate;
 
 /// The estimate for a model under a plan, or why there is none.
-pub(super) fn of(weights: &ModelSource, plan: &Plan) -> Result<MemoryEstimate, String> {
+pub(super) fn of(weights: &ModelSource, plan: &BenchPlan) -> Result<MemoryEstimate, String> {
     let mut request = Request::default();
     request.runner = match plan.engine {
         EngineChoice::Kind(EngineKind::Ort) => Some(Runner::Ort),

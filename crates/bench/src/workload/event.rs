@@ -3,13 +3,13 @@
 use plimsoll::Bytes;
 use plimsoll_infer::{Detection, Frame, Truth};
 
-use super::end::Ended;
+use super::end::SlotOutcome;
 use crate::measure::FrameSample;
 use crate::record::ModelDescription;
 
 /// What was found in a frame, and what is known to be there.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenFrame {
     pub(super) name: String,
     pub(super) width: usize,
     pub(super) height: usize,
@@ -21,11 +21,11 @@ pub(super) struct Seen {
 
 /// One thing that happened in a slot.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum SlotEvent {
     /// The model is loaded.
-    Opened { slot: usize, repeat: u32, opened: Box<Opened> },
+    Opened { slot: usize, repeat: u32, opened: Box<SlotOpened> },
     /// A frame; `seen` is empty in warm-up.
-    Frame { sample: FrameSample, seen: Option<Seen> },
+    Frame { sample: FrameSample, seen: Option<SeenFrame> },
     /// A frame to show in the report.
     Picture { slot: usize, frame: Box<Frame>, detections: Vec<Detection> },
     /// Frames that were offered and never taken.
@@ -33,14 +33,14 @@ pub(super) enum Event {
     /// A frame that could not be read, or (`unfit`) not be prepared.
     Corrupt { slot: usize, why: String, unfit: bool },
     /// It is over.
-    Ended { slot: usize, ended: Box<Ended> },
+    Ended { slot: usize, ended: Box<SlotOutcome> },
 }
 
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct SlotOpened {
     pub(super) description: ModelDescription,
     pub(super) names: Vec<String>,
-    pub(super) memory: Teller,
+    pub(super) memory: MemoryReporter,
     /// What the process held before the model was loaded.
     pub(super) before: Option<Bytes>,
     /// What was said in full where the description has a cause alone.
@@ -49,7 +49,7 @@ pub(super) struct Opened {
 
 /// Who tells a slot's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Teller {
+pub(super) enum MemoryReporter {
     /// Nobody.
     #[default]
     Nobody,

@@ -16,30 +16,30 @@ use plimsoll_infer::source::pair::Pairs;
 use plimsoll_infer::source::{self, SourceOptions, Stopper, redact};
 use plimsoll_infer::{Error, Frame, Result, Source, SourceInfo, Stager};
 
-use super::plan::Plan;
-use super::slots::{Input, Layout};
-use crate::record::Stream;
+use super::plan::BenchPlan;
+use super::slots::{Input, ResolvedPlan};
+use crate::record::InputStream;
 
 /// A frame and how long it took to decode.
-pub(super) type Taken = (Frame, Option<Duration>);
+pub(super) type DecodedFrame = (Frame, Option<Duration>);
 
 /// So many frames may wait for the slower of two slots.
 const QUEUE: usize = 8;
 
 /// What one opening of a source gave.
 #[derive(Debug, Default)]
-struct Tally {
+struct FrameCounts {
     read: AtomicU64,
     corrupt: AtomicU64,
 }
 
 /// A source that counts what it gives.
-struct Counted {
+struct CountingSource {
     inner: Box<dyn Source>,
-    tally: Arc<Tally>,
+    tally: Arc<FrameCounts>,
 }
 
-impl Source for Counted {
+impl Source for CountingSource {
     fn info(&self) -> &SourceInfo {
         self.inner.info()
     }
@@ -60,14 +60,14 @@ impl Source for Counted {
 }
 
 /// An input with all of its openings.
-pub(super) struct Tap {
+pub(super) struct OpenedInput {
     input: Input,
-    openings: Mutex<Vec<Arc<Tally>>>,
+    openings: Mutex<Vec<Arc<FrameCounts>>>,
     stoppers: Mutex<Vec<Stopper>>,
     info: Mutex<Option<SourceInfo>>,
 }
 
-impl Tap {
+impl OpenedInput {
     fn open(&self, stager: Option<Stager>) -> Result<Box<dyn Source>> {
         let began = Instant::now();
         let mut options = SourceOptions::default();
@@ -76,19 +76,19 @@ impl Tap {
         options.stager = stager;
         let inner = source::open(&self.input.spec, &options)?;
         *lock(&self.info) = Some(inner.info().clone());
-        let tally = Arc::new(Tally::default());
+        let tally = Arc::new(FrameCounts::default());
         lock(&self.openings).push(Arc::clone(&tally));
         lock(&self.stoppers).extend(inner.stopper());
-        Ok(Box::new(Counted { inner, tally }))
+        Ok(Box::new(CountingSource { inner, tally }))
     }
 
-    fn most(&self, of: fn(&Tally) -> &AtomicU64) -> u64 {
+    fn most(&self, of: fn(&FrameCounts) -> &AtomicU64) -> u64 {
         lock(&self.openings).iter().map(|t| of(t).load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
-    fn stream(&self) -> Stream {
+    fn stream(&self) -> InputStream {
         let info = lock(&self.info).clone();
-        Stream {
+        InputStream {
             name: redact(&self.input.spec).into_owned(),
             kind: info.as_ref().map_or_else(|| kind(&self.input.spec), |info| info.kind).into(),
             slots: self.input.slots.clone(),
@@ -107,22 +107,22 @@ fn kind(spec: &str) -> &'static str {
 }
 
 /// All inputs of a run.
-pub(super) struct Streams {
-    taps: Vec<Arc<Tap>>,
+pub(super) struct InputStreams {
+    taps: Vec<Arc<OpenedInput>>,
     unpaired: Arc<AtomicU64>,
 }
 
-impl Streams {
-    pub(super) fn new(layout: &Layout) -> Streams {
+impl InputStreams {
+    pub(super) fn new(layout: &ResolvedPlan) -> InputStreams {
         let tap = |input: &Input| {
-            Arc::new(Tap {
+            Arc::new(OpenedInput {
                 input: input.clone(),
                 openings: Mutex::default(),
                 stoppers: Mutex::default(),
                 info: Mutex::default(),
             })
         };
-        Streams { taps: layout.inputs.iter().map(tap).collect(), unpaired: Arc::default() }
+        InputStreams { taps: layout.inputs.iter().map(tap).collect(), unpaired: Arc::default() }
     }
 
     /// Ends what may wait for long: a silent camera would hold up the end of a run.
@@ -133,7 +133,7 @@ impl Streams {
     }
 
     /// What was read so far.
-    pub(super) fn records(&self) -> Vec<Stream> {
+    pub(super) fn records(&self) -> Vec<InputStream> {
         self.taps.iter().map(|tap| tap.stream()).collect()
     }
 
@@ -143,19 +143,19 @@ impl Streams {
     }
 
     /// The frames of a slot that runs by itself.
-    pub(super) fn alone(&self, plan: &Plan, slot: usize) -> Feed {
+    pub(super) fn alone(&self, plan: &BenchPlan, slot: usize) -> FrameFeed {
         let again = plan.duration.is_some();
         match &self.taps[..] {
-            [tap] => Feed::single(tap, again),
+            [tap] => FrameFeed::single(tap, again),
             _ => self.split(plan, [slot == 0, slot == 1]).side(slot),
         }
     }
 
     /// The frames of two slots that run at once.
-    pub(super) fn together(&self, plan: &Plan) -> [Feed; 2] {
+    pub(super) fn together(&self, plan: &BenchPlan) -> [FrameFeed; 2] {
         match &self.taps[..] {
             [tap] if !tap.input.live => {
-                [(); 2].map(|()| Feed::single(tap, plan.duration.is_some()))
+                [(); 2].map(|()| FrameFeed::single(tap, plan.duration.is_some()))
             }
             _ => {
                 let split = self.split(plan, [true, true]);
@@ -164,13 +164,13 @@ impl Streams {
         }
     }
 
-    fn split(&self, plan: &Plan, wanted: [bool; 2]) -> Split {
-        Split {
+    fn split(&self, plan: &BenchPlan, wanted: [bool; 2]) -> SharedFeed {
+        SharedFeed {
             taps: self.taps.clone(),
             again: plan.duration.is_some(),
             tolerance: plan.sync_tolerance,
-            shared: Arc::new(Shared {
-                state: Mutex::new(State {
+            shared: Arc::new(SharedFeedLock {
+                state: Mutex::new(SharedFeedState {
                     queues: Default::default(),
                     wanted,
                     reader: None,
@@ -185,22 +185,30 @@ impl Streams {
 }
 
 /// Frames for a slot.
-pub(super) enum Feed {
-    Single { tap: Arc<Tap>, source: Option<Box<dyn Source>>, again: bool, stager: Option<Stager> },
-    Side { split: Split, side: usize },
+pub(super) enum FrameFeed {
+    Single {
+        tap: Arc<OpenedInput>,
+        source: Option<Box<dyn Source>>,
+        again: bool,
+        stager: Option<Stager>,
+    },
+    Side {
+        split: SharedFeed,
+        side: usize,
+    },
 }
 
-impl Feed {
-    fn single(tap: &Arc<Tap>, again: bool) -> Feed {
+impl FrameFeed {
+    fn single(tap: &Arc<OpenedInput>, again: bool) -> FrameFeed {
         let again = again && !tap.input.live;
-        Feed::Single { tap: Arc::clone(tap), source: None, again, stager: None }
+        FrameFeed::Single { tap: Arc::clone(tap), source: None, again, stager: None }
     }
 
     /// Whether frames come when they like.
     pub(super) fn is_live(&self) -> bool {
         match self {
-            Feed::Single { tap, .. } => tap.input.live,
-            Feed::Side { split, side } => {
+            FrameFeed::Single { tap, .. } => tap.input.live,
+            FrameFeed::Side { split, side } => {
                 split.taps.get(*side).or(split.taps.first()).is_some_and(|tap| tap.input.live)
             }
         }
@@ -210,8 +218,8 @@ impl Feed {
     /// those of a pair for two at once: who comes first opens both sources.
     pub(super) fn stage_with(&mut self, with: Option<Stager>) {
         match self {
-            Feed::Single { stager, .. } => *stager = with,
-            Feed::Side { split, side } => {
+            FrameFeed::Single { stager, .. } => *stager = with,
+            FrameFeed::Side { split, side } => {
                 let mut state = lock(&split.shared.state);
                 if !state.wanted[1 - *side] {
                     state.stagers[*side] = with;
@@ -221,19 +229,19 @@ impl Feed {
     }
 
     /// The next frame. A bad one is [`Error::Frame`]: go on.
-    pub(super) fn next(&mut self) -> Option<Result<Taken>> {
+    pub(super) fn next(&mut self) -> Option<Result<DecodedFrame>> {
         match self {
-            Feed::Single { tap, source, again, stager } => {
+            FrameFeed::Single { tap, source, again, stager } => {
                 next_single(tap, source, *again, stager.as_ref())
             }
-            Feed::Side { split, side } => split.next(*side),
+            FrameFeed::Side { split, side } => split.next(*side),
         }
     }
 }
 
-impl Drop for Feed {
+impl Drop for FrameFeed {
     fn drop(&mut self) {
-        if let Feed::Side { split, side } = self {
+        if let FrameFeed::Side { split, side } = self {
             lock(&split.shared.state).wanted[*side] = false;
             split.shared.changed.notify_all();
         }
@@ -241,11 +249,11 @@ impl Drop for Feed {
 }
 
 fn next_single(
-    tap: &Tap,
+    tap: &OpenedInput,
     source: &mut Option<Box<dyn Source>>,
     again: bool,
     stager: Option<&Stager>,
-) -> Option<Result<Taken>> {
+) -> Option<Result<DecodedFrame>> {
     let fresh = source.is_none();
     let open = match source {
         Some(open) => open,
@@ -271,42 +279,42 @@ fn next_single(
 
 /// One pair of sources, or one source, for two takers.
 #[derive(Clone)]
-pub(super) struct Split {
-    taps: Vec<Arc<Tap>>,
+pub(super) struct SharedFeed {
+    taps: Vec<Arc<OpenedInput>>,
     again: bool,
     tolerance: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<SharedFeedLock>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct SharedFeedLock {
+    state: Mutex<SharedFeedState>,
     changed: Condvar,
     unpaired: Arc<AtomicU64>,
 }
 
-struct State {
-    queues: [VecDeque<Taken>; 2],
+struct SharedFeedState {
+    queues: [VecDeque<DecodedFrame>; 2],
     /// Who still takes frames.
     wanted: [bool; 2],
-    reader: Option<Reader>,
+    reader: Option<SharedFeedReader>,
     /// Where the frames of each side are brought to.
     stagers: [Option<Stager>; 2],
     /// Why there will be no more, where one side was told already.
-    gone: Option<Gone>,
+    gone: Option<LostSource>,
 }
 
 /// Why there will be no more frames, for the side that is told second.
-struct Gone {
+struct LostSource {
     why: String,
     vanished: bool,
 }
 
-impl Gone {
-    fn new(error: &Error) -> Gone {
+impl LostSource {
+    fn new(error: &Error) -> LostSource {
         match error {
-            Error::Vanished { why, .. } => Gone { why: why.clone(), vanished: true },
-            Error::Source { why, .. } => Gone { why: why.clone(), vanished: false },
-            other => Gone { why: other.to_string(), vanished: false },
+            Error::Vanished { why, .. } => LostSource { why: why.clone(), vanished: true },
+            Error::Source { why, .. } => LostSource { why: why.clone(), vanished: false },
+            other => LostSource { why: other.to_string(), vanished: false },
         }
     }
 
@@ -319,17 +327,17 @@ impl Gone {
     }
 }
 
-enum Reader {
+enum SharedFeedReader {
     Pairs(Pairs),
     One(Box<dyn Source>),
 }
 
-impl Split {
-    fn side(&self, side: usize) -> Feed {
-        Feed::Side { split: self.clone(), side }
+impl SharedFeed {
+    fn side(&self, side: usize) -> FrameFeed {
+        FrameFeed::Side { split: self.clone(), side }
     }
 
-    fn next(&self, side: usize) -> Option<Result<Taken>> {
+    fn next(&self, side: usize) -> Option<Result<DecodedFrame>> {
         let other = 1 - side;
         let mut state = lock(&self.shared.state);
         let mut fresh = false;
@@ -359,7 +367,7 @@ impl Split {
                 None => return None,
                 Some(Err(error)) => {
                     if !matches!(error, Error::Frame { .. }) {
-                        state.gone = Some(Gone::new(&error));
+                        state.gone = Some(LostSource::new(&error));
                     }
                     return Some(Err(error));
                 }
@@ -367,28 +375,32 @@ impl Split {
         }
     }
 
-    fn open(&self, stagers: &[Option<Stager>; 2]) -> Result<Reader> {
+    fn open(&self, stagers: &[Option<Stager>; 2]) -> Result<SharedFeedReader> {
         Ok(match &self.taps[..] {
             [first, second] => {
                 let [one, two] = stagers.clone();
-                Reader::Pairs(Pairs::new(first.open(one)?, second.open(two)?, self.tolerance))
+                SharedFeedReader::Pairs(Pairs::new(
+                    first.open(one)?,
+                    second.open(two)?,
+                    self.tolerance,
+                ))
             }
             // Its frames are copied for two.
-            taps => Reader::One(taps[0].open(None)?),
+            taps => SharedFeedReader::One(taps[0].open(None)?),
         })
     }
 
     /// Reads a frame for each side into the queues of those who want one.
-    fn read(&self, state: &mut State) -> Option<Result<()>> {
+    fn read(&self, state: &mut SharedFeedState) -> Option<Result<()>> {
         let (frames, times) = match state.reader.as_mut()? {
-            Reader::Pairs(pairs) => {
+            SharedFeedReader::Pairs(pairs) => {
                 let next = pairs.next_pair();
                 let alone: u64 = pairs.unpaired().iter().sum();
                 self.shared.unpaired.fetch_max(alone, Ordering::Relaxed);
                 let times = pairs.sources().map(Source::decode_time);
                 (next?.map(|pair| [pair.first, pair.second]), times)
             }
-            Reader::One(source) => {
+            SharedFeedReader::One(source) => {
                 let next = source.next_frame()?;
                 (next.map(|frame| [frame.clone(), frame]), [source.decode_time(); 2])
             }

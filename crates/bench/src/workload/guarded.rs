@@ -1,7 +1,7 @@
 //! A run under the guard: what a slot holds is counted at every call of the driver, by the
 //! tag of its thread, and what would pass the limit is refused, whoever asks for it.
 //!
-//! Who starts a run says what guard it is under ([`Plan::guard`](super::Plan::guard)); this is
+//! Who starts a run says what guard it is under ([`BenchPlan::guard`](super::BenchPlan::guard)); this is
 //! all that a run asks of it. Without one, engines are asked and the limit is theirs to keep.
 
 use std::any::Any;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use plimsoll::Bytes;
 
 use super::recorder::Recorder;
-use crate::record::{Obtained, SharedMemory, Unknown};
+use crate::record::{HowObtained, SharedMemory, Unknown};
 
 /// The guard of this process.
-pub trait Guard: std::fmt::Debug + Send + Sync {
+pub trait BenchGuard: std::fmt::Debug + Send + Sync {
     /// Draws the line, and returns the one that is held: another may stand already.
     fn hold(&self, limit: Bytes, keep_free: Option<Bytes>) -> Bytes;
     /// From now on what this thread allocates on a GPU is the slot's, until the result is
@@ -23,12 +23,12 @@ pub trait Guard: std::fmt::Debug + Send + Sync {
     /// called through the guard.
     fn slot(&self, slot: usize) -> Option<(Bytes, Bytes)>;
     /// The rest; nothing before the driver was called through the guard.
-    fn whole(&self) -> Option<Whole>;
+    fn whole(&self) -> Option<GuardTotals>;
 }
 
 /// What the guard tells beside the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Whole {
+pub struct GuardTotals {
     /// The most that belonged to no slot: what the driver took for itself, and what was asked
     /// for by threads that are no slot's.
     pub shared_peak: Bytes,
@@ -51,13 +51,13 @@ pub enum Guarded {
     /// It was wanted and could not be had, and why.
     Not(String),
     /// It is.
-    Yes(Arc<dyn Guard>),
+    Yes(Arc<dyn BenchGuard>),
 }
 
 impl Guarded {
     /// The guard, where there is one.
     #[must_use]
-    pub fn get(&self) -> Option<&dyn Guard> {
+    pub fn get(&self) -> Option<&dyn BenchGuard> {
         match self {
             Guarded::Yes(guard) => Some(&**guard),
             Guarded::No | Guarded::Not(_) => None,
@@ -67,7 +67,7 @@ impl Guarded {
 
 /// What a slot has asked for at the least, context and code included, where the guard has refused
 /// something since it told `before`; nothing where it has not.
-pub(super) fn asked_for(guard: &dyn Guard, slot: usize, before: Whole) -> Option<Bytes> {
+pub(super) fn asked_for(guard: &dyn BenchGuard, slot: usize, before: GuardTotals) -> Option<Bytes> {
     let whole = guard.whole()?;
     let refused = whole.refused.checked_sub(before.refused).filter(|refused| *refused > 0)?;
     // The mean of those that were refused: a request that was tried again is one.
@@ -82,7 +82,7 @@ impl Recorder<'_> {
         if let Guarded::Not(why) = &self.plan.guard {
             return Some(format!("the guard does not hold this run: {why}"));
         }
-        let Whole { refused, refused_bytes, .. } = self.guard()?.whole()?;
+        let GuardTotals { refused, refused_bytes, .. } = self.guard()?.whole()?;
         (refused > 0).then(|| {
             format!("the guard refused {refused} requests past the limit, {refused_bytes} in all")
         })
@@ -95,7 +95,7 @@ impl Recorder<'_> {
             what: "context, code and what no slot asked for".to_string(),
             peak_gb: Some(whole.shared_peak.as_gib()),
             source: Some("guard; the driver's own measured around its calls".to_string()),
-            obtained: Some(Obtained::Counted),
+            obtained: Some(HowObtained::Counted),
             unknown: Unknown::new(),
         })
     }
@@ -106,9 +106,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Told(Whole);
+    struct FixedGuard(GuardTotals);
 
-    impl Guard for Told {
+    impl BenchGuard for FixedGuard {
         fn hold(&self, limit: Bytes, _: Option<Bytes>) -> Bytes {
             limit
         }
@@ -121,7 +121,7 @@ mod tests {
             (slot == 1).then_some((Bytes::ZERO, Bytes::mib(10)))
         }
 
-        fn whole(&self) -> Option<Whole> {
+        fn whole(&self) -> Option<GuardTotals> {
             Some(self.0)
         }
     }
@@ -129,15 +129,15 @@ mod tests {
     #[test]
     fn what_was_refused_to_others_is_not_asked_for_by_a_slot() {
         let shared_peak = Bytes::mib(100);
-        let of = |refused, mib| Whole {
+        let of = |refused, mib| GuardTotals {
             refused,
             refused_bytes: Bytes::mib(mib),
             shared_peak,
-            ..Whole::default()
+            ..GuardTotals::default()
         };
         let before = of(3, 900);
-        assert_eq!(asked_for(&Told(before), 1, before), None);
-        let after = Told(of(5, 980));
+        assert_eq!(asked_for(&FixedGuard(before), 1, before), None);
+        let after = FixedGuard(of(5, 980));
         assert_eq!(asked_for(&after, 1, before), Some(Bytes::mib(150)));
         assert_eq!(asked_for(&after, 0, before), Some(Bytes::mib(140)), "nothing was held yet");
     }

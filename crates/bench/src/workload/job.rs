@@ -19,13 +19,13 @@ use plimsoll_infer::{
     Tensor, engine,
 };
 
-use super::end::{End, Ended};
-use super::event::{Event, Opened, Seen};
-use super::feed::{Feed, Taken};
-use super::guarded::{Guard, asked_for};
-use super::pace::Pace;
-use super::plan::Plan;
-use super::probe::{Probe, Resident, Start};
+use super::end::{LoopEnd, SlotOutcome};
+use super::event::{SeenFrame, SlotEvent, SlotOpened};
+use super::feed::{DecodedFrame, FrameFeed};
+use super::guarded::{BenchGuard, asked_for};
+use super::pace::FramePace;
+use super::plan::BenchPlan;
+use super::probe::{Resident, SlotProbe, Start};
 use crate::measure::{FrameSample, Phase};
 use crate::record::{ModelDescription, Status};
 
@@ -36,14 +36,14 @@ const SHOWN: u64 = 2;
 const SETTLING: u32 = 3;
 
 /// What a slot is to do.
-pub(super) struct Job<'a> {
+pub(super) struct SlotJob<'a> {
     pub(super) slot: usize,
     pub(super) repeat: u32,
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a BenchPlan,
     pub(super) weights: ModelSource,
     /// Why they must not be loaded.
     pub(super) refused: Option<&'a str>,
-    pub(super) events: SyncSender<Event>,
+    pub(super) events: SyncSender<SlotEvent>,
     pub(super) stop: &'a AtomicBool,
     pub(super) origin: Instant,
     /// What an engine may hold on a GPU.
@@ -51,19 +51,19 @@ pub(super) struct Job<'a> {
     /// What the process held without a model, once an engine had run in it; for all jobs.
     pub(super) settled: &'a OnceLock<Option<Bytes>>,
     /// Where two slots run at once.
-    pub(super) gate: Option<&'a Gate>,
+    pub(super) gate: Option<&'a LoadGate>,
 }
 
 /// Two slots at once are loaded one after the other, so that what the process gains
 /// meanwhile is known to be the one's, and begin together.
-pub(super) struct Gate {
+pub(super) struct LoadGate {
     loading: Mutex<()>,
     loaded: Barrier,
 }
 
-impl Gate {
-    pub(super) fn new(slots: usize) -> Gate {
-        Gate { loading: Mutex::new(()), loaded: Barrier::new(slots) }
+impl LoadGate {
+    pub(super) fn new(slots: usize) -> LoadGate {
+        LoadGate { loading: Mutex::new(()), loaded: Barrier::new(slots) }
     }
 }
 
@@ -82,9 +82,9 @@ impl Stopwatch for Laps {
 }
 
 /// What the loop keeps.
-struct Bench<'a> {
+struct LoadedSlot<'a> {
     pipeline: Pipeline,
-    probe: Probe<'a>,
+    probe: SlotProbe<'a>,
     /// What the process held before there was a model.
     before: Option<Bytes>,
     /// When frames of a live source were taken, by our clock: the least delay that was seen.
@@ -95,27 +95,27 @@ struct Bench<'a> {
     shown: Vec<(Frame, Vec<Detection>)>,
 }
 
-impl<'a> Job<'a> {
+impl<'a> SlotJob<'a> {
     /// Runs the slot to its end and says what became of it.
-    pub(super) fn run(self, feed: Feed) {
+    pub(super) fn run(self, feed: FrameFeed) {
         // What this thread allocates is the slot's.
         let guard = self.plan.guard.get();
         let _slot = guard.map(|guard| guard.enter(self.slot));
-        let before = guard.and_then(Guard::whole).unwrap_or_default();
+        let before = guard.and_then(BenchGuard::whole).unwrap_or_default();
         let mut ended = self.load_and_measure(feed);
         // Now, as the next slot's refusals are none of this one's.
         ended.asked_for = guard.and_then(|guard| asked_for(guard, self.slot, before));
-        self.send(Event::Ended { slot: self.slot, ended: Box::new(ended) });
+        self.send(SlotEvent::Ended { slot: self.slot, ended: Box::new(ended) });
     }
 
-    fn load_and_measure(&self, feed: Feed) -> Ended {
+    fn load_and_measure(&self, feed: FrameFeed) -> SlotOutcome {
         let mut bench = match self.load(feed.is_live()) {
-            None => return End::Stopped.into(),
+            None => return LoopEnd::Stopped.into(),
             Some(Ok(bench)) => bench,
             Some(Err(end)) => return end.into(),
         };
         let described = self.describe(&bench);
-        let opened = Opened {
+        let opened = SlotOpened {
             names: bench.pipeline.decoder().names().to_vec(),
             memory: bench.probe.teller,
             description: described,
@@ -123,14 +123,14 @@ impl<'a> Job<'a> {
             said: bench.pipeline.engine().info().said.clone(),
         };
         let (slot, repeat) = (self.slot, self.repeat);
-        self.send(Event::Opened { slot, repeat, opened: Box::new(opened) });
+        self.send(SlotEvent::Opened { slot, repeat, opened: Box::new(opened) });
         let end = self.measure(&mut bench, feed);
         self.close(&mut bench, end)
     }
 
     /// Loads the model, alone, and waits until the other slot has done so as well; `None` where
     /// it was stopped.
-    fn load(&self, live: bool) -> Option<Result<Bench<'a>, End>> {
+    fn load(&self, live: bool) -> Option<Result<LoadedSlot<'a>, LoopEnd>> {
         let alone = self.gate.map(|gate| gate.loading.lock());
         let opened = (!self.stopped()).then(|| self.open(live));
         drop(alone);
@@ -140,9 +140,9 @@ impl<'a> Job<'a> {
         opened
     }
 
-    fn open(&self, live: bool) -> Result<Bench<'a>, End> {
+    fn open(&self, live: bool) -> Result<LoadedSlot<'a>, LoopEnd> {
         if let Some(why) = self.refused {
-            return Err(End::Refused(format!("model {}: {why}", self.weights.name())));
+            return Err(LoopEnd::Refused(format!("model {}: {why}", self.weights.name())));
         }
         let options = self.plan.engine_options(self.limit);
         let (mut engine, before) = self.open_engine(&options)?;
@@ -153,9 +153,9 @@ impl<'a> Job<'a> {
         let base = self.settled.get().copied().flatten().or(before);
         let start = before.zip(base).map(|(before, base)| Start { before, base });
         let probe =
-            Probe::new(&*engine, start, self.gate.is_some(), self.slot, self.plan.guard.get());
+            SlotProbe::new(&*engine, start, self.gate.is_some(), self.slot, self.plan.guard.get());
         let pipeline = Pipeline::new(engine, options.open_size(), self.plan.thresholds())?;
-        Ok(Bench {
+        Ok(LoadedSlot {
             pipeline,
             probe,
             before: base,
@@ -195,7 +195,7 @@ impl<'a> Job<'a> {
         Ok((open()?, before))
     }
 
-    fn describe(&self, bench: &Bench<'_>) -> ModelDescription {
+    fn describe(&self, bench: &LoadedSlot<'_>) -> ModelDescription {
         let engine = bench.pipeline.engine();
         let mut description = ModelDescription::new(engine.model(), engine.info());
         let (rows, columns) = bench.pipeline.size();
@@ -205,21 +205,21 @@ impl<'a> Job<'a> {
         description
     }
 
-    fn close(&self, bench: &mut Bench<'_>, end: End) -> Ended {
+    fn close(&self, bench: &mut LoadedSlot<'_>, end: LoopEnd) -> SlotOutcome {
         let wanted = self.plan.max_frames.is_some() || self.plan.duration.is_some();
         let early = match end {
-            End::Dry if wanted => Some(bench.measured),
+            LoopEnd::Dry if wanted => Some(bench.measured),
             _ => None,
         };
         let mut ended = match end {
-            End::Dry if bench.measured > 0 => Ended::new(Status::Completed, None),
-            End::Vanished(why) => {
+            LoopEnd::Dry if bench.measured > 0 => SlotOutcome::new(Status::Completed, None),
+            LoopEnd::Vanished(why) => {
                 let fatal = bench.measured == 0 || self.plan.strict;
                 let status = if fatal { Status::Failed } else { Status::Completed };
                 let vanished = Some((bench.measured, why.clone()));
-                Ended { vanished, ..Ended::new(status, fatal.then_some(why)) }
+                SlotOutcome { vanished, ..SlotOutcome::new(status, fatal.then_some(why)) }
             }
-            end => Ended::from(end),
+            end => SlotOutcome::from(end),
         };
         if ended.status == Status::Interrupted {
             ended.reason = Some("stopped while it ran".to_string());
@@ -227,7 +227,7 @@ impl<'a> Job<'a> {
         // Drawn when nothing is measured any more: that takes memory and time of its own.
         for (frame, detections) in bench.shown.drain(..) {
             let (slot, frame) = (self.slot, Box::new(frame));
-            self.send(Event::Picture { slot, frame, detections });
+            self.send(SlotEvent::Picture { slot, frame, detections });
         }
         ended.description = Some(self.describe(bench));
         ended.peak = bench.probe.peak(bench.pipeline.engine());
@@ -239,28 +239,28 @@ impl<'a> Job<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn send(&self, event: Event) {
+    fn send(&self, event: SlotEvent) {
         // The recorder outlives every job; without one there is nobody to tell.
         drop(self.events.send(event));
     }
 
     fn corrupt(&self, error: &Error, unfit: bool) {
-        self.send(Event::Corrupt { slot: self.slot, why: error.to_string(), unfit });
+        self.send(SlotEvent::Corrupt { slot: self.slot, why: error.to_string(), unfit });
     }
 
-    fn measure(&self, bench: &mut Bench<'_>, mut feed: Feed) -> End {
+    fn measure(&self, bench: &mut LoadedSlot<'_>, mut feed: FrameFeed) -> LoopEnd {
         feed.stage_with(bench.pipeline.engine().stager());
         let mut next = match self.first(bench, &mut feed) {
             Ok(frame) => Some(frame),
             Err(end) => return end,
         };
-        let mut pace = Pace::new(self.plan, Instant::now());
+        let mut pace = FramePace::new(self.plan, Instant::now());
         loop {
             if self.stopped() {
-                return End::Stopped;
+                return LoopEnd::Stopped;
             }
             if pace.over(Instant::now()) {
-                return End::Done;
+                return LoopEnd::Done;
             }
             let taken = match next.take() {
                 Some(taken) => taken,
@@ -271,7 +271,7 @@ impl<'a> Job<'a> {
             };
             let turn = pace.turn(Instant::now());
             if turn.dropped > 0 {
-                self.send(Event::Dropped { slot: self.slot, frames: turn.dropped });
+                self.send(SlotEvent::Dropped { slot: self.slot, frames: turn.dropped });
             }
             if let Some(due) = turn.due {
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -284,11 +284,15 @@ impl<'a> Job<'a> {
     }
 
     /// The first good frame, after warming up on it.
-    fn first(&self, bench: &mut Bench<'_>, feed: &mut Feed) -> Result<Taken, End> {
+    fn first(
+        &self,
+        bench: &mut LoadedSlot<'_>,
+        feed: &mut FrameFeed,
+    ) -> Result<DecodedFrame, LoopEnd> {
         let (frame, took) = self.fetch(feed)?;
         for number in 0..self.plan.warmup {
             if self.stopped() {
-                return Err(End::Stopped);
+                return Err(LoopEnd::Stopped);
             }
             let begun = Instant::now();
             let mut laps = Laps { last: begun, times: [Duration::ZERO; 3] };
@@ -296,17 +300,17 @@ impl<'a> Job<'a> {
                 Ok(_) => {}
                 // It will be met again, and counted, where it is measured.
                 Err(Error::Frame { .. }) => break,
-                Err(error) => return Err(End::Failed(error)),
+                Err(error) => return Err(LoopEnd::Failed(error)),
             }
             let mut sample = self.sample(bench, &laps, begun, begun);
             (sample.frame, sample.phase) = (number, Phase::Warmup);
-            self.send(Event::Frame { sample, seen: None });
+            self.send(SlotEvent::Frame { sample, seen: None });
         }
         Ok((frame, took))
     }
 
     /// The next good frame.
-    fn fetch(&self, feed: &mut Feed) -> Result<Taken, End> {
+    fn fetch(&self, feed: &mut FrameFeed) -> Result<DecodedFrame, LoopEnd> {
         loop {
             match feed.next() {
                 Some(Ok(taken)) => return Ok(taken),
@@ -314,27 +318,27 @@ impl<'a> Job<'a> {
                     self.corrupt(&error, false);
                 }
                 // A source that was ended because of the stop did not fail.
-                _ if self.stopped() => return Err(End::Stopped),
+                _ if self.stopped() => return Err(LoopEnd::Stopped),
                 Some(Err(error @ Error::Vanished { .. })) => {
-                    return Err(End::Vanished(error.to_string()));
+                    return Err(LoopEnd::Vanished(error.to_string()));
                 }
-                Some(Err(error)) => return Err(End::Failed(error)),
-                None => return Err(End::Dry),
+                Some(Err(error)) => return Err(LoopEnd::Failed(error)),
+                None => return Err(LoopEnd::Dry),
             }
             if self.stopped() {
-                return Err(End::Stopped);
+                return Err(LoopEnd::Stopped);
             }
         }
     }
 
     fn frame(
         &self,
-        bench: &mut Bench<'_>,
-        (mut frame, decode_ahead): Taken,
+        bench: &mut LoadedSlot<'_>,
+        (mut frame, decode_ahead): DecodedFrame,
         phase: Phase,
         due: Option<Instant>,
         late: Option<bool>,
-    ) -> Result<(), End> {
+    ) -> Result<(), LoopEnd> {
         let begun = Instant::now();
         let from = due.unwrap_or_else(|| bench.captured(frame.timestamp, begun));
         let mut laps = Laps { last: begun, times: [Duration::ZERO; 3] };
@@ -344,20 +348,20 @@ impl<'a> Job<'a> {
                 self.corrupt(&error, true);
                 return Ok(());
             }
-            Err(error) => return Err(End::Failed(error)),
+            Err(error) => return Err(LoopEnd::Failed(error)),
         };
         let mut sample = self.sample(bench, &laps, begun, from);
         let no_number = bench.pipeline.decoder().gave_no_number();
         if no_number && self.plan.strict {
             let why = format!("strict: the model gave no number (NaN) for frame {}", frame.name);
-            return Err(End::Refused(why));
+            return Err(LoopEnd::Refused(why));
         }
         sample.frame = bench.measured;
         (sample.phase, sample.late, sample.decode_ahead) = (phase, late, decode_ahead);
         bench.measured += 1;
         let show = self.repeat == 0 && sample.frame < SHOWN;
         let picture = show.then(|| detections.clone());
-        let seen = Seen {
+        let seen = SeenFrame {
             name: frame.name.clone(),
             width: frame.width,
             height: frame.height,
@@ -365,13 +369,19 @@ impl<'a> Job<'a> {
             no_number,
             truth: frame.truth.take(),
         };
-        self.send(Event::Frame { sample, seen: Some(seen) });
+        self.send(SlotEvent::Frame { sample, seen: Some(seen) });
         bench.shown.extend(picture.map(|detections| (frame, detections)));
         Ok(())
     }
 
     /// A step that began at `begun` and whose latency counts from `from`.
-    fn sample(&self, bench: &Bench<'_>, laps: &Laps, begun: Instant, from: Instant) -> FrameSample {
+    fn sample(
+        &self,
+        bench: &LoadedSlot<'_>,
+        laps: &Laps,
+        begun: Instant,
+        from: Instant,
+    ) -> FrameSample {
         // The end of the last stage is the end of the step, give or take a return.
         let end = Instant::now();
         let from = from.min(begun);
@@ -394,7 +404,7 @@ fn try_once(engine: &mut dyn Engine, options: &EngineOptions) -> Result<(), Erro
     engine.run(&Tensor::zeros(&[1, 3, rows, columns])).map(drop)
 }
 
-impl Bench<'_> {
+impl LoadedSlot<'_> {
     /// When a frame was captured, where it comes from a live source; else now. A source's
     /// clock has another beginning: the frame that came with the least delay sets it.
     fn captured(&mut self, timestamp: Duration, now: Instant) -> Instant {

@@ -14,16 +14,16 @@ use plimsoll::machine::patiently;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, MemoryConfig};
 use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
-use super::end::Ended;
-use super::guarded::Guard;
-use super::plan::Plan;
+use super::end::SlotOutcome;
+use super::guarded::BenchGuard;
+use super::plan::BenchPlan;
 use super::recorder::Recorder;
-use super::snapshot::Page;
-use crate::record::{LimitType, MemorySafety, Status};
+use super::snapshot::SlotState;
+use crate::record::{MemorySafety, ReportLimitType, Status};
 
 /// What a run needs to know of its limit beside its size.
 #[derive(Debug)]
-pub(super) struct Limits {
+pub(super) struct BenchLimits {
     /// Watches the system's memory where the GPU shares it.
     pub(super) manager: GpuMemoryManager,
     /// Whether the driver holds this process, tried.
@@ -35,15 +35,15 @@ pub(super) struct Limits {
 }
 
 /// Who holds the limit for a slot.
-pub(super) struct Holder {
-    pub(super) limit_type: LimitType,
+pub(super) struct LimitHolder {
+    pub(super) limit_type: ReportLimitType,
     method: Option<String>,
     verified: bool,
 }
 
-impl Limits {
+impl BenchLimits {
     /// Draws the limit. Nothing is held by it yet.
-    pub(super) fn start(plan: &Plan) -> plimsoll::Result<(Limits, LimitReport)> {
+    pub(super) fn start(plan: &BenchPlan) -> plimsoll::Result<(BenchLimits, LimitReport)> {
         let manager = GpuMemoryManager::new(MemoryConfig::for_inference())?;
         let request = plan.limit_request()?;
         let mut report = manager.apply_limits(&request)?;
@@ -54,14 +54,14 @@ impl Limits {
         let new: Vec<String> = more.filter(|warning| !report.warnings.contains(warning)).collect();
         report.warnings.extend(new);
         let watches_process = !may_fall_back(plan);
-        let limits = Limits { manager, by_driver, watches_process, system_over: false };
+        let limits = BenchLimits { manager, by_driver, watches_process, system_over: false };
         Ok((limits, report))
     }
 }
 
 /// Whether the driver itself holds this process on the GPU that was named: the limit is tried
 /// there, by a manager that is gone afterwards.
-fn held_by_driver(plan: &Plan) -> Option<LimitReport> {
+fn held_by_driver(plan: &BenchPlan) -> Option<LimitReport> {
     let Device::Cuda(number) = plan.device else { return None };
     let manager = GpuMemoryManager::new(MemoryConfig::for_inference()).ok()?;
     manager.add_device(open(DeviceId { kind: BackendKind::Cuda, number }).ok()?);
@@ -73,7 +73,7 @@ fn is_by_driver(report: &LimitReport) -> bool {
 }
 
 /// Whether a slot of this plan that runs on the CPU has fallen back from a GPU.
-fn may_fall_back(plan: &Plan) -> bool {
+fn may_fall_back(plan: &BenchPlan) -> bool {
     let for_cpu = plan.device == Device::Cpu
         || matches!(plan.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
     let gpus =
@@ -83,16 +83,17 @@ fn may_fall_back(plan: &Plan) -> bool {
 
 impl Recorder<'_> {
     /// The guard, unless every slot that was loaded runs on the host, where it holds nothing.
-    pub(super) fn guard(&self) -> Option<&dyn Guard> {
+    pub(super) fn guard(&self) -> Option<&dyn BenchGuard> {
         let mut loaded = self.pages.iter().filter(|page| page.description.is_some()).peekable();
-        let only_host = loaded.peek().is_some() && loaded.all(Page::on_host);
+        let only_host = loaded.peek().is_some() && loaded.all(SlotState::on_host);
         self.plan.guard.get().filter(|_| !only_host)
     }
 
     /// Who holds the limit for a slot, as far as it is known.
-    pub(super) fn holder(&self, page: &Page) -> Holder {
-        let nobody = Holder { limit_type: LimitType::Unavailable, method: None, verified: false };
-        let held = |limit_type, method: String, verified| Holder {
+    pub(super) fn holder(&self, page: &SlotState) -> LimitHolder {
+        let nobody =
+            LimitHolder { limit_type: ReportLimitType::Unavailable, method: None, verified: false };
+        let held = |limit_type, method: String, verified| LimitHolder {
             limit_type,
             method: Some(method),
             verified,
@@ -104,16 +105,20 @@ impl Recorder<'_> {
         match (self.plan.guard.get(), engine) {
             (Some(guard), _) => {
                 let verified = guard.whole().is_some_and(|whole| whole.verified);
-                held(LimitType::Hard, "guard".to_string(), verified)
+                held(ReportLimitType::Hard, "guard".to_string(), verified)
             }
-            (None, _) if self.limits.by_driver => held(LimitType::Hard, "mps".to_string(), true),
-            (None, Some(info)) => held(LimitType::Soft, format!("{} arena", info.engine), false),
+            (None, _) if self.limits.by_driver => {
+                held(ReportLimitType::Hard, "mps".to_string(), true)
+            }
+            (None, Some(info)) => {
+                held(ReportLimitType::Soft, format!("{} arena", info.engine), false)
+            }
             (None, None) => nobody,
         }
     }
 
     /// What a slot is compared with: nothing where it fell back to the CPU.
-    pub(super) fn limit_of(&self, page: &Page) -> Option<Bytes> {
+    pub(super) fn limit_of(&self, page: &SlotState) -> Option<Bytes> {
         (!page.on_host() || self.limits.watches_process).then_some(self.limit)
     }
 
@@ -121,12 +126,12 @@ impl Recorder<'_> {
     pub(super) fn safety(&self) -> MemorySafety {
         let mut safety = self.safety.clone();
         let loaded = || self.pages.iter().filter(|page| page.description.is_some());
-        let mut holders: Vec<Holder> = loaded().map(|page| self.holder(page)).collect();
+        let mut holders: Vec<LimitHolder> = loaded().map(|page| self.holder(page)).collect();
         if holders.is_empty() {
             holders.push(self.holder(&self.pages[0]));
         }
         let weakest = holders.iter().map(|holder| holder.limit_type).max();
-        safety.limit_type = weakest.unwrap_or(LimitType::Unavailable);
+        safety.limit_type = weakest.unwrap_or(ReportLimitType::Unavailable);
         safety.verified = holders.iter().all(|holder| holder.verified);
         for method in holders.into_iter().filter_map(|holder| holder.method).rev() {
             if !safety.methods_applied.contains(&method) {
@@ -139,7 +144,7 @@ impl Recorder<'_> {
 
     /// Why a slot failed, where that is for want of memory below the limit: what it needed, and
     /// what to do. Memory was refused if the guard says so, or the engine.
-    pub(super) fn why_failed(&self, slot: usize, ended: &Ended) -> Option<String> {
+    pub(super) fn why_failed(&self, slot: usize, ended: &SlotOutcome) -> Option<String> {
         let cause = ended.reason.clone()?;
         let on_host = self.plan.device == Device::Cpu || self.pages[slot].on_host();
         let refused = ended.out_of_memory || ended.asked_for.is_some();

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use super::progress::Progress;
+use super::progress::BenchProgress;
 use super::recorder::Recorder;
 use crate::record::model;
 
@@ -58,7 +58,7 @@ pub trait Logged: fmt::Debug + Send + Sync {
 
 impl Recorder<'_> {
     /// A line of `run.log`.
-    pub(super) fn log(&mut self, progress: &mut dyn Progress, level: Level, text: &str) {
+    pub(super) fn log(&mut self, progress: &mut dyn BenchProgress, level: Level, text: &str) {
         if level > self.plan.log_level {
             return;
         }
@@ -66,19 +66,19 @@ impl Recorder<'_> {
     }
 
     /// A frame that could not be used.
-    pub(super) fn skipped(&mut self, progress: &mut dyn Progress, slot: usize, why: &str) {
+    pub(super) fn skipped(&mut self, progress: &mut dyn BenchProgress, slot: usize, why: &str) {
         let text = format!("{}: skipped {why}", self.title(slot));
         tracing::warn!(target: TARGET, "{text}");
         self.log(progress, Level::Warn, &text);
     }
 
     /// What was done.
-    pub(super) fn say(&mut self, progress: &mut dyn Progress, text: &str) {
+    pub(super) fn say(&mut self, progress: &mut dyn BenchProgress, text: &str) {
         self.log(progress, Level::Info, text);
     }
 
     /// How the run was asked for, in a line a subject.
-    pub(super) fn log_config(&mut self, progress: &mut dyn Progress) {
+    pub(super) fn log_config(&mut self, progress: &mut dyn BenchProgress) {
         let command = self.plan.command_line.join(" ");
         self.say(progress, &format!("command: {command}"));
         let config = serde_json::to_string(&self.config()).unwrap_or_default();
@@ -105,7 +105,7 @@ impl Recorder<'_> {
     }
 
     /// The warnings that were not logged yet.
-    pub(super) fn log_warnings(&mut self, progress: &mut dyn Progress) {
+    pub(super) fn log_warnings(&mut self, progress: &mut dyn BenchProgress) {
         for warning in self.safety().warnings {
             if !self.warned.contains(&warning) {
                 self.log(progress, Level::Warn, &warning);
@@ -115,7 +115,7 @@ impl Recorder<'_> {
     }
 
     /// What libraries have logged since the last time.
-    pub(super) fn log_libraries(&mut self, progress: &mut dyn Progress) {
+    pub(super) fn log_libraries(&mut self, progress: &mut dyn BenchProgress) {
         let lines = self.plan.logged.as_ref().map(|logged| logged.drain());
         for LogLine { time, level, text } in lines.into_iter().flatten() {
             // A library's warning may be one of ours that came back to us.

@@ -1,7 +1,7 @@
 //! The main job: up to two detectors on frames, measured.
 //!
 //! ```text
-//! Plan ──→ Job per slot ──→ measured loop ──events──→ Recorder ──→ Record, files
+//! BenchPlan ──→ SlotJob per slot ──→ measured loop ──events──→ Recorder ──→ BenchRecord, files
 //!                             (its own thread)          (the caller's thread)
 //! ```
 //!
@@ -13,7 +13,7 @@
 //!
 //! Slots take turns, with one model in memory at a time, or run at once on a thread each.
 //! What goes wrong in a slot is its `failed` and its reason; the other goes on. What goes
-//! wrong before there is a run at all is an [`Error`].
+//! wrong before there is a run at all is an [`BenchError`].
 
 mod accuracy;
 mod end;
@@ -46,16 +46,16 @@ use std::time::Instant;
 use plimsoll::Bytes;
 use plimsoll_infer::engine::STACK;
 
-use crate::record::Record;
+use crate::record::BenchRecord;
 use crate::report::files::FilesError;
 
-use event::Event;
-use feed::{Feed, Streams};
-pub use guarded::{Guard, Guarded, Whole};
-use job::{Gate, Job};
+use event::SlotEvent;
+use feed::{FrameFeed, InputStreams};
+pub use guarded::{BenchGuard, GuardTotals, Guarded};
+use job::{LoadGate, SlotJob};
 pub use log::{Level, LogLine, Logged, TARGET as LOG_TARGET};
-pub use plan::{Mode, Plan};
-pub use progress::{Progress, Silent, View};
+pub use plan::{BenchPlan, SlotMode};
+pub use progress::{BenchProgress, Silent, SlotProgress};
 use recorder::Recorder;
 use slots::Assignment;
 pub use trial::Trial;
@@ -63,7 +63,7 @@ pub use trial::Trial;
 /// Why there is no run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum BenchError {
     /// An option, or how several stand together.
     #[error("{0}")]
     Plan(String),
@@ -82,7 +82,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Finished {
     /// All that it found out.
-    pub record: Record,
+    pub record: BenchRecord,
     /// Its folder.
     pub folder: PathBuf,
     /// Whether the last report was written whole; if not, an older one may stand there.
@@ -96,17 +96,21 @@ const WAITING: usize = 8192;
 /// Does what the plan says. Setting `stop` ends it early; what was measured is kept.
 ///
 /// # Errors
-/// [`Error`] where the plan cannot be or the folder cannot be made. A slot that fails is no
+/// [`BenchError`] where the plan cannot be or the folder cannot be made. A slot that fails is no
 /// error: it is in the record.
-pub fn run(plan: &Plan, progress: &mut dyn Progress, stop: &AtomicBool) -> Result<Finished, Error> {
+pub fn run(
+    plan: &BenchPlan,
+    progress: &mut dyn BenchProgress,
+    stop: &AtomicBool,
+) -> Result<Finished, BenchError> {
     let layout = slots::resolve(plan)?;
     let refused = trial::refusals(plan, &layout, progress, stop);
-    let streams = Streams::new(&layout);
+    let streams = InputStreams::new(&layout);
     let origin = Instant::now();
     let mut recorder = Recorder::start(plan, &layout, &streams, origin)?;
     recorder.announce(progress);
     let (send, events) = sync_channel(WAITING);
-    std::thread::scope(|scope| -> Result<(), Error> {
+    std::thread::scope(|scope| -> Result<(), BenchError> {
         let limit = recorder.limit;
         let common = Common { plan, events: send, stop, origin, limit, refused: &refused };
         let (slots, streams) = (&layout.slots, &streams);
@@ -115,7 +119,7 @@ pub fn run(plan: &Plan, progress: &mut dyn Progress, stop: &AtomicBool) -> Resul
             .name("measure".into())
             .stack_size(STACK)
             .spawn_scoped(scope, work)
-            .map_err(Error::Thread)?;
+            .map_err(BenchError::Thread)?;
         recorder.record(&events, progress, stop);
         Ok(())
     })?;
@@ -124,8 +128,8 @@ pub fn run(plan: &Plan, progress: &mut dyn Progress, stop: &AtomicBool) -> Resul
 
 /// What all jobs have in common.
 struct Common<'a> {
-    plan: &'a Plan,
-    events: SyncSender<Event>,
+    plan: &'a BenchPlan,
+    events: SyncSender<SlotEvent>,
     stop: &'a AtomicBool,
     origin: Instant,
     limit: Bytes,
@@ -134,15 +138,15 @@ struct Common<'a> {
 }
 
 /// All repeats of all slots; ends when the last one has.
-fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &Streams) {
+fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &InputStreams) {
     let Common { plan, stop, origin, limit, refused, .. } = common;
     let settled = OnceLock::new();
     let together = plan.parallel && slots.iter().all(|slot| slot.weights().is_some());
-    let gate = together.then(|| Gate::new(slots.len()));
+    let gate = together.then(|| LoadGate::new(slots.len()));
     let gate = gate.as_ref();
     let job = |repeat, slot: usize| {
         let weights = slots[slot].weights()?.clone();
-        Some(Job {
+        Some(SlotJob {
             slot,
             repeat,
             plan,
@@ -157,7 +161,7 @@ fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &Streams) {
         })
     };
     for repeat in 0..plan.repeat {
-        let jobs: Vec<Job<'_>> = (0..2).filter_map(|slot| job(repeat, slot)).collect();
+        let jobs: Vec<SlotJob<'_>> = (0..2).filter_map(|slot| job(repeat, slot)).collect();
         if together {
             at_once(jobs, streams.together(plan));
         } else {
@@ -170,7 +174,7 @@ fn work(common: Common<'_>, slots: &[Assignment; 2], streams: &Streams) {
 }
 
 /// Each slot on a thread of its own, the last one on this.
-fn at_once(jobs: Vec<Job<'_>>, feeds: [Feed; 2]) {
+fn at_once(jobs: Vec<SlotJob<'_>>, feeds: [FrameFeed; 2]) {
     std::thread::scope(|scope| {
         let mut pairs = jobs.into_iter().zip(feeds);
         let here = pairs.next_back();

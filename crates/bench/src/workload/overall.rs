@@ -5,11 +5,11 @@
 
 use plimsoll::Bytes;
 
-use super::event::Teller;
+use super::event::MemoryReporter;
 use super::probe::Resident;
 use super::recorder::Recorder;
 use crate::measure::MemorySource;
-use crate::record::{MeasuredWhat, MemoryArchitecture, MemoryUsage, ModelRecord, Obtained};
+use crate::record::{HowObtained, MeasuredWhat, MemoryArchitecture, MemoryUsage, ModelRecord};
 
 impl Recorder<'_> {
     /// What all slots hold now, after a frame of this one; nothing where that is not of the
@@ -20,7 +20,7 @@ impl Recorder<'_> {
         if page.on_gpu() != with_gpu {
             return None;
         }
-        if page.teller == Teller::Growth {
+        if page.teller == MemoryReporter::Growth {
             return self.process.as_ref().and_then(Resident::read);
         }
         page.memory?;
@@ -35,7 +35,7 @@ impl Recorder<'_> {
             true => MeasuredWhat::GpuAllocations,
             false => MeasuredWhat::ProcessMemory,
         };
-        let parts = self.pages.iter().any(|page| page.teller == Teller::Growth);
+        let parts = self.pages.iter().any(|page| page.teller == MemoryReporter::Growth);
         let counted: Vec<&ModelRecord> =
             models.iter().filter(|model| model.gpu_memory.what.is_gpu() == with_gpu).collect();
         let mut sources: Vec<&str> =
@@ -43,12 +43,12 @@ impl Recorder<'_> {
         sources.dedup();
         let all = |how| counted.iter().all(|m| m.gpu_memory.obtained.is_none_or(|o| o == how));
         // Two at once are added up at frames: their peaks need not fall together.
-        let exact = !self.plan.parallel && all(Obtained::Counted);
+        let exact = !self.plan.parallel && all(HowObtained::Counted);
         let pages = self.pages.iter().filter(|page| page.on_gpu() == with_gpu);
         self.system.usage(&MemorySource {
             what,
             name: if parts { "/proc/self/statm".to_string() } else { sources.join(" and ") },
-            obtained: if exact { Obtained::Counted } else { Obtained::Sampled },
+            obtained: if exact { HowObtained::Counted } else { HowObtained::Sampled },
             limit: (with_gpu || self.limits.watches_process).then_some(self.limit),
             limit_type: self.safety().limit_type,
             counted_peak: pages.filter_map(|page| page.peak).max().filter(|_| !parts),

@@ -8,12 +8,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::plan::Plan;
+use super::plan::BenchPlan;
 use crate::measure::Phase;
 
 /// A frame's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct FrameTurn {
     /// When it was due; `None` without an offered load.
     pub(super) due: Option<Instant>,
     /// Whether the loop was still busy then.
@@ -23,7 +23,7 @@ pub(super) struct Turn {
 }
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct FramePace {
     start: Instant,
     interval: Option<Duration>,
     frames: Option<u64>,
@@ -34,9 +34,9 @@ pub(super) struct Pace {
 /// The longest that a machine counts as cold.
 const COLD: Duration = Duration::from_secs(10);
 
-impl Pace {
-    pub(super) fn new(plan: &Plan, start: Instant) -> Pace {
-        Pace {
+impl FramePace {
+    pub(super) fn new(plan: &BenchPlan, start: Instant) -> FramePace {
+        FramePace {
             start,
             interval: plan.rate.map(|rate| Duration::from_secs_f64(1.0 / rate)),
             frames: plan.frames(),
@@ -52,10 +52,10 @@ impl Pace {
     }
 
     /// The next turn. Where it is due later, wait until then.
-    pub(super) fn turn(&mut self, now: Instant) -> Turn {
+    pub(super) fn turn(&mut self, now: Instant) -> FrameTurn {
         let Some(interval) = self.interval else {
             self.offered += 1;
-            return Turn { due: None, late: None, dropped: 0 };
+            return FrameTurn { due: None, late: None, dropped: 0 };
         };
         let since = now.saturating_duration_since(self.start);
         let newest = (since.as_nanos() / interval.as_nanos().max(1)) as u64;
@@ -65,7 +65,7 @@ impl Pace {
         let dropped = taken - self.offered;
         self.offered = taken + 1;
         let due = self.start + interval.mul_f64(taken as f64);
-        Turn { due: Some(due), late: Some(now > due && taken > 0), dropped }
+        FrameTurn { due: Some(due), late: Some(now > due && taken > 0), dropped }
     }
 
     /// Whether a frame counts as cold. Only a run that is told how long or how fast it is
@@ -90,17 +90,26 @@ mod tests {
 
     #[test]
     fn frames_are_due_by_the_clock_and_not_by_the_loop() {
-        let plan = Plan { rate: Some(100.0), max_frames: Some(10), ..Plan::default() };
+        let plan = BenchPlan { rate: Some(100.0), max_frames: Some(10), ..BenchPlan::default() };
         let start = Instant::now();
-        let mut pace = Pace::new(&plan, start);
+        let mut pace = FramePace::new(&plan, start);
         let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!(pace.turn(start), Turn { due: Some(start), late: Some(false), dropped: 0 });
+        assert_eq!(pace.turn(start), FrameTurn { due: Some(start), late: Some(false), dropped: 0 });
         // Ready early: it waits for its time.
-        assert_eq!(pace.turn(at(4)), Turn { due: Some(at(10)), late: Some(false), dropped: 0 });
+        assert_eq!(
+            pace.turn(at(4)),
+            FrameTurn { due: Some(at(10)), late: Some(false), dropped: 0 }
+        );
         // Busy until 25 ms: the frame of 20 ms is late, none is lost.
-        assert_eq!(pace.turn(at(25)), Turn { due: Some(at(20)), late: Some(true), dropped: 0 });
+        assert_eq!(
+            pace.turn(at(25)),
+            FrameTurn { due: Some(at(20)), late: Some(true), dropped: 0 }
+        );
         // Busy until 58 ms: those of 30 and 40 ms are lost.
-        assert_eq!(pace.turn(at(58)), Turn { due: Some(at(50)), late: Some(true), dropped: 2 });
+        assert_eq!(
+            pace.turn(at(58)),
+            FrameTurn { due: Some(at(50)), late: Some(true), dropped: 2 }
+        );
         assert!(!pace.over(at(58)));
         // Far behind: no more than those that were to be offered.
         let last = pace.turn(at(5000));
@@ -110,9 +119,9 @@ mod tests {
 
     #[test]
     fn without_a_load_a_turn_is_now() {
-        let plan = Plan { max_frames: Some(1), ..Plan::default() };
-        let mut pace = Pace::new(&plan, Instant::now());
-        assert_eq!(pace.turn(Instant::now()), Turn { due: None, late: None, dropped: 0 });
+        let plan = BenchPlan { max_frames: Some(1), ..BenchPlan::default() };
+        let mut pace = FramePace::new(&plan, Instant::now());
+        assert_eq!(pace.turn(Instant::now()), FrameTurn { due: None, late: None, dropped: 0 });
         assert!(pace.over(Instant::now()));
         assert_eq!(pace.phase(Instant::now()), Phase::Steady);
     }

@@ -8,12 +8,12 @@ use plimsoll::{Bytes, LimitRequest};
 use plimsoll_infer::engine::EchoOptions;
 use plimsoll_infer::{Device, EngineChoice, EngineOptions, Thresholds};
 
-use super::{Error, Guarded, Level, Logged, Trial};
-use crate::record::Config;
+use super::{BenchError, Guarded, Level, Logged, Trial};
+use crate::record::BenchConfig;
 
 /// Which slots run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum SlotMode {
     /// Slot 0.
     Rgb,
     /// Slot 1.
@@ -22,40 +22,40 @@ pub enum Mode {
     Dual,
 }
 
-impl Mode {
+impl SlotMode {
     /// As users name it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Mode::Rgb => "rgb",
-            Mode::Thermal => "thermal",
-            Mode::Dual => "dual",
+            SlotMode::Rgb => "rgb",
+            SlotMode::Thermal => "thermal",
+            SlotMode::Dual => "dual",
         }
     }
 
     /// Whether a slot runs.
     #[must_use]
     pub fn has(self, slot: usize) -> bool {
-        matches!((self, slot), (Mode::Dual, _) | (Mode::Rgb, 0) | (Mode::Thermal, 1))
+        matches!((self, slot), (SlotMode::Dual, _) | (SlotMode::Rgb, 0) | (SlotMode::Thermal, 1))
     }
 }
 
-impl std::str::FromStr for Mode {
+impl std::str::FromStr for SlotMode {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Mode, String> {
-        [Mode::Rgb, Mode::Thermal, Mode::Dual]
+    fn from_str(text: &str) -> Result<SlotMode, String> {
+        [SlotMode::Rgb, SlotMode::Thermal, SlotMode::Dual]
             .into_iter()
             .find(|mode| mode.name() == text)
             .ok_or_else(|| format!("{text:?} is no mode; the modes are rgb, thermal and dual"))
     }
 }
 
-/// What a run is asked to do. [`Plan::default`] is the embedded demo.
+/// What a run is asked to do. [`BenchPlan::default`] is the embedded demo.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct BenchPlan {
     /// Which slots run; `None` leaves it to the sources and the weights.
-    pub mode: Option<Mode>,
+    pub mode: Option<SlotMode>,
     /// The one source of a single-stream mode.
     pub source: Option<String>,
     /// The sources of dual mode: RGB and thermal.
@@ -126,9 +126,9 @@ pub struct Plan {
     pub command_line: Vec<String>,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
+impl Default for BenchPlan {
+    fn default() -> BenchPlan {
+        BenchPlan {
             mode: None,
             source: None,
             sources: [None, None],
@@ -167,7 +167,7 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
+impl BenchPlan {
     /// The frames a slot takes where nobody says.
     pub const FRAMES: u64 = 300;
 
@@ -177,15 +177,15 @@ impl Plan {
         match (self.max_frames, self.duration) {
             (Some(frames), _) => Some(frames),
             (None, Some(_)) => None,
-            (None, None) => Some(Plan::FRAMES),
+            (None, None) => Some(BenchPlan::FRAMES),
         }
     }
 
     /// Whether every number is one that can be.
     ///
     /// # Errors
-    /// [`Error::Plan`], naming the flag and what it takes.
-    pub fn check(&self) -> Result<(), Error> {
+    /// [`BenchError::Plan`], naming the flag and what it takes.
+    pub fn check(&self) -> Result<(), BenchError> {
         let share = |value: f64| (0.0..=1.0).contains(&value);
         let checks = [
             (
@@ -221,7 +221,7 @@ impl Plan {
             ),
         ];
         match checks.into_iter().find(|(fine, _)| !fine) {
-            Some((_, wrong)) => Err(Error::Plan(wrong.to_string())),
+            Some((_, wrong)) => Err(BenchError::Plan(wrong.to_string())),
             None => Ok(()),
         }
     }
@@ -265,8 +265,8 @@ impl Plan {
     }
 
     /// The plan as the record keeps it.
-    pub(super) fn config(&self, mode: Mode, paired: bool, limit: Bytes) -> Config {
-        Config {
+    pub(super) fn config(&self, mode: SlotMode, paired: bool, limit: Bytes) -> BenchConfig {
+        BenchConfig {
             mode: mode.name().to_string(),
             engine: self.engine.to_string(),
             device: self.device.to_string(),

@@ -11,8 +11,8 @@ use plimsoll::Bytes;
 pub(super) use plimsoll::probe::Resident;
 use plimsoll_infer::Engine;
 
-use super::event::Teller;
-use super::guarded::Guard;
+use super::event::MemoryReporter;
+use super::guarded::BenchGuard;
 
 /// What the process held when a slot was about to be loaded.
 #[derive(Debug, Clone, Copy)]
@@ -25,57 +25,57 @@ pub(super) struct Start {
 
 /// Who is asked for a slot's memory.
 #[derive(Debug)]
-pub(super) struct Probe<'a> {
-    pub(super) teller: Teller,
+pub(super) struct SlotProbe<'a> {
+    pub(super) teller: MemoryReporter,
     slot: usize,
-    guard: Option<&'a dyn Guard>,
+    guard: Option<&'a dyn BenchGuard>,
     resident: Option<Resident>,
     start: Option<Start>,
     grown: Option<Bytes>,
 }
 
-impl<'a> Probe<'a> {
+impl<'a> SlotProbe<'a> {
     /// `together` where two slots run at once.
     pub(super) fn new(
         engine: &dyn Engine,
         start: Option<Start>,
         together: bool,
         slot: usize,
-        guard: Option<&'a dyn Guard>,
-    ) -> Probe<'a> {
+        guard: Option<&'a dyn BenchGuard>,
+    ) -> SlotProbe<'a> {
         let on_gpu = !engine.info().device.starts_with("cpu");
         let tells = engine.memory().is_some();
         let resident = Resident::open().filter(|_| start.is_some());
         let guard = guard.filter(|guard| guard.slot(slot).is_some());
         let teller = match (on_gpu, tells) {
-            (true, _) if guard.is_some() => Teller::Guard,
-            (true, true) => Teller::EngineOnGpu,
+            (true, _) if guard.is_some() => MemoryReporter::Guard,
+            (true, true) => MemoryReporter::EngineOnGpu,
             // The process's memory says nothing about a GPU's.
-            (true, false) => Teller::Nobody,
+            (true, false) => MemoryReporter::Nobody,
             // A CPU engine's arena is only part of what it takes; but where the engine
             // only claims memory (echo) the process's is not the slot's.
-            (false, true) if engine.info().name == "echo" => Teller::EngineOnHost,
-            (false, _) if resident.is_some() && together => Teller::Growth,
-            (false, _) if resident.is_some() => Teller::Process,
-            (false, _) => Teller::Nobody,
+            (false, true) if engine.info().name == "echo" => MemoryReporter::EngineOnHost,
+            (false, _) if resident.is_some() && together => MemoryReporter::Growth,
+            (false, _) if resident.is_some() => MemoryReporter::Process,
+            (false, _) => MemoryReporter::Nobody,
         };
         let now = resident.as_ref().and_then(Resident::read);
         let grown = now.zip(start).map(|(now, start)| now.saturating_sub(start.before));
-        Probe { teller, slot, guard, resident, start, grown }
+        SlotProbe { teller, slot, guard, resident, start, grown }
     }
 
     /// What the slot holds now.
     pub(super) fn read(&self, engine: &dyn Engine) -> Option<Bytes> {
         match self.teller {
-            Teller::Nobody => None,
-            Teller::Process => {
+            MemoryReporter::Nobody => None,
+            MemoryReporter::Process => {
                 let Start { before, base } = self.start?;
                 let grown = self.resident.as_ref()?.read()?.saturating_sub(before);
                 Some(base.saturating_add(grown))
             }
-            Teller::Growth => self.grown,
-            Teller::Guard => self.guard?.slot(self.slot).map(|(now, _)| now),
-            Teller::EngineOnGpu | Teller::EngineOnHost => {
+            MemoryReporter::Growth => self.grown,
+            MemoryReporter::Guard => self.guard?.slot(self.slot).map(|(now, _)| now),
+            MemoryReporter::EngineOnGpu | MemoryReporter::EngineOnHost => {
                 let memory = engine.memory()?;
                 memory.reserved.or(memory.in_use).map(Bytes)
             }
@@ -85,9 +85,11 @@ impl<'a> Probe<'a> {
     /// What was counted as its peak.
     pub(super) fn peak(&self, engine: &dyn Engine) -> Option<Bytes> {
         match self.teller {
-            Teller::EngineOnGpu | Teller::EngineOnHost => engine.memory()?.peak.map(Bytes),
-            Teller::Guard => self.guard?.slot(self.slot).map(|(_, peak)| peak),
-            Teller::Nobody | Teller::Process | Teller::Growth => None,
+            MemoryReporter::EngineOnGpu | MemoryReporter::EngineOnHost => {
+                engine.memory()?.peak.map(Bytes)
+            }
+            MemoryReporter::Guard => self.guard?.slot(self.slot).map(|(_, peak)| peak),
+            MemoryReporter::Nobody | MemoryReporter::Process | MemoryReporter::Growth => None,
         }
     }
 }

@@ -32,7 +32,7 @@ const REASONS: [(&str, &str); 6] = [
 ];
 
 /// Looks at the machine again and again.
-pub(super) struct Machine {
+pub(super) struct MachineSampler {
     sampler: Option<Sampler>,
     newest: Sample,
     first: Option<(Ticks, u64)>,
@@ -40,16 +40,16 @@ pub(super) struct Machine {
     throttled_by: Vec<String>,
 }
 
-impl Machine {
+impl MachineSampler {
     /// Starts looking, this often.
-    pub(super) fn new(interval: Duration) -> Machine {
+    pub(super) fn new(interval: Duration) -> MachineSampler {
         let root = Path::new("/").to_path_buf();
         let kinds = usual(&root);
         let interval = interval.clamp(Duration::from_millis(50), Duration::from_secs(10));
         let settings = Settings { root, interval, processes: None };
         let sampler = Sampler::start(&kinds, &[], &settings);
         let first = Ticks::now().zip(Ticks::own());
-        let mut machine = Machine {
+        let mut machine = MachineSampler {
             sampler: sampler.ok(),
             newest: Sample::default(),
             first,

@@ -8,7 +8,7 @@ use crate::record::{MeasuredWhat, MemorySafety, ModelRecord};
 
 /// A slot, while it runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct View<'a> {
+pub struct SlotProgress<'a> {
     /// 0 or 1.
     pub slot: usize,
     /// Its model and slot, in words.
@@ -28,7 +28,7 @@ pub struct View<'a> {
 }
 
 /// Is told how far a run is, on the thread that writes and not on the one that measures.
-pub trait Progress {
+pub trait BenchProgress {
     /// The folder is made and the line is drawn. `backends` says of each slot who will run
     /// it.
     fn started(&mut self, _folder: &Path, _safety: &MemorySafety, _backends: [&str; 2]) {}
@@ -39,7 +39,7 @@ pub trait Progress {
     /// A model is loaded.
     fn opened(&mut self, _name: &str, _backend: &str) {}
     /// Some frames more; a few times a second.
-    fn frames(&mut self, _view: &View<'_>) {}
+    fn frames(&mut self, _view: &SlotProgress<'_>) {}
     /// A slot is over.
     fn ended(&mut self, _model: &ModelRecord) {}
     /// Something that the user should know now.
@@ -50,4 +50,4 @@ pub trait Progress {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
-impl Progress for Silent {}
+impl BenchProgress for Silent {}

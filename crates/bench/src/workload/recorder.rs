@@ -13,44 +13,44 @@ use plimsoll::Bytes;
 use plimsoll_infer::source::redact;
 use serde_json::json;
 
-use super::end::Ended;
+use super::end::SlotOutcome;
 use super::estimate;
-use super::event::{Event, Opened, Seen, Teller};
-use super::feed::Streams;
-use super::limits::Limits;
+use super::event::{MemoryReporter, SeenFrame, SlotEvent, SlotOpened};
+use super::feed::InputStreams;
+use super::limits::BenchLimits;
 use super::log::Level;
 use super::picture::picture;
-use super::plan::Plan;
+use super::plan::BenchPlan;
 use super::probe::Resident;
-use super::proc::Machine;
-use super::progress::Progress;
-use super::slots::{Assignment, Layout};
-use super::snapshot::Page;
-use super::{Error, Finished};
+use super::proc::MachineSampler;
+use super::progress::BenchProgress;
+use super::slots::{Assignment, ResolvedPlan};
+use super::snapshot::SlotState;
+use super::{BenchError, Finished};
 use crate::doubt::Doubt;
 use crate::measure::{FrameLine, FrameSample, Phase, SystemMeter};
 use crate::record::time::rfc3339;
 use crate::record::{DoubtRecord, MemoryArchitecture, MemorySafety, ModelDescription, Status};
 use crate::report::Rendered;
-use crate::report::files::{FilesError, Journal, RunFolder, Written};
+use crate::report::files::{FilesError, Journal, ReportWritten, RunFolder};
 use crate::report::html::Picture;
 
 /// How often it looks up from the events, at the least.
 const TICK: Duration = Duration::from_millis(100);
 
 pub(super) struct Recorder<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) layout: &'a Layout,
-    pub(super) streams: &'a Streams,
+    pub(super) plan: &'a BenchPlan,
+    pub(super) layout: &'a ResolvedPlan,
+    pub(super) streams: &'a InputStreams,
     pub(super) origin: Instant,
     pub(super) started: SystemTime,
     pub(super) safety: MemorySafety,
     pub(super) limit: Bytes,
-    pub(super) limits: Limits,
+    pub(super) limits: BenchLimits,
     pub(super) architecture: MemoryArchitecture,
-    pub(super) pages: [Page; 2],
+    pub(super) pages: [SlotState; 2],
     pub(super) system: SystemMeter,
-    pub(super) machine: Machine,
+    pub(super) machine: MachineSampler,
     /// What the process held before the first model was loaded.
     pub(super) shared: Option<Bytes>,
     /// The whole process, where slots at once have each a part of it.
@@ -74,12 +74,12 @@ pub(super) struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// Draws the line, makes the folder and opens the files.
     pub(super) fn start(
-        plan: &'a Plan,
-        layout: &'a Layout,
-        streams: &'a Streams,
+        plan: &'a BenchPlan,
+        layout: &'a ResolvedPlan,
+        streams: &'a InputStreams,
         origin: Instant,
-    ) -> Result<Recorder<'a>, Error> {
-        let (limits, report) = Limits::start(plan)?;
+    ) -> Result<Recorder<'a>, BenchError> {
+        let (limits, report) = BenchLimits::start(plan)?;
         let mut limit = report.effective_limit;
         let mut safety = MemorySafety::from(&report);
         if let Some(guard) = plan.guard.get() {
@@ -102,9 +102,9 @@ impl<'a> Recorder<'a> {
             limit,
             limits,
             architecture: MemoryArchitecture::NoGpu,
-            pages: [0, 1].map(|slot| Page::new(slot, plan)),
+            pages: [0, 1].map(|slot| SlotState::new(slot, plan)),
             system: SystemMeter::default(),
-            machine: Machine::new(plan.metrics_interval),
+            machine: MachineSampler::new(plan.metrics_interval),
             shared: None,
             process: Resident::open(),
             process_peak: None,
@@ -124,7 +124,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Says what is about to run, and writes the first report.
-    pub(super) fn announce(&mut self, progress: &mut dyn Progress) {
+    pub(super) fn announce(&mut self, progress: &mut dyn BenchProgress) {
         let [first, second] = [0, 1].map(|slot| match &self.layout.slots[slot] {
             Assignment::Run(weights) => {
                 format!("{} on {}, {}", self.plan.engine, self.plan.device, weights.name())
@@ -143,7 +143,7 @@ impl<'a> Recorder<'a> {
 
     /// Says what each model is expected to take, from its file alone. It refuses nothing: the
     /// measurement will tell.
-    fn estimate(&mut self, progress: &mut dyn Progress) {
+    fn estimate(&mut self, progress: &mut dyn BenchProgress) {
         for slot in 0..self.pages.len() {
             let name = self.title(slot);
             let Assignment::Run(weights) = &self.layout.slots[slot] else { continue };
@@ -161,8 +161,8 @@ impl<'a> Recorder<'a> {
     /// Takes events in until the last sender is gone.
     pub(super) fn record(
         &mut self,
-        events: &Receiver<Event>,
-        progress: &mut dyn Progress,
+        events: &Receiver<SlotEvent>,
+        progress: &mut dyn BenchProgress,
         stop: &AtomicBool,
     ) {
         let tick = TICK.min(self.plan.metrics_interval);
@@ -189,7 +189,11 @@ impl<'a> Recorder<'a> {
     }
 
     /// The last report.
-    pub(super) fn finish(mut self, progress: &mut dyn Progress, stop: &AtomicBool) -> Finished {
+    pub(super) fn finish(
+        mut self,
+        progress: &mut dyn BenchProgress,
+        stop: &AtomicBool,
+    ) -> Finished {
         self.sample(progress);
         self.log_libraries(progress);
         self.log_warnings(progress);
@@ -209,32 +213,40 @@ impl<'a> Recorder<'a> {
         Finished { record, folder: self.folder.path().to_path_buf(), written }
     }
 
-    fn take(&mut self, event: Event, progress: &mut dyn Progress) {
+    fn take(&mut self, event: SlotEvent, progress: &mut dyn BenchProgress) {
         match event {
-            Event::Opened { slot, repeat, opened } => self.opened(slot, repeat, *opened, progress),
-            Event::Frame { mut sample, seen } => {
+            SlotEvent::Opened { slot, repeat, opened } => {
+                self.opened(slot, repeat, *opened, progress)
+            }
+            SlotEvent::Frame { mut sample, seen } => {
                 // What holds clocks down is known here alone.
                 if sample.phase == Phase::Steady && self.machine.is_throttled() {
                     sample.phase = Phase::Throttled;
                 }
                 self.frame(&sample, seen, progress);
             }
-            Event::Picture { slot, frame, detections } => {
+            SlotEvent::Picture { slot, frame, detections } => {
                 let name = format!("{}: {}", self.title(slot), frame.name);
                 let names = &self.pages[slot].names;
                 self.pictures.extend(picture(name, &frame, &detections, names));
             }
-            Event::Dropped { slot, frames } => self.pages[slot].meter.dropped(frames),
-            Event::Corrupt { slot, why, unfit } => {
+            SlotEvent::Dropped { slot, frames } => self.pages[slot].meter.dropped(frames),
+            SlotEvent::Corrupt { slot, why, unfit } => {
                 self.pages[slot].unfit += u64::from(unfit);
                 self.skipped(progress, slot, &why);
             }
-            Event::Ended { slot, ended } => self.ended(slot, *ended, progress),
+            SlotEvent::Ended { slot, ended } => self.ended(slot, *ended, progress),
         }
     }
 
-    fn opened(&mut self, slot: usize, repeat: u32, opened: Opened, progress: &mut dyn Progress) {
-        let Opened { description, names, memory, before, said } = opened;
+    fn opened(
+        &mut self,
+        slot: usize,
+        repeat: u32,
+        opened: SlotOpened,
+        progress: &mut dyn BenchProgress,
+    ) {
+        let SlotOpened { description, names, memory, before, said } = opened;
         self.shared = self.shared.or(before);
         if !description.device.starts_with("cpu") {
             if self.architecture == MemoryArchitecture::NoGpu {
@@ -267,12 +279,17 @@ impl<'a> Recorder<'a> {
         progress.opened(&title, &backend);
     }
 
-    fn frame(&mut self, sample: &FrameSample, seen: Option<Seen>, progress: &mut dyn Progress) {
+    fn frame(
+        &mut self,
+        sample: &FrameSample,
+        seen: Option<SeenFrame>,
+        progress: &mut dyn BenchProgress,
+    ) {
         let slot = sample.slot;
         self.watch_line(sample, progress);
         match self.pages[slot].teller {
-            Teller::Growth => self.watch_process(progress),
-            Teller::Guard => self.watch_device(progress),
+            MemoryReporter::Growth => self.watch_process(progress),
+            MemoryReporter::Guard => self.watch_device(progress),
             _ => {}
         }
         let page = &mut self.pages[slot];
@@ -295,12 +312,17 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    fn show(&self, slot: usize, progress: &mut dyn Progress) {
+    fn show(&self, slot: usize, progress: &mut dyn BenchProgress) {
         let limit_gb = self.limit_of(&self.pages[slot]).map(Bytes::as_gib);
         progress.frames(&self.pages[slot].view(self.plan, &self.title(slot), limit_gb));
     }
 
-    fn write_detections(&mut self, slot: usize, seen: &Seen, progress: &mut dyn Progress) {
+    fn write_detections(
+        &mut self,
+        slot: usize,
+        seen: &SeenFrame,
+        progress: &mut dyn BenchProgress,
+    ) {
         let Some(journal) = &mut self.detections else { return };
         if !self.pages[slot].first_repeat() {
             return;
@@ -328,7 +350,7 @@ impl<'a> Recorder<'a> {
         self.tried(done, progress);
     }
 
-    fn ended(&mut self, slot: usize, mut ended: Ended, progress: &mut dyn Progress) {
+    fn ended(&mut self, slot: usize, mut ended: SlotOutcome, progress: &mut dyn BenchProgress) {
         ended.reason = self.why_failed(slot, &ended);
         let reason = ended.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
         let level = if ended.status == Status::Failed { Level::Error } else { Level::Info };
@@ -352,7 +374,7 @@ impl<'a> Recorder<'a> {
         progress.ended(&model);
     }
 
-    fn sample(&mut self, progress: &mut dyn Progress) {
+    fn sample(&mut self, progress: &mut dyn BenchProgress) {
         let sample = self.machine.sample(self.origin.elapsed().as_secs_f64());
         self.system.push(&sample);
         for page in self.pages.iter_mut().filter(|page| page.running) {
@@ -364,7 +386,7 @@ impl<'a> Recorder<'a> {
         self.watch_system(progress);
     }
 
-    fn report(&mut self, progress: &mut dyn Progress, last: bool) {
+    fn report(&mut self, progress: &mut dyn BenchProgress, last: bool) {
         let why = "the run had not ended when this was written".to_string();
         let record = self.snapshot(Some(why), last);
         let written = self.write(&record, progress);
@@ -375,18 +397,22 @@ impl<'a> Recorder<'a> {
     }
 
     /// Whether the reports are whole.
-    fn write(&mut self, record: &crate::record::Record, progress: &mut dyn Progress) -> bool {
+    fn write(
+        &mut self,
+        record: &crate::record::BenchRecord,
+        progress: &mut dyn BenchProgress,
+    ) -> bool {
         let written = match Rendered::new(record, &self.pictures) {
             Ok(rendered) => self.folder.write(&rendered),
             Err(error) => {
                 let text = format!("the report cannot be rendered: {error}");
                 progress.warning(&text);
                 self.log(progress, Level::Error, &text);
-                Ok(Written::Not)
+                Ok(ReportWritten::Not)
             }
         };
         match written {
-            Ok(written) => written == Written::Whole,
+            Ok(written) => written == ReportWritten::Whole,
             Err(error) => {
                 self.tried(Err(error), progress);
                 false
@@ -395,7 +421,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Writes out what was gathered; whether something went wrong now.
-    fn flush(&mut self, progress: &mut dyn Progress) -> bool {
+    fn flush(&mut self, progress: &mut dyn BenchProgress) -> bool {
         let doubts = self.doubts.len();
         let done = self.metrics.flush();
         self.tried(done, progress);
@@ -407,7 +433,7 @@ impl<'a> Recorder<'a> {
     /// Appends a line to `run.log`.
     pub(super) fn write_log(
         &mut self,
-        progress: &mut dyn Progress,
+        progress: &mut dyn BenchProgress,
         time: SystemTime,
         level: Level,
         text: &str,
@@ -417,7 +443,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// What an engine said, whole: a line of its own for each of its lines.
-    fn say_whole(&mut self, progress: &mut dyn Progress, slot: usize, said: &[String]) {
+    fn say_whole(&mut self, progress: &mut dyn BenchProgress, slot: usize, said: &[String]) {
         let title = self.title(slot);
         for line in said.iter().flat_map(|said| said.lines()) {
             self.say(progress, &format!("{title}: in full: {line}"));
@@ -425,7 +451,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// What could not be written is a doubt, and told at once.
-    fn tried(&mut self, done: Result<(), FilesError>, progress: &mut dyn Progress) {
+    fn tried(&mut self, done: Result<(), FilesError>, progress: &mut dyn BenchProgress) {
         if let Err(error) = done {
             let why = error.to_string();
             progress.warning(&why);
@@ -436,8 +462,9 @@ impl<'a> Recorder<'a> {
 }
 
 /// A file of detections, emptied if it was there.
-fn fresh(path: &std::path::Path) -> Result<Journal, Error> {
-    std::fs::File::create(path)
-        .map_err(|e| Error::Plan(format!("cannot write --detections {}: {e}", path.display())))?;
+fn fresh(path: &std::path::Path) -> Result<Journal, BenchError> {
+    std::fs::File::create(path).map_err(|e| {
+        BenchError::Plan(format!("cannot write --detections {}: {e}", path.display()))
+    })?;
     Ok(Journal::open(path)?)
 }

@@ -9,21 +9,21 @@ use std::time::{Duration, SystemTime};
 use plimsoll::Bytes;
 use plimsoll_infer::source::redact;
 
-use super::accuracy::Judge;
-use super::end::Ended;
-use super::event::{Seen, Teller};
-use super::plan::Plan;
+use super::accuracy::AccuracyCount;
+use super::end::SlotOutcome;
+use super::event::{MemoryReporter, SeenFrame};
+use super::plan::BenchPlan;
 use super::proc;
-use super::progress::View;
+use super::progress::SlotProgress;
 use super::recorder::Recorder;
 use super::slots::Assignment;
 use crate::doubt::Doubt;
 use crate::measure::{FrameSample, MemorySource, Phase, SlotMeter};
 use crate::record::time::rfc3339;
 use crate::record::{
-    DetectionSummary, DoubtRecord, GpuMemory, InputSource, MeasuredWhat, MemoryEstimate, Metadata,
-    ModelDescription, ModelRecord, Obtained, Record, SCHEMA_VERSION, SharedMemory, Status, Stream,
-    Summary, Unknown,
+    BenchRecord, DetectionSummary, DoubtRecord, GpuMemory, HowObtained, InputSource, InputStream,
+    MeasuredWhat, MemoryEstimate, Metadata, ModelDescription, ModelRecord, RecordSummary,
+    SCHEMA_VERSION, SharedMemory, Status, Unknown,
 };
 use crate::stats::interval::over_repeats;
 
@@ -32,14 +32,14 @@ const OTHERS: f64 = 10.0;
 
 /// One slot, as far as it is known.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct SlotState {
     slot: usize,
     pub(super) meter: SlotMeter,
     pub(super) description: Option<ModelDescription>,
     /// What it was expected to take, or why that could not be told.
     pub(super) estimate: Option<Result<MemoryEstimate, String>>,
     pub(super) names: Vec<String>,
-    pub(super) teller: Teller,
+    pub(super) teller: MemoryReporter,
     /// The slot's memory at its last frame.
     pub(super) memory: Option<Bytes>,
     /// Whether that is past the limit.
@@ -54,22 +54,22 @@ pub(super) struct Page {
     frames: u64,
     found: u64,
     per_class: BTreeMap<u32, u64>,
-    judge: Judge,
+    judge: AccuracyCount,
     status: Option<(Status, Option<String>)>,
     medians: Vec<f64>,
     began: Option<Duration>,
     until: Duration,
 }
 
-impl Page {
-    pub(super) fn new(slot: usize, plan: &Plan) -> Page {
-        Page {
+impl SlotState {
+    pub(super) fn new(slot: usize, plan: &BenchPlan) -> SlotState {
+        SlotState {
             slot,
             meter: SlotMeter::new(plan.rate),
             description: None,
             estimate: None,
             names: Vec::new(),
-            teller: Teller::Nobody,
+            teller: MemoryReporter::Nobody,
             memory: None,
             over: false,
             running: false,
@@ -80,7 +80,7 @@ impl Page {
             frames: 0,
             found: 0,
             per_class: BTreeMap::new(),
-            judge: Judge::default(),
+            judge: AccuracyCount::default(),
             status: None,
             medians: Vec::new(),
             began: None,
@@ -89,8 +89,8 @@ impl Page {
     }
 
     /// Begins a repeat: figures are those of the last one, peaks those of all.
-    pub(super) fn again(&mut self, plan: &Plan) {
-        let old = std::mem::replace(self, Page::new(self.slot, plan));
+    pub(super) fn again(&mut self, plan: &BenchPlan) {
+        let old = std::mem::replace(self, SlotState::new(self.slot, plan));
         self.peak = old.peak;
         self.system_peak = old.system_peak;
         self.status = old.status;
@@ -111,7 +111,7 @@ impl Page {
         }
     }
 
-    pub(super) fn saw(&mut self, seen: &Seen) {
+    pub(super) fn saw(&mut self, seen: &SeenFrame) {
         self.no_number += u64::from(seen.no_number);
         self.found += seen.detections.len() as u64;
         for detection in &seen.detections {
@@ -122,7 +122,7 @@ impl Page {
         }
     }
 
-    pub(super) fn ended(&mut self, ended: Ended) {
+    pub(super) fn ended(&mut self, ended: SlotOutcome) {
         self.running = false;
         self.peak = self.peak.max(ended.peak);
         self.description = ended.description.or(self.description.take());
@@ -148,14 +148,19 @@ impl Page {
     pub(super) fn what(&self) -> MeasuredWhat {
         match (self.on_gpu(), self.teller) {
             (true, _) => MeasuredWhat::GpuAllocations,
-            (false, Teller::Growth) => MeasuredWhat::SlotMemory,
+            (false, MemoryReporter::Growth) => MeasuredWhat::SlotMemory,
             (false, _) => MeasuredWhat::ProcessMemory,
         }
     }
 
-    pub(super) fn view<'n>(&self, plan: &Plan, name: &'n str, limit_gb: Option<f64>) -> View<'n> {
+    pub(super) fn view<'n>(
+        &self,
+        plan: &BenchPlan,
+        name: &'n str,
+        limit_gb: Option<f64>,
+    ) -> SlotProgress<'n> {
         let seconds = self.until.saturating_sub(self.began.unwrap_or_default()).as_secs_f64();
-        View {
+        SlotProgress {
             slot: self.slot,
             name,
             frames: self.frames,
@@ -229,29 +234,31 @@ impl Recorder<'_> {
         model
     }
 
-    fn memory(&self, page: &Page, why: &str) -> GpuMemory {
+    fn memory(&self, page: &SlotState, why: &str) -> GpuMemory {
         let what = page.what();
         let (limit, limit_type) = (self.limit_of(page), self.holder(page).limit_type);
         let engine = page.description.as_ref().map_or("", |info| info.engine.as_str());
         let (name, obtained, counted_peak) = match page.teller {
-            Teller::Nobody => {
+            MemoryReporter::Nobody => {
                 let why = match page.description {
                     Some(_) => "the engine does not tell what it holds on the device",
                     None => why,
                 };
                 return GpuMemory::unmeasured(what, limit, limit_type, why);
             }
-            Teller::Process => {
+            MemoryReporter::Process => {
                 let name = "/proc/self/statm, less what slots before it left";
-                (name.to_string(), Obtained::Sampled, None)
+                (name.to_string(), HowObtained::Sampled, None)
             }
-            Teller::Growth => {
+            MemoryReporter::Growth => {
                 let name = "/proc/self/statm, growth while it alone was loaded and tried";
-                (name.to_string(), Obtained::Sampled, None)
+                (name.to_string(), HowObtained::Sampled, None)
             }
-            Teller::Guard => ("guard, by the slot's tag".to_string(), Obtained::Counted, page.peak),
-            Teller::EngineOnGpu | Teller::EngineOnHost => {
-                (format!("{engine} allocator"), Obtained::Counted, page.peak)
+            MemoryReporter::Guard => {
+                ("guard, by the slot's tag".to_string(), HowObtained::Counted, page.peak)
+            }
+            MemoryReporter::EngineOnGpu | MemoryReporter::EngineOnHost => {
+                (format!("{engine} allocator"), HowObtained::Counted, page.peak)
             }
         };
         let peak = if self.plan.repeat > 1 { page.peak } else { counted_peak };
@@ -267,7 +274,7 @@ impl Recorder<'_> {
     }
 
     /// All that is known so far. `last` is the record of a run that is over.
-    pub(super) fn snapshot(&self, interruption: Option<String>, last: bool) -> Record {
+    pub(super) fn snapshot(&self, interruption: Option<String>, last: bool) -> BenchRecord {
         let now = SystemTime::now();
         let (host, device_name) = proc::names();
         let models = [self.model(0), self.model(1)];
@@ -275,7 +282,7 @@ impl Recorder<'_> {
         let frames = performances().map(|p| p.frames).sum();
         let wall = performances().map(|p| p.wall_s).sum();
         let facts = self.machine.facts();
-        let mut record = Record {
+        let mut record = BenchRecord {
             schema_version: SCHEMA_VERSION.to_string(),
             metadata: Metadata {
                 tool: "plimsoll".to_string(),
@@ -304,7 +311,7 @@ impl Recorder<'_> {
             memory_safety: self.safety(),
             shared: self.shared_memory(),
             doubts: self.doubts(),
-            summary: Summary::default(),
+            summary: RecordSummary::default(),
             interrupted: interruption.is_some(),
             interruption,
             models,
@@ -314,7 +321,7 @@ impl Recorder<'_> {
     }
 
     /// How the run was asked for.
-    pub(super) fn config(&self) -> crate::record::Config {
+    pub(super) fn config(&self) -> crate::record::BenchConfig {
         let limit = Bytes((self.safety.limit_gb * (1u64 << 30) as f64) as u64);
         self.plan.config(self.layout.mode, self.layout.paired(), limit)
     }
@@ -325,7 +332,7 @@ impl Recorder<'_> {
     }
 
     /// What was read; a frame that no slot can use is as bad as one that cannot be read.
-    fn stream_records(&self) -> Vec<Stream> {
+    fn stream_records(&self) -> Vec<InputStream> {
         let mut streams = self.streams.records();
         for stream in &mut streams {
             let unfit = stream.slots.iter().map(|&slot| self.pages[slot].unfit).max();
@@ -342,13 +349,13 @@ impl Recorder<'_> {
             return SharedMemory::unmeasured("no model was loaded, or the system does not tell");
         };
         if let Some(whole) = self.process_peak {
-            let slots = self.pages.iter().filter(|page| page.teller == Teller::Growth);
+            let slots = self.pages.iter().filter(|page| page.teller == MemoryReporter::Growth);
             let own: u64 = slots.filter_map(|page| page.memory).map(Bytes::get).sum();
             return SharedMemory {
                 what: "the process beside its two models".to_string(),
                 peak_gb: Some(Bytes(whole.get().saturating_sub(own)).as_gib()),
                 source: Some("/proc/self/statm".to_string()),
-                obtained: Some(Obtained::Sampled),
+                obtained: Some(HowObtained::Sampled),
                 unknown: Unknown::new(),
             };
         }
@@ -356,7 +363,7 @@ impl Recorder<'_> {
             what: "the process before a model was loaded".to_string(),
             peak_gb: Some(before.as_gib()),
             source: Some("/proc/self/statm".to_string()),
-            obtained: Some(Obtained::Sampled),
+            obtained: Some(HowObtained::Sampled),
             unknown: Unknown::new(),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! What a graph does to an engine (a stack that overflows, memory without end, a run that never
 //! returns) cannot be caught in the process that it happens in. Who starts a run says who tries
-//! a model elsewhere first ([`Plan::trial`](super::Plan::trial)); a model that did not come
+//! a model elsewhere first ([`BenchPlan::trial`](super::BenchPlan::trial)); a model that did not come
 //! through fails its slot, and the other slot goes on. It is done before anything is measured:
 //! what a trial takes of the machine is in no figure. Embedded models are our own.
 
@@ -12,9 +12,9 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_infer::{EngineChoice, EngineKind, ModelSource};
 
-use super::plan::Plan;
-use super::progress::Progress;
-use super::slots::Layout;
+use super::plan::BenchPlan;
+use super::progress::BenchProgress;
+use super::slots::ResolvedPlan;
 use crate::record::model::label;
 
 /// Tries models where that can do no harm.
@@ -24,14 +24,14 @@ pub trait Trial: Debug + Send + Sync {
     /// # Errors
     /// Why they must not be loaded in this process. What the engine itself refuses is no
     /// reason: it will say so here as well.
-    fn attempt(&self, weights: &Path, plan: &Plan, stop: &AtomicBool) -> Result<(), String>;
+    fn attempt(&self, weights: &Path, plan: &BenchPlan, stop: &AtomicBool) -> Result<(), String>;
 }
 
 /// Why a slot's model must not be loaded, of both slots.
 pub(super) fn refusals(
-    plan: &Plan,
-    layout: &Layout,
-    progress: &mut dyn Progress,
+    plan: &BenchPlan,
+    layout: &ResolvedPlan,
+    progress: &mut dyn BenchProgress,
     stop: &AtomicBool,
 ) -> [Option<String>; 2] {
     [0, 1].map(|slot| {

@@ -5,10 +5,10 @@ use std::time::SystemTime;
 
 use plimsoll::Bytes;
 
-use super::guarded::Guard;
+use super::guarded::BenchGuard;
 use super::log::{Level, TARGET};
 use super::probe::Resident;
-use super::progress::Progress;
+use super::progress::BenchProgress;
 use super::recorder::Recorder;
 use crate::measure::FrameSample;
 use crate::record::Violation;
@@ -16,7 +16,7 @@ use crate::record::time::rfc3339;
 
 impl Recorder<'_> {
     /// Compares a slot's memory with the line. One violation is one time that it rose past it.
-    pub(super) fn watch_line(&mut self, sample: &FrameSample, progress: &mut dyn Progress) {
+    pub(super) fn watch_line(&mut self, sample: &FrameSample, progress: &mut dyn BenchProgress) {
         let slot = sample.slot;
         let limit = self.limit_of(&self.pages[slot]);
         let Some((held, limit)) = sample.memory.zip(limit) else { return };
@@ -29,7 +29,7 @@ impl Recorder<'_> {
     }
 
     /// The same for the whole process, where a slot's memory is only a part of it.
-    pub(super) fn watch_process(&mut self, progress: &mut dyn Progress) {
+    pub(super) fn watch_process(&mut self, progress: &mut dyn BenchProgress) {
         let Some(held) = self.process.as_ref().and_then(Resident::read) else { return };
         self.process_peak = self.process_peak.max(Some(held));
         let passed = held > self.limit && self.limits.watches_process;
@@ -41,8 +41,8 @@ impl Recorder<'_> {
 
     /// The device as a whole against the line: what the driver takes for itself cannot be
     /// refused.
-    pub(super) fn watch_device(&mut self, progress: &mut dyn Progress) {
-        let Some(held) = self.guard().and_then(Guard::whole).map(|whole| whole.peak) else {
+    pub(super) fn watch_device(&mut self, progress: &mut dyn BenchProgress) {
+        let Some(held) = self.guard().and_then(BenchGuard::whole).map(|whole| whole.peak) else {
             return;
         };
         if held > self.limit && !self.device_over {
@@ -52,7 +52,7 @@ impl Recorder<'_> {
     }
 
     /// The system's memory against what must stay free, where the GPU shares it.
-    pub(super) fn watch_system(&mut self, progress: &mut dyn Progress) {
+    pub(super) fn watch_system(&mut self, progress: &mut dyn BenchProgress) {
         let check = self.limits.manager.validate_memory_within_limit();
         let over = check.violations.iter().find(|violation| violation.device == "system");
         if let Some(violation) = over.filter(|_| !self.limits.system_over) {
@@ -66,7 +66,7 @@ impl Recorder<'_> {
     /// past the limit.
     fn violation(
         &mut self,
-        progress: &mut dyn Progress,
+        progress: &mut dyn BenchProgress,
         slot: Option<usize>,
         who: &str,
         (held, limit): (Bytes, Bytes),

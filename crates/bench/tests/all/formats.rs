@@ -2,12 +2,12 @@
 
 use crate::made_up;
 use plimsoll::Bytes;
-use plimsoll_bench::record::{MeasuredWhat, MemoryArchitecture, MemoryEstimate, Record};
+use plimsoll_bench::record::{BenchRecord, MeasuredWhat, MemoryArchitecture, MemoryEstimate};
 use plimsoll_bench::report::html::{Picture, PictureFormat};
 use plimsoll_bench::report::{Rendered, console};
 
 /// The figures that every format for people must show.
-fn figures(record: &Record) -> Vec<String> {
+fn figures(record: &BenchRecord) -> Vec<String> {
     let safety = &record.memory_safety;
     let line = safety.all_within_limit.map(|_| format!("{:.2} GiB", safety.effective_limit_gb));
     let mut all: Vec<String> = line.into_iter().collect();
@@ -28,7 +28,7 @@ fn figures(record: &Record) -> Vec<String> {
 fn all_formats_say_the_same() {
     for (kind, record) in made_up::every_kind() {
         let Rendered { json, markdown, html, csv } = Rendered::new(&record, &[]).unwrap();
-        assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);
+        assert_eq!(serde_json::from_str::<BenchRecord>(&json).unwrap(), record);
         let end = console::end(&record);
         for figure in figures(&record) {
             for (format, text) in [("md", &markdown), ("html", &html), ("console", &end)] {

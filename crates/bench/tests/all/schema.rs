@@ -1,7 +1,7 @@
 //! Every kind of record against the published schema, and nothing unknown without a reason.
 
 use crate::{checker, made_up};
-use plimsoll_bench::record::Record;
+use plimsoll_bench::record::BenchRecord;
 use serde_json::{Value, json};
 
 fn schema() -> Value {
@@ -21,7 +21,7 @@ fn every_kind_of_record_fits_and_comes_back() {
     for (kind, record) in made_up::every_kind() {
         let value = serde_json::to_value(&record).unwrap();
         assert_eq!(wrong(&value), Vec::<String>::new(), "{kind}");
-        let back: Record = serde_json::from_value(value).unwrap();
+        let back: BenchRecord = serde_json::from_value(value).unwrap();
         assert_eq!(back, record, "{kind}");
         let mut again = record.clone();
         again.settle();
@@ -47,7 +47,7 @@ fn what_is_wrong_is_found() {
     let model = third["models"][0].clone();
     third["models"].as_array_mut().unwrap().push(model);
     assert!(!wrong(&third).is_empty(), "a third model");
-    assert!(serde_json::from_value::<Record>(third).is_err());
+    assert!(serde_json::from_value::<BenchRecord>(third).is_err());
     let mut missing = good.clone();
     missing.as_object_mut().unwrap().remove("doubts");
     assert!(!wrong(&missing).is_empty());

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
 use plimsoll::Bytes;
-use plimsoll_bench::workload::{Guard, Guarded, Whole};
+use plimsoll_bench::workload::{BenchGuard, GuardTotals, Guarded};
 use plimsoll_guard::inside::Inside;
 use plimsoll_guard::ledger::Process;
 use plimsoll_guard::watch::{Settings, VARIABLE, Watch};
@@ -138,7 +138,7 @@ const fn tag_of(slot: usize) -> usize {
     slot + 1
 }
 
-impl Guard for Here {
+impl BenchGuard for Here {
     fn hold(&self, limit: Bytes, keep_free: Option<Bytes>) -> Bytes {
         if self.ours {
             // A small line is not used up by what is held back below it.
@@ -162,12 +162,12 @@ impl Guard for Here {
         read(now).zip(read(peak))
     }
 
-    fn whole(&self) -> Option<Whole> {
+    fn whole(&self) -> Option<GuardTotals> {
         let process = self.process()?;
         let devices = || self.inside.devices();
         devices().next()?;
         let sum = |of: fn(&plimsoll_guard::ledger::Device) -> u64| devices().map(of).sum::<u64>();
-        Some(Whole {
+        Some(GuardTotals {
             shared_peak: Bytes(process.tagged_peak[0].load(Relaxed)),
             peak: Bytes(devices().map(|device| device.peak.load(Relaxed)).max().unwrap_or(0)),
             verified: devices().all(|device| device.verified.load(Relaxed) == 1),

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use plimsoll_bench::stats::Point;
+use plimsoll_bench::stats::TimePoint;
 
 const GIB: f64 = (1u64 << 30) as f64;
 /// Points of a plot at most: as many as can be told apart.
@@ -24,7 +24,7 @@ impl Course {
     /// One that begins with nothing, of a run that lasted so long.
     pub(super) fn new(until: f64) -> Course {
         let slice = (until / POINTS as f64).max(1e-6);
-        let points = vec![Point { t: 0.0, min: 0.0, mean: 0.0, max: 0.0 }];
+        let points = vec![TimePoint { t: 0.0, min: 0.0, mean: 0.0, max: 0.0 }];
         let thin = Thin { slice, points, now: 0.0, open: Slice::new(0.0) };
         Course { now: 0, until, thin, lasting: Lasting::new(LASTING) }
     }
@@ -37,7 +37,7 @@ impl Course {
     }
 
     /// The end of the run: what a plot shows, and the most that was charged for 20 ms.
-    pub(super) fn finish(mut self) -> (Vec<Point>, u64) {
+    pub(super) fn finish(mut self) -> (Vec<TimePoint>, u64) {
         self.lasting.step(self.until, 0);
         (self.thin.finish(), self.lasting.most)
     }
@@ -47,7 +47,7 @@ impl Course {
 #[derive(Debug)]
 struct Thin {
     slice: f64,
-    points: Vec<Point>,
+    points: Vec<TimePoint>,
     now: f64,
     open: Slice,
 }
@@ -86,11 +86,11 @@ impl Thin {
 
     fn close(&mut self) {
         let Slice { least, most, sum, count } = self.open;
-        self.points.push(Point { t: self.until(), min: least, mean: sum / count, max: most });
+        self.points.push(TimePoint { t: self.until(), min: least, mean: sum / count, max: most });
         self.open = Slice::new(self.now);
     }
 
-    fn finish(mut self) -> Vec<Point> {
+    fn finish(mut self) -> Vec<TimePoint> {
         while self.points.len() <= POINTS {
             self.close();
         }

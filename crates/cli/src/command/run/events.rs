@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use plimsoll_bench::stats::Point;
+use plimsoll_bench::stats::TimePoint;
 use plimsoll_guard::log::{Kind, Op};
 use plimsoll_guard::watch::{Clock, Event};
 
@@ -48,7 +48,7 @@ pub(super) struct History {
     /// The first of them.
     pub(super) refused: Vec<Refusal>,
     /// For each device: what a plot shows, and the most that was charged for 20 ms at a stretch.
-    pub(super) courses: HashMap<u8, (Vec<Point>, u64)>,
+    pub(super) courses: HashMap<u8, (Vec<TimePoint>, u64)>,
     /// The most that a process held at once, on each device and then all together; nothing where
     /// events of it are missing.
     pub(super) peaks: HashMap<Who, u64>,
