@@ -85,6 +85,20 @@ impl ModelRecord {
         label(self.slot, self.name.as_deref())
     }
 
+    /// Removes the reasons of fields that are known by now.
+    pub fn forget_reasons_of_known(&mut self) {
+        let known = [
+            ("model_info", self.model_info.is_some()),
+            ("performance", self.performance.is_some()),
+            ("estimate", self.estimate.is_some()),
+            ("detection_summary", self.detection_summary.is_some()),
+            ("accuracy", self.accuracy.is_some()),
+        ];
+        for (field, _) in known.into_iter().filter(|(_, known)| *known) {
+            self.unknown.remove(field);
+        }
+    }
+
     /// A slot in which nothing ran.
     #[must_use]
     pub fn idle(slot: usize, status: Status, reason: &str, gpu_memory: GpuMemory) -> ModelRecord {
@@ -144,6 +158,12 @@ pub struct ModelDescription {
 }
 
 impl ModelDescription {
+    /// Whether it ran on a GPU.
+    #[must_use]
+    pub fn on_gpu(&self) -> bool {
+        !self.device.starts_with("cpu")
+    }
+
     /// From what the model and the engine say of themselves.
     #[must_use]
     pub fn new(model: &ModelInfo, engine: &EngineInfo) -> ModelDescription {

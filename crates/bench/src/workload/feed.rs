@@ -1,255 +1,124 @@
-//! Where a slot's frames come from: a source of its own, or its side of a pair.
-//!
-//! Every opening of a source is counted by itself; slots that take turns read the same
-//! frames twice, and the record tells of them once (the larger count).
-//!
-//! Two slots at once share one pair of sources, or one live source (a camera can be opened
-//! once): it is read by whoever needs a frame, and the partner's waits in a short queue.
-//! Whoever is far ahead waits for the other.
+//! Where a slot's frames come from: a source of its own, or its side of a shared one.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use plimsoll_infer::source::pair::Pairs;
-use plimsoll_infer::source::{self, SourceOptions, Stopper, redact};
-use plimsoll_infer::{Error, Frame, Result, Source, SourceInfo, Stager};
+use plimsoll_infer::{Result, Source, Stager};
 
+use super::input::{DecodedFrame, OpenedInput, SharedFeed};
 use super::plan::BenchPlan;
-use super::slots::{Input, ResolvedPlan};
+use super::slots::ResolvedPlan;
 use crate::record::InputStream;
-
-/// A frame and how long it took to decode.
-pub(super) type DecodedFrame = (Frame, Option<Duration>);
-
-/// So many frames may wait for the slower of two slots.
-const QUEUE: usize = 8;
-
-/// What one opening of a source gave.
-#[derive(Debug, Default)]
-struct FrameCounts {
-    read: AtomicU64,
-    corrupt: AtomicU64,
-}
-
-/// A source that counts what it gives.
-struct CountingSource {
-    inner: Box<dyn Source>,
-    tally: Arc<FrameCounts>,
-}
-
-impl Source for CountingSource {
-    fn info(&self) -> &SourceInfo {
-        self.inner.info()
-    }
-
-    fn next_frame(&mut self) -> Option<Result<Frame>> {
-        let next = self.inner.next_frame();
-        match &next {
-            Some(Ok(_)) => self.tally.read.fetch_add(1, Ordering::Relaxed),
-            Some(Err(Error::Frame { .. })) => self.tally.corrupt.fetch_add(1, Ordering::Relaxed),
-            _ => 0,
-        };
-        next
-    }
-
-    fn decode_time(&self) -> Option<Duration> {
-        self.inner.decode_time()
-    }
-}
-
-/// An input with all of its openings.
-pub(super) struct OpenedInput {
-    input: Input,
-    openings: Mutex<Vec<Arc<FrameCounts>>>,
-    stoppers: Mutex<Vec<Stopper>>,
-    info: Mutex<Option<SourceInfo>>,
-}
-
-impl OpenedInput {
-    fn open(&self, stager: Option<Stager>) -> Result<Box<dyn Source>> {
-        let began = Instant::now();
-        let mut options = SourceOptions::default();
-        options.scenes = self.input.scenes;
-        options.clock = Some(Arc::new(move || began.elapsed()));
-        options.stager = stager;
-        let inner = source::open(&self.input.spec, &options)?;
-        *lock(&self.info) = Some(inner.info().clone());
-        let tally = Arc::new(FrameCounts::default());
-        lock(&self.openings).push(Arc::clone(&tally));
-        lock(&self.stoppers).extend(inner.stopper());
-        Ok(Box::new(CountingSource { inner, tally }))
-    }
-
-    fn most(&self, of: fn(&FrameCounts) -> &AtomicU64) -> u64 {
-        lock(&self.openings).iter().map(|t| of(t).load(Ordering::Relaxed)).max().unwrap_or(0)
-    }
-
-    fn stream(&self) -> InputStream {
-        let info = lock(&self.info).clone();
-        InputStream {
-            name: redact(&self.input.spec).into_owned(),
-            kind: info.as_ref().map_or_else(|| kind(&self.input.spec), |info| info.kind).into(),
-            slots: self.input.slots.clone(),
-            frames: info.as_ref().and_then(|info| info.frames),
-            rate_fps: info.and_then(|info| info.rate),
-            read: self.most(|tally| &tally.read),
-            corrupt: self.most(|tally| &tally.corrupt),
-        }
-    }
-}
-
-/// The kind of a source that could not be opened.
-fn kind(spec: &str) -> &'static str {
-    let kinds = ["video", "camera", "rtsp", "gst", "synthetic"];
-    kinds.into_iter().find(|kind| spec.starts_with(kind)).unwrap_or("image_dir")
-}
 
 /// All inputs of a run.
 pub(super) struct InputStreams {
-    taps: Vec<Arc<OpenedInput>>,
+    inputs: Vec<Arc<OpenedInput>>,
     unpaired: Arc<AtomicU64>,
 }
 
 impl InputStreams {
     pub(super) fn new(layout: &ResolvedPlan) -> InputStreams {
-        let tap = |input: &Input| {
-            Arc::new(OpenedInput {
-                input: input.clone(),
-                openings: Mutex::default(),
-                stoppers: Mutex::default(),
-                info: Mutex::default(),
-            })
-        };
-        InputStreams { taps: layout.inputs.iter().map(tap).collect(), unpaired: Arc::default() }
+        let inputs = layout.inputs.iter().map(|input| Arc::new(OpenedInput::new(input)));
+        InputStreams { inputs: inputs.collect(), unpaired: Arc::default() }
     }
 
-    /// Ends what may wait for long: a silent camera would hold up the end of a run.
+    /// Ends what may wait for long: a silent camera would delay the end of a run.
     pub(super) fn stop(&self) {
-        for tap in &self.taps {
-            lock(&tap.stoppers).iter().for_each(|stop| stop());
-        }
+        self.inputs.iter().for_each(|input| input.stop());
     }
 
     /// What was read so far.
     pub(super) fn records(&self) -> Vec<InputStream> {
-        self.taps.iter().map(|tap| tap.stream()).collect()
+        self.inputs.iter().map(|input| input.stream()).collect()
     }
 
     /// Frames without a partner; `None` where nothing is paired.
     pub(super) fn unpaired(&self) -> Option<u64> {
-        (self.taps.len() == 2).then(|| self.unpaired.load(Ordering::Relaxed))
+        (self.inputs.len() == 2).then(|| self.unpaired.load(Ordering::Relaxed))
     }
 
     /// The frames of a slot that runs by itself.
     pub(super) fn alone(&self, plan: &BenchPlan, slot: usize) -> FrameFeed {
-        let again = plan.duration.is_some();
-        match &self.taps[..] {
-            [tap] => FrameFeed::single(tap, again),
-            _ => self.split(plan, [slot == 0, slot == 1]).side(slot),
+        match &self.inputs[..] {
+            [input] => FrameFeed::single(input, plan),
+            _ => FrameFeed::Side { shared: self.shared(plan, [slot == 0, slot == 1]), side: slot },
         }
     }
 
     /// The frames of two slots that run at once.
     pub(super) fn together(&self, plan: &BenchPlan) -> [FrameFeed; 2] {
-        match &self.taps[..] {
-            [tap] if !tap.input.live => {
-                [(); 2].map(|()| FrameFeed::single(tap, plan.duration.is_some()))
-            }
+        match &self.inputs[..] {
+            [input] if !input.input.live => [(); 2].map(|()| FrameFeed::single(input, plan)),
             _ => {
-                let split = self.split(plan, [true, true]);
-                [split.side(0), split.side(1)]
+                let shared = self.shared(plan, [true, true]);
+                [0, 1].map(|side| FrameFeed::Side { shared: shared.clone(), side })
             }
         }
     }
 
-    fn split(&self, plan: &BenchPlan, wanted: [bool; 2]) -> SharedFeed {
-        SharedFeed {
-            taps: self.taps.clone(),
-            again: plan.duration.is_some(),
-            tolerance: plan.sync_tolerance,
-            shared: Arc::new(SharedFeedLock {
-                state: Mutex::new(SharedFeedState {
-                    queues: Default::default(),
-                    wanted,
-                    reader: None,
-                    stagers: Default::default(),
-                    gone: None,
-                }),
-                changed: Condvar::new(),
-                unpaired: Arc::clone(&self.unpaired),
-            }),
-        }
+    fn shared(&self, plan: &BenchPlan, wanted: [bool; 2]) -> SharedFeed {
+        SharedFeed::new(self.inputs.clone(), plan, wanted, Arc::clone(&self.unpaired))
     }
 }
 
 /// Frames for a slot.
 pub(super) enum FrameFeed {
     Single {
-        tap: Arc<OpenedInput>,
+        input: Arc<OpenedInput>,
         source: Option<Box<dyn Source>>,
         again: bool,
         stager: Option<Stager>,
     },
     Side {
-        split: SharedFeed,
+        shared: SharedFeed,
         side: usize,
     },
 }
 
 impl FrameFeed {
-    fn single(tap: &Arc<OpenedInput>, again: bool) -> FrameFeed {
-        let again = again && !tap.input.live;
-        FrameFeed::Single { tap: Arc::clone(tap), source: None, again, stager: None }
+    fn single(input: &Arc<OpenedInput>, plan: &BenchPlan) -> FrameFeed {
+        let again = plan.duration.is_some() && !input.input.live;
+        FrameFeed::Single { input: Arc::clone(input), source: None, again, stager: None }
     }
 
-    /// Whether frames come when they like.
+    /// Whether frames come at their own rate.
     pub(super) fn is_live(&self) -> bool {
         match self {
-            FrameFeed::Single { tap, .. } => tap.input.live,
-            FrameFeed::Side { split, side } => {
-                split.taps.get(*side).or(split.taps.first()).is_some_and(|tap| tap.input.live)
-            }
+            FrameFeed::Single { input, .. } => input.input.live,
+            FrameFeed::Side { shared, side } => shared.is_live(*side),
         }
     }
 
-    /// Where frames of a source that is not open yet are to be brought as they are decoded. Not
-    /// those of a pair for two at once: who comes first opens both sources.
+    /// Where frames are to be brought as they are decoded; for sources that are not open yet.
     pub(super) fn stage_with(&mut self, with: Option<Stager>) {
         match self {
             FrameFeed::Single { stager, .. } => *stager = with,
-            FrameFeed::Side { split, side } => {
-                let mut state = lock(&split.shared.state);
-                if !state.wanted[1 - *side] {
-                    state.stagers[*side] = with;
-                }
-            }
+            FrameFeed::Side { shared, side } => shared.stage_with(*side, with),
         }
     }
 
-    /// The next frame. A bad one is [`Error::Frame`]: go on.
+    /// The next frame. After [`Error::Frame`](plimsoll_infer::Error::Frame), a bad frame, there
+    /// may be more.
     pub(super) fn next(&mut self) -> Option<Result<DecodedFrame>> {
         match self {
-            FrameFeed::Single { tap, source, again, stager } => {
-                next_single(tap, source, *again, stager.as_ref())
+            FrameFeed::Single { input, source, again, stager } => {
+                next_single(input, source, *again, stager.as_ref())
             }
-            FrameFeed::Side { split, side } => split.next(*side),
+            FrameFeed::Side { shared, side } => shared.next(*side),
         }
     }
 }
 
 impl Drop for FrameFeed {
     fn drop(&mut self) {
-        if let FrameFeed::Side { split, side } = self {
-            lock(&split.shared.state).wanted[*side] = false;
-            split.shared.changed.notify_all();
+        if let FrameFeed::Side { shared, side } = self {
+            shared.leave(*side);
         }
     }
 }
 
 fn next_single(
-    tap: &OpenedInput,
+    input: &OpenedInput,
     source: &mut Option<Box<dyn Source>>,
     again: bool,
     stager: Option<&Stager>,
@@ -257,7 +126,7 @@ fn next_single(
     let fresh = source.is_none();
     let open = match source {
         Some(open) => open,
-        None => match tap.open(stager.cloned()) {
+        None => match input.open(stager.cloned()) {
             Ok(open) => source.insert(open),
             Err(error) => return Some(Err(error)),
         },
@@ -265,156 +134,14 @@ fn next_single(
     match open.next_frame() {
         Some(Ok(frame)) => {
             let took = open.decode_time();
-            *lock(&tap.info) = Some(open.info().clone());
+            input.keep_info(&**open);
             Some(Ok((frame, took)))
         }
-        // A source that gives nothing at all would be opened forever.
+        // A source without any frame would be opened again forever.
         None if again && !fresh => {
             *source = None;
-            next_single(tap, source, false, stager)
+            next_single(input, source, false, stager)
         }
         other => other.map(|result| result.map(|frame| (frame, None))),
     }
-}
-
-/// One pair of sources, or one source, for two takers.
-#[derive(Clone)]
-pub(super) struct SharedFeed {
-    taps: Vec<Arc<OpenedInput>>,
-    again: bool,
-    tolerance: Duration,
-    shared: Arc<SharedFeedLock>,
-}
-
-struct SharedFeedLock {
-    state: Mutex<SharedFeedState>,
-    changed: Condvar,
-    unpaired: Arc<AtomicU64>,
-}
-
-struct SharedFeedState {
-    queues: [VecDeque<DecodedFrame>; 2],
-    /// Who still takes frames.
-    wanted: [bool; 2],
-    reader: Option<SharedFeedReader>,
-    /// Where the frames of each side are brought to.
-    stagers: [Option<Stager>; 2],
-    /// Why there will be no more, where one side was told already.
-    gone: Option<LostSource>,
-}
-
-/// Why there will be no more frames, for the side that is told second.
-struct LostSource {
-    why: String,
-    vanished: bool,
-}
-
-impl LostSource {
-    fn new(error: &Error) -> LostSource {
-        match error {
-            Error::Vanished { why, .. } => LostSource { why: why.clone(), vanished: true },
-            Error::Source { why, .. } => LostSource { why: why.clone(), vanished: false },
-            other => LostSource { why: other.to_string(), vanished: false },
-        }
-    }
-
-    fn again(&self, spec: &str) -> Error {
-        let (source_name, why) = (redact(spec).into_owned(), self.why.clone());
-        match self.vanished {
-            true => Error::Vanished { source_name, why },
-            false => Error::Source { source_name, why },
-        }
-    }
-}
-
-enum SharedFeedReader {
-    Pairs(Pairs),
-    One(Box<dyn Source>),
-}
-
-impl SharedFeed {
-    fn side(&self, side: usize) -> FrameFeed {
-        FrameFeed::Side { split: self.clone(), side }
-    }
-
-    fn next(&self, side: usize) -> Option<Result<DecodedFrame>> {
-        let other = 1 - side;
-        let mut state = lock(&self.shared.state);
-        let mut fresh = false;
-        loop {
-            if let Some(taken) = state.queues[side].pop_front() {
-                self.shared.changed.notify_all();
-                return Some(Ok(taken));
-            }
-            if state.wanted[other] && state.queues[other].len() >= QUEUE {
-                let waited = self.shared.changed.wait(state);
-                state = waited.unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
-            if let Some(gone) = &state.gone {
-                return Some(Err(gone.again(&self.taps[0].input.spec)));
-            }
-            if state.reader.is_none() {
-                fresh = true;
-                match self.open(&state.stagers) {
-                    Ok(reader) => state.reader = Some(reader),
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-            match self.read(&mut state) {
-                None if self.again && !fresh => state.reader = None,
-                Some(Ok(())) => {}
-                None => return None,
-                Some(Err(error)) => {
-                    if !matches!(error, Error::Frame { .. }) {
-                        state.gone = Some(LostSource::new(&error));
-                    }
-                    return Some(Err(error));
-                }
-            }
-        }
-    }
-
-    fn open(&self, stagers: &[Option<Stager>; 2]) -> Result<SharedFeedReader> {
-        Ok(match &self.taps[..] {
-            [first, second] => {
-                let [one, two] = stagers.clone();
-                SharedFeedReader::Pairs(Pairs::new(
-                    first.open(one)?,
-                    second.open(two)?,
-                    self.tolerance,
-                ))
-            }
-            // Its frames are copied for two.
-            taps => SharedFeedReader::One(taps[0].open(None)?),
-        })
-    }
-
-    /// Reads a frame for each side into the queues of those who want one.
-    fn read(&self, state: &mut SharedFeedState) -> Option<Result<()>> {
-        let (frames, times) = match state.reader.as_mut()? {
-            SharedFeedReader::Pairs(pairs) => {
-                let next = pairs.next_pair();
-                let alone: u64 = pairs.unpaired().iter().sum();
-                self.shared.unpaired.fetch_max(alone, Ordering::Relaxed);
-                let times = pairs.sources().map(Source::decode_time);
-                (next?.map(|pair| [pair.first, pair.second]), times)
-            }
-            SharedFeedReader::One(source) => {
-                let next = source.next_frame()?;
-                (next.map(|frame| [frame.clone(), frame]), [source.decode_time(); 2])
-            }
-        };
-        Some(frames.map(|frames| {
-            for (side, frame) in frames.into_iter().enumerate() {
-                if state.wanted[side] {
-                    state.queues[side].push_back((frame, times[side]));
-                }
-            }
-        }))
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,9 +9,6 @@ use std::sync::Arc;
 
 use plimsoll::Bytes;
 
-use super::recorder::Recorder;
-use crate::record::{HowObtained, SharedMemory, Unknown};
-
 /// The guard of this process.
 pub trait BenchGuard: std::fmt::Debug + Send + Sync {
     /// Draws the line, and returns the one that is held: another may stand already.
@@ -74,31 +71,6 @@ pub(super) fn asked_for(guard: &dyn BenchGuard, slot: usize, before: GuardTotals
     let asked = whole.refused_bytes.saturating_sub(before.refused_bytes) / refused;
     let own = guard.slot(slot).map_or(Bytes::ZERO, |(_, peak)| peak);
     Some(own.saturating_add(whole.shared_peak).saturating_add(asked))
-}
-
-impl Recorder<'_> {
-    /// What the user should know of the guard.
-    pub(super) fn guard_warnings(&self) -> Option<String> {
-        if let Guarded::Not(why) = &self.plan.guard {
-            return Some(format!("the guard does not hold this run: {why}"));
-        }
-        let GuardTotals { refused, refused_bytes, .. } = self.guard()?.whole()?;
-        (refused > 0).then(|| {
-            format!("the guard refused {refused} requests past the limit, {refused_bytes} in all")
-        })
-    }
-
-    /// What belongs to no slot on the device.
-    pub(super) fn shared_on_device(&self) -> Option<SharedMemory> {
-        let whole = self.guard()?.whole()?;
-        Some(SharedMemory {
-            what: "context, code and what no slot asked for".to_string(),
-            peak_gb: Some(whole.shared_peak.as_gib()),
-            source: Some("guard; the driver's own measured around its calls".to_string()),
-            obtained: Some(HowObtained::Counted),
-            unknown: Unknown::new(),
-        })
-    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) struct Start {
 /// Who is asked for a slot's memory.
 #[derive(Debug)]
 pub(super) struct SlotProbe<'a> {
-    pub(super) teller: MemoryReporter,
+    pub(super) reporter: MemoryReporter,
     slot: usize,
     guard: Option<&'a dyn BenchGuard>,
     resident: Option<Resident>,
@@ -47,7 +47,7 @@ impl<'a> SlotProbe<'a> {
         let tells = engine.memory().is_some();
         let resident = Resident::open().filter(|_| start.is_some());
         let guard = guard.filter(|guard| guard.slot(slot).is_some());
-        let teller = match (on_gpu, tells) {
+        let reporter = match (on_gpu, tells) {
             (true, _) if guard.is_some() => MemoryReporter::Guard,
             (true, true) => MemoryReporter::EngineOnGpu,
             // The process's memory says nothing about a GPU's.
@@ -61,12 +61,12 @@ impl<'a> SlotProbe<'a> {
         };
         let now = resident.as_ref().and_then(Resident::read);
         let grown = now.zip(start).map(|(now, start)| now.saturating_sub(start.before));
-        SlotProbe { teller, slot, guard, resident, start, grown }
+        SlotProbe { reporter, slot, guard, resident, start, grown }
     }
 
     /// What the slot holds now.
     pub(super) fn read(&self, engine: &dyn Engine) -> Option<Bytes> {
-        match self.teller {
+        match self.reporter {
             MemoryReporter::Nobody => None,
             MemoryReporter::Process => {
                 let Start { before, base } = self.start?;
@@ -84,7 +84,7 @@ impl<'a> SlotProbe<'a> {
 
     /// What was counted as its peak.
     pub(super) fn peak(&self, engine: &dyn Engine) -> Option<Bytes> {
-        match self.teller {
+        match self.reporter {
             MemoryReporter::EngineOnGpu | MemoryReporter::EngineOnHost => {
                 engine.memory()?.peak.map(Bytes)
             }
