@@ -150,7 +150,8 @@ fn device_section(report: &Report, device: &DeviceReport) -> String {
     let points = report.history.courses.get(&device.place).map_or(&[][..], |(points, _)| points);
     let series = [Series { name: "charged", points }];
     let limit = device.limit_bytes.map(|limit| limit as f64 / GIB);
-    if let Some(plot) = svg::over_time("GPU memory over time", "GiB", &series, limit) {
+    let plot = svg::over_time("GPU memory over time", "GiB", &series, limit);
+    if let Some(plot) = plot.map(|plot| plot.into_string()) {
         let _ = write!(
             body,
             "<figure class=\"wide\"><figcaption>GPU memory that was charged, over time</figcaption>{plot}</figure>"
