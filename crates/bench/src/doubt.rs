@@ -13,6 +13,7 @@ use crate::stats::LatencySummary;
 
 /// A reason to trust a figure less. In JSON `kind` names the variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Doubt {

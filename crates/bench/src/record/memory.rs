@@ -12,6 +12,7 @@ use super::Unknown;
 
 /// How GPU memory relates to system memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryArchitecture {
     /// The GPU's memory is part of the system's.
@@ -34,6 +35,7 @@ impl std::fmt::Display for MemoryArchitecture {
 
 /// How far a limit is held, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ReportLimitType {
     /// An allocation past the limit is refused, whoever asks.
@@ -66,6 +68,7 @@ impl From<plimsoll::LimitType> for ReportLimitType {
 
 /// How a figure was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HowObtained {
     /// Every change was seen: the peak is the peak.
@@ -94,6 +97,7 @@ impl std::fmt::Display for HowObtained {
 
 /// What a slot's memory figure is a figure of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MeasuredWhat {
     /// What the slot's engine allocated on the GPU.
@@ -134,6 +138,7 @@ const NOT_COMPARED: &str =
 
 /// The memory of one slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GpuMemory {
     /// What the figures are of.
     pub what: MeasuredWhat,
@@ -207,6 +212,7 @@ impl GpuMemory {
 
 /// The memory of the whole run, of all slots together: what the limit is held against.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemoryUsage {
     /// What the figures are of.
     pub what: MeasuredWhat,
@@ -262,6 +268,7 @@ impl MemoryUsage {
 
 /// Memory that belongs to no slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SharedMemory {
     /// What it is: context, libraries.
     pub what: String,
@@ -292,10 +299,12 @@ impl SharedMemory {
 
 /// More was held than the limit allows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Violation {
     /// When, UTC, RFC 3339.
     pub time: String,
     /// Which slot; null where it is not known.
+    #[cfg_attr(test, schemars(range(max = 1)))]
     pub slot: Option<usize>,
     /// How much was held.
     pub bytes: u64,
@@ -303,8 +312,10 @@ pub struct Violation {
 
 /// A slot and how near it came to the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Closest {
     /// 0 or 1.
+    #[cfg_attr(test, schemars(range(max = 1)))]
     pub slot: usize,
     /// The model in it.
     pub name: Option<String>,
@@ -316,6 +327,7 @@ pub struct Closest {
 
 /// The limit and whether it was kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemorySafety {
     /// Whether every slot that ran stayed within the limit; null where one was not
     /// measured and none is known to have passed it.
@@ -338,8 +350,10 @@ pub struct MemorySafety {
     /// How often more was held.
     pub total_violations: u64,
     /// Each of those, up to a thousand.
+    #[cfg_attr(test, schemars(length(max = MemorySafety::DETAILS)))]
     pub violation_details: Vec<Violation>,
     /// The slots, closest to the limit first.
+    #[cfg_attr(test, schemars(length(max = 2)))]
     pub closest_to_limit: Vec<Closest>,
     /// What the user should know: a clamped limit, a pool that was made before.
     pub warnings: Vec<String>,

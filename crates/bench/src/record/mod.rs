@@ -16,6 +16,9 @@ pub mod settle;
 pub mod system;
 pub mod time;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -43,10 +46,13 @@ pub const SLOTS: [&str; 2] = ["yolo11n_rgb", "yolo11n_thermal"];
 /// Why fields are null: the name of the field, and the reason.
 pub type Unknown = BTreeMap<String, String>;
 
-/// All that a run found out.
+/// Everything that a run found out. Fields named `_gb` are GiB, `_ms` milliseconds and `_s`
+/// seconds. What is unknown is null, never 0, and a map named `unknown` beside it says why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchRecord {
-    /// [`SCHEMA_VERSION`].
+    /// The version of this form.
+    #[cfg_attr(test, schemars(extend("const" = SCHEMA_VERSION)))]
     pub schema_version: String,
     /// Who, when, where.
     pub metadata: Metadata,
@@ -74,8 +80,10 @@ pub struct BenchRecord {
 
 /// A doubt and what it is about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DoubtRecord {
     /// The slot; null where it is about the whole run.
+    #[cfg_attr(test, schemars(range(max = 1)))]
     pub slot: Option<usize>,
     /// The doubt itself: its `kind` and numbers.
     #[serde(flatten)]
@@ -95,6 +103,7 @@ impl DoubtRecord {
 
 /// Who, when, where.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Metadata {
     /// The program's name.
     pub tool: String,
@@ -120,8 +129,10 @@ pub struct Metadata {
 
 /// How the run was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchConfig {
     /// `rgb`, `thermal` or `dual`.
+    #[cfg_attr(test, schemars(extend("enum" = ["rgb", "thermal", "dual"])))]
     pub mode: String,
     /// The engine as asked for.
     pub engine: String,
@@ -165,6 +176,7 @@ pub struct BenchConfig {
 
 /// Where frames came from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InputSource {
     /// The streams: one, or RGB and thermal.
     pub streams: Vec<InputStream>,
@@ -174,12 +186,15 @@ pub struct InputSource {
 
 /// One stream of frames.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InputStream {
     /// As the user wrote it, without passwords and tokens.
     pub name: String,
     /// `image_dir`, `video`, `camera`, `rtsp`, `gst` or `synthetic`.
+    #[cfg_attr(test, schemars(extend("enum" = ["image_dir", "video", "camera", "rtsp", "gst", "synthetic"])))]
     pub kind: String,
     /// The slots that it feeds.
+    #[cfg_attr(test, schemars(inner(range(max = 1))))]
     pub slots: Vec<usize>,
     /// How many frames it has; null where that is not known.
     pub frames: Option<u64>,
@@ -193,6 +208,7 @@ pub struct InputStream {
 
 /// The whole in a few numbers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RecordSummary {
     /// Slots that ran to their end.
     pub completed: usize,

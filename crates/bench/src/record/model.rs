@@ -10,6 +10,7 @@ use crate::stats::{Interval, LatencySummary, TimePoint};
 
 /// What became of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It ran to its end.
@@ -35,6 +36,7 @@ impl std::fmt::Display for Status {
 
 /// What a model was expected to take, from its file alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemoryEstimate {
     /// The weights.
     pub weights_bytes: u64,
@@ -48,10 +50,13 @@ pub struct MemoryEstimate {
 
 /// One slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelRecord {
     /// 0 or 1.
+    #[cfg_attr(test, schemars(range(max = 1)))]
     pub slot: usize,
     /// The slot's own name: `yolo11n_rgb` or `yolo11n_thermal`, whatever model is in it.
+    #[cfg_attr(test, schemars(extend("enum" = SLOTS)))]
     pub slot_name: String,
     /// The model, after its file; null where the slot has none.
     pub name: Option<String>,
@@ -129,6 +134,7 @@ pub(crate) fn label(slot: usize, name: Option<&str>) -> String {
 
 /// What ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelDescription {
     /// The file, or the name of an embedded model.
     pub weights: String,
@@ -186,6 +192,7 @@ impl ModelDescription {
 
 /// How fast a slot was. Warm-up frames are in none of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Performance {
     /// Measured frames.
     pub frames: u64,
@@ -223,6 +230,7 @@ pub struct Performance {
 
 /// A run in parts. A part without frames is null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PhaseParts {
     /// Before the machine was warm.
     pub cold: Option<PhasePart>,
@@ -234,6 +242,7 @@ pub struct PhaseParts {
 
 /// A part of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PhasePart {
     /// Its frames.
     pub frames: u64,
@@ -243,6 +252,7 @@ pub struct PhasePart {
 
 /// What a slot found.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DetectionSummary {
     /// All detections.
     pub total: u64,
@@ -254,6 +264,7 @@ pub struct DetectionSummary {
 
 /// How right the detections were, where the truth is known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Accuracy {
     /// Right detections over all detections; null where nothing was found.
     pub precision: Option<f64>,
@@ -273,6 +284,7 @@ pub struct Accuracy {
 
 /// Pictures of a run over time, in a bounded number of points.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SlotTimeline {
     /// The whole latency in milliseconds.
     pub whole_ms: Vec<TimePoint>,
@@ -284,6 +296,7 @@ pub struct SlotTimeline {
 
 /// How many frames took that long.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Bin {
     /// From.
     pub from_ms: f64,

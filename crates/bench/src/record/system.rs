@@ -9,6 +9,7 @@ use crate::stats::TimePoint;
 
 /// Mean and extremes of something that was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spread {
     /// The mean.
     pub mean: f64,
@@ -20,6 +21,7 @@ pub struct Spread {
 
 /// The machine while it ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SystemMetrics {
     /// How GPU memory relates to system memory.
     pub architecture: MemoryArchitecture,
@@ -63,6 +65,7 @@ pub struct SystemMetrics {
 
 /// The machine over time, for plots.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SystemTimeline {
     /// System memory in use, in GiB.
     pub ram_used_gb: Vec<TimePoint>,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A range in which the truth is believed to lie.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Interval {
     /// Its lower end.
     pub low: f64,

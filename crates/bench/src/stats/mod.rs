@@ -26,6 +26,7 @@ pub use verdict::{Judgement, SpeedVerdict};
 
 /// What a set of latencies looks like, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LatencySummary {
     /// How many frames it is about.
     pub n: u64,

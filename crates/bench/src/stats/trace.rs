@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Some neighbouring values as one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TimePoint {
     /// Seconds since the start, of the first of them.
     pub t: f64,
