@@ -1,8 +1,8 @@
 //! Two runs, and whether the second is faster.
 //!
-//! Runs of different things are not compared, unless forced: what differs is named. The
-//! best evidence that both runs have is used: repeats, then the frames in `metrics.jsonl`
-//! beside the report, then the summaries, with wider intervals.
+//! Runs of different models, sources or machines are not compared unless the user forces it; the
+//! differences are named. The best evidence that both runs have is used: repeats, then the
+//! frames in `metrics.jsonl` beside the report, then the summaries, with wider intervals.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -20,7 +20,7 @@ use crate::record::{BenchRecord, ModelDescription, ModelRecord, Status};
 use crate::stats::verdict::{RUN_TO_RUN, by_frames, by_repeats, by_summary};
 use crate::stats::{Judgement, SpeedVerdict};
 
-/// A run that was read back.
+/// A run that was read from its files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedRun {
     /// The report that was read.
@@ -44,7 +44,7 @@ pub enum ReadError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The file is no report.
+    /// The file is not a report.
     #[error("{path} is not a report of this form: {source}", path = .path.display())]
     Form {
         /// The file.
@@ -54,11 +54,11 @@ pub enum ReadError {
     },
 }
 
-/// A report larger than this is none of ours.
+/// No report of `bench` is larger.
 const LARGEST_REPORT: u64 = 64 << 20;
-/// A line longer than this is none of ours.
+/// No line of `bench` is longer.
 const LONGEST_LINE: u64 = 64 << 10;
-/// More frames of a slot than this add nothing.
+/// More frames of a slot do not change a verdict.
 const MOST_FRAMES: usize = 4 << 20;
 
 impl RecordedRun {
@@ -68,7 +68,7 @@ impl RecordedRun {
         let path = if in_folder { path.join("report.json") } else { path.to_path_buf() };
         let io = |source| ReadError::Io { path: path.clone(), source };
         let mut text = String::new();
-        // A folder is read as it was found; a report that is named may come through a pipe.
+        // Only a plain file is read from a folder; a report that is named may be a pipe.
         let file = if in_folder { files::open(&path) } else { File::open(&path) };
         let file = file.map_err(io)?;
         file.take(LARGEST_REPORT).read_to_string(&mut text).map_err(io)?;
@@ -82,8 +82,8 @@ impl RecordedRun {
     }
 }
 
-/// The measured frames of `metrics.jsonl`, by slot. Lines that are not frames, such as the
-/// half line of a killed run, are passed over.
+/// The measured frames of `metrics.jsonl`, by slot. Other lines, such as the half line of a
+/// killed run, are skipped.
 fn read_frames(mut lines: impl BufRead) -> [Vec<f64>; 2] {
     let mut frames = [Vec::new(), Vec::new()];
     let mut line = Vec::new();
@@ -118,7 +118,7 @@ impl Default for CompareOptions {
     }
 }
 
-/// What a verdict rests on.
+/// What a verdict is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompareEvidence {
@@ -141,7 +141,7 @@ pub struct SlotComparison {
     pub name: Option<String>,
     /// The verdict and its interval; null where there is none.
     pub judgement: Option<Judgement>,
-    /// What it rests on; null where there is none.
+    /// What it is based on; null where there is none.
     pub evidence: Option<CompareEvidence>,
     /// Why there is no verdict; null where there is one.
     pub reason: Option<String>,
@@ -155,8 +155,8 @@ pub struct SlotComparison {
     pub peak_gb_b: Option<f64>,
     /// Whether the second is slower beyond the tolerance.
     pub regression: bool,
-    /// What became of the slot in the second run where it has nothing to show for what the first
-    /// did: it failed, or did not run; null where all is well.
+    /// How the slot ended in the second run, where it failed or did not run although it ran in
+    /// the first; null otherwise.
     pub broken: Option<String>,
 }
 
@@ -199,7 +199,7 @@ impl Comparison {
         text + &self.verdicts()
     }
 
-    /// A line a slot.
+    /// One line per slot.
     #[must_use]
     pub fn verdicts(&self) -> String {
         self.slots.iter().map(SlotComparison::text).collect()
@@ -268,8 +268,8 @@ pub fn compare(a: &RecordedRun, b: &RecordedRun, options: &CompareOptions) -> Co
     Comparison { differences, comparable, slots, tolerance: options.tolerance }
 }
 
-/// Why the second run has nothing to show for a slot: it failed, or it has no figures where the
-/// first has some.
+/// How a slot ended in the second run, where it failed or has no figures although the first run
+/// has some.
 fn broken(a: &ModelRecord, b: &ModelRecord) -> Option<String> {
     let lost = a.performance.is_some() && b.performance.is_none();
     (b.status == Status::Failed || lost).then(|| {

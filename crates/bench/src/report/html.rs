@@ -17,7 +17,7 @@ use crate::stats::TimePoint;
 /// The page may show its own style and pictures, and load or run nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
-/// The look of every report of ours: light, dark and on paper.
+/// The style of every HTML report: light, dark and on paper.
 pub const STYLE: &str = include_str!("style.css");
 
 /// A frame to show, with what was found in it.
@@ -44,7 +44,7 @@ pub enum PictureFormat {
     Jpeg,
     /// PNG.
     Png,
-    /// Windows bitmap: no encoder needed.
+    /// Windows bitmap, which needs no encoder.
     Bmp,
 }
 

@@ -1,4 +1,4 @@
-//! `report.md`: the Memory Safety Summary first, then the slots, then the machine.
+//! `report.md`: first the Memory Safety Summary, then the slots, then the machine.
 
 use plimsoll::text::one_line;
 
@@ -55,7 +55,7 @@ fn safety(text: &mut String, sheet: &Sheet) {
     *text += "\n";
 }
 
-/// The memory of the whole run, and how it hangs together with the system's.
+/// The memory of the whole run, and how it relates to the system's.
 fn usage(text: &mut String, sheet: &Sheet) {
     let (tone, title, figures) = &sheet.usage;
     *text += &format!("### {}\n\n", plain(title));
@@ -97,7 +97,7 @@ fn rows(text: &mut String, rows: &[ReportRow], indent: &str) {
     }
 }
 
-/// Text that Markdown shows as it is: no line breaks, no markup of a stranger's.
+/// Text that Markdown shows unchanged: without line breaks and markup.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in one_line(text).chars() {

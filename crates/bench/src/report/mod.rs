@@ -1,14 +1,14 @@
 //! The record as text and files.
 //!
-//! Renderers are pure: a record goes in, text comes out. To make sure that no two formats
-//! tell different numbers, figures become words in one place, [`sheet`]; Markdown, HTML
-//! and the terminal lay the same words out, each in its way. JSON is the record itself.
+//! Renderers are pure functions from a record to text. So that no two formats show different
+//! numbers, figures become words in one place, [`sheet`]; Markdown, HTML and the terminal only
+//! arrange these words. `report.json` is the record itself, in the form of
+//! `docs/schema/report.schema.json`.
 
 pub mod console;
 pub mod csv;
 pub mod files;
 pub mod html;
-pub mod json;
 pub mod markdown;
 mod memory;
 pub mod sheet;
@@ -30,16 +30,21 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    /// Renders everything. Fails only where a number is none (NaN), which JSON cannot say.
+    /// Renders every file. This fails only for a number that JSON does not have (NaN).
     pub fn new(
         record: &BenchRecord,
         pictures: &[html::Picture],
     ) -> Result<Rendered, serde_json::Error> {
         Ok(Rendered {
-            json: json::render(record)?,
+            json: json(record)?,
             markdown: markdown::render(record),
             html: html::render(record, pictures),
             csv: csv::render(record),
         })
     }
+}
+
+/// The record as JSON, ending with a line break.
+fn json(record: &BenchRecord) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(record).map(|text| plimsoll::text::json(&text).into_owned() + "\n")
 }

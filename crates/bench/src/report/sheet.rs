@@ -1,4 +1,4 @@
-//! Figures as words, once for all formats that people read.
+//! Figures as words, in one place for all formats that people read.
 
 use plimsoll_infer::engine::said::shortened;
 
@@ -7,14 +7,14 @@ use crate::record::model::label;
 use crate::record::{BenchRecord, MemorySafety, ModelRecord, Performance, Spread, Status};
 use crate::stats::LatencySummary;
 
-/// How a line should look.
+/// How a line is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportTone {
-    /// As it should be.
+    /// Within the limit.
     Good,
-    /// Not as it should be.
+    /// Above the limit.
     Bad,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
@@ -23,7 +23,7 @@ pub enum ReportTone {
 pub struct ReportRow {
     /// What it is.
     pub label: String,
-    /// How much, with its unit; "–" where that is not known.
+    /// How much, with its unit; "–" where it is unknown.
     pub value: String,
 }
 
@@ -38,22 +38,22 @@ pub struct Sheet {
     pub safety: Vec<ReportRow>,
     /// The slots, closest to the limit first.
     pub closest: Vec<ReportRow>,
-    /// Each time that more was held, up to twenty.
+    /// The first twenty violations.
     pub violations: Vec<String>,
     /// The two slots.
     pub models: Vec<ModelSheet>,
     /// The memory of the whole run against the limit: its tone, heading and figures.
     pub usage: (ReportTone, String, Vec<ReportRow>),
-    /// How the GPU's memory stands to the system's, with the board's name, and the peaks as they
-    /// hang together; a row that begins with a branch is a part of the first.
+    /// How the GPU's memory relates to the system's, with the board's name, and the peaks of
+    /// both; a row that begins with a branch is a part of the first row.
     pub architecture: (String, Vec<ReportRow>),
     /// The machine.
     pub system: Vec<ReportRow>,
-    /// How the run was asked for and by whom.
+    /// What was run, when and where.
     pub about: Vec<ReportRow>,
-    /// Why figures may say less than they seem to.
+    /// Reasons to trust figures less.
     pub doubts: Vec<String>,
-    /// What ended the run before its end.
+    /// What stopped the run early.
     pub interruption: Option<String>,
 }
 
@@ -64,7 +64,7 @@ pub struct ModelSheet {
     pub name: String,
     /// Which slot it is in.
     pub slot: String,
-    /// What became of it.
+    /// How it ended.
     pub status: Status,
     /// Why.
     pub reason: Option<String>,
@@ -72,22 +72,22 @@ pub struct ModelSheet {
     pub facts: Vec<ReportRow>,
     /// Latency by stage: the header first; empty where nothing was measured.
     pub latency: Vec<[String; 9]>,
-    /// How its memory stands to the limit.
+    /// Whether its memory stayed within the limit.
     pub memory_tone: ReportTone,
-    /// The heading of its memory: a GPU is named where one was used.
+    /// The heading of its memory, which names a GPU only where one was used.
     pub memory_title: &'static str,
     /// Its memory.
     pub memory: Vec<ReportRow>,
 }
 
-/// What is not known.
+/// Shown for what is unknown.
 pub const DASH: &str = "–";
 
 pub(super) fn row(label: &str, value: impl Into<String>) -> ReportRow {
     ReportRow { label: label.to_string(), value: value.into() }
 }
 
-/// A size given in GiB; one that two digits of it would round away is told in MiB.
+/// A size given in GiB. A small one is shown in MiB, as two digits would round it away.
 pub(super) fn gib(value: Option<f64>) -> String {
     match value {
         None => DASH.to_string(),
@@ -157,10 +157,10 @@ fn doubt_text(record: &BenchRecord, doubt: &crate::record::DoubtRecord) -> Strin
 
 fn status(record: &BenchRecord) -> (ReportTone, String) {
     let safety = &record.memory_safety;
-    let line = gib(Some(safety.effective_limit_gb));
+    let limit = gib(Some(safety.effective_limit_gb));
     match safety.all_within_limit {
-        Some(true) => (ReportTone::Good, format!("All models stayed within the limit of {line}")),
-        Some(false) => (ReportTone::Bad, format!("The limit of {line} was passed")),
+        Some(true) => (ReportTone::Good, format!("All models stayed within the limit of {limit}")),
+        Some(false) => (ReportTone::Bad, format!("The limit of {limit} was exceeded")),
         None => {
             let why = safety.reason.as_deref().unwrap_or("no reason given");
             (ReportTone::Unknown, format!("Not known: {why}"))
@@ -235,7 +235,7 @@ fn facts(model: &ModelRecord) -> Vec<ReportRow> {
     }
     if let Some(found) = &model.detection_summary {
         let mean = found.per_frame_mean.map_or(DASH.to_string(), |mean| format!("{mean:.2}"));
-        rows.push(row("Detections", format!("{} ({mean} a frame)", found.total)));
+        rows.push(row("Detections", format!("{} ({mean} per frame)", found.total)));
         let classes = found.per_class.iter().map(|(name, n)| format!("{name} {n}"));
         let classes = classes.collect::<Vec<_>>().join(", ");
         rows.push(row("By class", if classes.is_empty() { DASH.into() } else { classes }));
@@ -253,7 +253,7 @@ fn speed_rows(performance: &Performance) -> Vec<ReportRow> {
     let Performance { frames, warmup_frames, wall_s, .. } = performance;
     let fps = performance.fps.map_or(DASH.to_string(), |fps| format!("{fps:.2}"));
     let mut rows = vec![
-        row("Frames", format!("{frames} measured, {warmup_frames} to warm up")),
+        row("Frames", format!("{frames} measured, {warmup_frames} for warm-up")),
         row("FPS", format!("{fps} by the wall clock ({wall_s:.2} s)")),
     ];
     if let Some(offered) = performance.offered_fps {

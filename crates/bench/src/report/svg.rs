@@ -44,7 +44,7 @@ fn ticks(low: f64, high: f64, wanted: f64) -> Vec<f64> {
     (first..first + 20).map(|n| n as f64 * step).take_while(|t| *t <= high + step * 1e-9).collect()
 }
 
-/// A number on an axis: as short as it can be told apart.
+/// A number on an axis, with as few digits as distinguish it.
 fn label(value: f64, range: f64) -> String {
     let digits = if range >= 10.0 { 0 } else { (1.0 - range.max(1e-9).log10().floor()) as usize };
     let text = format!("{value:.digits$}");
@@ -155,7 +155,7 @@ pub fn over_time(name: &str, unit: &str, all: &[Series<'_>], limit: Option<f64>)
 pub fn distribution(name: &str, bins: &[Bin], marks: &[(&str, f64)]) -> Option<Markup> {
     let (first, last) = (bins.first()?, bins.last()?);
     let most = bins.iter().map(|bin| bin.frames).max()? as f64;
-    // The last bin holds the tail, however far it reaches; it is drawn as wide as others.
+    // The last bin has the whole tail, and is drawn as wide as the others.
     let end = last.from_ms + (first.to_ms - first.from_ms);
     let axes = Axes::new((first.from_ms, end), (0.0, most * 1.08));
     let bar = |bin: &Bin| {
@@ -169,7 +169,7 @@ pub fn distribution(name: &str, bins: &[Bin], marks: &[(&str, f64)]) -> Option<M
         (x, (x + dx, TOP + 8.0 + 12.0 * at as f64), anchor)
     };
     let body = html! {
-        (axes.frame("ms (the last bar holds all that took longer)", "frames"))
+        (axes.frame("ms (the last bar has all that took longer)", "frames"))
         @for bin in bins {
             @let [x, y, width, height] = bar(bin);
             rect.bar x=(x) y=(y) width=(width) height=(height) {}

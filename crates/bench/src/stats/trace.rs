@@ -1,16 +1,16 @@
 //! A quantity over time, in a bounded number of points.
 //!
-//! When the points are full, neighbours are merged two by two and each new point takes
-//! twice as many values: a picture of the whole run at any length. A point keeps the least
+//! When all points are used, neighbours are merged two by two and each new point takes
+//! twice as many values, so the points always cover the whole run. A point keeps the least
 //! and the most of its values, so that merging hides no peak.
 
 use serde::{Deserialize, Serialize};
 
-/// Some neighbouring values as one.
+/// Neighbouring values as one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TimePoint {
-    /// Seconds since the start, of the first of them.
+    /// Seconds since the start, for the first of them.
     pub t: f64,
     /// The least.
     pub min: f64,
@@ -39,7 +39,7 @@ impl TimeSeries {
     /// The most points that are kept.
     pub const POINTS: usize = 480;
 
-    /// Takes a value in; values come in the order of time.
+    /// Takes a value; values come in the order of time.
     pub fn push(&mut self, t: f64, value: f64) {
         let new = (TimePoint { t, min: value, mean: value, max: value }, 1);
         match self.points.last_mut() {
@@ -57,7 +57,7 @@ impl TimeSeries {
         }
     }
 
-    /// The picture so far.
+    /// The points so far.
     #[must_use]
     pub fn points(&self) -> Vec<TimePoint> {
         self.points.iter().map(|(point, _)| *point).collect()

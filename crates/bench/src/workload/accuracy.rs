@@ -1,4 +1,4 @@
-//! Right and wrong, where the truth is known: at IoU 0.5 and confidence 0.25.
+//! Precision and recall, where the truth is known, at IoU 0.5 and confidence 0.25.
 
 use plimsoll_infer::{Detection, Truth};
 
@@ -17,13 +17,13 @@ pub(super) struct AccuracyCount {
 }
 
 impl AccuracyCount {
-    /// Takes a frame in. The surest detection is matched first, each object once.
+    /// Takes a frame. The most confident detection is matched first, each object once.
     pub(super) fn push(&mut self, detections: &[Detection], truth: &[Truth]) {
         let mut left: Vec<&Truth> = truth.iter().collect();
         self.frames += 1;
         self.present += truth.len() as u64;
         let sure = |d: &&Detection| f64::from(d.confidence) >= CONFIDENCE;
-        // The decoder gives the surest first.
+        // The decoder gives the most confident first.
         for detection in detections.iter().filter(sure) {
             self.found += 1;
             let best = left
@@ -82,7 +82,7 @@ mod tests {
         ];
         let mut judge = AccuracyCount::default();
         assert_eq!(judge.accuracy(), None);
-        // Right, a second of the same, of another class, and too unsure to count.
+        // Correct, the same object again, another class, and below the least confidence.
         judge.push(
             &[found(1.0, 0, 0.9), found(0.0, 0, 0.8), found(100.0, 2, 0.7), found(100.0, 1, 0.2)],
             &truth,

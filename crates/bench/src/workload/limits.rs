@@ -227,8 +227,8 @@ impl<'a> BenchLimits<'a> {
         Some(does_not_fit(&device, self.effective, &cause, outcome.asked_for, estimate))
     }
 }
-/// Whether the driver itself holds this process on the GPU that was named: the limit is tried
-/// there, by a manager that is gone afterwards.
+/// Whether the driver itself limits this process on the GPU that the user named. A temporary
+/// manager verifies that.
 fn limit_of_driver(plan: &BenchPlan) -> Option<LimitReport> {
     let Device::Cuda(number) = plan.device else { return None };
     let manager = GpuMemoryManager::new(MemoryConfig::for_inference()).ok()?;
@@ -249,7 +249,7 @@ fn may_fall_back(plan: &BenchPlan) -> bool {
     !for_cpu && gpus()
 }
 
-/// It does not fit, what it needed, what to do.
+/// The message for a model that does not fit: what it needed, and what to do.
 fn does_not_fit(
     device: &str,
     limit: Bytes,

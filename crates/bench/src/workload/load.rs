@@ -10,7 +10,7 @@ use plimsoll_infer::{Detection, Engine, EngineOptions, Error, Frame, Pipeline, T
 
 use super::event::LoopEnd;
 use super::job::SlotJob;
-use super::probe::{Resident, SlotProbe, Start};
+use super::probe::{Resident, SlotProbe, SlotStart};
 use crate::record::ModelDescription;
 
 /// The first engine runs so often before anything is measured: each of its threads must have
@@ -93,7 +93,7 @@ impl<'a> SlotJob<'a> {
             run_once(&mut *engine, &options)?;
         }
         let base = self.process_before.get().copied().flatten().or(before);
-        let start = before.zip(base).map(|(before, base)| Start { before, base });
+        let start = before.zip(base).map(|(before, base)| SlotStart { before, base });
         let (together, guard) = (self.gate.is_some(), self.plan.guard.get());
         let probe = SlotProbe::new(&*engine, start, together, self.slot, guard);
         let pipeline = Pipeline::new(engine, options.open_size(), self.plan.thresholds())?;

@@ -1,24 +1,24 @@
-//! When a frame is due, when a run is over, and what part of it a frame belongs to.
+//! When a frame is due, when a run is over, and to which part of it a frame belongs.
 //!
 //! Under an offered load frame `k` is due `k / rate` seconds after the start, whether or
-//! not anybody is ready: a loop that waits for its own last answer before it asks again
-//! measures a machine that is never late. A frame that nobody took before the next was
-//! due is dropped, as a camera with one buffer does; one that was due while the loop was
-//! still busy is late; and latency counts from the time at which it was due.
+//! not the loop is ready. A loop that starts each frame after the last one has ended would never
+//! be late, and so would hide the delay that a user sees. A frame that was not taken before the
+//! next was due is dropped, as by a camera with one buffer. One that was due while the loop was
+//! still busy is late. Latency counts from the time at which a frame was due.
 
 use std::time::{Duration, Instant};
 
 use super::plan::BenchPlan;
 use crate::measure::Phase;
 
-/// A frame's turn.
+/// When a frame is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameTurn {
     /// When it was due; `None` without an offered load.
     pub(super) due: Option<Instant>,
     /// Whether the loop was still busy then.
     pub(super) late: Option<bool>,
-    /// Frames before it that nobody took.
+    /// Frames before it that were dropped.
     pub(super) dropped: u64,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct FramePace {
     offered: u64,
 }
 
-/// The longest that a machine counts as cold.
+/// A machine counts as cold for at most so long.
 const COLD: Duration = Duration::from_secs(10);
 
 impl FramePace {
@@ -45,13 +45,13 @@ impl FramePace {
         }
     }
 
-    /// Whether there are no more turns.
+    /// Whether all frames, or all of the time, are used up.
     pub(super) fn over(&self, now: Instant) -> bool {
         self.frames.is_some_and(|frames| self.offered >= frames)
             || self.duration.is_some_and(|time| now.saturating_duration_since(self.start) >= time)
     }
 
-    /// The next turn. Where it is due later, wait until then.
+    /// The next frame. The caller waits until it is due.
     pub(super) fn turn(&mut self, now: Instant) -> FrameTurn {
         let Some(interval) = self.interval else {
             self.offered += 1;
@@ -59,7 +59,7 @@ impl FramePace {
         };
         let since = now.saturating_duration_since(self.start);
         let newest = (since.as_nanos() / interval.as_nanos().max(1)) as u64;
-        // The last frame that is offered at all; those after it are nobody's loss.
+        // Frames after the last one that is offered are not dropped.
         let last = self.frames.map_or(u64::MAX, |frames| frames.saturating_sub(1));
         let taken = newest.min(last).max(self.offered);
         let dropped = taken - self.offered;
@@ -68,8 +68,8 @@ impl FramePace {
         FrameTurn { due: Some(due), late: Some(now > due && taken > 0), dropped }
     }
 
-    /// Whether a frame counts as cold. Only a run that is told how long or how fast it is
-    /// to be is told apart; the rest is steady.
+    /// Whether a frame counts as cold. Only runs with a duration or a rate distinguish this; in
+    /// others all frames are steady.
     pub(super) fn phase(&self, now: Instant) -> Phase {
         if self.duration.is_none() && self.interval.is_none() {
             return Phase::Steady;

@@ -1,4 +1,4 @@
-//! What a run is asked to do: every option, checked before anything starts.
+//! The plan of a run: every option, checked before anything starts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum SlotMode {
 }
 
 impl SlotMode {
-    /// As users name it.
+    /// The name that users write.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -47,14 +47,14 @@ impl std::str::FromStr for SlotMode {
         [SlotMode::Rgb, SlotMode::Thermal, SlotMode::Dual]
             .into_iter()
             .find(|mode| mode.name() == text)
-            .ok_or_else(|| format!("{text:?} is no mode; the modes are rgb, thermal and dual"))
+            .ok_or_else(|| format!("{text:?} is not a mode; the modes are rgb, thermal and dual"))
     }
 }
 
-/// What a run is asked to do. [`BenchPlan::default`] is the embedded demo.
+/// The plan of a run. [`BenchPlan::default`] is the embedded demo.
 #[derive(Debug, Clone)]
 pub struct BenchPlan {
-    /// Which slots run; `None` leaves it to the sources and the weights.
+    /// Which slots run; with `None` the sources and the weights decide.
     pub mode: Option<SlotMode>,
     /// The one source of a single-stream mode.
     pub source: Option<String>,
@@ -62,41 +62,41 @@ pub struct BenchPlan {
     pub sources: [Option<String>; 2],
     /// The weights of the slots.
     pub models: [Option<PathBuf>; 2],
-    /// Who runs them.
+    /// The engine that runs them.
     pub engine: EngineChoice,
-    /// Where.
+    /// The device that it runs on.
     pub device: Device,
     /// The file of ONNX Runtime's library.
     pub library: Option<PathBuf>,
-    /// A fallback is an error, as are answers that are no numbers, a source that vanishes, and
-    /// output that cannot be written.
+    /// Makes these an error: a fallback, output of a model that is not a number, a source that
+    /// disappears, files that cannot be written.
     pub strict: bool,
-    /// Side of the models' input; `None` runs each at the size that it has, or at 640 where it
+    /// Side of the models' input; `None` runs each model at its own size, or at 640 where it
     /// takes any.
     pub imgsz: Option<u32>,
     /// The least confidence.
     pub conf: f64,
-    /// The overlap above which the lesser box is dropped.
+    /// The overlap (IoU) above which the less confident of two boxes is dropped.
     pub iou: f64,
-    /// The most detections a frame.
+    /// The most detections per frame.
     pub max_det: u32,
-    /// The most frames a slot; `None` for 300, or for no end where a duration is given.
+    /// The most frames per slot; `None` for 300, or for no limit where a duration is given.
     pub max_frames: Option<u64>,
     /// Frames before measuring begins.
     pub warmup: u64,
-    /// Offered frames a second.
+    /// Offered frames per second.
     pub rate: Option<f64>,
-    /// For how long each slot runs.
+    /// How long each slot runs.
     pub duration: Option<Duration>,
     /// Both slots at once.
     pub parallel: bool,
-    /// How often the whole is done.
+    /// How often the whole run is repeated.
     pub repeat: u32,
     /// How far apart frames of a pair may be.
     pub sync_tolerance: Duration,
     /// The limit.
     pub limit: Option<Bytes>,
-    /// The profile that clamps it; without one a limit stands as it is.
+    /// The profile that clamps it; without one the limit is not clamped.
     pub profile: Option<String>,
     /// What must stay free on unified memory.
     pub keep_free: Option<Bytes>,
@@ -106,23 +106,23 @@ pub struct BenchPlan {
     pub report_interval: Duration,
     /// Where runs are kept.
     pub output_dir: PathBuf,
-    /// The name of the run; without one it is named by time.
+    /// The name of the run; without one it is named after the time.
     pub run_name: Option<String>,
-    /// Where detections are written, one object a frame.
+    /// Where detections are written, one JSON object per frame.
     pub detections: Option<PathBuf>,
-    /// How much `run.log` holds.
+    /// The least severe level in `run.log`.
     pub log_level: Level,
-    /// What libraries log meanwhile, for `run.log`.
+    /// What libraries log during the run, for `run.log`.
     pub logged: Option<Arc<dyn Logged>>,
     /// Whether the run is under the guard.
     pub guard: Guarded,
-    /// Who tries models of strangers before they are loaded; nobody where there is none.
+    /// Tries untrusted models before they are loaded; with `None` nothing does.
     pub trial: Option<Arc<dyn Trial>>,
-    /// The longest that loading a model and its first run may take there.
+    /// The timeout of that, for loading a model and its first run.
     pub load_timeout: Duration,
-    /// What the `echo` engine answers.
+    /// The output of the `echo` engine.
     pub echo: EchoOptions,
-    /// The command as it was given.
+    /// The command line.
     pub command_line: Vec<String>,
 }
 
@@ -168,10 +168,10 @@ impl Default for BenchPlan {
 }
 
 impl BenchPlan {
-    /// The frames a slot takes where nobody says.
+    /// The default number of frames per slot.
     pub const FRAMES: u64 = 300;
 
-    /// How many frames a slot takes; `None` for no end but the duration's.
+    /// How many frames a slot takes; `None` where only the duration ends it.
     #[must_use]
     pub fn frames(&self) -> Option<u64> {
         match (self.max_frames, self.duration) {
@@ -181,10 +181,10 @@ impl BenchPlan {
         }
     }
 
-    /// Whether every number is one that can be.
+    /// Checks that every number is valid.
     ///
     /// # Errors
-    /// [`BenchError::Plan`], naming the flag and what it takes.
+    /// [`BenchError::Plan`], with the flag and its valid values.
     pub fn check(&self) -> Result<(), BenchError> {
         let share = |value: f64| (0.0..=1.0).contains(&value);
         let checks = [
@@ -226,7 +226,7 @@ impl BenchPlan {
         }
     }
 
-    /// What counts as found.
+    /// Which detections count.
     pub(super) fn thresholds(&self) -> Thresholds {
         Thresholds {
             confidence: self.conf as f32,
@@ -235,12 +235,12 @@ impl BenchPlan {
         }
     }
 
-    /// Rows and columns that are asked for.
+    /// Rows and columns of the input that the user wants.
     pub(super) fn image(&self) -> Option<(usize, usize)> {
         self.imgsz.map(|side| (side as usize, side as usize))
     }
 
-    /// What is asked of the engine.
+    /// The options of the engine.
     pub(super) fn engine_options(&self, limit: Bytes) -> EngineOptions {
         let mut options = EngineOptions::default();
         options.device = self.device;
@@ -252,8 +252,7 @@ impl BenchPlan {
         options
     }
 
-    /// What is asked of the memory manager, which finds out itself whether memory is
-    /// unified.
+    /// The request to the memory manager, which detects itself whether memory is unified.
     pub(super) fn limit_request(&self) -> plimsoll::Result<LimitRequest> {
         let mut request = LimitRequest::new();
         if let Some(profile) = &self.profile {

@@ -1,11 +1,11 @@
-//! A slot's memory, once a frame.
+//! Reads a slot's memory, once a frame.
 //!
-//! On a GPU the guard is asked, where the run is under it, or else the engine's allocator. On
-//! the host it is the resident memory of the process: one read of an open file, a microsecond
-//! or two, so that it can be done at every frame without being seen in the figures. What slots
-//! before it have left in the process is not a slot's, and is taken off. Two slots at once would
-//! both show the whole process: there a slot has what the process gained while it alone was
-//! loaded and tried.
+//! On a GPU the guard reports it, where the run is under the guard, or else the engine's
+//! allocator. On the host it is the resident memory of the process: one read of an open file
+//! takes a microsecond or two, so reading it at every frame does not change the figures. What
+//! earlier slots have left in the process does not belong to a slot, and is subtracted. Two slots
+//! at once would both show the whole process; so each has what the process gained while it alone
+//! was loaded and tried.
 
 use plimsoll::Bytes;
 pub(super) use plimsoll::probe::Resident;
@@ -14,31 +14,31 @@ use plimsoll_infer::Engine;
 use super::event::MemoryReporter;
 use super::guarded::BenchGuard;
 
-/// What the process held when a slot was about to be loaded.
+/// The memory of the process before a slot was loaded.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Start {
-    /// Just then.
+pub(super) struct SlotStart {
+    /// Just before.
     pub(super) before: Bytes,
-    /// Before the first slot of all.
+    /// Before the first slot.
     pub(super) base: Bytes,
 }
 
-/// Who is asked for a slot's memory.
+/// Reads a slot's memory.
 #[derive(Debug)]
 pub(super) struct SlotProbe<'a> {
     pub(super) reporter: MemoryReporter,
     slot: usize,
     guard: Option<&'a dyn BenchGuard>,
     resident: Option<Resident>,
-    start: Option<Start>,
+    start: Option<SlotStart>,
     grown: Option<Bytes>,
 }
 
 impl<'a> SlotProbe<'a> {
-    /// `together` where two slots run at once.
+    /// `together` says that two slots run at once.
     pub(super) fn new(
         engine: &dyn Engine,
-        start: Option<Start>,
+        start: Option<SlotStart>,
         together: bool,
         slot: usize,
         guard: Option<&'a dyn BenchGuard>,
@@ -50,10 +50,10 @@ impl<'a> SlotProbe<'a> {
         let reporter = match (on_gpu, tells) {
             (true, _) if guard.is_some() => MemoryReporter::Guard,
             (true, true) => MemoryReporter::EngineOnGpu,
-            // The process's memory says nothing about a GPU's.
+            // The memory of the process says nothing about a GPU's.
             (true, false) => MemoryReporter::Nobody,
-            // A CPU engine's arena is only part of what it takes; but where the engine
-            // only claims memory (echo) the process's is not the slot's.
+            // The arena of an engine on the CPU is only a part of its memory. But `echo` only
+            // pretends to use memory, so that of the process is not the slot's.
             (false, true) if engine.info().name == "echo" => MemoryReporter::EngineOnHost,
             (false, _) if resident.is_some() && together => MemoryReporter::Growth,
             (false, _) if resident.is_some() => MemoryReporter::Process,
@@ -64,12 +64,12 @@ impl<'a> SlotProbe<'a> {
         SlotProbe { reporter, slot, guard, resident, start, grown }
     }
 
-    /// What the slot holds now.
+    /// What the slot uses now.
     pub(super) fn read(&self, engine: &dyn Engine) -> Option<Bytes> {
         match self.reporter {
             MemoryReporter::Nobody => None,
             MemoryReporter::Process => {
-                let Start { before, base } = self.start?;
+                let SlotStart { before, base } = self.start?;
                 let grown = self.resident.as_ref()?.read()?.saturating_sub(before);
                 Some(base.saturating_add(grown))
             }
@@ -82,7 +82,7 @@ impl<'a> SlotProbe<'a> {
         }
     }
 
-    /// What was counted as its peak.
+    /// The peak that was counted.
     pub(super) fn peak(&self, engine: &dyn Engine) -> Option<Bytes> {
         match self.reporter {
             MemoryReporter::EngineOnGpu | MemoryReporter::EngineOnHost => {

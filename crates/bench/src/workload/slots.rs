@@ -1,11 +1,11 @@
-//! Which slots run, on what weights, fed from where.
+//! Resolves a plan: which slots run, with which weights, from which source.
 //!
-//! The rules, in the order in which they are asked:
+//! The rules, in this order:
 //!
 //! 1. no model and no source (or only drawn scenes): the embedded demo;
 //! 2. a mode says which slots run; without one it is dual when two sources are given;
-//! 3. else the one source feeds every slot that has weights;
-//! 4. a slot that the mode leaves out or that has no weights is skipped, with its reason.
+//! 3. otherwise the one source feeds every slot that has weights;
+//! 4. a slot that the mode excludes or that has no weights is skipped, with the reason.
 
 use plimsoll_infer::source::synthetic::{SceneKind, demo};
 use plimsoll_infer::source::{self, Spec};
@@ -15,12 +15,12 @@ use super::BenchError;
 use super::plan::{BenchPlan, SlotMode};
 use crate::report::files::check_name;
 
-/// What is to become of a slot.
+/// Whether a slot runs.
 #[derive(Debug)]
 pub(super) enum Assignment {
     /// It runs these weights.
     Run(ModelSource),
-    /// It does not, and why.
+    /// It does not run, and why.
     Skip(String),
 }
 
@@ -42,12 +42,12 @@ pub(super) struct Input {
     pub(super) live: bool,
 }
 
-/// A plan, understood.
+/// A plan with every default resolved.
 #[derive(Debug)]
 pub(super) struct ResolvedPlan {
     pub(super) mode: SlotMode,
     pub(super) slots: [Assignment; 2],
-    /// One, or two that are paired.
+    /// One input, or two that are paired.
     pub(super) inputs: Vec<Input>,
 }
 
@@ -57,18 +57,18 @@ impl ResolvedPlan {
     }
 }
 
-/// The camera of a slot.
+/// The kind of scenes for a slot.
 pub(super) fn scenes(slot: usize) -> SceneKind {
     if slot == 0 { SceneKind::Rgb } else { SceneKind::Thermal }
 }
 
 const FLAGS: [(&str, &str); 2] = [("--model0", "--rgb-source"), ("--model1", "--thermal-source")];
 
-/// Understands a plan.
+/// Resolves a plan.
 ///
 /// # Errors
-/// [`BenchError::Plan`] for what can be seen to be wrong before anything starts: flags, files that
-/// are not there, headers that cannot be read.
+/// [`BenchError::Plan`] for everything that can be checked before anything starts: flags,
+/// missing files, headers that cannot be read.
 pub(super) fn resolve(plan: &BenchPlan) -> Result<ResolvedPlan, BenchError> {
     plan.check()?;
     let demo = is_demo(plan);
@@ -85,7 +85,7 @@ pub(super) fn resolve(plan: &BenchPlan) -> Result<ResolvedPlan, BenchError> {
     Ok(ResolvedPlan { mode, slots, inputs })
 }
 
-/// A size that a graph does not have is refused before anything starts.
+/// Checks that the models can run at the size that the user wants.
 fn check_sizes(plan: &BenchPlan, slots: &[Assignment; 2]) -> Result<(), BenchError> {
     let Some(size) = plan.image() else { return Ok(()) };
     let all = slots.iter().filter_map(Assignment::weights);
@@ -93,11 +93,11 @@ fn check_sizes(plan: &BenchPlan, slots: &[Assignment; 2]) -> Result<(), BenchErr
     refused.map_or(Ok(()), |error| Err(BenchError::Plan(error.to_string())))
 }
 
-/// What is named must be there, and be what it is said to be.
+/// Checks that every file exists and has the right format.
 fn check_files(plan: &BenchPlan, slots: &[Assignment; 2]) -> Result<(), BenchError> {
     let wrong = |error: plimsoll_infer::Error| BenchError::Plan(error.to_string());
     for spec in given(plan) {
-        // Also where no slot is left to read it: it was asked for.
+        // Also where no slot reads it, because the user named it.
         source::check(spec, SceneKind::Rgb).map_err(wrong)?;
     }
     if let Some(library) = plan.library.as_ref().filter(|library| !library.is_file()) {
@@ -107,7 +107,7 @@ fn check_files(plan: &BenchPlan, slots: &[Assignment; 2]) -> Result<(), BenchErr
         )));
     }
     if plan.engine == EngineChoice::Kind(EngineKind::Echo) {
-        // It stands in for any model, also for one that is not there.
+        // It replaces any model, also one that does not exist.
         return Ok(());
     }
     slots.iter().filter_map(Assignment::weights).try_for_each(|weights| match weights {
@@ -121,7 +121,7 @@ fn check_outputs(plan: &BenchPlan) -> Result<(), BenchError> {
     plan.run_name.as_deref().map_or(Ok(()), check_name)?;
     let runs = &plan.output_dir;
     if runs.exists() && !runs.is_dir() {
-        return Err(BenchError::Plan(format!("--output-dir {} is no folder", runs.display())));
+        return Err(BenchError::Plan(format!("--output-dir {} is not a folder", runs.display())));
     }
     let Some(path) = &plan.detections else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -137,8 +137,8 @@ fn given(plan: &BenchPlan) -> impl Iterator<Item = &String> {
     plan.source.iter().chain(plan.sources.iter().flatten())
 }
 
-/// The demo's detectors were trained on drawn scenes, and stand in where nothing else is
-/// asked for.
+/// Whether the embedded detectors run. They were trained on synthetic scenes, and are the default
+/// where the user names no model.
 fn is_demo(plan: &BenchPlan) -> bool {
     let drawn = |spec: &String| spec == "synthetic" || spec.starts_with("synthetic:");
     plan.models.iter().all(Option::is_none) && given(plan).all(drawn)
@@ -164,7 +164,7 @@ fn assign(plan: &BenchPlan, mode: SlotMode, demo: bool, slot: usize) -> Assignme
     if !mode.has(slot) {
         let why = match (plan.mode, &plan.models[slot]) {
             (None, None) => format!("no weights were given ({})", FLAGS[slot].0),
-            _ => format!("mode {} leaves it out", mode.name()),
+            _ => format!("mode {} excludes it", mode.name()),
         };
         return Assignment::Skip(why);
     }

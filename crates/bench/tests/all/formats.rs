@@ -90,7 +90,7 @@ fn the_summary_comes_first_and_violations_are_shown() {
         let first = markdown.find("\n## ").map(|at| &markdown[at + 4..]);
         assert!(first.is_some_and(|text| text.starts_with("Memory Safety Summary")));
         if kind == "violated" {
-            assert!(markdown.contains("❌ **Overall Status**: The limit of 7.43 GiB was passed"));
+            assert!(markdown.contains("❌ **Overall Status**: The limit of 7.43 GiB was exceeded"));
             assert!(markdown.contains("2026-11-15T09:30:02Z: slot 0, 9.00 GiB"));
             assert_eq!((record.exit_code(true), record.exit_code(false)), (1, 0));
         }
@@ -197,7 +197,7 @@ fn what_two_digits_would_round_away_is_told_in_a_smaller_unit() {
     });
     let text = Rendered::new(&record, &[]).unwrap().markdown;
     assert!(text.contains("**Peak**: 43.2 MiB"), "{text}");
-    assert!(text.contains("3.0 MiB of weights and activations alone; 43.2 MiB were measured"));
+    assert!(text.contains("3.0 MiB for weights and activations only; 43.2 MiB were measured"));
     // With the engine's own in it, both are of the same.
     let estimate = record.models[0].estimate.as_mut().unwrap();
     (estimate.overhead_bytes, estimate.total_bytes) = (mib(37), mib(40));
