@@ -13,7 +13,9 @@ use std::time::SystemTime;
 use plimsoll::text;
 use thiserror::Error;
 
-use super::Rendered;
+use super::html::{self, Picture};
+use super::{csv, markdown};
+use crate::record::BenchRecord;
 use crate::record::time::folder_name;
 
 /// What went wrong with a run's files.
@@ -50,6 +52,36 @@ fn failed(what: &'static str, path: &Path, source: io::Error) -> FilesError {
         _ => "choose another place with --output-dir",
     };
     FilesError::Io { what, path: path.to_path_buf(), source, remedy }
+}
+
+/// Every file of a report, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// `report.json`.
+    pub json: String,
+    /// `report.md`.
+    pub markdown: String,
+    /// `report.html`.
+    pub html: String,
+    /// `summary.csv`.
+    pub csv: String,
+}
+
+impl Rendered {
+    /// Renders every file. This fails only for a number that JSON does not have (NaN).
+    pub fn new(record: &BenchRecord, pictures: &[Picture]) -> Result<Rendered, serde_json::Error> {
+        Ok(Rendered {
+            json: json(record)?,
+            markdown: markdown::render(record),
+            html: html::render(record, pictures),
+            csv: csv::render(record),
+        })
+    }
+}
+
+/// The record as JSON, ending with a line break.
+fn json(record: &BenchRecord) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(record).map(|text| plimsoll::text::json(&text).into_owned() + "\n")
 }
 
 /// Whether a report was written.

@@ -1,14 +1,131 @@
-//! Where a slot's frames come from: a source of its own, or its side of a shared one.
+//! The frames of a slot: sources that are opened and counted, for one slot or for two.
+//!
+//! Each opening of a source has its own count. Slots that take turns read the same frames twice,
+//! and the record has the larger count.
+//!
+//! Two slots that run at once share one pair of sources, or one live source (a camera can be
+//! opened only once). Whichever slot needs a frame reads, and the frame of the other slot waits
+//! in a short queue. A slot that is far ahead waits for the other.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use plimsoll_infer::{Result, Source, Stager};
+use plimsoll_infer::source::pair::Pairs;
+use plimsoll_infer::source::{self, SourceOptions, Stopper, redact};
+use plimsoll_infer::{Error, Frame, Result, Source, SourceInfo, Stager};
 
-use super::input::{DecodedFrame, OpenedInput, SharedFeed};
 use super::plan::BenchPlan;
-use super::slots::ResolvedPlan;
+use super::slots::{Input, ResolvedPlan};
 use crate::record::InputStream;
+
+/// A frame and how long it took to decode.
+pub(super) type DecodedFrame = (Frame, Option<Duration>);
+
+/// So many frames may wait for the slower of two slots.
+const QUEUE: usize = 8;
+
+/// Frames of one opening of a source.
+#[derive(Debug, Default)]
+struct FrameCounts {
+    read: AtomicU64,
+    corrupt: AtomicU64,
+}
+
+/// A source that counts its frames.
+struct CountingSource {
+    inner: Box<dyn Source>,
+    counts: Arc<FrameCounts>,
+}
+
+impl Source for CountingSource {
+    fn info(&self) -> &SourceInfo {
+        self.inner.info()
+    }
+
+    fn next_frame(&mut self) -> Option<Result<Frame>> {
+        let next = self.inner.next_frame();
+        match &next {
+            Some(Ok(_)) => self.counts.read.fetch_add(1, Ordering::Relaxed),
+            Some(Err(Error::Frame { .. })) => self.counts.corrupt.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        next
+    }
+
+    fn decode_time(&self) -> Option<Duration> {
+        self.inner.decode_time()
+    }
+}
+
+/// An input with all of its openings.
+struct OpenedInput {
+    input: Input,
+    openings: Mutex<Vec<Arc<FrameCounts>>>,
+    stoppers: Mutex<Vec<Stopper>>,
+    info: Mutex<Option<SourceInfo>>,
+}
+
+impl OpenedInput {
+    fn new(input: &Input) -> OpenedInput {
+        OpenedInput {
+            input: input.clone(),
+            openings: Mutex::default(),
+            stoppers: Mutex::default(),
+            info: Mutex::default(),
+        }
+    }
+
+    /// Opens the source. Its frames are brought to where `stager` wants them.
+    fn open(&self, stager: Option<Stager>) -> Result<Box<dyn Source>> {
+        let began = Instant::now();
+        let mut options = SourceOptions::default();
+        options.scenes = self.input.scenes;
+        options.clock = Some(Arc::new(move || began.elapsed()));
+        options.stager = stager;
+        let inner = source::open(&self.input.spec, &options)?;
+        self.keep_info(&*inner);
+        let counts = Arc::new(FrameCounts::default());
+        lock(&self.openings).push(Arc::clone(&counts));
+        lock(&self.stoppers).extend(inner.stopper());
+        Ok(Box::new(CountingSource { inner, counts }))
+    }
+
+    fn most(&self, of: fn(&FrameCounts) -> &AtomicU64) -> u64 {
+        lock(&self.openings).iter().map(|t| of(t).load(Ordering::Relaxed)).max().unwrap_or(0)
+    }
+
+    /// Keeps what an open source reports about itself.
+    fn keep_info(&self, source: &dyn Source) {
+        *lock(&self.info) = Some(source.info().clone());
+    }
+
+    /// Ends openings that may wait for long.
+    fn stop(&self) {
+        lock(&self.stoppers).iter().for_each(|stop| stop());
+    }
+
+    /// What was read so far.
+    fn stream(&self) -> InputStream {
+        let info = lock(&self.info).clone();
+        InputStream {
+            name: redact(&self.input.spec).into_owned(),
+            kind: info.as_ref().map_or_else(|| kind(&self.input.spec), |info| info.kind).into(),
+            slots: self.input.slots.clone(),
+            frames: info.as_ref().and_then(|info| info.frames),
+            rate_fps: info.and_then(|info| info.rate),
+            read: self.most(|counts| &counts.read),
+            corrupt: self.most(|counts| &counts.corrupt),
+        }
+    }
+}
+
+/// The kind of a source that could not be opened.
+fn kind(spec: &str) -> &'static str {
+    let kinds = ["video", "camera", "rtsp", "gst", "synthetic"];
+    kinds.into_iter().find(|kind| spec.starts_with(kind)).unwrap_or("image_dir")
+}
 
 /// All inputs of a run.
 pub(super) struct InputStreams {
@@ -39,109 +156,210 @@ impl InputStreams {
 
     /// The frames of a slot that runs by itself.
     pub(super) fn alone(&self, plan: &BenchPlan, slot: usize) -> FrameFeed {
-        match &self.inputs[..] {
-            [input] => FrameFeed::single(input, plan),
-            _ => FrameFeed::Side { shared: self.shared(plan, [slot == 0, slot == 1]), side: slot },
-        }
+        // One live source that ends is not opened again.
+        let ends = matches!(&self.inputs[..], [input] if input.input.live);
+        let again = plan.duration.is_some() && !ends;
+        FrameFeed { shared: self.feed(plan, [slot == 0, slot == 1], again), side: slot }
     }
 
-    /// The frames of two slots that run at once.
+    /// The frames of two slots that run at once. A source that can be opened twice is.
     pub(super) fn together(&self, plan: &BenchPlan) -> [FrameFeed; 2] {
-        match &self.inputs[..] {
-            [input] if !input.input.live => [(); 2].map(|()| FrameFeed::single(input, plan)),
-            _ => {
-                let shared = self.shared(plan, [true, true]);
-                [0, 1].map(|side| FrameFeed::Side { shared: shared.clone(), side })
-            }
+        if matches!(&self.inputs[..], [input] if !input.input.live) {
+            return [0, 1].map(|slot| self.alone(plan, slot));
         }
+        let shared = self.feed(plan, [true, true], plan.duration.is_some());
+        [0, 1].map(|side| FrameFeed { shared: Arc::clone(&shared), side })
     }
 
-    fn shared(&self, plan: &BenchPlan, wanted: [bool; 2]) -> SharedFeed {
-        SharedFeed::new(self.inputs.clone(), plan, wanted, Arc::clone(&self.unpaired))
+    fn feed(&self, plan: &BenchPlan, wanted: [bool; 2], again: bool) -> Arc<SharedFeed> {
+        Arc::new(SharedFeed {
+            inputs: self.inputs.clone(),
+            again,
+            tolerance: plan.sync_tolerance,
+            unpaired: Arc::clone(&self.unpaired),
+            state: Mutex::new(FeedState {
+                queues: Default::default(),
+                wanted,
+                reader: None,
+                stagers: Default::default(),
+                lost: None,
+            }),
+            changed: Condvar::new(),
+        })
     }
 }
 
-/// Frames for a slot.
-pub(super) enum FrameFeed {
-    Single {
-        input: Arc<OpenedInput>,
-        source: Option<Box<dyn Source>>,
-        again: bool,
-        stager: Option<Stager>,
-    },
-    Side {
-        shared: SharedFeed,
-        side: usize,
-    },
+/// The frames of a slot: its side of a feed.
+pub(super) struct FrameFeed {
+    shared: Arc<SharedFeed>,
+    side: usize,
 }
 
 impl FrameFeed {
-    fn single(input: &Arc<OpenedInput>, plan: &BenchPlan) -> FrameFeed {
-        let again = plan.duration.is_some() && !input.input.live;
-        FrameFeed::Single { input: Arc::clone(input), source: None, again, stager: None }
-    }
-
-    /// Whether frames come at their own rate.
+    /// Whether frames come at their own rate, from a live source.
     pub(super) fn is_live(&self) -> bool {
-        match self {
-            FrameFeed::Single { input, .. } => input.input.live,
-            FrameFeed::Side { shared, side } => shared.is_live(*side),
+        let inputs = &self.shared.inputs;
+        inputs.get(self.side).or(inputs.first()).is_some_and(|input| input.input.live)
+    }
+
+    /// Where frames are to be brought as they are decoded; for sources that are not open yet, and
+    /// not for two slots at once, as the first of them opens both sources.
+    pub(super) fn stage_with(&self, stager: Option<Stager>) {
+        let mut state = lock(&self.shared.state);
+        if !state.wanted[1 - self.side] {
+            state.stagers[self.side] = stager;
         }
     }
 
-    /// Where frames are to be brought as they are decoded; for sources that are not open yet.
-    pub(super) fn stage_with(&mut self, with: Option<Stager>) {
-        match self {
-            FrameFeed::Single { stager, .. } => *stager = with,
-            FrameFeed::Side { shared, side } => shared.stage_with(*side, with),
-        }
-    }
-
-    /// The next frame. After [`Error::Frame`](plimsoll_infer::Error::Frame), a bad frame, there
-    /// may be more.
-    pub(super) fn next(&mut self) -> Option<Result<DecodedFrame>> {
-        match self {
-            FrameFeed::Single { input, source, again, stager } => {
-                next_single(input, source, *again, stager.as_ref())
-            }
-            FrameFeed::Side { shared, side } => shared.next(*side),
-        }
+    /// The next frame. After [`Error::Frame`], a bad frame, there may be more.
+    pub(super) fn next(&self) -> Option<Result<DecodedFrame>> {
+        self.shared.next(self.side)
     }
 }
 
 impl Drop for FrameFeed {
     fn drop(&mut self) {
-        if let FrameFeed::Side { shared, side } = self {
-            shared.leave(*side);
+        lock(&self.shared.state).wanted[self.side] = false;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// One source, or a pair of sources, for one slot or for two.
+struct SharedFeed {
+    inputs: Vec<Arc<OpenedInput>>,
+    /// Whether a source that ends is opened again.
+    again: bool,
+    /// How far apart in time frames of a pair may be.
+    tolerance: Duration,
+    unpaired: Arc<AtomicU64>,
+    state: Mutex<FeedState>,
+    /// A queue got shorter, or a side left.
+    changed: Condvar,
+}
+
+struct FeedState {
+    queues: [VecDeque<DecodedFrame>; 2],
+    /// Which sides still take frames.
+    wanted: [bool; 2],
+    reader: Option<FeedReader>,
+    /// Where the frames of each side are to be brought.
+    stagers: [Option<Stager>; 2],
+    /// Why there are no more frames, where one side knows already.
+    lost: Option<LostSource>,
+}
+
+enum FeedReader {
+    Pairs(Pairs),
+    One(Box<dyn Source>),
+}
+
+/// Why there are no more frames, for the side that asks second.
+struct LostSource {
+    why: String,
+    vanished: bool,
+}
+
+impl LostSource {
+    fn new(error: &Error) -> LostSource {
+        match error {
+            Error::Vanished { why, .. } => LostSource { why: why.clone(), vanished: true },
+            Error::Source { why, .. } => LostSource { why: why.clone(), vanished: false },
+            other => LostSource { why: other.to_string(), vanished: false },
+        }
+    }
+
+    fn again(&self, spec: &str) -> Error {
+        let (source_name, why) = (redact(spec).into_owned(), self.why.clone());
+        match self.vanished {
+            true => Error::Vanished { source_name, why },
+            false => Error::Source { source_name, why },
         }
     }
 }
 
-fn next_single(
-    input: &OpenedInput,
-    source: &mut Option<Box<dyn Source>>,
-    again: bool,
-    stager: Option<&Stager>,
-) -> Option<Result<DecodedFrame>> {
-    let fresh = source.is_none();
-    let open = match source {
-        Some(open) => open,
-        None => match input.open(stager.cloned()) {
-            Ok(open) => source.insert(open),
-            Err(error) => return Some(Err(error)),
-        },
-    };
-    match open.next_frame() {
-        Some(Ok(frame)) => {
-            let took = open.decode_time();
-            input.keep_info(&**open);
-            Some(Ok((frame, took)))
+impl SharedFeed {
+    /// The next frame of a side.
+    fn next(&self, side: usize) -> Option<Result<DecodedFrame>> {
+        let other = 1 - side;
+        let mut state = lock(&self.state);
+        let mut fresh = false;
+        loop {
+            if let Some(taken) = state.queues[side].pop_front() {
+                self.changed.notify_all();
+                return Some(Ok(taken));
+            }
+            if state.wanted[other] && state.queues[other].len() >= QUEUE {
+                let waited = self.changed.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            if let Some(lost) = &state.lost {
+                return Some(Err(lost.again(&self.inputs[0].input.spec)));
+            }
+            if state.reader.is_none() {
+                fresh = true;
+                match self.open(&state.stagers) {
+                    Ok(reader) => state.reader = Some(reader),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            match self.read(&mut state) {
+                None if self.again && !fresh => state.reader = None,
+                Some(Ok(())) => {}
+                None => return None,
+                Some(Err(error)) => {
+                    if !matches!(error, Error::Frame { .. }) {
+                        state.lost = Some(LostSource::new(&error));
+                    }
+                    return Some(Err(error));
+                }
+            }
         }
-        // A source without any frame would be opened again forever.
-        None if again && !fresh => {
-            *source = None;
-            next_single(input, source, false, stager)
-        }
-        other => other.map(|result| result.map(|frame| (frame, None))),
     }
+
+    fn open(&self, stagers: &[Option<Stager>; 2]) -> Result<FeedReader> {
+        Ok(match &self.inputs[..] {
+            [first, second] => {
+                let [one, two] = stagers.clone();
+                FeedReader::Pairs(Pairs::new(first.open(one)?, second.open(two)?, self.tolerance))
+            }
+            inputs => FeedReader::One(inputs[0].open(stagers.iter().flatten().next().cloned())?),
+        })
+    }
+
+    /// Reads a frame for each side that wants one, into its queue.
+    fn read(&self, state: &mut FeedState) -> Option<Result<()>> {
+        let wanted = state.wanted;
+        let (frames, times) = match state.reader.as_mut()? {
+            FeedReader::Pairs(pairs) => {
+                let next = pairs.next_pair();
+                let alone: u64 = pairs.unpaired().iter().sum();
+                self.unpaired.fetch_max(alone, Ordering::Relaxed);
+                let times = pairs.sources().map(Source::decode_time);
+                (next?.map(|pair| [Some(pair.first), Some(pair.second)]), times)
+            }
+            FeedReader::One(source) => {
+                let next = source.next_frame()?;
+                if next.is_ok() {
+                    self.inputs[0].keep_info(&**source);
+                }
+                let frames = next.map(|frame| match wanted {
+                    [true, true] => [Some(frame.clone()), Some(frame)],
+                    [first, _] if first => [Some(frame), None],
+                    _ => [None, Some(frame)],
+                });
+                (frames, [source.decode_time(); 2])
+            }
+        };
+        Some(frames.map(|frames| {
+            for (side, frame) in frames.into_iter().enumerate() {
+                let frame = frame.filter(|_| wanted[side]);
+                state.queues[side].extend(frame.map(|frame| (frame, times[side])));
+            }
+        }))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

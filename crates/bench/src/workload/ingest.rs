@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
+use plimsoll::probe::Resident;
 use serde_json::{Value, json};
 
 use super::RunContext;
@@ -17,12 +18,11 @@ use super::log::Level;
 use super::machine::MachineSampler;
 use super::output::RunOutput;
 use super::picture::picture;
-use super::run_memory::RunMemory;
 use super::slot_state::SlotState;
 use super::slots::Assignment;
 use crate::doubt::Doubt;
 use crate::measure::{FrameLine, FrameSample, Phase, SystemMeter};
-use crate::record::{BenchConfig, DoubtRecord, ModelDescription, Status};
+use crate::record::{BenchConfig, DoubtRecord, MemoryArchitecture, ModelDescription, Status};
 use crate::report::html::Picture;
 
 /// How often the user sees progress.
@@ -250,6 +250,78 @@ impl<'a> Ingest<'a> {
         let violation = self.limits.check_system();
         violation.iter().for_each(|text| self.output.violation(text));
         self.output.library_messages();
+    }
+}
+
+/// The memory of the whole run: what all slots use together, once a frame.
+///
+/// On a GPU that is what the slots on it use; without one it is the memory of the process. The
+/// two are never added: they are different memories, and the limit is about one of them.
+pub(super) struct RunMemory {
+    pub(super) architecture: MemoryArchitecture,
+    /// Memory of the process before the first model was loaded.
+    pub(super) before: Option<Bytes>,
+    process: Option<Resident>,
+    /// The peak of the process, where each of two slots at once has a part of it.
+    pub(super) process_peak: Option<Bytes>,
+}
+
+impl RunMemory {
+    fn new() -> RunMemory {
+        RunMemory {
+            architecture: MemoryArchitecture::NoGpu,
+            before: None,
+            process: Resident::open(),
+            process_peak: None,
+        }
+    }
+
+    pub(super) fn with_gpu(&self) -> bool {
+        self.architecture != MemoryArchitecture::NoGpu
+    }
+
+    /// A model was loaded; `before` is the memory of the process before that.
+    fn opened(
+        &mut self,
+        description: &ModelDescription,
+        before: Option<Bytes>,
+        system: &mut SystemMeter,
+    ) {
+        self.before = self.before.or(before);
+        if !description.on_gpu() {
+            return;
+        }
+        if !self.with_gpu() {
+            // What was summed up until now was the memory of the process.
+            system.forget_memory();
+        }
+        self.architecture = match plimsoll::is_unified() {
+            Some(true) => MemoryArchitecture::Unified,
+            Some(false) | None => MemoryArchitecture::Discrete,
+        };
+    }
+
+    /// The memory of the whole process now, which counts for its peak.
+    fn read_process(&mut self) -> Option<Bytes> {
+        let used = self.process.as_ref().and_then(Resident::read)?;
+        self.process_peak = self.process_peak.max(Some(used));
+        Some(used)
+    }
+
+    /// What all slots use after a frame of this slot; `None` where the slot is not in the memory
+    /// that is summed up, or nobody reports it.
+    fn used_together(&self, slots: &[SlotState; 2], slot: usize) -> Option<Bytes> {
+        let with_gpu = self.with_gpu();
+        let current = &slots[slot];
+        if current.on_gpu() != with_gpu {
+            return None;
+        }
+        if current.reporter == MemoryReporter::Growth {
+            return self.process.as_ref().and_then(Resident::read);
+        }
+        current.memory?;
+        let running = slots.iter().filter(|slot| slot.running && slot.on_gpu() == with_gpu);
+        running.filter_map(|slot| slot.memory).reduce(Bytes::saturating_add)
     }
 }
 

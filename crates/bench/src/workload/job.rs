@@ -16,9 +16,8 @@ use plimsoll::Bytes;
 use plimsoll_infer::{Error, ModelSource, Stage, Stopwatch};
 
 use super::event::{LoopEnd, SeenFrame, SlotEvent, SlotOpened, SlotOutcome};
-use super::feed::FrameFeed;
+use super::feed::{DecodedFrame, FrameFeed};
 use super::guarded::{BenchGuard, asked_for};
-use super::input::DecodedFrame;
 use super::load::{LoadGate, LoadedSlot};
 use super::pace::{FramePace, FrameTurn};
 use super::plan::BenchPlan;
@@ -148,9 +147,9 @@ impl SlotJob<'_> {
         self.send(SlotEvent::Corrupt { slot: self.slot, why: error.to_string(), unfit });
     }
 
-    fn measure(&self, loaded: &mut LoadedSlot<'_>, mut feed: FrameFeed) -> LoopEnd {
+    fn measure(&self, loaded: &mut LoadedSlot<'_>, feed: FrameFeed) -> LoopEnd {
         feed.stage_with(loaded.pipeline.engine().stager());
-        let mut next = match self.warm_up(loaded, &mut feed) {
+        let mut next = match self.warm_up(loaded, &feed) {
             Ok(frame) => Some(frame),
             Err(end) => return end,
         };
@@ -164,7 +163,7 @@ impl SlotJob<'_> {
             }
             let taken = match next.take() {
                 Some(taken) => taken,
-                None => match self.fetch(&mut feed) {
+                None => match self.fetch(&feed) {
                     Ok(taken) => taken,
                     Err(end) => return end,
                 },
@@ -187,7 +186,7 @@ impl SlotJob<'_> {
     fn warm_up(
         &self,
         loaded: &mut LoadedSlot<'_>,
-        feed: &mut FrameFeed,
+        feed: &FrameFeed,
     ) -> Result<DecodedFrame, LoopEnd> {
         let (frame, took) = self.fetch(feed)?;
         for number in 0..self.plan.warmup {
@@ -210,7 +209,7 @@ impl SlotJob<'_> {
     }
 
     /// The next good frame.
-    fn fetch(&self, feed: &mut FrameFeed) -> Result<DecodedFrame, LoopEnd> {
+    fn fetch(&self, feed: &FrameFeed) -> Result<DecodedFrame, LoopEnd> {
         loop {
             match feed.next() {
                 Some(Ok(taken)) => return Ok(taken),

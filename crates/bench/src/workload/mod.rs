@@ -22,7 +22,6 @@ mod event;
 mod feed;
 mod guarded;
 mod ingest;
-mod input;
 mod job;
 mod limits;
 mod load;
@@ -32,29 +31,33 @@ mod output;
 mod pace;
 mod picture;
 mod plan;
-mod probe;
 mod progress;
-mod run_memory;
 mod slot_state;
 mod slots;
 mod snapshot;
-mod threads;
 mod trial;
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{Builder, Scope};
 use std::time::{Instant, SystemTime};
+
+use plimsoll::Bytes;
+use plimsoll_infer::engine::STACK;
 
 use crate::record::BenchRecord;
 use crate::report::files::FilesError;
 use crate::report::sheet::Sheet;
 
 use event::SlotEvent;
-use feed::InputStreams;
+use feed::{FrameFeed, InputStreams};
 pub use guarded::{BenchGuard, GuardTotals, Guarded};
 use ingest::Ingest;
+use job::SlotJob;
 use limits::BenchLimits;
+use load::LoadGate;
 pub use log::{Level, LogLine, Logged, TARGET as LOG_TARGET};
 use output::RunOutput;
 pub use plan::{BenchPlan, SlotMode};
@@ -102,6 +105,10 @@ struct RunContext<'a> {
     started: SystemTime,
 }
 
+/// Events that may wait to be taken. That is some tenths of a second at the highest rates, and
+/// writing a report, the longest wait, takes milliseconds.
+const WAITING_EVENTS: usize = 8192;
+
 /// Does what the plan says. Setting `stop` ends it early; what was measured is kept.
 ///
 /// # Errors
@@ -124,11 +131,91 @@ pub fn run(
     ingest.announce();
     report_meanwhile(&mut ingest);
     std::thread::scope(|scope| -> Result<(), BenchError> {
-        let events = threads::start(scope, &context, limit, &refused, stop)?;
+        let events = start_measuring(scope, &context, limit, &refused, stop)?;
         take_all(&mut ingest, &events, stop);
         Ok(())
     })?;
     Ok(finish(ingest, stop))
+}
+
+/// Starts the measuring threads. The events end when the last slot has.
+///
+/// `refused` says why a slot's model must not be loaded.
+fn start_measuring<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    run: &'env RunContext<'env>,
+    limit: Bytes,
+    refused: &'env [Option<String>; 2],
+    stop: &'env AtomicBool,
+) -> Result<Receiver<SlotEvent>, BenchError> {
+    let (send, events) = sync_channel(WAITING_EVENTS);
+    Builder::new()
+        .name("measure".into())
+        .stack_size(STACK)
+        .spawn_scoped(scope, move || measure_all(run, limit, refused, &send, stop))
+        .map_err(BenchError::Thread)?;
+    Ok(events)
+}
+
+/// All repeats of all slots; returns when the last one has ended.
+fn measure_all(
+    run: &RunContext<'_>,
+    limit: Bytes,
+    refused: &[Option<String>; 2],
+    events: &SyncSender<SlotEvent>,
+    stop: &AtomicBool,
+) {
+    let (plan, slots) = (run.plan, &run.layout.slots);
+    let process_before = OnceLock::new();
+    let together = plan.parallel && slots.iter().all(|slot| slot.weights().is_some());
+    let gate = together.then(|| LoadGate::new(slots.len()));
+    let gate = gate.as_ref();
+    let job = |repeat, slot: usize| {
+        let weights = slots[slot].weights()?.clone();
+        Some(SlotJob {
+            slot,
+            repeat,
+            plan,
+            weights,
+            refused: refused[slot].as_deref(),
+            events: events.clone(),
+            stop,
+            origin: run.origin,
+            limit,
+            process_before: &process_before,
+            gate,
+        })
+    };
+    for repeat in 0..plan.repeat {
+        let jobs: Vec<SlotJob<'_>> = (0..2).filter_map(|slot| job(repeat, slot)).collect();
+        if together {
+            at_once(jobs, run.inputs.together(plan));
+        } else {
+            for job in jobs {
+                let slot = job.slot;
+                job.run(run.inputs.alone(plan, slot));
+            }
+        }
+    }
+}
+
+/// Each slot on a thread of its own, the last one on this thread.
+fn at_once(jobs: Vec<SlotJob<'_>>, feeds: [FrameFeed; 2]) {
+    std::thread::scope(|scope| {
+        let mut pairs = jobs.into_iter().zip(feeds);
+        let here = pairs.next_back();
+        for (job, feed) in pairs {
+            let thread = Builder::new().stack_size(STACK);
+            if let Err(error) = thread.spawn_scoped(scope, move || job.run(feed)) {
+                // The other slot would wait for it forever.
+                tracing::error!(%error, "cannot start a thread to measure on");
+                return;
+            }
+        }
+        if let Some((job, feed)) = here {
+            job.run(feed);
+        }
+    });
 }
 
 /// Takes events until the last measuring thread has ended; samples the machine and writes

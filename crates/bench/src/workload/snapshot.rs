@@ -9,6 +9,7 @@ use plimsoll::Bytes;
 use plimsoll_infer::source::redact;
 
 use super::event::MemoryReporter;
+use super::guarded::BenchGuard;
 use super::ingest::Ingest;
 use super::machine;
 use super::slot_state::SlotState;
@@ -17,8 +18,9 @@ use crate::doubt::Doubt;
 use crate::measure::MemorySource;
 use crate::record::time::rfc3339;
 use crate::record::{
-    BenchRecord, DoubtRecord, GpuMemory, HowObtained, InputSource, InputStream, Metadata,
-    ModelRecord, RecordSummary, SCHEMA_VERSION, Status, SystemMetrics,
+    BenchRecord, DoubtRecord, GpuMemory, HowObtained, InputSource, InputStream, MeasuredWhat,
+    Metadata, ModelRecord, RecordSummary, SCHEMA_VERSION, SharedMemory, Status, SystemMetrics,
+    Unknown,
 };
 use crate::stats::interval::over_repeats;
 
@@ -38,7 +40,7 @@ impl<'s, 'a> Snapshot<'s, 'a> {
 
     /// The record. `last` is true when the run is over.
     pub(super) fn record(&self, interruption: Option<String>, last: bool) -> BenchRecord {
-        let Ingest { run, limits, slots, memory, .. } = self.data;
+        let Ingest { run, limits, slots, .. } = self.data;
         let models = [self.model(0), self.model(1)];
         let mut record = BenchRecord {
             schema_version: SCHEMA_VERSION.to_string(),
@@ -47,7 +49,7 @@ impl<'s, 'a> Snapshot<'s, 'a> {
             input_source: InputSource { streams: self.streams(), unpaired: run.inputs.unpaired() },
             system_metrics: self.system(&models),
             memory_safety: limits.safety(slots),
-            shared: memory.shared(slots, limits.guard(slots)),
+            shared: self.shared(),
             doubts: self.doubts(),
             summary: RecordSummary::default(),
             interrupted: interruption.is_some(),
@@ -138,6 +140,61 @@ impl<'s, 'a> Snapshot<'s, 'a> {
         })
     }
 
+    /// Where the figures of the whole run come from, and the limit that they are compared with.
+    fn run_source(&self, models: &[ModelRecord; 2]) -> MemorySource {
+        let Ingest { run, limits, slots, memory, .. } = self.data;
+        let with_gpu = memory.with_gpu();
+        let what = match with_gpu {
+            true => MeasuredWhat::GpuAllocations,
+            false => MeasuredWhat::ProcessMemory,
+        };
+        let parts = slots.iter().any(|slot| slot.reporter == MemoryReporter::Growth);
+        let counted: Vec<&ModelRecord> =
+            models.iter().filter(|model| model.gpu_memory.what.is_gpu() == with_gpu).collect();
+        let mut sources: Vec<&str> =
+            counted.iter().filter_map(|model| model.gpu_memory.source.as_deref()).collect();
+        sources.dedup();
+        let all = |how| counted.iter().all(|m| m.gpu_memory.obtained.is_none_or(|o| o == how));
+        // Two slots at once are added up at frames: their peaks may fall between those.
+        let exact = !run.plan.parallel && all(HowObtained::Counted);
+        let summed = slots.iter().filter(|slot| slot.on_gpu() == with_gpu);
+        MemorySource {
+            what,
+            name: if parts { "/proc/self/statm".to_string() } else { sources.join(" and ") },
+            obtained: if exact { HowObtained::Counted } else { HowObtained::Sampled },
+            limit: limits.of_run(with_gpu),
+            limit_type: limits.safety(slots).limit_type,
+            counted_peak: summed.filter_map(|slot| slot.peak).max().filter(|_| !parts),
+            system_peak: None,
+        }
+    }
+
+    /// The memory that belongs to no slot.
+    fn shared(&self) -> SharedMemory {
+        let Ingest { limits, slots, memory, .. } = self.data;
+        if let Some(totals) = limits.guard(slots).and_then(BenchGuard::whole) {
+            return shared_memory(
+                "context, code and what no slot asked for",
+                totals.shared_peak,
+                "guard; the driver's own measured around its calls",
+                HowObtained::Counted,
+            );
+        }
+        let Some(before) = memory.before else {
+            return SharedMemory::unmeasured("no model was loaded, or the system does not tell");
+        };
+        let (what, peak) = match memory.process_peak {
+            Some(whole) => {
+                let parts = slots.iter().filter(|slot| slot.reporter == MemoryReporter::Growth);
+                let own: u64 = parts.filter_map(|slot| slot.memory).map(Bytes::get).sum();
+                let beside = Bytes(whole.get().saturating_sub(own));
+                ("the process beside its two models", beside)
+            }
+            None => ("the process before a model was loaded", before),
+        };
+        shared_memory(what, peak, "/proc/self/statm", HowObtained::Sampled)
+    }
+
     fn metadata(&self, last: bool) -> Metadata {
         let run = self.data.run;
         let (host, device_name) = machine::names();
@@ -168,11 +225,11 @@ impl<'s, 'a> Snapshot<'s, 'a> {
     }
 
     fn system(&self, models: &[ModelRecord; 2]) -> SystemMetrics {
-        let Ingest { run, limits, slots, memory, machine, system, .. } = self.data;
+        let Ingest { memory, machine, system, .. } = self.data;
         let performances = || models.iter().filter_map(|model| model.performance.as_ref());
         let frames = performances().map(|p| p.frames).sum();
         let wall = performances().map(|p| p.wall_s).sum();
-        let usage = system.usage(&memory.source(slots, models, limits, run.plan.parallel));
+        let usage = system.usage(&self.run_source(models));
         system.metrics(memory.architecture, &machine.facts(), usage, frames, wall)
     }
 
@@ -195,5 +252,15 @@ impl<'s, 'a> Snapshot<'s, 'a> {
             }
         }
         doubts
+    }
+}
+
+fn shared_memory(what: &str, peak: Bytes, source: &str, obtained: HowObtained) -> SharedMemory {
+    SharedMemory {
+        what: what.to_string(),
+        peak_gb: Some(peak.as_gib()),
+        source: Some(source.to_string()),
+        obtained: Some(obtained),
+        unknown: Unknown::new(),
     }
 }
