@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use plimsoll_bench::stats::median;
-use plimsoll_bench::workload::{Plan, Silent, run};
+use plimsoll_bench::workload::{BenchPlan, Silent, run};
 use plimsoll_infer::engine::{self, EngineOptions};
 use plimsoll_infer::source::{self, SourceOptions};
 use plimsoll_infer::{
@@ -139,7 +139,7 @@ fn bare(pipeline: &mut Pipeline, spec: &str) -> Result<f64> {
 /// A real run, with its reports, its samples and its files.
 fn measured(model: &str, spec: &str, engine: EngineChoice) -> Result<f64> {
     let place = std::env::temp_dir().join(format!("plimsoll-costs-{}", std::process::id()));
-    let plan = Plan {
+    let plan = BenchPlan {
         source: Some(spec.to_string()),
         models: [Some(model.into()), None],
         engine,
@@ -147,7 +147,7 @@ fn measured(model: &str, spec: &str, engine: EngineChoice) -> Result<f64> {
         // A source that ends starts over.
         duration: Some(Duration::from_secs(600)),
         output_dir: place.clone(),
-        ..Plan::default()
+        ..BenchPlan::default()
     };
     let finished = run(&plan, &mut Silent, &AtomicBool::new(false));
     drop(std::fs::remove_dir_all(&place));

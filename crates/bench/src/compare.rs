@@ -1,8 +1,8 @@
 //! Two runs, and whether the second is faster.
 //!
-//! Runs of different things are not compared, unless forced: what differs is named. The
-//! best evidence that both runs have is used: repeats, then the frames in `metrics.jsonl`
-//! beside the report, then the summaries, with wider intervals.
+//! Runs of different models, sources or machines are not compared unless the user forces it; the
+//! differences are named. The best evidence that both runs have is used: repeats, then the
+//! frames in `metrics.jsonl` beside the report, then the summaries, with wider intervals.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -16,17 +16,17 @@ use thiserror::Error;
 
 use crate::measure::FrameLine;
 use crate::record::model::label;
-use crate::record::{ModelDescription, ModelRecord, Record, Status};
+use crate::record::{BenchRecord, ModelDescription, ModelRecord, Status};
 use crate::stats::verdict::{RUN_TO_RUN, by_frames, by_repeats, by_summary};
-use crate::stats::{Judgement, Verdict};
+use crate::stats::{Judgement, SpeedVerdict};
 
-/// A run that was read back.
+/// A run that was read from its files.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
+pub struct RecordedRun {
     /// The report that was read.
     pub path: PathBuf,
     /// Its record.
-    pub record: Record,
+    pub record: BenchRecord,
     /// Whole latencies in milliseconds by slot, in the order of time; empty without
     /// `metrics.jsonl`.
     pub frames: [Vec<f64>; 2],
@@ -44,7 +44,7 @@ pub enum ReadError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The file is no report.
+    /// The file is not a report.
     #[error("{path} is not a report of this form: {source}", path = .path.display())]
     Form {
         /// The file.
@@ -54,21 +54,21 @@ pub enum ReadError {
     },
 }
 
-/// A report larger than this is none of ours.
+/// No report of `bench` is larger.
 const LARGEST_REPORT: u64 = 64 << 20;
-/// A line longer than this is none of ours.
+/// No line of `bench` is longer.
 const LONGEST_LINE: u64 = 64 << 10;
-/// More frames of a slot than this add nothing.
+/// More frames of a slot do not change a verdict.
 const MOST_FRAMES: usize = 4 << 20;
 
-impl Run {
+impl RecordedRun {
     /// Reads a run: its folder, or its `report.json`.
-    pub fn read(path: &Path) -> Result<Run, ReadError> {
+    pub fn read(path: &Path) -> Result<RecordedRun, ReadError> {
         let in_folder = path.is_dir();
         let path = if in_folder { path.join("report.json") } else { path.to_path_buf() };
         let io = |source| ReadError::Io { path: path.clone(), source };
         let mut text = String::new();
-        // A folder is read as it was found; a report that is named may come through a pipe.
+        // Only a plain file is read from a folder; a report that is named may be a pipe.
         let file = if in_folder { files::open(&path) } else { File::open(&path) };
         let file = file.map_err(io)?;
         file.take(LARGEST_REPORT).read_to_string(&mut text).map_err(io)?;
@@ -78,12 +78,12 @@ impl Run {
             Ok(file) => read_frames(BufReader::new(file)),
             Err(_) => Default::default(),
         };
-        Ok(Run { path: fs::canonicalize(&path).unwrap_or(path), record, frames })
+        Ok(RecordedRun { path: fs::canonicalize(&path).unwrap_or(path), record, frames })
     }
 }
 
-/// The measured frames of `metrics.jsonl`, by slot. Lines that are not frames, such as the
-/// half line of a killed run, are passed over.
+/// The measured frames of `metrics.jsonl`, by slot. Other lines, such as the half line of a
+/// killed run, are skipped.
 fn read_frames(mut lines: impl BufRead) -> [Vec<f64>; 2] {
     let mut frames = [Vec::new(), Vec::new()];
     let mut line = Vec::new();
@@ -103,7 +103,7 @@ fn read_frames(mut lines: impl BufRead) -> [Vec<f64>; 2] {
 
 /// What counts as a regression, and what may be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
+pub struct CompareOptions {
     /// The share by which the second may be slower.
     pub tolerance: f64,
     /// What two starts of one program may differ by; see [`crate::stats::verdict`].
@@ -112,16 +112,16 @@ pub struct Options {
     pub force: bool,
 }
 
-impl Default for Options {
+impl Default for CompareOptions {
     fn default() -> Self {
-        Options { tolerance: 0.05, run_to_run: RUN_TO_RUN, force: false }
+        CompareOptions { tolerance: 0.05, run_to_run: RUN_TO_RUN, force: false }
     }
 }
 
-/// What a verdict rests on.
+/// What a verdict is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Evidence {
+pub enum CompareEvidence {
     /// Medians of repeats.
     Repeats,
     /// The latencies of all frames.
@@ -141,8 +141,8 @@ pub struct SlotComparison {
     pub name: Option<String>,
     /// The verdict and its interval; null where there is none.
     pub judgement: Option<Judgement>,
-    /// What it rests on; null where there is none.
-    pub evidence: Option<Evidence>,
+    /// What it is based on; null where there is none.
+    pub evidence: Option<CompareEvidence>,
     /// Why there is no verdict; null where there is one.
     pub reason: Option<String>,
     /// Median of the whole in the first run.
@@ -155,8 +155,8 @@ pub struct SlotComparison {
     pub peak_gb_b: Option<f64>,
     /// Whether the second is slower beyond the tolerance.
     pub regression: bool,
-    /// What became of the slot in the second run where it has nothing to show for what the first
-    /// did: it failed, or did not run; null where all is well.
+    /// How the slot ended in the second run, where it failed or did not run although it ran in
+    /// the first; null otherwise.
     pub broken: Option<String>,
 }
 
@@ -199,7 +199,7 @@ impl Comparison {
         text + &self.verdicts()
     }
 
-    /// A line a slot.
+    /// One line per slot.
     #[must_use]
     pub fn verdicts(&self) -> String {
         self.slots.iter().map(SlotComparison::text).collect()
@@ -233,7 +233,7 @@ impl SlotComparison {
 
 /// Compares two runs; above 1, or slower, is about the second.
 #[must_use]
-pub fn compare(a: &Run, b: &Run, options: &Options) -> Comparison {
+pub fn compare(a: &RecordedRun, b: &RecordedRun, options: &CompareOptions) -> Comparison {
     let differences = differences(&a.record, &b.record);
     let comparable = differences.is_empty() || options.force;
     let slot = |at: usize| {
@@ -248,7 +248,7 @@ pub fn compare(a: &Run, b: &Run, options: &Options) -> Comparison {
             Err(why) => (None, None, Some(why)),
         };
         let slower =
-            |j: Judgement| j.verdict == Verdict::Slower && j.ratio > 1.0 + options.tolerance;
+            |j: Judgement| j.verdict == SpeedVerdict::Slower && j.ratio > 1.0 + options.tolerance;
         SlotComparison {
             slot: at,
             slot_name: model_b.slot_name.clone(),
@@ -268,8 +268,8 @@ pub fn compare(a: &Run, b: &Run, options: &Options) -> Comparison {
     Comparison { differences, comparable, slots, tolerance: options.tolerance }
 }
 
-/// Why the second run has nothing to show for a slot: it failed, or it has no figures where the
-/// first has some.
+/// How a slot ended in the second run, where it failed or has no figures although the first run
+/// has some.
 fn broken(a: &ModelRecord, b: &ModelRecord) -> Option<String> {
     let lost = a.performance.is_some() && b.performance.is_none();
     (b.status == Status::Failed || lost).then(|| {
@@ -278,25 +278,31 @@ fn broken(a: &ModelRecord, b: &ModelRecord) -> Option<String> {
     })
 }
 
-fn judge(a: &Run, b: &Run, slot: usize, run_to_run: f64) -> Result<(Judgement, Evidence), String> {
-    let performance = |run: &Run, which: &str| {
+fn judge(
+    a: &RecordedRun,
+    b: &RecordedRun,
+    slot: usize,
+    run_to_run: f64,
+) -> Result<(Judgement, CompareEvidence), String> {
+    let performance = |run: &RecordedRun, which: &str| {
         let model = &run.record.models[slot];
         let status = model.status;
         model.performance.clone().ok_or_else(|| format!("{which} run: {status}"))
     };
     let (p, q) = (performance(a, "first")?, performance(b, "second")?);
     if let Some(found) = by_repeats(&p.repeats_p50_ms, &q.repeats_p50_ms) {
-        return Ok((found, Evidence::Repeats));
+        return Ok((found, CompareEvidence::Repeats));
     }
     if let Some(found) = by_frames(&a.frames[slot], &b.frames[slot], run_to_run) {
-        return Ok((found, Evidence::Frames));
+        return Ok((found, CompareEvidence::Frames));
     }
-    let found = by_summary(&p.whole, &q.whole, run_to_run).map(|found| (found, Evidence::Summary));
+    let found =
+        by_summary(&p.whole, &q.whole, run_to_run).map(|found| (found, CompareEvidence::Summary));
     found.ok_or_else(|| "too few frames: at least 20 are needed".to_string())
 }
 
 /// What two runs differ in besides their figures, in words.
-fn differences(a: &Record, b: &Record) -> Vec<String> {
+fn differences(a: &BenchRecord, b: &BenchRecord) -> Vec<String> {
     let mut found = Vec::new();
     let mut check = |what: &str, a: String, b: String| {
         if a != b {
@@ -310,7 +316,7 @@ fn differences(a: &Record, b: &Record) -> Vec<String> {
     let turn = |parallel| if parallel { "slots at once" } else { "slots in turn" }.to_string();
     check("order", turn(p.parallel), turn(q.parallel));
     check("thresholds", thresholds(p), thresholds(q));
-    let source = |record: &Record| {
+    let source = |record: &BenchRecord| {
         let streams = record.input_source.streams.iter();
         let names = streams.map(|s| format!("{}={}", s.kind, redact(&s.name)));
         names.collect::<Vec<_>>().join(", ")
@@ -329,7 +335,8 @@ fn differences(a: &Record, b: &Record) -> Vec<String> {
         check("engine", x.engine.clone(), y.engine.clone());
         check("device", x.device.clone(), y.device.clone());
     }
-    let machine = |r: &Record| r.metadata.host.clone().unwrap_or_else(|| "unknown".to_string());
+    let machine =
+        |r: &BenchRecord| r.metadata.host.clone().unwrap_or_else(|| "unknown".to_string());
     check("machine", machine(a), machine(b));
     found
 }
@@ -338,6 +345,6 @@ fn size(info: &ModelDescription) -> String {
     info.input_size.map_or("unknown".into(), |[rows, columns]| format!("{rows}x{columns}"))
 }
 
-fn thresholds(config: &crate::record::Config) -> String {
+fn thresholds(config: &crate::record::BenchConfig) -> String {
     format!("confidence {}, IoU {}, {} at most", config.conf, config.iou, config.max_det)
 }

@@ -1,8 +1,8 @@
-//! Doubts: why a figure may say less than it seems to.
+//! Doubts: reasons to trust a figure less.
 //!
-//! A benchmark that hides its weak spots is worse than none, and a warning that scrolled
-//! past is hidden. So a doubt is data: it has a kind that programs can look for, the
-//! numbers that it rests on and one text, and every format shows it.
+//! A benchmark must not hide its weak spots, and a warning that has scrolled away is hidden. So
+//! a doubt is data: it has a kind that programs can look for, the numbers that it is based on,
+//! and one text; and every format shows it.
 
 use std::fmt;
 
@@ -13,10 +13,11 @@ use crate::stats::LatencySummary;
 
 /// A reason to trust a figure less. In JSON `kind` names the variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Doubt {
-    /// A percentile rests on fewer than ten frames beyond it.
+    /// Fewer than ten frames are beyond a percentile.
     TooFewFrames {
         /// The percentile, 0 to 100.
         percentile: f64,
@@ -25,21 +26,21 @@ pub enum Doubt {
         /// What was timed: prepare, inference, decode or whole.
         stage: String,
     },
-    /// The machine slowed itself down.
+    /// The machine throttled.
     Throttled {
-        /// What it said of why.
+        /// The cause that it reports.
         why: String,
     },
-    /// Clocks could move while it ran.
+    /// Clocks could change during the run.
     ClocksNotLocked,
-    /// The machine does not tell its power mode.
+    /// The machine does not report its power mode.
     PowerModeUnknown,
     /// The engine did not run where or as it was asked to.
     ProviderFallback {
         /// What it did instead.
         what: String,
     },
-    /// Others kept the machine busy.
+    /// Other programs used the machine.
     OtherLoad {
         /// Their share of all processors, in percent.
         percent: f64,
@@ -56,9 +57,9 @@ pub enum Doubt {
         /// Why not.
         why: String,
     },
-    /// Memory was looked at now and then, so the true peak may be higher.
+    /// Memory was read at intervals, so the true peak may be higher.
     MemorySampled {
-        /// How often it was looked at.
+        /// How often it was read.
         samples: u64,
     },
     /// Frames that could not be read were skipped.
@@ -78,14 +79,14 @@ pub enum Doubt {
         /// How many.
         n: u64,
     },
-    /// The limit was not one that nobody in the process can pass.
+    /// The limit was not enforced for every allocation.
     LimitNotHard {
         /// What it was: soft or unavailable.
         limit_type: String,
     },
-    /// The limit was set, but nobody tried whether it holds.
+    /// The limit was set, but not verified by a request above it.
     LimitNotVerified,
-    /// The estimate was below the limit, and what was in use above it.
+    /// The estimate was below the limit, but the memory in use was above it.
     EstimateTooLow {
         /// What was estimated before the model was loaded.
         estimate_gb: f64,
@@ -101,21 +102,21 @@ pub enum Doubt {
         /// How many were asked for.
         wanted: u64,
     },
-    /// The source was not there any more before the frames that were asked for.
+    /// The source disappeared before the frames that were asked for.
     SourceVanished {
         /// How many frames it gave.
         frames: u64,
         /// What is missing.
         why: String,
     },
-    /// The model's answers were no numbers (NaN or infinite), so nothing could be found.
+    /// The model's output was not a number (NaN or infinite), so nothing could be found.
     NoNumbers {
         /// In how many frames.
         n: u64,
         /// Of how many.
         frames: u64,
     },
-    /// What was measured could not all be written.
+    /// Some output could not be written.
     OutputIncomplete {
         /// What went wrong.
         why: String,
@@ -155,11 +156,11 @@ impl fmt::Display for Doubt {
         match self {
             Doubt::TooFewFrames { percentile, n, stage } => write!(
                 f,
-                "p{percentile} of {stage} rests on {n} frames; it takes {} for ten beyond it",
+                "p{percentile} of {stage} is based on {n} frames; at least {} are needed",
                 (1000.0 / (100.0 - percentile)).ceil()
             ),
             Doubt::Throttled { why } => write!(f, "the machine throttled: {why}"),
-            Doubt::ClocksNotLocked => f.write_str("clocks were not locked and may have moved"),
+            Doubt::ClocksNotLocked => f.write_str("clocks were not locked and may have changed"),
             Doubt::PowerModeUnknown => f.write_str("the power mode is not known"),
             Doubt::ProviderFallback { what } => write!(f, "not as asked: {what}"),
             Doubt::OtherLoad { percent } => {
@@ -178,19 +179,23 @@ impl fmt::Display for Doubt {
             Doubt::DroppedFrames { n, offered } => {
                 write!(f, "{n} of {offered} offered frames were dropped")
             }
-            Doubt::UnpairedFrames { n } => write!(f, "{n} frames had no partner in time"),
+            Doubt::UnpairedFrames { n } => {
+                write!(f, "{n} frames had no partner within the tolerance")
+            }
             Doubt::LimitNotHard { limit_type } if limit_type == "unavailable" => {
-                f.write_str("the memory limit was unavailable: nothing held it, it was watched")
+                f.write_str("the memory limit was not enforced (unavailable), only watched")
             }
             Doubt::LimitNotHard { limit_type } => {
                 write!(f, "the memory limit was {limit_type}, not hard")
             }
-            Doubt::LimitNotVerified => f.write_str("whether the memory limit holds was not tried"),
+            Doubt::LimitNotVerified => {
+                f.write_str("the memory limit was not verified by a request above it")
+            }
             Doubt::EstimateTooLow { estimate_gb, peak_gb, limit_gb } => {
                 let [estimate, peak, limit] = [estimate_gb, peak_gb, limit_gb].map(|gb| size(*gb));
                 write!(
                     f,
-                    "the estimate of {estimate} is below the limit of {limit}, and {peak} were in use"
+                    "the estimate of {estimate} was below the limit of {limit}, but {peak} were in use"
                 )
             }
             Doubt::SourceEndedEarly { frames, wanted } => {
@@ -201,10 +206,10 @@ impl fmt::Display for Doubt {
             }
             Doubt::NoNumbers { n, frames } => write!(
                 f,
-                "the model gave no numbers (NaN or infinite) in {n} of {frames} frames: it found \
-                 nothing there, whatever they show"
+                "the model's output was not a number (NaN or infinite) in {n} of {frames} frames, \
+                 so nothing was detected in them"
             ),
-            Doubt::OutputIncomplete { why } => write!(f, "not all was written: {why}"),
+            Doubt::OutputIncomplete { why } => write!(f, "some output could not be written: {why}"),
         }
     }
 }
@@ -214,8 +219,8 @@ fn size(gib: f64) -> Bytes {
     Bytes((gib * Bytes::gib(1).get() as f64) as u64)
 }
 
-/// The doubts that a latency summary raises by itself: one for the lowest percentile that
-/// rests on fewer than ten frames beyond it (those above it then do so too).
+/// The doubt of a latency summary: the lowest percentile with fewer than ten frames beyond it.
+/// All higher percentiles then have fewer than ten, too.
 #[must_use]
 pub fn of_latency(stage: &str, summary: &LatencySummary) -> Option<Doubt> {
     let few = |percentile: f64| (summary.n as f64) * (100.0 - percentile) < 1000.0;
@@ -223,7 +228,7 @@ pub fn of_latency(stage: &str, summary: &LatencySummary) -> Option<Doubt> {
     Some(Doubt::TooFewFrames { percentile, n: summary.n, stage: stage.to_string() })
 }
 
-/// By how much the tenths must differ before it is worth a word.
+/// By how much the tenths must differ before it is a doubt.
 const DRIFT: f64 = 0.05;
 
 /// A doubt where the medians of the first and the last tenth differ by more than 5 %.
@@ -298,7 +303,7 @@ mod tests {
         assert_eq!(percentile(99), Some(90.0));
         assert_eq!(percentile(19), Some(50.0));
         let text = of_latency("whole", &of(300)).unwrap().to_string();
-        assert_eq!(text, "p99 of whole rests on 300 frames; it takes 1000 for ten beyond it");
+        assert_eq!(text, "p99 of whole is based on 300 frames; at least 1000 are needed");
         assert!(of_tenths(10.0, 10.4).is_none() && of_tenths(10.0, 9.4).is_some());
         assert!(of_tenths(0.0, 0.0).is_none());
     }

@@ -1,19 +1,20 @@
-//! Detectors, measured honestly: measure → record → report.
+//! Measures object detectors: latency, memory, accuracy, and reasons to doubt the figures.
 //!
 //! ```text
 //! Pipeline::step ──→ measure ──→ record ──→ report
-//!        FrameSample       Record      text, files
+//!        FrameSample    BenchRecord    text, files
 //! ```
 //!
-//! - [`stats`]: latencies in numbers, and when two runs differ;
-//! - [`doubt`]: why a figure may say less than it seems to;
-//! - [`record`]: everything that a run found out; `report.json` is this;
-//! - [`measure`]: what the loop feeds, frame by frame, and what becomes of it;
-//! - [`compare`]: two runs, and whether the second is faster;
 //! - [`workload`]: the main job: two detectors on frames, from a plan to a record;
-//! - [`report`]: the record as JSON, Markdown, HTML, CSV and on a terminal, and the folder.
+//! - [`measure`]: takes samples and gives figures; *start here to add a metric*;
+//! - [`record`]: everything that a run found out, as `report.json` has it; *start here to add a
+//!   field of the report*;
+//! - [`report`]: the record as JSON, Markdown, HTML, CSV and on a terminal, and the run's folder;
+//! - [`stats`]: summaries of latencies, and when two runs differ;
+//! - [`doubt`]: reasons to trust a figure less;
+//! - [`compare`]: two runs, and whether the second is faster.
 //!
-//! What is measured cannot see this crate: times are handed in as durations.
+//! The code that is measured does not depend on this crate and does not read the clock.
 
 pub mod compare;
 pub mod doubt;

@@ -1,4 +1,4 @@
-//! Samples of the machine, and what they come to.
+//! Samples of the machine, and their figures.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::MemorySource;
 use crate::record::{
     MemoryArchitecture, MemoryUsage, Spread, SystemMetrics, SystemTimeline, Unknown,
 };
-use crate::stats::Trace;
+use crate::stats::TimeSeries;
 
-/// The machine at one moment. What it does not tell is `None`, never 0. As a line of
-/// `metrics.jsonl` it is told from a frame by having no `slot`.
+/// The machine at one moment. What it does not report is `None`, never 0. A line of
+/// `metrics.jsonl` without a `slot` is one of these; with a `slot` it is a frame.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SystemSample {
     /// Seconds since the start of the run.
@@ -21,11 +21,11 @@ pub struct SystemSample {
     pub cpu_percent: Option<f64>,
     /// Mean clock of the processors.
     pub cpu_clock_mhz: Option<f64>,
-    /// System memory in use, by anyone.
+    /// System memory in use, by all programs.
     pub ram_used_gb: Option<f64>,
     /// The GPU's share of it, on unified memory.
     pub ram_gpu_share_gb: Option<f64>,
-    /// A discrete GPU's memory in use, by anyone.
+    /// A discrete GPU's memory in use, by all programs.
     pub vram_used_gb: Option<f64>,
     /// Swap in use.
     pub swap_used_gb: Option<f64>,
@@ -42,15 +42,15 @@ pub struct SystemSample {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Running {
+struct RunningStats {
     n: u64,
     sum: f64,
     min: f64,
     max: f64,
-    trace: Trace,
+    trace: TimeSeries,
 }
 
-impl Running {
+impl RunningStats {
     fn push(&mut self, t: f64, value: f64) {
         self.min = if self.n == 0 { value } else { self.min.min(value) };
         self.max = if self.n == 0 { value } else { self.max.max(value) };
@@ -60,23 +60,23 @@ impl Running {
     }
 
     fn spread(&self) -> Option<Spread> {
-        let Running { n, sum, min, max, .. } = *self;
+        let RunningStats { n, sum, min, max, .. } = *self;
         (n > 0).then(|| Spread { mean: sum / n as f64, min, max })
     }
 }
 
-/// Takes samples of the machine in.
+/// Takes the samples of the machine.
 #[derive(Debug, Clone, Default)]
 pub struct SystemMeter {
     samples: u64,
-    gauges: BTreeMap<&'static str, Running>,
-    temperatures: BTreeMap<String, Running>,
-    power: BTreeMap<String, Running>,
+    gauges: BTreeMap<&'static str, RunningStats>,
+    temperatures: BTreeMap<String, RunningStats>,
+    power: BTreeMap<String, RunningStats>,
     /// The memory of all slots together, in GiB.
-    memory: Running,
+    memory: RunningStats,
 }
 
-/// What the machine says once, at the start.
+/// What the machine reports once, at the start.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SystemFacts {
     /// All of the system's memory, in GiB.
@@ -92,7 +92,7 @@ pub struct SystemFacts {
 }
 
 impl SystemMeter {
-    /// Takes a sample in.
+    /// Takes a sample.
     pub fn push(&mut self, sample: &SystemSample) {
         self.samples += 1;
         let gauges = [
@@ -119,17 +119,17 @@ impl SystemMeter {
         }
     }
 
-    /// Takes in what all slots together hold.
+    /// Takes what all slots use together.
     pub fn push_memory(&mut self, t: f64, held: Bytes) {
         self.memory.push(t, held.as_gib());
     }
 
-    /// Forgets what all slots together held: from now on it is something else that is measured.
+    /// Forgets what all slots used together: from now on another memory is measured.
     pub fn forget_memory(&mut self) {
-        self.memory = Running::default();
+        self.memory = RunningStats::default();
     }
 
-    /// What all slots together held so far. Without a sample it is unknown, whatever the source.
+    /// What all slots used together so far. Without a sample it is unknown, whatever the source.
     #[must_use]
     pub fn usage(&self, source: &MemorySource) -> MemoryUsage {
         let mut usage = MemoryUsage::unmeasured(source.what, source.limit, "no sample was taken");
@@ -143,7 +143,8 @@ impl SystemMeter {
         usage
     }
 
-    /// The machine so far, with the memory of the run. `frames` in `wall_s` seconds give the energy of a frame.
+    /// The machine so far, with the memory of the run. The energy of a frame comes from `frames`
+    /// and `wall_s`, the seconds that they took.
     #[must_use]
     pub fn metrics(
         &self,
@@ -153,8 +154,8 @@ impl SystemMeter {
         frames: u64,
         wall_s: f64,
     ) -> SystemMetrics {
-        let gauge = |name| self.gauges.get(name).and_then(Running::spread);
-        let spreads = |map: &BTreeMap<String, Running>| {
+        let gauge = |name| self.gauges.get(name).and_then(RunningStats::spread);
+        let spreads = |map: &BTreeMap<String, RunningStats>| {
             map.iter().filter_map(|(name, all)| Some((name.clone(), all.spread()?))).collect()
         };
         let power_w: BTreeMap<String, Spread> = spreads(&self.power);
@@ -186,7 +187,7 @@ impl SystemMeter {
     }
 
     fn timeline(&self) -> SystemTimeline {
-        let traces = |map: &BTreeMap<String, Running>| {
+        let traces = |map: &BTreeMap<String, RunningStats>| {
             map.iter().map(|(name, all)| (name.clone(), all.trace.points())).collect()
         };
         let ram = self.gauges.get("ram_used_gb");
@@ -199,8 +200,8 @@ impl SystemMeter {
 }
 
 impl SystemMetrics {
-    /// A reason for every field that is null or empty: the one that was given, or what the
-    /// architecture says, or that nobody told.
+    /// A reason for every field that is null or empty: the one that was given, or one from the
+    /// architecture, or that the machine does not report it.
     fn reasons(&self, given: &Unknown) -> Unknown {
         let empty = [
             ("cpu_percent", self.cpu_percent.is_none()),
@@ -224,8 +225,8 @@ impl SystemMetrics {
             }
             (MemoryArchitecture::Unified, "vram_used_gb") => "the GPU uses the system's memory",
             (MemoryArchitecture::Discrete, "ram_gpu_share_gb") => "the GPU has its own memory",
-            (_, "energy_per_frame_j") => "no sensor tells the power of the whole machine",
-            _ => "this machine does not tell",
+            (_, "energy_per_frame_j") => "no sensor reports the power of the whole machine",
+            _ => "this machine does not report it",
         };
         let reason =
             |field: &str| given.get(field).cloned().unwrap_or_else(|| fallback(field).to_string());

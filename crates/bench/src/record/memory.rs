@@ -1,9 +1,8 @@
-//! Memory in the record: whose, how much, how it was obtained, and the line above it.
+//! Memory in the record: whose, how much, how it was obtained, and the limit.
 //!
 //! On unified memory the GPU's share is part of system memory and the two are never added.
 //! On a discrete GPU they are two figures with a total. Without a GPU it is the memory of
-//! the process, and says so. No sample is not "0 GiB, within limit": `within_limit` is
-//! null.
+//! the process, and the record says so. Without a sample `within_limit` is null, not true.
 
 use plimsoll::{Bytes, LimitReport};
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use super::Unknown;
 
 /// How GPU memory relates to system memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryArchitecture {
     /// The GPU's memory is part of the system's.
@@ -32,68 +32,71 @@ impl std::fmt::Display for MemoryArchitecture {
     }
 }
 
-/// How far a limit is held, the best first.
+/// How strictly a limit is enforced, the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum LimitType {
-    /// An allocation past the limit is refused, whoever asks.
+pub enum ReportLimitType {
+    /// An allocation above the limit is refused, whoever requests it.
     Hard,
-    /// An engine was asked to keep to it; others are not held.
+    /// The engine was asked to stay within it; other allocations are not limited.
     Soft,
-    /// Nothing can hold it; it is watched.
+    /// Nothing enforces it; it is only watched.
     Unavailable,
 }
 
-impl std::fmt::Display for LimitType {
+impl std::fmt::Display for ReportLimitType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            LimitType::Hard => "hard",
-            LimitType::Soft => "soft",
-            LimitType::Unavailable => "unavailable",
+            ReportLimitType::Hard => "hard",
+            ReportLimitType::Soft => "soft",
+            ReportLimitType::Unavailable => "unavailable",
         })
     }
 }
 
-impl From<plimsoll::LimitType> for LimitType {
-    fn from(other: plimsoll::LimitType) -> LimitType {
+impl From<plimsoll::LimitType> for ReportLimitType {
+    fn from(other: plimsoll::LimitType) -> ReportLimitType {
         match other {
-            plimsoll::LimitType::Hard => LimitType::Hard,
-            plimsoll::LimitType::Soft => LimitType::Soft,
-            plimsoll::LimitType::Unavailable => LimitType::Unavailable,
+            plimsoll::LimitType::Hard => ReportLimitType::Hard,
+            plimsoll::LimitType::Soft => ReportLimitType::Soft,
+            plimsoll::LimitType::Unavailable => ReportLimitType::Unavailable,
         }
     }
 }
 
 /// How a figure was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Obtained {
-    /// Every change was seen: the peak is the peak.
+pub enum HowObtained {
+    /// Every change was counted, so the peak is exact.
     Counted,
-    /// It was looked at now and then.
+    /// It was read at intervals.
     Sampled,
-    /// It was worked out.
+    /// It was calculated.
     Estimated,
     /// It was read from a recording.
     Recorded,
-    /// The device is a pretended one.
+    /// The device is a simulated one.
     Simulated,
 }
 
-impl std::fmt::Display for Obtained {
+impl std::fmt::Display for HowObtained {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Obtained::Counted => "counted",
-            Obtained::Sampled => "sampled",
-            Obtained::Estimated => "estimated",
-            Obtained::Recorded => "recorded",
-            Obtained::Simulated => "simulated",
+            HowObtained::Counted => "counted",
+            HowObtained::Sampled => "sampled",
+            HowObtained::Estimated => "estimated",
+            HowObtained::Recorded => "recorded",
+            HowObtained::Simulated => "simulated",
         })
     }
 }
 
 /// What a slot's memory figure is a figure of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MeasuredWhat {
     /// What the slot's engine allocated on the GPU.
@@ -134,6 +137,7 @@ const NOT_COMPARED: &str =
 
 /// The memory of one slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GpuMemory {
     /// What the figures are of.
     pub what: MeasuredWhat,
@@ -148,12 +152,12 @@ pub struct GpuMemory {
     pub min_gb: Option<f64>,
     /// Whether the peak is within the limit; null where nothing was measured or compared.
     pub within_limit: Option<bool>,
-    /// How far the limit is held.
-    pub limit_type: LimitType,
-    /// Who told, such as `rten allocator` or `/proc/self/status`; null where nobody did.
+    /// How strictly the limit is enforced.
+    pub limit_type: ReportLimitType,
+    /// Who reported it, such as `rten allocator` or `/proc/self/status`; null where nobody did.
     pub source: Option<String>,
     /// How it was obtained; null where it was not.
-    pub obtained: Option<Obtained>,
+    pub obtained: Option<HowObtained>,
     /// How many samples there were.
     pub samples: u64,
     /// The most of the system's memory in use while the slot ran, other programs included;
@@ -164,12 +168,12 @@ pub struct GpuMemory {
 }
 
 impl GpuMemory {
-    /// A slot whose memory nobody measured.
+    /// The memory of a slot that nobody measured.
     #[must_use]
     pub fn unmeasured(
         what: MeasuredWhat,
         limit: Option<Bytes>,
-        limit_type: LimitType,
+        limit_type: ReportLimitType,
         why: &str,
     ) -> GpuMemory {
         let fields = [
@@ -205,8 +209,9 @@ impl GpuMemory {
     }
 }
 
-/// The memory of the whole run, of all slots together: what the limit is held against.
+/// The memory of the whole run, all slots together, against the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemoryUsage {
     /// What the figures are of.
     pub what: MeasuredWhat,
@@ -219,13 +224,13 @@ pub struct MemoryUsage {
     pub mean_gb: Option<f64>,
     /// The most; null where nothing was measured.
     pub peak_gb: Option<f64>,
-    /// Who told; null where nobody did.
+    /// Who reported it; null where nobody did.
     pub source: Option<String>,
     /// How it was obtained; null where it was not.
-    pub obtained: Option<Obtained>,
+    pub obtained: Option<HowObtained>,
     /// How many samples there were.
     pub samples: u64,
-    /// How often more was held than the limit allows.
+    /// How often memory rose above the limit.
     pub violations: u64,
     /// On unified memory, the peak as a share of the most that the system used, in percent;
     /// null elsewhere.
@@ -262,15 +267,16 @@ impl MemoryUsage {
 
 /// Memory that belongs to no slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SharedMemory {
     /// What it is: context, libraries.
     pub what: String,
     /// The most; null where nothing was measured.
     pub peak_gb: Option<f64>,
-    /// Who told; null where nobody did.
+    /// Who reported it; null where nobody did.
     pub source: Option<String>,
     /// How it was obtained; null where it was not.
-    pub obtained: Option<Obtained>,
+    pub obtained: Option<HowObtained>,
     /// Why fields are null.
     pub unknown: Unknown,
 }
@@ -290,21 +296,25 @@ impl SharedMemory {
     }
 }
 
-/// More was held than the limit allows.
+/// One time that memory rose above the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Violation {
     /// When, UTC, RFC 3339.
     pub time: String,
     /// Which slot; null where it is not known.
+    #[cfg_attr(test, schemars(range(max = 1)))]
     pub slot: Option<usize>,
-    /// How much was held.
+    /// How much was in use.
     pub bytes: u64,
 }
 
-/// A slot and how near it came to the limit.
+/// A slot, and how close it came to the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Closest {
     /// 0 or 1.
+    #[cfg_attr(test, schemars(range(max = 1)))]
     pub slot: usize,
     /// The model in it.
     pub name: Option<String>,
@@ -314,32 +324,35 @@ pub struct Closest {
     pub percent_of_limit: f64,
 }
 
-/// The limit and whether it was kept.
+/// The limit, and whether memory stayed within it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemorySafety {
     /// Whether every slot that ran stayed within the limit; null where one was not
-    /// measured and none is known to have passed it.
+    /// measured and none is known to have exceeded it.
     pub all_within_limit: Option<bool>,
     /// Why that is null; null where it is not.
     pub reason: Option<String>,
     /// The limit, clamped to the profile, in GiB.
     pub limit_gb: f64,
-    /// What is enforced: on unified memory never more than the system can give.
+    /// The limit that is enforced: on unified memory never more than the system can give.
     pub effective_limit_gb: f64,
-    /// The profile that the limit was held to or comes from; null where a limit was given and
-    /// no profile named.
+    /// The profile that the limit comes from or was clamped to; null where a limit was given
+    /// without a profile.
     pub profile: Option<String>,
-    /// How far it is held.
-    pub limit_type: LimitType,
-    /// Whether that was tried.
+    /// How strictly it is enforced.
+    pub limit_type: ReportLimitType,
+    /// Whether that was verified by a request above the limit.
     pub verified: bool,
-    /// By what means.
+    /// What enforces it.
     pub methods_applied: Vec<String>,
-    /// How often more was held.
+    /// How often memory rose above the limit.
     pub total_violations: u64,
-    /// Each of those, up to a thousand.
+    /// The first thousand of those.
+    #[cfg_attr(test, schemars(length(max = MemorySafety::DETAILS)))]
     pub violation_details: Vec<Violation>,
     /// The slots, closest to the limit first.
+    #[cfg_attr(test, schemars(length(max = 2)))]
     pub closest_to_limit: Vec<Closest>,
     /// What the user should know: a clamped limit, a pool that was made before.
     pub warnings: Vec<String>,
@@ -368,7 +381,7 @@ impl MemorySafety {
     /// How many violations are kept one by one; all are counted.
     pub const DETAILS: usize = 1000;
 
-    /// Takes a violation in.
+    /// Counts a violation.
     pub fn violated(&mut self, violation: Violation) {
         self.total_violations += 1;
         if self.violation_details.len() < Self::DETAILS {

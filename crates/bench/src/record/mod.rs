@@ -1,14 +1,30 @@
 //! The record: everything that a run found out, as plain data.
 //!
 //! `report.json` is this record, and every other format is rendered from it, so no two
-//! formats can disagree. Three rules hold everywhere:
+//! formats can disagree. Three rules apply everywhere:
 //!
 //! - what is unknown is `null`, never 0, and the map `unknown` beside it says why;
 //! - there are exactly two models, by type: an array of two;
 //! - fields named `_gb` are GiB, `_ms` milliseconds, `_s` seconds.
 //!
-//! What follows from other fields (doubts, the summary, who came closest to the limit) is
-//! worked out in [`Record::settle`], in one place.
+//! Fields that follow from others (doubts, the summary, the slots closest to the limit) are
+//! derived in one place, [`BenchRecord::settle`].
+//!
+//! # How to add a field of the report
+//!
+//! 1. Add it to its struct here, with a doc comment: that is its description in the schema. An
+//!    `Option` is null where it is unknown; then give the reason in the `unknown` map beside it.
+//! 2. The compiler names every place that builds the struct. Most values come from
+//!    `workload/snapshot.rs`; if a sample must carry it, see [`crate::measure`]. A field that
+//!    follows from others is filled in `record/settle.rs` instead.
+//! 3. To show it in Markdown, HTML and on the terminal, add a row in `report/sheet.rs` (or
+//!    `report/memory.rs`): all of them use those words. `report.json` has it already.
+//! 4. Write the schema again, and look at the difference:
+//!    `PLIMSOLL_WRITE_SCHEMA=1 cargo test -p plimsoll-bench --lib record`. Without that a test
+//!    fails. A narrower rule than the type's goes beside the field, as
+//!    `#[cfg_attr(test, schemars(range(max = 1)))]`.
+//! 5. A field that old reports do not have needs `#[serde(default)]`, so that they can still be
+//!    compared. [`SCHEMA_VERSION`] changes when a reader of the old form would go wrong.
 
 pub mod memory;
 pub mod model;
@@ -16,17 +32,20 @@ pub mod settle;
 pub mod system;
 pub mod time;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use memory::{
-    Closest, GpuMemory, LimitType, MeasuredWhat, MemoryArchitecture, MemorySafety, MemoryUsage,
-    Obtained, SharedMemory, Violation,
+    Closest, GpuMemory, HowObtained, MeasuredWhat, MemoryArchitecture, MemorySafety, MemoryUsage,
+    ReportLimitType, SharedMemory, Violation,
 };
 pub use model::{
-    Accuracy, Bin, DetectionSummary, MemoryEstimate, ModelDescription, ModelRecord, Part, Parts,
-    Performance, Status, Timeline,
+    Accuracy, Bin, DetectionSummary, MemoryEstimate, ModelDescription, ModelRecord, Performance,
+    PhasePart, PhaseParts, SlotTimeline, Status,
 };
 pub use system::{Spread, SystemMetrics, SystemTimeline};
 
@@ -36,46 +55,51 @@ use crate::doubt::Doubt;
 /// the old form would go wrong.
 pub const SCHEMA_VERSION: &str = "2.0";
 
-/// The names of the two slots; there is never a third. A slot is a place for a model, and says
-/// nothing of which model is in it.
+/// The names of the two slots. A slot is a place for any model, so its name does not say which
+/// model is in it.
 pub const SLOTS: [&str; 2] = ["yolo11n_rgb", "yolo11n_thermal"];
 
 /// Why fields are null: the name of the field, and the reason.
 pub type Unknown = BTreeMap<String, String>;
 
-/// All that a run found out.
+/// Everything that a run found out. Fields named `_gb` are GiB, `_ms` milliseconds and `_s`
+/// seconds. What is unknown is null, never 0, and a map named `unknown` beside it says why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// [`SCHEMA_VERSION`].
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BenchRecord {
+    /// The version of this form.
+    #[cfg_attr(test, schemars(extend("const" = SCHEMA_VERSION)))]
     pub schema_version: String,
     /// Who, when, where.
     pub metadata: Metadata,
-    /// How it was asked for.
-    pub config: Config,
+    /// What the user asked for.
+    pub config: BenchConfig,
     /// Where frames came from.
     pub input_source: InputSource,
     /// The two slots, in order.
     pub models: [ModelRecord; 2],
-    /// The machine while it ran.
+    /// The machine during the run.
     pub system_metrics: SystemMetrics,
-    /// The limit and whether it was kept.
+    /// The limit, and whether memory stayed within it.
     pub memory_safety: MemorySafety,
-    /// Memory that belongs to no slot: context and libraries. Never split.
+    /// Memory that belongs to no slot, such as context and libraries. It is never split.
     pub shared: SharedMemory,
-    /// Why figures may say less than they seem to.
+    /// Reasons to trust figures less.
     pub doubts: Vec<DoubtRecord>,
-    /// The whole in a few numbers.
-    pub summary: Summary,
-    /// Whether the run ended before its end.
+    /// The run in a few numbers.
+    pub summary: RecordSummary,
+    /// Whether the run was stopped early.
     pub interrupted: bool,
-    /// By what; null where it was not.
+    /// What stopped it; null where nothing did.
     pub interruption: Option<String>,
 }
 
 /// A doubt and what it is about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DoubtRecord {
     /// The slot; null where it is about the whole run.
+    #[cfg_attr(test, schemars(range(max = 1)))]
     pub slot: Option<usize>,
     /// The doubt itself: its `kind` and numbers.
     #[serde(flatten)]
@@ -95,6 +119,7 @@ impl DoubtRecord {
 
 /// Who, when, where.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Metadata {
     /// The program's name.
     pub tool: String,
@@ -106,22 +131,24 @@ pub struct Metadata {
     pub started: String,
     /// When it ended; null while it runs.
     pub finished: Option<String>,
-    /// The machine's name; null where it does not tell.
+    /// The machine's name; null where that is not known.
     pub host: Option<String>,
     /// The operating system.
     pub os: String,
     /// The processor's architecture.
     pub arch: String,
-    /// The board or device, where it tells.
+    /// The board or processor; null where that is not known.
     pub device_name: Option<String>,
-    /// The command as it was given, without passwords and tokens.
+    /// The command line, without passwords and tokens.
     pub command_line: Vec<String>,
 }
 
-/// How the run was asked for.
+/// What the user asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Config {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BenchConfig {
     /// `rgb`, `thermal` or `dual`.
+    #[cfg_attr(test, schemars(extend("enum" = ["rgb", "thermal", "dual"])))]
     pub mode: String,
     /// The engine as asked for.
     pub engine: String,
@@ -132,21 +159,21 @@ pub struct Config {
     pub imgsz: Option<u32>,
     /// The least confidence of a detection.
     pub conf: f64,
-    /// The overlap above which the lesser box is dropped.
+    /// The overlap (IoU) above which the less confident of two boxes is dropped.
     pub iou: f64,
-    /// The most detections a frame.
+    /// The most detections per frame.
     pub max_det: u32,
-    /// The most frames a slot; null for all.
+    /// The most frames per slot; null for all.
     pub max_frames: Option<u64>,
     /// Frames before measuring begins.
     pub warmup: u64,
-    /// Offered frames a second; null for as fast as it goes.
+    /// Offered frames per second; null for as fast as possible.
     pub rate_fps: Option<f64>,
-    /// For how long; null for as many frames as there are.
+    /// How long each slot runs, in seconds; null for a number of frames.
     pub duration_s: Option<f64>,
     /// Whether both slots ran at once.
     pub parallel: bool,
-    /// Whether what was not done as asked is an error.
+    /// Whether a deviation from the request, such as a fallback, is an error.
     #[serde(default)]
     pub strict: bool,
     /// How often the run was repeated.
@@ -155,9 +182,9 @@ pub struct Config {
     pub gpu_mem_limit_gb: f64,
     /// The profile that clamps it.
     pub profile: Option<String>,
-    /// What is kept free on unified memory; null where nothing was asked for.
+    /// What must stay free on unified memory; null where the user did not say.
     pub keep_free_gb: Option<f64>,
-    /// How far apart frames of a pair may be; null in single-stream modes.
+    /// How far apart in time frames of a pair may be; null in single-stream modes.
     pub sync_tolerance_ms: Option<f64>,
     /// Seconds between samples of the machine.
     pub metrics_interval_s: f64,
@@ -165,35 +192,40 @@ pub struct Config {
 
 /// Where frames came from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InputSource {
     /// The streams: one, or RGB and thermal.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<InputStream>,
     /// Frames without a partner; null in single-stream modes.
     pub unpaired: Option<u64>,
 }
 
 /// One stream of frames.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Stream {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct InputStream {
     /// As the user wrote it, without passwords and tokens.
     pub name: String,
     /// `image_dir`, `video`, `camera`, `rtsp`, `gst` or `synthetic`.
+    #[cfg_attr(test, schemars(extend("enum" = ["image_dir", "video", "camera", "rtsp", "gst", "synthetic"])))]
     pub kind: String,
     /// The slots that it feeds.
+    #[cfg_attr(test, schemars(inner(range(max = 1))))]
     pub slots: Vec<usize>,
     /// How many frames it has; null where that is not known.
     pub frames: Option<u64>,
-    /// Frames a second by its own account; null where it does not tell.
+    /// Frames per second as the source reports it; null where it does not.
     pub rate_fps: Option<f64>,
-    /// How many were read.
+    /// Frames that were read.
     pub read: u64,
-    /// How many could not be, and were skipped.
+    /// Frames that could not be read or prepared, and were skipped.
     pub corrupt: u64,
 }
 
-/// The whole in a few numbers.
+/// The run in a few numbers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Summary {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RecordSummary {
     /// Slots that ran to their end.
     pub completed: usize,
     /// Slots without weights.

@@ -1,4 +1,4 @@
-//! One slot: what ran, how fast, how much memory, what it found.
+//! One slot of the record: what ran, how fast, how much memory, what it found.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,18 @@ use plimsoll_infer::{EngineInfo, ModelInfo};
 use serde::{Deserialize, Serialize};
 
 use super::{GpuMemory, SLOTS, Unknown};
-use crate::stats::{Interval, LatencySummary, Point};
+use crate::stats::{Interval, LatencySummary, TimePoint};
 
-/// What became of a slot.
+/// How a slot ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It ran to its end.
+    /// It ran all frames.
     Completed,
-    /// It had no weights, or the mode left it out.
+    /// It had no weights, or the mode excludes it.
     Skipped,
-    /// It could not start or go on.
+    /// It could not start or continue.
     Failed,
     /// It was stopped; what was measured until then is kept.
     Interrupted,
@@ -33,14 +34,15 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// What a model was expected to take, from its file alone.
+/// The memory that a model was expected to take, from its file alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemoryEstimate {
     /// The weights.
     pub weights_bytes: u64,
-    /// What lives beside them at the worst moment, as the engine holds it.
+    /// The most memory of intermediate tensors at once, as the engine allocates it.
     pub activation_bytes: u64,
-    /// What the engine and the driver take for themselves; 0 where that is not on record.
+    /// What the engine and the driver take for themselves; 0 where that is not known.
     pub overhead_bytes: u64,
     /// All of them.
     pub total_bytes: u64,
@@ -48,14 +50,17 @@ pub struct MemoryEstimate {
 
 /// One slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelRecord {
     /// 0 or 1.
+    #[cfg_attr(test, schemars(range(max = 1)))]
     pub slot: usize,
     /// The slot's own name: `yolo11n_rgb` or `yolo11n_thermal`, whatever model is in it.
+    #[cfg_attr(test, schemars(extend("enum" = SLOTS)))]
     pub slot_name: String,
     /// The model, after its file; null where the slot has none.
     pub name: Option<String>,
-    /// What became of it.
+    /// How it ended.
     pub status: Status,
     /// Why, where it is not `completed`; null where it is.
     pub reason: Option<String>,
@@ -63,26 +68,40 @@ pub struct ModelRecord {
     pub model_info: Option<ModelDescription>,
     /// How fast; null where nothing was measured.
     pub performance: Option<Performance>,
-    /// What it was expected to take, before it was loaded; null where that could not be told.
+    /// The memory it was expected to take, before it was loaded; null where there is no estimate.
     #[serde(default)]
     pub estimate: Option<MemoryEstimate>,
     /// Its memory.
     pub gpu_memory: GpuMemory,
     /// What it found; null where nothing ran.
     pub detection_summary: Option<DetectionSummary>,
-    /// How right it was; null where the truth is not known.
+    /// How accurate it was; null where the truth is not known.
     pub accuracy: Option<Accuracy>,
-    /// Pictures of the run over time.
-    pub timeline: Timeline,
+    /// The run over time, for plots.
+    pub timeline: SlotTimeline,
     /// Why fields are null.
     pub unknown: Unknown,
 }
 
 impl ModelRecord {
-    /// What people are shown: the model and its slot, as two slots may hold the same model.
+    /// The name for people: the model and its slot, because two slots may have the same model.
     #[must_use]
     pub fn label(&self) -> String {
         label(self.slot, self.name.as_deref())
+    }
+
+    /// Removes the reasons of fields that are known by now.
+    pub fn forget_reasons_of_known(&mut self) {
+        let known = [
+            ("model_info", self.model_info.is_some()),
+            ("performance", self.performance.is_some()),
+            ("estimate", self.estimate.is_some()),
+            ("detection_summary", self.detection_summary.is_some()),
+            ("accuracy", self.accuracy.is_some()),
+        ];
+        for (field, _) in known.into_iter().filter(|(_, known)| *known) {
+            self.unknown.remove(field);
+        }
     }
 
     /// A slot in which nothing ran.
@@ -102,7 +121,7 @@ impl ModelRecord {
             gpu_memory,
             detection_summary: None,
             accuracy: None,
-            timeline: Timeline::default(),
+            timeline: SlotTimeline::default(),
             unknown: unknown.into_iter().collect(),
         }
     }
@@ -115,36 +134,43 @@ pub(crate) fn label(slot: usize, name: Option<&str>) -> String {
 
 /// What ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelDescription {
     /// The file, or the name of an embedded model.
     pub weights: String,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Rows and columns of the input as it ran; null where it never did.
+    /// Rows and columns of the input as it ran; null where it did not run.
     pub input_size: Option<[usize; 2]>,
-    /// How many classes it tells apart; null where it does not say.
+    /// The number of classes; null where the model does not report it.
     pub classes: Option<usize>,
     /// The engine that ran it.
     pub engine: String,
-    /// The engine's version; null where it does not tell.
+    /// The engine's version; null where it does not report it.
     pub engine_version: Option<String>,
     /// Where it ran.
     pub device: String,
     /// Why this engine and this device.
     #[serde(default)]
     pub chosen: String,
-    /// How many nodes each provider ran; empty where the engine does not tell.
+    /// How many nodes each provider ran; empty where the engine does not report it.
     pub nodes_by_provider: BTreeMap<String, u64>,
-    /// What the engine did not do as it was asked.
+    /// Where the engine deviated from what was asked.
     pub fallbacks: Vec<String>,
-    /// Whether the engine was handed the memory limit.
+    /// Whether the engine received the memory limit.
     pub limit_applied: bool,
-    /// Bytes of workspace that the engine was allowed; null where it has none.
+    /// Bytes of workspace that the engine may use; null where it has none.
     pub workspace_bytes: Option<u64>,
 }
 
 impl ModelDescription {
-    /// From what the model and the engine say of themselves.
+    /// Whether it ran on a GPU.
+    #[must_use]
+    pub fn on_gpu(&self) -> bool {
+        !self.device.starts_with("cpu")
+    }
+
+    /// From what the model and the engine report.
     #[must_use]
     pub fn new(model: &ModelInfo, engine: &EngineInfo) -> ModelDescription {
         ModelDescription {
@@ -164,8 +190,9 @@ impl ModelDescription {
     }
 }
 
-/// How fast a slot was. Warm-up frames are in none of it.
+/// How fast a slot was. Warm-up frames are in none of the figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Performance {
     /// Measured frames.
     pub frames: u64,
@@ -174,7 +201,7 @@ pub struct Performance {
     /// Seconds by the wall clock, from the start of the first measured frame to the end of
     /// the last.
     pub wall_s: f64,
-    /// Frames a second by the wall clock; null where no time passed.
+    /// Frames per second by the wall clock; null where no time passed.
     pub fps: Option<f64>,
     /// From a frame to a tensor.
     pub prepare: LatencySummary,
@@ -182,39 +209,41 @@ pub struct Performance {
     pub inference: LatencySummary,
     /// From the engine's output to boxes.
     pub decode: LatencySummary,
-    /// The frame from start (or, under an offered load, from its scheduled time) to end.
+    /// A frame from its start (under an offered load: from its scheduled time) to its end.
     pub whole: LatencySummary,
-    /// Reading and decompressing frames, which runs ahead on its own thread and is in no
-    /// other figure; null where the source does none.
+    /// Reading and decoding frames, which runs ahead on its own thread and is in no other
+    /// figure; null where the source does none.
     pub decode_ahead: Option<LatencySummary>,
-    /// Offered frames a second; null without an offered load.
+    /// Offered frames per second; null without an offered load.
     pub offered_fps: Option<f64>,
-    /// Frames that began after their time; null without an offered load.
+    /// Frames that began after their scheduled time; null without an offered load.
     pub late: Option<u64>,
-    /// Frames that were never taken; null without an offered load.
+    /// Frames that nobody took; null without an offered load.
     pub dropped: Option<u64>,
-    /// Cold, steady and throttled frames told apart.
-    pub parts: Parts,
+    /// Cold, steady and throttled frames separately.
+    pub parts: PhaseParts,
     /// Median of the whole in each repeat, in milliseconds; empty without repeats.
     pub repeats_p50_ms: Vec<f64>,
-    /// The interval of their mean (95 %); null without repeats.
+    /// The confidence interval of their mean (95 %); null without repeats.
     pub repeats_interval_ms: Option<Interval>,
 }
 
-/// A run in parts. A part without frames is null.
+/// A run by the state of the machine. A part without frames is null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Parts {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PhaseParts {
     /// Before the machine was warm.
-    pub cold: Option<Part>,
-    /// As it goes on.
-    pub steady: Option<Part>,
-    /// While the machine slowed itself down.
-    pub throttled: Option<Part>,
+    pub cold: Option<PhasePart>,
+    /// The normal state.
+    pub steady: Option<PhasePart>,
+    /// While the machine throttled.
+    pub throttled: Option<PhasePart>,
 }
 
 /// A part of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PhasePart {
     /// Its frames.
     pub frames: u64,
     /// Their latency.
@@ -223,47 +252,51 @@ pub struct Part {
 
 /// What a slot found.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DetectionSummary {
     /// All detections.
     pub total: u64,
     /// By the name of the class.
     pub per_class: BTreeMap<String, u64>,
-    /// A frame, on average; null without a frame.
+    /// The mean per frame; null without a frame.
     pub per_frame_mean: Option<f64>,
 }
 
-/// How right the detections were, where the truth is known.
+/// How accurate the detections were, where the truth is known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Accuracy {
-    /// Right detections over all detections; null where nothing was found.
+    /// Correct detections over all detections; null where nothing was found.
     pub precision: Option<f64>,
-    /// Right detections over all that was there; null where nothing was there.
+    /// Correct detections over all objects; null where there were none.
     pub recall: Option<f64>,
-    /// The overlap from which a detection is right.
+    /// The overlap (IoU) from which a detection is correct.
     pub iou: f64,
     /// The least confidence that counts.
     pub conf: f64,
-    /// Right detections.
+    /// Correct detections.
     pub matched: u64,
     /// All detections.
     pub found: u64,
-    /// All that was there.
+    /// All objects.
     pub present: u64,
 }
 
-/// Pictures of a run over time, in a bounded number of points.
+/// A run over time, in a bounded number of points.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Timeline {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SlotTimeline {
     /// The whole latency in milliseconds.
-    pub whole_ms: Vec<Point>,
+    pub whole_ms: Vec<TimePoint>,
     /// The slot's memory in GiB.
-    pub memory_gb: Vec<Point>,
+    pub memory_gb: Vec<TimePoint>,
     /// How the whole latency is distributed.
     pub distribution: Vec<Bin>,
 }
 
 /// How many frames took that long.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Bin {
     /// From.
     pub from_ms: f64,

@@ -1,18 +1,19 @@
-//! What follows from the rest of a record: within the limit or not, doubts, the summary.
+//! Derives the fields of a record that follow from others: within the limit or not, doubts, the
+//! summary.
 //!
-//! Whoever fills a record fills in what was measured; all that can be derived is derived
-//! here, once, so that no two places can differ. Settling twice changes nothing.
+//! The code that fills a record fills in only what was measured. Everything that follows is
+//! derived here, once, so that no two places can differ. Deriving it twice changes nothing.
 
 use plimsoll::Bytes;
 
 use super::{
-    Closest, DoubtRecord, LimitType, MemoryArchitecture, ModelRecord, Obtained, Record, Status,
-    Summary,
+    BenchRecord, Closest, DoubtRecord, HowObtained, MemoryArchitecture, ModelRecord, RecordSummary,
+    ReportLimitType, Status,
 };
 use crate::doubt::{Doubt, of_latency};
 
-impl Record {
-    /// Works out what follows from the rest. Doubts that only the measurer can know
+impl BenchRecord {
+    /// Derives what follows from the other fields. Doubts that only the run itself can know
     /// (drift, throttling, other load) stay as they are.
     pub fn settle(&mut self) {
         for model in &mut self.models {
@@ -31,12 +32,12 @@ impl Record {
         self.models.iter().filter(|model| model.performance.is_some())
     }
 
-    /// What a program that ran this should end with: 0 fine, 1 a violation where that is
-    /// asked for, 2 all skipped, 3 one failed and none completed, or in a strict run something
-    /// could not be written.
+    /// The exit code of a program that ran this: 0 success, 1 a violation where the user asked
+    /// for that, 2 all slots skipped, 3 one failed and none completed, or in a strict run some
+    /// output could not be written.
     #[must_use]
     pub fn exit_code(&self, fail_on_violation: bool) -> u8 {
-        let Summary { completed, skipped, failed, .. } = self.summary;
+        let RecordSummary { completed, skipped, failed, .. } = self.summary;
         match () {
             () if skipped == self.models.len() => 2,
             () if failed > 0 && completed == 0 => 3,
@@ -46,25 +47,25 @@ impl Record {
         }
     }
 
-    /// Whether something that was asked for could not be written.
+    /// Whether some output could not be written.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.doubts.iter().any(|doubt| matches!(doubt.doubt, Doubt::OutputIncomplete { .. }))
     }
 
     fn settle_safety(&mut self) {
-        let line = self.memory_safety.effective_limit_gb;
+        let limit = self.memory_safety.effective_limit_gb;
         let mut closest: Vec<Closest> = Vec::new();
         for model in &self.models {
             let compared = model.gpu_memory.limit_gb.is_some();
             if let Some(peak_gb) = model.gpu_memory.peak_gb.filter(|_| compared) {
-                let percent_of_limit = if line > 0.0 { peak_gb / line * 100.0 } else { 100.0 };
+                let percent_of_limit = if limit > 0.0 { peak_gb / limit * 100.0 } else { 100.0 };
                 let (slot, name) = (model.slot, model.name.clone());
                 closest.push(Closest { slot, name, peak_gb, percent_of_limit });
             }
         }
         closest.sort_by(|a, b| b.peak_gb.total_cmp(&a.peak_gb));
-        let passed = self.models.iter().any(|m| m.gpu_memory.within_limit == Some(false));
+        let exceeded = self.models.iter().any(|m| m.gpu_memory.within_limit == Some(false));
         let ran: Vec<Option<bool>> = self.ran().map(|m| m.gpu_memory.within_limit).collect();
         let unknown = self.ran().find(|m| m.gpu_memory.within_limit.is_none()).map(|model| {
             let why = model.gpu_memory.unknown.get("within_limit").map(String::as_str);
@@ -73,7 +74,7 @@ impl Record {
         let safety = &mut self.memory_safety;
         safety.closest_to_limit = closest;
         safety.all_within_limit = match () {
-            () if passed || safety.total_violations > 0 => Some(false),
+            () if exceeded || safety.total_violations > 0 => Some(false),
             () if ran.is_empty() || ran.contains(&None) => None,
             () => Some(true),
         };
@@ -106,13 +107,13 @@ impl Record {
     }
 
     fn settle_doubts(&mut self) {
-        // In the order of importance: what holds for the whole run first, then by slot.
+        // What concerns the whole run comes first, then each slot.
         let mut found: Vec<DoubtRecord> = Vec::new();
         let mut add = |slot, doubt| found.push(DoubtRecord::new(slot, doubt));
         let safety = &self.memory_safety;
         match safety.limit_type {
-            LimitType::Hard if !safety.verified => add(None, Doubt::LimitNotVerified),
-            LimitType::Hard => {}
+            ReportLimitType::Hard if !safety.verified => add(None, Doubt::LimitNotVerified),
+            ReportLimitType::Hard => {}
             other => add(None, Doubt::LimitNotHard { limit_type: other.to_string() }),
         }
         if self.system_metrics.clocks_locked != Some(true) {
@@ -147,16 +148,19 @@ impl Record {
         let safety = &self.memory_safety;
         let memory = match safety.all_within_limit {
             Some(true) => "memory stayed within the limit".to_string(),
-            Some(false) => format!("memory passed the limit ({} seen)", safety.total_violations),
+            Some(false) => {
+                format!("memory exceeded the limit ({} violations)", safety.total_violations)
+            }
             None => "whether memory stayed within the limit is not known".to_string(),
         };
         let text = format!("{completed} of 2 slots completed, {frames} frames; {memory}");
         let doubts = self.doubts.len();
-        self.summary = Summary { completed, skipped, failed, interrupted, frames, doubts, text };
+        self.summary =
+            RecordSummary { completed, skipped, failed, interrupted, frames, doubts, text };
     }
 }
 
-/// Whether [`Record::settle`] makes this doubt itself, so that an old one must go.
+/// Whether [`BenchRecord::settle`] derives this doubt itself and so replaces an old one.
 fn is_derived(doubt: &Doubt) -> bool {
     matches!(
         doubt,
@@ -175,7 +179,8 @@ fn is_derived(doubt: &Doubt) -> bool {
     )
 }
 
-/// An estimate below the limit where more than the limit was in use, with both.
+/// The estimate, the peak and the limit, where the estimate is below the limit and the peak
+/// above.
 fn too_low(model: &ModelRecord) -> Option<(f64, f64, f64)> {
     let estimate = Bytes(model.estimate.as_ref()?.total_bytes).as_gib();
     let (peak, limit) = model.gpu_memory.peak_gb.zip(model.gpu_memory.limit_gb)?;
@@ -187,7 +192,7 @@ fn doubts_of(model: &ModelRecord, mut add: impl FnMut(Doubt)) {
         add(Doubt::ProviderFallback { what });
     }
     let Some(performance) = &model.performance else { return };
-    // All stages have as many frames as the whole, so one doubt speaks for all.
+    // All stages have as many frames as the whole, so one doubt covers all of them.
     if let Some(doubt) = of_latency("every stage", &performance.whole) {
         add(doubt);
     }
@@ -203,7 +208,7 @@ fn doubts_of(model: &ModelRecord, mut add: impl FnMut(Doubt)) {
             let why = memory.unknown.get("peak_gb").cloned();
             add(Doubt::NoMemorySample { why: why.unwrap_or_else(|| "no reason given".into()) });
         }
-        (Some(_), Some(Obtained::Sampled)) => {
+        (Some(_), Some(HowObtained::Sampled)) => {
             add(Doubt::MemorySampled { samples: memory.samples });
         }
         _ => {}

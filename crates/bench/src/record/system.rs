@@ -1,14 +1,15 @@
-//! The machine while it ran. What it does not tell is null with a reason.
+//! The machine during a run. What it does not report is null, with a reason.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{MemoryArchitecture, MemoryUsage, Unknown};
-use crate::stats::Point;
+use crate::stats::TimePoint;
 
-/// Mean and extremes of something that was sampled.
+/// Mean and extremes of a sampled quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spread {
     /// The mean.
     pub mean: f64,
@@ -18,8 +19,9 @@ pub struct Spread {
     pub max: f64,
 }
 
-/// The machine while it ran.
+/// The machine during the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SystemMetrics {
     /// How GPU memory relates to system memory.
     pub architecture: MemoryArchitecture,
@@ -33,11 +35,11 @@ pub struct SystemMetrics {
     pub cpu_clock_mhz: Option<Spread>,
     /// All of the system's memory.
     pub ram_total_gb: Option<f64>,
-    /// Of it in use, by anyone.
+    /// System memory in use, by all programs.
     pub ram_used_gb: Option<Spread>,
-    /// Of that the GPU's share; on unified memory only.
+    /// The GPU's part of `ram_used_gb`, never added to it; on unified memory only.
     pub ram_gpu_share_gb: Option<Spread>,
-    /// The GPU's own memory in use, by anyone; on a discrete GPU only.
+    /// The GPU's own memory in use, by all programs; on a discrete GPU only.
     pub vram_used_gb: Option<Spread>,
     /// Swap in use.
     pub swap_used_gb: Option<Spread>,
@@ -53,9 +55,9 @@ pub struct SystemMetrics {
     pub temperatures_c: BTreeMap<String, Spread>,
     /// By rail, in watts; empty where there is none.
     pub power_w: BTreeMap<String, Spread>,
-    /// Joules a measured frame.
+    /// Joules per measured frame.
     pub energy_per_frame_j: Option<f64>,
-    /// Pictures over time.
+    /// The machine over time, for plots.
     pub timeline: SystemTimeline,
     /// Why fields are null or empty.
     pub unknown: Unknown,
@@ -63,11 +65,12 @@ pub struct SystemMetrics {
 
 /// The machine over time, for plots.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SystemTimeline {
     /// System memory in use, in GiB.
-    pub ram_used_gb: Vec<Point>,
+    pub ram_used_gb: Vec<TimePoint>,
     /// By sensor, in degrees Celsius.
-    pub temperatures_c: BTreeMap<String, Vec<Point>>,
+    pub temperatures_c: BTreeMap<String, Vec<TimePoint>>,
     /// By rail, in watts.
-    pub power_w: BTreeMap<String, Vec<Point>>,
+    pub power_w: BTreeMap<String, Vec<TimePoint>>,
 }

@@ -1,17 +1,16 @@
-//! What a terminal shows: the memory configuration at the start, a short table at the end.
+//! The terminal: the memory configuration at the start, a short table at the end.
 
-use crate::record::{MeasuredWhat, MemorySafety, Record, SLOTS};
+use crate::record::{BenchRecord, MeasuredWhat, MemorySafety, SLOTS};
 
 use plimsoll::text::one_line;
 
-use super::sheet::{DASH, Row, Sheet, gib, limit};
+use super::sheet::{DASH, ReportRow, Sheet, gib, limit};
 
 const WIDTH: usize = 60;
 
-/// The memory configuration, shown when a run starts. `on_gpu` says that a GPU was asked for by
-/// name: else it is not known yet whether one will be used. `backends` says of each slot who
-/// runs it, or why nobody does. `workspace` is what a TensorRT engine may take
-/// when it is built.
+/// The memory configuration, shown when a run starts. `on_gpu` says that the user named a GPU;
+/// otherwise it is not known yet whether one will be used. `backends` says what runs each slot,
+/// or why nothing does. `workspace` is what a TensorRT engine may use while it is built.
 #[must_use]
 pub fn start(
     safety: &MemorySafety,
@@ -42,8 +41,8 @@ pub fn start(
     text + &line + "\n"
 }
 
-/// One line of progress: `GPU_MEM: 5.23/8.00GiB`, and without a GPU `MEM: …`. Without a limit
-/// that it is compared with it is `MEM: 5.23GiB`.
+/// One line of progress: `GPU_MEM: 5.23/8.00GiB`, without a GPU `MEM: 5.23/8.00GiB`, and where
+/// memory is not compared with the limit `MEM: 5.23GiB`.
 #[must_use]
 pub fn memory_progress(
     what: MeasuredWhat,
@@ -56,9 +55,9 @@ pub fn memory_progress(
     format!("{name}: {used}{limit}GiB")
 }
 
-/// The bare answer: a line a slot, and why one did not complete.
+/// The short answer: one line per slot, and why a slot did not complete.
 #[must_use]
-pub fn table(record: &Record) -> String {
+pub fn table(record: &BenchRecord) -> String {
     let sheet = Sheet::new(record);
     let head =
         ["slot", "model", "status", "frames", "fps", "p50 ms", "p95 ms", "p99 ms", "peak memory"];
@@ -66,7 +65,7 @@ pub fn table(record: &Record) -> String {
     for (model, words) in record.models.iter().zip(&sheet.models) {
         let number = |value: Option<f64>| value.map_or(DASH.into(), |v| format!("{v:.2}"));
         let p = model.performance.as_ref();
-        // The same words as every other format has for the whole frame.
+        // The same words as in every other format.
         let whole = words.latency.iter().find(|line| line[0] == "whole");
         let cell = |at: usize| whole.map_or(DASH.to_string(), |line| line[at].clone());
         let peak = words.memory.iter().find(|row| row.label == "Peak");
@@ -91,9 +90,9 @@ pub fn table(record: &Record) -> String {
     text
 }
 
-/// The end of a run: the table, memory as it hangs together, doubts.
+/// The end of a run: the table, the memory, the doubts.
 #[must_use]
-pub fn end(record: &Record) -> String {
+pub fn end(record: &BenchRecord) -> String {
     let sheet = Sheet::new(record);
     let mut text = table(record);
     text += &format!("\n{}", memory(&sheet.architecture));
@@ -108,9 +107,9 @@ pub fn end(record: &Record) -> String {
     text
 }
 
-/// Memory as it hangs together.
-fn memory((title, rows): &(String, Vec<Row>)) -> String {
-    let line = |Row { label, value }: &Row| match label.starts_with(['├', '└']) {
+/// The GPU's memory beside the system's.
+fn memory((title, rows): &(String, Vec<ReportRow>)) -> String {
+    let line = |ReportRow { label, value }: &ReportRow| match label.starts_with(['├', '└']) {
         true => format!("  {label}: {}\n", one_line(value)),
         false => format!("{label}: {}\n", one_line(value)),
     };

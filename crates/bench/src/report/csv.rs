@@ -1,16 +1,17 @@
-//! `summary.csv`: a line a model, with the memory columns that fit the machine.
+//! `summary.csv`: one line per model, with the memory columns that fit the machine.
 //!
-//! On unified memory the allocator's figure is a subset of the system's and there is no
-//! total. Without a GPU it is the memory of the process, and not the system's. The notes begin
-//! with the slot, as two may hold the same model. A cell that is not known is empty. MB are binary (MiB), as everywhere.
+//! On unified memory the allocator's figure is a subset of the system's, so there is no
+//! total. Without a GPU it is the memory of the process, not of the system. The notes begin
+//! with the slot, because two slots may have the same model. An unknown cell is empty. MB are
+//! binary (MiB), as everywhere.
 
 use plimsoll::text::one_line;
 
-use crate::record::{MemoryArchitecture, ModelRecord, Record};
+use crate::record::{BenchRecord, MemoryArchitecture, ModelRecord};
 
 /// The table as CSV.
 #[must_use]
-pub fn render(record: &Record) -> String {
+pub fn render(record: &BenchRecord) -> String {
     let architecture = record.system_metrics.architecture;
     let header = match architecture {
         MemoryArchitecture::Unified => "model,system_memory_mb,cuda_alloc_mb,notes",
@@ -56,7 +57,7 @@ fn notes(model: &ModelRecord, architecture: MemoryArchitecture) -> String {
         });
     }
     match model.gpu_memory.within_limit {
-        Some(false) => notes.push("PASSED THE LIMIT".to_string()),
+        Some(false) => notes.push("EXCEEDED THE LIMIT".to_string()),
         None if model.gpu_memory.limit_gb.is_none() => {
             notes.push("not compared with the limit".to_string());
         }
@@ -66,7 +67,7 @@ fn notes(model: &ModelRecord, architecture: MemoryArchitecture) -> String {
     notes.join("; ")
 }
 
-/// Quoted where it must be; a cell that a spreadsheet would run as a formula is not one.
+/// A cell: quoted where necessary, and never a formula that a spreadsheet would run.
 fn cell(text: &str) -> String {
     let text = one_line(text);
     let formula = text.starts_with(['=', '+', '-', '@']);

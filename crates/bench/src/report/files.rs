@@ -1,9 +1,9 @@
-//! The folder of a run: reports whole or not at all, metrics by whole lines.
+//! The folder of a run: reports are replaced as a whole, metrics are appended by whole lines.
 //!
-//! A report is written beside its place and renamed into it, so that a reader, or whoever
-//! comes after a kill, sees the old one or the new one. Metrics and the log are appended
-//! by whole lines; where the disk is full half a line is taken back. A failure is told
-//! once; after that reports are tried again in silence and appending stops.
+//! A report is written to a temporary file beside its place and renamed, so that a reader sees
+//! the old one or the new one, also after a kill. Metrics and the log are appended by whole
+//! lines; half a line that a full disk leaves is removed. A failure is reported once. After that
+//! reports are tried again without a message, and appending stops.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +13,9 @@ use std::time::SystemTime;
 use plimsoll::text;
 use thiserror::Error;
 
-use super::Rendered;
+use super::html::{self, Picture};
+use super::{csv, markdown};
+use crate::record::BenchRecord;
 use crate::record::time::folder_name;
 
 /// What went wrong with a run's files.
@@ -52,13 +54,43 @@ fn failed(what: &'static str, path: &Path, source: io::Error) -> FilesError {
     FilesError::Io { what, path: path.to_path_buf(), source, remedy }
 }
 
+/// Every file of a report, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// `report.json`.
+    pub json: String,
+    /// `report.md`.
+    pub markdown: String,
+    /// `report.html`.
+    pub html: String,
+    /// `summary.csv`.
+    pub csv: String,
+}
+
+impl Rendered {
+    /// Renders every file. This fails only for a number that JSON does not have (NaN).
+    pub fn new(record: &BenchRecord, pictures: &[Picture]) -> Result<Rendered, serde_json::Error> {
+        Ok(Rendered {
+            json: json(record)?,
+            markdown: markdown::render(record),
+            html: html::render(record, pictures),
+            csv: csv::render(record),
+        })
+    }
+}
+
+/// The record as JSON, ending with a line break.
+fn json(record: &BenchRecord) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(record).map(|text| plimsoll::text::json(&text).into_owned() + "\n")
+}
+
 /// Whether a report was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Written {
-    /// Whole.
+pub enum ReportWritten {
+    /// Completely.
     Whole,
-    /// Not; the last whole one stands, and why was told before.
+    /// Not; the last complete one stays, and the reason was reported before.
     Not,
 }
 
@@ -67,7 +99,7 @@ pub enum Written {
 pub struct RunFolder {
     path: PathBuf,
     name: String,
-    told: bool,
+    reported: bool,
 }
 
 /// Whether a run can have this name.
@@ -85,8 +117,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), FilesError> {
 
 impl RunFolder {
     /// Makes `<output_dir>/<run_name>/`, named by the time where no name is given. Where
-    /// there is such a folder already the new one ends in `-2`, `-3`, …: no run is ever
-    /// written over another.
+    /// there is such a folder already the new one ends in `-2`, `-3`, …, so that no run
+    /// overwrites another.
     pub fn create(
         output_dir: &Path,
         run_name: Option<&str>,
@@ -100,7 +132,7 @@ impl RunFolder {
             let name = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
             let path = output_dir.join(&name);
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(RunFolder { path, name, told: false }),
+                Ok(()) => return Ok(RunFolder { path, name, reported: false }),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < 10_000 => {}
                 Err(e) => return Err(make("make the folder", &path, e)),
             }
@@ -130,15 +162,15 @@ impl RunFolder {
         Journal::open(&self.path.join("run.log"))
     }
 
-    /// Writes all reports: everything beside its place first, then all renames, so that a
-    /// full disk changes none of them. The first failure is an error; later ones are
-    /// [`Written::Not`].
-    pub fn write(&mut self, rendered: &Rendered) -> Result<Written, FilesError> {
+    /// Writes all reports: first all temporary files, then all renames, so that a full disk
+    /// changes none of them. The first failure is an error; later ones are
+    /// [`ReportWritten::Not`].
+    pub fn write(&mut self, rendered: &Rendered) -> Result<ReportWritten, FilesError> {
         match self.replace_all(rendered) {
-            Ok(()) => Ok(Written::Whole),
-            Err(_) if self.told => Ok(Written::Not),
+            Ok(()) => Ok(ReportWritten::Whole),
+            Err(_) if self.reported => Ok(ReportWritten::Not),
             Err(error) => {
-                self.told = true;
+                self.reported = true;
                 Err(error)
             }
         }
@@ -163,7 +195,7 @@ impl RunFolder {
             })
         });
         if done.is_err() {
-            // Room is short: leave no halves behind. If that fails too, nothing is lost.
+            // The disk may be full: leave no partial files. If that fails too, nothing is lost.
             for (name, _) in files {
                 drop(fs::remove_file(place(name).0));
             }
@@ -175,11 +207,11 @@ impl RunFolder {
 fn whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(bytes)?;
-    // Some file systems say that they are full only here.
+    // Some file systems report that they are full only here.
     file.sync_data()
 }
 
-/// A file that grows by whole lines.
+/// A file that lines are appended to.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -189,8 +221,9 @@ pub struct Journal {
     broken: bool,
 }
 
-/// The pieces that lines are written in, from so far into the file on. A kill ends a write at the
-/// end of a page: pieces end there with a line, and a line that lies across is a piece by itself.
+/// Splits lines into the pieces that are written at once; `at` is the place in the file. A kill
+/// can end a write at the end of a page, so a piece ends with the last line before one, and a
+/// line across two pages is a piece by itself.
 fn pieces(lines: &[u8], at: u64) -> impl Iterator<Item = &[u8]> {
     const PAGE: u64 = 4096;
     let mut rest = lines;
@@ -210,7 +243,7 @@ fn pieces(lines: &[u8], at: u64) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// So much is gathered before it is written: a system call a frame would be measured too.
+/// So much is gathered before it is written: one system call per frame would slow the run.
 const GATHER: usize = 32 << 10;
 
 impl Journal {
@@ -246,7 +279,7 @@ impl Journal {
         }
     }
 
-    /// Writes what was gathered; call it every second or so, and at the end.
+    /// Writes what was gathered. To be called every second or so, and at the end.
     pub fn flush(&mut self) -> Result<(), FilesError> {
         if self.broken || self.pending.is_empty() {
             return Ok(());
@@ -263,7 +296,7 @@ impl Journal {
             Err(e) => {
                 self.broken = true;
                 self.pending = Vec::new();
-                // Take half a line back. A device that cannot is not one to read again.
+                // Remove half a line. A device that cannot do that is not read again.
                 drop(self.file.set_len(self.length));
                 Err(failed("append to", &self.path, e))
             }
@@ -279,7 +312,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // Whoever cares for the error calls `flush`.
+        // A caller who wants the error calls `flush`.
         drop(self.flush());
     }
 }

@@ -1,14 +1,23 @@
 //! `report.html`: one file that opens without a network, in light and dark, and on paper.
 //!
-//! Every text that came from outside is escaped, and the page forbids itself to load or
-//! run anything.
+//! The templates are checked when they are compiled, and escape every text. Text from outside
+//! also goes through [`one_line`], which removes control characters. The page's own policy
+//! forbids it to load or run anything.
 
-use super::sheet::{DASH, ModelSheet, Row, Sheet, Tone};
-use super::svg::{self, Series, escape};
-use crate::record::{ModelRecord, Record, Status};
-use crate::stats::Point;
+use std::collections::BTreeMap;
 
-/// The look of every report of ours: light, dark and on paper.
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use plimsoll::text::one_line;
+
+use super::sheet::{DASH, ModelSheet, ReportRow, ReportTone, Sheet};
+use super::svg::{self, Series};
+use crate::record::{BenchRecord, ModelRecord, Status};
+use crate::stats::TimePoint;
+
+/// The page may show its own style and pictures, and load or run nothing.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+
+/// The style of every HTML report: light, dark and on paper.
 pub const STYLE: &str = include_str!("style.css");
 
 /// A frame to show, with what was found in it.
@@ -35,7 +44,7 @@ pub enum PictureFormat {
     Jpeg,
     /// PNG.
     Png,
-    /// Windows bitmap: no encoder needed.
+    /// Windows bitmap, which needs no encoder.
     Bmp,
 }
 
@@ -51,124 +60,145 @@ impl PictureFormat {
 
 /// The record as one HTML file.
 #[must_use]
-pub fn render(record: &Record, pictures: &[Picture]) -> String {
+pub fn render(record: &BenchRecord, pictures: &[Picture]) -> String {
     let sheet = Sheet::new(record);
-    let title = escape(&sheet.title);
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{title}</title><style>{STYLE}</style></head>\n<body><main>\n\
-         <header><h1>{title}</h1><p class=\"sub\">{}</p></header>\n",
-        escape(&record.summary.text)
-    );
-    if let Some(why) = &sheet.interruption {
-        page += &format!(
-            "<p class=\"note bad\"><b>Interrupted</b>: {}. What was measured is kept.</p>\n",
-            escape(why)
-        );
-    }
-    page += &safety(&sheet);
-    for (model, words) in record.models.iter().zip(&sheet.models) {
-        page += &model_section(model, words);
-    }
-    page += &machine(record, &sheet);
-    page += &frames(pictures);
-    page += &doubts(&sheet);
-    page + &section("About this run", &table(&sheet.about)) + "</main></body></html>\n"
-}
-
-fn class(tone: Tone) -> (&'static str, &'static str) {
-    match tone {
-        Tone::Good => ("good", "✓"),
-        Tone::Bad => ("bad", "✗"),
-        Tone::Unknown => ("unknown", "?"),
-    }
-}
-
-fn section(name: &str, body: &str) -> String {
-    format!("<section><h2>{}</h2>{body}</section>\n", escape(name))
-}
-
-fn table(rows: &[Row]) -> String {
-    let line = |row: &Row| {
-        let value = if row.value.is_empty() { DASH } else { &row.value };
-        format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(&row.label), escape(value))
+    let title = one_line(&sheet.title);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    header {
+                        h1 { (title) }
+                        p.sub { (one_line(&record.summary.text)) }
+                    }
+                    @if let Some(why) = &sheet.interruption {
+                        p.note.bad {
+                            b { "Interrupted" } ": " (one_line(why)) ". What was measured is kept."
+                        }
+                    }
+                    (safety(&sheet))
+                    @for (model, words) in record.models.iter().zip(&sheet.models) {
+                        (model_section(model, words))
+                    }
+                    (machine(record, &sheet))
+                    @if !pictures.is_empty() { (frames(pictures)) }
+                    (section("Doubts", &html! {
+                        @if sheet.doubts.is_empty() { p { "None." } } @else { (list(&sheet.doubts)) }
+                    }))
+                    (section("About this run", &table(&sheet.about)))
+                }
+            }
+        }
     };
-    format!("<table class=\"facts\">{}</table>", rows.iter().map(line).collect::<String>())
+    page.into_string() + "\n"
 }
 
-fn list(items: &[String]) -> String {
-    let item = |text: &String| format!("<li>{}</li>", escape(text));
-    format!("<ul>{}</ul>", items.iter().map(item).collect::<String>())
+fn section(name: &str, body: &Markup) -> Markup {
+    html! { section { h2 { (one_line(name)) } (body) } }
 }
 
-fn safety(sheet: &Sheet) -> String {
-    let (tone, sign) = class(sheet.status.0);
-    let mut body = format!(
-        "<p class=\"note {tone}\"><b>{sign}</b> {}</p><div class=\"two\"><div>{}</div><div>",
-        escape(&sheet.status.1),
-        table(&sheet.safety)
-    );
-    if !sheet.closest.is_empty() {
-        body += &format!("<h3>Models closest to the limit</h3>{}", table(&sheet.closest));
+fn table(rows: &[ReportRow]) -> Markup {
+    html! {
+        table.facts {
+            @for row in rows {
+                @let value = if row.value.is_empty() { DASH } else { &row.value };
+                tr { th scope="row" { (one_line(&row.label)) } td { (one_line(value)) } }
+            }
+        }
     }
-    if !sheet.violations.is_empty() {
-        body += &format!("<h3>Violations</h3>{}", list(&sheet.violations));
-    }
-    section("Memory Safety Summary", &(body + "</div></div>"))
 }
 
-fn model_section(model: &ModelRecord, words: &ModelSheet) -> String {
+fn list(items: &[String]) -> Markup {
+    html! { ul { @for item in items { li { (one_line(item)) } } } }
+}
+
+/// Two tables side by side, where there is room.
+fn two(left: &Markup, right: &Markup) -> Markup {
+    html! { div.two { div { (left) } div { (right) } } }
+}
+
+fn safety(sheet: &Sheet) -> Markup {
+    let (tone, sign) = match sheet.status.0 {
+        ReportTone::Good => ("good", "✓"),
+        ReportTone::Bad => ("bad", "✗"),
+        ReportTone::Unknown => ("unknown", "?"),
+    };
+    let slots = html! {
+        @if !sheet.closest.is_empty() {
+            h3 { "Models closest to the limit" } (table(&sheet.closest))
+        }
+        @if !sheet.violations.is_empty() { h3 { "Violations" } (list(&sheet.violations)) }
+    };
+    let body = html! {
+        p.note.(tone) { b { (sign) } " " (one_line(&sheet.status.1)) }
+        (two(&table(&sheet.safety), &slots))
+    };
+    section("Memory Safety Summary", &body)
+}
+
+fn model_section(model: &ModelRecord, words: &ModelSheet) -> Markup {
     let tone = match words.status {
         Status::Completed => "good",
         Status::Failed => "bad",
         Status::Skipped | Status::Interrupted => "unknown",
     };
-    let mut body = format!(
-        "<p>Slot {} <span class=\"pill {tone}\">{}</span>",
-        escape(&words.slot),
-        words.status
-    );
-    if let Some(reason) = &words.reason {
-        body += &format!(" {}", escape(reason));
-    }
-    body += "</p>";
-    if model.performance.is_some() {
-        body += &format!(
-            "<div class=\"two\"><div>{}</div><div><h3>{}</h3>{}</div></div>",
-            table(&words.facts),
-            words.memory_title,
-            table(&words.memory)
-        );
-        body += &latency(words);
-        body += &plots(model);
-    }
+    let memory = html! { h3 { (words.memory_title) } (table(&words.memory)) };
+    let body = html! {
+        p {
+            "Slot " (one_line(&words.slot)) " "
+            span.pill.(tone) { (words.status.to_string()) }
+            @if let Some(reason) = &words.reason { " " (one_line(reason)) }
+        }
+        @if model.performance.is_some() {
+            (two(&table(&words.facts), &memory))
+            (latency(words))
+            (plots(model))
+        }
+    };
     section(&words.name, &body)
 }
 
-fn latency(words: &ModelSheet) -> String {
-    let mut lines = words.latency.iter();
-    let cells = |line: &[String; 9], tag: &str| {
-        let cell = |text: &String| format!("<{tag}>{}</{tag}>", escape(text));
-        line.iter().map(cell).collect::<String>()
-    };
-    let head = lines.next().map(|line| cells(line, "th")).unwrap_or_default();
-    let body = lines.map(|line| format!("<tr>{}</tr>", cells(line, "td"))).collect::<String>();
-    format!(
-        "<div class=\"wide\"><table class=\"numbers\"><thead><tr>{head}</tr></thead>\
-         <tbody>{body}</tbody></table></div>"
-    )
+fn latency(words: &ModelSheet) -> Markup {
+    let Some((head, lines)) = words.latency.split_first() else { return Markup::default() };
+    html! {
+        div.wide {
+            table.numbers {
+                thead { tr { @for cell in head { th { (one_line(cell)) } } } }
+                tbody {
+                    @for line in lines { tr { @for cell in line { td { (one_line(cell)) } } } }
+                }
+            }
+        }
+    }
 }
 
-fn figure(name: &str, svg: Option<String>, legend: &str) -> String {
-    svg.map_or(String::new(), |svg| {
-        format!("<figure><figcaption>{}{legend}</figcaption>{svg}</figure>", escape(name))
-    })
+/// A plot with its name and, for several lines, a legend; nothing where there is no plot.
+fn figure(name: &str, plot: Option<&Markup>, legend: &[Series<'_>]) -> Markup {
+    html! {
+        @if let Some(plot) = plot {
+            figure {
+                figcaption {
+                    (one_line(name))
+                    @for (at, series) in legend.iter().enumerate() {
+                        " " span class={ "key s" (at % 6) } { (one_line(series.name)) }
+                    }
+                }
+                (plot)
+            }
+        }
+    }
 }
 
-fn plots(model: &ModelRecord) -> String {
+fn plots(model: &ModelRecord) -> Markup {
     let timeline = &model.timeline;
     let whole = model.performance.as_ref().map(|p| p.whole);
     let marks: Vec<(&str, f64)> = whole
@@ -177,20 +207,17 @@ fn plots(model: &ModelRecord) -> String {
         .collect();
     let series = [Series { name: "whole", points: &timeline.whole_ms }];
     let memory = [Series { name: "memory", points: &timeline.memory_gb }];
-    let line = model.gpu_memory.limit_gb;
+    let limit = model.gpu_memory.limit_gb;
+    let name = "Latency distribution";
     let all = [
-        (
-            "Latency distribution",
-            svg::distribution("Latency distribution", &timeline.distribution, &marks),
-        ),
+        (name, svg::distribution(name, &timeline.distribution, &marks)),
         ("Latency over time", svg::over_time("Latency over time", "ms", &series, None)),
-        ("Memory over time", svg::over_time("Memory over time", "GiB", &memory, line)),
+        ("Memory over time", svg::over_time("Memory over time", "GiB", &memory, limit)),
     ];
-    let figures = all.into_iter().map(|(name, svg)| figure(name, svg, ""));
-    format!("<div class=\"plots\">{}</div>", figures.collect::<String>())
+    html! { div.plots { @for (name, plot) in &all { (figure(name, plot.as_ref(), &[])) } } }
 }
 
-fn machine(record: &Record, sheet: &Sheet) -> String {
+fn machine(record: &BenchRecord, sheet: &Sheet) -> Markup {
     let timeline = &record.system_metrics.timeline;
     let ram = [("in use".to_string(), timeline.ram_used_gb.clone())].into();
     let all = [
@@ -198,66 +225,49 @@ fn machine(record: &Record, sheet: &Sheet) -> String {
         ("Temperatures", "°C", &timeline.temperatures_c),
         ("Power", "W", &timeline.power_w),
     ];
-    let draw =
-        |(name, unit, lines): (&str, &str, &std::collections::BTreeMap<String, Vec<Point>>)| {
-            let series: Vec<Series<'_>> =
-                lines.iter().map(|(name, points)| Series { name, points }).collect();
-            let key = |(at, s): (usize, &Series<'_>)| {
-                format!(" <span class=\"key s{}\">{}</span>", at % 6, escape(s.name))
-            };
-            let legend = series.iter().enumerate().map(key).collect::<String>();
-            figure(name, svg::over_time(name, unit, &series, None), &legend)
-        };
-    let plots = all.into_iter().map(draw).collect::<String>();
+    let draw = |(name, unit, lines): (&str, &str, &BTreeMap<String, Vec<TimePoint>>)| {
+        let series: Vec<Series<'_>> =
+            lines.iter().map(|(name, points)| Series { name, points }).collect();
+        figure(name, svg::over_time(name, unit, &series, None).as_ref(), &series)
+    };
     let (_, usage, figures) = &sheet.usage;
     let (architecture, parts) = &sheet.architecture;
-    let memory = format!(
-        "<div class=\"two\"><div><h3>{}</h3>{}</div><div><h3>{}</h3>{}</div></div>",
-        escape(usage),
-        table(figures),
-        escape(architecture),
-        table(parts)
-    );
-    let rest = format!("{}<div class=\"plots\">{plots}</div>", table(&sheet.system));
-    section("System", &(memory + &rest))
+    let usage = html! { h3 { (one_line(usage)) } (table(figures)) };
+    let architecture = html! { h3 { (one_line(architecture)) } (table(parts)) };
+    let body = html! {
+        (two(&usage, &architecture))
+        (table(&sheet.system))
+        div.plots { @for plot in all { (draw(plot)) } }
+    };
+    section("System", &body)
 }
 
-fn frames(pictures: &[Picture]) -> String {
-    if pictures.is_empty() {
-        return String::new();
-    }
-    let one = |picture: &Picture| {
-        let (w, h) = (picture.width, picture.height);
-        let size = (w as f32 / 40.0).max(6.0);
-        let mut boxes = String::new();
-        for ([left, top, right, bottom], label) in &picture.boxes {
-            boxes += &format!(
-                "<rect class=\"box\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\
-                 <text class=\"box-name\" x=\"{left:.1}\" y=\"{:.1}\" font-size=\"{size:.1}\">{}</text>",
-                (right - left).max(0.0),
-                (bottom - top).max(0.0),
-                (top - size * 0.3).max(size),
-                escape(label)
-            );
+fn frames(pictures: &[Picture]) -> Markup {
+    let body = html! { div.plots { @for picture in pictures { (frame(picture)) } } };
+    section("Frames", &body)
+}
+
+/// A picture with its boxes.
+fn frame(picture: &Picture) -> Markup {
+    let (w, h) = (picture.width, picture.height);
+    let size = (w as f32 / 40.0).max(6.0);
+    let place = |value: f32| format!("{value:.1}");
+    html! {
+        figure {
+            figcaption { (one_line(&picture.name)) }
+            svg.frame viewBox={ "0 0 " (w) " " (h) } {
+                image href={ "data:" (picture.format.mime()) ";base64," (base64(&picture.bytes)) }
+                    width=(w) height=(h) {}
+                @for ([left, top, right, bottom], label) in &picture.boxes {
+                    rect.box x=(place(*left)) y=(place(*top))
+                        width=(place((right - left).max(0.0)))
+                        height=(place((bottom - top).max(0.0))) {}
+                    text.box-name x=(place(*left)) y=(place((top - size * 0.3).max(size)))
+                        font-size=(place(size)) { (one_line(label)) }
+                }
+            }
         }
-        format!(
-            "<figure><figcaption>{}</figcaption><svg class=\"frame\" viewBox=\"0 0 {w} {h}\">\
-             <image href=\"data:{};base64,{}\" width=\"{w}\" height=\"{h}\"/>{boxes}</svg></figure>",
-            escape(&picture.name),
-            picture.format.mime(),
-            base64(&picture.bytes)
-        )
-    };
-    let all = pictures.iter().map(one).collect::<String>();
-    section("Frames", &format!("<div class=\"plots\">{all}</div>"))
-}
-
-fn doubts(sheet: &Sheet) -> String {
-    let body = match sheet.doubts.is_empty() {
-        true => "<p>None.</p>".to_string(),
-        false => list(&sheet.doubts),
-    };
-    section("Doubts", &body)
+    }
 }
 
 /// Bytes as base64 with padding.

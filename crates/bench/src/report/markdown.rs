@@ -1,13 +1,13 @@
-//! `report.md`: the Memory Safety Summary first, then the slots, then the machine.
+//! `report.md`: first the Memory Safety Summary, then the slots, then the machine.
 
 use plimsoll::text::one_line;
 
-use super::sheet::{DASH, ModelSheet, Row, Sheet, Tone};
-use crate::record::Record;
+use super::sheet::{DASH, ModelSheet, ReportRow, ReportTone, Sheet};
+use crate::record::BenchRecord;
 
 /// The record as Markdown.
 #[must_use]
-pub fn render(record: &Record) -> String {
+pub fn render(record: &BenchRecord) -> String {
     let sheet = Sheet::new(record);
     let mut text = format!("# {}\n\n", plain(&sheet.title));
     if let Some(why) = &sheet.interruption {
@@ -29,11 +29,11 @@ pub fn render(record: &Record) -> String {
     text
 }
 
-fn mark(tone: Tone) -> &'static str {
+fn mark(tone: ReportTone) -> &'static str {
     match tone {
-        Tone::Good => "✅",
-        Tone::Bad => "❌",
-        Tone::Unknown => "❔",
+        ReportTone::Good => "✅",
+        ReportTone::Bad => "❌",
+        ReportTone::Unknown => "❔",
     }
 }
 
@@ -44,7 +44,7 @@ fn safety(text: &mut String, sheet: &Sheet) {
     rows(text, &sheet.safety, "");
     if !sheet.closest.is_empty() {
         *text += "\n**Models Closest to Memory Limit**:\n\n";
-        for (at, Row { label, value }) in sheet.closest.iter().enumerate() {
+        for (at, ReportRow { label, value }) in sheet.closest.iter().enumerate() {
             *text += &format!("{}. **{}**: {}\n", at + 1, plain(label), plain(value));
         }
     }
@@ -55,7 +55,7 @@ fn safety(text: &mut String, sheet: &Sheet) {
     *text += "\n";
 }
 
-/// The memory of the whole run, and how it hangs together with the system's.
+/// The memory of the whole run, and how it relates to the system's.
 fn usage(text: &mut String, sheet: &Sheet) {
     let (tone, title, figures) = &sheet.usage;
     *text += &format!("### {}\n\n", plain(title));
@@ -90,14 +90,14 @@ fn model_section(text: &mut String, model: &ModelSheet) {
     *text += "\n";
 }
 
-fn rows(text: &mut String, rows: &[Row], indent: &str) {
-    for Row { label, value } in rows {
+fn rows(text: &mut String, rows: &[ReportRow], indent: &str) {
+    for ReportRow { label, value } in rows {
         let value = if value.is_empty() { DASH } else { value };
         *text += &format!("{indent}- **{}**: {}\n", plain(label), plain(value));
     }
 }
 
-/// Text that Markdown shows as it is: no line breaks, no markup of a stranger's.
+/// Text that Markdown shows unchanged: without line breaks and markup.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in one_line(text).chars() {

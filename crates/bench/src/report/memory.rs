@@ -1,10 +1,10 @@
-//! Memory in words: of the whole run, as it hangs together with the system's, and of a slot.
+//! Memory in words: of the whole run, beside the system's, and of a slot.
 
-use super::sheet::{DASH, Row, Tone, gib, row, tone, yes_no};
-use crate::record::{MeasuredWhat, MemoryArchitecture, ModelRecord, Record};
+use super::sheet::{DASH, ReportRow, ReportTone, gib, row, tone, yes_no};
+use crate::record::{BenchRecord, MeasuredWhat, MemoryArchitecture, ModelRecord};
 
 /// The memory of the whole run against the limit.
-pub(super) fn usage(record: &Record) -> (Tone, String, Vec<Row>) {
+pub(super) fn usage(record: &BenchRecord) -> (ReportTone, String, Vec<ReportRow>) {
     let usage = &record.system_metrics.gpu_memory;
     let source = match (&usage.source, usage.obtained) {
         (Some(name), Some(how)) => format!("{name}, {how}, {} samples", usage.samples),
@@ -26,9 +26,9 @@ pub(super) fn usage(record: &Record) -> (Tone, String, Vec<Row>) {
     (within, format!("{} Usage", usage.what.title()), rows)
 }
 
-/// Memory as it hangs together: a tree where the GPU's is part of the system's, two figures and
-/// a total where it is not.
-pub(super) fn architecture(record: &Record) -> (String, Vec<Row>) {
+/// The GPU's memory beside the system's: a tree where it is part of the system's, two figures
+/// and a total where it is not.
+pub(super) fn architecture(record: &BenchRecord) -> (String, Vec<ReportRow>) {
     let metrics = &record.system_metrics;
     let system = record.models.iter().filter_map(|m| m.gpu_memory.system_peak_gb);
     let system = system.reduce(f64::max);
@@ -39,7 +39,7 @@ pub(super) fn architecture(record: &Record) -> (String, Vec<Row>) {
             let board = record.metadata.device_name.as_deref().unwrap_or("board not known");
             let share = metrics.gpu_memory.percent_of_system_used;
             let share = share.map_or(String::new(), |p| format!(", {p:.1} % of system used"));
-            // Samples of two sources at two moments: a negative rest is not known.
+            // The two are sampled at different moments, so a negative rest is unknown.
             let rest = both.map(|(own, system)| system - own).filter(|rest| *rest >= 0.0);
             let rows = vec![
                 row("System Memory Peak", gib(system)),
@@ -71,7 +71,7 @@ pub(super) fn architecture(record: &Record) -> (String, Vec<Row>) {
 }
 
 /// The memory of a slot.
-pub(super) fn memory_rows(model: &ModelRecord) -> Vec<Row> {
+pub(super) fn memory_rows(model: &ModelRecord) -> Vec<ReportRow> {
     let memory = &model.gpu_memory;
     let source = match (&memory.source, memory.obtained) {
         (Some(name), Some(how)) => format!("{name}, {how}, {} samples", memory.samples),
@@ -95,23 +95,23 @@ pub(super) fn memory_rows(model: &ModelRecord) -> Vec<Row> {
     rows
 }
 
-/// The estimate against what was measured. The two are of the same thing, and so have a
-/// difference in percent, only where the estimate counts what the engine takes for itself.
-fn estimate_row(model: &ModelRecord) -> Option<Row> {
+/// The estimate beside what was measured. They have a difference in percent only where the
+/// estimate includes the engine's overhead; otherwise they are of different things.
+fn estimate_row(model: &ModelRecord) -> Option<ReportRow> {
     let estimate = model.estimate.as_ref()?;
     let total = plimsoll::Bytes(estimate.total_bytes).as_gib();
-    let told = gib(Some(total));
+    let estimated = gib(Some(total));
     let against = match model.gpu_memory.peak_gb.filter(|peak| *peak > 0.0) {
         Some(peak) if estimate.overhead_bytes > 0 => {
             let off = 100.0 * (total - peak) / peak;
-            format!("{told} against {} measured ({off:+.0} %)", gib(Some(peak)))
+            format!("{estimated} against {} measured ({off:+.0} %)", gib(Some(peak)))
         }
         Some(peak) => format!(
-            "{told} of weights and activations alone; {} were measured, with all that the engine \
-             takes besides",
+            "{estimated} for weights and activations only; {} were measured, including the \
+             engine's overhead",
             gib(Some(peak))
         ),
-        None => format!("{told}; nothing was measured"),
+        None => format!("{estimated}; nothing was measured"),
     };
     Some(row("Estimated before loading", against))
 }

@@ -1,29 +1,29 @@
-//! Figures as words, once for all formats that people read.
+//! Figures as words, in one place for all formats that people read.
 
 use plimsoll_infer::engine::said::shortened;
 
 use super::memory::{architecture, memory_rows, usage};
 use crate::record::model::label;
-use crate::record::{MemorySafety, ModelRecord, Performance, Record, Spread, Status};
+use crate::record::{BenchRecord, MemorySafety, ModelRecord, Performance, Spread, Status};
 use crate::stats::LatencySummary;
 
-/// How a line should look.
+/// How a line is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
-    /// As it should be.
+pub enum ReportTone {
+    /// Within the limit.
     Good,
-    /// Not as it should be.
+    /// Above the limit.
     Bad,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
 /// A name and a figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct ReportRow {
     /// What it is.
     pub label: String,
-    /// How much, with its unit; "–" where that is not known.
+    /// How much, with its unit; "–" where it is unknown.
     pub value: String,
 }
 
@@ -33,27 +33,27 @@ pub struct Sheet {
     /// The heading.
     pub title: String,
     /// Whether memory stayed within the limit.
-    pub status: (Tone, String),
+    pub status: (ReportTone, String),
     /// The limit.
-    pub safety: Vec<Row>,
+    pub safety: Vec<ReportRow>,
     /// The slots, closest to the limit first.
-    pub closest: Vec<Row>,
-    /// Each time that more was held, up to twenty.
+    pub closest: Vec<ReportRow>,
+    /// The first twenty violations.
     pub violations: Vec<String>,
     /// The two slots.
     pub models: Vec<ModelSheet>,
     /// The memory of the whole run against the limit: its tone, heading and figures.
-    pub usage: (Tone, String, Vec<Row>),
-    /// How the GPU's memory stands to the system's, with the board's name, and the peaks as they
-    /// hang together; a row that begins with a branch is a part of the first.
-    pub architecture: (String, Vec<Row>),
+    pub usage: (ReportTone, String, Vec<ReportRow>),
+    /// How the GPU's memory relates to the system's, with the board's name, and the peaks of
+    /// both; a row that begins with a branch is a part of the first row.
+    pub architecture: (String, Vec<ReportRow>),
     /// The machine.
-    pub system: Vec<Row>,
-    /// How the run was asked for and by whom.
-    pub about: Vec<Row>,
-    /// Why figures may say less than they seem to.
+    pub system: Vec<ReportRow>,
+    /// What was run, when and where.
+    pub about: Vec<ReportRow>,
+    /// Reasons to trust figures less.
     pub doubts: Vec<String>,
-    /// What ended the run before its end.
+    /// What stopped the run early.
     pub interruption: Option<String>,
 }
 
@@ -64,30 +64,30 @@ pub struct ModelSheet {
     pub name: String,
     /// Which slot it is in.
     pub slot: String,
-    /// What became of it.
+    /// How it ended.
     pub status: Status,
     /// Why.
     pub reason: Option<String>,
     /// What ran, how fast, what it found.
-    pub facts: Vec<Row>,
+    pub facts: Vec<ReportRow>,
     /// Latency by stage: the header first; empty where nothing was measured.
     pub latency: Vec<[String; 9]>,
-    /// How its memory stands to the limit.
-    pub memory_tone: Tone,
-    /// The heading of its memory: a GPU is named where one was used.
+    /// Whether its memory stayed within the limit.
+    pub memory_tone: ReportTone,
+    /// The heading of its memory, which names a GPU only where one was used.
     pub memory_title: &'static str,
     /// Its memory.
-    pub memory: Vec<Row>,
+    pub memory: Vec<ReportRow>,
 }
 
-/// What is not known.
+/// Shown for what is unknown.
 pub const DASH: &str = "–";
 
-pub(super) fn row(label: &str, value: impl Into<String>) -> Row {
-    Row { label: label.to_string(), value: value.into() }
+pub(super) fn row(label: &str, value: impl Into<String>) -> ReportRow {
+    ReportRow { label: label.to_string(), value: value.into() }
 }
 
-/// A size given in GiB; one that two digits of it would round away is told in MiB.
+/// A size given in GiB. A small one is shown in MiB, as two digits would round it away.
 pub(super) fn gib(value: Option<f64>) -> String {
     match value {
         None => DASH.to_string(),
@@ -118,7 +118,7 @@ fn spread(value: Option<Spread>, digits: usize, unit: &str) -> String {
 impl Sheet {
     /// The words of a record.
     #[must_use]
-    pub fn new(record: &Record) -> Sheet {
+    pub fn new(record: &BenchRecord) -> Sheet {
         let safety = &record.memory_safety;
         let closest = safety.closest_to_limit.iter().map(|closest| {
             let percent = closest.percent_of_limit;
@@ -148,31 +148,31 @@ impl Sheet {
     }
 }
 
-fn doubt_text(record: &Record, doubt: &crate::record::DoubtRecord) -> String {
+fn doubt_text(record: &BenchRecord, doubt: &crate::record::DoubtRecord) -> String {
     match doubt.slot.and_then(|slot| record.models.get(slot)) {
         Some(model) => format!("{}: {}", model.label(), doubt.text),
         None => doubt.text.clone(),
     }
 }
 
-fn status(record: &Record) -> (Tone, String) {
+fn status(record: &BenchRecord) -> (ReportTone, String) {
     let safety = &record.memory_safety;
-    let line = gib(Some(safety.effective_limit_gb));
+    let limit = gib(Some(safety.effective_limit_gb));
     match safety.all_within_limit {
-        Some(true) => (Tone::Good, format!("All models stayed within the limit of {line}")),
-        Some(false) => (Tone::Bad, format!("The limit of {line} was passed")),
+        Some(true) => (ReportTone::Good, format!("All models stayed within the limit of {limit}")),
+        Some(false) => (ReportTone::Bad, format!("The limit of {limit} was exceeded")),
         None => {
             let why = safety.reason.as_deref().unwrap_or("no reason given");
-            (Tone::Unknown, format!("Not known: {why}"))
+            (ReportTone::Unknown, format!("Not known: {why}"))
         }
     }
 }
 
-pub(super) fn tone(within_limit: Option<bool>) -> Tone {
+pub(super) fn tone(within_limit: Option<bool>) -> ReportTone {
     match within_limit {
-        Some(true) => Tone::Good,
-        Some(false) => Tone::Bad,
-        None => Tone::Unknown,
+        Some(true) => ReportTone::Good,
+        Some(false) => ReportTone::Bad,
+        None => ReportTone::Unknown,
     }
 }
 
@@ -183,7 +183,7 @@ pub(super) fn limit(safety: &MemorySafety) -> String {
     gib(Some(safety.limit_gb)) + &profile
 }
 
-fn safety_rows(record: &Record) -> Vec<Row> {
+fn safety_rows(record: &BenchRecord) -> Vec<ReportRow> {
     let safety = &record.memory_safety;
     let methods = match safety.methods_applied.is_empty() {
         true => "none".to_string(),
@@ -218,7 +218,7 @@ fn model_sheet(model: &ModelRecord) -> ModelSheet {
     }
 }
 
-fn facts(model: &ModelRecord) -> Vec<Row> {
+fn facts(model: &ModelRecord) -> Vec<ReportRow> {
     let mut rows = Vec::new();
     if let Some(info) = &model.model_info {
         let version = info.engine_version.as_deref().unwrap_or_default();
@@ -235,7 +235,7 @@ fn facts(model: &ModelRecord) -> Vec<Row> {
     }
     if let Some(found) = &model.detection_summary {
         let mean = found.per_frame_mean.map_or(DASH.to_string(), |mean| format!("{mean:.2}"));
-        rows.push(row("Detections", format!("{} ({mean} a frame)", found.total)));
+        rows.push(row("Detections", format!("{} ({mean} per frame)", found.total)));
         let classes = found.per_class.iter().map(|(name, n)| format!("{name} {n}"));
         let classes = classes.collect::<Vec<_>>().join(", ");
         rows.push(row("By class", if classes.is_empty() { DASH.into() } else { classes }));
@@ -249,11 +249,11 @@ fn facts(model: &ModelRecord) -> Vec<Row> {
     rows
 }
 
-fn speed_rows(performance: &Performance) -> Vec<Row> {
+fn speed_rows(performance: &Performance) -> Vec<ReportRow> {
     let Performance { frames, warmup_frames, wall_s, .. } = performance;
     let fps = performance.fps.map_or(DASH.to_string(), |fps| format!("{fps:.2}"));
     let mut rows = vec![
-        row("Frames", format!("{frames} measured, {warmup_frames} to warm up")),
+        row("Frames", format!("{frames} measured, {warmup_frames} for warm-up")),
         row("FPS", format!("{fps} by the wall clock ({wall_s:.2} s)")),
     ];
     if let Some(offered) = performance.offered_fps {
@@ -297,7 +297,7 @@ fn latency(performance: &Performance) -> Vec<[String; 9]> {
     lines
 }
 
-fn system_rows(record: &Record) -> Vec<Row> {
+fn system_rows(record: &BenchRecord) -> Vec<ReportRow> {
     let m = &record.system_metrics;
     let joules = m.energy_per_frame_j.map_or(DASH.to_string(), |j| format!("{j:.3} J"));
     let mut rows = vec![
@@ -342,7 +342,7 @@ fn system_rows(record: &Record) -> Vec<Row> {
     rows
 }
 
-fn about_rows(record: &Record) -> Vec<Row> {
+fn about_rows(record: &BenchRecord) -> Vec<ReportRow> {
     let (meta, config) = (&record.metadata, &record.config);
     let streams = record.input_source.streams.iter();
     let source = streams.map(|s| format!("{} ({}, {} read)", s.name, s.kind, s.read));

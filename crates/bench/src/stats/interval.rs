@@ -1,13 +1,14 @@
-//! How sure a mean of few values is: Student's t.
+//! The confidence interval of a mean of few values, by Student's t.
 
 use serde::{Deserialize, Serialize};
 
-/// A range in which the truth is believed to lie.
+/// A range that contains the true value with a given confidence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Interval {
-    /// Its lower end.
+    /// The lower end.
     pub low: f64,
-    /// Its upper end.
+    /// The upper end.
     pub high: f64,
 }
 
@@ -45,12 +46,12 @@ const T: [(f64, f64); 30] = [
     (2.042, 2.750),
 ];
 
-/// How many standard errors a two-sided interval reaches to each side.
+/// The confidence of a two-sided interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Confidence {
-    /// 19 times of 20.
+    /// 95 %.
     P95,
-    /// 99 times of 100.
+    /// 99 %.
     P99,
 }
 

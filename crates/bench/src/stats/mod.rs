@@ -1,16 +1,16 @@
-//! Latencies in numbers: what a summary says, how sure it is, and when two differ.
+//! Latencies in numbers: summaries, intervals, and when two runs differ.
 //!
-//! Three decisions run through this room.
+//! Three decisions apply to all of them.
 //!
 //! - **Percentiles interpolate.** Percentile `p` of `n` sorted values is read at position
 //!   `(n − 1)·p`, linearly between its two neighbours: the rule of NumPy and of most
 //!   spreadsheets, so that figures can be checked elsewhere.
-//! - **Memory is bounded.** [`Samples`] keeps every value up to a cap; past it, values
-//!   fall into buckets no wider than 0.1 %, so that a run of a week takes no more room
+//! - **Memory is bounded.** [`Samples`] keeps every value up to a cap; beyond it, values
+//!   go into buckets no wider than 0.1 %, so that a run of a week takes no more memory
 //!   than a run of a minute. Mean, deviation, minimum and maximum stay exact.
-//! - **Frames are not coins.** Neighbouring latencies resemble each other and machines
-//!   warm up, so `deviation / √n` is far too sure of itself. [`verdict`] asks batches,
-//!   not frames, and says "cannot say" when the batches disagree.
+//! - **Frames are not independent.** Neighbouring latencies resemble each other and machines
+//!   warm up, so `deviation / √n` is far too small an error. [`verdict`] compares batches of
+//!   frames, and says "cannot say" when the batches disagree.
 
 pub mod interval;
 pub mod samples;
@@ -21,13 +21,14 @@ use serde::{Deserialize, Serialize};
 
 pub use interval::Interval;
 pub use samples::Samples;
-pub use trace::{Point, Trace};
-pub use verdict::{Judgement, Verdict};
+pub use trace::{TimePoint, TimeSeries};
+pub use verdict::{Judgement, SpeedVerdict};
 
-/// What a set of latencies looks like, in milliseconds.
+/// Latencies in milliseconds; percentiles interpolate linearly at position (n − 1)·p.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LatencySummary {
-    /// How many frames it is about.
+    /// The number of frames.
     pub n: u64,
     /// Arithmetic mean.
     pub mean_ms: f64,
@@ -47,15 +48,15 @@ pub struct LatencySummary {
     pub std_ms: f64,
 }
 
-/// Frames a second by the wall clock: all frames over all of the time that passed, waiting
-/// included. `None` where no time passed; never the inverse of a mean latency.
+/// Frames per second by the wall clock: all frames over all of the time that passed, waiting
+/// included, and not the inverse of a mean latency. `None` where no time passed.
 #[must_use]
 pub fn fps(frames: u64, wall: std::time::Duration) -> Option<f64> {
     let seconds = wall.as_secs_f64();
     (seconds > 0.0 && frames > 0).then(|| frames as f64 / seconds)
 }
 
-/// The value at position `(n − 1)·p` of sorted numbers; `None` of nothing.
+/// The value at position `(n − 1)·p` of sorted numbers; `None` without numbers.
 #[must_use]
 pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
@@ -64,7 +65,7 @@ pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     Some(low + (high - low) * position.fract())
 }
 
-/// The median, by a sort of its own; `None` of nothing.
+/// The median of numbers in any order; `None` without numbers.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();

@@ -3,19 +3,19 @@
 //! Up to [`Samples::EXACT`] values are kept as they are, four bytes each. Past that they
 //! move into buckets: the exponent and the first ten bits of the fraction of an `f32`,
 //! whose order is the order of the numbers. A bucket is at most 1/1024 of its value wide
-//! and answers with its middle, so that no percentile is off by more than 0.05 %.
+//! and is represented by its middle, so that no percentile is off by more than 0.05 %.
 
 use std::time::Duration;
 
 use super::LatencySummary;
 
-/// Bits of an `f32` that a bucket does not tell apart.
+/// Low bits of an `f32` that a bucket ignores.
 const SHIFT: u32 = 13;
-/// Below 2⁻²⁰ ms (a nanosecond) and above 2³⁰ ms (twelve days) nothing is told apart.
+/// Values below 2⁻²⁰ ms (a nanosecond) share a bucket, as do those above 2³⁰ ms (twelve days).
 const LEAST: f32 = 1.0 / (1 << 20) as f32;
 const MOST: f32 = (1u32 << 30) as f32;
 
-/// Latencies as they come in.
+/// All latencies of a run.
 #[derive(Debug, Clone)]
 pub struct Samples {
     exact: Vec<f32>,
@@ -57,7 +57,7 @@ impl Samples {
     /// How many values are kept as they are.
     pub const EXACT: usize = 1 << 16;
 
-    /// Takes one latency in.
+    /// Takes one latency.
     pub fn push(&mut self, latency: Duration) {
         let ms = latency.as_secs_f64() * 1e3;
         self.n += 1;

@@ -1,18 +1,18 @@
 //! Faster, slower, or cannot say.
 //!
-//! The trap is to be too sure. Latencies of neighbouring frames resemble each other, runs
-//! drift as machines warm, and a few frames are far out. So:
+//! A verdict must not be too confident. Latencies of neighbouring frames resemble each other,
+//! runs drift as machines warm up, and a few frames are outliers. So:
 //!
-//! 1. Each run is cut into equal stretches and each stretch is its median: outliers weigh
-//!    nothing. Stretches are compared in pairs, the first with the first, on a logarithmic
+//! 1. Each run is cut into equal stretches and each stretch is represented by its median, so
+//!    outliers have no weight. Stretches are compared in pairs, the first with the first, on a logarithmic
 //!    scale: a drift that both runs share cancels.
 //! 2. How much the pairs disagree gives the interval (Student's t, 95 %). This is done
-//!    with 40, 20, 10 and 5 stretches and the widest answer counts: where frames
-//!    resemble their neighbours for long, only long stretches show it. Where they do so
-//!    for longer than the run lasted, no stretch can; so the resemblance of next
-//!    neighbours gives a last answer, as if it faded geometrically.
+//!    with 40, 20, 10 and 5 stretches and the widest interval counts: where frames
+//!    resemble each other for long, only long stretches show it. Where they do so
+//!    for longer than the run lasted, no stretch can; so the correlation of next
+//!    neighbours gives one more interval, as if it decayed geometrically.
 //! 3. A trend that is left in the pairs means that one run drifted and the other did not.
-//!    Which level is the true one nobody knows, so half of the trend widens the interval.
+//!    It is not known which level is the true one, so half of the trend widens the interval.
 //! 4. Two starts of one program differ by more than their frames show (clocks, memory
 //!    layout): an allowance for that widens it again. With three repeats or more on both
 //!    sides the difference between starts is seen, and neither 3 nor 4 is needed.
@@ -27,33 +27,33 @@ use super::{LatencySummary, median};
 /// Which way it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum SpeedVerdict {
     /// The second is faster.
     Faster,
     /// The second is slower.
     Slower,
-    /// What was measured does not tell.
+    /// The measurements do not decide.
     CannotSay,
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for SpeedVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Verdict::Faster => "faster",
-            Verdict::Slower => "slower",
-            Verdict::CannotSay => "cannot say",
+            SpeedVerdict::Faster => "faster",
+            SpeedVerdict::Slower => "slower",
+            SpeedVerdict::CannotSay => "cannot say",
         })
     }
 }
 
-/// A verdict with what it rests on.
+/// A verdict, and what it is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// Which way it went.
-    pub verdict: Verdict,
+    pub verdict: SpeedVerdict,
     /// The second's latency over the first's; above 1 is slower.
     pub ratio: f64,
-    /// Where the true ratio is believed to lie (95 % and allowances).
+    /// The interval of the true ratio (95 %, with allowances).
     pub interval: Interval,
 }
 
@@ -62,7 +62,7 @@ pub const RUN_TO_RUN: f64 = 0.02;
 
 /// Into how many stretches runs are cut; the widest interval of all counts.
 const STRETCHES: [usize; 4] = [40, 20, 10, 5];
-/// A stretch of fewer frames has no median worth the name.
+/// A stretch of fewer frames has no useful median.
 const LEAST_FRAMES: usize = 4;
 /// With so many frames the interval is twice as wide as the batches alone would have it.
 const SHORT_RUN: f64 = 50.0;
@@ -75,9 +75,9 @@ impl Judgement {
         let interval =
             Interval { low: (difference - reach).exp(), high: (difference + reach).exp() };
         let verdict = match interval {
-            Interval { low, .. } if low > 1.0 => Verdict::Slower,
-            Interval { high, .. } if high < 1.0 => Verdict::Faster,
-            _ => Verdict::CannotSay,
+            Interval { low, .. } if low > 1.0 => SpeedVerdict::Slower,
+            Interval { high, .. } if high < 1.0 => SpeedVerdict::Faster,
+            _ => SpeedVerdict::CannotSay,
         };
         Judgement { verdict, ratio: difference.exp(), interval }
     }
@@ -145,7 +145,7 @@ pub fn by_frames(a: &[f64], b: &[f64], run_to_run: f64) -> Option<Judgement> {
         drift = drift.max(trend(&values).abs());
     }
     let faded = 1.96 * error_by_neighbours(a)?.hypot(error_by_neighbours(b)?);
-    // A short run has seen less of the machine than any formula can make up for.
+    // A short run has seen too little of the machine for any formula to correct.
     let short = 1.0 + SHORT_RUN / a.len().min(b.len()) as f64;
     let reach = reach?.max(faded) * short + drift / 2.0 + run_to_run.max(0.0).ln_1p();
     Some(Judgement::from_log(difference, reach))

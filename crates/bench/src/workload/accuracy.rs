@@ -1,4 +1,4 @@
-//! Right and wrong, where the truth is known: at IoU 0.5 and confidence 0.25.
+//! Precision and recall, where the truth is known, at IoU 0.5 and confidence 0.25.
 
 use plimsoll_infer::{Detection, Truth};
 
@@ -9,21 +9,21 @@ const CONFIDENCE: f64 = 0.25;
 
 /// Counts over all frames whose truth is known.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Judge {
+pub(super) struct AccuracyCount {
     frames: u64,
     matched: u64,
     found: u64,
     present: u64,
 }
 
-impl Judge {
-    /// Takes a frame in. The surest detection is matched first, each object once.
+impl AccuracyCount {
+    /// Takes a frame. The most confident detection is matched first, each object once.
     pub(super) fn push(&mut self, detections: &[Detection], truth: &[Truth]) {
         let mut left: Vec<&Truth> = truth.iter().collect();
         self.frames += 1;
         self.present += truth.len() as u64;
         let sure = |d: &&Detection| f64::from(d.confidence) >= CONFIDENCE;
-        // The decoder gives the surest first.
+        // The decoder gives the most confident first.
         for detection in detections.iter().filter(sure) {
             self.found += 1;
             let best = left
@@ -41,7 +41,7 @@ impl Judge {
 
     /// The figures; `None` where no truth was known.
     pub(super) fn accuracy(&self) -> Option<Accuracy> {
-        let Judge { frames, matched, found, present } = *self;
+        let AccuracyCount { frames, matched, found, present } = *self;
         let share = |of: u64| (of > 0).then(|| matched as f64 / of as f64);
         (frames > 0).then(|| Accuracy {
             precision: share(found),
@@ -80,9 +80,9 @@ mod tests {
             Truth { bounds: [0.0, 0.0, 10.0, 10.0], class: 0 },
             Truth { bounds: [100.0, 0.0, 110.0, 10.0], class: 1 },
         ];
-        let mut judge = Judge::default();
+        let mut judge = AccuracyCount::default();
         assert_eq!(judge.accuracy(), None);
-        // Right, a second of the same, of another class, and too unsure to count.
+        // Correct, the same object again, another class, and below the least confidence.
         judge.push(
             &[found(1.0, 0, 0.9), found(0.0, 0, 0.8), found(100.0, 2, 0.7), found(100.0, 1, 0.2)],
             &truth,

@@ -1,14 +1,14 @@
-//! What a model is expected to take, before it is loaded.
+//! The memory that a model is expected to take, before it is loaded.
 
 use plimsoll::Bytes;
 use plimsoll_infer::{Device, EngineChoice, EngineKind, ModelSource};
 use plimsoll_models::terms::{self, Request, Runner};
 
-use super::plan::Plan;
+use super::plan::BenchPlan;
 use crate::record::MemoryEstimate;
 
 /// The estimate for a model under a plan, or why there is none.
-pub(super) fn of(weights: &ModelSource, plan: &Plan) -> Result<MemoryEstimate, String> {
+pub(super) fn of(weights: &ModelSource, plan: &BenchPlan) -> Result<MemoryEstimate, String> {
     let mut request = Request::default();
     request.runner = match plan.engine {
         EngineChoice::Kind(EngineKind::Ort) => Some(Runner::Ort),
@@ -39,18 +39,18 @@ pub(super) fn of(weights: &ModelSource, plan: &Plan) -> Result<MemoryEstimate, S
     })
 }
 
-/// The estimate in a sentence, against the limit. Without the engine's own overhead it does not
-/// say that a model fits: that is most of what a small one takes.
+/// The estimate and the limit in a sentence. Without the engine's overhead, which is most of what
+/// a small model takes, it does not say that the model fits.
 pub(super) fn words(estimate: &MemoryEstimate, limit: Bytes) -> String {
     let total = Bytes(estimate.total_bytes);
     let (weights, activations) = (Bytes(estimate.weights_bytes), Bytes(estimate.activation_bytes));
     let overhead = match estimate.overhead_bytes {
-        0 => "what the engine takes besides is not known".to_string(),
+        0 => "the engine's overhead is not known".to_string(),
         bytes => format!("overhead {}", Bytes(bytes)),
     };
     let verdict = match (total <= limit, estimate.overhead_bytes) {
         (false, _) => "does not fit below",
-        (true, 0) => "that alone is below",
+        (true, 0) => "without it, that is below",
         (true, _) => "fits below",
     };
     format!(
@@ -73,7 +73,7 @@ mod tests {
             total_bytes: mib(30) + overhead_bytes,
         };
         let said = words(&of(0), Bytes::mib(50));
-        assert!(said.ends_with("not known): that alone is below 50.00 MiB"), "{said}");
+        assert!(said.ends_with("not known): without it, that is below 50.00 MiB"), "{said}");
         assert!(words(&of(mib(10)), Bytes::mib(50)).ends_with("fits below 50.00 MiB"));
         assert!(words(&of(0), Bytes::mib(20)).ends_with("does not fit below 20.00 MiB"));
     }

@@ -1,11 +1,11 @@
-//! Where a slot's frames come from: a source of its own, or its side of a pair.
+//! The frames of a slot: sources that are opened and counted, for one slot or for two.
 //!
-//! Every opening of a source is counted by itself; slots that take turns read the same
-//! frames twice, and the record tells of them once (the larger count).
+//! Each opening of a source has its own count. Slots that take turns read the same frames twice,
+//! and the record has the larger count.
 //!
-//! Two slots at once share one pair of sources, or one live source (a camera can be opened
-//! once): it is read by whoever needs a frame, and the partner's waits in a short queue.
-//! Whoever is far ahead waits for the other.
+//! Two slots that run at once share one pair of sources, or one live source (a camera can be
+//! opened only once). Whichever slot needs a frame reads, and the frame of the other slot waits
+//! in a short queue. A slot that is far ahead waits for the other.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,30 +16,30 @@ use plimsoll_infer::source::pair::Pairs;
 use plimsoll_infer::source::{self, SourceOptions, Stopper, redact};
 use plimsoll_infer::{Error, Frame, Result, Source, SourceInfo, Stager};
 
-use super::plan::Plan;
-use super::slots::{Input, Layout};
-use crate::record::Stream;
+use super::plan::BenchPlan;
+use super::slots::{Input, ResolvedPlan};
+use crate::record::InputStream;
 
 /// A frame and how long it took to decode.
-pub(super) type Taken = (Frame, Option<Duration>);
+pub(super) type DecodedFrame = (Frame, Option<Duration>);
 
 /// So many frames may wait for the slower of two slots.
 const QUEUE: usize = 8;
 
-/// What one opening of a source gave.
+/// Frames of one opening of a source.
 #[derive(Debug, Default)]
-struct Tally {
+struct FrameCounts {
     read: AtomicU64,
     corrupt: AtomicU64,
 }
 
-/// A source that counts what it gives.
-struct Counted {
+/// A source that counts its frames.
+struct CountingSource {
     inner: Box<dyn Source>,
-    tally: Arc<Tally>,
+    counts: Arc<FrameCounts>,
 }
 
-impl Source for Counted {
+impl Source for CountingSource {
     fn info(&self) -> &SourceInfo {
         self.inner.info()
     }
@@ -47,8 +47,8 @@ impl Source for Counted {
     fn next_frame(&mut self) -> Option<Result<Frame>> {
         let next = self.inner.next_frame();
         match &next {
-            Some(Ok(_)) => self.tally.read.fetch_add(1, Ordering::Relaxed),
-            Some(Err(Error::Frame { .. })) => self.tally.corrupt.fetch_add(1, Ordering::Relaxed),
+            Some(Ok(_)) => self.counts.read.fetch_add(1, Ordering::Relaxed),
+            Some(Err(Error::Frame { .. })) => self.counts.corrupt.fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };
         next
@@ -60,14 +60,24 @@ impl Source for Counted {
 }
 
 /// An input with all of its openings.
-pub(super) struct Tap {
+struct OpenedInput {
     input: Input,
-    openings: Mutex<Vec<Arc<Tally>>>,
+    openings: Mutex<Vec<Arc<FrameCounts>>>,
     stoppers: Mutex<Vec<Stopper>>,
     info: Mutex<Option<SourceInfo>>,
 }
 
-impl Tap {
+impl OpenedInput {
+    fn new(input: &Input) -> OpenedInput {
+        OpenedInput {
+            input: input.clone(),
+            openings: Mutex::default(),
+            stoppers: Mutex::default(),
+            info: Mutex::default(),
+        }
+    }
+
+    /// Opens the source. Its frames are brought to where `stager` wants them.
     fn open(&self, stager: Option<Stager>) -> Result<Box<dyn Source>> {
         let began = Instant::now();
         let mut options = SourceOptions::default();
@@ -75,27 +85,38 @@ impl Tap {
         options.clock = Some(Arc::new(move || began.elapsed()));
         options.stager = stager;
         let inner = source::open(&self.input.spec, &options)?;
-        *lock(&self.info) = Some(inner.info().clone());
-        let tally = Arc::new(Tally::default());
-        lock(&self.openings).push(Arc::clone(&tally));
+        self.keep_info(&*inner);
+        let counts = Arc::new(FrameCounts::default());
+        lock(&self.openings).push(Arc::clone(&counts));
         lock(&self.stoppers).extend(inner.stopper());
-        Ok(Box::new(Counted { inner, tally }))
+        Ok(Box::new(CountingSource { inner, counts }))
     }
 
-    fn most(&self, of: fn(&Tally) -> &AtomicU64) -> u64 {
+    fn most(&self, of: fn(&FrameCounts) -> &AtomicU64) -> u64 {
         lock(&self.openings).iter().map(|t| of(t).load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
-    fn stream(&self) -> Stream {
+    /// Keeps what an open source reports about itself.
+    fn keep_info(&self, source: &dyn Source) {
+        *lock(&self.info) = Some(source.info().clone());
+    }
+
+    /// Ends openings that may wait for long.
+    fn stop(&self) {
+        lock(&self.stoppers).iter().for_each(|stop| stop());
+    }
+
+    /// What was read so far.
+    fn stream(&self) -> InputStream {
         let info = lock(&self.info).clone();
-        Stream {
+        InputStream {
             name: redact(&self.input.spec).into_owned(),
             kind: info.as_ref().map_or_else(|| kind(&self.input.spec), |info| info.kind).into(),
             slots: self.input.slots.clone(),
             frames: info.as_ref().and_then(|info| info.frames),
             rate_fps: info.and_then(|info| info.rate),
-            read: self.most(|tally| &tally.read),
-            corrupt: self.most(|tally| &tally.corrupt),
+            read: self.most(|counts| &counts.read),
+            corrupt: self.most(|counts| &counts.corrupt),
         }
     }
 }
@@ -107,206 +128,143 @@ fn kind(spec: &str) -> &'static str {
 }
 
 /// All inputs of a run.
-pub(super) struct Streams {
-    taps: Vec<Arc<Tap>>,
+pub(super) struct InputStreams {
+    inputs: Vec<Arc<OpenedInput>>,
     unpaired: Arc<AtomicU64>,
 }
 
-impl Streams {
-    pub(super) fn new(layout: &Layout) -> Streams {
-        let tap = |input: &Input| {
-            Arc::new(Tap {
-                input: input.clone(),
-                openings: Mutex::default(),
-                stoppers: Mutex::default(),
-                info: Mutex::default(),
-            })
-        };
-        Streams { taps: layout.inputs.iter().map(tap).collect(), unpaired: Arc::default() }
+impl InputStreams {
+    pub(super) fn new(layout: &ResolvedPlan) -> InputStreams {
+        let inputs = layout.inputs.iter().map(|input| Arc::new(OpenedInput::new(input)));
+        InputStreams { inputs: inputs.collect(), unpaired: Arc::default() }
     }
 
-    /// Ends what may wait for long: a silent camera would hold up the end of a run.
+    /// Ends what may wait for long: a silent camera would delay the end of a run.
     pub(super) fn stop(&self) {
-        for tap in &self.taps {
-            lock(&tap.stoppers).iter().for_each(|stop| stop());
-        }
+        self.inputs.iter().for_each(|input| input.stop());
     }
 
     /// What was read so far.
-    pub(super) fn records(&self) -> Vec<Stream> {
-        self.taps.iter().map(|tap| tap.stream()).collect()
+    pub(super) fn records(&self) -> Vec<InputStream> {
+        self.inputs.iter().map(|input| input.stream()).collect()
     }
 
     /// Frames without a partner; `None` where nothing is paired.
     pub(super) fn unpaired(&self) -> Option<u64> {
-        (self.taps.len() == 2).then(|| self.unpaired.load(Ordering::Relaxed))
+        (self.inputs.len() == 2).then(|| self.unpaired.load(Ordering::Relaxed))
     }
 
     /// The frames of a slot that runs by itself.
-    pub(super) fn alone(&self, plan: &Plan, slot: usize) -> Feed {
-        let again = plan.duration.is_some();
-        match &self.taps[..] {
-            [tap] => Feed::single(tap, again),
-            _ => self.split(plan, [slot == 0, slot == 1]).side(slot),
-        }
+    pub(super) fn alone(&self, plan: &BenchPlan, slot: usize) -> FrameFeed {
+        // One live source that ends is not opened again.
+        let ends = matches!(&self.inputs[..], [input] if input.input.live);
+        let again = plan.duration.is_some() && !ends;
+        FrameFeed { shared: self.feed(plan, [slot == 0, slot == 1], again), side: slot }
     }
 
-    /// The frames of two slots that run at once.
-    pub(super) fn together(&self, plan: &Plan) -> [Feed; 2] {
-        match &self.taps[..] {
-            [tap] if !tap.input.live => {
-                [(); 2].map(|()| Feed::single(tap, plan.duration.is_some()))
-            }
-            _ => {
-                let split = self.split(plan, [true, true]);
-                [split.side(0), split.side(1)]
-            }
+    /// The frames of two slots that run at once. A source that can be opened twice is.
+    pub(super) fn together(&self, plan: &BenchPlan) -> [FrameFeed; 2] {
+        if matches!(&self.inputs[..], [input] if !input.input.live) {
+            return [0, 1].map(|slot| self.alone(plan, slot));
         }
+        let shared = self.feed(plan, [true, true], plan.duration.is_some());
+        [0, 1].map(|side| FrameFeed { shared: Arc::clone(&shared), side })
     }
 
-    fn split(&self, plan: &Plan, wanted: [bool; 2]) -> Split {
-        Split {
-            taps: self.taps.clone(),
-            again: plan.duration.is_some(),
+    fn feed(&self, plan: &BenchPlan, wanted: [bool; 2], again: bool) -> Arc<SharedFeed> {
+        Arc::new(SharedFeed {
+            inputs: self.inputs.clone(),
+            again,
             tolerance: plan.sync_tolerance,
-            shared: Arc::new(Shared {
-                state: Mutex::new(State {
-                    queues: Default::default(),
-                    wanted,
-                    reader: None,
-                    stagers: Default::default(),
-                    gone: None,
-                }),
-                changed: Condvar::new(),
-                unpaired: Arc::clone(&self.unpaired),
+            unpaired: Arc::clone(&self.unpaired),
+            state: Mutex::new(FeedState {
+                queues: Default::default(),
+                wanted,
+                reader: None,
+                stagers: Default::default(),
+                lost: None,
             }),
-        }
+            changed: Condvar::new(),
+        })
     }
 }
 
-/// Frames for a slot.
-pub(super) enum Feed {
-    Single { tap: Arc<Tap>, source: Option<Box<dyn Source>>, again: bool, stager: Option<Stager> },
-    Side { split: Split, side: usize },
+/// The frames of a slot: its side of a feed.
+pub(super) struct FrameFeed {
+    shared: Arc<SharedFeed>,
+    side: usize,
 }
 
-impl Feed {
-    fn single(tap: &Arc<Tap>, again: bool) -> Feed {
-        let again = again && !tap.input.live;
-        Feed::Single { tap: Arc::clone(tap), source: None, again, stager: None }
-    }
-
-    /// Whether frames come when they like.
+impl FrameFeed {
+    /// Whether frames come at their own rate, from a live source.
     pub(super) fn is_live(&self) -> bool {
-        match self {
-            Feed::Single { tap, .. } => tap.input.live,
-            Feed::Side { split, side } => {
-                split.taps.get(*side).or(split.taps.first()).is_some_and(|tap| tap.input.live)
-            }
+        let inputs = &self.shared.inputs;
+        inputs.get(self.side).or(inputs.first()).is_some_and(|input| input.input.live)
+    }
+
+    /// Where frames are to be brought as they are decoded; for sources that are not open yet, and
+    /// not for two slots at once, as the first of them opens both sources.
+    pub(super) fn stage_with(&self, stager: Option<Stager>) {
+        let mut state = lock(&self.shared.state);
+        if !state.wanted[1 - self.side] {
+            state.stagers[self.side] = stager;
         }
     }
 
-    /// Where frames of a source that is not open yet are to be brought as they are decoded. Not
-    /// those of a pair for two at once: who comes first opens both sources.
-    pub(super) fn stage_with(&mut self, with: Option<Stager>) {
-        match self {
-            Feed::Single { stager, .. } => *stager = with,
-            Feed::Side { split, side } => {
-                let mut state = lock(&split.shared.state);
-                if !state.wanted[1 - *side] {
-                    state.stagers[*side] = with;
-                }
-            }
-        }
-    }
-
-    /// The next frame. A bad one is [`Error::Frame`]: go on.
-    pub(super) fn next(&mut self) -> Option<Result<Taken>> {
-        match self {
-            Feed::Single { tap, source, again, stager } => {
-                next_single(tap, source, *again, stager.as_ref())
-            }
-            Feed::Side { split, side } => split.next(*side),
-        }
+    /// The next frame. After [`Error::Frame`], a bad frame, there may be more.
+    pub(super) fn next(&self) -> Option<Result<DecodedFrame>> {
+        self.shared.next(self.side)
     }
 }
 
-impl Drop for Feed {
+impl Drop for FrameFeed {
     fn drop(&mut self) {
-        if let Feed::Side { split, side } = self {
-            lock(&split.shared.state).wanted[*side] = false;
-            split.shared.changed.notify_all();
-        }
+        lock(&self.shared.state).wanted[self.side] = false;
+        self.shared.changed.notify_all();
     }
 }
 
-fn next_single(
-    tap: &Tap,
-    source: &mut Option<Box<dyn Source>>,
+/// One source, or a pair of sources, for one slot or for two.
+struct SharedFeed {
+    inputs: Vec<Arc<OpenedInput>>,
+    /// Whether a source that ends is opened again.
     again: bool,
-    stager: Option<&Stager>,
-) -> Option<Result<Taken>> {
-    let fresh = source.is_none();
-    let open = match source {
-        Some(open) => open,
-        None => match tap.open(stager.cloned()) {
-            Ok(open) => source.insert(open),
-            Err(error) => return Some(Err(error)),
-        },
-    };
-    match open.next_frame() {
-        Some(Ok(frame)) => {
-            let took = open.decode_time();
-            *lock(&tap.info) = Some(open.info().clone());
-            Some(Ok((frame, took)))
-        }
-        // A source that gives nothing at all would be opened forever.
-        None if again && !fresh => {
-            *source = None;
-            next_single(tap, source, false, stager)
-        }
-        other => other.map(|result| result.map(|frame| (frame, None))),
-    }
-}
-
-/// One pair of sources, or one source, for two takers.
-#[derive(Clone)]
-pub(super) struct Split {
-    taps: Vec<Arc<Tap>>,
-    again: bool,
+    /// How far apart in time frames of a pair may be.
     tolerance: Duration,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
     unpaired: Arc<AtomicU64>,
+    state: Mutex<FeedState>,
+    /// A queue got shorter, or a side left.
+    changed: Condvar,
 }
 
-struct State {
-    queues: [VecDeque<Taken>; 2],
-    /// Who still takes frames.
+struct FeedState {
+    queues: [VecDeque<DecodedFrame>; 2],
+    /// Which sides still take frames.
     wanted: [bool; 2],
-    reader: Option<Reader>,
-    /// Where the frames of each side are brought to.
+    reader: Option<FeedReader>,
+    /// Where the frames of each side are to be brought.
     stagers: [Option<Stager>; 2],
-    /// Why there will be no more, where one side was told already.
-    gone: Option<Gone>,
+    /// Why there are no more frames, where one side knows already.
+    lost: Option<LostSource>,
 }
 
-/// Why there will be no more frames, for the side that is told second.
-struct Gone {
+enum FeedReader {
+    Pairs(Pairs),
+    One(Box<dyn Source>),
+}
+
+/// Why there are no more frames, for the side that asks second.
+struct LostSource {
     why: String,
     vanished: bool,
 }
 
-impl Gone {
-    fn new(error: &Error) -> Gone {
+impl LostSource {
+    fn new(error: &Error) -> LostSource {
         match error {
-            Error::Vanished { why, .. } => Gone { why: why.clone(), vanished: true },
-            Error::Source { why, .. } => Gone { why: why.clone(), vanished: false },
-            other => Gone { why: other.to_string(), vanished: false },
+            Error::Vanished { why, .. } => LostSource { why: why.clone(), vanished: true },
+            Error::Source { why, .. } => LostSource { why: why.clone(), vanished: false },
+            other => LostSource { why: other.to_string(), vanished: false },
         }
     }
 
@@ -319,32 +277,24 @@ impl Gone {
     }
 }
 
-enum Reader {
-    Pairs(Pairs),
-    One(Box<dyn Source>),
-}
-
-impl Split {
-    fn side(&self, side: usize) -> Feed {
-        Feed::Side { split: self.clone(), side }
-    }
-
-    fn next(&self, side: usize) -> Option<Result<Taken>> {
+impl SharedFeed {
+    /// The next frame of a side.
+    fn next(&self, side: usize) -> Option<Result<DecodedFrame>> {
         let other = 1 - side;
-        let mut state = lock(&self.shared.state);
+        let mut state = lock(&self.state);
         let mut fresh = false;
         loop {
             if let Some(taken) = state.queues[side].pop_front() {
-                self.shared.changed.notify_all();
+                self.changed.notify_all();
                 return Some(Ok(taken));
             }
             if state.wanted[other] && state.queues[other].len() >= QUEUE {
-                let waited = self.shared.changed.wait(state);
+                let waited = self.changed.wait(state);
                 state = waited.unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            if let Some(gone) = &state.gone {
-                return Some(Err(gone.again(&self.taps[0].input.spec)));
+            if let Some(lost) = &state.lost {
+                return Some(Err(lost.again(&self.inputs[0].input.spec)));
             }
             if state.reader.is_none() {
                 fresh = true;
@@ -359,7 +309,7 @@ impl Split {
                 None => return None,
                 Some(Err(error)) => {
                     if !matches!(error, Error::Frame { .. }) {
-                        state.gone = Some(Gone::new(&error));
+                        state.lost = Some(LostSource::new(&error));
                     }
                     return Some(Err(error));
                 }
@@ -367,37 +317,44 @@ impl Split {
         }
     }
 
-    fn open(&self, stagers: &[Option<Stager>; 2]) -> Result<Reader> {
-        Ok(match &self.taps[..] {
+    fn open(&self, stagers: &[Option<Stager>; 2]) -> Result<FeedReader> {
+        Ok(match &self.inputs[..] {
             [first, second] => {
                 let [one, two] = stagers.clone();
-                Reader::Pairs(Pairs::new(first.open(one)?, second.open(two)?, self.tolerance))
+                FeedReader::Pairs(Pairs::new(first.open(one)?, second.open(two)?, self.tolerance))
             }
-            // Its frames are copied for two.
-            taps => Reader::One(taps[0].open(None)?),
+            inputs => FeedReader::One(inputs[0].open(stagers.iter().flatten().next().cloned())?),
         })
     }
 
-    /// Reads a frame for each side into the queues of those who want one.
-    fn read(&self, state: &mut State) -> Option<Result<()>> {
+    /// Reads a frame for each side that wants one, into its queue.
+    fn read(&self, state: &mut FeedState) -> Option<Result<()>> {
+        let wanted = state.wanted;
         let (frames, times) = match state.reader.as_mut()? {
-            Reader::Pairs(pairs) => {
+            FeedReader::Pairs(pairs) => {
                 let next = pairs.next_pair();
                 let alone: u64 = pairs.unpaired().iter().sum();
-                self.shared.unpaired.fetch_max(alone, Ordering::Relaxed);
+                self.unpaired.fetch_max(alone, Ordering::Relaxed);
                 let times = pairs.sources().map(Source::decode_time);
-                (next?.map(|pair| [pair.first, pair.second]), times)
+                (next?.map(|pair| [Some(pair.first), Some(pair.second)]), times)
             }
-            Reader::One(source) => {
+            FeedReader::One(source) => {
                 let next = source.next_frame()?;
-                (next.map(|frame| [frame.clone(), frame]), [source.decode_time(); 2])
+                if next.is_ok() {
+                    self.inputs[0].keep_info(&**source);
+                }
+                let frames = next.map(|frame| match wanted {
+                    [true, true] => [Some(frame.clone()), Some(frame)],
+                    [first, _] if first => [Some(frame), None],
+                    _ => [None, Some(frame)],
+                });
+                (frames, [source.decode_time(); 2])
             }
         };
         Some(frames.map(|frames| {
             for (side, frame) in frames.into_iter().enumerate() {
-                if state.wanted[side] {
-                    state.queues[side].push_back((frame, times[side]));
-                }
+                let frame = frame.filter(|_| wanted[side]);
+                state.queues[side].extend(frame.map(|frame| (frame, times[side])));
             }
         }))
     }

@@ -1,40 +1,36 @@
-//! A run under the guard: what a slot holds is counted at every call of the driver, by the
-//! tag of its thread, and what would pass the limit is refused, whoever asks for it.
+//! A run under the guard. The guard counts what a slot uses at every call of the driver, by the
+//! tag of its thread, and refuses every request that would exceed the limit.
 //!
-//! Who starts a run says what guard it is under ([`Plan::guard`](super::Plan::guard)); this is
-//! all that a run asks of it. Without one, engines are asked and the limit is theirs to keep.
+//! The program that starts a run provides the guard
+//! ([`BenchPlan::guard`](super::BenchPlan::guard)); this trait is all that a run needs of it.
+//! Without one, the engines report their memory and are asked to stay within the limit.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use plimsoll::Bytes;
 
-use super::recorder::Recorder;
-use crate::record::{Obtained, SharedMemory, Unknown};
-
 /// The guard of this process.
-pub trait Guard: std::fmt::Debug + Send + Sync {
-    /// Draws the line, and returns the one that is held: another may stand already.
+pub trait BenchGuard: std::fmt::Debug + Send + Sync {
+    /// Sets the limit, and returns the one that is enforced: a lower one may be set already.
     fn hold(&self, limit: Bytes, keep_free: Option<Bytes>) -> Bytes;
-    /// From now on what this thread allocates on a GPU is the slot's, until the result is
-    /// dropped.
+    /// Counts what this thread allocates on a GPU for the slot, until the result is dropped.
     fn enter(&self, slot: usize) -> Box<dyn Any>;
-    /// What a slot holds now, and the most that it held at once; nothing before the driver was
-    /// called through the guard.
+    /// What a slot uses now, and its peak; `None` before the first call of the driver.
     fn slot(&self, slot: usize) -> Option<(Bytes, Bytes)>;
-    /// The rest; nothing before the driver was called through the guard.
-    fn whole(&self) -> Option<Whole>;
+    /// The rest; `None` before the first call of the driver.
+    fn whole(&self) -> Option<GuardTotals>;
 }
 
-/// What the guard tells beside the slots.
+/// What the guard counts beside the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Whole {
-    /// The most that belonged to no slot: what the driver took for itself, and what was asked
-    /// for by threads that are no slot's.
+pub struct GuardTotals {
+    /// The peak of what belongs to no slot: what the driver takes for itself, and requests of
+    /// other threads.
     pub shared_peak: Bytes,
-    /// The most that the device was charged with at once.
+    /// The peak of the whole device.
     pub peak: Bytes,
-    /// Whether a request past the line was tried and refused.
+    /// Whether a request above the limit was tried and refused.
     pub verified: bool,
     /// Requests that were refused.
     pub refused: u64,
@@ -45,19 +41,19 @@ pub struct Whole {
 /// Whether a run is under the guard.
 #[derive(Debug, Clone, Default)]
 pub enum Guarded {
-    /// Nobody asked for it: the run uses no GPU, or does not want it.
+    /// It was not wanted: the run uses no GPU, or the user refused it.
     #[default]
     No,
-    /// It was wanted and could not be had, and why.
+    /// It was wanted and is not available, and why.
     Not(String),
-    /// It is.
-    Yes(Arc<dyn Guard>),
+    /// It is under the guard.
+    Yes(Arc<dyn BenchGuard>),
 }
 
 impl Guarded {
     /// The guard, where there is one.
     #[must_use]
-    pub fn get(&self) -> Option<&dyn Guard> {
+    pub fn get(&self) -> Option<&dyn BenchGuard> {
         match self {
             Guarded::Yes(guard) => Some(&**guard),
             Guarded::No | Guarded::Not(_) => None,
@@ -65,40 +61,15 @@ impl Guarded {
     }
 }
 
-/// What a slot has asked for at the least, context and code included, where the guard has refused
-/// something since it told `before`; nothing where it has not.
-pub(super) fn asked_for(guard: &dyn Guard, slot: usize, before: Whole) -> Option<Bytes> {
+/// The least that a slot has requested, context and code included, where the guard has refused
+/// something since it reported `before`; `None` where it has not.
+pub(super) fn asked_for(guard: &dyn BenchGuard, slot: usize, before: GuardTotals) -> Option<Bytes> {
     let whole = guard.whole()?;
     let refused = whole.refused.checked_sub(before.refused).filter(|refused| *refused > 0)?;
-    // The mean of those that were refused: a request that was tried again is one.
+    // The mean of the refused requests, as one may have been tried several times.
     let asked = whole.refused_bytes.saturating_sub(before.refused_bytes) / refused;
     let own = guard.slot(slot).map_or(Bytes::ZERO, |(_, peak)| peak);
     Some(own.saturating_add(whole.shared_peak).saturating_add(asked))
-}
-
-impl Recorder<'_> {
-    /// What the user should know of the guard.
-    pub(super) fn guard_warnings(&self) -> Option<String> {
-        if let Guarded::Not(why) = &self.plan.guard {
-            return Some(format!("the guard does not hold this run: {why}"));
-        }
-        let Whole { refused, refused_bytes, .. } = self.guard()?.whole()?;
-        (refused > 0).then(|| {
-            format!("the guard refused {refused} requests past the limit, {refused_bytes} in all")
-        })
-    }
-
-    /// What belongs to no slot on the device.
-    pub(super) fn shared_on_device(&self) -> Option<SharedMemory> {
-        let whole = self.guard()?.whole()?;
-        Some(SharedMemory {
-            what: "context, code and what no slot asked for".to_string(),
-            peak_gb: Some(whole.shared_peak.as_gib()),
-            source: Some("guard; the driver's own measured around its calls".to_string()),
-            obtained: Some(Obtained::Counted),
-            unknown: Unknown::new(),
-        })
-    }
 }
 
 #[cfg(test)]
@@ -106,9 +77,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Told(Whole);
+    struct FixedGuard(GuardTotals);
 
-    impl Guard for Told {
+    impl BenchGuard for FixedGuard {
         fn hold(&self, limit: Bytes, _: Option<Bytes>) -> Bytes {
             limit
         }
@@ -121,7 +92,7 @@ mod tests {
             (slot == 1).then_some((Bytes::ZERO, Bytes::mib(10)))
         }
 
-        fn whole(&self) -> Option<Whole> {
+        fn whole(&self) -> Option<GuardTotals> {
             Some(self.0)
         }
     }
@@ -129,15 +100,15 @@ mod tests {
     #[test]
     fn what_was_refused_to_others_is_not_asked_for_by_a_slot() {
         let shared_peak = Bytes::mib(100);
-        let of = |refused, mib| Whole {
+        let of = |refused, mib| GuardTotals {
             refused,
             refused_bytes: Bytes::mib(mib),
             shared_peak,
-            ..Whole::default()
+            ..GuardTotals::default()
         };
         let before = of(3, 900);
-        assert_eq!(asked_for(&Told(before), 1, before), None);
-        let after = Told(of(5, 980));
+        assert_eq!(asked_for(&FixedGuard(before), 1, before), None);
+        let after = FixedGuard(of(5, 980));
         assert_eq!(asked_for(&after, 1, before), Some(Bytes::mib(150)));
         assert_eq!(asked_for(&after, 0, before), Some(Bytes::mib(140)), "nothing was held yet");
     }

@@ -1,67 +1,235 @@
-//! The limit of a run: who holds it, slot by slot, and what is compared with it.
+//! The memory limit of a run: who enforces it for each slot, what is compared with it, and how
+//! often it was passed.
 //!
-//! This program allocates nothing on a GPU for itself here; engines do. So a limit is held by the
-//! guard, by the driver (an MPS client limit), or by the engine that was handed it; otherwise
-//! nobody holds it, and all that is left is to watch. What is said of a slot is what is true of
-//! the engine and the device that ran it, and is not known before it is loaded.
+//! `bench` itself allocates nothing on a GPU; its engines do. So a limit is enforced by the
+//! guard, by the driver (an MPS client limit), or by the engine that received it. Otherwise
+//! nobody enforces it, and `bench` can only watch. What the record says about a slot is true for
+//! the engine and the device that ran it, and is not known before the model is loaded.
 //!
-//! A limit of GPU memory is compared with what a slot holds on a GPU. A run that was meant for
-//! the CPU, or has no GPU to use, holds the process to it instead. Where a GPU is there and the
-//! slot fell back from it, nothing is compared: the memory of the process says nothing of a GPU's.
+//! A limit of GPU memory is compared with what a slot uses on a GPU. A run that was meant for
+//! the CPU, or on a machine without a GPU, compares the memory of the process instead. Where a
+//! slot fell back from a GPU to the CPU nothing is compared: the memory of the process says
+//! nothing about a GPU's.
+//!
+//! One violation is one time that the memory of a slot, the process, the device or the system
+//! rose above its limit.
+
+use std::time::SystemTime;
 
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
 use plimsoll::machine::patiently;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, MemoryConfig};
 use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
-use super::end::Ended;
-use super::guarded::Guard;
-use super::plan::Plan;
-use super::recorder::Recorder;
-use super::snapshot::Page;
-use crate::record::{LimitType, MemorySafety, Status};
+use super::event::SlotOutcome;
+use super::guarded::{BenchGuard, GuardTotals, Guarded};
+use super::plan::BenchPlan;
+use super::slot_state::SlotState;
+use crate::record::time::rfc3339;
+use crate::record::{MemorySafety, ReportLimitType, Status, Violation};
 
-/// What a run needs to know of its limit beside its size.
+/// The limit of a run.
 #[derive(Debug)]
-pub(super) struct Limits {
+pub(super) struct BenchLimits<'a> {
+    plan: &'a BenchPlan,
     /// Watches the system's memory where the GPU shares it.
-    pub(super) manager: GpuMemoryManager,
-    /// Whether the driver holds this process, tried.
+    manager: GpuMemoryManager,
+    /// What was applied, and every violation so far.
+    safety: MemorySafety,
+    /// The limit that is enforced or watched.
+    effective: Bytes,
+    /// Whether the driver enforces it for this process; verified by a request.
     by_driver: bool,
-    /// Whether a slot on the CPU is held to the limit by the memory of the process.
-    pub(super) watches_process: bool,
-    /// Whether the system had too little left when last looked at.
-    pub(super) system_over: bool,
+    /// Whether the memory of the process is compared with it, for slots on the CPU.
+    watches_process: bool,
+    /// What was above its limit at the last check.
+    above: AboveLimit,
 }
 
-/// Who holds the limit for a slot.
-pub(super) struct Holder {
-    pub(super) limit_type: LimitType,
+/// What was above its limit at the last check. The slots keep their own flag.
+#[derive(Debug, Default)]
+struct AboveLimit {
+    process: bool,
+    device: bool,
+    system: bool,
+}
+
+/// Who enforces the limit for a slot.
+struct LimitHolder {
+    limit_type: ReportLimitType,
     method: Option<String>,
     verified: bool,
 }
 
-impl Limits {
-    /// Draws the limit. Nothing is held by it yet.
-    pub(super) fn start(plan: &Plan) -> plimsoll::Result<(Limits, LimitReport)> {
+impl<'a> BenchLimits<'a> {
+    /// Sets the limit, with the guard where there is one.
+    pub(super) fn start(plan: &'a BenchPlan) -> plimsoll::Result<BenchLimits<'a>> {
         let manager = GpuMemoryManager::new(MemoryConfig::for_inference())?;
-        let request = plan.limit_request()?;
-        let mut report = manager.apply_limits(&request)?;
-        let driver = held_by_driver(plan);
+        let mut report = manager.apply_limits(&plan.limit_request()?)?;
+        let driver = limit_of_driver(plan);
         let by_driver = driver.as_ref().is_some_and(is_by_driver);
-        // What stands in the way of the driver's own limit is worth knowing.
+        // What prevents the driver's own limit is worth knowing.
         let more = driver.into_iter().flat_map(|driver| driver.warnings);
         let new: Vec<String> = more.filter(|warning| !report.warnings.contains(warning)).collect();
         report.warnings.extend(new);
+        let mut safety = MemorySafety::from(&report);
+        let mut effective = report.effective_limit;
         let watches_process = !may_fall_back(plan);
-        let limits = Limits { manager, by_driver, watches_process, system_over: false };
-        Ok((limits, report))
+        if let Some(guard) = plan.guard.get() {
+            effective = guard.hold(effective, plan.keep_free);
+            safety.effective_limit_gb = effective.as_gib();
+        }
+        let above = AboveLimit::default();
+        Ok(BenchLimits { plan, manager, safety, effective, by_driver, watches_process, above })
+    }
+
+    /// The limit that is enforced or watched.
+    pub(super) fn effective(&self) -> Bytes {
+        self.effective
+    }
+
+    /// The limit that was asked for, clamped to the profile.
+    pub(super) fn requested(&self) -> Bytes {
+        Bytes((self.safety.limit_gb * (1u64 << 30) as f64) as u64)
+    }
+
+    /// What a slot is compared with: nothing where it fell back to the CPU.
+    pub(super) fn of_slot(&self, slot: &SlotState) -> Option<Bytes> {
+        (!slot.on_host() || self.watches_process).then_some(self.effective)
+    }
+
+    /// What the whole run is compared with, on a GPU or as a process.
+    pub(super) fn of_run(&self, with_gpu: bool) -> Option<Bytes> {
+        (with_gpu || self.watches_process).then_some(self.effective)
+    }
+
+    /// How strictly the limit is enforced for a slot, as far as that is known.
+    pub(super) fn type_of_slot(&self, slot: &SlotState) -> ReportLimitType {
+        self.holder(slot).limit_type
+    }
+
+    /// The guard, unless every slot that was loaded runs on the host, where it enforces nothing.
+    pub(super) fn guard(&self, slots: &[SlotState; 2]) -> Option<&'a dyn BenchGuard> {
+        let mut loaded = slots.iter().filter(|slot| slot.description.is_some()).peekable();
+        let only_host = loaded.peek().is_some() && loaded.all(SlotState::on_host);
+        self.plan.guard.get().filter(|_| !only_host)
+    }
+
+    /// Who enforces the limit for a slot, as far as that is known.
+    fn holder(&self, slot: &SlotState) -> LimitHolder {
+        let by = |limit_type, method: String, verified| LimitHolder {
+            limit_type,
+            method: Some(method),
+            verified,
+        };
+        let nobody =
+            LimitHolder { limit_type: ReportLimitType::Unavailable, method: None, verified: false };
+        if slot.on_host() {
+            return nobody;
+        }
+        let engine = slot.description.as_ref().filter(|info| info.limit_applied);
+        match (self.plan.guard.get(), engine) {
+            (Some(guard), _) => {
+                let verified = guard.whole().is_some_and(|whole| whole.verified);
+                by(ReportLimitType::Hard, "guard".to_string(), verified)
+            }
+            (None, _) if self.by_driver => by(ReportLimitType::Hard, "mps".to_string(), true),
+            (None, Some(info)) => {
+                by(ReportLimitType::Soft, format!("{} arena", info.engine), false)
+            }
+            (None, None) => nobody,
+        }
+    }
+
+    /// The limit and its violations so far. It is as strict as for the slot where it is
+    /// enforced least.
+    pub(super) fn safety(&self, slots: &[SlotState; 2]) -> MemorySafety {
+        let mut safety = self.safety.clone();
+        let loaded = slots.iter().filter(|slot| slot.description.is_some());
+        let mut holders: Vec<LimitHolder> = loaded.map(|slot| self.holder(slot)).collect();
+        if holders.is_empty() {
+            holders.push(self.holder(&slots[0]));
+        }
+        let weakest = holders.iter().map(|holder| holder.limit_type).max();
+        safety.limit_type = weakest.unwrap_or(ReportLimitType::Unavailable);
+        safety.verified = holders.iter().all(|holder| holder.verified);
+        for method in holders.into_iter().filter_map(|holder| holder.method).rev() {
+            if !safety.methods_applied.contains(&method) {
+                safety.methods_applied.insert(0, method);
+            }
+        }
+        safety.warnings.extend(self.guard_warning(slots));
+        safety
+    }
+
+    /// What the user should know about the guard.
+    fn guard_warning(&self, slots: &[SlotState; 2]) -> Option<String> {
+        if let Guarded::Not(why) = &self.plan.guard {
+            return Some(format!("the guard does not hold this run: {why}"));
+        }
+        let GuardTotals { refused, refused_bytes, .. } = self.guard(slots)?.whole()?;
+        (refused > 0).then(|| {
+            format!("the guard refused {refused} requests past the limit, {refused_bytes} in all")
+        })
+    }
+
+    /// Compares the memory of a slot with the limit. Returns a new violation, in words.
+    pub(super) fn check_slot(&mut self, slot: &mut SlotState, used: Bytes) -> Option<String> {
+        let limit = self.of_slot(slot)?;
+        let above = used > limit;
+        let was_above = std::mem::replace(&mut slot.above_limit, above);
+        (above && !was_above).then(|| self.violation(Some(slot.slot), &slot.title(), used, limit))
+    }
+
+    /// Compares the memory of the whole process, where a slot's memory is only a part of it.
+    pub(super) fn check_process(&mut self, used: Bytes) -> Option<String> {
+        let above = used > self.effective && self.watches_process;
+        let was_above = std::mem::replace(&mut self.above.process, above);
+        (above && !was_above).then(|| self.violation(None, "the process", used, self.effective))
+    }
+
+    /// Compares the memory of the device, of which the driver takes a part that cannot be
+    /// refused. That is a peak, so it is a violation once.
+    pub(super) fn check_device(&mut self, slots: &[SlotState; 2]) -> Option<String> {
+        let used = self.guard(slots).and_then(BenchGuard::whole)?.peak;
+        let rose = used > self.effective && !std::mem::replace(&mut self.above.device, true);
+        rose.then(|| self.violation(None, "the device", used, self.effective))
+    }
+
+    /// Compares the system's memory with what must stay free, where the GPU shares it.
+    pub(super) fn check_system(&mut self) -> Option<String> {
+        let check = self.manager.validate_memory_within_limit();
+        let found = check.violations.iter().find(|violation| violation.device == "system");
+        let was_above = std::mem::replace(&mut self.above.system, found.is_some());
+        let found = found.filter(|_| !was_above)?;
+        Some(self.violation(None, "the system", found.held, found.limit))
+    }
+
+    /// Counts a violation and returns it in words.
+    fn violation(&mut self, slot: Option<usize>, who: &str, used: Bytes, limit: Bytes) -> String {
+        let time = rfc3339(SystemTime::now());
+        self.safety.violated(Violation { time, slot, bytes: used.get() });
+        format!("VIOLATION: {who} holds {used}, more than the limit of {limit}")
+    }
+
+    /// Why a slot failed. Where memory was refused, by the guard or by the engine, that is what
+    /// it needed and what to do.
+    pub(super) fn why_failed(&self, slot: &SlotState, outcome: &SlotOutcome) -> Option<String> {
+        let cause = outcome.reason.clone()?;
+        let on_host = self.plan.device == Device::Cpu || slot.on_host();
+        let refused = outcome.out_of_memory || outcome.asked_for.is_some();
+        if outcome.status != Status::Failed || on_host || !refused {
+            return Some(cause);
+        }
+        let estimate = slot.estimate.as_ref().and_then(|found| found.as_ref().ok());
+        let estimate = estimate.map(|estimate| Bytes(estimate.total_bytes));
+        let device = self.plan.device.to_string();
+        Some(does_not_fit(&device, self.effective, &cause, outcome.asked_for, estimate))
     }
 }
-
-/// Whether the driver itself holds this process on the GPU that was named: the limit is tried
-/// there, by a manager that is gone afterwards.
-fn held_by_driver(plan: &Plan) -> Option<LimitReport> {
+/// Whether the driver itself limits this process on the GPU that the user named. A temporary
+/// manager verifies that.
+fn limit_of_driver(plan: &BenchPlan) -> Option<LimitReport> {
     let Device::Cuda(number) = plan.device else { return None };
     let manager = GpuMemoryManager::new(MemoryConfig::for_inference()).ok()?;
     manager.add_device(open(DeviceId { kind: BackendKind::Cuda, number }).ok()?);
@@ -73,7 +241,7 @@ fn is_by_driver(report: &LimitReport) -> bool {
 }
 
 /// Whether a slot of this plan that runs on the CPU has fallen back from a GPU.
-fn may_fall_back(plan: &Plan) -> bool {
+fn may_fall_back(plan: &BenchPlan) -> bool {
     let for_cpu = plan.device == Device::Cpu
         || matches!(plan.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
     let gpus =
@@ -81,84 +249,7 @@ fn may_fall_back(plan: &Plan) -> bool {
     !for_cpu && gpus()
 }
 
-impl Recorder<'_> {
-    /// The guard, unless every slot that was loaded runs on the host, where it holds nothing.
-    pub(super) fn guard(&self) -> Option<&dyn Guard> {
-        let mut loaded = self.pages.iter().filter(|page| page.description.is_some()).peekable();
-        let only_host = loaded.peek().is_some() && loaded.all(Page::on_host);
-        self.plan.guard.get().filter(|_| !only_host)
-    }
-
-    /// Who holds the limit for a slot, as far as it is known.
-    pub(super) fn holder(&self, page: &Page) -> Holder {
-        let nobody = Holder { limit_type: LimitType::Unavailable, method: None, verified: false };
-        let held = |limit_type, method: String, verified| Holder {
-            limit_type,
-            method: Some(method),
-            verified,
-        };
-        if page.on_host() {
-            return nobody;
-        }
-        let engine = page.description.as_ref().filter(|info| info.limit_applied);
-        match (self.plan.guard.get(), engine) {
-            (Some(guard), _) => {
-                let verified = guard.whole().is_some_and(|whole| whole.verified);
-                held(LimitType::Hard, "guard".to_string(), verified)
-            }
-            (None, _) if self.limits.by_driver => held(LimitType::Hard, "mps".to_string(), true),
-            (None, Some(info)) => held(LimitType::Soft, format!("{} arena", info.engine), false),
-            (None, None) => nobody,
-        }
-    }
-
-    /// What a slot is compared with: nothing where it fell back to the CPU.
-    pub(super) fn limit_of(&self, page: &Page) -> Option<Bytes> {
-        (!page.on_host() || self.limits.watches_process).then_some(self.limit)
-    }
-
-    /// The limit as it is held, so far: as well as for the slot that is held worst.
-    pub(super) fn safety(&self) -> MemorySafety {
-        let mut safety = self.safety.clone();
-        let loaded = || self.pages.iter().filter(|page| page.description.is_some());
-        let mut holders: Vec<Holder> = loaded().map(|page| self.holder(page)).collect();
-        if holders.is_empty() {
-            holders.push(self.holder(&self.pages[0]));
-        }
-        let weakest = holders.iter().map(|holder| holder.limit_type).max();
-        safety.limit_type = weakest.unwrap_or(LimitType::Unavailable);
-        safety.verified = holders.iter().all(|holder| holder.verified);
-        for method in holders.into_iter().filter_map(|holder| holder.method).rev() {
-            if !safety.methods_applied.contains(&method) {
-                safety.methods_applied.insert(0, method);
-            }
-        }
-        safety.warnings.extend(self.guard_warnings());
-        safety
-    }
-
-    /// Why a slot failed, where that is for want of memory below the limit: what it needed, and
-    /// what to do. Memory was refused if the guard says so, or the engine.
-    pub(super) fn why_failed(&self, slot: usize, ended: &Ended) -> Option<String> {
-        let cause = ended.reason.clone()?;
-        let on_host = self.plan.device == Device::Cpu || self.pages[slot].on_host();
-        let refused = ended.out_of_memory || ended.asked_for.is_some();
-        if ended.status != Status::Failed || on_host || !refused {
-            return Some(cause);
-        }
-        let estimate = self.pages[slot].estimate.as_ref().and_then(|found| found.as_ref().ok());
-        let estimate = estimate.map(|estimate| Bytes(estimate.total_bytes));
-        Some(does_not_fit(
-            &self.plan.device.to_string(),
-            self.limit,
-            &cause,
-            ended.asked_for,
-            estimate,
-        ))
-    }
-}
-
-/// It does not fit, what it needed, what to do.
+/// The message for a model that does not fit: what it needed, and what to do.
 fn does_not_fit(
     device: &str,
     limit: Bytes,

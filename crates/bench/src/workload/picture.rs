@@ -1,10 +1,10 @@
-//! A frame as a small picture for the report: a bitmap, which needs no encoder.
+//! A frame as a small picture for the report. It is a bitmap, which needs no encoder.
 
 use plimsoll_infer::{Detection, Frame, Pixels};
 
 use crate::report::html::{Picture, PictureFormat};
 
-/// Pictures are shown small, and a report is opened often.
+/// Pictures are shown small, and make the report larger.
 const WIDEST: usize = 320;
 
 /// The picture of a frame with its boxes.

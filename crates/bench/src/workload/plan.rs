@@ -1,4 +1,4 @@
-//! What a run is asked to do: every option, checked before anything starts.
+//! The plan of a run: every option, checked before anything starts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use plimsoll::{Bytes, LimitRequest};
 use plimsoll_infer::engine::EchoOptions;
 use plimsoll_infer::{Device, EngineChoice, EngineOptions, Thresholds};
 
-use super::{Error, Guarded, Level, Logged, Trial};
-use crate::record::Config;
+use super::{BenchError, Guarded, Level, Logged, Trial};
+use crate::record::BenchConfig;
 
 /// Which slots run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum SlotMode {
     /// Slot 0.
     Rgb,
     /// Slot 1.
@@ -22,81 +22,81 @@ pub enum Mode {
     Dual,
 }
 
-impl Mode {
-    /// As users name it.
+impl SlotMode {
+    /// The name that users write.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Mode::Rgb => "rgb",
-            Mode::Thermal => "thermal",
-            Mode::Dual => "dual",
+            SlotMode::Rgb => "rgb",
+            SlotMode::Thermal => "thermal",
+            SlotMode::Dual => "dual",
         }
     }
 
     /// Whether a slot runs.
     #[must_use]
     pub fn has(self, slot: usize) -> bool {
-        matches!((self, slot), (Mode::Dual, _) | (Mode::Rgb, 0) | (Mode::Thermal, 1))
+        matches!((self, slot), (SlotMode::Dual, _) | (SlotMode::Rgb, 0) | (SlotMode::Thermal, 1))
     }
 }
 
-impl std::str::FromStr for Mode {
+impl std::str::FromStr for SlotMode {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Mode, String> {
-        [Mode::Rgb, Mode::Thermal, Mode::Dual]
+    fn from_str(text: &str) -> Result<SlotMode, String> {
+        [SlotMode::Rgb, SlotMode::Thermal, SlotMode::Dual]
             .into_iter()
             .find(|mode| mode.name() == text)
-            .ok_or_else(|| format!("{text:?} is no mode; the modes are rgb, thermal and dual"))
+            .ok_or_else(|| format!("{text:?} is not a mode; the modes are rgb, thermal and dual"))
     }
 }
 
-/// What a run is asked to do. [`Plan::default`] is the embedded demo.
+/// The plan of a run. [`BenchPlan::default`] is the embedded demo.
 #[derive(Debug, Clone)]
-pub struct Plan {
-    /// Which slots run; `None` leaves it to the sources and the weights.
-    pub mode: Option<Mode>,
+pub struct BenchPlan {
+    /// Which slots run; with `None` the sources and the weights decide.
+    pub mode: Option<SlotMode>,
     /// The one source of a single-stream mode.
     pub source: Option<String>,
     /// The sources of dual mode: RGB and thermal.
     pub sources: [Option<String>; 2],
     /// The weights of the slots.
     pub models: [Option<PathBuf>; 2],
-    /// Who runs them.
+    /// The engine that runs them.
     pub engine: EngineChoice,
-    /// Where.
+    /// The device that it runs on.
     pub device: Device,
     /// The file of ONNX Runtime's library.
     pub library: Option<PathBuf>,
-    /// A fallback is an error, as are answers that are no numbers, a source that vanishes, and
-    /// output that cannot be written.
+    /// Makes these an error: a fallback, output of a model that is not a number, a source that
+    /// disappears, files that cannot be written.
     pub strict: bool,
-    /// Side of the models' input; `None` runs each at the size that it has, or at 640 where it
+    /// Side of the models' input; `None` runs each model at its own size, or at 640 where it
     /// takes any.
     pub imgsz: Option<u32>,
     /// The least confidence.
     pub conf: f64,
-    /// The overlap above which the lesser box is dropped.
+    /// The overlap (IoU) above which the less confident of two boxes is dropped.
     pub iou: f64,
-    /// The most detections a frame.
+    /// The most detections per frame.
     pub max_det: u32,
-    /// The most frames a slot; `None` for 300, or for no end where a duration is given.
+    /// The most frames per slot; `None` for 300, or for no limit where a duration is given.
     pub max_frames: Option<u64>,
     /// Frames before measuring begins.
     pub warmup: u64,
-    /// Offered frames a second.
+    /// Offered frames per second.
     pub rate: Option<f64>,
-    /// For how long each slot runs.
+    /// How long each slot runs.
     pub duration: Option<Duration>,
     /// Both slots at once.
     pub parallel: bool,
-    /// How often the whole is done.
+    /// How often the whole run is repeated.
     pub repeat: u32,
     /// How far apart frames of a pair may be.
     pub sync_tolerance: Duration,
     /// The limit.
     pub limit: Option<Bytes>,
-    /// The profile that clamps it; without one a limit stands as it is.
+    /// The profile that clamps it; without one the limit is not clamped.
     pub profile: Option<String>,
     /// What must stay free on unified memory.
     pub keep_free: Option<Bytes>,
@@ -106,29 +106,29 @@ pub struct Plan {
     pub report_interval: Duration,
     /// Where runs are kept.
     pub output_dir: PathBuf,
-    /// The name of the run; without one it is named by time.
+    /// The name of the run; without one it is named after the time.
     pub run_name: Option<String>,
-    /// Where detections are written, one object a frame.
+    /// Where detections are written, one JSON object per frame.
     pub detections: Option<PathBuf>,
-    /// How much `run.log` holds.
+    /// The least severe level in `run.log`.
     pub log_level: Level,
-    /// What libraries log meanwhile, for `run.log`.
+    /// What libraries log during the run, for `run.log`.
     pub logged: Option<Arc<dyn Logged>>,
     /// Whether the run is under the guard.
     pub guard: Guarded,
-    /// Who tries models of strangers before they are loaded; nobody where there is none.
+    /// Tries untrusted models before they are loaded; with `None` nothing does.
     pub trial: Option<Arc<dyn Trial>>,
-    /// The longest that loading a model and its first run may take there.
+    /// The timeout of that, for loading a model and its first run.
     pub load_timeout: Duration,
-    /// What the `echo` engine answers.
+    /// The output of the `echo` engine.
     pub echo: EchoOptions,
-    /// The command as it was given.
+    /// The command line.
     pub command_line: Vec<String>,
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
+impl Default for BenchPlan {
+    fn default() -> BenchPlan {
+        BenchPlan {
             mode: None,
             source: None,
             sources: [None, None],
@@ -167,25 +167,25 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
-    /// The frames a slot takes where nobody says.
+impl BenchPlan {
+    /// The default number of frames per slot.
     pub const FRAMES: u64 = 300;
 
-    /// How many frames a slot takes; `None` for no end but the duration's.
+    /// How many frames a slot takes; `None` where only the duration ends it.
     #[must_use]
     pub fn frames(&self) -> Option<u64> {
         match (self.max_frames, self.duration) {
             (Some(frames), _) => Some(frames),
             (None, Some(_)) => None,
-            (None, None) => Some(Plan::FRAMES),
+            (None, None) => Some(BenchPlan::FRAMES),
         }
     }
 
-    /// Whether every number is one that can be.
+    /// Checks that every number is valid.
     ///
     /// # Errors
-    /// [`Error::Plan`], naming the flag and what it takes.
-    pub fn check(&self) -> Result<(), Error> {
+    /// [`BenchError::Plan`], with the flag and its valid values.
+    pub fn check(&self) -> Result<(), BenchError> {
         let share = |value: f64| (0.0..=1.0).contains(&value);
         let checks = [
             (
@@ -221,12 +221,12 @@ impl Plan {
             ),
         ];
         match checks.into_iter().find(|(fine, _)| !fine) {
-            Some((_, wrong)) => Err(Error::Plan(wrong.to_string())),
+            Some((_, wrong)) => Err(BenchError::Plan(wrong.to_string())),
             None => Ok(()),
         }
     }
 
-    /// What counts as found.
+    /// Which detections count.
     pub(super) fn thresholds(&self) -> Thresholds {
         Thresholds {
             confidence: self.conf as f32,
@@ -235,12 +235,12 @@ impl Plan {
         }
     }
 
-    /// Rows and columns that are asked for.
+    /// Rows and columns of the input that the user wants.
     pub(super) fn image(&self) -> Option<(usize, usize)> {
         self.imgsz.map(|side| (side as usize, side as usize))
     }
 
-    /// What is asked of the engine.
+    /// The options of the engine.
     pub(super) fn engine_options(&self, limit: Bytes) -> EngineOptions {
         let mut options = EngineOptions::default();
         options.device = self.device;
@@ -252,8 +252,7 @@ impl Plan {
         options
     }
 
-    /// What is asked of the memory manager, which finds out itself whether memory is
-    /// unified.
+    /// The request to the memory manager, which detects itself whether memory is unified.
     pub(super) fn limit_request(&self) -> plimsoll::Result<LimitRequest> {
         let mut request = LimitRequest::new();
         if let Some(profile) = &self.profile {
@@ -265,8 +264,8 @@ impl Plan {
     }
 
     /// The plan as the record keeps it.
-    pub(super) fn config(&self, mode: Mode, paired: bool, limit: Bytes) -> Config {
-        Config {
+    pub(super) fn config(&self, mode: SlotMode, paired: bool, limit: Bytes) -> BenchConfig {
+        BenchConfig {
             mode: mode.name().to_string(),
             engine: self.engine.to_string(),
             device: self.device.to_string(),

@@ -1,4 +1,4 @@
-//! How far a run is, for whoever wants to show it.
+//! The progress of a run, for a program that shows it.
 
 use std::path::Path;
 
@@ -6,18 +6,18 @@ use plimsoll::Bytes;
 
 use crate::record::{MeasuredWhat, MemorySafety, ModelRecord};
 
-/// A slot, while it runs.
+/// The progress of a slot.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct View<'a> {
+pub struct SlotProgress<'a> {
     /// 0 or 1.
     pub slot: usize,
     /// Its model and slot, in words.
     pub name: &'a str,
     /// Measured frames.
     pub frames: u64,
-    /// All that there will be; `None` where that is not known.
+    /// All frames of the run; `None` where their number is not known.
     pub of: Option<u64>,
-    /// Frames a second so far.
+    /// Frames per second so far.
     pub fps: Option<f64>,
     /// What its memory is a figure of.
     pub what: MeasuredWhat,
@@ -27,22 +27,21 @@ pub struct View<'a> {
     pub limit_gb: Option<f64>,
 }
 
-/// Is told how far a run is, on the thread that writes and not on the one that measures.
-pub trait Progress {
-    /// The folder is made and the line is drawn. `backends` says of each slot who will run
-    /// it.
+/// Receives the progress of a run, on the recording thread and not on a measuring one.
+pub trait BenchProgress {
+    /// The folder is made and the limit is set. `backends` says what will run each slot.
     fn started(&mut self, _folder: &Path, _safety: &MemorySafety, _backends: [&str; 2]) {}
-    /// A model is tried in a process of its own, before there is a folder.
+    /// A model is being tried in a process of its own, before there is a folder.
     fn trying(&mut self, _name: &str, _weights: &Path) {}
-    /// What a model is expected to take, before it is loaded.
+    /// The memory that a model is expected to take, before it is loaded.
     fn estimated(&mut self, _name: &str, _estimate: &str) {}
     /// A model is loaded.
     fn opened(&mut self, _name: &str, _backend: &str) {}
-    /// Some frames more; a few times a second.
-    fn frames(&mut self, _view: &View<'_>) {}
+    /// More frames were measured; called a few times a second.
+    fn frames(&mut self, _view: &SlotProgress<'_>) {}
     /// A slot is over.
     fn ended(&mut self, _model: &ModelRecord) {}
-    /// Something that the user should know now.
+    /// A warning for the user.
     fn warning(&mut self, _text: &str) {}
 }
 
@@ -50,4 +49,4 @@ pub trait Progress {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
-impl Progress for Silent {}
+impl BenchProgress for Silent {}

@@ -1,26 +1,26 @@
-//! Which slots run, on what weights, fed from where.
+//! Resolves a plan: which slots run, with which weights, from which source.
 //!
-//! The rules, in the order in which they are asked:
+//! The rules, in this order:
 //!
 //! 1. no model and no source (or only drawn scenes): the embedded demo;
 //! 2. a mode says which slots run; without one it is dual when two sources are given;
-//! 3. else the one source feeds every slot that has weights;
-//! 4. a slot that the mode leaves out or that has no weights is skipped, with its reason.
+//! 3. otherwise the one source feeds every slot that has weights;
+//! 4. a slot that the mode excludes or that has no weights is skipped, with the reason.
 
 use plimsoll_infer::source::synthetic::{SceneKind, demo};
 use plimsoll_infer::source::{self, Spec};
 use plimsoll_infer::{EngineChoice, EngineKind, ModelSource};
 
-use super::Error;
-use super::plan::{Mode, Plan};
+use super::BenchError;
+use super::plan::{BenchPlan, SlotMode};
 use crate::report::files::check_name;
 
-/// What is to become of a slot.
+/// Whether a slot runs.
 #[derive(Debug)]
 pub(super) enum Assignment {
     /// It runs these weights.
     Run(ModelSource),
-    /// It does not, and why.
+    /// It does not run, and why.
     Skip(String),
 }
 
@@ -42,34 +42,34 @@ pub(super) struct Input {
     pub(super) live: bool,
 }
 
-/// A plan, understood.
+/// A plan with every default resolved.
 #[derive(Debug)]
-pub(super) struct Layout {
-    pub(super) mode: Mode,
+pub(super) struct ResolvedPlan {
+    pub(super) mode: SlotMode,
     pub(super) slots: [Assignment; 2],
-    /// One, or two that are paired.
+    /// One input, or two that are paired.
     pub(super) inputs: Vec<Input>,
 }
 
-impl Layout {
+impl ResolvedPlan {
     pub(super) fn paired(&self) -> bool {
         self.inputs.len() == 2
     }
 }
 
-/// The camera of a slot.
+/// The kind of scenes for a slot.
 pub(super) fn scenes(slot: usize) -> SceneKind {
     if slot == 0 { SceneKind::Rgb } else { SceneKind::Thermal }
 }
 
 const FLAGS: [(&str, &str); 2] = [("--model0", "--rgb-source"), ("--model1", "--thermal-source")];
 
-/// Understands a plan.
+/// Resolves a plan.
 ///
 /// # Errors
-/// [`Error::Plan`] for what can be seen to be wrong before anything starts: flags, files that
-/// are not there, headers that cannot be read.
-pub(super) fn resolve(plan: &Plan) -> Result<Layout, Error> {
+/// [`BenchError::Plan`] for everything that can be checked before anything starts: flags,
+/// missing files, headers that cannot be read.
+pub(super) fn resolve(plan: &BenchPlan) -> Result<ResolvedPlan, BenchError> {
     plan.check()?;
     let demo = is_demo(plan);
     let mode = mode(plan, demo);
@@ -82,29 +82,32 @@ pub(super) fn resolve(plan: &Plan) -> Result<Layout, Error> {
         true => Vec::new(),
         false => inputs(plan, mode, demo, &running)?,
     };
-    Ok(Layout { mode, slots, inputs })
+    Ok(ResolvedPlan { mode, slots, inputs })
 }
 
-/// A size that a graph does not have is refused before anything starts.
-fn check_sizes(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
+/// Checks that the models can run at the size that the user wants.
+fn check_sizes(plan: &BenchPlan, slots: &[Assignment; 2]) -> Result<(), BenchError> {
     let Some(size) = plan.image() else { return Ok(()) };
     let all = slots.iter().filter_map(Assignment::weights);
     let refused = all.map(|weights| weights.check_size(size)).find_map(Result::err);
-    refused.map_or(Ok(()), |error| Err(Error::Plan(error.to_string())))
+    refused.map_or(Ok(()), |error| Err(BenchError::Plan(error.to_string())))
 }
 
-/// What is named must be there, and be what it is said to be.
-fn check_files(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
-    let wrong = |error: plimsoll_infer::Error| Error::Plan(error.to_string());
+/// Checks that every file exists and has the right format.
+fn check_files(plan: &BenchPlan, slots: &[Assignment; 2]) -> Result<(), BenchError> {
+    let wrong = |error: plimsoll_infer::Error| BenchError::Plan(error.to_string());
     for spec in given(plan) {
-        // Also where no slot is left to read it: it was asked for.
+        // Also where no slot reads it, because the user named it.
         source::check(spec, SceneKind::Rgb).map_err(wrong)?;
     }
     if let Some(library) = plan.library.as_ref().filter(|library| !library.is_file()) {
-        return Err(Error::Plan(format!("--library {}: there is no such file", library.display())));
+        return Err(BenchError::Plan(format!(
+            "--library {}: there is no such file",
+            library.display()
+        )));
     }
     if plan.engine == EngineChoice::Kind(EngineKind::Echo) {
-        // It stands in for any model, also for one that is not there.
+        // It replaces any model, also one that does not exist.
         return Ok(());
     }
     slots.iter().filter_map(Assignment::weights).try_for_each(|weights| match weights {
@@ -113,12 +116,12 @@ fn check_files(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
     })
 }
 
-fn check_outputs(plan: &Plan) -> Result<(), Error> {
+fn check_outputs(plan: &BenchPlan) -> Result<(), BenchError> {
     plan.limit_request()?;
     plan.run_name.as_deref().map_or(Ok(()), check_name)?;
     let runs = &plan.output_dir;
     if runs.exists() && !runs.is_dir() {
-        return Err(Error::Plan(format!("--output-dir {} is no folder", runs.display())));
+        return Err(BenchError::Plan(format!("--output-dir {} is not a folder", runs.display())));
     }
     let Some(path) = &plan.detections else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -127,41 +130,41 @@ fn check_outputs(plan: &Plan) -> Result<(), Error> {
         None if path.is_dir() => "it is a folder".to_string(),
         None => return Ok(()),
     };
-    Err(Error::Plan(format!("cannot write --detections {}: {why}", path.display())))
+    Err(BenchError::Plan(format!("cannot write --detections {}: {why}", path.display())))
 }
 
-fn given(plan: &Plan) -> impl Iterator<Item = &String> {
+fn given(plan: &BenchPlan) -> impl Iterator<Item = &String> {
     plan.source.iter().chain(plan.sources.iter().flatten())
 }
 
-/// The demo's detectors were trained on drawn scenes, and stand in where nothing else is
-/// asked for.
-fn is_demo(plan: &Plan) -> bool {
+/// Whether the embedded detectors run. They were trained on synthetic scenes, and are the default
+/// where the user names no model.
+fn is_demo(plan: &BenchPlan) -> bool {
     let drawn = |spec: &String| spec == "synthetic" || spec.starts_with("synthetic:");
     plan.models.iter().all(Option::is_none) && given(plan).all(drawn)
 }
 
-fn mode(plan: &Plan, demo: bool) -> Mode {
+fn mode(plan: &BenchPlan, demo: bool) -> SlotMode {
     let both = |a: bool, b: bool| match (a, b) {
-        (true, false) => Mode::Rgb,
-        (false, true) => Mode::Thermal,
-        _ => Mode::Dual,
+        (true, false) => SlotMode::Rgb,
+        (false, true) => SlotMode::Thermal,
+        _ => SlotMode::Dual,
     };
     let [rgb, thermal] = plan.sources.each_ref().map(Option::is_some);
     plan.mode.unwrap_or_else(|| match (&plan.source, demo) {
         (None, _) if rgb || thermal => both(rgb, thermal),
-        (None, true) => Mode::Dual,
-        (Some(spec), true) if spec.contains("thermal") => Mode::Thermal,
-        (Some(_), true) => Mode::Rgb,
+        (None, true) => SlotMode::Dual,
+        (Some(spec), true) if spec.contains("thermal") => SlotMode::Thermal,
+        (Some(_), true) => SlotMode::Rgb,
         _ => both(plan.models[0].is_some(), plan.models[1].is_some()),
     })
 }
 
-fn assign(plan: &Plan, mode: Mode, demo: bool, slot: usize) -> Assignment {
+fn assign(plan: &BenchPlan, mode: SlotMode, demo: bool, slot: usize) -> Assignment {
     if !mode.has(slot) {
         let why = match (plan.mode, &plan.models[slot]) {
             (None, None) => format!("no weights were given ({})", FLAGS[slot].0),
-            _ => format!("mode {} leaves it out", mode.name()),
+            _ => format!("mode {} excludes it", mode.name()),
         };
         return Assignment::Skip(why);
     }
@@ -175,11 +178,16 @@ fn assign(plan: &Plan, mode: Mode, demo: bool, slot: usize) -> Assignment {
     }
 }
 
-fn inputs(plan: &Plan, mode: Mode, demo: bool, running: &[usize]) -> Result<Vec<Input>, Error> {
+fn inputs(
+    plan: &BenchPlan,
+    mode: SlotMode,
+    demo: bool,
+    running: &[usize],
+) -> Result<Vec<Input>, BenchError> {
     if let Some(spec) = &plan.source {
-        if plan.mode == Some(Mode::Dual) {
+        if plan.mode == Some(SlotMode::Dual) {
             let text = "dual mode takes two sources: --rgb-source and --thermal-source";
-            return Err(Error::Plan(text.to_string()));
+            return Err(BenchError::Plan(text.to_string()));
         }
         return Ok(vec![input(spec, scenes(running[0]), running)?]);
     }
@@ -188,23 +196,23 @@ fn inputs(plan: &Plan, mode: Mode, demo: bool, running: &[usize]) -> Result<Vec<
         let spec = match &plan.sources[slot] {
             Some(spec) => spec.as_str(),
             None if demo => "synthetic",
-            None => return Err(Error::Plan(missing(mode, slot))),
+            None => return Err(BenchError::Plan(missing(mode, slot))),
         };
         found.push(input(spec, scenes(slot), &[slot])?);
     }
     Ok(found)
 }
 
-fn missing(mode: Mode, slot: usize) -> String {
+fn missing(mode: SlotMode, slot: usize) -> String {
     let flag = match mode {
-        Mode::Dual => FLAGS[slot].1,
+        SlotMode::Dual => FLAGS[slot].1,
         _ => "--source",
     };
     let forms = "image_dir=D, video=F, camera=N, rtsp://…, gst='PIPELINE' or synthetic";
     format!("mode {} needs {flag}: {forms}", mode.name())
 }
 
-fn input(spec: &str, scenes: SceneKind, slots: &[usize]) -> Result<Input, Error> {
-    let parsed = Spec::parse(spec, scenes).map_err(|error| Error::Plan(error.to_string()))?;
+fn input(spec: &str, scenes: SceneKind, slots: &[usize]) -> Result<Input, BenchError> {
+    let parsed = Spec::parse(spec, scenes).map_err(|error| BenchError::Plan(error.to_string()))?;
     Ok(Input { spec: spec.to_string(), scenes, slots: slots.to_vec(), live: parsed.is_live() })
 }

@@ -1,10 +1,11 @@
-//! A model of a stranger's is tried before it is loaded here.
+//! Tries an untrusted model elsewhere before it is loaded here.
 //!
-//! What a graph does to an engine (a stack that overflows, memory without end, a run that never
-//! returns) cannot be caught in the process that it happens in. Who starts a run says who tries
-//! a model elsewhere first ([`Plan::trial`](super::Plan::trial)); a model that did not come
-//! through fails its slot, and the other slot goes on. It is done before anything is measured:
-//! what a trial takes of the machine is in no figure. Embedded models are our own.
+//! A graph can make an engine overflow its stack, allocate without end, or never return, and the
+//! process in which that happens cannot catch it. So the program that starts a run provides
+//! something that tries a model in another process first
+//! ([`BenchPlan::trial`](super::BenchPlan::trial)). A model that fails there fails its slot, and
+//! the other slot goes on. Trials run before anything is measured, so that they are in no figure.
+//! Embedded models are trusted.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -12,26 +13,26 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_infer::{EngineChoice, EngineKind, ModelSource};
 
-use super::plan::Plan;
-use super::progress::Progress;
-use super::slots::Layout;
+use super::plan::BenchPlan;
+use super::progress::BenchProgress;
+use super::slots::ResolvedPlan;
 use crate::record::model::label;
 
-/// Tries models where that can do no harm.
+/// Tries models in another process.
 pub trait Trial: Debug + Send + Sync {
     /// Loads these weights as the plan says and runs them once; ends early when `stop` is set.
     ///
     /// # Errors
-    /// Why they must not be loaded in this process. What the engine itself refuses is no
-    /// reason: it will say so here as well.
-    fn attempt(&self, weights: &Path, plan: &Plan, stop: &AtomicBool) -> Result<(), String>;
+    /// Why they must not be loaded in this process. An error of the engine is not a reason: the
+    /// engine will report it here as well.
+    fn attempt(&self, weights: &Path, plan: &BenchPlan, stop: &AtomicBool) -> Result<(), String>;
 }
 
-/// Why a slot's model must not be loaded, of both slots.
+/// Why the model must not be loaded, for both slots.
 pub(super) fn refusals(
-    plan: &Plan,
-    layout: &Layout,
-    progress: &mut dyn Progress,
+    plan: &BenchPlan,
+    layout: &ResolvedPlan,
+    progress: &mut dyn BenchProgress,
     stop: &AtomicBool,
 ) -> [Option<String>; 2] {
     [0, 1].map(|slot| {

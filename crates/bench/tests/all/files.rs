@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use plimsoll_bench::record::Record;
+use plimsoll_bench::record::BenchRecord;
 use plimsoll_bench::report::Rendered;
-use plimsoll_bench::report::files::{FilesError, Journal, RunFolder, Written};
+use plimsoll_bench::report::files::{FilesError, Journal, ReportWritten, RunFolder};
 
 use crate::made_up;
 
@@ -49,7 +49,7 @@ fn reports_are_replaced_whole() {
     let place = tempfile::tempdir().unwrap();
     let mut folder = RunFolder::create(place.path(), Some("a"), UNIX_EPOCH).unwrap();
     for seed in 0..3 {
-        assert_eq!(folder.write(&rendered(seed)).unwrap(), Written::Whole);
+        assert_eq!(folder.write(&rendered(seed)).unwrap(), ReportWritten::Whole);
     }
     let mut names: Vec<_> = std::fs::read_dir(folder.path())
         .unwrap()
@@ -65,17 +65,17 @@ fn reports_are_replaced_whole() {
 fn a_failure_is_told_once_and_reports_come_back() {
     let place = tempfile::tempdir().unwrap();
     let mut folder = RunFolder::create(place.path(), Some("a"), UNIX_EPOCH).unwrap();
-    assert_eq!(folder.write(&rendered(0)).unwrap(), Written::Whole);
+    assert_eq!(folder.write(&rendered(0)).unwrap(), ReportWritten::Whole);
     // In the way of the file beside the report: no user, not even root, writes over it.
     let block = folder.path().join(".report.md.new");
     std::fs::create_dir(&block).unwrap();
     let error = folder.write(&rendered(1)).unwrap_err();
     assert!(error.to_string().contains(".report.md.new"), "{error}");
-    assert_eq!(folder.write(&rendered(1)).unwrap(), Written::Not);
+    assert_eq!(folder.write(&rendered(1)).unwrap(), ReportWritten::Not);
     let read = |path: &Path| std::fs::read_to_string(path.join("report.json")).unwrap();
     assert_eq!(read(folder.path()), rendered(0).json, "the last whole report stands");
     std::fs::remove_dir(&block).unwrap();
-    assert_eq!(folder.write(&rendered(1)).unwrap(), Written::Whole);
+    assert_eq!(folder.write(&rendered(1)).unwrap(), ReportWritten::Whole);
     assert_eq!(read(folder.path()), rendered(1).json);
 }
 
@@ -113,7 +113,7 @@ fn a_full_disk_leaves_whole_lines_and_the_last_report() {
 #[cfg(target_os = "linux")]
 fn fill(place: &Path) {
     let mut folder = RunFolder::create(place, Some("a"), UNIX_EPOCH).unwrap();
-    assert_eq!(folder.write(&rendered(0)).unwrap(), Written::Whole);
+    assert_eq!(folder.write(&rendered(0)).unwrap(), ReportWritten::Whole);
     let mut journal = folder.metrics().unwrap();
     let line = format!("{{\"t\": 1.0, \"pad\": \"{}\"}}", "x".repeat(1000));
     let failures = (0..1000).filter(|_| journal.line(&line).is_err()).count();
@@ -123,7 +123,7 @@ fn fill(place: &Path) {
     assert!(text.lines().count() > 10);
     std::fs::write(folder.path().join("filler"), vec![0; 1 << 20]).unwrap_err();
     assert!(folder.write(&rendered(1)).is_err());
-    assert_eq!(folder.write(&rendered(1)).unwrap(), Written::Not);
+    assert_eq!(folder.write(&rendered(1)).unwrap(), ReportWritten::Not);
     let json = std::fs::read_to_string(folder.path().join("report.json")).unwrap();
     assert_eq!(json, rendered(0).json, "the last whole report stands");
 }
@@ -165,7 +165,7 @@ fn a_kill_leaves_valid_files() {
         child.kill().unwrap();
         child.wait().unwrap();
         let json = std::fs::read_to_string(&report).unwrap();
-        assert!(serde_json::from_str::<Record>(&json).is_ok());
+        assert!(serde_json::from_str::<BenchRecord>(&json).is_ok());
         let metrics = std::fs::read_to_string(place.path().join("a/metrics.jsonl")).unwrap();
         assert!(metrics.is_empty() || metrics.ends_with('\n'));
         assert!(

@@ -2,12 +2,12 @@
 
 use crate::made_up;
 use plimsoll::Bytes;
-use plimsoll_bench::record::{MeasuredWhat, MemoryArchitecture, MemoryEstimate, Record};
+use plimsoll_bench::record::{BenchRecord, MeasuredWhat, MemoryArchitecture, MemoryEstimate};
 use plimsoll_bench::report::html::{Picture, PictureFormat};
 use plimsoll_bench::report::{Rendered, console};
 
 /// The figures that every format for people must show.
-fn figures(record: &Record) -> Vec<String> {
+fn figures(record: &BenchRecord) -> Vec<String> {
     let safety = &record.memory_safety;
     let line = safety.all_within_limit.map(|_| format!("{:.2} GiB", safety.effective_limit_gb));
     let mut all: Vec<String> = line.into_iter().collect();
@@ -28,7 +28,7 @@ fn figures(record: &Record) -> Vec<String> {
 fn all_formats_say_the_same() {
     for (kind, record) in made_up::every_kind() {
         let Rendered { json, markdown, html, csv } = Rendered::new(&record, &[]).unwrap();
-        assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);
+        assert_eq!(serde_json::from_str::<BenchRecord>(&json).unwrap(), record);
         let end = console::end(&record);
         for figure in figures(&record) {
             for (format, text) in [("md", &markdown), ("html", &html), ("console", &end)] {
@@ -90,7 +90,7 @@ fn the_summary_comes_first_and_violations_are_shown() {
         let first = markdown.find("\n## ").map(|at| &markdown[at + 4..]);
         assert!(first.is_some_and(|text| text.starts_with("Memory Safety Summary")));
         if kind == "violated" {
-            assert!(markdown.contains("❌ **Overall Status**: The limit of 7.43 GiB was passed"));
+            assert!(markdown.contains("❌ **Overall Status**: The limit of 7.43 GiB was exceeded"));
             assert!(markdown.contains("2026-11-15T09:30:02Z: slot 0, 9.00 GiB"));
             assert_eq!((record.exit_code(true), record.exit_code(false)), (1, 0));
         }
@@ -197,7 +197,7 @@ fn what_two_digits_would_round_away_is_told_in_a_smaller_unit() {
     });
     let text = Rendered::new(&record, &[]).unwrap().markdown;
     assert!(text.contains("**Peak**: 43.2 MiB"), "{text}");
-    assert!(text.contains("3.0 MiB of weights and activations alone; 43.2 MiB were measured"));
+    assert!(text.contains("3.0 MiB for weights and activations only; 43.2 MiB were measured"));
     // With the engine's own in it, both are of the same.
     let estimate = record.models[0].estimate.as_mut().unwrap();
     (estimate.overhead_bytes, estimate.total_bytes) = (mib(37), mib(40));

@@ -74,7 +74,7 @@ pub(crate) fn frames(wish: &Wish, slot: usize) -> Vec<FrameSample> {
     all
 }
 
-pub(crate) fn safety(limit_type: LimitType) -> MemorySafety {
+pub(crate) fn safety(limit_type: ReportLimitType) -> MemorySafety {
     MemorySafety {
         all_within_limit: None,
         reason: None,
@@ -82,7 +82,7 @@ pub(crate) fn safety(limit_type: LimitType) -> MemorySafety {
         effective_limit_gb: 7.43,
         profile: Some("orin-nano-8gb".into()),
         limit_type,
-        verified: limit_type == LimitType::Hard,
+        verified: limit_type == ReportLimitType::Hard,
         methods_applied: vec!["gate".into(), "pool".into()],
         total_violations: 0,
         violation_details: vec![],
@@ -140,9 +140,9 @@ fn source(wish: &Wish) -> MemorySource {
     MemorySource {
         what: if no_gpu { MeasuredWhat::ProcessMemory } else { MeasuredWhat::GpuAllocations },
         name: if no_gpu { "/proc/self/status" } else { "ort arena" }.into(),
-        obtained: if no_gpu { Obtained::Sampled } else { Obtained::Counted },
+        obtained: if no_gpu { HowObtained::Sampled } else { HowObtained::Counted },
         limit: Some(LIMIT),
-        limit_type: LimitType::Hard,
+        limit_type: ReportLimitType::Hard,
         counted_peak: None,
         system_peak: (!no_gpu).then_some(Bytes::mib(4321)),
     }
@@ -186,15 +186,15 @@ fn machine(wish: &Wish) -> SystemMetrics {
 }
 
 /// A run as it was wished for.
-pub(crate) fn record(wish: &Wish) -> Record {
+pub(crate) fn record(wish: &Wish) -> BenchRecord {
     let (rgb, meter) = slot(wish, 0);
     let (thermal, _) = slot(wish, 1);
-    let mut record = Record {
+    let mut record = BenchRecord {
         schema_version: SCHEMA_VERSION.into(),
         metadata: metadata(),
         config: config(),
         input_source: InputSource {
-            streams: vec![Stream {
+            streams: vec![InputStream {
                 name: "street.mp4".into(),
                 kind: "video".into(),
                 slots: vec![0, 1],
@@ -207,10 +207,10 @@ pub(crate) fn record(wish: &Wish) -> Record {
         },
         models: [rgb, thermal],
         system_metrics: machine(wish),
-        memory_safety: safety(LimitType::Hard),
+        memory_safety: safety(ReportLimitType::Hard),
         shared: SharedMemory::unmeasured("the engine does not tell"),
         doubts: meter.drift().map(|d| DoubtRecord::new(Some(0), d)).into_iter().collect(),
-        summary: Summary::default(),
+        summary: RecordSummary::default(),
         interrupted: false,
         interruption: None,
     };
@@ -233,8 +233,8 @@ fn metadata() -> Metadata {
     }
 }
 
-fn config() -> Config {
-    Config {
+fn config() -> BenchConfig {
+    BenchConfig {
         mode: "dual".into(),
         engine: "auto".into(),
         device: "auto".into(),
@@ -258,12 +258,12 @@ fn config() -> Config {
 }
 
 /// A run of every kind that there is.
-pub(crate) fn every_kind() -> Vec<(&'static str, Record)> {
+pub(crate) fn every_kind() -> Vec<(&'static str, BenchRecord)> {
     let wish = Wish::default();
     let of = |architecture| record(&Wish { architecture, ..wish });
     let mut failed = record(&wish);
     let idle = |why: &str| {
-        GpuMemory::unmeasured(MeasuredWhat::GpuAllocations, Some(LIMIT), LimitType::Hard, why)
+        GpuMemory::unmeasured(MeasuredWhat::GpuAllocations, Some(LIMIT), ReportLimitType::Hard, why)
     };
     let why = "cannot read model.onnx: <b>truncated</b> | & `bad`";
     failed.models[0] = ModelRecord::idle(0, Status::Failed, why, idle(why));

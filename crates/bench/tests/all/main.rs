@@ -1,7 +1,5 @@
-//! Everything that needs more than one room, on made-up measurements.
+//! Everything that needs more than one module, on made-up measurements.
 
-#[cfg(test)]
-mod checker;
 #[cfg(test)]
 mod compare;
 #[cfg(test)]

@@ -5,8 +5,10 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll::Bytes;
 use plimsoll_bench::doubt::Doubt;
-use plimsoll_bench::record::{MeasuredWhat, Record, Status};
-use plimsoll_bench::workload::{Error, Finished, Level, Plan, Progress, Silent, View, run};
+use plimsoll_bench::record::{BenchRecord, MeasuredWhat, Status};
+use plimsoll_bench::workload::{
+    BenchError, BenchPlan, BenchProgress, Finished, Level, Silent, SlotProgress, run,
+};
 use plimsoll_infer::engine::EngineMemory;
 use plimsoll_infer::{EngineChoice, EngineKind, Tensor};
 
@@ -20,9 +22,10 @@ fn log(finished: &Finished) -> String {
 #[test]
 fn a_size_that_the_graph_does_not_have_is_refused_before_anything_starts() {
     let place = tempfile::tempdir().unwrap();
-    let plan = Plan { imgsz: Some(320), output_dir: place.path().into(), ..Plan::default() };
+    let plan =
+        BenchPlan { imgsz: Some(320), output_dir: place.path().into(), ..BenchPlan::default() };
     let error = run(&plan, &mut Silent, &AtomicBool::new(false)).unwrap_err();
-    assert!(matches!(error, Error::Plan(_)), "{error:?}");
+    assert!(matches!(error, BenchError::Plan(_)), "{error:?}");
     let said = error.to_string();
     for part in ["demo_rgb.onnx", "256x256", "320x320", "--imgsz"] {
         assert!(said.contains(part), "{said}");
@@ -35,7 +38,7 @@ fn a_size_is_the_one_that_ran() {
     let place = tempfile::tempdir().unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures");
     let of = |imgsz| {
-        let plan = Plan {
+        let plan = BenchPlan {
             engine: EngineChoice::Kind(EngineKind::Rten),
             models: [Some(fixtures.join("small11.pt")), None],
             imgsz,
@@ -54,7 +57,7 @@ fn a_size_is_the_one_that_ran() {
 fn a_model_is_named_after_its_file_and_the_slot_is_an_attribute() {
     let place = tempfile::tempdir().unwrap();
     let models = [None, Some(PathBuf::from("/models/night.onnx"))];
-    let Finished { record, .. } = ran(&Plan { models, ..echo(place.path()) });
+    let Finished { record, .. } = ran(&BenchPlan { models, ..echo(place.path()) });
     let names = record.models.each_ref().map(|m| (m.slot, m.slot_name.as_str(), m.name.as_deref()));
     let want = [(0, "yolo11n_rgb", None), (1, "yolo11n_thermal", Some("night.onnx"))];
     assert_eq!(names, want);
@@ -70,7 +73,7 @@ fn a_model_that_gives_no_numbers_is_a_doubt_and_with_strict_a_failure() {
     assert_eq!(record.models[0].status, Status::Completed);
     let doubt = Doubt::NoNumbers { n: 8, frames: 8 };
     assert!(record.doubts.iter().any(|d| d.doubt == doubt), "{:?}", record.doubts);
-    let Finished { record, .. } = ran(&Plan { strict: true, ..plan });
+    let Finished { record, .. } = ran(&BenchPlan { strict: true, ..plan });
     assert_eq!((record.models[0].status, record.exit_code(false)), (Status::Failed, 3));
     assert!(record.models[0].reason.as_ref().unwrap().contains("NaN"));
 }
@@ -78,22 +81,22 @@ fn a_model_that_gives_no_numbers_is_a_doubt_and_with_strict_a_failure() {
 /// Removes a folder of pictures while it is read.
 struct Remover(Option<PathBuf>);
 
-impl Progress for Remover {
-    fn frames(&mut self, _: &View<'_>) {
+impl BenchProgress for Remover {
+    fn frames(&mut self, _: &SlotProgress<'_>) {
         if let Some(folder) = self.0.take() {
             std::fs::remove_dir_all(folder).unwrap();
         }
     }
 }
 
-fn vanishing(strict: bool) -> Record {
+fn vanishing(strict: bool) -> BenchRecord {
     let place = tempfile::tempdir().unwrap();
     let pictures = place.path().join("in");
     std::fs::create_dir(&pictures).unwrap();
     for n in 0..300 {
         std::fs::write(pictures.join(format!("{n}.bmp")), plimsoll_bmp()).unwrap();
     }
-    let mut plan = Plan { strict, ..echo(place.path()) };
+    let mut plan = BenchPlan { strict, ..echo(place.path()) };
     plan.source = Some(format!("image_dir={}", pictures.display()));
     plan.echo.time = Some(std::time::Duration::from_millis(5));
     run(&plan, &mut Remover(Some(pictures)), &AtomicBool::new(false)).unwrap().record
@@ -115,11 +118,11 @@ fn a_source_that_vanishes_is_not_so_many_bad_frames() {
 #[cfg(target_os = "linux")]
 fn detections_that_cannot_be_written_are_a_doubt_and_with_strict_an_error() {
     let place = tempfile::tempdir().unwrap();
-    let plan = Plan { detections: Some("/dev/full".into()), ..echo(place.path()) };
+    let plan = BenchPlan { detections: Some("/dev/full".into()), ..echo(place.path()) };
     let Finished { record, .. } = ran(&plan);
     assert!(doubts(&record).contains(&"output_incomplete"));
     assert_eq!((record.models[0].status, record.exit_code(false)), (Status::Completed, 0));
-    let Finished { record, .. } = ran(&Plan { strict: true, ..plan });
+    let Finished { record, .. } = ran(&BenchPlan { strict: true, ..plan });
     assert_eq!((record.models[0].status, record.exit_code(false)), (Status::Completed, 3));
 }
 
@@ -149,7 +152,7 @@ fn the_log_holds_the_configuration_warnings_and_violations_with_their_levels() {
         finished.record.memory_safety.total_violations
     );
     assert!(!text.contains("DEBUG"), "{text}");
-    let more = log(&ran(&Plan { log_level: Level::Debug, ..plan }));
+    let more = log(&ran(&BenchPlan { log_level: Level::Debug, ..plan }));
     assert!(more.contains("DEBUG") && more.lines().count() > text.lines().count(), "{more}");
 }
 
@@ -159,13 +162,13 @@ fn the_memory_of_the_whole_run_is_of_all_slots_together() {
     let mut plan = echo(place.path());
     plan.echo.memory = Some(EngineMemory::new(600 << 20, 700 << 20));
     plan.models = [Some("a.onnx".into()), Some("b.onnx".into())];
-    let usage = |plan: &Plan| ran(plan).record.system_metrics.gpu_memory;
+    let usage = |plan: &BenchPlan| ran(plan).record.system_metrics.gpu_memory;
     let gib = |mib: f64| Some(mib / 1024.0);
     let turn = usage(&plan);
     assert_eq!((turn.min_gb, turn.mean_gb, turn.peak_gb), (gib(600.0), gib(600.0), gib(700.0)));
     assert_eq!((turn.samples, turn.what), (20, MeasuredWhat::ProcessMemory));
     assert_eq!(turn.source.as_deref(), Some("echo allocator"));
-    let both = usage(&Plan { parallel: true, ..plan });
+    let both = usage(&BenchPlan { parallel: true, ..plan });
     assert!(both.peak_gb >= gib(700.0) && both.peak_gb <= gib(1200.0), "{both:?}");
 }
 

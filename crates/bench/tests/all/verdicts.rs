@@ -1,7 +1,7 @@
 //! The comparison on made-up runs whose truth is known: identical things must not be told
 //! apart, a slowdown of 10 % must be.
 
-use plimsoll_bench::stats::verdict::{RUN_TO_RUN, Verdict, by_frames, by_repeats};
+use plimsoll_bench::stats::verdict::{RUN_TO_RUN, SpeedVerdict, by_frames, by_repeats};
 
 /// Numbers that look random and are the same everywhere.
 struct Dice(u64);
@@ -99,10 +99,10 @@ fn verdicts(make: Maker, n: usize, factor: f64, pairs: u64) -> [u64; 3] {
         let a = make(&mut Dice(pair << 1 | 1 << 40), n);
         let b: Vec<f64> =
             make(&mut Dice((pair << 1 | 1) << 20), n).iter().map(|v| v * factor).collect();
-        match by_frames(&a, &b, RUN_TO_RUN).map_or(Verdict::CannotSay, |j| j.verdict) {
-            Verdict::Faster => counts[0] += 1,
-            Verdict::Slower => counts[1] += 1,
-            Verdict::CannotSay => counts[2] += 1,
+        match by_frames(&a, &b, RUN_TO_RUN).map_or(SpeedVerdict::CannotSay, |j| j.verdict) {
+            SpeedVerdict::Faster => counts[0] += 1,
+            SpeedVerdict::Slower => counts[1] += 1,
+            SpeedVerdict::CannotSay => counts[2] += 1,
         }
     }
     counts
@@ -143,9 +143,9 @@ fn repeats_show_what_starts_differ_by() {
             (0..5).map(|_| factor * 10.0 * (0.02 * dice.normal()).exp()).collect()
         };
         let same = by_repeats(&side(1.0), &side(1.0)).expect("five repeats");
-        wrong += u32::from(same.verdict != Verdict::CannotSay);
+        wrong += u32::from(same.verdict != SpeedVerdict::CannotSay);
         let slow = by_repeats(&side(1.0), &side(1.1)).expect("five repeats");
-        seen += u32::from(slow.verdict == Verdict::Slower);
+        seen += u32::from(slow.verdict == SpeedVerdict::Slower);
     }
     println!("repeats: {wrong} of 1000 wrong, {seen} of 1000 slowdowns seen");
     assert!(wrong <= 50 && seen >= 900);
@@ -158,5 +158,5 @@ fn too_little_is_no_verdict() {
     assert!(by_frames(&[], &[], 0.0).is_none());
     assert!(by_frames(&[0.0; 300], &[1.0; 300], 0.0).is_none());
     let same = by_frames(&[1.0; 300], &[1.0; 300], RUN_TO_RUN).expect("enough frames");
-    assert_eq!(same.verdict, Verdict::CannotSay);
+    assert_eq!(same.verdict, SpeedVerdict::CannotSay);
 }

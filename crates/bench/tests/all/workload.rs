@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use plimsoll::Bytes;
 use plimsoll_bench::doubt::Doubt;
-use plimsoll_bench::record::{LimitType, MeasuredWhat, ModelRecord, Obtained, Record, Status};
-use plimsoll_bench::workload::{Error, Finished, Mode, Plan, Progress, Silent, View, run};
+use plimsoll_bench::record::{
+    BenchRecord, HowObtained, MeasuredWhat, ModelRecord, ReportLimitType, Status,
+};
+use plimsoll_bench::workload::{
+    BenchError, BenchPlan, BenchProgress, Finished, Silent, SlotMode, SlotProgress, run,
+};
 use plimsoll_infer::engine::EngineMemory;
 use plimsoll_infer::{EngineChoice, EngineKind};
 
 use crate::schema::wrong;
 
 /// Five detections a frame, without a model.
-pub(crate) fn echo(place: &Path) -> Plan {
-    Plan {
+pub(crate) fn echo(place: &Path) -> BenchPlan {
+    BenchPlan {
         engine: EngineChoice::Kind(EngineKind::Echo),
         source: Some("synthetic:frames=8,size=96x64".to_string()),
         models: [Some("echo".into()), None],
@@ -23,11 +27,11 @@ pub(crate) fn echo(place: &Path) -> Plan {
         warmup: 2,
         output_dir: place.to_path_buf(),
         run_name: Some("a".to_string()),
-        ..Plan::default()
+        ..BenchPlan::default()
     }
 }
 
-pub(crate) fn ran(plan: &Plan) -> Finished {
+pub(crate) fn ran(plan: &BenchPlan) -> Finished {
     let finished = run(plan, &mut Silent, &AtomicBool::new(false)).unwrap();
     checked(&finished);
     finished
@@ -38,7 +42,7 @@ fn checked(finished: &Finished) {
     let text = std::fs::read_to_string(finished.folder.join("report.json")).unwrap();
     let value = serde_json::from_str(&text).unwrap();
     assert_eq!(wrong(&value), Vec::<String>::new());
-    let back: Record = serde_json::from_value(value).unwrap();
+    let back: BenchRecord = serde_json::from_value(value).unwrap();
     assert_eq!(back, finished.record);
 }
 
@@ -46,23 +50,23 @@ fn frames(model: &ModelRecord) -> u64 {
     model.performance.as_ref().map_or(0, |performance| performance.frames)
 }
 
-fn statuses(record: &Record) -> [Status; 2] {
+fn statuses(record: &BenchRecord) -> [Status; 2] {
     [record.models[0].status, record.models[1].status]
 }
 
-pub(crate) fn doubts(record: &Record) -> Vec<&'static str> {
+pub(crate) fn doubts(record: &BenchRecord) -> Vec<&'static str> {
     record.doubts.iter().map(|doubt| doubt.doubt.kind()).collect()
 }
 
 #[test]
 fn the_demo_runs_both_slots_and_knows_how_right_it_was() {
     let place = tempfile::tempdir().unwrap();
-    let plan = Plan {
+    let plan = BenchPlan {
         engine: EngineChoice::Kind(EngineKind::Rten),
         max_frames: Some(30),
         warmup: 1,
         output_dir: place.path().into(),
-        ..Plan::default()
+        ..BenchPlan::default()
     };
     let Finished { record, folder, written } = ran(&plan);
     assert!(written && !record.interrupted);
@@ -77,7 +81,7 @@ fn the_demo_runs_both_slots_and_knows_how_right_it_was() {
         assert!(accuracy.precision.unwrap() >= 0.9, "{accuracy:?}");
         assert!(accuracy.recall.unwrap() >= 0.9, "{accuracy:?}");
         assert_eq!(model.gpu_memory.what, MeasuredWhat::ProcessMemory);
-        assert_eq!(model.gpu_memory.obtained, Some(Obtained::Sampled));
+        assert_eq!(model.gpu_memory.obtained, Some(HowObtained::Sampled));
         assert_eq!(model.gpu_memory.samples, 31);
         let found = model.detection_summary.as_ref().unwrap();
         assert_eq!(found.per_class.values().sum::<u64>(), found.total);
@@ -130,15 +134,15 @@ fn numbers_are_exact_where_the_answers_are_known() {
 #[test]
 fn a_violation_is_recorded_and_stops_nothing() {
     let place = tempfile::tempdir().unwrap();
-    let plan = Plan { limit: Some(Bytes::mib(1)), ..echo(place.path()) };
+    let plan = BenchPlan { limit: Some(Bytes::mib(1)), ..echo(place.path()) };
     let Finished { record, folder, .. } = ran(&plan);
     assert_eq!((record.models[0].status, frames(&record.models[0])), (Status::Completed, 8));
     let safety = &record.memory_safety;
     assert_eq!((safety.all_within_limit, safety.total_violations), (Some(false), 1));
     // No engine here allocates through us: nothing holds the limit, and it is said.
-    assert_eq!((safety.limit_type, safety.verified), (LimitType::Unavailable, false));
+    assert_eq!((safety.limit_type, safety.verified), (ReportLimitType::Unavailable, false));
     assert!(safety.methods_applied.is_empty(), "{:?}", safety.methods_applied);
-    assert_eq!(record.models[0].gpu_memory.limit_type, LimitType::Unavailable);
+    assert_eq!(record.models[0].gpu_memory.limit_type, ReportLimitType::Unavailable);
     assert_eq!(safety.violation_details[0].slot, Some(0));
     assert!(safety.violation_details[0].bytes > 1 << 20);
     let markdown = std::fs::read_to_string(folder.join("report.md")).unwrap();
@@ -150,20 +154,26 @@ fn modes_sources_and_weights_say_what_runs() {
     use Status::{Completed, Failed, Skipped};
     let scenes = || Some("synthetic:frames=3,size=64x64".to_string());
     let some = || Some("echo".into());
-    type Case = (Option<Mode>, [bool; 3], [bool; 2], [Status; 2], &'static str);
+    type Case = (Option<SlotMode>, [bool; 3], [bool; 2], [Status; 2], &'static str);
     let cases: [Case; 8] = [
-        (Some(Mode::Rgb), [true, false, false], [true, true], [Completed, Skipped], "rgb"),
-        (Some(Mode::Thermal), [true, false, false], [true, true], [Skipped, Completed], "thermal"),
+        (Some(SlotMode::Rgb), [true, false, false], [true, true], [Completed, Skipped], "rgb"),
+        (
+            Some(SlotMode::Thermal),
+            [true, false, false],
+            [true, true],
+            [Skipped, Completed],
+            "thermal",
+        ),
         (None, [true, false, false], [true, true], [Completed, Completed], "dual"),
         (None, [true, false, false], [false, true], [Skipped, Completed], "thermal"),
         (None, [false, true, true], [true, true], [Completed, Completed], "dual"),
-        (Some(Mode::Dual), [false, true, true], [true, false], [Completed, Skipped], "dual"),
+        (Some(SlotMode::Dual), [false, true, true], [true, false], [Completed, Skipped], "dual"),
         (None, [false, false, true], [false, true], [Skipped, Completed], "thermal"),
-        (Some(Mode::Rgb), [true, false, false], [false, true], [Skipped, Skipped], "rgb"),
+        (Some(SlotMode::Rgb), [true, false, false], [false, true], [Skipped, Skipped], "rgb"),
     ];
     let place = tempfile::tempdir().unwrap();
     for (mode, [one, rgb, thermal], [model0, model1], wanted, name) in cases {
-        let plan = Plan {
+        let plan = BenchPlan {
             mode,
             source: one.then(scenes).flatten(),
             sources: [rgb.then(scenes).flatten(), thermal.then(scenes).flatten()],
@@ -179,7 +189,7 @@ fn modes_sources_and_weights_say_what_runs() {
     // Weights that cannot be loaded fail: a graph of an input and nothing else.
     let bare = place.path().join("bare.onnx");
     std::fs::write(&bare, b"\x3a\x05\x5a\x03\x0a\x01x\x42\x02\x10\x11").unwrap();
-    let plan = Plan {
+    let plan = BenchPlan {
         engine: EngineChoice::Kind(EngineKind::Rten),
         models: [Some(bare), None],
         ..echo(place.path())
@@ -192,22 +202,22 @@ fn modes_sources_and_weights_say_what_runs() {
 #[test]
 fn what_cannot_be_is_refused_before_anything_starts() {
     let place = tempfile::tempdir().unwrap();
-    let refused = |plan: Plan, word: &str| {
+    let refused = |plan: BenchPlan, word: &str| {
         let error = run(&plan, &mut Silent, &AtomicBool::new(false)).unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
-        assert!(matches!(error, Error::Plan(_)), "{error:?}");
+        assert!(matches!(error, BenchError::Plan(_)), "{error:?}");
     };
     let base = || echo(place.path());
-    refused(Plan { conf: 1.5, ..base() }, "--conf");
-    refused(Plan { imgsz: Some(100), ..base() }, "--imgsz");
-    refused(Plan { rate: Some(f64::NAN), ..base() }, "--rate");
-    refused(Plan { rate: Some(1e-20), ..base() }, "--rate");
-    refused(Plan { mode: Some(Mode::Dual), ..base() }, "--thermal-source");
-    refused(Plan { source: None, ..base() }, "--source");
-    refused(Plan { source: Some("nowhere".into()), ..base() }, "nowhere");
+    refused(BenchPlan { conf: 1.5, ..base() }, "--conf");
+    refused(BenchPlan { imgsz: Some(100), ..base() }, "--imgsz");
+    refused(BenchPlan { rate: Some(f64::NAN), ..base() }, "--rate");
+    refused(BenchPlan { rate: Some(1e-20), ..base() }, "--rate");
+    refused(BenchPlan { mode: Some(SlotMode::Dual), ..base() }, "--thermal-source");
+    refused(BenchPlan { source: None, ..base() }, "--source");
+    refused(BenchPlan { source: Some("nowhere".into()), ..base() }, "nowhere");
     let engine = EngineChoice::Kind(EngineKind::Rten);
     let models = [Some("no/such.onnx".into()), None];
-    refused(Plan { engine, models, ..base() }, "no/such.onnx");
+    refused(BenchPlan { engine, models, ..base() }, "no/such.onnx");
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
 }
 
@@ -223,14 +233,14 @@ fn bad_pictures_are_counted_and_skipped() {
     std::fs::write(pictures.join("c.bmp"), &bmp).unwrap();
     std::fs::write(pictures.join("d.bmp"), &bmp[..60]).unwrap();
     let source = Some(format!("image_dir={}", pictures.display()));
-    let Finished { record, .. } = ran(&Plan { source, ..echo(place.path()) });
+    let Finished { record, .. } = ran(&BenchPlan { source, ..echo(place.path()) });
     assert_eq!((record.models[0].status, frames(&record.models[0])), (Status::Completed, 1));
     assert_eq!(record.input_source.streams[0].corrupt, 3);
     assert!(doubts(&record).contains(&"corrupt_frames"));
     // Nothing but bad ones: the slot fails and says so.
     std::fs::remove_file(pictures.join("c.bmp")).unwrap();
     let source = Some(format!("image_dir={}", pictures.display()));
-    let Finished { record, .. } = ran(&Plan { source, ..echo(place.path()) });
+    let Finished { record, .. } = ran(&BenchPlan { source, ..echo(place.path()) });
     assert_eq!(record.models[0].status, Status::Failed);
 }
 
@@ -250,7 +260,7 @@ pub(crate) fn plimsoll_bmp() -> Vec<u8> {
 fn two_streams_are_paired_by_time_also_when_both_run_at_once() {
     let place = tempfile::tempdir().unwrap();
     // 10 and 20 frames a second: every second one of the faster stays alone.
-    let plan = Plan {
+    let plan = BenchPlan {
         source: None,
         sources: [
             Some("synthetic:frames=6,rate=10,size=64x64".into()),
@@ -261,7 +271,7 @@ fn two_streams_are_paired_by_time_also_when_both_run_at_once() {
         ..echo(place.path())
     };
     for parallel in [false, true] {
-        let Finished { record, .. } = ran(&Plan { parallel, ..plan.clone() });
+        let Finished { record, .. } = ran(&BenchPlan { parallel, ..plan.clone() });
         assert_eq!(statuses(&record), [Status::Completed; 2]);
         assert_eq!((frames(&record.models[0]), frames(&record.models[1])), (6, 6));
         assert!(record.input_source.unpaired.unwrap() >= 5, "{:?}", record.input_source);
@@ -300,7 +310,7 @@ fn an_offered_load_counts_late_and_dropped_frames() {
 #[test]
 fn repeats_have_an_interval() {
     let place = tempfile::tempdir().unwrap();
-    let Finished { record, .. } = ran(&Plan { repeat: 3, ..echo(place.path()) });
+    let Finished { record, .. } = ran(&BenchPlan { repeat: 3, ..echo(place.path()) });
     let performance = record.models[0].performance.as_ref().unwrap();
     assert_eq!((performance.frames, performance.repeats_p50_ms.len()), (8, 3));
     assert!(performance.repeats_interval_ms.is_some());
@@ -310,7 +320,7 @@ fn repeats_have_an_interval() {
 fn a_source_that_ends_early_is_a_doubt_only_where_more_was_asked_for() {
     let place = tempfile::tempdir().unwrap();
     let early = |max_frames| {
-        let Finished { record, .. } = ran(&Plan { max_frames, ..echo(place.path()) });
+        let Finished { record, .. } = ran(&BenchPlan { max_frames, ..echo(place.path()) });
         record
             .doubts
             .iter()
@@ -327,8 +337,8 @@ struct Meddler<'a> {
     warnings: Vec<String>,
 }
 
-impl Progress for Meddler<'_> {
-    fn frames(&mut self, _: &View<'_>) {
+impl BenchProgress for Meddler<'_> {
+    fn frames(&mut self, _: &SlotProgress<'_>) {
         if let Some(stop) = self.stop {
             stop.store(true, Ordering::Relaxed);
         }

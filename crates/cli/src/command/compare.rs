@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use plimsoll_bench::compare::{self, Comparison, Options, Run};
+use plimsoll_bench::compare::{self, CompareOptions, Comparison, RecordedRun};
 use serde::Serialize;
 
 use crate::outcome::{BadInput, OrBadInput, Outcome};
@@ -75,10 +75,14 @@ impl Answer for Verdicts {
 /// Compares.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let read = |path: &PathBuf| {
-        Run::read(path).or_bad_input(|| format!("{} is not a run", path.display()))
+        RecordedRun::read(path).or_bad_input(|| format!("{} is not a run", path.display()))
     };
     let (a, b) = (read(&args.a)?, read(&args.b)?);
-    let options = Options { tolerance: args.tolerance, force: args.force, ..Options::default() };
+    let options = CompareOptions {
+        tolerance: args.tolerance,
+        force: args.force,
+        ..CompareOptions::default()
+    };
     let comparison = compare::compare(&a, &b, &options);
     if !comparison.comparable {
         let differences = comparison.differences.join("; ");

@@ -142,6 +142,9 @@ fn racers_of_many_namespaces_die_and_leave_nothing_behind() {
         racers.into_iter().for_each(Running::kill);
         assert!(soon(|| stage.charged() == 0), "{way:?}: {} left", stage.charged());
         assert!(stage.most(0) <= crate::stage::LIMIT, "{way:?}: {}", stage.most(0));
-        assert!(stage.run("opened", &["fill"]).contains("count 32 code 2"), "{way:?}");
+        // The kernel ends the processes inside a namespace some time after its first process, and
+        // one of them may allocate once more before that.
+        let fill = || stage.run("opened", &["fill"]).contains("count 32 code 2");
+        assert!(soon(fill), "{way:?}: {} left", stage.charged());
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll::Bytes;
-use plimsoll_bench::workload::{Mode, Plan};
+use plimsoll_bench::workload::{BenchPlan, SlotMode};
 use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
 use crate::duration::{duration, in_units};
@@ -29,7 +29,7 @@ Exit codes:
 pub(crate) struct Args {
     /// Which slots run: rgb (slot 0), thermal (slot 1) or dual
     #[arg(long, value_name = "MODE")]
-    mode: Option<Mode>,
+    mode: Option<SlotMode>,
     /// image_dir=D, video=F, camera=N, rtsp://…, gst='PIPELINE', synthetic, or a path
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
@@ -140,9 +140,9 @@ impl Args {
     }
 
     /// The plan.
-    pub(super) fn plan(&self) -> anyhow::Result<Plan> {
+    pub(super) fn plan(&self) -> anyhow::Result<BenchPlan> {
         let work = &self.work;
-        let plan = Plan {
+        let plan = BenchPlan {
             mode: self.mode,
             source: self.source.clone(),
             sources: [self.rgb_source.clone(), self.thermal_source.clone()],
@@ -173,7 +173,7 @@ impl Args {
             command_line: std::env::args_os()
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
-            ..Plan::default()
+            ..BenchPlan::default()
         };
         plan.check().map_err(BadInput::new)?;
         Ok(plan)

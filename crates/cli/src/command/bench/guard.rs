@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
 use plimsoll::Bytes;
-use plimsoll_bench::workload::{Guard, Guarded, Whole};
+use plimsoll_bench::workload::{BenchGuard, Guarded, GuardTotals};
 use plimsoll_guard::client::GuardClient;
 use plimsoll_guard::launch::{self, Launcher};
 use plimsoll_guard::ledger::LedgerProcess;
@@ -134,7 +134,7 @@ const fn tag_of(slot: usize) -> usize {
     slot + 1
 }
 
-impl Guard for GuardHere {
+impl BenchGuard for GuardHere {
     fn hold(&self, limit: Bytes, keep_free: Option<Bytes>) -> Bytes {
         if self.ours {
             // The reserve must not use up a small limit.
@@ -158,13 +158,13 @@ impl Guard for GuardHere {
         read(now).zip(read(peak))
     }
 
-    fn whole(&self) -> Option<Whole> {
+    fn whole(&self) -> Option<GuardTotals> {
         let process = self.process()?;
         let devices = || self.inside.devices();
         devices().next()?;
         let sum =
             |of: fn(&plimsoll_guard::ledger::LedgerDevice) -> u64| devices().map(of).sum::<u64>();
-        Some(Whole {
+        Some(GuardTotals {
             shared_peak: Bytes(process.tagged_peak[0].load(Relaxed)),
             peak: Bytes(devices().map(|device| device.peak.load(Relaxed)).max().unwrap_or(0)),
             verified: devices().all(|device| device.verified.load(Relaxed) == 1),

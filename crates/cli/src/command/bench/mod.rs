@@ -18,10 +18,10 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use plimsoll_bench::record::Record;
+use plimsoll_bench::record::BenchRecord;
 use plimsoll_bench::report::console;
 use plimsoll_bench::report::files::FilesError;
-use plimsoll_bench::workload::{self, Error, Finished, Level, Plan};
+use plimsoll_bench::workload::{self, BenchError, BenchPlan, Finished, Level};
 use plimsoll_infer::source::{self, Spec, synthetic::SceneKind};
 use plimsoll_infer::{Device, ModelSource};
 use serde::Serialize;
@@ -40,7 +40,7 @@ use crate::stop::{STOPPED, listen};
 #[derive(Serialize)]
 #[serde(transparent)]
 struct BenchAnswer<'a> {
-    record: &'a Record,
+    record: &'a BenchRecord,
     /// The report for people, where there is one.
     #[serde(skip)]
     path: Option<String>,
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     })
 }
 
-fn check_apart(plan: &Plan) -> anyhow::Result<()> {
+fn check_apart(plan: &BenchPlan) -> anyhow::Result<()> {
     let output = plan.detections.iter().map(|path| ("--detections", path.clone()));
     apart::check(&output.collect::<Vec<_>>(), || {
         let models = ["--model0", "--model1"].into_iter().zip(&plan.models);
@@ -132,14 +132,14 @@ fn check_apart(plan: &Plan) -> anyhow::Result<()> {
 
 /// Puts the run under the guard where it may use a GPU of CUDA; see [`guard`].
 #[cfg(target_os = "linux")]
-fn guarded(args: &Args, plan: &mut Plan) -> guard::Folders {
+fn guarded(args: &Args, plan: &mut BenchPlan) -> guard::Folders {
     let (guarded, folders) = guard::restart_under_guard(args.wants_guard());
     plan.guard = guarded;
     folders
 }
 
 #[cfg(not(target_os = "linux"))]
-fn guarded(_: &Args, _: &mut Plan) {}
+fn guarded(_: &Args, _: &mut BenchPlan) {}
 
 /// A folder that cannot be written to is the caller's mistake; a full disk is not.
 fn is_full(error: &std::io::Error) -> bool {
@@ -147,14 +147,14 @@ fn is_full(error: &std::io::Error) -> bool {
 }
 
 /// Marks an error that the user can correct as bad input.
-fn with_fault(error: Error) -> anyhow::Error {
+fn with_fault(error: BenchError) -> anyhow::Error {
     match error {
-        Error::Plan(text) => BadInput::new(text).into(),
-        Error::Files(error @ FilesError::Name { .. }) => BadInput::new(error).into(),
-        Error::Files(FilesError::Io { ref source, .. }) if !is_full(source) => {
+        BenchError::Plan(text) => BadInput::new(text).into(),
+        BenchError::Files(error @ FilesError::Name { .. }) => BadInput::new(error).into(),
+        BenchError::Files(FilesError::Io { ref source, .. }) if !is_full(source) => {
             BadInput::new(error).into()
         }
-        Error::Memory(error) => error.into(),
+        BenchError::Memory(error) => error.into(),
         other => other.into(),
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use plimsoll::Bytes;
 use plimsoll_bench::record::{MemorySafety, ModelRecord, Status};
 use plimsoll_bench::report::console;
-use plimsoll_bench::workload::{Progress, View};
+use plimsoll_bench::workload::{BenchProgress, SlotProgress};
 use plimsoll_infer::engine::said::shortened;
 
 use crate::output::{note, note_line, rewrite};
@@ -46,7 +46,7 @@ impl Show {
     }
 }
 
-impl Progress for Show {
+impl BenchProgress for Show {
     fn started(&mut self, folder: &Path, safety: &MemorySafety, backends: [&str; 2]) {
         let half = Bytes((safety.effective_limit_gb * (1u64 << 29) as f64) as u64);
         if self.on {
@@ -67,7 +67,7 @@ impl Progress for Show {
         self.line(&format!("{name}: {}", shortened(backend)));
     }
 
-    fn frames(&mut self, view: &View<'_>) {
+    fn frames(&mut self, view: &SlotProgress<'_>) {
         if !self.on {
             return;
         }
@@ -94,14 +94,14 @@ impl Progress for Show {
     }
 }
 
-fn plain(view: &View<'_>) -> String {
+fn plain(view: &SlotProgress<'_>) -> String {
     let of = view.of.map_or(String::new(), |of| format!("/{of}"));
     let fps = view.fps.map_or("–".to_string(), |fps| format!("{fps:.1}"));
     let memory = console::memory_progress(view.what, view.memory, view.limit_gb);
     format!("{}: {}{of} frames, {fps} fps, {memory}", view.name, view.frames)
 }
 
-fn bar(view: &View<'_>) -> String {
+fn bar(view: &SlotProgress<'_>) -> String {
     let share = view.of.filter(|of| *of > 0).map_or(0.0, |of| view.frames as f64 / of as f64);
     let full = ((share * BAR as f64) as usize).min(BAR);
     let (done, rest) = ("█".repeat(full), "░".repeat(BAR - full));
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_line_says_frames_speed_and_memory() {
         let memory = Some(Bytes::mib(5356));
-        let view = View {
+        let view = SlotProgress {
             slot: 0,
             name: "yolo11n.onnx (slot 0)",
             frames: 150,
@@ -132,12 +132,12 @@ mod tests {
         let text = "yolo11n.onnx (slot 0): 150/300 frames, 41.3 fps, GPU_MEM: 5.23/8.00GiB";
         assert_eq!(plain(&view), text);
         assert!(bar(&view).contains("████████████░"), "{}", bar(&view));
-        let host = View { what: MeasuredWhat::ProcessMemory, ..view };
+        let host = SlotProgress { what: MeasuredWhat::ProcessMemory, ..view };
         assert!(plain(&host).ends_with(" fps, MEM: 5.23/8.00GiB"), "{}", plain(&host));
         assert!(!bar(&host).contains("GPU"), "{}", bar(&host));
-        let uncompared = View { limit_gb: None, ..host };
+        let uncompared = SlotProgress { limit_gb: None, ..host };
         assert!(plain(&uncompared).ends_with(" fps, MEM: 5.23GiB"), "{}", plain(&uncompared));
-        let endless = View { of: None, fps: None, memory: None, ..view };
+        let endless = SlotProgress { of: None, fps: None, memory: None, ..view };
         assert_eq!(plain(&endless), "yolo11n.onnx (slot 0): 150 frames, – fps, GPU_MEM: –/8.00GiB");
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll::platform::{memory_left, system_memory};
 use plimsoll::{Bytes, SAFETY_MARGIN};
-use plimsoll_bench::workload::{Plan, Trial};
+use plimsoll_bench::workload::{BenchPlan, Trial};
 use plimsoll_infer::engine::{self, STACK};
 use plimsoll_infer::{EngineChoice, EngineOptions, ModelSource};
 
@@ -82,7 +82,7 @@ fn give_way_to_others() {
 pub(super) struct Apart;
 
 impl Trial for Apart {
-    fn attempt(&self, weights: &Path, plan: &Plan, stop: &AtomicBool) -> Result<(), String> {
+    fn attempt(&self, weights: &Path, plan: &BenchPlan, stop: &AtomicBool) -> Result<(), String> {
         let begun = Instant::now();
         let limit = memory_limit();
         let started = command(weights, plan).spawn();
@@ -105,7 +105,7 @@ impl Trial for Apart {
     }
 }
 
-fn command(weights: &Path, plan: &Plan) -> Command {
+fn command(weights: &Path, plan: &BenchPlan) -> Command {
     // The program that runs, also where its file was replaced meanwhile.
     let own = Path::new("/proc/self/exe");
     let program = if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() };

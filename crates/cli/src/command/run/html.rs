@@ -6,7 +6,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plimsoll::{Bytes, text::one_line};
 use plimsoll_bench::report::html::STYLE;
 use plimsoll_bench::report::svg::{self, Series};
-use plimsoll_bench::stats::Point;
+use plimsoll_bench::stats::TimePoint;
 
 use super::answer::{BlockReport, CudaReport, RunDevice, RunReport, UnguardedReport};
 use super::page::lowered;
@@ -176,7 +176,7 @@ fn device_section(report: &RunReport, device: &RunDevice) -> Markup {
             @if let Some(plot) = charge_plot(report, device) {
                 figure.wide {
                     figcaption { "GPU memory that was charged, over time" }
-                    (PreEscaped(plot))
+                    (plot)
                 }
             }
         },
@@ -184,12 +184,12 @@ fn device_section(report: &RunReport, device: &RunDevice) -> Markup {
 }
 
 /// The charge of a device over time, as SVG; nothing where there is none.
-fn charge_plot(report: &RunReport, device: &RunDevice) -> Option<String> {
+fn charge_plot(report: &RunReport, device: &RunDevice) -> Option<Markup> {
     let course = report.history.courses.get(&device.place)?;
-    let points: Vec<Point> = course
+    let points: Vec<TimePoint> = course
         .points
         .iter()
-        .map(|point| Point { t: point.seconds, min: point.min, mean: point.mean, max: point.max })
+        .map(|point| TimePoint { t: point.seconds, min: point.min, mean: point.mean, max: point.max })
         .collect();
     let series = [Series { name: "charged", points: &points }];
     let limit = device.limit_bytes.map(|limit| limit as f64 / GIB);

@@ -1,10 +1,29 @@
-//! What the loop feeds, frame by frame, and what becomes of it.
+//! Takes samples of frames and of the machine, and gives the figures of the record.
 //!
-//! The loop owns the clock. For every frame it hands a [`FrameSample`] to the slot's
-//! [`SlotMeter`] and, as a line, to `metrics.jsonl`; beside it a sampler hands a
-//! [`SystemSample`] to the [`SystemMeter`]. Both take constant time and bounded memory per
-//! sample, and give their part of the record at any time, so that a report can be written
-//! while the run goes on.
+//! The measuring loop owns the clock. For every frame it makes a [`FrameSample`], which goes to
+//! the slot's [`SlotMeter`] and, as a line, to `metrics.jsonl`. Beside it the machine is sampled:
+//! a [`SystemSample`] goes to the [`SystemMeter`]. Both meters take constant time and bounded
+//! memory per sample and give their part of the record at any time, so that a report can be
+//! written while the run goes on.
+//!
+//! # How to add a metric
+//!
+//! A metric of the machine (say, the fan's speed):
+//!
+//! 1. a field in [`SystemSample`]; every line of `metrics.jsonl` then has it;
+//! 2. its value in `MachineSampler::sample` (`workload/machine.rs`), `None` where the machine
+//!    does not report it, and the reason for that in `REASONS` there;
+//! 3. one line each in [`SystemMeter::push`], [`SystemMeter::metrics`] and the list of reasons
+//!    below it (`measure/system.rs`);
+//! 4. the field of the report: see [`crate::record`].
+//!
+//! A metric of a frame (say, the time of a new stage):
+//!
+//! 1. a field in [`FrameSample`], and in [`FrameLine`] if `metrics.jsonl` should have it;
+//! 2. its value in `SlotJob::sample` (`workload/job.rs`), the only place that reads the clock;
+//! 3. a collector in [`SlotMeter`]: filled in [`SlotMeter::push`], read in
+//!    [`SlotMeter::performance`];
+//! 4. the field of the report: see [`crate::record`].
 
 use std::time::Duration;
 
@@ -12,25 +31,27 @@ use plimsoll::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::doubt::{Doubt, of_tenths};
-use crate::record::{Bin, GpuMemory, LimitType, MeasuredWhat, Obtained, Part, Parts};
-use crate::record::{Performance, Timeline};
-use crate::stats::{Samples, Trace, fps};
+use crate::record::{
+    Bin, GpuMemory, HowObtained, MeasuredWhat, PhasePart, PhaseParts, ReportLimitType,
+};
+use crate::record::{Performance, SlotTimeline};
+use crate::stats::{Samples, TimeSeries, fps};
 
 pub use system::{SystemFacts, SystemMeter, SystemSample};
 
 mod system;
 
-/// The state of the machine when a frame was measured.
+/// The state of the machine while a frame was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
-    /// Before measuring began: counted, and in no figure.
+    /// Before measuring began: counted, but in no figure.
     Warmup,
     /// Before the machine was warm.
     Cold,
-    /// As it goes on.
+    /// The normal state.
     #[default]
     Steady,
-    /// While the machine slowed itself down.
+    /// While the machine throttled.
     Throttled,
 }
 
@@ -49,15 +70,15 @@ pub struct FrameSample {
     pub inference: Duration,
     /// From the engine's output to boxes.
     pub decode: Duration,
-    /// From its start, or its scheduled time, to its end.
+    /// From its start, or from its scheduled time, to its end.
     pub whole: Duration,
-    /// What reading it took on its own thread, where the source tells.
+    /// The time to read it on the source's own thread, where the source reports that.
     pub decode_ahead: Option<Duration>,
-    /// The slot's memory; `None` where nobody tells.
+    /// The slot's memory; `None` where nobody reports it.
     pub memory: Option<Bytes>,
     /// The state of the machine.
     pub phase: Phase,
-    /// Whether it began after its time; `None` without an offered load.
+    /// Whether it began after its scheduled time; `None` without an offered load.
     pub late: Option<bool>,
 }
 
@@ -78,9 +99,9 @@ pub struct FrameLine {
     pub decode_ms: f64,
     /// Milliseconds.
     pub whole_ms: f64,
-    /// The slot's memory; null where nobody tells.
+    /// The slot's memory; null where nobody reports it.
     pub memory_bytes: Option<u64>,
-    /// Present on frames that are in no figure.
+    /// Present on warm-up frames, which are in no figure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warmup: bool,
 }
@@ -102,7 +123,7 @@ impl From<&FrameSample> for FrameLine {
     }
 }
 
-/// Takes the frames of one slot in.
+/// Takes the samples of one slot.
 #[derive(Debug, Clone, Default)]
 pub struct SlotMeter {
     prepare: Samples,
@@ -115,7 +136,7 @@ pub struct SlotMeter {
     late: Option<u64>,
     began: Option<Duration>,
     ended: Duration,
-    latency: Trace,
+    latency: TimeSeries,
     memory: MemoryMeter,
     offered_fps: Option<f64>,
     dropped: Option<u64>,
@@ -127,7 +148,7 @@ struct MemoryMeter {
     sum: f64,
     min: u64,
     max: u64,
-    trace: Trace,
+    trace: TimeSeries,
 }
 
 impl MemoryMeter {
@@ -141,34 +162,34 @@ impl MemoryMeter {
     }
 }
 
-/// Who told a slot's memory, and what it is compared with.
+/// Who reported a slot's memory, and what it is compared with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemorySource {
     /// What the figures are of.
     pub what: MeasuredWhat,
-    /// Who told: `rten allocator`, `/proc/self/status`.
+    /// Who reported them: `rten allocator`, `/proc/self/status`.
     pub name: String,
-    /// How.
-    pub obtained: Obtained,
+    /// How they were obtained.
+    pub obtained: HowObtained,
     /// The effective limit; `None` where the figures are not compared with it.
     pub limit: Option<Bytes>,
-    /// How far it is held.
-    pub limit_type: LimitType,
-    /// A peak that the source counted itself; it stands above every sample.
+    /// How strictly it is enforced.
+    pub limit_type: ReportLimitType,
+    /// A peak that the source counted itself; it may be above every sample.
     pub counted_peak: Option<Bytes>,
     /// The most of the system's memory in use while the slot ran.
     pub system_peak: Option<Bytes>,
 }
 
 impl SlotMeter {
-    /// A meter for frames that are offered at a rate; without one, for as fast as it goes.
+    /// A meter for frames that are offered at a rate, or as fast as they are taken.
     #[must_use]
     pub fn new(offered_fps: Option<f64>) -> SlotMeter {
         let offered = offered_fps.map(|_| 0);
         SlotMeter { offered_fps, late: offered, dropped: offered, ..SlotMeter::default() }
     }
 
-    /// Takes a frame in.
+    /// Takes the sample of a frame.
     pub fn push(&mut self, sample: &FrameSample) {
         let t = sample.at.as_secs_f64();
         // Memory counts from the first frame on: a peak in warm-up is a peak.
@@ -200,7 +221,7 @@ impl SlotMeter {
         self.ended = self.ended.max(sample.at + sample.whole);
     }
 
-    /// Counts frames that were offered and never taken.
+    /// Counts frames that were offered and that nobody took.
     pub fn dropped(&mut self, frames: u64) {
         *self.dropped.get_or_insert(0) += frames;
     }
@@ -210,7 +231,7 @@ impl SlotMeter {
     pub fn performance(&self) -> Option<Performance> {
         let wall = self.ended.saturating_sub(self.began?);
         let part =
-            |samples: &Samples| samples.summary().map(|whole| Part { frames: whole.n, whole });
+            |samples: &Samples| samples.summary().map(|whole| PhasePart { frames: whole.n, whole });
         Some(Performance {
             frames: self.whole.len(),
             warmup_frames: self.warmup,
@@ -224,7 +245,7 @@ impl SlotMeter {
             offered_fps: self.offered_fps,
             late: self.late,
             dropped: self.dropped,
-            parts: Parts {
+            parts: PhaseParts {
                 cold: part(&self.parts[0]),
                 steady: part(&self.parts[1]),
                 throttled: part(&self.parts[2]),
@@ -267,11 +288,11 @@ impl SlotMeter {
         memory
     }
 
-    /// Pictures of the run so far.
+    /// The run over time, so far.
     #[must_use]
-    pub fn timeline(&self) -> Timeline {
+    pub fn timeline(&self) -> SlotTimeline {
         let bin = |(from_ms, to_ms, frames)| Bin { from_ms, to_ms, frames };
-        Timeline {
+        SlotTimeline {
             whole_ms: self.latency.points(),
             memory_gb: self.memory.trace.points(),
             distribution: self.whole.distribution(48).into_iter().map(bin).collect(),
@@ -286,7 +307,7 @@ impl SlotMeter {
         if self.whole.len() < 50 || tenth == 0 {
             return None;
         }
-        let middle = |part: &[crate::stats::Point]| {
+        let middle = |part: &[crate::stats::TimePoint]| {
             crate::stats::median(&part.iter().map(|point| point.mean).collect::<Vec<_>>())
         };
         of_tenths(middle(&points[..tenth])?, middle(&points[points.len() - tenth..])?)

@@ -1,7 +1,7 @@
-//! The machine while a run lasts, by the probes of the monitor.
+//! Samples the machine during a run, with the probes of the monitor.
 //!
-//! They look on threads of their own, so that a driver that hangs costs a run nothing but
-//! figures; the thread that writes takes the newest sample that there is.
+//! The probes run on threads of their own, so that a driver that hangs costs a run only some
+//! figures. The recording thread takes the newest sample that there is.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,25 +14,25 @@ use plimsoll::probe::{Sample, Sampler, Settings, Ticks, usual};
 use crate::measure::{SystemFacts, SystemSample};
 use crate::record::Unknown;
 
-/// Ticks are hundredths of a second, of each processor.
+/// Fewer ticks (hundredths of a second, of each processor) give no useful share.
 const FEW_TICKS: u64 = 50;
-/// The first sample is waited for so long: a driver that is being loaded takes its time.
+/// Timeout of the first sample: loading a driver takes long.
 const FIRST_LOOK: Duration = Duration::from_millis(1500);
-/// What the power of the whole board is called among the rails.
+/// The name of the whole board's power among the rails.
 const BOARD: &str = "board";
 
-/// Why fields are null where no probe tells them.
+/// Why fields are null where no probe reports them.
 const REASONS: [(&str, &str); 6] = [
     ("cpu_clock_mhz", "the kernel shows no clock of the processors (cpufreq)"),
-    ("clocks_locked", "nothing here tells the range that clocks are held to"),
+    ("clocks_locked", "nothing here reports the range of the clocks"),
     ("power_mode", "there is no power mode here, or it cannot be read"),
     ("temperatures_c", "no temperature sensor can be read"),
     ("power_w", "no power sensor can be read"),
-    ("gpu_load_percent", "neither NVML, nor the board's files, nor AMD's driver tell it"),
+    ("gpu_load_percent", "neither NVML, nor the board's files, nor AMD's driver report it"),
 ];
 
-/// Looks at the machine again and again.
-pub(super) struct Machine {
+/// Samples the machine at an interval.
+pub(super) struct MachineSampler {
     sampler: Option<Sampler>,
     newest: Sample,
     first: Option<(Ticks, u64)>,
@@ -40,16 +40,16 @@ pub(super) struct Machine {
     throttled_by: Vec<String>,
 }
 
-impl Machine {
-    /// Starts looking, this often.
-    pub(super) fn new(interval: Duration) -> Machine {
+impl MachineSampler {
+    /// Starts sampling.
+    pub(super) fn new(interval: Duration) -> MachineSampler {
         let root = Path::new("/").to_path_buf();
         let kinds = usual(&root);
         let interval = interval.clamp(Duration::from_millis(50), Duration::from_secs(10));
         let settings = Settings { root, interval, processes: None };
         let sampler = Sampler::start(&kinds, &[], &settings);
         let first = Ticks::now().zip(Ticks::own());
-        let mut machine = Machine {
+        let mut machine = MachineSampler {
             sampler: sampler.ok(),
             newest: Sample::default(),
             first,
@@ -60,10 +60,10 @@ impl Machine {
         machine
     }
 
-    /// Takes the newest sample, waiting so long where there is none.
-    fn look(&mut self, mut patience: Duration) {
-        while let Some(taken) = self.sampler.as_ref().and_then(|sampler| sampler.next(patience)) {
-            patience = Duration::ZERO;
+    /// Takes the newest sample, and waits for one where there is none.
+    fn look(&mut self, mut timeout: Duration) {
+        while let Some(taken) = self.sampler.as_ref().and_then(|sampler| sampler.next(timeout)) {
+            timeout = Duration::ZERO;
             let gpus = taken.sample.gpus.iter().flat_map(|gpu| &gpu.throttled_by);
             self.throttled = false;
             for why in taken.sample.throttled_by.iter().chain(gpus).flatten() {
@@ -100,8 +100,8 @@ impl Machine {
         }
     }
 
-    /// The share of all processors that others used since the start, in percent. A few
-    /// ticks say nothing: they are counted to whoever runs when the clock strikes.
+    /// The share of all processors that other programs used since the start, in percent. Each
+    /// tick counts for one program as a whole, so a few of them give no useful share.
     pub(super) fn others(&self) -> Option<f64> {
         let ((first, first_own), (last, own)) = (self.first?, Ticks::now().zip(Ticks::own())?);
         let all = last.all.checked_sub(first.all).filter(|all| *all >= FEW_TICKS)?;
@@ -110,17 +110,17 @@ impl Machine {
         Some(busy.saturating_sub(own) as f64 / all as f64 * 100.0)
     }
 
-    /// Whether something held clocks down when it was last looked.
+    /// Whether the machine throttled at the last sample.
     pub(super) fn is_throttled(&self) -> bool {
         self.throttled
     }
 
-    /// What held clocks down at any time, in words; `None` for nothing.
+    /// Why the machine throttled at any time, in words; `None` where it did not.
     pub(super) fn throttled_by(&self) -> Option<String> {
         (!self.throttled_by.is_empty()).then(|| self.throttled_by.join(", "))
     }
 
-    /// What is known once, and why the rest is not.
+    /// What does not change during a run, and why fields are unknown.
     pub(super) fn facts(&self) -> SystemFacts {
         let reasons = REASONS.map(|(field, why)| (field.to_string(), why.to_string()));
         let unknown: Unknown = reasons.into_iter().collect();
@@ -137,7 +137,7 @@ impl Machine {
     }
 }
 
-/// By sensor; a GPU that is not among the board's sensors by its own name.
+/// By sensor. A GPU that is not among the board's sensors has its own name.
 fn temperatures(sample: &Sample) -> BTreeMap<String, f64> {
     let sensors = sample.temperatures.iter();
     let mut all: BTreeMap<String, f64> =
@@ -159,12 +159,12 @@ fn power(sample: &Sample) -> BTreeMap<String, f64> {
     all
 }
 
-/// The system's memory; unknown in every field where it does not tell.
+/// The system's memory; all fields are unknown where the system does not report it.
 pub(super) fn memory() -> MemInfo {
     system_memory(Path::new("/")).unwrap_or_default()
 }
 
-/// The machine's name and board, where it tells.
+/// The machine's name, and its board or processor.
 pub(super) fn names() -> (Option<String>, Option<String>) {
     let read = |path: &str| {
         let text = std::fs::read_to_string(path).ok()?;

@@ -1,0 +1,349 @@
+//! Takes the events of the measuring threads and the samples of the machine, and files them.
+//!
+//! It owns every figure of the run and runs on a thread that measures nothing, so nothing is
+//! locked between measuring and writing. [`super::snapshot`] builds the record from it at any
+//! time.
+
+use std::time::{Duration, Instant};
+
+use plimsoll::Bytes;
+use plimsoll::probe::Resident;
+use serde_json::{Value, json};
+
+use super::RunContext;
+use super::estimate;
+use super::event::{MemoryReporter, SeenFrame, SlotEvent, SlotOpened, SlotOutcome};
+use super::limits::BenchLimits;
+use super::log::Level;
+use super::machine::MachineSampler;
+use super::output::RunOutput;
+use super::picture::picture;
+use super::slot_state::SlotState;
+use super::slots::Assignment;
+use crate::doubt::Doubt;
+use crate::measure::{FrameLine, FrameSample, Phase, SystemMeter};
+use crate::record::{BenchConfig, DoubtRecord, MemoryArchitecture, ModelDescription, Status};
+use crate::report::html::Picture;
+
+/// How often the user sees progress.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+
+/// Everything that a run has found out so far.
+pub(super) struct Ingest<'a> {
+    pub(super) run: &'a RunContext<'a>,
+    pub(super) limits: BenchLimits<'a>,
+    pub(super) output: RunOutput<'a>,
+    pub(super) slots: [SlotState; 2],
+    pub(super) memory: RunMemory,
+    pub(super) machine: MachineSampler,
+    pub(super) system: SystemMeter,
+    pub(super) doubts: Vec<DoubtRecord>,
+    pub(super) pictures: Vec<Picture>,
+    next_shown: Instant,
+}
+
+impl<'a> Ingest<'a> {
+    pub(super) fn new(
+        run: &'a RunContext<'a>,
+        limits: BenchLimits<'a>,
+        output: RunOutput<'a>,
+    ) -> Ingest<'a> {
+        Ingest {
+            run,
+            limits,
+            output,
+            slots: [0, 1].map(|slot| SlotState::new(slot, run.plan, &run.layout.slots[slot])),
+            memory: RunMemory::new(),
+            machine: MachineSampler::new(run.plan.metrics_interval),
+            system: SystemMeter::default(),
+            doubts: Vec::new(),
+            pictures: Vec::new(),
+            next_shown: run.origin,
+        }
+    }
+
+    /// How the run was asked for.
+    pub(super) fn config(&self) -> BenchConfig {
+        let layout = self.run.layout;
+        self.run.plan.config(layout.mode, layout.paired(), self.limits.requested())
+    }
+
+    /// Tells the user and the log what is about to run.
+    pub(super) fn announce(&mut self) {
+        let plan = self.run.plan;
+        let [first, second] = [0, 1].map(|slot| match &self.run.layout.slots[slot] {
+            Assignment::Run(weights) => {
+                format!("{} on {}, {}", plan.engine, plan.device, weights.name())
+            }
+            Assignment::Skip(why) => format!("skipped: {why}"),
+        });
+        let safety = self.limits.safety(&self.slots);
+        self.output.progress.started(self.output.folder.path(), &safety, [&first, &second]);
+        self.output.info("run started");
+        self.log_config();
+        for (slot, text) in [first, second].into_iter().enumerate() {
+            self.output.info(&format!("{}: {text}", self.slots[slot].title()));
+        }
+        self.estimate();
+    }
+
+    fn log_config(&mut self) {
+        self.output.info(&format!("command: {}", self.run.plan.command_line.join(" ")));
+        let config = serde_json::to_string(&self.config()).unwrap_or_default();
+        self.output.info(&format!("config: {config}"));
+        for stream in self.run.inputs.records() {
+            let slots: Vec<String> = stream.slots.iter().map(ToString::to_string).collect();
+            let text = format!("source: {} for slot {}", stream.name, slots.join(" and "));
+            self.output.info(&text);
+        }
+        let safety = self.limits.safety(&self.slots);
+        self.output.info(&format!(
+            "limit: {:.3} GiB, effective {:.3} GiB, profile {}, type {}, verified {}, by {:?}",
+            safety.limit_gb,
+            safety.effective_limit_gb,
+            safety.profile.as_deref().unwrap_or("none"),
+            safety.limit_type,
+            safety.verified,
+            safety.methods_applied
+        ));
+        self.output.warn_once(safety.warnings);
+    }
+
+    /// Says what each model is expected to take, from its file alone. An estimate refuses
+    /// nothing: the measurement decides.
+    fn estimate(&mut self) {
+        for (slot, assignment) in self.slots.iter_mut().zip(&self.run.layout.slots) {
+            let Assignment::Run(weights) = assignment else { continue };
+            let estimate = estimate::of(weights, self.run.plan);
+            let text = match &estimate {
+                Ok(estimate) => estimate::words(estimate, self.limits.effective()),
+                Err(why) => format!("no estimate: {why}"),
+            };
+            slot.estimate = Some(estimate);
+            let name = slot.title();
+            self.output.info(&format!("{name}: {text}"));
+            self.output.progress.estimated(&name, &text);
+        }
+    }
+
+    /// Takes an event. Returns the slot that it ended, if it did.
+    pub(super) fn take(&mut self, event: SlotEvent) -> Option<usize> {
+        match event {
+            SlotEvent::Opened { slot, repeat, opened } => self.opened(slot, repeat, *opened),
+            SlotEvent::Frame { mut sample, seen } => {
+                // Whether the machine throttles is known only on this thread.
+                if sample.phase == Phase::Steady && self.machine.is_throttled() {
+                    sample.phase = Phase::Throttled;
+                }
+                self.frame(&sample, seen);
+            }
+            SlotEvent::Picture { slot, frame, detections } => {
+                let state = &self.slots[slot];
+                let name = format!("{}: {}", state.title(), frame.name);
+                self.pictures.extend(picture(name, &frame, &detections, &state.names));
+            }
+            SlotEvent::Dropped { slot, frames } => self.slots[slot].meter.dropped(frames),
+            SlotEvent::Corrupt { slot, why, unfit } => {
+                self.slots[slot].unfit += u64::from(unfit);
+                self.output.skipped(&format!("{}: skipped {why}", self.slots[slot].title()));
+            }
+            SlotEvent::Ended { slot, outcome } => {
+                self.ended(slot, *outcome);
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    fn opened(&mut self, slot: usize, repeat: u32, mut opened: SlotOpened) {
+        self.memory.opened(&opened.description, opened.before, &mut self.system);
+        let ModelDescription { engine, device, chosen, input_size, .. } = &opened.description;
+        let backend = format!("{engine} on {device} ({chosen})");
+        let nodes = &opened.description.nodes_by_provider;
+        let details = format!("input {input_size:?}, {nodes:?}");
+        let fallbacks = opened.description.fallbacks.clone();
+        let said = std::mem::take(&mut opened.said);
+        self.slots[slot].opened(self.run.plan, repeat, opened);
+        let title = self.slots[slot].title();
+        self.output.info(&format!("{title}: {backend}"));
+        self.output.log(Level::Debug, &format!("{title}: {details}"));
+        for fallback in fallbacks {
+            self.output.log(Level::Warn, &format!("{title}: not as asked: {fallback}"));
+        }
+        self.output.full_messages(&title, &said);
+        self.output.progress.opened(&title, &backend);
+    }
+
+    fn frame(&mut self, sample: &FrameSample, seen: Option<SeenFrame>) {
+        let slot = sample.slot;
+        self.check_limits(sample);
+        self.slots[slot].measured(sample);
+        if let Some(used) = self.memory.used_together(&self.slots, slot) {
+            self.system.push_memory(sample.at.as_secs_f64(), used);
+        }
+        self.output.metric(&FrameLine::from(sample));
+        if let Some(seen) = seen {
+            self.slots[slot].saw(&seen);
+            if self.output.wants_detections() && self.slots[slot].in_first_repeat() {
+                let both = self.run.layout.slots.iter().all(|slot| slot.weights().is_some());
+                self.output.detections(&detections(&seen, both.then_some(slot)));
+            }
+        }
+        let now = Instant::now();
+        if now >= self.next_shown {
+            self.next_shown = now + TICK;
+            self.show(slot);
+        }
+    }
+
+    /// Compares what is in use at a frame with the limit.
+    fn check_limits(&mut self, sample: &FrameSample) {
+        let slot = &mut self.slots[sample.slot];
+        let reporter = slot.reporter;
+        let of_slot = sample.memory.and_then(|used| self.limits.check_slot(slot, used));
+        of_slot.iter().for_each(|text| self.output.violation(text));
+        let of_rest = match reporter {
+            MemoryReporter::Growth => {
+                self.memory.read_process().and_then(|used| self.limits.check_process(used))
+            }
+            MemoryReporter::Guard => self.limits.check_device(&self.slots),
+            _ => None,
+        };
+        of_rest.iter().for_each(|text| self.output.violation(text));
+    }
+
+    fn show(&mut self, slot: usize) {
+        let state = &self.slots[slot];
+        let limit_gb = self.limits.of_slot(state).map(Bytes::as_gib);
+        let title = state.title();
+        self.output.progress.frames(&state.progress(self.run.plan, &title, limit_gb));
+    }
+
+    fn ended(&mut self, slot: usize, mut outcome: SlotOutcome) {
+        outcome.reason = self.limits.why_failed(&self.slots[slot], &outcome);
+        let reason = outcome.reason.as_deref().map_or(String::new(), |why| format!(": {why}"));
+        let level = if outcome.status == Status::Failed { Level::Error } else { Level::Info };
+        let title = self.slots[slot].title();
+        self.output.log(level, &format!("{title}: {}{reason}", outcome.status));
+        self.output.full_messages(&title, &outcome.said);
+        if let Some((frames, why)) = outcome.vanished.clone() {
+            let doubt = Doubt::SourceVanished { frames, why };
+            self.doubts.push(DoubtRecord::new(Some(slot), doubt));
+        }
+        let wanted = self.run.plan.frames().filter(|_| outcome.early.is_some());
+        if let Some((frames, wanted)) = outcome.early.zip(wanted) {
+            let doubt = Doubt::SourceEndedEarly { frames, wanted };
+            self.doubts.push(DoubtRecord::new(Some(slot), doubt));
+        }
+        self.slots[slot].ended(outcome);
+        if self.slots[slot].meter.performance().is_some() {
+            self.show(slot);
+        }
+    }
+
+    /// Takes a sample of the machine, and what libraries have logged.
+    pub(super) fn sample(&mut self) {
+        let sample = self.machine.sample(self.run.origin.elapsed().as_secs_f64());
+        self.system.push(&sample);
+        self.slots.iter_mut().for_each(|slot| slot.sampled(sample.ram_used_gb));
+        self.output.metric(&sample);
+        let violation = self.limits.check_system();
+        violation.iter().for_each(|text| self.output.violation(text));
+        self.output.library_messages();
+    }
+}
+
+/// The memory of the whole run: what all slots use together, once a frame.
+///
+/// On a GPU that is what the slots on it use; without one it is the memory of the process. The
+/// two are never added: they are different memories, and the limit is about one of them.
+pub(super) struct RunMemory {
+    pub(super) architecture: MemoryArchitecture,
+    /// Memory of the process before the first model was loaded.
+    pub(super) before: Option<Bytes>,
+    process: Option<Resident>,
+    /// The peak of the process, where each of two slots at once has a part of it.
+    pub(super) process_peak: Option<Bytes>,
+}
+
+impl RunMemory {
+    fn new() -> RunMemory {
+        RunMemory {
+            architecture: MemoryArchitecture::NoGpu,
+            before: None,
+            process: Resident::open(),
+            process_peak: None,
+        }
+    }
+
+    pub(super) fn with_gpu(&self) -> bool {
+        self.architecture != MemoryArchitecture::NoGpu
+    }
+
+    /// A model was loaded; `before` is the memory of the process before that.
+    fn opened(
+        &mut self,
+        description: &ModelDescription,
+        before: Option<Bytes>,
+        system: &mut SystemMeter,
+    ) {
+        self.before = self.before.or(before);
+        if !description.on_gpu() {
+            return;
+        }
+        if !self.with_gpu() {
+            // What was summed up until now was the memory of the process.
+            system.forget_memory();
+        }
+        self.architecture = match plimsoll::is_unified() {
+            Some(true) => MemoryArchitecture::Unified,
+            Some(false) | None => MemoryArchitecture::Discrete,
+        };
+    }
+
+    /// The memory of the whole process now, which counts for its peak.
+    fn read_process(&mut self) -> Option<Bytes> {
+        let used = self.process.as_ref().and_then(Resident::read)?;
+        self.process_peak = self.process_peak.max(Some(used));
+        Some(used)
+    }
+
+    /// What all slots use after a frame of this slot; `None` where the slot is not in the memory
+    /// that is summed up, or nobody reports it.
+    fn used_together(&self, slots: &[SlotState; 2], slot: usize) -> Option<Bytes> {
+        let with_gpu = self.with_gpu();
+        let current = &slots[slot];
+        if current.on_gpu() != with_gpu {
+            return None;
+        }
+        if current.reporter == MemoryReporter::Growth {
+            return self.process.as_ref().and_then(Resident::read);
+        }
+        current.memory?;
+        let running = slots.iter().filter(|slot| slot.running && slot.on_gpu() == with_gpu);
+        running.filter_map(|slot| slot.memory).reduce(Bytes::saturating_add)
+    }
+}
+
+/// The detections of a frame as JSON, with the slot where both run.
+fn detections(seen: &SeenFrame, slot: Option<usize>) -> Value {
+    let round = |value: f32, digits: i32| {
+        let scale = 10f64.powi(digits);
+        (f64::from(value) * scale).round() / scale
+    };
+    let found: Vec<Value> = seen
+        .detections
+        .iter()
+        .map(|d| {
+            let [left, top, right, bottom] = d.bounds.map(|value| round(value, 3));
+            json!([left, top, right, bottom, round(d.confidence, 5), d.class])
+        })
+        .collect();
+    let mut line = json!({
+        "frame": seen.name, "width": seen.width, "height": seen.height, "detections": found,
+    });
+    if let Some((fields, slot)) = line.as_object_mut().zip(slot) {
+        fields.insert("slot".to_string(), json!(slot));
+    }
+    line
+}

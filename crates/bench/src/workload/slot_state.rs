@@ -1,0 +1,226 @@
+//! One slot, as far as it is known while the run goes on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll::Bytes;
+
+use super::accuracy::AccuracyCount;
+use super::event::{MemoryReporter, SeenFrame, SlotOpened, SlotOutcome};
+use super::plan::BenchPlan;
+use super::progress::SlotProgress;
+use super::slots::Assignment;
+use crate::measure::{FrameSample, Phase, SlotMeter};
+use crate::record::{
+    Accuracy, DetectionSummary, MeasuredWhat, MemoryEstimate, ModelDescription, Status, model,
+};
+
+/// One slot, as far as it is known.
+#[derive(Debug)]
+pub(super) struct SlotState {
+    pub(super) slot: usize,
+    pub(super) meter: SlotMeter,
+    pub(super) description: Option<ModelDescription>,
+    /// What the model was expected to take, or why there is no estimate.
+    pub(super) estimate: Option<Result<MemoryEstimate, String>>,
+    /// The names of the classes.
+    pub(super) names: Vec<String>,
+    pub(super) reporter: MemoryReporter,
+    /// The slot's memory at its last frame.
+    pub(super) memory: Option<Bytes>,
+    /// Whether that is above the limit.
+    pub(super) above_limit: bool,
+    pub(super) running: bool,
+    /// Frames that were read and could not be prepared.
+    pub(super) unfit: u64,
+    /// The most of the system's memory in use while the slot ran, in GiB.
+    pub(super) system_peak: Option<f64>,
+    /// Frames in which the model's output was not a number.
+    pub(super) no_number: u64,
+    pub(super) peak: Option<Bytes>,
+    pub(super) frames: u64,
+    /// The status, and the reason, once the slot has ended.
+    pub(super) status: Option<(Status, Option<String>)>,
+    /// The median latency of each repeat.
+    pub(super) medians: Vec<f64>,
+    /// The weights that the plan has for the slot.
+    weights: Option<String>,
+    found: u64,
+    per_class: BTreeMap<u32, u64>,
+    accuracy: AccuracyCount,
+    began: Option<Duration>,
+    until: Duration,
+}
+
+impl SlotState {
+    pub(super) fn new(slot: usize, plan: &BenchPlan, assignment: &Assignment) -> SlotState {
+        let given = || plan.models[slot].as_ref().map(|path| path.display().to_string());
+        let weights = assignment.weights().map(plimsoll_infer::ModelSource::name);
+        SlotState::empty(slot, plan, weights.or_else(given))
+    }
+
+    fn empty(slot: usize, plan: &BenchPlan, weights: Option<String>) -> SlotState {
+        SlotState {
+            slot,
+            meter: SlotMeter::new(plan.rate),
+            description: None,
+            estimate: None,
+            names: Vec::new(),
+            reporter: MemoryReporter::Nobody,
+            memory: None,
+            above_limit: false,
+            running: false,
+            unfit: 0,
+            system_peak: None,
+            no_number: 0,
+            peak: None,
+            frames: 0,
+            status: None,
+            medians: Vec::new(),
+            weights,
+            found: 0,
+            per_class: BTreeMap::new(),
+            accuracy: AccuracyCount::default(),
+            began: None,
+            until: Duration::ZERO,
+        }
+    }
+
+    /// Begins a repeat: figures are those of the last repeat, peaks those of all.
+    fn begin_repeat(&mut self, plan: &BenchPlan) {
+        let empty = SlotState::empty(self.slot, plan, self.weights.take());
+        let old = std::mem::replace(self, empty);
+        self.peak = old.peak;
+        self.system_peak = old.system_peak;
+        self.status = old.status;
+        self.medians = old.medians;
+    }
+
+    /// The model is loaded.
+    pub(super) fn opened(&mut self, plan: &BenchPlan, repeat: u32, opened: SlotOpened) {
+        if repeat > 0 {
+            self.begin_repeat(plan);
+        }
+        (self.names, self.reporter, self.running) = (opened.names, opened.memory, true);
+        self.description = Some(opened.description);
+    }
+
+    /// Whether no repeat has ended yet.
+    pub(super) fn in_first_repeat(&self) -> bool {
+        self.medians.is_empty()
+    }
+
+    /// A frame was measured.
+    pub(super) fn measured(&mut self, sample: &FrameSample) {
+        self.meter.push(sample);
+        self.memory = sample.memory;
+        self.peak = self.peak.max(sample.memory);
+        if sample.phase != Phase::Warmup {
+            self.frames += 1;
+            self.began.get_or_insert(sample.at);
+            self.until = self.until.max(sample.at + sample.whole);
+        }
+    }
+
+    /// What was found in that frame.
+    pub(super) fn saw(&mut self, seen: &SeenFrame) {
+        self.no_number += u64::from(seen.no_number);
+        self.found += seen.detections.len() as u64;
+        for detection in &seen.detections {
+            *self.per_class.entry(detection.class).or_default() += 1;
+        }
+        if let Some(truth) = &seen.truth {
+            self.accuracy.push(&seen.detections, truth);
+        }
+    }
+
+    /// The slot, or a repeat of it, is over.
+    pub(super) fn ended(&mut self, outcome: SlotOutcome) {
+        self.running = false;
+        self.peak = self.peak.max(outcome.peak);
+        self.description = outcome.description.or(self.description.take());
+        self.medians.extend(self.meter.performance().map(|p| p.whole.p50_ms));
+        // A later repeat does not undo a failure of an earlier one.
+        match &self.status {
+            Some((Status::Failed | Status::Interrupted, _)) => {}
+            _ => self.status = Some((outcome.status, outcome.reason)),
+        }
+    }
+
+    /// The system's memory in use was sampled.
+    pub(super) fn sampled(&mut self, ram_used_gb: Option<f64>) {
+        if self.running {
+            self.system_peak =
+                [self.system_peak, ram_used_gb].into_iter().flatten().reduce(f64::max);
+        }
+    }
+
+    /// Whether it runs on a GPU.
+    pub(super) fn on_gpu(&self) -> bool {
+        self.description.as_ref().is_some_and(ModelDescription::on_gpu)
+    }
+
+    /// Whether it runs on the host. Before it is loaded neither is known.
+    pub(super) fn on_host(&self) -> bool {
+        self.description.is_some() && !self.on_gpu()
+    }
+
+    /// What its memory is a figure of.
+    pub(super) fn what(&self) -> MeasuredWhat {
+        match (self.on_gpu(), self.reporter) {
+            (true, _) => MeasuredWhat::GpuAllocations,
+            (false, MemoryReporter::Growth) => MeasuredWhat::SlotMemory,
+            (false, _) => MeasuredWhat::ProcessMemory,
+        }
+    }
+
+    /// The model of the slot, named after its file.
+    pub(super) fn name(&self) -> Option<String> {
+        let ran = self.description.as_ref().map(|info| info.weights.as_str());
+        let path = ran.or(self.weights.as_deref())?;
+        Some(path.rsplit(['/', '\\']).next().unwrap_or(path).to_string())
+    }
+
+    /// The slot and its model, in words.
+    pub(super) fn title(&self) -> String {
+        model::label(self.slot, self.name().as_deref())
+    }
+
+    /// How far the slot is.
+    pub(super) fn progress<'n>(
+        &self,
+        plan: &BenchPlan,
+        name: &'n str,
+        limit_gb: Option<f64>,
+    ) -> SlotProgress<'n> {
+        let seconds = self.until.saturating_sub(self.began.unwrap_or_default()).as_secs_f64();
+        SlotProgress {
+            slot: self.slot,
+            name,
+            frames: self.frames,
+            of: plan.frames(),
+            fps: (seconds > 0.0).then(|| self.frames as f64 / seconds),
+            what: self.what(),
+            memory: self.memory,
+            limit_gb,
+        }
+    }
+
+    /// What was found so far.
+    pub(super) fn detections(&self) -> DetectionSummary {
+        let name = |class: u32| {
+            let known = self.names.get(class as usize).cloned();
+            known.unwrap_or_else(|| format!("class {class}"))
+        };
+        DetectionSummary {
+            total: self.found,
+            per_class: self.per_class.iter().map(|(&class, &n)| (name(class), n)).collect(),
+            per_frame_mean: (self.frames > 0).then(|| self.found as f64 / self.frames as f64),
+        }
+    }
+
+    /// How accurate that was; `None` where the truth is not known.
+    pub(super) fn accuracy(&self) -> Option<Accuracy> {
+        self.accuracy.accuracy()
+    }
+}
