@@ -199,7 +199,7 @@ fn a_quiet_run_says_only_what_matters() -> Result {
 
 #[test]
 fn a_board_is_held_below_what_it_has() -> Result {
-    let board = "../memory/tests/machines/orin-nano/proc/meminfo";
+    let board = "../machine/tests/machines/orin-nano/proc/meminfo";
     let board = Path::new(env!("CARGO_MANIFEST_DIR")).join(board).display().to_string();
     let words = ["--meminfo", &board, "--", "CLIENT", "fill"];
     let on_board = |first: &[&str]| -> Result<_> {

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use crate::memory::Device;
 use plimsoll_machine::error::{Error, Result};
 
+mod blocks;
 pub mod cuda;
 pub mod host;
-mod ledger;
 pub mod metal;
 pub mod opencl;
 pub mod rocm;

@@ -255,7 +255,7 @@ fn all_devices_of_the_machine_are_taken_over_or_their_absence_explained() {
 }
 
 fn recorded(name: &str) -> Machine {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machines/");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../machine/tests/machines/");
     Machine::recorded(format!("{folder}{name}"))
 }
 

@@ -6,6 +6,7 @@ use super::*;
 use crate::backend::host::Host;
 use crate::backend::sim::{Call, Sim, SimConfig};
 use crate::config::MemoryConfig;
+use crate::pressure::MemoryPressure;
 use crate::stack::pool::Pool;
 use plimsoll_machine::error::Error;
 

@@ -197,8 +197,8 @@ impl Sim {
         self.state().faults.clone()
     }
 
-    fn refuse(&self, size: Bytes, used: u64) -> Error {
-        refusal("sim", size, self.config.total.saturating_sub(Bytes(used)), self.config.total)
+    fn refuse(&self, size: Bytes, free: Bytes) -> Error {
+        refusal("sim", size, free, self.config.total)
     }
 
     /// Records a fault for memory that is taken away under unfinished work.
@@ -227,11 +227,11 @@ impl Memory for Sim {
     fn allocate(&self, request: Request) -> Result<Block> {
         let held = request.size.max(Bytes(1)).round_up(self.config.granularity.0);
         let mut state = self.enter(Call::Allocate, held)?;
-        let used = state.space.used();
+        let free = state.space.free_bytes();
         let (base, generation) = state
             .space
             .allocate(request.size.0, held.0)
-            .ok_or_else(|| self.refuse(request.size, used))?;
+            .ok_or_else(|| self.refuse(request.size, free))?;
         let address = Address { buffer: base, offset: 0 };
         Ok(Block::new(self.id, base, generation, request.size, address))
     }
@@ -276,8 +276,8 @@ impl Mapping for Sim {
 
     fn create(&self, size: Bytes) -> Result<Handle> {
         let mut state = self.enter(Call::Create, size)?;
-        let used = state.space.used();
-        state.space.create(size.0)?.ok_or_else(|| self.refuse(size, used))
+        let free = state.space.free_bytes();
+        state.space.create(size.0)?.ok_or_else(|| self.refuse(size, free))
     }
 
     fn destroy(&self, handle: Handle, size: Bytes) -> Result<()> {
@@ -301,8 +301,7 @@ impl Device for Sim {
     }
 
     fn free_memory(&self) -> Result<Bytes> {
-        let state = self.enter(Call::Info, Bytes::ZERO)?;
-        Ok(self.config.total.saturating_sub(Bytes(state.space.used())))
+        Ok(self.enter(Call::Info, Bytes::ZERO)?.space.free_bytes())
     }
 
     fn new_stream(&self) -> Result<Stream> {

@@ -23,10 +23,8 @@ mod tracker;
 
 use std::sync::Arc;
 
-use super::pages::MindsPages;
+use super::layer::MemoryLayer;
 use crate::memory::{Block, Device, Handle, Mapping, Memory, MemoryId, Request, Stream};
-use crate::pressure::MemoryPressure;
-use crate::stats::MemoryStats;
 pub use metadata::{BufferId, BufferLocation, BufferMetadata};
 use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
@@ -143,26 +141,14 @@ impl Drop for Tracked {
     fn drop(&mut self) {
         let (count, bytes) = (self.tracker().count(), self.tracker().total_bytes());
         if count > 0 {
-            tracing::warn!(memory = self.name(), count, %bytes, "never returned");
+            tracing::warn!(memory = Memory::name(self), count, %bytes, "never returned");
         }
     }
 }
 
-impl Memory for Tracked {
-    fn name(&self) -> &str {
-        self.upstream.name()
-    }
-
-    fn device(&self) -> &dyn Device {
-        self.upstream.device()
-    }
-
-    fn device_of(&self, block: &Block) -> &dyn Device {
-        self.upstream.device_of(block)
-    }
-
-    fn owns(&self, block: &Block) -> bool {
-        self.upstream.owns(block)
+impl MemoryLayer for Tracked {
+    fn inner(&self) -> &dyn Memory {
+        &*self.upstream
     }
 
     fn allocate(&self, request: Request) -> Result<Block> {
@@ -178,49 +164,18 @@ impl Memory for Tracked {
         Ok(())
     }
 
-    fn stats(&self) -> MemoryStats {
-        self.upstream.stats()
-    }
-
-    fn capacity(&self) -> Bytes {
-        self.upstream.capacity()
-    }
-
-    fn trim(&self) -> Result<Bytes> {
-        self.upstream.trim()
-    }
-
-    fn mapping(&self) -> Option<&dyn Mapping> {
-        self.upstream.mapping().map(|_| self as &dyn Mapping)
-    }
-
-    fn available(&self) -> Bytes {
-        self.upstream.available()
-    }
-
-    fn pressure(&self) -> MemoryPressure {
-        self.upstream.pressure()
-    }
-}
-
-/// Physical memory is listed as blocks are.
-impl MindsPages for Tracked {
-    fn below(&self) -> &dyn Memory {
-        &*self.upstream
-    }
-
-    fn take(&self, below: &dyn Mapping, size: Bytes) -> Result<Handle> {
-        let handle = below.create(size)?;
-        self.list.note(Key::Page(handle), size, self.device(), Some(PAGE));
+    fn create(&self, pages: &dyn Mapping, size: Bytes) -> Result<Handle> {
+        let handle = pages.create(size)?;
+        self.list.note(Key::Page(handle), size, self.upstream.device(), Some(PAGE));
         Ok(handle)
     }
 
-    fn give_back(&self, below: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
+    fn destroy(&self, pages: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
         // Unlike a block, a page has no generation: its number may be given out again as
         // soon as it is returned, so it is struck before.
         let key = Key::Page(handle);
         let id = self.list.numbers.remove(&key);
-        let returned = below.destroy(handle, size);
+        let returned = pages.destroy(handle, size);
         match (id, &returned) {
             (Some(id), Ok(())) => drop(self.list.tracker.untrack(id)),
             (Some(id), Err(_)) => drop(self.list.numbers.insert(key, id)),
