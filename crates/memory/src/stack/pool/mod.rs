@@ -10,7 +10,7 @@
 //! Where the device can map physical memory, addresses are plentiful and memory moves: when
 //! nothing that is mapped fits, physical memory that lies free elsewhere is unmapped and
 //! mapped where it is needed, and only what cannot be found that way is taken from the
-//! device (`pages`, `moving`). So the pool holds about as much as was ever live at once.
+//! device (`slow`). So the pool holds about as much as was ever live at once.
 //! Where the device cannot, plain blocks of fitting sizes take the place of pages
 //! (`segments`): they cannot move, but those that lie wholly free are given back before
 //! another is taken.
@@ -32,15 +32,13 @@
 mod arena;
 mod bins;
 mod capture;
-mod epoch;
-mod grow;
 mod heap;
-mod moving;
 mod order;
-mod pages;
 mod peaks;
 mod region;
 mod segments;
+mod shrink;
+mod slow;
 mod tag;
 
 use std::collections::BTreeMap;
@@ -182,7 +180,7 @@ impl Pool {
         // Down to what can be had: memory comes by the page, or by the device's step.
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
-        let most = pages::most_pages(config.packing, budget.0, page);
+        let most = slow::most_pages(config.packing, budget.0, page);
         let peaks = Entry::on(info.backend);
         let list = config.track_allocations.then(LiveList::default);
         Ok(Pool {

@@ -1,6 +1,6 @@
 //! Which stream has been ordered behind which: events, recorded as late as possible.
 //!
-//! A driver call for every free is too dear, so a free only notes the stream and its
+//! A driver call for every free is too expensive, so a free only notes the stream and its
 //! *epoch*, a number that goes up whenever an event is recorded there. One event covers
 //! every free of its epoch and before. Only when another stream wants such a piece, or
 //! its page is to be unmapped, is an event recorded, and what has been learnt is kept:
@@ -12,8 +12,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use super::epoch::Epochs;
-use super::tag::{Tag, Tags};
+use super::tag::{Epochs, Tag, Tags};
 use crate::memory::{Device, Event, Stream};
 use plimsoll_machine::error::Result;
 
