@@ -1,6 +1,6 @@
 //! How much of a device may be used, and how.
 //!
-//! One struct serves every storey. The builder never fails, so that configurations
+//! One struct serves every layer. The builder never fails, so that configurations
 //! read as sentences; [`MemoryConfig::validate`] checks the whole of it where it is put
 //! to use, and names the field and its range.
 

@@ -1,4 +1,4 @@
-//! One trait for every storey: a place that hands out memory.
+//! One trait for every layer: a place that hands out memory.
 //!
 //! A backend, a pool, a limit, a tracker and a fallback are all a [`Memory`], so they
 //! stack in any order that makes sense, and each file adds one idea and forwards the

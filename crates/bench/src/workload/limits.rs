@@ -10,7 +10,7 @@
 //! slot fell back from it, nothing is compared: the memory of the process says nothing of a GPU's.
 
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
-use plimsoll::machine::patiently;
+use plimsoll::machine::with_timeout;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, MemoryConfig};
 use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
@@ -77,7 +77,7 @@ fn may_fall_back(plan: &Plan) -> bool {
     let for_cpu = plan.device == Device::Cpu
         || matches!(plan.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
     let gpus =
-        || patiently(|| count(BackendKind::Cuda)).is_some_and(|gpus| gpus.is_ok_and(|n| n > 0));
+        || with_timeout(|| count(BackendKind::Cuda)).is_some_and(|gpus| gpus.is_ok_and(|n| n > 0));
     !for_cpu && gpus()
 }
 

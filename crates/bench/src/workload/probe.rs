@@ -8,7 +8,7 @@
 //! loaded and tried.
 
 use plimsoll::Bytes;
-pub(super) use plimsoll::probe::Resident;
+pub(super) use plimsoll::probe::ResidentReader as Resident;
 use plimsoll_infer::Engine;
 
 use super::event::Teller;

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::budget::Budget;
 use crate::memory::{Address, Block, DeviceInfo, MemoryId, Request, refusal};
-use crate::stats::{Counters, Figures, MemoryStats};
+use crate::stats::{Counters, MemoryStats, StatFigures};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
@@ -35,7 +35,7 @@ pub(super) struct DeviceBlocks<B> {
 struct BlockTable<B> {
     /// Base address → block.
     live: BTreeMap<u64, LiveBlock<B>>,
-    figures: Figures,
+    figures: StatFigures,
     /// The most that was handed out: unlike the budget's, without what a driver refused.
     peak: u64,
     generation: u64,
@@ -60,7 +60,7 @@ impl<B: Clone> DeviceBlocks<B> {
     pub(super) fn with_step(info: &DeviceInfo, largest: Bytes, step: Bytes) -> DeviceBlocks<B> {
         let table = BlockTable {
             live: BTreeMap::new(),
-            figures: Figures::default(),
+            figures: StatFigures::default(),
             peak: 0,
             generation: 0,
             // Nothing lies at 0.

@@ -1,7 +1,7 @@
 //! The devices: one file each, all of the same plan.
 //!
 //! A backend is small: it turns a device's calls into the [`Device`] trait and holds no
-//! policy. What is pooled, limited or tracked is decided once, in the storeys above.
+//! policy. What is pooled, limited or tracked is decided once, in the layers above.
 //!
 //! Which of them a machine has is found out when one is opened: libraries are looked for
 //! at run time, and what is missing is [`Error::Unavailable`] with the files that were
@@ -25,7 +25,7 @@ mod select;
 pub mod sim;
 mod streams;
 
-pub use select::{Found, Survey, select_backend_for_model, survey};
+pub use select::{Survey, SurveyedDevice, select_backend_for_model, survey};
 
 /// The kinds of device, in the order in which they are preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

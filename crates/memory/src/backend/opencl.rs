@@ -17,7 +17,7 @@ use super::blocks::{DeviceBlocks, memory_from_blocks};
 use super::streams::{DeviceStreams, events_from_streams};
 use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
 use crate::stats::MemoryStats;
-use crate::sys::opencl::{Buffer, Context, Found, Marker, Queue, devices};
+use crate::sys::opencl::{ClBuffer, ClContext, ClDevice, ClMarker, ClQueue, devices};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::platform::system_memory;
 use plimsoll_machine::sys::nvml;
@@ -32,23 +32,23 @@ pub fn count() -> Result<u32> {
 #[derive(Debug)]
 pub struct OpenCl {
     // In the order in which they are let go of: what lies in a context before it.
-    streams: DeviceStreams<Queue, Marker>,
-    blocks: DeviceBlocks<Arc<Buffer>>,
+    streams: DeviceStreams<ClQueue, ClMarker>,
+    blocks: DeviceBlocks<Arc<ClBuffer>>,
     /// For copies and for buffers that settle; never behind a stream's work.
-    copies: Queue,
+    copies: ClQueue,
     /// Held while buffers come and go: a driver need not like that from two threads.
     turnover: Mutex<()>,
-    context: Context,
-    found: Found,
+    context: ClContext,
+    found: ClDevice,
     info: DeviceInfo,
 }
 
 /// A part of a buffer, as kernels take it. It lives until it is dropped, also when its
 /// block was returned before; the block's memory may be somebody else's then.
 #[derive(Debug)]
-pub struct View(Buffer);
+pub struct OpenClView(ClBuffer);
 
-impl View {
+impl OpenClView {
     /// The `cl_mem`.
     #[must_use]
     pub fn raw(&self) -> cl3::types::cl_mem {
@@ -74,7 +74,7 @@ impl OpenCl {
             what: format!("opencl:{number}"),
             why: format!("there are {} OpenCL devices, counted from 0", all.len()),
         })?;
-        let context = Context::new(&found)?;
+        let context = ClContext::new(&found)?;
         let info = DeviceInfo {
             number,
             alignment: found.alignment.max(256),
@@ -132,14 +132,14 @@ impl OpenCl {
 
     /// So many bytes from an address on, as a kernel takes them. The address must be
     /// aligned as blocks are.
-    pub fn view(&self, at: Address, size: Bytes) -> Result<View> {
+    pub fn view(&self, at: Address, size: Bytes) -> Result<OpenClView> {
         let len = usize::try_from(size.get()).unwrap_or(usize::MAX);
         let (buffer, offset) = self.blocks.find(at, len)?;
-        buffer.part(offset, len.max(1)).map(View)
+        buffer.part(offset, len.max(1)).map(OpenClView)
     }
 
     /// A buffer whose memory is there; `None` where the driver has no more.
-    fn make(&self, taken: Bytes) -> Result<Option<Arc<Buffer>>> {
+    fn make(&self, taken: Bytes) -> Result<Option<Arc<ClBuffer>>> {
         let Ok(size) = usize::try_from(taken.get()) else { return Ok(None) };
         let _turn = self.turnover.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(buffer) = self.context.buffer(size)? else { return Ok(None) };

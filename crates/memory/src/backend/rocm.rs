@@ -11,7 +11,7 @@ use super::streams::{DeviceStreams, events_from_streams};
 use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
 use crate::stats::MemoryStats;
 use plimsoll_machine::error::{Error, Result};
-use plimsoll_machine::sys::hip::{Gpu, Hip, Marker, Queue};
+use plimsoll_machine::sys::hip::{Hip, HipGpu, HipMarker, HipQueue};
 use plimsoll_machine::units::Bytes;
 
 /// What hipMalloc aligns to.
@@ -58,9 +58,9 @@ impl RocmOptions {
 #[derive(Debug)]
 pub struct Rocm {
     // Streams and events go before what they ran on.
-    streams: DeviceStreams<Queue, Marker>,
+    streams: DeviceStreams<HipQueue, HipMarker>,
     blocks: DeviceBlocks<u64>,
-    gpu: Gpu,
+    gpu: HipGpu,
     info: DeviceInfo,
 }
 
@@ -85,7 +85,7 @@ impl Rocm {
                 why: format!("there are {count} devices, counted from 0"),
             });
         }
-        let gpu = Gpu::new(hip, number)?;
+        let gpu = HipGpu::new(hip, number)?;
         let total = Bytes(gpu.total()?);
         let info = DeviceInfo {
             number,

@@ -22,16 +22,16 @@ use plimsoll_machine::units::Bytes;
 const PROBES: u32 = 8;
 
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct DeviceGate {
     device: Arc<dyn Device>,
     budget: Budget,
     asked: AtomicU64,
     refused: AtomicU64,
 }
 
-impl Gate {
-    pub(super) fn new(device: Arc<dyn Device>) -> Gate {
-        Gate {
+impl DeviceGate {
+    pub(super) fn new(device: Arc<dyn Device>) -> DeviceGate {
+        DeviceGate {
             device,
             budget: Budget::new(Bytes::MAX),
             asked: AtomicU64::new(0),
@@ -137,7 +137,7 @@ impl Gate {
     }
 }
 
-impl MemoryLayer for Gate {
+impl MemoryLayer for DeviceGate {
     fn inner(&self) -> &dyn Memory {
         &*self.device
     }
@@ -183,7 +183,7 @@ impl MemoryLayer for Gate {
     }
 }
 
-impl Device for Gate {
+impl Device for DeviceGate {
     fn info(&self) -> &DeviceInfo {
         self.device.info()
     }

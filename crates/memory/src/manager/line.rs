@@ -143,7 +143,7 @@ pub fn effective_limit(
 
 /// A line, drawn.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct ResolvedLimit {
     pub(super) requested: Bytes,
     pub(super) limit: Bytes,
     pub(super) effective: Bytes,
@@ -153,7 +153,7 @@ pub(super) struct Line {
 }
 
 /// Draws the line for a request of which every gap has been filled that could be.
-pub(super) fn draw(request: &LimitRequest) -> Result<Line> {
+pub(super) fn draw(request: &LimitRequest) -> Result<ResolvedLimit> {
     let total = request.system_total;
     // What the user said counts; the default profile only speaks where nobody did.
     let profile = match (request.profile, request.limit) {
@@ -188,7 +188,7 @@ pub(super) fn draw(request: &LimitRequest) -> Result<Line> {
     let effective = effective_limit(limit, is_unified, total, keep_free);
     check(limit, effective, keep_free)?;
     let profile = profile.map(|profile| profile.name);
-    Ok(Line { requested, limit, effective, profile, warnings })
+    Ok(ResolvedLimit { requested, limit, effective, profile, warnings })
 }
 
 fn check(limit: Bytes, effective: Bytes, keep_free: Bytes) -> Result<()> {

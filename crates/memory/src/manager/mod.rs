@@ -32,7 +32,7 @@ mod slot;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use gate::Gate;
+use gate::DeviceGate;
 pub use line::{LIMIT_PROFILES, LimitProfile, LimitRequest, effective_limit};
 pub use placed::PlacedBlock;
 pub use report::{
@@ -74,11 +74,11 @@ use plimsoll_machine::units::Bytes;
 pub struct GpuMemoryManager {
     config: MemoryConfig,
     machine: Machine,
-    state: Mutex<State>,
+    state: Mutex<ManagerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ManagerState {
     slots: Vec<Slot>,
     /// What is enforced, once a limit was applied.
     line: Option<Bytes>,
@@ -93,7 +93,7 @@ struct State {
     fallbacks: Arc<FallbackCounter>,
 }
 
-impl State {
+impl ManagerState {
     /// The device's own name, or where another has it the next that is free.
     fn name_for(&self, info: &DeviceInfo) -> String {
         let name = |number: u32| match (info.backend, number) {
@@ -138,7 +138,7 @@ impl GpuMemoryManager {
     pub fn add_device(&self, device: Arc<dyn Device>) -> String {
         let mut state = self.state();
         let name = state.name_for(device.info());
-        let gate = Gate::new(device);
+        let gate = DeviceGate::new(device);
         if let Some(line) = state.line {
             gate.set_limit(line);
         }
@@ -237,7 +237,7 @@ impl GpuMemoryManager {
     /// the pool's budget; `None` before there is a pool.
     #[must_use]
     pub fn pressure(&self) -> Option<MemoryPressure> {
-        let of = |(gate, pool): &(Arc<Gate>, Arc<Pool>)| {
+        let of = |(gate, pool): &(Arc<DeviceGate>, Arc<Pool>)| {
             let budget = pool.capacity().min(gate.limit());
             MemoryPressure::of(pool.stats().in_use_bytes, budget)
         };
@@ -353,11 +353,11 @@ impl GpuMemoryManager {
         self.state().violations.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pools(&self) -> Vec<(Arc<Gate>, Arc<Pool>)> {
+    fn pools(&self) -> Vec<(Arc<DeviceGate>, Arc<Pool>)> {
         let state = self.state();
         let made = |slot: &Slot| Some((Arc::clone(&slot.gate), Arc::clone(slot.pool.as_ref()?)));
         state.slots.iter().filter_map(made).collect()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::gate::Gate;
+use super::gate::DeviceGate;
 use super::report::{DeviceLimit, DeviceUsage, LimitType};
 use crate::config::MemoryConfig;
 use crate::memory::{Device, Memory, Request};
@@ -26,7 +26,7 @@ pub(super) struct Drawn {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) name: String,
-    pub(super) gate: Arc<Gate>,
+    pub(super) gate: Arc<DeviceGate>,
     pub(super) pool: Option<Arc<Pool>>,
     /// The pool with the host's behind it, once that was asked for.
     pub(super) fallback: Option<Arc<Fallback>>,

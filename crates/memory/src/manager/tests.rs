@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backend::host::Host;
-use crate::backend::sim::{Call, Sim, SimConfig};
+use crate::backend::sim::{Sim, SimCall, SimConfig};
 use crate::memory::{Request, Stream};
 use crate::stack::track::BufferLocation;
 
@@ -43,7 +43,9 @@ fn a_kept_handle_makes_it_soft_and_the_probe_asks_the_device_nothing() {
         manager.add_device(Arc::clone(&device) as Arc<dyn Device>);
         let report = manager.apply_limits(&limit(Bytes::gib(2))).unwrap();
         assert_eq!((report.limit_type, report.verified), (LimitType::Soft, true), "{report}");
-        for call in [Call::Allocate, Call::Create, Call::Reserve, Call::Map, Call::Info] {
+        for call in
+            [SimCall::Allocate, SimCall::Create, SimCall::Reserve, SimCall::Map, SimCall::Info]
+        {
             assert_eq!(device.calls(call), 0, "{call:?}");
         }
         let usage = &manager.usage()[0];
@@ -118,7 +120,7 @@ fn a_failed_call_reserves_nothing() {
     manager.add_device(Arc::clone(&device) as Arc<dyn Device>);
     let pool = manager.pool("sim:0").unwrap();
     device.sabotage(Some(Box::new(|call| {
-        matches!(call, Call::Create | Call::Allocate)
+        matches!(call, SimCall::Create | SimCall::Allocate)
             .then(|| Error::Device { call: "create", why: "sabotage".into() })
     })));
     assert!(pool.allocate(Request::new(Bytes::mib(100))).is_err());
@@ -263,7 +265,7 @@ fn recorded(name: &str) -> Machine {
 fn a_line_that_fails_on_one_device_is_drawn_on_none() {
     let slot = |name: &str| Slot {
         name: name.to_string(),
-        gate: Arc::new(Gate::new(sim(Bytes::gib(8), true))),
+        gate: Arc::new(DeviceGate::new(sim(Bytes::gib(8), true))),
         pool: None,
         fallback: None,
     };
@@ -336,7 +338,7 @@ fn engines_of_a_child_are_told() {
 fn a_device_that_holds_this_process_by_itself_is_seen() {
     let (line, room) = (Bytes::gib(2), Bytes::gib(100));
     let gate = |total: Bytes| {
-        let gate = Gate::new(sim(total, false));
+        let gate = DeviceGate::new(sim(total, false));
         gate.set_limit(line);
         gate
     };
@@ -351,7 +353,7 @@ fn a_device_that_holds_this_process_by_itself_is_seen() {
     // It says so, and hands out more all the same: returned at once, and not held.
     let device = sim(Bytes::gib(8), false);
     let taken = device.allocate(Request::new(Bytes::gib(6))).unwrap();
-    let open = Gate::new(device);
+    let open = DeviceGate::new(device);
     open.set_limit(Bytes::gib(1));
     assert!(!open.device_holds(Bytes::gib(2), room), "the limit is above the line");
     open.set_limit(Bytes::mib(1536));

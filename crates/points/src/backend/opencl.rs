@@ -25,7 +25,7 @@ use cl3::program::{
     release_program,
 };
 use cl3::types::{cl_int, cl_kernel, cl_mem, cl_program, cl_uint};
-use plimsoll::backend::opencl::{OpenCl, View};
+use plimsoll::backend::opencl::{OpenCl, OpenClView};
 use plimsoll::platform::memory_left;
 use plimsoll::{Block, Bytes, Device, Error, Limit, Memory, Result, Stream};
 
@@ -81,7 +81,7 @@ fn failed(call: &'static str) -> impl FnOnce(cl_int) -> Error {
 }
 
 impl OpenClEngine {
-    fn view(&self, block: &Block) -> Result<View> {
+    fn view(&self, block: &Block) -> Result<OpenClView> {
         view(&self.device, block)
     }
 
@@ -90,7 +90,7 @@ impl OpenClEngine {
     }
 }
 
-fn view(device: &OpenCl, block: &Block) -> Result<View> {
+fn view(device: &OpenCl, block: &Block) -> Result<OpenClView> {
     device.view(block.address(), block.size())
 }
 
@@ -201,7 +201,7 @@ impl Compiled {
         Ok(compiled)
     }
 
-    fn arguments(&self, kernel: cl_kernel, arguments: &[Arg<'_>]) -> Result<Vec<View>> {
+    fn arguments(&self, kernel: cl_kernel, arguments: &[Arg<'_>]) -> Result<Vec<OpenClView>> {
         let mut views = Vec::new();
         for (index, argument) in arguments.iter().enumerate() {
             let set = |size: usize, value: *const c_void| {

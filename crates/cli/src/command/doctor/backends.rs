@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use plimsoll::Device;
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
-use plimsoll::machine::{Addressing, NvmlGpu, NvmlMemory, PATIENCE, nvml_gpus, patiently};
+use plimsoll::machine::{Addressing, DRIVER_TIMEOUT, NvmlGpu, NvmlMemory, nvml_gpus, with_timeout};
 use serde::Serialize;
 
 use super::files::Library;
@@ -111,13 +111,13 @@ pub(super) fn gpus(root: &Root) -> Result<Vec<Gpu>, String> {
         plimsoll::Error::Unavailable { why, .. } => why,
         error => error.to_string(),
     };
-    let answer = patiently(nvml_gpus).ok_or_else(no_answer)?;
+    let answer = with_timeout(nvml_gpus).ok_or_else(no_answer)?;
     Ok(answer.map_err(told)?.iter().map(gpu).collect())
 }
 
 /// Why a driver tells nothing that was asked and said nothing.
 pub(crate) fn no_answer() -> String {
-    let seconds = PATIENCE.as_secs();
+    let seconds = DRIVER_TIMEOUT.as_secs();
     format!("its driver did not answer within {seconds} s; dmesg may say why, a restart may help")
 }
 
@@ -157,7 +157,7 @@ fn recorded(name: BackendName, libraries: &[Library]) -> Backend {
 
 /// Asks one kind, on a thread that may be left behind.
 fn ask(name: BackendName) -> Backend {
-    patiently(move || ask_driver(name)).unwrap_or_else(|| absent(name, no_answer()))
+    with_timeout(move || ask_driver(name)).unwrap_or_else(|| absent(name, no_answer()))
 }
 
 fn ask_driver(name: BackendName) -> Backend {

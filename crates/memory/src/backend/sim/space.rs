@@ -28,13 +28,13 @@ struct Backing {
 }
 
 #[derive(Debug)]
-struct Plain {
+struct SimBlock {
     asked: u64,
     generation: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Space {
+pub(super) struct SimSpace {
     budget: Budget,
     page: u64,
     next_block: u64,
@@ -45,7 +45,7 @@ pub(super) struct Space {
     ranges: BTreeMap<u64, u64>,
     /// Address → what backs it.
     mapped: BTreeMap<u64, Backing>,
-    plain: BTreeMap<u64, Plain>,
+    plain: BTreeMap<u64, SimBlock>,
     contents: BTreeMap<(Handle, u64), Box<[u8]>>,
     asked: u64,
     taken: u64,
@@ -56,9 +56,9 @@ fn fault(call: &'static str, why: String) -> Error {
     Error::Device { call, why }
 }
 
-impl Space {
-    pub(super) fn new(config: &SimConfig) -> Space {
-        Space {
+impl SimSpace {
+    pub(super) fn new(config: &SimConfig) -> SimSpace {
+        SimSpace {
             budget: Budget::new(config.total),
             page: config.page.0,
             next_block: BLOCKS,
@@ -107,7 +107,7 @@ impl Space {
         self.allocations += 1;
         let generation = self.allocations;
         self.mapped.insert(base, Backing { size: held, handle });
-        self.plain.insert(base, Plain { asked, generation });
+        self.plain.insert(base, SimBlock { asked, generation });
         self.asked += asked;
         self.taken += held;
         Some((base, generation))

@@ -54,11 +54,11 @@ use crate::stats::MemoryStats;
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
-use arena::{Arena, Found};
+use arena::{Arena, TakenPiece};
 pub use capture::{Capture, GraphMemory};
-use heap::Key;
-use order::Order;
-use peaks::Entry;
+use heap::IndexKey;
+use order::StreamOrder;
+use peaks::PoolPeaks;
 pub use peaks::{GpuPeaks, get_gpu_peaks};
 use region::Extent;
 use segments::Pins;
@@ -124,14 +124,14 @@ pub struct Pool {
     arenas_end: AtomicUsize,
     /// Arenas of captures, by number; those past `ARENAS`.
     private: RwLock<BTreeMap<u32, Arc<Arena>>>,
-    order: Order,
+    order: StreamOrder,
     pins: Arc<Pins>,
     /// How often anyone had to wait for a lock of an arena.
     crowd: Arc<AtomicU64>,
     growth: Mutex<Growth>,
     counts: Counts,
     /// The most that was live and held.
-    peaks: Entry,
+    peaks: PoolPeaks,
     /// What is live, where the configuration asks for a list.
     list: Option<LiveList>,
 }
@@ -148,12 +148,12 @@ struct Growth {
     /// Arenas whose graph is gone; their memory may be taken.
     retired: Vec<u32>,
     next_private: u32,
-    free: Option<Free>,
+    free: Option<FreeReading>,
 }
 
 /// What the device had free, with what the pool held of it then.
 #[derive(Debug, Clone, Copy)]
-struct Free {
+struct FreeReading {
     bytes: u64,
     at: Instant,
 }
@@ -181,7 +181,7 @@ impl Pool {
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
         let most = slow::most_pages(config.packing, budget.0, page);
-        let peaks = Entry::on(info.backend);
+        let peaks = PoolPeaks::on(info.backend);
         let list = config.track_allocations.then(LiveList::default);
         Ok(Pool {
             id: MemoryId::next(),
@@ -195,7 +195,7 @@ impl Pool {
             arenas: std::iter::repeat_with(OnceLock::new).take(usize::from(ARENAS)).collect(),
             arenas_end: AtomicUsize::new(0),
             private: RwLock::default(),
-            order: Order::new(),
+            order: StreamOrder::new(),
             pins: Arc::default(),
             crowd: Arc::default(),
             growth: Mutex::new(Growth { next_private: u32::from(ARENAS), ..Growth::default() }),
@@ -269,10 +269,10 @@ impl Pool {
         self.growth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> IndexKey {
         match self.config.packing {
-            Packing::Tight if self.page > 0 => Key::Length,
-            _ => Key::Ready,
+            Packing::Tight if self.page > 0 => IndexKey::Length,
+            _ => IndexKey::Ready,
         }
     }
 
@@ -304,7 +304,7 @@ impl Pool {
         self.private.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
-    fn block(&self, arena: u32, found: Found, size: Bytes) -> Block {
+    fn block(&self, arena: u32, found: TakenPiece, size: Bytes) -> Block {
         let key = u64::from(arena) << 32 | u64::from(found.piece);
         Block::new(self.id, key, found.generation, size, found.address)
     }
@@ -332,7 +332,9 @@ impl Pool {
                 let pooled = self.upstream.stats().pooled_bytes;
                 let free = self.device().free_memory()?.saturating_add(pooled);
                 let free = free.saturating_sub(self.config.min_free_bytes).0;
-                *growth.free.insert(Free { bytes: free.saturating_add(held), at: Instant::now() })
+                *growth
+                    .free
+                    .insert(FreeReading { bytes: free.saturating_add(held), at: Instant::now() })
             }
         };
         Ok(budget.min(free.bytes.saturating_sub(held)))

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::arena::Inner;
-use super::heap::{Key, Node, Piece};
+use super::arena::ArenaState;
+use super::heap::{IndexKey, PieceId, PieceNode};
 use crate::memory::{Address, Block, Handle};
 
 /// Nanoseconds that moving an extent costs.
@@ -93,7 +93,7 @@ impl Region {
     }
 
     /// What lies wholly inside a free piece: nothing else is on its pages.
-    pub(super) fn whole(&self, node: &Node) -> impl DoubleEndedIterator<Item = (u64, Extent)> {
+    pub(super) fn whole(&self, node: &PieceNode) -> impl DoubleEndedIterator<Item = (u64, Extent)> {
         let page = self.page.max(1);
         let (first, end) = (node.offset.div_ceil(page), (node.offset + node.size) / page);
         self.extents
@@ -103,7 +103,7 @@ impl Region {
     }
 
     /// Whether the front of a piece is mapped, and how far that goes.
-    pub(super) fn stretch(&self, node: &Node) -> (bool, u64) {
+    pub(super) fn stretch(&self, node: &PieceNode) -> (bool, u64) {
         if self.block.is_some() {
             return (true, node.size);
         }
@@ -127,7 +127,7 @@ impl Region {
 }
 
 /// Extents that are mapped nowhere, on their way to a place.
-pub(super) struct Hand {
+pub(super) struct LooseExtents {
     pub(super) extents: Vec<Extent>,
     pub(super) moved: u64,
     /// Whether free extents are moved before new ones are taken.
@@ -135,7 +135,7 @@ pub(super) struct Hand {
 }
 
 /// What is to be mapped at a place, and what is still missing there.
-pub(super) struct Plan {
+pub(super) struct MapPlan {
     /// Extents by the page that each will begin at.
     pub(super) laid: Vec<(u64, Extent)>,
     /// Runs of pages that nothing has been found for.
@@ -145,10 +145,10 @@ pub(super) struct Plan {
     pub(super) gap: u64,
 }
 
-impl Hand {
+impl LooseExtents {
     /// Nothing yet.
-    pub(super) fn new(thrifty: bool) -> Hand {
-        Hand { extents: Vec::new(), moved: 0, thrifty }
+    pub(super) fn new(thrifty: bool) -> LooseExtents {
+        LooseExtents { extents: Vec::new(), moved: 0, thrifty }
     }
 
     /// Nanoseconds that the extents which were moved have cost, as measured on a device.
@@ -165,11 +165,11 @@ impl Hand {
     }
 }
 
-impl Plan {
+impl MapPlan {
     /// For what is missing at a place.
-    pub(super) fn new(region: &Region, from: u64, to: u64) -> Plan {
+    pub(super) fn new(region: &Region, from: u64, to: u64) -> MapPlan {
         let end = to.div_ceil(region.page);
-        Plan { laid: Vec::new(), holes: region.holes(from, to), end, gap: region.gap(end) }
+        MapPlan { laid: Vec::new(), holes: region.holes(from, to), end, gap: region.gap(end) }
     }
 
     pub(super) fn missing(&self) -> u64 {
@@ -177,7 +177,7 @@ impl Plan {
     }
 
     /// Fills holes with what is in hand, the largest first; what fits nowhere stays there.
-    pub(super) fn lay(&mut self, hand: &mut Hand) {
+    pub(super) fn lay(&mut self, hand: &mut LooseExtents) {
         hand.extents.sort_unstable_by_key(|extent| extent.pages);
         for hole in &mut self.holes {
             while let Some(fit) =
@@ -196,31 +196,31 @@ impl Plan {
 }
 
 /// A place for a request, and what must be mapped there.
-pub(super) struct Place {
+pub(super) struct FreePlace {
     /// A free piece of the run that it lies in.
-    pub(super) piece: Piece,
+    pub(super) piece: PieceId,
     /// Where it begins in the region.
     pub(super) from: u64,
     /// Pages that must be mapped.
     missing: u64,
 }
 
-impl Inner {
+impl ArenaState {
     /// Where to put a request: tight packing wants the smallest piece that holds it,
     /// quick packing the place that needs the least to be mapped.
-    pub(super) fn search(&self, size: u64) -> Option<Place> {
-        let place = |piece: Piece, from: u64| {
+    pub(super) fn search(&self, size: u64) -> Option<FreePlace> {
+        let place = |piece: PieceId, from: u64| {
             let region = self.region(self.heap.node(piece))?;
             let missing = region.missing(from, from + size);
-            Some(Place { piece, from, missing })
+            Some(FreePlace { piece, from, missing })
         };
-        if self.heap.key() == Key::Length {
+        if self.heap.key() == IndexKey::Length {
             let piece = self.heap.best_fit(size, usize::MAX, |_| true)?;
             return place(piece, self.heap.node(piece).offset);
         }
-        let cost = |place: &Place| (place.missing, self.heap.node(place.piece).size);
+        let cost = |place: &FreePlace| (place.missing, self.heap.node(place.piece).size);
         // From the start of each piece, and up to its end, as far as the run reaches.
-        let mut best: Option<Place> = None;
+        let mut best: Option<FreePlace> = None;
         for (piece, node) in self.heap.free_pieces() {
             let run = self.heap.run(piece);
             let left = Some(node.offset).filter(|from| from + size <= run.end);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::arena::{Arena, Inner};
-use super::heap::{Piece, State};
-use super::region::{Hand, Region};
-use super::tag::Tags;
+use super::arena::{Arena, ArenaState};
+use super::heap::{PieceId, PieceState};
+use super::region::{LooseExtents, Region};
+use super::tag::UseTags;
 use super::{Growth, Pool};
 use crate::memory::{Mapping, Memory, Stream};
 use plimsoll_machine::error::{Error, Result};
@@ -26,7 +26,12 @@ impl Pool {
 
     /// Unmaps extents that lie wholly free until there is enough: in the longest stretches
     /// first, and larger ones than are needed only if nothing else is left.
-    pub(super) fn collect(&self, growth: &Growth, hand: &mut Hand, pages: u64) -> Result<()> {
+    pub(super) fn collect(
+        &self,
+        growth: &Growth,
+        hand: &mut LooseExtents,
+        pages: u64,
+    ) -> Result<()> {
         if hand.pages() >= pages {
             return Ok(());
         }
@@ -59,16 +64,16 @@ impl Pool {
     /// Unmaps extents of a free piece, from its end, until there is enough.
     fn unmap_free(
         &self,
-        inner: &mut Inner,
-        piece: Piece,
-        hand: &mut Hand,
+        inner: &mut ArenaState,
+        piece: PieceId,
+        hand: &mut LooseExtents,
         pages: u64,
         fitting: bool,
     ) -> Result<()> {
         let mapping = self.mapping()?;
         let Some(node) = inner.heap.get(piece).cloned() else { return Ok(()) };
         // The arena was unlocked meanwhile: the piece may be gone, live or another one.
-        if node.state != State::Free || !self.order.is_over(self.device(), &node.tags)? {
+        if node.state != PieceState::Free || !self.order.is_over(self.device(), &node.tags)? {
             return Ok(());
         }
         inner.heap.unsettle(piece);
@@ -100,7 +105,7 @@ impl Pool {
     }
 
     /// Keeps memory for the next request.
-    pub(super) fn keep(&self, growth: &mut Growth, hand: Hand) {
+    pub(super) fn keep(&self, growth: &mut Growth, hand: LooseExtents) {
         self.counts.spare.fetch_add(hand.pages() * self.page, Ordering::Release);
         growth.spare.extend(hand.extents);
     }
@@ -122,9 +127,9 @@ impl Pool {
     }
 
     /// Who has used what lies free.
-    fn last_users(&self, growth: &Growth) -> Tags {
+    fn last_users(&self, growth: &Growth) -> UseTags {
         let private = self.retired_arenas(growth);
-        let mut all = Tags::NONE;
+        let mut all = UseTags::NONE;
         for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
             for (_, node) in arena.lock().heap.free_pieces() {
                 all.join(&node.tags);
@@ -139,13 +144,13 @@ impl Pool {
     }
 
     /// Gives back what is held and not in use.
-    pub(super) fn give_back_free(&self, patient: bool) -> Result<Bytes> {
+    pub(super) fn give_back_free(&self, wait: bool) -> Result<Bytes> {
         let mut growth = self.growth();
         if self.order.any_capture() {
             return Err(Error::Capturing { what: "giving memory back" });
         }
         let before = self.counts.held.load(Ordering::Relaxed);
-        if patient {
+        if wait {
             self.await_free(&growth)?;
         }
         if self.page > 0 {
@@ -159,7 +164,7 @@ impl Pool {
 
     /// Gives back everything that lies wholly free.
     fn return_pages(&self, growth: &mut Growth) -> Result<()> {
-        let mut hand = Hand::new(true);
+        let mut hand = LooseExtents::new(true);
         let collected = self.collect(growth, &mut hand, u64::MAX);
         self.keep(growth, hand);
         collected?;
@@ -214,7 +219,7 @@ impl Pool {
     /// Gives an address range back with all that is mapped there.
     pub(super) fn dismantle_range(&self, growth: &mut Growth, region: &mut Region) -> Result<()> {
         let mapping = self.mapping()?;
-        let mut hand = Hand::new(true);
+        let mut hand = LooseExtents::new(true);
         let mut result = Ok(());
         let (base, page) = (region.base.pointer(), region.page);
         region.extents.retain(|number, extent| {

@@ -30,9 +30,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::arena::{Arena, Found, Inner, Miss};
-use super::heap::{NONE, Piece};
-use super::region::{Extent, Hand, Place, Plan, Region};
+use super::arena::{Arena, ArenaState, Miss, TakenPiece};
+use super::heap::{NONE, PieceId};
+use super::region::{Extent, FreePlace, LooseExtents, MapPlan, Region};
 use super::{Growth, Pool};
 use crate::config::Packing;
 use crate::memory::{Block, Memory, Request, Stream};
@@ -156,7 +156,7 @@ impl Pool {
         stream: Stream,
         size: u64,
         asked: u64,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<TakenPiece>> {
         let mut inner = arena.lock();
         let mut tried = Vec::new();
         loop {
@@ -188,9 +188,9 @@ impl Pool {
         request: Request,
         size: u64,
         share: bool,
-    ) -> Result<Found> {
+    ) -> Result<TakenPiece> {
         let (found, mut plan) = self.claim(home, request, size)?;
-        let mut hand = Hand::new(share);
+        let mut hand = LooseExtents::new(share);
         let held = self.counts.held.load(Ordering::Relaxed);
         let mapped = self
             .gather(growth, &mut hand, &mut plan, request.size)
@@ -216,7 +216,7 @@ impl Pool {
     /// Finds a place and makes it live before its pages are there, so that nobody else
     /// gets it meanwhile and no page of it is taken for free. It is counted when they are,
     /// so that what others publish meanwhile never has more taken than held.
-    fn claim(&self, home: &Arena, request: Request, size: u64) -> Result<(Found, Plan)> {
+    fn claim(&self, home: &Arena, request: Request, size: u64) -> Result<(TakenPiece, MapPlan)> {
         let mut inner = home.lock();
         let place = self.find_place(&mut inner, size)?;
         let (from, to) = (place.from, place.from + size);
@@ -233,13 +233,14 @@ impl Pool {
             behind?;
             return Err(Error::Capturing { what: "taking memory that a captured stream has used" });
         }
-        let plan = inner.region(inner.heap.node(piece)).map(|region| Plan::new(region, from, to));
+        let plan =
+            inner.region(inner.heap.node(piece)).map(|region| MapPlan::new(region, from, to));
         let found = inner.own(piece, request.size.0, self.order.tag(request.stream));
         Ok((found, plan.ok_or_else(|| self.refusal(request.size))?))
     }
 
     /// The place that the arena finds, in a new address range where the others are full.
-    fn find_place(&self, inner: &mut Inner, size: u64) -> Result<Place> {
+    fn find_place(&self, inner: &mut ArenaState, size: u64) -> Result<FreePlace> {
         if let Some(place) = inner.search(size) {
             return Ok(place);
         }
@@ -247,7 +248,7 @@ impl Pool {
         inner.search(size).ok_or_else(|| self.refusal(Bytes(size)))
     }
 
-    fn add_range(&self, inner: &mut Inner) -> Result<()> {
+    fn add_range(&self, inner: &mut ArenaState) -> Result<()> {
         let size = Bytes(self.budget.saturating_mul(RANGE).0.next_multiple_of(self.page));
         let base = self.mapping()?.reserve(size)?;
         inner.add_region(Region::of_pages(base, size.0, self.page), 0);
@@ -259,8 +260,8 @@ impl Pool {
     fn gather(
         &self,
         growth: &mut Growth,
-        hand: &mut Hand,
-        plan: &mut Plan,
+        hand: &mut LooseExtents,
+        plan: &mut MapPlan,
         asked: Bytes,
     ) -> Result<()> {
         let gathered = self.find_memory(growth, hand, plan);
@@ -271,7 +272,12 @@ impl Pool {
         gathered.and(Err(self.refusal(asked)))
     }
 
-    fn find_memory(&self, growth: &mut Growth, hand: &mut Hand, plan: &mut Plan) -> Result<()> {
+    fn find_memory(
+        &self,
+        growth: &mut Growth,
+        hand: &mut LooseExtents,
+        plan: &mut MapPlan,
+    ) -> Result<()> {
         while hand.pages() < plan.missing() {
             let Some(extent) = growth.spare.pop() else { break };
             self.counts.spare.fetch_sub(extent.pages * self.page, Ordering::Release);
@@ -311,7 +317,12 @@ impl Pool {
 
     /// Lays what is in hand, gives back what does not fit, and takes as much as is missing
     /// then, or as may be had.
-    fn exchange(&self, growth: &mut Growth, hand: &mut Hand, plan: &mut Plan) -> Result<()> {
+    fn exchange(
+        &self,
+        growth: &mut Growth,
+        hand: &mut LooseExtents,
+        plan: &mut MapPlan,
+    ) -> Result<()> {
         plan.lay(hand);
         if plan.missing() == 0 {
             return Ok(());
@@ -364,7 +375,13 @@ impl Pool {
     }
 
     /// Maps what was laid behind a piece; after a failure the rest is back in the hand.
-    fn map(&self, home: &Arena, piece: Piece, hand: &mut Hand, plan: Plan) -> Result<()> {
+    fn map(
+        &self,
+        home: &Arena,
+        piece: PieceId,
+        hand: &mut LooseExtents,
+        plan: MapPlan,
+    ) -> Result<()> {
         let mapping = self.mapping()?;
         let mut inner = home.lock();
         let number = inner.heap.node(piece).region;

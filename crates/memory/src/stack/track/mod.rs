@@ -1,7 +1,7 @@
 //! A list of what is live, with tags and ages: who holds the memory, and what was never
 //! returned.
 //!
-//! [`Tracked`] is the storey: it puts each block on the list when it is handed out and
+//! [`Tracked`] is the layer: it puts each block on the list when it is handed out and
 //! takes it off when it is returned. [`AllocationTracker`] is the list alone, for buffers
 //! that do not come from a [`Memory`]. The list is cut into parts with a lock each, so
 //! that threads seldom meet; an entry costs two of them, about as much as the pool's own
@@ -60,7 +60,7 @@ pub struct Tracked {
 /// The list of a memory: an entry for each thing that it handed out and did not get back.
 #[derive(Debug, Default)]
 pub(in crate::stack) struct LiveList {
-    numbers: Shards<Key, BufferId>,
+    numbers: Shards<LiveKey, BufferId>,
     tracker: AllocationTracker,
 }
 
@@ -76,17 +76,17 @@ impl LiveList {
         device: &dyn Device,
         tag: Option<&'static str>,
     ) {
-        self.note(Key::of(block), block.size(), device, tag);
+        self.note(LiveKey::of(block), block.size(), device, tag);
     }
 
     /// Takes a block off the list.
     pub(in crate::stack) fn strike_block(&self, block: &Block) {
-        if let Some(id) = self.numbers.remove(&Key::of(block)) {
+        if let Some(id) = self.numbers.remove(&LiveKey::of(block)) {
             self.tracker.untrack(id);
         }
     }
 
-    fn note(&self, key: Key, size: Bytes, device: &dyn Device, tag: Option<&'static str>) {
+    fn note(&self, key: LiveKey, size: Bytes, device: &dyn Device, tag: Option<&'static str>) {
         let location = BufferLocation::of(device.info().backend);
         // A block has no type: its elements are its bytes.
         let mut buffer = BufferMetadata::new(BufferId::new(), size.0, size.0, location);
@@ -99,14 +99,14 @@ impl LiveList {
 /// What tells live things apart. The generation does so for a place that is used again
 /// before the last return was noted here.
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum LiveKey {
     Block(MemoryId, u64, u64),
     Page(Handle),
 }
 
-impl Key {
-    fn of(block: &Block) -> Key {
-        Key::Block(block.owner(), block.key(), block.generation())
+impl LiveKey {
+    fn of(block: &Block) -> LiveKey {
+        LiveKey::Block(block.owner(), block.key(), block.generation())
     }
 }
 
@@ -166,14 +166,14 @@ impl MemoryLayer for Tracked {
 
     fn create(&self, pages: &dyn Mapping, size: Bytes) -> Result<Handle> {
         let handle = pages.create(size)?;
-        self.list.note(Key::Page(handle), size, self.upstream.device(), Some(PAGE));
+        self.list.note(LiveKey::Page(handle), size, self.upstream.device(), Some(PAGE));
         Ok(handle)
     }
 
     fn destroy(&self, pages: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
         // Unlike a block, a page has no generation: its number may be given out again as
         // soon as it is returned, so it is struck before.
-        let key = Key::Page(handle);
+        let key = LiveKey::Page(handle);
         let id = self.list.numbers.remove(&key);
         let returned = pages.destroy(handle, size);
         match (id, &returned) {
