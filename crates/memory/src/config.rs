@@ -50,7 +50,7 @@ pub struct MemoryConfig {
     ///
     /// [`GenericMemoryPool`]: crate::GenericMemoryPool
     pub max_pooled_per_bucket: usize,
-    /// The line, in bytes; none by default.
+    /// The limit, in bytes; none by default.
     pub limit: Option<Bytes>,
     /// Speed or thrift; see [`Packing`].
     pub packing: Packing,
@@ -130,7 +130,7 @@ impl MemoryConfig {
         self
     }
 
-    /// Sets the line: never hold more than this, whatever the device has.
+    /// Sets the limit: never hold more than this, whatever the device has.
     #[must_use]
     pub fn with_limit(mut self, limit: impl Into<Bytes>) -> Self {
         self.limit = Some(limit.into());
