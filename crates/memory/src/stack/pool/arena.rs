@@ -250,6 +250,7 @@ impl ArenaState {
     }
 
     /// Takes the best fit that is mapped and that the stream is behind.
+    #[inline]
     fn take_fitting(&mut self, order: &StreamOrder, stream: Stream, size: u64) -> Option<PieceId> {
         let piece = self.heap.best_fit(size, LOOKS, |node| {
             order.is_behind(stream, &node.tags) && self.suits(node, size)

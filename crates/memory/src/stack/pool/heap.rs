@@ -206,6 +206,7 @@ impl Heap {
     }
 
     /// Hands out the first `size` bytes of a free piece; the rest stays free.
+    #[inline]
     pub(super) fn take(&mut self, piece: PieceId, size: u64) -> PieceId {
         let spot = self.leave(piece);
         if size < self.node(piece).size {
