@@ -194,7 +194,7 @@ impl MachineSample {
         }
     }
 
-    /// A board has one unified GPU, whoever tells of it; others are added. Returns where
+    /// A board has one unified GPU, whichever probe reports it; others are added. Returns where
     /// each of the others stands now.
     fn merge_gpus(&mut self, others: Vec<GpuSample>) -> Vec<usize> {
         let mut places = Vec::with_capacity(others.len());

@@ -22,7 +22,7 @@ const WAITING: usize = 256;
 /// The longest that a sample waits for a probe, and for one that is being opened.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
 const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
-/// A machine that is busy may be late once; one that is later than this is told of.
+/// A machine that is busy may be late once; one that is later than this gets a warning.
 const WARN_AFTER: Duration = Duration::from_secs(1);
 /// So many processes are kept in a sample, those with the most memory.
 const MOST_PROCESSES: usize = 32;
@@ -39,7 +39,7 @@ pub struct TakenSample {
     pub took: Duration,
     /// What was seen.
     pub sample: MachineSample,
-    /// What could not be seen, each thing told once.
+    /// What could not be seen, each thing reported once.
     pub warnings: Vec<String>,
 }
 
@@ -299,7 +299,7 @@ impl SampleLoop {
     }
 }
 
-/// What follows from what several probes told.
+/// What follows from the reports of several probes.
 fn settle(sample: &mut MachineSample) {
     let share = sample.memory.nvmap_used;
     for gpu in sample.gpus.iter_mut().filter(|gpu| gpu.unified) {

@@ -17,7 +17,7 @@ impl HeapBlock {
     #[expect(unsafe_code, reason = "malloc is a foreign call")]
     pub fn new(size: u64) -> Option<HeapBlock> {
         let size = usize::try_from(size).ok()?.max(1);
-        // SAFETY: malloc may be called with any size; null is told apart.
+        // SAFETY: malloc may be called with any size; null is checked for.
         std::ptr::NonNull::new(unsafe { libc::malloc(size) }).map(HeapBlock)
     }
 }

@@ -75,7 +75,7 @@ impl Rocm {
         Rocm::open_with(&RocmOptions::new(number))
     }
 
-    /// A device, as told.
+    /// A device, as the options say.
     pub fn open_with(options: &RocmOptions) -> Result<Rocm> {
         let hip = Hip::load(options.library.as_deref())?;
         let (count, number) = (hip.devices()?, options.number);

@@ -258,7 +258,7 @@ impl<B: Send> GpuMemoryPool for GenericMemoryPool<B> {
         self.device.map(|(_, total)| total)
     }
 
-    /// Always unknown: nobody told the pool what others hold.
+    /// Always unknown: the pool cannot see what others hold.
     fn free_memory(&self) -> Option<Bytes> {
         None
     }

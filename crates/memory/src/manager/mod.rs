@@ -82,7 +82,7 @@ struct ManagerState {
     slots: Vec<Slot>,
     /// What is enforced, once a limit was applied.
     enforced: Option<Bytes>,
-    /// On unified memory: what the system may have used before the kernel is in need.
+    /// On unified memory: what the system may have used before the kernel runs short.
     watch: Option<Bytes>,
     violations: Vec<LimitViolation>,
     /// The devices that were past the limit when last looked at.

@@ -27,7 +27,7 @@ impl fmt::Display for LimitType {
     }
 }
 
-/// A variable by which an engine is told to keep to the limit. An engine reads it when it
+/// An environment variable that asks an engine to keep to the limit. An engine reads it when it
 /// starts, so it belongs in the environment of its process: [`LimitReport::tell`] puts it
 /// there.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Limits are tried, told apart by what they are worth, and seen when they are passed.
+//! Limits are verified, classified as hard, soft or unavailable, and violations are seen.
 
 use super::*;
 use crate::backend::host::Host;

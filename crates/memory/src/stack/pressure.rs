@@ -15,7 +15,7 @@
 //!
 //! There is no hysteresis. Levels are those of [`MemoryPressure`], the same that
 //! [`Memory::pressure`] gives, and a report that comes late would contradict it. A
-//! program that goes up and down across a level is told so each time; whoever finds that
+//! program that goes up and down across a level gets a call each time; whoever finds that
 //! too often can act on the rise alone.
 //!
 //! # The callback

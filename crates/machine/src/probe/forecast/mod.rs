@@ -1,8 +1,8 @@
-//! When a memory runs out, told from how it grows.
+//! Predicts when a memory runs out from how it grows.
 //!
 //! What counts is what cannot be had any more (total less available), so a page cache that
 //! fills is no growth. The hard part is to tell growth that goes on from what looks like it
-//! for a while. Nobody can know, but most of it can be told apart by three questions, asked
+//! for a while. Nobody can know, but most cases can be distinguished by three questions, asked
 //! of nine windows from 24 seconds to ten minutes at once:
 //!
 //! - *Does it go on?* The median of each quarter of the window lies above that of the

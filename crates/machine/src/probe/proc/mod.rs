@@ -63,7 +63,7 @@ impl Proc {
             stat: OpenFile::open(machine, "/proc/stat"),
             buddyinfo: OpenFile::open(machine, "/proc/buddyinfo"),
             clocks: (0..cores.min(MOST_CLOCKS)).filter_map(clock).collect(),
-            // A Jetson's are told by its own probe.
+            // A Jetson's own probe reports them.
             zones: if is_jetson(machine) { Vec::new() } else { thermal::zones(machine) },
             cores,
             last: None,

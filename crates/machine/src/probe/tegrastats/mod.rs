@@ -104,12 +104,12 @@ pub struct EngineLoad {
 /// A clock, or one for each cluster.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum ClockRate {
-    /// Not told.
+    /// Not reported.
     #[default]
     Unknown,
     /// One.
     One(f64),
-    /// Several in the order printed; `None` for one that is not told.
+    /// Several in the order printed; `None` for one that is not reported.
     Many(Vec<Option<f64>>),
 }
 

@@ -6,7 +6,7 @@
 //! the test moves, calls that cost what they were measured to cost, and calls that fail
 //! when told to.
 //!
-//! And it is strict where hardware is silent: work that touches memory which is not
+//! It is also strict where hardware is silent: work that touches memory which is not
 //! mapped, two pieces of work on the same bytes that nothing orders, and memory taken
 //! away while work is using it are recorded as [`faults`](Sim::faults). A pool that is
 //! wrong on a GPU gives wrong numbers once a month; here it fails the test.
@@ -143,7 +143,7 @@ impl Sim {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a call: counts it, charges for it, and lets the saboteur have a word.
+    /// Enters a call: counts it, charges for it, and lets the saboteur decide whether it fails.
     fn enter(&self, call: SimCall, size: Bytes) -> Result<MutexGuard<'_, SimState>> {
         self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
         if let Some(latencies) = &self.config.latencies {

@@ -35,7 +35,7 @@ pub(super) struct ArenaState {
     plain: bool,
     /// Nanoseconds that sharing with other arenas has cost, as measured on a device.
     pub(super) shared: u64,
-    /// The same for waiting for locks, and how many waits it has been told of.
+    /// The same for waiting for locks, and how many waits it has counted so far.
     waited: u64,
     crowd: u64,
     /// The piece that was returned last, set aside until somebody else comes.
@@ -46,7 +46,7 @@ pub(super) struct ArenaState {
     whole: u64,
     /// Plain plan: what this arena last said it has pinned.
     pinned: u64,
-    /// The most that was ever live here, and who is told when it rises.
+    /// The most that was ever live here, and what is updated when it rises.
     most_live: u64,
     peaks: Arc<Peaks>,
 }

@@ -9,7 +9,7 @@ use super::heap::PieceId;
 
 /// Bins to a doubling, as a power of two.
 const FINE: u32 = 4;
-/// Sizes are told apart from this power of two on.
+/// Sizes are distinguished from this power of two on.
 const LEAST: u32 = 7;
 const BINS: usize = ((64 - LEAST) << FINE) as usize;
 const WORDS: usize = BINS.div_ceil(64);

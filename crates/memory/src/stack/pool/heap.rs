@@ -264,7 +264,7 @@ impl Heap {
     }
 
     /// Cuts a piece where its mapping changes. The right one is returned, not indexed and
-    /// already told apart from the left one.
+    /// already marked as mapped or not.
     pub(super) fn split_where_mapping_changes(
         &mut self,
         piece: PieceId,

@@ -32,6 +32,7 @@
 mod arena;
 mod bins;
 mod capture;
+mod counts;
 mod heap;
 mod order;
 mod peaks;
@@ -56,6 +57,8 @@ use plimsoll_machine::units::Bytes;
 
 use arena::{Arena, TakenPiece};
 pub use capture::{Capture, GraphMemory};
+use counts::Counts;
+pub use counts::PoolActivity;
 use heap::IndexKey;
 use order::StreamOrder;
 use peaks::PoolPeaks;
@@ -66,32 +69,10 @@ use segments::Pins;
 /// Arenas for streams; more streams than these share them.
 const ARENAS: u16 = 64;
 
-/// How often the figures of all arenas are read for a moment when none changes.
-const STATS_TRIES: u32 = 64;
-
 /// What the device has free is known for so long,
 const FRESH: Duration = Duration::from_millis(10);
 /// and as long as it is so many times what is missing.
 const PLENTY: u64 = 16;
-
-/// What a pool has done beside handing out memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct PoolActivity {
-    /// Handles that were unmapped somewhere and mapped elsewhere.
-    pub remapped_handles: u64,
-    /// Handles or plain blocks that were taken from the device.
-    pub taken_from_device: u64,
-    /// Handles or plain blocks that were given back to it.
-    pub returned_to_device: u64,
-    /// Times that a stream or the host was made to wait for another stream.
-    pub sync_waits: u64,
-    /// Requests that the fast path could not serve.
-    pub slow_requests: u64,
-    /// The time that those requests took together, waiting for each other included. The
-    /// clock is read there alone: on the fast path it would cost as much as the request.
-    pub slow_time: Duration,
-}
 
 /// A pool over a memory.
 ///
@@ -158,18 +139,6 @@ struct FreeReading {
     at: Instant,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    /// Held from upstream, mapped or spare.
-    held: AtomicU64,
-    spare: AtomicU64,
-    remapped: AtomicU64,
-    taken: AtomicU64,
-    returned: AtomicU64,
-    slow: AtomicU64,
-    slow_nanos: AtomicU64,
-}
-
 impl Pool {
     /// A pool over `upstream`, with as much of it as the configuration allows.
     pub fn new(upstream: Arc<dyn Memory>, config: MemoryConfig) -> Result<Pool> {
@@ -225,20 +194,6 @@ impl Pool {
     #[must_use]
     pub fn tracker(&self) -> Option<&AllocationTracker> {
         self.list.as_ref().map(LiveList::tracker)
-    }
-
-    /// What it has done beside handing out memory.
-    #[must_use]
-    pub fn activity(&self) -> PoolActivity {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        PoolActivity {
-            remapped_handles: count(&self.counts.remapped),
-            taken_from_device: count(&self.counts.taken),
-            returned_to_device: count(&self.counts.returned),
-            sync_waits: self.order.waits(),
-            slow_requests: count(&self.counts.slow),
-            slow_time: Duration::from_nanos(count(&self.counts.slow_nanos)),
-        }
     }
 
     /// What it holds and has handed out: [`Memory::stats`], also where
@@ -374,10 +329,6 @@ impl Pool {
         if returned { Ok(()) } else { Err(stranger(self, block)) }
     }
 
-    fn with_peak(&self, stats: MemoryStats) -> MemoryStats {
-        MemoryStats { peak_bytes: self.peaks.0.held(), ..stats }
-    }
-
     fn count_held(&self, more: u64) {
         let held = self.counts.held.fetch_add(more, Ordering::Relaxed) + more;
         self.peaks.0.holds(held);
@@ -420,36 +371,7 @@ impl Memory for Pool {
     }
 
     fn stats(&self) -> MemoryStats {
-        // Each arena is consistent by itself; all of them are if none changed while they
-        // were read. Versions only go up, so their sum tells.
-        let private = self.private_arenas();
-        let arenas = || self.shared_arenas().chain(private.iter().map(AsRef::as_ref));
-        let versions = || arenas().map(Arena::version).fold(0, u64::wrapping_add);
-        for _ in 0..STATS_TRIES {
-            let before = versions();
-            let spare = Bytes(self.counts.spare.load(Ordering::Acquire));
-            let sum = arenas().map(|arena| arena.figures().stats(Bytes::ZERO)).fold(
-                MemoryStats {
-                    total_allocated_bytes: spare,
-                    pooled_bytes: spare,
-                    ..MemoryStats::default()
-                },
-                MemoryStats::plus,
-            );
-            if versions() == before {
-                return self.with_peak(sum);
-            }
-            std::hint::spin_loop();
-        }
-        // So busy that there is no quiet moment: a page on its way from one arena to
-        // another may have been seen twice, so the parts are held to the whole.
-        let mut sum = arenas()
-            .map(|arena| arena.figures().stats(Bytes::ZERO))
-            .fold(MemoryStats::default(), MemoryStats::plus);
-        sum.total_allocated_bytes = Bytes(self.counts.held.load(Ordering::Relaxed));
-        sum.in_use_bytes = sum.in_use_bytes.min(sum.total_allocated_bytes);
-        sum.pooled_bytes = sum.pooled_bytes.min(sum.total_allocated_bytes - sum.in_use_bytes);
-        self.with_peak(sum)
+        self.sum_arenas()
     }
 
     fn capacity(&self) -> Bytes {

@@ -2,7 +2,7 @@
 //!
 //! What is held changes seldom and is counted exactly. What is live changes with every event, and
 //! one counter for all threads would make them meet; so each arena keeps its own peak under the
-//! lock that it holds anyway, and tells of it only when it rises. With one stream the sum of those
+//! lock that it holds anyway, and reports it only when it rises. With one stream the sum of those
 //! is the peak; with several it is at least the peak, as their peaks need not have been at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
