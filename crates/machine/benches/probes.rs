@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use plimsoll_machine::probe::tegrastats::parse;
-use plimsoll_machine::probe::{Kind, Sample, Settings, Ticks, open};
+use plimsoll_machine::probe::{MachineSample, ProbeKind, ProbeSettings, Ticks, open};
 
 /// An AGX board with twelve cores: as long as lines get.
 const LINE: &str = "07-31-2026 14:58:05 RAM 4714/62878MB (lfb 7x4MB) SWAP 0/2048MB (cached 0MB) \
@@ -26,9 +26,9 @@ fn main() -> plimsoll_machine::Result<()> {
         Ok(())
     })?;
     println!("tegrastats lines a second               {:>12.0}", f64::from(lines) / seconds);
-    let system = Settings { processes: None, ..Settings::default() };
+    let system = ProbeSettings { processes: None, ..ProbeSettings::default() };
     sample("one sample of the system's files, ms", &system, 20_000)?;
-    let every = Settings { processes: Some(Duration::ZERO), ..Settings::default() };
+    let every = ProbeSettings { processes: Some(Duration::ZERO), ..ProbeSettings::default() };
     let seen = sample("the same with all processes, ms", &every, 300)?;
     println!("processes                               {seen:>12}");
     Ok(())
@@ -42,12 +42,12 @@ fn busy(work: impl FnOnce() -> plimsoll_machine::Result<()>) -> plimsoll_machine
     Ok((ticks() - start).max(0.01))
 }
 
-fn sample(what: &str, settings: &Settings, times: u32) -> plimsoll_machine::Result<usize> {
-    let mut probe = open(Kind::Proc, settings)?;
+fn sample(what: &str, settings: &ProbeSettings, times: u32) -> plimsoll_machine::Result<usize> {
+    let mut probe = open(ProbeKind::Proc, settings)?;
     let mut seen = 0;
     let seconds = busy(|| {
         for _ in 0..times {
-            let mut sample = Sample::default();
+            let mut sample = MachineSample::default();
             probe.read(&mut sample)?;
             seen = sample.processes.len();
         }

@@ -1,4 +1,4 @@
-//! What can go wrong, told apart by what the caller can do about it.
+//! What can go wrong, classified by what the caller can do about it.
 //!
 //! The one distinction that matters most for memory is *full now*
 //! ([`Error::OutOfMemory`]: free something, shrink the chunk, try again) against
@@ -45,7 +45,7 @@ pub enum Error {
     /// The block was not handed out by this memory.
     #[error("a block of another memory was given to {memory}; return it where it was allocated")]
     ForeignBlock {
-        /// The memory that was given the stranger.
+        /// The memory that was given the block.
         memory: String,
     },
     /// The block was handed out by this memory, and has been returned already.

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plimsoll_machine::probe::{self, Kind, Probe, Sample, Sampler, Settings, look};
+use plimsoll_machine::probe::{
+    self, MachineSample, Probe, ProbeKind, ProbeSettings, Sampler, look,
+};
 use plimsoll_machine::{Bytes, Error};
 
 fn tree(name: &str) -> PathBuf {
@@ -11,15 +13,15 @@ fn tree(name: &str) -> PathBuf {
 }
 
 /// A machine that cannot be looked at has nothing of what is expected.
-fn sample(name: &str) -> Sample {
-    look(tree(name), &Kind::ALL).unwrap_or_default()
+fn sample(name: &str) -> MachineSample {
+    look(tree(name), &ProbeKind::ALL).unwrap_or_default()
 }
 
-fn celsius(sample: &Sample, name: &str) -> Option<f64> {
+fn celsius(sample: &MachineSample, name: &str) -> Option<f64> {
     sample.temperatures.iter().find(|t| t.name == name).and_then(|t| t.celsius)
 }
 
-fn watts(sample: &Sample, name: &str) -> Option<f64> {
+fn watts(sample: &MachineSample, name: &str) -> Option<f64> {
     sample.rails.iter().find(|rail| rail.name == name).and_then(|rail| rail.watts)
 }
 
@@ -109,9 +111,9 @@ fn amd_has_its_own_memory_on_a_card_and_the_systems_in_a_processor() {
 /// desktop from the processor's GPU and copies to the card; 500 uses another driver.
 #[test]
 fn amd_tells_which_process_holds_what() -> Result<(), Error> {
-    let settings = Settings { root: tree("amd"), ..Settings::default() };
-    let mut amd = Sample::default();
-    probe::open(Kind::Amdgpu, &settings)?.read(&mut amd)?;
+    let settings = ProbeSettings { root: tree("amd"), ..ProbeSettings::default() };
+    let mut amd = MachineSample::default();
+    probe::open(ProbeKind::Amdgpu, &settings)?.read(&mut amd)?;
     let mut told: Vec<_> = amd
         .processes
         .iter()
@@ -129,18 +131,18 @@ fn amd_tells_which_process_holds_what() -> Result<(), Error> {
 
 #[test]
 fn a_machine_without_them_says_why() {
-    let settings = Settings { root: tree("desktop"), ..Settings::default() };
-    for kind in [Kind::Jetson, Kind::Nvml, Kind::Amdgpu, Kind::Tegrastats] {
+    let settings = ProbeSettings { root: tree("desktop"), ..ProbeSettings::default() };
+    for kind in [ProbeKind::Jetson, ProbeKind::Nvml, ProbeKind::Amdgpu, ProbeKind::Tegrastats] {
         let error = probe::open(kind, &settings).err().map(|error| error.to_string());
         assert!(error.is_some_and(|text| text.contains("not available: ")), "{kind:?}");
     }
-    assert!(!probe::usual(&tree("orin-nano")).contains(&Kind::Tegrastats));
+    assert!(!probe::usual(&tree("orin-nano")).contains(&ProbeKind::Tegrastats));
 }
 
 struct Hangs;
 
 impl Probe for Hangs {
-    fn read(&mut self, _: &mut Sample) -> Result<(), Error> {
+    fn read(&mut self, _: &mut MachineSample) -> Result<(), Error> {
         std::thread::sleep(Duration::from_secs(3600));
         Ok(())
     }
@@ -150,7 +152,7 @@ impl Probe for Hangs {
 struct Falters(u32);
 
 impl Probe for Falters {
-    fn read(&mut self, sample: &mut Sample) -> Result<(), Error> {
+    fn read(&mut self, sample: &mut MachineSample) -> Result<(), Error> {
         self.0 += 1;
         if (3..6).contains(&self.0) {
             let what = "a sensor".to_string();
@@ -164,7 +166,7 @@ impl Probe for Falters {
 struct Dies;
 
 impl Probe for Dies {
-    fn read(&mut self, _: &mut Sample) -> Result<(), Error> {
+    fn read(&mut self, _: &mut MachineSample) -> Result<(), Error> {
         std::panic::resume_unwind(Box::new("out of a driver"))
     }
 }

@@ -1,6 +1,6 @@
 //! How much of a device may be used, and how.
 //!
-//! One struct serves every storey. The builder never fails, so that configurations
+//! One struct serves every layer. The builder never fails, so that configurations
 //! read as sentences; [`MemoryConfig::validate`] checks the whole of it where it is put
 //! to use, and names the field and its range.
 
@@ -50,7 +50,7 @@ pub struct MemoryConfig {
     ///
     /// [`GenericMemoryPool`]: crate::GenericMemoryPool
     pub max_pooled_per_bucket: usize,
-    /// The line, in bytes; none by default.
+    /// The limit, in bytes; none by default.
     pub limit: Option<Bytes>,
     /// Speed or thrift; see [`Packing`].
     pub packing: Packing,
@@ -130,7 +130,7 @@ impl MemoryConfig {
         self
     }
 
-    /// Sets the line: never hold more than this, whatever the device has.
+    /// Sets the limit: never hold more than this, whatever the device has.
     #[must_use]
     pub fn with_limit(mut self, limit: impl Into<Bytes>) -> Self {
         self.limit = Some(limit.into());

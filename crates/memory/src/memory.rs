@@ -1,4 +1,4 @@
-//! One trait for every storey: a place that hands out memory.
+//! One trait for every layer: a place that hands out memory.
 //!
 //! A backend, a pool, a limit, a tracker and a fallback are all a [`Memory`], so they
 //! stack in any order that makes sense, and each file adds one idea and forwards the
@@ -6,7 +6,7 @@
 //! machine that it runs on.
 //!
 //! A [`Block`] is a token, not a pointer: it names its memory, its place there and the
-//! generation of that place, so that a stranger or a second return is an error and never
+//! generation of that place, so that a block of another memory or a second return is an error and never
 //! undefined behaviour. Its [`Address`] is a buffer and an offset, because OpenCL and
 //! Metal have no pointers that could be added to; where a device has them, the buffer is
 //! the base address and [`Address::pointer`] is the sum.

@@ -1,4 +1,4 @@
-//! How close to the line: four levels, the same everywhere.
+//! How close to the limit: four levels, the same everywhere.
 
 use std::fmt;
 

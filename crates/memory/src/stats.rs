@@ -57,7 +57,7 @@ impl MemoryStats {
 
 /// The figures behind a [`MemoryStats`], in the order in which they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Figures {
+pub(crate) struct StatFigures {
     /// Held from the device.
     pub(crate) held: u64,
     /// Live, as asked for.
@@ -69,7 +69,7 @@ pub(crate) struct Figures {
     pub(crate) blocks: u64,
 }
 
-impl Figures {
+impl StatFigures {
     /// As users see them.
     pub(crate) fn stats(self, peak: Bytes) -> MemoryStats {
         MemoryStats {
@@ -103,12 +103,12 @@ impl Default for Counters {
 impl Counters {
     /// Publishes new figures. The caller holds the lock that serialises writers.
     #[inline]
-    pub(crate) fn publish(&self, figures: &Figures) {
+    pub(crate) fn publish(&self, figures: &StatFigures) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
         // Orders the odd version before the figures for whoever sees one of them.
         fence(Ordering::Release);
-        let Figures { held, live, taken, hits, misses, blocks } = *figures;
+        let StatFigures { held, live, taken, hits, misses, blocks } = *figures;
         for (place, value) in self.figures.iter().zip([held, live, taken, hits, misses, blocks]) {
             place.store(value, Ordering::Relaxed);
         }
@@ -121,7 +121,7 @@ impl Counters {
     }
 
     /// A picture in which no update is half done.
-    pub(crate) fn snapshot(&self) -> Figures {
+    pub(crate) fn snapshot(&self) -> StatFigures {
         loop {
             if let Some(figures) = self.try_snapshot() {
                 return figures;
@@ -131,14 +131,14 @@ impl Counters {
     }
 
     /// The same, unless an update is under way just now.
-    fn try_snapshot(&self) -> Option<Figures> {
+    fn try_snapshot(&self) -> Option<StatFigures> {
         let before = self.version.load(Ordering::Acquire);
         let [held, live, taken, hits, misses, blocks] =
             std::array::from_fn(|i| self.figures[i].load(Ordering::Relaxed));
         // Orders the figures before the second look at the version.
         fence(Ordering::Acquire);
         let quiet = before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before;
-        quiet.then_some(Figures { held, live, taken, hits, misses, blocks })
+        quiet.then_some(StatFigures { held, live, taken, hits, misses, blocks })
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_snapshot_is_what_was_published() {
         let counters = Counters::default();
-        let figures = Figures { held: 10, live: 3, taken: 4, hits: 5, misses: 1, blocks: 2 };
+        let figures = StatFigures { held: 10, live: 3, taken: 4, hits: 5, misses: 1, blocks: 2 };
         counters.publish(&figures);
         assert_eq!(counters.snapshot(), figures);
         let stats = counters.snapshot().stats(Bytes(12));
@@ -173,7 +173,7 @@ mod model {
         model.preemption_bound = Some(2);
         model.check(|| {
             let counters = Arc::new(Counters::default());
-            let lock = Arc::new(Mutex::new(Figures::default()));
+            let lock = Arc::new(Mutex::new(StatFigures::default()));
             let writers: Vec<_> = (0..2)
                 .map(|_| {
                     let (counters, lock) = (Arc::clone(&counters), Arc::clone(&lock));

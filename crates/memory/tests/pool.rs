@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_memory::backend::sim::{Call, Sim, SimConfig};
+use plimsoll_memory::backend::sim::{Sim, SimCall, SimConfig};
 use plimsoll_memory::{
     Block, Bytes, Capture, Error, GraphMemory, Memory, MemoryConfig, Packing, Pool, Request, Stream,
 };
@@ -160,7 +160,7 @@ impl World {
         let mut left = nth;
         self.sim.sabotage(Some(Box::new(move |call| {
             // The test's own reading and writing is left alone.
-            if call == Call::Copy {
+            if call == SimCall::Copy {
                 return None;
             }
             left = left.checked_sub(1)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_memory::backend::host::Host;
-use plimsoll_memory::backend::sim::{Call, Sim, SimConfig};
+use plimsoll_memory::backend::sim::{Sim, SimCall, SimConfig};
 use plimsoll_memory::{
     Block, Bytes, Device, Error, Limit, Memory, MemoryConfig, Packing, Pool, Request, Stream,
 };
@@ -30,7 +30,7 @@ fn work(device: &Sim, stream: Stream, nanos: u64, block: &Block) {
 
 /// Calls that a pool makes while it hands out and takes back what it holds.
 fn driver_calls(device: &Sim) -> u64 {
-    Call::ALL.iter().filter(|call| **call != Call::Info).map(|call| device.calls(*call)).sum()
+    SimCall::ALL.iter().filter(|call| **call != SimCall::Info).map(|call| device.calls(*call)).sum()
 }
 
 #[test]
@@ -57,10 +57,10 @@ fn another_stream_gets_it_only_behind_an_event() {
     let first = pool.allocate(Request::new(Bytes::mib(7))).unwrap();
     work(&device, Stream::DEFAULT, 1_000, &first);
     pool.release(first, Stream::DEFAULT).unwrap();
-    assert_eq!(device.calls(Call::Record), 0, "an event was recorded before anyone asked");
+    assert_eq!(device.calls(SimCall::Record), 0, "an event was recorded before anyone asked");
     let second = pool.allocate(Request::new(Bytes::mib(7)).on(other)).unwrap();
     assert_eq!(second.address(), first.address());
-    assert_eq!((device.calls(Call::Record), device.calls(Call::Wait)), (1, 1));
+    assert_eq!((device.calls(SimCall::Record), device.calls(SimCall::Wait)), (1, 1));
     assert_eq!(pool.activity().sync_waits, 1);
     work(&device, other, 1_000, &second);
     assert_eq!(device.faults(), Vec::<String>::new());
@@ -83,7 +83,7 @@ fn one_event_serves_everything_freed_before_it() {
         let block = pool.allocate(Request::new(Bytes::mib(4)).on(other)).unwrap();
         work(&device, other, 100, &block);
     }
-    assert_eq!(device.calls(Call::Record), 1);
+    assert_eq!(device.calls(SimCall::Record), 1);
     assert_eq!(device.faults(), Vec::<String>::new());
 }
 
@@ -113,7 +113,7 @@ fn what_a_request_lacks_is_taken_in_few_handles() {
         .map(|_| quick.allocate(Request::new(Bytes(Bytes::mib(62).0 + 300_000))).unwrap())
         .collect();
     // 4 GiB: in pages of 2 MiB they are two thousand, and none of it is taken for nothing.
-    let (taken, held) = (device.calls(Call::Create), quick.stats().total_allocated_bytes);
+    let (taken, held) = (device.calls(SimCall::Create), quick.stats().total_allocated_bytes);
     assert!((64..200).contains(&taken), "{taken} handles");
     let live = quick.stats().in_use_bytes;
     assert!(held.0 - live.0 <= Bytes::mib(64).0, "{held} for {live}");
@@ -122,7 +122,7 @@ fn what_a_request_lacks_is_taken_in_few_handles() {
         quick.release(block, Stream::DEFAULT).unwrap();
     }
     quick.allocate(Request::new(Bytes::gib(3))).unwrap();
-    assert_eq!(device.calls(Call::Create), taken, "memory was taken though all of it is free");
+    assert_eq!(device.calls(SimCall::Create), taken, "memory was taken though all of it is free");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_device_that_has_no_large_pieces_left_gives_small_ones() {
     // Refused twice, it asks for a quarter of what it asked for first.
     let mut refusals = 2;
     device.sabotage(Some(Box::new(move |call| {
-        let refuse = call == Call::Create && refusals > 0;
+        let refuse = call == SimCall::Create && refusals > 0;
         refusals -= u32::from(refuse);
         refuse.then(|| Error::OutOfMemory {
             memory: "a device in pieces".to_string(),
@@ -143,7 +143,7 @@ fn a_device_that_has_no_large_pieces_left_gives_small_ones() {
     let block = pool.allocate(Request::new(Bytes::mib(61))).unwrap();
     assert_eq!(block.size(), Bytes::mib(61));
     assert!(pool.stats().total_allocated_bytes <= Bytes::mib(64));
-    assert!(device.calls(Call::Create) >= 61 / 4, "{}", device.calls(Call::Create));
+    assert!(device.calls(SimCall::Create) >= 61 / 4, "{}", device.calls(SimCall::Create));
     device.sabotage(None);
     pool.release(block, Stream::DEFAULT).unwrap();
     assert_eq!(pool.clear().unwrap(), device.stats().peak_bytes, "what was taken went back");
@@ -391,7 +391,7 @@ fn captures_come_and_go_without_a_trace() {
     }
     pool.clear().unwrap();
     assert!(device.stats().peak_bytes <= Bytes::mib(32), "graphs that are gone kept memory");
-    let open = device.calls(Call::Reserve) - device.calls(Call::Unreserve);
+    let open = device.calls(SimCall::Reserve) - device.calls(SimCall::Unreserve);
     assert_eq!(open, 0, "address ranges were left behind");
 }
 
@@ -470,7 +470,7 @@ fn the_memory_of_a_graph_waits_for_the_stream_that_it_was_launched_on() {
 
 #[test]
 fn one_failed_call_at_the_end_leaves_only_what_it_is_about() {
-    for victim in [Call::Unmap, Call::Synchronize, Call::Record, Call::Destroy] {
+    for victim in [SimCall::Unmap, SimCall::Synchronize, SimCall::Record, SimCall::Destroy] {
         let device = sim(Bytes::gib(1));
         let pool = pool(&device, whole());
         let other = device.new_stream().unwrap();

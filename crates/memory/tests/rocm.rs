@@ -130,8 +130,8 @@ fn an_error_of_any_call_is_an_error_and_loses_nothing() {
     let event = device.record(stream).unwrap();
     let before = (device.stats(), device.available());
     let mut bytes = [0; 16];
-    type Call<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
-    let calls: Vec<(&str, Call<'_>)> = vec![
+    type SimCall<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+    let calls: Vec<(&str, SimCall<'_>)> = vec![
         ("hipMalloc", Box::new(|| device.allocate(Request::new(1u64)).map(drop))),
         ("hipMemGetInfo", Box::new(|| device.free_memory().map(drop))),
         ("hipMemcpyHtoD", Box::new(|| device.write(block.address(), b"x"))),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll::backend::sim::{Call, Sim, SimConfig};
+use plimsoll::backend::sim::{Sim, SimCall, SimConfig};
 use plimsoll::{Bytes, Device, Memory, MemoryConfig, Pool, Request, Result};
 
 fn main() -> Result<()> {
@@ -26,18 +26,18 @@ fn main() -> Result<()> {
     // The same stream gets the same bytes: no event, no wait, no call to the device.
     let again = pool.allocate(Request::new(size).on(rgb))?;
     assert_eq!(again.address(), block.address());
-    assert_eq!(device.calls(Call::Record), 0);
+    assert_eq!(device.calls(SimCall::Record), 0);
     device.launch(rgb, kernel, &[(again.address(), size)]);
     pool.release(again, rgb)?;
-    println!("same stream: reused with {} events", device.calls(Call::Record));
+    println!("same stream: reused with {} events", device.calls(SimCall::Record));
 
     // Another stream gets them too, behind an event. Nobody waits on the host.
     let other = pool.allocate(Request::new(size).on(thermal))?;
     assert_eq!(other.address(), block.address());
-    assert_eq!((device.calls(Call::Record), device.calls(Call::Wait)), (1, 1));
-    assert_eq!(device.calls(Call::Synchronize), 0);
+    assert_eq!((device.calls(SimCall::Record), device.calls(SimCall::Wait)), (1, 1));
+    assert_eq!(device.calls(SimCall::Synchronize), 0);
     device.launch(thermal, kernel, &[(other.address(), size)]);
-    println!("other stream: reused behind {} event", device.calls(Call::Record));
+    println!("other stream: reused behind {} event", device.calls(SimCall::Record));
 
     // A block may come back on a stream that did not get it: then the next user is put
     // behind both.

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use plimsoll::backend::sim::{Call, Sim, SimConfig};
+use plimsoll::backend::sim::{Sim, SimCall, SimConfig};
 use plimsoll::{Bytes, Device, Memory, MemoryConfig, Pool, Request, Result, Stream};
 
 fn main() -> Result<()> {
@@ -17,7 +17,7 @@ fn main() -> Result<()> {
 
     // Run the model once without a capture and look at the peak: that is what to ask for.
     let capture = pool.begin_capture(stream, Bytes::mib(96))?;
-    let calls = || Call::ALL.map(|call| device.calls(call)).iter().sum::<u64>();
+    let calls = || SimCall::ALL.map(|call| device.calls(call)).iter().sum::<u64>();
     let before = calls();
 
     // The captured step: blocks are reused within it, as the graph will reuse them.

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
-use plimsoll::probe::Resident;
+use plimsoll::probe::ResidentReader;
 use serde_json::{Value, json};
 
 use super::RunContext;
@@ -261,7 +261,7 @@ pub(super) struct RunMemory {
     pub(super) architecture: MemoryArchitecture,
     /// Memory of the process before the first model was loaded.
     pub(super) before: Option<Bytes>,
-    process: Option<Resident>,
+    process: Option<ResidentReader>,
     /// The peak of the process, where each of two slots at once has a part of it.
     pub(super) process_peak: Option<Bytes>,
 }
@@ -271,7 +271,7 @@ impl RunMemory {
         RunMemory {
             architecture: MemoryArchitecture::NoGpu,
             before: None,
-            process: Resident::open(),
+            process: ResidentReader::open(),
             process_peak: None,
         }
     }
@@ -303,7 +303,7 @@ impl RunMemory {
 
     /// The memory of the whole process now, which counts for its peak.
     fn read_process(&mut self) -> Option<Bytes> {
-        let used = self.process.as_ref().and_then(Resident::read)?;
+        let used = self.process.as_ref().and_then(ResidentReader::read)?;
         self.process_peak = self.process_peak.max(Some(used));
         Some(used)
     }
@@ -317,7 +317,7 @@ impl RunMemory {
             return None;
         }
         if current.reporter == MemoryReporter::Growth {
-            return self.process.as_ref().and_then(Resident::read);
+            return self.process.as_ref().and_then(ResidentReader::read);
         }
         current.memory?;
         let running = slots.iter().filter(|slot| slot.running && slot.on_gpu() == with_gpu);

@@ -17,7 +17,7 @@
 use std::time::SystemTime;
 
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
-use plimsoll::machine::patiently;
+use plimsoll::machine::with_timeout;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, MemoryConfig};
 use plimsoll_infer::{Device, EngineChoice, EngineKind};
 
@@ -245,7 +245,7 @@ fn may_fall_back(plan: &BenchPlan) -> bool {
     let for_cpu = plan.device == Device::Cpu
         || matches!(plan.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
     let gpus =
-        || patiently(|| count(BackendKind::Cuda)).is_some_and(|gpus| gpus.is_ok_and(|n| n > 0));
+        || with_timeout(|| count(BackendKind::Cuda)).is_some_and(|gpus| gpus.is_ok_and(|n| n > 0));
     !for_cpu && gpus()
 }
 

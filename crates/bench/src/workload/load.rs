@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
 use plimsoll::platform::give_back_heap;
-use plimsoll::probe::Resident;
+use plimsoll::probe::ResidentReader;
 use plimsoll_infer::{Detection, Engine, EngineOptions, Error, Frame, Pipeline, Tensor, engine};
 
 use super::event::{LoopEnd, MemoryReporter};
@@ -118,7 +118,7 @@ impl<'a> SlotJob<'a> {
         &self,
         options: &EngineOptions,
     ) -> Result<(Box<dyn Engine>, Option<Bytes>), Error> {
-        let process = || Resident::open().and_then(|resident| resident.read());
+        let process = || ResidentReader::open().and_then(|resident| resident.read());
         let open = || engine::open(self.plan.engine, &self.weights, options);
         // Memory that others have freed must neither count for this slot nor hide its own.
         give_back_heap();
@@ -167,7 +167,7 @@ pub(super) struct SlotProbe<'a> {
     pub(super) reporter: MemoryReporter,
     slot: usize,
     guard: Option<&'a dyn BenchGuard>,
-    resident: Option<Resident>,
+    resident: Option<ResidentReader>,
     start: Option<SlotStart>,
     grown: Option<Bytes>,
 }
@@ -183,7 +183,7 @@ impl<'a> SlotProbe<'a> {
     ) -> SlotProbe<'a> {
         let on_gpu = !engine.info().device.starts_with("cpu");
         let tells = engine.memory().is_some();
-        let resident = Resident::open().filter(|_| start.is_some());
+        let resident = ResidentReader::open().filter(|_| start.is_some());
         let guard = guard.filter(|guard| guard.slot(slot).is_some());
         let reporter = match (on_gpu, tells) {
             (true, _) if guard.is_some() => MemoryReporter::Guard,
@@ -197,7 +197,7 @@ impl<'a> SlotProbe<'a> {
             (false, _) if resident.is_some() => MemoryReporter::Process,
             (false, _) => MemoryReporter::Nobody,
         };
-        let now = resident.as_ref().and_then(Resident::read);
+        let now = resident.as_ref().and_then(ResidentReader::read);
         let grown = now.zip(start).map(|(now, start)| now.saturating_sub(start.before));
         SlotProbe { reporter, slot, guard, resident, start, grown }
     }

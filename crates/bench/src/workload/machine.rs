@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use plimsoll::Bytes;
 use plimsoll::platform::{MemInfo, system_memory};
-use plimsoll::probe::{Sample, Sampler, Settings, Ticks, usual};
+use plimsoll::probe::{MachineSample, ProbeSettings, Sampler, Ticks, usual};
 
 use crate::measure::{SystemFacts, SystemSample};
 use crate::record::Unknown;
@@ -34,7 +34,7 @@ const REASONS: [(&str, &str); 6] = [
 /// Samples the machine at an interval.
 pub(super) struct MachineSampler {
     sampler: Option<Sampler>,
-    newest: Sample,
+    newest: MachineSample,
     first: Option<(Ticks, u64)>,
     throttled: bool,
     throttled_by: Vec<String>,
@@ -46,12 +46,12 @@ impl MachineSampler {
         let root = Path::new("/").to_path_buf();
         let kinds = usual(&root);
         let interval = interval.clamp(Duration::from_millis(50), Duration::from_secs(10));
-        let settings = Settings { root, interval, processes: None };
+        let settings = ProbeSettings { root, interval, processes: None };
         let sampler = Sampler::start(&kinds, &[], &settings);
         let first = Ticks::now().zip(Ticks::own());
         let mut machine = MachineSampler {
             sampler: sampler.ok(),
-            newest: Sample::default(),
+            newest: MachineSample::default(),
             first,
             throttled: false,
             throttled_by: Vec::new(),
@@ -79,7 +79,7 @@ impl MachineSampler {
     /// The machine now, `t` seconds into the run.
     pub(super) fn sample(&mut self, t: f64) -> SystemSample {
         self.look(Duration::ZERO);
-        let Sample { memory, gpus, cores, .. } = &self.newest;
+        let MachineSample { memory, gpus, cores, .. } = &self.newest;
         let clocks: Vec<f64> = cores.iter().filter_map(|core| core.mhz).collect();
         let gpu = gpus.first();
         let own = gpus.iter().filter(|gpu| !gpu.unified).filter_map(|gpu| gpu.used);
@@ -138,7 +138,7 @@ impl MachineSampler {
 }
 
 /// By sensor. A GPU that is not among the board's sensors has its own name.
-fn temperatures(sample: &Sample) -> BTreeMap<String, f64> {
+fn temperatures(sample: &MachineSample) -> BTreeMap<String, f64> {
     let sensors = sample.temperatures.iter();
     let mut all: BTreeMap<String, f64> =
         sensors.filter_map(|t| Some((t.name.clone(), t.celsius?))).collect();
@@ -148,7 +148,7 @@ fn temperatures(sample: &Sample) -> BTreeMap<String, f64> {
     all
 }
 
-fn power(sample: &Sample) -> BTreeMap<String, f64> {
+fn power(sample: &MachineSample) -> BTreeMap<String, f64> {
     let rails = sample.rails.iter();
     let mut all: BTreeMap<String, f64> =
         rails.filter_map(|rail| Some((rail.name.clone(), rail.watts?))).collect();

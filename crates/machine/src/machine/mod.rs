@@ -11,14 +11,14 @@
 
 mod files;
 mod mps;
-mod patience;
+mod timeout;
 mod unified;
 
 use std::path::{Path, PathBuf};
 
 pub use files::name;
 pub use mps::{MPS_LIMIT_VARIABLE, Mps, mps_client_limit, parse_mps_limit};
-pub use patience::{PATIENCE, patiently};
+pub use timeout::{DRIVER_TIMEOUT, with_timeout};
 pub use unified::{Evidence, Unified};
 
 pub use crate::sys::nvml::{Addressing, NvmlGpu, NvmlMemory, gpus as nvml_gpus};

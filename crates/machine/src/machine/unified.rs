@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use plimsoll_cuda::raw::CUdevice_attribute as Attribute;
 
-use super::{Machine, PATIENCE, name, patiently};
-use crate::sys::hip::{Gpu, Hip};
+use super::{DRIVER_TIMEOUT, Machine, name, with_timeout};
+use crate::sys::hip::{Hip, HipGpu};
 use crate::sys::nvml::{Addressing, NvmlGpu, NvmlMemory, gpus};
 use plimsoll_cuda::Driver;
 
@@ -119,8 +119,8 @@ fn by_name(name: &str, place: &str) -> Evidence {
 pub(super) fn drivers() -> &'static [Evidence] {
     static SAID: OnceLock<Vec<Evidence>> = OnceLock::new();
     SAID.get_or_init(|| {
-        patiently(from_drivers).unwrap_or_else(|| {
-            let seconds = PATIENCE.as_secs();
+        with_timeout(from_drivers).unwrap_or_else(|| {
+            let seconds = DRIVER_TIMEOUT.as_secs();
             tracing::warn!("the drivers did not answer within {seconds} s: files alone tell");
             Vec::new()
         })
@@ -158,7 +158,7 @@ fn from_cuda() -> Vec<Evidence> {
 fn from_hip() -> Vec<Evidence> {
     let Ok(hip) = Hip::load(None) else { return Vec::new() };
     let device = |number| {
-        let gpu = Gpu::new(hip, number).ok()?;
+        let gpu = HipGpu::new(hip, number).ok()?;
         let (integrated, name) = (gpu.is_integrated()?, gpu.name().ok()?);
         let what = if integrated { "is integrated" } else { "is not integrated" };
         Some(Evidence::new(integrated, format!("HIP: {name} {what}")))

@@ -1,23 +1,23 @@
 //! Looking at a machine: its memory, GPUs, processes, clocks, power and temperatures.
 //!
-//! One trait, one file for each source. A [`Probe`] adds to a [`Sample`] what its source
+//! One trait, one file for each source. A [`Probe`] adds to a [`MachineSample`] what its source
 //! tells and leaves the rest unknown; nothing is guessed. [`Sampler`] asks all of them on
 //! a clock of its own, and goes on without those that hang, die or are denied.
 //! [`Forecast`] tells from samples when a memory runs out.
 //!
 //! | probe | source |
 //! | --- | --- |
-//! | [`Kind::Proc`] | Linux: memory, processors, fragmentation, processes |
-//! | [`Kind::Jetson`] | a Jetson's own files: no root, no child process |
-//! | [`Kind::Nvml`] | NVIDIA's library |
-//! | [`Kind::Amdgpu`] | the files of AMD's driver |
-//! | [`Kind::Tegrastats`] | NVIDIA's program for Jetsons, where its files are not enough |
+//! | [`ProbeKind::Proc`] | Linux: memory, processors, fragmentation, processes |
+//! | [`ProbeKind::Jetson`] | a Jetson's own files: no root, no child process |
+//! | [`ProbeKind::Nvml`] | NVIDIA's library |
+//! | [`ProbeKind::Amdgpu`] | the files of AMD's driver |
+//! | [`ProbeKind::Tegrastats`] | NVIDIA's program for Jetsons, where its files are not enough |
 
 mod amdgpu;
 mod forecast;
-mod held;
 mod jetson;
 mod nvml;
+mod open_file;
 mod proc;
 mod rails;
 mod sample;
@@ -28,9 +28,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use forecast::{Forecast, TimeLeft};
-pub use proc::{Resident, Ticks};
-pub use sample::{Core, Cost, Engine, Gpu, Process, Rail, Sample, Temperature, is_placeholder};
-pub use sampler::{Opener, Sampler, Taken, look};
+pub use proc::{ResidentReader, Ticks};
+pub use sample::{
+    CoreSample, EngineSample, GpuSample, HelperCost, MachineSample, ProcessSample, Rail,
+    Temperature, is_placeholder,
+};
+pub use sampler::{Opener, Sampler, TakenSample, look};
 
 use crate::error::Result;
 use crate::machine::Machine;
@@ -42,16 +45,16 @@ pub trait Probe: Send {
     /// # Errors
     ///
     /// What keeps the source from telling anything.
-    fn read(&mut self, sample: &mut Sample) -> Result<()>;
+    fn read(&mut self, sample: &mut MachineSample) -> Result<()>;
 
     /// Told before each reading which processes held GPU memory, those with the most
-    /// first: for what is too dear to be asked of all.
+    /// first: for what is too expensive to be asked of all.
     fn attend(&mut self, _holders: &[u32]) {}
 }
 
 /// The sources that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ProbeKind {
     /// Linux's own files.
     Proc,
     /// A Jetson's own files.
@@ -64,27 +67,32 @@ pub enum Kind {
     Tegrastats,
 }
 
-impl Kind {
+impl ProbeKind {
     /// All of them, the one that is to be believed first in front.
-    pub const ALL: [Kind; 5] =
-        [Kind::Proc, Kind::Jetson, Kind::Nvml, Kind::Amdgpu, Kind::Tegrastats];
+    pub const ALL: [ProbeKind; 5] = [
+        ProbeKind::Proc,
+        ProbeKind::Jetson,
+        ProbeKind::Nvml,
+        ProbeKind::Amdgpu,
+        ProbeKind::Tegrastats,
+    ];
 
     /// Its name in flags and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Proc => "proc",
-            Kind::Jetson => "jetson",
-            Kind::Nvml => "nvml",
-            Kind::Amdgpu => "amdgpu",
-            Kind::Tegrastats => "tegrastats",
+            ProbeKind::Proc => "proc",
+            ProbeKind::Jetson => "jetson",
+            ProbeKind::Nvml => "nvml",
+            ProbeKind::Amdgpu => "amdgpu",
+            ProbeKind::Tegrastats => "tegrastats",
         }
     }
 }
 
 /// What to look at, and how often.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ProbeSettings {
     /// The files of the machine: `/` for this one.
     pub root: PathBuf,
     /// Between two samples.
@@ -94,9 +102,9 @@ pub struct Settings {
     pub processes: Option<Duration>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for ProbeSettings {
+    fn default() -> ProbeSettings {
+        ProbeSettings {
             root: PathBuf::from("/"),
             interval: Duration::from_millis(500),
             processes: Some(Duration::from_secs(2)),
@@ -110,14 +118,16 @@ impl Default for Settings {
 ///
 /// [`Unavailable`](crate::Error::Unavailable) with the reason where this machine does not
 /// have it.
-pub fn open(kind: Kind, settings: &Settings) -> Result<Box<dyn Probe>> {
+pub fn open(kind: ProbeKind, settings: &ProbeSettings) -> Result<Box<dyn Probe>> {
     let machine = &Machine::recorded(&settings.root);
     Ok(match kind {
-        Kind::Proc => Box::new(proc::Proc::open(machine, settings.processes)?),
-        Kind::Jetson => Box::new(jetson::Jetson::open(machine)?),
-        Kind::Nvml => Box::new(nvml::Nvml::open(machine, settings.processes)?),
-        Kind::Amdgpu => Box::new(amdgpu::Amdgpu::open(machine, settings.processes)?),
-        Kind::Tegrastats => Box::new(tegrastats::Reader::find(machine, settings.interval)?),
+        ProbeKind::Proc => Box::new(proc::Proc::open(machine, settings.processes)?),
+        ProbeKind::Jetson => Box::new(jetson::Jetson::open(machine)?),
+        ProbeKind::Nvml => Box::new(nvml::Nvml::open(machine, settings.processes)?),
+        ProbeKind::Amdgpu => Box::new(amdgpu::Amdgpu::open(machine, settings.processes)?),
+        ProbeKind::Tegrastats => {
+            Box::new(tegrastats::TegraReader::find(machine, settings.interval)?)
+        }
     })
 }
 
@@ -125,8 +135,8 @@ pub fn open(kind: Kind, settings: &Settings) -> Result<Box<dyn Probe>> {
 /// files tell most, and the program is the second source: it is started only where they do
 /// not tell the GPU's load or the power.
 #[must_use]
-pub fn usual(root: &Path) -> Vec<Kind> {
+pub fn usual(root: &Path) -> Vec<ProbeKind> {
     let enough = jetson::tells_enough(&Machine::recorded(root));
-    let wanted = |kind: &Kind| *kind != Kind::Tegrastats || enough == Some(false);
-    Kind::ALL.into_iter().filter(wanted).collect()
+    let wanted = |kind: &ProbeKind| *kind != ProbeKind::Tegrastats || enough == Some(false);
+    ProbeKind::ALL.into_iter().filter(wanted).collect()
 }

@@ -16,7 +16,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
 use super::Probe;
-use super::sample::{Gpu, Process, Sample};
+use super::sample::{GpuSample, MachineSample, ProcessSample};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::units::Bytes;
@@ -34,7 +34,7 @@ pub(super) struct Nvml {
     fixed: Vec<Fixed>,
     every: Option<Duration>,
     last: Option<Instant>,
-    processes: Vec<Process>,
+    processes: Vec<ProcessSample>,
 }
 
 impl Nvml {
@@ -77,13 +77,14 @@ fn fixed(library: &Library, at: u32) -> Fixed {
 }
 
 /// A process that computes and draws is in both lists with the same figure.
-fn add(processes: &mut Vec<Process>, gpu: usize, info: &ProcessInfo) {
+fn add(processes: &mut Vec<ProcessSample>, gpu: usize, info: &ProcessInfo) {
     let gpu_bytes = match info.used_gpu_memory {
         UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
         UsedGpuMemory::Unavailable => None,
     };
     if !processes.iter().any(|p| p.pid == info.pid && p.gpu == Some(gpu)) {
-        let process = Process { pid: info.pid, gpu: Some(gpu), gpu_bytes, ..Process::default() };
+        let process =
+            ProcessSample { pid: info.pid, gpu: Some(gpu), gpu_bytes, ..ProcessSample::default() };
         processes.push(process);
     }
 }
@@ -93,11 +94,11 @@ fn watts(milliwatts: u32) -> f64 {
 }
 
 impl Fixed {
-    fn look(&self, device: &Device<'_>) -> Gpu {
+    fn look(&self, device: &Device<'_>) -> GpuSample {
         let memory = device.memory_info();
         let unified = matches!(memory, Err(NvmlError::NotSupported));
         let memory = memory.ok();
-        Gpu {
+        GpuSample {
             name: self.name.clone(),
             unified,
             used: memory.as_ref().map(|m| Bytes(m.total.saturating_sub(m.free))),
@@ -130,7 +131,7 @@ fn reasons(set: ThrottleReasons) -> Vec<String> {
 }
 
 impl Probe for Nvml {
-    fn read(&mut self, sample: &mut Sample) -> Result<()> {
+    fn read(&mut self, sample: &mut MachineSample) -> Result<()> {
         self.look_at_processes();
         let mut lost = Vec::new();
         for (at, fixed) in self.fixed.iter().enumerate() {
@@ -139,7 +140,7 @@ impl Probe for Nvml {
                 // One that fell off its bus keeps its place, so that the others keep theirs.
                 Err(error) => {
                     lost.push(error.to_string());
-                    Gpu { name: fixed.name.clone(), ..Gpu::default() }
+                    GpuSample { name: fixed.name.clone(), ..GpuSample::default() }
                 }
             });
         }

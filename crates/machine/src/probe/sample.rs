@@ -1,7 +1,7 @@
 //! What a machine looks like at one moment.
 //!
 //! Every field may be missing, because every machine tells something else: unknown is
-//! `None` or an empty list, never 0. A probe fills in what it can see; [`Sample::merge`]
+//! `None` or an empty list, never 0. A probe fills in what it can see; [`MachineSample::merge`]
 //! lays what several probes saw over each other, the earlier one first.
 
 use crate::platform::MemInfo;
@@ -9,7 +9,7 @@ use crate::units::Bytes;
 
 /// A machine at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Sample {
+pub struct MachineSample {
     /// The system's memory.
     pub memory: MemInfo,
     /// The largest piece of free memory that is in one piece.
@@ -17,11 +17,11 @@ pub struct Sample {
     /// Load of all processors that are on, in percent.
     pub cpu_percent: Option<f64>,
     /// The processors, one by one.
-    pub cores: Vec<Core>,
+    pub cores: Vec<CoreSample>,
     /// The GPUs.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<GpuSample>,
     /// Other engines: codecs, accelerators, memory controllers.
-    pub engines: Vec<Engine>,
+    pub engines: Vec<EngineSample>,
     /// Temperatures.
     pub temperatures: Vec<Temperature>,
     /// Power by rail.
@@ -33,14 +33,14 @@ pub struct Sample {
     /// What holds clocks down just now, in words; `None` where nobody tells.
     pub throttled_by: Option<Vec<String>>,
     /// Processes, those with the most GPU memory first.
-    pub processes: Vec<Process>,
+    pub processes: Vec<ProcessSample>,
     /// What the programs cost that probes run in order to see.
-    pub helpers: Vec<Cost>,
+    pub helpers: Vec<HelperCost>,
 }
 
 /// A processor.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Core {
+pub struct CoreSample {
     /// Whether it is on.
     pub online: bool,
     /// Its load in percent.
@@ -51,7 +51,7 @@ pub struct Core {
 
 /// A GPU.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Gpu {
+pub struct GpuSample {
     /// Its name, as its driver has it.
     pub name: Option<String>,
     /// Whether it uses the system's memory.
@@ -83,7 +83,7 @@ pub struct Gpu {
 
 /// An engine beside the GPU.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Engine {
+pub struct EngineSample {
     /// Its name, as printed.
     pub name: String,
     /// Whether it is switched off.
@@ -121,12 +121,12 @@ pub struct Rail {
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Process {
+pub struct ProcessSample {
     /// Its number.
     pub pid: u32,
     /// Its name.
     pub name: Option<String>,
-    /// The GPU that it uses, by its place in [`Sample::gpus`].
+    /// The GPU that it uses, by its place in [`MachineSample::gpus`].
     pub gpu: Option<usize>,
     /// GPU memory that it holds.
     pub gpu_bytes: Option<Bytes>,
@@ -141,7 +141,7 @@ pub struct Process {
 
 /// What a program costs that watches.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Cost {
+pub struct HelperCost {
     /// Its name.
     pub program: String,
     /// Its number.
@@ -152,7 +152,7 @@ pub struct Cost {
     pub resident: Option<Bytes>,
 }
 
-impl Sample {
+impl MachineSample {
     /// Whether a GPU here uses the system's memory; `None` where no GPU is seen.
     #[must_use]
     pub fn is_unified(&self) -> Option<bool> {
@@ -160,7 +160,7 @@ impl Sample {
     }
 
     /// Lays what another probe saw under this: only what is missing here is taken.
-    pub fn merge(&mut self, other: Sample) {
+    pub fn merge(&mut self, other: MachineSample) {
         self.memory = self.memory.or(other.memory);
         self.largest_free = self.largest_free.or(other.largest_free);
         self.cpu_percent = self.cpu_percent.or(other.cpu_percent);
@@ -183,7 +183,7 @@ impl Sample {
     }
 
     /// Clocks may come from elsewhere than loads.
-    fn merge_cores(&mut self, others: Vec<Core>) {
+    fn merge_cores(&mut self, others: Vec<CoreSample>) {
         if self.cores.is_empty() {
             self.cores = others;
             return;
@@ -194,9 +194,9 @@ impl Sample {
         }
     }
 
-    /// A board has one unified GPU, whoever tells of it; others are added. Returns where
+    /// A board has one unified GPU, whichever probe reports it; others are added. Returns where
     /// each of the others stands now.
-    fn merge_gpus(&mut self, others: Vec<Gpu>) -> Vec<usize> {
+    fn merge_gpus(&mut self, others: Vec<GpuSample>) -> Vec<usize> {
         let mut places = Vec::with_capacity(others.len());
         for other in others {
             let same = self.gpus.iter().position(|gpu| gpu.unified && other.unified);
@@ -209,11 +209,11 @@ impl Sample {
         places
     }
 
-    fn merge_processes(&mut self, others: Vec<Process>, places: &[usize]) {
+    fn merge_processes(&mut self, others: Vec<ProcessSample>, places: &[usize]) {
         for mut other in others {
             other.gpu = other.gpu.and_then(|gpu| places.get(gpu).copied());
-            let own = |process: &Process| process.pid == other.pid;
-            let same = |process: &Process| {
+            let own = |process: &ProcessSample| process.pid == other.pid;
+            let same = |process: &ProcessSample| {
                 own(process) && (process.gpu.is_none() || [None, process.gpu].contains(&other.gpu))
             };
             if let Some(at) = self.processes.iter().position(same) {
@@ -222,15 +222,15 @@ impl Sample {
             }
             // One that uses another GPU too stands here once for each.
             if let Some(first) = self.processes.iter().find(|process| own(process)).cloned() {
-                other.fill(Process { gpu_bytes: None, ..first });
+                other.fill(ProcessSample { gpu_bytes: None, ..first });
             }
             self.processes.push(other);
         }
     }
 }
 
-impl Gpu {
-    fn fill(&mut self, other: Gpu) {
+impl GpuSample {
+    fn fill(&mut self, other: GpuSample) {
         self.name = self.name.take().or(other.name);
         self.used = self.used.or(other.used);
         self.total = self.total.or(other.total);
@@ -246,8 +246,8 @@ impl Gpu {
     }
 }
 
-impl Process {
-    fn fill(&mut self, other: Process) {
+impl ProcessSample {
+    fn fill(&mut self, other: ProcessSample) {
         self.name = self.name.take().or(other.name);
         self.gpu = self.gpu.or(other.gpu);
         self.gpu_bytes = self.gpu_bytes.or(other.gpu_bytes);
@@ -263,24 +263,37 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_taken_and_what_is_there_stays() {
-        let mut first = Sample {
+        let mut first = MachineSample {
             cpu_percent: Some(10.0),
-            gpus: vec![Gpu { unified: true, mhz: Some(306.0), ..Gpu::default() }],
-            processes: vec![Process { pid: 7, gpu_bytes: Some(Bytes(5)), ..Process::default() }],
-            ..Sample::default()
+            gpus: vec![GpuSample { unified: true, mhz: Some(306.0), ..GpuSample::default() }],
+            processes: vec![ProcessSample {
+                pid: 7,
+                gpu_bytes: Some(Bytes(5)),
+                ..ProcessSample::default()
+            }],
+            ..MachineSample::default()
         };
-        let second = Sample {
+        let second = MachineSample {
             cpu_percent: Some(99.0),
             total_power_w: Some(4.5),
             gpus: vec![
-                Gpu { unified: true, mhz: Some(1.0), percent: Some(7.0), ..Gpu::default() },
-                Gpu { total: Some(Bytes::gib(8)), used: Some(Bytes::gib(1)), ..Gpu::default() },
+                GpuSample {
+                    unified: true,
+                    mhz: Some(1.0),
+                    percent: Some(7.0),
+                    ..GpuSample::default()
+                },
+                GpuSample {
+                    total: Some(Bytes::gib(8)),
+                    used: Some(Bytes::gib(1)),
+                    ..GpuSample::default()
+                },
             ],
             processes: vec![
-                Process { pid: 7, resident: Some(Bytes(9)), ..Process::default() },
-                Process { pid: 8, gpu: Some(1), ..Process::default() },
+                ProcessSample { pid: 7, resident: Some(Bytes(9)), ..ProcessSample::default() },
+                ProcessSample { pid: 8, gpu: Some(1), ..ProcessSample::default() },
             ],
-            ..Sample::default()
+            ..MachineSample::default()
         };
         first.merge(second);
         assert_eq!((first.cpu_percent, first.total_power_w), (Some(10.0), Some(4.5)));
@@ -293,17 +306,22 @@ mod tests {
 
     #[test]
     fn a_process_on_two_gpus_is_told_for_each() {
-        let on = |gpu, bytes| Process {
+        let on = |gpu, bytes| ProcessSample {
             pid: 7,
             gpu: Some(gpu),
             gpu_bytes: Some(Bytes(bytes)),
-            ..Process::default()
+            ..ProcessSample::default()
         };
         let name = Some("train".to_string());
-        let seen = Process { pid: 7, name, resident: Some(Bytes(9)), ..Process::default() };
-        let mut sample = Sample { processes: vec![seen], ..Sample::default() };
-        let gpus = vec![Gpu::default(), Gpu::default()];
-        sample.merge(Sample { gpus, processes: vec![on(0, 5), on(1, 6)], ..Sample::default() });
+        let seen =
+            ProcessSample { pid: 7, name, resident: Some(Bytes(9)), ..ProcessSample::default() };
+        let mut sample = MachineSample { processes: vec![seen], ..MachineSample::default() };
+        let gpus = vec![GpuSample::default(), GpuSample::default()];
+        sample.merge(MachineSample {
+            gpus,
+            processes: vec![on(0, 5), on(1, 6)],
+            ..MachineSample::default()
+        });
         let told: Vec<_> = sample.processes.iter().map(|p| (p.gpu, p.gpu_bytes)).collect();
         assert_eq!(told, [(Some(0), Some(Bytes(5))), (Some(1), Some(Bytes(6)))]);
         assert!(sample.processes.iter().all(|p| p.name.as_deref() == Some("train")));

@@ -12,25 +12,25 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TryS
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::sample::{Process, Sample};
-use super::{Kind, Probe, Settings};
+use super::sample::{MachineSample, ProcessSample};
+use super::{Probe, ProbeKind, ProbeSettings};
 use crate::error::{Error, Result};
 use crate::units::Bytes;
 
 /// Samples that may wait for whoever takes them; more are dropped.
 const WAITING: usize = 256;
 /// The longest that a sample waits for a probe, and for one that is being opened.
-const PATIENCE: Duration = Duration::from_millis(400);
-const PATIENCE_AT_FIRST: Duration = Duration::from_secs(3);
-/// A machine that is busy may be late once; one that is later than this is told of.
-const PATIENCE_TO_WARN: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
+const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
+/// A machine that is busy may be late once; one that is later than this gets a warning.
+const WARN_AFTER: Duration = Duration::from_secs(1);
 /// So many processes are kept in a sample, those with the most memory.
 const MOST_PROCESSES: usize = 32;
 const STACK: usize = 256 << 10;
 
 /// A sample, and when it was taken.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Taken {
+pub struct TakenSample {
     /// By the calendar.
     pub at: SystemTime,
     /// Since the sampler was started.
@@ -38,8 +38,8 @@ pub struct Taken {
     /// How long it took.
     pub took: Duration,
     /// What was seen.
-    pub sample: Sample,
-    /// What could not be seen, each thing told once.
+    pub sample: MachineSample,
+    /// What could not be seen, each thing reported once.
     pub warnings: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ pub type Opener = Box<dyn FnOnce() -> Result<Box<dyn Probe>> + Send>;
 
 /// Takes samples on a thread of its own until it is dropped.
 pub struct Sampler {
-    samples: Receiver<Taken>,
+    samples: Receiver<TakenSample>,
     interval: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -61,8 +61,12 @@ impl Sampler {
     /// # Errors
     ///
     /// [`Error::Unavailable`] when no thread can be started.
-    pub fn start(kinds: &[Kind], wanted: &[Kind], settings: &Settings) -> Result<Sampler> {
-        let opener = |kind: &Kind| {
+    pub fn start(
+        kinds: &[ProbeKind],
+        wanted: &[ProbeKind],
+        settings: &ProbeSettings,
+    ) -> Result<Sampler> {
+        let opener = |kind: &ProbeKind| {
             let (kind, settings) = (*kind, settings.clone());
             let open: Opener = Box::new(move || super::open(kind, &settings));
             (kind.name(), wanted.contains(&kind), open)
@@ -85,7 +89,7 @@ impl Sampler {
         let stop = Arc::new(AtomicBool::new(false));
         let shared = (Arc::clone(&interval), Arc::clone(&stop));
         let thread = thread("sampler", move || {
-            Clock { workers, interval: shared.0, stop: shared.1, sender, holders: Vec::new() }
+            SampleLoop { workers, interval: shared.0, stop: shared.1, sender, holders: Vec::new() }
                 .run();
         })?;
         Ok(Sampler { samples, interval, stop, thread: Some(thread) })
@@ -93,8 +97,8 @@ impl Sampler {
 
     /// The next sample, or nothing within this time.
     #[must_use]
-    pub fn next(&self, patience: Duration) -> Option<Taken> {
-        self.samples.recv_timeout(patience).ok()
+    pub fn next(&self, timeout: Duration) -> Option<TakenSample> {
+        self.samples.recv_timeout(timeout).ok()
     }
 
     /// From now on this long between two samples.
@@ -133,10 +137,10 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle
 }
 
 /// What a probe has to say.
-enum Answer {
+enum ProbeAnswer {
     /// It cannot be had here.
     Absent(Error),
-    Read(Box<Result<Sample>>),
+    Read(Box<Result<MachineSample>>),
 }
 
 /// A probe on its thread.
@@ -144,7 +148,7 @@ struct Worker {
     name: &'static str,
     wanted: bool,
     ask: Option<Sender<Vec<u32>>>,
-    answers: Receiver<Answer>,
+    answers: Receiver<ProbeAnswer>,
     /// Since when it owes an answer.
     asked: Option<Instant>,
     /// It did not answer in time, and is not waited for until it has.
@@ -161,13 +165,13 @@ impl Worker {
         let _detached = thread(name, move || {
             let mut probe = match open() {
                 Ok(probe) => probe,
-                Err(error) => return drop(sender.send(Answer::Absent(error))),
+                Err(error) => return drop(sender.send(ProbeAnswer::Absent(error))),
             };
             while let Ok(holders) = asked.recv() {
                 probe.attend(&holders);
-                let mut sample = Sample::default();
+                let mut sample = MachineSample::default();
                 let result = probe.read(&mut sample).map(|()| sample);
-                if sender.send(Answer::Read(Box::new(result))).is_err() {
+                if sender.send(ProbeAnswer::Read(Box::new(result))).is_err() {
                     return;
                 }
             }
@@ -186,14 +190,14 @@ impl Worker {
     }
 
     /// What it saw, where it answers in time.
-    fn answer(&mut self, until: Instant, warnings: &mut Vec<String>) -> Option<Sample> {
+    fn answer(&mut self, until: Instant, warnings: &mut Vec<String>) -> Option<MachineSample> {
         let asked = self.asked?;
-        let patience = match self.late {
+        let timeout = match self.late {
             true => Duration::ZERO,
             false => until.saturating_duration_since(Instant::now()),
         };
-        match self.answers.recv_timeout(patience) {
-            Ok(Answer::Read(result)) => {
+        match self.answers.recv_timeout(timeout) {
+            Ok(ProbeAnswer::Read(result)) => {
                 (self.asked, self.opened) = (None, true);
                 match *result {
                     // What it saw then is not what is now.
@@ -205,7 +209,7 @@ impl Worker {
                     Err(error) => self.warn(warnings, error.to_string()),
                 }
             }
-            Ok(Answer::Absent(error)) => {
+            Ok(ProbeAnswer::Absent(error)) => {
                 self.end();
                 if self.wanted {
                     self.warn(warnings, error.to_string());
@@ -214,7 +218,7 @@ impl Worker {
             }
             Err(RecvTimeoutError::Timeout) => {
                 self.late = true;
-                if asked.elapsed() >= PATIENCE_TO_WARN {
+                if asked.elapsed() >= WARN_AFTER {
                     let text = "it has not answered; what it tells is missing until it does";
                     self.warn(warnings, text.to_string());
                 }
@@ -238,15 +242,15 @@ impl Worker {
     }
 }
 
-struct Clock {
+struct SampleLoop {
     workers: Vec<Worker>,
     interval: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
-    sender: SyncSender<Taken>,
+    sender: SyncSender<TakenSample>,
     holders: Vec<u32>,
 }
 
-impl Clock {
+impl SampleLoop {
     fn run(mut self) {
         let start = Instant::now();
         let mut next = start;
@@ -272,19 +276,18 @@ impl Clock {
         }
     }
 
-    fn take(&mut self, start: Instant) -> Taken {
+    fn take(&mut self, start: Instant) -> TakenSample {
         let (at, began) = (SystemTime::now(), Instant::now());
         let mut warnings = Vec::new();
-        let mut sample = Sample::default();
+        let mut sample = MachineSample::default();
         for worker in &mut self.workers {
             worker.ask(&self.holders);
         }
         let interval = Duration::from_millis(self.interval.load(Ordering::Relaxed));
-        let patience = PATIENCE.min(interval.max(Duration::from_millis(100)));
+        let timeout = PROBE_TIMEOUT.min(interval.max(Duration::from_millis(100)));
         for worker in &mut self.workers {
-            let patience =
-                if worker.opened || worker.warned { patience } else { PATIENCE_AT_FIRST };
-            if let Some(part) = worker.answer(began + patience, &mut warnings) {
+            let timeout = if worker.opened || worker.warned { timeout } else { FIRST_TIMEOUT };
+            if let Some(part) = worker.answer(began + timeout, &mut warnings) {
                 sample.merge(part);
             }
         }
@@ -292,17 +295,17 @@ impl Clock {
         let holding = sample.processes.iter().filter(|process| process.gpu_bytes.is_some());
         self.holders = holding.map(|process| process.pid).take(8).collect();
         let since_start = began.duration_since(start);
-        Taken { at, since_start, took: began.elapsed(), sample, warnings }
+        TakenSample { at, since_start, took: began.elapsed(), sample, warnings }
     }
 }
 
-/// What follows from what several probes told.
-fn settle(sample: &mut Sample) {
+/// What follows from the reports of several probes.
+fn settle(sample: &mut MachineSample) {
     let share = sample.memory.nvmap_used;
     for gpu in sample.gpus.iter_mut().filter(|gpu| gpu.unified) {
         gpu.used = gpu.used.or(share);
     }
-    let key = |process: &Process| {
+    let key = |process: &ProcessSample| {
         let bytes = |of: Option<Bytes>| of.map_or(0, Bytes::get);
         std::cmp::Reverse((bytes(process.gpu_bytes), process.gpu, bytes(process.resident)))
     };
@@ -316,13 +319,13 @@ fn settle(sample: &mut Sample) {
 /// # Errors
 ///
 /// [`Error::Unavailable`] where there is nothing to read.
-pub fn look(root: PathBuf, kinds: &[Kind]) -> Result<Sample> {
-    let settings = Settings { root, processes: None, ..Settings::default() };
-    let mut sample = Sample::default();
+pub fn look(root: PathBuf, kinds: &[ProbeKind]) -> Result<MachineSample> {
+    let settings = ProbeSettings { root, processes: None, ..ProbeSettings::default() };
+    let mut sample = MachineSample::default();
     let mut failure = None;
     let mut seen = false;
     for kind in kinds {
-        let mut part = Sample::default();
+        let mut part = MachineSample::default();
         match super::open(*kind, &settings).and_then(|mut probe| probe.read(&mut part)) {
             Ok(()) => {
                 seen = true;

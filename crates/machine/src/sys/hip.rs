@@ -26,21 +26,21 @@ const INTEGRATED: c_int = 16;
 const NON_BLOCKING: c_uint = 1;
 const WITHOUT_TIMING: c_uint = 2;
 
-type Code = c_int;
+type HipCode = c_int;
 
 macro_rules! table {
     ($($name:ident($($argument:ty),*) -> $code:ty;)*) => {
         #[derive(Debug)]
         #[expect(non_snake_case, reason = "the library's own names")]
-        struct Table {
+        struct HipCalls {
             $($name: unsafe extern "C" fn($($argument),*) -> $code,)*
         }
 
-        impl Table {
+        impl HipCalls {
             /// Looks every function up; the error is the name of the first that is missing.
             #[expect(unsafe_code, reason = "a symbol has no type of its own")]
-            fn load(library: &Library) -> std::result::Result<Table, &'static str> {
-                Ok(Table {
+            fn load(library: &Library) -> std::result::Result<HipCalls, &'static str> {
+                Ok(HipCalls {
                     // SAFETY: the types are those of HIP's header for these names, which
                     // have not changed since 5.0.
                     $($name: unsafe { library.find(stringify!($name)) }
@@ -52,33 +52,33 @@ macro_rules! table {
 }
 
 table! {
-    hipRuntimeGetVersion(*mut c_int) -> Code;
-    hipGetDeviceCount(*mut c_int) -> Code;
-    hipSetDevice(c_int) -> Code;
-    hipDeviceGetName(*mut c_char, c_int, c_int) -> Code;
-    hipDeviceTotalMem(*mut usize, c_int) -> Code;
-    hipDeviceGetAttribute(*mut c_int, c_int, c_int) -> Code;
-    hipMemGetInfo(*mut usize, *mut usize) -> Code;
-    hipMalloc(*mut *mut c_void, usize) -> Code;
-    hipFree(*mut c_void) -> Code;
-    hipMemcpyHtoD(*mut c_void, *const c_void, usize) -> Code;
-    hipMemcpyDtoH(*mut c_void, *mut c_void, usize) -> Code;
-    hipStreamCreateWithFlags(*mut *mut c_void, c_uint) -> Code;
-    hipStreamDestroy(*mut c_void) -> Code;
-    hipStreamSynchronize(*mut c_void) -> Code;
-    hipStreamWaitEvent(*mut c_void, *mut c_void, c_uint) -> Code;
-    hipEventCreateWithFlags(*mut *mut c_void, c_uint) -> Code;
-    hipEventDestroy(*mut c_void) -> Code;
-    hipEventRecord(*mut c_void, *mut c_void) -> Code;
-    hipEventQuery(*mut c_void) -> Code;
-    hipEventSynchronize(*mut c_void) -> Code;
+    hipRuntimeGetVersion(*mut c_int) -> HipCode;
+    hipGetDeviceCount(*mut c_int) -> HipCode;
+    hipSetDevice(c_int) -> HipCode;
+    hipDeviceGetName(*mut c_char, c_int, c_int) -> HipCode;
+    hipDeviceTotalMem(*mut usize, c_int) -> HipCode;
+    hipDeviceGetAttribute(*mut c_int, c_int, c_int) -> HipCode;
+    hipMemGetInfo(*mut usize, *mut usize) -> HipCode;
+    hipMalloc(*mut *mut c_void, usize) -> HipCode;
+    hipFree(*mut c_void) -> HipCode;
+    hipMemcpyHtoD(*mut c_void, *const c_void, usize) -> HipCode;
+    hipMemcpyDtoH(*mut c_void, *mut c_void, usize) -> HipCode;
+    hipStreamCreateWithFlags(*mut *mut c_void, c_uint) -> HipCode;
+    hipStreamDestroy(*mut c_void) -> HipCode;
+    hipStreamSynchronize(*mut c_void) -> HipCode;
+    hipStreamWaitEvent(*mut c_void, *mut c_void, c_uint) -> HipCode;
+    hipEventCreateWithFlags(*mut *mut c_void, c_uint) -> HipCode;
+    hipEventDestroy(*mut c_void) -> HipCode;
+    hipEventRecord(*mut c_void, *mut c_void) -> HipCode;
+    hipEventQuery(*mut c_void) -> HipCode;
+    hipEventSynchronize(*mut c_void) -> HipCode;
     hipGetErrorName(c_int) -> *const c_char;
 }
 
 /// The library, loaded, of a version that we know.
 #[derive(Debug)]
 pub struct Hip {
-    table: Table,
+    table: HipCalls,
     file: String,
     version: c_int,
 }
@@ -109,7 +109,7 @@ impl Hip {
             Some(file) => Library::open("ROCm", &[file], REMEDY)?,
             None => Library::open("ROCm", &FILES, REMEDY)?,
         };
-        let table = Table::load(&library).map_err(|missing| {
+        let table = HipCalls::load(&library).map_err(|missing| {
             unavailable(library.file(), &format!("has no {missing}; it is broken or too old"))
         })?;
         let mut hip = Hip { table, file: library.file().to_string(), version: 0 };
@@ -149,7 +149,7 @@ impl Hip {
         }
     }
 
-    fn check(&self, call: &'static str, code: Code) -> Result<()> {
+    fn check(&self, call: &'static str, code: HipCode) -> Result<()> {
         if code == 0 {
             return Ok(());
         }
@@ -157,7 +157,7 @@ impl Hip {
     }
 
     #[expect(unsafe_code, reason = "a foreign call")]
-    fn words(&self, code: Code) -> String {
+    fn words(&self, code: HipCode) -> String {
         // SAFETY: takes any number, and gives a text that the library keeps, or null.
         let text = unsafe { (self.table.hipGetErrorName)(code) };
         if text.is_null() {
@@ -174,16 +174,16 @@ fn unavailable(file: &str, why: &str) -> Error {
 
 /// A device, as every call needs it: HIP keeps the current one by thread.
 #[derive(Debug, Clone, Copy)]
-pub struct Gpu {
+pub struct HipGpu {
     hip: &'static Hip,
     number: c_int,
 }
 
-impl Gpu {
+impl HipGpu {
     /// The device of a number.
-    pub fn new(hip: &'static Hip, number: u32) -> Result<Gpu> {
+    pub fn new(hip: &'static Hip, number: u32) -> Result<HipGpu> {
         let number = c_int::try_from(number).unwrap_or(c_int::MAX);
-        let gpu = Gpu { hip, number };
+        let gpu = HipGpu { hip, number };
         gpu.enter().map(|()| gpu)
     }
 
@@ -256,7 +256,7 @@ impl Gpu {
     ///
     /// # Safety
     ///
-    /// The address came from [`Gpu::take`] and is given back once.
+    /// The address came from [`HipGpu::take`] and is given back once.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub unsafe fn give_back(&self, address: u64) -> Result<()> {
         self.enter()?;
@@ -268,7 +268,7 @@ impl Gpu {
     ///
     /// # Safety
     ///
-    /// So many bytes from the address on lie in memory from [`Gpu::take`].
+    /// So many bytes from the address on lie in memory from [`HipGpu::take`].
     #[expect(unsafe_code, reason = "a foreign call")]
     pub unsafe fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
         self.enter()?;
@@ -281,7 +281,7 @@ impl Gpu {
     ///
     /// # Safety
     ///
-    /// As [`Gpu::write`].
+    /// As [`HipGpu::write`].
     #[expect(unsafe_code, reason = "a foreign call")]
     pub unsafe fn read(&self, from: u64, bytes: &mut [u8]) -> Result<()> {
         self.enter()?;
@@ -291,58 +291,58 @@ impl Gpu {
     }
 
     /// The stream that every device has.
-    pub fn default_queue(&self) -> Queue {
-        Queue { gpu: *self, handle: ptr::null_mut() }
+    pub fn default_queue(&self) -> HipQueue {
+        HipQueue { gpu: *self, handle: ptr::null_mut() }
     }
 
     /// A new stream that does not wait for the default one.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub fn queue(&self) -> Result<Queue> {
+    pub fn queue(&self) -> Result<HipQueue> {
         self.enter()?;
         let mut handle = ptr::null_mut();
         // SAFETY: one handle is written to a place of ours.
         unsafe { call!(self.hip, hipStreamCreateWithFlags(&raw mut handle, NON_BLOCKING)) }?;
-        Ok(Queue { gpu: *self, handle })
+        Ok(HipQueue { gpu: *self, handle })
     }
 }
 
 /// A stream.
 #[derive(Debug)]
-pub struct Queue {
-    gpu: Gpu,
+pub struct HipQueue {
+    gpu: HipGpu,
     handle: *mut c_void,
 }
 
 /// A point in a stream.
 #[derive(Debug)]
-pub struct Marker {
-    gpu: Gpu,
+pub struct HipMarker {
+    gpu: HipGpu,
     handle: *mut c_void,
 }
 
 // SAFETY: HIP's handles may be used by every thread.
 #[expect(unsafe_code, reason = "handles are pointers, which Rust ties to a thread")]
-unsafe impl Send for Queue {}
+unsafe impl Send for HipQueue {}
 // SAFETY: as above; the library locks what it changes.
 #[expect(unsafe_code, reason = "handles are pointers, which Rust ties to a thread")]
-unsafe impl Sync for Queue {}
+unsafe impl Sync for HipQueue {}
 // SAFETY: HIP's handles may be used by every thread.
 #[expect(unsafe_code, reason = "handles are pointers, which Rust ties to a thread")]
-unsafe impl Send for Marker {}
+unsafe impl Send for HipMarker {}
 // SAFETY: as above; the library locks what it changes.
 #[expect(unsafe_code, reason = "handles are pointers, which Rust ties to a thread")]
-unsafe impl Sync for Marker {}
+unsafe impl Sync for HipMarker {}
 
-impl Queue {
+impl HipQueue {
     /// A point behind everything that was queued.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub fn mark(&self) -> Result<Marker> {
+    pub fn mark(&self) -> Result<HipMarker> {
         let hip = self.gpu.hip;
         self.gpu.enter()?;
         let mut handle = ptr::null_mut();
         // SAFETY: one handle is written to a place of ours.
         unsafe { call!(hip, hipEventCreateWithFlags(&raw mut handle, WITHOUT_TIMING)) }?;
-        let marker = Marker { gpu: self.gpu, handle };
+        let marker = HipMarker { gpu: self.gpu, handle };
         // SAFETY: both handles are live and of one device.
         unsafe { call!(hip, hipEventRecord(handle, self.handle)) }?;
         Ok(marker)
@@ -350,7 +350,7 @@ impl Queue {
 
     /// Holds back whatever is queued from now on until the point has been passed.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub fn wait(&self, marker: &Marker) -> Result<()> {
+    pub fn wait(&self, marker: &HipMarker) -> Result<()> {
         self.gpu.enter()?;
         // SAFETY: both handles are live and of one device.
         unsafe { call!(self.gpu.hip, hipStreamWaitEvent(self.handle, marker.handle, 0)) }
@@ -370,7 +370,7 @@ impl Queue {
     }
 }
 
-impl Marker {
+impl HipMarker {
     /// Whether the point has been passed.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub fn is_done(&self) -> Result<bool> {
@@ -389,7 +389,7 @@ impl Marker {
     }
 }
 
-impl Drop for Queue {
+impl Drop for HipQueue {
     #[expect(unsafe_code, reason = "a foreign call")]
     fn drop(&mut self) {
         if !self.handle.is_null() {
@@ -400,7 +400,7 @@ impl Drop for Queue {
     }
 }
 
-impl Drop for Marker {
+impl Drop for HipMarker {
     #[expect(unsafe_code, reason = "a foreign call")]
     fn drop(&mut self) {
         // SAFETY: the handle is ours and is given back once. An error leaves nothing to be

@@ -9,20 +9,20 @@ use crate::error::{Error, Result};
 
 /// A block of the system's allocator. Nothing but the allocator ever touches it.
 #[derive(Debug)]
-pub struct Block(std::ptr::NonNull<libc::c_void>);
+pub struct HeapBlock(std::ptr::NonNull<libc::c_void>);
 
-impl Block {
+impl HeapBlock {
     /// So many bytes, or nothing where the system has no more.
     #[inline]
     #[expect(unsafe_code, reason = "malloc is a foreign call")]
-    pub fn new(size: u64) -> Option<Block> {
+    pub fn new(size: u64) -> Option<HeapBlock> {
         let size = usize::try_from(size).ok()?.max(1);
-        // SAFETY: malloc may be called with any size; null is told apart.
-        std::ptr::NonNull::new(unsafe { libc::malloc(size) }).map(Block)
+        // SAFETY: malloc may be called with any size; null is checked for.
+        std::ptr::NonNull::new(unsafe { libc::malloc(size) }).map(HeapBlock)
     }
 }
 
-impl Drop for Block {
+impl Drop for HeapBlock {
     #[inline]
     #[expect(unsafe_code, reason = "free is a foreign call")]
     fn drop(&mut self) {

@@ -13,7 +13,7 @@ use nvml_wrapper_sys::bindings as raw;
 use crate::error::{Error, Result};
 use crate::units::Bytes;
 
-/// A GPU as NVML tells of it.
+/// A GPU as NVML reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NvmlGpu {

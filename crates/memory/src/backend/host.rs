@@ -3,19 +3,16 @@
 //! Work on the host is done when the call returns, so every event has always been
 //! passed and streams are only names. Small blocks come from the system's allocator and
 //! large ones straight from the kernel, whose pages are zero without being touched: a
-//! block of gigabytes takes no memory until it is used. The table of live blocks makes a
-//! wrong read, write or return an error.
+//! block of gigabytes takes no memory until it is used.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::memory::{
-    Address, Block, Device, DeviceInfo, Event, Memory, MemoryId, Request, Stream, refusal, stranger,
-};
-use crate::stats::{Counters, Figures, MemoryStats};
+use super::blocks::{DeviceBlocks, memory_from_blocks};
+use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
+use crate::stats::MemoryStats;
 #[cfg(unix)]
 use crate::sys::pages;
 use plimsoll_machine::error::{Error, Result};
@@ -30,20 +27,43 @@ const LARGE: usize = 128 << 10;
 /// System memory.
 #[derive(Debug)]
 pub struct Host {
-    id: MemoryId,
     info: DeviceInfo,
-    table: Mutex<Table>,
-    counters: Counters,
+    blocks: DeviceBlocks<Arc<HostBytes>>,
     streams: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Table {
-    /// Live blocks: address → (bytes asked for, generation).
-    live: BTreeMap<u64, (u64, u64)>,
-    figures: Figures,
-    peak: u64,
-    generation: u64,
+/// The bytes of a block. Whoever copies shares them, so a block that is returned meanwhile
+/// is freed after the copy.
+#[derive(Debug)]
+struct HostBytes {
+    base: u64,
+    layout: Layout,
+    /// Held while bytes are copied: two threads must not write the same ones at once.
+    copying: Mutex<()>,
+}
+
+impl HostBytes {
+    /// Zeroed memory; nothing where the system has no more.
+    fn new(size: Bytes) -> Option<HostBytes> {
+        let size = usize::try_from(size.max(Bytes(1)).get()).ok()?;
+        let layout = Layout::from_size_align(size, ALIGNMENT as usize).ok()?;
+        let base = take(layout)? as u64;
+        Some(HostBytes { base, layout, copying: Mutex::new(()) })
+    }
+
+    /// Calls `copy` with a pointer that many bytes into the block, and lets no other in.
+    fn copy(&self, offset: usize, copy: impl FnOnce(*mut u8)) {
+        let _turn = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
+        copy((self.base + offset as u64) as *mut u8);
+    }
+}
+
+impl Drop for HostBytes {
+    #[expect(unsafe_code, reason = "memory is returned by its address")]
+    fn drop(&mut self) {
+        // SAFETY: it came from `take` with this layout, and nobody shares it any more.
+        unsafe { give_back(self.base as *mut u8, self.layout) };
+    }
 }
 
 impl Host {
@@ -59,53 +79,15 @@ impl Host {
     /// As much of system memory as the caller says.
     #[must_use]
     pub fn with_total(total: Bytes) -> Host {
-        Host {
-            id: MemoryId::next(),
-            info: DeviceInfo {
-                name: "host".to_string(),
-                backend: "cpu",
-                number: 0,
-                total,
-                alignment: ALIGNMENT,
-                granularity: Bytes::kib(4),
-                is_unified: Some(true),
-                compute_capability: None,
-                pci_bus: None,
-            },
-            table: Mutex::default(),
-            counters: Counters::default(),
-            streams: AtomicU64::new(1),
-        }
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // Nothing in here panics between two changes that belong together.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn layout(size: u64) -> Option<Layout> {
-        let size = usize::try_from(size.max(1)).ok()?;
-        Layout::from_size_align(size, ALIGNMENT as usize).ok()
-    }
-
-    /// The pointer to `len` bytes inside a live block. The guard keeps the block from
-    /// being returned meanwhile.
-    fn locate(&self, at: Address, len: usize) -> Result<(*mut u8, MutexGuard<'_, Table>)> {
-        let table = self.table();
-        let (start, end) = (at.pointer(), at.pointer().checked_add(len as u64));
-        let inside = table
-            .live
-            .range(..=start)
-            .next_back()
-            .is_some_and(|(base, (size, _))| end.is_some_and(|end| end <= base + size));
-        if inside {
-            Ok((start as *mut u8, table))
-        } else {
-            Err(Error::Device {
-                call: "host access",
-                why: format!("{start:#x}, {len} bytes, is not inside a live block"),
-            })
-        }
+        let info = DeviceInfo {
+            alignment: ALIGNMENT,
+            granularity: Bytes::kib(4),
+            is_unified: Some(true),
+            ..DeviceInfo::new("host", "cpu", total)
+        };
+        // The system's allocator takes blocks as they are asked for.
+        let blocks = DeviceBlocks::with_step(&info, total, Bytes(1));
+        Host { info, blocks, streams: AtomicU64::new(1) }
     }
 }
 
@@ -138,71 +120,19 @@ unsafe fn give_back(pointer: *mut u8, layout: Layout) {
 }
 
 impl Memory for Host {
-    fn name(&self) -> &str {
-        &self.info.name
-    }
-
-    fn device(&self) -> &dyn Device {
-        self
-    }
-
-    fn owns(&self, block: &Block) -> bool {
-        block.owner() == self.id
-    }
+    memory_from_blocks!();
 
     fn allocate(&self, request: Request) -> Result<Block> {
-        let size = request.size.0;
-        let mut table = self.table();
-        let available = self.info.total.saturating_sub(Bytes(table.figures.held));
-        let full = || refusal(self.name(), request.size, available, self.info.total);
-        if request.size > available {
-            return Err(full());
-        }
-        let layout = Host::layout(size).ok_or_else(full)?;
-        let base = take(layout).ok_or_else(full)? as u64;
-        table.generation = table.generation.wrapping_add(1);
-        let generation = table.generation;
-        table.live.insert(base, (size, generation));
-        table.figures.held += size;
-        table.figures.live += size;
-        table.figures.taken += size;
-        table.figures.blocks += 1;
-        table.figures.misses += 1;
-        table.peak = table.peak.max(table.figures.held);
-        self.counters.publish(&table.figures);
-        let address = Address { buffer: base, offset: 0 };
-        Ok(Block::new(self.id, base, generation, request.size, address))
+        self.blocks.allocate(request, |size| {
+            Ok(HostBytes::new(size).map(|bytes| {
+                let base = bytes.base;
+                (Arc::new(bytes), Some(base))
+            }))
+        })
     }
 
-    #[expect(unsafe_code, reason = "memory is returned by its address")]
     fn release(&self, block: Block, _stream: Stream) -> Result<()> {
-        let mut table = self.table();
-        let known = table.live.get(&block.key()) == Some(&(block.size().0, block.generation()));
-        if !self.owns(&block) || !known {
-            return Err(stranger(self, &block));
-        }
-        table.live.remove(&block.key());
-        if let Some(layout) = Host::layout(block.size().0) {
-            // SAFETY: the address was in the table of live blocks, so it came from `take`
-            // with the layout of this same size, and it was taken out of the table, so it
-            // is returned once.
-            unsafe { give_back(block.key() as *mut u8, layout) };
-        }
-        table.figures.held -= block.size().0;
-        table.figures.live -= block.size().0;
-        table.figures.taken -= block.size().0;
-        table.figures.blocks -= 1;
-        self.counters.publish(&table.figures);
-        Ok(())
-    }
-
-    fn stats(&self) -> MemoryStats {
-        let peak = Bytes(self.table().peak);
-        self.counters.snapshot().stats(peak)
-    }
-
-    fn capacity(&self) -> Bytes {
-        self.info.total
+        self.blocks.release(block, |_| Ok(()))
     }
 }
 
@@ -246,33 +176,21 @@ impl Device for Host {
 
     #[expect(unsafe_code, reason = "raw memory is written")]
     fn write(&self, to: Address, bytes: &[u8]) -> Result<()> {
-        let (pointer, _guard) = self.locate(to, bytes.len())?;
-        // SAFETY: `locate` found the whole range inside one live block, and its guard
-        // keeps the block alive and other calls out; a borrowed slice of ours cannot
-        // overlap memory that only this table hands out by number.
-        unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let (block, offset) = self.blocks.find(to, bytes.len())?;
+        // SAFETY: `find` found the whole range inside the block, which it shares, so that it
+        // is not freed meanwhile, and `copy` keeps other copies out; a borrowed slice of ours
+        // cannot overlap memory that only the table hands out by number.
+        block
+            .copy(offset, |to| unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) });
         Ok(())
     }
 
     #[expect(unsafe_code, reason = "raw memory is read")]
     fn read(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
-        let (pointer, _guard) = self.locate(from, bytes.len())?;
+        let (block, offset) = self.blocks.find(from, bytes.len())?;
+        let (to, count) = (bytes.as_mut_ptr(), bytes.len());
         // SAFETY: as in `write`; every byte of a block was zeroed when it was allocated.
-        unsafe { pointer.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        block.copy(offset, |from| unsafe { from.copy_to_nonoverlapping(to, count) });
         Ok(())
-    }
-}
-
-impl Drop for Host {
-    #[expect(unsafe_code, reason = "memory is returned by its address")]
-    fn drop(&mut self) {
-        let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (base, (size, _)) in std::mem::take(&mut table.live) {
-            if let Some(layout) = Host::layout(size) {
-                // SAFETY: every entry of the table is a live block of this layout, and
-                // with the device gone nobody can return or reach it any more.
-                unsafe { give_back(base as *mut u8, layout) };
-            }
-        }
     }
 }

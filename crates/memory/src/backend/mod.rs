@@ -1,23 +1,45 @@
 //! The devices: one file each, all of the same plan.
 //!
 //! A backend is small: it turns a device's calls into the [`Device`] trait and holds no
-//! policy. What is pooled, limited or tracked is decided once, in the storeys above.
+//! policy. What is pooled, limited or tracked is decided once, in the layers above.
 //!
 //! Which of them a machine has is found out when one is opened: libraries are looked for
 //! at run time, and what is missing is [`Error::Unavailable`] with the files that were
-//! tried and the reason. To add a kind: a variant, its name, a line in [`count`] and one
-//! in [`open`].
+//! tried and the reason.
+//!
+//! # To add a backend
+//!
+//! 1. `<kind>.rs`, or `<kind>/mod.rs` with children: the device, which implements [`Memory`]
+//!    and [`Device`]. Foreign calls go to `sys/`, each with its reason to be sound.
+//! 2. Where the driver counts nothing itself: a field `blocks: DeviceBlocks<Buffer>` and
+//!    `memory_from_blocks!()` in `impl Memory`. `DeviceBlocks` knows which blocks are live and
+//!    reserves their bytes from a [`Budget`](crate::Budget) before the driver is asked; the
+//!    backend writes `allocate` and `release` with the driver's two calls (`rocm` is the
+//!    shortest example).
+//! 3. Where the driver has queues and events: a field `streams: DeviceStreams<Queue, Marker>`
+//!    and `events_from_streams!()` in `impl Device`. The queue has `mark` and `wait`, the
+//!    marker `is_done` and `synchronize`.
+//! 4. Where the driver maps physical memory by the page: [`Mapping`](crate::Mapping), and
+//!    [`Memory::mapping`] that returns it. Without it pools use plain blocks.
+//! 5. Here: a variant of [`BackendKind`] with its name and its place in
+//!    [`BackendKind::REAL`], a line in [`count`] and one in [`open`], and the name in the
+//!    message of `DeviceId::from_str`.
+//! 6. `tests/conformance/`: a line that holds the device to the promises of every memory.
+//!
+//! Selection by free memory, `--device`, reports and pools follow by themselves.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::memory::Device;
+#[cfg(doc)]
+use crate::memory::Memory;
 use plimsoll_machine::error::{Error, Result};
 
+mod blocks;
 pub mod cuda;
 pub mod host;
-mod ledger;
 pub mod metal;
 pub mod opencl;
 pub mod rocm;
@@ -25,7 +47,7 @@ mod select;
 pub mod sim;
 mod streams;
 
-pub use select::{Found, Survey, select_backend_for_model, survey};
+pub use select::{Survey, SurveyedDevice, select_backend_for_model, survey};
 
 /// The kinds of device, in the order in which they are preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,11 +13,11 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::ledger::Ledger;
-use super::streams::Streams;
+use super::blocks::{DeviceBlocks, memory_from_blocks};
+use super::streams::{DeviceStreams, events_from_streams};
 use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
 use crate::stats::MemoryStats;
-use crate::sys::opencl::{Buffer, Context, Found, Marker, Queue, devices};
+use crate::sys::opencl::{ClBuffer, ClContext, ClDevice, ClMarker, ClQueue, devices};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::platform::system_memory;
 use plimsoll_machine::sys::nvml;
@@ -32,23 +32,23 @@ pub fn count() -> Result<u32> {
 #[derive(Debug)]
 pub struct OpenCl {
     // In the order in which they are let go of: what lies in a context before it.
-    streams: Streams<Queue, Marker>,
-    ledger: Ledger<Arc<Buffer>>,
+    streams: DeviceStreams<ClQueue, ClMarker>,
+    blocks: DeviceBlocks<Arc<ClBuffer>>,
     /// For copies and for buffers that settle; never behind a stream's work.
-    copies: Queue,
+    copies: ClQueue,
     /// Held while buffers come and go: a driver need not like that from two threads.
     turnover: Mutex<()>,
-    context: Context,
-    found: Found,
+    context: ClContext,
+    found: ClDevice,
     info: DeviceInfo,
 }
 
 /// A part of a buffer, as kernels take it. It lives until it is dropped, also when its
 /// block was returned before; the block's memory may be somebody else's then.
 #[derive(Debug)]
-pub struct View(Buffer);
+pub struct OpenClView(ClBuffer);
 
-impl View {
+impl OpenClView {
     /// The `cl_mem`.
     #[must_use]
     pub fn raw(&self) -> cl3::types::cl_mem {
@@ -74,7 +74,7 @@ impl OpenCl {
             what: format!("opencl:{number}"),
             why: format!("there are {} OpenCL devices, counted from 0", all.len()),
         })?;
-        let context = Context::new(&found)?;
+        let context = ClContext::new(&found)?;
         let info = DeviceInfo {
             number,
             alignment: found.alignment.max(256),
@@ -85,8 +85,8 @@ impl OpenCl {
             ..DeviceInfo::new(found.name.clone(), "opencl", total.min(Bytes(found.total)))
         };
         Ok(OpenCl {
-            ledger: Ledger::new(&info, Bytes(found.largest)),
-            streams: Streams::new(context.queue(&found)?),
+            blocks: DeviceBlocks::new(&info, Bytes(found.largest)),
+            streams: DeviceStreams::new(context.queue(&found)?),
             copies: context.queue(&found)?,
             turnover: Mutex::new(()),
             context,
@@ -132,14 +132,14 @@ impl OpenCl {
 
     /// So many bytes from an address on, as a kernel takes them. The address must be
     /// aligned as blocks are.
-    pub fn view(&self, at: Address, size: Bytes) -> Result<View> {
+    pub fn view(&self, at: Address, size: Bytes) -> Result<OpenClView> {
         let len = usize::try_from(size.get()).unwrap_or(usize::MAX);
-        let (buffer, offset) = self.ledger.find(at, len)?;
-        buffer.part(offset, len.max(1)).map(View)
+        let (buffer, offset) = self.blocks.find(at, len)?;
+        buffer.part(offset, len.max(1)).map(OpenClView)
     }
 
     /// A buffer whose memory is there; `None` where the driver has no more.
-    fn make(&self, taken: Bytes) -> Result<Option<Arc<Buffer>>> {
+    fn make(&self, taken: Bytes) -> Result<Option<Arc<ClBuffer>>> {
         let Ok(size) = usize::try_from(taken.get()) else { return Ok(None) };
         let _turn = self.turnover.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(buffer) = self.context.buffer(size)? else { return Ok(None) };
@@ -148,42 +148,22 @@ impl OpenCl {
 }
 
 impl Memory for OpenCl {
-    fn name(&self) -> &str {
-        &self.info.name
-    }
-
-    fn device(&self) -> &dyn Device {
-        self
-    }
-
-    fn owns(&self, block: &Block) -> bool {
-        self.ledger.owns(block)
-    }
+    memory_from_blocks!();
 
     fn allocate(&self, request: Request) -> Result<Block> {
-        self.ledger.allocate(request, |taken| Ok(self.make(taken)?.map(|made| (made, None))))
+        self.blocks.allocate(request, |taken| Ok(self.make(taken)?.map(|made| (made, None))))
     }
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
         // The driver would keep the buffer for queued work, but past our count.
         self.streams.queue(stream)?.finish()?;
         let _turn = self.turnover.lock().unwrap_or_else(PoisonError::into_inner);
-        self.ledger.release(block, |_| Ok(()))
-    }
-
-    fn stats(&self) -> MemoryStats {
-        self.ledger.stats()
-    }
-
-    fn capacity(&self) -> Bytes {
-        self.info.total
+        self.blocks.release(block, |_| Ok(()))
     }
 }
 
 impl Device for OpenCl {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
+    events_from_streams!();
 
     /// OpenCL cannot tell what others hold. AMD's extension can, the system can where the
     /// memory is the host's, and NVML can of an NVIDIA card.
@@ -207,35 +187,14 @@ impl Device for OpenCl {
         self.streams.add(self.context.queue(&self.found)?)
     }
 
-    fn record(&self, stream: Stream) -> Result<Event> {
-        Ok(self.streams.keep(self.streams.queue(stream)?.mark()?))
-    }
-
-    fn is_done(&self, event: Event) -> Result<bool> {
-        self.streams.marker(event)?.is_done()
-    }
-
-    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
-        self.streams.queue(stream)?.wait(&*self.streams.marker(event)?)
-    }
-
-    fn synchronize(&self, event: Event) -> Result<()> {
-        self.streams.marker(event)?.synchronize()
-    }
-
-    fn forget(&self, event: Event) -> Result<()> {
-        self.streams.forget(event);
-        Ok(())
-    }
-
     fn write(&self, to: Address, bytes: &[u8]) -> Result<()> {
-        let (buffer, offset) = self.ledger.find(to, bytes.len())?;
+        let (buffer, offset) = self.blocks.find(to, bytes.len())?;
         // OpenCL refuses a copy of nothing.
         if bytes.is_empty() { Ok(()) } else { self.copies.write(&buffer, offset, bytes) }
     }
 
     fn read(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
-        let (buffer, offset) = self.ledger.find(from, bytes.len())?;
+        let (buffer, offset) = self.blocks.find(from, bytes.len())?;
         if bytes.is_empty() { Ok(()) } else { self.copies.read(&buffer, offset, bytes) }
     }
 }

@@ -6,12 +6,12 @@
 
 use std::path::PathBuf;
 
-use super::ledger::Ledger;
-use super::streams::Streams;
+use super::blocks::{DeviceBlocks, memory_from_blocks};
+use super::streams::{DeviceStreams, events_from_streams};
 use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
 use crate::stats::MemoryStats;
 use plimsoll_machine::error::{Error, Result};
-use plimsoll_machine::sys::hip::{Gpu, Hip, Marker, Queue};
+use plimsoll_machine::sys::hip::{Hip, HipGpu, HipMarker, HipQueue};
 use plimsoll_machine::units::Bytes;
 
 /// What hipMalloc aligns to.
@@ -58,9 +58,9 @@ impl RocmOptions {
 #[derive(Debug)]
 pub struct Rocm {
     // Streams and events go before what they ran on.
-    streams: Streams<Queue, Marker>,
-    ledger: Ledger<u64>,
-    gpu: Gpu,
+    streams: DeviceStreams<HipQueue, HipMarker>,
+    blocks: DeviceBlocks<u64>,
+    gpu: HipGpu,
     info: DeviceInfo,
 }
 
@@ -75,7 +75,7 @@ impl Rocm {
         Rocm::open_with(&RocmOptions::new(number))
     }
 
-    /// A device, as told.
+    /// A device, as the options say.
     pub fn open_with(options: &RocmOptions) -> Result<Rocm> {
         let hip = Hip::load(options.library.as_deref())?;
         let (count, number) = (hip.devices()?, options.number);
@@ -85,7 +85,7 @@ impl Rocm {
                 why: format!("there are {count} devices, counted from 0"),
             });
         }
-        let gpu = Gpu::new(hip, number)?;
+        let gpu = HipGpu::new(hip, number)?;
         let total = Bytes(gpu.total()?);
         let info = DeviceInfo {
             number,
@@ -95,8 +95,8 @@ impl Rocm {
             ..DeviceInfo::new(gpu.name()?, "rocm", options.total.map_or(total, |t| t.min(total)))
         };
         Ok(Rocm {
-            streams: Streams::new(gpu.default_queue()),
-            ledger: Ledger::new(&info, info.total),
+            streams: DeviceStreams::new(gpu.default_queue()),
+            blocks: DeviceBlocks::new(&info, info.total),
             gpu,
             info,
         })
@@ -116,20 +116,10 @@ impl Rocm {
 }
 
 impl Memory for Rocm {
-    fn name(&self) -> &str {
-        &self.info.name
-    }
-
-    fn device(&self) -> &dyn Device {
-        self
-    }
-
-    fn owns(&self, block: &Block) -> bool {
-        self.ledger.owns(block)
-    }
+    memory_from_blocks!();
 
     fn allocate(&self, request: Request) -> Result<Block> {
-        self.ledger.allocate(request, |taken| {
+        self.blocks.allocate(request, |taken| {
             let Ok(size) = usize::try_from(taken.get()) else { return Ok(None) };
             Ok(self.gpu.take(size)?.map(|address| (address, Some(address))))
         })
@@ -137,27 +127,17 @@ impl Memory for Rocm {
 
     #[expect(unsafe_code, reason = "memory is returned by its address")]
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
-        self.ledger.release(block, |address| {
+        self.blocks.release(block, |address| {
             self.streams.queue(stream)?.finish()?;
-            // SAFETY: the ledger had it, so it came from `take`, and struck it out, so it
+            // SAFETY: the table had it, so it came from `take`, and struck it out, so it
             // is given back once.
             unsafe { self.gpu.give_back(*address) }
         })
     }
-
-    fn stats(&self) -> MemoryStats {
-        self.ledger.stats()
-    }
-
-    fn capacity(&self) -> Bytes {
-        self.info.total
-    }
 }
 
 impl Device for Rocm {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
+    events_from_streams!();
 
     fn free_memory(&self) -> Result<Bytes> {
         Ok(Bytes(self.gpu.free()?).min(self.available()))
@@ -167,37 +147,16 @@ impl Device for Rocm {
         self.streams.add(self.gpu.queue()?)
     }
 
-    fn record(&self, stream: Stream) -> Result<Event> {
-        Ok(self.streams.keep(self.streams.queue(stream)?.mark()?))
-    }
-
-    fn is_done(&self, event: Event) -> Result<bool> {
-        self.streams.marker(event)?.is_done()
-    }
-
-    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
-        self.streams.queue(stream)?.wait(&*self.streams.marker(event)?)
-    }
-
-    fn synchronize(&self, event: Event) -> Result<()> {
-        self.streams.marker(event)?.synchronize()
-    }
-
-    fn forget(&self, event: Event) -> Result<()> {
-        self.streams.forget(event);
-        Ok(())
-    }
-
     #[expect(unsafe_code, reason = "device memory is written by its address")]
     fn write(&self, to: Address, bytes: &[u8]) -> Result<()> {
-        let (base, offset) = self.ledger.find(to, bytes.len())?;
-        // SAFETY: the ledger found the whole range inside one live block.
+        let (base, offset) = self.blocks.find(to, bytes.len())?;
+        // SAFETY: the table found the whole range inside one live block.
         unsafe { self.gpu.write(base + offset as u64, bytes) }
     }
 
     #[expect(unsafe_code, reason = "device memory is read by its address")]
     fn read(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
-        let (base, offset) = self.ledger.find(from, bytes.len())?;
+        let (base, offset) = self.blocks.find(from, bytes.len())?;
         // SAFETY: as in `write`.
         unsafe { self.gpu.read(base + offset as u64, bytes) }
     }
@@ -206,7 +165,7 @@ impl Device for Rocm {
 impl Drop for Rocm {
     #[expect(unsafe_code, reason = "memory is returned by its address")]
     fn drop(&mut self) {
-        for address in self.ledger.drain() {
+        for address in self.blocks.drain() {
             // SAFETY: it was live, and with the device gone nobody can return or reach it
             // any more. An error leaves nothing to be done.
             let _ = unsafe { self.gpu.give_back(address) };

@@ -12,7 +12,7 @@ use plimsoll_machine::units::Bytes;
 /// A device that answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Found {
+pub struct SurveyedDevice {
     /// As it calls itself.
     pub name: String,
     /// All of its memory.
@@ -28,7 +28,7 @@ pub struct Survey {
     /// Its name.
     pub device: DeviceId,
     /// The device, or why there is none.
-    pub answer: Result<Found>,
+    pub answer: Result<SurveyedDevice>,
 }
 
 /// Asks every kind for all of its devices. A kind that has none has one entry, with the
@@ -48,10 +48,10 @@ fn of_kind(kind: BackendKind) -> Vec<Survey> {
     }
 }
 
-fn ask(device: DeviceId) -> Result<Found> {
+fn ask(device: DeviceId) -> Result<SurveyedDevice> {
     let device = open(device)?;
     let info = device.info();
-    Ok(Found { name: info.name.clone(), total: info.total, free: device.free_memory()? })
+    Ok(SurveyedDevice { name: info.name.clone(), total: info.total, free: device.free_memory()? })
 }
 
 /// The device for a model of so many bytes: the kind, and which of that kind.
@@ -98,7 +98,9 @@ fn roomiest(answers: &[Survey], bytes: Bytes) -> Option<DeviceId> {
 
 fn nowhere(asked: &[Survey], bytes: Bytes) -> Error {
     let line = |Survey { device, answer }: &Survey| match answer {
-        Ok(Found { name, total, free }) => format!("{device} ({name}): {free} free of {total}"),
+        Ok(SurveyedDevice { name, total, free }) => {
+            format!("{device} ({name}): {free} free of {total}")
+        }
         Err(Error::Unavailable { why, .. }) => format!("{device}: {why}"),
         Err(error) => format!("{device}: {error}"),
     };
@@ -113,7 +115,8 @@ mod tests {
     use super::*;
 
     fn device(kind: BackendKind, number: u32, free: u64) -> Survey {
-        let found = Found { name: "x".to_string(), total: Bytes::gib(8), free: Bytes::gib(free) };
+        let found =
+            SurveyedDevice { name: "x".to_string(), total: Bytes::gib(8), free: Bytes::gib(free) };
         Survey { device: DeviceId { kind, number }, answer: Ok(found) }
     }
 

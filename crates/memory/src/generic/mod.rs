@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::config::MemoryConfig;
 use crate::gpu_pool::GpuMemoryPool;
 use crate::pressure::MemoryPressure;
-use crate::stats::{Counters, Figures, MemoryStats};
+use crate::stats::{Counters, MemoryStats, StatFigures};
 use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
 
@@ -60,12 +60,12 @@ use plimsoll_machine::units::Bytes;
 pub struct GenericMemoryPool<B> {
     config: MemoryConfig,
     device: Option<(&'static str, Bytes)>,
-    shelf: Mutex<Shelf<B>>,
+    shelf: Mutex<BufferShelf<B>>,
     counters: Counters,
     peak: AtomicU64,
 }
 
-struct Shelf<B> {
+struct BufferShelf<B> {
     /// Pooled buffers by their exact size; the last returned is the first out.
     by_size: BTreeMap<u64, Vec<B>>,
     /// How many there are in each bucket.
@@ -91,7 +91,7 @@ impl<B> GenericMemoryPool<B> {
     /// An empty pool.
     #[must_use]
     pub fn new(config: MemoryConfig) -> Self {
-        let shelf = Shelf {
+        let shelf = BufferShelf {
             by_size: BTreeMap::new(),
             in_bucket: [0; 65],
             pooled: 0,
@@ -194,15 +194,15 @@ impl<B> GenericMemoryPool<B> {
         Bytes(bytes)
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf<B>> {
+    fn shelf(&self) -> MutexGuard<'_, BufferShelf<B>> {
         // Nothing in here panics between two changes that belong together.
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publish(&self, shelf: &Shelf<B>) {
+    fn publish(&self, shelf: &BufferShelf<B>) {
         let held = shelf.in_use.saturating_add(shelf.pooled);
         self.peak.fetch_max(held, Ordering::Release);
-        self.counters.publish(&Figures {
+        self.counters.publish(&StatFigures {
             held,
             live: shelf.in_use,
             taken: shelf.in_use,
@@ -220,7 +220,7 @@ impl<B> GenericMemoryPool<B> {
     }
 }
 
-impl<B> Shelf<B> {
+impl<B> BufferShelf<B> {
     fn take(&mut self, bytes: u64) -> Option<(B, u64)> {
         let bucket = bucket(bytes);
         // An empty list is taken out at once, so the first entry has a buffer.
@@ -258,7 +258,7 @@ impl<B: Send> GpuMemoryPool for GenericMemoryPool<B> {
         self.device.map(|(_, total)| total)
     }
 
-    /// Always unknown: nobody told the pool what others hold.
+    /// Always unknown: the pool cannot see what others hold.
     fn free_memory(&self) -> Option<Bytes> {
         None
     }

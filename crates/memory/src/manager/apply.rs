@@ -1,4 +1,4 @@
-//! Drawing the line on every device: on all of them or on none.
+//! Applies a limit to every device: on all of them or on none.
 
 use super::report::DeviceLimit;
 use super::slot::Slot;
@@ -7,7 +7,7 @@ use plimsoll_machine::error::Result;
 use plimsoll_machine::machine::{MPS_LIMIT_VARIABLE, Machine};
 use plimsoll_machine::units::Bytes;
 
-/// What became of the line, before it is made a report.
+/// What became of the limit, before it is made a report.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     pub(super) devices: Vec<DeviceLimit>,
@@ -15,7 +15,7 @@ pub(super) struct Applied {
     pub(super) warnings: Vec<String>,
 }
 
-/// Draws the line. Where one device fails, all others get back what they had.
+/// Applies the limit. Where one device fails, all others get back what they had.
 pub(super) fn apply(
     slots: &mut [Slot],
     config: &MemoryConfig,
@@ -23,14 +23,14 @@ pub(super) fn apply(
     machine: &Machine,
 ) -> Result<Applied> {
     let before: Vec<_> = slots.iter().map(Slot::state).collect();
-    let applied = draw(slots, config, line, machine);
+    let applied = apply_to_all(slots, config, line, machine);
     if applied.is_err() {
         slots.iter_mut().zip(before).for_each(|(slot, state)| slot.restore(state));
     }
     applied
 }
 
-fn draw(
+fn apply_to_all(
     slots: &mut [Slot],
     config: &MemoryConfig,
     line: Bytes,
@@ -43,25 +43,25 @@ fn draw(
     let daemon = machine.mps().is_ok();
     let (mut by_pool, mut by_driver) = (true, false);
     for slot in slots {
-        let drawn = slot.limit(config, line, daemon)?;
+        let one = slot.limit(config, line, daemon)?;
         let name = &slot.name;
-        if !drawn.by_pool {
+        if !one.by_pool {
             by_pool = false;
             applied.warnings.push(format!(
                 "the pool on {name} was made before, with a larger budget: the gate holds it"
             ));
         }
-        if drawn.limit.held > line {
-            applied.warnings.push(format!("{name} already holds {}", drawn.limit.held));
+        if one.limit.held > line {
+            applied.warnings.push(format!("{name} already holds {}", one.limit.held));
         }
-        if daemon && slot.is_cuda() && !drawn.by_driver {
+        if daemon && slot.is_cuda() && !one.by_driver {
             applied.warnings.push(format!(
                 "an MPS daemon runs, but does not hold this process at {line} on {name}: \
                  {MPS_LIMIT_VARIABLE} must be in its environment when it starts"
             ));
         }
-        by_driver |= drawn.by_driver;
-        applied.devices.push(drawn.limit);
+        by_driver |= one.by_driver;
+        applied.devices.push(one.limit);
     }
     applied.methods.push("gate");
     applied.methods.extend(by_pool.then_some("pool"));

@@ -2,7 +2,7 @@
 //!
 //! # What a limit is worth
 //!
-//! *Hard* means that an allocation past the line is refused whoever asks for it in the
+//! *Hard* means that an allocation past the limit is refused whoever asks for it in the
 //! process; anything less is *soft*, however well our own part is held. A pool's budget
 //! alone is soft at best: it binds those who use the pool. So a manager takes a device
 //! over and lets nothing past but a gate that counts and refuses (its pools stand on the
@@ -14,17 +14,17 @@
 //!   handle of its own, it can ask there directly: soft.
 //! - any other device: its driver serves whoever calls it. Soft, from inside a process,
 //!   unless the driver itself holds the process: an MPS client limit, set before it
-//!   started, is tried by a request past the line that comes by no way of ours.
+//!   started, is tried by a request past the limit that comes by no way of ours.
 //!
 //! Nothing of this is believed untried. [`GpuMemoryManager::apply_limits`] asks for a byte
-//! more than the line, by blocks, by pages and through the pool, and sees that each was
+//! more than the limit, by blocks, by pages and through the pool, and sees that each was
 //! refused, that the refusals were counted, and that the device was never asked.
 //!
-//! The line is drawn for each device by itself.
+//! The limit applies to each device by itself.
 
 mod apply;
+mod effective;
 mod gate;
-mod line;
 mod placed;
 mod report;
 mod slot;
@@ -32,8 +32,8 @@ mod slot;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use gate::Gate;
-pub use line::{LIMIT_PROFILES, LimitProfile, LimitRequest, effective_limit};
+pub use effective::{LIMIT_PROFILES, LimitProfile, LimitRequest, effective_limit};
+use gate::DeviceGate;
 pub use placed::PlacedBlock;
 pub use report::{
     DeviceLimit, DeviceUsage, EngineVariable, LimitCheck, LimitReport, LimitType, LimitViolation,
@@ -52,7 +52,7 @@ use plimsoll_machine::machine::{Machine, MemoryInfo};
 use plimsoll_machine::platform::system_memory;
 use plimsoll_machine::units::Bytes;
 
-/// All devices of a program, with a pool for each and one line.
+/// All devices of a program, with a pool for each and one limit.
 ///
 /// ```
 /// use plimsoll_memory::{Bytes, GpuMemoryManager, LimitRequest, LimitType, Memory, MemoryConfig, Request};
@@ -74,18 +74,18 @@ use plimsoll_machine::units::Bytes;
 pub struct GpuMemoryManager {
     config: MemoryConfig,
     machine: Machine,
-    state: Mutex<State>,
+    state: Mutex<ManagerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ManagerState {
     slots: Vec<Slot>,
     /// What is enforced, once a limit was applied.
-    line: Option<Bytes>,
-    /// On unified memory: what the system may have used before the kernel is in need.
+    enforced: Option<Bytes>,
+    /// On unified memory: what the system may have used before the kernel runs short.
     watch: Option<Bytes>,
     violations: Vec<LimitViolation>,
-    /// The devices that were past the line when last looked at.
+    /// The devices that were past the limit when last looked at.
     past: Vec<String>,
     /// Where blocks go that find a device full, if the host is not among the devices.
     host: Option<Arc<Pool>>,
@@ -93,7 +93,7 @@ struct State {
     fallbacks: Arc<FallbackCounter>,
 }
 
-impl State {
+impl ManagerState {
     /// The device's own name, or where another has it the next that is free.
     fn name_for(&self, info: &DeviceInfo) -> String {
         let name = |number: u32| match (info.backend, number) {
@@ -138,9 +138,9 @@ impl GpuMemoryManager {
     pub fn add_device(&self, device: Arc<dyn Device>) -> String {
         let mut state = self.state();
         let name = state.name_for(device.info());
-        let gate = Gate::new(device);
-        if let Some(line) = state.line {
-            gate.set_limit(line);
+        let gate = DeviceGate::new(device);
+        if let Some(limit) = state.enforced {
+            gate.set_limit(limit);
         }
         state.slots.push(Slot {
             name: name.clone(),
@@ -211,7 +211,7 @@ impl GpuMemoryManager {
             let what = format!("a pool on {device:?}");
             Error::Unavailable { what, why: format!("the manager's devices are: {names}") }
         })?;
-        slot.pool(&self.config, state.line)
+        slot.pool(&self.config, state.enforced)
     }
 
     /// The configuration that it was made with.
@@ -233,32 +233,33 @@ impl GpuMemoryManager {
         MemoryStats { cpu_fallbacks: sum.cpu_fallbacks + fallbacks, ..sum }
     }
 
-    /// The worst pressure of any pool, counted against the line where that is lower than
+    /// The worst pressure of any pool, counted against the limit where that is lower than
     /// the pool's budget; `None` before there is a pool.
     #[must_use]
     pub fn pressure(&self) -> Option<MemoryPressure> {
-        let of = |(gate, pool): &(Arc<Gate>, Arc<Pool>)| {
+        let of = |(gate, pool): &(Arc<DeviceGate>, Arc<Pool>)| {
             let budget = pool.capacity().min(gate.limit());
             MemoryPressure::of(pool.stats().in_use_bytes, budget)
         };
         self.pools().iter().map(of).max()
     }
 
-    /// Draws the line on every device, tries it, and reports what it is worth. Devices
-    /// that are added later are held too; apply again to have them tried. A new line
+    /// Applies the limit to every device, tries it, and reports what it is worth. Devices
+    /// that are added later are held too; apply again to have them tried. A new limit
     /// replaces the old one; under pools that were made before it can be lowered, and their
     /// own budget stays where it was.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] where no line can be drawn: a limit of nothing, or a `keep_free`
+    /// [`Error::Config`] where no limit can be applied: a limit of nothing, or a `keep_free`
     /// of all there is. A limit that cannot be held is no error: it is in the report.
     pub fn apply_limits(&self, request: &LimitRequest) -> Result<LimitReport> {
         let request = self.complete(request);
-        let line = line::draw(&request)?;
+        let resolved = effective::resolve(&request)?;
         let mut state = self.state();
-        let applied = apply::apply(&mut state.slots, &self.config, line.effective, &self.machine)?;
-        state.line = Some(line.effective);
+        let applied =
+            apply::apply(&mut state.slots, &self.config, resolved.effective, &self.machine)?;
+        state.enforced = Some(resolved.effective);
         let is_unified = request.is_unified == Some(true);
         // What the system may have used when the watch cries out.
         let keep_free = request.keep_free.unwrap_or(Bytes::ZERO);
@@ -267,29 +268,29 @@ impl GpuMemoryManager {
         let mut methods = applied.methods;
         methods.extend(state.watch.map(|_| "watch"));
         let total = state.slots.iter().find(|slot| slot.is_cuda()).map(|s| s.gate.info().total);
-        let (devices, warnings) = (applied.devices, [line.warnings, applied.warnings].concat());
+        let (devices, warnings) = (applied.devices, [resolved.warnings, applied.warnings].concat());
         let weakest = devices.iter().map(|device| device.limit_type).min();
         Ok(LimitReport {
             limit_type: weakest.unwrap_or(LimitType::Unavailable),
             methods_applied: methods.into_iter().map(String::from).collect(),
             verified: !devices.is_empty() && devices.iter().all(|device| device.verified),
-            requested: line.requested,
-            limit: line.limit,
-            effective_limit: line.effective,
-            profile: line.profile,
+            requested: resolved.requested,
+            limit: resolved.limit,
+            effective_limit: resolved.effective,
+            profile: resolved.profile,
             is_unified,
             devices,
             warnings,
-            for_engines: EngineVariable::for_limit(line.effective, total),
+            for_engines: EngineVariable::for_limit(resolved.effective, total),
         })
     }
 
     /// What TensorRT may use to build an engine: half of the limit. Before one is applied,
-    /// that is the configuration's, or else the default line of 8 GiB.
+    /// that is the configuration's, or else the default limit of 8 GiB.
     #[must_use]
     pub fn get_tensorrt_workspace_size(&self) -> Bytes {
         let default = LimitProfile::default().size.unwrap_or(Bytes::ZERO);
-        self.state().line.or(self.config.limit).unwrap_or(default) / 2
+        self.state().enforced.or(self.config.limit).unwrap_or(default) / 2
     }
 
     /// What is held through this manager on all devices, counted; `None` without a device.
@@ -319,12 +320,12 @@ impl GpuMemoryManager {
         }
     }
 
-    /// Compares what is held through this manager with the line and, on unified memory,
+    /// Compares what is held through this manager with the limit and, on unified memory,
     /// what the system has left with what must stay free. What is past is logged at ERROR,
     /// recorded, and returned; nothing is stopped for it.
     pub fn validate_memory_within_limit(&self) -> LimitCheck {
         let mut state = self.state();
-        let Some(limit) = state.line else { return LimitCheck::default() };
+        let Some(limit) = state.enforced else { return LimitCheck::default() };
         let time = SystemTime::now();
         let past = |(device, held, limit): (String, Bytes, Bytes)| {
             (held > limit).then_some(LimitViolation { time, device, held, limit })
@@ -353,11 +354,11 @@ impl GpuMemoryManager {
         self.state().violations.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pools(&self) -> Vec<(Arc<Gate>, Arc<Pool>)> {
+    fn pools(&self) -> Vec<(Arc<DeviceGate>, Arc<Pool>)> {
         let state = self.state();
         let made = |slot: &Slot| Some((Arc::clone(&slot.gate), Arc::clone(slot.pool.as_ref()?)));
         state.slots.iter().filter_map(made).collect()

@@ -27,7 +27,7 @@ impl fmt::Display for LimitType {
     }
 }
 
-/// A variable by which an engine is told to keep to the limit. An engine reads it when it
+/// An environment variable that asks an engine to keep to the limit. An engine reads it when it
 /// starts, so it belongs in the environment of its process: [`LimitReport::tell`] puts it
 /// there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl EngineVariable {
             ("CuPy", "CUPY_GPU_MEMORY_LIMIT", limit.get().to_string()),
             ("NVIDIA MPS clients", MPS_LIMIT_VARIABLE, format!("0={mib}M")),
         ];
-        // Rounded down: a share that is a little too large would pass the line.
+        // Rounded down: a share that is a little too large would pass the limit.
         let share = total.filter(|total| *total > Bytes::ZERO).map(|total| {
             let share = (limit.get() as f64 / total.get() as f64).min(1.0);
             ("JAX", "XLA_PYTHON_CLIENT_MEM_FRACTION", format!("{:.4}", (share * 1e4).floor() / 1e4))
@@ -79,10 +79,10 @@ pub struct DeviceLimit {
     pub limit_type: LimitType,
     /// Why it is not harder than that.
     pub why: &'static str,
-    /// Whether it was tried: a request past the line was refused, our refusal counter
+    /// Whether it was tried: a request past the limit was refused, our refusal counter
     /// rose, and the device was not asked.
     pub verified: bool,
-    /// What the device's pool may hold: the budget of the configuration below the line.
+    /// What the device's pool may hold: the budget of the configuration below the limit.
     pub budget: Bytes,
     /// What was held when the limit was applied.
     pub held: Bytes,
@@ -96,7 +96,7 @@ pub struct LimitReport {
     pub limit_type: LimitType,
     /// By what means: `gate` (the manager's door to a device refuses), `pool` (the pool's
     /// own budget does), `mps` (the driver does) and `watch` (on unified memory the
-    /// system's is looked at, and what is past the line is a violation).
+    /// system's is looked at, and what is past the limit is a violation).
     pub methods_applied: Vec<String>,
     /// Whether it was tried on every device.
     pub verified: bool,
@@ -185,6 +185,6 @@ pub struct DeviceUsage {
     pub total: Bytes,
     /// How often the device was asked for memory.
     pub asked: u64,
-    /// How often the line was the reason for a refusal.
+    /// How often the limit was the reason for a refusal.
     pub refused: u64,
 }

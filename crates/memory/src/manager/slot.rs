@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::gate::Gate;
+use super::gate::DeviceGate;
 use super::report::{DeviceLimit, DeviceUsage, LimitType};
 use crate::config::MemoryConfig;
 use crate::memory::{Device, Memory, Request};
@@ -13,7 +13,7 @@ use plimsoll_machine::machine::mps_client_limit;
 use plimsoll_machine::sys::nvml;
 use plimsoll_machine::units::Bytes;
 
-/// A line, drawn on one device.
+/// A limit, applied to one device.
 #[derive(Debug)]
 pub(super) struct Drawn {
     pub(super) limit: DeviceLimit,
@@ -26,30 +26,34 @@ pub(super) struct Drawn {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) name: String,
-    pub(super) gate: Arc<Gate>,
+    pub(super) gate: Arc<DeviceGate>,
     pub(super) pool: Option<Arc<Pool>>,
     /// The pool with the host's behind it, once that was asked for.
     pub(super) fallback: Option<Arc<Fallback>>,
 }
 
 impl Slot {
-    pub(super) fn pool(&mut self, config: &MemoryConfig, line: Option<Bytes>) -> Result<Arc<Pool>> {
+    pub(super) fn pool(
+        &mut self,
+        config: &MemoryConfig,
+        enforced: Option<Bytes>,
+    ) -> Result<Arc<Pool>> {
         if let Some(pool) = &self.pool {
             return Ok(Arc::clone(pool));
         }
-        let limit = config.limit.into_iter().chain(line).min();
+        let limit = config.limit.into_iter().chain(enforced).min();
         let config = MemoryConfig { limit, ..config.clone() };
         let pool = Arc::new(Pool::new(Arc::clone(&self.gate) as Arc<dyn Memory>, config)?);
         self.pool = Some(Arc::clone(&pool));
         Ok(pool)
     }
 
-    /// What a line changes: the gate's limit, and whether there is a pool.
+    /// What a limit changes: the gate's limit, and whether there is a pool.
     pub(super) fn state(&self) -> (Bytes, bool) {
         (self.gate.limit(), self.pool.is_some())
     }
 
-    /// Undoes a line.
+    /// Undoes a limit.
     pub(super) fn restore(&mut self, (limit, had_pool): (Bytes, bool)) {
         self.gate.set_limit(limit);
         if !had_pool {
@@ -61,17 +65,17 @@ impl Slot {
         self.gate.info().backend == "cuda"
     }
 
-    /// Draws the line here and tries it.
+    /// Applies the limit here and tries it.
     pub(super) fn limit(
         &mut self,
         config: &MemoryConfig,
-        line: Bytes,
+        limit: Bytes,
         daemon: bool,
     ) -> Result<Drawn> {
-        self.gate.set_limit(line);
-        let pool = self.pool(config, Some(line))?;
-        let by_pool = pool.capacity() <= line;
-        let over = || pool.allocate(Request::new(line.saturating_add(Bytes(1)))).map(drop);
+        self.gate.set_limit(limit);
+        let pool = self.pool(config, Some(limit))?;
+        let by_pool = pool.capacity() <= limit;
+        let over = || pool.allocate(Request::new(limit.saturating_add(Bytes(1)))).map(drop);
         // A pool with a larger budget would take all there is before it refuses.
         let verified = self.gate.holds() && (!by_pool || self.gate.is_spared(&over));
         let by_driver = daemon && self.is_held_by_mps();
@@ -81,7 +85,7 @@ impl Slot {
             limit_type,
             why,
             verified,
-            budget: pool.capacity().min(line),
+            budget: pool.capacity().min(limit),
             held: self.gate.held(),
         };
         Ok(Drawn { limit, by_pool, by_driver })

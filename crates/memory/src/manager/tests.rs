@@ -1,8 +1,8 @@
-//! Limits are tried, told apart by what they are worth, and seen when they are passed.
+//! Limits are verified, classified as hard, soft or unavailable, and violations are seen.
 
 use super::*;
 use crate::backend::host::Host;
-use crate::backend::sim::{Call, Sim, SimConfig};
+use crate::backend::sim::{Sim, SimCall, SimConfig};
 use crate::memory::{Request, Stream};
 use crate::stack::track::BufferLocation;
 
@@ -30,7 +30,7 @@ fn the_only_handle_to_a_simulated_device_makes_a_hard_limit() {
         assert_eq!(manager.get_current_gpu_memory_usage(), Some(Bytes::ZERO));
         let pool = manager.pool("sim:0").unwrap();
         let raw = pool.device().allocate(Request::new(Bytes::gib(2))).unwrap();
-        assert!(pool.allocate(Request::new(1u64)).unwrap_err().is_full_now(), "one line for all");
+        assert!(pool.allocate(Request::new(1u64)).unwrap_err().is_full_now(), "one limit for all");
         pool.device().release(raw, Stream::DEFAULT).unwrap();
         assert!(pool.allocate(Request::new(1u64)).is_ok());
     }
@@ -43,7 +43,9 @@ fn a_kept_handle_makes_it_soft_and_the_probe_asks_the_device_nothing() {
         manager.add_device(Arc::clone(&device) as Arc<dyn Device>);
         let report = manager.apply_limits(&limit(Bytes::gib(2))).unwrap();
         assert_eq!((report.limit_type, report.verified), (LimitType::Soft, true), "{report}");
-        for call in [Call::Allocate, Call::Create, Call::Reserve, Call::Map, Call::Info] {
+        for call in
+            [SimCall::Allocate, SimCall::Create, SimCall::Reserve, SimCall::Map, SimCall::Info]
+        {
             assert_eq!(device.calls(call), 0, "{call:?}");
         }
         let usage = &manager.usage()[0];
@@ -118,7 +120,7 @@ fn a_failed_call_reserves_nothing() {
     manager.add_device(Arc::clone(&device) as Arc<dyn Device>);
     let pool = manager.pool("sim:0").unwrap();
     device.sabotage(Some(Box::new(|call| {
-        matches!(call, Call::Create | Call::Allocate)
+        matches!(call, SimCall::Create | SimCall::Allocate)
             .then(|| Error::Device { call: "create", why: "sabotage".into() })
     })));
     assert!(pool.allocate(Request::new(Bytes::mib(100))).is_err());
@@ -263,14 +265,14 @@ fn recorded(name: &str) -> Machine {
 fn a_line_that_fails_on_one_device_is_drawn_on_none() {
     let slot = |name: &str| Slot {
         name: name.to_string(),
-        gate: Arc::new(Gate::new(sim(Bytes::gib(8), true))),
+        gate: Arc::new(DeviceGate::new(sim(Bytes::gib(8), true))),
         pool: None,
         fallback: None,
     };
     let mut slots = [slot("a"), slot("b"), slot("c")];
     let here = Machine::here();
     // The first two have pools and keep them; the third cannot make one of such a
-    // configuration, when the others have their line already.
+    // configuration, when the others have their limit already.
     let good = MemoryConfig::new();
     apply::apply(&mut slots[..1], &good, Bytes::gib(1), &here).unwrap();
     slots[1].pool(&good, None).unwrap();
@@ -293,7 +295,7 @@ fn a_recorded_board_draws_its_own_line_and_watches_the_system() {
     assert!(report.is_unified);
     assert_eq!(report.methods_applied, ["gate", "pool", "watch"]);
     assert_eq!(manager.validate_memory_within_limit().within_limit, Some(true));
-    // With most of it to be kept free, what the system has used already is past the line.
+    // With most of it to be kept free, what the system has used already is past the limit.
     let tight = LimitRequest::new().with_keep_free(Bytes::gib(6));
     manager.apply_limits(&tight).unwrap();
     let check = manager.validate_memory_within_limit();
@@ -334,10 +336,10 @@ fn engines_of_a_child_are_told() {
 
 #[test]
 fn a_device_that_holds_this_process_by_itself_is_seen() {
-    let (line, room) = (Bytes::gib(2), Bytes::gib(100));
+    let (limit, room) = (Bytes::gib(2), Bytes::gib(100));
     let gate = |total: Bytes| {
-        let gate = Gate::new(sim(total, false));
-        gate.set_limit(line);
+        let gate = DeviceGate::new(sim(total, false));
+        gate.set_limit(limit);
         gate
     };
     // A driver that holds a client shows what is left of its limit as free.
@@ -345,15 +347,15 @@ fn a_device_that_holds_this_process_by_itself_is_seen() {
     assert!(gate(Bytes::gib(1)).device_holds(Bytes::gib(1), room));
     // It shows more than the limit: it does not hold it.
     assert!(!gate(Bytes::gib(8)).device_holds(Bytes::gib(2), room));
-    // The card is full anyway, or the limit is above our line: nothing is shown.
+    // The card is full anyway, or the limit is above our limit: nothing is shown.
     assert!(!gate(Bytes::gib(2)).device_holds(Bytes::gib(2), Bytes::gib(2)));
     assert!(!gate(Bytes::gib(2)).device_holds(Bytes::gib(3), room));
     // It says so, and hands out more all the same: returned at once, and not held.
     let device = sim(Bytes::gib(8), false);
     let taken = device.allocate(Request::new(Bytes::gib(6))).unwrap();
-    let open = Gate::new(device);
+    let open = DeviceGate::new(device);
     open.set_limit(Bytes::gib(1));
-    assert!(!open.device_holds(Bytes::gib(2), room), "the limit is above the line");
+    assert!(!open.device_holds(Bytes::gib(2), room), "the limit is above the limit");
     open.set_limit(Bytes::mib(1536));
     assert!(!open.device_holds(Bytes::mib(1536), room), "more is free than that");
     assert_eq!(open.stats().total_allocated_bytes, taken.size(), "nothing is kept");

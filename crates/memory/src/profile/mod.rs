@@ -2,7 +2,7 @@
 //!
 //! A picture that is taken between two steps says nothing of what was live within them,
 //! and the largest of many pictures is not a peak. So [`MemoryProfiler`] does not sample:
-//! it is itself a [`Memory`], the topmost storey, and counts every byte that goes through
+//! it is itself a [`Memory`], the topmost layer, and counts every byte that goes through
 //! it. The peak since the last reset is exact, whenever it is asked for.
 //!
 //! What is counted is *live* memory as it was asked for; what is held from the device
@@ -18,9 +18,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use report::{MemoryReport, Obtained, generate_memory_report};
 
-use crate::memory::{Block, Device, Memory, Request, Stream};
-use crate::pressure::MemoryPressure;
-use crate::stats::MemoryStats;
+use crate::memory::{Block, Memory, Request, Stream};
+use crate::stack;
 use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
 
@@ -155,17 +154,11 @@ impl MemoryProfiler {
     }
 }
 
-impl Memory for MemoryProfiler {
-    fn name(&self) -> &str {
-        self.upstream.name()
-    }
+impl stack::MemoryLayer for MemoryProfiler {
+    const OFFERS_PAGES: bool = false;
 
-    fn device(&self) -> &dyn Device {
-        self.upstream.device()
-    }
-
-    fn owns(&self, block: &Block) -> bool {
-        self.upstream.owns(block)
+    fn inner(&self) -> &dyn Memory {
+        &*self.upstream
     }
 
     fn allocate(&self, request: Request) -> Result<Block> {
@@ -182,28 +175,6 @@ impl Memory for MemoryProfiler {
         // Always succeeds; what was allocated past the profiler takes nothing away twice.
         let _ = self.live.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
         Ok(())
-    }
-
-    fn stats(&self) -> MemoryStats {
-        self.upstream.stats()
-    }
-
-    fn capacity(&self) -> Bytes {
-        self.upstream.capacity()
-    }
-
-    fn trim(&self) -> Result<Bytes> {
-        self.upstream.trim()
-    }
-
-    // No `mapping`: pages that a pool above were to take would pass uncounted.
-
-    fn available(&self) -> Bytes {
-        self.upstream.available()
-    }
-
-    fn pressure(&self) -> MemoryPressure {
-        self.upstream.pressure()
     }
 }
 

@@ -4,8 +4,9 @@ use std::thread;
 
 use super::*;
 use crate::backend::host::Host;
-use crate::backend::sim::{Call, Sim, SimConfig};
+use crate::backend::sim::{Sim, SimCall, SimConfig};
 use crate::config::MemoryConfig;
+use crate::pressure::MemoryPressure;
 use crate::stack::pool::Pool;
 use plimsoll_machine::error::Error;
 
@@ -98,7 +99,7 @@ fn what_the_device_does_not_say_is_a_dash() {
     let device = sim(Bytes::gib(1));
     let memory = profiler(&device);
     device.sabotage(Some(Box::new(|call| {
-        (call == Call::Info).then(|| Error::Device { call: "info", why: "not here".into() })
+        (call == SimCall::Info).then(|| Error::Device { call: "info", why: "not here".into() })
     })));
     let snapshot = memory.capture("now");
     assert_eq!((snapshot.free, snapshot.utilisation()), (None, None));

@@ -1,29 +1,25 @@
-//! A line that is never passed.
+//! A limit that is never exceeded.
 //!
-//! The room for a request is reserved *before* upstream is asked, by compare-and-swap, and
-//! given back if upstream fails. So the sum of what is out never exceeds the line, not for
-//! an instant and not from any number of threads. Adding first and looking afterwards
-//! would pass the line for a moment and refuse requests that fit; asking upstream first
-//! would let the driver hand out what is then taken back. Returning goes the other way
-//! round: upstream has the block back before its room is credited.
+//! The bytes of a request are reserved from a [`Budget`] before the memory below is asked,
+//! and credited if it fails; [`Budget`] says why in that order.
 //!
-//! What is charged is the size as asked for ([`Block::size`]). What upstream adds by
-//! rounding is upstream's, and a limit over a bare device does not see it; a pool asks for
+//! What is charged is the size as asked for ([`Block::size`]). What the memory below adds by
+//! rounding is its own, and a limit over a bare device does not see it; a pool asks for
 //! sizes that need none.
 //!
 //! # Where to put it
 //!
-//! *Under a pool* (pool over limit over device) it holds the line for everything that the
+//! *Under a pool* (pool over limit over device) it holds for everything that the
 //! pool takes from the device, pages included: this is the one to keep a process below
 //! its share. *Over a pool* it bounds what is live: one limit for each user of a shared
 //! pool is a fair share for each. Return a block through the limit that it was taken
 //! through: limits do not number blocks, so another limit over the same memory cannot
 //! tell that the block was charged elsewhere.
 
-use super::pages::MindsPages;
-use crate::memory::{Block, Device, Handle, Mapping, Memory, Request, Stream, refusal};
+use super::layer::MemoryLayer;
+use crate::budget::Budget;
+use crate::memory::{Block, Handle, Mapping, Memory, Request, Stream, refusal};
 use crate::pressure::MemoryPressure;
-use crate::stats::MemoryStats;
 use crate::sync::{AtomicU64, Ordering};
 use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
@@ -50,7 +46,7 @@ use std::sync::Arc;
 pub struct Limit {
     name: String,
     upstream: Arc<dyn Memory>,
-    line: Line,
+    budget: Budget,
     refusals: AtomicU64,
 }
 
@@ -61,24 +57,24 @@ impl Limit {
         Limit {
             name: format!("limit of {limit} on {}", upstream.name()),
             upstream,
-            line: Line { limit: limit.0, charged: AtomicU64::new(0) },
+            budget: Budget::new(limit),
             refusals: AtomicU64::new(0),
         }
     }
 
-    /// The line.
+    /// The limit.
     #[must_use]
     pub fn limit(&self) -> Bytes {
-        Bytes(self.line.limit)
+        self.budget.limit()
     }
 
     /// What is charged now: live blocks and physical memory, as asked for.
     #[must_use]
     pub fn charged(&self) -> Bytes {
-        Bytes(self.line.charged())
+        self.budget.reserved()
     }
 
-    /// How many requests this line refused; those that upstream refused are not counted.
+    /// How many requests this limit refused; those that upstream refused are not counted.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
@@ -86,70 +82,21 @@ impl Limit {
 
     /// Reserves, asks upstream, and gives the reservation back where upstream fails.
     fn charge<T>(&self, size: Bytes, ask: impl FnOnce() -> Result<T>) -> Result<T> {
-        if let Err(room) = self.line.reserve(size.0) {
+        if let Err(free) = self.budget.reserve(size) {
             self.refusals.fetch_add(1, Ordering::Relaxed);
-            return Err(refusal(&self.name, size, Bytes(room), self.capacity()));
+            return Err(refusal(&self.name, size, free, Memory::capacity(self)));
         }
-        ask().inspect_err(|_| self.line.credit(size.0))
+        ask().inspect_err(|_| self.budget.credit(size))
     }
 }
 
-/// The line itself: what may be out, and what is.
-#[derive(Debug)]
-struct Line {
-    limit: u64,
-    charged: AtomicU64,
-}
-
-impl Line {
-    fn charged(&self) -> u64 {
-        self.charged.load(Ordering::Acquire)
+impl MemoryLayer for Limit {
+    fn inner(&self) -> &dyn Memory {
+        &*self.upstream
     }
 
-    /// Takes room, or says how much there is.
-    fn reserve(&self, size: u64) -> Result<(), u64> {
-        let mut charged = self.charged.load(Ordering::Relaxed);
-        loop {
-            let room = self.limit - charged;
-            if size > room {
-                return Err(room);
-            }
-            match self.charged.compare_exchange_weak(
-                charged,
-                charged + size,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Ok(()),
-                Err(now) => charged = now,
-            }
-        }
-    }
-
-    /// Gives room back. Stops at nothing: a block that was charged elsewhere must not
-    /// wrap the count and so close, or open, the line for good.
-    fn credit(&self, size: u64) {
-        let less = |charged: u64| Some(charged.saturating_sub(size));
-        // It never refuses, so there is no error to look at.
-        let _ = self.charged.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
-    }
-}
-
-impl Memory for Limit {
     fn name(&self) -> &str {
         &self.name
-    }
-
-    fn device(&self) -> &dyn Device {
-        self.upstream.device()
-    }
-
-    fn device_of(&self, block: &Block) -> &dyn Device {
-        self.upstream.device_of(block)
-    }
-
-    fn owns(&self, block: &Block) -> bool {
-        self.upstream.owns(block)
     }
 
     fn allocate(&self, request: Request) -> Result<Block> {
@@ -158,82 +105,33 @@ impl Memory for Limit {
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
         self.upstream.release(block, stream)?;
-        self.line.credit(block.size().0);
+        self.budget.credit(block.size());
         Ok(())
     }
 
-    fn stats(&self) -> MemoryStats {
-        self.upstream.stats()
+    fn create(&self, pages: &dyn Mapping, size: Bytes) -> Result<Handle> {
+        self.charge(size, || pages.create(size))
     }
 
-    /// The lesser of the line and what upstream has.
+    fn destroy(&self, pages: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
+        pages.destroy(handle, size)?;
+        self.budget.credit(size);
+        Ok(())
+    }
+
+    /// The lesser of the limit and what upstream has.
     fn capacity(&self) -> Bytes {
         self.limit().min(self.upstream.capacity())
     }
 
-    fn trim(&self) -> Result<Bytes> {
-        self.upstream.trim()
-    }
-
-    fn mapping(&self) -> Option<&dyn Mapping> {
-        self.upstream.mapping().map(|_| self as &dyn Mapping)
-    }
-
-    /// The lesser of the room below the line and what upstream has left.
+    /// The lesser of what the limit leaves and what upstream has left.
     fn available(&self) -> Bytes {
-        self.limit().saturating_sub(self.charged()).min(self.upstream.available())
+        self.budget.free().min(self.upstream.available())
     }
 
-    /// The tighter of the two: the line, or upstream, which others may be filling too.
+    /// The tighter of the two: the limit, or upstream, which others may be filling too.
     fn pressure(&self) -> MemoryPressure {
-        MemoryPressure::of(self.charged(), self.capacity()).max(self.upstream.pressure())
-    }
-}
-
-/// Physical memory is charged as blocks are; addresses cost nothing.
-impl MindsPages for Limit {
-    fn below(&self) -> &dyn Memory {
-        &*self.upstream
-    }
-
-    fn take(&self, below: &dyn Mapping, size: Bytes) -> Result<Handle> {
-        self.charge(size, || below.create(size))
-    }
-
-    fn give_back(&self, below: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
-        below.destroy(handle, size)?;
-        self.line.credit(size.0);
-        Ok(())
-    }
-}
-
-#[cfg(all(test, loom))]
-mod model {
-    use super::*;
-    use loom::thread;
-
-    /// Three of four fit: in every interleaving of two threads that take and return,
-    /// nobody sees more than the line, and nothing stays behind.
-    #[test]
-    fn the_line_is_never_passed() {
-        loom::model(|| {
-            let line = loom::sync::Arc::new(Line { limit: 3, charged: AtomicU64::new(0) });
-            let threads: Vec<_> = (0..2)
-                .map(|_| {
-                    let line = loom::sync::Arc::clone(&line);
-                    thread::spawn(move || {
-                        if line.reserve(2).is_ok() {
-                            assert!(line.charged() <= 3);
-                            line.credit(2);
-                        }
-                    })
-                })
-                .collect();
-            assert!(line.charged() <= 3);
-            for thread in threads {
-                thread.join().unwrap();
-            }
-            assert_eq!(line.charged(), 0);
-        });
+        let charged = MemoryPressure::of(self.charged(), Memory::capacity(self));
+        charged.max(self.upstream.pressure())
     }
 }

@@ -1,15 +1,15 @@
-//! The storeys: each is a memory that wraps a memory, adds one idea and forwards the rest.
+//! The layers: each is a memory that wraps a memory, adds one idea and forwards the rest.
 //!
-//! | storey | its idea | over a pool it sees | under a pool it sees |
+//! | layer | its idea | over a pool it sees | under a pool it sees |
 //! | --- | --- | --- | --- |
 //! | [`pool`] | keeps what was returned, for the next who asks | | |
-//! | [`limit`] | a line that is never passed | what is live | what is held |
+//! | [`limit`] | a limit that is never exceeded | what is live | what is held |
 //! | [`track`] | a list of what is live | callers' buffers | the pool's pages |
 //! | [`pressure`] | calls when a level is crossed | how much is live | how much is held |
 //! | [`fallback`] | a second memory for when the first is full | | (not under a pool) |
 //!
 //! What is *over* a pool is asked for every request and costs some tens of nanoseconds
-//! there; what is *under* it is asked only when the pool asks the device. So a line that
+//! there; what is *under* it is asked only when the pool asks the device. So a limit that
 //! the process must hold to belongs under the pool, a share of one pool for each of its
 //! users over it. Each file says more about its own place.
 //!
@@ -19,8 +19,8 @@
 //! use plimsoll_memory::{Bytes, Fallback, Limit, Memory, MemoryConfig, Pool, Request, Stream, Tracked};
 //!
 //! let device = Arc::new(Sim::new(SimConfig::default().with_total(Bytes::gib(4))));
-//! let line = Arc::new(Limit::new(device, Bytes::gib(1)));
-//! let pool = Arc::new(Pool::new(line, MemoryConfig::for_inference())?);
+//! let limit = Arc::new(Limit::new(device, Bytes::gib(1)));
+//! let pool = Arc::new(Pool::new(limit, MemoryConfig::for_inference())?);
 //! let host = Arc::new(Host::with_total(Bytes::gib(2)));
 //! let memory = Tracked::new(Arc::new(Fallback::new(pool, host)));
 //!
@@ -33,8 +33,10 @@
 //! ```
 
 pub mod fallback;
+pub(crate) mod layer;
 pub mod limit;
-mod pages;
 pub mod pool;
 pub mod pressure;
 pub mod track;
+
+pub use layer::MemoryLayer;

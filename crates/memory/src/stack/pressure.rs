@@ -15,7 +15,7 @@
 //!
 //! There is no hysteresis. Levels are those of [`MemoryPressure`], the same that
 //! [`Memory::pressure`] gives, and a report that comes late would contradict it. A
-//! program that goes up and down across a level is told so each time; whoever finds that
+//! program that goes up and down across a level gets a call each time; whoever finds that
 //! too often can act on the rise alone.
 //!
 //! # The callback
@@ -35,10 +35,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::pages::MindsPages;
-use crate::memory::{Block, Device, Handle, Mapping, Memory, Request, Stream};
+use super::layer::MemoryLayer;
+use crate::memory::{Block, Handle, Mapping, Memory, Request, Stream};
 use crate::pressure::MemoryPressure;
-use crate::stats::MemoryStats;
 use crate::sync::{AtomicU64, Ordering};
 use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
@@ -155,7 +154,7 @@ impl Gauge {
         MemoryPressure::of(Bytes(self.used.load(Ordering::SeqCst)), self.capacity)
     }
 
-    /// Stops at nothing: see [`super::limit`].
+    /// Stops at nothing: see [`Budget::credit`](crate::Budget::credit).
     fn remove(&self, size: u64) {
         let less = |used: u64| Some(used.saturating_sub(size));
         let _ = self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
@@ -180,21 +179,9 @@ impl Gauge {
     }
 }
 
-impl Memory for PressureWatch {
-    fn name(&self) -> &str {
-        self.upstream.name()
-    }
-
-    fn device(&self) -> &dyn Device {
-        self.upstream.device()
-    }
-
-    fn device_of(&self, block: &Block) -> &dyn Device {
-        self.upstream.device_of(block)
-    }
-
-    fn owns(&self, block: &Block) -> bool {
-        self.upstream.owns(block)
+impl MemoryLayer for PressureWatch {
+    fn inner(&self) -> &dyn Memory {
+        &*self.upstream
     }
 
     fn allocate(&self, request: Request) -> Result<Block> {
@@ -209,48 +196,21 @@ impl Memory for PressureWatch {
         Ok(())
     }
 
-    fn stats(&self) -> MemoryStats {
-        self.upstream.stats()
+    fn create(&self, pages: &dyn Mapping, size: Bytes) -> Result<Handle> {
+        let handle = pages.create(size)?;
+        self.added(size);
+        Ok(handle)
     }
 
-    fn capacity(&self) -> Bytes {
-        self.upstream.capacity()
-    }
-
-    fn trim(&self) -> Result<Bytes> {
-        self.upstream.trim()
-    }
-
-    fn mapping(&self) -> Option<&dyn Mapping> {
-        self.upstream.mapping().map(|_| self as &dyn Mapping)
-    }
-
-    fn available(&self) -> Bytes {
-        self.upstream.available()
+    fn destroy(&self, pages: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
+        pages.destroy(handle, size)?;
+        self.removed(size);
+        Ok(())
     }
 
     /// The level of what passed through here, as it is reported.
     fn pressure(&self) -> MemoryPressure {
         self.gauge.level()
-    }
-}
-
-/// Physical memory counts as blocks do.
-impl MindsPages for PressureWatch {
-    fn below(&self) -> &dyn Memory {
-        &*self.upstream
-    }
-
-    fn take(&self, below: &dyn Mapping, size: Bytes) -> Result<Handle> {
-        let handle = below.create(size)?;
-        self.added(size);
-        Ok(handle)
-    }
-
-    fn give_back(&self, below: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
-        below.destroy(handle, size)?;
-        self.removed(size);
-        Ok(())
     }
 }
 

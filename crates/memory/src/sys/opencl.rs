@@ -36,7 +36,7 @@ fn unavailable(why: String) -> Error {
 
 /// A device of any driver. The handles of root devices live as long as the process.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct ClDevice {
     id: cl_device_id,
     pub(crate) platform: String,
     pub(crate) name: String,
@@ -56,16 +56,16 @@ pub(crate) struct Found {
 
 // SAFETY: a device id is a handle that the standard lets every thread use.
 #[expect(unsafe_code, reason = "handles are pointers, which Rust ties to a thread")]
-unsafe impl Send for Found {}
+unsafe impl Send for ClDevice {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "handles are pointers, which Rust ties to a thread")]
-unsafe impl Sync for Found {}
+unsafe impl Sync for ClDevice {}
 
 /// Every device of every driver: accelerators first, processors after them. Drivers are
 /// asked by one thread and, once they have answered, not again: PoCL's first listing is
 /// empty for whoever asks while it is being made.
-pub(crate) fn devices() -> Result<Vec<Found>> {
-    static LISTED: Mutex<Vec<Found>> = Mutex::new(Vec::new());
+pub(crate) fn devices() -> Result<Vec<ClDevice>> {
+    static LISTED: Mutex<Vec<ClDevice>> = Mutex::new(Vec::new());
     let mut listed = LISTED.lock().unwrap_or_else(PoisonError::into_inner);
     if listed.is_empty() {
         *listed = list()?;
@@ -73,7 +73,7 @@ pub(crate) fn devices() -> Result<Vec<Found>> {
     Ok(listed.clone())
 }
 
-fn list() -> Result<Vec<Found>> {
+fn list() -> Result<Vec<ClDevice>> {
     if let Err(error) = cl3::load_library() {
         return Err(unavailable(format!(
             "libOpenCL.so.1 and what OPENCL_DYLIB_PATH names could not be loaded ({error}); \
@@ -98,7 +98,7 @@ fn list() -> Result<Vec<Found>> {
         let name = name.unwrap_or_else(|| "a platform without a name".to_string());
         match cl_device::get_device_ids(platform, CL_DEVICE_TYPE_ALL) {
             Ok(ids) if !ids.is_empty() => {
-                found.extend(ids.into_iter().filter_map(|id| Found::ask(id, &name)));
+                found.extend(ids.into_iter().filter_map(|id| ClDevice::ask(id, &name)));
             }
             Ok(_) | Err(NO_DEVICE) => without.push(name),
             Err(code) => without.push(format!("{name} ({})", error_text(code))),
@@ -112,10 +112,10 @@ fn list() -> Result<Vec<Found>> {
     Ok(found)
 }
 
-impl Found {
-    fn ask(id: cl_device_id, platform: &str) -> Option<Found> {
+impl ClDevice {
+    fn ask(id: cl_device_id, platform: &str) -> Option<ClDevice> {
         let info = |name| cl_device::get_device_info(id, name);
-        Some(Found {
+        Some(ClDevice {
             id,
             platform: platform.to_string(),
             name: text(info(cl_device::CL_DEVICE_NAME))?,
@@ -207,19 +207,19 @@ unsafe fn release_context(context: cl_context) -> Result<(), cl_int> {
 
 owned!(
     /// A context of one device.
-    Context(cl_context), release_context
+    ClContext(cl_context), release_context
 );
 owned!(
     /// A queue that works in order.
-    Queue(cl_command_queue), queue::release_command_queue
+    ClQueue(cl_command_queue), queue::release_command_queue
 );
 owned!(
     /// A buffer, or a part of one.
-    Buffer(cl_mem), cl_memory::release_mem_object
+    ClBuffer(cl_mem), cl_memory::release_mem_object
 );
 owned!(
     /// A point in a queue.
-    Marker(cl_event), cl_ev::release_event
+    ClMarker(cl_event), cl_ev::release_event
 );
 
 /// The handles of those that callers may use themselves; each lives as long as its owner.
@@ -234,44 +234,44 @@ macro_rules! raw {
 }
 
 raw! {
-    Context: cl_context;
-    Queue: cl_command_queue;
-    Buffer: cl_mem;
+    ClContext: cl_context;
+    ClQueue: cl_command_queue;
+    ClBuffer: cl_mem;
 }
 
-impl Context {
-    pub(crate) fn new(device: &Found) -> Result<Context> {
+impl ClContext {
+    pub(crate) fn new(device: &ClDevice) -> Result<ClContext> {
         let _turn = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
         cl_ctx::create_context(&[device.id], ptr::null(), None, ptr::null_mut())
-            .map(Context)
+            .map(ClContext)
             .map_err(failed("clCreateContext"))
     }
 
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub(crate) fn queue(&self, device: &Found) -> Result<Queue> {
+    pub(crate) fn queue(&self, device: &ClDevice) -> Result<ClQueue> {
         // SAFETY: the device is the context's own; no property is asked for.
         unsafe { queue::create_command_queue(self.0, device.id, 0) }
-            .map(Queue)
+            .map(ClQueue)
             .map_err(failed("clCreateCommandQueue"))
     }
 
     /// A buffer of so many bytes; `None` where the driver has no more.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub(crate) fn buffer(&self, size: usize) -> Result<Option<Arc<Buffer>>> {
+    pub(crate) fn buffer(&self, size: usize) -> Result<Option<Arc<ClBuffer>>> {
         // SAFETY: no host pointer is given, and none is asked for by the flags.
         match unsafe { cl_memory::create_buffer(self.0, CL_MEM_READ_WRITE, size, ptr::null_mut()) }
         {
-            Ok(handle) => Ok(Some(Arc::new(Buffer(handle)))),
+            Ok(handle) => Ok(Some(Arc::new(ClBuffer(handle)))),
             Err(code) if FULL.contains(&code) => Ok(None),
             Err(code) => Err(failed("clCreateBuffer")(code)),
         }
     }
 }
 
-impl Buffer {
+impl ClBuffer {
     /// A part of the buffer, as kernels take it. The driver keeps the whole alive.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub(crate) fn part(&self, origin: usize, size: usize) -> Result<Buffer> {
+    pub(crate) fn part(&self, origin: usize, size: usize) -> Result<ClBuffer> {
         let region = cl_buffer_region { origin, size };
         // SAFETY: the region outlives the call, and its type is the one that is named.
         unsafe {
@@ -282,23 +282,23 @@ impl Buffer {
                 ptr::from_ref(&region).cast::<c_void>(),
             )
         }
-        .map(Buffer)
+        .map(ClBuffer)
         .map_err(failed("clCreateSubBuffer"))
     }
 }
 
-impl Queue {
+impl ClQueue {
     /// Makes the driver find memory for a buffer now, by writing a byte of it: many only do
     /// at its first use, and would fail there. False where it has none.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub(crate) fn settle(&self, buffer: &Buffer) -> Result<bool> {
+    pub(crate) fn settle(&self, buffer: &ClBuffer) -> Result<bool> {
         let byte = 0u8;
         let from = (&raw const byte).cast();
         // SAFETY: the call blocks, so the byte outlives its use; every buffer has one.
         let written = unsafe {
             queue::enqueue_write_buffer(self.0, buffer.0, CL_BLOCKING, 0, 1, from, 0, ptr::null())
         };
-        match written.map(Marker) {
+        match written.map(ClMarker) {
             Ok(_) => Ok(true),
             Err(code) if FULL.contains(&code) => Ok(false),
             Err(code) => Err(failed("clEnqueueWriteBuffer")(code)),
@@ -307,10 +307,10 @@ impl Queue {
 
     /// A point behind everything that was queued, on its way to the device.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub(crate) fn mark(&self) -> Result<Marker> {
+    pub(crate) fn mark(&self) -> Result<ClMarker> {
         // SAFETY: the queue is live, and there are no events to wait for.
         let marker = unsafe { queue::enqueue_marker_with_wait_list(self.0, 0, ptr::null()) }
-            .map(Marker)
+            .map(ClMarker)
             .map_err(failed("clEnqueueMarkerWithWaitList"))?;
         // Another queue may wait for it for ever unless it is sent off.
         queue::flush(self.0).map_err(failed("clFlush"))?;
@@ -319,11 +319,11 @@ impl Queue {
 
     /// Holds back whatever is queued from now on until the point has been passed.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub(crate) fn wait(&self, marker: &Marker) -> Result<()> {
+    pub(crate) fn wait(&self, marker: &ClMarker) -> Result<()> {
         let handle = marker.0;
         // SAFETY: the queue is live, and the one event is.
         unsafe { queue::enqueue_barrier_with_wait_list(self.0, 1, &raw const handle) }
-            .map(Marker)
+            .map(ClMarker)
             .map(drop)
             .map_err(failed("clEnqueueBarrierWithWaitList"))
     }
@@ -335,7 +335,7 @@ impl Queue {
 
     /// Copies bytes into a buffer, and returns when they are there.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub(crate) fn write(&self, to: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, to: &ClBuffer, offset: usize, bytes: &[u8]) -> Result<()> {
         let (len, from) = (bytes.len(), bytes.as_ptr().cast());
         // SAFETY: the call blocks, so the slice outlives its use; the driver checks that
         // the range lies in the buffer.
@@ -351,26 +351,26 @@ impl Queue {
                 ptr::null(),
             )
         }
-        .map(Marker)
+        .map(ClMarker)
         .map(drop)
         .map_err(failed("clEnqueueWriteBuffer"))
     }
 
     /// Copies bytes from a buffer, and returns when they are here.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub(crate) fn read(&self, from: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&self, from: &ClBuffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let (len, to) = (bytes.len(), bytes.as_mut_ptr().cast());
         // SAFETY: as in `write`; nobody else has the slice meanwhile.
         unsafe {
             queue::enqueue_read_buffer(self.0, from.0, CL_BLOCKING, offset, len, to, 0, ptr::null())
         }
-        .map(Marker)
+        .map(ClMarker)
         .map(drop)
         .map_err(failed("clEnqueueReadBuffer"))
     }
 }
 
-impl Marker {
+impl ClMarker {
     /// Whether the point has been passed. Work that failed has been passed, too, and says
     /// so.
     pub(crate) fn is_done(&self) -> Result<bool> {

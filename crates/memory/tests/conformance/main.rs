@@ -138,9 +138,9 @@ conforms! {
     tight_pool_on_fake_rocm: pool(fake_rocm(64), TIGHT);
     pool_over_limit_on_fake_rocm: pool(limit(fake_rocm(64), LINE), QUICK);
     pool_over_pool: pool(pool(sim_without_mapping(64), QUICK), QUICK);
-    all_storeys_over_pool: tracked(watched(limit(pool(sim(64), QUICK), LINE)));
-    all_storeys_under_pool: pool(tracked(watched(limit(sim(64), LINE))), QUICK);
-    all_storeys_above_and_below:
+    all_layers_over_pool: tracked(watched(limit(pool(sim(64), QUICK), LINE)));
+    all_layers_under_pool: pool(tracked(watched(limit(sim(64), LINE))), QUICK);
+    all_layers_above_and_below:
         tracked(watched(limit(fallback(
             pool(limit(tracked(sim(64)), LINE), QUICK),
             limit(host(64), LINE)), Bytes::mib(40))));
@@ -155,7 +155,7 @@ conforms_where_there_is! {
     Cuda, pool_on_cuda_without_mapping: pool(cuda_without_mapping(64), QUICK);
     Cuda, pool_over_limit_on_cuda: pool(limit(cuda(64), LINE), QUICK);
     Cuda, fallback_from_cuda_to_host: fallback(pool(cuda(16), QUICK), host(64));
-    Cuda, all_storeys_on_cuda: tracked(watched(limit(pool(cuda(64), QUICK), LINE)));
+    Cuda, all_layers_on_cuda: tracked(watched(limit(pool(cuda(64), QUICK), LINE)));
     Rocm, rocm_alone: rocm(64);
     Rocm, pool_on_rocm: pool(rocm(64), QUICK);
     Rocm, pool_over_limit_on_rocm: pool(limit(rocm(64), LINE), QUICK);

@@ -272,8 +272,8 @@ fn trimming(subject: &Subject, _: Make<'_>) {
         memory.release(block, Stream::DEFAULT).unwrap();
     }
     // A device that works beside the host may need a moment to pass the last event.
-    let patience = Instant::now() + Duration::from_secs(10);
-    while memory.stats().total_allocated_bytes > Bytes::ZERO && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while memory.stats().total_allocated_bytes > Bytes::ZERO && Instant::now() < deadline {
         memory.trim().unwrap();
         std::thread::yield_now();
     }

@@ -21,12 +21,12 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// The same with a storey over it.
+    /// The same with a layer over it.
     pub(crate) fn under<M: Memory + 'static>(
         self,
-        storey: impl FnOnce(Arc<dyn Memory>) -> M,
+        layer: impl FnOnce(Arc<dyn Memory>) -> M,
     ) -> Subject {
-        let memory: Arc<dyn Memory> = Arc::new(storey(self.memory));
+        let memory: Arc<dyn Memory> = Arc::new(layer(self.memory));
         Subject { largest: self.largest.min(memory.capacity()), memory, sim: self.sim }
     }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_memory::backend::sim::Call;
+use plimsoll_memory::backend::sim::SimCall;
 use plimsoll_memory::{
     Bytes, Device, Error, Fallback, Memory, MemoryConfig, MemoryPressure, Pool, Request,
 };
@@ -25,7 +25,7 @@ fn is_off_when_the_configuration_says_so() {
 fn only_a_lack_of_memory_goes_elsewhere() {
     let device = sim(4);
     device.sabotage(Some(Box::new(|call| {
-        (call == Call::Allocate).then(|| Error::Device { call: "allocate", why: "lost".into() })
+        (call == SimCall::Allocate).then(|| Error::Device { call: "allocate", why: "lost".into() })
     })));
     let memory = Fallback::new(device, host(64));
     let error = memory.allocate(Request::new(1u64)).unwrap_err();
@@ -79,7 +79,7 @@ fn one_device_needs_no_waiting() {
     let block = memory.allocate(Request::new(Bytes::mib(12)).on(stream)).unwrap();
     device.launch(stream, Duration::from_secs(5), &[(block.address(), block.size())]);
     memory.release(block, stream).unwrap();
-    assert_eq!(device.calls(Call::Synchronize), 0);
+    assert_eq!(device.calls(SimCall::Synchronize), 0);
     let again = memory.allocate(Request::new(Bytes::mib(12)).on(stream)).unwrap();
     device.launch(stream, Duration::from_secs(5), &[(again.address(), again.size())]);
     assert_eq!(device.faults(), Vec::<String>::new());

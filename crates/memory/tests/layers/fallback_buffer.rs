@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use plimsoll_memory::backend::sim::Call;
+use plimsoll_memory::backend::sim::SimCall;
 use plimsoll_memory::{
     BufferLocation, Error, Fallback, FallbackBuffer, FallbackCounter, GpuBuffer, Memory,
     MemoryBuffer, Pool, Result,
@@ -64,7 +64,7 @@ fn a_failed_move_leaves_it_whole() {
     buffer.write(&numbers()).unwrap();
     let fail = || {
         let error = Error::Device { call: "copy", why: "told to".into() };
-        device.sabotage(Some(Box::new(move |call| (call == Call::Copy).then(|| error.clone()))));
+        device.sabotage(Some(Box::new(move |call| (call == SimCall::Copy).then(|| error.clone()))));
     };
     fail();
     assert!(buffer.demote(&counter).is_err());
@@ -115,13 +115,13 @@ fn what_fits_nowhere_is_an_error() {
 
 /// Buffers and requests of one program, counted together.
 #[test]
-fn a_storey_and_its_buffers_share_a_counter() {
+fn a_layer_and_its_buffers_share_a_counter() {
     let gpu: Arc<dyn Memory> = sim(4);
-    let storey = Fallback::new(Arc::clone(&gpu), host(8));
+    let layer = Fallback::new(Arc::clone(&gpu), host(8));
     let alloc = || MemoryBuffer::allocate(Arc::clone(&gpu), 2 << 20);
-    let buffer = FallbackBuffer::allocate(2 << 20, alloc, storey.counter()).unwrap();
+    let buffer = FallbackBuffer::allocate(2 << 20, alloc, layer.counter()).unwrap();
     assert_eq!(buffer.location(), BufferLocation::Cpu);
-    assert_eq!(storey.stats().cpu_fallbacks, 1);
+    assert_eq!(layer.stats().cpu_fallbacks, 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use plimsoll_memory::backend::sim::Call;
+use plimsoll_memory::backend::sim::SimCall;
 use plimsoll_memory::{Bytes, Error, Limit, Memory, MemoryPressure, Pool, Request, Stream};
 use proptest::prelude::*;
 
@@ -62,7 +62,8 @@ fn what_upstream_refuses_is_given_back() {
     let mut count = 0;
     device.sabotage(Some(Box::new(move |call| {
         count += 1;
-        let fails = matches!(call, Call::Allocate | Call::Create | Call::Free) && count % 3 == 0;
+        let fails =
+            matches!(call, SimCall::Allocate | SimCall::Create | SimCall::Free) && count % 3 == 0;
         fails.then(|| Error::Device { call: "sabotaged", why: "told to".into() })
     })));
     let pages = limit.mapping().unwrap();

@@ -1,4 +1,4 @@
-//! What each storey promises beside what every memory does.
+//! What each layer promises beside what every memory does.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod fallback;

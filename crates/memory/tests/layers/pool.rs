@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use plimsoll_memory::backend::sim::Call;
+use plimsoll_memory::backend::sim::SimCall;
 use plimsoll_memory::{Bytes, Device, Error, Memory, Packing, Pool, Request, Stream};
 
 use crate::{everything, sim};
@@ -17,7 +17,7 @@ fn a_failed_request_forgets_no_user() {
     pool.release(first, a).unwrap();
 
     device.sabotage(Some(Box::new(|call| {
-        (call == Call::Record).then(|| Error::Device { call: "record", why: "told to".into() })
+        (call == SimCall::Record).then(|| Error::Device { call: "record", why: "told to".into() })
     })));
     assert!(pool.allocate(Request::new(Bytes::mib(6)).on(b)).is_err());
     assert_eq!(pool.stats().in_use_bytes, Bytes::ZERO);

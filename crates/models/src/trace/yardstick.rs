@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Op, Trace};
 use plimsoll_machine::error::{Error, Result};
-use plimsoll_machine::sys::malloc::{self, Block};
+use plimsoll_machine::sys::malloc::{self, HeapBlock};
 use plimsoll_machine::units::Bytes;
 
 /// `malloc` and `free` on the events of a trace, with no memory taken from the kernel or
@@ -17,7 +17,7 @@ use plimsoll_machine::units::Bytes;
 #[derive(Debug)]
 pub struct Malloc<'a> {
     trace: &'a Trace,
-    blocks: Vec<Option<Block>>,
+    blocks: Vec<Option<HeapBlock>>,
 }
 
 impl<'a> Malloc<'a> {
@@ -57,7 +57,7 @@ impl<'a> Malloc<'a> {
         for event in self.trace.events() {
             let slot = &mut self.blocks[event.id as usize];
             match event.op {
-                Op::Allocate => match Block::new(event.size) {
+                Op::Allocate => match HeapBlock::new(event.size) {
                     Some(block) => *slot = Some(block),
                     None => return Some(Bytes(event.size)),
                 },

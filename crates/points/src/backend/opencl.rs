@@ -26,7 +26,7 @@ use cl3::program::{
 };
 use cl3::types::{cl_int, cl_kernel, cl_mem, cl_program, cl_uint};
 use plimsoll_machine::platform::memory_left;
-use plimsoll_memory::backend::opencl::{OpenCl, View};
+use plimsoll_memory::backend::opencl::{OpenCl, OpenClView};
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Pool, Result, Stream};
 
 use super::device::program::{Defines, Division, SOURCE};
@@ -83,7 +83,7 @@ fn failed(call: &'static str) -> impl FnOnce(cl_int) -> Error {
 }
 
 impl OpenClEngine {
-    fn view(&self, block: &Block) -> Result<View> {
+    fn view(&self, block: &Block) -> Result<OpenClView> {
         view(&self.device, block)
     }
 
@@ -92,7 +92,7 @@ impl OpenClEngine {
     }
 }
 
-fn view(device: &OpenCl, block: &Block) -> Result<View> {
+fn view(device: &OpenCl, block: &Block) -> Result<OpenClView> {
     device.view(block.address(), block.size())
 }
 
@@ -203,7 +203,7 @@ impl OpenClProgram {
         Ok(compiled)
     }
 
-    fn arguments(&self, kernel: cl_kernel, arguments: &[Arg<'_>]) -> Result<Vec<View>> {
+    fn arguments(&self, kernel: cl_kernel, arguments: &[Arg<'_>]) -> Result<Vec<OpenClView>> {
         let mut views = Vec::new();
         for (index, argument) in arguments.iter().enumerate() {
             let set = |size: usize, value: *const c_void| {

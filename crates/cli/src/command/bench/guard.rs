@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
 use plimsoll::Bytes;
-use plimsoll_bench::workload::{BenchGuard, Guarded, GuardTotals};
+use plimsoll_bench::workload::{BenchGuard, GuardTotals, Guarded};
 use plimsoll_guard::client::GuardClient;
 use plimsoll_guard::launch::{self, Launcher};
 use plimsoll_guard::ledger::LedgerProcess;

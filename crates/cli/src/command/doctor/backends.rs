@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use plimsoll::Device;
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
-use plimsoll::machine::{Addressing, NvmlGpu, NvmlMemory, nvml_gpus, patiently};
+use plimsoll::machine::{Addressing, NvmlGpu, NvmlMemory, nvml_gpus, with_timeout};
 use serde::Serialize;
 
 use crate::driver::no_answer;
@@ -113,7 +113,7 @@ pub(super) fn gpus(root: &Root) -> Result<Vec<DoctorGpu>, String> {
         plimsoll::Error::Unavailable { why, .. } => why,
         error => error.to_string(),
     };
-    let answer = patiently(nvml_gpus).ok_or_else(no_answer)?;
+    let answer = with_timeout(nvml_gpus).ok_or_else(no_answer)?;
     Ok(answer.map_err(told)?.iter().map(gpu).collect())
 }
 
@@ -153,7 +153,7 @@ fn recorded(name: BackendName, libraries: &[DoctorLibrary]) -> DoctorBackend {
 
 /// Asks one kind, on a thread that may be left behind.
 fn ask(name: BackendName) -> DoctorBackend {
-    patiently(move || ask_driver(name)).unwrap_or_else(|| absent(name, no_answer()))
+    with_timeout(move || ask_driver(name)).unwrap_or_else(|| absent(name, no_answer()))
 }
 
 fn ask_driver(name: BackendName) -> DoctorBackend {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll::probe::tegrastats::parse;
-use plimsoll::probe::{self, Sampler, Settings, usual};
+use plimsoll::probe::{self, ProbeSettings, Sampler, usual};
 use serde_json::Value;
 
 use super::flags::Args;
@@ -48,7 +48,8 @@ impl MonitorFeed {
             format!("--root {} cannot be read as a folder", args.root.display())
         })?;
         let processes = Some(args.interval.max(Duration::from_secs(2)));
-        let settings = Settings { root: args.root.clone(), interval: args.interval, processes };
+        let settings =
+            ProbeSettings { root: args.root.clone(), interval: args.interval, processes };
         let how = if args.root == Path::new("/") { "sampled" } else { "recorded" };
         Ok(MonitorFeed::Live(Sampler::start(&kinds, &args.source, &settings)?, how))
     }
@@ -61,7 +62,7 @@ impl MonitorFeed {
                     let t = taken.since_start.as_secs_f64();
                     let mut record = MonitorRecord::live(taken.at, t, how, &taken.sample);
                     record.warnings = taken.warnings;
-                    let own = probe::Cost::of("plimsoll", std::process::id());
+                    let own = probe::HelperCost::of("plimsoll", std::process::id());
                     record.cost.splice(..0, own.iter().map(MonitorCost::new));
                     Item::Record(Box::new(record))
                 }

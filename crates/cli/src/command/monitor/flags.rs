@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use plimsoll::Bytes;
-use plimsoll::probe::Kind;
+use plimsoll::probe::ProbeKind;
 
 use crate::duration::duration;
 use crate::limit::size;
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     pub(super) log: Option<PathBuf>,
     /// Which sources to ask, comma-separated; without it, all that this machine has
     #[arg(long, value_name = "SOURCE", value_delimiter = ',', value_parser = source)]
-    pub(super) source: Vec<Kind>,
+    pub(super) source: Vec<ProbeKind>,
     /// Examine the recorded file tree of another machine
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub(super) root: PathBuf,
@@ -135,9 +135,9 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn source(text: &str) -> Result<Kind, String> {
-    let names = Kind::ALL.map(Kind::name);
-    let known = Kind::ALL.into_iter().find(|kind| kind.name() == text);
+fn source(text: &str) -> Result<ProbeKind, String> {
+    let names = ProbeKind::ALL.map(ProbeKind::name);
+    let known = ProbeKind::ALL.into_iter().find(|kind| kind.name() == text);
     known.ok_or_else(|| format!("it must be one of {}", names.join(", ")))
 }
 

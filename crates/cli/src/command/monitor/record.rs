@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use plimsoll::probe::{Sample, TimeLeft, is_placeholder};
+use plimsoll::probe::{MachineSample, TimeLeft, is_placeholder};
 use plimsoll::{Bytes, MemoryPressure};
 use plimsoll_bench::record::time::rfc3339;
 use serde::{Deserialize, Serialize};
@@ -201,12 +201,12 @@ impl MonitorTimeLeft {
 
 impl MonitorRecord {
     /// A sample that was taken now.
-    pub(super) fn live(at: SystemTime, t: f64, how: &str, sample: &Sample) -> MonitorRecord {
+    pub(super) fn live(at: SystemTime, t: f64, how: &str, sample: &MachineSample) -> MonitorRecord {
         MonitorRecord { time: Some(rfc3339(at)), ..MonitorRecord::new(Some(t), how, sample) }
     }
 
     /// A sample as it stands.
-    pub(super) fn new(t: Option<f64>, how: &str, sample: &Sample) -> MonitorRecord {
+    pub(super) fn new(t: Option<f64>, how: &str, sample: &MachineSample) -> MonitorRecord {
         let memory = &sample.memory;
         let bytes = |of: Option<Bytes>| of.map(Bytes::get);
         let share = sample.gpus.iter().find(|gpu| gpu.unified).and_then(|gpu| gpu.used);
@@ -241,7 +241,7 @@ impl MonitorRecord {
         record
     }
 
-    fn add_parts(&mut self, sample: &Sample) {
+    fn add_parts(&mut self, sample: &MachineSample) {
         let cores = sample.cores.iter().map(|core| MonitorCore {
             online: core.online,
             percent: round(core.percent),
@@ -293,7 +293,7 @@ impl MonitorRecord {
 }
 
 impl MonitorGpu {
-    fn new(gpu: &plimsoll::probe::Gpu) -> MonitorGpu {
+    fn new(gpu: &plimsoll::probe::GpuSample) -> MonitorGpu {
         MonitorGpu {
             name: gpu.name.clone(),
             unified: gpu.unified,
@@ -313,7 +313,7 @@ impl MonitorGpu {
 }
 
 impl MonitorCost {
-    pub(super) fn new(cost: &plimsoll::probe::Cost) -> MonitorCost {
+    pub(super) fn new(cost: &plimsoll::probe::HelperCost) -> MonitorCost {
         MonitorCost {
             program: cost.program.clone(),
             pid: cost.pid,
@@ -324,7 +324,7 @@ impl MonitorCost {
 }
 
 impl MonitorProcess {
-    fn new(process: &plimsoll::probe::Process) -> MonitorProcess {
+    fn new(process: &plimsoll::probe::ProcessSample) -> MonitorProcess {
         MonitorProcess {
             pid: process.pid,
             name: process.name.clone(),

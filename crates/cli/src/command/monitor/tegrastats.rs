@@ -1,20 +1,20 @@
 //! A tegrastats line as JSON, with the program's own names and units.
 
-use plimsoll::probe::tegrastats::{Clock, Line, Load};
+use plimsoll::probe::tegrastats::{ClockRate, EngineLoad, TegraLine};
 use serde_json::{Map, Value, json};
 
 /// Every field of the line; what it does not say is null.
-pub(super) fn fields(line: &Line<'_>) -> Value {
+pub(super) fn fields(line: &TegraLine<'_>) -> Value {
     let iram = line.iram.map(
         |iram| json!({"used_kb": iram.used_kb, "total_kb": iram.total_kb, "lfb_kb": iram.lfb_kb}),
     );
     let cpu = line.cpu.as_ref().map(|cores| {
-        let core = |core: &plimsoll::probe::tegrastats::Cpu| {
+        let core = |core: &plimsoll::probe::tegrastats::TegraCpu| {
             json!({"online": core.online, "util": core.util.map(plain), "mhz": core.mhz.map(plain)})
         };
         cores.iter().map(core).collect::<Vec<_>>()
     });
-    let unit = |load: &Option<Load>| {
+    let unit = |load: &Option<EngineLoad>| {
         load.as_ref().map(|load| json!({"util": load.util, "mhz": clock(&load.mhz)}))
     };
     let power = map(&line.power_mw, |power| {
@@ -57,14 +57,14 @@ fn plain(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 1e15 { json!(number as i64) } else { json!(number) }
 }
 
-fn engine(load: &Load) -> Value {
+fn engine(load: &EngineLoad) -> Value {
     json!({"off": load.off, "util": load.util, "mhz": clock(&load.mhz)})
 }
 
-fn clock(clock: &Clock) -> Value {
+fn clock(clock: &ClockRate) -> Value {
     match clock {
-        Clock::Unknown => Value::Null,
-        Clock::One(mhz) => json!(mhz),
-        Clock::Many(all) => json!(all),
+        ClockRate::Unknown => Value::Null,
+        ClockRate::One(mhz) => json!(mhz),
+        ClockRate::Many(all) => json!(all),
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
-use plimsoll::machine::{Machine, patiently};
+use plimsoll::machine::{Machine, with_timeout};
 use plimsoll::{
     Bytes, Memory, MemoryConfig, MemoryPressure, MemoryReport, Pool, generate_memory_report,
 };
@@ -129,7 +129,7 @@ fn of_all() -> anyhow::Result<(Vec<DeviceReport>, Vec<Absent>)> {
             continue;
         }
         let lacks = |why| Absent { backend: kind.name(), why };
-        match patiently(move || of_kind(kind)) {
+        match with_timeout(move || of_kind(kind)) {
             None => absent.push(lacks(no_answer())),
             Some(Err(error)) => absent.push(lacks(why(error))),
             Some(Ok(found)) => {
@@ -153,7 +153,7 @@ fn of_kind(kind: BackendKind) -> plimsoll::Result<Vec<FoundDevice>> {
 }
 
 fn of_one(device: DeviceId) -> anyhow::Result<DeviceReport> {
-    let found = patiently(move || of_device(device));
+    let found = with_timeout(move || of_device(device));
     Ok(found.ok_or_else(|| anyhow!("{device}: {}", no_answer()))??)
 }
 

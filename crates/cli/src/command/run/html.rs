@@ -189,7 +189,12 @@ fn charge_plot(report: &RunReport, device: &RunDevice) -> Option<Markup> {
     let points: Vec<TimePoint> = course
         .points
         .iter()
-        .map(|point| TimePoint { t: point.seconds, min: point.min, mean: point.mean, max: point.max })
+        .map(|point| TimePoint {
+            t: point.seconds,
+            min: point.min,
+            mean: point.mean,
+            max: point.max,
+        })
         .collect();
     let series = [Series { name: "charged", points: &points }];
     let limit = device.limit_bytes.map(|limit| limit as f64 / GIB);

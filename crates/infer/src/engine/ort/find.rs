@@ -25,7 +25,7 @@ const USUAL: [&str; 10] = [
 ];
 
 /// How long Python may take to say where its packages are.
-const PATIENCE: Duration = Duration::from_secs(3);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What a search looks at: everything from outside, so that a test can make it up.
 #[derive(Debug, Clone, Default)]
@@ -153,7 +153,7 @@ fn site_packages(environment: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Asks `python3` where its packages are, and waits no longer than [`PATIENCE`].
+/// Asks `python3` where its packages are, and waits no longer than [`DRIVER_TIMEOUT`].
 fn ask_python() -> Result<Vec<PathBuf>, String> {
     // Isolated: neither the working directory nor the environment can slip a module in.
     let script = "import site,sys\nprint('\\n'.join(sys.path+[site.getusersitepackages()]))";
@@ -168,7 +168,7 @@ fn ask_python() -> Result<Vec<PathBuf>, String> {
     loop {
         match child.try_wait() {
             Ok(Some(_)) => break,
-            Ok(None) if begun.elapsed() < PATIENCE => {
+            Ok(None) if begun.elapsed() < DRIVER_TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             _ => {

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::machine::Machine;
-use crate::probe::sample::Process;
+use crate::probe::sample::ProcessSample;
 use crate::units::Bytes;
 
 /// So many open files are looked at in all; a machine with more has its rest left out.
@@ -24,7 +24,7 @@ struct Client {
 }
 
 /// A GPU that processes are looked for on.
-pub(super) struct Place {
+pub(super) struct ClientGpu {
     /// Its place on the PCI bus: `0000:03:00.0`.
     pub(super) bus: Option<String>,
     /// What it maps of the system's memory counts too.
@@ -36,7 +36,7 @@ pub(super) struct Clients {
     machine: Machine,
     every: Option<Duration>,
     last: Option<Instant>,
-    found: Vec<Process>,
+    found: Vec<ProcessSample>,
 }
 
 impl Clients {
@@ -45,7 +45,7 @@ impl Clients {
     }
 
     /// Who holds memory of these GPUs.
-    pub(super) fn look(&mut self, places: &[Place]) -> Vec<Process> {
+    pub(super) fn look(&mut self, places: &[ClientGpu]) -> Vec<ProcessSample> {
         let Some(every) = self.every else { return Vec::new() };
         // A little early is better than a whole sample late.
         if self.last.is_none_or(|last| last.elapsed() + Duration::from_millis(20) >= every) {
@@ -56,7 +56,7 @@ impl Clients {
     }
 }
 
-fn all(machine: &Machine, places: &[Place]) -> Vec<Process> {
+fn all(machine: &Machine, places: &[ClientGpu]) -> Vec<ProcessSample> {
     let mut processes = Vec::new();
     let mut room = MOST_FILES;
     for folder in machine.list("/proc") {
@@ -78,13 +78,19 @@ fn all(machine: &Machine, places: &[Place]) -> Vec<Process> {
             let gpu_bytes =
                 held.into_iter().try_fold(Bytes::ZERO, |sum, one| Some(sum.saturating_add(one?)));
             let name = name.clone();
-            processes.push(Process { pid, name, gpu: Some(at), gpu_bytes, ..Process::default() });
+            processes.push(ProcessSample {
+                pid,
+                name,
+                gpu: Some(at),
+                gpu_bytes,
+                ..ProcessSample::default()
+            });
         }
     }
     processes
 }
 
-impl Place {
+impl ClientGpu {
     fn held(&self, client: &Client) -> Option<Bytes> {
         match self.unified {
             true => Some(client.vram?.saturating_add(client.gtt?)),
@@ -176,10 +182,10 @@ mod tests {
     #[test]
     fn a_sum_with_a_part_unknown_is_unknown() {
         let client = |vram, gtt| Client { bus: String::new(), number: 1, vram, gtt };
-        let apu = Place { bus: None, unified: true };
+        let apu = ClientGpu { bus: None, unified: true };
         assert_eq!(apu.held(&client(Some(Bytes(1)), None)), None);
         assert_eq!(apu.held(&client(Some(Bytes(1)), Some(Bytes(2)))), Some(Bytes(3)));
-        let card = Place { bus: None, unified: false };
+        let card = ClientGpu { bus: None, unified: false };
         assert_eq!(card.held(&client(Some(Bytes(1)), None)), Some(Bytes(1)));
     }
 }

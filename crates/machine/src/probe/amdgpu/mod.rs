@@ -10,36 +10,36 @@ mod clients;
 use std::time::Duration;
 
 use super::Probe;
-use super::held::Held;
-use super::sample::{Gpu, Sample};
+use super::open_file::OpenFile;
+use super::sample::{GpuSample, MachineSample};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::units::Bytes;
-use clients::{Clients, Place};
+use clients::{ClientGpu, Clients};
 
 const VENDOR: &str = "0x1002";
 
 struct Card {
     name: Option<String>,
     apu: bool,
-    vram_total: Option<Held>,
-    vram_used: Option<Held>,
-    gtt_used: Option<Held>,
-    busy: Option<Held>,
+    vram_total: Option<OpenFile>,
+    vram_used: Option<OpenFile>,
+    gtt_used: Option<OpenFile>,
+    busy: Option<OpenFile>,
     /// In Hz.
-    clock: Option<Held>,
-    memory_clock: Option<Held>,
+    clock: Option<OpenFile>,
+    memory_clock: Option<OpenFile>,
     /// In microwatts.
-    power: Option<Held>,
-    power_cap: Option<Held>,
+    power: Option<OpenFile>,
+    power_cap: Option<OpenFile>,
     /// In thousandths of a degree.
-    heat: Option<Held>,
+    heat: Option<OpenFile>,
 }
 
 /// The probe.
 pub(super) struct Amdgpu {
     cards: Vec<Card>,
-    places: Vec<Place>,
+    places: Vec<ClientGpu>,
     clients: Clients,
 }
 
@@ -62,7 +62,7 @@ impl Amdgpu {
             });
         }
         let places = places.into_iter().zip(&cards);
-        let places = places.map(|(bus, card)| Place { bus, unified: card.apu }).collect();
+        let places = places.map(|(bus, card)| ClientGpu { bus, unified: card.apu }).collect();
         Ok(Amdgpu { cards, places, clients: Clients::new(machine, processes) })
     }
 }
@@ -75,13 +75,13 @@ fn bus(machine: &Machine, path: &str) -> Option<String> {
 
 fn card(machine: &Machine, path: &str) -> Option<Card> {
     let device = format!("{path}/device");
-    let file = |name: &str| Held::open(machine, &format!("{device}/{name}"));
+    let file = |name: &str| OpenFile::open(machine, &format!("{device}/{name}"));
     if machine.read(&format!("{device}/vendor"))? != VENDOR {
         return None;
     }
     let vram_total = file("mem_info_vram_total")?;
     let sensors = machine.list(&format!("{device}/hwmon")).into_iter().next();
-    let sensor = |name: &str| Held::open(machine, &format!("{}/{name}", sensors.as_ref()?));
+    let sensor = |name: &str| OpenFile::open(machine, &format!("{}/{name}", sensors.as_ref()?));
     let label = sensors.as_ref().and_then(|path| machine.read(&format!("{path}/in1_label")));
     let text = |name: &str| machine.read(&format!("{device}/{name}")).filter(|t| !t.is_empty());
     Some(Card {
@@ -101,13 +101,13 @@ fn card(machine: &Machine, path: &str) -> Option<Card> {
 }
 
 impl Card {
-    fn look(&self) -> Gpu {
-        let number = |held: &Option<Held>| held.as_ref()?.number();
-        let scaled = |held: &Option<Held>, scale: f64| number(held).map(|n| n as f64 / scale);
-        let bytes = |held: &Option<Held>| u64::try_from(number(held)?).ok().map(Bytes);
+    fn look(&self) -> GpuSample {
+        let number = |held: &Option<OpenFile>| held.as_ref()?.number();
+        let scaled = |held: &Option<OpenFile>, scale: f64| number(held).map(|n| n as f64 / scale);
+        let bytes = |held: &Option<OpenFile>| u64::try_from(number(held)?).ok().map(Bytes);
         let vram = bytes(&self.vram_used);
         let shared = || Some(vram?.saturating_add(bytes(&self.gtt_used)?));
-        Gpu {
+        GpuSample {
             name: self.name.clone(),
             unified: self.apu,
             used: if self.apu { shared() } else { vram },
@@ -118,13 +118,13 @@ impl Card {
             power_w: scaled(&self.power, 1e6),
             power_limit_w: scaled(&self.power_cap, 1e6),
             celsius: scaled(&self.heat, 1e3),
-            ..Gpu::default()
+            ..GpuSample::default()
         }
     }
 }
 
 impl Probe for Amdgpu {
-    fn read(&mut self, sample: &mut Sample) -> Result<()> {
+    fn read(&mut self, sample: &mut MachineSample) -> Result<()> {
         sample.gpus.extend(self.cards.iter().map(Card::look));
         sample.processes.extend(self.clients.look(&self.places));
         Ok(())

@@ -1,8 +1,8 @@
-//! When a memory runs out, told from how it grows.
+//! Predicts when a memory runs out from how it grows.
 //!
 //! What counts is what cannot be had any more (total less available), so a page cache that
 //! fills is no growth. The hard part is to tell growth that goes on from what looks like it
-//! for a while. Nobody can know, but most of it can be told apart by three questions, asked
+//! for a while. Nobody can know, but most cases can be distinguished by three questions, asked
 //! of nine windows from 24 seconds to ten minutes at once:
 //!
 //! - *Does it go on?* The median of each quarter of the window lies above that of the
@@ -23,7 +23,7 @@ mod turns;
 mod window;
 
 use turns::Turns;
-use window::{Trend, Window};
+use window::{Trend, TrendWindow};
 
 use crate::units::Bytes;
 
@@ -60,7 +60,7 @@ pub struct TimeLeft {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Forecast {
-    windows: Vec<Window>,
+    windows: Vec<TrendWindow>,
     turns: Turns,
     last: Option<f64>,
     /// The last three values.
@@ -70,7 +70,7 @@ pub struct Forecast {
 
 impl Default for Forecast {
     fn default() -> Forecast {
-        let windows = WIDTHS.map(Window::new).to_vec();
+        let windows = WIDTHS.map(TrendWindow::new).to_vec();
         Forecast {
             windows,
             turns: Turns::default(),
@@ -116,7 +116,7 @@ impl Forecast {
 
     /// How far samples are apart.
     fn usual_step(&self) -> f64 {
-        self.windows.last().and_then(Window::step).unwrap_or(0.0)
+        self.windows.last().and_then(TrendWindow::step).unwrap_or(0.0)
     }
 }
 

@@ -28,7 +28,7 @@ struct Bucket {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Window {
+pub(super) struct TrendWindow {
     width: f64,
     buckets: VecDeque<Bucket>,
     /// Worked out when a bucket was closed.
@@ -84,9 +84,9 @@ impl Trend {
     }
 }
 
-impl Window {
-    pub(super) fn new(width: f64) -> Window {
-        Window { width, buckets: VecDeque::new(), trend: None, recent: None }
+impl TrendWindow {
+    pub(super) fn new(width: f64) -> TrendWindow {
+        TrendWindow { width, buckets: VecDeque::new(), trend: None, recent: None }
     }
 
     pub(super) fn push(&mut self, t: f64, value: f64) {
@@ -137,12 +137,12 @@ impl Window {
     }
 
     fn work_out(&mut self) {
-        let fit = Fit::of(&self.buckets);
+        let fit = TrendFit::of(&self.buckets);
         self.recent = fit.as_ref().map(|fit| (fit.quarters[3], fit.noise));
         self.trend = fit.and_then(|fit| self.judge(&fit));
     }
 
-    fn judge(&self, fit: &Fit) -> Option<Trend> {
+    fn judge(&self, fit: &TrendFit) -> Option<Trend> {
         let [first, second, third, fourth] = fit.quarters;
         let rises = [second - first, third - second, fourth - third];
         let even = (fourth - first) / 3.0;
@@ -156,7 +156,7 @@ impl Window {
 }
 
 /// A line through the quarters' medians.
-struct Fit {
+struct TrendFit {
     span: f64,
     middle: f64,
     value: f64,
@@ -166,8 +166,8 @@ struct Fit {
     noise: f64,
 }
 
-impl Fit {
-    fn of(buckets: &VecDeque<Bucket>) -> Option<Fit> {
+impl TrendFit {
+    fn of(buckets: &VecDeque<Bucket>) -> Option<TrendFit> {
         let n = buckets.len();
         let span = buckets.back()?.t - buckets.front()?.t;
         if n < LEAST || span < SHORTEST_S {
@@ -190,7 +190,7 @@ impl Fit {
                 buckets.iter().map(|b| (b.mean - value - slope * (b.t - middle)).abs()).collect(),
             );
         let noise = noise(buckets, slope);
-        Some(Fit { span, middle, value, slope, quarters, scatter, noise })
+        Some(TrendFit { span, middle, value, slope, quarters, scatter, noise })
     }
 
     fn trend(&self, buckets: &VecDeque<Bucket>) -> Trend {

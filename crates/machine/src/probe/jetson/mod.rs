@@ -8,13 +8,13 @@ mod power;
 pub(super) mod thermal;
 
 use super::Probe;
-use super::held::Held;
-use super::sample::{Engine, Gpu, Process, Sample};
+use super::open_file::OpenFile;
+use super::sample::{EngineSample, GpuSample, MachineSample, ProcessSample};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::units::Bytes;
-use power::Power;
-use thermal::Thermal;
+use power::JetsonPower;
+use thermal::JetsonThermal;
 
 /// What the device tree calls the GPU, from Nano to Thor.
 const GPUS: [&str; 5] = ["gpu", "gp10b", "gv11b", "ga10b", "gb10b"];
@@ -30,15 +30,15 @@ const CLIENTS: &str = "/sys/kernel/debug/nvmap/iovmm/clients";
 /// The probe.
 pub(super) struct Jetson {
     name: Option<String>,
-    load: Option<Held>,
-    clock: Option<Held>,
+    load: Option<OpenFile>,
+    clock: Option<OpenFile>,
     /// They meet when clocks are locked.
-    min: Option<Held>,
-    max: Option<Held>,
-    engines: Vec<(String, Held)>,
-    power: Power,
-    thermal: Thermal,
-    clients: Option<Held>,
+    min: Option<OpenFile>,
+    max: Option<OpenFile>,
+    engines: Vec<(String, OpenFile)>,
+    power: JetsonPower,
+    thermal: JetsonThermal,
+    clients: Option<OpenFile>,
     power_mode: Option<String>,
     buffer: Vec<u8>,
 }
@@ -63,21 +63,21 @@ impl Jetson {
             // Thor has a clock for its video engines under the GPU's name too.
             !path.contains("gpc") && path.contains("gpu-")
         });
-        let beside = |name: &str| Held::open(machine, &format!("{}/{name}", gpu?));
-        let clients = Held::open(machine, CLIENTS);
+        let beside = |name: &str| OpenFile::open(machine, &format!("{}/{name}", gpu?));
+        let clients = OpenFile::open(machine, CLIENTS);
         if clients.is_none() && machine.is_here() {
             tracing::info!("{CLIENTS} cannot be read: GPU memory by process needs root");
         }
         Ok(Jetson {
             name: machine.read("/sys/firmware/devicetree/base/model"),
             load: beside("device/load")
-                .or_else(|| LOADS.iter().find_map(|path| Held::open(machine, path))),
+                .or_else(|| LOADS.iter().find_map(|path| OpenFile::open(machine, path))),
             clock: beside("cur_freq"),
             min: beside("min_freq"),
             max: beside("max_freq"),
             engines: engines(machine, &clocks),
-            power: Power::open(machine),
-            thermal: Thermal::open(machine),
+            power: JetsonPower::open(machine),
+            thermal: JetsonThermal::open(machine),
             clients,
             power_mode: power_mode(machine),
             buffer: Vec::new(),
@@ -100,11 +100,11 @@ fn of_node(machine: &Machine, path: &str) -> Option<String> {
     machine.read(&format!("{path}/device/of_node/name"))
 }
 
-fn engines(machine: &Machine, clocks: &[String]) -> Vec<(String, Held)> {
+fn engines(machine: &Machine, clocks: &[String]) -> Vec<(String, OpenFile)> {
     let others = clocks.iter().filter(|path| !is_gpu(machine, path));
     let engine = |path: &String| {
         let name = of_node(machine, path)?.to_ascii_uppercase();
-        Some((name, Held::open(machine, &format!("{path}/cur_freq"))?))
+        Some((name, OpenFile::open(machine, &format!("{path}/cur_freq"))?))
     };
     others.filter_map(engine).collect()
 }
@@ -123,12 +123,12 @@ fn power_mode(machine: &Machine) -> Option<String> {
 }
 
 impl Probe for Jetson {
-    fn read(&mut self, sample: &mut Sample) -> Result<()> {
+    fn read(&mut self, sample: &mut MachineSample) -> Result<()> {
         self.power.read(sample);
         self.thermal.read(sample);
         let heat = sample.temperatures.iter().find(|t| t.name.eq_ignore_ascii_case("gpu"));
-        let number = |held: &Option<Held>| held.as_ref()?.number().map(|n| n as f64);
-        sample.gpus.push(Gpu {
+        let number = |held: &Option<OpenFile>| held.as_ref()?.number().map(|n| n as f64);
+        sample.gpus.push(GpuSample {
             name: self.name.clone(),
             unified: true,
             percent: number(&self.load).map(|thousandths| thousandths / 10.0),
@@ -136,12 +136,12 @@ impl Probe for Jetson {
             min_mhz: number(&self.min).map(|hz| hz / 1e6),
             max_mhz: number(&self.max).map(|hz| hz / 1e6),
             celsius: heat.and_then(|t| t.celsius),
-            ..Gpu::default()
+            ..GpuSample::default()
         });
-        sample.engines.extend(self.engines.iter().map(|(name, clock)| Engine {
+        sample.engines.extend(self.engines.iter().map(|(name, clock)| EngineSample {
             name: name.clone(),
             mhz: clock.number().map(|hz| hz as f64 / 1e6),
-            ..Engine::default()
+            ..EngineSample::default()
         }));
         sample.power_mode.clone_from(&self.power_mode);
         if let Some(text) = self.clients.as_ref().and_then(|f| f.read(&mut self.buffer).ok()) {
@@ -152,7 +152,7 @@ impl Probe for Jetson {
 }
 
 /// `user  python3  1234  524288K`; the size in bytes, or with a unit behind it.
-fn parse_clients(text: &str) -> impl Iterator<Item = Process> {
+fn parse_clients(text: &str) -> impl Iterator<Item = ProcessSample> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let (client, size) = (words.next()?, words.next_back()?);
@@ -171,7 +171,13 @@ fn parse_clients(text: &str) -> impl Iterator<Item = Process> {
         // The kernel's own are clients without a program.
         let name = if name.is_empty() { client.to_string() } else { name.join(" ") };
         let gpu_bytes = Some(Bytes(bytes));
-        Some(Process { pid, name: Some(name), gpu: Some(0), gpu_bytes, ..Process::default() })
+        Some(ProcessSample {
+            pid,
+            name: Some(name),
+            gpu: Some(0),
+            gpu_bytes,
+            ..ProcessSample::default()
+        })
     })
 }
 
@@ -186,7 +192,7 @@ mod tests {
                     user                        my app 2     4711    524288K\n\
                     vpr                                         1       4096\n\
                     total                                            626692K\n";
-        let found: Vec<Process> = parse_clients(text).collect();
+        let found: Vec<ProcessSample> = parse_clients(text).collect();
         let told: Vec<_> = found.iter().map(|p| (p.pid, p.name.as_deref(), p.gpu_bytes)).collect();
         let expected = [
             (2213, Some("gnome-shell"), Some(Bytes::kib(98_304))),

@@ -5,33 +5,33 @@
 //! channel 7 is the chip's own sum.
 
 use crate::machine::Machine;
-use crate::probe::held::Held;
+use crate::probe::open_file::OpenFile;
 use crate::probe::rails::whole_board;
-use crate::probe::sample::{Rail, Sample};
+use crate::probe::sample::{MachineSample, Rail};
 
 /// How the power of a rail is read, in milliwatts.
-enum Source {
-    Product { millivolts: Held, milliamperes: Held },
-    Direct(Held),
+enum RailSource {
+    Product { millivolts: OpenFile, milliamperes: OpenFile },
+    Direct(OpenFile),
 }
 
-impl Source {
+impl RailSource {
     fn milliwatts(&self) -> Option<f64> {
         match self {
-            Source::Direct(power) => Some(power.number()? as f64),
-            Source::Product { millivolts, milliamperes } => {
+            RailSource::Direct(power) => Some(power.number()? as f64),
+            RailSource::Product { millivolts, milliamperes } => {
                 Some(millivolts.number()? as f64 * milliamperes.number()? as f64 / 1000.0)
             }
         }
     }
 }
 
-pub(super) struct Power {
-    rails: Vec<(String, Source)>,
+pub(super) struct JetsonPower {
+    rails: Vec<(String, RailSource)>,
 }
 
-impl Power {
-    pub(super) fn open(machine: &Machine) -> Power {
+impl JetsonPower {
+    pub(super) fn open(machine: &Machine) -> JetsonPower {
         let chips = machine.list("/sys/class/hwmon").into_iter();
         let chips = chips.filter(|path| {
             machine.read(&format!("{path}/name")).is_some_and(|name| name.starts_with("ina3221"))
@@ -41,14 +41,14 @@ impl Power {
             rails = iio(machine);
         }
         rails.retain(|(name, _)| name != "NC" && !name.is_empty());
-        Power { rails }
+        JetsonPower { rails }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.rails.is_empty()
     }
 
-    pub(super) fn read(&self, sample: &mut Sample) {
+    pub(super) fn read(&self, sample: &mut MachineSample) {
         sample.rails = self
             .rails
             .iter()
@@ -64,24 +64,27 @@ impl Power {
 }
 
 /// The three channels of a chip.
-fn hwmon(machine: &Machine, path: &str) -> Vec<(String, Source)> {
+fn hwmon(machine: &Machine, path: &str) -> Vec<(String, RailSource)> {
     let channel = |n: u32| {
         let name = machine.read(&format!("{path}/in{n}_label"))?;
-        let millivolts = Held::open(machine, &format!("{path}/in{n}_input"))?;
-        let milliamperes = Held::open(machine, &format!("{path}/curr{n}_input"))?;
-        Some((name, Source::Product { millivolts, milliamperes }))
+        let millivolts = OpenFile::open(machine, &format!("{path}/in{n}_input"))?;
+        let milliamperes = OpenFile::open(machine, &format!("{path}/curr{n}_input"))?;
+        Some((name, RailSource::Product { millivolts, milliamperes }))
     };
     (1..=6).filter_map(channel).collect()
 }
 
-fn iio(machine: &Machine) -> Vec<(String, Source)> {
+fn iio(machine: &Machine) -> Vec<(String, RailSource)> {
     let chips = machine.list("/sys/bus/i2c/drivers/ina3221x").into_iter();
     let devices = chips.flat_map(|chip| machine.list(&chip));
     let devices =
         devices.filter(|path| path.contains("/iio:device") || path.contains("/iio_device"));
     let rail = |device: &str, n: u32| {
         let name = machine.read(&format!("{device}/rail_name_{n}"))?;
-        Some((name, Source::Direct(Held::open(machine, &format!("{device}/in_power{n}_input"))?)))
+        Some((
+            name,
+            RailSource::Direct(OpenFile::open(machine, &format!("{device}/in_power{n}_input"))?),
+        ))
     };
     devices
         .flat_map(|device| (0..3).filter_map(move |n| rail(&device, n)).collect::<Vec<_>>())

@@ -1,29 +1,29 @@
 //! Temperatures, and what holds clocks down because of them or of too much current.
 
 use crate::machine::Machine;
-use crate::probe::held::Held;
-use crate::probe::sample::{Sample, Temperature};
+use crate::probe::open_file::OpenFile;
+use crate::probe::sample::{MachineSample, Temperature};
 
 /// What a zone shows when its part of the chip is switched off.
 const OFF: i64 = -256_000;
 
-pub(super) struct Thermal {
-    zones: Vec<(String, Held)>,
+pub(super) struct JetsonThermal {
+    zones: Vec<(String, OpenFile)>,
     /// What can be slowed down to cool, and how far it is: 0 is not at all.
-    coolers: Vec<(String, Held)>,
+    coolers: Vec<(String, OpenFile)>,
     /// How often the current was too high, by event, and the last count.
-    overcurrent: Vec<(String, Held, i64)>,
+    overcurrent: Vec<(String, OpenFile, i64)>,
 }
 
 /// The temperature zones of a machine, by the names that `tegrastats` prints.
-pub(in crate::probe) fn zones(machine: &Machine) -> Vec<(String, Held)> {
+pub(in crate::probe) fn zones(machine: &Machine) -> Vec<(String, OpenFile)> {
     let zones = of(machine, "thermal_zone", "temp");
     zones.into_iter().map(|(name, held)| (plain(&name), held)).collect()
 }
 
 /// What they show now.
-pub(in crate::probe) fn temperatures(zones: &[(String, Held)]) -> Vec<Temperature> {
-    let celsius = |held: &Held| held.number().filter(|t| *t != OFF).map(|t| t as f64 / 1000.0);
+pub(in crate::probe) fn temperatures(zones: &[(String, OpenFile)]) -> Vec<Temperature> {
+    let celsius = |held: &OpenFile| held.number().filter(|t| *t != OFF).map(|t| t as f64 / 1000.0);
     zones
         .iter()
         .map(|(name, held)| Temperature { name: name.clone(), celsius: celsius(held) })
@@ -31,27 +31,27 @@ pub(in crate::probe) fn temperatures(zones: &[(String, Held)]) -> Vec<Temperatur
 }
 
 /// Everything of a kind: its type, and the file with its value.
-fn of(machine: &Machine, kind: &str, value: &str) -> Vec<(String, Held)> {
+fn of(machine: &Machine, kind: &str, value: &str) -> Vec<(String, OpenFile)> {
     let folder = format!("/sys/class/thermal/{kind}");
     let paths = machine.list("/sys/class/thermal").into_iter();
     let one = |path: String| {
         let name = machine.read(&format!("{path}/type"))?;
-        Some((name, Held::open(machine, &format!("{path}/{value}"))?))
+        Some((name, OpenFile::open(machine, &format!("{path}/{value}"))?))
     };
     paths.filter(|path| path.starts_with(&folder)).filter_map(one).collect()
 }
 
-impl Thermal {
-    pub(super) fn open(machine: &Machine) -> Thermal {
+impl JetsonThermal {
+    pub(super) fn open(machine: &Machine) -> JetsonThermal {
         let coolers = of(machine, "cooling_device", "cur_state");
-        Thermal {
+        JetsonThermal {
             zones: zones(machine),
             coolers: coolers.into_iter().filter(|(name, _)| !name.contains("fan")).collect(),
             overcurrent: overcurrent(machine),
         }
     }
 
-    pub(super) fn read(&mut self, sample: &mut Sample) {
+    pub(super) fn read(&mut self, sample: &mut MachineSample) {
         sample.temperatures = temperatures(&self.zones);
         if self.coolers.is_empty() && self.overcurrent.is_empty() {
             return;
@@ -69,13 +69,13 @@ impl Thermal {
     }
 }
 
-fn overcurrent(machine: &Machine) -> Vec<(String, Held, i64)> {
+fn overcurrent(machine: &Machine) -> Vec<(String, OpenFile, i64)> {
     let chips = machine.list("/sys/class/hwmon").into_iter();
     let chips = chips
         .filter(|path| machine.read(&format!("{path}/name")).is_some_and(|n| n == "soctherm_oc"));
     let counters = chips.flat_map(|path| machine.list(&path)).filter_map(|path| {
         let name = path.rsplit('/').next()?.strip_suffix("_event_cnt")?.to_string();
-        let held = Held::open(machine, &path)?;
+        let held = OpenFile::open(machine, &path)?;
         let count = held.number()?;
         Some((name, held, count))
     });

@@ -1,7 +1,7 @@
 //! Linux's own files: memory, processors, fragmentation, processes.
 //!
 //! The files that matter at every sample stay open and are read in place. Processes are
-//! looked at less often: one file each, and the dear one (`smaps_rollup`, which walks all
+//! looked at less often: one file each, and the expensive one (`smaps_rollup`, which walks all
 //! of a process's memory) only for the few that hold the most GPU memory.
 
 mod cost;
@@ -11,13 +11,13 @@ mod ticks;
 
 use std::time::{Duration, Instant};
 
-pub use resident::Resident;
+pub use resident::ResidentReader;
 pub use ticks::Ticks;
 
 use super::Probe;
-use super::held::Held;
 use super::jetson::{is_jetson, thermal};
-use super::sample::{Core, Sample};
+use super::open_file::OpenFile;
+use super::sample::{CoreSample, MachineSample};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::platform::parse_meminfo;
@@ -30,12 +30,12 @@ const MOST_CLOCKS: usize = 32;
 
 /// The probe.
 pub(super) struct Proc {
-    meminfo: Held,
-    stat: Option<Held>,
-    buddyinfo: Option<Held>,
+    meminfo: OpenFile,
+    stat: Option<OpenFile>,
+    buddyinfo: Option<OpenFile>,
     /// The clock of a processor, by its number.
-    clocks: Vec<(usize, Held)>,
-    zones: Vec<(String, Held)>,
+    clocks: Vec<(usize, OpenFile)>,
+    zones: Vec<(String, OpenFile)>,
     /// How many processors there can be, on or off.
     cores: usize,
     last: Option<Vec<Ticks>>,
@@ -45,24 +45,25 @@ pub(super) struct Proc {
 
 impl Proc {
     pub(super) fn open(machine: &Machine, processes: Option<Duration>) -> Result<Proc> {
-        let meminfo =
-            Held::open_or_say(machine, "/proc/meminfo").map_err(|error| Error::Unavailable {
+        let meminfo = OpenFile::open_or_say(machine, "/proc/meminfo").map_err(|error| {
+            Error::Unavailable {
                 what: "system memory".to_string(),
                 why: format!("{}: {error}", machine.on_disk("/proc/meminfo").display()),
-            })?;
+            }
+        })?;
         let possible = machine.read("/sys/devices/system/cpu/possible").unwrap_or_default();
         let cores = possible.rsplit(['-', ',']).next().and_then(|last| last.parse().ok());
         let clock = |core: usize| {
             let path = format!("/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq");
-            Some((core, Held::open(machine, &path)?))
+            Some((core, OpenFile::open(machine, &path)?))
         };
         let cores = cores.map_or(0, |last: usize| last.min(4095) + 1);
         Ok(Proc {
             meminfo,
-            stat: Held::open(machine, "/proc/stat"),
-            buddyinfo: Held::open(machine, "/proc/buddyinfo"),
+            stat: OpenFile::open(machine, "/proc/stat"),
+            buddyinfo: OpenFile::open(machine, "/proc/buddyinfo"),
             clocks: (0..cores.min(MOST_CLOCKS)).filter_map(clock).collect(),
-            // A Jetson's are told by its own probe.
+            // A Jetson's own probe reports them.
             zones: if is_jetson(machine) { Vec::new() } else { thermal::zones(machine) },
             cores,
             last: None,
@@ -74,19 +75,19 @@ impl Proc {
         })
     }
 
-    fn processors(&mut self, sample: &mut Sample) -> Option<()> {
+    fn processors(&mut self, sample: &mut MachineSample) -> Option<()> {
         let text = self.stat.as_ref()?.read(&mut self.buffer).ok()?;
         let now = ticks::parse(text)?;
         if let Some(last) = &self.last {
             sample.cpu_percent = now.first().zip(last.first()).and_then(|(n, l)| n.since(*l));
         }
         let known = now.iter().filter_map(|ticks| ticks.core).map(|core| core + 1).max();
-        let mut cores = vec![Core::default(); self.cores.max(known.unwrap_or(0))];
+        let mut cores = vec![CoreSample::default(); self.cores.max(known.unwrap_or(0))];
         for ticks in &now {
             let Some(core) = ticks.core else { continue };
             let before = self.last.iter().flatten().find(|last| last.core == ticks.core);
             let percent = before.and_then(|last| ticks.since(*last));
-            cores[core] = Core { online: true, percent, mhz: None };
+            cores[core] = CoreSample { online: true, percent, mhz: None };
         }
         for (core, held) in &self.clocks {
             if let Some(core) = cores.get_mut(*core).filter(|core| core.online) {
@@ -98,7 +99,7 @@ impl Proc {
         Some(())
     }
 
-    fn look_at_processes(&mut self, sample: &mut Sample) {
+    fn look_at_processes(&mut self, sample: &mut MachineSample) {
         let Some((processes, every, last)) = &mut self.processes else { return };
         // A little early is better than a whole sample late.
         if last.is_none_or(|last| last.elapsed() + Duration::from_millis(20) >= *every) {
@@ -110,7 +111,7 @@ impl Proc {
 }
 
 impl Probe for Proc {
-    fn read(&mut self, sample: &mut Sample) -> Result<()> {
+    fn read(&mut self, sample: &mut MachineSample) -> Result<()> {
         let text = self.meminfo.read(&mut self.buffer).map_err(|error| Error::Unavailable {
             what: "system memory".to_string(),
             why: format!("{}: {error}", self.meminfo.path().display()),

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::time::Instant;
 
 use super::ticks::parse_process;
-use crate::probe::sample::Process;
+use crate::probe::sample::ProcessSample;
 use crate::sys::process::page_size;
 use crate::units::Bytes;
 
@@ -20,7 +20,7 @@ const LOOKS_A_ROLLUP: u64 = 5;
 /// What is remembered between two looks.
 #[derive(Default)]
 pub(super) struct Processes {
-    found: Vec<Process>,
+    found: Vec<ProcessSample>,
     /// Processor time by number, and when it was read.
     ticks: HashMap<u32, u64>,
     at: Option<Instant>,
@@ -36,7 +36,7 @@ impl Processes {
         self.holders.extend(holders.iter().take(MOST_ROLLUPS));
     }
 
-    pub(super) fn list(&self) -> Vec<Process> {
+    pub(super) fn list(&self) -> Vec<ProcessSample> {
         self.found.clone()
     }
 
@@ -76,19 +76,19 @@ fn one(
     buffer: &mut [u8],
     before: &HashMap<u32, u64>,
     seconds: Option<f64>,
-) -> Option<(Process, u64)> {
+) -> Option<(ProcessSample, u64)> {
     let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(buffer).ok()?;
     let text = String::from_utf8_lossy(&buffer[..length]);
     let found = parse_process(&text)?;
     let worked = before.get(&pid).and_then(|before| found.ticks.checked_sub(*before));
     let cpu_percent =
         worked.zip(seconds.filter(|s| *s > 0.0)).map(|(ticks, seconds)| ticks as f64 / seconds);
-    let process = Process {
+    let process = ProcessSample {
         pid,
         name: Some(found.name.to_string()),
         resident: found.resident_pages.checked_mul(page_size()).map(Bytes),
         cpu_percent,
-        ..Process::default()
+        ..ProcessSample::default()
     };
     Some((process, found.ticks))
 }

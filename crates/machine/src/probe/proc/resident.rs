@@ -1,22 +1,22 @@
 //! The resident memory of this process.
 
 use crate::machine::Machine;
-use crate::probe::held::Held;
+use crate::probe::open_file::OpenFile;
 use crate::sys::process::page_size;
 use crate::units::Bytes;
 
 /// Reads how much memory of the system this process has resident: one read of an open
 /// file, a microsecond or two.
 #[derive(Debug)]
-pub struct Resident {
-    statm: Held,
+pub struct ResidentReader {
+    statm: OpenFile,
 }
 
-impl Resident {
+impl ResidentReader {
     /// `None` where the system has no such file.
     #[must_use]
-    pub fn open() -> Option<Resident> {
-        Some(Resident { statm: Held::open(&Machine::here(), "/proc/self/statm")? })
+    pub fn open() -> Option<ResidentReader> {
+        Some(ResidentReader { statm: OpenFile::open(&Machine::here(), "/proc/self/statm")? })
     }
 
     /// The resident memory now.
@@ -36,7 +36,7 @@ mod tests {
     /// is the only thing that is sure.
     #[test]
     fn what_is_held_and_touched_is_resident() {
-        let resident = Resident::open().unwrap();
+        let resident = ResidentReader::open().unwrap();
         let block = vec![1u8; 64 << 20];
         let held = resident.read().unwrap();
         assert!(held >= Bytes::mib(64), "{held} {}", block[1 << 20]);

@@ -61,21 +61,21 @@ fn one(line: &str) -> Option<Ticks> {
 
 /// What `/proc/PID/stat` says of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found<'a> {
+pub(super) struct ProcessStat<'a> {
     pub(super) name: &'a str,
     pub(super) ticks: u64,
     pub(super) resident_pages: u64,
 }
 
 /// The name in the middle may hold anything, brackets too.
-pub(super) fn parse_process(text: &str) -> Option<Found<'_>> {
+pub(super) fn parse_process(text: &str) -> Option<ProcessStat<'_>> {
     let (start, rest) = text.rsplit_once(')')?;
     let name = start.split_once('(')?.1;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     let resident_pages = fields.nth(8)?.parse().ok()?;
-    Some(Found { name, ticks: user.saturating_add(system), resident_pages })
+    Some(ProcessStat { name, ticks: user.saturating_add(system), resident_pages })
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_process_may_be_called_anything() {
         let text = "42 (a) b (c)) S 1 42 42 0 -1 4194304 100 0 0 0 7 5 0 0 20 0 1 0 3 9000 77 1";
-        let found = Found { name: "a) b (c)", ticks: 12, resident_pages: 77 };
+        let found = ProcessStat { name: "a) b (c)", ticks: 12, resident_pages: 77 };
         assert_eq!(parse_process(text), Some(found));
         assert_eq!(parse_process("42 (a"), None);
     }

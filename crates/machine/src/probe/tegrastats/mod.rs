@@ -8,8 +8,8 @@
 //! the forms of its key is unknown, never guessed at. What is unknown takes nothing with it:
 //! a load stands without its clock, and one clock of a list without the others.
 //!
-//! A [`Line`] borrows its names from the text, so that reading a log costs no allocation a
-//! field; what is kept of each kind is bounded, and so is a line. [`Reader`] runs the
+//! A [`TegraLine`] borrows its names from the text, so that reading a log costs no allocation a
+//! field; what is kept of each kind is bounded, and so is a line. [`TegraReader`] runs the
 //! program itself.
 
 mod parse;
@@ -20,11 +20,11 @@ mod tests;
 mod words;
 
 pub use parse::{NotARecord, parse};
-pub use reader::Reader;
+pub use reader::TegraReader;
 
 /// One line. The names and units are those of the program.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Line<'a> {
+pub struct TegraLine<'a> {
     /// `05-17-2026 10:00:33`, where the line starts with it.
     pub timestamp: Option<&'a str>,
     /// Seconds since 1970 by the clock that wrote the line, whatever its time zone: the
@@ -47,17 +47,17 @@ pub struct Line<'a> {
     /// The small memory of old boards.
     pub iram: Option<Iram>,
     /// The processors; `None` where the line has no list of them.
-    pub cpu: Option<Vec<Cpu>>,
+    pub cpu: Option<Vec<TegraCpu>>,
     /// The GPU.
-    pub gpu: Option<Load>,
+    pub gpu: Option<EngineLoad>,
     /// A second graphics cluster (`GR3D2_FREQ`).
-    pub gpu2: Option<Load>,
+    pub gpu2: Option<EngineLoad>,
     /// A second GPU, with memory of its own (`GR3D_PCI`, on a Drive PX2).
-    pub gpu_pci: Option<Load>,
+    pub gpu_pci: Option<EngineLoad>,
     /// The memory controller.
-    pub emc: Option<Load>,
+    pub emc: Option<EngineLoad>,
     /// Everything else that has a clock, by its key as printed.
-    pub engines: Vec<(&'a str, Load)>,
+    pub engines: Vec<(&'a str, EngineLoad)>,
     /// Background and foreground work of the processor's own translation.
     pub mts: Option<Mts>,
     /// Temperatures; `None` for a sensor that is off.
@@ -65,7 +65,7 @@ pub struct Line<'a> {
     /// Their peaks, where the line has them.
     pub temps_peak_c: Vec<(&'a str, Option<f64>)>,
     /// Power by rail.
-    pub power_mw: Vec<(&'a str, Power)>,
+    pub power_mw: Vec<(&'a str, RailPower)>,
 }
 
 /// The small memory of old boards.
@@ -81,7 +81,7 @@ pub struct Iram {
 
 /// A processor.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Cpu {
+pub struct TegraCpu {
     /// Whether it is on.
     pub online: bool,
     /// Load in percent.
@@ -92,24 +92,24 @@ pub struct Cpu {
 
 /// Load and clock of an engine.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Load {
+pub struct EngineLoad {
     /// Whether it is switched off.
     pub off: bool,
     /// Load in percent.
     pub util: Option<f64>,
     /// Clock.
-    pub mhz: Clock,
+    pub mhz: ClockRate,
 }
 
 /// A clock, or one for each cluster.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub enum Clock {
-    /// Not told.
+pub enum ClockRate {
+    /// Not reported.
     #[default]
     Unknown,
     /// One.
     One(f64),
-    /// Several in the order printed; `None` for one that is not told.
+    /// Several in the order printed; `None` for one that is not reported.
     Many(Vec<Option<f64>>),
 }
 
@@ -124,7 +124,7 @@ pub struct Mts {
 
 /// Power of a rail.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Power {
+pub struct RailPower {
     /// Now.
     pub cur: f64,
     /// On average since the program started.
@@ -133,7 +133,7 @@ pub struct Power {
     pub peak: Option<f64>,
 }
 
-impl Line<'_> {
+impl TegraLine<'_> {
     /// The mean load of the processors that are on.
     #[must_use]
     pub fn cpu_mean_online(&self) -> Option<f64> {

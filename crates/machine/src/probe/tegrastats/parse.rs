@@ -1,7 +1,7 @@
-//! From text to a [`Line`].
+//! From text to a [`TegraLine`].
 
-use super::words::{self, Words};
-use super::{Cpu, Iram, Line, Mts};
+use super::words::{self, TegraWords};
+use super::{Iram, Mts, TegraCpu, TegraLine};
 
 /// A line of the largest board is a twentieth of this.
 const LONGEST: usize = 16 << 10;
@@ -37,18 +37,19 @@ pub enum NotARecord {
 /// # Errors
 ///
 /// [`NotARecord`] where the line has neither `RAM n/nMB` nor `CPU [...]`.
-pub fn parse(text: &str) -> Result<Line<'_>, NotARecord> {
+pub fn parse(text: &str) -> Result<TegraLine<'_>, NotARecord> {
     let text = text.trim_ascii();
     match text.len() {
         0 => return Err(NotARecord::Empty),
         long if long > LONGEST => return Err(NotARecord::TooLong(long)),
         _ => {}
     }
-    let mut parser = Parser { words: Words::new(text), line: Line::default(), begins: None };
+    let mut parser =
+        LineParser { words: TegraWords::new(text), line: TegraLine::default(), begins: None };
     while let Some(key) = parser.words.next() {
         parser.field(key);
     }
-    let Parser { mut line, begins, .. } = parser;
+    let LineParser { mut line, begins, .. } = parser;
     let Some(begins) = begins else { return Err(NotARecord::NoMemoryNoProcessor) };
     if line.ram_total_mb.is_none() && line.cpu.is_none() {
         return Err(NotARecord::NoMemoryNoProcessor);
@@ -57,14 +58,14 @@ pub fn parse(text: &str) -> Result<Line<'_>, NotARecord> {
     Ok(line)
 }
 
-struct Parser<'a> {
-    words: Words<'a>,
-    line: Line<'a>,
+struct LineParser<'a> {
+    words: TegraWords<'a>,
+    line: TegraLine<'a>,
     /// Where the record begins; before it stands what a logger wrote.
     begins: Option<usize>,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> LineParser<'a> {
     fn field(&mut self, key: &'a str) {
         let start = self.words.position() - key.len();
         if let Some(list) = key.strip_prefix("CPU").filter(|list| list.starts_with('[')) {
@@ -143,7 +144,7 @@ impl<'a> Parser<'a> {
         let Some((list, after)) = value[1..].split_once(']') else { return false };
         let Some(shared) = words::shared_clock(after) else { return false };
         let cores = list.split(',').take(MOST).map(|word| words::core(word.trim(), shared));
-        let Some(cores) = cores.collect::<Option<Vec<Cpu>>>() else { return false };
+        let Some(cores) = cores.collect::<Option<Vec<TegraCpu>>>() else { return false };
         self.line.cpu = Some(cores);
         true
     }

@@ -15,7 +15,7 @@ use super::parse;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::probe::Probe;
-use crate::probe::sample::{Cost, Sample};
+use crate::probe::sample::{HelperCost, MachineSample};
 use crate::sys::process::die_with_spawner;
 
 /// Where the program lies on a Jetson.
@@ -26,31 +26,31 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_LINE: u64 = 16 << 10;
 
 #[derive(Default)]
-struct State {
-    newest: Option<(Instant, Sample)>,
+struct ReaderState {
+    newest: Option<(Instant, MachineSample)>,
     /// What keeps the program from telling anything.
     trouble: Option<String>,
     child: Option<Child>,
     stop: bool,
 }
 
-type Shared = Arc<(Mutex<State>, Condvar)>;
+type SharedState = Arc<(Mutex<ReaderState>, Condvar)>;
 
-fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+fn lock(shared: &SharedState) -> MutexGuard<'_, ReaderState> {
     shared.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The program, running.
-pub struct Reader {
-    shared: Shared,
+pub struct TegraReader {
+    shared: SharedState,
     thread: Option<JoinHandle<()>>,
     /// A line that is older says nothing of now.
     fresh: Duration,
 }
 
-impl Reader {
+impl TegraReader {
     /// Looks for the program on the path and where Jetson Linux has it.
-    pub(in crate::probe) fn find(machine: &Machine, interval: Duration) -> Result<Reader> {
+    pub(in crate::probe) fn find(machine: &Machine, interval: Duration) -> Result<TegraReader> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let on_path = std::env::split_paths(&path).map(|folder| folder.join("tegrastats"));
         let usual = PLACES.iter().map(|place| machine.on_disk(place));
@@ -62,7 +62,7 @@ impl Reader {
                 PLACES.join(" or ")
             ),
         })?;
-        Reader::start(&found, interval)
+        TegraReader::start(&found, interval)
     }
 
     /// Runs this program, asking for a line each interval.
@@ -70,8 +70,8 @@ impl Reader {
     /// # Errors
     ///
     /// [`Error::Unavailable`] when no thread can be started.
-    pub fn start(program: &Path, interval: Duration) -> Result<Reader> {
-        let shared = Shared::default();
+    pub fn start(program: &Path, interval: Duration) -> Result<TegraReader> {
+        let shared = SharedState::default();
         let (there, program) = (Arc::clone(&shared), program.to_path_buf());
         let interval = interval.max(Duration::from_millis(50));
         let thread = std::thread::Builder::new()
@@ -82,15 +82,15 @@ impl Reader {
                 why: error.to_string(),
             })?;
         let fresh = interval * 3 + Duration::from_secs(1);
-        Ok(Reader { shared, thread: Some(thread), fresh })
+        Ok(TegraReader { shared, thread: Some(thread), fresh })
     }
 }
 
-impl Probe for Reader {
-    fn read(&mut self, sample: &mut Sample) -> Result<()> {
+impl Probe for TegraReader {
+    fn read(&mut self, sample: &mut MachineSample) -> Result<()> {
         let state = lock(&self.shared);
         let pid = state.child.as_ref().map(Child::id);
-        sample.helpers.extend(pid.and_then(|pid| Cost::of("tegrastats", pid)));
+        sample.helpers.extend(pid.and_then(|pid| HelperCost::of("tegrastats", pid)));
         match (&state.newest, &state.trouble) {
             (Some((at, newest)), _) if at.elapsed() <= self.fresh => {
                 sample.merge(newest.clone());
@@ -105,7 +105,7 @@ impl Probe for Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for TegraReader {
     fn drop(&mut self) {
         {
             let mut state = lock(&self.shared);
@@ -117,16 +117,16 @@ impl Drop for Reader {
         self.shared.1.notify_all();
         // A killed child closes its output, and the thread ends; one that handed its
         // output on to others is not waited for.
-        let patience = Instant::now() + Duration::from_millis(500);
+        let deadline = Instant::now() + Duration::from_millis(500);
         while self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
-            && Instant::now() < patience
+            && Instant::now() < deadline
         {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-fn keep_running(shared: &Shared, program: &Path, interval: Duration) {
+fn keep_running(shared: &SharedState, program: &Path, interval: Duration) {
     let mut wait = FIRST_WAIT;
     while !lock(shared).stop {
         let started = Instant::now();
@@ -146,7 +146,7 @@ fn keep_running(shared: &Shared, program: &Path, interval: Duration) {
         if !state.stop {
             tracing::debug!("{trouble}; started again in {wait:?}");
             state.trouble = Some(format!("{trouble}; it is started again"));
-            let stopped = |state: &mut State| !state.stop;
+            let stopped = |state: &mut ReaderState| !state.stop;
             let waited = shared.1.wait_timeout_while(state, wait, stopped);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             wait = (wait * 2).min(LONGEST_WAIT);
@@ -167,7 +167,7 @@ fn spawn(program: &Path, interval: Duration) -> std::io::Result<(Child, ChildStd
 }
 
 /// Keeps the newest line until there are no more.
-fn follow(shared: &Shared, output: ChildStdout) {
+fn follow(shared: &SharedState, output: ChildStdout) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     loop {
@@ -185,7 +185,7 @@ fn follow(shared: &Shared, output: ChildStdout) {
 }
 
 /// Takes the child that has nothing more to say to its end.
-fn ended(shared: &Shared) -> String {
+fn ended(shared: &SharedState) -> String {
     let child = lock(shared).child.take();
     let Some(mut child) = child else { return "it was taken away".to_string() };
     let _ = child.kill();

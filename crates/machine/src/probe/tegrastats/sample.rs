@@ -1,33 +1,33 @@
 //! A line as a sample.
 
-use super::{Clock, Line, Load};
+use super::{ClockRate, EngineLoad, TegraLine};
 use crate::platform::MemInfo;
-use crate::probe::sample::{Core, Engine, Gpu, Rail, Sample, Temperature};
+use crate::probe::sample::{CoreSample, EngineSample, GpuSample, MachineSample, Rail, Temperature};
 use crate::units::Bytes;
 
-impl Clock {
+impl ClockRate {
     /// One figure: the fastest where there are several.
     #[must_use]
     pub fn highest(&self) -> Option<f64> {
         match self {
-            Clock::Unknown => None,
-            Clock::One(mhz) => Some(*mhz),
-            Clock::Many(all) => all.iter().copied().flatten().reduce(f64::max),
+            ClockRate::Unknown => None,
+            ClockRate::One(mhz) => Some(*mhz),
+            ClockRate::Many(all) => all.iter().copied().flatten().reduce(f64::max),
         }
     }
 }
 
-impl Line<'_> {
+impl TegraLine<'_> {
     /// What the line says of the machine. Its MB are MiB. What it calls used leaves the
     /// page cache out, so the rest is what is available.
     #[must_use]
-    pub fn to_sample(&self) -> Sample {
+    pub fn to_sample(&self) -> MachineSample {
         let mib = |mb: Option<u64>| mb.map(|mb| Bytes(mb.saturating_mul(1 << 20)));
         let less = |total: Option<Bytes>, used| Some(total?.saturating_sub(mib(used)?));
         let total = mib(self.ram_total_mb);
         let swap_total = mib(self.swap_total_mb);
         let block = self.lfb_block_kb.filter(|_| self.lfb_blocks.is_some_and(|n| n > 0));
-        Sample {
+        MachineSample {
             memory: MemInfo {
                 total,
                 available: less(total, self.ram_used_mb),
@@ -51,12 +51,12 @@ impl Line<'_> {
                 .map(|(name, power)| Rail { name: name.to_string(), watts: Some(watts(power.cur)) })
                 .collect(),
             total_power_w: self.total_power_mw().map(watts),
-            ..Sample::default()
+            ..MachineSample::default()
         }
     }
 
-    fn cores(&self) -> Vec<Core> {
-        let cores = self.cpu.iter().flatten().map(|cpu| Core {
+    fn cores(&self) -> Vec<CoreSample> {
+        let cores = self.cpu.iter().flatten().map(|cpu| CoreSample {
             online: cpu.online,
             percent: cpu.util,
             mhz: cpu.mhz,
@@ -66,27 +66,27 @@ impl Line<'_> {
 
     /// The board's GPU is there even where the line says nothing of it (no root); the card beside
     /// it where the line names it.
-    fn gpus(&self) -> Vec<Gpu> {
+    fn gpus(&self) -> Vec<GpuSample> {
         let gpu = self.gpu.as_ref();
         let sensors = self.temps_c.iter().find(|(name, _)| name.eq_ignore_ascii_case("gpu"));
-        let board = Gpu {
+        let board = GpuSample {
             unified: true,
             percent: gpu.and_then(|load| load.util),
             mhz: gpu.and_then(|load| load.mhz.highest()),
             celsius: sensors.and_then(|(_, celsius)| *celsius),
-            ..Gpu::default()
+            ..GpuSample::default()
         };
-        let card = self.gpu_pci.as_ref().map(|load| Gpu {
+        let card = self.gpu_pci.as_ref().map(|load| GpuSample {
             name: Some("GR3D_PCI".to_string()),
             percent: load.util,
             mhz: load.mhz.highest(),
-            ..Gpu::default()
+            ..GpuSample::default()
         });
         std::iter::once(board).chain(card).collect()
     }
 
-    fn engines(&self) -> Vec<Engine> {
-        let engine = |name: &str, load: &Load| Engine {
+    fn engines(&self) -> Vec<EngineSample> {
+        let engine = |name: &str, load: &EngineLoad| EngineSample {
             name: name.to_string(),
             off: load.off,
             percent: load.util,

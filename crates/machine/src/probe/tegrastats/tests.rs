@@ -18,16 +18,19 @@ fn every_field_of_a_line_is_told() {
     assert_eq!(line.cpu.as_ref().map(Vec::len), Some(4));
     assert_eq!(line.cpu_mean_online(), Some(15.0));
     let gpu = line.gpu.as_ref().unwrap();
-    assert_eq!((gpu.util, &gpu.mhz), (Some(75.0), &Clock::Many(vec![Some(612.0), Some(610.0)])));
+    assert_eq!(
+        (gpu.util, &gpu.mhz),
+        (Some(75.0), &ClockRate::Many(vec![Some(612.0), Some(610.0)]))
+    );
     let names: Vec<&str> = line.engines.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["NVDEC", "VIC", "APE"]);
     assert!(line.engines[0].1.off);
-    assert_eq!(line.engines[2].1.mhz, Clock::One(200.0));
+    assert_eq!(line.engines[2].1.mhz, ClockRate::One(200.0));
     assert_eq!(line.temps_c, [("cpu", Some(50.5)), ("gpu", None), ("tj", Some(-3.25))]);
     assert_eq!(line.temps_peak_c, [("cpu", Some(51.0))]);
-    let power = Power { cur: 8000.0, avg: Some(7000.0), peak: Some(9000.0) };
+    let power = RailPower { cur: 8000.0, avg: Some(7000.0), peak: Some(9000.0) };
     assert_eq!(line.power_mw[0], ("VDD_IN", power));
-    assert_eq!(line.power_mw[1].1, Power { cur: 1500.0, avg: None, peak: None });
+    assert_eq!(line.power_mw[1].1, RailPower { cur: 1500.0, avg: None, peak: None });
     assert_eq!(line.power_mw.len(), 2, "pins that are not connected are no rails");
     assert_eq!(line.total_power_mw(), Some(8000.0));
 }
@@ -81,21 +84,24 @@ fn keys_are_matched_whole_and_the_last_of_two_counts() {
     assert!(line.engines[0].1.off);
     assert_eq!(line.emc, None);
     let line = parse("RAM 1/2MB VDD_IN 5mW/5mW VDD_IN N/A vdd_cam 7mW/8mW is 9").unwrap();
-    assert_eq!(line.power_mw, [("vdd_cam", Power { cur: 7.0, avg: Some(8.0), peak: None })]);
+    assert_eq!(line.power_mw, [("vdd_cam", RailPower { cur: 7.0, avg: Some(8.0), peak: None })]);
     assert!(line.engines.is_empty(), "{:?}", line.engines);
 }
 
 #[test]
 fn clocks_and_loads_come_in_every_form() {
     let load = |word: &str| parse(&format!("RAM 1/2MB GR3D_FREQ {word}")).unwrap().gpu;
-    let of = |util, mhz| Some(Load { off: false, util, mhz });
-    assert_eq!(load("12%"), of(Some(12.0), Clock::Unknown));
-    assert_eq!(load("12%@600"), of(Some(12.0), Clock::One(600.0)));
-    assert_eq!(load("12%@[600, 610]"), of(Some(12.0), Clock::Many(vec![Some(600.0), Some(610.0)])));
-    assert_eq!(load("@[600]"), of(None, Clock::Many(vec![Some(600.0)])));
-    assert_eq!(load("@600"), of(None, Clock::One(600.0)));
-    assert_eq!(load("600"), of(None, Clock::One(600.0)));
-    assert_eq!(load("25.5%@400.25"), of(Some(25.5), Clock::One(400.25)));
+    let of = |util, mhz| Some(EngineLoad { off: false, util, mhz });
+    assert_eq!(load("12%"), of(Some(12.0), ClockRate::Unknown));
+    assert_eq!(load("12%@600"), of(Some(12.0), ClockRate::One(600.0)));
+    assert_eq!(
+        load("12%@[600, 610]"),
+        of(Some(12.0), ClockRate::Many(vec![Some(600.0), Some(610.0)]))
+    );
+    assert_eq!(load("@[600]"), of(None, ClockRate::Many(vec![Some(600.0)])));
+    assert_eq!(load("@600"), of(None, ClockRate::One(600.0)));
+    assert_eq!(load("600"), of(None, ClockRate::One(600.0)));
+    assert_eq!(load("25.5%@400.25"), of(Some(25.5), ClockRate::One(400.25)));
     let none = [
         "off",
         "N/A",
@@ -118,21 +124,21 @@ fn clocks_and_loads_come_in_every_form() {
 #[test]
 fn what_is_unknown_takes_nothing_with_it() {
     let load = |word: &str| parse(&format!("RAM 1/2MB GR3D_FREQ {word}")).unwrap().gpu;
-    let of = |util, mhz| Some(Load { off: false, util, mhz });
-    assert_eq!(load("20%@N/A"), of(Some(20.0), Clock::Unknown));
-    assert_eq!(load("20%@-1"), of(Some(20.0), Clock::Unknown));
-    let list = |all: &[Option<f64>]| Clock::Many(all.to_vec());
+    let of = |util, mhz| Some(EngineLoad { off: false, util, mhz });
+    assert_eq!(load("20%@N/A"), of(Some(20.0), ClockRate::Unknown));
+    assert_eq!(load("20%@-1"), of(Some(20.0), ClockRate::Unknown));
+    let list = |all: &[Option<f64>]| ClockRate::Many(all.to_vec());
     let clocks = [None, Some(200.0), None, Some(400.0), None, None];
     assert_eq!(load("@[N/A,200,,400,off,-2]"), of(None, list(&clocks)));
     assert_eq!(load("N/A%@[0,300]"), of(None, list(&[Some(0.0), Some(300.0)])));
-    assert_eq!(load("101%@400"), of(None, Clock::One(400.0)), "no load is more than all");
+    assert_eq!(load("101%@400"), of(None, ClockRate::One(400.0)), "no load is more than all");
     let line = parse("RAM 1/2MB GR3D_FREQ 20%@[200,300 EMC_FREQ 30%@[-1,5] APE 25").unwrap();
-    assert_eq!(line.gpu, of(Some(20.0), Clock::Unknown), "the list has no end");
+    assert_eq!(line.gpu, of(Some(20.0), ClockRate::Unknown), "the list has no end");
     assert_eq!(line.emc, of(Some(30.0), list(&[None, Some(5.0)])));
     assert_eq!(line.engines.len(), 1);
     let line = parse("RAM 1/2MB GR3D_FREQ EMC_FREQ 30% VDD_GPU VIN 5.5mW/6mW").unwrap();
     assert_eq!((line.gpu, line.emc.and_then(|emc| emc.util)), (None, Some(30.0)));
-    assert_eq!(line.power_mw, [("VIN", Power { cur: 5.5, avg: Some(6.0), peak: None })]);
+    assert_eq!(line.power_mw, [("VIN", RailPower { cur: 5.5, avg: Some(6.0), peak: None })]);
     let sample = parse("RAM 1/2MB GR3D_FREQ @[N/A,200]").unwrap().to_sample();
     assert_eq!(sample.gpus[0].mhz, Some(200.0));
 }
@@ -140,9 +146,9 @@ fn what_is_unknown_takes_nothing_with_it() {
 #[test]
 fn cores_have_fractions_and_gaps() {
     let cpu = |list: &str| parse(&format!("RAM 1/2MB CPU {list}")).unwrap().cpu;
-    let on = |util, mhz| Cpu { online: true, util, mhz };
+    let on = |util, mhz| TegraCpu { online: true, util, mhz };
     let cores = cpu("[12.5%@1510, off,N/A,7%@-1,N/A%@900,-1%@5]").unwrap();
-    let (off, unknown) = (Cpu::default(), on(None, None));
+    let (off, unknown) = (TegraCpu::default(), on(None, None));
     assert_eq!(cores[..4], [on(Some(12.5), Some(1510.0)), off, unknown, on(Some(7.0), None)]);
     assert_eq!(cores[4..], [on(None, Some(900.0)), on(None, Some(5.0))]);
     let line = parse("CPU [12.5%@1510,N/A,7%@-1]").unwrap();
@@ -162,7 +168,7 @@ fn boards_of_every_age_are_read() {
     );
     let tk1 = tk1.unwrap();
     assert_eq!(tk1.cpu_mean_online(), Some(8.5));
-    assert_eq!(tk1.gpu.unwrap().mhz, Clock::One(252.0));
+    assert_eq!(tk1.gpu.unwrap().mhz, ClockRate::One(252.0));
     assert_eq!(tk1.engines.len(), 1, "{:?}", tk1.engines);
 
     let tx2 = parse(
@@ -180,7 +186,7 @@ fn boards_of_every_age_are_read() {
 
     let drive = parse("RAM 9/99MB (lfb 6x4MB) cpu [3%@19] GR3D 7%@140 GR3D_PCI 50%@1500").unwrap();
     assert_eq!(drive.gpu.as_ref().unwrap().util, Some(7.0));
-    let card = Load { off: false, util: Some(50.0), mhz: Clock::One(1500.0) };
+    let card = EngineLoad { off: false, util: Some(50.0), mhz: ClockRate::One(1500.0) };
     assert_eq!((&drive.gpu2, drive.gpu_pci.as_ref()), (&None, Some(&card)));
     let both = parse("RAM 9/99MB GR3D2_FREQ 3%@4 GR3D_PCI 5%@6").unwrap();
     let loads = [both.gpu2.clone(), both.gpu_pci.clone()].map(|load| load.and_then(|l| l.util));
@@ -194,7 +200,7 @@ fn boards_of_every_age_are_read() {
         PVA0_FREQ [63%,12%]@1011 VIC 0%@115 gpu@-256C/-256C",
     );
     let orin = orin.unwrap();
-    assert_eq!(orin.gpu.unwrap().mhz, Clock::Many(vec![Some(764.0), Some(0.0)]));
+    assert_eq!(orin.gpu.unwrap().mhz, ClockRate::Many(vec![Some(764.0), Some(0.0)]));
     let names: Vec<_> = orin.engines.iter().map(|(name, load)| (*name, load.util)).collect();
     assert_eq!(names, [("NVJPG1", None), ("PVA0_FREQ", None), ("VIC", Some(0.0))]);
     assert_eq!((orin.temps_c, orin.temps_peak_c), (vec![("gpu", None)], vec![("gpu", None)]));
@@ -205,8 +211,8 @@ fn boards_of_every_age_are_read() {
     )
     .unwrap();
     assert_eq!(thor.gpu.as_ref().unwrap().util, None);
-    assert_eq!(thor.emc.as_ref().unwrap().mhz, Clock::One(4266.0));
-    assert_eq!(thor.engines[0].1, Load { off: false, util: None, mhz: Clock::One(0.0) });
+    assert_eq!(thor.emc.as_ref().unwrap().mhz, ClockRate::One(4266.0));
+    assert_eq!(thor.engines[0].1, EngineLoad { off: false, util: None, mhz: ClockRate::One(0.0) });
     assert_eq!((thor.power_mw[0].1.peak, thor.total_power_mw()), (Some(7.0), Some(8.0)));
 }
 
@@ -214,8 +220,8 @@ fn boards_of_every_age_are_read() {
 fn old_boards_have_one_clock_for_all_cores() {
     let line = parse("RAM 1/2MB cpu [1%,off,3%]@-1 EDP limit 0").unwrap();
     let cpu = line.cpu.unwrap();
-    assert_eq!(cpu[0], Cpu { online: true, util: Some(1.0), mhz: None });
-    assert_eq!(cpu[1], Cpu { online: false, util: None, mhz: None });
+    assert_eq!(cpu[0], TegraCpu { online: true, util: Some(1.0), mhz: None });
+    assert_eq!(cpu[1], TegraCpu { online: false, util: None, mhz: None });
     assert!(line.engines.is_empty());
     let line = parse("CPU [1%,2%]@1900").unwrap();
     assert_eq!(line.cpu.unwrap()[1].mhz, Some(1900.0));

@@ -1,23 +1,23 @@
 //! A line cut into words, and the forms that a word may have.
 
 use super::parse::MOST;
-use super::{Clock, Cpu, Load, Power};
+use super::{ClockRate, EngineLoad, RailPower, TegraCpu};
 
 /// Words between blanks. A bracketed list is one word with its blanks, and a parenthesis
 /// starts a word, because old boards print `252kB(lfb`.
-pub(super) struct Words<'a> {
+pub(super) struct TegraWords<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Words<'a> {
-    pub(super) fn new(text: &'a str) -> Words<'a> {
-        Words { text, at: 0 }
+impl<'a> TegraWords<'a> {
+    pub(super) fn new(text: &'a str) -> TegraWords<'a> {
+        TegraWords { text, at: 0 }
     }
 
     /// The next word without taking it.
     pub(super) fn peek(&self) -> Option<&'a str> {
-        Words { text: self.text, at: self.at }.next()
+        TegraWords { text: self.text, at: self.at }.next()
     }
 
     /// Where in the text the next word is looked for.
@@ -26,7 +26,7 @@ impl<'a> Words<'a> {
     }
 }
 
-impl<'a> Iterator for Words<'a> {
+impl<'a> Iterator for TegraWords<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
@@ -86,40 +86,40 @@ pub(super) fn decimal(word: &str) -> Option<f64> {
 
 /// Load and clock: `12%`, `12%@600`, `12%@[600,610]`, `@600`, `600` (a clock), `off`. Each
 /// half stands for itself, so that `12%@N/A` still has a load; with neither it is none.
-pub(super) fn load(word: &str) -> Option<Load> {
+pub(super) fn load(word: &str) -> Option<EngineLoad> {
     if word == "off" {
-        return Some(Load { off: true, ..Load::default() });
+        return Some(EngineLoad { off: true, ..EngineLoad::default() });
     }
     let (util, clock) = match word.split_once('@') {
         Some(halves) => halves,
         None if word.ends_with('%') => (word, ""),
         None => ("", word),
     };
-    let load = Load { off: false, util: percent(util), mhz: clocks(clock) };
-    (load.util.is_some() || load.mhz != Clock::Unknown).then_some(load)
+    let load = EngineLoad { off: false, util: percent(util), mhz: clocks(clock) };
+    (load.util.is_some() || load.mhz != ClockRate::Unknown).then_some(load)
 }
 
 /// `600`, or `[600,610]` in which one of several may be unknown and keeps its place.
-fn clocks(word: &str) -> Clock {
+fn clocks(word: &str) -> ClockRate {
     let Some(list) = word.strip_prefix('[').and_then(|list| list.strip_suffix(']')) else {
-        return megahertz(word).map_or(Clock::Unknown, Clock::One);
+        return megahertz(word).map_or(ClockRate::Unknown, ClockRate::One);
     };
     let all: Vec<_> = list.split(',').take(MOST).map(|one| megahertz(one.trim())).collect();
-    if all.iter().all(Option::is_none) { Clock::Unknown } else { Clock::Many(all) }
+    if all.iter().all(Option::is_none) { ClockRate::Unknown } else { ClockRate::Many(all) }
 }
 
 /// One of the processors: `3%@1996`, `3%` with the clock that all share, or `off`. What is
 /// listed and not off is on, also where a half of it is not known.
-pub(super) fn core(word: &str, shared: Option<f64>) -> Option<Cpu> {
+pub(super) fn core(word: &str, shared: Option<f64>) -> Option<TegraCpu> {
     let unknown = |word: &str| matches!(word, "" | "N/A" | "N/A%") || word.starts_with('-');
     if word == "off" {
-        return Some(Cpu::default());
+        return Some(TegraCpu::default());
     }
     let (util, clock) = word.split_once('@').unwrap_or((word, ""));
     let (load, mhz) = (percent(util), megahertz(clock));
     let sound = (load.is_some() || unknown(util)) && (mhz.is_some() || unknown(clock));
     let mhz = if word.contains('@') { mhz } else { shared };
-    (sound && !word.is_empty()).then_some(Cpu { online: true, util: load, mhz })
+    (sound && !word.is_empty()).then_some(TegraCpu { online: true, util: load, mhz })
 }
 
 /// The clock after a list of processors.
@@ -146,7 +146,7 @@ pub(super) fn temperature(word: &str) -> Option<(Option<f64>, Option<Option<f64>
 const MOST_POWER: f64 = 1e9;
 
 /// `5251mW/8535mW`, `5251/8535`, three of them, or one.
-pub(super) fn power(word: &str) -> Option<Power> {
+pub(super) fn power(word: &str) -> Option<RailPower> {
     let mut parts = word.split('/').map(|part| {
         let part = part.strip_suffix("mW").unwrap_or(part);
         decimal(part).filter(|power| power.abs() <= MOST_POWER)
@@ -157,5 +157,5 @@ pub(super) fn power(word: &str) -> Option<Power> {
         Some(part) => Some(Some(part?)),
     };
     let (avg, peak) = (next()?, next()?);
-    parts.next().is_none().then_some(Power { cur, avg, peak })
+    parts.next().is_none().then_some(RailPower { cur, avg, peak })
 }

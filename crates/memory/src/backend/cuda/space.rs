@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::budget::Budget;
 use crate::memory::{Block, Handle};
 use crate::stats::MemoryStats;
 use plimsoll_machine::error::{Error, Result};
@@ -33,10 +34,8 @@ pub(super) struct Left {
 
 #[derive(Debug)]
 pub(super) struct Space {
-    total: u64,
     /// Taken from the device.
-    held: u64,
-    peak: u64,
+    budget: Budget,
     /// Of plain blocks: what was asked for and what is counted.
     asked: u64,
     taken: u64,
@@ -56,9 +55,7 @@ fn wrong(call: &'static str, why: String) -> Error {
 impl Space {
     pub(super) fn new(total: Bytes) -> Space {
         Space {
-            total: total.0,
-            held: 0,
-            peak: 0,
+            budget: Budget::new(total),
             asked: 0,
             taken: 0,
             allocations: 0,
@@ -70,22 +67,16 @@ impl Space {
     }
 
     pub(super) fn left(&self) -> Bytes {
-        Bytes(self.total.saturating_sub(self.held))
+        self.budget.free()
     }
 
     /// Counts bytes that are about to be taken; the error is what is left.
-    pub(super) fn claim(&mut self, bytes: u64) -> Result<(), Bytes> {
-        let left = self.left();
-        if bytes > left.0 {
-            return Err(left);
-        }
-        self.held += bytes;
-        self.peak = self.peak.max(self.held);
-        Ok(())
+    pub(super) fn claim(&self, bytes: u64) -> Result<(), Bytes> {
+        self.budget.reserve(Bytes(bytes))
     }
 
-    pub(super) fn unclaim(&mut self, bytes: u64) {
-        self.held -= bytes;
+    pub(super) fn unclaim(&self, bytes: u64) {
+        self.budget.credit(Bytes(bytes));
     }
 
     pub(super) fn add_block(&mut self, base: u64, asked: u64, taken: u64) -> u64 {
@@ -114,10 +105,11 @@ impl Space {
     }
 
     pub(super) fn stats(&self) -> MemoryStats {
+        let held = self.budget.reserved();
         MemoryStats {
-            total_allocated_bytes: Bytes(self.held),
-            in_use_bytes: Bytes(self.asked + (self.held - self.taken)),
-            peak_bytes: Bytes(self.peak),
+            total_allocated_bytes: held,
+            in_use_bytes: Bytes(self.asked) + held.saturating_sub(Bytes(self.taken)),
+            peak_bytes: self.budget.peak(),
             pool_misses: self.allocations,
             active_buffers: self.blocks.len() as u64,
             ..MemoryStats::default()
@@ -234,7 +226,7 @@ impl Space {
 
     /// Empties the table.
     pub(super) fn dismantle(&mut self) -> Left {
-        self.held = 0;
+        self.budget.credit(Bytes::MAX);
         Left {
             mapped: std::mem::take(&mut self.mapped)
                 .into_iter()

@@ -16,8 +16,8 @@ use objc2_metal::{
     MTLResourceOptions, MTLSharedEvent,
 };
 
-use super::super::ledger::Ledger;
-use super::super::streams::Streams;
+use super::super::blocks::{DeviceBlocks, memory_from_blocks};
+use super::super::streams::{DeviceStreams, events_from_streams};
 use crate::memory::{Address, Block, Device, DeviceInfo, Event, Memory, Request, Stream};
 use crate::stats::MemoryStats;
 use plimsoll_machine::error::{Error, Result};
@@ -34,15 +34,15 @@ const WAIT_MS: u64 = 1000;
 
 /// A buffer in shared storage.
 #[derive(Debug)]
-struct Buffer(Retained<ProtocolObject<dyn MTLBuffer>>);
+struct MetalBuffer(Retained<ProtocolObject<dyn MTLBuffer>>);
 
 // SAFETY: Metal's objects may be kept and let go of by any thread. What two threads must
 // not do, change contents at once, is left to whoever holds the block, as on every device.
 #[expect(unsafe_code, reason = "objc2 ties resources to a thread for their contents' sake")]
-unsafe impl Send for Buffer {}
+unsafe impl Send for MetalBuffer {}
 // SAFETY: as above; length and contents' address never change.
 #[expect(unsafe_code, reason = "objc2 ties resources to a thread for their contents' sake")]
-unsafe impl Sync for Buffer {}
+unsafe impl Sync for MetalBuffer {}
 
 /// How many devices there are.
 pub(super) fn count() -> Result<u32> {
@@ -57,47 +57,53 @@ pub(super) fn count() -> Result<u32> {
 
 /// A queue of commands.
 #[derive(Debug)]
-struct Queue(Retained<ProtocolObject<dyn MTLCommandQueue>>);
+struct MetalQueue {
+    queue: Retained<ProtocolObject<dyn MTLCommandQueue>>,
+    /// Makes the events of its markers.
+    device: Retained<ProtocolObject<dyn MTLDevice>>,
+}
 
 /// A point in a queue: an event that the queue signals when it gets there.
 #[derive(Debug)]
-struct Marker(Retained<ProtocolObject<dyn MTLSharedEvent>>);
+struct MetalMarker(Retained<ProtocolObject<dyn MTLSharedEvent>>);
 
-impl Queue {
-    fn new(device: &ProtocolObject<dyn MTLDevice>) -> Result<Queue> {
-        device.newCommandQueue().map(Queue).ok_or_else(|| failed("newCommandQueue"))
+impl MetalQueue {
+    fn new(device: &Retained<ProtocolObject<dyn MTLDevice>>) -> Result<MetalQueue> {
+        let queue = device.newCommandQueue().ok_or_else(|| failed("newCommandQueue"))?;
+        Ok(MetalQueue { queue, device: device.clone() })
     }
 
     /// Hands the queue a buffer of commands that was filled by `fill`.
     fn send(&self, fill: impl FnOnce(&ProtocolObject<dyn MTLCommandBuffer>)) -> Result<()> {
-        let commands = self.0.commandBuffer().ok_or_else(|| failed("commandBuffer"))?;
+        let commands = self.queue.commandBuffer().ok_or_else(|| failed("commandBuffer"))?;
         fill(&commands);
         commands.commit();
         Ok(())
     }
 
-    fn mark(&self, device: &ProtocolObject<dyn MTLDevice>) -> Result<Marker> {
-        let event = device.newSharedEvent().ok_or_else(|| failed("newSharedEvent"))?;
+    fn mark(&self) -> Result<MetalMarker> {
+        let event = self.device.newSharedEvent().ok_or_else(|| failed("newSharedEvent"))?;
         let as_event: &ProtocolObject<dyn MTLEvent> = ProtocolObject::from_ref(&*event);
         self.send(|commands| commands.encodeSignalEvent_value(as_event, PASSED))?;
-        Ok(Marker(event))
+        Ok(MetalMarker(event))
     }
 
-    fn wait(&self, marker: &Marker) -> Result<()> {
+    fn wait(&self, marker: &MetalMarker) -> Result<()> {
         let event: &ProtocolObject<dyn MTLEvent> = ProtocolObject::from_ref(&*marker.0);
         self.send(|commands| commands.encodeWaitForEvent_value(event, PASSED))
     }
 }
 
-impl Marker {
-    fn is_done(&self) -> bool {
-        self.0.signaledValue() >= PASSED
+impl MetalMarker {
+    fn is_done(&self) -> Result<bool> {
+        Ok(self.0.signaledValue() >= PASSED)
     }
 
-    fn synchronize(&self) {
-        while !self.is_done() {
+    fn synchronize(&self) -> Result<()> {
+        while !self.is_done()? {
             self.0.waitUntilSignaledValue_timeoutMS(PASSED, WAIT_MS);
         }
+        Ok(())
     }
 }
 
@@ -109,8 +115,8 @@ fn failed(call: &'static str) -> Error {
 #[derive(Debug)]
 pub struct Metal {
     // What was made on the device goes before it.
-    streams: Streams<Queue, Marker>,
-    ledger: Ledger<Arc<Buffer>>,
+    streams: DeviceStreams<MetalQueue, MetalMarker>,
+    blocks: DeviceBlocks<Arc<MetalBuffer>>,
     device: Retained<ProtocolObject<dyn MTLDevice>>,
     info: DeviceInfo,
 }
@@ -144,8 +150,8 @@ impl Metal {
             )
         };
         Ok(Metal {
-            streams: Streams::new(Queue::new(&device)?),
-            ledger: Ledger::new(&info, Bytes(device.maxBufferLength() as u64)),
+            streams: DeviceStreams::new(MetalQueue::new(&device)?),
+            blocks: DeviceBlocks::new(&info, Bytes(device.maxBufferLength() as u64)),
             device,
             info,
         })
@@ -162,7 +168,7 @@ impl Metal {
         &self,
         stream: Stream,
     ) -> Result<Retained<ProtocolObject<dyn MTLCommandQueue>>> {
-        self.streams.queue(stream).map(|queue| queue.0.clone())
+        self.streams.queue(stream).map(|queue| queue.queue.clone())
     }
 
     /// The buffer that holds so many bytes from an address on, and where in it they lie, as
@@ -173,17 +179,17 @@ impl Metal {
         size: Bytes,
     ) -> Result<(Retained<ProtocolObject<dyn MTLBuffer>>, usize)> {
         let len = usize::try_from(size.get()).unwrap_or(usize::MAX);
-        let (buffer, offset) = self.ledger.find(at, len)?;
+        let (buffer, offset) = self.blocks.find(at, len)?;
         Ok((buffer.0.clone(), offset))
     }
 
     /// Where so many bytes from an address on lie in the host's memory. The buffer keeps
     /// them there.
     #[expect(unsafe_code, reason = "a pointer is moved inside a buffer")]
-    fn locate(&self, at: Address, len: usize) -> Result<(Arc<Buffer>, NonNull<u8>)> {
-        let (buffer, offset) = self.ledger.find(at, len)?;
+    fn locate(&self, at: Address, len: usize) -> Result<(Arc<MetalBuffer>, NonNull<u8>)> {
+        let (buffer, offset) = self.blocks.find(at, len)?;
         let base: NonNull<u8> = buffer.0.contents().cast();
-        // SAFETY: the ledger found the range inside the buffer, whose storage is shared and
+        // SAFETY: the table found the range inside the buffer, whose storage is shared and
         // so has contents of its length.
         let pointer = unsafe { base.add(offset) };
         Ok((buffer, pointer))
@@ -191,48 +197,25 @@ impl Metal {
 }
 
 impl Memory for Metal {
-    fn name(&self) -> &str {
-        &self.info.name
-    }
-
-    fn device(&self) -> &dyn Device {
-        self
-    }
-
-    fn owns(&self, block: &Block) -> bool {
-        self.ledger.owns(block)
-    }
+    memory_from_blocks!();
 
     fn allocate(&self, request: Request) -> Result<Block> {
-        self.ledger.allocate(request, |taken| {
+        self.blocks.allocate(request, |taken| {
             let Ok(size) = usize::try_from(taken.get()) else { return Ok(None) };
             let made = self
                 .device
                 .newBufferWithLength_options(size, MTLResourceOptions::StorageModeShared);
-            Ok(made.map(|buffer| (Arc::new(Buffer(buffer)), None)))
+            Ok(made.map(|buffer| (Arc::new(MetalBuffer(buffer)), None)))
         })
     }
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
-        self.ledger.release(block, |_| {
-            self.streams.queue(stream)?.mark(&self.device)?.synchronize();
-            Ok(())
-        })
-    }
-
-    fn stats(&self) -> MemoryStats {
-        self.ledger.stats()
-    }
-
-    fn capacity(&self) -> Bytes {
-        self.info.total
+        self.blocks.release(block, |_| self.streams.queue(stream)?.mark()?.synchronize())
     }
 }
 
 impl Device for Metal {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
+    events_from_streams!();
 
     /// The working set that Metal recommends, less what this process has; what others have
     /// Metal does not tell.
@@ -243,29 +226,7 @@ impl Device for Metal {
     }
 
     fn new_stream(&self) -> Result<Stream> {
-        self.streams.add(Queue::new(&self.device)?)
-    }
-
-    fn record(&self, stream: Stream) -> Result<Event> {
-        Ok(self.streams.keep(self.streams.queue(stream)?.mark(&self.device)?))
-    }
-
-    fn is_done(&self, event: Event) -> Result<bool> {
-        Ok(self.streams.marker(event)?.is_done())
-    }
-
-    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
-        self.streams.queue(stream)?.wait(&*self.streams.marker(event)?)
-    }
-
-    fn synchronize(&self, event: Event) -> Result<()> {
-        self.streams.marker(event)?.synchronize();
-        Ok(())
-    }
-
-    fn forget(&self, event: Event) -> Result<()> {
-        self.streams.forget(event);
-        Ok(())
+        self.streams.add(MetalQueue::new(&self.device)?)
     }
 
     #[expect(unsafe_code, reason = "raw memory is written")]

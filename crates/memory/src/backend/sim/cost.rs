@@ -5,7 +5,7 @@ use plimsoll_machine::units::Bytes;
 /// A call to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Call {
+pub enum SimCall {
     /// A plain block is taken.
     Allocate,
     /// A plain block is returned.
@@ -36,23 +36,23 @@ pub enum Call {
     Copy,
 }
 
-impl Call {
+impl SimCall {
     /// All of them, in order.
-    pub const ALL: [Call; 14] = [
-        Call::Allocate,
-        Call::Free,
-        Call::Reserve,
-        Call::Unreserve,
-        Call::Create,
-        Call::Destroy,
-        Call::Map,
-        Call::Unmap,
-        Call::Info,
-        Call::Record,
-        Call::Query,
-        Call::Wait,
-        Call::Synchronize,
-        Call::Copy,
+    pub const ALL: [SimCall; 14] = [
+        SimCall::Allocate,
+        SimCall::Free,
+        SimCall::Reserve,
+        SimCall::Unreserve,
+        SimCall::Create,
+        SimCall::Destroy,
+        SimCall::Map,
+        SimCall::Unmap,
+        SimCall::Info,
+        SimCall::Record,
+        SimCall::Query,
+        SimCall::Wait,
+        SimCall::Synchronize,
+        SimCall::Copy,
     ];
 }
 
@@ -108,19 +108,19 @@ impl Latencies {
 
     /// What this call costs.
     #[must_use]
-    pub fn of(&self, call: Call, size: Bytes) -> u64 {
+    pub fn of(&self, call: SimCall, size: Bytes) -> u64 {
         let per_gib = |nanos: u64| (nanos as f64 * size.as_gib()) as u64;
         match call {
-            Call::Allocate | Call::Free => self.block + per_gib(self.block_per_gib),
-            Call::Create => self.handle + per_gib(self.handle_per_gib),
-            Call::Destroy => self.handle,
-            Call::Map => self.map,
-            Call::Unmap => self.unmap,
-            Call::Info => self.info,
-            Call::Record => self.record,
-            Call::Query | Call::Synchronize => self.query,
-            Call::Wait => self.wait,
-            Call::Reserve | Call::Unreserve | Call::Copy => 0,
+            SimCall::Allocate | SimCall::Free => self.block + per_gib(self.block_per_gib),
+            SimCall::Create => self.handle + per_gib(self.handle_per_gib),
+            SimCall::Destroy => self.handle,
+            SimCall::Map => self.map,
+            SimCall::Unmap => self.unmap,
+            SimCall::Info => self.info,
+            SimCall::Record => self.record,
+            SimCall::Query | SimCall::Synchronize => self.query,
+            SimCall::Wait => self.wait,
+            SimCall::Reserve | SimCall::Unreserve | SimCall::Copy => 0,
         }
     }
 }

@@ -6,7 +6,7 @@
 //! the test moves, calls that cost what they were measured to cost, and calls that fail
 //! when told to.
 //!
-//! And it is strict where hardware is silent: work that touches memory which is not
+//! It is also strict where hardware is silent: work that touches memory which is not
 //! mapped, two pieces of work on the same bytes that nothing orders, and memory taken
 //! away while work is using it are recorded as [`faults`](Sim::faults). A pool that is
 //! wrong on a GPU gives wrong numbers once a month; here it fails the test.
@@ -27,9 +27,9 @@ mod cost;
 mod space;
 mod work;
 
-pub use cost::{Call, Latencies};
-use space::Space;
-use work::Timeline;
+pub use cost::{Latencies, SimCall};
+use space::SimSpace;
+use work::SimTimeline;
 
 /// What the simulated device is like.
 #[derive(Debug, Clone)]
@@ -85,21 +85,21 @@ impl SimConfig {
 }
 
 /// Decides which calls fail: given a call, the error that it shall end with.
-pub type Saboteur = Box<dyn FnMut(Call) -> Option<Error> + Send>;
+pub type Saboteur = Box<dyn FnMut(SimCall) -> Option<Error> + Send>;
 
 /// A device of arithmetic.
 pub struct Sim {
     id: MemoryId,
     config: SimConfig,
     info: DeviceInfo,
-    state: Mutex<State>,
+    state: Mutex<SimState>,
     charged: AtomicU64,
-    calls: [AtomicU64; Call::ALL.len()],
+    calls: [AtomicU64; SimCall::ALL.len()],
 }
 
-struct State {
-    space: Space,
-    work: Timeline,
+struct SimState {
+    space: SimSpace,
+    work: SimTimeline,
     saboteur: Option<Saboteur>,
     faults: Vec<String>,
 }
@@ -127,9 +127,9 @@ impl Sim {
                 compute_capability: None,
                 pci_bus: None,
             },
-            state: Mutex::new(State {
-                space: Space::new(&config),
-                work: Timeline::default(),
+            state: Mutex::new(SimState {
+                space: SimSpace::new(&config),
+                work: SimTimeline::default(),
                 saboteur: None,
                 faults: Vec::new(),
             }),
@@ -139,12 +139,12 @@ impl Sim {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a call: counts it, charges for it, and lets the saboteur have a word.
-    fn enter(&self, call: Call, size: Bytes) -> Result<MutexGuard<'_, State>> {
+    /// Enters a call: counts it, charges for it, and lets the saboteur decide whether it fails.
+    fn enter(&self, call: SimCall, size: Bytes) -> Result<MutexGuard<'_, SimState>> {
         self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
         if let Some(latencies) = &self.config.latencies {
             self.charged.fetch_add(latencies.of(call, size), Ordering::Relaxed);
@@ -164,7 +164,7 @@ impl Sim {
 
     /// How often a call was made.
     #[must_use]
-    pub fn calls(&self, call: Call) -> u64 {
+    pub fn calls(&self, call: SimCall) -> u64 {
         self.calls[call as usize].load(Ordering::Relaxed)
     }
 
@@ -197,12 +197,12 @@ impl Sim {
         self.state().faults.clone()
     }
 
-    fn refuse(&self, size: Bytes, used: u64) -> Error {
-        refusal("sim", size, self.config.total.saturating_sub(Bytes(used)), self.config.total)
+    fn refuse(&self, size: Bytes, free: Bytes) -> Error {
+        refusal("sim", size, free, self.config.total)
     }
 
     /// Records a fault for memory that is taken away under unfinished work.
-    fn check_idle(state: &mut State, what: &str, address: u64, size: u64) {
+    fn check_idle(state: &mut SimState, what: &str, address: u64, size: u64) {
         if let Some(stream) = state.work.user_of(address, address + size) {
             state
                 .faults
@@ -226,18 +226,18 @@ impl Memory for Sim {
 
     fn allocate(&self, request: Request) -> Result<Block> {
         let held = request.size.max(Bytes(1)).round_up(self.config.granularity.0);
-        let mut state = self.enter(Call::Allocate, held)?;
-        let used = state.space.used();
+        let mut state = self.enter(SimCall::Allocate, held)?;
+        let free = state.space.free_bytes();
         let (base, generation) = state
             .space
             .allocate(request.size.0, held.0)
-            .ok_or_else(|| self.refuse(request.size, used))?;
+            .ok_or_else(|| self.refuse(request.size, free))?;
         let address = Address { buffer: base, offset: 0 };
         Ok(Block::new(self.id, base, generation, request.size, address))
     }
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
-        let mut state = self.enter(Call::Free, block.size())?;
+        let mut state = self.enter(SimCall::Free, block.size())?;
         if !self.owns(&block) || !state.space.is_live(&block) {
             return Err(stranger(self, &block));
         }
@@ -267,29 +267,29 @@ impl Mapping for Sim {
     }
 
     fn reserve(&self, size: Bytes) -> Result<u64> {
-        self.enter(Call::Reserve, size)?.space.reserve(size.0)
+        self.enter(SimCall::Reserve, size)?.space.reserve(size.0)
     }
 
     fn unreserve(&self, base: u64, size: Bytes) -> Result<()> {
-        self.enter(Call::Unreserve, size)?.space.unreserve(base, size.0)
+        self.enter(SimCall::Unreserve, size)?.space.unreserve(base, size.0)
     }
 
     fn create(&self, size: Bytes) -> Result<Handle> {
-        let mut state = self.enter(Call::Create, size)?;
-        let used = state.space.used();
-        state.space.create(size.0)?.ok_or_else(|| self.refuse(size, used))
+        let mut state = self.enter(SimCall::Create, size)?;
+        let free = state.space.free_bytes();
+        state.space.create(size.0)?.ok_or_else(|| self.refuse(size, free))
     }
 
     fn destroy(&self, handle: Handle, size: Bytes) -> Result<()> {
-        self.enter(Call::Destroy, size)?.space.destroy(handle, size.0)
+        self.enter(SimCall::Destroy, size)?.space.destroy(handle, size.0)
     }
 
     fn map(&self, address: u64, handle: Handle, size: Bytes) -> Result<()> {
-        self.enter(Call::Map, size)?.space.map(address, handle, size.0)
+        self.enter(SimCall::Map, size)?.space.map(address, handle, size.0)
     }
 
     fn unmap(&self, address: u64, size: Bytes) -> Result<()> {
-        let mut state = self.enter(Call::Unmap, size)?;
+        let mut state = self.enter(SimCall::Unmap, size)?;
         Sim::check_idle(&mut state, "unmapping", address, size.0);
         state.space.unmap(address, size.0)
     }
@@ -301,8 +301,7 @@ impl Device for Sim {
     }
 
     fn free_memory(&self) -> Result<Bytes> {
-        let state = self.enter(Call::Info, Bytes::ZERO)?;
-        Ok(self.config.total.saturating_sub(Bytes(state.space.used())))
+        Ok(self.enter(SimCall::Info, Bytes::ZERO)?.space.free_bytes())
     }
 
     fn new_stream(&self) -> Result<Stream> {
@@ -310,19 +309,19 @@ impl Device for Sim {
     }
 
     fn record(&self, stream: Stream) -> Result<Event> {
-        Ok(self.enter(Call::Record, Bytes::ZERO)?.work.record(stream))
+        Ok(self.enter(SimCall::Record, Bytes::ZERO)?.work.record(stream))
     }
 
     fn is_done(&self, event: Event) -> Result<bool> {
-        self.enter(Call::Query, Bytes::ZERO)?.work.is_done(event)
+        self.enter(SimCall::Query, Bytes::ZERO)?.work.is_done(event)
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<()> {
-        self.enter(Call::Wait, Bytes::ZERO)?.work.wait(stream, event)
+        self.enter(SimCall::Wait, Bytes::ZERO)?.work.wait(stream, event)
     }
 
     fn synchronize(&self, event: Event) -> Result<()> {
-        self.enter(Call::Synchronize, Bytes::ZERO)?.work.synchronize(event)
+        self.enter(SimCall::Synchronize, Bytes::ZERO)?.work.synchronize(event)
     }
 
     fn forget(&self, event: Event) -> Result<()> {
@@ -331,10 +330,10 @@ impl Device for Sim {
     }
 
     fn write(&self, to: Address, bytes: &[u8]) -> Result<()> {
-        self.enter(Call::Copy, bytes.len().into())?.space.write(to.pointer(), bytes)
+        self.enter(SimCall::Copy, bytes.len().into())?.space.write(to.pointer(), bytes)
     }
 
     fn read(&self, from: Address, bytes: &mut [u8]) -> Result<()> {
-        self.enter(Call::Copy, bytes.len().into())?.space.read(from.pointer(), bytes)
+        self.enter(SimCall::Copy, bytes.len().into())?.space.read(from.pointer(), bytes)
     }
 }

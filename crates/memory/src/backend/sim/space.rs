@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::budget::Budget;
 use crate::memory::{Block, Handle};
 use crate::stats::MemoryStats;
 use plimsoll_machine::error::{Error, Result};
@@ -27,17 +28,15 @@ struct Backing {
 }
 
 #[derive(Debug)]
-struct Plain {
+struct SimBlock {
     asked: u64,
     generation: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Space {
-    total: u64,
+pub(super) struct SimSpace {
+    budget: Budget,
     page: u64,
-    used: u64,
-    peak: u64,
     next_block: u64,
     next_range: u64,
     next_handle: u64,
@@ -46,7 +45,7 @@ pub(super) struct Space {
     ranges: BTreeMap<u64, u64>,
     /// Address → what backs it.
     mapped: BTreeMap<u64, Backing>,
-    plain: BTreeMap<u64, Plain>,
+    plain: BTreeMap<u64, SimBlock>,
     contents: BTreeMap<(Handle, u64), Box<[u8]>>,
     asked: u64,
     taken: u64,
@@ -57,13 +56,11 @@ fn fault(call: &'static str, why: String) -> Error {
     Error::Device { call, why }
 }
 
-impl Space {
-    pub(super) fn new(config: &SimConfig) -> Space {
-        Space {
-            total: config.total.0,
+impl SimSpace {
+    pub(super) fn new(config: &SimConfig) -> SimSpace {
+        SimSpace {
+            budget: Budget::new(config.total),
             page: config.page.0,
-            used: 0,
-            peak: 0,
             next_block: BLOCKS,
             next_range: RANGES,
             next_handle: 1,
@@ -78,15 +75,17 @@ impl Space {
         }
     }
 
-    pub(super) fn used(&self) -> u64 {
-        self.used
+    /// What nobody holds.
+    pub(super) fn free_bytes(&self) -> Bytes {
+        self.budget.free()
     }
 
     pub(super) fn stats(&self) -> MemoryStats {
+        let used = self.budget.reserved();
         MemoryStats {
-            total_allocated_bytes: Bytes(self.used),
-            in_use_bytes: Bytes(self.asked + (self.used - self.taken)),
-            peak_bytes: Bytes(self.peak),
+            total_allocated_bytes: used,
+            in_use_bytes: Bytes(self.asked) + used.saturating_sub(Bytes(self.taken)),
+            peak_bytes: self.budget.peak(),
             pool_misses: self.allocations,
             active_buffers: self.plain.len() as u64,
             ..MemoryStats::default()
@@ -94,11 +93,7 @@ impl Space {
     }
 
     fn take(&mut self, size: u64) -> Option<Handle> {
-        if size > self.total - self.used {
-            return None;
-        }
-        self.used += size;
-        self.peak = self.peak.max(self.used);
+        self.budget.reserve(Bytes(size)).ok()?;
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
         Some(handle)
@@ -112,7 +107,7 @@ impl Space {
         self.allocations += 1;
         let generation = self.allocations;
         self.mapped.insert(base, Backing { size: held, handle });
-        self.plain.insert(base, Plain { asked, generation });
+        self.plain.insert(base, SimBlock { asked, generation });
         self.asked += asked;
         self.taken += held;
         Some((base, generation))
@@ -129,7 +124,7 @@ impl Space {
         {
             self.asked -= block.asked;
             self.taken -= backing.size;
-            self.used -= backing.size;
+            self.budget.credit(Bytes(backing.size));
             self.erase(backing.handle);
         }
     }
@@ -179,7 +174,7 @@ impl Space {
         match self.handles.get(&handle) {
             Some(&(real, false)) if real == size => {
                 self.handles.remove(&handle);
-                self.used -= size;
+                self.budget.credit(Bytes(size));
                 self.erase(handle);
                 Ok(())
             }

@@ -12,17 +12,17 @@ use crate::memory::{Event, Stream};
 use plimsoll_machine::error::{Error, Result};
 
 /// For each stream, the number of its last piece of work that is ordered before.
-type Order = Vec<u64>;
+type SimOrder = Vec<u64>;
 
 #[derive(Debug, Default)]
-struct Lane {
+struct SimLane {
     ends: u64,
     count: u64,
-    order: Order,
+    order: SimOrder,
 }
 
 #[derive(Debug)]
-struct Job {
+struct SimJob {
     stream: Stream,
     number: u64,
     ends: u64,
@@ -30,58 +30,58 @@ struct Job {
 }
 
 #[derive(Debug, Clone)]
-struct Mark {
+struct SimMark {
     ends: u64,
-    order: Order,
+    order: SimOrder,
 }
 
 #[derive(Debug)]
-pub(super) struct Timeline {
+pub(super) struct SimTimeline {
     now: u64,
-    lanes: Vec<Lane>,
-    jobs: Vec<Job>,
+    lanes: Vec<SimLane>,
+    jobs: Vec<SimJob>,
     /// Events in the order of recording; the first has the number `first_mark`.
-    marks: VecDeque<Option<Mark>>,
+    marks: VecDeque<Option<SimMark>>,
     first_mark: u64,
     /// What the host knows to be finished, by asking or by waiting.
-    host: Order,
+    host: SimOrder,
 }
 
-impl Default for Timeline {
+impl Default for SimTimeline {
     fn default() -> Self {
-        Timeline {
+        SimTimeline {
             now: 0,
-            lanes: vec![Lane::default()],
+            lanes: vec![SimLane::default()],
             jobs: Vec::new(),
             marks: VecDeque::new(),
             first_mark: 1,
-            host: Order::new(),
+            host: SimOrder::new(),
         }
     }
 }
 
-fn merge(into: &mut Order, from: &Order) {
+fn merge(into: &mut SimOrder, from: &SimOrder) {
     into.resize(into.len().max(from.len()), 0);
     for (a, b) in into.iter_mut().zip(from) {
         *a = (*a).max(*b);
     }
 }
 
-fn seen(order: &Order, job: &Job) -> bool {
+fn seen(order: &SimOrder, job: &SimJob) -> bool {
     order.get(job.stream.0 as usize).is_some_and(|number| *number >= job.number)
 }
 
-impl Timeline {
+impl SimTimeline {
     pub(super) fn new_stream(&mut self) -> Result<Stream> {
         let stream = Stream::numbered(self.lanes.len() as u64)?;
-        self.lanes.push(Lane::default());
+        self.lanes.push(SimLane::default());
         Ok(stream)
     }
 
-    fn lane(&mut self, stream: Stream) -> &mut Lane {
+    fn lane(&mut self, stream: Stream) -> &mut SimLane {
         let index = stream.0 as usize;
         if self.lanes.len() <= index {
-            self.lanes.resize_with(index + 1, Lane::default);
+            self.lanes.resize_with(index + 1, SimLane::default);
         }
         &mut self.lanes[index]
     }
@@ -102,7 +102,7 @@ impl Timeline {
         lane.ends = lane.ends.max(now) + length;
         let (number, ends, order) = (lane.count, lane.ends, lane.order.clone());
         let overlaps =
-            |job: &Job| job.uses.iter().any(|(a, b)| uses.iter().any(|(c, d)| a < d && c < b));
+            |job: &SimJob| job.uses.iter().any(|(a, b)| uses.iter().any(|(c, d)| a < d && c < b));
         let races = self
             .jobs
             .iter()
@@ -113,7 +113,7 @@ impl Timeline {
         let order = &mut self.lanes[index].order;
         order.resize(order.len().max(index + 1), 0);
         order[index] = number;
-        self.jobs.push(Job { stream, number, ends, uses });
+        self.jobs.push(SimJob { stream, number, ends, uses });
         races
     }
 
@@ -129,13 +129,13 @@ impl Timeline {
 
     pub(super) fn record(&mut self, stream: Stream) -> Event {
         let lane = self.lane(stream);
-        let mark = Mark { ends: lane.ends, order: lane.order.clone() };
+        let mark = SimMark { ends: lane.ends, order: lane.order.clone() };
         let event = self.first_mark + self.marks.len() as u64;
         self.marks.push_back(Some(mark));
         Event(event)
     }
 
-    fn mark(&self, event: Event) -> Result<Mark> {
+    fn mark(&self, event: Event) -> Result<SimMark> {
         let index = event.0.checked_sub(self.first_mark).map(|index| index as usize);
         let mark = index.and_then(|index| self.marks.get(index)).and_then(Clone::clone);
         mark.ok_or_else(|| Error::Device {

@@ -125,7 +125,7 @@ impl AdaptiveRunner {
         mut work: impl FnMut(Range<u64>) -> Result<T, E>,
         is_full_now: impl Fn(&E) -> bool,
     ) -> Result<AdaptiveReport<T>, Box<ChunkFailure<T, E>>> {
-        let mut pace = Pace::new(self);
+        let mut pace = ChunkPace::new(self);
         let mut report = AdaptiveReport::default();
         while report.items < total {
             let range = report.items..total.min(report.items.saturating_add(pace.size));
@@ -164,7 +164,7 @@ pub fn run_adaptive<T, E: FullNow>(
 }
 
 /// The size of the next chunk, and when to try a larger one.
-struct Pace {
+struct ChunkPace {
     size: u64,
     most: u64,
     grow_after: u64,
@@ -174,9 +174,9 @@ struct Pace {
     just_grown: bool,
 }
 
-impl Pace {
+impl ChunkPace {
     fn new(runner: &AdaptiveRunner) -> Self {
-        Pace {
+        ChunkPace {
             size: runner.first,
             most: runner.most,
             grow_after: runner.grow_after,

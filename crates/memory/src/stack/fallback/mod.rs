@@ -1,6 +1,6 @@
 //! A second memory for when the first is full.
 //!
-//! [`Fallback`] is the storey: a request that the first memory refuses, because it is full
+//! [`Fallback`] is the layer: a request that the first memory refuses, because it is full
 //! now or could never hold it, goes to the second. It is never silent: every such request
 //! counts in `cpu_fallbacks`, and a warning is logged when the second memory begins to
 //! hold something, one for each time that this happens and not one for each block. Other

@@ -7,14 +7,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::heap::{Heap, Key, NONE, Node, Piece, State};
-use super::order::Order;
+use super::heap::{Heap, IndexKey, NONE, PieceId, PieceNode, PieceState};
+use super::order::StreamOrder;
 use super::peaks::Peaks;
 use super::region::Region;
 use super::segments::Pins;
-use super::tag::{Tag, Tags};
+use super::tag::{UseTag, UseTags};
 use crate::memory::{Address, Stream};
-use crate::stats::{Counters, Figures};
+use crate::stats::{Counters, StatFigures};
 
 /// How many pieces of a bin the fast path looks at.
 const LOOKS: usize = 32;
@@ -27,34 +27,34 @@ const LOOKED: u64 = 500;
 const WAITED: u64 = 20_000;
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct ArenaState {
     pub(super) heap: Heap,
     pub(super) regions: Vec<Option<Region>>,
-    pub(super) figures: Figures,
+    pub(super) figures: StatFigures,
     /// Whether regions are plain blocks.
     plain: bool,
     /// Nanoseconds that sharing with other arenas has cost, as measured on a device.
     pub(super) shared: u64,
-    /// The same for waiting for locks, and how many waits it has been told of.
+    /// The same for waiting for locks, and how many waits it has counted so far.
     waited: u64,
     crowd: u64,
     /// The piece that was returned last, set aside until somebody else comes.
-    last: Piece,
+    last: PieceId,
     /// Plain plan, for arenas that others may use: what is pinned in all of them.
     pins: Option<Arc<Pins>>,
     /// Plain plan: bytes of regions that are wholly free.
     whole: u64,
     /// Plain plan: what this arena last said it has pinned.
     pinned: u64,
-    /// The most that was ever live here, and who is told when it rises.
+    /// The most that was ever live here, and what is updated when it rises.
     most_live: u64,
     peaks: Arc<Peaks>,
 }
 
 /// What a successful search gives.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
-    pub(super) piece: Piece,
+pub(super) struct TakenPiece {
+    pub(super) piece: PieceId,
     pub(super) generation: u64,
     pub(super) address: Address,
 }
@@ -74,7 +74,7 @@ pub(super) struct Miss {
 pub(super) struct Arena {
     /// Its number in blocks' names.
     pub(super) number: u32,
-    inner: Mutex<Inner>,
+    inner: Mutex<ArenaState>,
     counters: Counters,
     /// How often anyone had to wait for a lock of any arena of the pool.
     crowd: Arc<AtomicU64>,
@@ -83,15 +83,15 @@ pub(super) struct Arena {
 impl Arena {
     pub(super) fn new(
         number: u32,
-        key: Key,
+        key: IndexKey,
         plain: bool,
         pins: Option<&Arc<Pins>>,
         (crowd, peaks): (&Arc<AtomicU64>, &Arc<Peaks>),
     ) -> Arena {
-        let inner = Inner {
+        let inner = ArenaState {
             heap: Heap::new(key),
             regions: Vec::new(),
-            figures: Figures::default(),
+            figures: StatFigures::default(),
             plain,
             last: NONE,
             shared: 0,
@@ -108,13 +108,13 @@ impl Arena {
     }
 
     /// Locked, with everything that lies free merged: how all but the fast path see it.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ArenaState> {
         let mut inner = self.lock_as_is();
         inner.merge_last();
         inner
     }
 
-    fn lock_as_is(&self) -> MutexGuard<'_, Inner> {
+    fn lock_as_is(&self) -> MutexGuard<'_, ArenaState> {
         match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -126,7 +126,7 @@ impl Arena {
     }
 
     /// Makes what was counted visible. Called before the lock is given up.
-    pub(super) fn publish(&self, inner: &mut Inner) {
+    pub(super) fn publish(&self, inner: &mut ArenaState) {
         self.counters.publish(&inner.figures);
         let live = inner.figures.live;
         if live > inner.most_live {
@@ -138,7 +138,7 @@ impl Arena {
         }
     }
 
-    pub(super) fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> StatFigures {
         self.counters.snapshot()
     }
 
@@ -151,11 +151,11 @@ impl Arena {
     #[inline]
     pub(super) fn try_take(
         &self,
-        order: &Order,
+        order: &StreamOrder,
         stream: Stream,
         size: u64,
         asked: u64,
-    ) -> Result<Found, Miss> {
+    ) -> Result<TakenPiece, Miss> {
         let mut inner = self.lock_as_is();
         let last = inner.take_last(order, stream, size);
         let Some(piece) = last.or_else(|| inner.take_fitting(order, stream, size)) else {
@@ -173,11 +173,11 @@ impl Arena {
     /// The same for a stream that is not at home here: it hears no reasons.
     pub(super) fn try_lend(
         &self,
-        order: &Order,
+        order: &StreamOrder,
         stream: Stream,
         size: u64,
         asked: u64,
-    ) -> Option<Found> {
+    ) -> Option<TakenPiece> {
         let mut inner = self.lock();
         let piece = inner.take_fitting(order, stream, size)?;
         let found = inner.hand_out(piece, asked, order.tag(stream));
@@ -190,8 +190,8 @@ impl Arena {
     #[inline]
     pub(super) fn give_back(
         &self,
-        order: &Order,
-        piece: Piece,
+        order: &StreamOrder,
+        piece: PieceId,
         generation: u64,
         asked: u64,
         stream: Stream,
@@ -199,12 +199,12 @@ impl Arena {
         let mut inner = self.lock_as_is();
         let Some(node) = inner.heap.get(piece) else { return false };
         // The size too: whoever counts above goes by what the block says.
-        if node.state != State::Live || node.generation != generation || node.ready != asked {
+        if node.state != PieceState::Live || node.generation != generation || node.ready != asked {
             return false;
         }
         let size = node.size;
         // Whoever got it first may still be at it, if another stream returns it.
-        let mut tags = Tags::of(order.tag(stream));
+        let mut tags = UseTags::of(order.tag(stream));
         let taker = node.tags.first().stream();
         if taker != stream {
             tags.add(order.tag(taker));
@@ -220,7 +220,7 @@ impl Arena {
     }
 }
 
-impl Inner {
+impl ArenaState {
     /// Whether the arena may go on sharing: taking pieces and pages from others keeps what
     /// is held small, and costs device calls and locks. Where streams are in each other's
     /// way all the time, each had better have memory of its own.
@@ -236,7 +236,7 @@ impl Inner {
     /// Takes the piece that was returned last, if it is of just this size. Half of all
     /// requests are for what was returned just before: they need no search, cut or merge.
     #[inline]
-    fn take_last(&mut self, order: &Order, stream: Stream, size: u64) -> Option<Piece> {
+    fn take_last(&mut self, order: &StreamOrder, stream: Stream, size: u64) -> Option<PieceId> {
         if self.last == NONE {
             return None;
         }
@@ -250,7 +250,8 @@ impl Inner {
     }
 
     /// Takes the best fit that is mapped and that the stream is behind.
-    fn take_fitting(&mut self, order: &Order, stream: Stream, size: u64) -> Option<Piece> {
+    #[inline]
+    fn take_fitting(&mut self, order: &StreamOrder, stream: Stream, size: u64) -> Option<PieceId> {
         let piece = self.heap.best_fit(size, LOOKS, |node| {
             order.is_behind(stream, &node.tags) && self.suits(node, size)
         })?;
@@ -270,38 +271,38 @@ impl Inner {
 
     /// Hands out a piece that has become live.
     #[inline]
-    pub(super) fn hand_out(&mut self, piece: Piece, asked: u64, tag: Tag) -> Found {
+    pub(super) fn hand_out(&mut self, piece: PieceId, asked: u64, tag: UseTag) -> TakenPiece {
         self.count(piece, asked);
         self.own(piece, asked, tag)
     }
 
     /// Notes who a live piece belongs to, and tells where it lies.
     #[inline]
-    pub(super) fn own(&mut self, piece: Piece, asked: u64, tag: Tag) -> Found {
+    pub(super) fn own(&mut self, piece: PieceId, asked: u64, tag: UseTag) -> TakenPiece {
         self.heap.set_owner(piece, asked, tag);
         let node = self.heap.node(piece);
         let address = self.regions[node.region as usize]
             .as_ref()
             .map_or(Address { buffer: 0, offset: 0 }, |region| region.base.plus(node.offset));
-        Found { piece, generation: node.generation, address }
+        TakenPiece { piece, generation: node.generation, address }
     }
 
     /// Counts a live piece, once there is memory behind it.
     #[inline]
-    pub(super) fn count(&mut self, piece: Piece, asked: u64) {
+    pub(super) fn count(&mut self, piece: PieceId, asked: u64) {
         self.figures.taken += self.heap.node(piece).size;
         self.figures.live += asked;
         self.figures.blocks += 1;
     }
 
     /// Frees a live piece whose pages could not be had, before it was counted.
-    pub(super) fn undo(&mut self, piece: Piece) {
+    pub(super) fn undo(&mut self, piece: PieceId) {
         self.heap.make_free(piece);
         self.settle(piece);
     }
 
     /// Adds a region as one free piece.
-    pub(super) fn add_region(&mut self, region: Region, ready: u64) -> Piece {
+    pub(super) fn add_region(&mut self, region: Region, ready: u64) -> PieceId {
         let size = region.size;
         let number = match self.regions.iter().position(Option::is_none) {
             Some(number) => {
@@ -320,7 +321,7 @@ impl Inner {
     }
 
     /// Takes a region away that lies wholly free.
-    pub(super) fn remove_region(&mut self, piece: Piece, node: &Node) {
+    pub(super) fn remove_region(&mut self, piece: PieceId, node: &PieceNode) {
         self.heap.remove_region(piece);
         self.regions[node.region as usize] = None;
         self.figures.held -= node.size;
@@ -330,7 +331,7 @@ impl Inner {
     /// Whether a piece is a good place for this size, or a plain block that lies wholly
     /// free and is better given back than pinned.
     #[inline]
-    pub(super) fn suits(&self, node: &Node, size: u64) -> bool {
+    pub(super) fn suits(&self, node: &PieceNode, size: u64) -> bool {
         self.pins
             .as_ref()
             .is_none_or(|pins| !self.is_whole_region(node) || pins.allow(node.size - size))
@@ -338,14 +339,14 @@ impl Inner {
 
     /// Makes the first bytes of a free piece live.
     #[inline]
-    pub(super) fn take_front(&mut self, piece: Piece, size: u64) -> Piece {
+    pub(super) fn take_front(&mut self, piece: PieceId, size: u64) -> PieceId {
         if self.is_whole_region(self.heap.node(piece)) {
             self.whole -= self.heap.node(piece).size;
         }
         self.heap.take(piece, size)
     }
 
-    pub(super) fn region(&self, node: &Node) -> Option<&Region> {
+    pub(super) fn region(&self, node: &PieceNode) -> Option<&Region> {
         self.regions.get(node.region as usize)?.as_ref()
     }
 
@@ -354,14 +355,14 @@ impl Inner {
     }
 
     /// Indexes a free piece that is not indexed, after looking up what is mapped.
-    pub(super) fn settle(&mut self, piece: Piece) {
+    pub(super) fn settle(&mut self, piece: PieceId) {
         let mut piece = piece;
         loop {
             let node = self.heap.node(piece);
             let (mapped, length) =
                 self.region(node).map_or((false, node.size), |region| region.stretch(node));
             let ready = if mapped { length } else { 0 };
-            if length == node.size || self.heap.key() == Key::Length {
+            if length == node.size || self.heap.key() == IndexKey::Length {
                 self.heap.settle(piece, ready);
                 return;
             }
@@ -372,11 +373,11 @@ impl Inner {
     }
 
     /// Settles the free neighbours of a piece again, behind which pages came or went.
-    pub(super) fn settle_around(&mut self, piece: Piece) {
+    pub(super) fn settle_around(&mut self, piece: PieceId) {
         // One at a time: settling one may merge it with what lies beyond.
-        for side in [|node: &Node| node.before, |node: &Node| node.after] {
+        for side in [|node: &PieceNode| node.before, |node: &PieceNode| node.after] {
             let neighbour = side(self.heap.node(piece));
-            if neighbour != NONE && self.heap.node(neighbour).state == State::Free {
+            if neighbour != NONE && self.heap.node(neighbour).state == PieceState::Free {
                 self.heap.unsettle(neighbour);
                 self.settle(neighbour);
             }
@@ -385,7 +386,7 @@ impl Inner {
 
     /// Whether a free piece is all of its region.
     #[inline]
-    pub(super) fn is_whole_region(&self, node: &Node) -> bool {
+    pub(super) fn is_whole_region(&self, node: &PieceNode) -> bool {
         self.plain && node.before == NONE && node.after == NONE
     }
 }

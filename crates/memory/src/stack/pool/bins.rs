@@ -5,22 +5,22 @@
 //! search compares, so that it walks one small array and touches no piece but the one that
 //! it finds.
 
-use super::heap::Piece;
+use super::heap::PieceId;
 
 /// Bins to a doubling, as a power of two.
 const FINE: u32 = 4;
-/// Sizes are told apart from this power of two on.
+/// Sizes are distinguished from this power of two on.
 const LEAST: u32 = 7;
 const BINS: usize = ((64 - LEAST) << FINE) as usize;
 const WORDS: usize = BINS.div_ceil(64);
 
 /// A free piece as its bin knows it.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct BinEntry {
     pub(super) length: u64,
     /// Region and offset in one number, to prefer low addresses.
     pub(super) place: u64,
-    pub(super) piece: Piece,
+    pub(super) piece: PieceId,
 }
 
 /// Where an entry stands.
@@ -38,7 +38,7 @@ impl Spot {
 /// All bins.
 #[derive(Debug)]
 pub(super) struct Bins {
-    bins: Box<[Vec<Entry>]>,
+    bins: Box<[Vec<BinEntry>]>,
     full: [u64; WORDS],
 }
 
@@ -58,7 +58,7 @@ fn bin_of(size: u64) -> usize {
 
 impl Bins {
     /// Adds an entry.
-    pub(super) fn insert(&mut self, entry: Entry) -> Spot {
+    pub(super) fn insert(&mut self, entry: BinEntry) -> Spot {
         let bin = bin_of(entry.length);
         let slot = self.bins[bin].len() as u32;
         self.bins[bin].push(entry);
@@ -67,7 +67,7 @@ impl Bins {
     }
 
     /// Puts an entry in the place of another, if it belongs into the same bin.
-    pub(super) fn replace(&mut self, spot: Spot, entry: &Entry) -> bool {
+    pub(super) fn replace(&mut self, spot: Spot, entry: &BinEntry) -> bool {
         let bin = usize::from(spot.bin);
         if bin_of(entry.length) != bin {
             return false;
@@ -82,7 +82,7 @@ impl Bins {
     }
 
     /// Takes an entry out; returns the piece that has moved to its spot.
-    pub(super) fn remove(&mut self, spot: Spot) -> Option<Piece> {
+    pub(super) fn remove(&mut self, spot: Spot) -> Option<PieceId> {
         let bin = usize::from(spot.bin);
         let entries = self.bins.get_mut(bin)?;
         entries.swap_remove(spot.slot as usize);
@@ -97,8 +97,8 @@ impl Bins {
         &self,
         size: u64,
         most: usize,
-        usable: impl Fn(Piece) -> bool,
-    ) -> Option<Piece> {
+        usable: impl Fn(PieceId) -> bool,
+    ) -> Option<PieceId> {
         let first = bin_of(size);
         let mut word = first / 64;
         let mut bits = self.full[word] & (!0 << (first % 64));
@@ -120,12 +120,12 @@ impl Bins {
         bin: usize,
         size: u64,
         most: usize,
-        usable: impl Fn(Piece) -> bool,
-    ) -> Option<Piece> {
+        usable: impl Fn(PieceId) -> bool,
+    ) -> Option<PieceId> {
         // Entries up to this one have been turned down.
         let mut after = (0, 0);
         loop {
-            let mut best: Option<&Entry> = None;
+            let mut best: Option<&BinEntry> = None;
             let mut best_key = (u64::MAX, u64::MAX);
             for entry in self.bins[bin].iter().take(most) {
                 let key = (entry.length, entry.place);
@@ -167,7 +167,7 @@ mod tests {
             .enumerate()
             .map(|(i, length)| {
                 let place = 100 - i as u64;
-                bins.insert(Entry { length: *length, place, piece: i as Piece })
+                bins.insert(BinEntry { length: *length, place, piece: i as PieceId })
             })
             .collect();
         assert_eq!(bins.best_fit(8193, 32, |_| true), Some(3));

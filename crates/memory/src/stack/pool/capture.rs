@@ -10,7 +10,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::arena::Arena;
-use super::heap::Key;
+use super::heap::IndexKey;
 use super::region::Region;
 use super::{Growth, Pool};
 use crate::memory::{Block, Request, Stream, refusal};
@@ -55,7 +55,7 @@ impl Pool {
         growth.next_private += 1;
         let number = growth.next_private;
         let shared = (&self.crowd, &self.peaks.0);
-        let arena = Arc::new(Arena::new(number, Key::Ready, self.page == 0, None, shared));
+        let arena = Arc::new(Arena::new(number, IndexKey::Ready, self.page == 0, None, shared));
         // Known to the pool first: if it cannot be filled, what it got is taken back.
         let private = Arc::clone(&arena);
         self.private.write().unwrap_or_else(PoisonError::into_inner).insert(number, private);

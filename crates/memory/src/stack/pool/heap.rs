@@ -6,40 +6,40 @@
 //! the device.
 //!
 //! Free pieces are indexed by size (`bins`). What the index is keyed by also decides which
-//! neighbours are one piece. Where mapped memory is preferred ([`Key::Ready`]), a piece is all mapped or not at all, so that every mapped
+//! neighbours are one piece. Where mapped memory is preferred ([`IndexKey::Ready`]), a piece is all mapped or not at all, so that every mapped
 //! stretch can be found; where the tightest place wins and pages are moved to it
-//! ([`Key::Length`]), free neighbours are always one piece.
+//! ([`IndexKey::Length`]), free neighbours are always one piece.
 
-use super::bins::{Bins, Entry, Spot};
-use super::tag::{Tag, Tags};
+use super::bins::{BinEntry, Bins, Spot};
+use super::tag::{UseTag, UseTags};
 
 /// The number of a piece.
-pub(super) type Piece = u32;
+pub(super) type PieceId = u32;
 /// No piece.
-pub(super) const NONE: Piece = u32::MAX;
+pub(super) const NONE: PieceId = u32::MAX;
 
 /// What is known of a piece.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct PieceNode {
     /// Bytes from the start of the region.
     pub(super) offset: u64,
     pub(super) size: u64,
     /// Free: bytes at the front that have memory behind them. Live: bytes asked for.
     pub(super) ready: u64,
-    pub(super) before: Piece,
-    pub(super) after: Piece,
+    pub(super) before: PieceId,
+    pub(super) after: PieceId,
     /// Where the index has it.
     spot: Spot,
     pub(super) region: u32,
     /// Counts how often this number was handed out: a stale block does not match.
     pub(super) generation: u64,
-    pub(super) state: State,
+    pub(super) state: PieceState,
     /// Free: the streams that may still use it. Live: the stream it was handed to.
-    pub(super) tags: Tags,
+    pub(super) tags: UseTags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum PieceState {
     Live,
     /// Returned, and not merged yet.
     Aside,
@@ -50,7 +50,7 @@ pub(super) enum State {
 
 /// What the index goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum IndexKey {
     /// What is mapped: the best fit that asks nothing of the device.
     Ready,
     /// The whole piece: the tightest place, mapped or not.
@@ -60,31 +60,31 @@ pub(super) enum Key {
 /// The pieces of some regions, and the index of the free ones.
 #[derive(Debug)]
 pub(super) struct Heap {
-    nodes: Vec<Node>,
-    unused: Vec<Piece>,
+    nodes: Vec<PieceNode>,
+    unused: Vec<PieceId>,
     bins: Bins,
-    key: Key,
+    key: IndexKey,
 }
 
 impl Heap {
-    pub(super) fn new(key: Key) -> Heap {
+    pub(super) fn new(key: IndexKey) -> Heap {
         Heap { nodes: Vec::new(), unused: Vec::new(), bins: Bins::default(), key }
     }
 
-    pub(super) fn node(&self, piece: Piece) -> &Node {
+    pub(super) fn node(&self, piece: PieceId) -> &PieceNode {
         &self.nodes[piece as usize]
     }
 
-    pub(super) fn get(&self, piece: Piece) -> Option<&Node> {
+    pub(super) fn get(&self, piece: PieceId) -> Option<&PieceNode> {
         self.nodes.get(piece as usize)
     }
 
-    fn node_mut(&mut self, piece: Piece) -> &mut Node {
+    fn node_mut(&mut self, piece: PieceId) -> &mut PieceNode {
         &mut self.nodes[piece as usize]
     }
 
     /// The addresses of a free piece and all free pieces around it.
-    pub(super) fn run(&self, piece: Piece) -> std::ops::Range<u64> {
+    pub(super) fn run(&self, piece: PieceId) -> std::ops::Range<u64> {
         let (mut first, mut last) = (piece, piece);
         while self.is_free(self.node(first).before) {
             first = self.node(first).before;
@@ -96,16 +96,16 @@ impl Heap {
     }
 
     /// All free pieces.
-    pub(super) fn free_pieces(&self) -> impl Iterator<Item = (Piece, &Node)> {
+    pub(super) fn free_pieces(&self) -> impl Iterator<Item = (PieceId, &PieceNode)> {
         self.nodes
             .iter()
             .enumerate()
-            .filter(|(_, node)| node.state == State::Free)
-            .map(|(piece, node)| (piece as Piece, node))
+            .filter(|(_, node)| node.state == PieceState::Free)
+            .map(|(piece, node)| (piece as PieceId, node))
     }
 
-    fn new_node(&mut self, region: u32, offset: u64, size: u64, ready: u64) -> Piece {
-        let fresh = |generation| Node {
+    fn new_node(&mut self, region: u32, offset: u64, size: u64, ready: u64) -> PieceId {
+        let fresh = |generation| PieceNode {
             offset,
             size,
             ready,
@@ -114,8 +114,8 @@ impl Heap {
             spot: Spot::NONE,
             region,
             generation,
-            state: State::Free,
-            tags: Tags::NONE,
+            state: PieceState::Free,
+            tags: UseTags::NONE,
         };
         match self.unused.pop() {
             Some(piece) => {
@@ -125,49 +125,49 @@ impl Heap {
             }
             None => {
                 self.nodes.push(fresh(0));
-                (self.nodes.len() - 1) as Piece
+                (self.nodes.len() - 1) as PieceId
             }
         }
     }
 
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> IndexKey {
         self.key
     }
 
     /// Adds a region as one free piece.
-    pub(super) fn add_region(&mut self, region: u32, size: u64, ready: u64) -> Piece {
+    pub(super) fn add_region(&mut self, region: u32, size: u64, ready: u64) -> PieceId {
         let piece = self.new_node(region, 0, size, ready);
         self.index(piece);
         piece
     }
 
     /// Takes a region away that is one free piece.
-    pub(super) fn remove_region(&mut self, piece: Piece) {
+    pub(super) fn remove_region(&mut self, piece: PieceId) {
         self.unindex(piece);
         self.retire(piece);
     }
 
-    fn retire(&mut self, piece: Piece) {
+    fn retire(&mut self, piece: PieceId) {
         let node = self.node_mut(piece);
-        node.state = State::Unused;
-        node.tags = Tags::NONE;
+        node.state = PieceState::Unused;
+        node.tags = UseTags::NONE;
         self.unused.push(piece);
     }
 
-    fn index(&mut self, piece: Piece) {
+    fn index(&mut self, piece: PieceId) {
         self.index_at(Spot::NONE, piece);
     }
 
     /// Indexes a piece where another stood, which saves moving others if it is of about
     /// the same size: what is left of a piece, or what it has grown to, mostly is.
-    fn index_at(&mut self, spot: Spot, piece: Piece) {
+    fn index_at(&mut self, spot: Spot, piece: PieceId) {
         let node = self.node(piece);
         let length = match self.key {
-            Key::Ready => node.ready,
-            Key::Length => node.size,
+            IndexKey::Ready => node.ready,
+            IndexKey::Length => node.size,
         };
         let place = u64::from(node.region) << 40 | node.offset >> 7;
-        let entry = Entry { length, place, piece };
+        let entry = BinEntry { length, place, piece };
         let spot = if length > 0 && self.bins.replace(spot, &entry) {
             spot
         } else {
@@ -184,11 +184,11 @@ impl Heap {
     }
 
     /// Leaves the entry of a piece to whoever comes in its place.
-    fn leave(&mut self, piece: Piece) -> Spot {
+    fn leave(&mut self, piece: PieceId) -> Spot {
         std::mem::replace(&mut self.node_mut(piece).spot, Spot::NONE)
     }
 
-    fn unindex(&mut self, piece: Piece) {
+    fn unindex(&mut self, piece: PieceId) {
         let spot = self.leave(piece);
         self.unindex_spot(spot);
     }
@@ -200,13 +200,14 @@ impl Heap {
         &self,
         size: u64,
         most: usize,
-        usable: impl Fn(&Node) -> bool,
-    ) -> Option<Piece> {
+        usable: impl Fn(&PieceNode) -> bool,
+    ) -> Option<PieceId> {
         self.bins.best_fit(size, most, |piece| usable(self.node(piece)))
     }
 
     /// Hands out the first `size` bytes of a free piece; the rest stays free.
-    pub(super) fn take(&mut self, piece: Piece, size: u64) -> Piece {
+    #[inline]
+    pub(super) fn take(&mut self, piece: PieceId, size: u64) -> PieceId {
         let spot = self.leave(piece);
         if size < self.node(piece).size {
             let ready = self.node(piece).ready.saturating_sub(size);
@@ -217,7 +218,7 @@ impl Heap {
             self.unindex_spot(spot);
         }
         let node = self.node_mut(piece);
-        node.state = State::Live;
+        node.state = PieceState::Live;
         node.generation = node.generation.wrapping_add(1);
         piece
     }
@@ -225,7 +226,7 @@ impl Heap {
     /// Joins the free pieces around this one, however they are mapped, and cuts
     /// `[from, to)` out of them. It is taken out of the index, and so are the pieces left
     /// of it and right of it, which are returned too: each must be settled.
-    pub(super) fn carve(&mut self, piece: Piece, from: u64, to: u64) -> (Piece, [Piece; 2]) {
+    pub(super) fn carve(&mut self, piece: PieceId, from: u64, to: u64) -> (PieceId, [PieceId; 2]) {
         let mut piece = piece;
         while self.is_free(self.node(piece).before) {
             piece = self.node(piece).before;
@@ -236,7 +237,7 @@ impl Heap {
             self.unindex(after);
             self.absorb(piece, after);
         }
-        let Node { offset, size, .. } = *self.node(piece);
+        let PieceNode { offset, size, .. } = *self.node(piece);
         let right = if to < offset + size { self.split(piece, to - offset) } else { NONE };
         if from > offset {
             let middle = self.split(piece, from - offset);
@@ -246,30 +247,30 @@ impl Heap {
     }
 
     /// Makes a carved piece live.
-    pub(super) fn make_live(&mut self, piece: Piece) {
+    pub(super) fn make_live(&mut self, piece: PieceId) {
         let node = self.node_mut(piece);
-        node.state = State::Live;
+        node.state = PieceState::Live;
         node.generation = node.generation.wrapping_add(1);
     }
 
-    fn is_free(&self, piece: Piece) -> bool {
-        piece != NONE && self.node(piece).state == State::Free
+    fn is_free(&self, piece: PieceId) -> bool {
+        piece != NONE && self.node(piece).state == PieceState::Free
     }
 
     /// Whether two free neighbours are to be one piece.
-    fn belong(&self, left: Piece, right: Piece) -> bool {
-        let mapped = |node: &Node| node.ready == node.size;
-        self.key == Key::Length || mapped(self.node(left)) == mapped(self.node(right))
+    fn belong(&self, left: PieceId, right: PieceId) -> bool {
+        let mapped = |node: &PieceNode| node.ready == node.size;
+        self.key == IndexKey::Length || mapped(self.node(left)) == mapped(self.node(right))
     }
 
     /// Cuts a piece where its mapping changes. The right one is returned, not indexed and
-    /// already told apart from the left one.
+    /// already marked as mapped or not.
     pub(super) fn split_where_mapping_changes(
         &mut self,
-        piece: Piece,
+        piece: PieceId,
         at: u64,
         mapped: bool,
-    ) -> Piece {
+    ) -> PieceId {
         let right = self.split(piece, at);
         let node = self.node_mut(right);
         node.ready = if mapped { node.size } else { 0 };
@@ -277,8 +278,8 @@ impl Heap {
     }
 
     /// Cuts a piece that is not indexed in two; returns the right one, not indexed.
-    fn split(&mut self, piece: Piece, at: u64) -> Piece {
-        let Node { region, offset, size, after, .. } = *self.node(piece);
+    fn split(&mut self, piece: PieceId, at: u64) -> PieceId {
+        let PieceNode { region, offset, size, after, .. } = *self.node(piece);
         let right = self.new_node(region, offset + at, size - at, 0);
         self.node_mut(right).before = piece;
         self.node_mut(right).after = after;
@@ -293,25 +294,25 @@ impl Heap {
     }
 
     /// Takes a live piece back, to be freed or to be handed out again as it is.
-    pub(super) fn set_aside(&mut self, piece: Piece, tags: Tags) {
+    pub(super) fn set_aside(&mut self, piece: PieceId, tags: UseTags) {
         let node = self.node_mut(piece);
-        node.state = State::Aside;
+        node.state = PieceState::Aside;
         node.tags = tags;
     }
 
     /// Makes a piece free that was set aside, all of which is mapped.
-    pub(super) fn free(&mut self, piece: Piece) -> Piece {
+    pub(super) fn free(&mut self, piece: PieceId) -> PieceId {
         let node = self.node_mut(piece);
-        node.state = State::Free;
+        node.state = PieceState::Free;
         let mapped = node.size;
         self.settle(piece, mapped)
     }
 
     /// Indexes a free piece of which so much is mapped, merged with its neighbours.
-    pub(super) fn settle(&mut self, piece: Piece, ready: u64) -> Piece {
+    pub(super) fn settle(&mut self, piece: PieceId, ready: u64) -> PieceId {
         let node = self.node_mut(piece);
         node.ready = ready;
-        let Node { before, after, .. } = *node;
+        let PieceNode { before, after, .. } = *node;
         let with_before = self.is_free(before) && self.belong(before, piece);
         let with_after = self.is_free(after) && self.belong(piece, after);
         let mut spot = Spot::NONE;
@@ -334,20 +335,20 @@ impl Heap {
     }
 
     /// Makes a live piece free that is not all mapped, to be settled.
-    pub(super) fn make_free(&mut self, piece: Piece) {
-        self.node_mut(piece).state = State::Free;
+    pub(super) fn make_free(&mut self, piece: PieceId) {
+        self.node_mut(piece).state = PieceState::Free;
     }
 
     /// Takes a free piece out of the index, to be settled again.
-    pub(super) fn unsettle(&mut self, piece: Piece) {
+    pub(super) fn unsettle(&mut self, piece: PieceId) {
         self.unindex(piece);
     }
 
     /// Joins a free piece with the free one after it; neither is indexed.
-    fn absorb(&mut self, left: Piece, right: Piece) {
+    fn absorb(&mut self, left: PieceId, right: PieceId) {
         let node = self.node_mut(right);
         let (size, ready, after) = (node.size, node.ready, node.after);
-        let tags = std::mem::replace(&mut node.tags, Tags::NONE);
+        let tags = std::mem::replace(&mut node.tags, UseTags::NONE);
         let node = self.node_mut(left);
         if node.ready == node.size {
             node.ready += ready;
@@ -362,15 +363,15 @@ impl Heap {
     }
 
     /// Notes what a live piece was asked for, and by which stream.
-    pub(super) fn set_owner(&mut self, piece: Piece, asked: u64, tag: Tag) {
+    pub(super) fn set_owner(&mut self, piece: PieceId, asked: u64, tag: UseTag) {
         let node = self.node_mut(piece);
         node.ready = asked;
-        node.tags = Tags::of(tag);
+        node.tags = UseTags::of(tag);
     }
 
     /// Adds users to every free piece.
-    pub(super) fn tag_all_free(&mut self, tags: &Tags) {
-        for node in self.nodes.iter_mut().filter(|node| node.state == State::Free) {
+    pub(super) fn tag_all_free(&mut self, tags: &UseTags) {
+        for node in self.nodes.iter_mut().filter(|node| node.state == PieceState::Free) {
             node.tags.join(tags);
         }
     }

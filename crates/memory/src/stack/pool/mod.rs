@@ -10,7 +10,7 @@
 //! Where the device can map physical memory, addresses are plentiful and memory moves: when
 //! nothing that is mapped fits, physical memory that lies free elsewhere is unmapped and
 //! mapped where it is needed, and only what cannot be found that way is taken from the
-//! device (`pages`, `moving`). So the pool holds about as much as was ever live at once.
+//! device (`slow`). So the pool holds about as much as was ever live at once.
 //! Where the device cannot, plain blocks of fitting sizes take the place of pages
 //! (`segments`): they cannot move, but those that lie wholly free are given back before
 //! another is taken.
@@ -32,15 +32,14 @@
 mod arena;
 mod bins;
 mod capture;
-mod epoch;
-mod grow;
+mod counts;
 mod heap;
-mod moving;
 mod order;
-mod pages;
 mod peaks;
 mod region;
 mod segments;
+mod shrink;
+mod slow;
 mod tag;
 
 use std::collections::BTreeMap;
@@ -56,11 +55,13 @@ use crate::stats::MemoryStats;
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
-use arena::{Arena, Found};
+use arena::{Arena, TakenPiece};
 pub use capture::{Capture, GraphMemory};
-use heap::Key;
-use order::Order;
-use peaks::Entry;
+use counts::Counts;
+pub use counts::PoolActivity;
+use heap::IndexKey;
+use order::StreamOrder;
+use peaks::PoolPeaks;
 pub use peaks::{GpuPeaks, get_gpu_peaks};
 use region::Extent;
 use segments::Pins;
@@ -68,32 +69,10 @@ use segments::Pins;
 /// Arenas for streams; more streams than these share them.
 const ARENAS: u16 = 64;
 
-/// How often the figures of all arenas are read for a moment when none changes.
-const STATS_TRIES: u32 = 64;
-
 /// What the device has free is known for so long,
 const FRESH: Duration = Duration::from_millis(10);
 /// and as long as it is so many times what is missing.
 const PLENTY: u64 = 16;
-
-/// What a pool has done beside handing out memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct PoolActivity {
-    /// Handles that were unmapped somewhere and mapped elsewhere.
-    pub remapped_handles: u64,
-    /// Handles or plain blocks that were taken from the device.
-    pub taken_from_device: u64,
-    /// Handles or plain blocks that were given back to it.
-    pub returned_to_device: u64,
-    /// Times that a stream or the host was made to wait for another stream.
-    pub sync_waits: u64,
-    /// Requests that the fast path could not serve.
-    pub slow_requests: u64,
-    /// The time that those requests took together, waiting for each other included. The
-    /// clock is read there alone: on the fast path it would cost as much as the request.
-    pub slow_time: Duration,
-}
 
 /// A pool over a memory.
 ///
@@ -126,14 +105,14 @@ pub struct Pool {
     arenas_end: AtomicUsize,
     /// Arenas of captures, by number; those past `ARENAS`.
     private: RwLock<BTreeMap<u32, Arc<Arena>>>,
-    order: Order,
+    order: StreamOrder,
     pins: Arc<Pins>,
     /// How often anyone had to wait for a lock of an arena.
     crowd: Arc<AtomicU64>,
     growth: Mutex<Growth>,
     counts: Counts,
     /// The most that was live and held.
-    peaks: Entry,
+    peaks: PoolPeaks,
     /// What is live, where the configuration asks for a list.
     list: Option<LiveList>,
 }
@@ -150,26 +129,14 @@ struct Growth {
     /// Arenas whose graph is gone; their memory may be taken.
     retired: Vec<u32>,
     next_private: u32,
-    free: Option<Free>,
+    free: Option<FreeReading>,
 }
 
 /// What the device had free, with what the pool held of it then.
 #[derive(Debug, Clone, Copy)]
-struct Free {
+struct FreeReading {
     bytes: u64,
     at: Instant,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    /// Held from upstream, mapped or spare.
-    held: AtomicU64,
-    spare: AtomicU64,
-    remapped: AtomicU64,
-    taken: AtomicU64,
-    returned: AtomicU64,
-    slow: AtomicU64,
-    slow_nanos: AtomicU64,
 }
 
 impl Pool {
@@ -182,8 +149,8 @@ impl Pool {
         // Down to what can be had: memory comes by the page, or by the device's step.
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
-        let most = pages::most_pages(config.packing, budget.0, page);
-        let peaks = Entry::on(info.backend);
+        let most = slow::most_pages(config.packing, budget.0, page);
+        let peaks = PoolPeaks::on(info.backend);
         let list = config.track_allocations.then(LiveList::default);
         Ok(Pool {
             id: MemoryId::next(),
@@ -197,7 +164,7 @@ impl Pool {
             arenas: std::iter::repeat_with(OnceLock::new).take(usize::from(ARENAS)).collect(),
             arenas_end: AtomicUsize::new(0),
             private: RwLock::default(),
-            order: Order::new(),
+            order: StreamOrder::new(),
             pins: Arc::default(),
             crowd: Arc::default(),
             growth: Mutex::new(Growth { next_private: u32::from(ARENAS), ..Growth::default() }),
@@ -229,20 +196,6 @@ impl Pool {
         self.list.as_ref().map(LiveList::tracker)
     }
 
-    /// What it has done beside handing out memory.
-    #[must_use]
-    pub fn activity(&self) -> PoolActivity {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        PoolActivity {
-            remapped_handles: count(&self.counts.remapped),
-            taken_from_device: count(&self.counts.taken),
-            returned_to_device: count(&self.counts.returned),
-            sync_waits: self.order.waits(),
-            slow_requests: count(&self.counts.slow),
-            slow_time: Duration::from_nanos(count(&self.counts.slow_nanos)),
-        }
-    }
-
     /// What it holds and has handed out: [`Memory::stats`], also where
     /// [`GpuMemoryPool`](crate::GpuMemoryPool), which has a method of that name, is imported.
     #[must_use]
@@ -271,10 +224,10 @@ impl Pool {
         self.growth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> IndexKey {
         match self.config.packing {
-            Packing::Tight if self.page > 0 => Key::Length,
-            _ => Key::Ready,
+            Packing::Tight if self.page > 0 => IndexKey::Length,
+            _ => IndexKey::Ready,
         }
     }
 
@@ -306,7 +259,7 @@ impl Pool {
         self.private.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
-    fn block(&self, arena: u32, found: Found, size: Bytes) -> Block {
+    fn block(&self, arena: u32, found: TakenPiece, size: Bytes) -> Block {
         let key = u64::from(arena) << 32 | u64::from(found.piece);
         Block::new(self.id, key, found.generation, size, found.address)
     }
@@ -334,7 +287,9 @@ impl Pool {
                 let pooled = self.upstream.stats().pooled_bytes;
                 let free = self.device().free_memory()?.saturating_add(pooled);
                 let free = free.saturating_sub(self.config.min_free_bytes).0;
-                *growth.free.insert(Free { bytes: free.saturating_add(held), at: Instant::now() })
+                *growth
+                    .free
+                    .insert(FreeReading { bytes: free.saturating_add(held), at: Instant::now() })
             }
         };
         Ok(budget.min(free.bytes.saturating_sub(held)))
@@ -372,10 +327,6 @@ impl Pool {
             }),
         };
         if returned { Ok(()) } else { Err(stranger(self, block)) }
-    }
-
-    fn with_peak(&self, stats: MemoryStats) -> MemoryStats {
-        MemoryStats { peak_bytes: self.peaks.0.held(), ..stats }
     }
 
     fn count_held(&self, more: u64) {
@@ -420,36 +371,7 @@ impl Memory for Pool {
     }
 
     fn stats(&self) -> MemoryStats {
-        // Each arena is consistent by itself; all of them are if none changed while they
-        // were read. Versions only go up, so their sum tells.
-        let private = self.private_arenas();
-        let arenas = || self.shared_arenas().chain(private.iter().map(AsRef::as_ref));
-        let versions = || arenas().map(Arena::version).fold(0, u64::wrapping_add);
-        for _ in 0..STATS_TRIES {
-            let before = versions();
-            let spare = Bytes(self.counts.spare.load(Ordering::Acquire));
-            let sum = arenas().map(|arena| arena.figures().stats(Bytes::ZERO)).fold(
-                MemoryStats {
-                    total_allocated_bytes: spare,
-                    pooled_bytes: spare,
-                    ..MemoryStats::default()
-                },
-                MemoryStats::plus,
-            );
-            if versions() == before {
-                return self.with_peak(sum);
-            }
-            std::hint::spin_loop();
-        }
-        // So busy that there is no quiet moment: a page on its way from one arena to
-        // another may have been seen twice, so the parts are held to the whole.
-        let mut sum = arenas()
-            .map(|arena| arena.figures().stats(Bytes::ZERO))
-            .fold(MemoryStats::default(), MemoryStats::plus);
-        sum.total_allocated_bytes = Bytes(self.counts.held.load(Ordering::Relaxed));
-        sum.in_use_bytes = sum.in_use_bytes.min(sum.total_allocated_bytes);
-        sum.pooled_bytes = sum.pooled_bytes.min(sum.total_allocated_bytes - sum.in_use_bytes);
-        self.with_peak(sum)
+        self.sum_arenas()
     }
 
     fn capacity(&self) -> Bytes {

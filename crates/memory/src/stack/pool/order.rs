@@ -1,6 +1,6 @@
 //! Which stream has been ordered behind which: events, recorded as late as possible.
 //!
-//! A driver call for every free is too dear, so a free only notes the stream and its
+//! A driver call for every free is too expensive, so a free only notes the stream and its
 //! *epoch*, a number that goes up whenever an event is recorded there. One event covers
 //! every free of its epoch and before. Only when another stream wants such a piece, or
 //! its page is to be unmapped, is an event recorded, and what has been learnt is kept:
@@ -12,15 +12,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use super::epoch::Epochs;
-use super::tag::{Tag, Tags};
+use super::tag::{Epochs, UseTag, UseTags};
 use crate::memory::{Device, Event, Stream};
 use plimsoll_machine::error::Result;
 
 /// What is known of a stream. On cache lines of its own: each has a thread that writes it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Lane {
+struct StreamLane {
     epochs: Epochs,
     /// Epochs below this are over, as far as the host knows.
     done: AtomicU64,
@@ -29,15 +28,15 @@ struct Lane {
     used: AtomicBool,
     /// Events of closed epochs that were not over when last asked. One is used only under
     /// this lock: whoever finds it over gives it back.
-    events: Mutex<Events>,
+    events: Mutex<LaneEvents>,
     /// By stream: epochs below this are ordered before this lane's next work.
     passed: Mutex<Vec<u64>>,
 }
 
-type Events = VecDeque<(u64, Event)>;
+type LaneEvents = VecDeque<(u64, Event)>;
 
 /// What is to be said of the work that a tag stands for.
-enum Answer {
+enum WorkAnswer {
     /// It is over.
     Over,
     /// It is not; the event of this epoch covers it.
@@ -52,8 +51,8 @@ const ROWS: usize = 1024;
 
 /// The order of all streams of a pool.
 #[derive(Debug)]
-pub(super) struct Order {
-    rows: Box<[OnceLock<Box<[Lane]>>]>,
+pub(super) struct StreamOrder {
+    rows: Box<[OnceLock<Box<[StreamLane]>>]>,
     /// Held for reading while the device is asked, and for writing to begin a capture: no
     /// call is on its way when a capture begins.
     gate: RwLock<()>,
@@ -65,9 +64,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Order {
-    pub(super) fn new() -> Order {
-        Order {
+impl StreamOrder {
+    pub(super) fn new() -> StreamOrder {
+        StreamOrder {
             rows: std::iter::repeat_with(OnceLock::new).take(ROWS).collect(),
             gate: RwLock::new(()),
             captures: AtomicU64::new(0),
@@ -75,10 +74,10 @@ impl Order {
         }
     }
 
-    fn lane(&self, stream: Stream) -> &Lane {
+    fn lane(&self, stream: Stream) -> &StreamLane {
         let index = usize::from(stream.0);
         let row = self.rows[index / ROW]
-            .get_or_init(|| std::iter::repeat_with(Lane::default).take(ROW).collect());
+            .get_or_init(|| std::iter::repeat_with(StreamLane::default).take(ROW).collect());
         &row[index % ROW]
     }
 
@@ -88,16 +87,16 @@ impl Order {
     }
 
     /// What a free on this stream notes.
-    pub(super) fn tag(&self, stream: Stream) -> Tag {
+    pub(super) fn tag(&self, stream: Stream) -> UseTag {
         let lane = self.lane(stream);
         if !lane.used.load(Ordering::Relaxed) {
             lane.used.store(true, Ordering::Relaxed);
         }
-        Tag::new(stream, lane.epochs.note())
+        UseTag::new(stream, lane.epochs.note())
     }
 
     /// A tag for every stream that the pool has seen.
-    pub(super) fn every_tag(&self) -> Tags {
+    pub(super) fn every_tag(&self) -> UseTags {
         let lanes =
             self.rows.iter().enumerate().filter_map(|(row, lanes)| Some((row, lanes.get()?)));
         lanes
@@ -109,12 +108,12 @@ impl Order {
 
     /// Whether work on the stream is behind all of these already; asks no device.
     #[inline]
-    pub(super) fn is_behind(&self, stream: Stream, tags: &Tags) -> bool {
+    pub(super) fn is_behind(&self, stream: Stream, tags: &UseTags) -> bool {
         tags.only(stream)
             || tags.iter().all(|tag| tag.stream() == stream || self.knows(stream, tag))
     }
 
-    fn knows(&self, stream: Stream, tag: Tag) -> bool {
+    fn knows(&self, stream: Stream, tag: UseTag) -> bool {
         if tag.epoch() < self.lane(tag.stream()).done.load(Ordering::Acquire) {
             return true;
         }
@@ -128,7 +127,7 @@ impl Order {
         &self,
         device: &dyn Device,
         stream: Stream,
-        tags: &Tags,
+        tags: &UseTags,
     ) -> Result<bool> {
         for tag in tags.iter() {
             if tag.stream() == stream || self.knows(stream, tag) {
@@ -136,9 +135,9 @@ impl Order {
             }
             let wait = |event| device.wait(stream, event).map(|()| false);
             match self.ask(device, tag, wait)? {
-                Answer::Over => {}
-                Answer::Capturing => return Ok(false),
-                Answer::Pending(epoch) => {
+                WorkAnswer::Over => {}
+                WorkAnswer::Capturing => return Ok(false),
+                WorkAnswer::Pending(epoch) => {
                     self.waits.fetch_add(1, Ordering::Relaxed);
                     let mut passed = lock(&self.lane(stream).passed);
                     let index = usize::from(tag.stream().0);
@@ -152,9 +151,9 @@ impl Order {
     }
 
     /// Whether all of these are over, so that memory may be unmapped.
-    pub(super) fn is_over(&self, device: &dyn Device, tags: &Tags) -> Result<bool> {
+    pub(super) fn is_over(&self, device: &dyn Device, tags: &UseTags) -> Result<bool> {
         for tag in tags.iter() {
-            if !matches!(self.ask(device, tag, |_| Ok(false))?, Answer::Over) {
+            if !matches!(self.ask(device, tag, |_| Ok(false))?, WorkAnswer::Over) {
                 return Ok(false);
             }
         }
@@ -163,7 +162,7 @@ impl Order {
 
     /// Waits, on the host, until all of these are over. To be called without a lock that
     /// the awaited work could need to go on.
-    pub(super) fn await_all(&self, device: &dyn Device, tags: &Tags) -> Result<()> {
+    pub(super) fn await_all(&self, device: &dyn Device, tags: &UseTags) -> Result<()> {
         for tag in tags.iter() {
             self.ask(device, tag, |event| {
                 device.synchronize(event)?;
@@ -179,22 +178,23 @@ impl Order {
     fn ask(
         &self,
         device: &dyn Device,
-        tag: Tag,
+        tag: UseTag,
         pending: impl FnOnce(Event) -> Result<bool>,
-    ) -> Result<Answer> {
+    ) -> Result<WorkAnswer> {
         let lane = self.lane(tag.stream());
         if tag.epoch() < lane.done.load(Ordering::Acquire) {
-            return Ok(Answer::Over);
+            return Ok(WorkAnswer::Over);
         }
         let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         if self.any_capture() {
-            return Ok(Answer::Capturing);
+            return Ok(WorkAnswer::Capturing);
         }
         let mut events = lock(&lane.events);
         if tag.epoch() < lane.done.load(Ordering::Acquire) {
-            return Ok(Answer::Over);
+            return Ok(WorkAnswer::Over);
         }
-        let covering = |events: &Events| events.iter().copied().find(|(e, _)| *e >= tag.epoch());
+        let covering =
+            |events: &LaneEvents| events.iter().copied().find(|(e, _)| *e >= tag.epoch());
         let (epoch, event) = match covering(&events) {
             Some(known) => known,
             None => {
@@ -205,14 +205,19 @@ impl Order {
             }
         };
         if device.is_done(event)? || pending(event)? {
-            Order::retire(device, lane, &mut events, epoch)?;
-            return Ok(Answer::Over);
+            StreamOrder::retire(device, lane, &mut events, epoch)?;
+            return Ok(WorkAnswer::Over);
         }
-        Ok(Answer::Pending(epoch))
+        Ok(WorkAnswer::Pending(epoch))
     }
 
     /// Notes that an epoch, and all before it, is over.
-    fn retire(device: &dyn Device, lane: &Lane, events: &mut Events, epoch: u64) -> Result<()> {
+    fn retire(
+        device: &dyn Device,
+        lane: &StreamLane,
+        events: &mut LaneEvents,
+        epoch: u64,
+    ) -> Result<()> {
         lane.done.fetch_max(epoch + 1, Ordering::AcqRel);
         while let Some(&(first, event)) = events.front() {
             if first > epoch {

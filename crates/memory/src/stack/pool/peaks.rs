@@ -2,7 +2,7 @@
 //!
 //! What is held changes seldom and is counted exactly. What is live changes with every event, and
 //! one counter for all threads would make them meet; so each arena keeps its own peak under the
-//! lock that it holds anyway, and tells of it only when it rises. With one stream the sum of those
+//! lock that it holds anyway, and reports it only when it rises. With one stream the sum of those
 //! is the peak; with several it is at least the peak, as their peaks need not have been at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ pub struct GpuPeaks {
 #[must_use]
 pub fn get_gpu_peaks() -> Option<GpuPeaks> {
     let book = book();
-    let Pair { live, held } = book.now().or(book.most);
+    let PeakPair { live, held } = book.now().or(book.most);
     book.any.then_some(GpuPeaks { allocated: Bytes(live.min(held)), reserved: Bytes(held) })
 }
 
@@ -57,70 +57,73 @@ impl Peaks {
         Bytes(self.held.load(Ordering::Relaxed))
     }
 
-    fn pair(&self) -> Pair {
-        Pair { live: self.live.load(Ordering::Relaxed), held: self.held.load(Ordering::Relaxed) }
+    fn pair(&self) -> PeakPair {
+        PeakPair {
+            live: self.live.load(Ordering::Relaxed),
+            held: self.held.load(Ordering::Relaxed),
+        }
     }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Pair {
+struct PeakPair {
     live: u64,
     held: u64,
 }
 
-impl Pair {
-    fn plus(self, other: Pair) -> Pair {
-        let Pair { live, held } = other;
-        Pair { live: self.live.saturating_add(live), held: self.held.saturating_add(held) }
+impl PeakPair {
+    fn plus(self, other: PeakPair) -> PeakPair {
+        let PeakPair { live, held } = other;
+        PeakPair { live: self.live.saturating_add(live), held: self.held.saturating_add(held) }
     }
 
     /// The larger of each.
-    fn or(self, other: Pair) -> Pair {
-        Pair { live: self.live.max(other.live), held: self.held.max(other.held) }
+    fn or(self, other: PeakPair) -> PeakPair {
+        PeakPair { live: self.live.max(other.live), held: self.held.max(other.held) }
     }
 }
 
 /// The pools of this process on GPUs.
 #[derive(Debug)]
-struct Book {
+struct PeakList {
     pools: Vec<Arc<Peaks>>,
     /// The most that there was at once before a pool was dropped.
-    most: Pair,
+    most: PeakPair,
     any: bool,
 }
 
-static BOOK: Mutex<Book> =
-    Mutex::new(Book { pools: Vec::new(), most: Pair { live: 0, held: 0 }, any: false });
+static PEAK_LIST: Mutex<PeakList> =
+    Mutex::new(PeakList { pools: Vec::new(), most: PeakPair { live: 0, held: 0 }, any: false });
 
-fn book() -> MutexGuard<'static, Book> {
-    BOOK.lock().unwrap_or_else(PoisonError::into_inner)
+fn book() -> MutexGuard<'static, PeakList> {
+    PEAK_LIST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Book {
+impl PeakList {
     /// The sum over all pools that there are.
-    fn now(&self) -> Pair {
-        self.pools.iter().fold(Pair::default(), |sum, pool| sum.plus(pool.pair()))
+    fn now(&self) -> PeakPair {
+        self.pools.iter().fold(PeakPair::default(), |sum, pool| sum.plus(pool.pair()))
     }
 }
 
 /// A pool's place among those of the process, for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Entry(pub(super) Arc<Peaks>);
+pub(super) struct PoolPeaks(pub(super) Arc<Peaks>);
 
-impl Entry {
+impl PoolPeaks {
     /// For a pool on a device of this backend.
-    pub(super) fn on(backend: &str) -> Entry {
+    pub(super) fn on(backend: &str) -> PoolPeaks {
         let peaks = Arc::<Peaks>::default();
         if !matches!(backend, "cpu" | "sim") {
             let mut book = book();
             book.pools.push(Arc::clone(&peaks));
             book.any = true;
         }
-        Entry(peaks)
+        PoolPeaks(peaks)
     }
 }
 
-impl Drop for Entry {
+impl Drop for PoolPeaks {
     fn drop(&mut self) {
         let mut book = book();
         if let Some(place) = book.pools.iter().position(|pool| Arc::ptr_eq(pool, &self.0)) {
@@ -141,9 +144,9 @@ mod tests {
     #[test]
     fn pools_at_once_add_up_and_pools_in_turn_do_not() {
         let told = || get_gpu_peaks().map(|peaks| (peaks.allocated.get(), peaks.reserved.get()));
-        drop(Entry::on("cpu"));
+        drop(PoolPeaks::on("cpu"));
         assert_eq!(told(), None, "the host is no GPU");
-        let (first, second) = (Entry::on("cuda"), Entry::on("rocm"));
+        let (first, second) = (PoolPeaks::on("cuda"), PoolPeaks::on("rocm"));
         assert_eq!(told(), Some((0, 0)));
         first.0.holds(100);
         first.0.live_rose(60);
@@ -152,7 +155,7 @@ mod tests {
         assert_eq!(told(), Some((90, 110)));
         drop(second);
         assert_eq!(told(), Some((90, 110)), "it was so at once");
-        let third = Entry::on("cuda");
+        let third = PoolPeaks::on("cuda");
         third.0.holds(5);
         assert_eq!(told(), Some((90, 110)), "100 and 5 are less");
         drop((first, third));

@@ -1,10 +1,15 @@
-//! An address range that pieces are cut from, and what is behind it.
+//! An address range that pieces are cut from, and what is behind it: where something is
+//! missing, what is gathered to fill it, and which place of an arena needs the least.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::heap::Node;
+use super::arena::ArenaState;
+use super::heap::{IndexKey, PieceId, PieceNode};
 use crate::memory::{Address, Block, Handle};
+
+/// Nanoseconds that moving an extent costs.
+const MOVE_COST: u64 = 50_000;
 
 /// Physical memory of one handle, as it was taken from the device: so many pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +93,7 @@ impl Region {
     }
 
     /// What lies wholly inside a free piece: nothing else is on its pages.
-    pub(super) fn whole(&self, node: &Node) -> impl DoubleEndedIterator<Item = (u64, Extent)> {
+    pub(super) fn whole(&self, node: &PieceNode) -> impl DoubleEndedIterator<Item = (u64, Extent)> {
         let page = self.page.max(1);
         let (first, end) = (node.offset.div_ceil(page), (node.offset + node.size) / page);
         self.extents
@@ -98,7 +103,7 @@ impl Region {
     }
 
     /// Whether the front of a piece is mapped, and how far that goes.
-    pub(super) fn stretch(&self, node: &Node) -> (bool, u64) {
+    pub(super) fn stretch(&self, node: &PieceNode) -> (bool, u64) {
         if self.block.is_some() {
             return (true, node.size);
         }
@@ -118,6 +123,116 @@ impl Region {
             return (false, node.size);
         }
         (true, (reach * self.page).min(end) - node.offset)
+    }
+}
+
+/// Extents that are mapped nowhere, on their way to a place.
+pub(super) struct LooseExtents {
+    pub(super) extents: Vec<Extent>,
+    pub(super) moved: u64,
+    /// Whether free extents are moved before new ones are taken.
+    pub(super) thrifty: bool,
+}
+
+/// What is to be mapped at a place, and what is still missing there.
+pub(super) struct MapPlan {
+    /// Extents by the page that each will begin at.
+    pub(super) laid: Vec<(u64, Extent)>,
+    /// Runs of pages that nothing has been found for.
+    pub(super) holes: Vec<Range<u64>>,
+    /// The page after the place, and how many from there on have nothing behind them.
+    pub(super) end: u64,
+    pub(super) gap: u64,
+}
+
+impl LooseExtents {
+    /// Nothing yet.
+    pub(super) fn new(thrifty: bool) -> LooseExtents {
+        LooseExtents { extents: Vec::new(), moved: 0, thrifty }
+    }
+
+    /// Nanoseconds that the extents which were moved have cost, as measured on a device.
+    pub(super) fn cost(&self) -> u64 {
+        self.moved * MOVE_COST
+    }
+
+    pub(super) fn add(&mut self, extent: Extent) {
+        self.extents.push(extent);
+    }
+
+    pub(super) fn pages(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.pages).sum()
+    }
+}
+
+impl MapPlan {
+    /// For what is missing at a place.
+    pub(super) fn new(region: &Region, from: u64, to: u64) -> MapPlan {
+        let end = to.div_ceil(region.page);
+        MapPlan { laid: Vec::new(), holes: region.holes(from, to), end, gap: region.gap(end) }
+    }
+
+    pub(super) fn missing(&self) -> u64 {
+        self.holes.iter().map(|hole| hole.end - hole.start).sum()
+    }
+
+    /// Fills holes with what is in hand, the largest first; what fits nowhere stays there.
+    pub(super) fn lay(&mut self, hand: &mut LooseExtents) {
+        hand.extents.sort_unstable_by_key(|extent| extent.pages);
+        for hole in &mut self.holes {
+            while let Some(fit) =
+                hand.extents.iter().rposition(|extent| extent.pages <= hole.end - hole.start)
+            {
+                let extent = hand.extents.remove(fit);
+                self.laid.push((hole.start, extent));
+                hole.start += extent.pages;
+                if hole.is_empty() {
+                    break;
+                }
+            }
+        }
+        self.holes.retain(|hole| !hole.is_empty());
+    }
+}
+
+/// A place for a request, and what must be mapped there.
+pub(super) struct FreePlace {
+    /// A free piece of the run that it lies in.
+    pub(super) piece: PieceId,
+    /// Where it begins in the region.
+    pub(super) from: u64,
+    /// Pages that must be mapped.
+    missing: u64,
+}
+
+impl ArenaState {
+    /// Where to put a request: tight packing wants the smallest piece that holds it,
+    /// quick packing the place that needs the least to be mapped.
+    pub(super) fn search(&self, size: u64) -> Option<FreePlace> {
+        let place = |piece: PieceId, from: u64| {
+            let region = self.region(self.heap.node(piece))?;
+            let missing = region.missing(from, from + size);
+            Some(FreePlace { piece, from, missing })
+        };
+        if self.heap.key() == IndexKey::Length {
+            let piece = self.heap.best_fit(size, usize::MAX, |_| true)?;
+            return place(piece, self.heap.node(piece).offset);
+        }
+        let cost = |place: &FreePlace| (place.missing, self.heap.node(place.piece).size);
+        // From the start of each piece, and up to its end, as far as the run reaches.
+        let mut best: Option<FreePlace> = None;
+        for (piece, node) in self.heap.free_pieces() {
+            let run = self.heap.run(piece);
+            let left = Some(node.offset).filter(|from| from + size <= run.end);
+            let end = node.offset + node.size;
+            let right = end.checked_sub(size).filter(|from| *from >= run.start);
+            for place in [left, right].into_iter().flatten().filter_map(|from| place(piece, from)) {
+                if best.as_ref().is_none_or(|best| cost(&place) < cost(best)) {
+                    best = Some(place);
+                }
+            }
+        }
+        best
     }
 }
 

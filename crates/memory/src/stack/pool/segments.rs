@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::arena::{Arena, Found};
+use super::arena::{Arena, TakenPiece};
 use super::region::Region;
 use super::{Growth, Pool};
 use crate::memory::{Memory, Request, Stream};
@@ -62,7 +62,7 @@ impl Pool {
         home: &Arena,
         request: Request,
         size: u64,
-    ) -> Result<Found> {
+    ) -> Result<TakenPiece> {
         let wanted = if size < SMALL { STEP } else { Bytes(size).round_up(STEP).0 };
         // Where that is too much, exactly what is needed, as the device counts it.
         let least = Bytes(size).round_up(self.device().info().granularity.0).0;

@@ -1,7 +1,7 @@
 //! A list of what is live, with tags and ages: who holds the memory, and what was never
 //! returned.
 //!
-//! [`Tracked`] is the storey: it puts each block on the list when it is handed out and
+//! [`Tracked`] is the layer: it puts each block on the list when it is handed out and
 //! takes it off when it is returned. [`AllocationTracker`] is the list alone, for buffers
 //! that do not come from a [`Memory`]. The list is cut into parts with a lock each, so
 //! that threads seldom meet; an entry costs two of them, about as much as the pool's own
@@ -23,10 +23,8 @@ mod tracker;
 
 use std::sync::Arc;
 
-use super::pages::MindsPages;
+use super::layer::MemoryLayer;
 use crate::memory::{Block, Device, Handle, Mapping, Memory, MemoryId, Request, Stream};
-use crate::pressure::MemoryPressure;
-use crate::stats::MemoryStats;
 pub use metadata::{BufferId, BufferLocation, BufferMetadata};
 use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
@@ -62,7 +60,7 @@ pub struct Tracked {
 /// The list of a memory: an entry for each thing that it handed out and did not get back.
 #[derive(Debug, Default)]
 pub(in crate::stack) struct LiveList {
-    numbers: Shards<Key, BufferId>,
+    numbers: Shards<LiveKey, BufferId>,
     tracker: AllocationTracker,
 }
 
@@ -78,17 +76,17 @@ impl LiveList {
         device: &dyn Device,
         tag: Option<&'static str>,
     ) {
-        self.note(Key::of(block), block.size(), device, tag);
+        self.note(LiveKey::of(block), block.size(), device, tag);
     }
 
     /// Takes a block off the list.
     pub(in crate::stack) fn strike_block(&self, block: &Block) {
-        if let Some(id) = self.numbers.remove(&Key::of(block)) {
+        if let Some(id) = self.numbers.remove(&LiveKey::of(block)) {
             self.tracker.untrack(id);
         }
     }
 
-    fn note(&self, key: Key, size: Bytes, device: &dyn Device, tag: Option<&'static str>) {
+    fn note(&self, key: LiveKey, size: Bytes, device: &dyn Device, tag: Option<&'static str>) {
         let location = BufferLocation::of(device.info().backend);
         // A block has no type: its elements are its bytes.
         let mut buffer = BufferMetadata::new(BufferId::new(), size.0, size.0, location);
@@ -101,14 +99,14 @@ impl LiveList {
 /// What tells live things apart. The generation does so for a place that is used again
 /// before the last return was noted here.
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum LiveKey {
     Block(MemoryId, u64, u64),
     Page(Handle),
 }
 
-impl Key {
-    fn of(block: &Block) -> Key {
-        Key::Block(block.owner(), block.key(), block.generation())
+impl LiveKey {
+    fn of(block: &Block) -> LiveKey {
+        LiveKey::Block(block.owner(), block.key(), block.generation())
     }
 }
 
@@ -143,26 +141,14 @@ impl Drop for Tracked {
     fn drop(&mut self) {
         let (count, bytes) = (self.tracker().count(), self.tracker().total_bytes());
         if count > 0 {
-            tracing::warn!(memory = self.name(), count, %bytes, "never returned");
+            tracing::warn!(memory = Memory::name(self), count, %bytes, "never returned");
         }
     }
 }
 
-impl Memory for Tracked {
-    fn name(&self) -> &str {
-        self.upstream.name()
-    }
-
-    fn device(&self) -> &dyn Device {
-        self.upstream.device()
-    }
-
-    fn device_of(&self, block: &Block) -> &dyn Device {
-        self.upstream.device_of(block)
-    }
-
-    fn owns(&self, block: &Block) -> bool {
-        self.upstream.owns(block)
+impl MemoryLayer for Tracked {
+    fn inner(&self) -> &dyn Memory {
+        &*self.upstream
     }
 
     fn allocate(&self, request: Request) -> Result<Block> {
@@ -178,49 +164,18 @@ impl Memory for Tracked {
         Ok(())
     }
 
-    fn stats(&self) -> MemoryStats {
-        self.upstream.stats()
-    }
-
-    fn capacity(&self) -> Bytes {
-        self.upstream.capacity()
-    }
-
-    fn trim(&self) -> Result<Bytes> {
-        self.upstream.trim()
-    }
-
-    fn mapping(&self) -> Option<&dyn Mapping> {
-        self.upstream.mapping().map(|_| self as &dyn Mapping)
-    }
-
-    fn available(&self) -> Bytes {
-        self.upstream.available()
-    }
-
-    fn pressure(&self) -> MemoryPressure {
-        self.upstream.pressure()
-    }
-}
-
-/// Physical memory is listed as blocks are.
-impl MindsPages for Tracked {
-    fn below(&self) -> &dyn Memory {
-        &*self.upstream
-    }
-
-    fn take(&self, below: &dyn Mapping, size: Bytes) -> Result<Handle> {
-        let handle = below.create(size)?;
-        self.list.note(Key::Page(handle), size, self.device(), Some(PAGE));
+    fn create(&self, pages: &dyn Mapping, size: Bytes) -> Result<Handle> {
+        let handle = pages.create(size)?;
+        self.list.note(LiveKey::Page(handle), size, self.upstream.device(), Some(PAGE));
         Ok(handle)
     }
 
-    fn give_back(&self, below: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
+    fn destroy(&self, pages: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
         // Unlike a block, a page has no generation: its number may be given out again as
         // soon as it is returned, so it is struck before.
-        let key = Key::Page(handle);
+        let key = LiveKey::Page(handle);
         let id = self.list.numbers.remove(&key);
-        let returned = below.destroy(handle, size);
+        let returned = pages.destroy(handle, size);
         match (id, &returned) {
             (Some(id), Ok(())) => drop(self.list.tracker.untrack(id)),
             (Some(id), Err(_)) => drop(self.list.numbers.insert(key, id)),

@@ -1,4 +1,4 @@
-//! Where the line is drawn: profiles of boards, and the part of a limit that can bind.
+//! The limit that takes effect: profiles of boards, and the part of a limit that can bind.
 //!
 //! Pure functions over figures: which machine this is, and whether its memory is unified,
 //! is for the caller to say.
@@ -76,7 +76,7 @@ pub struct LimitRequest {
 }
 
 impl LimitRequest {
-    /// The default line, 8 GiB, on whatever this machine is.
+    /// The default limit, 8 GiB, on whatever this machine is.
     #[must_use]
     pub fn new() -> Self {
         LimitRequest::default()
@@ -117,15 +117,15 @@ impl LimitRequest {
     }
 }
 
-/// The line that can bind. On unified memory the GPU's memory is the system's, and an 8 GB
-/// board has 7.43 GiB of it: a line above what the kernel can give would never be reached
+/// The limit that can bind. On unified memory the GPU's memory is the system's, and an 8 GB
+/// board has 7.43 GiB of it: a limit above what the kernel can give would never be reached
 /// before the kernel kills.
 ///
 /// ```
 /// use plimsoll_memory::{Bytes, effective_limit};
 /// let board = Some(Bytes::kib(7_802_096));
-/// let line = effective_limit(Bytes::gib(8), true, board, Bytes::mib(512));
-/// assert_eq!(line, Bytes::kib(7_802_096) - Bytes::mib(512));
+/// let limit = effective_limit(Bytes::gib(8), true, board, Bytes::mib(512));
+/// assert_eq!(limit, Bytes::kib(7_802_096) - Bytes::mib(512));
 /// assert_eq!(effective_limit(Bytes::gib(8), false, board, Bytes::mib(512)), Bytes::gib(8));
 /// ```
 #[must_use]
@@ -141,9 +141,9 @@ pub fn effective_limit(
     }
 }
 
-/// A line, drawn.
+/// What a request comes to on this machine.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct ResolvedLimit {
     pub(super) requested: Bytes,
     pub(super) limit: Bytes,
     pub(super) effective: Bytes,
@@ -152,8 +152,8 @@ pub(super) struct Line {
     pub(super) warnings: Vec<String>,
 }
 
-/// Draws the line for a request of which every gap has been filled that could be.
-pub(super) fn draw(request: &LimitRequest) -> Result<Line> {
+/// Works the limit out for a request of which every gap has been filled that could be.
+pub(super) fn resolve(request: &LimitRequest) -> Result<ResolvedLimit> {
     let total = request.system_total;
     // What the user said counts; the default profile only speaks where nobody did.
     let profile = match (request.profile, request.limit) {
@@ -188,7 +188,7 @@ pub(super) fn draw(request: &LimitRequest) -> Result<Line> {
     let effective = effective_limit(limit, is_unified, total, keep_free);
     check(limit, effective, keep_free)?;
     let profile = profile.map(|profile| profile.name);
-    Ok(Line { requested, limit, effective, profile, warnings })
+    Ok(ResolvedLimit { requested, limit, effective, profile, warnings })
 }
 
 fn check(limit: Bytes, effective: Bytes, keep_free: Bytes) -> Result<()> {
@@ -221,51 +221,51 @@ mod tests {
 
     #[test]
     fn the_default_line_is_eight_gib() {
-        let line = draw(&LimitRequest::new()).unwrap();
-        assert_eq!((line.requested, line.limit), (Bytes::gib(8), Bytes::gib(8)));
-        assert_eq!((line.effective, line.warnings.len()), (Bytes::gib(8), 0));
+        let limit = resolve(&LimitRequest::new()).unwrap();
+        assert_eq!((limit.requested, limit.limit), (Bytes::gib(8), Bytes::gib(8)));
+        assert_eq!((limit.effective, limit.warnings.len()), (Bytes::gib(8), 0));
     }
 
     #[test]
     fn a_limit_wins_over_the_default_profile_and_not_over_a_named_one() {
-        let line = draw(&LimitRequest::new().with_limit(Bytes::gib(20))).unwrap();
-        assert_eq!((line.limit, line.effective), (Bytes::gib(20), Bytes::gib(20)));
-        assert_eq!((line.profile, line.warnings.len()), (None, 0));
+        let limit = resolve(&LimitRequest::new().with_limit(Bytes::gib(20))).unwrap();
+        assert_eq!((limit.limit, limit.effective), (Bytes::gib(20), Bytes::gib(20)));
+        assert_eq!((limit.profile, limit.warnings.len()), (None, 0));
         let named = LimitRequest::new().with_profile("orin-nano-8gb").unwrap();
-        let line = draw(&named.with_limit(Bytes::gib(12))).unwrap();
-        assert_eq!((line.requested, line.limit), (Bytes::gib(12), Bytes::gib(8)));
-        assert_eq!((line.profile, line.warnings.len()), (Some("orin-nano-8gb"), 1));
-        assert!(line.warnings[0].contains("12.00 GiB") && line.warnings[0].contains("8.00 GiB"));
+        let limit = resolve(&named.with_limit(Bytes::gib(12))).unwrap();
+        assert_eq!((limit.requested, limit.limit), (Bytes::gib(12), Bytes::gib(8)));
+        assert_eq!((limit.profile, limit.warnings.len()), (Some("orin-nano-8gb"), 1));
+        assert!(limit.warnings[0].contains("12.00 GiB") && limit.warnings[0].contains("8.00 GiB"));
         let larger = LimitRequest::new().with_profile("orin-nx-16gb").unwrap();
-        let line = draw(&larger.with_limit(Bytes::gib(12))).unwrap();
-        assert_eq!((line.limit, line.warnings.len()), (Bytes::gib(12), 0));
+        let limit = resolve(&larger.with_limit(Bytes::gib(12))).unwrap();
+        assert_eq!((limit.limit, limit.warnings.len()), (Bytes::gib(12), 0));
     }
 
     #[test]
     fn on_unified_memory_the_line_is_below_what_the_kernel_has() {
-        let line = draw(&on_board().with_keep_free(Bytes::mib(512))).unwrap();
-        assert_eq!((line.limit, line.effective), (Bytes::gib(8), BOARD - Bytes::mib(512)));
-        let low = draw(&on_board().with_limit(Bytes::gib(4))).unwrap();
+        let limit = resolve(&on_board().with_keep_free(Bytes::mib(512))).unwrap();
+        assert_eq!((limit.limit, limit.effective), (Bytes::gib(8), BOARD - Bytes::mib(512)));
+        let low = resolve(&on_board().with_limit(Bytes::gib(4))).unwrap();
         assert_eq!(low.effective, Bytes::gib(4));
-        let all_kept = draw(&on_board().with_keep_free(Bytes::gib(8))).unwrap_err();
+        let all_kept = resolve(&on_board().with_keep_free(Bytes::gib(8))).unwrap_err();
         assert!(all_kept.to_string().starts_with("keep_free is 8.00 GiB"), "{all_kept}");
-        let blind = draw(&LimitRequest::new().with_unified(true)).unwrap();
+        let blind = resolve(&LimitRequest::new().with_unified(true)).unwrap();
         assert!(blind.warnings[0].contains("MemTotal is unknown"));
     }
 
     #[test]
     fn the_host_profile_is_as_large_as_the_machine() {
         let host = LimitRequest::new().with_profile("host").unwrap();
-        let line = draw(&host.with_system_total(BOARD).with_limit(Bytes::gib(64))).unwrap();
-        assert_eq!((line.limit, line.warnings.len()), (BOARD, 1));
-        assert!(draw(&host).unwrap_err().to_string().starts_with("limit is not set"));
-        assert_eq!(draw(&host.with_limit(Bytes::gib(64))).unwrap().warnings.len(), 1);
+        let limit = resolve(&host.with_system_total(BOARD).with_limit(Bytes::gib(64))).unwrap();
+        assert_eq!((limit.limit, limit.warnings.len()), (BOARD, 1));
+        assert!(resolve(&host).unwrap_err().to_string().starts_with("limit is not set"));
+        assert_eq!(resolve(&host.with_limit(Bytes::gib(64))).unwrap().warnings.len(), 1);
     }
 
     #[test]
     fn a_limit_of_nothing_or_of_everything_is_none() {
-        assert!(draw(&LimitRequest::new().with_limit(0u64)).is_err());
+        assert!(resolve(&LimitRequest::new().with_limit(0u64)).is_err());
         let host = LimitRequest::new().with_profile("host").unwrap();
-        assert!(draw(&host.with_limit(Bytes::MAX)).is_err());
+        assert!(resolve(&host.with_limit(Bytes::MAX)).is_err());
     }
 }

@@ -12,21 +12,21 @@ const MOST_READ: usize = 1 << 20;
 /// A file that stays open: the kernel makes its text anew at each reading, and opening
 /// costs more than reading.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct OpenFile {
     file: File,
     path: PathBuf,
 }
 
-impl Held {
+impl OpenFile {
     /// A file of this machine; `None` where it cannot be read now.
-    pub(super) fn open(machine: &Machine, path: &str) -> Option<Held> {
-        Held::open_or_say(machine, path).ok()
+    pub(super) fn open(machine: &Machine, path: &str) -> Option<OpenFile> {
+        OpenFile::open_or_say(machine, path).ok()
     }
 
     /// The same, with the reason where it cannot be read.
-    pub(super) fn open_or_say(machine: &Machine, path: &str) -> io::Result<Held> {
+    pub(super) fn open_or_say(machine: &Machine, path: &str) -> io::Result<OpenFile> {
         let path = machine.on_disk(path);
-        Ok(Held { file: File::open(&path)?, path })
+        Ok(OpenFile { file: File::open(&path)?, path })
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -1,0 +1,238 @@
+//! Memory that lies free: found, waited for, moved to where it is needed, and given back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::arena::{Arena, ArenaState};
+use super::heap::{PieceId, PieceState};
+use super::region::{LooseExtents, Region};
+use super::tag::UseTags;
+use super::{Growth, Pool};
+use crate::memory::{Mapping, Memory, Stream};
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
+
+/// About what a handle costs: created, mapped and made accessible.
+const MAP_COST: Duration = Duration::from_micros(50);
+
+impl Pool {
+    pub(super) fn mapping(&self) -> Result<&dyn Mapping> {
+        self.upstream.mapping().ok_or_else(|| Error::Unavailable {
+            what: "mapping physical memory".to_string(),
+            why: format!("{} has stopped offering it", self.upstream.name()),
+        })
+    }
+
+    /// Unmaps extents that lie wholly free until there is enough: in the longest stretches
+    /// first, and larger ones than are needed only if nothing else is left.
+    pub(super) fn collect(
+        &self,
+        growth: &Growth,
+        hand: &mut LooseExtents,
+        pages: u64,
+    ) -> Result<()> {
+        if hand.pages() >= pages {
+            return Ok(());
+        }
+        let private = self.retired_arenas(growth);
+        let arenas: Vec<&Arena> =
+            self.shared_arenas().chain(private.iter().map(AsRef::as_ref)).collect();
+        let mut stretches = Vec::new();
+        for (index, arena) in arenas.iter().enumerate() {
+            let inner = arena.lock();
+            stretches.extend(inner.heap.free_pieces().filter_map(|(piece, node)| {
+                let whole = inner.region(node)?.whole(node).map(|(_, extent)| extent.pages).sum();
+                (whole > 0).then_some((whole, index, piece))
+            }));
+        }
+        stretches.sort_unstable_by_key(|(whole, ..): &(u64, _, _)| std::cmp::Reverse(*whole));
+        for fitting in [true, false] {
+            for (_, index, piece) in &stretches {
+                if hand.pages() >= pages {
+                    return Ok(());
+                }
+                let mut inner = arenas[*index].lock();
+                let unmapped = self.unmap_free(&mut inner, *piece, hand, pages, fitting);
+                arenas[*index].publish(&mut inner);
+                unmapped?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmaps extents of a free piece, from its end, until there is enough.
+    fn unmap_free(
+        &self,
+        inner: &mut ArenaState,
+        piece: PieceId,
+        hand: &mut LooseExtents,
+        pages: u64,
+        fitting: bool,
+    ) -> Result<()> {
+        let mapping = self.mapping()?;
+        let Some(node) = inner.heap.get(piece).cloned() else { return Ok(()) };
+        // The arena was unlocked meanwhile: the piece may be gone, live or another one.
+        if node.state != PieceState::Free || !self.order.is_over(self.device(), &node.tags)? {
+            return Ok(());
+        }
+        inner.heap.unsettle(piece);
+        let mut result = Ok(());
+        let mut unmapped = 0;
+        if let Some(region) = inner.region_mut(node.region) {
+            let whole: Vec<_> = region.whole(&node).rev().collect();
+            for (number, extent) in whole {
+                let needed = pages.saturating_sub(hand.pages());
+                if needed == 0 || result.is_err() {
+                    break;
+                }
+                if fitting && extent.pages > needed {
+                    continue;
+                }
+                let bytes = extent.pages * region.page;
+                result = mapping.unmap(region.address(number), Bytes(bytes));
+                if result.is_ok() {
+                    region.extents.remove(&number);
+                    unmapped += bytes;
+                    hand.add(extent);
+                    hand.moved += 1;
+                }
+            }
+        }
+        inner.figures.held -= unmapped;
+        inner.settle(piece);
+        result
+    }
+
+    /// Keeps memory for the next request.
+    pub(super) fn keep(&self, growth: &mut Growth, hand: LooseExtents) {
+        self.counts.spare.fetch_add(hand.pages() * self.page, Ordering::Release);
+        growth.spare.extend(hand.extents);
+    }
+
+    /// Waits until the work is over that still uses what lies free. No arena is locked
+    /// meanwhile, so that the work can give memory back.
+    pub(super) fn await_free(&self, growth: &Growth) -> Result<()> {
+        self.order.await_all(self.device(), &self.last_users(growth))
+    }
+
+    /// The same for as long as taking new memory would cost: an event that was recorded just
+    /// now is never over yet, and one behind which nothing runs is over in a few microseconds.
+    pub(super) fn await_briefly(&self, growth: &Growth) -> Result<()> {
+        let (all, begun) = (self.last_users(growth), Instant::now());
+        while !self.order.is_over(self.device(), &all)? && begun.elapsed() < MAP_COST {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// Who has used what lies free.
+    fn last_users(&self, growth: &Growth) -> UseTags {
+        let private = self.retired_arenas(growth);
+        let mut all = UseTags::NONE;
+        for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
+            for (_, node) in arena.lock().heap.free_pieces() {
+                all.join(&node.tags);
+            }
+        }
+        all
+    }
+
+    /// The arenas whose graph is gone.
+    pub(super) fn retired_arenas(&self, growth: &Growth) -> Vec<Arc<Arena>> {
+        growth.retired.iter().filter_map(|number| self.private_arena(*number)).collect()
+    }
+
+    /// Gives back what is held and not in use.
+    pub(super) fn give_back_free(&self, wait: bool) -> Result<Bytes> {
+        let mut growth = self.growth();
+        if self.order.any_capture() {
+            return Err(Error::Capturing { what: "giving memory back" });
+        }
+        let before = self.counts.held.load(Ordering::Relaxed);
+        if wait {
+            self.await_free(&growth)?;
+        }
+        if self.page > 0 {
+            self.return_pages(&mut growth)?;
+        } else {
+            self.return_segments(&growth, u64::MAX)?;
+        }
+        self.forget_empty(&mut growth)?;
+        Ok(Bytes(before.saturating_sub(self.counts.held.load(Ordering::Relaxed))))
+    }
+
+    /// Gives back everything that lies wholly free.
+    fn return_pages(&self, growth: &mut Growth) -> Result<()> {
+        let mut hand = LooseExtents::new(true);
+        let collected = self.collect(growth, &mut hand, u64::MAX);
+        self.keep(growth, hand);
+        collected?;
+        self.destroy_spare(growth, 0)
+    }
+
+    /// Gives spare memory back until no more than so much is held.
+    pub(super) fn destroy_spare(&self, growth: &mut Growth, held: u64) -> Result<()> {
+        while self.counts.held.load(Ordering::Relaxed) > held {
+            let Some(extent) = growth.spare.pop() else { break };
+            let bytes = extent.pages * self.page;
+            if let Err(error) = self.mapping()?.destroy(extent.handle, Bytes(bytes)) {
+                growth.spare.push(extent);
+                return Err(error);
+            }
+            self.counts.spare.fetch_sub(bytes, Ordering::Release);
+            self.count_returned(bytes);
+        }
+        Ok(())
+    }
+
+    /// Gives everything back at the end, live or not. Goes on past failures, so that one
+    /// costs no more than what it is about; the first is returned.
+    pub(super) fn dismantle(&mut self) -> Result<()> {
+        let mut result = self.order.await_all(self.upstream.device(), &self.order.every_tag());
+        let mut growth = self.growth();
+        let private = self.private_arenas();
+        for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
+            for mut region in arena.lock().regions.drain(..).flatten() {
+                let returned = match region.block {
+                    Some(block) => self.upstream.release(block, Stream::DEFAULT),
+                    None => self.dismantle_range(&mut growth, &mut region),
+                };
+                if returned.is_ok() && region.block.is_some() {
+                    self.count_returned(region.size);
+                }
+                result = result.and(returned);
+            }
+        }
+        while !growth.spare.is_empty() {
+            let left = growth.spare.len();
+            let destroyed = self.destroy_spare(&mut growth, 0);
+            if destroyed.is_err() && growth.spare.len() == left {
+                // The one that will not go is left behind, the others are not.
+                growth.spare.pop();
+            }
+            result = result.and(destroyed);
+        }
+        result
+    }
+
+    /// Gives an address range back with all that is mapped there.
+    pub(super) fn dismantle_range(&self, growth: &mut Growth, region: &mut Region) -> Result<()> {
+        let mapping = self.mapping()?;
+        let mut hand = LooseExtents::new(true);
+        let mut result = Ok(());
+        let (base, page) = (region.base.pointer(), region.page);
+        region.extents.retain(|number, extent| {
+            let unmapped = mapping.unmap(base + number * page, Bytes(extent.pages * page));
+            let gone = unmapped.is_ok();
+            if gone {
+                hand.add(*extent);
+            }
+            result = std::mem::replace(&mut result, Ok(())).and(unmapped);
+            !gone
+        });
+        self.keep(growth, hand);
+        result?;
+        mapping.unreserve(region.base.pointer(), Bytes(region.size))
+    }
+}

@@ -1,0 +1,410 @@
+//! The slow path: what happens when no mapped piece of the home arena fits.
+//!
+//! First other pieces that are mapped: behind another stream's work, then of another arena.
+//! Then, under the growth lock, memory is brought to a place. A place goes through these
+//! states, top to bottom, in one call:
+//!
+//! ```text
+//!    free addresses
+//!         │ claim     the place is cut out and made live, but counted nowhere, so that
+//!         ▼           nobody else takes it or a page of it
+//!      claimed ─────────────────────────────┐
+//!         │ gather    extents for its holes: spare ones, free ones of other places, new ones
+//!         ▼                                 │ refused, or a call failed
+//!      gathered ────────────────────────────┤
+//!         │ map       each extent appears   │
+//!         ▼           in its hole           ▼ undo
+//!      mapped ────────────────────────── free again, with its last users; what was
+//!         │ settle    counted, and       gathered is spare, and what was taken from
+//!         ▼           published          the device for it goes back
+//!       live
+//! ```
+//!
+//! Where the device cannot map, a plain block takes the place of all this (`segments`).
+//! Before a refusal every arena is asked once more, whatever sharing may cost.
+//!
+//! Extents are as large as the hole that they fill with quick packing, as a driver charges
+//! by the handle and hardly by the byte; tight packing takes the smallest, which fit
+//! anywhere.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::arena::{Arena, ArenaState, Miss, TakenPiece};
+use super::heap::{NONE, PieceId};
+use super::region::{Extent, FreePlace, LooseExtents, MapPlan, Region};
+use super::{Growth, Pool};
+use crate::config::Packing;
+use crate::memory::{Block, Memory, Request, Stream};
+use plimsoll_machine::error::{Error, Result};
+use plimsoll_machine::units::Bytes;
+
+/// An arena's address range: this many times the budget, so that it hardly ever fills.
+const RANGE: u64 = 8;
+/// Quick packing takes handles of up to this many pages: for more, the cost is not known.
+const MOST_PAGES: u64 = 32;
+/// A handle is no larger than this share of the budget, as what is live in a part of one
+/// keeps all of it.
+const BUDGET_SHARE: u64 = 128;
+/// Nor, but for small ones, than this share of what is held already.
+const HELD_SHARE: u64 = 64;
+/// And these are the small ones.
+const SMALL_PAGES: u64 = 8;
+/// So much is taken ahead of need at most.
+const AHEAD_PAGES: u64 = 4;
+/// Quick packing may hold this share more than was ever live before it moves memory.
+const SLACK: u64 = 16;
+/// No more than this share of what may still be taken is taken ahead of need.
+const LAST: u64 = 16;
+
+/// The most pages of a handle that a pool ever takes.
+pub(super) fn most_pages(packing: Packing, budget: u64, page: u64) -> u64 {
+    match packing {
+        Packing::Quick => (budget / BUDGET_SHARE / page.max(1)).clamp(1, MOST_PAGES),
+        Packing::Tight => 1,
+    }
+}
+
+impl Pool {
+    /// Serves a request that home could not serve at once: behind other streams, from
+    /// another arena, or with memory from the device.
+    #[cold]
+    pub(super) fn allocate_elsewhere(
+        &self,
+        home: &Arena,
+        request: Request,
+        size: u64,
+        miss: Miss,
+    ) -> Result<Block> {
+        let Request { size: asked, stream, .. } = request;
+        if miss.unordered
+            && let Some(found) = self.take_behind(home, stream, size, asked.0)?
+        {
+            return Ok(self.block(home.number, found, asked));
+        }
+        // Always where holding least is what counts, else as long as it does not cost too
+        // much.
+        let share = miss.share || self.config.packing == Packing::Tight;
+        let others = || self.shared_arenas().filter(|arena| arena.number != home.number);
+        if share {
+            // First what lies behind events that are known to be over: nothing is asked.
+            let known = others().find_map(|arena| {
+                let found = arena.try_lend(&self.order, stream, size, asked.0)?;
+                Some(self.block(arena.number, found, asked))
+            });
+            if let Some(block) = known {
+                return Ok(block);
+            }
+            for arena in others() {
+                if let Some(found) = self.take_behind(arena, stream, size, asked.0)? {
+                    return Ok(self.block(arena.number, found, asked));
+                }
+            }
+        }
+        let start = Instant::now();
+        let result = self.allocate_slowly(home, request, size, share);
+        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.counts.slow.fetch_add(1, Ordering::Relaxed);
+        self.counts.slow_nanos.fetch_add(nanos, Ordering::Relaxed);
+        result
+    }
+
+    /// Serves a request with memory from the device.
+    fn allocate_slowly(
+        &self,
+        home: &Arena,
+        request: Request,
+        size: u64,
+        share: bool,
+    ) -> Result<Block> {
+        let Request { size: asked, stream, .. } = request;
+        let mut growth = self.growth();
+        // While this thread waited, another may have brought what is needed.
+        if let Some(found) = self.take_behind(home, stream, size, asked.0)? {
+            return Ok(self.block(home.number, found, asked));
+        }
+        if self.order.any_capture() {
+            return Err(Error::Capturing { what: "taking more memory from the device" });
+        }
+        let found = if self.page > 0 {
+            self.take_mapping(&mut growth, home, request, size, share)
+        } else {
+            self.take_segment(&mut growth, home, request, size)
+        };
+        match found {
+            Ok(found) => Ok(self.block(home.number, found, asked)),
+            Err(error) if error.is_out_of_memory() => self.last_resort(request, size, error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Before a refusal: a piece of any arena, whatever sharing may cost.
+    fn last_resort(&self, request: Request, size: u64, refusal: Error) -> Result<Block> {
+        for arena in self.shared_arenas() {
+            let found = self.take_behind(arena, request.stream, size, request.size.0)?;
+            if let Some(found) = found {
+                return Ok(self.block(arena.number, found, request.size));
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Takes a piece that is mapped, ordering the stream behind its last users.
+    fn take_behind(
+        &self,
+        arena: &Arena,
+        stream: Stream,
+        size: u64,
+        asked: u64,
+    ) -> Result<Option<TakenPiece>> {
+        let mut inner = arena.lock();
+        let mut tried = Vec::new();
+        loop {
+            let fit = inner.heap.best_fit(size, usize::MAX, |node| {
+                !tried.contains(&(node.region, node.offset)) && inner.suits(node, size)
+            });
+            let Some(piece) = fit.filter(|piece| inner.heap.node(*piece).ready >= size) else {
+                return Ok(None);
+            };
+            let node = inner.heap.node(piece);
+            if self.order.put_behind(self.device(), stream, &node.tags)? {
+                let piece = inner.take_front(piece, size);
+                let found = inner.hand_out(piece, asked, self.order.tag(stream));
+                inner.figures.hits += 1;
+                arena.publish(&mut inner);
+                return Ok(Some(found));
+            }
+            // Its last user is being captured: nothing can be recorded there.
+            let place = (node.region, node.offset);
+            tried.push(place);
+        }
+    }
+
+    /// Serves a request by mapping pages at a place: the states of the head of this file.
+    pub(super) fn take_mapping(
+        &self,
+        growth: &mut Growth,
+        home: &Arena,
+        request: Request,
+        size: u64,
+        share: bool,
+    ) -> Result<TakenPiece> {
+        let (found, mut plan) = self.claim(home, request, size)?;
+        let mut hand = LooseExtents::new(share);
+        let held = self.counts.held.load(Ordering::Relaxed);
+        let mapped = self
+            .gather(growth, &mut hand, &mut plan, request.size)
+            .and_then(|()| self.map(home, found.piece, &mut hand, plan));
+        let mut inner = home.lock();
+        inner.settle_around(found.piece);
+        // What was gathered and not used is kept for the next request.
+        self.keep(growth, hand);
+        if mapped.is_ok() {
+            inner.count(found.piece, request.size.0);
+            inner.figures.misses += 1;
+        } else {
+            inner.undo(found.piece);
+        }
+        home.publish(&mut inner);
+        if mapped.is_err() {
+            // A refusal must not cost memory: what was taken for it goes back.
+            self.destroy_spare(growth, held)?;
+        }
+        mapped.map(|()| found)
+    }
+
+    /// Finds a place and makes it live before its pages are there, so that nobody else
+    /// gets it meanwhile and no page of it is taken for free. It is counted when they are,
+    /// so that what others publish meanwhile never has more taken than held.
+    fn claim(&self, home: &Arena, request: Request, size: u64) -> Result<(TakenPiece, MapPlan)> {
+        let mut inner = home.lock();
+        let place = self.find_place(&mut inner, size)?;
+        let (from, to) = (place.from, place.from + size);
+        let (piece, sides) = inner.heap.carve(place.piece, from, to);
+        let tags = inner.heap.node(piece).tags.clone();
+        inner.heap.make_live(piece);
+        for side in sides.into_iter().filter(|side| *side != NONE) {
+            inner.settle(side);
+        }
+        let behind = self.order.put_behind(self.device(), request.stream, &tags);
+        if !matches!(behind, Ok(true)) {
+            // Free again, with its last users: nothing is ordered behind them.
+            inner.undo(piece);
+            behind?;
+            return Err(Error::Capturing { what: "taking memory that a captured stream has used" });
+        }
+        let plan =
+            inner.region(inner.heap.node(piece)).map(|region| MapPlan::new(region, from, to));
+        let found = inner.own(piece, request.size.0, self.order.tag(request.stream));
+        Ok((found, plan.ok_or_else(|| self.refusal(request.size))?))
+    }
+
+    /// The place that the arena finds, in a new address range where the others are full.
+    fn find_place(&self, inner: &mut ArenaState, size: u64) -> Result<FreePlace> {
+        if let Some(place) = inner.search(size) {
+            return Ok(place);
+        }
+        self.add_range(inner)?;
+        inner.search(size).ok_or_else(|| self.refusal(Bytes(size)))
+    }
+
+    fn add_range(&self, inner: &mut ArenaState) -> Result<()> {
+        let size = Bytes(self.budget.saturating_mul(RANGE).0.next_multiple_of(self.page));
+        let base = self.mapping()?.reserve(size)?;
+        inner.add_region(Region::of_pages(base, size.0, self.page), 0);
+        Ok(())
+    }
+
+    /// Finds memory for a plan: spare, free elsewhere, and new, in that order. What is not
+    /// used, or all of it after a failure, is left in the hand.
+    fn gather(
+        &self,
+        growth: &mut Growth,
+        hand: &mut LooseExtents,
+        plan: &mut MapPlan,
+        asked: Bytes,
+    ) -> Result<()> {
+        let gathered = self.find_memory(growth, hand, plan);
+        if gathered.is_ok() && plan.missing() == 0 {
+            return Ok(());
+        }
+        hand.extents.extend(plan.laid.drain(..).map(|(_, extent)| extent));
+        gathered.and(Err(self.refusal(asked)))
+    }
+
+    fn find_memory(
+        &self,
+        growth: &mut Growth,
+        hand: &mut LooseExtents,
+        plan: &mut MapPlan,
+    ) -> Result<()> {
+        while hand.pages() < plan.missing() {
+            let Some(extent) = growth.spare.pop() else { break };
+            self.counts.spare.fetch_sub(extent.pages * self.page, Ordering::Release);
+            hand.add(extent);
+        }
+        let thrifty = hand.thrifty && !self.may_grow(growth, plan.missing());
+        if thrifty {
+            self.collect(growth, hand, plan.missing())?;
+            if hand.pages() < plan.missing() {
+                self.await_briefly(growth)?;
+                self.collect(growth, hand, plan.missing())?;
+            }
+        }
+        self.exchange(growth, hand, plan)?;
+        if !thrifty && plan.missing() > 0 {
+            self.collect(growth, hand, plan.missing())?;
+            self.exchange(growth, hand, plan)?;
+        }
+        if plan.missing() > 0 {
+            // Full: now it is worth waiting for work that still holds free memory.
+            self.await_free(growth)?;
+            self.collect(growth, hand, plan.missing())?;
+            self.exchange(growth, hand, plan)?;
+        }
+        Ok(())
+    }
+
+    /// Whether so many pages may be taken from the device though memory lies free: what is
+    /// held beyond what was ever live is so little that it saves more than it costs.
+    fn may_grow(&self, growth: &mut Growth, pages: u64) -> bool {
+        let more = pages * self.page;
+        let live: u64 = self.shared_arenas().map(|arena| arena.figures().taken).sum();
+        growth.most_live = growth.most_live.max(live + more);
+        let line = growth.most_live + growth.most_live / SLACK;
+        self.most > 1 && self.counts.held.load(Ordering::Relaxed) + more <= line
+    }
+
+    /// Lays what is in hand, gives back what does not fit, and takes as much as is missing
+    /// then, or as may be had.
+    fn exchange(
+        &self,
+        growth: &mut Growth,
+        hand: &mut LooseExtents,
+        plan: &mut MapPlan,
+    ) -> Result<()> {
+        plan.lay(hand);
+        if plan.missing() == 0 {
+            return Ok(());
+        }
+        let mapping = self.mapping()?;
+        while let Some(extent) = hand.extents.pop() {
+            if let Err(error) = mapping.destroy(extent.handle, Bytes(extent.pages * self.page)) {
+                hand.extents.push(extent);
+                return Err(error);
+            }
+            self.count_returned(extent.pages * self.page);
+        }
+        let mut room = self.room(growth, plan.missing() * self.page)? / self.page;
+        let (fewest, mut most) = self.handle_pages();
+        while let Some(hole) = plan.holes.first_mut() {
+            let wanted = hole.end - hole.start;
+            let gap = if hole.end == plan.end { plan.gap } else { 0 };
+            // Whoever comes next will want some, too; but the last of it is not guessed at.
+            let more = fewest.saturating_sub(wanted).min(gap).min(room / LAST);
+            let pages = (wanted + more).min(most);
+            if pages > room {
+                break;
+            }
+            match mapping.create(Bytes(pages * self.page)) {
+                Ok(handle) => {
+                    plan.laid.push((hole.start, Extent { handle, pages }));
+                    hole.start += pages;
+                }
+                // There may be less in one piece than there is.
+                Err(error) if error.is_out_of_memory() && pages > 1 => {
+                    most = pages / 2;
+                    continue;
+                }
+                Err(error) if error.is_out_of_memory() => break,
+                Err(error) => return Err(error),
+            }
+            self.count_held(pages * self.page);
+            room -= pages;
+            plan.holes.retain(|hole| !hole.is_empty());
+        }
+        Ok(())
+    }
+
+    /// The fewest pages that are taken from the device at a time, and the most by one
+    /// handle: more, as the pool grows.
+    fn handle_pages(&self) -> (u64, u64) {
+        let share = self.counts.held.load(Ordering::Relaxed) / self.page / HELD_SHARE;
+        let fewest = share.clamp(1, AHEAD_PAGES).min(self.most);
+        (fewest, share.max(SMALL_PAGES).min(self.most))
+    }
+
+    /// Maps what was laid behind a piece; after a failure the rest is back in the hand.
+    fn map(
+        &self,
+        home: &Arena,
+        piece: PieceId,
+        hand: &mut LooseExtents,
+        plan: MapPlan,
+    ) -> Result<()> {
+        let mapping = self.mapping()?;
+        let mut inner = home.lock();
+        let number = inner.heap.node(piece).region;
+        let (mut mapped, mut extents) = (0, 0);
+        let mut result = Ok(());
+        if let Some(region) = inner.region_mut(number) {
+            for (number, extent) in plan.laid {
+                let bytes = extent.pages * region.page;
+                if result.is_ok() {
+                    result = mapping.map(region.address(number), extent.handle, Bytes(bytes));
+                }
+                if result.is_err() {
+                    hand.add(extent);
+                    continue;
+                }
+                region.extents.insert(number, extent);
+                mapped += bytes;
+                extents += 1;
+            }
+        }
+        inner.figures.held += mapped;
+        inner.shared += hand.cost();
+        self.counts.remapped.fetch_add(hand.moved.min(extents), Ordering::Relaxed);
+        result
+    }
+}
