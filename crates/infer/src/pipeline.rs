@@ -6,7 +6,7 @@
 
 use crate::decode::{Decoder, Detection, Thresholds};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::InferResult;
 use crate::prepare::{Letterbox, Prepare};
 use crate::source::Frame;
 use crate::tensor::Tensor;
@@ -62,12 +62,12 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Model`] where the model is no detector.
+    /// [`crate::InferError::Model`] where the model is no detector.
     pub fn new(
         mut engine: Box<dyn Engine>,
         size: (usize, usize),
         thresholds: Thresholds,
-    ) -> Result<Pipeline> {
+    ) -> InferResult<Pipeline> {
         let model = engine.model();
         let (height, width) = model.input_size.unwrap_or(size);
         let shapes: Vec<Vec<usize>> =
@@ -89,8 +89,8 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// What the stages say. After [`crate::Error::Frame`] the next frame may be good.
-    pub fn step(&mut self, frame: &Frame, watch: &mut dyn Stopwatch) -> Result<&[Detection]> {
+    /// What the stages say. After [`crate::InferError::Frame`] the next frame may be good.
+    pub fn step(&mut self, frame: &Frame, watch: &mut dyn Stopwatch) -> InferResult<&[Detection]> {
         let Pipeline { prepare, engine, input, painted, .. } = self;
         let letterbox;
         let fitted = prepare.fit(frame)?.letterbox;
@@ -125,7 +125,7 @@ impl Pipeline {
         input: &Tensor,
         letterbox: &Letterbox,
         watch: &mut dyn Stopwatch,
-    ) -> Result<&[Detection]> {
+    ) -> InferResult<&[Detection]> {
         self.painted = None;
         let outputs = self.engine.run(input)?;
         watch.lap(Stage::Inference);

@@ -1,7 +1,7 @@
 //! How a slot came to its end, and what is told of it.
 
 use plimsoll::Bytes;
-use plimsoll_infer::Error;
+use plimsoll_infer::InferError;
 use plimsoll_infer::engine::said::shortened;
 
 use crate::record::{ModelDescription, Status};
@@ -16,11 +16,11 @@ pub(super) enum End {
     Stopped,
     /// It may not go on, and why.
     Refused(String),
-    Failed(Error),
+    Failed(InferError),
 }
 
-impl From<Error> for End {
-    fn from(error: Error) -> End {
+impl From<InferError> for End {
+    fn from(error: InferError) -> End {
         End::Failed(error)
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_infer::source::pair::Pairs;
 use plimsoll_infer::source::{self, SourceOptions, Stopper, redact};
-use plimsoll_infer::{Error, Frame, Result, Source, SourceInfo, Stager};
+use plimsoll_infer::{Frame, InferError, InferResult, Source, SourceInfo, Stager};
 
 use super::plan::Plan;
 use super::slots::{Input, Layout};
@@ -44,11 +44,13 @@ impl Source for Counted {
         self.inner.info()
     }
 
-    fn next_frame(&mut self) -> Option<Result<Frame>> {
+    fn next_frame(&mut self) -> Option<InferResult<Frame>> {
         let next = self.inner.next_frame();
         match &next {
             Some(Ok(_)) => self.tally.read.fetch_add(1, Ordering::Relaxed),
-            Some(Err(Error::Frame { .. })) => self.tally.corrupt.fetch_add(1, Ordering::Relaxed),
+            Some(Err(InferError::Frame { .. })) => {
+                self.tally.corrupt.fetch_add(1, Ordering::Relaxed)
+            }
             _ => 0,
         };
         next
@@ -68,7 +70,7 @@ pub(super) struct Tap {
 }
 
 impl Tap {
-    fn open(&self, stager: Option<Stager>) -> Result<Box<dyn Source>> {
+    fn open(&self, stager: Option<Stager>) -> InferResult<Box<dyn Source>> {
         let began = Instant::now();
         let mut options = SourceOptions::default();
         options.scenes = self.input.scenes;
@@ -220,8 +222,8 @@ impl Feed {
         }
     }
 
-    /// The next frame. A bad one is [`Error::Frame`]: go on.
-    pub(super) fn next(&mut self) -> Option<Result<Taken>> {
+    /// The next frame. A bad one is [`InferError::Frame`]: go on.
+    pub(super) fn next(&mut self) -> Option<InferResult<Taken>> {
         match self {
             Feed::Single { tap, source, again, stager } => {
                 next_single(tap, source, *again, stager.as_ref())
@@ -245,7 +247,7 @@ fn next_single(
     source: &mut Option<Box<dyn Source>>,
     again: bool,
     stager: Option<&Stager>,
-) -> Option<Result<Taken>> {
+) -> Option<InferResult<Taken>> {
     let fresh = source.is_none();
     let open = match source {
         Some(open) => open,
@@ -302,19 +304,19 @@ struct Gone {
 }
 
 impl Gone {
-    fn new(error: &Error) -> Gone {
+    fn new(error: &InferError) -> Gone {
         match error {
-            Error::Vanished { why, .. } => Gone { why: why.clone(), vanished: true },
-            Error::Source { why, .. } => Gone { why: why.clone(), vanished: false },
+            InferError::Vanished { why, .. } => Gone { why: why.clone(), vanished: true },
+            InferError::Source { why, .. } => Gone { why: why.clone(), vanished: false },
             other => Gone { why: other.to_string(), vanished: false },
         }
     }
 
-    fn again(&self, spec: &str) -> Error {
+    fn again(&self, spec: &str) -> InferError {
         let (source_name, why) = (redact(spec).into_owned(), self.why.clone());
         match self.vanished {
-            true => Error::Vanished { source_name, why },
-            false => Error::Source { source_name, why },
+            true => InferError::Vanished { source_name, why },
+            false => InferError::Source { source_name, why },
         }
     }
 }
@@ -329,7 +331,7 @@ impl Split {
         Feed::Side { split: self.clone(), side }
     }
 
-    fn next(&self, side: usize) -> Option<Result<Taken>> {
+    fn next(&self, side: usize) -> Option<InferResult<Taken>> {
         let other = 1 - side;
         let mut state = lock(&self.shared.state);
         let mut fresh = false;
@@ -358,7 +360,7 @@ impl Split {
                 Some(Ok(())) => {}
                 None => return None,
                 Some(Err(error)) => {
-                    if !matches!(error, Error::Frame { .. }) {
+                    if !matches!(error, InferError::Frame { .. }) {
                         state.gone = Some(Gone::new(&error));
                     }
                     return Some(Err(error));
@@ -367,7 +369,7 @@ impl Split {
         }
     }
 
-    fn open(&self, stagers: &[Option<Stager>; 2]) -> Result<Reader> {
+    fn open(&self, stagers: &[Option<Stager>; 2]) -> InferResult<Reader> {
         Ok(match &self.taps[..] {
             [first, second] => {
                 let [one, two] = stagers.clone();
@@ -379,7 +381,7 @@ impl Split {
     }
 
     /// Reads a frame for each side into the queues of those who want one.
-    fn read(&self, state: &mut State) -> Option<Result<()>> {
+    fn read(&self, state: &mut State) -> Option<InferResult<()>> {
         let (frames, times) = match state.reader.as_mut()? {
             Reader::Pairs(pairs) => {
                 let next = pairs.next_pair();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use plimsoll::Bytes;
 use plimsoll::platform::give_back_heap;
 use plimsoll_infer::{
-    Detection, Engine, EngineOptions, Error, Frame, ModelSource, Pipeline, Stage, Stopwatch,
+    Detection, Engine, EngineOptions, Frame, InferError, ModelSource, Pipeline, Stage, Stopwatch,
     Tensor, engine,
 };
 
@@ -174,7 +174,7 @@ impl<'a> Job<'a> {
     fn open_engine(
         &self,
         options: &EngineOptions,
-    ) -> Result<(Box<dyn Engine>, Option<Bytes>), Error> {
+    ) -> Result<(Box<dyn Engine>, Option<Bytes>), InferError> {
         let held = || Resident::open().and_then(|resident| resident.read());
         let open = || engine::open(self.plan.engine, &self.weights, options);
         // What others have freed must not be seen in this one's memory, nor hide it.
@@ -244,7 +244,7 @@ impl<'a> Job<'a> {
         drop(self.events.send(event));
     }
 
-    fn corrupt(&self, error: &Error, unfit: bool) {
+    fn corrupt(&self, error: &InferError, unfit: bool) {
         self.send(Event::Corrupt { slot: self.slot, why: error.to_string(), unfit });
     }
 
@@ -295,7 +295,7 @@ impl<'a> Job<'a> {
             match bench.pipeline.step(&frame, &mut laps) {
                 Ok(_) => {}
                 // It will be met again, and counted, where it is measured.
-                Err(Error::Frame { .. }) => break,
+                Err(InferError::Frame { .. }) => break,
                 Err(error) => return Err(End::Failed(error)),
             }
             let mut sample = self.sample(bench, &laps, begun, begun);
@@ -310,12 +310,12 @@ impl<'a> Job<'a> {
         loop {
             match feed.next() {
                 Some(Ok(taken)) => return Ok(taken),
-                Some(Err(error @ Error::Frame { .. })) => {
+                Some(Err(error @ InferError::Frame { .. })) => {
                     self.corrupt(&error, false);
                 }
                 // A source that was ended because of the stop did not fail.
                 _ if self.stopped() => return Err(End::Stopped),
-                Some(Err(error @ Error::Vanished { .. })) => {
+                Some(Err(error @ InferError::Vanished { .. })) => {
                     return Err(End::Vanished(error.to_string()));
                 }
                 Some(Err(error)) => return Err(End::Failed(error)),
@@ -340,7 +340,7 @@ impl<'a> Job<'a> {
         let mut laps = Laps { last: begun, times: [Duration::ZERO; 3] };
         let detections = match bench.pipeline.step(&frame, &mut laps) {
             Ok(detections) => detections.to_vec(),
-            Err(error @ Error::Frame { .. }) => {
+            Err(error @ InferError::Frame { .. }) => {
                 self.corrupt(&error, true);
                 return Ok(());
             }
@@ -389,7 +389,7 @@ impl<'a> Job<'a> {
 }
 
 /// Runs a model on nothing.
-fn try_once(engine: &mut dyn Engine, options: &EngineOptions) -> Result<(), Error> {
+fn try_once(engine: &mut dyn Engine, options: &EngineOptions) -> Result<(), InferError> {
     let (rows, columns) = engine.model().input_size.unwrap_or(options.open_size());
     engine.run(&Tensor::zeros(&[1, 3, rows, columns])).map(drop)
 }

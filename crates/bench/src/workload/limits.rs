@@ -12,7 +12,7 @@
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
 use plimsoll::machine::patiently;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, MemoryConfig};
-use plimsoll_infer::{Device, EngineChoice, EngineKind};
+use plimsoll_infer::{EngineChoice, EngineDevice, EngineKind};
 
 use super::end::Ended;
 use super::guarded::Guard;
@@ -62,7 +62,7 @@ impl Limits {
 /// Whether the driver itself holds this process on the GPU that was named: the limit is tried
 /// there, by a manager that is gone afterwards.
 fn held_by_driver(plan: &Plan) -> Option<LimitReport> {
-    let Device::Cuda(number) = plan.device else { return None };
+    let EngineDevice::Cuda(number) = plan.device else { return None };
     let manager = GpuMemoryManager::new(MemoryConfig::for_inference()).ok()?;
     manager.add_device(open(DeviceId { kind: BackendKind::Cuda, number }).ok()?);
     manager.apply_limits(&plan.limit_request().ok()?).ok()
@@ -74,7 +74,7 @@ fn is_by_driver(report: &LimitReport) -> bool {
 
 /// Whether a slot of this plan that runs on the CPU has fallen back from a GPU.
 fn may_fall_back(plan: &Plan) -> bool {
-    let for_cpu = plan.device == Device::Cpu
+    let for_cpu = plan.device == EngineDevice::Cpu
         || matches!(plan.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
     let gpus =
         || patiently(|| count(BackendKind::Cuda)).is_some_and(|gpus| gpus.is_ok_and(|n| n > 0));
@@ -141,7 +141,7 @@ impl Recorder<'_> {
     /// what to do. Memory was refused if the guard says so, or the engine.
     pub(super) fn why_failed(&self, slot: usize, ended: &Ended) -> Option<String> {
         let cause = ended.reason.clone()?;
-        let on_host = self.plan.device == Device::Cpu || self.pages[slot].on_host();
+        let on_host = self.plan.device == EngineDevice::Cpu || self.pages[slot].on_host();
         let refused = ended.out_of_memory || ended.asked_for.is_some();
         if ended.status != Status::Failed || on_host || !refused {
             return Some(cause);

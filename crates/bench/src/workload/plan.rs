@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll::{Bytes, LimitRequest};
 use plimsoll_infer::engine::EchoOptions;
-use plimsoll_infer::{Device, EngineChoice, EngineOptions, Thresholds};
+use plimsoll_infer::{EngineChoice, EngineDevice, EngineOptions, Thresholds};
 
 use super::{Error, Guarded, Level, Logged, Trial};
 use crate::record::Config;
@@ -65,7 +65,7 @@ pub struct Plan {
     /// Who runs them.
     pub engine: EngineChoice,
     /// Where.
-    pub device: Device,
+    pub device: EngineDevice,
     /// The file of ONNX Runtime's library.
     pub library: Option<PathBuf>,
     /// A fallback is an error, as are answers that are no numbers, a source that vanishes, and
@@ -134,7 +134,7 @@ impl Default for Plan {
             sources: [None, None],
             models: [None, None],
             engine: EngineChoice::Auto,
-            device: Device::Auto,
+            device: EngineDevice::Auto,
             library: None,
             strict: false,
             imgsz: None,

@@ -95,7 +95,7 @@ fn check_sizes(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
 
 /// What is named must be there, and be what it is said to be.
 fn check_files(plan: &Plan, slots: &[Assignment; 2]) -> Result<(), Error> {
-    let wrong = |error: plimsoll_infer::Error| Error::Plan(error.to_string());
+    let wrong = |error: plimsoll_infer::InferError| Error::Plan(error.to_string());
     for spec in given(plan) {
         // Also where no slot is left to read it: it was asked for.
         source::check(spec, SceneKind::Rgb).map_err(wrong)?;

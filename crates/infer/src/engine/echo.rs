@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_sides};
-use crate::error::Result;
+use crate::error::InferResult;
 use crate::tensor::Tensor;
 use plimsoll_models::ModelSource;
 
@@ -66,7 +66,7 @@ impl Echo {
 
     /// Stands in for a model. What can be read keeps its input's name, its size and its
     /// metadata; a model that cannot be read, or is not there, is no hindrance.
-    pub(super) fn open(source: &ModelSource, options: &EngineOptions) -> Result<Echo> {
+    pub(super) fn open(source: &ModelSource, options: &EngineOptions) -> InferResult<Echo> {
         let mut model = match source.read_for(options.open_size()) {
             Ok(model) => model.info,
             Err(_) => pretend(options),
@@ -120,7 +120,7 @@ impl Engine for Echo {
         &self.model
     }
 
-    fn run(&mut self, _input: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, _input: &Tensor) -> InferResult<&[Tensor]> {
         if let Some(time) = self.options.time {
             let begun = Instant::now();
             while begun.elapsed() < time {

@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use plimsoll::backend::{BackendKind, count};
 
 pub use echo::{Echo, EchoOptions};
-pub use options::{Device, EngineChoice, EngineKind, EngineOptions};
+pub use options::{EngineChoice, EngineDevice, EngineKind, EngineOptions};
 pub use trial::{STACK, trial};
 
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
@@ -92,8 +92,8 @@ pub trait Engine: Send {
     /// Runs the model. The outputs stay valid until the next run.
     ///
     /// # Errors
-    /// [`Error::Engine`] when the input does not fit the model or the engine fails.
-    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]>;
+    /// [`InferError::Engine`] when the input does not fit the model or the engine fails.
+    fn run(&mut self, input: &Tensor) -> InferResult<&[Tensor]>;
     /// The engine's own input, where preparing a frame into it saves a copy:
     /// [`Engine::run_input`] then runs what was written there. It is as long as the model's
     /// input, and keeps its numbers until [`Engine::run`] writes others.
@@ -104,8 +104,8 @@ pub trait Engine: Send {
     /// device, for [`Engine::run_input`]; `false` where that is for the caller to do.
     ///
     /// # Errors
-    /// [`Error::Engine`] when the device fails.
-    fn load(&mut self, _frame: &Frame, _prepare: &mut Prepare) -> Result<bool> {
+    /// [`InferError::Engine`] when the device fails.
+    fn load(&mut self, _frame: &Frame, _prepare: &mut Prepare) -> InferResult<bool> {
         Ok(false)
     }
     /// What brings frames to where [`Engine::load`] reads them most quickly, on the thread that
@@ -119,15 +119,15 @@ pub trait Engine: Send {
     /// where runs go on as they were.
     ///
     /// # Errors
-    /// [`Error::Engine`] when the device fails.
-    fn search(&mut self, _output: usize, _classes: usize) -> Result<bool> {
+    /// [`InferError::Engine`] when the device fails.
+    fn search(&mut self, _output: usize, _classes: usize) -> InferResult<bool> {
         Ok(false)
     }
     /// Runs the model on what was loaded, or on what is in [`Engine::input`].
     ///
     /// # Errors
-    /// [`Error::Engine`] when there is no such input or the engine fails.
-    fn run_input(&mut self) -> Result<&[Tensor]> {
+    /// [`InferError::Engine`] when there is no such input or the engine fails.
+    fn run_input(&mut self) -> InferResult<&[Tensor]> {
         Err(no_input(self.info().name))
     }
     /// What its allocator says, where it tells.
@@ -140,40 +140,40 @@ pub trait Engine: Send {
 /// to: where it cannot run the model, that is an error and no fallback.
 ///
 /// # Errors
-/// [`Error::Unavailable`] when the engine or device is not there, [`Error::Model`] when
-/// the model cannot be used, [`Error::Engine`] when the engine refuses it or, with
+/// [`InferError::Unavailable`] when the engine or device is not there, [`InferError::Model`] when
+/// the model cannot be used, [`InferError::Engine`] when the engine refuses it or, with
 /// `strict`, does less than it was asked for.
 pub fn open(
     choice: impl Into<EngineChoice>,
     source: &ModelSource,
     options: &EngineOptions,
-) -> Result<Box<dyn Engine>> {
+) -> InferResult<Box<dyn Engine>> {
     let choice = choice.into();
     on_the_host_only(choice, options.device)?;
     open_choice(choice, source, options).map_err(|error| match error {
         // Without the GPU that was named, what else is missing does not help.
-        Error::Unavailable { .. } => no_such_gpu(options.device).unwrap_or(error),
+        InferError::Unavailable { .. } => no_such_gpu(options.device).unwrap_or(error),
         other => other,
     })
 }
 
 /// Why the GPU that was named is not here; nothing where it is, or none was named.
-fn no_such_gpu(device: Device) -> Option<Error> {
-    let Device::Cuda(number) = device else { return None };
+fn no_such_gpu(device: EngineDevice) -> Option<InferError> {
+    let EngineDevice::Cuda(number) = device else { return None };
     let why = match count(BackendKind::Cuda) {
         Ok(gpus) if number < gpus => return None,
         Ok(gpus) => format!("there are {gpus} GPUs here, numbered from 0"),
         Err(error) => error.to_string(),
     };
     let remedy = "or take --device cpu, or leave it out to fall back";
-    Some(Error::Unavailable { what: device.to_string(), why: format!("{why}; {remedy}") })
+    Some(InferError::Unavailable { what: device.to_string(), why: format!("{why}; {remedy}") })
 }
 
 fn open_choice(
     choice: EngineChoice,
     source: &ModelSource,
     options: &EngineOptions,
-) -> Result<Box<dyn Engine>> {
+) -> InferResult<Box<dyn Engine>> {
     if choice == EngineChoice::Kind(EngineKind::Echo) {
         return Ok(Box::new(Echo::open(source, options)?));
     }
@@ -193,19 +193,22 @@ fn open_choice(
         (EngineChoice::Kind(kind), Some(engine), None) => {
             open_kind(kind, &open_model(engine, options)?, options, "asked for by name")
         }
-        (_, None, None) => Err(Error::Model { model: source.name(), why: "no such file".into() }),
+        (_, None, None) => {
+            Err(InferError::Model { model: source.name(), why: "no such file".into() })
+        }
     }
 }
 
 /// Some engines have no GPU to run on.
-fn on_the_host_only(choice: EngineChoice, device: Device) -> Result<()> {
+fn on_the_host_only(choice: EngineChoice, device: EngineDevice) -> InferResult<()> {
     match (choice, device) {
-        (EngineChoice::Kind(kind @ (EngineKind::Rten | EngineKind::Echo)), Device::Cuda(_)) => {
-            Err(Error::Unavailable {
-                what: device.to_string(),
-                why: format!("{kind} runs on the CPU only; name another engine, or --device cpu"),
-            })
-        }
+        (
+            EngineChoice::Kind(kind @ (EngineKind::Rten | EngineKind::Echo)),
+            EngineDevice::Cuda(_),
+        ) => Err(InferError::Unavailable {
+            what: device.to_string(),
+            why: format!("{kind} runs on the CPU only; name another engine, or --device cpu"),
+        }),
         _ => Ok(()),
     }
 }
@@ -214,7 +217,7 @@ fn open_engine(
     source: &ModelSource,
     options: &EngineOptions,
     why: &str,
-) -> Result<Box<dyn Engine>> {
+) -> InferResult<Box<dyn Engine>> {
     let file = source.read_raw()?;
     let engine = tensorrt::Tensorrt::open(&source.name(), &file, options, why)?;
     engine.model().check_size(options.input_size)?;
@@ -227,9 +230,9 @@ fn open_preferred(
     engine: &ModelSource,
     graph: Option<&ModelSource>,
     options: &EngineOptions,
-) -> Result<Box<dyn Engine>> {
+) -> InferResult<Box<dyn Engine>> {
     let refusal = match open_engine(engine, options, "auto: an engine runs on TensorRT alone") {
-        Err(refusal @ Error::Unavailable { .. }) if !options.strict => refusal,
+        Err(refusal @ InferError::Unavailable { .. }) if !options.strict => refusal,
         other => return other,
     };
     let Some(graph) = graph else { return Err(refusal) };
@@ -256,7 +259,7 @@ impl Engine for Instead {
         self.engine.model()
     }
 
-    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, input: &Tensor) -> InferResult<&[Tensor]> {
         self.engine.run(input)
     }
 
@@ -264,7 +267,7 @@ impl Engine for Instead {
         self.engine.input()
     }
 
-    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> Result<bool> {
+    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> InferResult<bool> {
         self.engine.load(frame, prepare)
     }
 
@@ -272,11 +275,11 @@ impl Engine for Instead {
         self.engine.stager()
     }
 
-    fn search(&mut self, output: usize, classes: usize) -> Result<bool> {
+    fn search(&mut self, output: usize, classes: usize) -> InferResult<bool> {
         self.engine.search(output, classes)
     }
 
-    fn run_input(&mut self) -> Result<&[Tensor]> {
+    fn run_input(&mut self) -> InferResult<&[Tensor]> {
         self.engine.run_input()
     }
 
@@ -285,10 +288,10 @@ impl Engine for Instead {
     }
 }
 
-fn open_model(source: &ModelSource, options: &EngineOptions) -> Result<Model> {
+fn open_model(source: &ModelSource, options: &EngineOptions) -> InferResult<Model> {
     let model = source.read_for(options.open_size())?;
     model.info.check_size(options.input_size)?;
-    let refuse = |why: String| Err(Error::Model { model: model.info.name.clone(), why });
+    let refuse = |why: String| Err(InferError::Model { model: model.info.name.clone(), why });
     let ModelInfo { inputs, input_element, outputs, .. } = &model.info;
     if *inputs != 1 {
         return refuse(format!("it has {inputs} inputs; a detector has one, the image"));
@@ -306,9 +309,9 @@ fn open_model(source: &ModelSource, options: &EngineOptions) -> Result<Model> {
     Ok(model)
 }
 
-fn check_sides(model: &ModelInfo) -> Result<()> {
+fn check_sides(model: &ModelInfo) -> InferResult<()> {
     match model.input_size {
-        Some((rows, columns)) if rows.max(columns) > LONGEST_SIDE => Err(Error::Model {
+        Some((rows, columns)) if rows.max(columns) > LONGEST_SIDE => Err(InferError::Model {
             model: model.name.clone(),
             why: format!(
                 "it declares an input of {rows} x {columns} pixels; sides of at most \
@@ -324,12 +327,12 @@ fn open_kind(
     model: &Model,
     options: &EngineOptions,
     why: &str,
-) -> Result<Box<dyn Engine>> {
+) -> InferResult<Box<dyn Engine>> {
     Ok(match kind {
         EngineKind::Rten => Box::new(rten::Rten::open(model, options, why)?),
         EngineKind::Ort => Box::new(ort::Ort::open(model, options, why)?),
         EngineKind::Tensorrt => {
-            return Err(Error::Model {
+            return Err(InferError::Model {
                 model: model.info.name.clone(),
                 why: "no engine of TensorRT; build one first: `plimsoll export MODEL --to \
                       MODEL.engine`"
@@ -343,7 +346,7 @@ fn open_kind(
 /// A fixed order, from records: ONNX Runtime alone reaches a GPU and takes about half as long
 /// as rten on a CPU; rten is always there. It is not measured anew at each start: runs of one
 /// command must choose alike, or they could not be compared. What is said says so.
-fn open_best(model: &Model, options: &EngineOptions) -> Result<Box<dyn Engine>> {
+fn open_best(model: &Model, options: &EngineOptions) -> InferResult<Box<dyn Engine>> {
     let why = "auto: ONNX Runtime was found; it alone reaches a GPU, and on CPUs it took half of \
                rten's time where both were recorded; the two were not timed here";
     let refusal = match open_kind(EngineKind::Ort, model, options, why) {
@@ -351,25 +354,25 @@ fn open_best(model: &Model, options: &EngineOptions) -> Result<Box<dyn Engine>> 
         Err(refusal) => refusal,
     };
     tracing::debug!(%refusal, "ort was passed over");
-    if matches!(options.device, Device::Cuda(_)) {
+    if matches!(options.device, EngineDevice::Cuda(_)) {
         return Err(refusal);
     }
     let brief = refusal.brief();
     let why = format!("auto: rten, which is always there; ort was passed over: {brief}");
     open_kind(EngineKind::Rten, model, options, &why).map_err(|error| match error {
         // Two engines failed: the first one's reason may be the one that helps.
-        Error::Engine { engine, why } => {
-            Error::Engine { engine, why: format!("{why} (and before it: {brief})") }
+        InferError::Engine { engine, why } => {
+            InferError::Engine { engine, why: format!("{why} (and before it: {brief})") }
         }
         other => other,
     })
 }
 
 /// With `strict`, what was not kept is an error.
-fn settle(info: EngineInfo, options: &EngineOptions) -> Result<EngineInfo> {
+fn settle(info: EngineInfo, options: &EngineOptions) -> InferResult<EngineInfo> {
     if options.strict && !info.fallbacks.is_empty() {
         let why = format!("strict: {}", info.fallbacks.join("; "));
-        return Err(Error::Engine { engine: info.name.into(), why });
+        return Err(InferError::Engine { engine: info.name.into(), why });
     }
     for fallback in &info.fallbacks {
         tracing::warn!(engine = info.name, fallback, "does less than it was asked for");
@@ -379,7 +382,7 @@ fn settle(info: EngineInfo, options: &EngineOptions) -> Result<EngineInfo> {
 
 /// Whether a tensor may be fed to a model: an engine's own message for a wrong shape is
 /// long and late.
-fn check_input(engine: &'static str, model: &ModelInfo, input: &Tensor) -> Result<()> {
+fn check_input(engine: &'static str, model: &ModelInfo, input: &Tensor) -> InferResult<()> {
     let wanted = &model.input_shape;
     let fits = wanted.is_empty()
         || (wanted.len() == input.shape.len()
@@ -388,7 +391,7 @@ fn check_input(engine: &'static str, model: &ModelInfo, input: &Tensor) -> Resul
     if fits && elements == Some(input.data.len()) {
         return Ok(());
     }
-    Err(Error::Engine {
+    Err(InferError::Engine {
         engine: engine.into(),
         why: format!(
             "input {:?} with {} numbers was given to a model that wants {wanted:?}",
@@ -398,8 +401,8 @@ fn check_input(engine: &'static str, model: &ModelInfo, input: &Tensor) -> Resul
     })
 }
 
-fn no_input(engine: &'static str) -> Error {
-    Error::Engine { engine: engine.into(), why: "it has no input of its own".into() }
+fn no_input(engine: &'static str) -> InferError {
+    InferError::Engine { engine: engine.into(), why: "it has no input of its own".into() }
 }
 
 /// How many calls of foreign code are shielded now.
@@ -430,7 +433,7 @@ impl Drop for Shield {
 
 /// Runs foreign code that may panic on a model it did not expect, and turns the panic
 /// into an error: no panic reaches a user because of a file.
-fn shielded<T>(engine: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn shielded<T>(engine: &'static str, work: impl FnOnce() -> InferResult<T>) -> InferResult<T> {
     let _shield = Shield::raise();
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic
@@ -438,6 +441,6 @@ fn shielded<T>(engine: &'static str, work: impl FnOnce() -> Result<T>) -> Result
             .map(|text| (*text).to_string())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "no message".into());
-        Err(Error::Engine { engine: engine.into(), why: format!("it panicked: {text}") })
+        Err(InferError::Engine { engine: engine.into(), why: format!("it panicked: {text}") })
     })
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rten::{ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
 use rten_tensor::prelude::*;
 
-use super::{Device, Engine, EngineInfo, EngineOptions, ModelInfo, check_input, shielded};
-use crate::error::{Error, Result};
+use super::{Engine, EngineDevice, EngineInfo, EngineOptions, ModelInfo, check_input, shielded};
+use crate::error::{InferError, InferResult};
 use crate::tensor::Tensor;
 use plimsoll_models::Model;
 
@@ -34,17 +34,17 @@ impl Rten {
     /// Loads a model.
     ///
     /// # Errors
-    /// [`Error::Model`] when rten cannot read it or lacks one of its operators.
-    pub fn open(model: &Model, options: &EngineOptions, why: &str) -> Result<Rten> {
+    /// [`InferError::Model`] when rten cannot read it or lacks one of its operators.
+    pub fn open(model: &Model, options: &EngineOptions, why: &str) -> InferResult<Rten> {
         let info = EngineInfo {
             name: NAME,
             version: Some(VERSION.into()),
-            device: Device::Cpu.to_string(),
+            device: EngineDevice::Cpu.to_string(),
             chosen: why.into(),
             threads: options.threads,
             ..EngineInfo::default()
         };
-        let refuse = |why: String| Error::Model { model: model.info.name.clone(), why };
+        let refuse = |why: String| InferError::Model { model: model.info.name.clone(), why };
         let graph = shielded(NAME, || {
             ModelOptions::with_all_ops()
                 .prepack_weights(true)
@@ -76,9 +76,9 @@ impl Engine for Rten {
         &self.model
     }
 
-    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, input: &Tensor) -> InferResult<&[Tensor]> {
         check_input(NAME, &self.model, input)?;
-        let failed = |why: String| Error::Engine { engine: NAME.into(), why };
+        let failed = |why: String| InferError::Engine { engine: NAME.into(), why };
         let view = ValueView::from_shape(&input.shape, &input.data)
             .map_err(|error| failed(error.to_string()))?;
         // What is not needed any more is given back before the run needs its room.

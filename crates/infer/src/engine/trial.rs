@@ -8,8 +8,8 @@
 //! It happens on the CPU, whatever the device: what a graph grows to is the same everywhere,
 //! and the memory of a GPU, with the limit on it, is left alone.
 
-use super::{Device, EngineChoice, EngineKind, EngineOptions, open};
-use crate::error::Result;
+use super::{EngineChoice, EngineDevice, EngineKind, EngineOptions, open};
+use crate::error::InferResult;
 use crate::tensor::Tensor;
 use plimsoll_models::ModelSource;
 
@@ -23,12 +23,16 @@ pub const STACK: usize = 64 << 20;
 /// # Errors
 /// Those of [`open`] and of [`Engine::run`](super::Engine::run). What matters more is whether
 /// it returns at all.
-pub fn trial(choice: EngineChoice, source: &ModelSource, options: &EngineOptions) -> Result<()> {
+pub fn trial(
+    choice: EngineChoice,
+    source: &ModelSource,
+    options: &EngineOptions,
+) -> InferResult<()> {
     let candidates = source.candidates()?;
     let graph = candidates.iter().find(|candidate| !candidate.is_engine());
     let (Some(graph), false) = (graph, is_for_gpus(choice)) else { return Ok(()) };
     let mut options = options.clone();
-    (options.device, options.strict) = (Device::Cpu, false);
+    (options.device, options.strict) = (EngineDevice::Cpu, false);
     let mut engine = open(choice, graph, &options)?;
     let (rows, columns) = engine.model().input_size.unwrap_or(options.open_size());
     engine.run(&Tensor::zeros(&[1, 3, rows, columns]))?;

@@ -20,7 +20,7 @@ impl Engine for Fixed {
     fn model(&self) -> &ModelInfo {
         &self.model
     }
-    fn run(&mut self, _: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, _: &Tensor) -> InferResult<&[Tensor]> {
         Ok(&self.outputs)
     }
 }

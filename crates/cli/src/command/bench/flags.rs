@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll::Bytes;
 use plimsoll_bench::workload::{Mode, Plan};
-use plimsoll_infer::{Device, EngineChoice, EngineKind};
+use plimsoll_infer::{EngineChoice, EngineDevice, EngineKind};
 
 use crate::limit::{LimitArgs, size_above_zero};
 use crate::outcome::BadInput;
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     engine: EngineChoice,
     /// auto, cpu or cuda:N
     #[arg(long, default_value = "auto")]
-    device: Device,
+    device: EngineDevice,
     /// ONNX Runtime's library, or ours for TensorRT; without it, it is looked for
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
@@ -133,7 +133,7 @@ struct Work {
 impl Args {
     /// Whether the run may use CUDA, and may be guarded.
     pub(super) fn wants_guard(&self) -> bool {
-        let on_host = matches!(self.device, Device::Cpu)
+        let on_host = matches!(self.device, EngineDevice::Cpu)
             || matches!(self.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
         !self.no_guard && !on_host
     }

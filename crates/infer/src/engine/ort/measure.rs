@@ -15,7 +15,7 @@ use super::providers::Plan;
 use super::runtime::Runtime;
 use super::{NAME, shielded, sys};
 use crate::engine::{EngineMemory, EngineOptions};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 /// The arena after the model was loaded, and after each run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,24 +34,24 @@ pub struct Measured {
 /// the runtime made of it is written there.
 ///
 /// # Errors
-/// [`Error::Unavailable`] without a library, [`Error::Engine`] when the graph cannot be run.
+/// [`InferError::Unavailable`] without a library, [`InferError::Engine`] when the graph cannot be run.
 pub fn measure(
     model: &Path,
     options: &EngineOptions,
     runs: usize,
     extent: &dyn Fn(&str, usize) -> usize,
     optimized: Option<&Path>,
-) -> Result<Measured> {
+) -> InferResult<Measured> {
     shielded(NAME, || {
         let runtime = Runtime::get(options.library.as_deref())?;
         let failed =
-            |error: ort::Error| Error::Engine { engine: NAME.into(), why: error.to_string() };
+            |error: ort::Error| InferError::Engine { engine: NAME.into(), why: error.to_string() };
         let mut session = build(&runtime, model, options, optimized).map_err(failed)?;
         let plan = Plan::Cpu;
         let arena =
             plan.memory().and_then(|memory| Allocator::new(&session, memory)).map_err(failed)?;
         let ask = || {
-            sys::arena(&arena).ok_or_else(|| Error::Unavailable {
+            sys::arena(&arena).ok_or_else(|| InferError::Unavailable {
                 what: "the arena's statistics".into(),
                 why: "this runtime's allocator keeps none".into(),
             })

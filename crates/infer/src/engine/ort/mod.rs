@@ -34,10 +34,10 @@ use super::cuda::Ledger;
 use super::cuda::sys::driver::Stream;
 use super::said::cause;
 use super::{
-    Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, no_input,
-    settle, shielded,
+    Engine, EngineDevice, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input,
+    no_input, settle, shielded,
 };
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
@@ -73,9 +73,9 @@ impl Ort {
     /// run once, on zeros, to see where it runs.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when there is no library, [`Error::Model`] when it refuses
-    /// the model, [`Error::Engine`] with `strict` when it does less than was asked for.
-    pub fn open(model: &Model, options: &EngineOptions, why: &str) -> Result<Ort> {
+    /// [`InferError::Unavailable`] when there is no library, [`InferError::Model`] when it refuses
+    /// the model, [`InferError::Engine`] with `strict` when it does less than was asked for.
+    pub fn open(model: &Model, options: &EngineOptions, why: &str) -> InferResult<Ort> {
         shielded(NAME, || {
             let runtime = Runtime::get(options.library.as_deref())?;
             let fixed = fixed_outputs(&model.info).is_some();
@@ -166,7 +166,7 @@ impl Ort {
         options: &EngineOptions,
         why: &str,
         failures: Vec<String>,
-    ) -> Result<Ort> {
+    ) -> InferResult<Ort> {
         let info = &mut self.info;
         let failed = (!failures.is_empty()).then(|| cause(&failures.join("\n")));
         info.chosen = format!("{why}; runs with {plan}");
@@ -223,7 +223,7 @@ impl Engine for Ort {
         &self.model
     }
 
-    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, input: &Tensor) -> InferResult<&[Tensor]> {
         check_input(NAME, &self.model, input)?;
         shielded(NAME, || self.run_raw(input).map_err(failed))
     }
@@ -235,7 +235,7 @@ impl Engine for Ort {
         }
     }
 
-    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> Result<bool> {
+    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> InferResult<bool> {
         let Way::Bound(bound) = &mut self.way else { return Ok(false) };
         shielded(NAME, || bound.load(frame, prepare).map_err(failed))
     }
@@ -247,12 +247,12 @@ impl Engine for Ort {
         }
     }
 
-    fn search(&mut self, output: usize, classes: usize) -> Result<bool> {
+    fn search(&mut self, output: usize, classes: usize) -> InferResult<bool> {
         let Way::Bound(bound) = &mut self.way else { return Ok(false) };
         shielded(NAME, || bound.search(output, classes).map_err(failed))
     }
 
-    fn run_input(&mut self) -> Result<&[Tensor]> {
+    fn run_input(&mut self) -> InferResult<&[Tensor]> {
         let Way::Bound(bound) = &mut self.way else { return Err(no_input(NAME)) };
         shielded(NAME, || bound.run(&mut self.session).map_err(failed))
     }
@@ -270,19 +270,21 @@ impl Engine for Ort {
 }
 
 /// Nothing works. A device that was named is what is missing; otherwise it is the model.
-fn no_plan(model: &Model, device: Device, failures: &[String]) -> Error {
+fn no_plan(model: &Model, device: EngineDevice, failures: &[String]) -> InferError {
     let why = failures.join("\n");
     match device {
-        Device::Cuda(_) => Error::Unavailable { what: format!("{device} in ONNX Runtime"), why },
-        _ => Error::Model {
+        EngineDevice::Cuda(_) => {
+            InferError::Unavailable { what: format!("{device} in ONNX Runtime"), why }
+        }
+        _ => InferError::Model {
             model: model.info.name.clone(),
             why: format!("ONNX Runtime cannot run it: {why}"),
         },
     }
 }
 
-fn failed(error: ort::Error) -> Error {
-    Error::Engine { engine: NAME.into(), why: error.to_string() }
+fn failed(error: ort::Error) -> InferError {
+    InferError::Engine { engine: NAME.into(), why: error.to_string() }
 }
 
 /// Buffers for the outputs, where all shapes of the model are fixed.

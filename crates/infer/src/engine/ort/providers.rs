@@ -16,7 +16,7 @@ use plimsoll::backend::{BackendKind, count};
 
 use super::runtime::Runtime;
 use super::sys::lane::Lane;
-use crate::engine::{Device, EngineOptions};
+use crate::engine::{EngineDevice, EngineOptions};
 
 /// Below this line convolutions are not given all the workspace that they like.
 const ROOMY: u64 = 2 << 30;
@@ -54,10 +54,10 @@ impl Plan {
     /// The plans for a request, the best first. The CPU is the last, unless a GPU was named.
     pub(super) fn all(options: &EngineOptions, fixed_shapes: bool, has_cuda: bool) -> Vec<Plan> {
         let device = match options.device {
-            Device::Cpu => return vec![Plan::Cpu],
-            Device::Auto if !has_cuda => return vec![Plan::Cpu],
-            Device::Auto => 0,
-            Device::Cuda(device) => device,
+            EngineDevice::Cpu => return vec![Plan::Cpu],
+            EngineDevice::Auto if !has_cuda => return vec![Plan::Cpu],
+            EngineDevice::Auto => 0,
+            EngineDevice::Cuda(device) => device,
         };
         let mut plans = Vec::new();
         for tensorrt in [true, false] {
@@ -68,15 +68,15 @@ impl Plan {
                 }
             }
         }
-        plans.extend((options.device == Device::Auto).then_some(Plan::Cpu));
+        plans.extend((options.device == EngineDevice::Auto).then_some(Plan::Cpu));
         plans
     }
 
     /// Where it runs, as users name it.
-    pub(super) fn device(self) -> Device {
+    pub(super) fn device(self) -> EngineDevice {
         match self {
-            Plan::Cpu => Device::Cpu,
-            Plan::Cuda { device, .. } => Device::Cuda(device),
+            Plan::Cpu => EngineDevice::Cpu,
+            Plan::Cuda { device, .. } => EngineDevice::Cuda(device),
         }
     }
 
@@ -167,7 +167,7 @@ pub(super) fn has_cuda() -> bool {
 mod tests {
     use super::*;
 
-    fn plans(device: Device, change: impl Fn(&mut EngineOptions), cuda: bool) -> Vec<String> {
+    fn plans(device: EngineDevice, change: impl Fn(&mut EngineOptions), cuda: bool) -> Vec<String> {
         let mut options = EngineOptions { device, ..EngineOptions::default() };
         change(&mut options);
         Plan::all(&options, true, cuda).iter().map(Plan::to_string).collect()
@@ -175,15 +175,15 @@ mod tests {
 
     #[test]
     fn the_cpu_is_the_last_hope_unless_a_gpu_is_named() {
-        assert_eq!(plans(Device::Cpu, |_| (), true), ["the CPU provider"]);
-        assert_eq!(plans(Device::Auto, |_| (), false), ["the CPU provider"]);
+        assert_eq!(plans(EngineDevice::Cpu, |_| (), true), ["the CPU provider"]);
+        assert_eq!(plans(EngineDevice::Auto, |_| (), false), ["the CPU provider"]);
         let graph = "CUDA on device 0 with a CUDA graph";
         let all = [graph, "CUDA on device 0", "the CPU provider"];
-        assert_eq!(plans(Device::Auto, |_| (), true), all);
-        let named = plans(Device::Cuda(0), |_| (), false);
+        assert_eq!(plans(EngineDevice::Auto, |_| (), true), all);
+        let named = plans(EngineDevice::Cuda(0), |_| (), false);
         assert_eq!(named, all[..2], "by name it is tried all the same, and nothing else is");
-        assert_eq!(plans(Device::Cuda(0), |o| o.cuda_graph = false, true), all[1..2]);
-        let with_tensorrt = plans(Device::Cuda(1), |options| options.tensorrt = true, true);
+        assert_eq!(plans(EngineDevice::Cuda(0), |o| o.cuda_graph = false, true), all[1..2]);
+        let with_tensorrt = plans(EngineDevice::Cuda(1), |options| options.tensorrt = true, true);
         assert_eq!(with_tensorrt.len(), 4);
         assert_eq!(with_tensorrt[0], "TensorRT and CUDA on device 1 with a CUDA graph");
     }

@@ -12,7 +12,7 @@ use ort::logging::LogLevel;
 
 use super::find::Places;
 use super::sys;
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 static LOADED: Mutex<Option<Runtime>> = Mutex::new(None);
 
@@ -29,7 +29,7 @@ pub(super) struct Runtime {
 
 impl Runtime {
     /// Loads it, or gives the one that is loaded.
-    pub(super) fn get(option: Option<&Path>) -> Result<Runtime> {
+    pub(super) fn get(option: Option<&Path>) -> InferResult<Runtime> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(runtime) = loaded.as_ref() {
             return runtime.again(option);
@@ -39,7 +39,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    fn again(&self, option: Option<&Path>) -> Result<Runtime> {
+    fn again(&self, option: Option<&Path>) -> InferResult<Runtime> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         match option {
             Some(other) if real(other) != real(&self.library) => Err(unavailable(format!(
@@ -52,12 +52,12 @@ impl Runtime {
     }
 }
 
-pub(super) fn unavailable(why: String) -> Error {
-    Error::Unavailable { what: "ONNX Runtime".into(), why }
+pub(super) fn unavailable(why: String) -> InferError {
+    InferError::Unavailable { what: "ONNX Runtime".into(), why }
 }
 
 /// Tries the places in turn; the error names every file that was tried or looked for.
-pub(super) fn load(places: &Places) -> Result<Runtime> {
+pub(super) fn load(places: &Places) -> InferResult<Runtime> {
     let found = places.search();
     let mut refused = Vec::new();
     for file in &found.files {

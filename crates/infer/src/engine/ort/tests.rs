@@ -41,7 +41,7 @@ fn bound_buffers_give_the_same_answers() {
     };
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/fixtures/tiny.onnx");
     let model = plimsoll_models::ModelSource::path(path).read().expect("read");
-    let options = EngineOptions { device: Device::Cpu, ..EngineOptions::default() };
+    let options = EngineOptions { device: EngineDevice::Cpu, ..EngineOptions::default() };
     let mut engine = Ort::try_plan(Plan::Cpu, &runtime, &model, &options).expect("opened");
     let mut input = Tensor::zeros(&model.info.input_shape);
     for round in 0..3 {

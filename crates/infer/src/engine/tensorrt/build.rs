@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use plimsoll::Bytes;
 
 use super::{find, plan, sys};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 use crate::prepare::Prepare;
 use crate::source::{self, SourceOptions};
 use crate::tensor::Tensor;
@@ -60,13 +60,13 @@ pub struct Built {
 /// TensorRT takes the precision from the graph, it is asked for one in half precision.
 ///
 /// # Errors
-/// [`Error::Unavailable`] where neither TensorRT's library nor trtexec is there, with the
-/// remedy; [`Error::Model`] with TensorRT's own reason where it fails.
+/// [`InferError::Unavailable`] where neither TensorRT's library nor trtexec is there, with the
+/// remedy; [`InferError::Model`] with TensorRT's own reason where it fails.
 pub fn build(
     name: &str,
-    graph: &mut dyn FnMut(bool) -> Result<Vec<u8>>,
+    graph: &mut dyn FnMut(bool) -> InferResult<Vec<u8>>,
     options: &BuildOptions,
-) -> Result<Built> {
+) -> InferResult<Built> {
     let refused = match find::shim(options.library.as_deref()) {
         Ok(shim) => return by_library(&shim, name, graph, options),
         Err(refused) => refused,
@@ -78,7 +78,7 @@ pub fn build(
     match trtexec() {
         Some(program) => by_trtexec(&program, name, &graph(false)?, options),
         None => Err(match refused {
-            Error::Unavailable { what, why } => Error::Unavailable {
+            InferError::Unavailable { what, why } => InferError::Unavailable {
                 what,
                 why: format!("{why}; nor is trtexec there ({} and the path)", TRTEXEC.join(", ")),
             },
@@ -90,15 +90,15 @@ pub fn build(
 fn by_library(
     shim: &sys::Shim,
     name: &str,
-    graph: &mut dyn FnMut(bool) -> Result<Vec<u8>>,
+    graph: &mut dyn FnMut(bool) -> InferResult<Vec<u8>>,
     options: &BuildOptions,
-) -> Result<Built> {
-    let refuse = |why: String| Error::Model { model: name.to_string(), why };
+) -> InferResult<Built> {
+    let refuse = |why: String| InferError::Model { model: name.to_string(), why };
     // From 11 on the graph says what is computed in how many bits.
     let typed = shim.major() >= 11;
     if typed && options.calibration.is_some() {
         let why = "TensorRT 11 finds no ranges by pictures; quantise the graph instead";
-        return Err(Error::Unavailable { what: "--int8".into(), why: why.into() });
+        return Err(InferError::Unavailable { what: "--int8".into(), why: why.into() });
     }
     let onnx = graph(typed && options.half)?;
     let header = Header::parse(&onnx).map_err(|why| refuse(why.to_string()))?;
@@ -122,7 +122,7 @@ fn by_library(
         && pictures.shown == 0
     {
         let why = "no picture of the calibration folder could be read".into();
-        return Err(Error::Source { source_name: folder.display().to_string(), why });
+        return Err(InferError::Source { source_name: folder.display().to_string(), why });
     }
     let mut file = plan::header(&header.metadata);
     file.extend_from_slice(&plan);
@@ -138,11 +138,11 @@ struct Pictures {
 }
 
 impl Pictures {
-    fn open(folder: &Path, header: &Header) -> Result<Pictures> {
+    fn open(folder: &Path, header: &Header) -> InferResult<Pictures> {
         let shape = header.inputs.first().and_then(|input| input.shape.clone()).unwrap_or_default();
         let [_, _, Some(rows), Some(columns)] = shape[..] else {
             let why = "eight bits need an image size that is fixed: leave --dynamic out";
-            return Err(Error::Unavailable { what: "--int8".into(), why: why.into() });
+            return Err(InferError::Unavailable { what: "--int8".into(), why: why.into() });
         };
         let spec = format!("image_dir={}", folder.display());
         let frames = source::open(&spec, &SourceOptions::default())?;
@@ -186,8 +186,13 @@ fn trtexec() -> Option<PathBuf> {
     on_path.chain(TRTEXEC.map(PathBuf::from)).find(|file| file.is_file())
 }
 
-fn by_trtexec(program: &Path, name: &str, onnx: &[u8], options: &BuildOptions) -> Result<Built> {
-    let refuse = |why: String| Error::Model { model: name.to_string(), why };
+fn by_trtexec(
+    program: &Path,
+    name: &str,
+    onnx: &[u8],
+    options: &BuildOptions,
+) -> InferResult<Built> {
+    let refuse = |why: String| InferError::Model { model: name.to_string(), why };
     let failed = |error: std::io::Error| refuse(format!("{}: {error}", program.display()));
     let header = Header::parse(onnx).map_err(|why| refuse(why.to_string()))?;
     let folder = tempfile::tempdir().map_err(failed)?;

@@ -31,9 +31,9 @@ use super::cuda::sys::driver::Stream;
 use super::cuda::sys::pinned::{self, Pinned, Place};
 use super::cuda::{Aboard, Ledger};
 use super::{
-    Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, settle,
+    Engine, EngineDevice, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, settle,
 };
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
@@ -81,13 +81,18 @@ impl Tensorrt {
     /// Opens an engine's file.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where TensorRT or our library for it is not there,
-    /// [`Error::Model`] with TensorRT's own reason where it refuses the file or the limit
+    /// [`InferError::Unavailable`] where TensorRT or our library for it is not there,
+    /// [`InferError::Model`] with TensorRT's own reason where it refuses the file or the limit
     /// has no room for it.
-    pub fn open(name: &str, file: &[u8], options: &EngineOptions, why: &str) -> Result<Tensorrt> {
+    pub fn open(
+        name: &str,
+        file: &[u8],
+        options: &EngineOptions,
+        why: &str,
+    ) -> InferResult<Tensorrt> {
         let device = device(options)?;
         let shim = find::shim(options.library.as_deref().filter(|path| is_shim(path)))?;
-        let refuse = |why: String| Error::Model { model: name.to_string(), why };
+        let refuse = |why: String| InferError::Model { model: name.to_string(), why };
         let Plan { plan, metadata } = Plan::split(file);
         let ledger = Arc::new(Ledger::new(options.memory_limit.map(|limit| limit.get())));
         let full = |why: String| match ledger.refused() {
@@ -107,7 +112,7 @@ impl Tensorrt {
         let mut info = EngineInfo {
             name: NAME,
             version: Some(shim.version_text()),
-            device: Device::Cuda(device).to_string(),
+            device: EngineDevice::Cuda(device).to_string(),
             chosen: format!("{why}; scratch memory {}", plimsoll::Bytes(session.scratch())),
             limit_applied: options.memory_limit.is_some(),
             ..EngineInfo::default()
@@ -191,7 +196,7 @@ impl Engine for Tensorrt {
         &self.model
     }
 
-    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, input: &Tensor) -> InferResult<&[Tensor]> {
         check_input(NAME, &self.model, input)?;
         self.loaded = false;
         self.input.data_mut(0).copy_from_slice(&input.data);
@@ -202,7 +207,7 @@ impl Engine for Tensorrt {
         Some(self.input.data_mut(0))
     }
 
-    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> Result<bool> {
+    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> InferResult<bool> {
         let Some(index) = self.tensors.iter().position(|tensor| tensor.is_input) else {
             return Ok(false);
         };
@@ -220,7 +225,7 @@ impl Engine for Tensorrt {
         self.aboard.as_ref()?.stager()
     }
 
-    fn search(&mut self, output: usize, classes: usize) -> Result<bool> {
+    fn search(&mut self, output: usize, classes: usize) -> InferResult<bool> {
         let mut outputs = self.tensors.iter().enumerate().filter(|(_, tensor)| !tensor.is_input);
         let output = outputs.nth(output).filter(|(_, tensor)| tensor.element == F32);
         let place = output.and_then(|(index, _)| self.session.place(index));
@@ -232,7 +237,7 @@ impl Engine for Tensorrt {
         Ok(true)
     }
 
-    fn run_input(&mut self) -> Result<&[Tensor]> {
+    fn run_input(&mut self) -> InferResult<&[Tensor]> {
         self.run_bound().map_err(failed)?;
         Ok(self.results.tensors())
     }
@@ -242,11 +247,11 @@ impl Engine for Tensorrt {
     }
 }
 
-fn device(options: &EngineOptions) -> Result<u32> {
+fn device(options: &EngineOptions) -> InferResult<u32> {
     match options.device {
-        Device::Auto => Ok(0),
-        Device::Cuda(number) => Ok(number),
-        Device::Cpu => Err(Error::Unavailable {
+        EngineDevice::Auto => Ok(0),
+        EngineDevice::Cuda(number) => Ok(number),
+        EngineDevice::Cpu => Err(InferError::Unavailable {
             what: "TensorRT on the CPU".into(),
             why: "it runs on a CUDA device only; leave --device out, or give a .onnx file".into(),
         }),
@@ -295,8 +300,8 @@ fn pin(stream: Option<&Arc<Stream>>, tensors: impl Fn() -> Vec<Tensor>) -> Pinne
     pinned.and_then(Result::ok).unwrap_or_else(|| Pinned::unpinned(tensors()))
 }
 
-fn failed(why: impl Into<String>) -> Error {
-    Error::Engine { engine: NAME.into(), why: why.into() }
+fn failed(why: impl Into<String>) -> InferError {
+    InferError::Engine { engine: NAME.into(), why: why.into() }
 }
 
 fn raw_bytes(tensor: &sys::Tensor) -> usize {

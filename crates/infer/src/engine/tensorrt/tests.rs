@@ -46,7 +46,7 @@ impl Bench {
         ModelSource::path(path)
     }
 
-    fn open(&self, bytes: &[u8]) -> Result<Box<dyn Engine>> {
+    fn open(&self, bytes: &[u8]) -> InferResult<Box<dyn Engine>> {
         open(EngineKind::Tensorrt, &self.file("a.engine", bytes), &self.options)
     }
 }
@@ -115,11 +115,11 @@ fn refusals_are_in_tensorrts_own_words() {
     let error = bench.open(b"FAKE 64 0 1000").err().expect("no room").to_string();
     assert!(error.contains("scratch") && error.contains("the limit refused 4.00 KiB"), "{error}");
     bench.options.memory_limit = None;
-    bench.options.device = Device::Cuda(3);
+    bench.options.device = EngineDevice::Cuda(3);
     let error = bench.open(b"FAKE 64 0 1000").err().expect("no such device").to_string();
     assert!(error.contains("invalid device"), "{error}");
-    bench.options.device = Device::Cpu;
-    assert!(matches!(bench.open(b"FAKE 64 0 1000"), Err(Error::Unavailable { .. })));
+    bench.options.device = EngineDevice::Cpu;
+    assert!(matches!(bench.open(b"FAKE 64 0 1000"), Err(InferError::Unavailable { .. })));
 }
 
 /// The session behind an engine: what stays on the device is neither copied in nor out, and

@@ -159,10 +159,10 @@ impl Engine for Searching {
     fn model(&self) -> &ModelInfo {
         &self.1
     }
-    fn run(&mut self, _: &Tensor) -> crate::Result<&[Tensor]> {
+    fn run(&mut self, _: &Tensor) -> crate::InferResult<&[Tensor]> {
         Ok(&[])
     }
-    fn search(&mut self, _: usize, _: usize) -> crate::Result<bool> {
+    fn search(&mut self, _: usize, _: usize) -> crate::InferResult<bool> {
         Ok(true)
     }
 }
