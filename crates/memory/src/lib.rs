@@ -26,6 +26,7 @@
 //! machine without a GPU everything runs on the host and on a simulated device.
 
 pub mod backend;
+mod budget;
 pub mod chunk;
 mod config;
 pub mod current;
@@ -41,6 +42,7 @@ mod sync;
 mod sys;
 
 pub use backend::{BackendKind, DeviceId, select_backend_for_model};
+pub use budget::Budget;
 pub use chunk::{
     AdaptiveReport, AdaptiveRunner, ChunkFailure, ChunkPlan, ChunkingConfig, FullNow,
     SAFETY_MARGIN, auto_chunk, calculate_chunking, run_adaptive, will_oom,

@@ -21,6 +21,7 @@
 //! tell that the block was charged elsewhere.
 
 use super::pages::MindsPages;
+use crate::budget::Budget;
 use crate::memory::{Block, Device, Handle, Mapping, Memory, Request, Stream, refusal};
 use crate::pressure::MemoryPressure;
 use crate::stats::MemoryStats;
@@ -50,7 +51,7 @@ use std::sync::Arc;
 pub struct Limit {
     name: String,
     upstream: Arc<dyn Memory>,
-    line: Line,
+    budget: Arc<Budget>,
     refusals: AtomicU64,
 }
 
@@ -58,10 +59,17 @@ impl Limit {
     /// No more than `limit` of `upstream`.
     #[must_use]
     pub fn new(upstream: Arc<dyn Memory>, limit: Bytes) -> Limit {
+        Limit::sharing(upstream, Arc::new(Budget::new(limit)))
+    }
+
+    /// No more of `upstream` than a budget has free. The budget is shared with whoever else
+    /// reserves from it: another limit, or a library that allocates by itself and asks first.
+    #[must_use]
+    pub fn sharing(upstream: Arc<dyn Memory>, budget: Arc<Budget>) -> Limit {
         Limit {
-            name: format!("limit of {limit} on {}", upstream.name()),
+            name: format!("limit of {} on {}", budget.limit(), upstream.name()),
             upstream,
-            line: Line { limit: limit.0, charged: AtomicU64::new(0) },
+            budget,
             refusals: AtomicU64::new(0),
         }
     }
@@ -69,13 +77,13 @@ impl Limit {
     /// The line.
     #[must_use]
     pub fn limit(&self) -> Bytes {
-        Bytes(self.line.limit)
+        self.budget.limit()
     }
 
     /// What is charged now: live blocks and physical memory, as asked for.
     #[must_use]
     pub fn charged(&self) -> Bytes {
-        Bytes(self.line.charged())
+        self.budget.reserved()
     }
 
     /// How many requests this line refused; those that upstream refused are not counted.
@@ -86,52 +94,11 @@ impl Limit {
 
     /// Reserves, asks upstream, and gives the reservation back where upstream fails.
     fn charge<T>(&self, size: Bytes, ask: impl FnOnce() -> Result<T>) -> Result<T> {
-        if let Err(room) = self.line.reserve(size.0) {
+        if let Err(free) = self.budget.reserve(size) {
             self.refusals.fetch_add(1, Ordering::Relaxed);
-            return Err(refusal(&self.name, size, Bytes(room), self.capacity()));
+            return Err(refusal(&self.name, size, free, self.capacity()));
         }
-        ask().inspect_err(|_| self.line.credit(size.0))
-    }
-}
-
-/// The line itself: what may be out, and what is.
-#[derive(Debug)]
-struct Line {
-    limit: u64,
-    charged: AtomicU64,
-}
-
-impl Line {
-    fn charged(&self) -> u64 {
-        self.charged.load(Ordering::Acquire)
-    }
-
-    /// Takes room, or says how much there is.
-    fn reserve(&self, size: u64) -> Result<(), u64> {
-        let mut charged = self.charged.load(Ordering::Relaxed);
-        loop {
-            let room = self.limit - charged;
-            if size > room {
-                return Err(room);
-            }
-            match self.charged.compare_exchange_weak(
-                charged,
-                charged + size,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Ok(()),
-                Err(now) => charged = now,
-            }
-        }
-    }
-
-    /// Gives room back. Stops at nothing: a block that was charged elsewhere must not
-    /// wrap the count and so close, or open, the line for good.
-    fn credit(&self, size: u64) {
-        let less = |charged: u64| Some(charged.saturating_sub(size));
-        // It never refuses, so there is no error to look at.
-        let _ = self.charged.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
+        ask().inspect_err(|_| self.budget.credit(size))
     }
 }
 
@@ -158,7 +125,7 @@ impl Memory for Limit {
 
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
         self.upstream.release(block, stream)?;
-        self.line.credit(block.size().0);
+        self.budget.credit(block.size());
         Ok(())
     }
 
@@ -202,38 +169,7 @@ impl MindsPages for Limit {
 
     fn give_back(&self, below: &dyn Mapping, handle: Handle, size: Bytes) -> Result<()> {
         below.destroy(handle, size)?;
-        self.line.credit(size.0);
+        self.budget.credit(size);
         Ok(())
-    }
-}
-
-#[cfg(all(test, loom))]
-mod model {
-    use super::*;
-    use loom::thread;
-
-    /// Three of four fit: in every interleaving of two threads that take and return,
-    /// nobody sees more than the line, and nothing stays behind.
-    #[test]
-    fn the_line_is_never_passed() {
-        loom::model(|| {
-            let line = loom::sync::Arc::new(Line { limit: 3, charged: AtomicU64::new(0) });
-            let threads: Vec<_> = (0..2)
-                .map(|_| {
-                    let line = loom::sync::Arc::clone(&line);
-                    thread::spawn(move || {
-                        if line.reserve(2).is_ok() {
-                            assert!(line.charged() <= 3);
-                            line.credit(2);
-                        }
-                    })
-                })
-                .collect();
-            assert!(line.charged() <= 3);
-            for thread in threads {
-                thread.join().unwrap();
-            }
-            assert_eq!(line.charged(), 0);
-        });
     }
 }
