@@ -21,7 +21,8 @@ pub mod tensor;
 
 pub use decode::{Decoder, Detection, Layout, Thresholds};
 pub use engine::{
-    Engine, EngineChoice, EngineDevice, EngineInfo, EngineKind, EngineMemory, EngineOptions,
+    EngineChoice, EngineDevice, EngineInfo, EngineKind, EngineMemory, EngineOptions,
+    InferenceEngine,
 };
 pub use error::{InferError, InferResult};
 pub use pipeline::{Pipeline, Stage, Stopwatch};

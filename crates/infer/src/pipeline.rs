@@ -5,7 +5,7 @@
 //! step costs what its stages cost.
 
 use crate::decode::{Decoder, Detection, Thresholds};
-use crate::engine::Engine;
+use crate::engine::InferenceEngine;
 use crate::error::InferResult;
 use crate::prepare::{Letterbox, Prepare};
 use crate::source::Frame;
@@ -37,7 +37,7 @@ impl Stopwatch for () {
 /// A model with all that stands before and behind it.
 pub struct Pipeline {
     prepare: Prepare,
-    engine: Box<dyn Engine>,
+    engine: Box<dyn InferenceEngine>,
     decoder: Decoder,
     thresholds: Thresholds,
     input: Tensor,
@@ -64,7 +64,7 @@ impl Pipeline {
     ///
     /// [`crate::InferError::Model`] where the model is no detector.
     pub fn new(
-        mut engine: Box<dyn Engine>,
+        mut engine: Box<dyn InferenceEngine>,
         size: (usize, usize),
         thresholds: Thresholds,
     ) -> InferResult<Pipeline> {
@@ -136,7 +136,7 @@ impl Pipeline {
 
     /// The engine.
     #[must_use]
-    pub fn engine(&self) -> &dyn Engine {
+    pub fn engine(&self) -> &dyn InferenceEngine {
         &*self.engine
     }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use plimsoll_infer::engine::{EchoOptions, echo, open};
 use plimsoll_infer::{
-    Engine, EngineChoice, EngineDevice, EngineKind, EngineMemory, EngineOptions, InferError,
-    ModelSource, Tensor,
+    EngineChoice, EngineDevice, EngineKind, EngineMemory, EngineOptions, InferError,
+    InferenceEngine, ModelSource, Tensor,
 };
 
 const OUT: usize = 6;
@@ -30,7 +30,11 @@ fn options(change: impl FnOnce(&mut EngineOptions)) -> EngineOptions {
 }
 
 /// Opens an engine, or says why the test is skipped; `PLIMSOLL_REQUIRE` makes it fail.
-fn try_open(kind: EngineKind, model: &ModelSource, how: &EngineOptions) -> Option<Box<dyn Engine>> {
+fn try_open(
+    kind: EngineKind,
+    model: &ModelSource,
+    how: &EngineOptions,
+) -> Option<Box<dyn InferenceEngine>> {
     match open(kind, model, how) {
         Ok(engine) => Some(engine),
         Err(InferError::Unavailable { what, why }) => {

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use plimsoll::Bytes;
 use plimsoll::platform::give_back_heap;
 use plimsoll_infer::{
-    Detection, Engine, EngineOptions, Frame, InferError, ModelSource, Pipeline, Stage, Stopwatch,
-    Tensor, engine,
+    Detection, EngineOptions, Frame, InferError, InferenceEngine, ModelSource, Pipeline, Stage,
+    Stopwatch, Tensor, engine,
 };
 
 use super::end::{End, Ended};
@@ -174,7 +174,7 @@ impl<'a> Job<'a> {
     fn open_engine(
         &self,
         options: &EngineOptions,
-    ) -> Result<(Box<dyn Engine>, Option<Bytes>), InferError> {
+    ) -> Result<(Box<dyn InferenceEngine>, Option<Bytes>), InferError> {
         let held = || Resident::open().and_then(|resident| resident.read());
         let open = || engine::open(self.plan.engine, &self.weights, options);
         // What others have freed must not be seen in this one's memory, nor hide it.
@@ -389,7 +389,7 @@ impl<'a> Job<'a> {
 }
 
 /// Runs a model on nothing.
-fn try_once(engine: &mut dyn Engine, options: &EngineOptions) -> Result<(), InferError> {
+fn try_once(engine: &mut dyn InferenceEngine, options: &EngineOptions) -> Result<(), InferError> {
     let (rows, columns) = engine.model().input_size.unwrap_or(options.open_size());
     engine.run(&Tensor::zeros(&[1, 3, rows, columns])).map(drop)
 }

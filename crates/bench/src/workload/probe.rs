@@ -9,7 +9,7 @@
 
 use plimsoll::Bytes;
 pub(super) use plimsoll::probe::Resident;
-use plimsoll_infer::Engine;
+use plimsoll_infer::InferenceEngine;
 
 use super::event::Teller;
 use super::guarded::Guard;
@@ -37,7 +37,7 @@ pub(super) struct Probe<'a> {
 impl<'a> Probe<'a> {
     /// `together` where two slots run at once.
     pub(super) fn new(
-        engine: &dyn Engine,
+        engine: &dyn InferenceEngine,
         start: Option<Start>,
         together: bool,
         slot: usize,
@@ -65,7 +65,7 @@ impl<'a> Probe<'a> {
     }
 
     /// What the slot holds now.
-    pub(super) fn read(&self, engine: &dyn Engine) -> Option<Bytes> {
+    pub(super) fn read(&self, engine: &dyn InferenceEngine) -> Option<Bytes> {
         match self.teller {
             Teller::Nobody => None,
             Teller::Process => {
@@ -83,7 +83,7 @@ impl<'a> Probe<'a> {
     }
 
     /// What was counted as its peak.
-    pub(super) fn peak(&self, engine: &dyn Engine) -> Option<Bytes> {
+    pub(super) fn peak(&self, engine: &dyn InferenceEngine) -> Option<Bytes> {
         match self.teller {
             Teller::EngineOnGpu | Teller::EngineOnHost => engine.memory()?.peak.map(Bytes),
             Teller::Guard => self.guard?.slot(self.slot).map(|(_, peak)| peak),

@@ -13,7 +13,7 @@ mod suppress;
 pub use layout::Layout;
 pub use names::parse_names;
 
-use crate::engine::{Engine, ModelInfo};
+use crate::engine::{InferenceEngine, ModelInfo};
 use crate::error::{InferError, InferResult};
 use crate::prepare::Letterbox;
 use crate::simd;
@@ -143,7 +143,7 @@ impl Decoder {
     /// # Errors
     ///
     /// What the engine says.
-    pub fn delegate(&mut self, engine: &mut dyn Engine) -> InferResult<()> {
+    pub fn delegate(&mut self, engine: &mut dyn InferenceEngine) -> InferResult<()> {
         if let Some(Settled { output, shape, layout: Layout::ByClass { classes } }) = &self.settled
             && let &[_, _, places] = &shape[..]
             && engine.search(*output, *classes)?

@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_sides};
+use super::check::check_sides;
+use super::{EngineInfo, EngineMemory, EngineOptions, InferenceEngine, ModelInfo};
 use crate::error::InferResult;
 use crate::tensor::Tensor;
 use plimsoll_models::ModelSource;
@@ -111,7 +112,7 @@ fn pretend(options: &EngineOptions) -> ModelInfo {
     }
 }
 
-impl Engine for Echo {
+impl InferenceEngine for Echo {
     fn info(&self) -> &EngineInfo {
         &self.info
     }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use rten::{ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
 use rten_tensor::prelude::*;
 
-use super::{Engine, EngineDevice, EngineInfo, EngineOptions, ModelInfo, check_input, shielded};
+use super::check::check_input;
+use super::shield::shielded;
+use super::{EngineDevice, EngineInfo, EngineOptions, InferenceEngine, ModelInfo};
 use crate::error::{InferError, InferResult};
 use crate::tensor::Tensor;
 use plimsoll_models::Model;
@@ -67,7 +69,7 @@ impl Rten {
     }
 }
 
-impl Engine for Rten {
+impl InferenceEngine for Rten {
     fn info(&self) -> &EngineInfo {
         &self.info
     }

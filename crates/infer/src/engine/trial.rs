@@ -21,7 +21,7 @@ pub const STACK: usize = 64 << 20;
 /// engine of TensorRT, is not tried.
 ///
 /// # Errors
-/// Those of [`open`] and of [`Engine::run`](super::Engine::run). What matters more is whether
+/// Those of [`open`] and of [`InferenceEngine::run`](super::InferenceEngine::run). What matters more is whether
 /// it returns at all.
 pub fn trial(
     choice: EngineChoice,

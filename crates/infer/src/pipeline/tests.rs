@@ -13,7 +13,7 @@ struct Fixed {
     outputs: Vec<Tensor>,
 }
 
-impl Engine for Fixed {
+impl InferenceEngine for Fixed {
     fn info(&self) -> &EngineInfo {
         &self.info
     }

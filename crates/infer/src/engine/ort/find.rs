@@ -25,11 +25,11 @@ const USUAL: [&str; 10] = [
 ];
 
 /// How long Python may take to say where its packages are.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PYTHON_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What a search looks at: everything from outside, so that a test can make it up.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places {
+pub(super) struct LibraryPlaces {
     /// The option.
     pub(super) option: Option<PathBuf>,
     /// `ORT_DYLIB_PATH`.
@@ -42,9 +42,9 @@ pub(super) struct Places {
     pub(super) ask_python: bool,
 }
 
-impl Places {
+impl LibraryPlaces {
     /// Those of this process.
-    pub(super) fn of_this_process(option: Option<&Path>) -> Places {
+    pub(super) fn of_this_process(option: Option<&Path>) -> LibraryPlaces {
         let variable = std::env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty());
         let environments =
             ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os).map(PathBuf::from);
@@ -52,7 +52,7 @@ impl Places {
             .map(|paths| std::env::split_paths(&paths).collect())
             .unwrap_or_default();
         directories.extend(USUAL.iter().map(PathBuf::from));
-        Places {
+        LibraryPlaces {
             option: option.map(Path::to_path_buf),
             variable,
             directories,
@@ -62,8 +62,8 @@ impl Places {
     }
 
     /// Files to try in turn, and in words where they were looked for.
-    pub(super) fn search(&self) -> Found {
-        let mut found = Found::default();
+    pub(super) fn search(&self) -> FoundLibraries {
+        let mut found = FoundLibraries::default();
         let named =
             self.option.clone().map(|path| (path, "the option")).or_else(|| {
                 self.variable.clone().map(|path| (PathBuf::from(path), "ORT_DYLIB_PATH"))
@@ -95,14 +95,14 @@ impl Places {
 
 /// What a search found.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Found {
+pub(super) struct FoundLibraries {
     /// Files to try, the likeliest first.
     pub(super) files: Vec<PathBuf>,
     /// Where was looked.
     pub(super) looked: Vec<String>,
 }
 
-impl Found {
+impl FoundLibraries {
     fn add_from(&mut self, directory: &Path) {
         self.looked.push(directory.join(file_name()).display().to_string());
         let Ok(entries) = std::fs::read_dir(directory) else { return };
@@ -153,7 +153,7 @@ fn site_packages(environment: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Asks `python3` where its packages are, and waits no longer than [`PATIENCE`].
+/// Asks `python3` where its packages are, and waits no longer than [`PYTHON_TIMEOUT`].
 fn ask_python() -> Result<Vec<PathBuf>, String> {
     // Isolated: neither the working directory nor the environment can slip a module in.
     let script = "import site,sys\nprint('\\n'.join(sys.path+[site.getusersitepackages()]))";
@@ -168,7 +168,7 @@ fn ask_python() -> Result<Vec<PathBuf>, String> {
     loop {
         match child.try_wait() {
             Ok(Some(_)) => break,
-            Ok(None) if begun.elapsed() < PATIENCE => {
+            Ok(None) if begun.elapsed() < PYTHON_TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             _ => {
@@ -246,15 +246,15 @@ mod tests {
 
     #[test]
     fn a_named_file_is_the_only_one_tried() {
-        let places = Places {
+        let places = LibraryPlaces {
             option: Some("/a/lib.so".into()),
             variable: Some("/b/lib.so".into()),
             directories: vec!["/usr/lib".into()],
             ask_python: true,
-            ..Places::default()
+            ..LibraryPlaces::default()
         };
         assert_eq!(places.search().files, [PathBuf::from("/a/lib.so")]);
-        let places = Places { option: None, ..places };
+        let places = LibraryPlaces { option: None, ..places };
         assert_eq!(places.search().files, [PathBuf::from("/b/lib.so")]);
     }
 
@@ -267,10 +267,10 @@ mod tests {
         for name in ["libonnxruntime.so.1.31.1", "libonnxruntime_providers_shared.so"] {
             std::fs::write(capi.join(name), b"").expect("written");
         }
-        let places = Places {
+        let places = LibraryPlaces {
             directories: vec![root.path().join("lib")],
             environments: vec![root.path().join("venv")],
-            ..Places::default()
+            ..LibraryPlaces::default()
         };
         let found = places.search();
         assert_eq!(found.files, std::slice::from_ref(&library));

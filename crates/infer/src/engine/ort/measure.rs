@@ -11,16 +11,17 @@ use ort::session::builder::GraphOptimizationLevel;
 use ort::session::{Session, SessionInputValue};
 use ort::value::{Tensor, TensorElementType, ValueType};
 
-use super::providers::Plan;
+use super::providers::ProviderPlan;
 use super::runtime::Runtime;
-use super::{NAME, shielded, sys};
+use super::{NAME, sys};
+use crate::engine::shield::shielded;
 use crate::engine::{EngineMemory, EngineOptions};
 use crate::error::{InferError, InferResult};
 
 /// The arena after the model was loaded, and after each run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Measured {
+pub struct ArenaMeasurement {
     /// After the model was loaded.
     pub loaded: EngineMemory,
     /// After each run.
@@ -41,13 +42,13 @@ pub fn measure(
     runs: usize,
     extent: &dyn Fn(&str, usize) -> usize,
     optimized: Option<&Path>,
-) -> InferResult<Measured> {
+) -> InferResult<ArenaMeasurement> {
     shielded(NAME, || {
         let runtime = Runtime::get(options.library.as_deref())?;
         let failed =
             |error: ort::Error| InferError::Engine { engine: NAME.into(), why: error.to_string() };
         let mut session = build(&runtime, model, options, optimized).map_err(failed)?;
-        let plan = Plan::Cpu;
+        let plan = ProviderPlan::Cpu;
         let arena =
             plan.memory().and_then(|memory| Allocator::new(&session, memory)).map_err(failed)?;
         let ask = || {
@@ -63,7 +64,7 @@ pub fn measure(
             drop(session.run(inputs).map_err(failed)?);
             after.push(ask()?);
         }
-        Ok(Measured { loaded, runs: after, version: runtime.version })
+        Ok(ArenaMeasurement { loaded, runs: after, version: runtime.version })
     })
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 
-use super::find::Places;
+use super::find::LibraryPlaces;
 use super::sys;
 use crate::error::{InferError, InferResult};
 
@@ -34,7 +34,7 @@ impl Runtime {
         if let Some(runtime) = loaded.as_ref() {
             return runtime.again(option);
         }
-        let runtime = load(&Places::of_this_process(option))?;
+        let runtime = load(&LibraryPlaces::of_this_process(option))?;
         *loaded = Some(runtime.clone());
         Ok(runtime)
     }
@@ -57,7 +57,7 @@ pub(super) fn unavailable(why: String) -> InferError {
 }
 
 /// Tries the places in turn; the error names every file that was tried or looked for.
-pub(super) fn load(places: &Places) -> InferResult<Runtime> {
+pub(super) fn load(places: &LibraryPlaces) -> InferResult<Runtime> {
     let found = places.search();
     let mut refused = Vec::new();
     for file in &found.files {
@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn a_missing_library_is_unavailable_and_names_the_files() {
         let directory = tempfile::tempdir().expect("a directory");
-        let places = Places {
+        let places = LibraryPlaces {
             directories: vec![directory.path().join("one"), directory.path().join("two")],
-            ..Places::default()
+            ..LibraryPlaces::default()
         };
         let error = load(&places).expect_err("nothing there").to_string();
         for word in ["one", "two", "ORT_DYLIB_PATH", "pip install"] {
@@ -128,7 +128,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("libonnxruntime.so");
         std::fs::write(&file, b"not a library").expect("written");
-        let places = Places { option: Some(file.clone()), ..Places::default() };
+        let places = LibraryPlaces { option: Some(file.clone()), ..LibraryPlaces::default() };
         let error = load(&places).expect_err("no library").to_string();
         assert!(error.contains(&file.display().to_string()), "{error}");
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn another_library_is_refused() {
         // The C library is always there, and is no ONNX Runtime.
-        let places = Places { option: Some("libc.so.6".into()), ..Places::default() };
+        let places = LibraryPlaces { option: Some("libc.so.6".into()), ..LibraryPlaces::default() };
         let error = load(&places).expect_err("another library").to_string();
         assert!(error.contains("OrtGetApiBase"), "{error}");
     }

@@ -72,7 +72,7 @@ pub fn build(
         Err(refused) => refused,
     };
     if options.library.is_some() || options.calibration.is_some() {
-        // trtexec cannot be shown pictures.
+        // trtexec takes no pictures.
         return Err(refused);
     }
     match trtexec() {
@@ -103,15 +103,15 @@ fn by_library(
     let onnx = graph(typed && options.half)?;
     let header = Header::parse(&onnx).map_err(|why| refuse(why.to_string()))?;
     let mut pictures = match &options.calibration {
-        Some(folder) => Some(Pictures::open(folder, &header)?),
+        Some(folder) => Some(CalibrationPictures::open(folder, &header)?),
         None => None,
     };
     let mut show =
         |image: &mut [u8]| pictures.as_mut().is_some_and(|pictures| pictures.next(image));
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| value == "1");
-    let build = sys::Build {
+    let build = sys::BuildRequest {
         fp16: options.half && !typed,
-        // For machines without cuBLAS and cuDNN of the right version, and for the impatient.
+        // For machines without cuBLAS and cuDNN of the right version, and for quick builds.
         no_tactic_sources: set("PLIMSOLL_TENSORRT_NO_TACTICS"),
         quick: set("PLIMSOLL_TENSORRT_QUICK"),
         workspace: options.workspace.get(),
@@ -129,16 +129,16 @@ fn by_library(
     Ok(Built { file, by: format!("TensorRT {}", shim.version_text()) })
 }
 
-/// Pictures for TensorRT to find ranges by, prepared as they will be when it runs.
-struct Pictures {
+/// CalibrationPictures for TensorRT to find ranges by, prepared as they will be when it runs.
+struct CalibrationPictures {
     frames: Box<dyn source::Source>,
     prepare: Prepare,
     input: Tensor,
     shown: usize,
 }
 
-impl Pictures {
-    fn open(folder: &Path, header: &Header) -> InferResult<Pictures> {
+impl CalibrationPictures {
+    fn open(folder: &Path, header: &Header) -> InferResult<CalibrationPictures> {
         let shape = header.inputs.first().and_then(|input| input.shape.clone()).unwrap_or_default();
         let [_, _, Some(rows), Some(columns)] = shape[..] else {
             let why = "eight bits need an image size that is fixed: leave --dynamic out";
@@ -146,7 +146,7 @@ impl Pictures {
         };
         let spec = format!("image_dir={}", folder.display());
         let frames = source::open(&spec, &SourceOptions::default())?;
-        Ok(Pictures {
+        Ok(CalibrationPictures {
             frames,
             prepare: Prepare::new(rows, columns),
             input: Tensor::default(),
@@ -161,7 +161,7 @@ impl Pictures {
                 None => return false,
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
-                    tracing::warn!(%error, "a picture for calibration was passed over");
+                    tracing::warn!(%error, "a picture for calibration was skipped");
                     continue;
                 }
             };
@@ -207,7 +207,7 @@ fn by_trtexec(
         // It would measure for seconds; the flag that forbids it has changed its name.
         .args(["--iterations=1", "--duration=0", "--warmUp=0"])
         .stdin(Stdio::null());
-    // Without being told it would round f32 to ten bits where it multiplies.
+    // By default it would round f32 to ten bits where it multiplies.
     command.arg(if options.half { "--fp16" } else { "--noTF32" });
     let ran = command.output().map_err(failed)?;
     let plan = std::fs::read(&to).ok().filter(|plan| ran.status.success() && !plan.is_empty());

@@ -1,7 +1,7 @@
-//! Where the shim is, and how to come to have it.
+//! Finds the shim, or says how to build it.
 //!
-//! Its source travels in the program, so that it can be built wherever TensorRT's headers
-//! and a C++ compiler are, as on every Jetson with JetPack's development packages.
+//! The program contains the shim's source, so it can be built wherever TensorRT's headers and
+//! a C++ compiler are installed, as on every Jetson with JetPack's development packages.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ pub fn build_command(source: &Path, library: &Path) -> Vec<String> {
 /// those that are found.
 pub(super) fn shim(option: Option<&Path>) -> InferResult<Shim> {
     let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // Who names a file wants that file.
+    // A file that the user named is the only one that is tried.
     let named = option.map(Path::to_path_buf).or(variable);
     #[cfg(feature = "tensorrt")]
     if named.is_none() {
