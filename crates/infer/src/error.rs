@@ -2,7 +2,7 @@
 
 use plimsoll_models::ModelError;
 
-use crate::engine::said::{cause, is_out_of_memory};
+use crate::engine::messages::{cause, is_out_of_memory};
 
 /// The result of every fallible call in this library.
 pub type InferResult<T> = Result<T, InferError>;

@@ -2,7 +2,7 @@
 
 use plimsoll::Bytes;
 use plimsoll_infer::InferError;
-use plimsoll_infer::engine::said::shortened;
+use plimsoll_infer::engine::messages::shortened;
 
 use crate::record::{ModelDescription, Status};
 

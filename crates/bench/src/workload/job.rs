@@ -120,7 +120,7 @@ impl<'a> Job<'a> {
             memory: bench.probe.teller,
             description: described,
             before: bench.before,
-            said: bench.pipeline.engine().info().said.clone(),
+            said: bench.pipeline.engine().info().messages.clone(),
         };
         let (slot, repeat) = (self.slot, self.repeat);
         self.send(Event::Opened { slot, repeat, opened: Box::new(opened) });

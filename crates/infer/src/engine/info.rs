@@ -26,7 +26,7 @@ pub struct EngineInfo {
     /// What differs from the request, in words for the report.
     pub fallbacks: Vec<String>,
     /// The full messages of the engine, where the words above have only the cause; for a log.
-    pub said: Vec<String>,
+    pub messages: Vec<String>,
     /// Whether the engine was given the memory limit.
     pub limit_applied: bool,
 }

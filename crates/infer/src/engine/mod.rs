@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | `open` | from a request to an engine: candidates, order, fallbacks |
 //! | `options`, `info` | the request, and what an engine reports of itself |
-//! | `check`, `shield`, `said` | checks before a run, panics and messages of foreign code |
+//! | `check`, `shield`, `messages` | checks before a run, panics and messages of foreign code |
 //! | `cuda` | what engines share on an NVIDIA GPU |
 //! | `ort`, `rten`, `tensorrt`, `echo` | the engines |
 //!
@@ -32,11 +32,11 @@ mod check;
 mod cuda;
 pub mod echo;
 mod info;
+pub mod messages;
 mod open;
 pub mod options;
 pub mod ort;
 pub mod rten;
-pub mod said;
 mod shield;
 pub mod tensorrt;
 mod trial;

@@ -117,7 +117,7 @@ fn open_preferred(
     let mut info = other.info().clone();
     let name = engine.name();
     info.fallbacks.push(format!("{name} was preferred, and cannot run: {}", refusal.brief()));
-    info.said.push(refusal.to_string());
+    info.messages.push(refusal.to_string());
     Ok(Box::new(FallbackEngine { info: settle(info, options)?, engine: other }))
 }
 

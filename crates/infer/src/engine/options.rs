@@ -1,4 +1,4 @@
-//! What can be asked of an engine.
+//! The options of an engine: kind, device, limit.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use plimsoll_models::GraphOptions;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EngineKind {
-    /// Pure Rust on the CPU; always there.
+    /// Pure Rust on the CPU; always available.
     Rten,
     /// ONNX Runtime, found at run time.
     Ort,
@@ -132,8 +132,8 @@ impl FromStr for EngineDevice {
     }
 }
 
-/// What is asked of an engine. What one cannot do is listed in
-/// [`EngineInfo::fallbacks`](super::EngineInfo::fallbacks).
+/// How a model should run. [`EngineInfo::fallbacks`](super::EngineInfo::fallbacks) lists what an
+/// engine does differently.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EngineOptions {
@@ -141,16 +141,16 @@ pub struct EngineOptions {
     pub device: EngineDevice,
     /// Threads on the CPU; `None` leaves it to the engine.
     pub threads: Option<usize>,
-    /// The line for the engine's memory on a GPU.
+    /// The limit for the engine's memory on a GPU.
     pub memory_limit: Option<Bytes>,
-    /// The file of ONNX Runtime's library, or of ours for TensorRT (which is known by its
-    /// name); it is then looked for nowhere else.
+    /// The file of ONNX Runtime's library, or of our shim for TensorRT (recognised by its
+    /// name); no other place is searched then.
     pub library: Option<PathBuf>,
     /// A fallback is an error.
     pub strict: bool,
     /// Ask ONNX Runtime for its TensorRT provider before CUDA.
     pub tensorrt: bool,
-    /// Record the work on a GPU once and replay it, where the model allows.
+    /// Capture the work on a GPU in a CUDA graph and replay it, where the model allows.
     pub cuda_graph: bool,
     /// Rows and columns to run at; a model that has another size is an error. `None` runs at the
     /// size that the model has, or at 640x640 where it takes any.

@@ -1,8 +1,7 @@
-//! rten: pure Rust, on the CPU, always there.
+//! rten: pure Rust, on the CPU, always available.
 //!
-//! The input is handed over as a view, so it is not copied. The outputs are taken over by
-//! value: rten allocates them anew on every run and has no way to be given buffers, so
-//! what can be saved is the copy, not the allocation.
+//! The input is passed as a view, so it is not copied. The outputs are moved out: rten allocates
+//! them on every run and takes no buffers, so only the copy can be saved, not the allocation.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::tensor::Tensor;
 use plimsoll_models::Model;
 
 const NAME: &str = "rten";
-/// The version that this was built and measured with; the crate does not tell its own.
+/// The version that this was built and measured with; the crate does not report its own.
 const VERSION: &str = "0.27";
 
 /// A model in rten.
@@ -83,7 +82,7 @@ impl InferenceEngine for Rten {
         let failed = |why: String| InferError::Engine { engine: NAME.into(), why };
         let view = ValueView::from_shape(&input.shape, &input.data)
             .map_err(|error| failed(error.to_string()))?;
-        // What is not needed any more is given back before the run needs its room.
+        // The old outputs are freed before the run allocates new ones.
         self.results.clear();
         let values = shielded(NAME, || {
             let inputs = vec![(self.input, ValueOrView::View(view))];

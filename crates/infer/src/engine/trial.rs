@@ -1,12 +1,12 @@
-//! The first load and the first run of a model, for a process that may be lost.
+//! Loads and runs a model once, in a process that may crash.
 //!
 //! A graph is a program: it may nest so deep that an engine's recursion leaves its stack, or
 //! grow without end, and an engine's own out-of-memory is an abort more often than an error.
-//! None of that can be caught, so whoever must go on afterwards lets a process of its own do
-//! this first, watches it, and loads the model only where that one came through.
+//! None of that can be caught. So a caller that must survive runs this in a child process
+//! first, watches it, and loads the model only if the child succeeded.
 //!
-//! It happens on the CPU, whatever the device: what a graph grows to is the same everywhere,
-//! and the memory of a GPU, with the limit on it, is left alone.
+//! It runs on the CPU, whatever the device: the size that a graph grows to is the same
+//! everywhere, and no memory of a GPU is used, or counted against its limit.
 
 use super::{EngineChoice, EngineDevice, EngineKind, EngineOptions, open};
 use crate::error::InferResult;

@@ -1,9 +1,8 @@
-//! Where ONNX Runtime's library may be.
+//! Finds ONNX Runtime's library.
 //!
-//! A path that the user gave, by flag or by `ORT_DYLIB_PATH`, is the only one that is
-//! tried: who names a file wants that file. Otherwise the usual library directories are
-//! looked through, then Python environments, since `pip install onnxruntime` is how most
-//! machines come to have it. What was tried is kept for the error message.
+//! A path that the user gave, by flag or by `ORT_DYLIB_PATH`, is the only one that is tried.
+//! Otherwise the usual library directories are searched, then Python environments, since most
+//! machines have it from `pip install onnxruntime`. The error message lists what was tried.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,10 +23,10 @@ const USUAL: [&str; 10] = [
     "/opt/homebrew/opt/onnxruntime/lib",
 ];
 
-/// How long Python may take to say where its packages are.
+/// How long Python may take to print where its packages are.
 const PYTHON_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a search looks at: everything from outside, so that a test can make it up.
+/// Where to search. All of it is passed in, so that a test can choose it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LibraryPlaces {
     /// The option.
@@ -43,7 +42,7 @@ pub(super) struct LibraryPlaces {
 }
 
 impl LibraryPlaces {
-    /// Those of this process.
+    /// From the environment of this process.
     pub(super) fn of_this_process(option: Option<&Path>) -> LibraryPlaces {
         let variable = std::env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty());
         let environments =
@@ -61,7 +60,7 @@ impl LibraryPlaces {
         }
     }
 
-    /// Files to try in turn, and in words where they were looked for.
+    /// The files to try in turn, and the places that were searched.
     pub(super) fn search(&self) -> FoundLibraries {
         let mut found = FoundLibraries::default();
         let named =
@@ -93,12 +92,12 @@ impl LibraryPlaces {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoundLibraries {
-    /// Files to try, the likeliest first.
+    /// Files to try, the most likely first.
     pub(super) files: Vec<PathBuf>,
-    /// Where was looked.
+    /// The places that were searched, for the error message.
     pub(super) looked: Vec<String>,
 }
 
@@ -112,8 +111,8 @@ impl FoundLibraries {
             .map(|entry| entry.path())
             .filter(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(is_runtime))
             .collect();
-        // `libonnxruntime.so` is a link to the version that is meant; beyond that the
-        // longest name is the file itself.
+        // `libonnxruntime.so` links to the preferred version; among the others the longest
+        // name is the file itself.
         files.sort_by_key(|path| (!path.ends_with(file_name()), std::cmp::Reverse(path.clone())));
         self.files.extend(files);
     }
@@ -155,7 +154,7 @@ fn site_packages(environment: &Path) -> Vec<PathBuf> {
 
 /// Asks `python3` where its packages are, and waits no longer than [`PYTHON_TIMEOUT`].
 fn ask_python() -> Result<Vec<PathBuf>, String> {
-    // Isolated: neither the working directory nor the environment can slip a module in.
+    // Isolated mode: no module comes from the working directory or the environment.
     let script = "import site,sys\nprint('\\n'.join(sys.path+[site.getusersitepackages()]))";
     let mut child = Command::new("python3")
         .args(["-I", "-c", script])
@@ -183,9 +182,9 @@ fn ask_python() -> Result<Vec<PathBuf>, String> {
     Ok(text.lines().take(64).map(PathBuf::from).filter(|path| path.is_absolute()).collect())
 }
 
-/// Libraries that the CUDA provider wants and a Python environment keeps apart, in
-/// `site-packages/nvidia/*/lib`: those beside the runtime that was found, in the order in
-/// which they need each other.
+/// Libraries that the CUDA provider needs and that a Python environment has in
+/// `site-packages/nvidia/*/lib`: those beside the runtime that was found, in the order in which
+/// they depend on each other.
 pub(super) fn cuda_companions(library: &Path) -> Vec<PathBuf> {
     const WANTED: [&str; 15] = [
         "libcudart.so.",

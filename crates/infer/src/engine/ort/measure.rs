@@ -1,4 +1,4 @@
-//! What ONNX Runtime really takes for a graph on the CPU: the other side of an estimate.
+//! Measures what ONNX Runtime really takes for a graph on the CPU, to check estimates.
 //!
 //! Any graph will do, not detectors alone: every input is fed zeros of its own type. The
 //! arena is asked after the model is loaded and after each run, since the runtime plans its
@@ -30,9 +30,9 @@ pub struct ArenaMeasurement {
     pub version: String,
 }
 
-/// Loads a graph, runs it `runs` times on zeros, and asks the arena each time. `extent` says
-/// what an input's extent is where the graph leaves it open. With `optimized` the graph that
-/// the runtime made of it is written there.
+/// Loads a graph, runs it `runs` times on zeros, and reads the arena's statistics each time.
+/// `extent` gives an input's extent where the graph leaves it open. With `optimized` the graph
+/// that the runtime made of it is written there.
 ///
 /// # Errors
 /// [`InferError::Unavailable`] without a library, [`InferError::Engine`] when the graph cannot be run.

@@ -34,7 +34,7 @@ use self::runtime::{Runtime, unavailable};
 use self::sys::session_memory::SessionMemory;
 use super::check::{check_input, no_input, settle};
 use super::cuda::sys::gpu::EngineGpu;
-use super::said::cause;
+use super::messages::cause;
 use super::shield::shielded;
 use super::{EngineDevice, EngineInfo, EngineMemory, EngineOptions, InferenceEngine, ModelInfo};
 use crate::error::{InferError, InferResult};
@@ -183,7 +183,7 @@ impl Ort {
         if let (Some(cause), ProviderPlan::Cpu) = (&failed, plan) {
             info.fallbacks.push(format!("the GPU cannot run it, so the CPU does: {cause}"));
         }
-        info.said = failures;
+        info.messages = failures;
         if let (true, ProviderPlan::Cpu | ProviderPlan::Cuda { tensorrt: false, .. }) =
             (options.tensorrt, plan)
         {

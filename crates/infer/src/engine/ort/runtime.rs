@@ -1,8 +1,8 @@
-//! The one runtime of the process.
+//! The ONNX Runtime of the process.
 //!
-//! A process can hold one ONNX Runtime and one environment, and `ort` never lets go of
-//! either; so the first that works is kept. A second request for another file is refused
-//! by name: a benchmark must not run a library other than the one it was told.
+//! A process can load one ONNX Runtime with one environment, and `ort` never unloads either; so
+//! the first that works is kept. A later request for another file is an error that names it: a
+//! benchmark must not run another library than the one that was asked for.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,12 +23,12 @@ pub(super) struct Runtime {
     pub(super) environment: Environment,
     /// The file.
     pub(super) library: PathBuf,
-    /// Its version, by its own account.
+    /// The version that it reports.
     pub(super) version: String,
 }
 
 impl Runtime {
-    /// Loads it, or gives the one that is loaded.
+    /// Loads it, or returns the one that is loaded.
     pub(super) fn get(option: Option<&Path>) -> InferResult<Runtime> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(runtime) = loaded.as_ref() {
@@ -56,7 +56,7 @@ pub(super) fn unavailable(why: String) -> InferError {
     InferError::Unavailable { what: "ONNX Runtime".into(), why }
 }
 
-/// Tries the places in turn; the error names every file that was tried or looked for.
+/// Tries the places in turn; the error names every file that was tried or searched for.
 pub(super) fn load(places: &LibraryPlaces) -> InferResult<Runtime> {
     let found = places.search();
     let mut refused = Vec::new();
@@ -83,12 +83,12 @@ fn start(file: &Path, version: String) -> Result<Runtime, String> {
     let builder = ort::init_from(file).map_err(|error| error.to_string())?;
     let environment = builder
         .with_name("plimsoll")
-        // Some builds phone home unless told not to.
+        // Some builds send telemetry by default.
         .with_telemetry(false)
         .with_logger(Arc::new(log))
         .build()
         .map_err(|error| error.to_string())?;
-    // A logger of one's own is given everything unless the level is set afterwards.
+    // A custom logger gets every message unless the level is set afterwards.
     environment.set_log_level(LogLevel::Warning);
     Ok(Runtime { environment, library: file.to_path_buf(), version })
 }
@@ -97,8 +97,8 @@ fn log(level: LogLevel, _category: &str, _id: &str, place: &str, message: &str) 
     match level {
         LogLevel::Verbose => tracing::trace!(target: "onnxruntime", place, "{message}"),
         LogLevel::Info => tracing::debug!(target: "onnxruntime", place, "{message}"),
-        // What the runtime warns of is its own affair (a node moved, an option unknown);
-        // what matters to a user is in the engine's fallbacks.
+        // The runtime's warnings are about its internals (a node moved, an unknown option);
+        // the engine's fallbacks have what matters to a user.
         LogLevel::Warning => tracing::info!(target: "onnxruntime", place, "{message}"),
         LogLevel::Error | LogLevel::Fatal => {
             tracing::warn!(target: "onnxruntime", place, "{message}");

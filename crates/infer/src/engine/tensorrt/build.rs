@@ -129,7 +129,7 @@ fn by_library(
     Ok(Built { file, by: format!("TensorRT {}", shim.version_text()) })
 }
 
-/// CalibrationPictures for TensorRT to find ranges by, prepared as they will be when it runs.
+/// Pictures by which TensorRT finds the ranges of values, prepared as they are when it runs.
 struct CalibrationPictures {
     frames: Box<dyn source::Source>,
     prepare: Prepare,
