@@ -16,6 +16,12 @@ fn fixture(name: &str) -> String {
     path.display().to_string()
 }
 
+/// A fake library of the inference tests.
+fn fake(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infer/tests/fixtures").join(name);
+    path.display().to_string()
+}
+
 fn place(folder: &tempfile::TempDir, name: &str) -> String {
     folder.path().join(name).display().to_string()
 }
@@ -137,7 +143,7 @@ fn without_tensorrt_the_remedy_is_told() -> Result {
 /// A few lines of C that stand in for the library; `None` where nothing compiles them.
 fn stand_in(folder: &tempfile::TempDir) -> Result<Option<PathBuf>> {
     let library = folder.path().join("libplimsoll_tensorrt.so");
-    let source = fixture("fake_tensorrt.c");
+    let source = fake("fake_tensorrt.c");
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source);
     match compiler.status() {
@@ -197,7 +203,7 @@ fn stand_in_driver(folder: &Path) -> Result<bool> {
     let library = folder.join("libcuda.so.1");
     let mut compiler = Command::new("c++");
     compiler.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"]);
-    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(fixture("fake_cuda.cpp"));
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(fake("fake_cuda.cpp"));
     match compiler.status() {
         Ok(status) if status.success() => {}
         Ok(status) => return Err(format!("c++: {status}").into()),

@@ -1,35 +1,36 @@
-//! A context: what the driver keeps for one device in one process.
+//! Contexts: the driver's state for one device in one process.
 //!
-//! Ours is the device's primary one, the same that the CUDA runtime uses, so that memory
-//! and streams can be passed to libraries that are built on it; or one of the caller's.
-//! A context is current by thread. Every call of ours enters the context and leaves it
-//! again as it found it, so a thread that works with another one is not disturbed.
+//! We use the device's primary context, the same as the CUDA runtime, so that memory and
+//! streams can be passed to libraries that are built on the runtime; or a context of the
+//! caller's. Each thread has one current context. Every call of ours makes its context
+//! current and restores the previous one, so it does not disturb a thread that works with
+//! another context.
 
 use std::ffi::{c_char, c_int};
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute};
 
-use super::{Done, Driver, call, text};
+use super::{CallResult, Driver, call, text};
 
-/// A context, entered by each call.
+/// A context. Each call makes it current.
 #[derive(Debug)]
 pub struct Context {
     pub(crate) driver: &'static Driver,
     pub(crate) raw: CUcontext,
     pub(crate) device: CUdevice,
-    /// Whether it is the primary one, which is counted.
+    /// Whether it is the primary context, which the driver counts references to.
     retained: bool,
 }
 
-// SAFETY: the driver allows every call on a context from every thread; it is made current
-// in the thread before each.
+// SAFETY: the driver allows every call on a context from every thread that has made it
+// current, which `enter` does before each call.
 #[expect(unsafe_code, reason = "a pointer that the driver guards")]
 unsafe impl Send for Context {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "a pointer that the driver guards")]
 unsafe impl Sync for Context {}
 
-/// While it lives the context is current.
+/// Keeps the context current until it is dropped.
 pub(crate) struct Entered<'a> {
     context: &'a Context,
     pushed: bool,
@@ -38,25 +39,25 @@ pub(crate) struct Entered<'a> {
 impl Driver {
     /// The device of a number.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub fn device(&self, number: u32) -> Done<CUdevice> {
+    pub fn device(&self, number: u32) -> CallResult<CUdevice> {
         let mut device = 0;
         let number = c_int::try_from(number).unwrap_or(c_int::MAX);
-        // SAFETY: one number is written to a place of ours; a number that is none of a
-        // device's is refused.
+        // SAFETY: the driver writes one number to a variable of ours, and refuses the number
+        // of a device that does not exist.
         unsafe { call!(self, cuDeviceGet(&raw mut device, number)) }?;
         Ok(device)
     }
 
-    /// As the device calls itself.
+    /// The device's name.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub fn name(&self, device: CUdevice) -> Done<String> {
+    pub fn name(&self, device: CUdevice) -> CallResult<String> {
         let mut name = [0; 256];
         // SAFETY: the driver writes no more than the length that it is told.
         unsafe { call!(self, cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device)) }?;
         Ok(text(&name))
     }
 
-    /// Where it sits: `0000:1b:00.0`, as NVML and the system have it, too.
+    /// The PCI address, such as `0000:1b:00.0`, as NVML and the system report it.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub fn bus_id(&self, device: CUdevice) -> Option<String> {
         let function = self.table.cuDeviceGetPCIBusId?;
@@ -66,21 +67,21 @@ impl Driver {
         (code == 0).then(|| text(&id))
     }
 
-    /// All of its memory.
+    /// The total memory of the device in bytes.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub fn total(&self, device: CUdevice) -> Done<u64> {
+    pub fn total(&self, device: CUdevice) -> CallResult<u64> {
         let mut total = 0;
         // SAFETY: one number is written to a place of ours.
         unsafe { call!(self, cuDeviceTotalMem_v2(&raw mut total, device)) }?;
         Ok(total as u64)
     }
 
-    /// One of its attributes; nothing where the driver does not know it.
+    /// One of its attributes; `None` where the driver does not know it.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub fn attribute(&self, device: CUdevice, which: CUdevice_attribute) -> Option<i32> {
         let mut value = 0;
-        // SAFETY: one number is written to a place of ours; an attribute that an older
-        // driver does not know is refused.
+        // SAFETY: the driver writes one number to a variable of ours, and refuses an
+        // attribute that it does not know.
         let asked =
             unsafe { call!(self, cuDeviceGetAttribute(&raw mut value, which as c_int, device)) };
         asked.ok().map(|()| value)
@@ -88,27 +89,27 @@ impl Driver {
 }
 
 impl Context {
-    /// The primary context of a device, made if there is none yet.
+    /// Retains the primary context of a device; the driver creates it if it does not exist.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub fn primary(driver: &'static Driver, number: u32) -> Done<Context> {
+    pub fn primary(driver: &'static Driver, number: u32) -> CallResult<Context> {
         let device = driver.device(number)?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: a pointer is written to a place of ours; it is released when dropped.
+        // SAFETY: the driver writes a pointer to a variable of ours; `drop` releases it.
         unsafe { call!(driver, cuDevicePrimaryCtxRetain(&raw mut raw, device)) }?;
         Ok(Context { driver, raw, device, retained: true })
     }
 
-    /// A context of the caller's.
+    /// Uses a context of the caller's.
     ///
     /// # Safety
     ///
-    /// `raw` is a context of this driver that outlives what is made of it here.
+    /// `raw` is a context of this driver and outlives the returned value.
     #[expect(unsafe_code, reason = "a pointer of the caller's")]
-    pub unsafe fn adopt(driver: &'static Driver, raw: CUcontext) -> Done<Context> {
+    pub unsafe fn adopt(driver: &'static Driver, raw: CUcontext) -> CallResult<Context> {
         let mut context = Context { driver, raw, device: 0, retained: false };
         let mut device = 0;
         let entered = context.enter()?;
-        // SAFETY: one number is written to a place of ours, about the current context.
+        // SAFETY: the driver writes one number to a variable of ours.
         let asked = unsafe { call!(driver, cuCtxGetDevice(&raw mut device)) };
         drop(entered);
         asked?;
@@ -131,12 +132,12 @@ impl Context {
         self.raw
     }
 
-    /// Makes it current until what is returned is dropped. Where it is current already,
-    /// as in most threads, that is one cheap question.
+    /// Makes it current until the returned value is dropped. Where it is current already,
+    /// as in most threads, this costs one cheap query.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub(crate) fn enter(&self) -> Done<Entered<'_>> {
+    pub(crate) fn enter(&self) -> CallResult<Entered<'_>> {
         let mut current = std::ptr::null_mut();
-        // SAFETY: a pointer is written to a place of ours.
+        // SAFETY: the driver writes a pointer to a variable of ours.
         unsafe { call!(self.driver, cuCtxGetCurrent(&raw mut current)) }?;
         let pushed = current != self.raw;
         if pushed {
@@ -146,12 +147,12 @@ impl Context {
         Ok(Entered { context: self, pushed })
     }
 
-    /// What nobody holds now, on the whole device.
+    /// The free memory of the whole device in bytes.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub fn free_memory(&self) -> Done<u64> {
+    pub fn free_memory(&self) -> CallResult<u64> {
         let _entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: two numbers are written to places of ours.
+        // SAFETY: the driver writes two numbers to variables of ours.
         unsafe { call!(self.driver, cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
         Ok(free as u64)
     }
@@ -162,8 +163,8 @@ impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if self.pushed {
             let mut popped = std::ptr::null_mut();
-            // SAFETY: it was pushed in this thread by `enter`, and calls in between leave
-            // the stack as they found it. A failure leaves nothing that could be mended.
+            // SAFETY: `enter` pushed it in this thread, and every call in between restores
+            // the stack. There is nothing to do about a failure.
             let _ = unsafe { (self.context.driver.table.cuCtxPopCurrent_v2)(&raw mut popped) };
         }
     }
@@ -173,8 +174,8 @@ impl Drop for Context {
     #[expect(unsafe_code, reason = "a foreign call")]
     fn drop(&mut self) {
         if self.retained {
-            // SAFETY: it was retained once, by `primary`. At the end of a process the
-            // driver may be gone already, and says so.
+            // SAFETY: `primary` retained it once. At the end of a process the driver may
+            // have shut down already; it then returns an error.
             let _ = unsafe { (self.driver.table.cuDevicePrimaryCtxRelease_v2)(self.device) };
         }
     }

@@ -1,11 +1,11 @@
-//! What can go wrong with a driver: it is not there, or it refuses a call.
+//! The errors of a driver: it is missing, or it refuses a call.
 
 use std::ffi::c_int;
 
-/// What the driver refused.
+/// A call that the driver refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{call} failed: {why}")]
-pub struct Refused {
+pub struct CudaRefusal {
     /// The function of the driver.
     pub call: &'static str,
     /// The code that it returned.
@@ -14,25 +14,25 @@ pub struct Refused {
     pub why: String,
 }
 
-/// What a call to the driver gives.
-pub type Done<T = ()> = std::result::Result<T, Refused>;
+/// The result of one call to the driver.
+pub type CallResult<T = ()> = Result<T, CudaRefusal>;
 
-/// Why something of CUDA could not be had or done.
+/// Why CUDA could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
-    /// A library, a function or a device that this machine does not have.
+    /// This machine does not have a library, a function or a device.
     #[error("{what} is not available: {why}")]
     Unavailable {
         /// What was wanted.
         what: String,
-        /// Why it cannot be had, with the remedy.
+        /// Why it is missing, with the remedy.
         why: String,
     },
-    /// A call that the driver refused.
+    /// The driver refused a call.
     #[error(transparent)]
-    Refused(#[from] Refused),
-    /// A call that the run-time compiler refused.
+    Refused(#[from] CudaRefusal),
+    /// The run-time compiler refused a call.
     #[error("{call} failed: {why}")]
     Compiler {
         /// The function of the compiler.
@@ -42,5 +42,5 @@ pub enum CudaError {
     },
 }
 
-/// The result of what loads a library and calls it.
-pub type Result<T, E = CudaError> = std::result::Result<T, E>;
+/// The result of loading a library and calling it.
+pub type CudaResult<T> = Result<T, CudaError>;

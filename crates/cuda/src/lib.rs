@@ -1,4 +1,6 @@
-//! NVIDIA's driver: the functions that we call, found at run time.
+//! NVIDIA's driver and its run-time compiler, loaded when they are first used. This is the
+//! only crate that calls them: `memory` builds its CUDA backend on it, and `points` and
+//! `infer` use that backend.
 //!
 //! Types and layouts are those of cudarc's driver interface. Its loader is not used, for
 //! two reasons. It panics where the library or a function is missing, and looks functions
@@ -8,9 +10,9 @@
 //! list. Here every function is looked up once, when the driver is opened, and returns a
 //! number; what is missing is an error that names it.
 //!
-//! `table` lists the functions, `context` holds what belongs to a device, `memory` what is
-//! done with addresses, `work` streams, events and graphs, `module` compiled code, `nvrtc`
-//! the compiler.
+//! `table` lists the functions, `context` holds what belongs to a device, `memory` allocates,
+//! maps and copies, `pinned` page-locks host memory, `work` has streams, events and graphs,
+//! `module` compiled code, `nvrtc` the compiler.
 
 mod context;
 mod error;
@@ -18,6 +20,7 @@ pub mod library;
 mod memory;
 mod module;
 mod nvrtc;
+mod pinned;
 mod table;
 mod work;
 
@@ -25,15 +28,16 @@ use std::ffi::{CStr, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::library::Library;
+use crate::library::SharedLibrary;
 
 pub use context::Context;
 pub use cudarc::driver::sys as raw;
-pub use error::{CudaError, Done, Refused, Result};
+pub use error::{CallResult, CudaError, CudaRefusal, CudaResult};
 pub use memory::BlockKind;
-pub use module::{Extra, Module, RawFunction};
+pub use module::{LaunchMode, RawFunction, RawModule};
 pub use nvrtc::compile;
-use table::Table;
+pub use pinned::PinnedRange;
+use table::DriverTable;
 pub use work::{RawEvent, RawGraph, RawStream};
 
 /// CUDA 10.2, the first with memory that is mapped by the page.
@@ -46,12 +50,12 @@ const FILES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcud
 
 const REMEDY: &str = "install NVIDIA's driver (on a Jetson: L4T's), or run where there is one";
 
-/// Codes that mean something to us; the rest are told by name.
+/// The codes that we treat specially; every other code is reported with the driver's text.
 pub const OUT_OF_MEMORY: c_int = 2;
 const NOT_READY: c_int = 600;
 const NO_DEVICE: c_int = 100;
 
-/// Calls a function of the table and turns its code into a result. To be used in an
+/// Calls a function of the table and turns its code into a result. The caller wraps it in an
 /// `unsafe` block that says why the arguments are right.
 macro_rules! call {
     ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
@@ -63,14 +67,14 @@ use call;
 /// The driver, loaded and initialized.
 #[derive(Debug)]
 pub struct Driver {
-    table: Table,
-    library: Library,
+    table: DriverTable,
+    library: SharedLibrary,
     version: c_int,
 }
 
 impl Driver {
-    /// Loads the driver, from this file or from where the system has it. It stays loaded.
-    pub fn load(file: Option<&Path>) -> Result<&'static Driver> {
+    /// Loads the driver, from this file or from where the system has it. It is never unloaded.
+    pub fn load(file: Option<&Path>) -> CudaResult<&'static Driver> {
         static LOADED: Mutex<Vec<(Option<PathBuf>, &'static Driver)>> = Mutex::new(Vec::new());
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, driver)) = loaded.iter().find(|(known, _)| known.as_deref() == file) {
@@ -81,10 +85,10 @@ impl Driver {
         Ok(driver)
     }
 
-    fn open(file: Option<&Path>) -> Result<Driver> {
+    fn open(file: Option<&Path>) -> CudaResult<Driver> {
         let library = match file {
-            Some(file) => Library::open("CUDA", &[file], REMEDY)?,
-            None => Library::open("CUDA", &FILES, REMEDY)?,
+            Some(file) => SharedLibrary::open("CUDA", &[file], REMEDY)?,
+            None => SharedLibrary::open("CUDA", &FILES, REMEDY)?,
         };
         let version = table::version(&library).map_err(|why| unavailable(&library, why))?;
         let shown = format!("{}.{}", version / 1000, version % 1000 / 10);
@@ -92,7 +96,7 @@ impl Driver {
             let why = format!("serves CUDA {shown}, older than 10.2; update the driver");
             return Err(unavailable(&library, why));
         }
-        let table = Table::load(&library).map_err(|missing| {
+        let table = DriverTable::load(&library).map_err(|missing| {
             let why = format!("serves CUDA {shown} and has no {missing}; reinstall the driver");
             unavailable(&library, why)
         })?;
@@ -102,8 +106,8 @@ impl Driver {
     }
 
     #[expect(unsafe_code, reason = "a foreign call")]
-    fn init(&self) -> Result<()> {
-        // SAFETY: takes a number that must be 0, and may be called any number of times.
+    fn init(&self) -> CudaResult<()> {
+        // SAFETY: the argument must be 0; the call may be repeated.
         unsafe { call!(self, cuInit(0)) }.map_err(|refused| {
             let remedy = match refused.code {
                 NO_DEVICE => "no device is visible (CUDA_VISIBLE_DEVICES hides them, too)",
@@ -120,9 +124,9 @@ impl Driver {
 
     /// How many devices there are.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub fn devices(&self) -> Result<u32> {
+    pub fn devices(&self) -> CudaResult<u32> {
         let mut count = 0;
-        // SAFETY: one number is written to a place of ours.
+        // SAFETY: the driver writes one number to a variable of ours.
         unsafe { call!(self, cuDeviceGetCount(&raw mut count)) }?;
         match u32::try_from(count).unwrap_or(0) {
             0 => Err(unavailable(&self.library, "sees no device".to_string())),
@@ -131,20 +135,20 @@ impl Driver {
     }
 
     /// Turns a code into a result.
-    fn check(&self, call: &'static str, code: c_int) -> Done {
+    fn check(&self, call: &'static str, code: c_int) -> CallResult {
         if code == 0 {
             return Ok(());
         }
-        Err(Refused { call, code, why: self.explain(code) })
+        Err(CudaRefusal { call, code, why: self.explain(code) })
     }
 
-    /// A code in words.
+    /// The driver's name and description of a code.
     #[expect(unsafe_code, reason = "a foreign call")]
     fn explain(&self, code: c_int) -> String {
-        let ask = |function: table::Words| {
+        let ask = |function: table::ErrorText| {
             let mut text: *const c_char = std::ptr::null();
-            // SAFETY: a pointer to a text that the driver keeps is written to a place of
-            // ours; a code that it does not know leaves null there.
+            // SAFETY: the driver writes a pointer to a static text to a variable of ours, and
+            // leaves null there for a code that it does not know.
             let found = unsafe { function(code, &raw mut text) } == 0 && !text.is_null();
             // SAFETY: the driver's texts end with a zero and are never freed.
             found.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
@@ -156,13 +160,13 @@ impl Driver {
         }
     }
 
-    /// A function that older drivers lack.
-    fn optional<F>(&self, function: Option<F>, name: &'static str) -> Result<F> {
+    /// Unwraps a function that older drivers lack.
+    fn optional<F>(&self, function: Option<F>, name: &'static str) -> CudaResult<F> {
         function.ok_or_else(|| unavailable(&self.library, format!("has no {name}; update it")))
     }
 }
 
-fn unavailable(library: &Library, why: String) -> CudaError {
+fn unavailable(library: &SharedLibrary, why: String) -> CudaError {
     CudaError::Unavailable { what: "CUDA".to_string(), why: format!("{} {why}", library.file()) }
 }
 

@@ -1,7 +1,7 @@
-//! What is done with addresses: plain blocks, pages, copies.
+//! Device memory: plain blocks, mapped pages and copies.
 //!
-//! Addresses and handles are numbers, and the driver believes some of them: these calls are
-//! unsafe, and `backend/cuda` keeps the tables that make them right.
+//! Addresses and handles are numbers, and the driver does not check all of them. So these
+//! calls are unsafe; `plimsoll_memory::backend::cuda` keeps the tables that check them.
 
 use std::ffi::{c_int, c_void};
 #[cfg(unix)]
@@ -12,17 +12,17 @@ use cudarc::driver::sys::{
     CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemLocation, CUmemLocationType,
 };
 
-use super::{Context, Done, Driver, RawStream, call};
-use crate::error::Result;
+use super::{CallResult, Context, Driver, RawStream, call};
+use crate::error::CudaResult;
 
 /// Host memory that every context may use and that has an address on the device.
 const PORTABLE_AND_MAPPED: u32 = 0x01 | 0x02;
 /// Managed memory that every stream may use.
 const GLOBAL: u32 = 0x01;
-/// The smallest step in which pages can be had.
+/// Asks for the smallest page size, not the recommended one.
 const MINIMUM: c_int = 0;
 
-/// The kind of memory that plain blocks are of.
+/// The kind of memory of a plain block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockKind {
     /// Memory of the device.
@@ -33,12 +33,12 @@ pub enum BlockKind {
     Managed,
 }
 
-/// Calls an optional function that is known to be there: `pages` checked it.
+/// Calls an optional function that [`Driver::require_pages`] has checked.
 macro_rules! page_call {
     ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
         match $driver.table.$function {
             Some(function) => $driver.check(stringify!($function), function($($argument),*)),
-            None => Err(super::Refused {
+            None => Err(super::CudaRefusal {
                 call: stringify!($function),
                 code: 0,
                 why: "the driver does not have it".to_string(),
@@ -48,8 +48,8 @@ macro_rules! page_call {
 }
 
 impl Driver {
-    /// Refuses unless every function that pages need is there.
-    pub fn require_pages(&self) -> Result<()> {
+    /// Returns an error unless the driver has every function that mapping pages needs.
+    pub fn require_pages(&self) -> CudaResult<()> {
         let table = &self.table;
         self.optional(table.cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity")?;
         self.optional(table.cuMemAddressReserve, "cuMemAddressReserve")?;
@@ -64,12 +64,12 @@ impl Driver {
 
 #[expect(unsafe_code, reason = "foreign calls")]
 impl Context {
-    /// Takes a plain block.
-    pub fn take(&self, kind: BlockKind, size: usize) -> Done<u64> {
+    /// Allocates a plain block.
+    pub fn take(&self, kind: BlockKind, size: usize) -> CallResult<u64> {
         let _entered = self.enter()?;
         let mut address = 0u64;
         let mut pointer: *mut c_void = std::ptr::null_mut();
-        // SAFETY: each writes one address to a place of ours.
+        // SAFETY: each call writes one address to a variable of ours.
         unsafe {
             match kind {
                 BlockKind::Device => call!(self.driver, cuMemAlloc_v2(&raw mut address, size)),
@@ -85,15 +85,15 @@ impl Context {
         Ok(if kind == BlockKind::Pinned { pointer as u64 } else { address })
     }
 
-    /// Returns a plain block.
+    /// Frees a plain block.
     ///
     /// # Safety
     ///
-    /// The address came from [`Context::take`] with this kind, it is returned once, and no
-    /// work uses it any more.
-    pub unsafe fn give_back(&self, kind: BlockKind, address: u64) -> Done {
+    /// The address came from [`Context::take`] with this kind, it is freed once, and no work
+    /// uses it any more.
+    pub unsafe fn give_back(&self, kind: BlockKind, address: u64) -> CallResult {
         let _entered = self.enter()?;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's promise.
         unsafe {
             match kind {
                 BlockKind::Pinned => call!(self.driver, cuMemFreeHost(address as *mut c_void)),
@@ -104,7 +104,7 @@ impl Context {
         }
     }
 
-    /// What pages are asked for with: on this device, and to be shared if told so.
+    /// Describes pages on this device, shareable with other processes where asked for.
     fn pages(&self, shareable: bool) -> CUmemAllocationProp {
         CUmemAllocationProp {
             type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -128,10 +128,11 @@ impl Context {
         CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
 
-    /// The smallest page.
-    pub fn page_size(&self, shareable: bool) -> Done<u64> {
+    /// The smallest page size.
+    pub fn page_size(&self, shareable: bool) -> CallResult<u64> {
         let (mut size, prop) = (0usize, self.pages(shareable));
-        // SAFETY: one number is written to a place of ours; the description is whole.
+        // SAFETY: the driver writes one number to a variable of ours; the description is
+        // complete.
         unsafe {
             page_call!(
                 self.driver,
@@ -141,39 +142,40 @@ impl Context {
         Ok(size as u64)
     }
 
-    /// Sets an address range aside.
-    pub fn reserve(&self, size: usize) -> Done<u64> {
+    /// Reserves an address range.
+    pub fn reserve(&self, size: usize) -> CallResult<u64> {
         let mut address = 0;
-        // SAFETY: one address is written to a place of ours.
+        // SAFETY: the driver writes one address to a variable of ours.
         unsafe { page_call!(self.driver, cuMemAddressReserve(&raw mut address, size, 0, 0, 0)) }?;
         Ok(address)
     }
 
-    /// Returns an address range.
+    /// Gives an address range back.
     ///
     /// # Safety
     ///
     /// It came from [`Context::reserve`] with this size, and nothing is mapped there.
-    pub unsafe fn unreserve(&self, address: u64, size: usize) -> Done {
-        // SAFETY: the caller's word.
+    pub unsafe fn unreserve(&self, address: u64, size: usize) -> CallResult {
+        // SAFETY: the caller's promise.
         unsafe { page_call!(self.driver, cuMemAddressFree(address, size)) }
     }
 
-    /// Takes physical memory.
-    pub fn create(&self, size: usize, shareable: bool) -> Done<u64> {
+    /// Allocates physical memory.
+    pub fn create(&self, size: usize, shareable: bool) -> CallResult<u64> {
         let (mut handle, prop) = (0, self.pages(shareable));
-        // SAFETY: one handle is written to a place of ours; the description is whole.
+        // SAFETY: the driver writes one handle to a variable of ours; the description is
+        // complete.
         unsafe { page_call!(self.driver, cuMemCreate(&raw mut handle, size, &raw const prop, 0)) }?;
         Ok(handle)
     }
 
-    /// Returns physical memory.
+    /// Frees physical memory.
     ///
     /// # Safety
     ///
-    /// The handle came from [`Context::create`] or [`Context::import`] and is returned once.
-    pub unsafe fn destroy(&self, handle: u64) -> Done {
-        // SAFETY: the caller's word.
+    /// The handle came from [`Context::create`] or [`Context::import`] and is freed once.
+    pub unsafe fn destroy(&self, handle: u64) -> CallResult {
+        // SAFETY: the caller's promise.
         unsafe { page_call!(self.driver, cuMemRelease(handle)) }
     }
 
@@ -183,69 +185,93 @@ impl Context {
     ///
     /// The handle is live and of this size, and the addresses lie in a reserved range in
     /// which nothing is mapped there.
-    pub unsafe fn map(&self, address: u64, handle: u64, size: usize) -> Done {
+    pub unsafe fn map(&self, address: u64, handle: u64, size: usize) -> CallResult {
         let access = CUmemAccessDesc {
             location: self.location(),
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
-        // SAFETY: the caller's word, and a description that is whole.
+        // SAFETY: the caller's promise; the description is complete.
         unsafe {
             page_call!(self.driver, cuMemMap(address, size, 0, handle, 0))?;
             let open = page_call!(self.driver, cuMemSetAccess(address, size, &raw const access, 1));
             if open.is_err() {
-                // Nobody has seen the address yet.
+                // Nobody knows the address yet.
                 let _ = self.unmap(address, size);
             }
             open
         }
     }
 
-    /// Takes a mapping away.
+    /// Unmaps physical memory.
     ///
     /// # Safety
     ///
     /// It was made by [`Context::map`] with this size, and no work uses it any more.
-    pub unsafe fn unmap(&self, address: u64, size: usize) -> Done {
-        // SAFETY: the caller's word.
+    pub unsafe fn unmap(&self, address: u64, size: usize) -> CallResult {
+        // SAFETY: the caller's promise.
         unsafe { page_call!(self.driver, cuMemUnmap(address, size)) }
     }
 
-    /// Copies bytes onto the device, and returns when they are there.
+    /// Copies bytes to the device, and waits for the copy.
     ///
     /// # Safety
     ///
     /// All of the range has memory behind it that this process may write.
-    pub unsafe fn write(&self, to: u64, bytes: &[u8]) -> Done {
+    pub unsafe fn write(&self, to: u64, bytes: &[u8]) -> CallResult {
         let _entered = self.enter()?;
-        // SAFETY: the caller's word for the range; the slice is read before this returns.
+        // SAFETY: the caller's promise for the range; the call reads the slice before it
+        // returns.
         unsafe { call!(self.driver, cuMemcpyHtoD_v2(to, bytes.as_ptr().cast(), bytes.len())) }
     }
 
-    /// Copies bytes from the device, and returns when they are here.
+    /// Copies bytes from the device, and waits for the copy.
     ///
     /// # Safety
     ///
     /// All of the range has memory behind it.
-    pub unsafe fn read(&self, from: u64, bytes: &mut [u8]) -> Done {
+    pub unsafe fn read(&self, from: u64, bytes: &mut [u8]) -> CallResult {
         let _entered = self.enter()?;
         let (to, len) = (bytes.as_mut_ptr().cast(), bytes.len());
-        // SAFETY: the caller's word for the range; the slice is written before this returns.
+        // SAFETY: the caller's promise for the range; the call writes the slice before it
+        // returns.
         unsafe { call!(self.driver, cuMemcpyDtoH_v2(to, from, len)) }
     }
 
-    /// Copies bytes onto the device behind the work of a stream, and waits for it.
+    /// Queues a copy to the device and returns; [`Context::write_on`] waits for it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Context::write`]; and both ranges stay as they are until the stream has
+    /// finished the copy.
+    pub unsafe fn queue_write(&self, stream: &RawStream, to: u64, bytes: &[u8]) -> CallResult {
+        let _entered = self.enter()?;
+        let (from, len) = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: the caller's promise.
+        unsafe { call!(self.driver, cuMemcpyHtoDAsync_v2(to, from, len, stream.raw())) }
+    }
+
+    /// Queues a copy from the device and returns; [`Context::read_on`] waits for it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Context::read`]; and nobody uses the slice until the stream has finished the
+    /// copy.
+    pub unsafe fn queue_read(&self, stream: &RawStream, from: u64, bytes: &mut [u8]) -> CallResult {
+        let _entered = self.enter()?;
+        let (to, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+        // SAFETY: the caller's promise.
+        unsafe { call!(self.driver, cuMemcpyDtoHAsync_v2(to, from, len, stream.raw())) }
+    }
+
+    /// Copies bytes to the device behind the work of a stream, and waits for it.
     ///
     /// # Safety
     ///
     /// As for [`Context::write`].
-    pub unsafe fn write_on(&self, stream: &RawStream, to: u64, bytes: &[u8]) -> Done {
-        let entered = self.enter()?;
-        let (from, len) = (bytes.as_ptr().cast(), bytes.len());
-        // SAFETY: the caller's word for the range; the stream is waited for below, also
-        // after a failure, so the slice outlives the copy.
-        let queued =
-            unsafe { call!(self.driver, cuMemcpyHtoDAsync_v2(to, from, len, stream.raw())) };
-        drop(entered);
+    pub unsafe fn write_on(&self, stream: &RawStream, to: u64, bytes: &[u8]) -> CallResult {
+        // SAFETY: the caller's promise for the range. The stream is waited for, also after a
+        // failure, so the slice outlives the copy.
+        let queued = unsafe { self.queue_write(stream, to, bytes) };
         stream.synchronize().and(queued)
     }
 
@@ -254,13 +280,9 @@ impl Context {
     /// # Safety
     ///
     /// As for [`Context::read`].
-    pub unsafe fn read_on(&self, stream: &RawStream, from: u64, bytes: &mut [u8]) -> Done {
-        let entered = self.enter()?;
-        let (to, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+    pub unsafe fn read_on(&self, stream: &RawStream, from: u64, bytes: &mut [u8]) -> CallResult {
         // SAFETY: as in `write_on`.
-        let queued =
-            unsafe { call!(self.driver, cuMemcpyDtoHAsync_v2(to, from, len, stream.raw())) };
-        drop(entered);
+        let queued = unsafe { self.queue_read(stream, from, bytes) };
         stream.synchronize().and(queued)
     }
 
@@ -268,10 +290,10 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// Both ranges have memory behind them, and keep it until the stream is past this.
-    pub unsafe fn copy_on(&self, stream: &RawStream, to: u64, from: u64, len: usize) -> Done {
+    /// Both ranges have memory behind them, and keep it until the stream has finished.
+    pub unsafe fn copy_on(&self, stream: &RawStream, to: u64, from: u64, len: usize) -> CallResult {
         let _entered = self.enter()?;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's promise.
         unsafe { call!(self.driver, cuMemcpyDtoDAsync_v2(to, from, len, stream.raw())) }
     }
 
@@ -279,10 +301,10 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// The range has memory behind it, and keeps it until the stream is past this.
-    pub unsafe fn fill_on(&self, stream: &RawStream, to: u64, byte: u8, len: usize) -> Done {
+    /// The range has memory behind it, and keeps it until the stream has finished.
+    pub unsafe fn fill_on(&self, stream: &RawStream, to: u64, byte: u8, len: usize) -> CallResult {
         let _entered = self.enter()?;
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's promise.
         unsafe { call!(self.driver, cuMemsetD8Async(to, byte, len, stream.raw())) }
     }
 }
@@ -290,32 +312,33 @@ impl Context {
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "foreign calls")]
 impl Context {
-    /// A file descriptor by which another process can have this physical memory.
+    /// Exports physical memory as a file descriptor that another process can import.
     ///
     /// # Safety
     ///
     /// The handle is live.
-    pub unsafe fn export(&self, handle: u64) -> Done<OwnedFd> {
+    pub unsafe fn export(&self, handle: u64) -> CallResult<OwnedFd> {
         let mut fd: c_int = -1;
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as c_int;
-        // SAFETY: the caller's word; for this kind one `int` is written to a place of ours.
+        // SAFETY: the caller's promise; for this kind the driver writes one `int` to a
+        // variable of ours.
         unsafe {
             page_call!(
                 self.driver,
                 cuMemExportToShareableHandle((&raw mut fd).cast(), handle, kind, 0)
             )
         }?;
-        // SAFETY: the driver has just opened it for us alone.
+        // SAFETY: the driver has just opened it for us.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// The physical memory that another process, or this one, has exported.
-    pub fn import(&self, fd: BorrowedFd<'_>) -> Done<u64> {
+    /// Imports physical memory that this or another process has exported.
+    pub fn import(&self, fd: BorrowedFd<'_>) -> CallResult<u64> {
         let mut handle = 0;
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as c_int;
         let fd = fd.as_raw_fd() as usize as *mut c_void;
-        // SAFETY: one handle is written to a place of ours; the descriptor is open, and
-        // one that is no such memory is refused.
+        // SAFETY: the driver writes one handle to a variable of ours; the descriptor is open,
+        // and the driver refuses one that is not such memory.
         unsafe {
             page_call!(self.driver, cuMemImportFromShareableHandle(&raw mut handle, fd, kind))
         }?;

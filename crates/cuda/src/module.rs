@@ -1,4 +1,4 @@
-//! Compiled code: loaded, looked up, launched.
+//! Compiled code: modules, their functions, and launches.
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
@@ -8,35 +8,35 @@ use cudarc::driver::sys::{
     CUmodule,
 };
 
-use super::{Context, Done, RawStream, Refused, call};
-use crate::error::Result;
+use super::{CallResult, Context, CudaRefusal, RawStream, call};
+use crate::error::CudaResult;
 
-/// A module; unloaded when it is dropped.
+/// A loaded module; unloaded when it is dropped.
 #[derive(Debug)]
-pub struct Module {
+pub struct RawModule {
     context: Arc<Context>,
     raw: CUmodule,
 }
 
-/// What a launch can have beside the ordinary.
+/// How a launch differs from a plain one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extra {
-    /// It may start before the work before it is over.
+pub enum LaunchMode {
+    /// The kernel may start before the previous kernel has finished.
     Early,
-    /// All of its blocks are there at once.
+    /// All blocks run at the same time (a cooperative launch).
     Together,
 }
 
-/// A function of a module; good as long as the module.
+/// A function of a module; valid as long as the module.
 #[derive(Debug, Clone, Copy)]
 pub struct RawFunction(CUfunction);
 
 // SAFETY: the driver allows every call on a module from every thread.
 #[expect(unsafe_code, reason = "a pointer that the driver guards")]
-unsafe impl Send for Module {}
+unsafe impl Send for RawModule {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "a pointer that the driver guards")]
-unsafe impl Sync for Module {}
+unsafe impl Sync for RawModule {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "a pointer that the driver guards")]
 unsafe impl Send for RawFunction {}
@@ -45,29 +45,29 @@ unsafe impl Send for RawFunction {}
 unsafe impl Sync for RawFunction {}
 
 #[expect(unsafe_code, reason = "foreign calls")]
-impl Module {
+impl RawModule {
     /// Loads PTX or a cubin.
     ///
     /// # Safety
     ///
-    /// The image is one that a compiler of NVIDIA's made: the driver reads a binary one as
-    /// far as its own headers say.
-    pub unsafe fn load(context: &Arc<Context>, image: &[u8]) -> Done<Module> {
+    /// A compiler of NVIDIA's made the image: the driver reads as many bytes as the image's
+    /// own headers say.
+    pub unsafe fn load(context: &Arc<Context>, image: &[u8]) -> CallResult<RawModule> {
         let _entered = context.enter()?;
-        // PTX is a text, and ends with a zero.
+        // PTX is a text that ends with a zero.
         let mut bytes = image.to_vec();
         bytes.push(0);
         let mut raw = std::ptr::null_mut();
         let image = bytes.as_ptr().cast();
-        // SAFETY: a pointer is written to a place of ours; the image is read before this
-        // returns, a text up to its zero and a binary as the caller promised.
+        // SAFETY: the driver writes a pointer to a variable of ours, and reads the image before
+        // it returns: a text up to its zero, a binary as the caller promised.
         unsafe { call!(context.driver, cuModuleLoadData(&raw mut raw, image)) }?;
-        Ok(Module { context: Arc::clone(context), raw })
+        Ok(RawModule { context: Arc::clone(context), raw })
     }
 
     /// A function by its name.
-    pub fn function(&self, name: &str) -> Done<RawFunction> {
-        let name = CString::new(name).map_err(|_| Refused {
+    pub fn function(&self, name: &str) -> CallResult<RawFunction> {
+        let name = CString::new(name).map_err(|_| CudaRefusal {
             call: "cuModuleGetFunction",
             code: 1,
             why: format!("{name:?} has a zero in it"),
@@ -75,13 +75,13 @@ impl Module {
         let _entered = self.context.enter()?;
         let mut raw = std::ptr::null_mut();
         let driver = self.context.driver;
-        // SAFETY: the module lives, the name ends with a zero, and a pointer is written to
-        // a place of ours.
+        // SAFETY: the module lives, the name is terminated, and the driver writes a pointer to
+        // a variable of ours.
         unsafe { call!(driver, cuModuleGetFunction(&raw mut raw, self.raw, name.as_ptr())) }?;
         Ok(RawFunction(raw))
     }
 
-    /// Queues a function.
+    /// Launches a function.
     ///
     /// # Safety
     ///
@@ -93,12 +93,12 @@ impl Module {
         stream: &RawStream,
         (grid, block, shared): ([u32; 3], [u32; 3], u32),
         arguments: &mut [*mut c_void],
-    ) -> Done {
+    ) -> CallResult {
         let _entered = self.context.enter()?;
         let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
         let (stream, none) = (stream.raw(), std::ptr::null_mut());
         let values = arguments.as_mut_ptr();
-        // SAFETY: the caller's word; the values are copied before this returns.
+        // SAFETY: the caller's promise; the driver copies the values before it returns.
         unsafe {
             call!(
                 self.context.driver,
@@ -109,41 +109,41 @@ impl Module {
 }
 
 #[expect(unsafe_code, reason = "foreign calls")]
-impl Module {
-    /// Lets a function ask for more shared memory at its launches than every device has.
-    pub fn allow_shared(&self, function: RawFunction, bytes: u32) -> Result<()> {
+impl RawModule {
+    /// Lets launches of a function use more dynamic shared memory than the default limit.
+    pub fn allow_shared(&self, function: RawFunction, bytes: u32) -> CudaResult<()> {
         const MAX_DYNAMIC_SHARED: c_int = 8;
         let driver = self.context.driver;
         let set = driver.optional(driver.table.cuFuncSetAttribute, "cuFuncSetAttribute")?;
         let _entered = self.context.enter()?;
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-        // SAFETY: the function is of this module, which lives; two numbers are passed.
+        // SAFETY: the function belongs to this module, which lives.
         let code = unsafe { set(function.0, MAX_DYNAMIC_SHARED, bytes) };
         Ok(driver.check("cuFuncSetAttribute", code)?)
     }
 
-    /// Queues a function with something that plain launches do not have.
+    /// Launches a function in a mode that plain launches do not have.
     ///
     /// # Safety
     ///
-    /// As for [`Module::launch`]; and a function that starts early waits by itself for what it
-    /// needs.
+    /// As for [`RawModule::launch`]; and a function that starts early waits by itself for the
+    /// data that it needs.
     pub unsafe fn launch_with(
         &self,
-        extra: Extra,
+        mode: LaunchMode,
         function: RawFunction,
         stream: &RawStream,
         (grid, block, shared): ([u32; 3], [u32; 3], u32),
         arguments: &mut [*mut c_void],
-    ) -> Result<()> {
+    ) -> CudaResult<()> {
         let driver = self.context.driver;
         let launch = driver.optional(driver.table.cuLaunchKernelEx, "cuLaunchKernelEx")?;
-        let (id, value) = match extra {
-            Extra::Early => (
+        let (id, value) = match mode {
+            LaunchMode::Early => (
                 CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                 CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
             ),
-            Extra::Together => (
+            LaunchMode::Together => (
                 CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
                 CUlaunchAttributeValue { cooperative: 1 },
             ),
@@ -162,7 +162,7 @@ impl Module {
             numAttrs: 1,
         };
         let _entered = self.context.enter()?;
-        // SAFETY: the caller's word; what is pointed to lives until the call has copied it.
+        // SAFETY: the caller's promise; everything pointed to outlives the call.
         let code = unsafe {
             launch(&raw const config, function.0, arguments.as_mut_ptr(), std::ptr::null_mut())
         };
@@ -170,12 +170,12 @@ impl Module {
     }
 }
 
-impl Drop for Module {
+impl Drop for RawModule {
     #[expect(unsafe_code, reason = "a foreign call")]
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
-            // SAFETY: it was made by `load` and is unloaded once; the driver waits for
-            // work that runs its code.
+            // SAFETY: `load` created it, and it is unloaded once; the driver waits for work
+            // that runs its code.
             let _ = unsafe { (self.context.driver.table.cuModuleUnload)(self.raw) };
         }
     }

@@ -1,4 +1,4 @@
-//! The functions that we call, with their names as the driver exports them.
+//! The driver's functions that we call, under the names that the driver exports.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -7,12 +7,12 @@ use cudarc::driver::sys::{
     CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
 };
 
-use crate::library::Library;
+use crate::library::SharedLibrary;
 
-/// Turns a code into a text that the driver keeps.
-pub(crate) type Words = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
+/// A function that gives the driver's static text for a code.
+pub(crate) type ErrorText = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
 
-/// Declares the table. A function that is missing is an error, unless it is optional.
+/// Declares the table. A missing function is an error unless it is listed as optional.
 macro_rules! table {
     (
         required { $($name:ident($($argument:ty),*);)* }
@@ -20,18 +20,18 @@ macro_rules! table {
     ) => {
         #[derive(Debug)]
         #[expect(non_snake_case, reason = "the driver's own names")]
-        pub(crate) struct Table {
+        pub(crate) struct DriverTable {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
             $(pub(crate) $other: Option<unsafe extern "C" fn($($given),*) -> c_int>,)*
         }
 
-        impl Table {
-            /// Looks every function up; the error is the name of the first that is missing.
+        impl DriverTable {
+            /// Looks up every function; the error is the name of the first missing one.
             #[expect(unsafe_code, reason = "a symbol has no type of its own")]
-            pub(crate) fn load(library: &Library) -> Result<Table, &'static str> {
-                Ok(Table {
-                    // SAFETY: the types are those of the driver's header for these names,
-                    // which a driver never changes: a new signature gets a new name.
+            pub(crate) fn load(library: &SharedLibrary) -> Result<DriverTable, &'static str> {
+                Ok(DriverTable {
+                    // SAFETY: the types are those of the driver's header. A driver never
+                    // changes them: a new signature gets a new name.
                     $($name: unsafe { library.find(stringify!($name)) }
                         .ok_or(stringify!($name))?,)*
                     // SAFETY: as above.
@@ -107,6 +107,8 @@ table! {
             *mut c_void, CUmemGenericAllocationHandle, c_int, c_ulonglong
         );
         cuMemImportFromShareableHandle(*mut CUmemGenericAllocationHandle, *mut c_void, c_int);
+        cuMemHostRegister_v2(*mut c_void, usize, c_uint);
+        cuMemHostUnregister(*mut c_void);
         cuStreamBeginCapture_v2(CUstream, c_int);
         cuStreamEndCapture(CUstream, *mut CUgraph);
         cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, c_ulonglong);
@@ -116,18 +118,19 @@ table! {
     }
 }
 
-/// The version that a library serves; asked before anything else is looked up, since an
-/// old library lacks functions and its age is the better answer.
+/// The CUDA version of a driver. We ask for it before we look up functions: for an old
+/// driver, "it is too old" is a better error than the name of a missing function.
 #[expect(unsafe_code, reason = "a foreign call")]
-pub(crate) fn version(library: &Library) -> Result<c_int, String> {
+pub(crate) fn version(library: &SharedLibrary) -> Result<c_int, String> {
     type Version = unsafe extern "C" fn(*mut c_int) -> c_int;
     // SAFETY: the type is that of the driver's header.
     let function = unsafe { library.find::<Version>("cuDriverGetVersion") }
         .ok_or("has no cuDriverGetVersion: it is not NVIDIA's driver")?;
     let mut version = 0;
-    // SAFETY: one number is written to a place of ours; it may be called before cuInit.
+    // SAFETY: the driver writes one number to a variable of ours; the call is allowed before
+    // cuInit.
     match unsafe { function(&raw mut version) } {
         0 => Ok(version),
-        code => Err(format!("does not tell its version: code {code}")),
+        code => Err(format!("does not report its version: code {code}")),
     }
 }

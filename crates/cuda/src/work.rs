@@ -1,21 +1,21 @@
-//! Streams, events and graphs: each is closed when it is dropped, and keeps its context.
+//! Streams, events and graphs. Each keeps its context and is destroyed when it is dropped.
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUevent, CUgraph, CUgraphExec, CUstream};
 
-use super::{Context, Done, NOT_READY, call};
-use crate::error::Result;
+use super::{CallResult, Context, NOT_READY, call};
+use crate::error::CudaResult;
 
-/// Not held back by the stream that has no name.
+/// The stream does not wait for the default stream.
 const NON_BLOCKING: u32 = 0x1;
-/// Timing makes events dearer, and nobody asks.
+/// Events without timing are cheaper, and we measure no times.
 const NO_TIMING: u32 = 0x2;
-/// Calls that others make in other threads do not end a capture.
+/// Driver calls of other threads do not invalidate a capture.
 const THREAD_LOCAL: c_int = 1;
 
-/// Declares that the driver guards what is behind a pointer.
+/// Declares types whose pointers the driver guards against concurrent use.
 macro_rules! any_thread {
     ($($name:ident)*) => {$(
         // SAFETY: the driver allows every call on it from every thread.
@@ -28,7 +28,7 @@ macro_rules! any_thread {
 }
 any_thread! { RawStream RawEvent RawGraph }
 
-/// A stream: ours, the caller's, or the one without a name.
+/// A stream: our own, the caller's, or the default stream.
 #[derive(Debug)]
 pub struct RawStream {
     context: Arc<Context>,
@@ -38,25 +38,25 @@ pub struct RawStream {
 
 #[expect(unsafe_code, reason = "foreign calls")]
 impl RawStream {
-    /// A stream of its own.
-    pub fn new(context: &Arc<Context>) -> Done<RawStream> {
+    /// Creates a stream.
+    pub fn new(context: &Arc<Context>) -> CallResult<RawStream> {
         let _entered = context.enter()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: a pointer is written to a place of ours.
+        // SAFETY: the driver writes a pointer to a variable of ours.
         unsafe { call!(context.driver, cuStreamCreate(&raw mut raw, NON_BLOCKING)) }?;
         Ok(RawStream { context: Arc::clone(context), raw, owned: true })
     }
 
-    /// The stream that every context has.
+    /// The context's default stream.
     pub fn unnamed(context: &Arc<Context>) -> RawStream {
         RawStream { context: Arc::clone(context), raw: std::ptr::null_mut(), owned: false }
     }
 
-    /// A stream of the caller's.
+    /// Uses a stream of the caller's.
     ///
     /// # Safety
     ///
-    /// It is a stream of this context that outlives what is made of it here.
+    /// It is a stream of this context and outlives the returned value.
     pub unsafe fn adopt(context: &Arc<Context>, raw: CUstream) -> RawStream {
         RawStream { context: Arc::clone(context), raw, owned: false }
     }
@@ -66,22 +66,22 @@ impl RawStream {
         self.raw
     }
 
-    /// Waits until it has nothing left to do.
-    pub fn synchronize(&self) -> Done {
+    /// Waits until all queued work is done.
+    pub fn synchronize(&self) -> CallResult {
         let _entered = self.context.enter()?;
         // SAFETY: the stream lives as long as this value.
         unsafe { call!(self.context.driver, cuStreamSynchronize(self.raw)) }
     }
 
-    /// Holds it back until the event has passed.
-    pub fn wait(&self, event: &RawEvent) -> Done {
+    /// Makes later work of this stream wait for the event.
+    pub fn wait(&self, event: &RawEvent) -> CallResult {
         let _entered = self.context.enter()?;
-        // SAFETY: both live.
+        // SAFETY: the borrows keep both alive.
         unsafe { call!(self.context.driver, cuStreamWaitEvent(self.raw, event.raw, 0)) }
     }
 
-    /// From here on, what is queued is written down and not run.
-    pub fn begin_capture(&self) -> Result<()> {
+    /// Begins a capture: from here on, the driver records queued work and does not run it.
+    pub fn begin_capture(&self) -> CudaResult<()> {
         let driver = self.context.driver;
         let begin =
             driver.optional(driver.table.cuStreamBeginCapture_v2, "cuStreamBeginCapture_v2")?;
@@ -91,19 +91,19 @@ impl RawStream {
         Ok(driver.check("cuStreamBeginCapture_v2", code)?)
     }
 
-    /// What was written down, ready to run.
-    pub fn end_capture(&self) -> Result<RawGraph> {
+    /// Ends the capture and instantiates its graph.
+    pub fn end_capture(&self) -> CudaResult<RawGraph> {
         let driver = self.context.driver;
         let table = &driver.table;
         let end = driver.optional(table.cuStreamEndCapture, "cuStreamEndCapture")?;
         let instantiate =
             driver.optional(table.cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags")?;
         let _entered = self.context.enter()?;
-        let mut graph = Template { context: &self.context, raw: std::ptr::null_mut() };
-        // SAFETY: the stream lives, and a pointer is written to a place of ours.
+        let mut graph = CapturedGraph { context: &self.context, raw: std::ptr::null_mut() };
+        // SAFETY: the stream lives, and the driver writes a pointer to a variable of ours.
         driver.check("cuStreamEndCapture", unsafe { end(self.raw, &raw mut graph.raw) })?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the graph is the one of the capture that has just ended.
+        // SAFETY: the graph is that of the capture that has just ended.
         let code = unsafe { instantiate(&raw mut raw, graph.raw, 0) };
         driver.check("cuGraphInstantiateWithFlags", code)?;
         Ok(RawGraph { context: Arc::clone(&self.context), raw })
@@ -116,7 +116,7 @@ impl Drop for RawStream {
         if self.owned
             && let Ok(_entered) = self.context.enter()
         {
-            // SAFETY: it was made by `new` and is closed once; what is queued still runs.
+            // SAFETY: `new` created it, and it is destroyed once; queued work still runs.
             let _ = unsafe { (self.context.driver.table.cuStreamDestroy_v2)(self.raw) };
         }
     }
@@ -131,24 +131,24 @@ pub struct RawEvent {
 
 #[expect(unsafe_code, reason = "foreign calls")]
 impl RawEvent {
-    /// An event that stands nowhere yet.
-    pub fn new(context: &Arc<Context>) -> Done<RawEvent> {
+    /// Creates an event that is not recorded yet.
+    pub fn new(context: &Arc<Context>) -> CallResult<RawEvent> {
         let _entered = context.enter()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: a pointer is written to a place of ours.
+        // SAFETY: the driver writes a pointer to a variable of ours.
         unsafe { call!(context.driver, cuEventCreate(&raw mut raw, NO_TIMING)) }?;
         Ok(RawEvent { context: Arc::clone(context), raw })
     }
 
-    /// Puts it behind what the stream has been given so far.
-    pub fn record(&self, stream: &RawStream) -> Done {
+    /// Records it behind the work that is queued on the stream so far.
+    pub fn record(&self, stream: &RawStream) -> CallResult {
         let _entered = self.context.enter()?;
-        // SAFETY: both live, and belong to one context.
+        // SAFETY: the borrows keep both alive, and they belong to one context.
         unsafe { call!(self.context.driver, cuEventRecord(self.raw, stream.raw)) }
     }
 
-    /// Whether the stream is past it.
-    pub fn is_done(&self) -> Done<bool> {
+    /// Whether the stream has reached it.
+    pub fn is_done(&self) -> CallResult<bool> {
         let _entered = self.context.enter()?;
         // SAFETY: the event lives as long as this value.
         match unsafe { call!(self.context.driver, cuEventQuery(self.raw)) } {
@@ -158,8 +158,8 @@ impl RawEvent {
         }
     }
 
-    /// Waits until the stream is past it.
-    pub fn synchronize(&self) -> Done {
+    /// Waits until the stream has reached it.
+    pub fn synchronize(&self) -> CallResult {
         let _entered = self.context.enter()?;
         // SAFETY: the event lives as long as this value.
         unsafe { call!(self.context.driver, cuEventSynchronize(self.raw)) }
@@ -170,32 +170,32 @@ impl Drop for RawEvent {
     #[expect(unsafe_code, reason = "a foreign call")]
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
-            // SAFETY: it was made by `new` and is closed once; streams that wait for it
-            // are not disturbed.
+            // SAFETY: `new` created it, and it is destroyed once; streams that wait for it
+            // still do.
             let _ = unsafe { (self.context.driver.table.cuEventDestroy_v2)(self.raw) };
         }
     }
 }
 
-/// A graph before it can run.
-struct Template<'a> {
+/// A graph that is not instantiated yet.
+struct CapturedGraph<'a> {
     context: &'a Context,
     raw: CUgraph,
 }
 
-impl Drop for Template<'_> {
+impl Drop for CapturedGraph<'_> {
     #[expect(unsafe_code, reason = "a foreign call")]
     fn drop(&mut self) {
         if let Some(destroy) = self.context.driver.table.cuGraphDestroy
             && !self.raw.is_null()
         {
-            // SAFETY: it came from the end of a capture and is closed once.
+            // SAFETY: it came from the end of a capture and is destroyed once.
             let _ = unsafe { destroy(self.raw) };
         }
     }
 }
 
-/// A graph that can run.
+/// An instantiated graph.
 #[derive(Debug)]
 pub struct RawGraph {
     context: Arc<Context>,
@@ -203,14 +203,14 @@ pub struct RawGraph {
 }
 
 impl RawGraph {
-    /// Queues all of it.
+    /// Queues the graph.
     #[expect(unsafe_code, reason = "a foreign call")]
-    pub fn launch(&self, stream: &RawStream) -> Result<()> {
+    pub fn launch(&self, stream: &RawStream) -> CudaResult<()> {
         let driver = self.context.driver;
         let launch = driver.optional(driver.table.cuGraphLaunch, "cuGraphLaunch")?;
         let _entered = self.context.enter()?;
-        // SAFETY: both live. What the graph's kernels do was promised when they were
-        // launched into the capture.
+        // SAFETY: the borrows keep both alive. The caller vouched for the kernels when it
+        // launched them into the capture.
         Ok(driver.check("cuGraphLaunch", unsafe { launch(self.raw, stream.raw) })?)
     }
 }
@@ -221,8 +221,8 @@ impl Drop for RawGraph {
         if let Some(destroy) = self.context.driver.table.cuGraphExecDestroy
             && let Ok(_entered) = self.context.enter()
         {
-            // SAFETY: it was made by an end of a capture and is closed once; what is
-            // queued still runs.
+            // SAFETY: `end_capture` created it, and it is destroyed once; queued work still
+            // runs.
             let _ = unsafe { destroy(self.raw) };
         }
     }

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use plimsoll_infer::{
-    Decoder, Frame, Letterbox, ModelInfo, Pixels, Prepare, Result, Tensor, Thresholds,
+    Decoder, Frame, InferResult, Letterbox, ModelInfo, Pixels, Prepare, Tensor, Thresholds,
 };
 
 const TURNS: usize = 500;
 
-fn main() -> Result<()> {
+fn main() -> InferResult<()> {
     println!("{:<44} {:>9} {:>9} {:>9}", "", "min ms", "p50 ms", "p99 ms");
     for (width, height) in [(1280, 720), (1920, 1080), (1000, 700), (640, 480)] {
         let count = width * height;
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn prepare(kind: &str, width: usize, height: usize, pixels: Pixels) -> Result<()> {
+fn prepare(kind: &str, width: usize, height: usize, pixels: Pixels) -> InferResult<()> {
     let (timestamp, name) = (Duration::ZERO, String::new());
     let frame = Frame::new(pixels, (width, height), timestamp, name);
     let mut prepare = Prepare::new(640, 640);
@@ -40,7 +40,7 @@ fn prepare(kind: &str, width: usize, height: usize, pixels: Pixels) -> Result<()
     })
 }
 
-fn decode(outputs: &[Tensor], thresholds: Thresholds) -> Result<()> {
+fn decode(outputs: &[Tensor], thresholds: Thresholds) -> InferResult<()> {
     let mut decoder = Decoder::new(&ModelInfo::default(), &[vec![1, 84, 8400]])?;
     let Some(letterbox) = Letterbox::fit((720, 1280), (640, 640)) else { return Ok(()) };
     let mut found = Vec::new();
@@ -50,7 +50,7 @@ fn decode(outputs: &[Tensor], thresholds: Thresholds) -> Result<()> {
 }
 
 /// Prints the least, the middle and the all but greatest of many times.
-fn measure(name: &str, mut what: impl FnMut() -> Result<()>) -> Result<()> {
+fn measure(name: &str, mut what: impl FnMut() -> InferResult<()>) -> InferResult<()> {
     let mut times = Vec::with_capacity(TURNS);
     for _ in 0..TURNS {
         let start = Instant::now();

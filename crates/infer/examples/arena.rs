@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use plimsoll::trace::{Op, Trace};
 use plimsoll_infer::engine::ort::measure::measure;
-use plimsoll_infer::{Device, EngineMemory, EngineOptions};
+use plimsoll_infer::{EngineDevice, EngineMemory, EngineOptions};
 use plimsoll_models::walk::torch::Caching;
 use plimsoll_models::walk::{Extents, Graph, ort};
 
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         at(input).or_else(|| at("*")).unwrap_or(1)
     };
     let mut options = EngineOptions::default();
-    options.device = Device::Cpu;
+    options.device = EngineDevice::Cpu;
     let measured = measure(&model, &options, 3, &extent, optimized.as_deref())?;
     let figures = |memory: &EngineMemory| {
         serde_json::json!({

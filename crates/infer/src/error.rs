@@ -2,15 +2,15 @@
 
 use plimsoll_models::ModelError;
 
-use crate::engine::said::{cause, is_out_of_memory};
+use crate::engine::messages::{cause, is_out_of_memory};
 
 /// The result of every fallible call in this library.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+pub type InferResult<T> = Result<T, InferError>;
 
 /// Why a call was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum InferError {
     /// Something that this machine does not have.
     #[error("{what} is not available: {why}")]
     Unavailable {
@@ -64,24 +64,26 @@ pub enum Error {
     Memory(#[from] plimsoll::Error),
 }
 
-impl From<ModelError> for Error {
-    fn from(ModelError { model, why }: ModelError) -> Error {
-        Error::Model { model, why }
+impl From<ModelError> for InferError {
+    fn from(ModelError { model, why }: ModelError) -> InferError {
+        InferError::Model { model, why }
     }
 }
 
-impl Error {
+impl InferError {
     /// The error with what an engine said cut to its cause; as text it has the whole.
     #[must_use]
     pub fn brief(&self) -> String {
         match self {
-            Error::Unavailable { what, why } => format!("{what} is not available: {}", cause(why)),
-            Error::Model { model, why } => format!("model {model}: {}", cause(why)),
-            Error::Engine { engine, why } => format!("{engine} failed: {}", cause(why)),
-            Error::Source { .. }
-            | Error::Vanished { .. }
-            | Error::Frame { .. }
-            | Error::Memory(_) => self.to_string(),
+            InferError::Unavailable { what, why } => {
+                format!("{what} is not available: {}", cause(why))
+            }
+            InferError::Model { model, why } => format!("model {model}: {}", cause(why)),
+            InferError::Engine { engine, why } => format!("{engine} failed: {}", cause(why)),
+            InferError::Source { .. }
+            | InferError::Vanished { .. }
+            | InferError::Frame { .. }
+            | InferError::Memory(_) => self.to_string(),
         }
     }
 
@@ -89,11 +91,13 @@ impl Error {
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         match self {
-            Error::Memory(error) => error.is_out_of_memory(),
-            Error::Unavailable { why, .. }
-            | Error::Model { why, .. }
-            | Error::Engine { why, .. } => is_out_of_memory(why),
-            Error::Source { .. } | Error::Vanished { .. } | Error::Frame { .. } => false,
+            InferError::Memory(error) => error.is_out_of_memory(),
+            InferError::Unavailable { why, .. }
+            | InferError::Model { why, .. }
+            | InferError::Engine { why, .. } => is_out_of_memory(why),
+            InferError::Source { .. } | InferError::Vanished { .. } | InferError::Frame { .. } => {
+                false
+            }
         }
     }
 }

@@ -21,9 +21,10 @@ pub mod tensor;
 
 pub use decode::{Decoder, Detection, Layout, Thresholds};
 pub use engine::{
-    Device, Engine, EngineChoice, EngineInfo, EngineKind, EngineMemory, EngineOptions,
+    EngineChoice, EngineDevice, EngineInfo, EngineKind, EngineMemory, EngineOptions,
+    InferenceEngine,
 };
-pub use error::{Error, Result};
+pub use error::{InferError, InferResult};
 pub use pipeline::{Pipeline, Stage, Stopwatch};
 pub use plimsoll_models::{ModelInfo, ModelSource, find_weights};
 pub use prepare::{Letterbox, Prepare};

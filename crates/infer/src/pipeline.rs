@@ -5,8 +5,8 @@
 //! step costs what its stages cost.
 
 use crate::decode::{Decoder, Detection, Thresholds};
-use crate::engine::Engine;
-use crate::error::Result;
+use crate::engine::InferenceEngine;
+use crate::error::InferResult;
 use crate::prepare::{Letterbox, Prepare};
 use crate::source::Frame;
 use crate::tensor::Tensor;
@@ -37,7 +37,7 @@ impl Stopwatch for () {
 /// A model with all that stands before and behind it.
 pub struct Pipeline {
     prepare: Prepare,
-    engine: Box<dyn Engine>,
+    engine: Box<dyn InferenceEngine>,
     decoder: Decoder,
     thresholds: Thresholds,
     input: Tensor,
@@ -62,12 +62,12 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Model`] where the model is no detector.
+    /// [`crate::InferError::Model`] where the model is no detector.
     pub fn new(
-        mut engine: Box<dyn Engine>,
+        mut engine: Box<dyn InferenceEngine>,
         size: (usize, usize),
         thresholds: Thresholds,
-    ) -> Result<Pipeline> {
+    ) -> InferResult<Pipeline> {
         let model = engine.model();
         let (height, width) = model.input_size.unwrap_or(size);
         let shapes: Vec<Vec<usize>> =
@@ -89,8 +89,8 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// What the stages say. After [`crate::Error::Frame`] the next frame may be good.
-    pub fn step(&mut self, frame: &Frame, watch: &mut dyn Stopwatch) -> Result<&[Detection]> {
+    /// What the stages say. After [`crate::InferError::Frame`] the next frame may be good.
+    pub fn step(&mut self, frame: &Frame, watch: &mut dyn Stopwatch) -> InferResult<&[Detection]> {
         let Pipeline { prepare, engine, input, painted, .. } = self;
         let letterbox;
         let fitted = prepare.fit(frame)?.letterbox;
@@ -125,7 +125,7 @@ impl Pipeline {
         input: &Tensor,
         letterbox: &Letterbox,
         watch: &mut dyn Stopwatch,
-    ) -> Result<&[Detection]> {
+    ) -> InferResult<&[Detection]> {
         self.painted = None;
         let outputs = self.engine.run(input)?;
         watch.lap(Stage::Inference);
@@ -136,7 +136,7 @@ impl Pipeline {
 
     /// The engine.
     #[must_use]
-    pub fn engine(&self) -> &dyn Engine {
+    pub fn engine(&self) -> &dyn InferenceEngine {
         &*self.engine
     }
 

@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll_infer::engine::open;
-use plimsoll_infer::{Device, EngineKind, EngineOptions, Error, ModelSource, Tensor};
+use plimsoll_infer::{EngineDevice, EngineKind, EngineOptions, InferError, ModelSource, Tensor};
 use plimsoll_models::{GraphOptions, pt};
 
 fn fixture(name: &str) -> PathBuf {
@@ -30,12 +30,12 @@ fn differences(
     wanted: &[f32],
 ) -> Option<(f32, f32)> {
     let mut options = EngineOptions::default();
-    options.device = Device::Cpu;
+    options.device = EngineDevice::Cpu;
     options.threads = Some(2);
     options.input_size = Some((input.shape[2], input.shape[3]));
     let mut engine = match open(kind, &ModelSource::path(model), &options) {
         Ok(engine) => engine,
-        Err(Error::Unavailable { what, .. }) => {
+        Err(InferError::Unavailable { what, .. }) => {
             let required = std::env::var("PLIMSOLL_REQUIRE").unwrap_or_default();
             assert!(!required.split(',').any(|name| name == kind.name()), "{what} is required");
             println!("skipped: {kind}: {what} is not available");

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use plimsoll_infer::engine::{EchoOptions, echo, open};
 use plimsoll_infer::{
-    Device, Engine, EngineChoice, EngineKind, EngineMemory, EngineOptions, Error, ModelSource,
-    Tensor,
+    EngineChoice, EngineDevice, EngineKind, EngineMemory, EngineOptions, InferError,
+    InferenceEngine, ModelSource, Tensor,
 };
 
 const OUT: usize = 6;
@@ -23,17 +23,21 @@ fn fixture(name: &str) -> PathBuf {
 
 fn options(change: impl FnOnce(&mut EngineOptions)) -> EngineOptions {
     let mut options = EngineOptions::default();
-    options.device = Device::Cpu;
+    options.device = EngineDevice::Cpu;
     options.threads = Some(2);
     change(&mut options);
     options
 }
 
 /// Opens an engine, or says why the test is skipped; `PLIMSOLL_REQUIRE` makes it fail.
-fn try_open(kind: EngineKind, model: &ModelSource, how: &EngineOptions) -> Option<Box<dyn Engine>> {
+fn try_open(
+    kind: EngineKind,
+    model: &ModelSource,
+    how: &EngineOptions,
+) -> Option<Box<dyn InferenceEngine>> {
     match open(kind, model, how) {
         Ok(engine) => Some(engine),
-        Err(Error::Unavailable { what, why }) => {
+        Err(InferError::Unavailable { what, why }) => {
             let required = std::env::var("PLIMSOLL_REQUIRE").unwrap_or_default();
             let needed = required.split(',').any(|name| name == kind.name());
             assert!(!needed, "{kind} is required: {what}: {why}");
@@ -133,7 +137,7 @@ fn refuses_garbage(kind: EngineKind) {
     let good = std::fs::read(fixture("tiny.onnx")).expect("read");
     let open_bytes =
         |bytes: Vec<u8>| open(kind, &ModelSource::bytes("bytes", bytes), &options(|_| ()));
-    assert!(matches!(open_bytes(b"not a model".to_vec()), Err(Error::Model { .. })));
+    assert!(matches!(open_bytes(b"not a model".to_vec()), Err(InferError::Model { .. })));
     assert!(open_bytes(Vec::new()).is_err());
     for cut in [1, 10, good.len() / 2, good.len() - 1] {
         // What is cut off may be what nobody needs: an answer or an error, no panic.
@@ -211,10 +215,10 @@ fn rten_agrees_on_yolo() {
 #[test]
 fn rten_says_that_it_has_no_gpu() {
     let model = ModelSource::path(fixture("tiny.onnx"));
-    let how = options(|options| options.device = Device::Cuda(0));
+    let how = options(|options| options.device = EngineDevice::Cuda(0));
     for kind in [EngineKind::Rten, EngineKind::Echo] {
         let error = open(kind, &model, &how).err().expect("a device that is named is kept to");
-        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        assert!(matches!(error, InferError::Unavailable { .. }), "{error}");
         let text = error.to_string();
         assert!(
             text.starts_with("cuda:0 is not available") && text.contains("--device cpu"),
@@ -265,10 +269,10 @@ fn ort_tells_nodes_memory_and_library() {
 #[test]
 fn a_gpu_that_is_named_and_not_there_is_an_error() {
     let model = ModelSource::path(fixture("tiny.onnx"));
-    let how = options(|options| options.device = Device::Cuda(77));
+    let how = options(|options| options.device = EngineDevice::Cuda(77));
     for choice in [EngineChoice::Auto, EngineKind::Ort.into()] {
         let error = open(choice, &model, &how).err().expect("no such GPU");
-        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        assert!(matches!(error, InferError::Unavailable { .. }), "{error}");
         let text = error.to_string();
         assert!(text.starts_with("cuda:77 is not available"), "{text}");
         assert!(text.ends_with("or take --device cpu, or leave it out to fall back"), "{text}");

@@ -5,7 +5,7 @@
 //! *can never fit* ([`Error::NeverFits`]: retrying is pointless). Everything that
 //! halves, retries or falls back does so only on the first.
 
-use plimsoll_cuda::{CudaError, Refused};
+use plimsoll_cuda::{CudaError, CudaRefusal};
 
 use crate::units::Bytes;
 
@@ -98,8 +98,8 @@ pub enum Error {
     },
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Error {
+impl From<CudaRefusal> for Error {
+    fn from(refused: CudaRefusal) -> Error {
         Error::Device { call: refused.call, why: refused.why }
     }
 }

@@ -1,6 +1,6 @@
 //! Figures as words, in one place for all formats that people read.
 
-use plimsoll_infer::engine::said::shortened;
+use plimsoll_infer::engine::messages::shortened;
 
 use super::memory::{architecture, memory_rows, usage};
 use crate::record::model::label;

@@ -1,7 +1,7 @@
 //! The memory that a model is expected to take, before it is loaded.
 
 use plimsoll::Bytes;
-use plimsoll_infer::{Device, EngineChoice, EngineKind, ModelSource};
+use plimsoll_infer::{EngineChoice, EngineDevice, EngineKind, ModelSource};
 use plimsoll_models::terms::{self, Request, Runner};
 
 use super::plan::BenchPlan;
@@ -17,8 +17,8 @@ pub(super) fn of(weights: &ModelSource, plan: &BenchPlan) -> Result<MemoryEstima
         _ => None,
     };
     request.on_gpu = match plan.device {
-        Device::Cpu => Some(false),
-        Device::Cuda(_) => Some(true),
+        EngineDevice::Cpu => Some(false),
+        EngineDevice::Cuda(_) => Some(true),
         _ => None,
     };
     request.image = plan.imgsz.map(|side| (u64::from(side), u64::from(side)));

@@ -1,8 +1,8 @@
 //! The events that a measuring thread sends to the thread that records.
 
 use plimsoll::Bytes;
-use plimsoll_infer::engine::said::shortened;
-use plimsoll_infer::{Detection, Error, Frame, Truth};
+use plimsoll_infer::engine::messages::shortened;
+use plimsoll_infer::{Detection, Frame, InferError, Truth};
 
 use crate::measure::FrameSample;
 use crate::record::{ModelDescription, Status};
@@ -80,11 +80,11 @@ pub(super) enum LoopEnd {
     Stopped,
     /// The slot must not go on, and why.
     Refused(String),
-    Failed(Error),
+    Failed(InferError),
 }
 
-impl From<Error> for LoopEnd {
-    fn from(error: Error) -> LoopEnd {
+impl From<InferError> for LoopEnd {
+    fn from(error: InferError) -> LoopEnd {
         LoopEnd::Failed(error)
     }
 }

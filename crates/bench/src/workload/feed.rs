@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_infer::source::pair::Pairs;
 use plimsoll_infer::source::{self, SourceOptions, Stopper, redact};
-use plimsoll_infer::{Error, Frame, Result, Source, SourceInfo, Stager};
+use plimsoll_infer::{Frame, InferError, InferResult, Source, SourceInfo, Stager};
 
 use super::plan::BenchPlan;
 use super::slots::{Input, ResolvedPlan};
@@ -44,11 +44,13 @@ impl Source for CountingSource {
         self.inner.info()
     }
 
-    fn next_frame(&mut self) -> Option<Result<Frame>> {
+    fn next_frame(&mut self) -> Option<InferResult<Frame>> {
         let next = self.inner.next_frame();
         match &next {
             Some(Ok(_)) => self.counts.read.fetch_add(1, Ordering::Relaxed),
-            Some(Err(Error::Frame { .. })) => self.counts.corrupt.fetch_add(1, Ordering::Relaxed),
+            Some(Err(InferError::Frame { .. })) => {
+                self.counts.corrupt.fetch_add(1, Ordering::Relaxed)
+            }
             _ => 0,
         };
         next
@@ -78,7 +80,7 @@ impl OpenedInput {
     }
 
     /// Opens the source. Its frames are brought to where `stager` wants them.
-    fn open(&self, stager: Option<Stager>) -> Result<Box<dyn Source>> {
+    fn open(&self, stager: Option<Stager>) -> InferResult<Box<dyn Source>> {
         let began = Instant::now();
         let mut options = SourceOptions::default();
         options.scenes = self.input.scenes;
@@ -211,8 +213,8 @@ impl FrameFeed {
         }
     }
 
-    /// The next frame. After [`Error::Frame`], a bad frame, there may be more.
-    pub(super) fn next(&self) -> Option<Result<DecodedFrame>> {
+    /// The next frame. After [`InferError::Frame`], a bad frame, there may be more.
+    pub(super) fn next(&self) -> Option<InferResult<DecodedFrame>> {
         self.shared.next(self.side)
     }
 }
@@ -260,26 +262,26 @@ struct LostSource {
 }
 
 impl LostSource {
-    fn new(error: &Error) -> LostSource {
+    fn new(error: &InferError) -> LostSource {
         match error {
-            Error::Vanished { why, .. } => LostSource { why: why.clone(), vanished: true },
-            Error::Source { why, .. } => LostSource { why: why.clone(), vanished: false },
+            InferError::Vanished { why, .. } => LostSource { why: why.clone(), vanished: true },
+            InferError::Source { why, .. } => LostSource { why: why.clone(), vanished: false },
             other => LostSource { why: other.to_string(), vanished: false },
         }
     }
 
-    fn again(&self, spec: &str) -> Error {
+    fn again(&self, spec: &str) -> InferError {
         let (source_name, why) = (redact(spec).into_owned(), self.why.clone());
         match self.vanished {
-            true => Error::Vanished { source_name, why },
-            false => Error::Source { source_name, why },
+            true => InferError::Vanished { source_name, why },
+            false => InferError::Source { source_name, why },
         }
     }
 }
 
 impl SharedFeed {
     /// The next frame of a side.
-    fn next(&self, side: usize) -> Option<Result<DecodedFrame>> {
+    fn next(&self, side: usize) -> Option<InferResult<DecodedFrame>> {
         let other = 1 - side;
         let mut state = lock(&self.state);
         let mut fresh = false;
@@ -308,7 +310,7 @@ impl SharedFeed {
                 Some(Ok(())) => {}
                 None => return None,
                 Some(Err(error)) => {
-                    if !matches!(error, Error::Frame { .. }) {
+                    if !matches!(error, InferError::Frame { .. }) {
                         state.lost = Some(LostSource::new(&error));
                     }
                     return Some(Err(error));
@@ -317,7 +319,7 @@ impl SharedFeed {
         }
     }
 
-    fn open(&self, stagers: &[Option<Stager>; 2]) -> Result<FeedReader> {
+    fn open(&self, stagers: &[Option<Stager>; 2]) -> InferResult<FeedReader> {
         Ok(match &self.inputs[..] {
             [first, second] => {
                 let [one, two] = stagers.clone();
@@ -328,7 +330,7 @@ impl SharedFeed {
     }
 
     /// Reads a frame for each side that wants one, into its queue.
-    fn read(&self, state: &mut FeedState) -> Option<Result<()>> {
+    fn read(&self, state: &mut FeedState) -> Option<InferResult<()>> {
         let wanted = state.wanted;
         let (frames, times) = match state.reader.as_mut()? {
             FeedReader::Pairs(pairs) => {

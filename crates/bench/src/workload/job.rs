@@ -13,7 +13,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
-use plimsoll_infer::{Error, ModelSource, Stage, Stopwatch};
+use plimsoll_infer::{InferError, ModelSource, Stage, Stopwatch};
 
 use super::event::{LoopEnd, SeenFrame, SlotEvent, SlotOpened, SlotOutcome};
 use super::feed::{DecodedFrame, FrameFeed};
@@ -94,7 +94,7 @@ impl SlotJob<'_> {
             memory: loaded.probe.reporter,
             description: loaded.describe(),
             before: loaded.before,
-            said: loaded.pipeline.engine().info().said.clone(),
+            said: loaded.pipeline.engine().info().messages.clone(),
         };
         let (slot, repeat) = (self.slot, self.repeat);
         self.send(SlotEvent::Opened { slot, repeat, opened: Box::new(opened) });
@@ -143,7 +143,7 @@ impl SlotJob<'_> {
         drop(self.events.send(event));
     }
 
-    fn corrupt(&self, error: &Error, unfit: bool) {
+    fn corrupt(&self, error: &InferError, unfit: bool) {
         self.send(SlotEvent::Corrupt { slot: self.slot, why: error.to_string(), unfit });
     }
 
@@ -198,7 +198,7 @@ impl SlotJob<'_> {
             match loaded.pipeline.step(&frame, &mut times) {
                 Ok(_) => {}
                 // The frame comes again, and is counted, where it is measured.
-                Err(Error::Frame { .. }) => break,
+                Err(InferError::Frame { .. }) => break,
                 Err(error) => return Err(LoopEnd::Failed(error)),
             }
             let mut sample = self.sample(loaded, &times, begun, begun);
@@ -213,12 +213,12 @@ impl SlotJob<'_> {
         loop {
             match feed.next() {
                 Some(Ok(taken)) => return Ok(taken),
-                Some(Err(error @ Error::Frame { .. })) => {
+                Some(Err(error @ InferError::Frame { .. })) => {
                     self.corrupt(&error, false);
                 }
                 // A source that was ended because of the stop did not fail.
                 _ if self.stopped() => return Err(LoopEnd::Stopped),
-                Some(Err(error @ Error::Vanished { .. })) => {
+                Some(Err(error @ InferError::Vanished { .. })) => {
                     return Err(LoopEnd::Vanished(error.to_string()));
                 }
                 Some(Err(error)) => return Err(LoopEnd::Failed(error)),
@@ -242,7 +242,7 @@ impl SlotJob<'_> {
         let mut times = StageTimes::new(begun);
         let detections = match loaded.pipeline.step(&frame, &mut times) {
             Ok(detections) => detections.to_vec(),
-            Err(error @ Error::Frame { .. }) => {
+            Err(error @ InferError::Frame { .. }) => {
                 self.corrupt(&error, true);
                 return Ok(());
             }

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
 use plimsoll::machine::with_timeout;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, MemoryConfig};
-use plimsoll_infer::{Device, EngineChoice, EngineKind};
+use plimsoll_infer::{EngineChoice, EngineDevice, EngineKind};
 
 use super::event::SlotOutcome;
 use super::guarded::{BenchGuard, GuardTotals, Guarded};
@@ -216,7 +216,7 @@ impl<'a> BenchLimits<'a> {
     /// it needed and what to do.
     pub(super) fn why_failed(&self, slot: &SlotState, outcome: &SlotOutcome) -> Option<String> {
         let cause = outcome.reason.clone()?;
-        let on_host = self.plan.device == Device::Cpu || slot.on_host();
+        let on_host = self.plan.device == EngineDevice::Cpu || slot.on_host();
         let refused = outcome.out_of_memory || outcome.asked_for.is_some();
         if outcome.status != Status::Failed || on_host || !refused {
             return Some(cause);
@@ -230,7 +230,7 @@ impl<'a> BenchLimits<'a> {
 /// Whether the driver itself limits this process on the GPU that the user named. A temporary
 /// manager verifies that.
 fn limit_of_driver(plan: &BenchPlan) -> Option<LimitReport> {
-    let Device::Cuda(number) = plan.device else { return None };
+    let EngineDevice::Cuda(number) = plan.device else { return None };
     let manager = GpuMemoryManager::new(MemoryConfig::for_inference()).ok()?;
     manager.add_device(open(DeviceId { kind: BackendKind::Cuda, number }).ok()?);
     manager.apply_limits(&plan.limit_request().ok()?).ok()
@@ -242,7 +242,7 @@ fn is_by_driver(report: &LimitReport) -> bool {
 
 /// Whether a slot of this plan that runs on the CPU has fallen back from a GPU.
 fn may_fall_back(plan: &BenchPlan) -> bool {
-    let for_cpu = plan.device == Device::Cpu
+    let for_cpu = plan.device == EngineDevice::Cpu
         || matches!(plan.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
     let gpus =
         || with_timeout(|| count(BackendKind::Cuda)).is_some_and(|gpus| gpus.is_ok_and(|n| n > 0));

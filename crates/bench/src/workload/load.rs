@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use plimsoll::Bytes;
 use plimsoll::platform::give_back_heap;
 use plimsoll::probe::ResidentReader;
-use plimsoll_infer::{Detection, Engine, EngineOptions, Error, Frame, Pipeline, Tensor, engine};
+use plimsoll_infer::{
+    Detection, EngineOptions, Frame, InferError, InferenceEngine, Pipeline, Tensor, engine,
+};
 
 use super::event::{LoopEnd, MemoryReporter};
 use super::guarded::BenchGuard;
@@ -117,7 +119,7 @@ impl<'a> SlotJob<'a> {
     fn open_engine(
         &self,
         options: &EngineOptions,
-    ) -> Result<(Box<dyn Engine>, Option<Bytes>), Error> {
+    ) -> Result<(Box<dyn InferenceEngine>, Option<Bytes>), InferError> {
         let process = || ResidentReader::open().and_then(|resident| resident.read());
         let open = || engine::open(self.plan.engine, &self.weights, options);
         // Memory that others have freed must neither count for this slot nor hide its own.
@@ -140,7 +142,7 @@ impl<'a> SlotJob<'a> {
 }
 
 /// Runs a model on zeros.
-fn run_once(engine: &mut dyn Engine, options: &EngineOptions) -> Result<(), Error> {
+fn run_once(engine: &mut dyn InferenceEngine, options: &EngineOptions) -> Result<(), InferError> {
     let (rows, columns) = engine.model().input_size.unwrap_or(options.open_size());
     engine.run(&Tensor::zeros(&[1, 3, rows, columns])).map(drop)
 }
@@ -175,7 +177,7 @@ pub(super) struct SlotProbe<'a> {
 impl<'a> SlotProbe<'a> {
     /// `together` says that two slots run at once.
     fn new(
-        engine: &dyn Engine,
+        engine: &dyn InferenceEngine,
         start: Option<SlotStart>,
         together: bool,
         slot: usize,
@@ -203,7 +205,7 @@ impl<'a> SlotProbe<'a> {
     }
 
     /// What the slot uses now.
-    pub(super) fn read(&self, engine: &dyn Engine) -> Option<Bytes> {
+    pub(super) fn read(&self, engine: &dyn InferenceEngine) -> Option<Bytes> {
         match self.reporter {
             MemoryReporter::Nobody => None,
             MemoryReporter::Process => {
@@ -221,7 +223,7 @@ impl<'a> SlotProbe<'a> {
     }
 
     /// The peak that was counted.
-    pub(super) fn peak(&self, engine: &dyn Engine) -> Option<Bytes> {
+    pub(super) fn peak(&self, engine: &dyn InferenceEngine) -> Option<Bytes> {
         match self.reporter {
             MemoryReporter::EngineOnGpu | MemoryReporter::EngineOnHost => {
                 engine.memory()?.peak.map(Bytes)

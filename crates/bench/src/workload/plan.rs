@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll::{Bytes, LimitRequest};
 use plimsoll_infer::engine::EchoOptions;
-use plimsoll_infer::{Device, EngineChoice, EngineOptions, Thresholds};
+use plimsoll_infer::{EngineChoice, EngineDevice, EngineOptions, Thresholds};
 
 use super::{BenchError, Guarded, Level, Logged, Trial};
 use crate::record::BenchConfig;
@@ -65,7 +65,7 @@ pub struct BenchPlan {
     /// The engine that runs them.
     pub engine: EngineChoice,
     /// The device that it runs on.
-    pub device: Device,
+    pub device: EngineDevice,
     /// The file of ONNX Runtime's library.
     pub library: Option<PathBuf>,
     /// Makes these an error: a fallback, output of a model that is not a number, a source that
@@ -134,7 +134,7 @@ impl Default for BenchPlan {
             sources: [None, None],
             models: [None, None],
             engine: EngineChoice::Auto,
-            device: Device::Auto,
+            device: EngineDevice::Auto,
             library: None,
             strict: false,
             imgsz: None,

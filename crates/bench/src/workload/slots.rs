@@ -95,7 +95,7 @@ fn check_sizes(plan: &BenchPlan, slots: &[Assignment; 2]) -> Result<(), BenchErr
 
 /// Checks that every file exists and has the right format.
 fn check_files(plan: &BenchPlan, slots: &[Assignment; 2]) -> Result<(), BenchError> {
-    let wrong = |error: plimsoll_infer::Error| BenchError::Plan(error.to_string());
+    let wrong = |error: plimsoll_infer::InferError| BenchError::Plan(error.to_string());
     for spec in given(plan) {
         // Also where no slot reads it, because the user named it.
         source::check(spec, SceneKind::Rgb).map_err(wrong)?;

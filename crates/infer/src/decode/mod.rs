@@ -13,8 +13,8 @@ mod suppress;
 pub use layout::Layout;
 pub use names::parse_names;
 
-use crate::engine::{Engine, ModelInfo};
-use crate::error::{Error, Result};
+use crate::engine::{InferenceEngine, ModelInfo};
+use crate::error::{InferError, InferResult};
 use crate::prepare::Letterbox;
 use crate::simd;
 use crate::tensor::Tensor;
@@ -81,14 +81,14 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// [`Error::Model`] where the model says that it has another task, or none of its
+    /// [`InferError::Model`] where the model says that it has another task, or none of its
     /// outputs can be a detector's.
-    pub fn new(model: &ModelInfo, shapes: &[Vec<usize>]) -> Result<Decoder> {
+    pub fn new(model: &ModelInfo, shapes: &[Vec<usize>]) -> InferResult<Decoder> {
         if let Some(task) = model.metadata.get("task").map(|task| task.trim())
             && task != "detect"
         {
             let why = format!("its metadata says that its task is `{task}`, not `detect`");
-            return Err(Error::Model { model: model.name.clone(), why });
+            return Err(InferError::Model { model: model.name.clone(), why });
         }
         let names = model.metadata.get("names").and_then(|text| parse_names(text));
         if names.is_none() && model.metadata.contains_key("names") {
@@ -143,7 +143,7 @@ impl Decoder {
     /// # Errors
     ///
     /// What the engine says.
-    pub fn delegate(&mut self, engine: &mut dyn Engine) -> Result<()> {
+    pub fn delegate(&mut self, engine: &mut dyn InferenceEngine) -> InferResult<()> {
         if let Some(Settled { output, shape, layout: Layout::ByClass { classes } }) = &self.settled
             && let &[_, _, places] = &shape[..]
             && engine.search(*output, *classes)?
@@ -158,7 +158,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// [`Error::Model`] where no output can be a detector's, or one has not as many
+    /// [`InferError::Model`] where no output can be a detector's, or one has not as many
     /// numbers as its shape says.
     pub fn decode(
         &mut self,
@@ -166,7 +166,7 @@ impl Decoder {
         letterbox: &Letterbox,
         thresholds: &Thresholds,
         out: &mut Vec<Detection>,
-    ) -> Result<()> {
+    ) -> InferResult<()> {
         out.clear();
         self.find(outputs, thresholds, |candidate| {
             out.push(Detection {
@@ -183,7 +183,7 @@ impl Decoder {
         outputs: &[Tensor],
         thresholds: &Thresholds,
         found: impl FnMut(&Candidate),
-    ) -> Result<()> {
+    ) -> InferResult<()> {
         if self.known(outputs).is_none() {
             let shapes: Vec<&[usize]> = outputs.iter().map(|output| &*output.shape).collect();
             if !matches!(self.settle(&shapes), Told::Is(_)) {
@@ -194,7 +194,7 @@ impl Decoder {
         let Some((tensor, layout)) = self.known(outputs) else {
             let shape = self.settled.as_ref().map_or(&[][..], |settled| &settled.shape);
             let why = format!("its output of shape {shape:?} has another count of numbers");
-            return Err(Error::Model { model: self.model.clone(), why });
+            return Err(InferError::Model { model: self.model.clone(), why });
         };
         self.read(tensor, layout, thresholds, found);
         Ok(())
@@ -234,7 +234,7 @@ impl Decoder {
         &self,
         shapes: &[&[usize]],
         named: impl Fn(usize) -> &'name str,
-    ) -> Error {
+    ) -> InferError {
         let outputs: Vec<String> = shapes
             .iter()
             .enumerate()
@@ -249,7 +249,7 @@ impl Decoder {
              has [1, 4 + classes, n], [1, n, 5 + classes] or [1, n, 6]",
             if outputs.is_empty() { "none".to_owned() } else { outputs.join(", ") }
         );
-        Error::Model { model: self.model.clone(), why }
+        InferError::Model { model: self.model.clone(), why }
     }
 
     fn read(

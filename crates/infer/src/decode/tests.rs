@@ -14,7 +14,7 @@ fn model(metadata: &[(&str, &str)], outputs: &[(&str, &[usize])]) -> ModelInfo {
     }
 }
 
-fn decoder(metadata: &[(&str, &str)], shape: &[usize]) -> Result<Decoder> {
+fn decoder(metadata: &[(&str, &str)], shape: &[usize]) -> InferResult<Decoder> {
     Decoder::new(&model(metadata, &[("output0", shape)]), &[shape.to_vec()])
 }
 
@@ -87,7 +87,7 @@ fn open_shapes_are_settled_by_the_first_output_and_may_change() {
     assert_eq!(decoded(&mut open, tensor(&[1, 6, 1], turned(&PLACES[2..]))), expected()[1..]);
     let wrong = tensor(&[1, 6, 3], vec![0.0; 5]);
     let refused = open.decode(&[wrong], &square(), &Thresholds::default(), &mut Vec::new());
-    assert!(matches!(refused, Err(Error::Model { .. })));
+    assert!(matches!(refused, Err(InferError::Model { .. })));
 }
 
 #[test]

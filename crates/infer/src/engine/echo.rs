@@ -1,12 +1,13 @@
 //! echo: fixed answers after fixed times, for tests of everything around an engine.
 //!
-//! A full citizen: it is chosen like the others and makes reports with exact numbers, so
-//! that scheduling, statistics and memory accounting can be tested without a model.
+//! It is chosen like the other engines and makes reports with exact numbers, so that
+//! scheduling, statistics and memory accounting can be tested without a model.
 
 use std::time::{Duration, Instant};
 
-use super::{Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_sides};
-use crate::error::Result;
+use super::check::check_sides;
+use super::{EngineInfo, EngineMemory, EngineOptions, InferenceEngine, ModelInfo};
+use crate::error::InferResult;
 use crate::tensor::Tensor;
 use plimsoll_models::ModelSource;
 
@@ -14,10 +15,10 @@ use plimsoll_models::ModelSource;
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct EchoOptions {
-    /// How long a run takes; `None` is as fast as can be. The time is spent spinning, as
-    /// an engine on the CPU would spend it.
+    /// How long a run takes; `None` returns at once. It spins, to use the CPU as an engine
+    /// would.
     pub time: Option<Duration>,
-    /// What its allocator claims.
+    /// The memory figures that it reports.
     pub memory: Option<EngineMemory>,
     /// What it answers; empty for [`pattern`].
     pub answers: Vec<Tensor>,
@@ -51,7 +52,7 @@ impl Echo {
         self
     }
 
-    /// The same, claiming this much memory.
+    /// The same, reporting this much memory.
     #[must_use]
     pub fn with_memory(mut self, memory: EngineMemory) -> Echo {
         self.options.memory = Some(memory);
@@ -64,9 +65,9 @@ impl Echo {
         self.runs
     }
 
-    /// Stands in for a model. What can be read keeps its input's name, its size and its
-    /// metadata; a model that cannot be read, or is not there, is no hindrance.
-    pub(super) fn open(source: &ModelSource, options: &EngineOptions) -> Result<Echo> {
+    /// Pretends to be a model, with the input's name, the size and the metadata of its file;
+    /// with defaults where the file cannot be read or does not exist.
+    pub(super) fn open(source: &ModelSource, options: &EngineOptions) -> InferResult<Echo> {
         let mut model = match source.read_for(options.open_size()) {
             Ok(model) => model.info,
             Err(_) => pretend(options),
@@ -97,7 +98,7 @@ impl Echo {
     }
 }
 
-/// The model that echo stands in for when there is none.
+/// The model that echo pretends to be when there is none.
 fn pretend(options: &EngineOptions) -> ModelInfo {
     let (rows, columns) = options.open_size();
     ModelInfo {
@@ -111,7 +112,7 @@ fn pretend(options: &EngineOptions) -> ModelInfo {
     }
 }
 
-impl Engine for Echo {
+impl InferenceEngine for Echo {
     fn info(&self) -> &EngineInfo {
         &self.info
     }
@@ -120,7 +121,7 @@ impl Engine for Echo {
         &self.model
     }
 
-    fn run(&mut self, _input: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, _input: &Tensor) -> InferResult<&[Tensor]> {
         if let Some(time) = self.options.time {
             let begun = Instant::now();
             while begun.elapsed() < time {

@@ -1,4 +1,4 @@
-//! What can be asked of an engine.
+//! The options of an engine: kind, device, limit.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::str::FromStr;
 use plimsoll::Bytes;
 
 use super::EchoOptions;
-use crate::error::Error;
+use crate::error::InferError;
 use plimsoll_models::GraphOptions;
 
 /// The engines, as users name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EngineKind {
-    /// Pure Rust on the CPU; always there.
+    /// Pure Rust on the CPU; always available.
     Rten,
     /// ONNX Runtime, found at run time.
     Ort,
@@ -48,12 +48,12 @@ impl fmt::Display for EngineKind {
 }
 
 impl FromStr for EngineKind {
-    type Err = Error;
+    type Err = InferError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, InferError> {
         let why = "the engines are auto, rten, ort, tensorrt and echo";
         EngineKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            Error::Unavailable { what: format!("engine {text}"), why: why.to_string() }
+            InferError::Unavailable { what: format!("engine {text}"), why: why.to_string() }
         })
     }
 }
@@ -84,9 +84,9 @@ impl fmt::Display for EngineChoice {
 }
 
 impl FromStr for EngineChoice {
-    type Err = Error;
+    type Err = InferError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, InferError> {
         if text == "auto" { Ok(EngineChoice::Auto) } else { text.parse().map(EngineChoice::Kind) }
     }
 }
@@ -94,7 +94,7 @@ impl FromStr for EngineChoice {
 /// Where a model should run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum Device {
+pub enum EngineDevice {
     /// A GPU where the engine reaches one, else the CPU.
     #[default]
     Auto,
@@ -104,53 +104,53 @@ pub enum Device {
     Cuda(u32),
 }
 
-impl fmt::Display for Device {
+impl fmt::Display for EngineDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Device::Auto => f.pad("auto"),
-            Device::Cpu => f.pad("cpu"),
-            Device::Cuda(number) => write!(f, "cuda:{number}"),
+            EngineDevice::Auto => f.pad("auto"),
+            EngineDevice::Cpu => f.pad("cpu"),
+            EngineDevice::Cuda(number) => write!(f, "cuda:{number}"),
         }
     }
 }
 
-impl FromStr for Device {
-    type Err = Error;
+impl FromStr for EngineDevice {
+    type Err = InferError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, InferError> {
         let number = |digits: &str| digits.parse().ok().filter(|&n: &u32| n < 1 << 16);
         match text {
-            "auto" => Some(Device::Auto),
-            "cpu" | "host" => Some(Device::Cpu),
-            "cuda" => Some(Device::Cuda(0)),
-            _ => text.strip_prefix("cuda:").and_then(number).map(Device::Cuda),
+            "auto" => Some(EngineDevice::Auto),
+            "cpu" | "host" => Some(EngineDevice::Cpu),
+            "cuda" => Some(EngineDevice::Cuda(0)),
+            _ => text.strip_prefix("cuda:").and_then(number).map(EngineDevice::Cuda),
         }
-        .ok_or_else(|| Error::Unavailable {
+        .ok_or_else(|| InferError::Unavailable {
             what: format!("device {text}"),
             why: "engines run on auto, cpu and cuda:N".into(),
         })
     }
 }
 
-/// What is asked of an engine. What one cannot do is listed in
-/// [`EngineInfo::fallbacks`](super::EngineInfo::fallbacks).
+/// How a model should run. [`EngineInfo::fallbacks`](super::EngineInfo::fallbacks) lists what an
+/// engine does differently.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EngineOptions {
     /// Where to run.
-    pub device: Device,
+    pub device: EngineDevice,
     /// Threads on the CPU; `None` leaves it to the engine.
     pub threads: Option<usize>,
-    /// The line for the engine's memory on a GPU.
+    /// The limit for the engine's memory on a GPU.
     pub memory_limit: Option<Bytes>,
-    /// The file of ONNX Runtime's library, or of ours for TensorRT (which is known by its
-    /// name); it is then looked for nowhere else.
+    /// The file of ONNX Runtime's library, or of our shim for TensorRT (recognised by its
+    /// name); no other place is searched then.
     pub library: Option<PathBuf>,
     /// A fallback is an error.
     pub strict: bool,
     /// Ask ONNX Runtime for its TensorRT provider before CUDA.
     pub tensorrt: bool,
-    /// Record the work on a GPU once and replay it, where the model allows.
+    /// Capture the work on a GPU in a CUDA graph and replay it, where the model allows.
     pub cuda_graph: bool,
     /// Rows and columns to run at; a model that has another size is an error. `None` runs at the
     /// size that the model has, or at 640x640 where it takes any.
@@ -162,7 +162,7 @@ pub struct EngineOptions {
 impl Default for EngineOptions {
     fn default() -> Self {
         EngineOptions {
-            device: Device::Auto,
+            device: EngineDevice::Auto,
             threads: None,
             memory_limit: None,
             library: None,
@@ -193,9 +193,9 @@ mod tests {
             assert_eq!(text.parse::<EngineChoice>().expect("known").to_string(), text);
         }
         for text in ["auto", "cpu", "cuda:0", "cuda:3"] {
-            assert_eq!(text.parse::<Device>().expect("known").to_string(), text);
+            assert_eq!(text.parse::<EngineDevice>().expect("known").to_string(), text);
         }
-        assert_eq!("host".parse::<Device>().expect("known"), Device::Cpu);
+        assert_eq!("host".parse::<EngineDevice>().expect("known"), EngineDevice::Cpu);
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
         let error = "onnx".parse::<EngineChoice>().expect_err("unknown").to_string();
         assert!(error.contains("rten"), "{error}");
         for text in ["cuda:", "cuda:-1", "cuda:99999", "gpu", ""] {
-            assert!(text.parse::<Device>().is_err(), "{text}");
+            assert!(text.parse::<EngineDevice>().is_err(), "{text}");
         }
     }
 }

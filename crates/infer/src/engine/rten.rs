@@ -1,21 +1,22 @@
-//! rten: pure Rust, on the CPU, always there.
+//! rten: pure Rust, on the CPU, always available.
 //!
-//! The input is handed over as a view, so it is not copied. The outputs are taken over by
-//! value: rten allocates them anew on every run and has no way to be given buffers, so
-//! what can be saved is the copy, not the allocation.
+//! The input is passed as a view, so it is not copied. The outputs are moved out: rten allocates
+//! them on every run and takes no buffers, so only the copy can be saved, not the allocation.
 
 use std::sync::Arc;
 
 use rten::{ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
 use rten_tensor::prelude::*;
 
-use super::{Device, Engine, EngineInfo, EngineOptions, ModelInfo, check_input, shielded};
-use crate::error::{Error, Result};
+use super::check::check_input;
+use super::shield::shielded;
+use super::{EngineDevice, EngineInfo, EngineOptions, InferenceEngine, ModelInfo};
+use crate::error::{InferError, InferResult};
 use crate::tensor::Tensor;
 use plimsoll_models::Model;
 
 const NAME: &str = "rten";
-/// The version that this was built and measured with; the crate does not tell its own.
+/// The version that this was built and measured with; the crate does not report its own.
 const VERSION: &str = "0.27";
 
 /// A model in rten.
@@ -34,17 +35,17 @@ impl Rten {
     /// Loads a model.
     ///
     /// # Errors
-    /// [`Error::Model`] when rten cannot read it or lacks one of its operators.
-    pub fn open(model: &Model, options: &EngineOptions, why: &str) -> Result<Rten> {
+    /// [`InferError::Model`] when rten cannot read it or lacks one of its operators.
+    pub fn open(model: &Model, options: &EngineOptions, why: &str) -> InferResult<Rten> {
         let info = EngineInfo {
             name: NAME,
             version: Some(VERSION.into()),
-            device: Device::Cpu.to_string(),
+            device: EngineDevice::Cpu.to_string(),
             chosen: why.into(),
             threads: options.threads,
             ..EngineInfo::default()
         };
-        let refuse = |why: String| Error::Model { model: model.info.name.clone(), why };
+        let refuse = |why: String| InferError::Model { model: model.info.name.clone(), why };
         let graph = shielded(NAME, || {
             ModelOptions::with_all_ops()
                 .prepack_weights(true)
@@ -67,7 +68,7 @@ impl Rten {
     }
 }
 
-impl Engine for Rten {
+impl InferenceEngine for Rten {
     fn info(&self) -> &EngineInfo {
         &self.info
     }
@@ -76,12 +77,12 @@ impl Engine for Rten {
         &self.model
     }
 
-    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, input: &Tensor) -> InferResult<&[Tensor]> {
         check_input(NAME, &self.model, input)?;
-        let failed = |why: String| Error::Engine { engine: NAME.into(), why };
+        let failed = |why: String| InferError::Engine { engine: NAME.into(), why };
         let view = ValueView::from_shape(&input.shape, &input.data)
             .map_err(|error| failed(error.to_string()))?;
-        // What is not needed any more is given back before the run needs its room.
+        // The old outputs are freed before the run allocates new ones.
         self.results.clear();
         let values = shielded(NAME, || {
             let inputs = vec![(self.input, ValueOrView::View(view))];

@@ -1,15 +1,15 @@
-//! The first load and the first run of a model, for a process that may be lost.
+//! Loads and runs a model once, in a process that may crash.
 //!
 //! A graph is a program: it may nest so deep that an engine's recursion leaves its stack, or
 //! grow without end, and an engine's own out-of-memory is an abort more often than an error.
-//! None of that can be caught, so whoever must go on afterwards lets a process of its own do
-//! this first, watches it, and loads the model only where that one came through.
+//! None of that can be caught. So a caller that must survive runs this in a child process
+//! first, watches it, and loads the model only if the child succeeded.
 //!
-//! It happens on the CPU, whatever the device: what a graph grows to is the same everywhere,
-//! and the memory of a GPU, with the limit on it, is left alone.
+//! It runs on the CPU, whatever the device: the size that a graph grows to is the same
+//! everywhere, and no memory of a GPU is used, or counted against its limit.
 
-use super::{Device, EngineChoice, EngineKind, EngineOptions, open};
-use crate::error::Result;
+use super::{EngineChoice, EngineDevice, EngineKind, EngineOptions, open};
+use crate::error::InferResult;
 use crate::tensor::Tensor;
 use plimsoll_models::ModelSource;
 
@@ -21,14 +21,18 @@ pub const STACK: usize = 64 << 20;
 /// engine of TensorRT, is not tried.
 ///
 /// # Errors
-/// Those of [`open`] and of [`Engine::run`](super::Engine::run). What matters more is whether
+/// Those of [`open`] and of [`InferenceEngine::run`](super::InferenceEngine::run). What matters more is whether
 /// it returns at all.
-pub fn trial(choice: EngineChoice, source: &ModelSource, options: &EngineOptions) -> Result<()> {
+pub fn trial(
+    choice: EngineChoice,
+    source: &ModelSource,
+    options: &EngineOptions,
+) -> InferResult<()> {
     let candidates = source.candidates()?;
     let graph = candidates.iter().find(|candidate| !candidate.is_engine());
     let (Some(graph), false) = (graph, is_for_gpus(choice)) else { return Ok(()) };
     let mut options = options.clone();
-    (options.device, options.strict) = (Device::Cpu, false);
+    (options.device, options.strict) = (EngineDevice::Cpu, false);
     let mut engine = open(choice, graph, &options)?;
     let (rows, columns) = engine.model().input_size.unwrap_or(options.open_size());
     engine.run(&Tensor::zeros(&[1, 3, rows, columns]))?;

@@ -13,14 +13,14 @@ struct Fixed {
     outputs: Vec<Tensor>,
 }
 
-impl Engine for Fixed {
+impl InferenceEngine for Fixed {
     fn info(&self) -> &EngineInfo {
         &self.info
     }
     fn model(&self) -> &ModelInfo {
         &self.model
     }
-    fn run(&mut self, _: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, _: &Tensor) -> InferResult<&[Tensor]> {
         Ok(&self.outputs)
     }
 }

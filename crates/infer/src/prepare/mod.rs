@@ -17,7 +17,7 @@ pub(crate) mod weights;
 
 pub use letterbox::Letterbox;
 
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 use crate::simd;
 use crate::source::{Frame, Pixels};
 use crate::tensor::Tensor;
@@ -104,9 +104,9 @@ impl Prepare {
     ///
     /// # Errors
     ///
-    /// [`Error::Frame`] where the pixels are not as many as the size says, or nothing of
+    /// [`InferError::Frame`] where the pixels are not as many as the size says, or nothing of
     /// the frame would be left.
-    pub fn run(&mut self, frame: &Frame, out: &mut Tensor) -> Result<Letterbox> {
+    pub fn run(&mut self, frame: &Frame, out: &mut Tensor) -> InferResult<Letterbox> {
         self.shape(out);
         self.run_into(frame, &mut out.data, &mut None)
     }
@@ -131,14 +131,14 @@ impl Prepare {
         frame: &Frame,
         out: &mut [f32],
         painted: &mut Option<Letterbox>,
-    ) -> Result<Letterbox> {
+    ) -> InferResult<Letterbox> {
         let plane = plane(frame)?;
         let fitted = self.fit(frame)?.letterbox;
         let area = self.height * self.width;
         if out.len() != 3 * area {
             let why =
                 format!("{} numbers for an image of {}x{}", out.len(), self.width, self.height);
-            return Err(Error::Frame { frame: frame.name.clone(), why });
+            return Err(InferError::Frame { frame: frame.name.clone(), why });
         }
         if let Plane::Deep(pixels) = plane {
             self.stretch.look(pixels);
@@ -166,7 +166,7 @@ impl Prepare {
     /// # Errors
     ///
     /// As [`Prepare::run`].
-    pub(crate) fn fit(&mut self, frame: &Frame) -> Result<&Fit> {
+    pub(crate) fn fit(&mut self, frame: &Frame) -> InferResult<&Fit> {
         plane(frame)?;
         let size = (frame.height, frame.width);
         let known = |fit: &Fit| (fit.letterbox.frame_height, fit.letterbox.frame_width) == size;
@@ -177,16 +177,17 @@ impl Prepare {
         Ok(self.fit.insert(fit))
     }
 
-    fn make(&mut self, frame: &Frame) -> Result<Fit> {
+    fn make(&mut self, frame: &Frame) -> InferResult<Fit> {
         let tensor = (self.height, self.width);
-        let letterbox =
-            Letterbox::fit((frame.height, frame.width), tensor).ok_or_else(|| Error::Frame {
+        let letterbox = Letterbox::fit((frame.height, frame.width), tensor).ok_or_else(|| {
+            InferError::Frame {
                 frame: frame.name.clone(),
                 why: format!(
                     "{}x{} pixels leave nothing in a tensor of {}x{}",
                     frame.width, frame.height, self.width, self.height
                 ),
-            })?;
+            }
+        })?;
         for mixed in &mut self.rows.mixed {
             mixed.resize(4 * letterbox.width, 0);
         }
@@ -323,7 +324,7 @@ fn border(plane: &mut [f32], width: usize, fitted: &Letterbox) {
 }
 
 /// The pixels, where they are as many as the size says.
-fn plane(frame: &Frame) -> Result<Plane<'_>> {
+fn plane(frame: &Frame) -> InferResult<Plane<'_>> {
     let (plane, has, channels) = match &frame.pixels {
         Pixels::Rgb8(pixels) => (Plane::Colour(pixels, false), pixels.len(), 3),
         Pixels::Bgr8(pixels) => (Plane::Colour(pixels, true), pixels.len(), 3),
@@ -334,7 +335,7 @@ fn plane(frame: &Frame) -> Result<Plane<'_>> {
     if wants == Some(has) {
         return Ok(plane);
     }
-    Err(Error::Frame {
+    Err(InferError::Frame {
         frame: frame.name.clone(),
         why: format!(
             "{}x{} pixels of {channels} channels, but {has} values",

@@ -112,7 +112,7 @@ fn a_frame_that_lies_about_its_size_is_refused() {
     for (width, height) in [(4, 4), (0, 0), (usize::MAX, usize::MAX), (3, 3)] {
         let bad = frame(Pixels::Rgb8(vec![0; 26]), width, height);
         let refused = Prepare::new(64, 64).run(&bad, &mut out);
-        assert!(matches!(refused, Err(Error::Frame { .. })), "{width}x{height}");
+        assert!(matches!(refused, Err(InferError::Frame { .. })), "{width}x{height}");
     }
     let empty = frame(Pixels::Grey8(Vec::new()), 0, 9);
     assert!(Prepare::new(64, 64).run(&empty, &mut out).is_err());

@@ -10,11 +10,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{Clock, Frame, Source, SourceInfo, SourceOptions, Stager, Stopper};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 /// What the thread sends: a frame, or that there are no more.
 struct Made {
-    frame: Option<Result<Frame>>,
+    frame: Option<InferResult<Frame>>,
     took: Option<Duration>,
     rate: Option<f64>,
 }
@@ -34,12 +34,12 @@ impl Ahead {
     /// silent; `None` for as long as it likes.
     ///
     /// # Errors
-    /// [`Error::Source`] where no thread can be started.
+    /// [`InferError::Source`] where no thread can be started.
     pub fn new(
         source: Box<dyn Source>,
         options: &SourceOptions,
         patience: Option<Duration>,
-    ) -> Result<Ahead> {
+    ) -> InferResult<Ahead> {
         let info = source.info().clone();
         let stop = source.stopper();
         let (send, made) = sync_channel(options.ahead.max(1));
@@ -47,7 +47,10 @@ impl Ahead {
         let worker = std::thread::Builder::new()
             .name(format!("decode {}", info.kind))
             .spawn(move || work(source, &send, clock, stager))
-            .map_err(|e| Error::Source { source_name: info.name.clone(), why: e.to_string() })?;
+            .map_err(|e| InferError::Source {
+                source_name: info.name.clone(),
+                why: e.to_string(),
+            })?;
         Ok(Ahead { info, made: Some(made), stop, worker: Some(worker), patience, took: None })
     }
 
@@ -82,12 +85,12 @@ impl Source for Ahead {
         &self.info
     }
 
-    fn next_frame(&mut self) -> Option<Result<Frame>> {
+    fn next_frame(&mut self) -> Option<InferResult<Frame>> {
         match self.receive() {
             Ok(made) => {
                 self.took = made.took;
                 self.info.rate = self.info.rate.or(made.rate);
-                if !matches!(made.frame, Some(Ok(_) | Err(Error::Frame { .. }))) {
+                if !matches!(made.frame, Some(Ok(_) | Err(InferError::Frame { .. }))) {
                     self.finish();
                 }
                 made.frame
@@ -96,7 +99,7 @@ impl Source for Ahead {
                 self.took = None;
                 self.finish();
                 let source_name = self.info.name.clone();
-                Some(Err(Error::Source { source_name, why: why.to_owned() }))
+                Some(Err(InferError::Source { source_name, why: why.to_owned() }))
             }
         }
     }
@@ -129,7 +132,7 @@ fn work(
             frame.staged = stage(frame);
         }
         let took = clock.as_ref().zip(began).map(|(clock, began)| clock().saturating_sub(began));
-        let goes_on = matches!(frame, Some(Ok(_) | Err(Error::Frame { .. })));
+        let goes_on = matches!(frame, Some(Ok(_) | Err(InferError::Frame { .. })));
         let made = Made { frame, took, rate: source.info().rate };
         if send.send(made).is_err() || !goes_on {
             return;

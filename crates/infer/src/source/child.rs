@@ -20,7 +20,7 @@ use std::time::Duration;
 use plimsoll::platform::die_with_spawner;
 
 use super::{Stopper, redact};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 /// How many of the last lines are kept as the reason of an end.
 const LAST_WORDS: usize = 4;
@@ -75,9 +75,9 @@ impl Decoder {
         mut command: Command,
         remedy: &str,
         hear: fn(&str) -> Heard,
-    ) -> Result<Decoder> {
+    ) -> InferResult<Decoder> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let refuse = |why: String| Error::Unavailable { what: program.clone(), why };
+        let refuse = |why: String| InferError::Unavailable { what: program.clone(), why };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         die_with_spawner(&mut command);
         let notes = Arc::new(Mutex::new(Notes::default()));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::child::{Decoder, Heard};
 use super::steady::Steady;
 use super::{Frame, Source, SourceInfo, Stopper, pam};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 const REMEDY: &str = "install ffmpeg (Debian, Ubuntu, JetPack: apt install ffmpeg)";
 
@@ -26,24 +26,25 @@ pub(super) struct Ffmpeg {
 }
 
 /// A file; `why` says why it is not decoded in here.
-pub(super) fn file(name: &str, path: &Path, why: &str) -> Result<Ffmpeg> {
+pub(super) fn file(name: &str, path: &Path, why: &str) -> InferResult<Ffmpeg> {
     let mut command = command();
     // A name that begins with a dash or looks like an address is still a file.
     command.arg("-i").arg(format!("file:{}", path.display()));
     let made = start(name, "video", command, false);
     made.map_err(|error| match error {
-        Error::Unavailable { what, why: missing } => {
-            Error::Unavailable { what, why: format!("{missing}; {name} needs it, since {why}") }
-        }
+        InferError::Unavailable { what, why: missing } => InferError::Unavailable {
+            what,
+            why: format!("{missing}; {name} needs it, since {why}"),
+        },
         other => other,
     })
 }
 
 /// A V4L2 device.
-pub(super) fn camera(name: &str, device: &Path) -> Result<Ffmpeg> {
+pub(super) fn camera(name: &str, device: &Path) -> InferResult<Ffmpeg> {
     if !device.exists() {
         let why = format!("there is no {}; `ls /dev/video*` shows the cameras", device.display());
-        return Err(Error::Unavailable { what: name.to_owned(), why });
+        return Err(InferError::Unavailable { what: name.to_owned(), why });
     }
     let mut command = command();
     command.args(["-f", "v4l2", "-i"]).arg(device);
@@ -51,7 +52,7 @@ pub(super) fn camera(name: &str, device: &Path) -> Result<Ffmpeg> {
 }
 
 /// A network stream, over TCP so that lost packets do not tear frames.
-pub(super) fn rtsp(name: &str, address: &str) -> Result<Ffmpeg> {
+pub(super) fn rtsp(name: &str, address: &str) -> InferResult<Ffmpeg> {
     let mut command = command();
     command.args(["-rtsp_transport", "tcp", "-i", address]);
     start(name, "rtsp", command, true)
@@ -64,7 +65,12 @@ fn command() -> Command {
     command
 }
 
-fn start(name: &str, kind: &'static str, mut command: Command, endless: bool) -> Result<Ffmpeg> {
+fn start(
+    name: &str,
+    kind: &'static str,
+    mut command: Command,
+    endless: bool,
+) -> InferResult<Ffmpeg> {
     command.args(["-map", "0:v:0", "-an", "-vf"]);
     command.arg("showinfo=checksum=0,format=pix_fmts=rgb24|gray|gray16be");
     // Each frame once, as it comes, at its own size: the options have changed over time.
@@ -80,9 +86,9 @@ fn start(name: &str, kind: &'static str, mut command: Command, endless: bool) ->
 }
 
 /// The major version of the ffmpeg at hand; builds without a number are new.
-fn version() -> Result<u32> {
+fn version() -> InferResult<u32> {
     let said = Command::new("ffmpeg").arg("-version").stdin(Stdio::null()).output();
-    let said = said.map_err(|e| Error::Unavailable {
+    let said = said.map_err(|e| InferError::Unavailable {
         what: "ffmpeg".to_owned(),
         why: format!("{e}: {REMEDY}"),
     })?;
@@ -94,10 +100,10 @@ fn major(said: &str) -> Option<u32> {
 }
 
 impl Ffmpeg {
-    fn end(&mut self, why: Option<String>) -> Option<Result<Frame>> {
+    fn end(&mut self, why: Option<String>) -> Option<InferResult<Frame>> {
         self.ended = true;
         let source_name = self.info.name.clone();
-        why.map(|why| Err(Error::Source { source_name, why }))
+        why.map(|why| Err(InferError::Source { source_name, why }))
     }
 }
 
@@ -106,7 +112,7 @@ impl Source for Ffmpeg {
         &self.info
     }
 
-    fn next_frame(&mut self) -> Option<Result<Frame>> {
+    fn next_frame(&mut self) -> Option<InferResult<Frame>> {
         if self.ended {
             return None;
         }

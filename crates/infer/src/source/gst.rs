@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::child::{Decoder, Heard, Shape};
 use super::steady::Steady;
 use super::{Frame, Pixels, Source, SourceInfo, Stopper, pam};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 const REMEDY: &str = "install GStreamer's tools (Debian, Ubuntu, JetPack: apt install \
                       gstreamer1.0-tools gstreamer1.0-plugins-base)";
@@ -27,15 +27,16 @@ pub(super) struct Gst {
 }
 
 /// Starts a pipeline.
-pub(super) fn open(name: &str, pipeline: &str) -> Result<Gst> {
-    let refuse = |why: &str| Error::Source { source_name: name.to_owned(), why: why.to_owned() };
+pub(super) fn open(name: &str, pipeline: &str) -> InferResult<Gst> {
+    let refuse =
+        |why: &str| InferError::Source { source_name: name.to_owned(), why: why.to_owned() };
     let words = split(pipeline).ok_or_else(|| refuse("a quotation mark is not closed"))?;
     if words.is_empty() {
         return Err(refuse("the pipeline is empty"));
     }
     if !is_installed("gst-launch-1.0") {
         let what = "gst-launch-1.0".to_owned();
-        return Err(Error::Unavailable { what, why: REMEDY.to_owned() });
+        return Err(InferError::Unavailable { what, why: REMEDY.to_owned() });
     }
     let mut command = Command::new("sh");
     command.args(["-c", r#"exec "$0" "$@" 3>&1 1>&2"#, "gst-launch-1.0", "-v"]);
@@ -55,10 +56,10 @@ fn is_installed(program: &str) -> bool {
 }
 
 impl Gst {
-    fn end(&mut self, why: Option<String>) -> Option<Result<Frame>> {
+    fn end(&mut self, why: Option<String>) -> Option<InferResult<Frame>> {
         self.ended = true;
         let source_name = self.info.name.clone();
-        why.map(|why| Err(Error::Source { source_name, why }))
+        why.map(|why| Err(InferError::Source { source_name, why }))
     }
 
     fn read(&mut self, shape: Shape) -> Result<Pixels, String> {
@@ -84,7 +85,7 @@ impl Source for Gst {
         &self.info
     }
 
-    fn next_frame(&mut self) -> Option<Result<Frame>> {
+    fn next_frame(&mut self) -> Option<InferResult<Frame>> {
         if self.ended {
             return None;
         }

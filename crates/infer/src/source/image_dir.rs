@@ -12,7 +12,7 @@ use std::time::Duration;
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 
 use super::{Frame, Pixels, Source, SourceInfo};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 const ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "bmp", "tif", "tiff"];
 /// The longest edge.
@@ -31,8 +31,8 @@ pub(super) struct ImageDir {
 
 impl ImageDir {
     /// Lists a directory; pictures are read when their turn comes.
-    pub(super) fn open(name: &str, directory: &Path) -> Result<ImageDir> {
-        let refuse = |why: String| Error::Source { source_name: name.to_owned(), why };
+    pub(super) fn open(name: &str, directory: &Path) -> InferResult<ImageDir> {
+        let refuse = |why: String| InferError::Source { source_name: name.to_owned(), why };
         let mut files = pictures(directory).map_err(|e| refuse(e.to_string()))?;
         if files.is_empty() {
             return Err(refuse(format!("it holds no pictures (.{})", ENDINGS.join(", ."))));
@@ -53,7 +53,7 @@ impl Source for ImageDir {
         &self.info
     }
 
-    fn next_frame(&mut self) -> Option<Result<Frame>> {
+    fn next_frame(&mut self) -> Option<InferResult<Frame>> {
         let path = self.files.get(self.next)?;
         if !path.exists() && !self.files[self.next..].iter().any(|file| file.exists()) {
             return Some(Err(self.vanished()));
@@ -67,11 +67,11 @@ impl Source for ImageDir {
 impl ImageDir {
     /// None of the pictures that are left is there any more: a folder that was removed or
     /// unmounted, and not so many bad pictures.
-    fn vanished(&mut self) -> Error {
+    fn vanished(&mut self) -> InferError {
         let (all, left) = (self.files.len(), self.files.len() - self.next);
         self.next = all;
         let why = format!("{left} of its {all} pictures are not there any more");
-        Error::Vanished { source_name: self.info.name.clone(), why }
+        InferError::Vanished { source_name: self.info.name.clone(), why }
     }
 }
 
@@ -90,9 +90,9 @@ fn is_picture(path: &Path) -> bool {
     ENDINGS.iter().any(|known| known.eq_ignore_ascii_case(ending))
 }
 
-fn read(path: &Path, timestamp: Duration) -> Result<Frame> {
+fn read(path: &Path, timestamp: Duration) -> InferResult<Frame> {
     let name = label(path);
-    let refuse = |why: String| Error::Frame { frame: name.clone(), why };
+    let refuse = |why: String| InferError::Frame { frame: name.clone(), why };
     let about = std::fs::metadata(path).map_err(|e| refuse(e.to_string()))?;
     let length = about.len();
     // A pipe under a picture's name would keep its reader waiting for good.

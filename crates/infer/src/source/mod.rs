@@ -1,8 +1,8 @@
 //! Where frames come from: one file for each kind, named as users name it.
 //!
 //! [`open`] takes what the user wrote. What it returns decodes ahead on a thread of its own
-//! ([`ahead`]) and never panics on what it reads: a bad frame is one [`crate::Error::Frame`],
-//! a source that is gone is one [`crate::Error::Source`] with its reason. Pictures and H.264
+//! ([`ahead`]) and never panics on what it reads: a bad frame is one [`crate::InferError::Frame`],
+//! a source that is gone is one [`crate::InferError::Source`] with its reason. Pictures and H.264
 //! in MP4 are decoded in here; all other video, cameras and pipelines come from a child
 //! process (`ffmpeg`, `gst-launch-1.0`), so that their decoders' faults stay outside.
 
@@ -31,7 +31,7 @@ pub use self::redact::redact;
 pub use self::spec::Spec;
 pub use self::staged::{Staged, Stager};
 use self::synthetic::{SceneKind, Synthetic};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 /// The pixels of a frame, rows from the top, no padding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,13 +102,13 @@ pub struct SourceInfo {
     pub rate: Option<f64>,
 }
 
-/// A sequence of frames. `Err` of kind [`crate::Error::Frame`] is one bad frame: go on;
+/// A sequence of frames. `Err` of kind [`crate::InferError::Frame`] is one bad frame: go on;
 /// any other error ends the source; `None` is its natural end.
 pub trait Source: Send {
     /// What it is.
     fn info(&self) -> &SourceInfo;
     /// The next frame.
-    fn next_frame(&mut self) -> Option<Result<Frame>>;
+    fn next_frame(&mut self) -> Option<InferResult<Frame>>;
     /// How long the last frame took to decode, where a clock was handed in.
     fn decode_time(&self) -> Option<Duration> {
         None
@@ -170,9 +170,9 @@ impl fmt::Debug for SourceOptions {
 /// `gst='PIPELINE'`, `synthetic[:key=value,…]`, or a bare path to a directory or a video.
 ///
 /// # Errors
-/// [`crate::Error::Source`] where it cannot be read or understood,
-/// [`crate::Error::Unavailable`] where this machine lacks what it takes.
-pub fn open(spec: &str, options: &SourceOptions) -> Result<Box<dyn Source>> {
+/// [`crate::InferError::Source`] where it cannot be read or understood,
+/// [`crate::InferError::Unavailable`] where this machine lacks what it takes.
+pub fn open(spec: &str, options: &SourceOptions) -> InferResult<Box<dyn Source>> {
     let parsed = Spec::parse(spec, options.scenes)?;
     let live = parsed.is_live();
     // What is shown; only the decoders get the address itself.
@@ -196,8 +196,8 @@ pub fn open(spec: &str, options: &SourceOptions) -> Result<Box<dyn Source>> {
 /// be, as far as names and headers tell. Nothing is decoded and nothing is started.
 ///
 /// # Errors
-/// [`crate::Error::Source`] where it is not there or cannot be read or understood.
-pub fn check(spec: &str, scenes: SceneKind) -> Result<Spec> {
+/// [`crate::InferError::Source`] where it is not there or cannot be read or understood.
+pub fn check(spec: &str, scenes: SceneKind) -> InferResult<Spec> {
     let parsed = Spec::parse(spec, scenes)?;
     let name = &*redact(spec);
     match &parsed {
@@ -205,7 +205,7 @@ pub fn check(spec: &str, scenes: SceneKind) -> Result<Spec> {
         Spec::Video(path) => video::check(name, path)?,
         Spec::Camera(device) if !device.exists() => {
             let why = format!("there is no device {}; see ls /dev/video*", device.display());
-            return Err(Error::Source { source_name: name.to_owned(), why });
+            return Err(InferError::Source { source_name: name.to_owned(), why });
         }
         Spec::Camera(_) | Spec::Rtsp(_) | Spec::Gst(_) | Spec::Synthetic(_) => {}
     }

@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 
 use super::pair::Pairs;
 use super::*;
-use crate::error::Error;
+use crate::error::InferError;
 
 /// Frames at given times, or errors.
-struct List(SourceInfo, VecDeque<Result<Frame>>);
+struct List(SourceInfo, VecDeque<InferResult<Frame>>);
 
 impl Source for List {
     fn info(&self) -> &SourceInfo {
         &self.0
     }
-    fn next_frame(&mut self) -> Option<Result<Frame>> {
+    fn next_frame(&mut self) -> Option<InferResult<Frame>> {
         self.1.pop_front()
     }
 }
@@ -27,8 +27,8 @@ fn list(times: &[u64]) -> Box<List> {
     Box::new(List(SourceInfo::default(), times.iter().map(|&t| Ok(frame(t))).collect()))
 }
 
-fn bad() -> Result<Frame> {
-    Err(Error::Frame { frame: "x".into(), why: "y".into() })
+fn bad() -> InferResult<Frame> {
+    Err(InferError::Frame { frame: "x".into(), why: "y".into() })
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_silent_stream_has_vanished() {
         fn info(&self) -> &SourceInfo {
             &self.0
         }
-        fn next_frame(&mut self) -> Option<Result<Frame>> {
+        fn next_frame(&mut self) -> Option<InferResult<Frame>> {
             self.1.recv().ok()?;
             None
         }
@@ -69,7 +69,7 @@ fn working_ahead_changes_nothing_but_the_waiting() {
     let mut ahead = ahead::Ahead::new(source, &options, None).unwrap();
     assert_eq!(ahead.next_frame().unwrap().unwrap().name, "0");
     assert_eq!(ahead.decode_time(), Some(Duration::from_millis(1)));
-    assert!(matches!(ahead.next_frame(), Some(Err(Error::Frame { .. }))));
+    assert!(matches!(ahead.next_frame(), Some(Err(InferError::Frame { .. }))));
     assert_eq!(ahead.next_frame().unwrap().unwrap().name, "1");
     assert!(ahead.next_frame().is_none() && ahead.next_frame().is_none());
 }
@@ -94,13 +94,13 @@ fn a_source_that_panics_or_fails_ends_with_a_reason() {
         fn info(&self) -> &SourceInfo {
             &self.0
         }
-        fn next_frame(&mut self) -> Option<Result<Frame>> {
+        fn next_frame(&mut self) -> Option<InferResult<Frame>> {
             panic!("a decoder's fault")
         }
     }
     let source = Box::new(Panics(SourceInfo::default()));
     let mut ahead = ahead::Ahead::new(source, &SourceOptions::default(), None).unwrap();
-    assert!(matches!(ahead.next_frame(), Some(Err(Error::Source { .. }))));
+    assert!(matches!(ahead.next_frame(), Some(Err(InferError::Source { .. }))));
     assert!(ahead.next_frame().is_none());
 }
 
@@ -131,7 +131,7 @@ fn a_bad_frame_of_either_side_does_not_end_the_pairs() {
     let first = VecDeque::from([bad(), Ok(frame(0)), Ok(frame(10))]);
     let first = Box::new(List(SourceInfo::default(), first));
     let mut pairs = Pairs::new(first, list(&[0, 10]), Duration::ZERO);
-    assert!(matches!(pairs.next_pair(), Some(Err(Error::Frame { .. }))));
+    assert!(matches!(pairs.next_pair(), Some(Err(InferError::Frame { .. }))));
     assert!(pairs.next_pair().unwrap().is_ok() && pairs.next_pair().unwrap().is_ok());
     assert!(pairs.next_pair().is_none());
 }

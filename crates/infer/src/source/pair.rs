@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::{Frame, Source};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 /// Two frames of one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,12 +40,12 @@ impl Side {
     }
 
     /// Reads until `count` frames are held or there are no more.
-    fn fill(&mut self, count: usize) -> Result<()> {
+    fn fill(&mut self, count: usize) -> InferResult<()> {
         while self.held.len() < count && !self.ended {
             match self.source.next_frame() {
                 Some(Ok(frame)) => self.held.push_back(frame),
                 Some(Err(error)) => {
-                    self.ended = !matches!(error, Error::Frame { .. });
+                    self.ended = !matches!(error, InferError::Frame { .. });
                     return Err(error);
                 }
                 None => self.ended = true,
@@ -77,9 +77,9 @@ impl Pairs {
         Pairs { sides: [Side::new(first), Side::new(second)], tolerance }
     }
 
-    /// The next pair; `None` once either source has ended. [`Error::Frame`] is one bad frame
+    /// The next pair; `None` once either source has ended. [`InferError::Frame`] is one bad frame
     /// of either: go on.
-    pub fn next_pair(&mut self) -> Option<Result<Pair>> {
+    pub fn next_pair(&mut self) -> Option<InferResult<Pair>> {
         loop {
             for side in &mut self.sides {
                 if let Err(error) = side.fill(1) {
@@ -122,7 +122,7 @@ impl Pairs {
 
     /// What was read and has no partner any more is alone. The other source is not read to its
     /// end, which may never come.
-    fn end(&mut self) -> Option<Result<Pair>> {
+    fn end(&mut self) -> Option<InferResult<Pair>> {
         for side in &mut self.sides {
             while !side.held.is_empty() {
                 side.leave();

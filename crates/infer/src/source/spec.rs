@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::redact;
 use super::synthetic::{Background, SceneKind, SceneOptions};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 /// A source as users write it.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,9 +29,10 @@ impl Spec {
     /// `synthetic[:key=value,…]` or a bare path.
     ///
     /// # Errors
-    /// [`Error::Source`] where it is none of these.
-    pub fn parse(text: &str, scenes: SceneKind) -> Result<Spec> {
-        let refuse = |why: String| Error::Source { source_name: redact(text).into_owned(), why };
+    /// [`InferError::Source`] where it is none of these.
+    pub fn parse(text: &str, scenes: SceneKind) -> InferResult<Spec> {
+        let refuse =
+            |why: String| InferError::Source { source_name: redact(text).into_owned(), why };
         if text.starts_with("rtsp://") || text.starts_with("rtsps://") {
             return Ok(Spec::Rtsp(text.to_owned()));
         }
@@ -137,7 +138,7 @@ fn pair<T: std::str::FromStr + Copy>(value: &str, between: char) -> Option<(T, T
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Spec> {
+    fn parse(text: &str) -> InferResult<Spec> {
         Spec::parse(text, SceneKind::Rgb)
     }
 

@@ -3,7 +3,7 @@
 //! A device copies from pinned memory by itself, and from all other memory only what a
 //! processor core has carried there first. That carrying is done by the thread that decodes,
 //! while the frame before is at work, and its time is told as decoding. An engine says how
-//! ([`Engine::stager`](crate::Engine::stager)); what it made comes along with the frame, and only
+//! ([`InferenceEngine::stager`](crate::InferenceEngine::stager)); what it made comes along with the frame, and only
 //! that engine understands it.
 
 use std::any::Any;

@@ -7,15 +7,15 @@ use std::time::Instant;
 use image::{DynamicImage, GrayImage, ImageBuffer, ImageFormat, Luma, RgbImage};
 
 use super::*;
-use crate::error::Error;
+use crate::error::InferError;
 
 /// Frames and bad frames until the end; other errors are the last thing.
-fn drain(source: &mut dyn Source) -> (Vec<Frame>, usize, Option<Error>) {
+fn drain(source: &mut dyn Source) -> (Vec<Frame>, usize, Option<InferError>) {
     let (mut frames, mut skipped) = (Vec::new(), 0);
     while let Some(next) = source.next_frame() {
         match next {
             Ok(frame) => frames.push(frame),
-            Err(Error::Frame { .. }) => skipped += 1,
+            Err(InferError::Frame { .. }) => skipped += 1,
             Err(error) => return (frames, skipped, Some(error)),
         }
         assert!(frames.len() + skipped < 100_000, "it does not end");
@@ -270,7 +270,7 @@ fn a_source_that_vanishes_is_told_from_bad_frames() {
     let mut source = open(&spec("image_dir", folder.path()), &plain()).unwrap();
     assert!(source.next_frame().unwrap().is_ok());
     std::fs::remove_file(picture(1)).unwrap();
-    assert!(matches!(source.next_frame(), Some(Err(Error::Frame { .. }))));
+    assert!(matches!(source.next_frame(), Some(Err(InferError::Frame { .. }))));
     assert!(source.next_frame().unwrap().is_ok());
     (3..6).for_each(|n| std::fs::remove_file(picture(n)).unwrap());
     let gone = source.next_frame().unwrap().unwrap_err();

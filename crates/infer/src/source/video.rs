@@ -18,13 +18,13 @@ use openh264::formats::YUVSource;
 use super::mp4::{self, Film, Sample, Track};
 use super::steady::Steady;
 use super::{Frame, Pixels, Source, SourceInfo, ffmpeg};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 /// The largest coded picture that is read.
 const LARGEST_SAMPLE: u32 = 64 << 20;
 
 /// Opens a video with whoever can decode it.
-pub(super) fn open(name: &str, path: &Path) -> Result<Box<dyn Source>> {
+pub(super) fn open(name: &str, path: &Path) -> InferResult<Box<dyn Source>> {
     match look(name, path)? {
         (file, Film::H264(track)) => Ok(Box::new(H264::new(name, file, track)?)),
         (_, Film::Other(why)) => Ok(Box::new(ffmpeg::file(name, path, why)?)),
@@ -33,12 +33,12 @@ pub(super) fn open(name: &str, path: &Path) -> Result<Box<dyn Source>> {
 
 /// Whether there is such a file, and its index is none that lies. What is inside of another
 /// kind of file is known to whoever decodes it.
-pub(super) fn check(name: &str, path: &Path) -> Result<()> {
+pub(super) fn check(name: &str, path: &Path) -> InferResult<()> {
     look(name, path).map(drop)
 }
 
-fn look(name: &str, path: &Path) -> Result<(File, Film)> {
-    let refuse = |why: String| Error::Source { source_name: name.to_owned(), why };
+fn look(name: &str, path: &Path) -> InferResult<(File, Film)> {
+    let refuse = |why: String| InferError::Source { source_name: name.to_owned(), why };
     let mut file = plimsoll::files::open(path).map_err(|e| refuse(e.to_string()))?;
     if !is_mp4(&mut file) {
         return Ok((file, Film::Other("it is no MP4 file")));
@@ -72,8 +72,8 @@ struct H264 {
 }
 
 impl H264 {
-    fn new(name: &str, file: File, track: Track) -> Result<H264> {
-        let refuse = |why: String| Error::Source { source_name: name.to_owned(), why };
+    fn new(name: &str, file: File, track: Track) -> InferResult<H264> {
+        let refuse = |why: String| InferError::Source { source_name: name.to_owned(), why };
         if track.samples.is_empty() {
             return Err(refuse("it holds no pictures".to_owned()));
         }
@@ -130,7 +130,7 @@ impl H264 {
 
     /// Whether a sample is not there any more because the file was cut after it was opened. A
     /// file that was short from the beginning has bad frames instead.
-    fn cut_before(&mut self, sample: Sample) -> Option<Error> {
+    fn cut_before(&mut self, sample: Sample) -> Option<InferError> {
         let now = self.file.metadata().ok()?.len();
         let end = sample.offset.saturating_add(u64::from(sample.size));
         if end <= now || now >= self.length {
@@ -145,7 +145,7 @@ impl H264 {
              are gone",
             self.length
         );
-        Some(Error::Vanished { source_name: self.info.name.clone(), why })
+        Some(InferError::Vanished { source_name: self.info.name.clone(), why })
     }
 
     fn flush(&mut self) -> VecDeque<(Pixels, usize, usize)> {
@@ -159,7 +159,7 @@ impl Source for H264 {
         &self.info
     }
 
-    fn next_frame(&mut self) -> Option<Result<Frame>> {
+    fn next_frame(&mut self) -> Option<InferResult<Frame>> {
         while let Some(&sample) = self.track.samples.get(self.next) {
             if let Some(gone) = self.cut_before(sample) {
                 return Some(Err(gone));
@@ -170,7 +170,7 @@ impl Source for H264 {
                 Ok(Some(frame)) => return Some(self.steady.check(frame)),
                 Err(why) => {
                     let frame = format!("sample {}", self.next - 1);
-                    return Some(Err(Error::Frame { frame, why }));
+                    return Some(Err(InferError::Frame { frame, why }));
                 }
             }
         }
@@ -184,7 +184,7 @@ impl Source for H264 {
         // What went in and never came out is a bad frame too.
         self.waiting.pop().map(|Reverse(ticks)| {
             let why = "the decoder made no picture of it".to_owned();
-            Err(Error::Frame { frame: format!("at tick {ticks}"), why })
+            Err(InferError::Frame { frame: format!("at tick {ticks}"), why })
         })
     }
 }

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{Error, Result};
-use plimsoll_cuda::library::Library;
+use plimsoll_cuda::library::SharedLibrary;
 
 const FILES: [&str; 4] =
     ["libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"];
@@ -39,7 +39,7 @@ macro_rules! table {
         impl HipCalls {
             /// Looks every function up; the error is the name of the first that is missing.
             #[expect(unsafe_code, reason = "a symbol has no type of its own")]
-            fn load(library: &Library) -> std::result::Result<HipCalls, &'static str> {
+            fn load(library: &SharedLibrary) -> std::result::Result<HipCalls, &'static str> {
                 Ok(HipCalls {
                     // SAFETY: the types are those of HIP's header for these names, which
                     // have not changed since 5.0.
@@ -106,8 +106,8 @@ impl Hip {
     #[expect(unsafe_code, reason = "a foreign call")]
     fn open(file: Option<&Path>) -> Result<Hip> {
         let library = match file {
-            Some(file) => Library::open("ROCm", &[file], REMEDY)?,
-            None => Library::open("ROCm", &FILES, REMEDY)?,
+            Some(file) => SharedLibrary::open("ROCm", &[file], REMEDY)?,
+            None => SharedLibrary::open("ROCm", &FILES, REMEDY)?,
         };
         let table = HipCalls::load(&library).map_err(|missing| {
             unavailable(library.file(), &format!("has no {missing}; it is broken or too old"))

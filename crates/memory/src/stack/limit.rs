@@ -46,7 +46,7 @@ use std::sync::Arc;
 pub struct Limit {
     name: String,
     upstream: Arc<dyn Memory>,
-    budget: Budget,
+    budget: Arc<Budget>,
     refusals: AtomicU64,
 }
 
@@ -54,10 +54,17 @@ impl Limit {
     /// No more than `limit` of `upstream`.
     #[must_use]
     pub fn new(upstream: Arc<dyn Memory>, limit: Bytes) -> Limit {
+        Limit::sharing(upstream, Arc::new(Budget::new(limit)))
+    }
+
+    /// No more of `upstream` than a budget has free. The budget is shared with whoever else
+    /// reserves from it: another limit, or a library that allocates by itself and asks first.
+    #[must_use]
+    pub fn sharing(upstream: Arc<dyn Memory>, budget: Arc<Budget>) -> Limit {
         Limit {
-            name: format!("limit of {limit} on {}", upstream.name()),
+            name: format!("limit of {} on {}", budget.limit(), upstream.name()),
             upstream,
-            budget: Budget::new(limit),
+            budget,
             refusals: AtomicU64::new(0),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll::Bytes;
 use plimsoll_bench::workload::{BenchPlan, SlotMode};
-use plimsoll_infer::{Device, EngineChoice, EngineKind};
+use plimsoll_infer::{EngineChoice, EngineDevice, EngineKind};
 
 use crate::duration::{duration, in_units};
 use crate::limit::{LimitArgs, size_above_zero};
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     engine: EngineChoice,
     /// auto, cpu or cuda:N
     #[arg(long, default_value = "auto")]
-    device: Device,
+    device: EngineDevice,
     /// ONNX Runtime's library, or ours for TensorRT; without it, it is looked for
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
@@ -134,7 +134,7 @@ struct BenchWork {
 impl Args {
     /// Whether the run may use CUDA, and may be guarded.
     pub(super) fn wants_guard(&self) -> bool {
-        let on_host = matches!(self.device, Device::Cpu)
+        let on_host = matches!(self.device, EngineDevice::Cpu)
             || matches!(self.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
         !self.no_guard && !on_host
     }

@@ -23,7 +23,7 @@ use plimsoll_bench::report::console;
 use plimsoll_bench::report::files::FilesError;
 use plimsoll_bench::workload::{self, BenchError, BenchPlan, Finished, Level};
 use plimsoll_infer::source::{self, Spec, synthetic::SceneKind};
-use plimsoll_infer::{Device, ModelSource};
+use plimsoll_infer::{EngineDevice, ModelSource};
 use serde::Serialize;
 
 pub(crate) use flags::Args;
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let _folders = guarded(args, &mut plan);
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
-    let on_gpu = matches!(plan.device, Device::Cuda(_));
+    let on_gpu = matches!(plan.device, EngineDevice::Cuda(_));
     let mut show = Show::new(!out.is_quiet() && !out.is_json(), on_gpu);
     let finished = workload::run(&plan, &mut show, &stop).map_err(with_fault)?;
     show.end();

@@ -9,7 +9,7 @@ use plimsoll::Bytes;
 use plimsoll_bench::record::{MemorySafety, ModelRecord, Status};
 use plimsoll_bench::report::console;
 use plimsoll_bench::workload::{BenchProgress, SlotProgress};
-use plimsoll_infer::engine::said::shortened;
+use plimsoll_infer::engine::messages::shortened;
 
 use crate::output::{note, note_line, rewrite};
 

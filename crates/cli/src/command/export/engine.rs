@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use plimsoll::{Bytes, LIMIT_PROFILES};
 use plimsoll_infer::engine::tensorrt::build::{self, BuildOptions, Built};
-use plimsoll_infer::{Error, ModelSource};
+use plimsoll_infer::{InferError, ModelSource};
 
 use super::{Args, Exported, describe, graph, place::ExportPlace};
 use crate::outcome::{BadInput, OrBadInput};
@@ -47,7 +47,7 @@ pub(super) fn build(
             let mut graph = |narrow: bool| match (narrow, &half) {
                 (false, _) => Ok(full.clone()),
                 (true, Some(half)) => Ok(half.clone()),
-                (true, None) => Err(Error::Unavailable {
+                (true, None) => Err(InferError::Unavailable {
                     what: "half precision".into(),
                     why: "TensorRT 11 takes it from the graph; give the .pt file".into(),
                 }),
@@ -93,7 +93,7 @@ fn onnx(args: &Args, model: &Path, half: bool) -> anyhow::Result<Vec<u8>> {
 fn wait(
     model: &Path,
     progress: &mut ProgressLine,
-    work: impl FnOnce() -> Result<Built, Error> + Send + 'static,
+    work: impl FnOnce() -> Result<Built, InferError> + Send + 'static,
 ) -> anyhow::Result<Built> {
     let (done, ended) = channel();
     let begun = Instant::now();
@@ -113,7 +113,7 @@ fn wait(
     match built {
         Ok(built) => Ok(built),
         // The machine lacks something, or the model is wrong: both are for the user to mend.
-        Err(error @ (Error::Unavailable { .. } | Error::Source { .. })) => {
+        Err(error @ (InferError::Unavailable { .. } | InferError::Source { .. })) => {
             Err(error).or_bad_input(|| "the engine cannot be built here")
         }
         Err(error) => Err(error).context("the engine could not be built"),

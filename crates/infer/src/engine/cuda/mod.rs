@@ -1,13 +1,13 @@
-//! What engines share on a GPU: a stream, pinned memory, and the work beside the model.
+//! What engines share on an NVIDIA GPU: a stream, memory for buffers of our own, pinned host
+//! memory, and the parts of the pipeline that run on the GPU beside the model.
 //!
-//! An engine that computes on a stream of ours can have frames fitted into its input and its
-//! output searched on the device (`aboard`), whoever runs the model: all that is needed of it
-//! is where its input and outputs lie. What is taken on the device for that is asked of a
-//! [`ledger`](Ledger). All foreign calls are in `sys`.
+//! An engine that computes on our stream can have frames prepared in its input and its output
+//! searched on the GPU ([`DevicePipeline`]). It only has to tell at which addresses its input
+//! and outputs are. The GPU memory for that comes from a pool under a limit
+//! ([`EngineGpu`](sys::gpu::EngineGpu)). All driver calls go through `plimsoll::backend::cuda`;
+//! the unsafe ones are in `sys`.
 
-mod aboard;
-mod ledger;
+mod pipeline;
 pub(super) mod sys;
 
-pub(super) use aboard::Aboard;
-pub(super) use ledger::Ledger;
+pub(super) use pipeline::DevicePipeline;

@@ -1,10 +1,9 @@
-//! Buffers that stay where the provider computes.
+//! A session whose input and outputs are bound to buffers on the device.
 //!
-//! On a GPU the input and the outputs are bound to device buffers once. That is what lets
-//! a CUDA graph be replayed (its addresses must not change), and it leaves one copy in
-//! and one copy out a frame as all that crosses the bus. Both are from and to pinned
-//! memory of our own, and frames can be prepared into it, so that nothing is copied
-//! twice. How bytes travel is the [`Lane`]'s affair.
+//! The buffers are bound once. So a CUDA graph can be replayed (its addresses must not
+//! change), and only one copy in and one copy out cross the bus for each frame. Both copies
+//! are from and to page-locked memory of our own. Frames can be prepared there, so that
+//! nothing is copied twice. [`SessionMemory`] makes the copies.
 
 use std::fmt;
 
@@ -12,50 +11,51 @@ use ort::memory::{Allocator, MemoryInfo};
 use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, Session};
 use ort::value::Tensor as OrtTensor;
 
-use super::sys::lane::{self, From, Lane};
-use crate::engine::cuda::Aboard;
-use crate::engine::cuda::sys::pinned::{Buffer, Pinned};
+use super::sys::session_memory::{ResultsFrom, SessionMemory, floats_of};
+use crate::engine::cuda::DevicePipeline;
+use crate::engine::cuda::sys::buffer::EngineBuffer;
+use crate::engine::cuda::sys::pinned::PinnedTensors;
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
 
 /// A session's buffers on its device, and ours on the host.
 pub(super) struct Bound {
-    // First: it waits for what is in flight.
-    aboard: Option<Aboard>,
-    lane: Lane,
+    // First: it waits for queued work.
+    on_device: Option<DevicePipeline>,
+    memory: SessionMemory,
     binding: IoBinding,
     input: OrtTensor<f32>,
-    /// Whether the input is filled already, on the device.
+    /// Whether a frame was prepared in the input on the device.
     loaded: bool,
     outputs: Vec<OrtTensor<f32>>,
-    search: Option<Search>,
-    host_input: Pinned,
-    results: Pinned,
+    search: Option<OrtSearch>,
+    host_input: PinnedTensors,
+    results: PinnedTensors,
     options: RunOptions<NoSelectedOutputs>,
-    // Last: what it allocated goes first.
+    // Last: its tensors are freed first.
     _allocator: Allocator,
 }
 
 /// An output that is searched on the device.
-struct Search {
+struct OrtSearch {
     output: usize,
     classes: usize,
-    /// What is copied out in its stead.
-    found: Buffer,
+    /// Copied out in its place.
+    found: EngineBuffer,
 }
 
 impl fmt::Debug for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bound").field("lane", &self.lane).finish_non_exhaustive()
+        f.debug_struct("Bound").field("memory", &self.memory).finish_non_exhaustive()
     }
 }
 
 impl Bound {
-    /// Allocates and binds buffers of these shapes in the memory that `lane` leads to.
+    /// Allocates and binds buffers of these shapes in the session's memory.
     pub(super) fn new(
         session: &Session,
-        (lane, memory): (Lane, MemoryInfo<'static>),
+        (memory, info): (SessionMemory, MemoryInfo<'static>),
         input: &[usize],
         outputs: Vec<Tensor>,
     ) -> ort::Result<Bound> {
@@ -63,7 +63,7 @@ impl Bound {
         let (Some(name), true) = (names.0.first(), names.1.len() == outputs.len()) else {
             return Err(ort::Error::new("the session has other inputs and outputs than the model"));
         };
-        let allocator = Allocator::new(session, memory)?;
+        let allocator = Allocator::new(session, info)?;
         let mut binding = session.create_binding()?;
         let device_input = OrtTensor::new(&allocator, input)?;
         binding.bind_input(name.name(), &device_input)?;
@@ -74,13 +74,13 @@ impl Bound {
             device_outputs.push(output);
         }
         let mut options = RunOptions::new()?;
-        // The lane waits once, behind the copies.
+        // `exchange` waits once, behind the copies.
         options.disable_device_sync()?;
         Ok(Bound {
-            aboard: None,
-            host_input: lane.pin(vec![Tensor::zeros(input)])?,
-            results: lane.pin(outputs)?,
-            lane,
+            on_device: None,
+            host_input: memory.pin(vec![Tensor::zeros(input)])?,
+            results: memory.pin(outputs)?,
+            memory,
             binding,
             input: device_input,
             loaded: false,
@@ -91,44 +91,39 @@ impl Bound {
         })
     }
 
-    /// Does on the device what can be done there beside the model.
-    pub(super) fn go_aboard(&mut self) -> ort::Result<()> {
-        if let Lane::Cuda(stream) = &self.lane {
-            self.aboard = Some(Aboard::new(stream)?);
+    /// Prepares frames and searches outputs on the device from now on.
+    pub(super) fn use_device_pipeline(&mut self) -> plimsoll::Result<()> {
+        if let SessionMemory::Cuda(gpu) = &self.memory {
+            self.on_device = Some(DevicePipeline::new(gpu)?);
         }
         Ok(())
     }
 
-    /// What brings frames to where they are read most quickly.
+    /// Copies frames to page-locked memory when they are decoded.
     pub(super) fn stager(&self) -> Option<Stager> {
-        self.aboard.as_ref()?.stager()
+        self.on_device.as_ref()?.stager()
     }
 
-    /// Puts a frame into the input on the device; `false` where that is for the host to do.
-    pub(super) fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> ort::Result<bool> {
-        let Some(aboard) = &mut self.aboard else { return Ok(false) };
+    /// Prepares a frame in the input on the device; `false` where the host has to prepare it.
+    pub(super) fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> plimsoll::Result<bool> {
+        let Some(on_device) = &mut self.on_device else { return Ok(false) };
         let &[_, _, height, width] = &self.input.shape()[..] else { return Ok(false) };
         let tensor = (height as usize, width as usize);
-        self.loaded = aboard.load(frame, prepare, (&lane::place(&self.input), tensor))?;
+        self.loaded = on_device.load(frame, prepare, (&floats_of(&self.input), tensor))?;
         Ok(self.loaded)
     }
 
     /// From now on the result is one tensor, `[1, 6, places]`: the boxes of an output, the
-    /// best score of each place and its class. `false` where there is no device for it.
+    /// best score of each box and its class. `false` where there is no device for it.
     pub(super) fn search(&mut self, output: usize, classes: usize) -> ort::Result<bool> {
-        let (Some(aboard), Some(raw)) = (&self.aboard, self.outputs.get(output)) else {
+        let (Some(on_device), Some(raw)) = (&self.on_device, self.outputs.get(output)) else {
             return Ok(false);
         };
         let places = raw.shape().num_elements() / (4 + classes);
-        let found = aboard.found(places)?;
-        self.results = self.lane.pin(vec![Tensor::zeros(&[1, 6, places])])?;
-        self.search = Some(Search { output, classes, found });
+        let found = on_device.found(places).map_err(ort::Error::wrap)?;
+        self.results = self.memory.pin(vec![Tensor::zeros(&[1, 6, places])])?;
+        self.search = Some(OrtSearch { output, classes, found });
         Ok(true)
-    }
-
-    /// What it holds on the device beside the session's own.
-    pub(super) fn bytes(&self) -> u64 {
-        self.lane.held()
     }
 
     /// The buffer that is copied in.
@@ -136,21 +131,26 @@ impl Bound {
         self.host_input.data_mut(0)
     }
 
-    /// Copies in what is not there yet, runs, copies out.
+    /// Copies the input in unless it is on the device, runs, copies the results out.
     pub(super) fn run(&mut self, session: &mut Session) -> ort::Result<&[Tensor]> {
         let Bound { binding, options, outputs, .. } = self;
         let loaded = std::mem::take(&mut self.loaded);
         let input = (!loaded).then_some((&self.host_input, &mut self.input));
         let mut run = || session.run_binding_with_options(binding, options).map(|_| ());
-        match (&self.aboard, &self.search) {
-            (Some(aboard), Some(Search { output, classes, found })) => {
+        match (&self.on_device, &self.search) {
+            (Some(on_device), Some(OrtSearch { output, classes, found })) => {
                 let run = || {
                     run()?;
-                    Ok(aboard.best(&lane::place(&outputs[*output]), *classes, found)?)
+                    let raw = floats_of(&outputs[*output]);
+                    on_device.best(&raw, *classes, found).map_err(ort::Error::wrap)
                 };
-                self.lane.exchange(input, run, (&mut self.results, From::Ours(found)))?;
+                let to = (&mut self.results, ResultsFrom::Buffer(found));
+                self.memory.exchange(input, run, to)?;
             }
-            _ => self.lane.exchange(input, run, (&mut self.results, From::Session(outputs)))?,
+            _ => {
+                let to = (&mut self.results, ResultsFrom::Session(outputs));
+                self.memory.exchange(input, run, to)?;
+            }
         }
         Ok(self.results.tensors())
     }

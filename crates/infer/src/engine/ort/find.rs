@@ -1,9 +1,8 @@
-//! Where ONNX Runtime's library may be.
+//! Finds ONNX Runtime's library.
 //!
-//! A path that the user gave, by flag or by `ORT_DYLIB_PATH`, is the only one that is
-//! tried: who names a file wants that file. Otherwise the usual library directories are
-//! looked through, then Python environments, since `pip install onnxruntime` is how most
-//! machines come to have it. What was tried is kept for the error message.
+//! A path that the user gave, by flag or by `ORT_DYLIB_PATH`, is the only one that is tried.
+//! Otherwise the usual library directories are searched, then Python environments, since most
+//! machines have it from `pip install onnxruntime`. The error message lists what was tried.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,12 +23,12 @@ const USUAL: [&str; 10] = [
     "/opt/homebrew/opt/onnxruntime/lib",
 ];
 
-/// How long Python may take to say where its packages are.
-const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long Python may take to print where its packages are.
+const PYTHON_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a search looks at: everything from outside, so that a test can make it up.
+/// Where to search. All of it is passed in, so that a test can choose it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places {
+pub(super) struct LibraryPlaces {
     /// The option.
     pub(super) option: Option<PathBuf>,
     /// `ORT_DYLIB_PATH`.
@@ -42,9 +41,9 @@ pub(super) struct Places {
     pub(super) ask_python: bool,
 }
 
-impl Places {
-    /// Those of this process.
-    pub(super) fn of_this_process(option: Option<&Path>) -> Places {
+impl LibraryPlaces {
+    /// From the environment of this process.
+    pub(super) fn of_this_process(option: Option<&Path>) -> LibraryPlaces {
         let variable = std::env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty());
         let environments =
             ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os).map(PathBuf::from);
@@ -52,7 +51,7 @@ impl Places {
             .map(|paths| std::env::split_paths(&paths).collect())
             .unwrap_or_default();
         directories.extend(USUAL.iter().map(PathBuf::from));
-        Places {
+        LibraryPlaces {
             option: option.map(Path::to_path_buf),
             variable,
             directories,
@@ -61,9 +60,9 @@ impl Places {
         }
     }
 
-    /// Files to try in turn, and in words where they were looked for.
-    pub(super) fn search(&self) -> Found {
-        let mut found = Found::default();
+    /// The files to try in turn, and the places that were searched.
+    pub(super) fn search(&self) -> FoundLibraries {
+        let mut found = FoundLibraries::default();
         let named =
             self.option.clone().map(|path| (path, "the option")).or_else(|| {
                 self.variable.clone().map(|path| (PathBuf::from(path), "ORT_DYLIB_PATH"))
@@ -93,16 +92,16 @@ impl Places {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Found {
-    /// Files to try, the likeliest first.
+pub(super) struct FoundLibraries {
+    /// Files to try, the most likely first.
     pub(super) files: Vec<PathBuf>,
-    /// Where was looked.
+    /// The places that were searched, for the error message.
     pub(super) looked: Vec<String>,
 }
 
-impl Found {
+impl FoundLibraries {
     fn add_from(&mut self, directory: &Path) {
         self.looked.push(directory.join(file_name()).display().to_string());
         let Ok(entries) = std::fs::read_dir(directory) else { return };
@@ -112,8 +111,8 @@ impl Found {
             .map(|entry| entry.path())
             .filter(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(is_runtime))
             .collect();
-        // `libonnxruntime.so` is a link to the version that is meant; beyond that the
-        // longest name is the file itself.
+        // `libonnxruntime.so` links to the preferred version; among the others the longest
+        // name is the file itself.
         files.sort_by_key(|path| (!path.ends_with(file_name()), std::cmp::Reverse(path.clone())));
         self.files.extend(files);
     }
@@ -153,9 +152,9 @@ fn site_packages(environment: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Asks `python3` where its packages are, and waits no longer than [`DRIVER_TIMEOUT`].
+/// Asks `python3` where its packages are, and waits no longer than [`PYTHON_TIMEOUT`].
 fn ask_python() -> Result<Vec<PathBuf>, String> {
-    // Isolated: neither the working directory nor the environment can slip a module in.
+    // Isolated mode: no module comes from the working directory or the environment.
     let script = "import site,sys\nprint('\\n'.join(sys.path+[site.getusersitepackages()]))";
     let mut child = Command::new("python3")
         .args(["-I", "-c", script])
@@ -168,7 +167,7 @@ fn ask_python() -> Result<Vec<PathBuf>, String> {
     loop {
         match child.try_wait() {
             Ok(Some(_)) => break,
-            Ok(None) if begun.elapsed() < DRIVER_TIMEOUT => {
+            Ok(None) if begun.elapsed() < PYTHON_TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             _ => {
@@ -183,9 +182,9 @@ fn ask_python() -> Result<Vec<PathBuf>, String> {
     Ok(text.lines().take(64).map(PathBuf::from).filter(|path| path.is_absolute()).collect())
 }
 
-/// Libraries that the CUDA provider wants and a Python environment keeps apart, in
-/// `site-packages/nvidia/*/lib`: those beside the runtime that was found, in the order in
-/// which they need each other.
+/// Libraries that the CUDA provider needs and that a Python environment has in
+/// `site-packages/nvidia/*/lib`: those beside the runtime that was found, in the order in which
+/// they depend on each other.
 pub(super) fn cuda_companions(library: &Path) -> Vec<PathBuf> {
     const WANTED: [&str; 15] = [
         "libcudart.so.",
@@ -246,15 +245,15 @@ mod tests {
 
     #[test]
     fn a_named_file_is_the_only_one_tried() {
-        let places = Places {
+        let places = LibraryPlaces {
             option: Some("/a/lib.so".into()),
             variable: Some("/b/lib.so".into()),
             directories: vec!["/usr/lib".into()],
             ask_python: true,
-            ..Places::default()
+            ..LibraryPlaces::default()
         };
         assert_eq!(places.search().files, [PathBuf::from("/a/lib.so")]);
-        let places = Places { option: None, ..places };
+        let places = LibraryPlaces { option: None, ..places };
         assert_eq!(places.search().files, [PathBuf::from("/b/lib.so")]);
     }
 
@@ -267,10 +266,10 @@ mod tests {
         for name in ["libonnxruntime.so.1.31.1", "libonnxruntime_providers_shared.so"] {
             std::fs::write(capi.join(name), b"").expect("written");
         }
-        let places = Places {
+        let places = LibraryPlaces {
             directories: vec![root.path().join("lib")],
             environments: vec![root.path().join("venv")],
-            ..Places::default()
+            ..LibraryPlaces::default()
         };
         let found = places.search();
         assert_eq!(found.files, std::slice::from_ref(&library));

@@ -1,4 +1,4 @@
-//! What ONNX Runtime really takes for a graph on the CPU: the other side of an estimate.
+//! Measures what ONNX Runtime really takes for a graph on the CPU, to check estimates.
 //!
 //! Any graph will do, not detectors alone: every input is fed zeros of its own type. The
 //! arena is asked after the model is loaded and after each run, since the runtime plans its
@@ -11,16 +11,17 @@ use ort::session::builder::GraphOptimizationLevel;
 use ort::session::{Session, SessionInputValue};
 use ort::value::{Tensor, TensorElementType, ValueType};
 
-use super::providers::Plan;
+use super::providers::ProviderPlan;
 use super::runtime::Runtime;
-use super::{NAME, shielded, sys};
+use super::{NAME, sys};
+use crate::engine::shield::shielded;
 use crate::engine::{EngineMemory, EngineOptions};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 /// The arena after the model was loaded, and after each run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Measured {
+pub struct ArenaMeasurement {
     /// After the model was loaded.
     pub loaded: EngineMemory,
     /// After each run.
@@ -29,29 +30,29 @@ pub struct Measured {
     pub version: String,
 }
 
-/// Loads a graph, runs it `runs` times on zeros, and asks the arena each time. `extent` says
-/// what an input's extent is where the graph leaves it open. With `optimized` the graph that
-/// the runtime made of it is written there.
+/// Loads a graph, runs it `runs` times on zeros, and reads the arena's statistics each time.
+/// `extent` gives an input's extent where the graph leaves it open. With `optimized` the graph
+/// that the runtime made of it is written there.
 ///
 /// # Errors
-/// [`Error::Unavailable`] without a library, [`Error::Engine`] when the graph cannot be run.
+/// [`InferError::Unavailable`] without a library, [`InferError::Engine`] when the graph cannot be run.
 pub fn measure(
     model: &Path,
     options: &EngineOptions,
     runs: usize,
     extent: &dyn Fn(&str, usize) -> usize,
     optimized: Option<&Path>,
-) -> Result<Measured> {
+) -> InferResult<ArenaMeasurement> {
     shielded(NAME, || {
         let runtime = Runtime::get(options.library.as_deref())?;
         let failed =
-            |error: ort::Error| Error::Engine { engine: NAME.into(), why: error.to_string() };
+            |error: ort::Error| InferError::Engine { engine: NAME.into(), why: error.to_string() };
         let mut session = build(&runtime, model, options, optimized).map_err(failed)?;
-        let plan = Plan::Cpu;
+        let plan = ProviderPlan::Cpu;
         let arena =
             plan.memory().and_then(|memory| Allocator::new(&session, memory)).map_err(failed)?;
         let ask = || {
-            sys::arena(&arena).ok_or_else(|| Error::Unavailable {
+            sys::arena(&arena).ok_or_else(|| InferError::Unavailable {
                 what: "the arena's statistics".into(),
                 why: "this runtime's allocator keeps none".into(),
             })
@@ -63,7 +64,7 @@ pub fn measure(
             drop(session.run(inputs).map_err(failed)?);
             after.push(ask()?);
         }
-        Ok(Measured { loaded, runs: after, version: runtime.version })
+        Ok(ArenaMeasurement { loaded, runs: after, version: runtime.version })
     })
 }
 

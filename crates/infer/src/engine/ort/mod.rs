@@ -1,16 +1,17 @@
 //! ort: ONNX Runtime, loaded at run time.
 //!
-//! Three ways to run, chosen when a model is opened:
+//! A model runs in one of three modes, chosen when it is opened:
 //! - *in place*, where all shapes are fixed: the runtime reads the caller's input and
 //!   writes into our outputs; on the CPU nothing is copied or allocated, on a GPU the
 //!   runtime copies to and from the device;
 //! - *bound*, on a GPU with a CUDA graph: buffers stay on the device (`bound`), and where
-//!   kernels can be compiled frames are prepared and outputs searched there (`cuda::Aboard`);
+//!   kernels can be compiled frames are prepared and outputs searched there
+//!   (`cuda::DevicePipeline`);
 //! - *copied*, where a shape is only known after the run: the runtime allocates, we copy.
 //!
-//! A provider that fails hands its work to the CPU without a word. So the first run is
-//! profiled when the model is opened: which provider really ran how many nodes is in
-//! [`EngineInfo::nodes_by_provider`], and what was not kept is in the fallbacks.
+//! A provider that fails hands its work to the CPU without a message. So the first run is
+//! profiled when the model is opened: [`EngineInfo::nodes_by_provider`] has how many nodes each
+//! provider ran, and the fallbacks list what differs from the request.
 
 mod bound;
 mod find;
@@ -25,45 +26,46 @@ use std::sync::Arc;
 use ort::memory::Allocator;
 use ort::session::Session;
 use ort::value::{TensorElementType, TensorRef, ValueType};
+use plimsoll::{Budget, Bytes};
 
 use self::bound::Bound;
-use self::providers::Plan;
+use self::providers::ProviderPlan;
 use self::runtime::{Runtime, unavailable};
-use self::sys::lane::Lane;
-use super::cuda::Ledger;
-use super::cuda::sys::driver::Stream;
-use super::said::cause;
-use super::{
-    Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, no_input,
-    settle, shielded,
-};
-use crate::error::{Error, Result};
+use self::sys::session_memory::SessionMemory;
+use super::check::{check_input, no_input, settle};
+use super::cuda::sys::gpu::EngineGpu;
+use super::messages::cause;
+use super::shield::shielded;
+use super::{EngineDevice, EngineInfo, EngineMemory, EngineOptions, InferenceEngine, ModelInfo};
+use crate::error::{InferError, InferResult};
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
 use plimsoll_models::Model;
 
 const NAME: &str = "ort";
-/// The provider that everything ends up with that no other one takes.
+/// The provider that runs what no other provider does.
 const CPU_PROVIDER: &str = "CPUExecutionProvider";
 
 /// A model in ONNX Runtime.
 #[derive(Debug)]
 pub struct Ort {
-    // Before the session: what belongs to it goes first.
-    way: Way,
+    // Before the session: its tensors are freed first.
+    mode: RunMode,
     arena: Option<Allocator>,
     session: Session,
     info: EngineInfo,
     model: ModelInfo,
     results: Vec<Tensor>,
-    // After the session, which works on its stream.
-    _lane: Lane,
+    /// Our own buffers on the device.
+    budget: Arc<Budget>,
+    // After the session, which computes on its stream.
+    _memory: SessionMemory,
 }
 
 #[derive(Debug)]
-enum Way {
-    InPlace(sys::Names),
+enum RunMode {
+    InPlace(sys::SessionNames),
     Bound(Box<Bound>),
     Copied,
 }
@@ -73,13 +75,13 @@ impl Ort {
     /// run once, on zeros, to see where it runs.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when there is no library, [`Error::Model`] when it refuses
-    /// the model, [`Error::Engine`] with `strict` when it does less than was asked for.
-    pub fn open(model: &Model, options: &EngineOptions, why: &str) -> Result<Ort> {
+    /// [`InferError::Unavailable`] when there is no library, [`InferError::Model`] when it refuses
+    /// the model, [`InferError::Engine`] with `strict` when it does less than was asked for.
+    pub fn open(model: &Model, options: &EngineOptions, why: &str) -> InferResult<Ort> {
         shielded(NAME, || {
             let runtime = Runtime::get(options.library.as_deref())?;
             let fixed = fixed_outputs(&model.info).is_some();
-            let plans = Plan::all(options, fixed, providers::has_cuda());
+            let plans = ProviderPlan::all(options, fixed, providers::has_cuda());
             if plans.len() > 1 {
                 // The CUDA provider finds its libraries only if they are loaded already.
                 for file in find::cuda_companions(&runtime.library) {
@@ -100,33 +102,36 @@ impl Ort {
     }
 
     fn try_plan(
-        plan: Plan,
+        plan: ProviderPlan,
         runtime: &Runtime,
         model: &Model,
         options: &EngineOptions,
     ) -> ort::Result<Ort> {
         let folder = tempfile::tempdir().map_err(ort::Error::wrap)?;
         let profile = folder.path().join("profile");
-        let lane = match plan {
-            Plan::Cuda { device, graph: true, .. } => {
-                Lane::Cuda(Stream::new(device, &Arc::new(Ledger::default()))?)
+        // The runtime keeps its own arena below the limit; this is for our buffers beside it.
+        let budget = Arc::new(Budget::new(options.memory_limit.unwrap_or(Bytes::MAX)));
+        let memory = match plan {
+            ProviderPlan::Cuda { device, graph: true, .. } => {
+                let gpu = EngineGpu::open(device, &budget).map_err(ort::Error::wrap)?;
+                SessionMemory::Cuda(gpu)
             }
-            _ => Lane::Host,
+            _ => SessionMemory::Host,
         };
-        let session = plan.build(runtime, &model.bytes, options, &profile, &lane)?;
+        let session = plan.build(runtime, &model.bytes, options, &profile, &memory)?;
         let mut results =
             fixed_outputs(&model.info).filter(|_| all_f32(&session)).unwrap_or_default();
-        let way = match plan {
-            _ if results.is_empty() => Way::Copied,
-            // Without a graph the runtime's own copies will do: from and to our buffers.
-            Plan::Cpu | Plan::Cuda { graph: false, .. } => {
-                sys::Names::new(&session).map_or(Way::Copied, Way::InPlace)
+        let mode = match plan {
+            _ if results.is_empty() => RunMode::Copied,
+            // Without a graph the runtime's own copies, from and to our buffers, are enough.
+            ProviderPlan::Cpu | ProviderPlan::Cuda { graph: false, .. } => {
+                sys::SessionNames::new(&session).map_or(RunMode::Copied, RunMode::InPlace)
             }
-            Plan::Cuda { graph: true, .. } => {
-                let place = (lane.clone(), plan.memory()?);
+            ProviderPlan::Cuda { graph: true, .. } => {
+                let place = (memory.clone(), plan.memory()?);
                 let outputs = std::mem::take(&mut results);
                 let shape = &model.info.input_shape;
-                Way::Bound(Box::new(Bound::new(&session, place, shape, outputs)?))
+                RunMode::Bound(Box::new(Bound::new(&session, place, shape, outputs)?))
             }
         };
         let arena = Allocator::new(&session, plan.memory()?).ok();
@@ -136,13 +141,15 @@ impl Ort {
             library: Some(runtime.library.clone()),
             device: plan.device().to_string(),
             threads: options.threads,
-            limit_applied: matches!(plan, Plan::Cuda { .. }) && options.memory_limit.is_some(),
+            limit_applied: matches!(plan, ProviderPlan::Cuda { .. })
+                && options.memory_limit.is_some(),
             ..EngineInfo::default()
         };
         let model_info = model.info.clone();
-        let mut engine = Ort { way, arena, session, info, model: model_info, results, _lane: lane };
+        let mut engine =
+            Ort { mode, arena, session, info, model: model_info, results, budget, _memory: memory };
         engine.run_raw(&Tensor::zeros(&probe_shape(&model.info, options)))?;
-        engine.go_aboard();
+        engine.use_device_pipeline();
         let file = engine.session.end_profiling()?;
         if let Some(nodes) = nodes::count_in(file.as_ref()) {
             engine.info.nodes_by_provider = nodes;
@@ -150,48 +157,50 @@ impl Ort {
         Ok(engine)
     }
 
-    /// Prepares and searches on the device from now on, where that can be done.
-    fn go_aboard(&mut self) {
-        if let Way::Bound(bound) = &mut self.way
-            && let Err(error) = bound.go_aboard()
+    /// Prepares frames and searches outputs on the device from now on, where that is possible.
+    fn use_device_pipeline(&mut self) {
+        if let RunMode::Bound(bound) = &mut self.mode
+            && let Err(error) = bound.use_device_pipeline()
         {
             self.info.fallbacks.push(format!("frames are prepared on the CPU: {error}"));
         }
     }
 
-    /// Says what was chosen and what was not kept.
+    /// Puts what was chosen, and what differs from the request, into words.
     fn explain(
         mut self,
-        plan: Plan,
+        plan: ProviderPlan,
         options: &EngineOptions,
         why: &str,
         failures: Vec<String>,
-    ) -> Result<Ort> {
+    ) -> InferResult<Ort> {
         let info = &mut self.info;
         let failed = (!failures.is_empty()).then(|| cause(&failures.join("\n")));
         info.chosen = format!("{why}; runs with {plan}");
         if let Some(cause) = &failed {
             info.chosen += &format!(" (did not work before: {cause})");
         }
-        if let (Some(cause), Plan::Cpu) = (&failed, plan) {
+        if let (Some(cause), ProviderPlan::Cpu) = (&failed, plan) {
             info.fallbacks.push(format!("the GPU cannot run it, so the CPU does: {cause}"));
         }
-        info.said = failures;
-        if let (true, Plan::Cpu | Plan::Cuda { tensorrt: false, .. }) = (options.tensorrt, plan) {
+        info.messages = failures;
+        if let (true, ProviderPlan::Cpu | ProviderPlan::Cuda { tensorrt: false, .. }) =
+            (options.tensorrt, plan)
+        {
             info.fallbacks.push(format!("TensorRT was asked for; runs with {plan}"));
         }
         let nodes = &info.nodes_by_provider;
         let (all, on_cpu) = (nodes.values().sum::<u64>(), nodes.get(CPU_PROVIDER));
-        if let (Plan::Cuda { .. }, Some(on_cpu)) = (plan, on_cpu) {
+        if let (ProviderPlan::Cuda { .. }, Some(on_cpu)) = (plan, on_cpu) {
             info.fallbacks.push(format!("{on_cpu} of {all} nodes ran on the CPU"));
         }
-        if all == 0 && plan != Plan::Cpu {
-            info.fallbacks.push("which provider ran which node could not be told".into());
+        if all == 0 && plan != ProviderPlan::Cpu {
+            info.fallbacks.push("which provider ran which node is not known".into());
         }
         self.info = match settle(self.info, options) {
             Ok(info) => info,
-            // What was asked for by name and is not there is unavailable, not broken.
-            Err(_) if plan == Plan::Cpu && failed.is_some() => {
+            // A device that was named and does not exist is unavailable, not broken.
+            Err(_) if plan == ProviderPlan::Cpu && failed.is_some() => {
                 return Err(unavailable(format!("strict: {}", failed.unwrap_or_default())));
             }
             Err(error) => return Err(error),
@@ -200,21 +209,21 @@ impl Ort {
     }
 
     fn run_raw(&mut self, input: &Tensor) -> ort::Result<&[Tensor]> {
-        match &mut self.way {
-            Way::InPlace(names) => {
+        match &mut self.mode {
+            RunMode::InPlace(names) => {
                 sys::run_in_place(&mut self.session, names, input, &mut self.results)?;
             }
-            Way::Bound(bound) => {
+            RunMode::Bound(bound) => {
                 bound.input().copy_from_slice(&input.data);
                 return bound.run(&mut self.session);
             }
-            Way::Copied => run_copied(&mut self.session, input, &mut self.results)?,
+            RunMode::Copied => run_copied(&mut self.session, input, &mut self.results)?,
         }
         Ok(&self.results)
     }
 }
 
-impl Engine for Ort {
+impl InferenceEngine for Ort {
     fn info(&self) -> &EngineInfo {
         &self.info
     }
@@ -223,66 +232,68 @@ impl Engine for Ort {
         &self.model
     }
 
-    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, input: &Tensor) -> InferResult<&[Tensor]> {
         check_input(NAME, &self.model, input)?;
         shielded(NAME, || self.run_raw(input).map_err(failed))
     }
 
     fn input(&mut self) -> Option<&mut [f32]> {
-        match &mut self.way {
-            Way::Bound(bound) => Some(bound.input()),
-            Way::InPlace(_) | Way::Copied => None,
+        match &mut self.mode {
+            RunMode::Bound(bound) => Some(bound.input()),
+            RunMode::InPlace(_) | RunMode::Copied => None,
         }
     }
 
-    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> Result<bool> {
-        let Way::Bound(bound) = &mut self.way else { return Ok(false) };
+    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> InferResult<bool> {
+        let RunMode::Bound(bound) = &mut self.mode else { return Ok(false) };
         shielded(NAME, || bound.load(frame, prepare).map_err(failed))
     }
 
     fn stager(&self) -> Option<Stager> {
-        match &self.way {
-            Way::Bound(bound) => bound.stager(),
-            Way::InPlace(_) | Way::Copied => None,
+        match &self.mode {
+            RunMode::Bound(bound) => bound.stager(),
+            RunMode::InPlace(_) | RunMode::Copied => None,
         }
     }
 
-    fn search(&mut self, output: usize, classes: usize) -> Result<bool> {
-        let Way::Bound(bound) = &mut self.way else { return Ok(false) };
+    fn search(&mut self, output: usize, classes: usize) -> InferResult<bool> {
+        let RunMode::Bound(bound) = &mut self.mode else { return Ok(false) };
         shielded(NAME, || bound.search(output, classes).map_err(failed))
     }
 
-    fn run_input(&mut self) -> Result<&[Tensor]> {
-        let Way::Bound(bound) = &mut self.way else { return Err(no_input(NAME)) };
+    fn run_input(&mut self) -> InferResult<&[Tensor]> {
+        let RunMode::Bound(bound) = &mut self.mode else { return Err(no_input(NAME)) };
         shielded(NAME, || bound.run(&mut self.session).map_err(failed))
     }
 
     fn memory(&self) -> Option<EngineMemory> {
         let mut memory = self.arena.as_ref().and_then(sys::arena)?;
-        if let Way::Bound(bound) = &self.way {
-            let ours = |held: u64| held + bound.bytes();
-            memory.in_use = memory.in_use.map(ours);
-            memory.peak = memory.peak.map(ours);
-            memory.reserved = memory.reserved.map(ours);
-        }
+        let ours = EngineMemory::of(&self.budget);
+        let sum = |arena: Option<u64>, ours: Option<u64>| arena.map(|sum| sum + ours.unwrap_or(0));
+        memory.in_use = sum(memory.in_use, ours.in_use);
+        memory.peak = sum(memory.peak, ours.peak);
+        memory.reserved = sum(memory.reserved, ours.reserved);
         Some(memory)
     }
 }
 
-/// Nothing works. A device that was named is what is missing; otherwise it is the model.
-fn no_plan(model: &Model, device: Device, failures: &[String]) -> Error {
+/// The error where no plan works: a device that was named is unavailable; otherwise it is the
+/// model that cannot be run.
+fn no_plan(model: &Model, device: EngineDevice, failures: &[String]) -> InferError {
     let why = failures.join("\n");
     match device {
-        Device::Cuda(_) => Error::Unavailable { what: format!("{device} in ONNX Runtime"), why },
-        _ => Error::Model {
+        EngineDevice::Cuda(_) => {
+            InferError::Unavailable { what: format!("{device} in ONNX Runtime"), why }
+        }
+        _ => InferError::Model {
             model: model.info.name.clone(),
             why: format!("ONNX Runtime cannot run it: {why}"),
         },
     }
 }
 
-fn failed(error: ort::Error) -> Error {
-    Error::Engine { engine: NAME.into(), why: error.to_string() }
+fn failed(error: impl std::error::Error) -> InferError {
+    InferError::Engine { engine: NAME.into(), why: error.to_string() }
 }
 
 /// Buffers for the outputs, where all shapes of the model are fixed.
@@ -340,5 +351,4 @@ fn fill(result: &mut Tensor, shape: &[i64], data: impl Iterator<Item = f32>) {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

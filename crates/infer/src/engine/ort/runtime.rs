@@ -1,8 +1,8 @@
-//! The one runtime of the process.
+//! The ONNX Runtime of the process.
 //!
-//! A process can hold one ONNX Runtime and one environment, and `ort` never lets go of
-//! either; so the first that works is kept. A second request for another file is refused
-//! by name: a benchmark must not run a library other than the one it was told.
+//! A process can load one ONNX Runtime with one environment, and `ort` never unloads either; so
+//! the first that works is kept. A later request for another file is an error that names it: a
+//! benchmark must not run another library than the one that was asked for.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 
-use super::find::Places;
+use super::find::LibraryPlaces;
 use super::sys;
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 static LOADED: Mutex<Option<Runtime>> = Mutex::new(None);
 
@@ -23,23 +23,23 @@ pub(super) struct Runtime {
     pub(super) environment: Environment,
     /// The file.
     pub(super) library: PathBuf,
-    /// Its version, by its own account.
+    /// The version that it reports.
     pub(super) version: String,
 }
 
 impl Runtime {
-    /// Loads it, or gives the one that is loaded.
-    pub(super) fn get(option: Option<&Path>) -> Result<Runtime> {
+    /// Loads it, or returns the one that is loaded.
+    pub(super) fn get(option: Option<&Path>) -> InferResult<Runtime> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(runtime) = loaded.as_ref() {
             return runtime.again(option);
         }
-        let runtime = load(&Places::of_this_process(option))?;
+        let runtime = load(&LibraryPlaces::of_this_process(option))?;
         *loaded = Some(runtime.clone());
         Ok(runtime)
     }
 
-    fn again(&self, option: Option<&Path>) -> Result<Runtime> {
+    fn again(&self, option: Option<&Path>) -> InferResult<Runtime> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         match option {
             Some(other) if real(other) != real(&self.library) => Err(unavailable(format!(
@@ -52,12 +52,12 @@ impl Runtime {
     }
 }
 
-pub(super) fn unavailable(why: String) -> Error {
-    Error::Unavailable { what: "ONNX Runtime".into(), why }
+pub(super) fn unavailable(why: String) -> InferError {
+    InferError::Unavailable { what: "ONNX Runtime".into(), why }
 }
 
-/// Tries the places in turn; the error names every file that was tried or looked for.
-pub(super) fn load(places: &Places) -> Result<Runtime> {
+/// Tries the places in turn; the error names every file that was tried or searched for.
+pub(super) fn load(places: &LibraryPlaces) -> InferResult<Runtime> {
     let found = places.search();
     let mut refused = Vec::new();
     for file in &found.files {
@@ -83,12 +83,12 @@ fn start(file: &Path, version: String) -> Result<Runtime, String> {
     let builder = ort::init_from(file).map_err(|error| error.to_string())?;
     let environment = builder
         .with_name("plimsoll")
-        // Some builds phone home unless told not to.
+        // Some builds send telemetry by default.
         .with_telemetry(false)
         .with_logger(Arc::new(log))
         .build()
         .map_err(|error| error.to_string())?;
-    // A logger of one's own is given everything unless the level is set afterwards.
+    // A custom logger gets every message unless the level is set afterwards.
     environment.set_log_level(LogLevel::Warning);
     Ok(Runtime { environment, library: file.to_path_buf(), version })
 }
@@ -97,8 +97,8 @@ fn log(level: LogLevel, _category: &str, _id: &str, place: &str, message: &str) 
     match level {
         LogLevel::Verbose => tracing::trace!(target: "onnxruntime", place, "{message}"),
         LogLevel::Info => tracing::debug!(target: "onnxruntime", place, "{message}"),
-        // What the runtime warns of is its own affair (a node moved, an option unknown);
-        // what matters to a user is in the engine's fallbacks.
+        // The runtime's warnings are about its internals (a node moved, an unknown option);
+        // the engine's fallbacks have what matters to a user.
         LogLevel::Warning => tracing::info!(target: "onnxruntime", place, "{message}"),
         LogLevel::Error | LogLevel::Fatal => {
             tracing::warn!(target: "onnxruntime", place, "{message}");
@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn a_missing_library_is_unavailable_and_names_the_files() {
         let directory = tempfile::tempdir().expect("a directory");
-        let places = Places {
+        let places = LibraryPlaces {
             directories: vec![directory.path().join("one"), directory.path().join("two")],
-            ..Places::default()
+            ..LibraryPlaces::default()
         };
         let error = load(&places).expect_err("nothing there").to_string();
         for word in ["one", "two", "ORT_DYLIB_PATH", "pip install"] {
@@ -128,7 +128,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("libonnxruntime.so");
         std::fs::write(&file, b"not a library").expect("written");
-        let places = Places { option: Some(file.clone()), ..Places::default() };
+        let places = LibraryPlaces { option: Some(file.clone()), ..LibraryPlaces::default() };
         let error = load(&places).expect_err("no library").to_string();
         assert!(error.contains(&file.display().to_string()), "{error}");
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn another_library_is_refused() {
         // The C library is always there, and is no ONNX Runtime.
-        let places = Places { option: Some("libc.so.6".into()), ..Places::default() };
+        let places = LibraryPlaces { option: Some("libc.so.6".into()), ..LibraryPlaces::default() };
         let error = load(&places).expect_err("another library").to_string();
         assert!(error.contains("OrtGetApiBase"), "{error}");
     }

@@ -41,15 +41,15 @@ fn bound_buffers_give_the_same_answers() {
     };
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/fixtures/tiny.onnx");
     let model = plimsoll_models::ModelSource::path(path).read().expect("read");
-    let options = EngineOptions { device: Device::Cpu, ..EngineOptions::default() };
-    let mut engine = Ort::try_plan(Plan::Cpu, &runtime, &model, &options).expect("opened");
+    let options = EngineOptions { device: EngineDevice::Cpu, ..EngineOptions::default() };
+    let mut engine = Ort::try_plan(ProviderPlan::Cpu, &runtime, &model, &options).expect("opened");
     let mut input = Tensor::zeros(&model.info.input_shape);
     for round in 0..3 {
         for (index, value) in input.data.iter_mut().enumerate() {
             *value = ((index + round) % 17) as f32 / 8.0 - 1.0;
         }
         let want = engine.run(&input).expect("run").to_vec();
-        let place = (Lane::Host, Plan::Cpu.memory().expect("memory"));
+        let place = (SessionMemory::Host, ProviderPlan::Cpu.memory().expect("memory"));
         let outputs = fixed_outputs(&model.info).expect("fixed");
         let mut bound =
             Bound::new(&engine.session, place, &model.info.input_shape, outputs).expect("bound");

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use plimsoll::Bytes;
 
 use super::{find, plan, sys};
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 use crate::prepare::Prepare;
 use crate::source::{self, SourceOptions};
 use crate::tensor::Tensor;
@@ -60,25 +60,25 @@ pub struct Built {
 /// TensorRT takes the precision from the graph, it is asked for one in half precision.
 ///
 /// # Errors
-/// [`Error::Unavailable`] where neither TensorRT's library nor trtexec is there, with the
-/// remedy; [`Error::Model`] with TensorRT's own reason where it fails.
+/// [`InferError::Unavailable`] where neither TensorRT's library nor trtexec is there, with the
+/// remedy; [`InferError::Model`] with TensorRT's own reason where it fails.
 pub fn build(
     name: &str,
-    graph: &mut dyn FnMut(bool) -> Result<Vec<u8>>,
+    graph: &mut dyn FnMut(bool) -> InferResult<Vec<u8>>,
     options: &BuildOptions,
-) -> Result<Built> {
+) -> InferResult<Built> {
     let refused = match find::shim(options.library.as_deref()) {
         Ok(shim) => return by_library(&shim, name, graph, options),
         Err(refused) => refused,
     };
     if options.library.is_some() || options.calibration.is_some() {
-        // trtexec cannot be shown pictures.
+        // trtexec takes no pictures.
         return Err(refused);
     }
     match trtexec() {
         Some(program) => by_trtexec(&program, name, &graph(false)?, options),
         None => Err(match refused {
-            Error::Unavailable { what, why } => Error::Unavailable {
+            InferError::Unavailable { what, why } => InferError::Unavailable {
                 what,
                 why: format!("{why}; nor is trtexec there ({} and the path)", TRTEXEC.join(", ")),
             },
@@ -90,28 +90,28 @@ pub fn build(
 fn by_library(
     shim: &sys::Shim,
     name: &str,
-    graph: &mut dyn FnMut(bool) -> Result<Vec<u8>>,
+    graph: &mut dyn FnMut(bool) -> InferResult<Vec<u8>>,
     options: &BuildOptions,
-) -> Result<Built> {
-    let refuse = |why: String| Error::Model { model: name.to_string(), why };
+) -> InferResult<Built> {
+    let refuse = |why: String| InferError::Model { model: name.to_string(), why };
     // From 11 on the graph says what is computed in how many bits.
     let typed = shim.major() >= 11;
     if typed && options.calibration.is_some() {
         let why = "TensorRT 11 finds no ranges by pictures; quantise the graph instead";
-        return Err(Error::Unavailable { what: "--int8".into(), why: why.into() });
+        return Err(InferError::Unavailable { what: "--int8".into(), why: why.into() });
     }
     let onnx = graph(typed && options.half)?;
     let header = Header::parse(&onnx).map_err(|why| refuse(why.to_string()))?;
     let mut pictures = match &options.calibration {
-        Some(folder) => Some(Pictures::open(folder, &header)?),
+        Some(folder) => Some(CalibrationPictures::open(folder, &header)?),
         None => None,
     };
     let mut show =
         |image: &mut [u8]| pictures.as_mut().is_some_and(|pictures| pictures.next(image));
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| value == "1");
-    let build = sys::Build {
+    let build = sys::BuildRequest {
         fp16: options.half && !typed,
-        // For machines without cuBLAS and cuDNN of the right version, and for the impatient.
+        // For machines without cuBLAS and cuDNN of the right version, and for quick builds.
         no_tactic_sources: set("PLIMSOLL_TENSORRT_NO_TACTICS"),
         quick: set("PLIMSOLL_TENSORRT_QUICK"),
         workspace: options.workspace.get(),
@@ -122,31 +122,31 @@ fn by_library(
         && pictures.shown == 0
     {
         let why = "no picture of the calibration folder could be read".into();
-        return Err(Error::Source { source_name: folder.display().to_string(), why });
+        return Err(InferError::Source { source_name: folder.display().to_string(), why });
     }
     let mut file = plan::header(&header.metadata);
     file.extend_from_slice(&plan);
     Ok(Built { file, by: format!("TensorRT {}", shim.version_text()) })
 }
 
-/// Pictures for TensorRT to find ranges by, prepared as they will be when it runs.
-struct Pictures {
+/// Pictures by which TensorRT finds the ranges of values, prepared as they are when it runs.
+struct CalibrationPictures {
     frames: Box<dyn source::Source>,
     prepare: Prepare,
     input: Tensor,
     shown: usize,
 }
 
-impl Pictures {
-    fn open(folder: &Path, header: &Header) -> Result<Pictures> {
+impl CalibrationPictures {
+    fn open(folder: &Path, header: &Header) -> InferResult<CalibrationPictures> {
         let shape = header.inputs.first().and_then(|input| input.shape.clone()).unwrap_or_default();
         let [_, _, Some(rows), Some(columns)] = shape[..] else {
             let why = "eight bits need an image size that is fixed: leave --dynamic out";
-            return Err(Error::Unavailable { what: "--int8".into(), why: why.into() });
+            return Err(InferError::Unavailable { what: "--int8".into(), why: why.into() });
         };
         let spec = format!("image_dir={}", folder.display());
         let frames = source::open(&spec, &SourceOptions::default())?;
-        Ok(Pictures {
+        Ok(CalibrationPictures {
             frames,
             prepare: Prepare::new(rows, columns),
             input: Tensor::default(),
@@ -161,7 +161,7 @@ impl Pictures {
                 None => return false,
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
-                    tracing::warn!(%error, "a picture for calibration was passed over");
+                    tracing::warn!(%error, "a picture for calibration was skipped");
                     continue;
                 }
             };
@@ -186,8 +186,13 @@ fn trtexec() -> Option<PathBuf> {
     on_path.chain(TRTEXEC.map(PathBuf::from)).find(|file| file.is_file())
 }
 
-fn by_trtexec(program: &Path, name: &str, onnx: &[u8], options: &BuildOptions) -> Result<Built> {
-    let refuse = |why: String| Error::Model { model: name.to_string(), why };
+fn by_trtexec(
+    program: &Path,
+    name: &str,
+    onnx: &[u8],
+    options: &BuildOptions,
+) -> InferResult<Built> {
+    let refuse = |why: String| InferError::Model { model: name.to_string(), why };
     let failed = |error: std::io::Error| refuse(format!("{}: {error}", program.display()));
     let header = Header::parse(onnx).map_err(|why| refuse(why.to_string()))?;
     let folder = tempfile::tempdir().map_err(failed)?;
@@ -202,7 +207,7 @@ fn by_trtexec(program: &Path, name: &str, onnx: &[u8], options: &BuildOptions) -
         // It would measure for seconds; the flag that forbids it has changed its name.
         .args(["--iterations=1", "--duration=0", "--warmUp=0"])
         .stdin(Stdio::null());
-    // Without being told it would round f32 to ten bits where it multiplies.
+    // By default it would round f32 to ten bits where it multiplies.
     command.arg(if options.half { "--fp16" } else { "--noTF32" });
     let ran = command.output().map_err(failed)?;
     let plan = std::fs::read(&to).ok().filter(|plan| ran.status.success() && !plan.is_empty());

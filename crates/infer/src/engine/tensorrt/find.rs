@@ -1,12 +1,12 @@
-//! Where the shim is, and how to come to have it.
+//! Finds the shim, or says how to build it.
 //!
-//! Its source travels in the program, so that it can be built wherever TensorRT's headers
-//! and a C++ compiler are, as on every Jetson with JetPack's development packages.
+//! The program contains the shim's source, so it can be built wherever TensorRT's headers and
+//! a C++ compiler are installed, as on every Jetson with JetPack's development packages.
 
 use std::path::{Path, PathBuf};
 
 use super::sys::Shim;
-use crate::error::{Error, Result};
+use crate::error::{InferError, InferResult};
 
 /// The source of the shim.
 pub const SOURCE: &str = include_str!("shim.cpp");
@@ -36,13 +36,13 @@ pub fn build_command(source: &Path, library: &Path) -> Vec<String> {
 
 /// Loads the shim: the one that was named, the one that was compiled in, or the first of
 /// those that are found.
-pub(super) fn shim(option: Option<&Path>) -> Result<Shim> {
+pub(super) fn shim(option: Option<&Path>) -> InferResult<Shim> {
     let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // Who names a file wants that file.
+    // A file that the user named is the only one that is tried.
     let named = option.map(Path::to_path_buf).or(variable);
     #[cfg(feature = "tensorrt")]
     if named.is_none() {
-        return Shim::linked().map_err(|why| Error::Unavailable {
+        return Shim::linked().map_err(|why| InferError::Unavailable {
             what: "TensorRT".into(),
             why: format!(
                 "{why}; install its runtime (libnvinfer), or name its folder in \
@@ -63,7 +63,7 @@ pub(super) fn shim(option: Option<&Path>) -> Result<Shim> {
             Err(why) => tried.push(format!("{} ({why})", file.display())),
         }
     }
-    Err(Error::Unavailable {
+    Err(InferError::Unavailable {
         what: "TensorRT".into(),
         why: format!(
             "tried {}; where TensorRT and its headers are installed (libnvinfer-dev, or \

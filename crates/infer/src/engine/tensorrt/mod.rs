@@ -1,16 +1,18 @@
 //! tensorrt: engines of TensorRT, run directly.
 //!
-//! TensorRT's interface is C++ alone, so a small shim of ours stands between (`shim.cpp`):
-//! compiled in by the feature `tensorrt`, or built on the target and loaded ([`find`]).
-//! Its flat interface is all that is foreign here (`sys`), and a few lines of C stand in
-//! for it in tests.
+//! TensorRT has a C++ interface only, so a small shim of ours wraps it (`shim.cpp`): compiled
+//! in by the feature `tensorrt`, or built on the target and loaded ([`find`]). All unsafe calls
+//! are calls of its flat interface (`sys`). The tests have a fake shim in C.
 //!
-//! Inputs and outputs stay bound to buffers on the device; one stream of ours, and a CUDA
-//! graph of what TensorRT computes where the engine can be recorded. Around that go copies
-//! from and to pinned memory of ours or, where NVRTC is, our own kernels: frames are prepared
-//! and outputs searched on the device (`cuda::Aboard`). All memory that TensorRT or we take
-//! for an engine is asked of a ledger, so a slot's memory is counted to the byte and held to
-//! the line.
+//! Inputs and outputs stay bound to buffers on the device. TensorRT computes on a stream of
+//! ours, and replays a CUDA graph where the engine can be captured. Around that go copies from
+//! and to page-locked memory of ours or, where NVRTC is installed, our own kernels: frames are
+//! prepared and outputs searched on the device (`cuda::DevicePipeline`).
+//!
+//! The shim is compiled without this crate, so it calls the CUDA driver by itself: it
+//! allocates, copies and captures for TensorRT. Before it allocates it reserves the bytes from
+//! the engine's [`Budget`]; our own buffers come from a pool whose limit shares that budget. So
+//! a slot's memory is counted to the byte and kept below its limit.
 //!
 //! An engine is bound to the version of TensorRT and the GPU that it was built on. One
 //! that does not fit is refused by TensorRT, and its own reason is shown.
@@ -24,16 +26,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use half::{bf16, f16};
+use plimsoll::{Budget, Bytes};
 
-use self::plan::Plan;
-use self::sys::{Buffer, Session};
-use super::cuda::sys::driver::Stream;
-use super::cuda::sys::pinned::{self, Pinned, Place};
-use super::cuda::{Aboard, Ledger};
-use super::{
-    Device, Engine, EngineInfo, EngineMemory, EngineOptions, ModelInfo, check_input, settle,
-};
-use crate::error::{Error, Result};
+use self::plan::EnginePlan;
+use self::sys::{EngineTensor, Session, ShimBudget, TensorBuffer};
+use super::check::{check_input, settle};
+use super::cuda::DevicePipeline;
+use super::cuda::sys::buffer::{DeviceFloats, EngineBuffer};
+use super::cuda::sys::gpu::EngineGpu;
+use super::cuda::sys::pinned::PinnedTensors;
+use super::{EngineDevice, EngineInfo, EngineMemory, EngineOptions, InferenceEngine, ModelInfo};
+use crate::error::{InferError, InferResult};
 use crate::prepare::Prepare;
 use crate::source::{Frame, Stager};
 use crate::tensor::Tensor;
@@ -51,52 +54,58 @@ const I64: i32 = 8;
 /// An engine of TensorRT.
 #[derive(Debug)]
 pub struct Tensorrt {
-    // First: they wait for what is in flight.
-    aboard: Option<Aboard>,
-    search: Option<Search>,
+    // First: they wait for queued work.
+    on_device: Option<DevicePipeline>,
+    search: Option<TensorrtSearch>,
     session: Session,
-    stream: Option<Arc<Stream>>,
-    ledger: Arc<Ledger>,
-    tensors: Vec<sys::Tensor>,
+    gpu: Option<Arc<EngineGpu>>,
+    budget: Arc<Budget>,
+    tensors: Vec<EngineTensor>,
     /// For those that are not f32: their bytes.
     raw: Vec<Vec<u8>>,
-    input: Pinned,
-    /// Whether the input is filled already, on the device.
+    input: PinnedTensors,
+    /// Whether a frame was prepared in the input on the device.
     loaded: bool,
-    results: Pinned,
+    results: PinnedTensors,
     info: EngineInfo,
     model: ModelInfo,
 }
 
 /// An output that is searched on the device.
 #[derive(Debug)]
-struct Search {
-    raw: Place,
+struct TensorrtSearch {
+    raw: DeviceFloats,
     classes: usize,
-    /// What is copied out in its stead.
-    found: pinned::Buffer,
+    /// Copied out in its place.
+    found: EngineBuffer,
 }
 
 impl Tensorrt {
     /// Opens an engine's file.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where TensorRT or our library for it is not there,
-    /// [`Error::Model`] with TensorRT's own reason where it refuses the file or the limit
+    /// [`InferError::Unavailable`] where TensorRT or our library for it is not there,
+    /// [`InferError::Model`] with TensorRT's own reason where it refuses the file or the limit
     /// has no room for it.
-    pub fn open(name: &str, file: &[u8], options: &EngineOptions, why: &str) -> Result<Tensorrt> {
+    pub fn open(
+        name: &str,
+        file: &[u8],
+        options: &EngineOptions,
+        why: &str,
+    ) -> InferResult<Tensorrt> {
         let device = device(options)?;
         let shim = find::shim(options.library.as_deref().filter(|path| is_shim(path)))?;
-        let refuse = |why: String| Error::Model { model: name.to_string(), why };
-        let Plan { plan, metadata } = Plan::split(file);
-        let ledger = Arc::new(Ledger::new(options.memory_limit.map(|limit| limit.get())));
-        let full = |why: String| match ledger.refused() {
-            Some(bytes) => format!("{why} (the limit refused {})", plimsoll::Bytes(bytes)),
+        let refuse = |why: String| InferError::Model { model: name.to_string(), why };
+        let EnginePlan { plan, metadata } = EnginePlan::split(file);
+        let budget = Arc::new(Budget::new(options.memory_limit.unwrap_or(Bytes::MAX)));
+        let shim_budget = ShimBudget::new(&budget);
+        let full = |why: String| match shim_budget.refused() {
+            Some(bytes) => format!("{why} (the limit refused {bytes})"),
             None => why,
         };
-        let stream = Stream::new(device, &ledger);
-        let place = (device, stream.as_ref().ok());
-        let session = shim.open(plan, place, options.cuda_graph, &ledger);
+        let gpu = EngineGpu::open(device, &budget);
+        let place = (device, gpu.as_ref().ok());
+        let session = shim.open(plan, place, options.cuda_graph, &shim_budget);
         let mut session = session.map_err(|why| {
             refuse(format!("{}; TensorRT here is {}", full(why), shim.version_text()))
         })?;
@@ -107,8 +116,8 @@ impl Tensorrt {
         let mut info = EngineInfo {
             name: NAME,
             version: Some(shim.version_text()),
-            device: Device::Cuda(device).to_string(),
-            chosen: format!("{why}; scratch memory {}", plimsoll::Bytes(session.scratch())),
+            device: EngineDevice::Cuda(device).to_string(),
+            chosen: format!("{why}; scratch memory {}", Bytes(session.scratch())),
             limit_applied: options.memory_limit.is_some(),
             ..EngineInfo::default()
         };
@@ -116,31 +125,32 @@ impl Tensorrt {
             info.fallbacks
                 .push("a CUDA graph was asked for; this engine cannot be recorded".into());
         }
-        let aboard = stream.as_ref().map_err(Clone::clone).and_then(Aboard::new);
-        if let Err(why) = &aboard {
+        let on_device = gpu.as_ref().map_err(Clone::clone).and_then(DevicePipeline::new);
+        if let Err(why) = &on_device {
             info.chosen += &format!("; frames are prepared on the CPU: {why}");
         }
-        let stream = stream.ok();
+        let gpu = gpu.ok();
         let raw = tensors.iter().map(|tensor| vec![0; raw_bytes(tensor)]).collect();
         Ok(Tensorrt {
-            aboard: aboard.ok(),
+            on_device: on_device.ok(),
             search: None,
             session,
-            ledger,
+            budget,
             raw,
-            input: pin(stream.as_ref(), || zeros(&tensors, true)),
+            input: pin(gpu.as_ref(), || zeros(&tensors, true)),
             loaded: false,
-            results: pin(stream.as_ref(), || zeros(&tensors, false)),
-            stream,
+            results: pin(gpu.as_ref(), || zeros(&tensors, false)),
+            gpu,
             tensors,
             info: settle(info, options)?,
             model,
         })
     }
 
-    /// Copies in what is not there yet, runs, searches where that was asked for, copies out.
+    /// Copies the input in unless it is on the device, runs, searches the output where that was
+    /// asked for, copies the results out.
     fn run_bound(&mut self) -> Result<(), String> {
-        let Tensorrt { aboard, search, session, tensors, raw, input, results, .. } = self;
+        let Tensorrt { on_device, search, session, tensors, raw, input, results, .. } = self;
         let loaded = std::mem::take(&mut self.loaded);
         let input = &input.tensors()[0].data;
         for (tensor, raw) in tensors.iter().zip(&mut *raw) {
@@ -148,25 +158,26 @@ impl Tensorrt {
                 narrow(tensor.element, input, raw)?;
             }
         }
-        let (outs, sought) = match (aboard, search) {
-            (Some(aboard), Some(search)) => (None, Some((aboard, search, results))),
+        let (outs, searched) = match (on_device, search) {
+            (Some(on_device), Some(search)) => (None, Some((on_device, search, results))),
             _ => (Some(results), None),
         };
-        let mut outs = outs.into_iter().flat_map(Pinned::all_mut);
+        let mut outs = outs.into_iter().flat_map(PinnedTensors::all_mut);
         let mut buffers = Vec::with_capacity(tensors.len());
         for (tensor, raw) in tensors.iter().zip(&mut *raw) {
             let out = if tensor.is_input { None } else { outs.next() };
             buffers.push(match (tensor.is_input, tensor.element, out) {
-                (true, F32, _) if !loaded => Buffer::In(input),
-                (true, F32, _) | (false, _, None) => Buffer::There,
-                (false, F32, Some(out)) => Buffer::Out(out),
-                _ => Buffer::Raw(raw),
+                (true, F32, _) if !loaded => TensorBuffer::In(input),
+                (true, F32, _) | (false, _, None) => TensorBuffer::OnDevice,
+                (false, F32, Some(out)) => TensorBuffer::Out(out),
+                _ => TensorBuffer::Raw(raw),
             });
         }
         session.run(&mut buffers, || {
-            let Some((aboard, search, results)) = sought else { return Ok(()) };
-            aboard.best(&search.raw, search.classes, &search.found)?;
-            Ok(search.found.fetch(results.data_mut(0))?)
+            let Some((on_device, search, results)) = searched else { return Ok(()) };
+            let queued = on_device.best(&search.raw, search.classes, &search.found);
+            let fetched = queued.and_then(|()| search.found.fetch(results.data_mut(0)));
+            fetched.map_err(|error| error.to_string())
         })?;
         drop((buffers, outs));
         if self.search.is_some() {
@@ -182,7 +193,7 @@ impl Tensorrt {
     }
 }
 
-impl Engine for Tensorrt {
+impl InferenceEngine for Tensorrt {
     fn info(&self) -> &EngineInfo {
         &self.info
     }
@@ -191,7 +202,7 @@ impl Engine for Tensorrt {
         &self.model
     }
 
-    fn run(&mut self, input: &Tensor) -> Result<&[Tensor]> {
+    fn run(&mut self, input: &Tensor) -> InferResult<&[Tensor]> {
         check_input(NAME, &self.model, input)?;
         self.loaded = false;
         self.input.data_mut(0).copy_from_slice(&input.data);
@@ -202,58 +213,59 @@ impl Engine for Tensorrt {
         Some(self.input.data_mut(0))
     }
 
-    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> Result<bool> {
+    fn load(&mut self, frame: &Frame, prepare: &mut Prepare) -> InferResult<bool> {
         let Some(index) = self.tensors.iter().position(|tensor| tensor.is_input) else {
             return Ok(false);
         };
         let wide = self.tensors[index].element == F32;
-        let (Some(aboard), Some(size), true) = (&mut self.aboard, self.model.input_size, wide)
-        else {
+        let size = self.model.input_size;
+        let (Some(on_device), Some(size), true) = (&mut self.on_device, size, wide) else {
             return Ok(false);
         };
-        let Some(place) = self.session.place(index) else { return Ok(false) };
-        self.loaded = aboard.load(frame, prepare, (&place, size)).map_err(failed)?;
+        let Some(input) = self.session.floats(index) else { return Ok(false) };
+        self.loaded = on_device.load(frame, prepare, (&input, size)).map_err(failed)?;
         Ok(self.loaded)
     }
 
     fn stager(&self) -> Option<Stager> {
-        self.aboard.as_ref()?.stager()
+        self.on_device.as_ref()?.stager()
     }
 
-    fn search(&mut self, output: usize, classes: usize) -> Result<bool> {
+    fn search(&mut self, output: usize, classes: usize) -> InferResult<bool> {
         let mut outputs = self.tensors.iter().enumerate().filter(|(_, tensor)| !tensor.is_input);
         let output = outputs.nth(output).filter(|(_, tensor)| tensor.element == F32);
-        let place = output.and_then(|(index, _)| self.session.place(index));
-        let (Some(aboard), Some(raw)) = (&self.aboard, place) else { return Ok(false) };
+        let raw = output.and_then(|(index, _)| self.session.floats(index));
+        let (Some(on_device), Some(raw)) = (&self.on_device, raw) else { return Ok(false) };
         let places = raw.numbers() / (4 + classes);
-        let found = aboard.found(places).map_err(failed)?;
-        self.results = pin(self.stream.as_ref(), || vec![Tensor::zeros(&[1, 6, places])]);
-        self.search = Some(Search { raw, classes, found });
+        let found = on_device.found(places).map_err(failed)?;
+        self.results = pin(self.gpu.as_ref(), || vec![Tensor::zeros(&[1, 6, places])]);
+        self.search = Some(TensorrtSearch { raw, classes, found });
         Ok(true)
     }
 
-    fn run_input(&mut self) -> Result<&[Tensor]> {
+    fn run_input(&mut self) -> InferResult<&[Tensor]> {
         self.run_bound().map_err(failed)?;
         Ok(self.results.tensors())
     }
 
     fn memory(&self) -> Option<EngineMemory> {
-        Some(self.ledger.memory())
+        Some(EngineMemory::of(&self.budget))
     }
 }
 
-fn device(options: &EngineOptions) -> Result<u32> {
+fn device(options: &EngineOptions) -> InferResult<u32> {
     match options.device {
-        Device::Auto => Ok(0),
-        Device::Cuda(number) => Ok(number),
-        Device::Cpu => Err(Error::Unavailable {
+        EngineDevice::Auto => Ok(0),
+        EngineDevice::Cuda(number) => Ok(number),
+        EngineDevice::Cpu => Err(InferError::Unavailable {
             what: "TensorRT on the CPU".into(),
             why: "it runs on a CUDA device only; leave --device out, or give a .onnx file".into(),
         }),
     }
 }
 
-/// `--library` names the library of whichever engine runs; this is how ours is known.
+/// `--library` names the library of whichever engine runs; the file's name shows whether it is
+/// this one's.
 fn is_shim(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().contains("tensorrt"))
 }
@@ -276,30 +288,30 @@ fn settle_shapes(session: &mut Session, (rows, columns): (usize, usize)) -> Resu
     Ok(())
 }
 
-fn shape(tensor: &sys::Tensor) -> Vec<usize> {
+fn shape(tensor: &EngineTensor) -> Vec<usize> {
     tensor.shape.iter().map(|&extent| usize::try_from(extent).unwrap_or(0)).collect()
 }
 
-/// Room for all inputs, or all outputs.
-fn zeros(tensors: &[sys::Tensor], inputs: bool) -> Vec<Tensor> {
+/// Tensors of zeros for all inputs, or for all outputs.
+fn zeros(tensors: &[EngineTensor], inputs: bool) -> Vec<Tensor> {
     let wanted = tensors.iter().filter(|tensor| tensor.is_input == inputs);
     wanted.map(|tensor| Tensor::zeros(&shape(tensor))).collect()
 }
 
-/// Pinned where the driver does that; copies are only slower where it does not.
-fn pin(stream: Option<&Arc<Stream>>, tensors: impl Fn() -> Vec<Tensor>) -> Pinned {
-    let pinned = stream.map(|stream| Pinned::new(stream, tensors()));
+/// Page-locks tensors; where the driver refuses that, copies are only slower.
+fn pin(gpu: Option<&Arc<EngineGpu>>, tensors: impl Fn() -> Vec<Tensor>) -> PinnedTensors {
+    let pinned = gpu.map(|gpu| PinnedTensors::new(gpu, tensors()));
     if let Some(Err(why)) = &pinned {
         tracing::debug!(%why, "copies go through pinned memory of the driver's own");
     }
-    pinned.and_then(Result::ok).unwrap_or_else(|| Pinned::unpinned(tensors()))
+    pinned.and_then(Result::ok).unwrap_or_else(|| PinnedTensors::unpinned(tensors()))
 }
 
-fn failed(why: impl Into<String>) -> Error {
-    Error::Engine { engine: NAME.into(), why: why.into() }
+fn failed(why: impl std::fmt::Display) -> InferError {
+    InferError::Engine { engine: NAME.into(), why: why.to_string() }
 }
 
-fn raw_bytes(tensor: &sys::Tensor) -> usize {
+fn raw_bytes(tensor: &EngineTensor) -> usize {
     let elements = tensor.elements().unwrap_or(0);
     match tensor.element {
         F32 => 0,
@@ -313,7 +325,7 @@ fn raw_bytes(tensor: &sys::Tensor) -> usize {
 fn describe(
     name: &str,
     bytes: u64,
-    tensors: &[sys::Tensor],
+    tensors: &[EngineTensor],
     metadata: std::collections::BTreeMap<String, String>,
 ) -> Result<ModelInfo, String> {
     let mut inputs = tensors.iter().filter(|tensor| tensor.is_input);

@@ -1,4 +1,4 @@
-//! The file of an engine: TensorRT's plan, and what Ultralytics puts before it.
+//! The file of an engine: TensorRT's plan, and the header that Ultralytics writes before it.
 //!
 //! Ultralytics writes the length of a JSON text in four bytes, the text (names, stride,
 //! task, image size) and then the plan. A plan by itself begins with `ftrt`, or with what
@@ -8,24 +8,25 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The longest text that is believed.
+/// The longest header that is read.
 const LONGEST: usize = 4 << 20;
 
 /// An engine's file, taken apart.
 #[derive(Debug, PartialEq)]
-pub(super) struct Plan<'a> {
-    /// What TensorRT is given.
+pub(super) struct EnginePlan<'a> {
+    /// The bytes for TensorRT.
     pub(super) plan: &'a [u8],
-    /// What Ultralytics wrote before it, each value as ONNX files have it.
+    /// The values of Ultralytics' header, each as in ONNX files.
     pub(super) metadata: BTreeMap<String, String>,
 }
 
-impl<'a> Plan<'a> {
-    pub(super) fn split(file: &'a [u8]) -> Plan<'a> {
-        Plan::with_header(file).unwrap_or(Plan { plan: file, metadata: BTreeMap::new() })
+impl<'a> EnginePlan<'a> {
+    pub(super) fn split(file: &'a [u8]) -> EnginePlan<'a> {
+        EnginePlan::with_header(file)
+            .unwrap_or(EnginePlan { plan: file, metadata: BTreeMap::new() })
     }
 
-    fn with_header(file: &'a [u8]) -> Option<Plan<'a>> {
+    fn with_header(file: &'a [u8]) -> Option<EnginePlan<'a>> {
         let (length, rest) = file.split_first_chunk::<4>()?;
         let length = usize::try_from(i32::from_le_bytes(*length)).ok()?;
         let (text, plan) = rest.split_at_checked(length).filter(|_| length <= LONGEST)?;
@@ -38,7 +39,7 @@ impl<'a> Plan<'a> {
             other => other.to_string(),
         };
         let metadata = fields.into_iter().map(|(key, value)| (key, text(value))).collect();
-        Some(Plan { plan, metadata })
+        Some(EnginePlan { plan, metadata })
     }
 }
 
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn the_header_of_ultralytics_is_taken_off() {
         let file = file(r#"{"stride": 32, "task": "detect", "names": {"0": "a"}}"#, b"ftrt..");
-        let found = Plan::split(&file);
+        let found = EnginePlan::split(&file);
         assert_eq!(found.plan, b"ftrt..");
         assert_eq!(found.metadata["stride"], "32");
         assert_eq!(found.metadata["task"], "detect");
@@ -102,10 +103,13 @@ mod tests {
             b"\xff\xff\xff\xff{}",
             b"\x02\0\0\0[]x",
         ] {
-            assert_eq!(Plan::split(bytes), Plan { plan: bytes, metadata: BTreeMap::new() });
+            assert_eq!(
+                EnginePlan::split(bytes),
+                EnginePlan { plan: bytes, metadata: BTreeMap::new() }
+            );
         }
         let broken = file("{not json", b"x");
-        assert_eq!(Plan::split(&broken).plan, &broken[..]);
+        assert_eq!(EnginePlan::split(&broken).plan, &broken[..]);
     }
 
     #[test]
@@ -120,7 +124,7 @@ mod tests {
         .map(|(key, value)| (key.to_string(), value.to_string()))
         .into();
         let file = [header(&metadata), b"plan".to_vec()].concat();
-        let found = Plan::split(&file);
+        let found = EnginePlan::split(&file);
         assert_eq!(found.plan, b"plan");
         assert_eq!(found.metadata["imgsz"], "[64,64]");
         let names = crate::decode::parse_names(&found.metadata["names"]);

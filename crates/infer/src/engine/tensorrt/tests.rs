@@ -27,17 +27,17 @@ fn fake(folder: &Path) -> Option<PathBuf> {
     Some(library)
 }
 
-struct Bench {
+struct FakeTensorrt {
     folder: tempfile::TempDir,
     options: EngineOptions,
 }
 
-impl Bench {
-    fn new() -> Option<Bench> {
+impl FakeTensorrt {
+    fn new() -> Option<FakeTensorrt> {
         let folder = tempfile::tempdir().expect("a directory");
         let library = fake(folder.path())?;
         let options = EngineOptions { library: Some(library), ..EngineOptions::default() };
-        Some(Bench { folder, options })
+        Some(FakeTensorrt { folder, options })
     }
 
     fn file(&self, name: &str, bytes: &[u8]) -> ModelSource {
@@ -46,7 +46,7 @@ impl Bench {
         ModelSource::path(path)
     }
 
-    fn open(&self, bytes: &[u8]) -> Result<Box<dyn Engine>> {
+    fn open(&self, bytes: &[u8]) -> InferResult<Box<dyn InferenceEngine>> {
         open(EngineKind::Tensorrt, &self.file("a.engine", bytes), &self.options)
     }
 }
@@ -59,7 +59,7 @@ fn image(side: usize) -> Tensor {
 
 #[test]
 fn an_engine_runs_and_its_memory_is_counted() {
-    let Some(mut bench) = Bench::new() else { return };
+    let Some(mut bench) = FakeTensorrt::new() else { return };
     bench.options.memory_limit = Some(Bytes::mib(1));
     let json = r#"{"names": {"0": "ship"}, "stride": 32, "task": "detect", "imgsz": [64, 64]}"#;
     for (header, metadata) in [(true, 4), (false, 0)] {
@@ -93,7 +93,7 @@ fn an_engine_runs_and_its_memory_is_counted() {
 
 #[test]
 fn half_precision_and_any_size_are_fed_from_f32() {
-    let Some(mut bench) = Bench::new() else { return };
+    let Some(mut bench) = FakeTensorrt::new() else { return };
     bench.options.input_size = Some((96, 96));
     let mut engine = bench.open(b"FAKE 0 1 10").expect("opened");
     assert_eq!(engine.model().input_shape, [1, 3, 96, 96]);
@@ -107,7 +107,7 @@ fn half_precision_and_any_size_are_fed_from_f32() {
 
 #[test]
 fn refusals_are_in_tensorrts_own_words() {
-    let Some(mut bench) = Bench::new() else { return };
+    let Some(mut bench) = FakeTensorrt::new() else { return };
     let error = bench.open(b"ftrt another version").err().expect("refused").to_string();
     assert!(error.contains("not compatible with this version"), "{error}");
     assert!(error.contains("TensorRT here is 8.5.1"), "{error}");
@@ -115,41 +115,45 @@ fn refusals_are_in_tensorrts_own_words() {
     let error = bench.open(b"FAKE 64 0 1000").err().expect("no room").to_string();
     assert!(error.contains("scratch") && error.contains("the limit refused 4.00 KiB"), "{error}");
     bench.options.memory_limit = None;
-    bench.options.device = Device::Cuda(3);
+    bench.options.device = EngineDevice::Cuda(3);
     let error = bench.open(b"FAKE 64 0 1000").err().expect("no such device").to_string();
     assert!(error.contains("invalid device"), "{error}");
-    bench.options.device = Device::Cpu;
-    assert!(matches!(bench.open(b"FAKE 64 0 1000"), Err(Error::Unavailable { .. })));
+    bench.options.device = EngineDevice::Cpu;
+    assert!(matches!(bench.open(b"FAKE 64 0 1000"), Err(InferError::Unavailable { .. })));
 }
 
 /// The session behind an engine: what stays on the device is neither copied in nor out, and
 /// whatever a run puts behind itself, it is waited for.
 #[test]
 fn what_is_on_the_device_is_not_copied() {
-    let Some(bench) = Bench::new() else { return };
+    let Some(bench) = FakeTensorrt::new() else { return };
     let shim = find::shim(bench.options.library.as_deref()).expect("loaded");
-    let ledger = Arc::new(Ledger::new(None));
-    let mut session = shim.open(b"FAKE 64 0 10", (0, None), false, &ledger).expect("opened");
-    assert!(session.place(0).is_none(), "nothing is taken before it is prepared");
+    let budget = Arc::new(Budget::new(Bytes::MAX));
+    let mut session =
+        shim.open(b"FAKE 64 0 10", (0, None), false, &ShimBudget::new(&budget)).expect("opened");
+    assert!(session.floats(0).is_none(), "nothing is taken before it is prepared");
     session.prepare().expect("prepared");
-    assert_eq!(session.place(0).expect("there").numbers(), 3 * 64 * 64);
+    assert_eq!(session.floats(0).expect("there").numbers(), 3 * 64 * 64);
     let (input, mut out) = (image(64).data, vec![-1.0; 56]);
     let fine = || Ok(());
-    session.run(&mut [Buffer::In(&input), Buffer::There], fine).expect("run");
+    session.run(&mut [TensorBuffer::In(&input), TensorBuffer::OnDevice], fine).expect("run");
     assert!(out.iter().all(|&x| x == -1.0));
-    session.run(&mut [Buffer::There, Buffer::Out(&mut out)], fine).expect("run");
+    session.run(&mut [TensorBuffer::OnDevice, TensorBuffer::Out(&mut out)], fine).expect("run");
     assert!(out.iter().zip(0..).all(|(&x, k)| x == (3 * k) as f32), "{out:?}");
     out.fill(-1.0);
-    let error = session.run(&mut [Buffer::There, Buffer::Out(&mut out)], || Err("no".into()));
+    let error = session
+        .run(&mut [TensorBuffer::OnDevice, TensorBuffer::Out(&mut out)], || Err("no".into()));
     assert_eq!(error, Err("no".to_string()));
     assert_eq!(out[1], 3.0, "it was waited for all the same");
-    assert!(session.run(&mut [Buffer::There], fine).is_err());
-    assert!(session.run(&mut [Buffer::In(&input[1..]), Buffer::There], fine).is_err());
+    assert!(session.run(&mut [TensorBuffer::OnDevice], fine).is_err());
+    assert!(
+        session.run(&mut [TensorBuffer::In(&input[1..]), TensorBuffer::OnDevice], fine).is_err()
+    );
 }
 
 #[test]
 fn a_library_of_another_version_says_how_to_build_it_again() {
-    let Some(bench) = Bench::new() else { return };
+    let Some(bench) = FakeTensorrt::new() else { return };
     let folder = bench.folder.path();
     let (source, library) = (folder.join("old.c"), folder.join("libold_tensorrt.so"));
     std::fs::write(&source, "int plimsoll_trt_abi(void) { return 1; }").expect("written");
@@ -163,7 +167,7 @@ fn a_library_of_another_version_says_how_to_build_it_again() {
 
 #[test]
 fn a_stem_prefers_its_engine_and_says_when_it_cannot() {
-    let Some(mut bench) = Bench::new() else { return };
+    let Some(mut bench) = FakeTensorrt::new() else { return };
     bench.file("a.engine", b"FAKE 64 0 1000");
     let stem = ModelSource::path(bench.folder.path().join("a"));
     let engine = open(EngineChoice::Auto, &stem, &bench.options).expect("the engine");
@@ -192,7 +196,7 @@ fn a_stem_prefers_its_engine_and_says_when_it_cannot() {
 
 #[test]
 fn an_engine_is_built_from_a_checkpoint_with_its_pictures() {
-    let Some(bench) = Bench::new() else { return };
+    let Some(bench) = FakeTensorrt::new() else { return };
     let pictures = bench.folder.path().join("pictures");
     std::fs::create_dir(&pictures).expect("made");
     for name in ["a.png", "b.png"] {
@@ -215,7 +219,7 @@ fn an_engine_is_built_from_a_checkpoint_with_its_pictures() {
     };
     let built = build::build("small11.pt", &mut graph, &options).expect("built");
     assert_eq!(built.by, "TensorRT 8.5.1");
-    let Plan { plan, metadata } = Plan::split(&built.file);
+    let EnginePlan { plan, metadata } = EnginePlan::split(&built.file);
     let plan = String::from_utf8_lossy(plan);
     assert_eq!(plan, "FAKE 64 0 1000 fp16=1 int8=1 workspace=2147483648 pictures=2");
     assert_eq!(metadata["stride"], "16");

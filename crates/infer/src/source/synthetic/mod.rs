@@ -25,7 +25,7 @@ pub use self::ground::Background;
 use self::rng::Rng;
 use self::shape::{Pose, Shape};
 use super::{Frame, Source, SourceInfo, Truth};
-use crate::error::Result;
+use crate::error::InferResult;
 
 /// The names of the classes, in their order.
 pub const CLASSES: [&str; 3] = ["person", "car", "sign"];
@@ -171,7 +171,7 @@ impl Source for Synthetic {
         &self.info
     }
 
-    fn next_frame(&mut self) -> Option<Result<Frame>> {
+    fn next_frame(&mut self) -> Option<InferResult<Frame>> {
         if self.options.frames.is_some_and(|frames| self.next >= frames) {
             return None;
         }

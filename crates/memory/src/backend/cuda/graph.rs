@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::Cuda;
-use super::queue::Streams;
+use super::queue::CudaStreams;
 use crate::memory::Stream;
 use plimsoll_cuda::{RawGraph, RawStream};
 use plimsoll_machine::error::Result;
@@ -18,7 +18,7 @@ use plimsoll_machine::error::Result;
 #[derive(Debug)]
 pub struct CudaCapture {
     stream: Arc<RawStream>,
-    queue: Streams,
+    queue: CudaStreams,
     ended: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct CudaCapture {
 #[derive(Debug, Clone)]
 pub struct CudaGraph {
     graph: Arc<RawGraph>,
-    queue: Streams,
+    queue: CudaStreams,
 }
 
 impl Cuda {

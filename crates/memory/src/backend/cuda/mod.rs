@@ -32,7 +32,7 @@ use crate::memory::{
     stranger,
 };
 use crate::stats::MemoryStats;
-use plimsoll_cuda::{BlockKind, Context, Driver, OUT_OF_MEMORY, Refused};
+use plimsoll_cuda::{BlockKind, Context, CudaRefusal, Driver, OUT_OF_MEMORY};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
@@ -40,7 +40,8 @@ pub use facts::{CudaFacts, count, facts};
 pub use graph::{CudaCapture, CudaGraph};
 pub use module::{Argument, Code, Function, Launch, Module, compile};
 pub use options::{CudaMemory, CudaOptions};
-use queue::Queue;
+pub use plimsoll_cuda::PinnedRange;
+use queue::CudaQueue;
 use space::Space;
 pub use touch::Toucher;
 
@@ -59,7 +60,7 @@ pub struct Cuda {
     /// The smallest page, or why nothing can be mapped.
     page: Result<Bytes, String>,
     context: Arc<Context>,
-    queue: Queue,
+    queue: CudaQueue,
     space: RwLock<Space>,
 }
 
@@ -92,7 +93,7 @@ impl Cuda {
             memory: options.memory,
             shareable: options.shareable,
             page: Err("plain blocks were asked for".to_string()),
-            queue: Queue::new(&context),
+            queue: CudaQueue::new(&context),
             context,
             space: RwLock::new(Space::new(total)),
         };
@@ -141,7 +142,7 @@ impl Cuda {
     }
 
     /// A refusal of the driver's: for want of memory, or any other.
-    fn refused(&self, size: Bytes, refused: Refused) -> Error {
+    fn refused(&self, size: Bytes, refused: CudaRefusal) -> Error {
         if refused.code != OUT_OF_MEMORY {
             return refused.into();
         }
@@ -196,6 +197,45 @@ impl Cuda {
         space.check(from.pointer(), bytes.len() as u64)?;
         // SAFETY: as in `write_on`.
         Ok(unsafe { self.context.read_on(&stream, from.pointer(), bytes) }?)
+    }
+
+    /// Queues a copy to the device and returns: for page-locked memory ([`Cuda::pin`]), whose
+    /// copies run beside other work. The address may be one that another library allocated in
+    /// this context.
+    ///
+    /// # Safety
+    ///
+    /// All of the range is memory of this context; and it and the bytes stay as they are until
+    /// the stream has finished the copy.
+    #[expect(unsafe_code, reason = "raw memory is written")]
+    pub unsafe fn queue_write(&self, stream: Stream, to: u64, bytes: &[u8]) -> Result<()> {
+        let stream = self.queue.stream(stream)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.context.queue_write(&stream, to, bytes) }?)
+    }
+
+    /// Queues a copy from the device and returns.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Cuda::queue_write`]; and nobody reads the bytes before.
+    #[expect(unsafe_code, reason = "raw memory is read")]
+    pub unsafe fn queue_read(&self, stream: Stream, from: u64, bytes: &mut [u8]) -> Result<()> {
+        let stream = self.queue.stream(stream)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.context.queue_read(&stream, from, bytes) }?)
+    }
+
+    /// Page-locks host memory of the caller's.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays allocated at this address until the returned value is dropped, and no
+    /// copy of it is under way then.
+    #[expect(unsafe_code, reason = "an address of the caller's")]
+    pub unsafe fn pin<T>(&self, memory: &mut [T]) -> Result<PinnedRange> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { PinnedRange::new(&self.context, memory) }?)
     }
 
     /// Queues a fill with one byte. Like all queued work it must be over before the memory

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use super::Cuda;
 use crate::memory::{Address, Stream};
-use plimsoll_cuda::{Extra, RawFunction};
+use plimsoll_cuda::{LaunchMode, RawFunction, RawModule};
 use plimsoll_machine::error::Result;
 
 /// Bytes of shared memory that a launch may ask for without a word before.
@@ -76,8 +76,8 @@ pub fn compile(source: &str, target: &str, options: &[&str]) -> Result<Code> {
 /// A module that was loaded.
 #[derive(Debug, Clone)]
 pub struct Module {
-    device: Arc<plimsoll_cuda::Module>,
-    queue: super::queue::Streams,
+    device: Arc<RawModule>,
+    queue: super::queue::CudaStreams,
 }
 
 /// A function of a module.
@@ -174,7 +174,7 @@ impl Cuda {
     #[expect(unsafe_code, reason = "the driver believes what the image says of itself")]
     pub fn load(&self, code: &Code) -> Result<Module> {
         // SAFETY: PTX is a text; what is not came from NVRTC or with the caller's word.
-        let module = unsafe { plimsoll_cuda::Module::load(&self.context, &code.0) }?;
+        let module = unsafe { RawModule::load(&self.context, &code.0) }?;
         Ok(Module { device: Arc::new(module), queue: self.queue.streams() })
     }
 }
@@ -219,7 +219,7 @@ impl Function {
         arguments: &[Argument],
     ) -> Result<()> {
         // SAFETY: the caller's word.
-        unsafe { self.queue(stream, launch, arguments, Some(Extra::Early)) }
+        unsafe { self.queue(stream, launch, arguments, Some(LaunchMode::Early)) }
     }
 
     /// The same, with all of its blocks on the device at once, so that they may wait for each
@@ -236,7 +236,7 @@ impl Function {
         arguments: &[Argument],
     ) -> Result<()> {
         // SAFETY: the caller's word.
-        unsafe { self.queue(stream, launch, arguments, Some(Extra::Together)) }
+        unsafe { self.queue(stream, launch, arguments, Some(LaunchMode::Together)) }
     }
 
     #[expect(unsafe_code, reason = "compiled code does what it likes")]
@@ -245,7 +245,7 @@ impl Function {
         stream: Stream,
         launch: Launch,
         arguments: &[Argument],
-        extra: Option<Extra>,
+        extra: Option<LaunchMode>,
     ) -> Result<()> {
         let stream = self.module.queue.get(stream)?;
         let mut values = arguments.to_vec();

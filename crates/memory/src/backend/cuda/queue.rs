@@ -1,4 +1,4 @@
-//! Streams and events by number.
+//! CudaStreams and events by number.
 //!
 //! Making an event costs more than recording one, so those that are given back are used
 //! again. A number is a slot and how often it was used before, so that one which was
@@ -13,17 +13,17 @@ use plimsoll_cuda::{Context, RawEvent, RawStream};
 use plimsoll_machine::error::{Error, Result};
 
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct CudaQueue {
     context: Arc<Context>,
-    streams: Streams,
-    events: Mutex<Events>,
+    streams: CudaStreams,
+    events: Mutex<CudaEvents>,
 }
 
 /// The streams of a device, for those who queue work.
 #[derive(Debug, Clone)]
-pub(super) struct Streams(Arc<RwLock<Vec<Arc<RawStream>>>>);
+pub(super) struct CudaStreams(Arc<RwLock<Vec<Arc<RawStream>>>>);
 
-impl Streams {
+impl CudaStreams {
     pub(super) fn get(&self, stream: Stream) -> Result<Arc<RawStream>> {
         let streams = self.0.read().unwrap_or_else(PoisonError::into_inner);
         streams.get(usize::from(stream.0)).cloned().ok_or_else(|| Error::Device {
@@ -34,18 +34,20 @@ impl Streams {
 }
 
 #[derive(Debug, Default)]
-struct Events {
-    /// Events, each with how often its slot was used, and whether it is out.
+struct CudaEvents {
+    /// CudaEvents, each with how often its slot was used, and whether it is out.
     slots: Vec<(Arc<RawEvent>, u32, bool)>,
     free: Vec<u32>,
 }
 
-impl Queue {
+impl CudaQueue {
     /// The stream without a name, and no other yet.
-    pub(super) fn new(context: &Arc<Context>) -> Queue {
-        Queue {
+    pub(super) fn new(context: &Arc<Context>) -> CudaQueue {
+        CudaQueue {
             context: Arc::clone(context),
-            streams: Streams(Arc::new(RwLock::new(vec![Arc::new(RawStream::unnamed(context))]))),
+            streams: CudaStreams(Arc::new(RwLock::new(vec![Arc::new(RawStream::unnamed(
+                context,
+            ))]))),
             events: Mutex::default(),
         }
     }
@@ -74,11 +76,11 @@ impl Queue {
         self.streams.get(stream)
     }
 
-    pub(super) fn streams(&self) -> Streams {
+    pub(super) fn streams(&self) -> CudaStreams {
         self.streams.clone()
     }
 
-    fn events(&self) -> MutexGuard<'_, Events> {
+    fn events(&self) -> MutexGuard<'_, CudaEvents> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,33 +1,15 @@
-//! The foreign calls of what engines share on a GPU.
+//! The unsafe calls of what engines share on a GPU.
 
-#![expect(unsafe_code, reason = "foreign calls; every block says why it is sound")]
+#![expect(unsafe_code, reason = "copies that are queued, pinned memory, kernel launches")]
 
-pub(in crate::engine) mod driver;
+pub(in crate::engine) mod buffer;
+pub(in crate::engine) mod gpu;
 pub(in crate::engine) mod kernels;
 pub(in crate::engine) mod pinned;
 
-use std::fmt;
+use plimsoll::Error;
 
-/// Why the device did not do what it was asked for.
-#[derive(Debug, Clone)]
-pub(in crate::engine) struct Failure(String);
-
-impl Failure {
-    pub(in crate::engine) fn new(why: impl Into<String>) -> Failure {
-        Failure(why.into())
-    }
+/// The error for two ranges of different sizes, which would be a mistake of ours.
+fn wrong_size(why: &str) -> Error {
+    Error::Device { call: "a copy on the device", why: why.to_string() }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<Failure> for String {
-    fn from(failure: Failure) -> String {
-        failure.0
-    }
-}
-
-pub(in crate::engine) type Result<T> = std::result::Result<T, Failure>;

@@ -1,8 +1,8 @@
-//! The foreign calls that `ort` does not wrap.
+//! The calls of ONNX Runtime that the crate `ort` does not wrap.
 
 #![expect(unsafe_code, reason = "foreign calls; every block says why it is sound")]
 
-pub(super) mod lane;
+pub(super) mod session_memory;
 
 use std::ffi::{CStr, CString};
 use std::path::Path;
@@ -15,46 +15,44 @@ use ort::sys;
 use ort::value::{TensorRef, TensorRefMut};
 
 use crate::engine::EngineMemory;
-use crate::engine::cuda::sys::{Failure, driver};
 use crate::tensor::Tensor;
-
-impl From<Failure> for ort::Error {
-    fn from(failure: Failure) -> ort::Error {
-        ort::Error::new(String::from(failure))
-    }
-}
 
 /// The oldest version that has the interface we were built for.
 pub(super) const OLDEST: u32 = ort::MINOR_VERSION;
 
-/// The version of a library file, or why it is none that can be used. `ort` panics where
-/// this says no, so it is asked first.
+/// The version of a library file, or why the file cannot be used. `ort` would panic on such a
+/// file, so this check comes first.
 pub(super) fn probe(path: &Path) -> Result<String, String> {
     // SAFETY: loading a library runs its initialisers. It is a file that the user named,
     // or one in a directory that only an administrator or the user writes to.
-    let library = unsafe { Library::new(path) }.map_err(|error| driver::plain(&error))?;
-    // Never unloaded: a runtime that has started threads must not vanish under them.
+    let library = unsafe { Library::new(path) }.map_err(|error| loader_message(&error))?;
+    // Never unloaded: its threads still run its code.
     let library = Box::leak(Box::new(library));
     // SAFETY: this is the signature that every release since 1.0 has under this name.
     let entry =
         unsafe { library.get::<unsafe extern "system" fn() -> *const sys::OrtApiBase>(ENTRY) }
             .map_err(|_| "it has no OrtGetApiBase".to_string())?;
     // SAFETY: the entry point takes nothing and returns a static table or null.
-    let base = unsafe { entry().as_ref() }.ok_or("OrtGetApiBase gave nothing")?;
+    let base = unsafe { entry().as_ref() }.ok_or("OrtGetApiBase returned null")?;
     // SAFETY: both members of the table are functions in every release.
     let (text, api) = unsafe { ((base.GetVersionString)(), (base.GetApi)(OLDEST)) };
     if text.is_null() {
-        return Err("it tells no version".into());
+        return Err("it reports no version".into());
     }
     // SAFETY: not null, and by its documentation a static, terminated string.
     let version = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
-    // Checked by number as well: a library that is too old answers null, but one that is
-    // broken may not.
+    // The number is checked as well: a library that is too old returns null, but a broken
+    // one may not.
     let minor: Option<u32> = version.split('.').nth(1).and_then(|minor| minor.parse().ok());
     if !version.starts_with("1.") || minor.is_none_or(|minor| minor < OLDEST) || api.is_null() {
         return Err(format!("it is version {version}; 1.{OLDEST} or newer is needed"));
     }
     Ok(version)
+}
+
+/// The system's message; libloading has it as the cause of its own error.
+fn loader_message(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 const ENTRY: &[u8] = b"OrtGetApiBase\0";
@@ -65,7 +63,7 @@ const ENTRY: &[u8] = b"OrtGetApiBase\0";
 /// The outputs must have the shapes that the model gives them, or the runtime refuses.
 pub(super) fn run_in_place(
     session: &mut Session,
-    names: &Names,
+    names: &SessionNames,
     input: &Tensor,
     outputs: &mut [Tensor],
 ) -> ort::Result<()> {
@@ -102,25 +100,25 @@ pub(super) fn run_in_place(
 
 /// The names of a model's input and outputs, as the runtime wants them.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct SessionNames {
     input: CString,
     outputs: Vec<CString>,
 }
 
-impl Names {
+impl SessionNames {
     /// `None` where a name has a zero byte in it.
-    pub(super) fn new(session: &Session) -> Option<Names> {
+    pub(super) fn new(session: &Session) -> Option<SessionNames> {
         let input = CString::new(session.inputs().first()?.name()).ok()?;
         let outputs = session
             .outputs()
             .iter()
             .map(|out| CString::new(out.name()).ok())
             .collect::<Option<_>>();
-        Some(Names { input, outputs: outputs? })
+        Some(SessionNames { input, outputs: outputs? })
     }
 }
 
-/// What an arena says of itself; `None` where it says nothing.
+/// The statistics of an arena; `None` where it keeps none.
 pub(super) fn arena(allocator: &Allocator) -> Option<EngineMemory> {
     let api = ort::api();
     let mut pairs = std::ptr::null_mut();
@@ -148,6 +146,6 @@ pub(super) fn arena(allocator: &Allocator) -> Option<EngineMemory> {
     };
     // SAFETY: given to us by the call above, and used no more.
     unsafe { (api.ReleaseKeyValuePairs)(pairs) };
-    // An allocator without an arena answers with nothing in it: unknown, not zero.
+    // An allocator without an arena returns an empty list: unknown, not zero.
     (memory.in_use.is_some() || memory.peak.is_some()).then_some(memory)
 }

@@ -3,15 +3,15 @@
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
-/// Who to ask for memory, as the shim wants it.
+/// The budget that the shim reserves device memory from, as C has it.
 #[repr(C)]
-pub(super) struct RawLedger {
+pub(super) struct RawBudget {
     pub(super) user: *mut c_void,
     pub(super) charge: extern "C" fn(*mut c_void, u64) -> i32,
     pub(super) release: extern "C" fn(*mut c_void, u64),
 }
 
-/// A tensor, as the shim tells it.
+/// A tensor, as the shim reports it.
 #[repr(C)]
 pub(super) struct RawTensor {
     pub(super) name: *const c_char,
@@ -37,7 +37,7 @@ const ABI: i32 = 2;
 
 /// Every function of the shim.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Table {
+pub(super) struct ShimTable {
     pub(super) load: unsafe extern "C" fn(*const c_char, *mut i32, *mut c_char, usize) -> i32,
     pub(super) open: unsafe extern "C" fn(
         *const c_void,
@@ -45,7 +45,7 @@ pub(super) struct Table {
         i32,
         i32,
         *mut c_void,
-        *const RawLedger,
+        *const RawBudget,
         *mut *mut c_void,
         *mut c_char,
         usize,
@@ -76,13 +76,13 @@ pub(super) struct Table {
     pub(super) free: unsafe extern "C" fn(*mut c_void),
 }
 
-impl Table {
-    /// Loads the library of a file, and finds them in it.
-    pub(super) fn from_file(path: &Path) -> Result<Table, String> {
+impl ShimTable {
+    /// Loads a library and finds the functions in it.
+    pub(super) fn from_file(path: &Path) -> Result<ShimTable, String> {
         // SAFETY: loading a library runs its initialisers. It is a file that the user
         // named, or one of ours in a directory that only the user writes to.
         let library = unsafe { libloading::Library::new(path) }.map_err(|e| e.to_string())?;
-        // Never unloaded: TensorRT keeps what it was given for as long as the process runs.
+        // Never unloaded: TensorRT keeps pointers into it until the process ends.
         let library = Box::leak(Box::new(library));
         // SAFETY: it takes nothing and returns a number, in every version.
         let abi = unsafe {
@@ -97,7 +97,7 @@ impl Table {
         }
         macro_rules! find {
             ($($field:ident: $name:literal,)*) => {
-                Table { $($field: {
+                ShimTable { $($field: {
                     // SAFETY: these are the signatures in shim.cpp of this version.
                     *unsafe { library.get($name) }.map_err(|_| {
                         let name = String::from_utf8_lossy($name);
@@ -124,9 +124,9 @@ impl Table {
         })
     }
 
-    /// Those that were compiled in.
+    /// The functions that were compiled in.
     #[cfg(feature = "tensorrt")]
-    pub(super) fn linked() -> Table {
+    pub(super) fn linked() -> ShimTable {
         // SAFETY: declarations of what build.rs compiled from shim.cpp, with the same types.
         unsafe extern "C" {
             fn plimsoll_trt_load(a: *const c_char, b: *mut i32, c: *mut c_char, d: usize) -> i32;
@@ -136,7 +136,7 @@ impl Table {
                 c: i32,
                 d: i32,
                 e: *mut c_void,
-                f: *const RawLedger,
+                f: *const RawBudget,
                 g: *mut *mut c_void,
                 h: *mut c_char,
                 i: usize,
@@ -181,7 +181,7 @@ impl Table {
             ) -> i32;
             fn plimsoll_trt_free(a: *mut c_void);
         }
-        Table {
+        ShimTable {
             load: plimsoll_trt_load,
             open: plimsoll_trt_open,
             close: plimsoll_trt_close,

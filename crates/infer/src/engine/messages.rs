@@ -1,15 +1,15 @@
-//! What engines say when they fail, cut to its cause.
+//! Error messages of engines, cut to their cause.
 //!
 //! ONNX Runtime's errors name the source file, the whole signature of the C++ function, the host
-//! and the expression, once for every frame of the call; the cause is a few words among them.
-//! Users are shown those; logs keep the whole.
+//! and the expression, once for every stack frame; the cause is a few words among them. Users
+//! see those words; logs keep the whole message.
 
-/// The most that is shown where no cause is found: so much of the beginning, which says what
+/// How many characters are shown where no cause is found: of the beginning, which says what
 /// happened, and of the end, which says what to do.
 const HEAD: usize = 120;
 const TAIL: usize = 120;
 
-/// What begins a cause, the more telling ones first. What follows it counts, up to ` ; `.
+/// The words that a cause begins with, the most specific first. A cause ends at ` ; `.
 const CAUSES: [&str; 6] = [
     "CUDA failure ",
     "CUDNN failure ",
@@ -19,10 +19,10 @@ const CAUSES: [&str; 6] = [
     "CUDA error ",
 ];
 
-/// What stands before a cause.
+/// The words before a cause.
 const BEFORE: [&str; 2] = [" with error: ", "Status Message: "];
 
-/// What drivers, runtimes and engines call it when memory was refused.
+/// The words of drivers, runtimes and engines for memory that was refused.
 const FULL: [&str; 6] = [
     "out of memory",
     "out_of_memory",
@@ -32,7 +32,7 @@ const FULL: [&str; 6] = [
     "memoryallocation",
 ];
 
-/// The cause in what an engine said, or its beginning and its end where none is found.
+/// The cause in an engine's message, or its beginning and end where none is found.
 #[must_use]
 pub fn cause(said: &str) -> String {
     let lines = || said.lines().rev();
@@ -48,14 +48,14 @@ pub fn cause(said: &str) -> String {
     shortened(&found.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Whether memory was refused, by what an engine said.
+/// Whether an engine's message says that memory was refused.
 #[must_use]
 pub fn is_out_of_memory(said: &str) -> bool {
     let said = said.to_lowercase();
     FULL.iter().any(|words| said.contains(words))
 }
 
-/// A long sentence without its middle: it begins with the fact and ends with the remedy.
+/// A long message without its middle: it begins with the fact and ends with the remedy.
 #[must_use]
 pub fn shortened(text: &str) -> String {
     if text.chars().count() <= HEAD + TAIL + 20 {
@@ -73,7 +73,7 @@ pub fn shortened(text: &str) -> String {
     let head = fitting(&mut words.iter(), HEAD);
     let tail = fitting(&mut words.iter().rev(), TAIL).min(words.len() - head);
     let (head, tail) = (words[..head].join(" "), words[words.len() - tail..].join(" "));
-    // What was cut before is cut in one place.
+    // A message that was cut before has one gap only.
     format!("{} … {}", head.trim_end_matches([' ', '…']), tail.trim_start_matches([' ', '…']))
 }
 

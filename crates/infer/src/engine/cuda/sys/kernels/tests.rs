@@ -9,13 +9,13 @@ use libloading::Library;
 
 use super::*;
 use crate::decode::Decoder;
-use crate::engine::{Engine, EngineInfo, ModelInfo};
+use crate::engine::{EngineInfo, InferenceEngine, ModelInfo};
 use crate::source::{Frame, Pixels};
 use crate::tensor::Tensor;
 use crate::{Prepare, Thresholds};
 
 /// What CUDA C has and C has not.
-const SHIM: &str = include_str!("../../../../tests/fixtures/kernels_on_host.h");
+const SHIM: &str = include_str!("../../../../../tests/fixtures/kernels_on_host.h");
 
 struct Compiled(Library);
 
@@ -23,7 +23,7 @@ impl Compiled {
     /// `None` where there is no compiler, said aloud.
     fn new(folder: &Path) -> Option<Compiled> {
         std::fs::write(folder.join("shim.h"), SHIM).expect("written");
-        std::fs::write(folder.join("kernels.cpp"), SOURCE.to_bytes()).expect("written");
+        std::fs::write(folder.join("kernels.cpp"), SOURCE).expect("written");
         let output = Command::new("c++")
             .args(["-O1", "-ffp-contract=off", "-shared", "-fPIC", "-include", "shim.h"])
             .args(["kernels.cpp", "-o", "kernels.so"])
@@ -51,7 +51,7 @@ impl Compiled {
         }
     }
 
-    fn letterbox(&self, pixels: &[u8], fit: &crate::prepare::Fit, shape: &Shape) -> Vec<f32> {
+    fn letterbox(&self, pixels: &[u8], fit: &crate::prepare::Fit, shape: &FrameShape) -> Vec<f32> {
         let (letterbox, (height, width)) = (&fit.letterbox, shape.tensor);
         let [columns, rows] = fit.tables();
         let mut out = vec![9.0_f32; 3 * height * width];
@@ -142,7 +142,7 @@ fn the_letterbox_on_the_device_is_that_of_the_host() {
             let mut want = Tensor::default();
             let letterbox = prepare.run(&frame, &mut want).expect("prepared");
             let fit = prepare.fit(&frame).expect("fitted");
-            let shape = Shape { channels, blue_first, letterbox, tensor };
+            let shape = FrameShape { channels, blue_first, letterbox, tensor };
             let got = kernels.letterbox(&bytes, fit, &shape);
             assert!(got == want.data, "{size:?} {channels}");
         }
@@ -152,17 +152,17 @@ fn the_letterbox_on_the_device_is_that_of_the_host() {
 /// An engine that searches its output itself, with the kernel.
 struct Searching(EngineInfo, ModelInfo);
 
-impl Engine for Searching {
+impl InferenceEngine for Searching {
     fn info(&self) -> &EngineInfo {
         &self.0
     }
     fn model(&self) -> &ModelInfo {
         &self.1
     }
-    fn run(&mut self, _: &Tensor) -> crate::Result<&[Tensor]> {
+    fn run(&mut self, _: &Tensor) -> crate::InferResult<&[Tensor]> {
         Ok(&[])
     }
-    fn search(&mut self, _: usize, _: usize) -> crate::Result<bool> {
+    fn search(&mut self, _: usize, _: usize) -> crate::InferResult<bool> {
         Ok(true)
     }
 }

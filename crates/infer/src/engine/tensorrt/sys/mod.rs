@@ -8,22 +8,53 @@ mod table;
 use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(super) use session::{Buffer, Session, Tensor};
+use plimsoll::{Budget, Bytes};
 
-use self::table::{RawBuild, RawLedger, Table};
-use crate::engine::cuda::Ledger;
-use crate::engine::cuda::sys::driver::Stream;
+pub(super) use session::{EngineTensor, Session, TensorBuffer};
 
-/// Room for what went wrong.
-const ROOM: usize = 8192;
+use self::table::{RawBudget, RawBuild, ShimTable};
+use crate::engine::cuda::sys::gpu::EngineGpu;
 
-type Why = (*mut c_char, usize);
+/// Bytes for an error message.
+const MESSAGE_BYTES: usize = 8192;
+
+/// A buffer for an error message, as the shim takes it.
+type MessageBuffer = (*mut c_char, usize);
+
+/// What TensorRT allocates by itself for an engine: reserved from the engine's budget before, and
+/// refused past its limit.
+#[derive(Debug)]
+pub(super) struct ShimBudget {
+    budget: Arc<Budget>,
+    /// The largest request that was refused.
+    refused: AtomicU64,
+}
+
+impl ShimBudget {
+    pub(super) fn new(budget: &Arc<Budget>) -> Arc<ShimBudget> {
+        Arc::new(ShimBudget { budget: Arc::clone(budget), refused: AtomicU64::new(0) })
+    }
+
+    fn reserve(&self, bytes: u64) -> bool {
+        let reserved = self.budget.reserve(Bytes(bytes)).is_ok();
+        if !reserved {
+            self.refused.fetch_max(bytes, Ordering::AcqRel);
+        }
+        reserved
+    }
+
+    /// The largest request that was refused, where one was.
+    pub(super) fn refused(&self) -> Option<Bytes> {
+        Some(Bytes(self.refused.load(Ordering::Acquire))).filter(|&bytes| bytes > Bytes::ZERO)
+    }
+}
 
 /// The shim, with TensorRT loaded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shim {
-    table: Table,
+    table: ShimTable,
     /// As TensorRT numbers itself: 8501, 101303.
     pub(super) version: i32,
 }
@@ -32,7 +63,7 @@ pub(super) struct Shim {
 pub(super) type Calibrate<'a> = &'a mut dyn FnMut(&mut [u8]) -> bool;
 
 /// How an engine should be built.
-pub(super) struct Build<'a> {
+pub(super) struct BuildRequest<'a> {
     pub(super) fp16: bool,
     pub(super) no_tactic_sources: bool,
     pub(super) quick: bool,
@@ -41,10 +72,10 @@ pub(super) struct Build<'a> {
     pub(super) calibrate: Option<Calibrate<'a>>,
 }
 
-/// Runs a call that fills `why` on failure.
-fn told(call: impl FnOnce(Why) -> i32) -> Result<(), String> {
-    let mut room = vec![0u8; ROOM];
-    if call((room.as_mut_ptr().cast(), ROOM)) == 0 {
+/// Runs a call that writes an error message on failure.
+fn reporting(call: impl FnOnce(MessageBuffer) -> i32) -> Result<(), String> {
+    let mut room = vec![0u8; MESSAGE_BYTES];
+    if call((room.as_mut_ptr().cast(), MESSAGE_BYTES)) == 0 {
         return Ok(());
     }
     let end = room.iter().position(|&byte| byte == 0).unwrap_or(0);
@@ -55,21 +86,21 @@ fn told(call: impl FnOnce(Why) -> i32) -> Result<(), String> {
 impl Shim {
     /// Loads the shim from a file, and TensorRT behind it.
     pub(super) fn from_file(path: &Path) -> Result<Shim, String> {
-        Shim::new(Table::from_file(path)?)
+        Shim::new(ShimTable::from_file(path)?)
     }
 
     /// The shim that was compiled in.
     #[cfg(feature = "tensorrt")]
     pub(super) fn linked() -> Result<Shim, String> {
-        Shim::new(Table::linked())
+        Shim::new(ShimTable::linked())
     }
 
-    fn new(table: Table) -> Result<Shim, String> {
+    fn new(table: ShimTable) -> Result<Shim, String> {
         let nvinfer =
             std::env::var("PLIMSOLL_NVINFER").ok().and_then(|path| CString::new(path).ok());
         let nvinfer = nvinfer.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
         let mut version = 0;
-        told(|(why, room)| {
+        reporting(|(why, room)| {
             // SAFETY: the path is terminated or null, the places are ours and large enough.
             unsafe { (table.load)(nvinfer, &raw mut version, why, room) }
         })?;
@@ -90,30 +121,31 @@ impl Shim {
         if self.version >= 10_000 { self.version / 10_000 } else { self.version / 1000 }
     }
 
-    /// Makes an engine of a plan, on a stream of its device where one is given. All its memory
-    /// is asked of the ledger.
+    /// Makes an engine of a plan, on our stream of its device where there is one. All its memory
+    /// is reserved from the budget.
     pub(super) fn open(
         &self,
         plan: &[u8],
-        (device, stream): (u32, Option<&Arc<Stream>>),
+        (device, gpu): (u32, Option<&Arc<EngineGpu>>),
         graph: bool,
-        ledger: &Arc<Ledger>,
+        budget: &Arc<ShimBudget>,
     ) -> Result<Session, String> {
-        let ledger = Arc::clone(ledger);
-        let raw = RawLedger { user: Arc::as_ptr(&ledger).cast_mut().cast(), charge, release };
+        let budget = Arc::clone(budget);
+        let raw = RawBudget { user: Arc::as_ptr(&budget).cast_mut().cast(), charge, release };
+        let stream = gpu.map_or(Ok(std::ptr::null_mut()), |gpu| gpu.raw_stream());
+        let stream = stream.map_err(|error| error.to_string())?;
         let device = i32::try_from(device).map_err(|_| "no such device".to_string())?;
         let mut engine = std::ptr::null_mut();
-        told(|(why, room)| {
-            // SAFETY: the plan is alive for the call; the ledger is copied by the shim, and
-            // what it points to is kept alive by the session until the engine is closed, as
-            // the stream is.
+        reporting(|(why, room)| {
+            // SAFETY: the plan outlives the call; the shim copies the callbacks of the budget.
+            // The session keeps the budget and the stream until the engine is closed.
             unsafe {
                 (self.table.open)(
                     plan.as_ptr().cast(),
                     plan.len() as u64,
                     device,
                     i32::from(graph),
-                    stream.map_or(std::ptr::null_mut(), |stream| stream.stream),
+                    stream,
                     &raw const raw,
                     &raw mut engine,
                     why,
@@ -121,8 +153,8 @@ impl Shim {
                 )
             }
         })?;
-        let (table, sizes, stream) = (self.table, Vec::new(), stream.map(Arc::clone));
-        Ok(Session { table, engine, sizes, _stream: stream, _ledger: ledger })
+        let (table, sizes, gpu) = (self.table, Vec::new(), gpu.map(Arc::clone));
+        Ok(Session { table, engine, sizes, _gpu: gpu, _budget: budget })
     }
 
     /// Builds a plan from an ONNX file.
@@ -130,10 +162,10 @@ impl Shim {
         &self,
         onnx: &[u8],
         device: u32,
-        build: Build<'_>,
+        build: BuildRequest<'_>,
     ) -> Result<Vec<u8>, String> {
         let device = i32::try_from(device).map_err(|_| "no such device".to_string())?;
-        let Build { fp16, no_tactic_sources, quick, workspace, mut calibrate } = build;
+        let BuildRequest { fp16, no_tactic_sources, quick, workspace, mut calibrate } = build;
         let raw = RawBuild {
             fp16: fp16.into(),
             int8: calibrate.is_some().into(),
@@ -144,7 +176,7 @@ impl Shim {
             next,
         };
         let (mut blob, mut length) = (std::ptr::null_mut(), 0u64);
-        told(|(why, room)| {
+        reporting(|(why, room)| {
             // SAFETY: everything handed over outlives the call, and nothing is kept.
             unsafe {
                 (self.table.build)(
@@ -169,20 +201,20 @@ impl Shim {
 }
 
 extern "C" fn charge(user: *mut c_void, bytes: u64) -> i32 {
-    // SAFETY: the session that the shim works for keeps the ledger alive.
-    let ledger = unsafe { &*user.cast::<Ledger>() };
-    ledger.charge(bytes).into()
+    // SAFETY: the session that the shim works for keeps the budget alive.
+    let shim = unsafe { &*user.cast::<ShimBudget>() };
+    shim.reserve(bytes).into()
 }
 
 extern "C" fn release(user: *mut c_void, bytes: u64) {
     // SAFETY: as above.
-    let ledger = unsafe { &*user.cast::<Ledger>() };
-    ledger.release(bytes);
+    let shim = unsafe { &*user.cast::<ShimBudget>() };
+    shim.budget.credit(Bytes(bytes));
 }
 
 extern "C" fn next(user: *mut c_void, image: *mut c_void, bytes: u64) -> i32 {
     let Ok(bytes) = usize::try_from(bytes) else { return 0 };
-    // SAFETY: `build` handed over this very place, and waits while it is used.
+    // SAFETY: `build` passed this pointer, and waits while it is used.
     let calibrate = unsafe { &mut *user.cast::<Option<Calibrate<'_>>>() };
     // SAFETY: the shim owns so many bytes there, and reads them only afterwards.
     let image = unsafe { std::slice::from_raw_parts_mut(image.cast::<u8>(), bytes) };
