@@ -9,6 +9,13 @@
 //! Two more rules of the sources are checked with it: a type's name is defined once in the
 //! workspace, and a module with children is `x/mod.rs`, never `x.rs` beside `x/`.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;

@@ -48,7 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::config::{MemoryConfig, Packing};
-use crate::memory::{Block, Device, Memory, MemoryId, Request, Stream, refusal, stranger};
+use crate::memory::{Block, Device, Mapping, Memory, MemoryId, Request, Stream, refusal, stranger};
 use crate::pressure::MemoryPressure;
 use crate::stack::track::{AllocationTracker, LiveList};
 use crate::stats::MemoryStats;
@@ -63,7 +63,7 @@ use heap::IndexKey;
 use order::StreamOrder;
 use peaks::PoolPeaks;
 pub use peaks::{GpuPeaks, get_gpu_peaks};
-use region::Extent;
+use region::{Extent, LooseExtents};
 use segments::Pins;
 
 /// Arenas for streams; more streams than these share them.
@@ -327,6 +327,19 @@ impl Pool {
             }),
         };
         if returned { Ok(()) } else { Err(stranger(self, block)) }
+    }
+
+    fn mapping(&self) -> Result<&dyn Mapping> {
+        self.upstream.mapping().ok_or_else(|| Error::Unavailable {
+            what: "mapping physical memory".to_string(),
+            why: format!("{} has stopped offering it", self.upstream.name()),
+        })
+    }
+
+    /// Keeps memory for the next request.
+    fn keep(&self, growth: &mut Growth, hand: LooseExtents) {
+        self.counts.spare.fetch_add(hand.pages() * self.page, Ordering::Release);
+        growth.spare.extend(hand.extents);
     }
 
     fn count_held(&self, more: u64) {

@@ -9,7 +9,7 @@ use super::heap::{PieceId, PieceState};
 use super::region::{LooseExtents, Region};
 use super::tag::UseTags;
 use super::{Growth, Pool};
-use crate::memory::{Mapping, Memory, Stream};
+use crate::memory::{Memory, Stream};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
@@ -17,13 +17,6 @@ use plimsoll_machine::units::Bytes;
 const MAP_COST: Duration = Duration::from_micros(50);
 
 impl Pool {
-    pub(super) fn mapping(&self) -> Result<&dyn Mapping> {
-        self.upstream.mapping().ok_or_else(|| Error::Unavailable {
-            what: "mapping physical memory".to_string(),
-            why: format!("{} has stopped offering it", self.upstream.name()),
-        })
-    }
-
     /// Unmaps extents that lie wholly free until there is enough: in the longest stretches
     /// first, and larger ones than are needed only if nothing else is left.
     pub(super) fn collect(
@@ -102,12 +95,6 @@ impl Pool {
         inner.figures.held -= unmapped;
         inner.settle(piece);
         result
-    }
-
-    /// Keeps memory for the next request.
-    pub(super) fn keep(&self, growth: &mut Growth, hand: LooseExtents) {
-        self.counts.spare.fetch_add(hand.pages() * self.page, Ordering::Release);
-        growth.spare.extend(hand.extents);
     }
 
     /// Waits until the work is over that still uses what lies free. No arena is locked
