@@ -59,8 +59,7 @@ fn decode(
     let shape: Vec<usize> = shape.split('x').map(str::parse).collect::<Result<_, _>>()?;
     let bytes = std::fs::read(raw)?;
     let data = bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect();
-    let mut model = ModelInfo::default();
-    model.input_size = Some((rows, columns));
+    let mut model = ModelInfo { input_size: Some((rows, columns)), ..ModelInfo::default() };
     let names: usize = names.parse()?;
     if names > 0 {
         let list: Vec<String> = (0..names).map(|class| format!("{class}: 'c{class}'")).collect();

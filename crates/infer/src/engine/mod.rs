@@ -18,7 +18,7 @@
 //!
 //! 1. Write `engine/<name>.rs` (or a folder) with a type that implements [`InferenceEngine`].
 //!    Only `info`, `model` and `run` are required. Put foreign calls into `<name>/sys` and run
-//!    them inside [`shield::shielded`], so that a panic becomes an error of the model.
+//!    them inside `shield::shielded`, so that a panic becomes an error of the model.
 //! 2. Add a variant to [`EngineKind`] in `options.rs` with the name that users write.
 //! 3. Open it in `open_kind` in `open.rs`. If it should be chosen without being named, give it
 //!    its place in `open_best`; if it has no GPU, list it in `on_the_host_only`.

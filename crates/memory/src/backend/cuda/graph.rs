@@ -1,4 +1,4 @@
-//! Work that is written down once and replayed as a whole.
+//! CUDA graphs: work that is captured once and replayed as a whole.
 //!
 //! A graph replays addresses, so its memory must stay where it is: capture a stream with
 //! [`Pool::begin_capture`](crate::Pool::begin_capture) around this, and keep the
@@ -14,7 +14,8 @@ use crate::memory::Stream;
 use plimsoll_cuda::{RawGraph, RawStream};
 use plimsoll_machine::error::Result;
 
-/// A capture under way. Dropped without [`CudaCapture::end`], what was captured is dropped.
+/// A capture under way. If it is dropped without [`CudaCapture::end`], the captured work is
+/// discarded.
 #[derive(Debug)]
 pub struct CudaCapture {
     stream: Arc<RawStream>,
@@ -30,8 +31,8 @@ pub struct CudaGraph {
 }
 
 impl Cuda {
-    /// From here on, what is queued on the stream is written down and not run. The stream
-    /// without a name cannot be captured.
+    /// Begins a capture: from here on, work that is queued on the stream is recorded and not
+    /// run. The default stream cannot be captured.
     pub fn begin_graph(&self, stream: Stream) -> Result<CudaCapture> {
         let queue = self.queue.streams();
         let stream = queue.get(stream)?;

@@ -1,21 +1,22 @@
-//! NVIDIA's devices, by the driver's own interface.
+//! NVIDIA's devices, through the driver's interface.
 //!
-//! The driver is looked for at run time, and what a device can do is tried when it is
-//! opened: physical memory is mapped by the page where that works, and plain blocks take
-//! its place where it is refused, as on an Orin. The context is the device's primary one
-//! or the caller's, [`Stream::DEFAULT`] is the stream without a name, and every other
-//! stream is one of its own or the caller's.
+//! The driver is loaded at run time, and a device's abilities are tried when it is opened:
+//! physical memory is mapped by the page where that works, and plain blocks are allocated
+//! where the driver refuses it, as on an Orin. The context is the device's primary one or the
+//! caller's. [`Stream::DEFAULT`] is the context's default stream; every other stream is one
+//! that was made here, or the caller's.
 //!
-//! Blocks are device memory unless told otherwise ([`CudaMemory`]). On a board whose GPU
-//! shares the system's memory, pinned memory is the same memory without a copy, and right
-//! for small buffers that are read once, such as frames of a camera; it is not the default
-//! there either, since the GPU's caches do not keep it.
+//! Blocks are device memory by default ([`CudaMemory`]). On a board whose GPU shares the
+//! system's memory, pinned memory needs no copy, and suits small buffers that are read once,
+//! such as frames of a camera; it is not the default there either, since the GPU does not
+//! cache it.
 //!
-//! The driver trusts numbers that it is given, so nothing of a caller's reaches it
-//! unchecked: `space` knows every block, range, page and mapping, `queue` every stream and
-//! event. `module` loads and launches compiled code, `graph` captures and replays work, `touch`
-//! is work for replays.
+//! The driver does not check the numbers that it is given, so we check a caller's first:
+//! `space` knows every block, range, page and mapping, `queue` every stream and event. `copy`
+//! copies and fills, `module` loads and launches compiled code, `graph` captures and replays
+//! work, `touch` is work for replays.
 
+mod copy;
 mod facts;
 mod graph;
 mod mapping;
@@ -36,11 +37,11 @@ use plimsoll_cuda::{BlockKind, Context, CudaRefusal, Driver, OUT_OF_MEMORY};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
+pub use copy::PinnedRange;
 pub use facts::{CudaFacts, count, facts};
 pub use graph::{CudaCapture, CudaGraph};
 pub use module::{Argument, Code, Function, Launch, Module, compile};
 pub use options::{CudaMemory, CudaOptions};
-pub use plimsoll_cuda::PinnedRange;
 use queue::CudaQueue;
 use space::Space;
 pub use touch::Toucher;
@@ -65,12 +66,12 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// The device of a number, as it comes.
+    /// Opens the device of a number with default options.
     pub fn open(number: u32) -> Result<Cuda> {
         Cuda::open_with(&CudaOptions::new(number))
     }
 
-    /// A device, as told.
+    /// Opens a device with these options.
     pub fn open_with(options: &CudaOptions) -> Result<Cuda> {
         let driver = Driver::load(options.library.as_deref())?;
         let context = Arc::new(options.enter(driver)?);
@@ -141,13 +142,13 @@ impl Cuda {
         }
     }
 
-    /// A refusal of the driver's: for want of memory, or any other.
+    /// The error for a call that the driver refused: out of memory, or another.
     fn refused(&self, size: Bytes, refused: CudaRefusal) -> Error {
         if refused.code != OUT_OF_MEMORY {
             return refused.into();
         }
         let available = self.free_memory().unwrap_or(Bytes::ZERO);
-        // The driver had it and could not give it in one piece, or has less than it says.
+        // The driver has enough but not in one piece, or less than it reports.
         refusal(&self.info.name, size, available, self.info.total.max(size))
     }
 
@@ -156,7 +157,7 @@ impl Cuda {
         self.synchronize_stream(stream)
     }
 
-    /// Waits until a stream has nothing left to do.
+    /// Waits until all queued work of a stream is done.
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
         Ok(self.queue.stream(stream)?.synchronize()?)
     }
@@ -168,98 +169,13 @@ impl Cuda {
     /// It is a stream of this device's context, and outlives this value.
     #[expect(unsafe_code, reason = "a pointer of the caller's")]
     pub unsafe fn adopt_stream(&self, raw: *mut std::ffi::c_void) -> Result<Stream> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's promise.
         unsafe { self.queue.adopt(raw.cast()) }
     }
 
     /// The stream as other libraries take it (a `CUstream`).
     pub fn raw_stream(&self, stream: Stream) -> Result<*mut std::ffi::c_void> {
         Ok(self.queue.stream(stream)?.raw().cast())
-    }
-
-    /// Copies bytes onto the device behind the work of a stream, and returns when they are
-    /// there. [`Device::write`] is behind [`Stream::DEFAULT`] alone.
-    #[expect(unsafe_code, reason = "raw memory is written")]
-    pub fn write_on(&self, stream: Stream, to: Address, bytes: &[u8]) -> Result<()> {
-        let stream = self.queue.stream(stream)?;
-        let space = self.space();
-        space.check(to.pointer(), bytes.len() as u64)?;
-        // SAFETY: all of the range has memory behind it, and what was locked keeps it.
-        Ok(unsafe { self.context.write_on(&stream, to.pointer(), bytes) }?)
-    }
-
-    /// Copies bytes from the device behind the work of a stream, and returns when they are
-    /// here. [`Device::read`] is behind [`Stream::DEFAULT`] alone.
-    #[expect(unsafe_code, reason = "raw memory is read")]
-    pub fn read_on(&self, stream: Stream, from: Address, bytes: &mut [u8]) -> Result<()> {
-        let stream = self.queue.stream(stream)?;
-        let space = self.space();
-        space.check(from.pointer(), bytes.len() as u64)?;
-        // SAFETY: as in `write_on`.
-        Ok(unsafe { self.context.read_on(&stream, from.pointer(), bytes) }?)
-    }
-
-    /// Queues a copy to the device and returns: for page-locked memory ([`Cuda::pin`]), whose
-    /// copies run beside other work. The address may be one that another library allocated in
-    /// this context.
-    ///
-    /// # Safety
-    ///
-    /// All of the range is memory of this context; and it and the bytes stay as they are until
-    /// the stream has finished the copy.
-    #[expect(unsafe_code, reason = "raw memory is written")]
-    pub unsafe fn queue_write(&self, stream: Stream, to: u64, bytes: &[u8]) -> Result<()> {
-        let stream = self.queue.stream(stream)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { self.context.queue_write(&stream, to, bytes) }?)
-    }
-
-    /// Queues a copy from the device and returns.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Cuda::queue_write`]; and nobody reads the bytes before.
-    #[expect(unsafe_code, reason = "raw memory is read")]
-    pub unsafe fn queue_read(&self, stream: Stream, from: u64, bytes: &mut [u8]) -> Result<()> {
-        let stream = self.queue.stream(stream)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { self.context.queue_read(&stream, from, bytes) }?)
-    }
-
-    /// Page-locks host memory of the caller's.
-    ///
-    /// # Safety
-    ///
-    /// The memory stays allocated at this address until the returned value is dropped, and no
-    /// copy of it is under way then.
-    #[expect(unsafe_code, reason = "an address of the caller's")]
-    pub unsafe fn pin<T>(&self, memory: &mut [T]) -> Result<PinnedRange> {
-        // SAFETY: the caller's promise.
-        Ok(unsafe { PinnedRange::new(&self.context, memory) }?)
-    }
-
-    /// Queues a fill with one byte. Like all queued work it must be over before the memory
-    /// goes back to the device; a pool sees to that.
-    #[expect(unsafe_code, reason = "raw memory is written")]
-    pub fn fill_on(&self, stream: Stream, to: Address, byte: u8, size: Bytes) -> Result<()> {
-        let stream = self.queue.stream(stream)?;
-        let space = self.space();
-        space.check(to.pointer(), size.get())?;
-        // SAFETY: all of the range has memory behind it; returning a block waits for the
-        // work of its stream.
-        Ok(unsafe { self.context.fill_on(&stream, to.pointer(), byte, size.get() as usize) }?)
-    }
-
-    /// Queues a copy within the device.
-    #[expect(unsafe_code, reason = "raw memory is written")]
-    pub fn copy_on(&self, stream: Stream, to: Address, from: Address, size: Bytes) -> Result<()> {
-        let stream = self.queue.stream(stream)?;
-        let space = self.space();
-        space.check(to.pointer(), size.get())?;
-        space.check(from.pointer(), size.get())?;
-        let (to, from) = (to.pointer(), from.pointer());
-        // SAFETY: as in `fill_on`.
-        Ok(unsafe { self.context.copy_on(&stream, to, from, size.get() as usize) }?)
     }
 }
 
@@ -293,7 +209,7 @@ impl Memory for Cuda {
         Ok(Block::new(self.id, base, generation, request.size, address))
     }
 
-    /// Waits for the work of the stream, since the driver takes a block back at once.
+    /// Waits for the work of the stream, since the driver frees a block at once.
     #[expect(unsafe_code, reason = "memory is returned by its address")]
     fn release(&self, block: Block, stream: Stream) -> Result<()> {
         let gone = if self.owns(&block) { self.space_mut().take_block(&block) } else { None };
@@ -328,7 +244,7 @@ impl Device for Cuda {
         &self.info
     }
 
-    /// What the driver says, but never more than this device was said to have left.
+    /// What the driver reports, but no more than is left of the size that was set.
     fn free_memory(&self) -> Result<Bytes> {
         let ours = self.space().left();
         match self.memory {
@@ -383,7 +299,7 @@ impl Device for Cuda {
 }
 
 impl Drop for Cuda {
-    /// Gives everything back that is still out: nobody can reach it any more.
+    /// Frees everything that is still allocated: nobody can reach it any more.
     #[expect(unsafe_code, reason = "memory is returned by its address")]
     fn drop(&mut self) {
         self.queue.drain();

@@ -29,7 +29,7 @@ use crate::memory::{Address, Stream};
 use plimsoll_cuda::{LaunchMode, RawFunction, RawModule};
 use plimsoll_machine::error::Result;
 
-/// Bytes of shared memory that a launch may ask for without a word before.
+/// Bytes of dynamic shared memory that a launch may use without asking the driver first.
 const PLAIN_SHARED: u32 = 48 << 10;
 
 /// Code that a device can load.
@@ -43,12 +43,12 @@ impl Code {
         Code(text.as_bytes().to_vec())
     }
 
-    /// A cubin or a fat binary, compiled before.
+    /// A cubin or a fat binary that was compiled before.
     ///
     /// # Safety
     ///
-    /// A compiler of NVIDIA's made it, and all of it is here: the driver is not told how
-    /// long it is.
+    /// A compiler of NVIDIA's made it, and it is complete: the driver does not get its
+    /// length.
     #[must_use]
     #[expect(unsafe_code, reason = "the driver believes what the image says of itself")]
     pub unsafe fn image(bytes: Vec<u8>) -> Code {
@@ -173,7 +173,7 @@ impl Cuda {
     /// Loads code.
     #[expect(unsafe_code, reason = "the driver believes what the image says of itself")]
     pub fn load(&self, code: &Code) -> Result<Module> {
-        // SAFETY: PTX is a text; what is not came from NVRTC or with the caller's word.
+        // SAFETY: PTX is a text; a binary came from NVRTC or with the caller's promise.
         let module = unsafe { RawModule::load(&self.context, &code.0) }?;
         Ok(Module { device: Arc::new(module), queue: self.queue.streams() })
     }
@@ -200,7 +200,7 @@ impl Function {
         launch: Launch,
         arguments: &[Argument],
     ) -> Result<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's promise.
         unsafe { self.queue(stream, launch, arguments, None) }
     }
 
@@ -218,7 +218,7 @@ impl Function {
         launch: Launch,
         arguments: &[Argument],
     ) -> Result<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's promise.
         unsafe { self.queue(stream, launch, arguments, Some(LaunchMode::Early)) }
     }
 
@@ -235,7 +235,7 @@ impl Function {
         launch: Launch,
         arguments: &[Argument],
     ) -> Result<()> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's promise.
         unsafe { self.queue(stream, launch, arguments, Some(LaunchMode::Together)) }
     }
 
@@ -256,7 +256,7 @@ impl Function {
             module.allow_shared(self.raw, shared)?;
         }
         let shape = (grid, block, shared);
-        // SAFETY: the function is of this module; the rest is the caller's word. Values and
+        // SAFETY: the function is of this module; the rest is the caller's promise. Values and
         // places outlive the call, which copies them.
         unsafe {
             match extra {

@@ -1,8 +1,8 @@
 //! CudaStreams and events by number.
 //!
-//! Making an event costs more than recording one, so those that are given back are used
-//! again. A number is a slot and how often it was used before, so that one which was
-//! given back is not taken for the next.
+//! Creating an event costs more than recording one, so returned events are used again. An
+//! event's number consists of a slot and how often the slot was used, so that a returned event
+//! is not mistaken for the next one in its slot.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -41,7 +41,7 @@ struct CudaEvents {
 }
 
 impl CudaQueue {
-    /// The stream without a name, and no other yet.
+    /// With the default stream only.
     pub(super) fn new(context: &Arc<Context>) -> CudaQueue {
         CudaQueue {
             context: Arc::clone(context),
