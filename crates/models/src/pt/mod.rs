@@ -1,6 +1,6 @@
 //! PyTorch checkpoints without Python.
 //!
-//! What Ultralytics saves is a zip file (`zip`) with a pickle in it that describes the
+//! What Ultralytics saves is a zip file (`archive`) with a pickle in it that describes the
 //! network, module by module, and a file of numbers for each storage of tensors
 //! (`storage`). The pickle is read as data: names of classes are compared with those we
 //! know, and nothing is ever imported or called. A name that no honest checkpoint has is
@@ -13,10 +13,11 @@
 //! As Ultralytics does, the averaged weights (`ema`) are taken where the file has them,
 //! and all numbers become f32 before anything is computed with them.
 
+mod archive;
+mod file;
 mod known;
 mod module;
 mod storage;
-mod zip;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -26,9 +27,10 @@ use crate::pickle::{Limits, Pairs, Pickle, Policy, Ref, Value};
 pub(crate) use module::{Module, number};
 pub(crate) use storage::Array;
 
+use self::archive::CheckpointArchive;
+use self::file::CheckpointFile;
 use self::module::find;
 use self::storage::{Storages, Weights};
-use self::zip::{Archive, Source};
 use super::graph::{self, GraphOptions};
 
 /// The largest pickle: YOLO11x has 0.6 MB.
@@ -124,7 +126,9 @@ pub(crate) struct About {
 /// # Errors
 /// [`PtError`], which names the module and its place, or what a hostile file tried.
 pub fn to_onnx(file: &[u8], options: &GraphOptions) -> Result<Vec<u8>> {
-    read(&Source::Memory(file), Weights::All, |pickle, storages| convert(pickle, storages, options))
+    read(&CheckpointFile::Memory(file), Weights::All, |pickle, storages| {
+        convert(pickle, storages, options)
+    })
 }
 
 /// What a checkpoint has, without what is in its weights.
@@ -142,7 +146,7 @@ pub(crate) enum Outline {
 /// # Errors
 /// As [`to_onnx`]; checksums of weights are not looked at.
 pub(crate) fn outline(file: File, options: &GraphOptions) -> Result<Outline> {
-    let source = Source::disk(file).map_err(|why| PtError::Damaged(why.to_string()))?;
+    let source = CheckpointFile::disk(file).map_err(|why| PtError::Damaged(why.to_string()))?;
     read(&source, Weights::Few, |pickle, storages| match convert(pickle, storages, options) {
         Err(PtError::NoModel(why)) => {
             let weights = weights(pickle.root(), storages);
@@ -166,7 +170,7 @@ fn weights(root: Ref<'_>, storages: &Storages<'_>) -> Option<BTreeMap<&'static s
 }
 
 fn read<T>(
-    file: &Source<'_>,
+    file: &CheckpointFile<'_>,
     weights: Weights,
     then: impl FnOnce(&Pickle<'_>, &Storages<'_>) -> Result<T>,
 ) -> Result<T> {
@@ -175,7 +179,7 @@ fn read<T>(
     if *start != *b"PK" {
         return Err(not_a_zip(&start));
     }
-    let archive = Archive::open(file).map_err(damaged)?;
+    let archive = CheckpointArchive::open(file).map_err(damaged)?;
     let folder = folder(&archive)?;
     // By this PyTorch itself tells it, and reads the pickle by no means of Python's.
     if archive.size(&format!("{folder}constants.pkl")).is_some() {
@@ -244,7 +248,7 @@ fn not_a_zip(file: &[u8]) -> PtError {
 }
 
 /// The folder of everything: the one with data.pkl in it, `archive/` as a rule.
-fn folder<'s>(archive: &'s Archive<'_>) -> Result<&'s str> {
+fn folder<'s>(archive: &'s CheckpointArchive<'_>) -> Result<&'s str> {
     let mut folders = archive.names().filter_map(|name| {
         let folder = name.strip_suffix("data.pkl")?;
         (folder.is_empty() || folder.ends_with('/')).then_some(folder)

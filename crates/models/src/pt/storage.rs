@@ -12,7 +12,7 @@ use std::cell::Cell;
 use crate::pickle::{Ref, Value};
 use half::{bf16, f16};
 
-use super::zip::Archive;
+use super::archive::CheckpointArchive;
 use super::{PtError, Result, known};
 
 /// The most extents of a tensor.
@@ -39,7 +39,7 @@ const FEW: usize = 64;
 /// The storages of a checkpoint.
 #[derive(Debug)]
 pub(super) struct Storages<'a> {
-    archive: &'a Archive<'a>,
+    archive: &'a CheckpointArchive<'a>,
     /// The folder that everything in the zip file is in.
     folder: String,
     big_endian: bool,
@@ -186,7 +186,7 @@ struct Described<'p> {
 impl<'a> Storages<'a> {
     /// `file` is the size of the whole file, which bounds what is made from it.
     pub(super) fn new(
-        archive: &'a Archive<'a>,
+        archive: &'a CheckpointArchive<'a>,
         folder: &str,
         file: usize,
         weights: Weights,
