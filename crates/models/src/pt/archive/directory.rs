@@ -1,9 +1,9 @@
 //! The end record of a zip file, which says where the directory of its entries is.
 //!
-//! The `zip` crate has its own search, which is too patient for files of strangers: it scans the
+//! The `zip` crate has its own search, which does too much for an untrusted file: it scans the
 //! whole file, tries one end record after the other, and reserves memory for as many entries as
-//! a record says. So the record is looked for here first, within bounds, and the crate gets a
-//! file whose numbers are known to be possible.
+//! a record claims. This module looks for the record first, within bounds, so that the crate only
+//! sees files whose numbers are possible.
 
 use super::{ArchiveResult, CheckpointFile};
 

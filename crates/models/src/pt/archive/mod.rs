@@ -1,4 +1,4 @@
-//! The zip file around a checkpoint, with the checks that files of strangers need.
+//! The zip file around a checkpoint, with the checks that untrusted files need.
 //!
 //! The `zip` crate reads the directory, inflates and compares checksums. It is lenient where a
 //! checkpoint must not be, so this module adds what it does not check:
@@ -224,7 +224,7 @@ fn open_zip<'a>(
     Ok(zip)
 }
 
-/// The name of an entry and what is known of it, held against its local header and the
+/// The name of an entry and what is known of it, checked against its local header and the
 /// directory, which begins at `directory`.
 fn check_entry(
     file: &CheckpointFile<'_>,
@@ -269,7 +269,7 @@ fn directory_entry_end(file: &CheckpointFile<'_>, at: usize) -> ArchiveResult<us
     lengths.sum::<ArchiveResult<usize>>().map(|all| at + 46 + all)
 }
 
-/// What a message may quote of a stranger's name.
+/// What a message may quote of a name in an untrusted file.
 fn shorten(name: &str) -> String {
     name.chars().take(60).collect()
 }

@@ -62,7 +62,8 @@ fn with_pickle(pickle: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_checkpoint_becomes_a_graph_with_its_names_and_stride() {
-    let header = super::super::onnx::Header::parse(&to_onnx(SMALL11, &options()).unwrap()).unwrap();
+    let header =
+        super::super::onnx::OnnxHeader::parse(&to_onnx(SMALL11, &options()).unwrap()).unwrap();
     assert_eq!(header.metadata["names"], r#"{0: 'ship', 1: "it's", 2: 'buoy'}"#);
     assert_eq!((&*header.metadata["stride"], &*header.metadata["task"]), ("16", "detect"));
     assert_eq!(header.metadata["imgsz"], "[64, 64]");
@@ -70,7 +71,7 @@ fn a_checkpoint_becomes_a_graph_with_its_names_and_stride() {
     assert_eq!(header.inputs[0].shape, Some(vec![Some(1), Some(3), Some(64), Some(64)]));
     assert_eq!(header.outputs[0].shape, Some(vec![Some(1), Some(7), Some(80)]));
     let any = GraphOptions { dynamic: true, ..options() };
-    let header = super::super::onnx::Header::parse(&to_onnx(SMALL8, &any).unwrap()).unwrap();
+    let header = super::super::onnx::OnnxHeader::parse(&to_onnx(SMALL8, &any).unwrap()).unwrap();
     assert_eq!(header.inputs[0].shape, Some(vec![None, Some(3), None, None]));
 }
 
