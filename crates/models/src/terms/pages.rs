@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn the_pool_holds_whole_pages() {
         const MIB: u64 = 1 << 20;
-        let held = |events: &[LifetimeEvent]| peak_reserved(events).expect("within bounds");
-        assert_eq!(peak_reserved(&[]), 0);
-        assert_eq!(peak_reserved(&[(true, 0, 1)]), 2 * MIB);
-        assert_eq!(peak_reserved(&[(true, 0, 5 * MIB)]), 6 * MIB);
+        let reserved = |events: &[LifetimeEvent]| peak_reserved(events).expect("within bounds");
+        assert_eq!(reserved(&[]), 0);
+        assert_eq!(reserved(&[(true, 0, 1)]), 2 * MIB);
+        assert_eq!(reserved(&[(true, 0, 5 * MIB)]), 6 * MIB);
         let one_after_the_other = [(true, 0, 5 * MIB), (false, 0, 5 * MIB), (true, 1, 5 * MIB)];
-        assert_eq!(peak_reserved(&one_after_the_other), 6 * MIB);
+        assert_eq!(reserved(&one_after_the_other), 6 * MIB);
         assert!(super::peak_reserved(&[(true, 0, u64::MAX)]).is_err());
     }
 }
