@@ -31,7 +31,7 @@ impl<F: Read + Seek> Wire<F> {
     pub(super) fn new(mut file: F) -> Result<Wire<F>, OnnxError> {
         let length = file.seek(SeekFrom::End(0))?;
         file.seek(SeekFrom::Start(0))?;
-        Ok(Wire { file: file, at: 0, length })
+        Ok(Wire { file, at: 0, length })
     }
 
     pub(super) fn damaged(&self, what: &'static str) -> OnnxError {

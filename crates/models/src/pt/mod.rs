@@ -117,7 +117,7 @@ pub(crate) struct About {
 /// Turns the bytes of a .pt file into those of an ONNX file.
 ///
 /// ```no_run
-/// use plimsoll_infer::model::{GraphOptions, pt};
+/// use plimsoll_models::{GraphOptions, pt};
 ///
 /// let checkpoint = std::fs::read("yolo11n.pt")?;
 /// let onnx = pt::to_onnx(&checkpoint, &GraphOptions::default())?;

@@ -88,8 +88,10 @@ fn run(
     if request.full_windows {
         shape.caches.iter_mut().flatten().for_each(|cache| cache.window = None);
     }
-    let mut weights = WeightTerms::default();
-    weights.mlp_bytes = plimsoll_machine::Bytes(found.weights_bytes);
+    let weights = WeightTerms {
+        mlp_bytes: plimsoll_machine::Bytes(found.weights_bytes),
+        ..WeightTerms::default()
+    };
     let estimate = shape.estimate_with(weights).map_err(|error| error.to_string())?;
     found.context = Some(context);
     found.kv_dtype = Some(kinds.to_string());
