@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_models::onnx::Header;
+use plimsoll_models::onnx::OnnxHeader;
 use plimsoll_models::{GraphOptions, pt};
 
 /// A zip file with a pickle and some storages in it, stored as they are.
@@ -57,7 +57,7 @@ fuzz_target!(|bytes: &[u8]| {
         _ => pt::to_onnx(rest, &options),
     };
     if let Ok(onnx) = made {
-        let header = Header::parse(&onnx).expect("what we wrote we can read");
+        let header = OnnxHeader::parse(&onnx).expect("what we wrote we can read");
         assert_eq!(header.inputs.len(), 1);
         assert_eq!(header.outputs.len(), 1);
     }

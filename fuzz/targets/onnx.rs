@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use plimsoll_models::onnx;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(header) = onnx::Header::parse(bytes) else { return };
+    let Ok(header) = onnx::OnnxHeader::parse(bytes) else { return };
     let values = || header.inputs.iter().chain(&header.outputs);
     let texts: usize = header.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
     let names: usize = values().map(|value| value.name.len()).sum();

@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll::pickle::{Pickle, Policy, Ref, Value};
+use plimsoll::pickle::{Pickle, Policy, PickleRef, PickleValue};
 
-fn walk(root: Ref<'_>, data_only: bool) {
+fn walk(root: PickleRef<'_>, data_only: bool) {
     let mut seen = HashSet::new();
     let mut todo = vec![root];
     while let Some(value) = todo.pop() {
@@ -16,18 +16,18 @@ fn walk(root: Ref<'_>, data_only: bool) {
         let _ = (value.as_str(), value.as_u64(), value.as_i64(), value.get("action"));
         let _ = format!("{value:?} {:?}", value.value());
         match value.value() {
-            Value::Call(made) | Value::Object(made) => {
+            PickleValue::Call(made) | PickleValue::Object(made) => {
                 assert!(!data_only);
                 todo.extend([made.callable(), made.args()]);
                 todo.extend(made.state());
                 todo.extend(made.keywords());
                 todo.extend(made.items());
             }
-            Value::Persistent(id) => {
+            PickleValue::Persistent(id) => {
                 assert!(!data_only);
                 todo.push(id);
             }
-            Value::Global { .. } => assert!(!data_only),
+            PickleValue::Global { .. } => assert!(!data_only),
             _ => {}
         }
         todo.extend(value.items().into_iter().flatten());

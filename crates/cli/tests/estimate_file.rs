@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::{Result, complaint, json, run, shared, text};
 use plimsoll::{Biases, ElementType, Mlp, ModelShape, WeightType};
-use plimsoll_models::gguf::{Value as Field, Writer};
+use plimsoll_models::gguf::{GgufValue as Field, GgufWriter};
 use serde_json::Value;
 
 fn llama3() -> ModelShape {
@@ -21,7 +21,7 @@ fn llama3() -> ModelShape {
 
 fn gguf(folder: &Path, architecture: &str, shape: &ModelShape) -> Result<PathBuf> {
     let path = folder.join("model.gguf");
-    Writer::of_shape(architecture, shape).write(&path)?;
+    GgufWriter::of_shape(architecture, shape).write(&path)?;
     Ok(path)
 }
 
@@ -175,7 +175,7 @@ fn layers_that_differ_are_counted_one_by_one() -> Result {
         .with_kv_heads(8)
         .with_head_dim(256)
         .with_tied_embeddings(true);
-    Writer::of_shape("gemma3", &shape)
+    GgufWriter::of_shape("gemma3", &shape)
         .with("gemma3.attention.sliding_window", Field::Number(1024))
         .write(&path)?;
     let answer = json(&words(&path, "--context 131072"), 0)?;
@@ -274,7 +274,7 @@ fn bad_files_and_flags_are_told_apart() -> Result {
     let message = complaint(&["estimate", "nowhere.gguf"])?;
     assert!(message.contains("nowhere.gguf"), "{message}");
     let hostile = folder.path().join("hostile.gguf");
-    let overlap = Writer::new("llama").tensor("a", ElementType::F32, &[64]).tensor_at(
+    let overlap = GgufWriter::new("llama").tensor("a", ElementType::F32, &[64]).tensor_at(
         "b",
         ElementType::F32,
         &[64],
@@ -302,7 +302,7 @@ impl Row<'_> {
     }
 
     /// The header of its model, as the converter would write it.
-    fn writer(&self) -> Result<Writer> {
+    fn writer(&self) -> Result<GgufWriter> {
         let model = self.text("model");
         let shape = ModelShape::new(
             self.number("n_embd")?,
@@ -318,15 +318,15 @@ impl Row<'_> {
             m if m.starts_with("pythia") => {
                 let shape =
                     shape.with_mlp(Mlp::Plain).with_biases(Biases::All).with_fused_qkv(true);
-                Writer::of_shape("gptneox", &shape.with_parallel_residual(true))
+                GgufWriter::of_shape("gptneox", &shape.with_parallel_residual(true))
             }
             m if m.starts_with("qwen2") => {
-                Writer::of_shape("qwen2", &shape.with_biases(Biases::Attention))
+                GgufWriter::of_shape("qwen2", &shape.with_biases(Biases::Attention))
             }
             m if m.starts_with("gemma") => {
-                Writer::of_shape("gemma", &shape.with_tied_embeddings(true))
+                GgufWriter::of_shape("gemma", &shape.with_tied_embeddings(true))
             }
-            _ => Writer::of_shape("llama", &shape),
+            _ => GgufWriter::of_shape("llama", &shape),
         })
     }
 

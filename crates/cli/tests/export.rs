@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Result, complaint, json, plimsoll, run, text};
-use plimsoll_models::onnx::Header;
+use plimsoll_models::onnx::OnnxHeader;
 
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures").join(name);
@@ -36,7 +36,7 @@ fn a_checkpoint_becomes_onnx() -> Result {
     assert_eq!((&found["classes"], &found["stride"]), (&3.into(), &16.into()));
     let file = fs::read(&to)?;
     assert_eq!(found["bytes"], file.len());
-    let header = Header::parse(&file)?;
+    let header = OnnxHeader::parse(&file)?;
     assert_eq!(header.metadata["task"], "detect");
     assert_eq!(header.metadata["imgsz"], "[64, 96]");
     assert_eq!(header.inputs[0].shape, Some(vec![Some(1), Some(3), Some(64), Some(96)]));

@@ -14,7 +14,7 @@ use common::{Result, plimsoll, run, text};
 use onnx::Graph;
 use plimsoll::ModelShape;
 use plimsoll::text::is_steering;
-use plimsoll_models::gguf::{Value as Field, Writer};
+use plimsoll_models::gguf::{GgufValue as Field, GgufWriter};
 use serde_json::Value;
 
 /// Sets the title, clears the screen, turns what follows around, and claims something.
@@ -108,11 +108,11 @@ fn models() -> Result {
     let world = World::new()?;
     let shape = ModelShape::new(64, 128, 2, 100, 4);
     let gguf = world.path.join("name.gguf");
-    let named = Writer::of_shape("llama", &shape);
+    let named = GgufWriter::of_shape("llama", &shape);
     named.with("general.name", Field::Text(HOSTILE.to_string())).write(&gguf)?;
     let named = gguf.display().to_string();
     let other = world.path.join("arch.gguf");
-    Writer::of_shape(HOSTILE, &shape).write(&other)?;
+    GgufWriter::of_shape(HOSTILE, &shape).write(&other)?;
     let other = other.display().to_string();
     for model in [&named, &other] {
         tame(&["estimate", model, "--limit", "1KiB"])?;

@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
 
-use plimsoll::trace::{Op, Trace};
+use plimsoll::trace::{Trace, TraceOp};
 use plimsoll_infer::engine::ort::measure::measure;
 use plimsoll_infer::{EngineDevice, EngineMemory, EngineOptions};
 use plimsoll_models::walk::torch::Caching;
-use plimsoll_models::walk::{Extents, Graph, ort};
+use plimsoll_models::walk::{InputExtents, OnnxGraph, ort};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
@@ -38,11 +38,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             extents.insert(place.to_string(), extent.parse::<usize>()?);
         }
     }
-    let mut given = Extents::default();
+    let mut given = InputExtents::default();
     given.image = (1, 1);
     given.tokens = 1;
     given.by_place = extents.iter().map(|(place, &n)| (place.clone(), n as u64)).collect();
-    let shaped = Graph::open(&model)?.shape(&given)?;
+    let shaped = OnnxGraph::open(&model)?.shape(&given)?;
     if let Some(path) = trace {
         let mut text = "op,id,size,stream,t_us\n".to_string();
         for (time, (taken, id, bytes)) in shaped.trace().into_iter().enumerate() {
@@ -63,8 +63,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })
     };
     let peak = shaped.peak();
-    let (estimate, operator) = ort::arena(&shaped, ort::Settings::cpu());
-    let (cuda, _) = ort::arena(&shaped, ort::Settings::cuda());
+    let (estimate, operator) = ort::arena(&shaped, ort::OrtSettings::cpu());
+    let (cuda, _) = ort::arena(&shaped, ort::OrtSettings::cuda());
     let answer = serde_json::json!({
         "cuda": { "loaded_bytes": cuda.loaded, "peak_bytes": cuda.peak, "reserved_bytes": cuda.reserved, "pattern_bytes": cuda.pattern, "live_bytes": cuda.live },
         "estimated": {
@@ -87,8 +87,8 @@ fn segments(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let mut places = vec![None; trace.slots()];
     for event in trace.events() {
         match event.op {
-            Op::Allocate => places[event.id as usize] = torch.take(event.size),
-            Op::Free => torch.free(places[event.id as usize].take()),
+            TraceOp::Allocate => places[event.id as usize] = torch.take(event.size),
+            TraceOp::Free => torch.free(places[event.id as usize].take()),
         }
     }
     let answer = serde_json::json!({ "allocated": torch.peak(), "reserved": torch.reserved() });

@@ -4,13 +4,23 @@
 //! file ─→ source │ gguf │ safetensors │ onnx │ pt ─→ walk, estimate ─→ terms
 //! ```
 //!
-//! [`source`] finds a model and reads its header; `gguf`, `safetensors`, `onnx` and `pt` each
-//! read one format; [`graph`] writes the ONNX graph of a checkpoint; [`walk`] goes through a
-//! graph as an engine would; [`estimate`] turns shapes into bytes; [`terms`] asks the right
-//! one and adds up. [`trace`] reads recorded allocations and replays them on a pool.
-//! [`pickle`] reads Python's format as data, for checkpoints and for traces.
+//! - [`source`] finds a model and reads its header.
+//! - [`gguf`], [`safetensors`], [`onnx`] and [`pt`] each read one format. None of them trusts a
+//!   file: sizes are compared with the file before anything is made from them, and nothing in a
+//!   file is run.
+//! - [`graph`] writes the ONNX graph of a checkpoint.
+//! - [`walk`] goes through an ONNX graph as an engine would.
+//! - [`estimate`] turns the shape of a language model into bytes; `families` has what engines
+//!   know of a model family and its files do not say.
+//! - [`terms`] chooses among these by the file's format and adds up.
+//! - [`trace`] reads recorded allocations and replays them on a pool.
+//! - [`pickle`] reads Python's format as data, for checkpoints and for traces.
+//!
+//! The module docs of `families` say how to add a model family, and how to add a module of a
+//! detector's checkpoint.
 
 pub mod estimate;
+mod families;
 pub mod gguf;
 pub mod graph;
 pub mod onnx;
@@ -31,7 +41,7 @@ pub use plimsoll_machine::{Bytes, Error};
 pub use source::{Model, ModelInfo, ModelSource, find_weights};
 
 /// The result of what reads model files.
-pub type Result<T, E = ModelError> = std::result::Result<T, E>;
+pub type ModelResult<T> = Result<T, ModelError>;
 
 /// A model that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use plimsoll_models::pickle::{Pickle, Policy};
-use plimsoll_models::trace::{NeverFreed, Op, Trace};
+use plimsoll_models::trace::{Trace, TraceOp, UnfreedBlock};
 use plimsoll_models::{Bytes, Error};
 use proptest::prelude::*;
 
@@ -26,11 +26,11 @@ fn every_protocol_gives_the_same_trace() {
     assert_eq!(trace.events().len(), 1 + 2 * 8);
     assert_eq!(trace.slots(), 2);
     assert_eq!(trace.peak_live(), Bytes(4096 + 2200));
-    assert_eq!(trace.never_freed(), [NeverFreed { id: 0x7f3a_4000_0000, size: Bytes(4096) }]);
+    assert_eq!(trace.never_freed(), [UnfreedBlock { id: 0x7f3a_4000_0000, size: Bytes(4096) }]);
     assert_eq!(trace.skipped_frees(), 1);
     assert_eq!(trace.streams(), [0, 0x5581_22c0_af30]);
     let first = trace.events()[1];
-    assert_eq!((first.op, first.id, first.size, first.time_us), (Op::Allocate, 1, 1000, 63));
+    assert_eq!((first.op, first.id, first.size, first.time_us), (TraceOp::Allocate, 1, 1000, 63));
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use plimsoll::Bytes;
 use plimsoll_infer::{EngineChoice, EngineDevice, EngineKind, ModelSource};
-use plimsoll_models::terms::{self, Request, Runner};
+use plimsoll_models::terms::{self, EstimateRequest, Runner};
 
 use super::plan::BenchPlan;
 use crate::record::MemoryEstimate;
 
 /// The estimate for a model under a plan, or why there is none.
 pub(super) fn of(weights: &ModelSource, plan: &BenchPlan) -> Result<MemoryEstimate, String> {
-    let mut request = Request::default();
+    let mut request = EstimateRequest::default();
     request.runner = match plan.engine {
         EngineChoice::Kind(EngineKind::Ort) => Some(Runner::Ort),
         EngineChoice::Kind(EngineKind::Rten) => Some(Runner::Rten),

@@ -6,7 +6,8 @@
 //! The rules are facts about the files that people have, so they are stated here one by one
 //! rather than folded into an average that holds for one model.
 
-use super::types::{ElementType, WeightType};
+use super::element::ElementType;
+use super::weight_type::WeightType;
 
 /// What a tensor is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(super) enum Role {
 
 /// What the rules look at besides the role.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct TensorPlace {
     pub(super) layer: u64,
     pub(super) layers: u64,
     /// Query heads that share a key-value head.
@@ -33,7 +34,7 @@ pub(super) struct Place {
     pub(super) experts: u64,
 }
 
-impl Place {
+impl TensorPlace {
     /// The first eighth, the last eighth, and every third layer between them.
     fn is_favoured(self) -> bool {
         let (i, n) = (self.layer, self.layers);
@@ -55,7 +56,12 @@ impl Place {
 }
 
 /// The type of a tensor whose rows have `columns` elements.
-pub(super) fn tensor_type(file: WeightType, role: Role, place: Place, columns: u64) -> ElementType {
+pub(super) fn tensor_type(
+    file: WeightType,
+    role: Role,
+    place: TensorPlace,
+    columns: u64,
+) -> ElementType {
     let base = file.base();
     if !base.is_quantised() {
         return base;
@@ -91,7 +97,7 @@ fn raised(file: WeightType) -> ElementType {
     }
 }
 
-fn tiny(file: WeightType, role: Role, place: Place) -> ElementType {
+fn tiny(file: WeightType, role: Role, place: TensorPlace) -> ElementType {
     use WeightType as W;
     match role {
         Role::Value if place.sharing >= 4 || place.experts >= 4 => ElementType::Q4K,
@@ -106,7 +112,7 @@ fn tiny(file: WeightType, role: Role, place: Place) -> ElementType {
 }
 
 /// Experts are 4-bit floats, everything else is Q8_0.
-fn floats(role: Role, place: Place) -> ElementType {
+fn floats(role: Role, place: TensorPlace) -> ElementType {
     match role {
         Role::GateOrUp | Role::Down if place.experts > 1 => ElementType::Mxfp4,
         _ => ElementType::Q8_0,
@@ -142,7 +148,7 @@ fn query_or_key(file: WeightType) -> ElementType {
     }
 }
 
-fn value(file: WeightType, place: Place) -> ElementType {
+fn value(file: WeightType, place: TensorPlace) -> ElementType {
     use WeightType as W;
     let base = file.base();
     let shared = place.sharing >= 4;
@@ -173,7 +179,7 @@ fn fused(file: WeightType) -> ElementType {
     }
 }
 
-fn attention_output(file: WeightType, place: Place) -> ElementType {
+fn attention_output(file: WeightType, place: TensorPlace) -> ElementType {
     use WeightType as W;
     if place.experts == 8 {
         return match file {
@@ -193,12 +199,12 @@ fn attention_output(file: WeightType, place: Place) -> ElementType {
     }
 }
 
-fn gate_or_up(file: WeightType, place: Place) -> ElementType {
+fn gate_or_up(file: WeightType, place: TensorPlace) -> ElementType {
     let inner = !place.is_among_first(8) && !place.is_among_last_eighth();
     if file == WeightType::Iq3Xs && inner { ElementType::Iq3Xxs } else { file.base() }
 }
 
-fn down(file: WeightType, place: Place) -> ElementType {
+fn down(file: WeightType, place: TensorPlace) -> ElementType {
     use WeightType as W;
     match file {
         W::Q2K => ElementType::Q3K,
@@ -235,8 +241,8 @@ fn that_divides(wanted: ElementType, columns: u64) -> ElementType {
 mod tests {
     use super::*;
 
-    fn place(layer: u64) -> Place {
-        Place { layer, layers: 32, sharing: 4, experts: 1 }
+    fn place(layer: u64) -> TensorPlace {
+        TensorPlace { layer, layers: 32, sharing: 4, experts: 1 }
     }
 
     #[test]
@@ -265,14 +271,14 @@ mod tests {
 
     #[test]
     fn eight_experts_and_eighty_layers_have_rules_of_their_own() {
-        let eight = Place { experts: 8, ..place(5) };
+        let eight = TensorPlace { experts: 8, ..place(5) };
         assert_eq!(tensor_type(WeightType::Q4KM, Role::Value, eight, 4096), ElementType::Q8_0);
         assert_eq!(tensor_type(WeightType::Q4_0, Role::Key, eight, 4096), ElementType::Q8_0);
         assert_eq!(
             tensor_type(WeightType::Q4KM, Role::AttentionOutput, eight, 4096),
             ElementType::Q5K
         );
-        let seventy = Place { layer: 10, layers: 80, sharing: 8, experts: 1 };
+        let seventy = TensorPlace { layer: 10, layers: 80, sharing: 8, experts: 1 };
         assert_eq!(tensor_type(WeightType::Q4KM, Role::Value, seventy, 8192), ElementType::Q5K);
     }
 
@@ -328,7 +334,7 @@ mod tests {
     #[test]
     fn only_experts_are_small_floats() {
         let of = |role, experts| {
-            tensor_type(WeightType::Mxfp4Moe, role, Place { experts, ..place(0) }, 2880)
+            tensor_type(WeightType::Mxfp4Moe, role, TensorPlace { experts, ..place(0) }, 2880)
         };
         assert_eq!(of(Role::Down, 32), ElementType::Mxfp4);
         for (role, experts) in [(Role::Down, 1), (Role::Value, 32), (Role::Embedding, 32)] {

@@ -21,21 +21,25 @@
 
 mod cache;
 mod compute;
+mod element;
+mod layer;
 mod mix;
 mod shape;
 mod tensors;
-mod types;
+mod weight_type;
 mod weights;
 
 pub use cache::LayerCache;
 pub use compute::ComputeTerms;
-pub use shape::{Biases, Mlp, ModelShape};
+pub use element::{CacheTypes, ElementType};
+pub use layer::{Biases, Mlp};
+pub use shape::ModelShape;
 pub use tensors::ShapeTensor;
-pub use types::{CacheTypes, ElementType, WeightType};
+pub use weight_type::WeightType;
 pub use weights::WeightTerms;
 
+use element::BlockLayout;
 use plimsoll_machine::units::Bytes;
-use types::Layout;
 
 /// What running a model takes, term by term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -151,7 +155,7 @@ pub fn estimate_inference_memory(
     let shape = ModelShape::new(hidden, intermediate, layers, vocab, heads)
         .with_kv_heads(kv_heads)
         .with_context(context);
-    let dtype = Layout { elements: 1, bytes: dtype_bytes };
+    let dtype = BlockLayout { elements: 1, bytes: dtype_bytes };
     let layer = weights::layer_terms(&shape, |_, _| dtype);
     let terms = weights::ends(&shape, |_, _| dtype).plus(layer.times(layers));
     let row = dtype.matrix(2, shape.kv_width());

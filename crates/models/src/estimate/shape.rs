@@ -5,58 +5,14 @@
 //! is changed by name. Shapes come from files and flags that we did not write, so
 //! [`ModelShape::estimate`] checks them first and says which field cannot be so.
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::cache::{self, LayerCache};
-use super::types::{ElementType, WeightType};
+use super::element::ElementType;
+use super::layer::{Biases, Mlp};
+use super::weight_type::WeightType;
 use super::weights::WeightTerms;
 use super::{InferenceMemoryEstimate, compute, weights};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
-
-/// The feed-forward part of a layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Mlp {
-    /// Three matrices: gate, up and down (Llama, Mistral, Qwen, Gemma).
-    #[default]
-    Gated,
-    /// Two matrices: up and down (GPT-2, Pythia, Phi, Falcon).
-    Plain,
-}
-
-impl fmt::Display for Mlp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Mlp::Gated => "gated",
-            Mlp::Plain => "plain",
-        })
-    }
-}
-
-impl FromStr for Mlp {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text.trim().to_ascii_lowercase().as_str() {
-            "gated" => Ok(Mlp::Gated),
-            "plain" => Ok(Mlp::Plain),
-            _ => Err(config("mlp", format!("{text:?}"), "gated or plain")),
-        }
-    }
-}
-
-/// Which matrices have a bias beside them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Biases {
-    /// None (Llama, Mistral).
-    #[default]
-    None,
-    /// Query, key and value (Qwen 2).
-    Attention,
-    /// Every matrix of a layer, and every norm (GPT-2, Pythia, Phi).
-    All,
-}
 
 /// A language model and how it is to be run.
 ///
@@ -422,12 +378,5 @@ mod tests {
         let shape = ModelShape::new(most, most, 65_536, most, 1).with_context(most);
         let text = shape.estimate().unwrap_err().to_string();
         assert!(text.contains("16 EiB") && text.contains("context"), "{text}");
-    }
-
-    #[test]
-    fn mlp_is_named_as_flags_name_it() {
-        assert_eq!("Plain".parse::<Mlp>(), Ok(Mlp::Plain));
-        assert_eq!(Mlp::Gated.to_string(), "gated");
-        assert!("none".parse::<Mlp>().is_err());
     }
 }

@@ -3,9 +3,10 @@
 //! One list serves two ends: its sum is the weights' term of an estimate, and a header written
 //! from it is a model file without the data, which tests read back.
 
-use super::mix::{Place, Role, tensor_type};
-use super::shape::{Biases, Mlp, ModelShape};
-use super::types::{ElementType, Layout};
+use super::element::{BlockLayout, ElementType};
+use super::layer::{Biases, Mlp};
+use super::mix::{Role, TensorPlace, tensor_type};
+use super::shape::ModelShape;
 use super::weights::WeightTerms;
 use plimsoll_machine::units::Bytes;
 
@@ -35,7 +36,7 @@ enum Term {
 
 /// A tensor before its type is known.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct UntypedTensor {
     name: &'static str,
     term: Term,
     /// What it is for, which decides its type; vectors and routers have none and stay at 32
@@ -45,17 +46,23 @@ pub(super) struct Part {
     columns: u64,
 }
 
-impl Part {
-    fn matrix(name: &'static str, term: Term, role: Role, rows: u64, columns: u64) -> Part {
-        Part { name, term, role: Some(role), rows, columns }
+impl UntypedTensor {
+    fn matrix(
+        name: &'static str,
+        term: Term,
+        role: Role,
+        rows: u64,
+        columns: u64,
+    ) -> UntypedTensor {
+        UntypedTensor { name, term, role: Some(role), rows, columns }
     }
 
-    fn vector(name: &'static str, columns: u64) -> Part {
-        Part { name, term: Term::Vector, role: None, rows: 1, columns }
+    fn vector(name: &'static str, columns: u64) -> UntypedTensor {
+        UntypedTensor { name, term: Term::Vector, role: None, rows: 1, columns }
     }
 
     /// Adds what it takes to its term.
-    pub(super) fn add_to(self, terms: &mut WeightTerms, layout: impl Fn(Role, u64) -> Layout) {
+    pub(super) fn add_to(self, terms: &mut WeightTerms, layout: impl Fn(Role, u64) -> BlockLayout) {
         let layout = match self.role {
             Some(role) => layout(role, self.columns),
             None => ElementType::F32.layout(),
@@ -73,40 +80,47 @@ impl Part {
 }
 
 /// What does not belong to a layer: the embedding, the output matrix and the last norm.
-pub(super) fn ends(shape: &ModelShape) -> Vec<Part> {
+pub(super) fn ends(shape: &ModelShape) -> Vec<UntypedTensor> {
     let (hidden, vocab) = (shape.hidden, shape.vocab);
     // A shared matrix is stored as the output matrix would be.
     let role = if shape.tied_embeddings { Role::Output } else { Role::Embedding };
     let mut parts = vec![
-        Part::matrix("token_embd.weight", Term::Embedding, role, vocab, hidden),
-        Part::vector("output_norm.weight", hidden),
+        UntypedTensor::matrix("token_embd.weight", Term::Embedding, role, vocab, hidden),
+        UntypedTensor::vector("output_norm.weight", hidden),
     ];
     if shape.biases == Biases::All {
-        parts.push(Part::vector("output_norm.bias", hidden));
+        parts.push(UntypedTensor::vector("output_norm.bias", hidden));
     }
     if !shape.tied_embeddings {
-        parts.push(Part::matrix("output.weight", Term::Output, Role::Output, vocab, hidden));
+        parts.push(UntypedTensor::matrix(
+            "output.weight",
+            Term::Output,
+            Role::Output,
+            vocab,
+            hidden,
+        ));
     }
     parts
 }
 
 /// One layer.
-pub(super) fn layer(shape: &ModelShape) -> Vec<Part> {
+pub(super) fn layer(shape: &ModelShape) -> Vec<UntypedTensor> {
     let mut parts = attention(shape);
     parts.extend(mlp(shape));
     parts
 }
 
-fn attention(shape: &ModelShape) -> Vec<Part> {
+fn attention(shape: &ModelShape) -> Vec<UntypedTensor> {
     let (hidden, query, kv) = (shape.hidden, shape.query_width(), shape.kv_width());
-    let matrix =
-        |name, role, rows, columns| Part::matrix(name, Term::Attention, role, rows, columns);
+    let matrix = |name, role, rows, columns| {
+        UntypedTensor::matrix(name, Term::Attention, role, rows, columns)
+    };
     let biased = shape.biases != Biases::None;
-    let mut parts = vec![Part::vector("attn_norm.weight", hidden)];
+    let mut parts = vec![UntypedTensor::vector("attn_norm.weight", hidden)];
     if shape.fused_qkv {
         let all = query.saturating_add(kv).saturating_add(kv);
         parts.push(matrix("attn_qkv.weight", Role::FusedQkv, all, hidden));
-        parts.extend(biased.then(|| Part::vector("attn_qkv.bias", all)));
+        parts.extend(biased.then(|| UntypedTensor::vector("attn_qkv.bias", all)));
     } else {
         for (weight, bias, role, rows) in [
             ("attn_q.weight", "attn_q.bias", Role::Query, query),
@@ -114,26 +128,32 @@ fn attention(shape: &ModelShape) -> Vec<Part> {
             ("attn_v.weight", "attn_v.bias", Role::Value, kv),
         ] {
             parts.push(matrix(weight, role, rows, hidden));
-            parts.extend(biased.then(|| Part::vector(bias, rows)));
+            parts.extend(biased.then(|| UntypedTensor::vector(bias, rows)));
         }
     }
     parts.push(matrix("attn_output.weight", Role::AttentionOutput, hidden, query));
     if shape.biases == Biases::All {
-        parts.push(Part::vector("attn_norm.bias", hidden));
-        parts.push(Part::vector("attn_output.bias", hidden));
+        parts.push(UntypedTensor::vector("attn_norm.bias", hidden));
+        parts.push(UntypedTensor::vector("attn_output.bias", hidden));
     }
     parts
 }
 
-fn mlp(shape: &ModelShape) -> Vec<Part> {
+fn mlp(shape: &ModelShape) -> Vec<UntypedTensor> {
     let (hidden, inner, experts) = (shape.hidden, shape.intermediate, shape.experts);
     let several = experts > 1;
-    let mut parts = vec![Part::vector("ffn_norm.weight", hidden)];
+    let mut parts = vec![UntypedTensor::vector("ffn_norm.weight", hidden)];
     let mut matrix = |dense, of_experts, bias, role, rows: u64, columns: u64| {
         let name = if several { of_experts } else { dense };
-        parts.push(Part::matrix(name, Term::Mlp, role, rows.saturating_mul(experts), columns));
+        parts.push(UntypedTensor::matrix(
+            name,
+            Term::Mlp,
+            role,
+            rows.saturating_mul(experts),
+            columns,
+        ));
         if shape.biases == Biases::All {
-            parts.push(Part::vector(bias, rows.saturating_mul(experts)));
+            parts.push(UntypedTensor::vector(bias, rows.saturating_mul(experts)));
         }
     };
     let up = Role::GateOrUp;
@@ -143,12 +163,12 @@ fn mlp(shape: &ModelShape) -> Vec<Part> {
     matrix("ffn_up.weight", "ffn_up_exps.weight", "ffn_up.bias", up, inner, hidden);
     matrix("ffn_down.weight", "ffn_down_exps.weight", "ffn_down.bias", Role::Down, hidden, inner);
     if shape.biases == Biases::All {
-        parts.push(Part::vector("ffn_norm.bias", hidden));
+        parts.push(UntypedTensor::vector("ffn_norm.bias", hidden));
     }
     if several {
         let (term, role) = (Term::Mlp, None);
         let name = "ffn_gate_inp.weight";
-        parts.push(Part { name, term, role, rows: experts, columns: hidden });
+        parts.push(UntypedTensor { name, term, role, rows: experts, columns: hidden });
     }
     parts
 }
@@ -166,7 +186,7 @@ impl ModelShape {
     /// ```
     #[must_use]
     pub fn tensors(&self) -> Vec<ShapeTensor> {
-        let tensor = |part: &Part, name: String, layer: u64| ShapeTensor {
+        let tensor = |part: &UntypedTensor, name: String, layer: u64| ShapeTensor {
             name,
             element: part.role.map_or(ElementType::F32, |role| {
                 tensor_type(self.weights, role, self.place(layer), part.columns)
@@ -185,9 +205,9 @@ impl ModelShape {
     }
 
     /// What the rules of a mix look at.
-    pub(super) fn place(&self, layer: u64) -> Place {
+    pub(super) fn place(&self, layer: u64) -> TensorPlace {
         let sharing = self.heads.checked_div(self.kv_heads).unwrap_or(1);
-        Place { layer, layers: self.layers, sharing, experts: self.experts }
+        TensorPlace { layer, layers: self.layers, sharing, experts: self.experts }
     }
 }
 

@@ -3,10 +3,11 @@
 //! Norms and biases are vectors, and files keep vectors at 32 bits whatever the type of the
 //! matrices; that is also why a "FP16" file is a little more than two bytes a weight.
 
+use super::element::BlockLayout;
+use super::layer::Mlp;
 use super::mix::{Role, tensor_type};
-use super::shape::{Mlp, ModelShape};
+use super::shape::ModelShape;
 use super::tensors;
-use super::types::Layout;
 use plimsoll_machine::units::Bytes;
 
 /// What the weights take, by what they are for.
@@ -72,16 +73,22 @@ pub(super) fn sum(shape: &ModelShape) -> WeightTerms {
 }
 
 /// What does not belong to a layer.
-pub(super) fn ends(shape: &ModelShape, layout: impl Fn(Role, u64) -> Layout) -> WeightTerms {
+pub(super) fn ends(shape: &ModelShape, layout: impl Fn(Role, u64) -> BlockLayout) -> WeightTerms {
     fold(tensors::ends(shape), layout)
 }
 
 /// One layer.
-pub(super) fn layer_terms(shape: &ModelShape, layout: impl Fn(Role, u64) -> Layout) -> WeightTerms {
+pub(super) fn layer_terms(
+    shape: &ModelShape,
+    layout: impl Fn(Role, u64) -> BlockLayout,
+) -> WeightTerms {
     fold(tensors::layer(shape), layout)
 }
 
-fn fold(parts: Vec<tensors::Part>, layout: impl Fn(Role, u64) -> Layout) -> WeightTerms {
+fn fold(
+    parts: Vec<tensors::UntypedTensor>,
+    layout: impl Fn(Role, u64) -> BlockLayout,
+) -> WeightTerms {
     let mut terms = WeightTerms::default();
     for part in parts {
         part.add_to(&mut terms, &layout);

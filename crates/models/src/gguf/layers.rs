@@ -1,197 +1,20 @@
-//! What each layer keeps, from the numbers of the header.
-//!
-//! The header gives widths, windows and states, for all layers or as a list with one entry for
-//! each; which layers look through the window, and which are recurrent, is for some families
-//! not in the file but known to the engine. Those facts about llama.cpp (seen in its sources of
-//! August 2026) stand here as tables, by the name of the architecture. A file with a list of
-//! its own always wins over the table.
+//! What each layer keeps, from the numbers of the header: widths, windows and states, for all
+//! layers or as a list with one entry for each. What the file does not say of a family is in
+//! [`families`].
 
+use crate::families::gguf as families;
 use crate::{Bytes, LayerCache, ModelShape};
 
 use super::GgufError;
-use super::read::{Header, Tensors, Value};
+use super::keys::{GgufKeys, wrong};
+use super::read::GgufValue;
 
 /// Layers in a model, at most; a hostile header could ask for billions.
 const MOST_LAYERS: u64 = 4096;
-/// Widths and counts above this are no model's.
-const MOST: u64 = 1 << 40;
-
-/// Which layers look back through a window, where the file has no list: every layer but the
-/// last of a period (`false`) or the first of it (`true`).
-const WINDOWED: [(&str, Option<u64>, u64, bool); 17] = [
-    ("gemma2", Some(4096), 2, false),
-    ("gemma3", None, 6, false),
-    ("gemma3n", None, 5, false),
-    ("cohere2", None, 4, false),
-    ("cohere2moe", None, 4, true),
-    ("llama4", Some(8192), 4, false),
-    ("gpt-oss", None, 2, false),
-    ("exaone4", Some(4096), 4, false),
-    ("exaone-moe", Some(128), 4, false),
-    ("olmo2", None, 4, false),
-    ("smallthinker", None, 4, true),
-    ("afmoe", None, 4, false),
-    ("plamo3", None, 8, false),
-    ("mellum", None, 4, false),
-    ("laguna", None, 4, true),
-    ("lfm2", None, 0, false),
-    ("muse-glimmer", None, 4, false),
-];
-
-/// Families that keep a state in every layer and no cache.
-const RECURRENT: [&str; 6] = ["mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"];
-
-/// Families that are recurrent where a layer has no key-value heads.
-const HYBRID: [&str; 10] = [
-    "jamba",
-    "plamo2",
-    "granitehybrid",
-    "lfm2",
-    "lfm2moe",
-    "nemotron_h",
-    "nemotron_h_moe",
-    "kimi-linear",
-    "kimi-k3",
-    "bailingmoe3",
-];
-
-/// Families that are recurrent in all layers but every fourth, unless the file says otherwise.
-const INTERVAL: [&str; 4] = ["qwen3next", "qwen35", "qwen35moe", "minimax-01"];
-
-/// Families that see the whole input at once and keep nothing.
-const ENCODERS: [&str; 15] = [
-    "bert",
-    "modern-bert",
-    "nomic-bert",
-    "nomic-bert-moe",
-    "neo-bert",
-    "jina-bert-v2",
-    "jina-bert-v3",
-    "eurobert",
-    "gemma-embedding",
-    "dream",
-    "llada",
-    "llada-moe",
-    "rnd1",
-    "t5encoder",
-    "wavtokenizer-dec",
-];
-
-/// A model as its header describes it.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Model {
-    /// The family: `llama`, `gemma3`, …
-    pub architecture: String,
-    /// What it calls itself.
-    pub name: Option<String>,
-    /// Its tensors.
-    pub tensors: Tensors,
-    /// The length of the file, or of all parts.
-    pub file_bytes: u64,
-    /// The context that it was trained for.
-    pub trained_context: Option<u64>,
-    /// Its shape with what each layer keeps, for the context, types and micro-batch to be set;
-    /// `None` where the file is no language model and has weights alone.
-    pub shape: Option<ModelShape>,
-    /// What the estimate leaves out or takes for granted.
-    pub notes: Vec<String>,
-}
-
-impl Model {
-    /// What a header means.
-    ///
-    /// # Errors
-    /// [`GgufError::Key`] where a number that is needed is missing or cannot be.
-    pub fn new(header: &Header) -> Result<Model, GgufError> {
-        let architecture = header.text("general.architecture").unwrap_or("unknown").to_string();
-        let keys = Keys { header, architecture: &architecture };
-        let mut notes = Vec::new();
-        let shape = match keys.number("block_count")? {
-            Some(_) => Some(Reading::new(&keys)?.shape(&mut notes)?),
-            None => {
-                notes.push(format!(
-                    "the header of this {architecture} file has no block_count: only weights are counted"
-                ));
-                None
-            }
-        };
-        Ok(Model {
-            name: header.text("general.name").map(str::to_string),
-            tensors: header.tensors.clone(),
-            file_bytes: header.file_bytes,
-            trained_context: keys.number("context_length")?,
-            shape,
-            notes,
-            architecture,
-        })
-    }
-}
-
-/// The keys of one architecture.
-struct Keys<'a> {
-    header: &'a Header,
-    architecture: &'a str,
-}
-
-impl Keys<'_> {
-    fn value(&self, key: &str) -> Option<&Value> {
-        self.header.values.get(&format!("{}.{key}", self.architecture))
-    }
-
-    fn number(&self, key: &str) -> Result<Option<u64>, GgufError> {
-        match self.value(key) {
-            Some(Value::Number(n)) => bounded(key, *n).map(Some),
-            // A list where one number is expected: the largest.
-            Some(Value::Numbers(list)) => {
-                bounded(key, list.iter().copied().max().unwrap_or(0)).map(Some)
-            }
-            None | Some(Value::Skipped(_)) => Ok(None),
-            Some(_) => Err(wrong(key, "is no number")),
-        }
-    }
-
-    fn or_zero(&self, key: &str) -> Result<u64, GgufError> {
-        Ok(self.number(key)?.unwrap_or(0))
-    }
-
-    fn needed(&self, key: &str) -> Result<u64, GgufError> {
-        self.number(key)?.ok_or_else(|| wrong(key, "is missing"))
-    }
-
-    /// One number for each layer: a list, or the same for all.
-    fn per_layer(&self, key: &str, layers: usize) -> Result<Option<Vec<u64>>, GgufError> {
-        match self.value(key) {
-            None => Ok(None),
-            Some(Value::Number(n)) => Ok(Some(vec![bounded(key, *n)?; layers])),
-            Some(Value::Numbers(list)) if list.len() >= layers => list
-                .iter()
-                .take(layers)
-                .map(|&n| bounded(key, n))
-                .collect::<Result<_, _>>()
-                .map(Some),
-            Some(Value::Numbers(list)) => {
-                Err(wrong(key, &format!("has {} entries for {layers} layers", list.len())))
-            }
-            Some(_) => Err(wrong(key, "is no number and no list of numbers")),
-        }
-    }
-}
-
-fn bounded(key: &str, n: i64) -> Result<u64, GgufError> {
-    u64::try_from(n)
-        .ok()
-        .filter(|&n| n <= MOST)
-        .ok_or_else(|| wrong(key, &format!("is {n}, which no model has")))
-}
-
-fn wrong(key: &str, why: &str) -> GgufError {
-    GgufError::Key { key: key.to_string(), why: why.to_string() }
-}
 
 /// The numbers of a header that decide what layers keep.
-struct Reading<'a> {
-    keys: &'a Keys<'a>,
+pub(super) struct LayerNumbers<'a> {
+    keys: &'a GgufKeys<'a>,
     layers: usize,
     hidden: u64,
     heads: Vec<u64>,
@@ -199,8 +22,8 @@ struct Reading<'a> {
     inner: Vec<u64>,
 }
 
-impl<'a> Reading<'a> {
-    fn new(keys: &'a Keys<'a>) -> Result<Reading<'a>, GgufError> {
+impl<'a> LayerNumbers<'a> {
+    pub(super) fn new(keys: &'a GgufKeys<'a>) -> Result<LayerNumbers<'a>, GgufError> {
         let all = keys.needed("block_count")?;
         // Layers that guess further tokens are loaded and not run.
         let layers = all.saturating_sub(keys.or_zero("nextn_predict_layers")?);
@@ -216,11 +39,11 @@ impl<'a> Reading<'a> {
         let kv_heads = per_layer("attention.head_count_kv")?.unwrap_or_else(|| heads.clone());
         let inner = per_layer("feed_forward_length")?.unwrap_or_else(|| vec![0; layers]);
         let hidden = keys.needed("embedding_length")?;
-        Reading { keys, layers, hidden, heads, kv_heads, inner }.looped()
+        LayerNumbers { keys, layers, hidden, heads, kv_heads, inner }.looped()
     }
 
     /// A model that goes through its layers several times keeps a cache for every time.
-    fn looped(mut self) -> Result<Reading<'a>, GgufError> {
+    fn looped(mut self) -> Result<LayerNumbers<'a>, GgufError> {
         let loops = self.keys.number("num_loops")?.unwrap_or(1).max(1);
         let layers = loops.saturating_mul(self.layers as u64);
         if layers > MOST_LAYERS {
@@ -238,11 +61,11 @@ impl<'a> Reading<'a> {
         families.contains(&self.keys.architecture)
     }
 
-    fn shape(&self, notes: &mut Vec<String>) -> Result<ModelShape, GgufError> {
+    pub(super) fn shape(&self, notes: &mut Vec<String>) -> Result<ModelShape, GgufError> {
         let keys = self.keys;
         let tensors = &keys.header.tensors;
         let listed = match keys.header.values.get("tokenizer.ggml.tokens") {
-            Some(Value::Skipped(n)) => Some(*n),
+            Some(GgufValue::Skipped(n)) => Some(*n),
             _ => None,
         };
         let vocab = tensors.vocab.or(keys.number("vocab_size")?).or(listed).unwrap_or(1);
@@ -279,10 +102,10 @@ impl<'a> Reading<'a> {
     }
 
     fn caches(&self, notes: &mut Vec<String>) -> Result<Vec<LayerCache>, GgufError> {
-        if self.is(&ENCODERS) || self.keys.number("attention.causal")? == Some(0) {
+        if self.is(&families::ENCODERS) || self.keys.number("attention.causal")? == Some(0) {
             return Ok(vec![LayerCache::none(); self.layers]);
         }
-        if self.is(&["deepseek4", "minimax-m3", "dots3note"]) {
+        if self.is(&families::COMPRESSED_BLOCKS) {
             notes.push(format!(
                 "{} keeps compressed blocks beside its cache: they are not counted",
                 self.keys.architecture
@@ -328,7 +151,7 @@ impl<'a> Reading<'a> {
     /// How far each layer looks back; `None` is the whole context.
     fn windows(&self) -> Result<Vec<Option<u64>>, GgufError> {
         let key = "attention.sliding_window_pattern";
-        let known = WINDOWED.iter().find(|row| row.0 == self.keys.architecture);
+        let known = families::WINDOWED.iter().find(|row| row.0 == self.keys.architecture);
         let stated = self.keys.number("attention.sliding_window")?;
         let said = stated.filter(|&n| n > 0);
         let window = match (self.keys.architecture, known) {
@@ -341,7 +164,7 @@ impl<'a> Reading<'a> {
             (_, None) => said,
         };
         let Some(window) = window else { return Ok(vec![None; self.layers]) };
-        if let Some(Value::Numbers(_)) = self.keys.value(key) {
+        if let Some(GgufValue::Numbers(_)) = self.keys.value(key) {
             let list = self.keys.per_layer(key, self.layers)?.unwrap_or_default();
             return Ok(list.into_iter().map(|n| (n != 0).then_some(window)).collect());
         }
@@ -368,20 +191,20 @@ impl<'a> Reading<'a> {
     /// Which layers keep a state and no cache.
     fn recurrent(&self) -> Result<Vec<bool>, GgufError> {
         let key = "attention.recurrent_layers";
-        if let Some(Value::Numbers(_)) = self.keys.value(key) {
+        if let Some(GgufValue::Numbers(_)) = self.keys.value(key) {
             let list = self.keys.per_layer(key, self.layers)?.unwrap_or_default();
             return Ok(list.into_iter().map(|n| n != 0).collect());
         }
-        if self.is(&RECURRENT) || self.is(&["falcon-h1"]) {
+        if self.is(&families::RECURRENT) || self.is(&["falcon-h1"]) {
             return Ok(vec![true; self.layers]);
         }
-        if self.is(&INTERVAL) {
+        if self.is(&families::INTERVAL) {
             let interval = self.keys.number("full_attention_interval")?.unwrap_or(4).max(1);
             return Ok((1..=self.layers as u64).map(|n| !n.is_multiple_of(interval)).collect());
         }
         let without_heads = |layer: usize| {
             let mlp_alone = self.is(&["nemotron_h", "nemotron_h_moe"]) && self.inner[layer] > 0;
-            self.is(&HYBRID) && self.kv_heads[layer] == 0 && !mlp_alone
+            self.is(&families::HYBRID) && self.kv_heads[layer] == 0 && !mlp_alone
         };
         Ok((0..self.layers).map(without_heads).collect())
     }

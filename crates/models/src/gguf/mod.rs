@@ -1,18 +1,21 @@
 //! GGUF: what a language model in llama.cpp's format will take, from its header alone.
 //!
-//! A file is a header (keys and values, then the list of tensors) and data behind it. Only the
-//! header is read: long lists are stepped over, so a file of 70 GB costs a few thousand small
-//! reads and no more memory than its list of tensors. The header also says where every tensor
-//! ends, which is how a download that broke off is told from a whole one.
+//! A file is a header (keys and values, then the list of tensors) followed by data. Only the
+//! header is read, and long lists in it are skipped, so a file of 70 GB costs a few thousand
+//! small reads and no more memory than its list of tensors. The header says where every tensor
+//! ends, so a truncated download is recognised.
 //!
-//! - [`Header`]: the bytes, checked: nothing overlaps, nothing lies behind the end.
-//! - [`Model`]: what the numbers mean: what each layer keeps while it runs.
-//! - [`Writer`]: headers of our own, for tests.
-//!
-//! It uses nothing of this crate, so that it can be fuzzed without building the engines.
+//! - `read` ([`GgufHeader`]): the header, checked: no tensors overlap or end behind the file.
+//!   `tensors` has their sums, `keys` the keys of one architecture.
+//! - `model` ([`GgufModel`]): what the numbers mean. `layers` works out what each layer keeps
+//!   while it runs; facts about families that are not in the file are in `families::gguf`.
+//! - `write` ([`GgufWriter`]): writes headers, for tests.
 
+mod keys;
 mod layers;
+mod model;
 mod read;
+mod tensors;
 mod write;
 
 use std::io;
@@ -20,9 +23,10 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_machine::files;
 
-pub use layers::Model;
-pub use read::{Header, Tensors, Value};
-pub use write::Writer;
+pub use model::GgufModel;
+pub use read::{GgufHeader, GgufValue};
+pub use tensors::GgufTensors;
+pub use write::GgufWriter;
 
 /// Why a file is no GGUF file, or none that is read here.
 #[derive(Debug, thiserror::Error)]
@@ -80,20 +84,20 @@ pub enum GgufError {
 ///
 /// # Errors
 /// When a file is missing, damaged or truncated, or holds more than is sensible.
-pub fn open(path: &Path) -> Result<Model, GgufError> {
-    let mut header = Header::read(files::open(path)?)?;
+pub fn open(path: &Path) -> Result<GgufModel, GgufError> {
+    let mut header = GgufHeader::read(files::open(path)?)?;
     for part in siblings(path, &header)? {
         let why = |error: GgufError| GgufError::Part { path: part.clone(), why: error.to_string() };
         let file = files::open(&part).map_err(|error| why(error.into()))?;
-        let other = Header::read(file).map_err(why)?;
+        let other = GgufHeader::read(file).map_err(why)?;
         header.tensors.add(other.tensors);
         header.file_bytes = header.file_bytes.saturating_add(other.file_bytes);
     }
-    Model::new(&header)
+    GgufModel::new(&header)
 }
 
 /// The other parts of a split model, by llama.cpp's way to name them.
-fn siblings(path: &Path, header: &Header) -> Result<Vec<PathBuf>, GgufError> {
+fn siblings(path: &Path, header: &GgufHeader) -> Result<Vec<PathBuf>, GgufError> {
     /// More files than any model was ever split into.
     const MOST_PARTS: u64 = 1024;
     let count = header.number("split.count").unwrap_or(1);

@@ -6,23 +6,23 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use crate::estimate::ElementType;
 
 use super::GgufError;
+use super::tensors::GgufTensors;
 
 const MOST_KEYS: u64 = 65_536;
 const MOST_TENSORS: u64 = 131_072;
-/// Texts longer than this are stepped over: chat templates, merges.
+/// Longer texts are skipped: chat templates, merges.
 const LONGEST_TEXT: u64 = 1 << 12;
 const LONGEST_NAME: u64 = 1 << 10;
-/// Lists longer than this are stepped over: there is none so long with a number for each layer.
+/// Longer lists are skipped: no list with a number for each layer is so long.
 const LONGEST_LIST: u64 = 4096;
 /// All keys and values that are kept, in bytes.
 const MOST_KEPT: u64 = 4 << 20;
-const MOST_LAYERS: u64 = 65_536;
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// A value of the header; what is long and of no use is stepped over.
+/// A value of the header; what is long and not needed is skipped.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Value {
+pub enum GgufValue {
     /// A whole number, or a truth.
     Number(i64),
     /// A fraction.
@@ -31,109 +31,29 @@ pub enum Value {
     Text(String),
     /// Whole numbers or truths, such as one for each layer.
     Numbers(Vec<i64>),
-    /// Something that was stepped over, with how many elements it has.
+    /// A value that was skipped, with the number of its elements.
     Skipped(u64),
 }
 
-/// All tensors of a file, added up.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tensors {
-    /// How many there are.
-    pub count: u64,
-    /// Bytes and elements by type.
-    pub by_type: BTreeMap<&'static str, (u64, u64)>,
-    /// Bytes by layer.
-    pub by_layer: Vec<u64>,
-    /// Bytes of the token embedding, which engines leave on the host.
-    pub embedding_bytes: u64,
-    /// Bytes of the output matrix; 0 where the embedding serves for it.
-    pub output_bytes: u64,
-    /// Rows of the token embedding.
-    pub vocab: Option<u64>,
-    /// The rows of `attn_qkv` where query, key and value are one matrix.
-    pub fused_qkv: bool,
-    /// Whether the MLP has a gate.
-    pub gated: bool,
-    /// Whether a layer has a norm before its MLP.
-    pub mlp_norm: bool,
-}
-
-impl Tensors {
-    /// Bytes of all of them.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.by_type.values().fold(0, |sum, (bytes, _)| sum.saturating_add(*bytes))
-    }
-
-    /// Adds those of another part of the same model.
-    pub fn add(&mut self, other: Tensors) {
-        self.count += other.count;
-        for (kind, (bytes, elements)) in other.by_type {
-            let sum = self.by_type.entry(kind).or_default();
-            *sum = (sum.0.saturating_add(bytes), sum.1.saturating_add(elements));
-        }
-        if self.by_layer.len() < other.by_layer.len() {
-            self.by_layer.resize(other.by_layer.len(), 0);
-        }
-        for (sum, bytes) in self.by_layer.iter_mut().zip(other.by_layer) {
-            *sum = sum.saturating_add(bytes);
-        }
-        self.embedding_bytes = self.embedding_bytes.saturating_add(other.embedding_bytes);
-        self.output_bytes = self.output_bytes.saturating_add(other.output_bytes);
-        self.vocab = self.vocab.or(other.vocab);
-        self.fused_qkv |= other.fused_qkv;
-        self.gated |= other.gated;
-        self.mlp_norm |= other.mlp_norm;
-    }
-
-    fn count_in(&mut self, name: &str, kind: ElementType, elements: u64, bytes: u64, rows: u64) {
-        self.count += 1;
-        let sum = self.by_type.entry(kind.name()).or_default();
-        *sum = (sum.0.saturating_add(bytes), sum.1.saturating_add(elements));
-        match name {
-            "token_embd.weight" => {
-                self.embedding_bytes = bytes;
-                self.vocab = Some(rows);
-            }
-            "output.weight" => self.output_bytes = bytes,
-            _ => {}
-        }
-        let Some((layer, part)) = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'))
-        else {
-            return;
-        };
-        self.fused_qkv |= part.starts_with("attn_qkv.");
-        self.gated |= part.starts_with("ffn_gate.") || part.starts_with("ffn_gate_exps.");
-        self.mlp_norm |= part.starts_with("ffn_norm.");
-        let layer = layer.parse::<usize>().ok().filter(|&n| (n as u64) < MOST_LAYERS);
-        if let Some(layer) = layer {
-            if self.by_layer.len() <= layer {
-                self.by_layer.resize(layer + 1, 0);
-            }
-            self.by_layer[layer] = self.by_layer[layer].saturating_add(bytes);
-        }
-    }
-}
-
-/// What stands in front of the data.
+/// What is before the data of the tensors.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Header {
+pub struct GgufHeader {
     /// The keys and values that are short enough to keep.
-    pub values: BTreeMap<String, Value>,
+    pub values: BTreeMap<String, GgufValue>,
     /// The tensors.
-    pub tensors: Tensors,
+    pub tensors: GgufTensors,
     /// The length of the file.
     pub file_bytes: u64,
 }
 
-impl Header {
+impl GgufHeader {
     /// Reads a header and checks that the data behind it is all there.
     ///
     /// # Errors
     /// When the bytes are no GGUF file, are damaged or truncated, or hold more than is sensible.
-    pub fn read(file: impl Read + Seek) -> Result<Header, GgufError> {
-        let mut bytes = Bytes::new(file)?;
+    pub fn read(file: impl Read + Seek) -> Result<GgufHeader, GgufError> {
+        let mut bytes = GgufReader::new(file)?;
         let (keys, tensors) = bytes.opening()?;
         let mut values = BTreeMap::new();
         let mut room = MOST_KEPT;
@@ -150,20 +70,20 @@ impl Header {
         }
         let alignment = match values.get("general.alignment") {
             None => DEFAULT_ALIGNMENT,
-            Some(Value::Number(n)) if *n > 0 && n.count_ones() == 1 && *n <= 1 << 20 => {
+            Some(GgufValue::Number(n)) if *n > 0 && n.count_ones() == 1 && *n <= 1 << 20 => {
                 n.cast_unsigned()
             }
             Some(_) => return Err(bytes.damaged("an alignment that is no power of two")),
         };
         let tensors = bytes.tensors(tensors, alignment)?;
-        Ok(Header { values, tensors, file_bytes: bytes.length })
+        Ok(GgufHeader { values, tensors, file_bytes: bytes.length })
     }
 
     /// A whole number that is not negative.
     #[must_use]
     pub fn number(&self, key: &str) -> Option<u64> {
         match self.values.get(key)? {
-            Value::Number(n) => u64::try_from(*n).ok(),
+            GgufValue::Number(n) => u64::try_from(*n).ok(),
             _ => None,
         }
     }
@@ -172,34 +92,34 @@ impl Header {
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.values.get(key)? {
-            Value::Text(text) => Some(text),
+            GgufValue::Text(text) => Some(text),
             _ => None,
         }
     }
 }
 
-impl Value {
+impl GgufValue {
     fn size(&self) -> u64 {
         match self {
-            Value::Text(text) => text.len() as u64,
-            Value::Numbers(list) => list.len() as u64 * 8,
+            GgufValue::Text(text) => text.len() as u64,
+            GgufValue::Numbers(list) => list.len() as u64 * 8,
             _ => 8,
         }
     }
 }
 
 /// A place in a file whose length is known.
-struct Bytes<F> {
+struct GgufReader<F> {
     file: BufReader<F>,
     at: u64,
     length: u64,
 }
 
-impl<F: Read + Seek> Bytes<F> {
-    fn new(mut file: F) -> Result<Bytes<F>, GgufError> {
+impl<F: Read + Seek> GgufReader<F> {
+    fn new(mut file: F) -> Result<GgufReader<F>, GgufError> {
         let length = file.seek(SeekFrom::End(0))?;
         file.seek(SeekFrom::Start(0))?;
-        Ok(Bytes { file: BufReader::with_capacity(1 << 16, file), at: 0, length })
+        Ok(GgufReader { file: BufReader::with_capacity(1 << 16, file), at: 0, length })
     }
 
     fn damaged(&self, what: impl Into<String>) -> GgufError {
@@ -278,39 +198,39 @@ impl<F: Read + Seek> Bytes<F> {
         Ok(text)
     }
 
-    fn value(&mut self) -> Result<Value, GgufError> {
+    fn value(&mut self) -> Result<GgufValue, GgufError> {
         match self.u32()? {
             TEXT => {
                 let length = self.u64()?;
                 if length > LONGEST_TEXT {
                     self.skip(length)?;
-                    return Ok(Value::Skipped(length));
+                    return Ok(GgufValue::Skipped(length));
                 }
-                self.text(length).map(Value::Text)
+                self.text(length).map(GgufValue::Text)
             }
             LIST => self.list(),
             kind => self.scalar(kind),
         }
     }
 
-    fn scalar(&mut self, kind: u32) -> Result<Value, GgufError> {
+    fn scalar(&mut self, kind: u32) -> Result<GgufValue, GgufError> {
         Ok(match kind {
-            0 => Value::Number(i64::from(u8::from_le_bytes(self.array()?))),
-            1 => Value::Number(i64::from(i8::from_le_bytes(self.array()?))),
-            2 => Value::Number(i64::from(u16::from_le_bytes(self.array()?))),
-            3 => Value::Number(i64::from(i16::from_le_bytes(self.array()?))),
-            4 => Value::Number(i64::from(self.u32()?)),
-            5 => Value::Number(i64::from(i32::from_le_bytes(self.array()?))),
-            6 => Value::Float(f64::from(f32::from_le_bytes(self.array()?))),
-            7 => Value::Number(i64::from(self.array::<1>()? != [0])),
-            10 => Value::Number(i64::try_from(self.u64()?).unwrap_or(i64::MAX)),
-            11 => Value::Number(i64::from_le_bytes(self.array()?)),
-            12 => Value::Float(f64::from_le_bytes(self.array()?)),
+            0 => GgufValue::Number(i64::from(u8::from_le_bytes(self.array()?))),
+            1 => GgufValue::Number(i64::from(i8::from_le_bytes(self.array()?))),
+            2 => GgufValue::Number(i64::from(u16::from_le_bytes(self.array()?))),
+            3 => GgufValue::Number(i64::from(i16::from_le_bytes(self.array()?))),
+            4 => GgufValue::Number(i64::from(self.u32()?)),
+            5 => GgufValue::Number(i64::from(i32::from_le_bytes(self.array()?))),
+            6 => GgufValue::Float(f64::from(f32::from_le_bytes(self.array()?))),
+            7 => GgufValue::Number(i64::from(self.array::<1>()? != [0])),
+            10 => GgufValue::Number(i64::try_from(self.u64()?).unwrap_or(i64::MAX)),
+            11 => GgufValue::Number(i64::from_le_bytes(self.array()?)),
+            12 => GgufValue::Float(f64::from_le_bytes(self.array()?)),
             other => return Err(self.damaged(format!("a value of unknown kind {other}"))),
         })
     }
 
-    fn list(&mut self) -> Result<Value, GgufError> {
+    fn list(&mut self) -> Result<GgufValue, GgufError> {
         let (kind, count) = (self.u32()?, self.u64()?);
         match (kind, size_of_kind(kind)) {
             (TEXT, _) => {
@@ -322,26 +242,26 @@ impl<F: Read + Seek> Bytes<F> {
                     let length = self.u64()?;
                     self.skip(length)?;
                 }
-                Ok(Value::Skipped(count))
+                Ok(GgufValue::Skipped(count))
             }
             (_, None) => Err(self.damaged(format!("a list of unknown kind {kind}"))),
             (_, Some(size)) if count > LONGEST_LIST || matches!(kind, 6 | 12) => {
                 let bytes = count.checked_mul(size);
                 self.skip(bytes.ok_or_else(|| self.damaged("an endless list"))?)?;
-                Ok(Value::Skipped(count))
+                Ok(GgufValue::Skipped(count))
             }
             _ => (0..count)
                 .map(|_| match self.scalar(kind)? {
-                    Value::Number(n) => Ok(n),
+                    GgufValue::Number(n) => Ok(n),
                     _ => Err(self.damaged("a list of mixed kinds")),
                 })
                 .collect::<Result<_, _>>()
-                .map(Value::Numbers),
+                .map(GgufValue::Numbers),
         }
     }
 
-    fn tensors(&mut self, count: u64, alignment: u64) -> Result<Tensors, GgufError> {
-        let mut tensors = Tensors::default();
+    fn tensors(&mut self, count: u64, alignment: u64) -> Result<GgufTensors, GgufError> {
+        let mut tensors = GgufTensors::default();
         let mut places = Vec::new();
         for _ in 0..count {
             let (at, name) = (self.at, self.name("tensor")?);

@@ -10,20 +10,20 @@ fn llama3() -> ModelShape {
 }
 
 /// Reads a header as if the data were behind it.
-fn read(writer: &Writer) -> Result<Model, GgufError> {
+fn read(writer: &GgufWriter) -> Result<GgufModel, GgufError> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model.gguf");
     writer.write(&path)?;
     open(&path)
 }
 
-fn number(n: i64) -> Value {
-    Value::Number(n)
+fn number(n: i64) -> GgufValue {
+    GgufValue::Number(n)
 }
 
 /// A model of four layers with these keys and one tensor.
-fn small(architecture: &str, keys: &[(&str, Value)]) -> Model {
-    let mut writer = Writer::new(architecture);
+fn small(architecture: &str, keys: &[(&str, GgufValue)]) -> GgufModel {
+    let mut writer = GgufWriter::new(architecture);
     let usual = [("block_count", number(4)), ("embedding_length", number(64))];
     let unsaid = usual.iter().filter(|(key, _)| keys.iter().all(|(said, _)| said != key));
     for (key, value) in unsaid.chain(keys) {
@@ -32,7 +32,7 @@ fn small(architecture: &str, keys: &[(&str, Value)]) -> Model {
     read(&writer.tensor("token_embd.weight", ElementType::F16, &[64, 1000])).expect("read")
 }
 
-fn layers(model: &Model, context: u64) -> Vec<u64> {
+fn layers(model: &GgufModel, context: u64) -> Vec<u64> {
     let shape =
         model.shape.clone().expect("a shape").with_context(context).with_flash_attention(true);
     shape.cache_by_layer().into_iter().map(Bytes::get).collect()
@@ -40,7 +40,7 @@ fn layers(model: &Model, context: u64) -> Vec<u64> {
 
 #[test]
 fn a_plain_model_comes_back_as_its_shape() {
-    let model = read(&Writer::of_shape("llama", &llama3())).expect("read");
+    let model = read(&GgufWriter::of_shape("llama", &llama3())).expect("read");
     assert_eq!(model.architecture, "llama");
     let plain = llama3().estimate().expect("sound");
     assert_eq!(model.tensors.bytes(), plain.model_bytes.get());
@@ -53,8 +53,8 @@ fn a_plain_model_comes_back_as_its_shape() {
 #[test]
 fn a_model_of_seventy_gigabytes_is_told_from_one_that_broke_off() {
     let shape = ModelShape::new(8192, 28672, 80, 128_256, 64).with_kv_heads(8);
-    let writer = Writer::of_shape("llama", &shape.with_weights(WeightType::Q8_0))
-        .with("tokenizer.ggml.tokens", Value::Skipped(128_256));
+    let writer = GgufWriter::of_shape("llama", &shape.with_weights(WeightType::Q8_0))
+        .with("tokenizer.ggml.tokens", GgufValue::Skipped(128_256));
     assert!(writer.file_bytes() > 70_000_000_000);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("70b.gguf");
@@ -76,7 +76,7 @@ fn windows_follow_the_family_or_the_list_of_the_file() {
     assert_eq!(layers(&small("gpt-oss", &heads), 8192), [window, full, window, full]);
     assert_eq!(layers(&small("smallthinker", &heads), 8192)[..2], [full, 4608 * 256]);
     assert_eq!(layers(&small("llama", &heads), 8192), [full; 4], "the engine does not use it");
-    let list = Value::Numbers(vec![0, 0, 1, 0]);
+    let list = GgufValue::Numbers(vec![0, 0, 1, 0]);
     let listed = [heads.as_slice(), &[("attention.sliding_window_pattern", list)]].concat();
     assert_eq!(layers(&small("anew", &listed), 8192), [full, full, window, full]);
 }
@@ -106,7 +106,7 @@ fn families_that_only_sometimes_have_windows() {
 fn a_model_that_loops_keeps_a_cache_for_every_time() {
     let keys = [("attention.head_count", number(2)), ("num_loops", number(3))];
     assert_eq!(layers(&small("nanbeige", &keys), 256), [256 * 128 * 2; 12]);
-    let writer = Writer::new("nanbeige")
+    let writer = GgufWriter::new("nanbeige")
         .with("nanbeige.block_count", number(4000))
         .with("nanbeige.embedding_length", number(64))
         .with("nanbeige.num_loops", number(1 << 39));
@@ -123,7 +123,7 @@ fn only_listed_layers_have_an_index() {
         ("attention.indexer.key_length", number(128)),
     ];
     assert_eq!(layers(&small("deepseek32", &compressed), 256), [256 * 704 * 2; 4]);
-    let types = ("attention.indexer.types", Value::Numbers(vec![1, 1, 0, 0]));
+    let types = ("attention.indexer.types", GgufValue::Numbers(vec![1, 1, 0, 0]));
     let listed = [compressed.as_slice(), &[types]].concat();
     let (with, without) = (256 * 704 * 2, 256 * 576 * 2);
     assert_eq!(layers(&small("glm-dsa", &listed), 256), [with, with, without, without]);
@@ -131,7 +131,7 @@ fn only_listed_layers_have_an_index() {
 
 #[test]
 fn heads_may_differ_by_layer_and_keys_from_values() {
-    let kv_heads = Value::Numbers(vec![2, 0, 1, 2]);
+    let kv_heads = GgufValue::Numbers(vec![2, 0, 1, 2]);
     let model = small(
         "deci",
         &[
@@ -162,7 +162,7 @@ fn a_compressed_cache_has_no_values() {
 
 #[test]
 fn hybrids_keep_states_where_they_have_no_heads() {
-    let heads = |list: [i64; 4]| Value::Numbers(list.to_vec());
+    let heads = |list: [i64; 4]| GgufValue::Numbers(list.to_vec());
     let lfm2 = small(
         "lfm2",
         &[
@@ -204,7 +204,8 @@ fn layers_may_share_a_cache_and_encoders_have_none() {
 fn all_parts_of_a_split_model_are_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let part = |n: i64| {
-        let writer = if n == 0 { Writer::of_shape("llama", &llama3()) } else { Writer::default() };
+        let writer =
+            if n == 0 { GgufWriter::of_shape("llama", &llama3()) } else { GgufWriter::default() };
         let tensor = format!("blk.{}.extra", 32 + n);
         writer.with("split.count", number(2)).with("split.no", number(n)).tensor(
             &tensor,
@@ -226,10 +227,11 @@ fn all_parts_of_a_split_model_are_read() {
 
 #[test]
 fn hostile_headers_are_refused() {
-    let refused = |bytes: &[u8]| Header::read(Cursor::new(bytes)).expect_err("refused").to_string();
+    let refused =
+        |bytes: &[u8]| GgufHeader::read(Cursor::new(bytes)).expect_err("refused").to_string();
     assert!(refused(b"").contains("early end"));
     assert!(refused(b"GGML....").contains("magic"));
-    let mut bytes = Writer::new("llama").header();
+    let mut bytes = GgufWriter::new("llama").header();
     bytes[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
     assert!(refused(&bytes).contains("more keys"));
     bytes[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
@@ -237,16 +239,17 @@ fn hostile_headers_are_refused() {
     bytes[4..8].copy_from_slice(&3u32.to_be_bytes());
     assert!(refused(&bytes).contains("big-endian"));
     let f32s = ElementType::F32;
-    let overlap = Writer::new("llama").tensor("a", f32s, &[64]).tensor_at("b", f32s, &[64], 128);
+    let overlap =
+        GgufWriter::new("llama").tensor("a", f32s, &[64]).tensor_at("b", f32s, &[64], 128);
     let overlap = [overlap.header(), vec![0; 1024]].concat();
     assert!(refused(&overlap).contains("overlap"));
-    let past = Writer::new("llama").tensor_at("a", f32s, &[8], 1 << 60);
+    let past = GgufWriter::new("llama").tensor_at("a", f32s, &[8], 1 << 60);
     assert!(refused(&past.header()).contains("truncated"));
-    let huge = Writer::new("llama").tensor("a", f32s, &[u64::MAX, u64::MAX]);
+    let huge = GgufWriter::new("llama").tensor("a", f32s, &[u64::MAX, u64::MAX]);
     assert!(refused(&huge.header()).contains("beyond counting"));
-    let row = Writer::new("llama").tensor("a", ElementType::Q4K, &[100, 3]);
+    let row = GgufWriter::new("llama").tensor("a", ElementType::Q4K, &[100, 3]);
     assert!(refused(&row.header()).contains("blocks"));
-    let twice = Writer::new("llama").with("general.architecture", number(1));
+    let twice = GgufWriter::new("llama").with("general.architecture", number(1));
     assert!(refused(&twice.header()).contains("before"));
 }
 
@@ -260,12 +263,12 @@ fn numbers_that_cannot_be_are_named() {
             vec![
                 ("block_count", number(4)),
                 ("embedding_length", number(8)),
-                ("attention.head_count", Value::Numbers(vec![1])),
+                ("attention.head_count", GgufValue::Numbers(vec![1])),
             ],
             "head_count",
         ),
     ] {
-        let mut writer = Writer::new("llama");
+        let mut writer = GgufWriter::new("llama");
         for (key, value) in keys {
             writer = writer.with(&format!("llama.{key}"), value);
         }
@@ -276,7 +279,7 @@ fn numbers_that_cannot_be_are_named() {
 
 #[test]
 fn other_models_in_the_format_have_weights_alone() {
-    let writer = Writer::new("clip").tensor("v.patch", ElementType::F16, &[64, 64]);
+    let writer = GgufWriter::new("clip").tensor("v.patch", ElementType::F16, &[64, 64]);
     let model = read(&writer).expect("read");
     assert_eq!((model.tensors.bytes(), model.shape), (8192, None));
     assert!(model.notes[0].contains("only weights"), "{:?}", model.notes);
@@ -286,17 +289,17 @@ proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let bytes = [b"GGUF\x03\0\0\0".as_slice(), &bytes].concat();
-        let _ = Header::read(Cursor::new(bytes)).map(|header| Model::new(&header));
+        let _ = GgufHeader::read(Cursor::new(bytes)).map(|header| GgufModel::new(&header));
     }
 
     #[test]
     fn a_damaged_header_is_read_or_refused(at in 0usize..2000, byte in any::<u8>()) {
         let shape = ModelShape::new(256, 256, 2, 100, 4);
-        let writer = Writer::of_shape("gemma3", &shape).with("gemma3.attention.sliding_window", number(64));
+        let writer = GgufWriter::of_shape("gemma3", &shape).with("gemma3.attention.sliding_window", number(64));
         let mut bytes = writer.header();
         let at = at % bytes.len();
         bytes[at] = byte;
         bytes.resize(bytes.len() + 1_000_000, 0);
-        let _ = Header::read(Cursor::new(bytes)).map(|header| Model::new(&header));
+        let _ = GgufHeader::read(Cursor::new(bytes)).map(|header| GgufModel::new(&header));
     }
 }

@@ -8,13 +8,13 @@ use std::path::Path;
 
 use crate::{ElementType, ModelShape};
 
-use super::Value;
+use super::GgufValue;
 
 const ALIGNMENT: u64 = 32;
 
 /// Collects keys and tensors, and writes the header.
 #[derive(Debug, Clone, Default)]
-pub struct Writer {
+pub struct GgufWriter {
     keys: Vec<u8>,
     key_count: u64,
     tensors: Vec<u8>,
@@ -22,18 +22,19 @@ pub struct Writer {
     data: u64,
 }
 
-impl Writer {
+impl GgufWriter {
     /// A header that names its architecture.
     #[must_use]
-    pub fn new(architecture: &str) -> Writer {
-        Writer::default().with("general.architecture", Value::Text(architecture.to_string()))
+    pub fn new(architecture: &str) -> GgufWriter {
+        GgufWriter::default()
+            .with("general.architecture", GgufValue::Text(architecture.to_string()))
     }
 
     /// The header of a plain model of this shape, with all its tensors.
     #[must_use]
-    pub fn of_shape(architecture: &str, shape: &ModelShape) -> Writer {
-        let number = |n: u64| Value::Number(i64::try_from(n).unwrap_or(i64::MAX));
-        let mut writer = Writer::new(architecture);
+    pub fn of_shape(architecture: &str, shape: &ModelShape) -> GgufWriter {
+        let number = |n: u64| GgufValue::Number(i64::try_from(n).unwrap_or(i64::MAX));
+        let mut writer = GgufWriter::new(architecture);
         for (key, value) in [
             ("block_count", shape.layers),
             ("embedding_length", shape.hidden),
@@ -69,29 +70,29 @@ impl Writer {
 
     /// The same with a key more.
     #[must_use]
-    pub fn with(mut self, key: &str, value: Value) -> Writer {
+    pub fn with(mut self, key: &str, value: GgufValue) -> GgufWriter {
         text(&mut self.keys, key);
         match value {
-            Value::Number(n) => {
+            GgufValue::Number(n) => {
                 self.keys.extend(11u32.to_le_bytes());
                 self.keys.extend(n.to_le_bytes());
             }
-            Value::Float(n) => {
+            GgufValue::Float(n) => {
                 self.keys.extend(12u32.to_le_bytes());
                 self.keys.extend(n.to_le_bytes());
             }
-            Value::Text(value) => {
+            GgufValue::Text(value) => {
                 self.keys.extend(8u32.to_le_bytes());
                 text(&mut self.keys, &value);
             }
-            Value::Numbers(list) => {
+            GgufValue::Numbers(list) => {
                 self.keys.extend(9u32.to_le_bytes());
                 self.keys.extend(11u32.to_le_bytes());
                 self.keys.extend((list.len() as u64).to_le_bytes());
                 self.keys.extend(list.iter().flat_map(|n| n.to_le_bytes()));
             }
             // A list of so many empty texts.
-            Value::Skipped(count) => {
+            GgufValue::Skipped(count) => {
                 self.keys.extend(9u32.to_le_bytes());
                 self.keys.extend(8u32.to_le_bytes());
                 self.keys.extend(count.to_le_bytes());
@@ -104,7 +105,7 @@ impl Writer {
 
     /// The same with a tensor more, behind those that are there.
     #[must_use]
-    pub fn tensor(self, name: &str, element: ElementType, extents: &[u64]) -> Writer {
+    pub fn tensor(self, name: &str, element: ElementType, extents: &[u64]) -> GgufWriter {
         let offset = self.data.next_multiple_of(ALIGNMENT);
         self.tensor_at(name, element, extents, offset)
     }
@@ -117,7 +118,7 @@ impl Writer {
         element: ElementType,
         extents: &[u64],
         offset: u64,
-    ) -> Writer {
+    ) -> GgufWriter {
         text(&mut self.tensors, name);
         self.tensors.extend(u32::try_from(extents.len()).unwrap_or(u32::MAX).to_le_bytes());
         self.tensors.extend(extents.iter().flat_map(|n| n.to_le_bytes()));

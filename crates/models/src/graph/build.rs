@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use half::f16;
 
-use super::super::pt::{Array, PtError, Result};
-use super::wire::{Message, field_length};
+use super::super::pt::{Array, PtError, PtResult};
+use super::message::{Message, field_length};
 
 /// The most nodes: YOLO11x has about 1,200.
 const MOST_NODES: usize = 20_000;
@@ -19,23 +19,23 @@ const FLOAT16: i64 = 10;
 
 /// A value that flows along an edge: images with so many channels.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Value {
+pub(super) struct ImageValue {
     pub(super) name: String,
     pub(super) channels: usize,
     /// Rows and columns, where they are fixed.
     pub(super) size: Option<(usize, usize)>,
 }
 
-impl Value {
+impl ImageValue {
     /// The same images with another name and other channels.
-    pub(super) fn with(&self, name: String, channels: usize) -> Value {
-        Value { name, channels, size: self.size }
+    pub(super) fn with(&self, name: String, channels: usize) -> ImageValue {
+        ImageValue { name, channels, size: self.size }
     }
 }
 
 /// An attribute of a node.
 #[derive(Debug, Clone)]
-pub(super) enum Attribute {
+pub(super) enum NodeAttribute {
     Int(i64),
     Ints(Vec<i64>),
     Float(f32),
@@ -43,35 +43,35 @@ pub(super) enum Attribute {
 }
 
 /// Attributes by name.
-pub(super) type Attributes<'a> = &'a [(&'a str, Attribute)];
+pub(super) type NodeAttributes<'a> = &'a [(&'a str, NodeAttribute)];
 
 /// A weight, as it will stand in the file.
 #[derive(Debug)]
-struct Weight {
+struct GraphWeight {
     head: Message,
     data: Vec<u8>,
 }
 
 /// Nodes and weights so far.
 #[derive(Debug, Default)]
-pub(super) struct Builder {
+pub(super) struct GraphBuilder {
     nodes: Vec<Message>,
-    weights: Vec<Weight>,
+    weights: Vec<GraphWeight>,
     bytes: usize,
     names: HashMap<String, usize>,
     half: bool,
     visits: usize,
 }
 
-impl Builder {
+impl GraphBuilder {
     /// `half` keeps weights in sixteen bits from here on.
-    pub(super) fn new(half: bool) -> Builder {
-        Builder { half, ..Builder::default() }
+    pub(super) fn new(half: bool) -> GraphBuilder {
+        GraphBuilder { half, ..GraphBuilder::default() }
     }
 
     /// Counts a module that is gone through. Modules that hold each other again and again
     /// can make a tree of billions from a few lines.
-    pub(super) fn visit(&mut self) -> Result<()> {
+    pub(super) fn visit(&mut self) -> PtResult<()> {
         self.visits += 1;
         if self.visits > MOST_NODES { Err(PtError::TooLarge) } else { Ok(()) }
     }
@@ -97,8 +97,8 @@ impl Builder {
         place: &str,
         kind: &str,
         inputs: &[&str],
-        attributes: Attributes<'_>,
-    ) -> Result<String> {
+        attributes: NodeAttributes<'_>,
+    ) -> PtResult<String> {
         let mut outputs = self.node_with(place, kind, inputs, attributes, 1)?;
         Ok(outputs.swap_remove(0))
     }
@@ -109,9 +109,9 @@ impl Builder {
         place: &str,
         kind: &str,
         inputs: &[&str],
-        attributes: Attributes<'_>,
+        attributes: NodeAttributes<'_>,
         outputs: usize,
-    ) -> Result<Vec<String>> {
+    ) -> PtResult<Vec<String>> {
         let name = self.unique(format!("/{}/{kind}", place.replace('.', "/")));
         let outputs: Vec<String> =
             (0..outputs).map(|index| format!("{name}_output_{index}")).collect();
@@ -126,8 +126,8 @@ impl Builder {
         kind: &str,
         inputs: &[&str],
         outputs: &[String],
-        attributes: Attributes<'_>,
-    ) -> Result<()> {
+        attributes: NodeAttributes<'_>,
+    ) -> PtResult<()> {
         if self.nodes.len() == MOST_NODES {
             return Err(PtError::TooLarge);
         }
@@ -147,7 +147,7 @@ impl Builder {
     }
 
     /// A weight of the network, in the precision of the graph.
-    pub(super) fn weight(&mut self, name: String, array: &Array) -> Result<String> {
+    pub(super) fn weight(&mut self, name: String, array: &Array) -> PtResult<String> {
         let shape: Vec<i64> = array.shape.iter().map(|&extent| extent as i64).collect();
         if !self.half {
             return self.tensor(name, FLOAT, &shape, bytes_of(&array.data));
@@ -160,28 +160,34 @@ impl Builder {
     }
 
     /// A number in the precision of the graph.
-    pub(super) fn scalar(&mut self, place: &str, value: f32) -> Result<String> {
+    pub(super) fn scalar(&mut self, place: &str, value: f32) -> PtResult<String> {
         let array = Array { shape: Vec::new(), data: vec![value] };
         self.weight(format!("{place}.constant"), &array)
     }
 
     /// Numbers that stay in 32 bits.
-    pub(super) fn floats(&mut self, place: &str, shape: &[i64], data: &[f32]) -> Result<String> {
+    pub(super) fn floats(&mut self, place: &str, shape: &[i64], data: &[f32]) -> PtResult<String> {
         self.tensor(format!("{place}.constant"), FLOAT, shape, bytes_of(data))
     }
 
     /// Whole numbers: shapes and splits.
-    pub(super) fn ints(&mut self, place: &str, values: &[i64]) -> Result<String> {
+    pub(super) fn ints(&mut self, place: &str, values: &[i64]) -> PtResult<String> {
         let data = values.iter().flat_map(|n| n.to_le_bytes()).collect();
         self.tensor(format!("{place}.constant"), INT64, &[values.len() as i64], data)
     }
 
     /// One whole number, without a shape.
-    pub(super) fn index(&mut self, place: &str, value: i64) -> Result<String> {
+    pub(super) fn index(&mut self, place: &str, value: i64) -> PtResult<String> {
         self.tensor(format!("{place}.constant"), INT64, &[], value.to_le_bytes().to_vec())
     }
 
-    fn tensor(&mut self, name: String, kind: i64, shape: &[i64], data: Vec<u8>) -> Result<String> {
+    fn tensor(
+        &mut self,
+        name: String,
+        kind: i64,
+        shape: &[i64],
+        data: Vec<u8>,
+    ) -> PtResult<String> {
         let name = self.unique(name);
         self.bytes = self.bytes.saturating_add(data.len());
         if self.bytes > LARGEST {
@@ -192,13 +198,13 @@ impl Builder {
             head.number(1, extent);
         }
         head.number(2, kind).text(8, &name).announce(9, data.len());
-        self.weights.push(Weight { head, data });
+        self.weights.push(GraphWeight { head, data });
         Ok(name)
     }
 
     /// To half precision or back, where the graph has any.
-    pub(super) fn cast(&mut self, place: &str, input: &str, full: bool) -> Result<String> {
-        let to = Attribute::Int(if full { FLOAT } else { FLOAT16 });
+    pub(super) fn cast(&mut self, place: &str, input: &str, full: bool) -> PtResult<String> {
+        let to = NodeAttribute::Int(if full { FLOAT } else { FLOAT16 });
         self.node(place, "Cast", &[input], &[("to", to)])
     }
 
@@ -219,7 +225,7 @@ impl Builder {
         for output in outputs {
             ends.message(12, output);
         }
-        let weight = |weight: &Weight| field_length(weight.head.0.len() + weight.data.len());
+        let weight = |weight: &GraphWeight| field_length(weight.head.0.len() + weight.data.len());
         let length = self.nodes.iter().map(|node| field_length(node.0.len())).sum::<usize>()
             + self.weights.iter().map(weight).sum::<usize>()
             + ends.0.len();
@@ -228,7 +234,7 @@ impl Builder {
         for node in &self.nodes {
             model.message(1, node);
         }
-        for Weight { head, data } in self.weights {
+        for GraphWeight { head, data } in self.weights {
             model.announce(5, head.0.len() + data.len());
             model.0.extend_from_slice(&head.0);
             model.0.extend_from_slice(&data);
@@ -246,14 +252,14 @@ fn bytes_of(data: &[f32]) -> Vec<u8> {
     bytes
 }
 
-fn attribute(name: &str, value: &Attribute) -> Message {
+fn attribute(name: &str, value: &NodeAttribute) -> Message {
     let mut message = Message::default();
     message.text(1, name);
     match value {
-        Attribute::Float(value) => message.float(2, *value).number(20, 1),
-        Attribute::Int(value) => message.number(3, *value).number(20, 2),
-        Attribute::Text(value) => message.text(4, value).number(20, 3),
-        Attribute::Ints(values) => {
+        NodeAttribute::Float(value) => message.float(2, *value).number(20, 1),
+        NodeAttribute::Int(value) => message.number(3, *value).number(20, 2),
+        NodeAttribute::Text(value) => message.text(4, value).number(20, 3),
+        NodeAttribute::Ints(values) => {
             for &value in values {
                 message.number(8, value);
             }

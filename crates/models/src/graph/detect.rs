@@ -1,8 +1,8 @@
 //! The head of a detector: boxes from distributions of distances, and how sure it is.
 
-use super::super::pt::{MOST_NAMES, Module, PtError, Result};
+use super::super::pt::{MOST_NAMES, PtError, PtModule, PtResult};
 use super::blocks::run;
-use super::build::{Attribute, Builder, FLOAT, Value};
+use super::build::{FLOAT, GraphBuilder, ImageValue, NodeAttribute};
 
 /// What a head gives.
 pub(super) struct Detected {
@@ -20,11 +20,11 @@ pub(super) struct Detected {
 /// The distances and the boxes are computed in 32 bits even in a graph of half precision:
 /// sixteen bits cannot tell pixels 512 and 512.4 apart.
 pub(super) fn detect(
-    graph: &mut Builder,
-    module: &Module<'_>,
-    inputs: &[Value],
+    graph: &mut GraphBuilder,
+    module: &PtModule<'_>,
+    inputs: &[ImageValue],
     image: Option<(usize, usize)>,
-) -> Result<Detected> {
+) -> PtResult<Detected> {
     refuse_other_heads(module)?;
     let (classes, bins) = (module.count("nc")?, module.count("reg_max")?);
     if classes > MOST_NAMES {
@@ -49,7 +49,7 @@ pub(super) fn detect(
     let boxes = boxes(graph, &module.place, &distances, &grid)?;
     let sure = graph.node(&module.place, "Sigmoid", &[&sure], &[])?;
     let name = "output0".to_string();
-    let axis = [("axis", Attribute::Int(1))];
+    let axis = [("axis", NodeAttribute::Int(1))];
     let node = format!("/{}/output", module.place.replace('.', "/"));
     graph.raw_node(&node, "Concat", &[&boxes, &sure], std::slice::from_ref(&name), &axis)?;
     let places = sizes.map(|sizes| sizes.iter().map(|(rows, columns)| rows * columns).sum());
@@ -57,7 +57,7 @@ pub(super) fn detect(
     Ok(Detected { name, classes, places, stride })
 }
 
-fn refuse_other_heads(module: &Module<'_>) -> Result<()> {
+fn refuse_other_heads(module: &PtModule<'_>) -> PtResult<()> {
     match module.class.of_ultralytics() {
         Some("Detect") => {}
         Some(name) => {
@@ -81,7 +81,7 @@ fn refuse_other_heads(module: &Module<'_>) -> Result<()> {
 }
 
 /// Pixels between places, for every scale.
-fn strides(module: &Module<'_>, scales: usize) -> Result<Vec<f32>> {
+fn strides(module: &PtModule<'_>, scales: usize) -> PtResult<Vec<f32>> {
     let strides = module.array("stride")?.ok_or_else(|| module.odd("no stride"))?.data;
     let sane =
         strides.iter().all(|&stride| stride.fract() == 0.0 && (1.0..=1024.0).contains(&stride));
@@ -94,11 +94,11 @@ fn strides(module: &Module<'_>, scales: usize) -> Result<Vec<f32>> {
 /// Every scale has as many places as its stride says: no more of them can be asked for than
 /// the image has pixels.
 fn check_scales(
-    module: &Module<'_>,
-    inputs: &[Value],
+    module: &PtModule<'_>,
+    inputs: &[ImageValue],
     strides: &[f32],
     image: Option<(usize, usize)>,
-) -> Result<()> {
+) -> PtResult<()> {
     let Some((rows, columns)) = image else { return Ok(()) };
     for (input, &stride) in inputs.iter().zip(strides) {
         let wanted = (rows / stride as usize, columns / stride as usize);
@@ -114,12 +114,12 @@ fn check_scales(
 
 /// One branch at every scale, its images made flat and put in a row: `[1, channels, places]`.
 fn branch(
-    graph: &mut Builder,
-    module: &Module<'_>,
+    graph: &mut GraphBuilder,
+    module: &PtModule<'_>,
     name: &str,
-    inputs: &[Value],
+    inputs: &[ImageValue],
     channels: Option<usize>,
-) -> Result<String> {
+) -> PtResult<String> {
     let children = module.child(name)?.children()?;
     if children.len() != inputs.len() || inputs.is_empty() {
         return Err(module.odd(format!("{} scales for {name}", inputs.len())));
@@ -134,11 +134,16 @@ fn branch(
         flat.push(graph.node(&module.place, "Reshape", &[&value.name, &shape], &[])?);
     }
     let flat: Vec<&str> = flat.iter().map(String::as_str).collect();
-    graph.node(&module.place, "Concat", &flat, &[("axis", Attribute::Int(2))])
+    graph.node(&module.place, "Concat", &flat, &[("axis", NodeAttribute::Int(2))])
 }
 
 /// The mean of each distribution of distances.
-fn expect(graph: &mut Builder, module: &Module<'_>, input: &str, bins: usize) -> Result<String> {
+fn expect(
+    graph: &mut GraphBuilder,
+    module: &PtModule<'_>,
+    input: &str,
+    bins: usize,
+) -> PtResult<String> {
     let dfl = module.child("dfl")?;
     if dfl.class.of_ultralytics() != Some("DFL") {
         return Err(dfl.unsupported());
@@ -151,17 +156,17 @@ fn expect(graph: &mut Builder, module: &Module<'_>, input: &str, bins: usize) ->
     }
     let shape = graph.ints(&place, &[0, 4, bins as i64, -1])?;
     let value = graph.node(&place, "Reshape", &[input, &shape], &[])?;
-    let swap = [("perm", Attribute::Ints(vec![0, 2, 1, 3]))];
+    let swap = [("perm", NodeAttribute::Ints(vec![0, 2, 1, 3]))];
     let value = graph.node(&place, "Transpose", &[&value], &swap)?;
-    let value = graph.node(&place, "Softmax", &[&value], &[("axis", Attribute::Int(1))])?;
+    let value = graph.node(&place, "Softmax", &[&value], &[("axis", NodeAttribute::Int(1))])?;
     let weight = graph.weight(format!("{}.weight", conv.place), &weight)?;
     // Spelt out: rten does not know what their absence means.
     let attributes = [
-        ("kernel_shape", Attribute::Ints(vec![1, 1])),
-        ("strides", Attribute::Ints(vec![1, 1])),
-        ("pads", Attribute::Ints(vec![0; 4])),
-        ("dilations", Attribute::Ints(vec![1, 1])),
-        ("group", Attribute::Int(1)),
+        ("kernel_shape", NodeAttribute::Ints(vec![1, 1])),
+        ("strides", NodeAttribute::Ints(vec![1, 1])),
+        ("pads", NodeAttribute::Ints(vec![0; 4])),
+        ("dilations", NodeAttribute::Ints(vec![1, 1])),
+        ("group", NodeAttribute::Int(1)),
     ];
     let value = graph.node(&conv.place, "Conv", &[&value, &weight], &attributes)?;
     let shape = graph.ints(&place, &[0, 4, -1])?;
@@ -169,17 +174,17 @@ fn expect(graph: &mut Builder, module: &Module<'_>, input: &str, bins: usize) ->
 }
 
 /// The places that boxes are looked for at, and the pixels between them.
-struct Grid {
+struct AnchorGrid {
     places: String,
     strides: String,
 }
 
 fn fixed_grid(
-    graph: &mut Builder,
+    graph: &mut GraphBuilder,
     place: &str,
     sizes: &[(usize, usize)],
     strides: &[f32],
-) -> Result<Grid> {
+) -> PtResult<AnchorGrid> {
     let cells = || {
         sizes.iter().zip(strides).flat_map(|(&(rows, columns), &stride)| {
             (0..rows).flat_map(move |y| (0..columns).map(move |x| (x, y, stride)))
@@ -189,14 +194,19 @@ fn fixed_grid(
     let places: Vec<f32> = across.chain(down).map(|at| at as f32 + 0.5).collect();
     let steps: Vec<f32> = cells().map(|cell| cell.2).collect();
     let count = steps.len() as i64;
-    Ok(Grid {
+    Ok(AnchorGrid {
         places: graph.floats(place, &[1, 2, count], &places)?,
         strides: graph.floats(place, &[1, count], &steps)?,
     })
 }
 
 /// The same, from the sizes that the images turn out to have.
-fn found_grid(graph: &mut Builder, place: &str, inputs: &[Value], strides: &[f32]) -> Result<Grid> {
+fn found_grid(
+    graph: &mut GraphBuilder,
+    place: &str,
+    inputs: &[ImageValue],
+    strides: &[f32],
+) -> PtResult<AnchorGrid> {
     let (mut places, mut steps) = (Vec::new(), Vec::new());
     let (zero, one, middle) = (
         graph.floats(place, &[], &[0.0])?,
@@ -212,7 +222,7 @@ fn found_grid(graph: &mut Builder, place: &str, inputs: &[Value], strides: &[f32
         for (axis, line) in [(1, [1, -1]), (0, [-1, 1])] {
             let index = graph.index(place, axis)?;
             let extent = graph.node(place, "Gather", &[&size, &index], &[])?;
-            let to = [("to", Attribute::Int(FLOAT))];
+            let to = [("to", NodeAttribute::Int(FLOAT))];
             let extent = graph.node(place, "Cast", &[&extent], &to)?;
             let steps = graph.node(place, "Range", &[&zero, &extent, &one], &[])?;
             let steps = graph.node(place, "Add", &[&steps, &middle], &[])?;
@@ -221,23 +231,28 @@ fn found_grid(graph: &mut Builder, place: &str, inputs: &[Value], strides: &[f32
             let steps = graph.node(place, "Expand", &[&steps, &size], &[])?;
             axes.push(graph.node(place, "Reshape", &[&steps, &flat], &[])?);
         }
-        let along = [("axis", Attribute::Int(1))];
+        let along = [("axis", NodeAttribute::Int(1))];
         places.push(graph.node(place, "Concat", &[&axes[0], &axes[1]], &along)?);
         let stride = graph.floats(place, &[1, 1], &[stride])?;
         let all = graph.node(place, "Expand", &[&stride, &size], &[])?;
         let row = graph.ints(place, &[1, -1])?;
         steps.push(graph.node(place, "Reshape", &[&all, &row], &[])?);
     }
-    let join = |graph: &mut Builder, list: &[String]| {
+    let join = |graph: &mut GraphBuilder, list: &[String]| {
         let list: Vec<&str> = list.iter().map(String::as_str).collect();
-        graph.node(place, "Concat", &list, &[("axis", Attribute::Int(-1))])
+        graph.node(place, "Concat", &list, &[("axis", NodeAttribute::Int(-1))])
     };
-    Ok(Grid { places: join(graph, &places)?, strides: join(graph, &steps)? })
+    Ok(AnchorGrid { places: join(graph, &places)?, strides: join(graph, &steps)? })
 }
 
 /// Left, top, right and bottom distances to centres and extents in pixels.
-fn boxes(graph: &mut Builder, place: &str, distances: &str, grid: &Grid) -> Result<String> {
-    let along = [("axis", Attribute::Int(1))];
+fn boxes(
+    graph: &mut GraphBuilder,
+    place: &str,
+    distances: &str,
+    grid: &AnchorGrid,
+) -> PtResult<String> {
+    let along = [("axis", NodeAttribute::Int(1))];
     let sizes = graph.ints(place, &[2, 2])?;
     let parts = graph.node_with(place, "Split", &[distances, &sizes], &along, 2)?;
     let first = graph.node(place, "Sub", &[&grid.places, &parts[0]], &[])?;

@@ -2,9 +2,9 @@
 //!
 //! The tree of modules says what is computed, the routes between its layers in which
 //! order; both are in the checkpoint, so nothing is guessed from a name like `yolo11n`:
-//! any scale, and any network of the same modules, comes out right. `blocks` knows the
-//! modules, `detect` the head, `build` collects nodes and weights, `wire` writes
-//! them down.
+//! any scale, and any network of the same modules, comes out right. `blocks` has
+//! Ultralytics' modules, `torch_layers` PyTorch's, `detect` the head; `build` collects nodes and
+//! weights, `message` writes them as protobuf.
 //!
 //! Opset 17: the newest that TensorRT 8.5, the oldest runtime that engines are built for,
 //! can read.
@@ -12,16 +12,17 @@
 mod blocks;
 mod build;
 mod detect;
-mod wire;
+mod message;
+mod torch_layers;
 
 use std::fmt::Write;
 
-use crate::pickle::Ref;
+use crate::pickle::PickleRef;
 
-use self::build::{Builder, Value, value_info};
+use self::build::{GraphBuilder, ImageValue, value_info};
 use self::detect::Detected;
-use self::wire::Message;
-use super::pt::{About, Module, PtError, Result};
+use self::message::Message;
+use super::pt::{About, PtError, PtModule, PtResult};
 
 const OPSET: i64 = 17;
 const IR_VERSION: i64 = 8;
@@ -56,15 +57,15 @@ impl GraphOptions {
 
 /// The layers of a network, whose last one is the head of a detector, as an ONNX file.
 pub(super) fn from_modules(
-    layers: &Module<'_>,
+    layers: &PtModule<'_>,
     about: &About,
     options: &GraphOptions,
-) -> Result<Vec<u8>> {
+) -> PtResult<Vec<u8>> {
     let (rows, columns) = options.size;
-    let mut graph = Builder::new(options.half);
+    let mut graph = GraphBuilder::new(options.half);
     let channels = about.channels;
     let size = (!options.dynamic).then_some(options.size);
-    let mut input = Value { name: "images".into(), channels, size };
+    let mut input = ImageValue { name: "images".into(), channels, size };
     if options.half {
         input.name = graph.cast("input", "images", false)?;
     }
@@ -92,7 +93,7 @@ pub(super) fn from_modules(
 
 /// Images must divide into the places of the coarsest scale, and Ultralytics never goes
 /// below 32 pixels for those: said before a layer in the middle finds that it cannot join.
-fn check_size(head: Option<&Module<'_>>, (rows, columns): (usize, usize)) -> Result<()> {
+fn check_size(head: Option<&PtModule<'_>>, (rows, columns): (usize, usize)) -> PtResult<()> {
     let strides = head.map(|head| head.array("stride")).transpose()?.flatten();
     let strides = strides.map_or_else(Vec::new, |strides| strides.data);
     let stride = strides.iter().fold(32.0f32, |most, &stride| most.max(stride)) as usize;
@@ -107,8 +108,12 @@ fn check_size(head: Option<&Module<'_>>, (rows, columns): (usize, usize)) -> Res
 }
 
 /// Goes through the layers, each fed from the one before or from those that it names.
-fn route(graph: &mut Builder, layers: &[Module<'_>], input: Value) -> Result<Detected> {
-    let mut values: Vec<Value> = Vec::with_capacity(layers.len());
+fn route(
+    graph: &mut GraphBuilder,
+    layers: &[PtModule<'_>],
+    input: ImageValue,
+) -> PtResult<Detected> {
+    let mut values: Vec<ImageValue> = Vec::with_capacity(layers.len());
     for (index, layer) in layers.iter().enumerate() {
         let inputs = inputs(layer, &values, &input)?;
         let last = index + 1 == layers.len();
@@ -118,7 +123,7 @@ fn route(graph: &mut Builder, layers: &[Module<'_>], input: Value) -> Result<Det
         }
         values.push(match (name, &inputs[..]) {
             (Some("Concat"), inputs) => {
-                if layer.field("d").and_then(Ref::as_i64).is_some_and(|axis| axis != 1) {
+                if layer.field("d").and_then(PickleRef::as_i64).is_some_and(|axis| axis != 1) {
                     return Err(layer.odd("a join along another axis than the channels"));
                 }
                 blocks::concat(graph, &layer.place, inputs, |why| layer.odd(why))?
@@ -131,9 +136,13 @@ fn route(graph: &mut Builder, layers: &[Module<'_>], input: Value) -> Result<Det
 }
 
 /// What a layer is fed: its field `f` has one place or several, −1 being the layer before.
-fn inputs(layer: &Module<'_>, values: &[Value], input: &Value) -> Result<Vec<Value>> {
+fn inputs(
+    layer: &PtModule<'_>,
+    values: &[ImageValue],
+    input: &ImageValue,
+) -> PtResult<Vec<ImageValue>> {
     let from = layer.field("f").ok_or_else(|| layer.odd("no route to it"))?;
-    let pick = |place: Ref<'_>| -> Result<Value> {
+    let pick = |place: PickleRef<'_>| -> PtResult<ImageValue> {
         let place = place.as_i64().ok_or_else(|| layer.odd("a route that is no number"))?;
         if place == -1 && values.is_empty() {
             return Ok(input.clone());

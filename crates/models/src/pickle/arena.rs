@@ -2,32 +2,32 @@
 //!
 //! A pickle may be a million lists deep, may hold itself, and may mention one object a
 //! million times. Boxes would overflow the stack on drop, counted references would leak
-//! cycles. Here a value is a [`Node`] of 24 bytes, named by its place in one array; what
+//! cycles. Here a value is a [`PickleNode`] of 24 bytes, named by its place in one array; what
 //! containers hold lies end to end in another. Dropping is freeing a few arrays.
 //!
 //! A container grows while others grow between its appends (Python writes a list in
-//! batches of a thousand), so its contents are a chain of [`Run`]s. The first is kept in
+//! batches of a thousand), so its contents are a chain of [`ChainRun`]s. The first is kept in
 //! the node itself: nearly every dict has no other.
 
-use super::Limits;
+use super::PickleLimits;
 use super::reader::bad;
 use plimsoll_machine::error::Result;
 
-/// The place of a node: its index in [`Arena::nodes`].
-pub(super) type Place = u32;
+/// The place of a node: its index in [`PickleArena::nodes`].
+pub(super) type NodeIndex = u32;
 
 /// No place: a chain that ends, a state that was not given.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-pub(super) const PLACE_NONE: Place = 0;
-pub(super) const PLACE_TRUE: Place = 1;
-pub(super) const PLACE_FALSE: Place = 2;
-pub(super) const PLACE_EMPTY_TUPLE: Place = 3;
+pub(super) const PLACE_NONE: NodeIndex = 0;
+pub(super) const PLACE_TRUE: NodeIndex = 1;
+pub(super) const PLACE_FALSE: NodeIndex = 2;
+pub(super) const PLACE_EMPTY_TUPLE: NodeIndex = 3;
 /// The integers 0 to 255 follow from here; they are most of what a trace holds.
-const PLACE_ZERO: Place = 4;
+const PLACE_ZERO: NodeIndex = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ContainerKind {
     List,
     Tuple,
     Dict,
@@ -36,7 +36,7 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug)]
-pub(super) enum Node<'a> {
+pub(super) enum PickleNode<'a> {
     None,
     Bool(bool),
     Int(i64),
@@ -49,14 +49,14 @@ pub(super) enum Node<'a> {
     Bytes(&'a [u8]),
     OwnedBytes(Box<[u8]>),
     /// Dicts hold key, value, key, value.
-    Container(Kind, Chain),
+    Container(ContainerKind, Chain),
     Global {
-        module: Place,
-        name: Place,
+        module: NodeIndex,
+        name: NodeIndex,
     },
-    /// The rest is in [`Arena::instances`].
+    /// The rest is in [`PickleArena::instances`].
     Instance(u32),
-    Persistent(Place),
+    Persistent(NodeIndex),
 }
 
 /// The contents of a container: one run here, and where the others are.
@@ -74,7 +74,7 @@ impl Chain {
 
 /// A further stretch of a container's contents.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Run {
+pub(super) struct ChainRun {
     pub(super) start: u32,
     pub(super) len: u32,
     pub(super) next: u32,
@@ -82,52 +82,62 @@ pub(super) struct Run {
 
 /// What a call or a class would have made, had anything been called.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct PickleInstance {
     /// By REDUCE, INST or OBJ, rather than by a class's `__new__`.
     pub(super) by_call: bool,
-    pub(super) callable: Place,
-    pub(super) args: Place,
-    pub(super) keywords: Place,
-    pub(super) state: Place,
+    pub(super) callable: NodeIndex,
+    pub(super) args: NodeIndex,
+    pub(super) keywords: NodeIndex,
+    pub(super) state: NodeIndex,
     pub(super) items: Chain,
     pub(super) pairs: Chain,
 }
 
 #[derive(Debug)]
-pub(super) struct Arena<'a> {
-    pub(super) nodes: Vec<Node<'a>>,
-    pub(super) items: Vec<Place>,
-    pub(super) runs: Vec<Run>,
-    pub(super) instances: Vec<Made>,
+pub(super) struct PickleArena<'a> {
+    pub(super) nodes: Vec<PickleNode<'a>>,
+    pub(super) items: Vec<NodeIndex>,
+    pub(super) runs: Vec<ChainRun>,
+    pub(super) instances: Vec<PickleInstance>,
 }
 
-impl<'a> Arena<'a> {
-    pub(super) fn new() -> Arena<'a> {
+impl<'a> PickleArena<'a> {
+    pub(super) fn new() -> PickleArena<'a> {
         let mut nodes = vec![
-            Node::None,
-            Node::Bool(true),
-            Node::Bool(false),
-            Node::Container(Kind::Tuple, Chain::EMPTY),
+            PickleNode::None,
+            PickleNode::Bool(true),
+            PickleNode::Bool(false),
+            PickleNode::Container(ContainerKind::Tuple, Chain::EMPTY),
         ];
-        nodes.extend((0..=255).map(Node::Int));
-        Arena { nodes, items: Vec::new(), runs: Vec::new(), instances: Vec::new() }
+        nodes.extend((0..=255).map(PickleNode::Int));
+        PickleArena { nodes, items: Vec::new(), runs: Vec::new(), instances: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, node: Node<'a>, limits: &Limits, at: usize) -> Result<Place> {
+    pub(super) fn add(
+        &mut self,
+        node: PickleNode<'a>,
+        limits: &PickleLimits,
+        at: usize,
+    ) -> Result<NodeIndex> {
         if self.nodes.len() >= limits.nodes as usize {
             return Err(bad(at, format!("more than {} values; raise the limit", limits.nodes)));
         }
         self.nodes.push(node);
-        Ok((self.nodes.len() - 1) as Place)
+        Ok((self.nodes.len() - 1) as NodeIndex)
     }
 
     /// A small integer has a place of its own already.
-    pub(super) fn small(value: u8) -> Place {
-        PLACE_ZERO + Place::from(value)
+    pub(super) fn small(value: u8) -> NodeIndex {
+        PLACE_ZERO + NodeIndex::from(value)
     }
 
     /// A new container that holds these.
-    pub(super) fn chain(&mut self, places: &[Place], limits: &Limits, at: usize) -> Result<Chain> {
+    pub(super) fn chain(
+        &mut self,
+        places: &[NodeIndex],
+        limits: &PickleLimits,
+        at: usize,
+    ) -> Result<Chain> {
         let mut chain = Chain::EMPTY;
         self.extend(&mut chain, places, limits, at)?;
         Ok(chain)
@@ -137,8 +147,8 @@ impl<'a> Arena<'a> {
     pub(super) fn extend(
         &mut self,
         chain: &mut Chain,
-        places: &[Place],
-        limits: &Limits,
+        places: &[NodeIndex],
+        limits: &PickleLimits,
         at: usize,
     ) -> Result<()> {
         let start = self.items.len();
@@ -162,20 +172,25 @@ impl<'a> Arena<'a> {
             last => {
                 *last.map_or(&mut chain.next, |run| &mut run.next) = fresh;
                 chain.last = fresh;
-                self.runs.push(Run { start, len, next: NOWHERE });
+                self.runs.push(ChainRun { start, len, next: NOWHERE });
             }
         }
         Ok(())
     }
 }
 
-impl Arena<'_> {
+impl PickleArena<'_> {
     /// The contents that an opcode may add to: a container of the right kind, or what a
     /// call or class has made.
-    pub(super) fn chain_of(&mut self, at: usize, kind: Kind, paired: bool) -> Option<&mut Chain> {
+    pub(super) fn chain_of(
+        &mut self,
+        at: usize,
+        kind: ContainerKind,
+        paired: bool,
+    ) -> Option<&mut Chain> {
         match self.nodes.get_mut(at)? {
-            Node::Container(found, chain) => (*found == kind).then_some(chain),
-            Node::Instance(index) => {
+            PickleNode::Container(found, chain) => (*found == kind).then_some(chain),
+            PickleNode::Instance(index) => {
                 let made = self.instances.get_mut(*index as usize)?;
                 Some(if paired { &mut made.pairs } else { &mut made.items })
             }

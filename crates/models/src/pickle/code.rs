@@ -1,12 +1,12 @@
 //! The opcodes that import and call in Python. Here they refuse, or write down.
 
-use super::arena::{Chain, Kind, Made, NOWHERE, Node, Place};
-use super::machine::Machine;
+use super::arena::{Chain, ContainerKind, NOWHERE, NodeIndex, PickleInstance, PickleNode};
+use super::machine::PickleMachine;
 use super::scalar::{shorten, text};
 use super::{Policy, opcode as op};
 use plimsoll_machine::error::Result;
 
-impl<'a> Machine<'a> {
+impl<'a> PickleMachine<'a> {
     pub(super) fn code(&mut self, code: u8) -> Result<()> {
         match code {
             op::GLOBAL | op::STACK_GLOBAL => {
@@ -16,7 +16,7 @@ impl<'a> Machine<'a> {
             op::INST => {
                 let class = self.global(code)?;
                 let args = self.pop_mark()?;
-                let args = self.gather(Kind::Tuple, &args)?;
+                let args = self.gather(ContainerKind::Tuple, &args)?;
                 self.make(true, class, args, NOWHERE)
             }
             op::OBJ => {
@@ -24,7 +24,7 @@ impl<'a> Machine<'a> {
                 let parts = self.pop_mark()?;
                 let (&class, args) =
                     parts.split_first().ok_or_else(|| self.bad("OBJ without a class"))?;
-                let args = self.gather(Kind::Tuple, args)?;
+                let args = self.gather(ContainerKind::Tuple, args)?;
                 self.make(true, class, args, NOWHERE)
             }
             op::REDUCE | op::NEWOBJ => {
@@ -45,12 +45,12 @@ impl<'a> Machine<'a> {
                 self.allowed("PERSID")?;
                 let id = text(self.reader.line()?);
                 let id = self.add(id)?;
-                self.push_node(Node::Persistent(id))
+                self.push_node(PickleNode::Persistent(id))
             }
             op::BINPERSID => {
                 self.allowed("BINPERSID")?;
                 let id = self.pop()?;
-                self.push_node(Node::Persistent(id))
+                self.push_node(PickleNode::Persistent(id))
             }
             op::EXT1 | op::EXT2 | op::EXT4 => {
                 Err(self.bad("a name by its number in Python's extension registry; not read"))
@@ -72,7 +72,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn global(&mut self, code: u8) -> Result<Place> {
+    fn global(&mut self, code: u8) -> Result<NodeIndex> {
         let (module, name) = if code == op::STACK_GLOBAL {
             let name = self.pop()?;
             (self.pop()?, name)
@@ -82,22 +82,28 @@ impl<'a> Machine<'a> {
         };
         let called = format!("{}.{}", self.word(module)?, self.word(name)?);
         self.allowed(&called)?;
-        self.add(Node::Global { module, name })
+        self.add(PickleNode::Global { module, name })
     }
 
     /// A module or name, fit for a message.
-    fn word(&self, place: Place) -> Result<String> {
+    fn word(&self, place: NodeIndex) -> Result<String> {
         match self.arena.nodes.get(place as usize) {
-            Some(Node::Text(text)) => Ok(shorten(text)),
-            Some(Node::OwnedText(text)) => Ok(shorten(text)),
+            Some(PickleNode::Text(text)) => Ok(shorten(text)),
+            Some(PickleNode::OwnedText(text)) => Ok(shorten(text)),
             _ => Err(self.bad("STACK_GLOBAL with a name that is not text")),
         }
     }
 
-    fn make(&mut self, by_call: bool, callable: Place, args: Place, keywords: Place) -> Result<()> {
+    fn make(
+        &mut self,
+        by_call: bool,
+        callable: NodeIndex,
+        args: NodeIndex,
+        keywords: NodeIndex,
+    ) -> Result<()> {
         let index = self.arena.instances.len() as u32;
-        self.push_node(Node::Instance(index))?;
-        self.arena.instances.push(Made {
+        self.push_node(PickleNode::Instance(index))?;
+        self.arena.instances.push(PickleInstance {
             by_call,
             callable,
             args,
@@ -115,7 +121,7 @@ impl<'a> Machine<'a> {
         let state = self.pop()?;
         let object = self.pop()?;
         let made = match self.arena.nodes.get(object as usize) {
-            Some(Node::Instance(index)) => self.arena.instances.get_mut(*index as usize),
+            Some(PickleNode::Instance(index)) => self.arena.instances.get_mut(*index as usize),
             _ => None,
         };
         match made {

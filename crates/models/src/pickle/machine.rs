@@ -5,32 +5,32 @@
 //! `code`.
 
 use super::arena::{
-    Arena, Chain, Kind, NOWHERE, Node, PLACE_EMPTY_TUPLE, PLACE_FALSE, PLACE_NONE, PLACE_TRUE,
-    Place,
+    Chain, ContainerKind, NOWHERE, NodeIndex, PLACE_EMPTY_TUPLE, PLACE_FALSE, PLACE_NONE,
+    PLACE_TRUE, PickleArena, PickleNode,
 };
 use super::opcode as op;
-use super::reader::{Reader, Width, bad};
-use super::{Limits, Pickle, Policy, scalar};
+use super::reader::{PickleReader, Width, bad};
+use super::{Pickle, PickleLimits, Policy, scalar};
 use plimsoll_machine::error::{Error, Result};
 
-pub(super) struct Machine<'a> {
-    pub(super) reader: Reader<'a>,
+pub(super) struct PickleMachine<'a> {
+    pub(super) reader: PickleReader<'a>,
     pub(super) policy: Policy,
-    pub(super) arena: Arena<'a>,
+    pub(super) arena: PickleArena<'a>,
     /// The offset of the opcode that is being obeyed.
     pub(super) at: usize,
-    limits: Limits,
-    stack: Vec<Place>,
+    limits: PickleLimits,
+    stack: Vec<NodeIndex>,
     marks: Vec<u32>,
-    memo: Vec<Place>,
+    memo: Vec<NodeIndex>,
 }
 
-impl<'a> Machine<'a> {
-    pub(super) fn new(bytes: &'a [u8], policy: Policy, limits: Limits) -> Machine<'a> {
-        Machine {
-            reader: Reader::new(bytes),
+impl<'a> PickleMachine<'a> {
+    pub(super) fn new(bytes: &'a [u8], policy: Policy, limits: PickleLimits) -> PickleMachine<'a> {
+        PickleMachine {
+            reader: PickleReader::new(bytes),
             policy,
-            arena: Arena::new(),
+            arena: PickleArena::new(),
             at: 0,
             limits,
             stack: Vec::new(),
@@ -41,14 +41,14 @@ impl<'a> Machine<'a> {
 
     /// Obeys until the end or the first fault; what was made until then is there either way.
     pub(super) fn run(mut self) -> (Pickle<'a>, Result<()>) {
-        let root = self.obey();
+        let root = self.execute();
         let end = self.reader.at();
         let (root, read) =
             root.map_or_else(|fault| (PLACE_NONE, Err(fault)), |root| (root, Ok(())));
         (Pickle { arena: self.arena, root, end }, read)
     }
 
-    fn obey(&mut self) -> Result<Place> {
+    fn execute(&mut self) -> Result<NodeIndex> {
         loop {
             self.at = self.reader.at();
             let code = match self.reader.u8() {
@@ -119,7 +119,7 @@ impl<'a> Machine<'a> {
         self.marks.last().map_or(0, |&mark| mark as usize)
     }
 
-    pub(super) fn push(&mut self, place: Place) -> Result<()> {
+    pub(super) fn push(&mut self, place: NodeIndex) -> Result<()> {
         if self.stack.len() >= self.limits.stack as usize {
             let limit = self.limits.stack;
             return Err(self.bad(format!("more than {limit} values on the stack; raise the limit")));
@@ -128,41 +128,45 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    pub(super) fn pop(&mut self) -> Result<Place> {
+    pub(super) fn pop(&mut self) -> Result<NodeIndex> {
         let place = if self.stack.len() > self.floor() { self.stack.pop() } else { None };
         place.ok_or_else(|| self.bad("an opcode that takes a value, and none is on the stack"))
     }
 
-    fn top(&self) -> Result<Place> {
+    fn top(&self) -> Result<NodeIndex> {
         let top = self.stack.last().filter(|_| self.stack.len() > self.floor());
         top.copied().ok_or_else(|| self.bad("an opcode that needs a value on the stack"))
     }
 
     /// Takes everything above the last mark, and the mark.
-    pub(super) fn pop_mark(&mut self) -> Result<Vec<Place>> {
+    pub(super) fn pop_mark(&mut self) -> Result<Vec<NodeIndex>> {
         let mark = self.marks.pop().ok_or_else(|| self.bad("an opcode that needs a MARK"))?;
         Ok(self.stack.split_off(mark as usize))
     }
 
-    pub(super) fn add(&mut self, node: Node<'a>) -> Result<Place> {
+    pub(super) fn add(&mut self, node: PickleNode<'a>) -> Result<NodeIndex> {
         self.arena.add(node, &self.limits, self.at)
     }
 
-    pub(super) fn push_node(&mut self, node: Node<'a>) -> Result<()> {
+    pub(super) fn push_node(&mut self, node: PickleNode<'a>) -> Result<()> {
         let place = self.add(node)?;
         self.push(place)
     }
 
     /// A tuple, list, dict or set that holds these.
-    pub(super) fn gather(&mut self, kind: Kind, places: &[Place]) -> Result<Place> {
-        if kind == Kind::Tuple && places.is_empty() {
+    pub(super) fn gather(
+        &mut self,
+        kind: ContainerKind,
+        places: &[NodeIndex],
+    ) -> Result<NodeIndex> {
+        if kind == ContainerKind::Tuple && places.is_empty() {
             return Ok(PLACE_EMPTY_TUPLE);
         }
-        if kind == Kind::Dict && !places.len().is_multiple_of(2) {
+        if kind == ContainerKind::Dict && !places.len().is_multiple_of(2) {
             return Err(self.bad("a dict with a key that has no value"));
         }
         let chain = self.arena.chain(places, &self.limits, self.at)?;
-        self.add(Node::Container(kind, chain))
+        self.add(PickleNode::Container(kind, chain))
     }
 
     fn number(&mut self, code: u8) -> Result<()> {
@@ -174,10 +178,10 @@ impl<'a> Machine<'a> {
             op::EMPTY_TUPLE => return self.push(PLACE_EMPTY_TUPLE),
             op::BININT1 => {
                 let small = self.reader.u8()?;
-                return self.push(Arena::small(small));
+                return self.push(PickleArena::small(small));
             }
-            op::BININT2 => Node::Int(self.reader.u16()?.into()),
-            op::BININT => Node::Int(self.reader.i32()?.into()),
+            op::BININT2 => PickleNode::Int(self.reader.u16()?.into()),
+            op::BININT => PickleNode::Int(self.reader.i32()?.into()),
             op::INT => match self.reader.line()? {
                 b"00" => return self.push(PLACE_FALSE),
                 b"01" => return self.push(PLACE_TRUE),
@@ -187,7 +191,7 @@ impl<'a> Machine<'a> {
             op::LONG1 => scalar::long(self.reader.counted(Width::One)?),
             op::LONG4 => scalar::long(self.reader.counted(Width::Four)?),
             op::FLOAT => scalar::float(self.reader.line()?, at)?,
-            _ => Node::Float(self.reader.f64_big_endian()?),
+            _ => PickleNode::Float(self.reader.f64_big_endian()?),
         };
         self.push_node(node)
     }
@@ -202,30 +206,30 @@ impl<'a> Machine<'a> {
             op::SHORT_BINUNICODE => scalar::text(self.reader.counted(Width::One)?),
             op::BINUNICODE => scalar::text(self.reader.counted(Width::Four)?),
             op::BINUNICODE8 => scalar::text(self.reader.counted(Width::Eight)?),
-            op::SHORT_BINBYTES => Node::Bytes(self.reader.counted(Width::One)?),
-            op::BINBYTES => Node::Bytes(self.reader.counted(Width::Four)?),
-            _ => Node::Bytes(self.reader.counted(Width::Eight)?),
+            op::SHORT_BINBYTES => PickleNode::Bytes(self.reader.counted(Width::One)?),
+            op::BINBYTES => PickleNode::Bytes(self.reader.counted(Width::Four)?),
+            _ => PickleNode::Bytes(self.reader.counted(Width::Eight)?),
         };
         self.push_node(node)
     }
 
     fn container(&mut self, code: u8) -> Result<()> {
-        let empty = |kind| Node::Container(kind, Chain::EMPTY);
+        let empty = |kind| PickleNode::Container(kind, Chain::EMPTY);
         let (kind, places) = match code {
-            op::EMPTY_LIST => return self.push_node(empty(Kind::List)),
-            op::EMPTY_DICT => return self.push_node(empty(Kind::Dict)),
-            op::EMPTY_SET => return self.push_node(empty(Kind::Set)),
-            op::LIST => (Kind::List, self.pop_mark()?),
-            op::DICT => (Kind::Dict, self.pop_mark()?),
-            op::TUPLE => (Kind::Tuple, self.pop_mark()?),
-            op::FROZENSET => (Kind::FrozenSet, self.pop_mark()?),
+            op::EMPTY_LIST => return self.push_node(empty(ContainerKind::List)),
+            op::EMPTY_DICT => return self.push_node(empty(ContainerKind::Dict)),
+            op::EMPTY_SET => return self.push_node(empty(ContainerKind::Set)),
+            op::LIST => (ContainerKind::List, self.pop_mark()?),
+            op::DICT => (ContainerKind::Dict, self.pop_mark()?),
+            op::TUPLE => (ContainerKind::Tuple, self.pop_mark()?),
+            op::FROZENSET => (ContainerKind::FrozenSet, self.pop_mark()?),
             _ => {
                 let n = usize::from(code - op::TUPLE1) + 1;
                 let mut places = [PLACE_NONE; 3];
                 for place in places[..n].iter_mut().rev() {
                     *place = self.pop()?;
                 }
-                let tuple = self.gather(Kind::Tuple, &places[..n])?;
+                let tuple = self.gather(ContainerKind::Tuple, &places[..n])?;
                 return self.push(tuple);
             }
         };
@@ -250,9 +254,9 @@ impl<'a> Machine<'a> {
         }
         let target = self.stack.get(from - 1).copied().unwrap_or(NOWHERE) as usize;
         let wanted = match code {
-            op::APPEND | op::APPENDS => Kind::List,
-            op::ADDITEMS => Kind::Set,
-            _ => Kind::Dict,
+            op::APPEND | op::APPENDS => ContainerKind::List,
+            op::ADDITEMS => ContainerKind::Set,
+            _ => ContainerKind::Dict,
         };
         let mut chain = match self.arena.chain_of(target, wanted, paired) {
             Some(chain) => *chain,

@@ -1,9 +1,9 @@
 //! Python's pickle format, read as data.
 //!
 //! A pickle is a program for a small stack machine, and in Python two of its
-//! instructions import a name and call it: opening a stranger's file runs a stranger's
+//! instructions import a name and call it: opening an untrusted file runs its author's
 //! code. This interpreter has no such instruction. It knows how to *describe* a call
-//! ([`Value::Call`]) and nothing in it could make one, so a hostile file can at worst
+//! ([`PickleValue::Call`]) and nothing in it could make one, so a hostile file can at worst
 //! be refused.
 //!
 //! What a file may hold is the caller's choice. [`Policy::DataOnly`] is for files that
@@ -30,13 +30,13 @@
 //! # Bounds
 //!
 //! Every opcode takes at least a byte and makes at most one value, so memory is linear
-//! in the file; [`Limits`] sets the ceiling. A memory snapshot takes about three times
+//! in the file; [`PickleLimits`] sets the ceiling. A memory snapshot takes about three times
 //! its size: text and bytes are borrowed from the file, small integers are shared, a
-//! value is 24 bytes and a mention of it is four. Lengths are held against the file
+//! value is 24 bytes and a mention of it is four. Lengths are compared with the file
 //! before anything is made from them. Nothing here recurses, at whatever depth, and a
 //! list that holds itself is only a number that points back: reading ends, dropping
 //! frees all. A caller that walks a file of unknown shape must expect such loops; see
-//! [`Ref::place`].
+//! [`PickleRef::place`].
 //!
 //! # Coverage
 //!
@@ -56,9 +56,9 @@ mod scalar;
 mod tests;
 mod value;
 
-pub use value::{Instance, Items, Pairs, Ref, Value};
+pub use value::{Instance, PickleItems, PicklePairs, PickleRef, PickleValue};
 
-use arena::{Arena, Place};
+use arena::{NodeIndex, PickleArena};
 use plimsoll_machine::error::Result;
 
 /// What a pickle may hold.
@@ -72,7 +72,7 @@ pub enum Policy {
 
 /// The most that is made from one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct PickleLimits {
     /// Values, at 24 bytes each.
     pub nodes: u32,
     /// Mentions of values in containers, at 4 bytes each.
@@ -83,29 +83,33 @@ pub struct Limits {
     pub stack: u32,
 }
 
-impl Default for Limits {
+impl Default for PickleLimits {
     /// Room for a snapshot of about a gigabyte.
-    fn default() -> Limits {
-        Limits { nodes: 1 << 27, items: 1 << 29, memo: 1 << 27, stack: 1 << 26 }
+    fn default() -> PickleLimits {
+        PickleLimits { nodes: 1 << 27, items: 1 << 29, memo: 1 << 27, stack: 1 << 26 }
     }
 }
 
 /// A pickle that has been read: all of its values, and which of them is the answer.
 #[derive(Debug)]
 pub struct Pickle<'a> {
-    arena: Arena<'a>,
-    root: Place,
+    arena: PickleArena<'a>,
+    root: NodeIndex,
     end: usize,
 }
 
 impl<'a> Pickle<'a> {
-    /// Reads one pickle from the beginning of `bytes`, within [`Limits::default`].
+    /// Reads one pickle from the beginning of `bytes`, within [`PickleLimits::default`].
     pub fn parse(bytes: &'a [u8], policy: Policy) -> Result<Pickle<'a>> {
-        Pickle::parse_within(bytes, policy, Limits::default())
+        Pickle::parse_within(bytes, policy, PickleLimits::default())
     }
 
     /// Reads one pickle from the beginning of `bytes`.
-    pub fn parse_within(bytes: &'a [u8], policy: Policy, limits: Limits) -> Result<Pickle<'a>> {
+    pub fn parse_within(
+        bytes: &'a [u8],
+        policy: Policy,
+        limits: PickleLimits,
+    ) -> Result<Pickle<'a>> {
         let (pickle, read) = Pickle::parse_partly(bytes, policy, limits);
         read.map(|()| pickle)
     }
@@ -116,22 +120,22 @@ impl<'a> Pickle<'a> {
     pub fn parse_partly(
         bytes: &'a [u8],
         policy: Policy,
-        limits: Limits,
+        limits: PickleLimits,
     ) -> (Pickle<'a>, Result<()>) {
-        machine::Machine::new(bytes, policy, limits).run()
+        machine::PickleMachine::new(bytes, policy, limits).run()
     }
 
     /// The value that was pickled.
     #[must_use]
-    pub fn root(&self) -> Ref<'_> {
-        Ref::new(self, self.root)
+    pub fn root(&self) -> PickleRef<'_> {
+        PickleRef::new(self, self.root)
     }
 
     /// Every value that the pickle made, whether the answer holds it or not: what a file
     /// names and throws away is still what it names.
-    pub fn values(&self) -> impl Iterator<Item = Ref<'_>> {
+    pub fn values(&self) -> impl Iterator<Item = PickleRef<'_>> {
         // No more than a u32 can count are ever made.
-        (0..self.arena.nodes.len() as u32).map(|place| Ref::new(self, place))
+        (0..self.arena.nodes.len() as u32).map(|place| PickleRef::new(self, place))
     }
 
     /// Where this pickle ends in its bytes: old PyTorch files hold several in a row.

@@ -1,4 +1,4 @@
-//! Bytes with a position. Every length that the file declares is held against what is
+//! Bytes with a position. Every length that the file declares is compared with what is
 //! left of it before anything is made from it.
 
 use plimsoll_machine::error::{Error, Result};
@@ -8,14 +8,14 @@ pub(super) fn bad(at: usize, why: impl Into<String>) -> Error {
     Error::Malformed { what: format!("pickle, byte {at}"), why: why.into() }
 }
 
-pub(super) struct Reader<'a> {
+pub(super) struct PickleReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0 }
+impl<'a> PickleReader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> PickleReader<'a> {
+        PickleReader { bytes, at: 0 }
     }
 
     /// The offset of the next byte.

@@ -10,7 +10,7 @@ fn why(bytes: &[u8]) -> String {
     data(bytes).map(|pickle| format!("accepted: {:?}", pickle.root())).unwrap_err().to_string()
 }
 
-fn list_of_ints(value: Ref<'_>) -> Vec<i64> {
+fn list_of_ints(value: PickleRef<'_>) -> Vec<i64> {
     value.items().unwrap().map(|item| item.as_i64().unwrap()).collect()
 }
 
@@ -40,7 +40,7 @@ fn lists_that_grow_by_turns_keep_their_order() {
 fn dicts_take_the_later_of_two_keys() {
     let pickle = data(b"}(U\x01aK\x01U\x01bK\x02U\x01aK\x03u.").unwrap();
     assert_eq!(pickle.root().get("a").unwrap().as_i64(), Some(3));
-    assert_eq!(pickle.root().get("c").map(Ref::place), None);
+    assert_eq!(pickle.root().get("c").map(PickleRef::place), None);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn integers_of_every_width() {
     let unsigned: Vec<_> = items.iter().map(|item| item.as_u64()).collect();
     assert_eq!(unsigned, [Some(5), None, Some(256), Some(u64::MAX), Some(u64::MAX), None]);
     assert_eq!(items[1].as_i64(), Some(-1));
-    assert!(matches!(items[5].value(), Value::Bool(true)));
+    assert!(matches!(items[5].value(), PickleValue::Bool(true)));
 }
 
 #[test]
@@ -79,24 +79,25 @@ fn inert_keeps_calls_as_data() {
     // OrderedDict([("w", persistent id 7)]) with a state, as checkpoints have it.
     let bytes = b"\x80\x02ccollections\nOrderedDict\nq\x00)Rq\x01(U\x01wK\x07Qu}U\x01sK\x01sb.";
     let pickle = Pickle::parse(bytes, Policy::Inert).unwrap();
-    let Value::Call(made) = pickle.root().value() else { panic!("{:?}", pickle.root()) };
+    let PickleValue::Call(made) = pickle.root().value() else { panic!("{:?}", pickle.root()) };
     assert!(matches!(
         made.callable().value(),
-        Value::Global { module: "collections", name: "OrderedDict" }
+        PickleValue::Global { module: "collections", name: "OrderedDict" }
     ));
     assert_eq!(made.args().items().unwrap().count(), 0);
     assert_eq!(made.state().unwrap().get("s").unwrap().as_i64(), Some(1));
-    let Value::Persistent(id) = pickle.root().get("w").unwrap().value() else { panic!() };
+    let PickleValue::Persistent(id) = pickle.root().get("w").unwrap().value() else { panic!() };
     assert_eq!(id.as_i64(), Some(7));
 }
 
 #[test]
 fn what_a_broken_file_names_before_it_breaks_is_there() {
     let (pickle, read) =
-        Pickle::parse_partly(b"cos\nsystem\n)R\xff", Policy::Inert, Limits::default());
+        Pickle::parse_partly(b"cos\nsystem\n)R\xff", Policy::Inert, PickleLimits::default());
     assert!(read.unwrap_err().to_string().contains("opcode 0xff"));
-    assert!(matches!(pickle.root().value(), Value::None));
-    let named = |value: Ref<'_>| matches!(value.value(), Value::Global { module: "os", .. });
+    assert!(matches!(pickle.root().value(), PickleValue::None));
+    let named =
+        |value: PickleRef<'_>| matches!(value.value(), PickleValue::Global { module: "os", .. });
     assert!(pickle.values().any(named));
 }
 
@@ -160,7 +161,7 @@ fn nonsense_is_refused_with_its_place() {
 
 #[test]
 fn limits_hold() {
-    let small = Limits { nodes: 300, items: 8, memo: 8, stack: 8 };
+    let small = PickleLimits { nodes: 300, items: 8, memo: 8, stack: 8 };
     let try_it = |bytes: &[u8]| Pickle::parse_within(bytes, Policy::DataOnly, small).is_err();
     assert!(!try_it(b"(K\x01K\x02t."));
     assert!(try_it(&[&b"]0".repeat(100)[..], b"N."].concat()), "nodes");
@@ -172,5 +173,5 @@ fn limits_hold() {
 
 #[test]
 fn values_stay_small() {
-    assert_eq!(size_of::<arena::Node<'_>>(), 24);
+    assert_eq!(size_of::<arena::PickleNode<'_>>(), 24);
 }

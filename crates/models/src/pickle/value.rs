@@ -3,19 +3,19 @@
 use std::fmt;
 
 use super::Pickle;
-use super::arena::{Chain, Kind, Made, NOWHERE, Node, Place};
+use super::arena::{Chain, ContainerKind, NOWHERE, NodeIndex, PickleInstance, PickleNode};
 
 /// A value in a pickle. Free to copy; it looks nothing up until asked.
 #[derive(Clone, Copy)]
-pub struct Ref<'p> {
+pub struct PickleRef<'p> {
     pickle: &'p Pickle<'p>,
-    place: Place,
+    place: NodeIndex,
 }
 
-/// What a value is. Containers hand out [`Ref`]s, so looking is never deep.
+/// What a value is. Containers hand out [`PickleRef`]s, so looking is never deep.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub enum Value<'p> {
+pub enum PickleValue<'p> {
     /// `None`.
     None,
     /// `True` or `False`.
@@ -31,15 +31,15 @@ pub enum Value<'p> {
     /// `bytes`, `bytearray`, or a Python 2 `str` that is not UTF-8.
     Bytes(&'p [u8]),
     /// A list.
-    List(Items<'p>),
+    List(PickleItems<'p>),
     /// A tuple.
-    Tuple(Items<'p>),
+    Tuple(PickleItems<'p>),
     /// A set.
-    Set(Items<'p>),
+    Set(PickleItems<'p>),
     /// A frozen set.
-    FrozenSet(Items<'p>),
+    FrozenSet(PickleItems<'p>),
     /// A dict, in the order of the file; a key may be there twice, the later one counts.
-    Dict(Pairs<'p>),
+    Dict(PicklePairs<'p>),
     /// The name of a class or function. Only a name.
     Global {
         /// The module that it would be imported from.
@@ -52,19 +52,19 @@ pub enum Value<'p> {
     /// An object that Python would have made from its class.
     Object(Instance<'p>),
     /// Something kept outside the pickle, by what it is known there.
-    Persistent(Ref<'p>),
+    Persistent(PickleRef<'p>),
 }
 
-impl<'p> Ref<'p> {
-    pub(super) fn new(pickle: &'p Pickle<'p>, place: Place) -> Ref<'p> {
-        Ref { pickle, place }
+impl<'p> PickleRef<'p> {
+    pub(super) fn new(pickle: &'p Pickle<'p>, place: NodeIndex) -> PickleRef<'p> {
+        PickleRef { pickle, place }
     }
 
-    fn node(self) -> &'p Node<'p> {
-        self.pickle.arena.nodes.get(self.place as usize).unwrap_or(&Node::None)
+    fn node(self) -> &'p PickleNode<'p> {
+        self.pickle.arena.nodes.get(self.place as usize).unwrap_or(&PickleNode::None)
     }
 
-    /// Which value this is: two `Ref`s with the same place are the same Python object.
+    /// Which value this is: two `PickleRef`s with the same place are the same Python object.
     /// A walk that remembers places visits each value once, loops or not.
     #[must_use]
     pub fn place(self) -> u32 {
@@ -73,39 +73,41 @@ impl<'p> Ref<'p> {
 
     /// What the value is.
     #[must_use]
-    pub fn value(self) -> Value<'p> {
-        let at = |place| Ref::new(self.pickle, place);
+    pub fn value(self) -> PickleValue<'p> {
+        let at = |place| PickleRef::new(self.pickle, place);
         match self.node() {
-            Node::None => Value::None,
-            Node::Bool(b) => Value::Bool(*b),
-            Node::Int(n) => Value::Int(*n),
-            Node::BigInt(bytes) => Value::BigInt(bytes),
-            Node::OwnedBigInt(bytes) => Value::BigInt(bytes),
-            Node::Float(x) => Value::Float(*x),
-            Node::Text(text) => Value::Text(text),
-            Node::OwnedText(text) => Value::Text(text),
-            Node::Bytes(bytes) => Value::Bytes(bytes),
-            Node::OwnedBytes(bytes) => Value::Bytes(bytes),
-            Node::Container(kind, chain) => {
-                let items = Items::new(self.pickle, *chain);
+            PickleNode::None => PickleValue::None,
+            PickleNode::Bool(b) => PickleValue::Bool(*b),
+            PickleNode::Int(n) => PickleValue::Int(*n),
+            PickleNode::BigInt(bytes) => PickleValue::BigInt(bytes),
+            PickleNode::OwnedBigInt(bytes) => PickleValue::BigInt(bytes),
+            PickleNode::Float(x) => PickleValue::Float(*x),
+            PickleNode::Text(text) => PickleValue::Text(text),
+            PickleNode::OwnedText(text) => PickleValue::Text(text),
+            PickleNode::Bytes(bytes) => PickleValue::Bytes(bytes),
+            PickleNode::OwnedBytes(bytes) => PickleValue::Bytes(bytes),
+            PickleNode::Container(kind, chain) => {
+                let items = PickleItems::new(self.pickle, *chain);
                 match kind {
-                    Kind::List => Value::List(items),
-                    Kind::Tuple => Value::Tuple(items),
-                    Kind::Set => Value::Set(items),
-                    Kind::FrozenSet => Value::FrozenSet(items),
-                    Kind::Dict => Value::Dict(Pairs { items }),
+                    ContainerKind::List => PickleValue::List(items),
+                    ContainerKind::Tuple => PickleValue::Tuple(items),
+                    ContainerKind::Set => PickleValue::Set(items),
+                    ContainerKind::FrozenSet => PickleValue::FrozenSet(items),
+                    ContainerKind::Dict => PickleValue::Dict(PicklePairs { items }),
                 }
             }
-            Node::Global { module, name } => Value::Global {
+            PickleNode::Global { module, name } => PickleValue::Global {
                 module: at(*module).as_str().unwrap_or_default(),
                 name: at(*name).as_str().unwrap_or_default(),
             },
-            Node::Instance(index) => match self.pickle.arena.instances.get(*index as usize) {
-                Some(made) if made.by_call => Value::Call(Instance { pickle: self.pickle, made }),
-                Some(made) => Value::Object(Instance { pickle: self.pickle, made }),
-                None => Value::None,
+            PickleNode::Instance(index) => match self.pickle.arena.instances.get(*index as usize) {
+                Some(made) if made.by_call => {
+                    PickleValue::Call(Instance { pickle: self.pickle, made })
+                }
+                Some(made) => PickleValue::Object(Instance { pickle: self.pickle, made }),
+                None => PickleValue::None,
             },
-            Node::Persistent(id) => Value::Persistent(at(*id)),
+            PickleNode::Persistent(id) => PickleValue::Persistent(at(*id)),
         }
     }
 
@@ -113,8 +115,8 @@ impl<'p> Ref<'p> {
     #[must_use]
     pub fn as_str(self) -> Option<&'p str> {
         match self.node() {
-            Node::Text(text) => Some(text),
-            Node::OwnedText(text) => Some(text),
+            PickleNode::Text(text) => Some(text),
+            PickleNode::OwnedText(text) => Some(text),
             _ => None,
         }
     }
@@ -123,7 +125,7 @@ impl<'p> Ref<'p> {
     #[must_use]
     pub fn as_i64(self) -> Option<i64> {
         match self.node() {
-            Node::Int(n) => Some(*n),
+            PickleNode::Int(n) => Some(*n),
             _ => None,
         }
     }
@@ -132,9 +134,9 @@ impl<'p> Ref<'p> {
     #[must_use]
     pub fn as_u64(self) -> Option<u64> {
         let wide: &[u8] = match self.node() {
-            Node::Int(n) => return u64::try_from(*n).ok(),
-            Node::BigInt(bytes) => bytes,
-            Node::OwnedBigInt(bytes) => bytes,
+            PickleNode::Int(n) => return u64::try_from(*n).ok(),
+            PickleNode::BigInt(bytes) => bytes,
+            PickleNode::OwnedBigInt(bytes) => bytes,
             _ => return None,
         };
         let (low, high) = wide.split_first_chunk::<8>()?;
@@ -143,12 +145,12 @@ impl<'p> Ref<'p> {
 
     /// What is in it, where it is a list, tuple or set.
     #[must_use]
-    pub fn items(self) -> Option<Items<'p>> {
+    pub fn items(self) -> Option<PickleItems<'p>> {
         match self.value() {
-            Value::List(items)
-            | Value::Tuple(items)
-            | Value::Set(items)
-            | Value::FrozenSet(items) => Some(items),
+            PickleValue::List(items)
+            | PickleValue::Tuple(items)
+            | PickleValue::Set(items)
+            | PickleValue::FrozenSet(items) => Some(items),
             _ => None,
         }
     }
@@ -156,18 +158,18 @@ impl<'p> Ref<'p> {
     /// What is in it, where it is a dict, or a call that was given pairs afterwards
     /// (as an `OrderedDict` is).
     #[must_use]
-    pub fn pairs(self) -> Option<Pairs<'p>> {
+    pub fn pairs(self) -> Option<PicklePairs<'p>> {
         match self.value() {
-            Value::Dict(pairs) => Some(pairs),
-            Value::Call(made) | Value::Object(made) => Some(made.pairs()),
+            PickleValue::Dict(pairs) => Some(pairs),
+            PickleValue::Call(made) | PickleValue::Object(made) => Some(made.pairs()),
             _ => None,
         }
     }
 
-    /// The value under a key of text. It looks at every key: take [`Ref::pairs`] for
+    /// The value under a key of text. It looks at every key: take [`PickleRef::pairs`] for
     /// more than a few.
     #[must_use]
-    pub fn get(self, key: &str) -> Option<Ref<'p>> {
+    pub fn get(self, key: &str) -> Option<PickleRef<'p>> {
         self.pairs()?.filter(|(k, _)| k.as_str() == Some(key)).last().map(|(_, value)| value)
     }
 
@@ -175,26 +177,26 @@ impl<'p> Ref<'p> {
     #[must_use]
     pub fn kind(self) -> &'static str {
         match self.value() {
-            Value::None => "None",
-            Value::Bool(_) => "a bool",
-            Value::Int(_) | Value::BigInt(_) => "an int",
-            Value::Float(_) => "a float",
-            Value::Text(_) => "a str",
-            Value::Bytes(_) => "bytes",
-            Value::List(_) => "a list",
-            Value::Tuple(_) => "a tuple",
-            Value::Set(_) | Value::FrozenSet(_) => "a set",
-            Value::Dict(_) => "a dict",
-            Value::Global { .. } => "a name",
-            Value::Call(_) => "a call",
-            Value::Object(_) => "an object",
-            Value::Persistent(_) => "a persistent id",
+            PickleValue::None => "None",
+            PickleValue::Bool(_) => "a bool",
+            PickleValue::Int(_) | PickleValue::BigInt(_) => "an int",
+            PickleValue::Float(_) => "a float",
+            PickleValue::Text(_) => "a str",
+            PickleValue::Bytes(_) => "bytes",
+            PickleValue::List(_) => "a list",
+            PickleValue::Tuple(_) => "a tuple",
+            PickleValue::Set(_) | PickleValue::FrozenSet(_) => "a set",
+            PickleValue::Dict(_) => "a dict",
+            PickleValue::Global { .. } => "a name",
+            PickleValue::Call(_) => "a call",
+            PickleValue::Object(_) => "an object",
+            PickleValue::Persistent(_) => "a persistent id",
         }
     }
 }
 
 /// Shallow, for a value may hold itself.
-impl fmt::Debug for Ref<'_> {
+impl fmt::Debug for PickleRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{} ({})", self.place, self.kind())
     }
@@ -202,23 +204,23 @@ impl fmt::Debug for Ref<'_> {
 
 /// The contents of a list, tuple or set, in order.
 #[derive(Clone, Copy)]
-pub struct Items<'p> {
+pub struct PickleItems<'p> {
     pickle: &'p Pickle<'p>,
     at: u32,
     left: u32,
     next: u32,
 }
 
-impl<'p> Items<'p> {
-    fn new(pickle: &'p Pickle<'p>, chain: Chain) -> Items<'p> {
-        Items { pickle, at: chain.start, left: chain.len, next: chain.next }
+impl<'p> PickleItems<'p> {
+    fn new(pickle: &'p Pickle<'p>, chain: Chain) -> PickleItems<'p> {
+        PickleItems { pickle, at: chain.start, left: chain.len, next: chain.next }
     }
 }
 
-impl<'p> Iterator for Items<'p> {
-    type Item = Ref<'p>;
+impl<'p> Iterator for PickleItems<'p> {
+    type Item = PickleRef<'p>;
 
-    fn next(&mut self) -> Option<Ref<'p>> {
+    fn next(&mut self) -> Option<PickleRef<'p>> {
         if self.left == 0 {
             // NOWHERE is past the end of the runs, so that a chain ends here.
             let run = self.pickle.arena.runs.get(self.next as usize)?;
@@ -227,7 +229,7 @@ impl<'p> Iterator for Items<'p> {
         let place = *self.pickle.arena.items.get(self.at as usize)?;
         self.at += 1;
         self.left -= 1;
-        Some(Ref::new(self.pickle, place))
+        Some(PickleRef::new(self.pickle, place))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -236,7 +238,7 @@ impl<'p> Iterator for Items<'p> {
     }
 }
 
-impl fmt::Debug for Items<'_> {
+impl fmt::Debug for PickleItems<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} or more items", self.left)
     }
@@ -244,12 +246,12 @@ impl fmt::Debug for Items<'_> {
 
 /// The contents of a dict, in the order of the file.
 #[derive(Clone, Copy, Debug)]
-pub struct Pairs<'p> {
-    items: Items<'p>,
+pub struct PicklePairs<'p> {
+    items: PickleItems<'p>,
 }
 
-impl<'p> Iterator for Pairs<'p> {
-    type Item = (Ref<'p>, Ref<'p>);
+impl<'p> Iterator for PicklePairs<'p> {
+    type Item = (PickleRef<'p>, PickleRef<'p>);
 
     fn next(&mut self) -> Option<Self::Item> {
         Some((self.items.next()?, self.items.next()?))
@@ -260,52 +262,52 @@ impl<'p> Iterator for Pairs<'p> {
 #[derive(Clone, Copy)]
 pub struct Instance<'p> {
     pickle: &'p Pickle<'p>,
-    made: &'p Made,
+    made: &'p PickleInstance,
 }
 
 impl<'p> Instance<'p> {
-    fn at(self, place: Place) -> Ref<'p> {
-        Ref::new(self.pickle, place)
+    fn at(self, place: NodeIndex) -> PickleRef<'p> {
+        PickleRef::new(self.pickle, place)
     }
 
-    fn given(self, place: Place) -> Option<Ref<'p>> {
+    fn given(self, place: NodeIndex) -> Option<PickleRef<'p>> {
         (place != NOWHERE).then(|| self.at(place))
     }
 
-    /// What would be called: most often a [`Value::Global`].
+    /// What would be called: most often a [`PickleValue::Global`].
     #[must_use]
-    pub fn callable(self) -> Ref<'p> {
+    pub fn callable(self) -> PickleRef<'p> {
         self.at(self.made.callable)
     }
 
     /// The arguments, most often a tuple.
     #[must_use]
-    pub fn args(self) -> Ref<'p> {
+    pub fn args(self) -> PickleRef<'p> {
         self.at(self.made.args)
     }
 
     /// The keyword arguments, where there are any.
     #[must_use]
-    pub fn keywords(self) -> Option<Ref<'p>> {
+    pub fn keywords(self) -> Option<PickleRef<'p>> {
         self.given(self.made.keywords)
     }
 
     /// The state that the object is given once made: most often the dict of its fields.
     #[must_use]
-    pub fn state(self) -> Option<Ref<'p>> {
+    pub fn state(self) -> Option<PickleRef<'p>> {
         self.given(self.made.state)
     }
 
     /// What is appended to the object once made.
     #[must_use]
-    pub fn items(self) -> Items<'p> {
-        Items::new(self.pickle, self.made.items)
+    pub fn items(self) -> PickleItems<'p> {
+        PickleItems::new(self.pickle, self.made.items)
     }
 
     /// What is set in the object by key once made: the contents of an `OrderedDict`.
     #[must_use]
-    pub fn pairs(self) -> Pairs<'p> {
-        Pairs { items: Items::new(self.pickle, self.made.pairs) }
+    pub fn pairs(self) -> PicklePairs<'p> {
+        PicklePairs { items: PickleItems::new(self.pickle, self.made.pairs) }
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 
-use crate::pickle::{Pickle, Ref, Value};
+use crate::pickle::{Pickle, PickleRef, PickleValue};
 
 /// Modules whose every class is harmless: parts of networks, and containers.
 const MODULES: [&str; 16] = [
@@ -93,35 +93,35 @@ const BUILTINS: [&str; 15] = [
 
 /// Names in a pickle that no checkpoint of Ultralytics mentions.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct ForeignNames {
     /// The first that is not only a class: called, handed to something, or thrown away.
     pub(super) hostile: Option<String>,
     /// The first that only has objects made of it, as a module of somebody's own has.
     pub(super) own: Option<String>,
 }
 
-pub(super) fn strangers(pickle: &Pickle<'_>) -> Strangers {
+pub(super) fn foreign_names(pickle: &Pickle<'_>) -> ForeignNames {
     let (mut called, mut classes) = (HashSet::new(), HashSet::new());
-    let mut found = Strangers::default();
+    let mut found = ForeignNames::default();
     for value in pickle.values() {
         match value.value() {
             // A fused model was saved with a method in place of another: known, by its name.
-            Value::Call(call) if is_getattr(call.callable()) => {
+            PickleValue::Call(call) if is_getattr(call.callable()) => {
                 let wanted = call.args().items().and_then(|mut items| items.nth(1));
-                let wanted = wanted.and_then(Ref::as_str).unwrap_or("?");
+                let wanted = wanted.and_then(PickleRef::as_str).unwrap_or("?");
                 if wanted != "forward_fuse" {
                     let name =
                         || format!("getattr of {:?}", wanted.chars().take(60).collect::<String>());
                     found.hostile.get_or_insert_with(name);
                 }
             }
-            Value::Call(call) => _ = called.insert(call.callable().place()),
-            Value::Object(made) => _ = classes.insert(made.callable().place()),
+            PickleValue::Call(call) => _ = called.insert(call.callable().place()),
+            PickleValue::Object(made) => _ = classes.insert(made.callable().place()),
             _ => {}
         }
     }
     for value in pickle.values() {
-        let Value::Global { module, name } = value.value() else { continue };
+        let PickleValue::Global { module, name } = value.value() else { continue };
         if !is_known(module, name) {
             let own = classes.contains(&value.place()) && !called.contains(&value.place());
             let first = if own { &mut found.own } else { &mut found.hostile };
@@ -146,8 +146,8 @@ fn is_known(module: &str, name: &str) -> bool {
     listed || of_torch || builtin || NAMES.contains(&full(module, name).as_str())
 }
 
-fn is_getattr(value: Ref<'_>) -> bool {
-    matches!(value.value(), Value::Global { module, name: "getattr" } if is_builtins(module))
+fn is_getattr(value: PickleRef<'_>) -> bool {
+    matches!(value.value(), PickleValue::Global { module, name: "getattr" } if is_builtins(module))
 }
 
 fn is_builtins(module: &str) -> bool {

@@ -1,6 +1,6 @@
 //! PyTorch checkpoints without Python.
 //!
-//! What Ultralytics saves is a zip file (`zip`) with a pickle in it that describes the
+//! What Ultralytics saves is a zip file (`archive`) with a pickle in it that describes the
 //! network, module by module, and a file of numbers for each storage of tensors
 //! (`storage`). The pickle is read as data: names of classes are compared with those we
 //! know, and nothing is ever imported or called. A name that no honest checkpoint has is
@@ -13,28 +13,32 @@
 //! As Ultralytics does, the averaged weights (`ema`) are taken where the file has them,
 //! and all numbers become f32 before anything is computed with them.
 
+mod archive;
+mod dtype;
+mod file;
 mod known;
 mod module;
 mod storage;
-mod zip;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 
-use crate::pickle::{Limits, Pairs, Pickle, Policy, Ref, Value};
+use crate::pickle::{Pickle, PickleLimits, PicklePairs, PickleRef, PickleValue, Policy};
 
-pub(crate) use module::{Module, number};
+pub(crate) use module::{PtModule, number};
 pub(crate) use storage::Array;
 
+use self::archive::CheckpointArchive;
+use self::file::CheckpointFile;
 use self::module::find;
-use self::storage::{Storages, Weights};
-use self::zip::{Archive, Source};
+use self::storage::{Storages, WeightData};
 use super::graph::{self, GraphOptions};
 
 /// The largest pickle: YOLO11x has 0.6 MB.
 const LARGEST_PICKLE: usize = 64 << 20;
 /// The most that is made from a pickle: about 250 MB. YOLO11x has a tenth of the values.
-const LIMITS: Limits = Limits { nodes: 1 << 21, items: 1 << 23, memo: 1 << 21, stack: 1 << 20 };
+const LIMITS: PickleLimits =
+    PickleLimits { nodes: 1 << 21, items: 1 << 23, memo: 1 << 21, stack: 1 << 20 };
 /// The most classes.
 pub(crate) const MOST_NAMES: usize = 65_536;
 
@@ -44,7 +48,7 @@ const TORCHSCRIPT: &str = "it is TorchScript, a program rather than a tree of mo
                            checkpoint that it was made from, or export that with Ultralytics \
                            (`yolo export format=onnx`) and give the .onnx file";
 
-pub(crate) type Result<T, E = PtError> = std::result::Result<T, E>;
+pub(crate) type PtResult<T> = Result<T, PtError>;
 
 /// Why a checkpoint was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +66,7 @@ pub enum PtError {
          here. No checkpoint of Ultralytics has that: do not open this file in Python unless \
          you trust its author"
     )]
-    Stranger(String),
+    ForeignName(String),
     /// A module that is not known yet.
     #[error(
         "the module {module} at {} is not supported yet; export it with Ultralytics \
@@ -86,7 +90,7 @@ pub enum PtError {
         /// What is wrong.
         why: String,
     },
-    /// Weights, but no network.
+    /// WeightData, but no network.
     #[error("{0}")]
     NoModel(String),
     /// More numbers or modules than a file of its size has.
@@ -123,8 +127,10 @@ pub(crate) struct About {
 ///
 /// # Errors
 /// [`PtError`], which names the module and its place, or what a hostile file tried.
-pub fn to_onnx(file: &[u8], options: &GraphOptions) -> Result<Vec<u8>> {
-    read(&Source::Memory(file), Weights::All, |pickle, storages| convert(pickle, storages, options))
+pub fn to_onnx(file: &[u8], options: &GraphOptions) -> PtResult<Vec<u8>> {
+    read(&CheckpointFile::Memory(file), WeightData::All, |pickle, storages| {
+        convert(pickle, storages, options)
+    })
 }
 
 /// What a checkpoint has, without what is in its weights.
@@ -141,9 +147,9 @@ pub(crate) enum Outline {
 ///
 /// # Errors
 /// As [`to_onnx`]; checksums of weights are not looked at.
-pub(crate) fn outline(file: File, options: &GraphOptions) -> Result<Outline> {
-    let source = Source::disk(file).map_err(|why| PtError::Damaged(why.to_string()))?;
-    read(&source, Weights::Few, |pickle, storages| match convert(pickle, storages, options) {
+pub(crate) fn outline(file: File, options: &GraphOptions) -> PtResult<Outline> {
+    let source = CheckpointFile::disk(file).map_err(|why| PtError::Damaged(why.to_string()))?;
+    read(&source, WeightData::Few, |pickle, storages| match convert(pickle, storages, options) {
         Err(PtError::NoModel(why)) => {
             let weights = weights(pickle.root(), storages);
             weights.map(Outline::Weights).ok_or(PtError::NoModel(why))
@@ -153,7 +159,10 @@ pub(crate) fn outline(file: File, options: &GraphOptions) -> Result<Outline> {
 }
 
 /// The tensors of a state_dict, or of one among other things; each storage counts once.
-fn weights(root: Ref<'_>, storages: &Storages<'_>) -> Option<BTreeMap<&'static str, (u64, u64)>> {
+fn weights(
+    root: PickleRef<'_>,
+    storages: &Storages<'_>,
+) -> Option<BTreeMap<&'static str, (u64, u64)>> {
     let (mut seen, mut sums) = (HashSet::new(), BTreeMap::<_, (u64, u64)>::new());
     for (_, value) in state_dict(root)? {
         let Some((key, kind, bytes, elements)) = storages.stored(value) else { continue };
@@ -166,16 +175,16 @@ fn weights(root: Ref<'_>, storages: &Storages<'_>) -> Option<BTreeMap<&'static s
 }
 
 fn read<T>(
-    file: &Source<'_>,
-    weights: Weights,
-    then: impl FnOnce(&Pickle<'_>, &Storages<'_>) -> Result<T>,
-) -> Result<T> {
+    file: &CheckpointFile<'_>,
+    weights: WeightData,
+    then: impl FnOnce(&Pickle<'_>, &Storages<'_>) -> PtResult<T>,
+) -> PtResult<T> {
     let damaged = |why: std::borrow::Cow<'static, str>| PtError::Damaged(why.into_owned());
     let start = file.bytes(0, file.len().min(2)).map_err(damaged)?;
     if *start != *b"PK" {
         return Err(not_a_zip(&start));
     }
-    let archive = Archive::open(file).map_err(damaged)?;
+    let archive = CheckpointArchive::open(file).map_err(damaged)?;
     let folder = folder(&archive)?;
     // By this PyTorch itself tells it, and reads the pickle by no means of Python's.
     if archive.size(&format!("{folder}constants.pkl")).is_some() {
@@ -188,20 +197,20 @@ fn read<T>(
     let pickle = archive.read(&name);
     let pickle = pickle.ok_or_else(|| damaged("no data.pkl in it".into()))?.map_err(damaged)?;
     let (pickle, read) = Pickle::parse_partly(&pickle, Policy::Inert, LIMITS);
-    let known::Strangers { hostile, own } = known::strangers(&pickle);
+    let known::ForeignNames { hostile, own } = known::foreign_names(&pickle);
     if let Some(name) = hostile {
-        return Err(PtError::Stranger(name));
+        return Err(PtError::ForeignName(name));
     }
     // What is broken was obeyed by Python up to there, names and all.
     read.map_err(|fault| match &own {
-        Some(name) => PtError::Stranger(name.clone()),
+        Some(name) => PtError::ForeignName(name.clone()),
         None => PtError::Damaged(fault.to_string()),
     })?;
     let storages = Storages::new(&archive, folder, file.len(), weights)?;
     match (then(&pickle, &storages), own) {
         // A module of somebody's own: its place helps more than its name alone.
         (Err(error @ PtError::Unsupported { .. }), _) => Err(error),
-        (_, Some(name)) => Err(PtError::Stranger(name)),
+        (_, Some(name)) => Err(PtError::ForeignName(name)),
         (result, None) => result,
     }
 }
@@ -210,10 +219,10 @@ fn convert(
     pickle: &Pickle<'_>,
     storages: &Storages<'_>,
     options: &GraphOptions,
-) -> Result<Vec<u8>> {
+) -> PtResult<Vec<u8>> {
     let root = pickle.root();
     let model = network(root).ok_or_else(|| no_model(root))?;
-    let model = Module::new(model, storages)?;
+    let model = PtModule::new(model, storages)?;
     let about = about(root, &model);
     let task = task(&model);
     if let Some(task) = task.filter(|task| task != "detect") {
@@ -227,9 +236,9 @@ fn convert(
 
 /// The network: under a key, or saved bare. An object with fields, where weights alone are a
 /// dict with tensors in it.
-fn network(root: Ref<'_>) -> Option<Ref<'_>> {
+fn network(root: PickleRef<'_>) -> Option<PickleRef<'_>> {
     let model = ["ema", "model"].into_iter().find_map(|key| find(root, key)).unwrap_or(root);
-    let (Value::Object(made) | Value::Call(made)) = model.value() else { return None };
+    let (PickleValue::Object(made) | PickleValue::Call(made)) = model.value() else { return None };
     (made.state().is_some() && made.pairs().next().is_none()).then_some(model)
 }
 
@@ -244,7 +253,7 @@ fn not_a_zip(file: &[u8]) -> PtError {
 }
 
 /// The folder of everything: the one with data.pkl in it, `archive/` as a rule.
-fn folder<'s>(archive: &'s Archive<'_>) -> Result<&'s str> {
+fn folder<'s>(archive: &'s CheckpointArchive<'_>) -> PtResult<&'s str> {
     let mut folders = archive.names().filter_map(|name| {
         let folder = name.strip_suffix("data.pkl")?;
         (folder.is_empty() || folder.ends_with('/')).then_some(folder)
@@ -260,21 +269,21 @@ fn folder<'s>(archive: &'s Archive<'_>) -> Result<&'s str> {
 const STATE_DICTS: [&str; 4] = ["ema", "model", "state_dict", "model_state_dict"];
 
 /// What may be a state_dict: tensors by name.
-fn state_dict(root: Ref<'_>) -> Option<Pairs<'_>> {
+fn state_dict(root: PickleRef<'_>) -> Option<PicklePairs<'_>> {
     let inner = STATE_DICTS.into_iter().find_map(|key| find(root, key)?.pairs());
     inner.or_else(|| root.pairs())
 }
 
-fn no_model(root: Ref<'_>) -> PtError {
+fn no_model(root: PickleRef<'_>) -> PtError {
     let is_weight = |name: &str| name.ends_with(".weight") || name.ends_with(".bias");
-    let named = |(key, _): (Ref<'_>, _)| key.as_str().is_some_and(is_weight);
+    let named = |(key, _): (PickleRef<'_>, _)| key.as_str().is_some_and(is_weight);
     if state_dict(root).into_iter().flatten().take(64).any(named) {
         let why = "weights alone (a state_dict), without the network that they are for; save the \
                    model itself with Ultralytics";
         return PtError::NoModel(why.into());
     }
     PtError::NoModel(match root.value() {
-        Value::Dict(pairs) => {
+        PickleValue::Dict(pairs) => {
             let keys: Vec<&str> = pairs.filter_map(|(key, _)| key.as_str()).take(6).collect();
             format!("no network under `model` or `ema`; its keys are {keys:?}")
         }
@@ -283,9 +292,9 @@ fn no_model(root: Ref<'_>) -> PtError {
 }
 
 /// What a value is, by its class where it has one.
-fn called(value: Ref<'_>) -> String {
-    if let Value::Call(made) | Value::Object(made) = value.value()
-        && let Value::Global { module, name } = made.callable().value()
+fn called(value: PickleRef<'_>) -> String {
+    if let PickleValue::Call(made) | PickleValue::Object(made) = value.value()
+        && let PickleValue::Global { module, name } = made.callable().value()
     {
         return known::full(module, name);
     }
@@ -293,7 +302,7 @@ fn called(value: Ref<'_>) -> String {
 }
 
 /// The task that a model says it is for, by its class.
-fn task(model: &Module<'_>) -> Option<String> {
+fn task(model: &PtModule<'_>) -> Option<String> {
     let by_class = match model.class.name() {
         "SegmentationModel" | "YOLOESegModel" => "segment",
         "ClassificationModel" => "classify",
@@ -304,19 +313,19 @@ fn task(model: &Module<'_>) -> Option<String> {
     if !by_class.is_empty() {
         return Some(by_class.into());
     }
-    let told = model.field("task").and_then(Ref::as_str);
-    told.map(|task| task.chars().take(40).collect())
+    let stated = model.field("task").and_then(PickleRef::as_str);
+    stated.map(|task| task.chars().take(40).collect())
 }
 
-fn about(root: Ref<'_>, model: &Module<'_>) -> About {
+fn about(root: PickleRef<'_>, model: &PtModule<'_>) -> About {
     let mut about = About { names: names(model), channels: 3, ..About::default() };
     for key in ["version", "license", "docs", "date"] {
-        if let Some(text) = find(root, key).and_then(Ref::as_str) {
+        if let Some(text) = find(root, key).and_then(PickleRef::as_str) {
             about.texts.insert(key, text.chars().take(400).collect());
         }
     }
     if let Some(yaml) = model.field("yaml") {
-        let shape = find(yaml, "yaml_file").and_then(Ref::as_str);
+        let shape = find(yaml, "yaml_file").and_then(PickleRef::as_str);
         about.shape = shape.map(|shape| shape.chars().take(200).collect());
         let channels = ["channels", "ch"].into_iter().find_map(|key| find(yaml, key)?.as_u64());
         about.channels = channels.and_then(|n| usize::try_from(n).ok()).unwrap_or(3);
@@ -325,15 +334,15 @@ fn about(root: Ref<'_>, model: &Module<'_>) -> About {
 }
 
 /// A dict of numbers and names, or a list of names.
-fn names(model: &Module<'_>) -> BTreeMap<u32, String> {
-    let text = |value: Ref<'_>| value.as_str().map(str::to_string);
+fn names(model: &PtModule<'_>) -> BTreeMap<u32, String> {
+    let text = |value: PickleRef<'_>| value.as_str().map(str::to_string);
     let Some(names) = model.field("names") else { return BTreeMap::new() };
     match names.value() {
-        Value::Dict(pairs) => pairs
+        PickleValue::Dict(pairs) => pairs
             .take(MOST_NAMES)
             .filter_map(|(key, name)| Some((u32::try_from(key.as_u64()?).ok()?, text(name)?)))
             .collect(),
-        Value::List(items) | Value::Tuple(items) => (0..)
+        PickleValue::List(items) | PickleValue::Tuple(items) => (0..)
             .zip(items.take(MOST_NAMES))
             .filter_map(|(n, name)| Some((n, text(name)?)))
             .collect(),

@@ -1,10 +1,10 @@
 //! A module of a network, as the pickle describes it: its class, its fields, the modules
 //! in it, and its place in the tree, which every message names.
 
-use crate::pickle::{Ref, Value};
+use crate::pickle::{PickleRef, PickleValue};
 
 use super::storage::{Array, Storages};
-use super::{PtError, Result, known};
+use super::{PtError, PtResult, known};
 
 /// The most fields of a module.
 const MOST_FIELDS: usize = 4096;
@@ -15,24 +15,24 @@ const DEEPEST: usize = 32;
 
 /// A module of the network.
 #[derive(Clone)]
-pub(crate) struct Module<'p> {
+pub(crate) struct PtModule<'p> {
     /// The class as the file has it: `ultralytics.nn.modules.block.C2f`.
-    pub(crate) class: Class<'p>,
+    pub(crate) class: PtClass<'p>,
     /// Its place in the tree: `model.2.m.0.cv1`.
     pub(crate) place: String,
-    fields: Ref<'p>,
+    fields: PickleRef<'p>,
     storages: &'p Storages<'p>,
     depth: usize,
 }
 
 /// A class, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Class<'p> {
+pub(crate) struct PtClass<'p> {
     module: &'p str,
     name: &'p str,
 }
 
-impl<'p> Class<'p> {
+impl<'p> PtClass<'p> {
     /// Its name, where it is one of PyTorch's own modules.
     pub(crate) fn of_torch(self) -> Option<&'p str> {
         self.module.starts_with("torch.nn.modules.").then_some(self.name)
@@ -51,37 +51,42 @@ impl<'p> Class<'p> {
     }
 }
 
-impl std::fmt::Display for Class<'_> {
+impl std::fmt::Display for PtClass<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&known::full(self.module, self.name))
     }
 }
 
-impl<'p> Module<'p> {
+impl<'p> PtModule<'p> {
     /// The module that a value is, as the root of a tree.
-    pub(super) fn new(value: Ref<'p>, storages: &'p Storages<'p>) -> Result<Self> {
-        Module::at(value, storages, String::new(), 0)
+    pub(super) fn new(value: PickleRef<'p>, storages: &'p Storages<'p>) -> PtResult<Self> {
+        PtModule::at(value, storages, String::new(), 0)
     }
 
-    fn at(value: Ref<'p>, storages: &'p Storages<'p>, place: String, depth: usize) -> Result<Self> {
+    fn at(
+        value: PickleRef<'p>,
+        storages: &'p Storages<'p>,
+        place: String,
+        depth: usize,
+    ) -> PtResult<Self> {
         let odd = |why: String| PtError::Odd { place: place.clone(), why };
         if depth > DEEPEST {
             return Err(odd(format!("modules nested deeper than {DEEPEST}, or in a loop")));
         }
-        let (Value::Object(made) | Value::Call(made)) = value.value() else {
+        let (PickleValue::Object(made) | PickleValue::Call(made)) = value.value() else {
             return Err(odd(format!("{} where a module should be", value.kind())));
         };
-        let Value::Global { module, name } = made.callable().value() else {
+        let PickleValue::Global { module, name } = made.callable().value() else {
             return Err(odd("a module of no class".into()));
         };
-        let class = Class { module, name };
+        let class = PtClass { module, name };
         let fields = made.state().filter(|state| state.pairs().is_some());
         let fields = fields.ok_or_else(|| odd(format!("a {class} without fields")))?;
-        Ok(Module { class, place, fields, storages, depth })
+        Ok(PtModule { class, place, fields, storages, depth })
     }
 
     /// A field; `None` where there is none or it is Python's `None`.
-    pub(crate) fn field(&self, name: &str) -> Option<Ref<'p>> {
+    pub(crate) fn field(&self, name: &str) -> Option<PickleRef<'p>> {
         find(self.fields, name)
     }
 
@@ -103,15 +108,15 @@ impl<'p> Module<'p> {
     }
 
     /// A field that must be a count.
-    pub(crate) fn count(&self, name: &str) -> Result<usize> {
-        let value = self.field(name).and_then(Ref::as_u64);
+    pub(crate) fn count(&self, name: &str) -> PtResult<usize> {
+        let value = self.field(name).and_then(PickleRef::as_u64);
         let value = value.and_then(|value| usize::try_from(value).ok());
         value.ok_or_else(|| self.odd(format!("no count {name:?}")))
     }
 
     /// A field that is two counts, or one for both: rows and columns.
-    pub(crate) fn pair(&self, name: &str) -> Result<[usize; 2]> {
-        let count = |value: Ref<'_>| value.as_u64().and_then(|n| usize::try_from(n).ok());
+    pub(crate) fn pair(&self, name: &str) -> PtResult<[usize; 2]> {
+        let count = |value: PickleRef<'_>| value.as_u64().and_then(|n| usize::try_from(n).ok());
         let field = self.field(name);
         let found = field.and_then(|value| match value.items() {
             Some(mut items) => Some([count(items.next()?)?, count(items.next()?)?]),
@@ -122,7 +127,7 @@ impl<'p> Module<'p> {
 
     /// Whether a field is there and true.
     pub(crate) fn flag(&self, name: &str) -> bool {
-        matches!(self.field(name).map(Ref::value), Some(Value::Bool(true)))
+        matches!(self.field(name).map(PickleRef::value), Some(PickleValue::Bool(true)))
     }
 
     /// A field that is a number.
@@ -131,7 +136,7 @@ impl<'p> Module<'p> {
     }
 
     /// A parameter or a buffer; `None` where it has none of that name.
-    pub(crate) fn array(&self, name: &str) -> Result<Option<Array>> {
+    pub(crate) fn array(&self, name: &str) -> PtResult<Option<Array>> {
         let found =
             ["_parameters", "_buffers"].into_iter().find_map(|kind| find(self.field(kind)?, name));
         // `stride` and its like are plain fields.
@@ -141,20 +146,20 @@ impl<'p> Module<'p> {
     }
 
     /// The module of a name, where there is one.
-    pub(crate) fn find_child(&self, name: &str) -> Result<Option<Module<'p>>> {
+    pub(crate) fn find_child(&self, name: &str) -> PtResult<Option<PtModule<'p>>> {
         let value = self.field("_modules").and_then(|modules| find(modules, name));
         let place = self.inside(name);
-        value.map(|value| Module::at(value, self.storages, place, self.depth + 1)).transpose()
+        value.map(|value| PtModule::at(value, self.storages, place, self.depth + 1)).transpose()
     }
 
     /// The module of a name, which must be there.
-    pub(crate) fn child(&self, name: &str) -> Result<Module<'p>> {
+    pub(crate) fn child(&self, name: &str) -> PtResult<PtModule<'p>> {
         self.find_child(name)?.ok_or_else(|| self.odd(format!("no module {name:?}")))
     }
 
     /// All modules in this one, in order.
-    pub(crate) fn children(&self) -> Result<Vec<Module<'p>>> {
-        let modules = self.field("_modules").and_then(Ref::pairs);
+    pub(crate) fn children(&self) -> PtResult<Vec<PtModule<'p>>> {
+        let modules = self.field("_modules").and_then(PickleRef::pairs);
         let modules = modules.ok_or_else(|| self.odd("no modules"))?;
         let mut children = Vec::new();
         for (name, value) in modules {
@@ -163,24 +168,24 @@ impl<'p> Module<'p> {
             }
             let name = name.as_str().ok_or_else(|| self.odd("a module without a name"))?;
             let place = self.inside(name);
-            children.push(Module::at(value, self.storages, place, self.depth + 1)?);
+            children.push(PtModule::at(value, self.storages, place, self.depth + 1)?);
         }
         Ok(children)
     }
 }
 
 /// The value under a key, looked for within bounds; `None` where it is Python's `None`.
-pub(super) fn find<'p>(dict: Ref<'p>, key: &str) -> Option<Ref<'p>> {
+pub(super) fn find<'p>(dict: PickleRef<'p>, key: &str) -> Option<PickleRef<'p>> {
     let pairs = dict.pairs()?.take(MOST_FIELDS);
     let found = pairs.filter(|(name, _)| name.as_str() == Some(key)).last()?.1;
-    (!matches!(found.value(), Value::None)).then_some(found)
+    (!matches!(found.value(), PickleValue::None)).then_some(found)
 }
 
 /// An int or a float.
-pub(crate) fn number(value: Ref<'_>) -> Option<f64> {
+pub(crate) fn number(value: PickleRef<'_>) -> Option<f64> {
     match value.value() {
-        Value::Int(number) => Some(number as f64),
-        Value::Float(number) => Some(number),
+        PickleValue::Int(number) => Some(number as f64),
+        PickleValue::Float(number) => Some(number),
         _ => None,
     }
 }

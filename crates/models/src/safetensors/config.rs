@@ -1,6 +1,7 @@
 //! `config.json`: a language model's shape in the words of Hugging Face.
 
-use crate::{Biases, Bytes, LayerCache, ModelShape};
+use crate::families::huggingface as families;
+use crate::{Bytes, LayerCache, ModelShape};
 use serde_json::{Map, Value};
 
 const MOST_LAYERS: u64 = 4096;
@@ -9,7 +10,7 @@ const MOST: u64 = 1 << 40;
 /// What a `config.json` says of a model.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Config {
+pub struct HfConfig {
     /// `llama`, `qwen2`, …
     pub model_type: String,
     /// The context that it was trained for.
@@ -20,19 +21,19 @@ pub struct Config {
     pub notes: Vec<String>,
 }
 
-impl Config {
+impl HfConfig {
     /// Reads a `config.json`.
     ///
     /// # Errors
     /// A sentence, when it is no JSON or a number in it cannot be.
-    pub fn parse(text: &str) -> Result<Config, String> {
+    pub fn parse(text: &str) -> Result<HfConfig, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let outer = value.as_object().ok_or("it is no object")?;
         // Models that also see keep the language part inside.
         let inner = ["text_config", "llm_config", "language_config"]
             .iter()
             .find_map(|key| outer.get(*key)?.as_object());
-        let keys = Keys { map: inner.unwrap_or(outer), outer };
+        let keys = ConfigKeys { map: inner.unwrap_or(outer), outer };
         let model_type = keys.text("model_type").unwrap_or("unknown").to_string();
         let mut notes = Vec::new();
         if inner.is_some() && outer.contains_key("vision_config") {
@@ -51,16 +52,16 @@ impl Config {
         };
         let trained_context =
             keys.first(&["max_position_embeddings", "n_positions", "max_seq_len"])?;
-        Ok(Config { model_type, trained_context, shape, notes })
+        Ok(HfConfig { model_type, trained_context, shape, notes })
     }
 }
 
-struct Keys<'a> {
+struct ConfigKeys<'a> {
     map: &'a Map<String, Value>,
     outer: &'a Map<String, Value>,
 }
 
-impl Keys<'_> {
+impl ConfigKeys<'_> {
     fn text(&self, key: &str) -> Option<&str> {
         self.map.get(key).or_else(|| self.outer.get(key))?.as_str()
     }
@@ -120,33 +121,13 @@ impl Keys<'_> {
             _ => inner.unwrap_or(hidden.saturating_mul(4)),
         };
         let tied = self.flag("tie_word_embeddings").unwrap_or(false);
-        let plain = matches!(
-            kind,
-            "gpt2"
-                | "gpt_neox"
-                | "gpt_neo"
-                | "gptj"
-                | "gpt_bigcode"
-                | "codegen"
-                | "phi"
-                | "opt"
-                | "bloom"
-                | "mpt"
-                | "falcon"
-                | "starcoder2"
-        );
-        let biases = match kind {
-            "qwen2" | "qwen2_moe" => Biases::Attention,
-            _ if plain => Biases::All,
-            _ => Biases::None,
-        };
         Ok(ModelShape::new(hidden.max(1), inner.max(1), layers, vocab.max(1), heads)
             .with_kv_heads(kv_heads.max(1))
             .with_head_dim(width.max(1))
             .with_experts(experts, used.unwrap_or(experts).clamp(1, experts))
             .with_tied_embeddings(tied)
-            .with_biases(biases)
-            .with_mlp(if plain { crate::estimate::Mlp::Plain } else { crate::estimate::Mlp::Gated })
+            .with_biases(families::biases(kind))
+            .with_mlp(families::mlp(kind))
             .with_caches(self.caches(layers, kv_heads, width, notes)?))
     }
 

@@ -1,16 +1,17 @@
 //! safetensors: weights from the headers of one file or of all shards, and the model's shape
 //! from the `config.json` beside them.
 //!
-//! A file is a length, a header in JSON, and data. Only the header is read, and nothing of it
-//! is kept but sums and sizes; it says where every tensor ends, so a download that broke off is
-//! told from a whole one. Tensors must follow each other without holes or overlaps, as the
-//! format demands.
+//! A file is a length, a header in JSON, and data. Only the header is read, and only sums and
+//! sizes of it are kept. It says where every tensor ends, so a truncated download is recognised.
+//! Tensors must follow each other without holes or overlaps, as the format demands.
 //!
-//! It uses nothing of this crate, so that it can be fuzzed without building the engines.
+//! The `safetensors` crate has a check of its own, which is not used: its `read_metadata` wants
+//! the whole file in one buffer; of two tensors with one name it keeps the last; it has no limit
+//! on tensors or extents and keeps all of the header; and its errors do not name the tensor.
 
 mod config;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::fs;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -19,7 +20,7 @@ use std::path::{Component, Path, PathBuf};
 use plimsoll_machine::files;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
-pub use config::Config;
+pub use config::HfConfig;
 
 /// The longest header; the format's own limit is 100 MB, and the largest models have 1 MB.
 const LONGEST_HEADER: u64 = 32 << 20;
@@ -58,7 +59,7 @@ pub enum SafetensorsError {
 /// All tensors, added up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Tensors {
+pub struct SafetensorsTensors {
     /// How many there are.
     pub count: u64,
     /// Bytes and elements by type.
@@ -73,14 +74,14 @@ pub struct Tensors {
     pub files: usize,
 }
 
-impl Tensors {
+impl SafetensorsTensors {
     /// Bytes of all of them.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.by_type.values().fold(0, |sum, (bytes, _)| sum.saturating_add(*bytes))
     }
 
-    fn add(&mut self, other: Tensors) {
+    fn add(&mut self, other: SafetensorsTensors) {
         self.count += other.count;
         self.files += other.files;
         self.file_bytes = self.file_bytes.saturating_add(other.file_bytes);
@@ -96,7 +97,7 @@ impl Tensors {
     ///
     /// # Errors
     /// When it is no such file, damaged or truncated.
-    pub fn read(mut file: impl Read + Seek) -> Result<Tensors, SafetensorsError> {
+    pub fn read(mut file: impl Read + Seek) -> Result<SafetensorsTensors, SafetensorsError> {
         let length = file.seek(SeekFrom::End(0))?;
         file.seek(SeekFrom::Start(0))?;
         let mut bytes = [0; 8];
@@ -113,7 +114,7 @@ impl Tensors {
             return Err(SafetensorsError::Truncated { have: length, need: header + 8 });
         }
         let reader = BufReader::new(file.take(header));
-        let list: List = serde_json::from_reader(reader)
+        let list: HeaderSums = serde_json::from_reader(reader)
             .map_err(|error| SafetensorsError::Damaged(format!("its header: {error}")))?;
         let (mut tensors, mut places) = (list.tensors, list.places);
         places.sort_unstable();
@@ -140,24 +141,24 @@ impl Tensors {
 ///
 /// # Errors
 /// When a file is missing, damaged or truncated.
-pub fn open(path: &Path) -> Result<(Tensors, Option<Config>), SafetensorsError> {
+pub fn open(path: &Path) -> Result<(SafetensorsTensors, Option<HfConfig>), SafetensorsError> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let files = match index_of(path, folder)? {
         Some(shards) => shards,
         None if path.is_dir() => vec![only_file(path)?],
         None => vec![path.to_path_buf()],
     };
-    let mut tensors = Tensors::default();
+    let mut tensors = SafetensorsTensors::default();
     for file in files {
         let part = |why: String| SafetensorsError::Part { path: file.clone(), why };
         let opened = files::open(&file).map_err(|error| part(error.to_string()))?;
-        tensors.add(Tensors::read(opened).map_err(|error| part(error.to_string()))?);
+        tensors.add(SafetensorsTensors::read(opened).map_err(|error| part(error.to_string()))?);
     }
     let config = folder.join("config.json");
     let config = match read_json(&config) {
-        Ok(text) => {
-            Some(Config::parse(&text).map_err(|why| SafetensorsError::Part { path: config, why })?)
-        }
+        Ok(text) => Some(
+            HfConfig::parse(&text).map_err(|why| SafetensorsError::Part { path: config, why })?,
+        ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(SafetensorsError::Part { path: config, why: error.to_string() }),
     };
@@ -202,7 +203,7 @@ fn index_of(path: &Path, folder: &Path) -> Result<Option<Vec<PathBuf>>, Safetens
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_dir() => return Ok(None),
         Err(error) => return Err(part(format!("{error}; it lists the shards of the model"))),
     };
-    let list: Index = serde_json::from_str(&text).map_err(|error| part(error.to_string()))?;
+    let list: ShardIndex = serde_json::from_str(&text).map_err(|error| part(error.to_string()))?;
     let files: Vec<PathBuf> = list.files.iter().map(|name| folder.join(name)).collect();
     if files.is_empty() {
         return Err(part("it lists no shard".into()));
@@ -246,15 +247,15 @@ pub fn bits(dtype: &str) -> Option<u64> {
 }
 
 #[derive(serde::Deserialize)]
-struct Entry {
+struct TensorEntry {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: (u64, u64),
 }
 
-impl Entry {
+impl TensorEntry {
     /// Adds it up, or says what is wrong with it.
-    fn count(self, list: &mut List) -> Result<(), String> {
+    fn count(self, list: &mut HeaderSums) -> Result<(), String> {
         let (start, end) = self.data_offsets;
         let bytes = end.checked_sub(start).ok_or("an end before its start")?;
         if self.shape.len() > 64 {
@@ -263,7 +264,9 @@ impl Entry {
         let elements = self.shape.iter().try_fold(1u64, |all, &n| all.checked_mul(n));
         let elements = elements.ok_or("extents beyond counting")?;
         let bits = bits(&self.dtype).ok_or_else(|| format!("the unknown type {:?}", self.dtype))?;
-        if elements.checked_mul(bits).map(|all| all.div_ceil(8)) != Some(bytes) {
+        // Elements smaller than a byte must fill whole bytes.
+        let needed = elements.checked_mul(bits).filter(|all| all.is_multiple_of(8));
+        if needed.map(|all| all / 8) != Some(bytes) {
             return Err(format!("{bytes} bytes for {elements} elements of {}", self.dtype));
         }
         list.places.push((start, end));
@@ -277,23 +280,24 @@ impl Entry {
 
 /// A header, summed up while it is read.
 #[derive(Default)]
-struct List {
-    tensors: Tensors,
+struct HeaderSums {
+    tensors: SafetensorsTensors,
     places: Vec<(u64, u64)>,
+    names: HashSet<String>,
 }
 
-impl<'de> Deserialize<'de> for List {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<List, D::Error> {
+impl<'de> Deserialize<'de> for HeaderSums {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HeaderSums, D::Error> {
         struct Sum;
         impl<'de> Visitor<'de> for Sum {
-            type Value = List;
+            type Value = HeaderSums;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object with an entry for each tensor")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<List, A::Error> {
-                let mut list = List::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HeaderSums, A::Error> {
+                let mut list = HeaderSums::default();
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
                         // Texts alone, so that nothing in it can be nested.
@@ -303,8 +307,11 @@ impl<'de> Deserialize<'de> for List {
                     if list.places.len() >= MOST_TENSORS {
                         return Err(A::Error::custom(format!("more tensors than {MOST_TENSORS}")));
                     }
-                    let entry = map.next_value::<Entry>()?;
+                    let entry = map.next_value::<TensorEntry>()?;
                     let short: String = name.chars().take(80).collect();
+                    if !list.names.insert(name) {
+                        return Err(A::Error::custom(format!("two tensors named {short}")));
+                    }
                     entry
                         .count(&mut list)
                         .map_err(|why| A::Error::custom(format!("tensor {short}: {why}")))?;
@@ -317,17 +324,17 @@ impl<'de> Deserialize<'de> for List {
 }
 
 /// The files that an index names.
-struct Index {
+struct ShardIndex {
     files: BTreeSet<String>,
 }
 
-impl<'de> Deserialize<'de> for Index {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Index, D::Error> {
+impl<'de> Deserialize<'de> for ShardIndex {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ShardIndex, D::Error> {
         #[derive(serde::Deserialize)]
-        struct Whole {
+        struct IndexFile {
             weight_map: BTreeMap<String, String>,
         }
-        let whole = Whole::deserialize(deserializer)?;
+        let whole = IndexFile::deserialize(deserializer)?;
         let files: BTreeSet<String> = whole.weight_map.into_values().collect();
         // An index names files in its own folder, and none elsewhere.
         let elsewhere = |name: &&String| {
@@ -336,7 +343,7 @@ impl<'de> Deserialize<'de> for Index {
         if let Some(name) = files.iter().find(elsewhere) {
             return Err(D::Error::custom(format!("the shard {name:?} is outside of the folder")));
         }
-        Ok(Index { files })
+        Ok(ShardIndex { files })
     }
 }
 

@@ -19,7 +19,7 @@ fn bytes(header: &str, data: usize) -> Vec<u8> {
 }
 
 fn refused(bytes: &[u8]) -> String {
-    Tensors::read(Cursor::new(bytes)).expect_err("refused").to_string()
+    SafetensorsTensors::read(Cursor::new(bytes)).expect_err("refused").to_string()
 }
 
 const TWO: &str = r#"{"__metadata__":{"format":"pt"},
@@ -28,7 +28,7 @@ const TWO: &str = r#"{"__metadata__":{"format":"pt"},
 
 #[test]
 fn weights_are_summed_by_type() {
-    let tensors = Tensors::read(Cursor::new(bytes(TWO, 16))).expect("read");
+    let tensors = SafetensorsTensors::read(Cursor::new(bytes(TWO, 16))).expect("read");
     assert_eq!((tensors.count, tensors.bytes(), tensors.largest_bytes), (2, 16, 12));
     assert_eq!(tensors.by_type["bf16"], (12, 6));
 }
@@ -56,6 +56,10 @@ fn hostile_headers_are_refused() {
         "b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}}"#;
     assert!(refused(&bytes(overlap, 12)).contains("overlap"));
     assert!(refused(&bytes(&overlap.replace("[4,12]", "[9,17]"), 17)).contains("hole"));
+    let twice = overlap.replace("\"b\"", "\"a\"").replace("[4,12]", "[8,16]");
+    assert!(refused(&bytes(&twice, 16)).contains("two tensors named a"));
+    let half = r#"{"dtype":"F4","shape":[3],"data_offsets":[0,2]}"#;
+    assert!(entry(half).contains("2 bytes for 3"));
     let deep = format!("{{\"__metadata__\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(refused(&bytes(&deep, 0)).contains("invalid type"));
 }
@@ -87,7 +91,7 @@ fn shards_are_found_by_their_index_and_the_index_by_a_shard() {
 }
 
 fn caches(text: &str) -> Vec<LayerBytes> {
-    let shape = Config::parse(text).expect("read").shape.expect("a shape");
+    let shape = HfConfig::parse(text).expect("read").shape.expect("a shape");
     let shape = shape.with_context(8192).with_flash_attention(true);
     shape.cache_by_layer().into_iter().map(plimsoll_machine::Bytes::get).collect()
 }
@@ -100,7 +104,7 @@ fn a_config_says_what_each_layer_keeps() {
         "num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":128,
         "max_position_embeddings":4096}"#;
     assert_eq!(caches(plain), [8192 * 64 * 2; 2]);
-    assert_eq!(Config::parse(plain).expect("read").trained_context, Some(4096));
+    assert_eq!(HfConfig::parse(plain).expect("read").trained_context, Some(4096));
     let with =
         |more: &str| plain.replace("\"vocab_size\":10", &format!("\"vocab_size\":10,{more}"));
     let window = 1536 * 64 * 2;
@@ -129,19 +133,19 @@ fn a_config_says_what_each_layer_keeps() {
 
 #[test]
 fn configs_of_other_models_have_no_shape_and_wrong_ones_are_refused() {
-    let clip = Config::parse(r#"{"model_type":"clip_vision_model"}"#).expect("read");
+    let clip = HfConfig::parse(r#"{"model_type":"clip_vision_model"}"#).expect("read");
     assert_eq!(clip.shape, None);
-    assert!(Config::parse("[]").is_err());
+    assert!(HfConfig::parse("[]").is_err());
     let huge = r#"{"num_hidden_layers":99999999,"vocab_size":1,"hidden_size":1}"#;
-    assert!(Config::parse(huge).expect_err("refused").contains("num_hidden_layers"));
+    assert!(HfConfig::parse(huge).expect_err("refused").contains("num_hidden_layers"));
     let negative = r#"{"num_hidden_layers":2,"vocab_size":1,"hidden_size":-1}"#;
-    assert!(Config::parse(negative).expect_err("refused").contains("hidden_size"));
+    assert!(HfConfig::parse(negative).expect_err("refused").contains("hidden_size"));
 }
 
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(text in "[ -~]{0,200}", data in 0usize..64) {
-        let _ = Tensors::read(Cursor::new(bytes(&text, data)));
-        let _ = Config::parse(&text);
+        let _ = SafetensorsTensors::read(Cursor::new(bytes(&text, data)));
+        let _ = HfConfig::parse(&text);
     }
 }

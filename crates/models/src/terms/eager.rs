@@ -7,7 +7,7 @@
 
 use crate::{LayerCache, Mlp, ModelShape};
 
-use super::super::walk::torch::{CUBLAS, Caching, Held, Place};
+use super::super::walk::torch::{CUBLAS, CachedBlockId, Caching, TorchMemory};
 
 /// What attention stores of its scores, a number for each head and each pair of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,19 +36,19 @@ impl Scores {
 }
 
 /// A decoder and how it is run.
-pub(super) struct Decoder<'a> {
+pub(super) struct EagerDecoder<'a> {
     pub(super) shape: &'a ModelShape,
     /// Bytes of an element of what is computed.
     pub(super) element: u64,
     /// What attention stores.
     pub(super) scores: Scores,
     /// Bytes of a token's keys and values in each layer's cache, and of its state.
-    pub(super) caches: Vec<Kept>,
+    pub(super) caches: Vec<EagerCache>,
 }
 
 /// What a layer keeps.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kept {
+pub(super) struct EagerCache {
     /// Bytes of keys, and of values, for a token.
     pub(super) token: [u64; 2],
     /// The most tokens.
@@ -59,9 +59,9 @@ pub(super) struct Kept {
     widths: [u64; 2],
 }
 
-impl Kept {
-    pub(super) fn new(cache: &LayerCache, token: [u64; 2], tokens: u64, state: u64) -> Kept {
-        Kept { token, tokens, state, widths: [cache.key_width, cache.value_width] }
+impl EagerCache {
+    pub(super) fn new(cache: &LayerCache, token: [u64; 2], tokens: u64, state: u64) -> EagerCache {
+        EagerCache { token, tokens, state, widths: [cache.key_width, cache.value_width] }
     }
 
     /// Of keys and of values, for so many tokens.
@@ -76,14 +76,14 @@ impl Kept {
     }
 }
 
-impl Decoder<'_> {
-    /// What is held for weights of these sizes, and a prompt that leaves room for one token.
-    pub(super) fn held(&self, weights: &[u64]) -> Held {
-        let mut run = Run::default();
+impl EagerDecoder<'_> {
+    /// What is reserved for weights of these sizes, and a prompt that leaves room for one token.
+    pub(super) fn memory(&self, weights: &[u64]) -> TorchMemory {
+        let mut run = EagerRun::default();
         for &bytes in weights {
             run.torch.take(bytes);
         }
-        let mut cache: Vec<[Tensor; 3]> = Vec::new();
+        let mut cache: Vec<[EagerTensor; 3]> = Vec::new();
         for kept in &self.caches {
             cache.push([run.take(0), run.take(0), run.take(kept.state)]);
         }
@@ -91,20 +91,20 @@ impl Decoder<'_> {
         self.forward(&mut run, &mut cache, prompt, prompt);
         self.forward(&mut run, &mut cache, 1, prompt.saturating_add(1));
         let kept = self.caches.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.all()));
-        Held {
+        TorchMemory {
             reserved: run.torch.reserved(),
             allocated: run.torch.peak(),
             live: run.most.saturating_sub(kept),
             products: CUBLAS.iter().sum(),
             largest_segment: run.torch.largest_segment(),
-            ..Held::default()
+            ..TorchMemory::default()
         }
     }
 
     /// `count` tokens at once, after which there are `tokens`.
-    fn forward(&self, run: &mut Run, cache: &mut [[Tensor; 3]], count: u64, tokens: u64) {
+    fn forward(&self, run: &mut EagerRun, cache: &mut [[EagerTensor; 3]], count: u64, tokens: u64) {
         let embedded = run.take(self.bytes(count, self.shape.hidden));
-        let mut x = Tensor::default();
+        let mut x = EagerTensor::default();
         for (kept, cache) in self.caches.iter().zip(cache) {
             let y = self.layer(run, kept, cache, count, tokens);
             run.free([std::mem::replace(&mut x, y)]);
@@ -115,12 +115,12 @@ impl Decoder<'_> {
 
     fn layer(
         &self,
-        run: &mut Run,
-        kept: &Kept,
-        cache: &mut [Tensor; 3],
+        run: &mut EagerRun,
+        kept: &EagerCache,
+        cache: &mut [EagerTensor; 3],
         count: u64,
         tokens: u64,
-    ) -> Tensor {
+    ) -> EagerTensor {
         let shape = self.shape;
         let hidden = self.bytes(count, shape.hidden);
         let heads = self.bytes(count, shape.heads.saturating_mul(shape.head_width()));
@@ -158,7 +158,7 @@ impl Decoder<'_> {
         out
     }
 
-    fn scores(&self, run: &mut Run, count: u64, tokens: u64) -> [Tensor; 3] {
+    fn scores(&self, run: &mut EagerRun, count: u64, tokens: u64) -> [EagerTensor; 3] {
         let each = tokens / self.shape.sequences.max(1);
         let numbers = count.saturating_mul(each).saturating_mul(self.shape.heads);
         let (own, wide) = (numbers.saturating_mul(self.element), numbers.saturating_mul(4));
@@ -174,7 +174,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn mlp(&self, run: &mut Run, wide: u64) -> Tensor {
+    fn mlp(&self, run: &mut EagerRun, wide: u64) -> EagerTensor {
         let first = run.take(wide);
         let activated = run.take(wide);
         run.free([first]);
@@ -194,28 +194,28 @@ impl Decoder<'_> {
 
 /// A tensor that lives.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tensor {
-    place: Option<Place>,
+struct EagerTensor {
+    place: Option<CachedBlockId>,
     bytes: u64,
 }
 
 /// The allocator, and what lives in it besides weights.
 #[derive(Default)]
-struct Run {
+struct EagerRun {
     torch: Caching,
     live: u64,
     most: u64,
     has_product: bool,
 }
 
-impl Run {
-    fn take(&mut self, bytes: u64) -> Tensor {
+impl EagerRun {
+    fn take(&mut self, bytes: u64) -> EagerTensor {
         self.live = self.live.saturating_add(bytes);
         self.most = self.most.max(self.live);
-        Tensor { place: self.torch.take(bytes), bytes }
+        EagerTensor { place: self.torch.take(bytes), bytes }
     }
 
-    fn free<const N: usize>(&mut self, tensors: [Tensor; N]) {
+    fn free<const N: usize>(&mut self, tensors: [EagerTensor; N]) {
         for tensor in tensors {
             self.live = self.live.saturating_sub(tensor.bytes);
             self.torch.free(tensor.place);
@@ -223,7 +223,7 @@ impl Run {
     }
 
     /// In 32 bits inside: the input so, its squares, what is scaled, and that in its own type.
-    fn norm(&mut self, bytes: u64) -> Tensor {
+    fn norm(&mut self, bytes: u64) -> EagerTensor {
         let wide = bytes.saturating_mul(2);
         let (input, squares) = (self.take(wide), self.take(wide));
         self.free([squares]);
@@ -250,15 +250,15 @@ mod tests {
     use super::*;
 
     /// Two layers, 1,024 wide with an MLP of four times that, 16-bit, and so many tokens.
-    fn held(context: u64, mlp: Mlp) -> Held {
+    fn memory(context: u64, mlp: Mlp) -> TorchMemory {
         of(context, mlp, Scores::Fused)
     }
 
-    fn of(context: u64, mlp: Mlp, scores: Scores) -> Held {
+    fn of(context: u64, mlp: Mlp, scores: Scores) -> TorchMemory {
         let shape = ModelShape::new(1024, 4096, 2, 1000, 8).with_context(context).with_mlp(mlp);
         let cache = LayerCache::full(1024, 1024);
-        let kept = Kept::new(&cache, [2048; 2], context, 0);
-        Decoder { shape: &shape, element: 2, scores, caches: vec![kept; 2] }.held(&[])
+        let kept = EagerCache::new(&cache, [2048; 2], context, 0);
+        EagerDecoder { shape: &shape, element: 2, scores, caches: vec![kept; 2] }.memory(&[])
     }
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
         // and 4,096 wide three times, or twice.
         let token = 2 * 1024;
         for (mlp, wide) in [(Mlp::Gated, 3), (Mlp::Plain, 2)] {
-            assert_eq!(held(4097, mlp).live, 4096 * token * (4 + wide * 4) - 4 * token, "{mlp}");
+            assert_eq!(memory(4097, mlp).live, 4096 * token * (4 + wide * 4) - 4 * token, "{mlp}");
         }
     }
 
@@ -278,7 +278,7 @@ mod tests {
         let fused = [("falcon", false), ("llama", true)];
         assert!(fused.iter().all(|(name, one)| Scores::of(name, *one) == Scores::Fused));
         let (token, square) = (2 * 1024, 4096 * 4096);
-        assert_eq!(held(4097, Mlp::Plain).live, 4096 * token * 12 - 4 * token);
+        assert_eq!(memory(4097, Mlp::Plain).live, 4096 * token * 12 - 4 * token);
         // 8 heads; scores, masked, in 32 bits, and what is used: ten bytes; or twice in 32 bits
         // and a mask: nine. Beside them the prompt, the layer's input, its norm and the
         // queries, in place of all of the MLP.
@@ -291,11 +291,11 @@ mod tests {
 
     #[test]
     fn products_are_counted_once_and_segments_are_whole() {
-        let small = held(2, Mlp::Gated);
+        let small = memory(2, Mlp::Gated);
         assert_eq!(small.products, 33 << 20);
         // All of one token is small: 32 MiB for cuBLAS, and its sister among the rest.
         assert_eq!(small.reserved, (32 + 2) << 20);
-        let large = held(4097, Mlp::Gated);
+        let large = memory(4097, Mlp::Gated);
         assert!(large.reserved > large.live + large.products && large.allocated < large.reserved);
     }
 }

@@ -5,20 +5,20 @@ use std::path::Path;
 
 use plimsoll_machine::files;
 
-use super::super::walk::{Declared, Extents, Graph, Shaped, ort, torch};
+use super::super::walk::{DeclaredExtent, InputExtents, OnnxGraph, Shaped, ort, torch};
 use super::super::{GraphOptions, pt};
-use super::{Request, Runner, Terms, WeightsOfType, pages};
+use super::{EstimateRequest, Runner, Terms, WeightsOfType, pages};
 
-pub(super) fn onnx(path: &Path, request: &Request) -> Result<Terms, String> {
-    let graph = Graph::open(path).map_err(|error| error.to_string())?;
+pub(super) fn onnx(path: &Path, request: &EstimateRequest) -> Result<Terms, String> {
+    let graph = OnnxGraph::open(path).map_err(|error| error.to_string())?;
     terms(graph, request, "ONNX")
 }
 
-pub(super) fn onnx_bytes(bytes: &[u8], request: &Request) -> Result<Terms, String> {
-    terms(Graph::parse(bytes).map_err(|error| error.to_string())?, request, "ONNX")
+pub(super) fn onnx_bytes(bytes: &[u8], request: &EstimateRequest) -> Result<Terms, String> {
+    terms(OnnxGraph::parse(bytes).map_err(|error| error.to_string())?, request, "ONNX")
 }
 
-pub(super) fn checkpoint(path: &Path, request: &Request) -> Result<Terms, String> {
+pub(super) fn checkpoint(path: &Path, request: &EstimateRequest) -> Result<Terms, String> {
     let file = files::open(path).map_err(|error| error.to_string())?;
     let (rows, columns) = request.image.unwrap_or((640, 640));
     let side = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
@@ -28,7 +28,7 @@ pub(super) fn checkpoint(path: &Path, request: &Request) -> Result<Terms, String
         pt::Outline::Graph(bytes) => bytes,
         pt::Outline::Weights(weights) => return Ok(weights_alone(weights, request)),
     };
-    let graph = Graph::parse(&bytes).map_err(|error| error.to_string())?;
+    let graph = OnnxGraph::parse(&bytes).map_err(|error| error.to_string())?;
     let mut terms = terms(graph, request, "PyTorch checkpoint")?;
     terms.open_image = Some((rows, columns));
     terms.open_batch = true;
@@ -36,7 +36,7 @@ pub(super) fn checkpoint(path: &Path, request: &Request) -> Result<Terms, String
 }
 
 /// Weights without the network that they are for.
-fn weights_alone(weights: BTreeMap<&'static str, (u64, u64)>, request: &Request) -> Terms {
+fn weights_alone(weights: BTreeMap<&'static str, (u64, u64)>, request: &EstimateRequest) -> Terms {
     let mut found = Terms { format: "PyTorch checkpoint", ..Terms::default() };
     let parts = weights.into_iter().map(|(kind, (bytes, elements))| WeightsOfType {
         kind: kind.to_string(),
@@ -51,7 +51,11 @@ fn weights_alone(weights: BTreeMap<&'static str, (u64, u64)>, request: &Request)
     found
 }
 
-fn terms(graph: Graph, request: &Request, format: &'static str) -> Result<Terms, String> {
+fn terms(
+    graph: OnnxGraph,
+    request: &EstimateRequest,
+    format: &'static str,
+) -> Result<Terms, String> {
     let mut found = Terms { format, ..Terms::default() };
     let weights = graph.weights().into_iter().map(|(kind, (bytes, elements))| WeightsOfType {
         kind: kind.to_string(),
@@ -67,7 +71,7 @@ fn terms(graph: Graph, request: &Request, format: &'static str) -> Result<Terms,
     match (request.runner, request.on_gpu == Some(true)) {
         (Some(Runner::Ort), _) => by_arena(&shaped, request, &mut found),
         (Some(Runner::PyTorch), true) => {
-            let held = torch::held(&shaped, &|bytes| scaled(bytes, request));
+            let held = torch::memory(&shaped, &|bytes| scaled(bytes, request));
             found.notes.push(format!("PyTorch needs the most at {}", held.operator));
             if held.copies > 0 {
                 found.notes.push(
@@ -94,7 +98,7 @@ fn terms(graph: Graph, request: &Request, format: &'static str) -> Result<Terms,
 }
 
 /// Activations in another type than the file's 32-bit floats.
-fn scaled(bytes: u64, request: &Request) -> u64 {
+fn scaled(bytes: u64, request: &EstimateRequest) -> u64 {
     match request.dtype {
         Some(kind) if !kind.is_quantised() => bytes / 4 * kind.bytes_for(1).get().min(4),
         _ => bytes,
@@ -102,9 +106,9 @@ fn scaled(bytes: u64, request: &Request) -> u64 {
 }
 
 /// What ONNX Runtime holds for it.
-fn by_arena(shaped: &Shaped, request: &Request, found: &mut Terms) {
+fn by_arena(shaped: &Shaped, request: &EstimateRequest, found: &mut Terms) {
     let gpu = request.on_gpu == Some(true);
-    let settings = if gpu { ort::Settings::cuda() } else { ort::Settings::cpu() };
+    let settings = if gpu { ort::OrtSettings::cuda() } else { ort::OrtSettings::cpu() };
     let (arena, operator) = ort::arena(shaped, settings);
     // Weights are counted already: on a GPU they are in the arena, on the CPU what it set aside
     // for them replaces the originals.
@@ -121,10 +125,10 @@ fn by_arena(shaped: &Shaped, request: &Request, found: &mut Terms) {
 }
 
 /// What our own pool holds for it.
-fn by_pages(shaped: &Shaped, request: &Request, found: &mut Terms) {
+fn by_pages(shaped: &Shaped, request: &EstimateRequest, found: &mut Terms) {
     let events = shaped.trace().into_iter();
     let events: Vec<_> = events.map(|(taken, id, n)| (taken, id, scaled(n, request))).collect();
-    match pages::held(&events) {
+    match pages::peak_reserved(&events) {
         Ok(held) => {
             let held = held.saturating_sub(found.weights_bytes).max(found.activation_bytes);
             found.workspace_bytes = held - found.activation_bytes;
@@ -137,8 +141,12 @@ fn by_pages(shaped: &Shaped, request: &Request, found: &mut Terms) {
 }
 
 /// What open extents are, and whether the request fits those that are fixed.
-fn extents(graph: &Graph, request: &Request, found: &mut Terms) -> Result<Extents, String> {
-    let mut extents = Extents::default();
+fn extents(
+    graph: &OnnxGraph,
+    request: &EstimateRequest,
+    found: &mut Terms,
+) -> Result<InputExtents, String> {
+    let mut extents = InputExtents::default();
     extents.batch = request.batch;
     extents.tokens = request.context.unwrap_or(extents.tokens);
     extents.image = request.image.unwrap_or(extents.image);
@@ -149,11 +157,11 @@ fn extents(graph: &Graph, request: &Request, found: &mut Terms) -> Result<Extent
             found.open_batch |= value
                 .declared
                 .as_ref()
-                .is_some_and(|dims| !matches!(dims.first(), Some(Declared::Fixed(_))));
+                .is_some_and(|dims| !matches!(dims.first(), Some(DeclaredExtent::Fixed(_))));
             continue;
         };
         match (rows, columns) {
-            (Declared::Fixed(rows), Declared::Fixed(columns)) => {
+            (DeclaredExtent::Fixed(rows), DeclaredExtent::Fixed(columns)) => {
                 if let Some(image) = request.image.filter(|image| *image != (*rows, *columns)) {
                     return Err(format!(
                         "its input {} is fixed at {rows}x{columns}, not {}x{}; export it anew with \
@@ -165,13 +173,13 @@ fn extents(graph: &Graph, request: &Request, found: &mut Terms) -> Result<Extent
             _ => found.open_image = Some(extents.image),
         }
         match batch {
-            Declared::Fixed(n) if *n != request.batch && request.batch != 1 => {
+            DeclaredExtent::Fixed(n) if *n != request.batch && request.batch != 1 => {
                 return Err(format!(
                     "its input {} is fixed at a batch of {n}, not {}; export it anew with an open batch",
                     value.name, request.batch
                 ));
             }
-            Declared::Fixed(_) => {}
+            DeclaredExtent::Fixed(_) => {}
             _ => found.open_batch = true,
         }
     }

@@ -5,15 +5,15 @@ use std::path::Path;
 use crate::{CacheTypes, ElementType, ModelShape, WeightTerms};
 
 use super::super::{gguf as gguf_file, safetensors as safetensors_file};
-use super::eager::{Decoder, Kept, Scores};
-use super::{Request, Runner, Terms, WeightsOfType};
+use super::eager::{EagerCache, EagerDecoder, Scores};
+use super::{EstimateRequest, Runner, Terms, WeightsOfType};
 
 /// llama.cpp rounds the context up to a multiple of this.
 const CELLS: u64 = 256;
 /// Contexts longer than this must be asked for.
 const USUAL_CONTEXT: u64 = 4096;
 
-pub(super) fn gguf(path: &Path, request: &Request) -> Result<Terms, String> {
+pub(super) fn gguf(path: &Path, request: &EstimateRequest) -> Result<Terms, String> {
     let model = gguf_file::open(path).map_err(|error| error.to_string())?;
     let mut found = Terms { format: "GGUF", ..Terms::default() };
     found.model = Some(model.name.clone().unwrap_or_else(|| model.architecture.clone()));
@@ -36,7 +36,7 @@ pub(super) fn gguf(path: &Path, request: &Request) -> Result<Terms, String> {
     Ok(found)
 }
 
-pub(super) fn safetensors(path: &Path, request: &Request) -> Result<Terms, String> {
+pub(super) fn safetensors(path: &Path, request: &EstimateRequest) -> Result<Terms, String> {
     let (tensors, config) = safetensors_file::open(path).map_err(|error| error.to_string())?;
     let mut found = Terms { format: "safetensors", ..Terms::default() };
     let parts = tensors.by_type.iter().map(|(kind, &(bytes, elements))| WeightsOfType {
@@ -68,7 +68,7 @@ pub(super) fn safetensors(path: &Path, request: &Request) -> Result<Terms, Strin
 fn run(
     found: &mut Terms,
     shape: ModelShape,
-    request: &Request,
+    request: &EstimateRequest,
     sizes: &[u64],
 ) -> Result<(), String> {
     let usual = found.trained_context.map_or(USUAL_CONTEXT, |trained| trained.min(USUAL_CONTEXT));
@@ -88,8 +88,10 @@ fn run(
     if request.full_windows {
         shape.caches.iter_mut().flatten().for_each(|cache| cache.window = None);
     }
-    let mut weights = WeightTerms::default();
-    weights.mlp_bytes = plimsoll_machine::Bytes(found.weights_bytes);
+    let weights = WeightTerms {
+        mlp_bytes: plimsoll_machine::Bytes(found.weights_bytes),
+        ..WeightTerms::default()
+    };
     let estimate = shape.estimate_with(weights).map_err(|error| error.to_string())?;
     found.context = Some(context);
     found.kv_dtype = Some(kinds.to_string());
@@ -148,10 +150,10 @@ fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64]
         let widths = [(kinds.keys, cache.key_width), (kinds.values, cache.value_width)];
         let token = widths.map(|(kind, width)| kind.bytes_for(width).get());
         let state = cache.state_bytes.saturating_mul(shape.sequences).get();
-        Kept::new(cache, token, tokens, state)
+        EagerCache::new(cache, token, tokens, state)
     };
-    let caches: Vec<Kept> = shape.caches.iter().flatten().map(of).collect();
-    found.cache_by_layer = caches.iter().map(Kept::all).collect();
+    let caches: Vec<EagerCache> = shape.caches.iter().flatten().map(of).collect();
+    found.cache_by_layer = caches.iter().map(EagerCache::all).collect();
     found.kv_cache_bytes = found.cache_by_layer.iter().fold(0, |sum, &n| sum.saturating_add(n));
     let element = cache_type(found, Some(Runner::PyTorch)).bytes_for(1).get();
     // As they are to be stored, which may not be as the file has them.
@@ -167,7 +169,7 @@ fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64]
     let one_head = |cache: &crate::estimate::LayerCache| cache.key_width == shape.head_width();
     let one_head = shape.caches.iter().flatten().all(one_head);
     let scores = Scores::of(found.model.as_deref().unwrap_or_default(), one_head);
-    let held = Decoder { shape, element, scores, caches }.held(&weights);
+    let held = EagerDecoder { shape, element, scores, caches }.memory(&weights);
     found.activation_bytes = held.live;
     let stored = if scores == Scores::Fused { "" } else { ", and attention stores its scores" };
     found.notes.push(format!("the whole prompt is processed at once{stored}"));
@@ -178,7 +180,7 @@ fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64]
 
 /// Only so many layers, from the last one on, are on the device; one more than there are means
 /// the output matrix as well.
-fn offload(found: &mut Terms, tensors: &gguf_file::Tensors, layers: u64) {
+fn offload(found: &mut Terms, tensors: &gguf_file::GgufTensors, layers: u64) {
     let count = tensors.by_layer.len();
     let first = count.saturating_sub(usize::try_from(layers).unwrap_or(usize::MAX));
     let whole = found.weights_bytes;

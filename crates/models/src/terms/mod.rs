@@ -23,10 +23,10 @@ use std::str::FromStr;
 use crate::{CacheTypes, ComputeTerms, ElementType};
 use plimsoll_machine::files;
 
-pub use overhead::Overhead;
+pub use overhead::EngineOverhead;
 
-use super::walk::{Peak, ort::Arenas, torch::Held};
-use crate::{ModelError, Result};
+use super::walk::{Peak, ort::Arenas, torch::TorchMemory};
+use crate::{ModelError, ModelResult};
 
 /// Who is to run the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,7 +83,7 @@ impl FromStr for Runner {
 /// How a model is to be run.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Request {
+pub struct EstimateRequest {
     /// Rows and columns of images; what the file says, else 640, unless given.
     pub image: Option<(u64, u64)>,
     /// Images or sequences at once.
@@ -112,9 +112,9 @@ pub struct Request {
     pub inputs: Vec<(String, u64)>,
 }
 
-impl Default for Request {
+impl Default for EstimateRequest {
     fn default() -> Self {
-        Request {
+        EstimateRequest {
             image: None,
             batch: 1,
             context: None,
@@ -165,7 +165,7 @@ pub struct Terms {
     /// Of the activations: what the engine holds beyond what lives.
     pub workspace_bytes: u64,
     /// What the engine and the driver take for themselves.
-    pub overhead: Overhead,
+    pub overhead: EngineOverhead,
     /// Weights, cache, activations and overhead.
     pub total_bytes: u64,
     /// What stays on the host beside a device; not in the total.
@@ -185,7 +185,7 @@ pub struct Terms {
     /// ONNX Runtime's arena.
     pub arena: Option<Arenas>,
     /// What PyTorch's allocator holds on a GPU.
-    pub held: Option<Held>,
+    pub held: Option<TorchMemory>,
     /// The moments that compete for a language model's compute buffer.
     pub compute: Option<ComputeTerms>,
     /// Rows and columns that images were taken to have; `None` where the file fixes them.
@@ -197,8 +197,8 @@ pub struct Terms {
 }
 
 impl Terms {
-    fn settle(mut self, request: &Request) -> Terms {
-        self.overhead = Overhead::of(request.runner, request.on_gpu);
+    fn settle(mut self, request: &EstimateRequest) -> Terms {
+        self.overhead = EngineOverhead::of(request.runner, request.on_gpu);
         if self.held.as_ref().is_some_and(|held| held.products == 0) {
             self.overhead = self.overhead.without_products();
         }
@@ -209,7 +209,7 @@ impl Terms {
     }
 
     /// Takes what PyTorch's allocator holds for activations, instead of what lives.
-    fn hold(&mut self, held: Held) {
+    fn hold(&mut self, held: TorchMemory) {
         let known = self.weights_bytes.saturating_add(self.kv_cache_bytes);
         self.activation_bytes = held.reserved.saturating_sub(known).max(held.live);
         self.workspace_bytes = self.activation_bytes - held.live;
@@ -218,7 +218,7 @@ impl Terms {
     }
 
     /// Takes the weights as they are, or as if they were stored otherwise.
-    fn set_weights(&mut self, by_type: Vec<WeightsOfType>, request: &Request) {
+    fn set_weights(&mut self, by_type: Vec<WeightsOfType>, request: &EstimateRequest) {
         let convert = |mut part: WeightsOfType| {
             let float = matches!(part.kind.as_str(), "f32" | "f16" | "bf16" | "f64")
                 || part.kind.parse::<ElementType>().is_ok_and(ElementType::is_quantised);
@@ -249,13 +249,13 @@ impl Terms {
 /// # Errors
 /// [`ModelError`] when the file is missing, of another format, truncated or damaged, or
 /// when the request does not fit it.
-pub fn estimate(path: &Path, request: &Request) -> Result<Terms> {
+pub fn estimate(path: &Path, request: &EstimateRequest) -> ModelResult<Terms> {
     let refuse = |why: String| ModelError { model: path.display().to_string(), why };
     let terms = match format_of(path).map_err(refuse)? {
-        Format::Gguf => language::gguf(path, request),
-        Format::Safetensors => language::safetensors(path, request),
-        Format::Onnx => graph::onnx(path, request),
-        Format::Checkpoint => graph::checkpoint(path, request),
+        ModelFormat::Gguf => language::gguf(path, request),
+        ModelFormat::Safetensors => language::safetensors(path, request),
+        ModelFormat::Onnx => graph::onnx(path, request),
+        ModelFormat::Checkpoint => graph::checkpoint(path, request),
     };
     terms.map(|terms| terms.settle(request)).map_err(refuse)
 }
@@ -264,13 +264,13 @@ pub fn estimate(path: &Path, request: &Request) -> Result<Terms> {
 ///
 /// # Errors
 /// As [`estimate`].
-pub fn estimate_onnx(name: &str, bytes: &[u8], request: &Request) -> Result<Terms> {
+pub fn estimate_onnx(name: &str, bytes: &[u8], request: &EstimateRequest) -> ModelResult<Terms> {
     let terms = graph::onnx_bytes(bytes, request).map(|terms| terms.settle(request));
     terms.map_err(|why| ModelError { model: name.to_string(), why })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum ModelFormat {
     Gguf,
     Safetensors,
     Onnx,
@@ -281,9 +281,9 @@ enum Format {
 const INDEX: &str = ".index.json";
 
 /// The format of a file, by its first bytes and its name.
-fn format_of(path: &Path) -> Result<Format, String> {
+fn format_of(path: &Path) -> Result<ModelFormat, String> {
     if path.is_dir() {
-        return Ok(Format::Safetensors);
+        return Ok(ModelFormat::Safetensors);
     }
     let mut start = Vec::new();
     files::open(path)
@@ -292,15 +292,15 @@ fn format_of(path: &Path) -> Result<Format, String> {
     let extension = PathBuf::from(path.file_name().unwrap_or_default());
     let extension = extension.extension().and_then(|text| text.to_str()).unwrap_or_default();
     match (start.as_slice(), extension) {
-        ([b'G', b'G', b'U', b'F', ..], _) | (_, "gguf") => Ok(Format::Gguf),
-        (_, "safetensors") => Ok(Format::Safetensors),
-        (_, "json") if path.to_string_lossy().ends_with(INDEX) => Ok(Format::Safetensors),
+        ([b'G', b'G', b'U', b'F', ..], _) | (_, "gguf") => Ok(ModelFormat::Gguf),
+        (_, "safetensors") => Ok(ModelFormat::Safetensors),
+        (_, "json") if path.to_string_lossy().ends_with(INDEX) => Ok(ModelFormat::Safetensors),
         (_, "json") => Err("it names no weights; give the folder that it is in, with its \
                             .safetensors files, or tell the numbers of a config.json to \
                             `plimsoll estimate llm`"
             .to_string()),
-        (_, "onnx") => Ok(Format::Onnx),
-        ([b'P', b'K', ..], _) | (_, "pt" | "pth") => Ok(Format::Checkpoint),
+        (_, "onnx") => Ok(ModelFormat::Onnx),
+        ([b'P', b'K', ..], _) | (_, "pt" | "pth") => Ok(ModelFormat::Checkpoint),
         (_, "engine" | "plan") => Err("a TensorRT engine does not tell what it takes; give the \
                                        .onnx file that it was built from"
             .to_string()),

@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 /// What an engine and a driver take for themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Overhead {
+pub struct EngineOverhead {
     /// Bytes; 0 where nothing is named or nothing is on record.
     pub bytes: u64,
     /// Where the figure came from, or why there is none.
@@ -38,9 +38,9 @@ const RECORDS: [(Option<Runner>, bool, u64, &str); 2] = [
 /// Of PyTorch's: what cuBLAS takes when it is first used.
 const CUBLAS: u64 = 64 * MIB;
 
-impl Overhead {
+impl EngineOverhead {
     /// The same where no product of matrices runs, so that cuBLAS is never opened.
-    pub(super) fn without_products(mut self) -> Overhead {
+    pub(super) fn without_products(mut self) -> EngineOverhead {
         self.bytes = self.bytes.saturating_sub(CUBLAS);
         self.source.push_str("; without cuBLAS, which takes 64 MiB more");
         self
@@ -48,24 +48,24 @@ impl Overhead {
 
     /// The figure for an engine on a device.
     #[must_use]
-    pub fn of(runner: Option<Runner>, on_gpu: Option<bool>) -> Overhead {
+    pub fn of(runner: Option<Runner>, on_gpu: Option<bool>) -> EngineOverhead {
         if runner.is_none() && on_gpu.is_none() {
             let source = "no engine or device is named".to_string();
-            return Overhead { source, ..Overhead::default() };
+            return EngineOverhead { source, ..EngineOverhead::default() };
         }
         let gpu = on_gpu.unwrap_or(false);
         let found = RECORDS.iter().find(|row| row.0 == runner && row.1 == gpu);
         match found {
             Some((_, _, mib, source)) => {
-                Overhead { bytes: mib * MIB, source: (*source).to_string(), recorded: true }
+                EngineOverhead { bytes: mib * MIB, source: (*source).to_string(), recorded: true }
             }
-            None => Overhead {
+            None => EngineOverhead {
                 source: format!(
                     "no record for {} on {}: not counted",
                     runner.map_or("a bare program", Runner::name),
                     if gpu { "a GPU" } else { "the CPU" }
                 ),
-                ..Overhead::default()
+                ..EngineOverhead::default()
             },
         }
     }

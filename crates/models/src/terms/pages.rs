@@ -7,18 +7,18 @@
 use std::sync::Arc;
 
 use crate::trace::Trace;
-use crate::trace::replay::Replay;
+use crate::trace::replay::TraceReplay;
 use plimsoll_machine::Bytes;
 use plimsoll_memory::backend::sim::{Sim, SimConfig};
 use plimsoll_memory::{MemoryConfig, Pool};
 
-use super::super::walk::TraceEvent;
+use super::super::walk::LifetimeEvent;
 
 /// More than any device has: the question here is what is asked for.
 const ROOM: Bytes = Bytes::gib(1 << 20);
 
-/// What the pool holds at most for these allocations and frees.
-pub(super) fn held(events: &[TraceEvent]) -> plimsoll_machine::Result<u64> {
+/// The most that the pool reserves for these allocations and frees.
+pub(super) fn peak_reserved(events: &[LifetimeEvent]) -> plimsoll_machine::Result<u64> {
     let mut trace = Trace::builder();
     for (time, &(taken, id, bytes)) in (0..).zip(events) {
         if taken {
@@ -34,7 +34,7 @@ pub(super) fn held(events: &[TraceEvent]) -> plimsoll_machine::Result<u64> {
         .with_min_free_bytes(0)
         .with_tracking(false);
     let pool = Pool::new(device, config)?;
-    let mut replay = Replay::new(&pool, &trace)?;
+    let mut replay = TraceReplay::new(&pool, &trace)?;
     replay.pass()?;
     Ok(replay.pass()?.peak_reserved.get())
 }
@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn the_pool_holds_whole_pages() {
         const MIB: u64 = 1 << 20;
-        let held = |events: &[TraceEvent]| held(events).expect("within bounds");
-        assert_eq!(held(&[]), 0);
-        assert_eq!(held(&[(true, 0, 1)]), 2 * MIB);
-        assert_eq!(held(&[(true, 0, 5 * MIB)]), 6 * MIB);
+        let reserved = |events: &[LifetimeEvent]| peak_reserved(events).expect("within bounds");
+        assert_eq!(reserved(&[]), 0);
+        assert_eq!(reserved(&[(true, 0, 1)]), 2 * MIB);
+        assert_eq!(reserved(&[(true, 0, 5 * MIB)]), 6 * MIB);
         let one_after_the_other = [(true, 0, 5 * MIB), (false, 0, 5 * MIB), (true, 1, 5 * MIB)];
-        assert_eq!(held(&one_after_the_other), 6 * MIB);
-        assert!(super::held(&[(true, 0, u64::MAX)]).is_err());
+        assert_eq!(reserved(&one_after_the_other), 6 * MIB);
+        assert!(super::peak_reserved(&[(true, 0, u64::MAX)]).is_err());
     }
 }

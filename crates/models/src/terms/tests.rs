@@ -3,7 +3,7 @@ use std::io::{Seek, SeekFrom};
 
 use crate::{Bytes, WeightType};
 
-use super::super::gguf::{self, Writer};
+use super::super::gguf::{self, GgufWriter};
 use super::super::safetensors;
 use super::*;
 
@@ -13,7 +13,7 @@ fn llama3(folder: &Path) -> PathBuf {
         .with_context(8192)
         .with_weights(WeightType::Q4KM);
     let path = folder.join("llama3.gguf");
-    Writer::of_shape("llama", &shape).write(&path).expect("written");
+    GgufWriter::of_shape("llama", &shape).write(&path).expect("written");
     path
 }
 
@@ -24,7 +24,7 @@ fn folder() -> tempfile::TempDir {
 #[test]
 fn a_gguf_file_and_its_shape_agree() {
     let folder = folder();
-    let request = Request { context: Some(8192), ..Request::default() };
+    let request = EstimateRequest { context: Some(8192), ..EstimateRequest::default() };
     let terms = estimate(&llama3(folder.path()), &request).expect("read");
     let shape = crate::estimate::ModelShape::new(4096, 14336, 32, 128_256, 32)
         .with_kv_heads(8)
@@ -41,14 +41,14 @@ fn layers_left_on_the_host_are_not_in_the_total() {
     let folder = folder();
     let path = llama3(folder.path());
     let at = |layers| {
-        let request = Request { gpu_layers: Some(layers), ..Request::default() };
+        let request = EstimateRequest { gpu_layers: Some(layers), ..EstimateRequest::default() };
         estimate(&path, &request).expect("read")
     };
     let (none, half, all) = (at(0), at(16), at(33));
     assert_eq!((none.weights_bytes, none.kv_cache_bytes), (0, 0));
     assert_eq!(half.kv_cache_bytes * 2, all.kv_cache_bytes);
     assert!(half.weights_bytes < all.weights_bytes);
-    let whole = estimate(&path, &Request::default()).expect("read");
+    let whole = estimate(&path, &EstimateRequest::default()).expect("read");
     assert!(all.weights_bytes < whole.weights_bytes, "the embedding stays on the host");
 }
 
@@ -57,9 +57,9 @@ fn a_shared_matrix_is_on_both_sides() {
     let folder = folder();
     let path = folder.path().join("tied.gguf");
     let shape = crate::estimate::ModelShape::new(256, 512, 4, 1000, 4).with_tied_embeddings(true);
-    Writer::of_shape("llama", &shape).write(&path).expect("written");
+    GgufWriter::of_shape("llama", &shape).write(&path).expect("written");
     let at = |gpu_layers| {
-        let request = Request { gpu_layers, ..Request::default() };
+        let request = EstimateRequest { gpu_layers, ..EstimateRequest::default() };
         estimate(&path, &request).expect("read")
     };
     let (whole, device) = (at(None), at(Some(5)));
@@ -73,7 +73,8 @@ fn the_cache_has_room_for_whole_steps_and_two_types() {
     let path = llama3(folder.path());
     let cache = |context, kinds: &str| {
         let kv_dtype = Some(kinds.parse().expect("types"));
-        let request = Request { context: Some(context), kv_dtype, ..Request::default() };
+        let request =
+            EstimateRequest { context: Some(context), kv_dtype, ..EstimateRequest::default() };
         estimate(&path, &request).expect("read")
     };
     let token = 32 * 1024;
@@ -118,12 +119,12 @@ fn gibibytes(count: u64) -> Vec<u8> {
 #[test]
 fn of_seventy_gigabytes_only_the_header_is_read() {
     let shape = crate::estimate::ModelShape::new(8192, 28672, 80, 128_256, 64).with_kv_heads(8);
-    let writer = Writer::of_shape("llama", &shape.with_weights(WeightType::Q8_0));
+    let writer = GgufWriter::of_shape("llama", &shape.with_weights(WeightType::Q8_0));
     let folder = folder();
     let path = folder.path().join("70b.gguf");
     writer.write(&path).expect("a file with a hole");
     let mut file = Watched { inner: File::open(&path).expect("opened"), read: 0 };
-    let header = gguf::Header::read(&mut file).expect("read");
+    let header = gguf::GgufHeader::read(&mut file).expect("read");
     assert!(header.file_bytes > 70_000_000_000);
     assert!(file.read <= writer.header().len() as u64 + (1 << 16), "{} bytes read", file.read);
 
@@ -133,7 +134,7 @@ fn of_seventy_gigabytes_only_the_header_is_read() {
     let file = std::fs::OpenOptions::new().write(true).open(&path).expect("opened");
     file.set_len(header.len() as u64 + (70 << 30)).expect("a hole");
     let mut file = Watched { inner: File::open(&path).expect("opened"), read: 0 };
-    let tensors = safetensors::Tensors::read(&mut file).expect("read");
+    let tensors = safetensors::SafetensorsTensors::read(&mut file).expect("read");
     assert_eq!(tensors.bytes(), 70 << 30);
     assert!(file.read <= header.len() as u64 + (1 << 16), "{} bytes read", file.read);
 }
@@ -142,7 +143,7 @@ fn of_seventy_gigabytes_only_the_header_is_read() {
 fn a_download_that_broke_off_is_told_in_every_format() {
     let folder = folder();
     let small = crate::estimate::ModelShape::new(64, 128, 2, 100, 2);
-    let gguf = Writer::of_shape("llama", &small);
+    let gguf = GgufWriter::of_shape("llama", &small);
     let path = folder.path().join("whole.gguf");
     gguf.write(&path).expect("written");
     let gguf = std::fs::read(&path).expect("read");
@@ -156,7 +157,10 @@ fn a_download_that_broke_off_is_told_in_every_format() {
         ("m.pt", include_bytes!("../../tests/fixtures/small11.pt").to_vec()),
     ] {
         let path = folder.path().join(name);
-        let request = Request { image: (name == "m.pt").then_some((64, 64)), ..Request::default() };
+        let request = EstimateRequest {
+            image: (name == "m.pt").then_some((64, 64)),
+            ..EstimateRequest::default()
+        };
         std::fs::write(&path, &bytes).expect("written");
         estimate(&path, &request).unwrap_or_else(|error| panic!("whole: {error}"));
         for cut in [bytes.len() - 1, bytes.len() / 2, bytes.len() / 10] {
@@ -172,7 +176,7 @@ fn a_download_that_broke_off_is_told_in_every_format() {
 fn another_type_changes_weights_and_not_norms_alone() {
     let folder = folder();
     let path = llama3(folder.path());
-    let request = Request { dtype: Some(ElementType::F16), ..Request::default() };
+    let request = EstimateRequest { dtype: Some(ElementType::F16), ..EstimateRequest::default() };
     let terms = estimate(&path, &request).expect("read");
     assert_eq!(terms.weights.len(), 1);
     let elements: u64 = terms.weights.iter().map(|part| part.elements).sum();
@@ -181,10 +185,10 @@ fn another_type_changes_weights_and_not_norms_alone() {
 
 #[test]
 fn overhead_says_where_it_came_from() {
-    assert_eq!(Overhead::of(None, None).bytes, 0);
-    let ort = Overhead::of(Some(Runner::Ort), Some(true));
+    assert_eq!(EngineOverhead::of(None, None).bytes, 0);
+    let ort = EngineOverhead::of(Some(Runner::Ort), Some(true));
     assert!(ort.recorded && ort.bytes > 0 && ort.source.contains("H200"), "{ort:?}");
-    let none = Overhead::of(Some(Runner::TensorRt), Some(true));
+    let none = EngineOverhead::of(Some(Runner::TensorRt), Some(true));
     assert!(!none.recorded && none.bytes == 0 && none.source.contains("no record"), "{none:?}");
 }
 
@@ -201,17 +205,21 @@ fn what_is_no_model_is_refused_with_the_formats() {
     ] {
         let path = folder.path().join(name);
         std::fs::write(&path, text).expect("written");
-        let error = estimate(&path, &Request::default()).expect_err("refused").to_string();
+        let error = estimate(&path, &EstimateRequest::default()).expect_err("refused").to_string();
         assert!(error.contains(word) && error.contains(name), "{error}");
     }
-    let error = estimate(&folder.path().join("nowhere"), &Request::default());
+    let error = estimate(&folder.path().join("nowhere"), &EstimateRequest::default());
     assert!(error.expect_err("missing").to_string().contains("nowhere"));
 }
 
 #[test]
 fn a_checkpoints_outline_takes_what_the_whole_of_it_does() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/small11.pt");
-    let request = Request { runner: Some(Runner::Ort), on_gpu: Some(false), ..Request::default() };
+    let request = EstimateRequest {
+        runner: Some(Runner::Ort),
+        on_gpu: Some(false),
+        ..EstimateRequest::default()
+    };
     let outline = estimate(&file, &request).expect("read");
     let options = super::super::GraphOptions::sized((640, 640));
     let bytes = std::fs::read(&file).expect("there");
@@ -279,11 +287,11 @@ fn decoders_in_pytorch_take_what_is_on_record() {
     ] {
         let folder = folder();
         decoder(folder.path(), shape, tied);
-        let request = |on_gpu| Request {
+        let request = |on_gpu| EstimateRequest {
             runner: Some(Runner::PyTorch),
             on_gpu: Some(on_gpu),
             context: Some(tokens),
-            ..Request::default()
+            ..EstimateRequest::default()
         };
         let terms = estimate(folder.path(), &request(true)).expect("read");
         let off = terms.total_bytes as f64 / (measured * f64::from(1 << 20)) - 1.0;
@@ -301,7 +309,8 @@ fn decoders_in_pytorch_take_what_is_on_record() {
 fn a_graph_is_held_by_who_runs_it() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/small11.pt");
     let of = |runner, on_gpu| {
-        let request = Request { runner, on_gpu: Some(on_gpu), ..Request::default() };
+        let request =
+            EstimateRequest { runner, on_gpu: Some(on_gpu), ..EstimateRequest::default() };
         estimate(&file, &request).expect("read")
     };
     let plain = of(None, false);
@@ -314,6 +323,6 @@ fn a_graph_is_held_by_who_runs_it() {
     assert!(held.copies > 0 && held.allocated > held.live + held.copies, "{held:?}");
     assert_eq!(torch.total_bytes, held.reserved + torch.overhead.bytes);
     assert_eq!(of(Some(Runner::PyTorch), false).activation_bytes, plain.activation_bytes);
-    let products = Overhead::of(Some(Runner::PyTorch), Some(true)).bytes;
+    let products = EngineOverhead::of(Some(Runner::PyTorch), Some(true)).bytes;
     assert_eq!(products - torch.overhead.bytes, if held.products > 0 { 0 } else { 64 << 20 });
 }

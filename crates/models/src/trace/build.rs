@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{Event, NeverFreed, Op, Trace};
+use super::{Trace, TraceEvent, TraceOp, UnfreedBlock};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
@@ -22,8 +22,8 @@ use plimsoll_machine::units::Bytes;
 /// # Ok::<(), plimsoll_models::Error>(())
 /// ```
 #[derive(Debug, Default)]
-pub struct Builder {
-    events: Vec<Event>,
+pub struct TraceBuilder {
+    events: Vec<TraceEvent>,
     live: HashMap<u64, Live>,
     free_slots: Vec<u32>,
     slots: u32,
@@ -48,7 +48,7 @@ struct Live {
 /// An event under the recording's own names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Raw {
-    pub(super) op: Op,
+    pub(super) op: TraceOp,
     pub(super) id: u64,
     /// May be left out of a free.
     pub(super) size: Option<u64>,
@@ -56,17 +56,17 @@ pub(super) struct Raw {
     pub(super) time_us: Option<u64>,
 }
 
-impl Builder {
+impl TraceBuilder {
     /// Adds an allocation. The id may be any that is not live now.
     pub fn allocate(&mut self, id: u64, size: Bytes, stream: u64, time_us: u64) -> Result<()> {
         let (size, time_us) = (Some(size.get()), Some(time_us));
-        self.numbered(Raw { op: Op::Allocate, id, size, stream, time_us })
+        self.numbered(Raw { op: TraceOp::Allocate, id, size, stream, time_us })
     }
 
     /// Adds the free of a live block.
     pub fn free(&mut self, id: u64, stream: u64, time_us: u64) -> Result<()> {
         let time_us = Some(time_us);
-        self.numbered(Raw { op: Op::Free, id, size: None, stream, time_us })
+        self.numbered(Raw { op: TraceOp::Free, id, size: None, stream, time_us })
     }
 
     fn numbered(&mut self, raw: Raw) -> Result<()> {
@@ -79,8 +79,10 @@ impl Builder {
     pub fn finish(self) -> Trace {
         let mut left: Vec<_> = self.live.into_iter().collect();
         left.sort_unstable_by_key(|(_, live)| live.order);
-        let never_freed =
-            left.into_iter().map(|(id, live)| NeverFreed { id, size: Bytes(live.size) }).collect();
+        let never_freed = left
+            .into_iter()
+            .map(|(id, live)| UnfreedBlock { id, size: Bytes(live.size) })
+            .collect();
         let mut events = self.events;
         if self.untimed {
             events.iter_mut().for_each(|event| event.time_us = 0);
@@ -118,12 +120,12 @@ impl Builder {
     pub(super) fn add(&mut self, raw: Raw) -> Result<(), String> {
         let stream = self.stream(raw.stream)?;
         let (id, size) = match raw.op {
-            Op::Allocate => self.hand_out(raw)?,
-            Op::Free => self.take_back(raw)?,
+            TraceOp::Allocate => self.hand_out(raw)?,
+            TraceOp::Free => self.take_back(raw)?,
         };
         self.untimed |= raw.time_us.is_none();
         let time_us = raw.time_us.unwrap_or_default();
-        self.events.push(Event { size, time_us, id, stream, op: raw.op });
+        self.events.push(TraceEvent { size, time_us, id, stream, op: raw.op });
         Ok(())
     }
 

@@ -5,19 +5,19 @@
 
 use std::fmt::Write as _;
 
-use super::build::{Builder, Raw};
-use super::{Op, Trace};
+use super::build::{Raw, TraceBuilder};
+use super::{Trace, TraceOp};
 use plimsoll_machine::error::{Error, Result};
 
 const COLUMNS: [&str; 5] = ["op", "id", "size", "stream", "t_us"];
 const HEADER: &str = "op,id,size,stream,t_us";
 
 /// Which of [`COLUMNS`] stands at each place of a line; `None` is a column to ignore.
-type Layout = Vec<Option<usize>>;
+type CsvColumns = Vec<Option<usize>>;
 
 pub(super) fn read(bytes: &[u8]) -> Result<Trace> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let mut builder = Builder::default();
+    let mut builder = TraceBuilder::default();
     // An event takes some twenty bytes: one growth at most for any real file.
     builder.reserve(bytes.len() / 24);
     let mut layout = None;
@@ -49,15 +49,15 @@ pub(super) fn read(bytes: &[u8]) -> Result<Trace> {
 
 /// A last line without a newline may be whole, or cut within its last number. A cut
 /// time has fewer digits, and time that runs backwards gives it away.
-fn whole(raw: Raw, ended: bool, builder: &Builder) -> Result<Raw, String> {
+fn whole(raw: Raw, ended: bool, builder: &TraceBuilder) -> Result<Raw, String> {
     if !ended && raw.time_us < builder.last_time() {
         return Err("the line has no end and its t_us goes back: the file is cut short".into());
     }
     Ok(raw)
 }
 
-fn header(line: &[u8]) -> Result<Layout, String> {
-    let mut layout = Layout::new();
+fn header(line: &[u8]) -> Result<CsvColumns, String> {
+    let mut layout = CsvColumns::new();
     for field in line.split(|&b| b == b',') {
         let column = COLUMNS.iter().position(|name| name.as_bytes() == field.trim_ascii());
         if column.is_some() && layout.contains(&column) {
@@ -74,7 +74,7 @@ fn header(line: &[u8]) -> Result<Layout, String> {
     }
 }
 
-fn event(line: &[u8], layout: &Layout) -> Result<Raw, String> {
+fn event(line: &[u8], layout: &CsvColumns) -> Result<Raw, String> {
     let mut fields: [&[u8]; COLUMNS.len()] = [b""; COLUMNS.len()];
     let mut count = 0;
     for field in line.split(|&b| b == b',') {
@@ -92,12 +92,12 @@ fn event(line: &[u8], layout: &Layout) -> Result<Raw, String> {
     }
     let [op, id, size, stream, time] = fields;
     let op = match op {
-        b"a" => Op::Allocate,
-        b"f" => Op::Free,
+        b"a" => TraceOp::Allocate,
+        b"f" => TraceOp::Free,
         other => return Err(format!("op is {}; it must be a or f", shown(other))),
     };
     let size = match (op, size) {
-        (Op::Free, b"") => None,
+        (TraceOp::Free, b"") => None,
         (_, size) => Some(whole_number("size", size)?),
     };
     Ok(Raw {
@@ -134,12 +134,12 @@ pub(super) fn write(trace: &Trace) -> String {
     for event in trace.events() {
         let Some(number) = numbers.get_mut(event.id as usize) else { continue };
         let op = match event.op {
-            Op::Allocate => {
+            TraceOp::Allocate => {
                 next += 1;
                 *number = next;
                 'a'
             }
-            Op::Free => 'f',
+            TraceOp::Free => 'f',
         };
         let stream = trace.streams().get(usize::from(event.stream)).copied().unwrap_or_default();
         // Writing to a String cannot fail.

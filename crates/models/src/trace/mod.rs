@@ -12,13 +12,13 @@
 //! check, and walks one array of 24 bytes an event.
 //!
 //! ```
-//! use plimsoll_models::trace::{Op, Trace};
+//! use plimsoll_models::trace::{Trace, TraceOp};
 //!
 //! let trace = Trace::parse(b"op,id,size,stream,t_us\na,901,512,7,0\na,902,64,7,3\nf,901,512,7,9\n")?;
 //! assert_eq!(trace.peak_live().get(), 576);
 //! assert_eq!((trace.slots(), trace.streams()), (2, &[7][..]));
 //! let last = trace.events()[2];
-//! assert_eq!((last.op, last.id, last.size), (Op::Free, 0, 512));
+//! assert_eq!((last.op, last.id, last.size), (TraceOp::Free, 0, 512));
 //! assert_eq!(trace.never_freed()[0].id, 902);
 //! # Ok::<(), plimsoll_models::Error>(())
 //! ```
@@ -31,14 +31,14 @@ mod snapshot;
 mod tests;
 pub mod yardstick;
 
-pub use build::Builder;
+pub use build::TraceBuilder;
 
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
 /// What an event does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Op {
+pub enum TraceOp {
     /// Hands out a block.
     Allocate,
     /// Returns it; whatever used it has finished.
@@ -47,8 +47,8 @@ pub enum Op {
 
 /// One event, in 24 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
-    /// How large the block is: on a free too, for pools that are told.
+pub struct TraceEvent {
+    /// How large the block is; also given on a free, for pools that want it.
     pub size: u64,
     /// When, in microseconds since the recording began; see [`Trace::is_timed`].
     pub time_us: u64,
@@ -57,12 +57,12 @@ pub struct Event {
     /// The stream, as an index into [`Trace::streams`].
     pub stream: u16,
     /// Allocate or free.
-    pub op: Op,
+    pub op: TraceOp,
 }
 
 /// A block that was still live when the recording ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NeverFreed {
+pub struct UnfreedBlock {
     /// What the recording calls it: the csv's id, or the snapshot's address.
     pub id: u64,
     /// How large it is.
@@ -71,23 +71,23 @@ pub struct NeverFreed {
 
 /// The forms that a trace is kept in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum TraceFormat {
     /// One event a line.
     Csv,
     /// PyTorch's memory snapshot, a pickle.
     Snapshot,
 }
 
-impl Format {
+impl TraceFormat {
     /// Tells the forms apart by their first bytes.
-    pub fn of(bytes: &[u8]) -> Result<Format> {
+    pub fn of(bytes: &[u8]) -> Result<TraceFormat> {
         let why = match bytes {
-            [0x80, ..] => return Ok(Format::Snapshot),
+            [0x80, ..] => return Ok(TraceFormat::Snapshot),
             [0x1f, 0x8b, ..] => "gzip; decompress it first",
             [b'P', b'K', ..] => "a zip archive; a snapshot is a bare pickle",
             [] => "empty; a csv begins with op,id,size,stream,t_us, a snapshot with byte 0x80",
             [b'{' | b'[', ..] => "json; dump the snapshot with torch.cuda.memory._dump_snapshot",
-            _ => return Ok(Format::Csv),
+            _ => return Ok(TraceFormat::Csv),
         };
         Err(Error::Malformed { what: "trace, byte 0".into(), why: why.into() })
     }
@@ -96,11 +96,11 @@ impl Format {
 /// A recording, checked and ready to be replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    events: Vec<Event>,
+    events: Vec<TraceEvent>,
     slots: u32,
     streams: Vec<u64>,
     peak_live: u64,
-    never_freed: Vec<NeverFreed>,
+    never_freed: Vec<UnfreedBlock>,
     skipped_frees: u64,
     timed: bool,
 }
@@ -109,9 +109,9 @@ impl Trace {
     /// Reads a trace in whichever form it is. A snapshot of several devices needs
     /// [`Trace::from_snapshot`], which takes the choice.
     pub fn parse(bytes: &[u8]) -> Result<Trace> {
-        match Format::of(bytes)? {
-            Format::Csv => Trace::from_csv(bytes),
-            Format::Snapshot => Trace::from_snapshot(bytes, None),
+        match TraceFormat::of(bytes)? {
+            TraceFormat::Csv => Trace::from_csv(bytes),
+            TraceFormat::Snapshot => Trace::from_snapshot(bytes, None),
         }
     }
 
@@ -140,13 +140,13 @@ impl Trace {
 
     /// An empty trace to add events to.
     #[must_use]
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> TraceBuilder {
+        TraceBuilder::default()
     }
 
     /// The events, in the order in which they happened.
     #[must_use]
-    pub fn events(&self) -> &[Event] {
+    pub fn events(&self) -> &[TraceEvent] {
         &self.events
     }
 
@@ -156,7 +156,7 @@ impl Trace {
         self.slots as usize
     }
 
-    /// What the recording calls its streams, by [`Event::stream`].
+    /// What the recording calls its streams, by [`TraceEvent::stream`].
     #[must_use]
     pub fn streams(&self) -> &[u64] {
         &self.streams
@@ -170,7 +170,7 @@ impl Trace {
 
     /// What was still live at the end, in the order in which it was allocated.
     #[must_use]
-    pub fn never_freed(&self) -> &[NeverFreed] {
+    pub fn never_freed(&self) -> &[UnfreedBlock] {
         &self.never_freed
     }
 
@@ -180,7 +180,7 @@ impl Trace {
         self.skipped_frees
     }
 
-    /// Whether the recording has times. Where it has none, [`Event::time_us`] is 0
+    /// Whether the recording has times. Where it has none, [`TraceEvent::time_us`] is 0
     /// throughout and means nothing.
     #[must_use]
     pub fn is_timed(&self) -> bool {

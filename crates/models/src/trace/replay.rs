@@ -8,13 +8,13 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::{Op, Trace};
+use super::{Trace, TraceOp};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 use plimsoll_memory::memory::{Block, Memory, Request, Stream};
 
-/// Work to be queued on a block that was handed out for a stream.
-pub type Work<'a> = Box<dyn FnMut(&Block, Stream) -> Result<()> + Send + 'a>;
+/// ReplayWork to be queued on a block that was handed out for a stream.
+pub type ReplayWork<'a> = Box<dyn FnMut(&Block, Stream) -> Result<()> + Send + 'a>;
 
 /// What one pass took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,47 +40,47 @@ pub struct Stopped {
 }
 
 /// Replays traces through one memory, with streams of its own.
-pub struct Replay<'a> {
+pub struct TraceReplay<'a> {
     memory: &'a dyn Memory,
     trace: &'a Trace,
     streams: Vec<Stream>,
     blocks: Vec<Option<Block>>,
     stopped: Option<Stopped>,
-    work: Option<Work<'a>>,
+    work: Option<ReplayWork<'a>>,
 }
 
-impl fmt::Debug for Replay<'_> {
+impl fmt::Debug for TraceReplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replay").field("memory", &self.memory).finish_non_exhaustive()
+        f.debug_struct("TraceReplay").field("memory", &self.memory).finish_non_exhaustive()
     }
 }
 
-impl<'a> Replay<'a> {
+impl<'a> TraceReplay<'a> {
     /// A replay of `trace` on `memory`. The trace's first stream is the default one,
     /// the others are made on the device.
-    pub fn new(memory: &'a dyn Memory, trace: &'a Trace) -> Result<Replay<'a>> {
+    pub fn new(memory: &'a dyn Memory, trace: &'a Trace) -> Result<TraceReplay<'a>> {
         let mut streams = vec![Stream::DEFAULT];
         while streams.len() < trace.streams().len() {
             streams.push(memory.device().new_stream()?);
         }
-        Ok(Replay::with(memory, trace, streams))
+        Ok(TraceReplay::with(memory, trace, streams))
     }
 
     /// Puts every event on one stream, for one of many threads.
-    pub fn on_stream(memory: &'a dyn Memory, trace: &'a Trace, stream: Stream) -> Replay<'a> {
+    pub fn on_stream(memory: &'a dyn Memory, trace: &'a Trace, stream: Stream) -> TraceReplay<'a> {
         let streams = vec![stream; trace.streams().len().max(1)];
-        Replay::with(memory, trace, streams)
+        TraceReplay::with(memory, trace, streams)
     }
 
-    fn with(memory: &'a dyn Memory, trace: &'a Trace, streams: Vec<Stream>) -> Replay<'a> {
+    fn with(memory: &'a dyn Memory, trace: &'a Trace, streams: Vec<Stream>) -> TraceReplay<'a> {
         let blocks = vec![None; trace.slots()];
-        Replay { memory, trace, streams, blocks, stopped: None, work: None }
+        TraceReplay { memory, trace, streams, blocks, stopped: None, work: None }
     }
 
     /// Queues work on every block that is handed out, so that blocks are returned and used
     /// again while it is in flight.
     #[must_use]
-    pub fn with_work(mut self, work: Work<'a>) -> Replay<'a> {
+    pub fn with_work(mut self, work: ReplayWork<'a>) -> TraceReplay<'a> {
         self.work = Some(work);
         self
     }
@@ -123,7 +123,7 @@ impl<'a> Replay<'a> {
     /// The same with work on every block; `inside` is the time of the memory's own calls.
     fn run_with(
         &mut self,
-        work: &mut Work<'a>,
+        work: &mut ReplayWork<'a>,
         inside: &mut Duration,
     ) -> Result<(), (usize, Error)> {
         for index in 0..self.trace.events().len() {
@@ -146,12 +146,12 @@ impl<'a> Replay<'a> {
         let stream = self.streams[usize::from(event.stream)];
         let slot = &mut self.blocks[event.id as usize];
         match event.op {
-            Op::Allocate => {
+            TraceOp::Allocate => {
                 let block = self.memory.allocate(Request::new(event.size).on(stream))?;
                 *slot = Some(block);
                 Ok(Some((block, stream)))
             }
-            Op::Free => match slot.take() {
+            TraceOp::Free => match slot.take() {
                 Some(block) => self.memory.release(block, stream).map(|()| None),
                 None => Err(Error::Malformed {
                     what: format!("slot {}", event.id),
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_pass_that_ends_early_says_where() {
         let (trace, pool) = (trace(), pool(Bytes::mib(12)));
-        let mut replay = Replay::new(&pool, &trace).unwrap();
+        let mut replay = TraceReplay::new(&pool, &trace).unwrap();
         assert!(replay.pass().unwrap_err().is_full_now());
         let stopped = replay.stopped().unwrap();
         assert_eq!((stopped.event, stopped.size), (2, Bytes::mib(8)));
@@ -221,7 +221,7 @@ mod tests {
         let (trace, pool) = (trace(), pool(Bytes::gib(1)));
         let mut sizes = Vec::new();
         let mut replay =
-            Replay::new(&pool, &trace).unwrap().with_work(Box::new(|block, stream| {
+            TraceReplay::new(&pool, &trace).unwrap().with_work(Box::new(|block, stream| {
                 assert_eq!(stream, Stream::DEFAULT);
                 sizes.push(block.size());
                 if sizes.len() < 5 {
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_whole_pass_leaves_nothing_live_and_counts_its_slow_requests() {
         let (trace, pool) = (trace(), pool(Bytes::gib(1)));
-        let mut replay = Replay::new(&pool, &trace).unwrap();
+        let mut replay = TraceReplay::new(&pool, &trace).unwrap();
         assert!(replay.pass().unwrap().peak_reserved >= trace.peak_live());
         let cold = pool.activity();
         assert!(cold.slow_requests > 0 && cold.slow_time > Duration::ZERO);

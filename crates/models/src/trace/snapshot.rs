@@ -5,9 +5,9 @@
 //! most of the file and nothing to a replay. A block is known by its address, which is
 //! used again after each free; the builder takes ids on those terms.
 
-use super::build::{Builder, Raw};
-use super::{Op, Trace};
-use crate::pickle::{Items, Pickle, Policy, Ref};
+use super::build::{Raw, TraceBuilder};
+use super::{Trace, TraceOp};
+use crate::pickle::{Pickle, PickleItems, PickleRef, Policy};
 use plimsoll_machine::error::{Error, Result};
 
 /// PyTorch writes a dozen keys. A file may mention one huge dict a million times, and
@@ -19,12 +19,13 @@ const RECORD: &str = "call torch.cuda.memory._record_memory_history() before the
 
 pub(super) fn read(bytes: &[u8], device: Option<usize>) -> Result<Trace> {
     let pickle = Pickle::parse(bytes, Policy::DataOnly)?;
-    let traces = pickle.root().get("device_traces").and_then(Ref::items).ok_or_else(|| {
-        let kind = pickle.root().kind();
-        bad("snapshot", format!("{kind} without a list of device_traces; {RECORD}"))
-    })?;
+    let traces =
+        pickle.root().get("device_traces").and_then(PickleRef::items).ok_or_else(|| {
+            let kind = pickle.root().kind();
+            bad("snapshot", format!("{kind} without a list of device_traces; {RECORD}"))
+        })?;
     let (device, events) = choose(traces, device)?;
-    let mut builder = Builder::default();
+    let mut builder = TraceBuilder::default();
     let mut first_time = None;
     for (index, entry) in events.enumerate() {
         let place = || format!("snapshot, device_traces[{device}][{index}]");
@@ -32,7 +33,7 @@ pub(super) fn read(bytes: &[u8], device: Option<usize>) -> Result<Trace> {
         // PyTorch's times are those of the wall clock; a trace's begin at 0.
         let start = *first_time.get_or_insert(raw.time_us);
         raw.time_us = raw.time_us.zip(start).map(|(time, start)| time.saturating_sub(start));
-        if raw.op == Op::Free && !builder.is_live(raw.id) {
+        if raw.op == TraceOp::Free && !builder.is_live(raw.id) {
             builder.skip_free();
             continue;
         }
@@ -48,7 +49,7 @@ fn bad(what: impl Into<String>, why: String) -> Error {
 }
 
 /// The events of the device that was asked for, or of the only one that has any.
-fn choose<'p>(traces: Items<'p>, device: Option<usize>) -> Result<(usize, Items<'p>)> {
+fn choose<'p>(traces: PickleItems<'p>, device: Option<usize>) -> Result<(usize, PickleItems<'p>)> {
     let mut with_events = Vec::new();
     let mut count = 0;
     for (index, events) in traces.enumerate() {
@@ -78,7 +79,7 @@ fn choose<'p>(traces: Items<'p>, device: Option<usize>) -> Result<(usize, Items<
 }
 
 /// An event that a replay repeats, or nothing for those that it does not.
-fn event(entry: Ref<'_>) -> Result<Option<Raw>, String> {
+fn event(entry: PickleRef<'_>) -> Result<Option<Raw>, String> {
     let pairs = entry.pairs().ok_or_else(|| format!("{} instead of a dict", entry.kind()))?;
     let (mut action, mut addr, mut size) = (None, None, None);
     let (mut stream, mut time_us) = (None, None);
@@ -96,20 +97,20 @@ fn event(entry: Ref<'_>) -> Result<Option<Raw>, String> {
         }
     }
     let op = match action {
-        Some("alloc") => Op::Allocate,
-        Some("free_completed") => Op::Free,
+        Some("alloc") => TraceOp::Allocate,
+        Some("free_completed") => TraceOp::Free,
         Some(_) => return Ok(None),
         None => return Err("no action in the event".into()),
     };
     let id = number("addr", addr)?;
     // Old versions of PyTorch log the rounded size on a free and the asked one before.
-    let size = if op == Op::Allocate { Some(number("size", size)?) } else { None };
+    let size = if op == TraceOp::Allocate { Some(number("size", size)?) } else { None };
     let stream = handle(stream)?;
     let time_us = time_us.map(|time| number("time_us", Some(time))).transpose()?;
     Ok(Some(Raw { op, id, size, stream, time_us }))
 }
 
-fn number(key: &str, value: Option<Ref<'_>>) -> Result<u64, String> {
+fn number(key: &str, value: Option<PickleRef<'_>>) -> Result<u64, String> {
     let value = value.ok_or_else(|| format!("no {key} in the event"))?;
     value.as_u64().ok_or_else(|| {
         format!("{key} is {}; it must be an integer from 0 to 2^64 - 1", value.kind())
@@ -117,8 +118,8 @@ fn number(key: &str, value: Option<Ref<'_>>) -> Result<u64, String> {
 }
 
 /// A stream is a pointer, which PyTorch writes as a signed integer.
-fn handle(value: Option<Ref<'_>>) -> Result<u64, String> {
-    match value.and_then(Ref::as_i64) {
+fn handle(value: Option<PickleRef<'_>>) -> Result<u64, String> {
+    match value.and_then(PickleRef::as_i64) {
         Some(signed) => Ok(signed.cast_unsigned()),
         None => number("stream", value),
     }

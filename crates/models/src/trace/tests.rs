@@ -10,7 +10,7 @@ fn csv(lines: &str) -> Result<Trace> {
 
 #[test]
 fn an_event_is_24_bytes() {
-    assert_eq!(size_of::<Event>(), 24);
+    assert_eq!(size_of::<TraceEvent>(), 24);
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn slots_are_used_again() {
     assert_eq!(trace.peak_live(), Bytes(10));
     assert_eq!(
         trace.never_freed(),
-        [NeverFreed { id: 8, size: Bytes(2) }, NeverFreed { id: 9, size: Bytes(8) }]
+        [UnfreedBlock { id: 8, size: Bytes(2) }, UnfreedBlock { id: 9, size: Bytes(8) }]
     );
     assert!(trace.is_timed());
 }
@@ -128,7 +128,7 @@ proptest! {
         let mut held = vec![false; trace.slots()];
         for event in trace.events() {
             let slot = &mut held[event.id as usize];
-            prop_assert_eq!(*slot, event.op == Op::Free);
+            prop_assert_eq!(*slot, event.op == TraceOp::Free);
             *slot = !*slot;
         }
         prop_assert_eq!(held.iter().filter(|held| **held).count(), trace.never_freed().len());

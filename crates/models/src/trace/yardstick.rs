@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Op, Trace};
+use super::{Trace, TraceOp};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::sys::malloc::{self, HeapBlock};
 use plimsoll_machine::units::Bytes;
@@ -57,11 +57,11 @@ impl<'a> Malloc<'a> {
         for event in self.trace.events() {
             let slot = &mut self.blocks[event.id as usize];
             match event.op {
-                Op::Allocate => match HeapBlock::new(event.size) {
+                TraceOp::Allocate => match HeapBlock::new(event.size) {
                     Some(block) => *slot = Some(block),
                     None => return Some(Bytes(event.size)),
                 },
-                Op::Free => *slot = None,
+                TraceOp::Free => *slot = None,
             }
         }
         None

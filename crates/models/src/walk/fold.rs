@@ -1,14 +1,14 @@
 //! The elements of small tensors that are known before a graph runs: extents on their way from
 //! `Shape` to `Reshape`. As numbers with 53 bits, which is more than any extent needs.
 
-use super::Attribute;
-use super::operators::Call;
+use super::operators::OperatorCall;
+use crate::onnx::OnnxAttribute;
 
 /// More elements than this are no extents.
 const MOST: usize = 1024;
 
 /// The elements of the first output, where they follow from known inputs.
-pub(super) fn evaluate(call: &Call<'_>) -> Option<Vec<f64>> {
+pub(super) fn evaluate(call: &OperatorCall<'_>) -> Option<Vec<f64>> {
     if !call.node.domain.is_empty() {
         return None;
     }
@@ -50,10 +50,10 @@ pub(super) fn evaluate(call: &Call<'_>) -> Option<Vec<f64>> {
     (made.len() <= MOST && made.iter().all(|n| n.is_finite())).then_some(made)
 }
 
-fn constant(call: &Call<'_>) -> Option<Vec<f64>> {
+fn constant(call: &OperatorCall<'_>) -> Option<Vec<f64>> {
     let node = call.node;
     match node.attributes.get("value") {
-        Some(Attribute::Tensor(tensor)) => tensor.elements.clone(),
+        Some(OnnxAttribute::Tensor(tensor)) => tensor.elements.clone(),
         _ => node
             .int("value_int")
             .map(|n| vec![n as f64])
@@ -61,7 +61,7 @@ fn constant(call: &Call<'_>) -> Option<Vec<f64>> {
     }
 }
 
-fn shape_of(call: &Call<'_>) -> Option<Vec<f64>> {
+fn shape_of(call: &OperatorCall<'_>) -> Option<Vec<f64>> {
     let shape = call.shapes.first()?.as_ref()?;
     let rank = shape.len() as i64;
     let place = |n: i64| if n < 0 { (n + rank).max(0) } else { n.min(rank) } as usize;
@@ -70,13 +70,13 @@ fn shape_of(call: &Call<'_>) -> Option<Vec<f64>> {
     Some(shape[start..end].iter().map(|dim| dim.n as f64).collect())
 }
 
-fn cast(call: &Call<'_>) -> Option<Vec<f64>> {
+fn cast(call: &OperatorCall<'_>) -> Option<Vec<f64>> {
     let list = call.list(0)?;
     let whole = !matches!(call.node.int("to"), Some(1 | 10 | 11 | 16));
     Some(list.iter().map(|&n| if whole { n.trunc() } else { n }).collect())
 }
 
-fn gather(call: &Call<'_>) -> Option<Vec<f64>> {
+fn gather(call: &OperatorCall<'_>) -> Option<Vec<f64>> {
     let (data, indices) = (call.list(0)?, call.list(1)?);
     // Of lists alone; a table of rows is no list of extents.
     if call.shapes[0].as_ref()?.len() != 1 {
@@ -86,7 +86,7 @@ fn gather(call: &Call<'_>) -> Option<Vec<f64>> {
     indices.iter().map(|&n| data.get(at(n)).copied()).collect()
 }
 
-fn slice(call: &Call<'_>) -> Option<Vec<f64>> {
+fn slice(call: &OperatorCall<'_>) -> Option<Vec<f64>> {
     let data = call.list(0)?;
     if call.shapes[0].as_ref()?.len() != 1 {
         return None;
@@ -106,23 +106,23 @@ fn slice(call: &Call<'_>) -> Option<Vec<f64>> {
     (step == -1.0).then(|| data.iter().rev().copied().collect())
 }
 
-fn range(call: &Call<'_>) -> Option<Vec<f64>> {
+fn range(call: &OperatorCall<'_>) -> Option<Vec<f64>> {
     let one = |n| call.list(n)?.first().copied();
     let (start, limit, step) = (one(0)?, one(1)?, one(2)?);
     let count = ((limit - start) / step).ceil().max(0.0);
     (count <= MOST as f64).then(|| (0..count as usize).map(|n| start + n as f64 * step).collect())
 }
 
-fn constant_of_shape(call: &Call<'_>) -> Option<Vec<f64>> {
+fn constant_of_shape(call: &OperatorCall<'_>) -> Option<Vec<f64>> {
     let count: f64 = call.list(0)?.iter().product();
     let value = match call.node.attributes.get("value") {
-        Some(Attribute::Tensor(tensor)) => *tensor.elements.as_ref()?.first()?,
+        Some(OnnxAttribute::Tensor(tensor)) => *tensor.elements.as_ref()?.first()?,
         _ => 0.0,
     };
     (count <= MOST as f64).then(|| vec![value; count.max(0.0) as usize])
 }
 
-fn select(call: &Call<'_>) -> Option<Vec<f64>> {
+fn select(call: &OperatorCall<'_>) -> Option<Vec<f64>> {
     let (condition, yes, no) = (call.list(0)?, call.list(1)?, call.list(2)?);
     let length = condition.len().max(yes.len()).max(no.len());
     let at =
@@ -130,11 +130,11 @@ fn select(call: &Call<'_>) -> Option<Vec<f64>> {
     (0..length).map(|n| if at(condition, n)? != 0.0 { at(yes, n) } else { at(no, n) }).collect()
 }
 
-fn unary(call: &Call<'_>, f: impl Fn(f64) -> f64) -> Option<Vec<f64>> {
+fn unary(call: &OperatorCall<'_>, f: impl Fn(f64) -> f64) -> Option<Vec<f64>> {
     Some(call.list(0)?.iter().map(|&n| f(n)).collect())
 }
 
-fn binary(call: &Call<'_>, f: impl Fn(f64, f64) -> f64) -> Option<Vec<f64>> {
+fn binary(call: &OperatorCall<'_>, f: impl Fn(f64, f64) -> f64) -> Option<Vec<f64>> {
     let (a, b) = (call.list(0)?, call.list(1)?);
     match (a.len(), b.len()) {
         (_, 1) => Some(a.iter().map(|&n| f(n, b[0])).collect()),
@@ -144,7 +144,7 @@ fn binary(call: &Call<'_>, f: impl Fn(f64, f64) -> f64) -> Option<Vec<f64>> {
     }
 }
 
-fn divide(call: &Call<'_>) -> Option<Vec<f64>> {
+fn divide(call: &OperatorCall<'_>) -> Option<Vec<f64>> {
     let whole = matches!(call.elements.first(), Some(2..=7 | 12 | 13));
     binary(call, |a, b| match (whole, b == 0.0) {
         (_, true) => 0.0,

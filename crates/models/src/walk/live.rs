@@ -6,7 +6,7 @@
 //! needs at least, in this order.
 
 use super::shapes::Shaped;
-use super::{ValueId, element_name};
+use crate::onnx::{OnnxNode, ValueId, element_name};
 
 /// The worst moment of a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Peak {
     /// How many operators there are.
     pub steps: usize,
     /// What lives then, the largest first.
-    pub tensors: Vec<LiveTensor>,
+    pub tensors: Vec<PeakTensor>,
     /// Bytes of the inputs.
     pub input_bytes: u64,
     /// Bytes of the outputs.
@@ -31,7 +31,7 @@ pub struct Peak {
 /// A tensor that lives at the worst moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LiveTensor {
+pub struct PeakTensor {
     /// Its name.
     pub name: String,
     /// Its bytes.
@@ -43,7 +43,7 @@ pub struct LiveTensor {
 }
 
 /// Whether it is an allocation or a free, whose, and how much.
-pub type TraceEvent = (bool, ValueId, u64);
+pub type LifetimeEvent = (bool, ValueId, u64);
 
 /// Operators whose output is their input seen otherwise.
 pub(super) fn is_view(op: &str) -> bool {
@@ -93,7 +93,7 @@ impl Shaped {
     /// The plain walk as a trace of allocations and frees, weights first: what an allocator
     /// would be asked for.
     #[must_use]
-    pub fn trace(&self) -> Vec<TraceEvent> {
+    pub fn trace(&self) -> Vec<LifetimeEvent> {
         let weights = self.graph.values.iter().enumerate();
         let weights = weights.filter_map(|(id, value)| Some((true, id, value.weight?.bytes)));
         let mut walk = Walk::new(self);
@@ -101,10 +101,10 @@ impl Shaped {
         walk.run_on().1.unwrap_or_default()
     }
 
-    fn tensor(&self, id: ValueId) -> LiveTensor {
+    fn tensor(&self, id: ValueId) -> PeakTensor {
         let shape = self.shapes[id].iter().flatten().map(|dim| dim.n).collect();
         let name = self.graph.values[id].name.clone();
-        LiveTensor {
+        PeakTensor {
             name,
             bytes: self.bytes(id).unwrap_or(0),
             shape,
@@ -123,15 +123,14 @@ struct Walk<'a> {
     uses: Vec<usize>,
     live: Vec<bool>,
     now: u64,
-    events: Option<Vec<TraceEvent>>,
+    events: Option<Vec<LifetimeEvent>>,
 }
 
 impl<'a> Walk<'a> {
     fn new(shaped: &'a Shaped) -> Walk<'a> {
         let graph = &shaped.graph;
         let count = graph.values.len();
-        let runs =
-            |node: &super::Node| !node.outputs.iter().flatten().all(|&id| shaped.constant[id]);
+        let runs = |node: &OnnxNode| !node.outputs.iter().flatten().all(|&id| shaped.constant[id]);
         let order = (0..graph.nodes.len()).filter(|&n| runs(&graph.nodes[n])).collect();
         let mut walk = Walk {
             shaped,
@@ -159,7 +158,7 @@ impl<'a> Walk<'a> {
         self.run_on().0
     }
 
-    fn run_on(mut self) -> (Peak, Option<Vec<TraceEvent>>) {
+    fn run_on(mut self) -> (Peak, Option<Vec<LifetimeEvent>>) {
         let graph = &self.shaped.graph;
         let bytes = |ids: &[ValueId]| -> u64 {
             ids.iter().filter_map(|&id| self.shaped.bytes(id)).fold(0, u64::saturating_add)
@@ -210,7 +209,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Gives an output its memory: an input's, or its own.
-    fn make(&mut self, node: &super::Node, output: ValueId) {
+    fn make(&mut self, node: &OnnxNode, output: ValueId) {
         let standard = node.domain.is_empty() || node.op == "QuickGelu";
         let first = node.inputs.first().copied().flatten();
         let usable = |walk: &Walk<'_>, id: ValueId| {
@@ -257,8 +256,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn largest(&self) -> Vec<LiveTensor> {
-        let mut tensors: Vec<LiveTensor> = (0..self.live.len())
+    fn largest(&self) -> Vec<PeakTensor> {
+        let mut tensors: Vec<PeakTensor> = (0..self.live.len())
             .filter(|&id| self.live[id])
             .map(|id| self.shaped.tensor(id))
             .collect();

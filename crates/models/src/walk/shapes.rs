@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::operators::{self, Call, Refusal};
-use super::{Declared, Graph, GraphError, Node, ValueId, bytes_of, fold};
+use super::fold;
+use super::operators::{self, OperatorCall, ShapeRefusal};
+use crate::onnx::{DeclaredExtent, OnnxError, OnnxGraph, OnnxNode, ValueId, bytes_of};
 
 /// How an extent is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,7 +51,7 @@ impl Dim {
 /// What open extents of the inputs are taken to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Extents {
+pub struct InputExtents {
     /// Rows and columns of images.
     pub image: (u64, u64),
     /// Images or sequences at once.
@@ -61,13 +62,13 @@ pub struct Extents {
     pub by_place: BTreeMap<String, u64>,
 }
 
-impl Default for Extents {
+impl Default for InputExtents {
     fn default() -> Self {
-        Extents { image: (640, 640), batch: 1, tokens: 128, by_place: BTreeMap::new() }
+        InputExtents { image: (640, 640), batch: 1, tokens: 128, by_place: BTreeMap::new() }
     }
 }
 
-impl Extents {
+impl InputExtents {
     /// What an open extent is: by its place, by its name, by where images have it.
     fn of(&self, input: &str, axis: usize, rank: usize, symbol: Option<&str>) -> u64 {
         if let Some(&n) = self.by_place.get(&format!("{input}:{axis}")) {
@@ -97,8 +98,8 @@ impl Extents {
 #[non_exhaustive]
 pub struct Shaped {
     /// The graph.
-    pub graph: Graph,
-    /// The extents of each value; `None` where they cannot be told before it runs.
+    pub graph: OnnxGraph,
+    /// The extents of each value; `None` where they are not known before it runs.
     pub shapes: Vec<Option<Vec<Dim>>>,
     /// ONNX's number for the type of each value.
     pub elements: Vec<u64>,
@@ -112,12 +113,12 @@ pub struct Shaped {
     pub unknown: BTreeMap<String, usize>,
 }
 
-impl Graph {
+impl OnnxGraph {
     /// Gives every tensor its extents.
     ///
     /// # Errors
     /// When the graph cannot be: extents that do not go together, or beyond counting.
-    pub fn shape(self, extents: &Extents) -> Result<Shaped, GraphError> {
+    pub fn shape(self, extents: &InputExtents) -> Result<Shaped, OnnxError> {
         let count = self.values.len();
         let mut shaped = Shaped {
             shapes: vec![None; count],
@@ -143,7 +144,7 @@ impl Graph {
 }
 
 impl Shaped {
-    /// Bytes of a value; `None` where its extents cannot be told.
+    /// Bytes of a value; `None` where its extents are not known.
     #[must_use]
     pub fn bytes(&self, id: ValueId) -> Option<u64> {
         let shape = self.shapes.get(id)?.as_ref()?;
@@ -151,13 +152,13 @@ impl Shaped {
         Some(bytes_of(self.elements[id], elements))
     }
 
-    fn begin(&mut self, extents: &Extents) -> Result<(), GraphError> {
+    fn begin(&mut self, extents: &InputExtents) -> Result<(), OnnxError> {
         for (id, value) in self.graph.values.iter().enumerate() {
             if value.weight.is_some() {
                 self.constant[id] = true;
                 self.shapes[id] = value.declared.as_ref().map(|list| {
-                    let fixed = |extent: &Declared| match extent {
-                        Declared::Fixed(n) => *n,
+                    let fixed = |extent: &DeclaredExtent| match extent {
+                        DeclaredExtent::Fixed(n) => *n,
                         _ => 0,
                     };
                     list.iter().map(|extent| Dim::fixed(fixed(extent))).collect()
@@ -173,9 +174,9 @@ impl Shaped {
             let mut open = Vec::new();
             let dims = declared.iter().enumerate().map(|(axis, extent)| {
                 let symbol = match extent {
-                    Declared::Fixed(n) => return Dim::fixed(*n),
-                    Declared::Open(symbol) => Some(*symbol),
-                    Declared::Unnamed => None,
+                    DeclaredExtent::Fixed(n) => return Dim::fixed(*n),
+                    DeclaredExtent::Open(symbol) => Some(*symbol),
+                    DeclaredExtent::Unnamed => None,
                 };
                 let name = symbol.map(|symbol| self.graph.symbols[symbol].as_str());
                 let n = extents.of(&value.name, axis, declared.len(), name);
@@ -192,7 +193,7 @@ impl Shaped {
     }
 
     /// A place that was named must exist, and be open or agree.
-    fn check_given(&self, extents: &Extents) -> Result<(), GraphError> {
+    fn check_given(&self, extents: &InputExtents) -> Result<(), OnnxError> {
         for (place, &n) in &extents.by_place {
             let Some((input, axis)) = place.rsplit_once(':').filter(|(input, _)| *input != "*")
             else {
@@ -202,9 +203,9 @@ impl Shaped {
             let shape = found.and_then(|&id| self.shapes[id].as_ref());
             let dim = axis.parse().ok().and_then(|axis: usize| shape?.get(axis));
             match dim {
-                None => return Err(GraphError::Wrong(format!("the graph has no input {place}"))),
+                None => return Err(OnnxError::Wrong(format!("the graph has no input {place}"))),
                 Some(dim) if dim.n != n => {
-                    return Err(GraphError::Wrong(format!(
+                    return Err(OnnxError::Wrong(format!(
                         "{place} is fixed at {} in the graph, not {n}; export it anew with that \
                          size or with open extents",
                         dim.n
@@ -216,9 +217,9 @@ impl Shaped {
         Ok(())
     }
 
-    fn node(&mut self, index: usize) -> Result<(), GraphError> {
+    fn node(&mut self, index: usize) -> Result<(), OnnxError> {
         let node = &self.graph.nodes[index];
-        let call = Call {
+        let call = OperatorCall {
             node,
             shapes: node.inputs.iter().map(|id| self.shapes[(*id)?].as_deref()).collect(),
             elements: node.inputs.iter().map(|id| id.map_or(0, |id| self.elements[id])).collect(),
@@ -231,7 +232,7 @@ impl Shaped {
             && node.inputs.iter().flatten().all(|&id| self.constant[id])
             || node.op == "Constant" && node.domain.is_empty();
         let wrong = |why: String| {
-            GraphError::Wrong(format!("the graph cannot be: {}: {why}", node.label(&self.graph)))
+            OnnxError::Wrong(format!("the graph cannot be: {}: {why}", node.label(&self.graph)))
         };
         let outputs = node.outputs.clone();
         match found {
@@ -247,15 +248,15 @@ impl Shaped {
                     self.elements[id] = made.element;
                 }
             }
-            Err(Refusal::Impossible(why)) => return Err(wrong(why)),
-            Err(Refusal::Unknown) => {
+            Err(ShapeRefusal::Impossible(why)) => return Err(wrong(why)),
+            Err(ShapeRefusal::Unknown) => {
                 let name = operator_name(node);
                 *self.unknown.entry(name).or_default() += 1;
                 self.take_declared(&outputs);
             }
             // Said once, where it begins: what follows from it says nothing new.
-            Err(Refusal::Follows) => self.take_declared(&outputs),
-            Err(Refusal::Data(why)) => {
+            Err(ShapeRefusal::Follows) => self.take_declared(&outputs),
+            Err(ShapeRefusal::Data(why)) => {
                 let note = format!("{}: {why}", node.label(&self.graph));
                 self.notes.push(note);
                 self.take_declared(&outputs);
@@ -290,7 +291,7 @@ impl Shaped {
             let fixed: Option<Vec<Dim>> = declared
                 .iter()
                 .map(|extent| match extent {
-                    Declared::Fixed(n) => Some(Dim::fixed(*n)),
+                    DeclaredExtent::Fixed(n) => Some(Dim::fixed(*n)),
                     _ => None,
                 })
                 .collect();
@@ -299,6 +300,6 @@ impl Shaped {
     }
 }
 
-fn operator_name(node: &Node) -> String {
+fn operator_name(node: &OnnxNode) -> String {
     if node.domain.is_empty() { node.op.clone() } else { format!("{}:{}", node.domain, node.op) }
 }

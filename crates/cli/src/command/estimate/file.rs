@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll::backend::{BackendKind, DeviceId};
 use plimsoll::{Bytes, CacheTypes, ElementType, WeightType};
-use plimsoll_models::terms::{Request, Runner, Terms, estimate};
+use plimsoll_models::terms::{EstimateRequest, Runner, Terms, estimate};
 
 use super::answer::{FileEstimate, FitVerdict};
 use super::{fleet, remedy, room, tokens};
@@ -89,8 +89,8 @@ fn extent(text: &str) -> Result<(String, u64), String> {
 
 impl Args {
     /// The same as the library takes it.
-    pub(super) fn request(&self) -> Request {
-        let mut request = Request::default();
+    pub(super) fn request(&self) -> EstimateRequest {
+        let mut request = EstimateRequest::default();
         request.image = self.imgsz;
         request.batch = self.batch;
         request.context = self.context;
@@ -109,7 +109,7 @@ impl Args {
     }
 
     /// What it takes, if it can be read.
-    pub(super) fn terms(&self, model: &Path) -> plimsoll_models::Result<Terms> {
+    pub(super) fn terms(&self, model: &Path) -> plimsoll_models::ModelResult<Terms> {
         estimate(model, &self.request())
     }
 }

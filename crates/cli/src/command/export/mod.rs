@@ -12,7 +12,7 @@ use plimsoll::Bytes;
 use plimsoll_infer::ModelSource;
 use plimsoll_infer::decode::parse_names;
 use plimsoll_infer::source::{self, Spec};
-use plimsoll_models::{GraphOptions, find_weights, onnx::Header, pt};
+use plimsoll_models::{GraphOptions, find_weights, onnx::OnnxHeader, pt};
 use serde::Serialize;
 
 use crate::apart;
@@ -150,7 +150,7 @@ fn check_apart(args: &Args, model: &Path) -> anyhow::Result<()> {
 }
 
 /// A stem is first its checkpoint: what lies beside that was most often made from it.
-fn find(model: &Path) -> plimsoll_models::Result<PathBuf> {
+fn find(model: &Path) -> plimsoll_models::ModelResult<PathBuf> {
     let mut checkpoint = model.as_os_str().to_os_string();
     checkpoint.push(".pt");
     let checkpoint = PathBuf::from(checkpoint);
@@ -199,7 +199,7 @@ fn graph(args: &Args, model: &Path, half: bool) -> anyhow::Result<Vec<u8>> {
 
 /// What the graph says of itself.
 fn describe(args: &Args, model: &Path, graph: &[u8]) -> Exported {
-    let header = Header::parse(graph).unwrap_or_default();
+    let header = OnnxHeader::parse(graph).unwrap_or_default();
     let text = |key: &str| header.metadata.get(key).cloned();
     // The graph's own: one that was given as .onnx was not made for this --imgsz.
     let imgsz = match header.inputs.first().and_then(|input| input.shape.as_deref()) {

@@ -9,7 +9,7 @@ use std::io::{self, BufReader, Cursor, ErrorKind, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
-use plimsoll::trace::{Format, Trace};
+use plimsoll::trace::{Trace, TraceFormat};
 use plimsoll::{Bytes, Error};
 
 use crate::outcome::{BadInput, OrBadInput};
@@ -39,10 +39,10 @@ pub(super) fn read(path: &Path, device: Option<usize>) -> anyhow::Result<(String
 }
 
 fn parse(bytes: &[u8], device: Option<usize>) -> Result<Trace, Error> {
-    match (Format::of(bytes)?, device) {
-        (Format::Snapshot, device) => Trace::from_snapshot(bytes, device),
-        (Format::Csv, None) => Trace::from_csv(bytes),
-        (Format::Csv, Some(device)) => Err(Error::Config {
+    match (TraceFormat::of(bytes)?, device) {
+        (TraceFormat::Snapshot, device) => Trace::from_snapshot(bytes, device),
+        (TraceFormat::Csv, None) => Trace::from_csv(bytes),
+        (TraceFormat::Csv, Some(device)) => Err(Error::Config {
             field: "--device",
             value: device.to_string(),
             range: "left out: a csv has events of one device",
@@ -124,7 +124,7 @@ fn too_large(name: &str, zipped: bool, most: u64) -> anyhow::Error {
 
 /// Whether a trace can begin like this.
 fn check_start(bytes: &[u8]) -> Result<(), Error> {
-    if Format::of(bytes)? == Format::Csv {
+    if TraceFormat::of(bytes)? == TraceFormat::Csv {
         let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
         Trace::from_csv(&bytes[..end])?;
     }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use plimsoll::trace::Trace;
-use plimsoll::trace::replay::{Replay, Stopped};
+use plimsoll::trace::replay::{Stopped, TraceReplay};
 use plimsoll::trace::yardstick::Malloc;
 use plimsoll::{Bytes, Error};
 
@@ -113,7 +113,7 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> plimsoll::Result<T> + Send) -> pl
     })
 }
 
-fn taken(stand: &Stand, replay: &mut Replay<'_>) -> plimsoll::Result<ReplayPass> {
+fn taken(stand: &Stand, replay: &mut TraceReplay<'_>) -> plimsoll::Result<ReplayPass> {
     let pool = &stand.pool;
     let (before, stats, charged) = (pool.activity(), pool.stats(), stand.charged());
     let wall = replay.pass()?.wall;

@@ -8,7 +8,7 @@ use plimsoll::backend::host::Host;
 use plimsoll::backend::sim::{Latencies, Sim, SimConfig};
 use plimsoll::backend::{BackendKind, DeviceId, open};
 use plimsoll::trace::Trace;
-use plimsoll::trace::replay::Replay;
+use plimsoll::trace::replay::TraceReplay;
 use plimsoll::{Bytes, Error, Limit, Memory, MemoryConfig, Packing, Pool, Result};
 
 /// The default size of the simulated device: that of the real one whose costs it charges.
@@ -112,8 +112,8 @@ impl Setup {
 
 impl Stand {
     /// A replay on its pool, with kernels on the blocks where that was asked for.
-    pub(super) fn replay<'a>(&'a self, trace: &'a Trace) -> Result<Replay<'a>> {
-        let replay = Replay::new(&self.pool, trace)?;
+    pub(super) fn replay<'a>(&'a self, trace: &'a Trace) -> Result<TraceReplay<'a>> {
+        let replay = TraceReplay::new(&self.pool, trace)?;
         Ok(match &self.toucher {
             None => replay,
             Some(toucher) => replay.with_work(Box::new(|block, stream| {

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use plimsoll::trace::Trace;
-use plimsoll::trace::replay::Replay;
+use plimsoll::trace::replay::TraceReplay;
 use plimsoll::{Bytes, Memory, Stream};
 use serde::Serialize;
 
@@ -61,8 +61,10 @@ fn fastest(setup: &Setup, trace: &Trace, threads: u16, passes: u32) -> plimsoll:
     while streams.len() < usize::from(threads) {
         streams.push(stand.pool.device().new_stream()?);
     }
-    let mut replays: Vec<Replay<'_>> =
-        streams.into_iter().map(|stream| Replay::on_stream(&stand.pool, trace, stream)).collect();
+    let mut replays: Vec<TraceReplay<'_>> = streams
+        .into_iter()
+        .map(|stream| TraceReplay::on_stream(&stand.pool, trace, stream))
+        .collect();
     one_pass(&mut replays)?;
     let mut fastest = Duration::MAX;
     for _ in 0..passes {
@@ -72,7 +74,7 @@ fn fastest(setup: &Setup, trace: &Trace, threads: u16, passes: u32) -> plimsoll:
 }
 
 /// One pass on every thread at once.
-fn one_pass(replays: &mut [Replay<'_>]) -> plimsoll::Result<Duration> {
+fn one_pass(replays: &mut [TraceReplay<'_>]) -> plimsoll::Result<Duration> {
     let barrier = &Barrier::new(replays.len());
     let spans = std::thread::scope(|scope| {
         let threads: Vec<_> = replays

@@ -10,7 +10,7 @@ use crate::error::{InferError, InferResult};
 use crate::prepare::Prepare;
 use crate::source::{self, SourceOptions};
 use crate::tensor::Tensor;
-use plimsoll_models::onnx::Header;
+use plimsoll_models::onnx::OnnxHeader;
 
 /// The most pictures that ranges are found by; Ultralytics takes as many.
 const MOST_PICTURES: usize = 500;
@@ -101,7 +101,7 @@ fn by_library(
         return Err(InferError::Unavailable { what: "--int8".into(), why: why.into() });
     }
     let onnx = graph(typed && options.half)?;
-    let header = Header::parse(&onnx).map_err(|why| refuse(why.to_string()))?;
+    let header = OnnxHeader::parse(&onnx).map_err(|why| refuse(why.to_string()))?;
     let mut pictures = match &options.calibration {
         Some(folder) => Some(CalibrationPictures::open(folder, &header)?),
         None => None,
@@ -138,7 +138,7 @@ struct CalibrationPictures {
 }
 
 impl CalibrationPictures {
-    fn open(folder: &Path, header: &Header) -> InferResult<CalibrationPictures> {
+    fn open(folder: &Path, header: &OnnxHeader) -> InferResult<CalibrationPictures> {
         let shape = header.inputs.first().and_then(|input| input.shape.clone()).unwrap_or_default();
         let [_, _, Some(rows), Some(columns)] = shape[..] else {
             let why = "eight bits need an image size that is fixed: leave --dynamic out";
@@ -194,7 +194,7 @@ fn by_trtexec(
 ) -> InferResult<Built> {
     let refuse = |why: String| InferError::Model { model: name.to_string(), why };
     let failed = |error: std::io::Error| refuse(format!("{}: {error}", program.display()));
-    let header = Header::parse(onnx).map_err(|why| refuse(why.to_string()))?;
+    let header = OnnxHeader::parse(onnx).map_err(|why| refuse(why.to_string()))?;
     let folder = tempfile::tempdir().map_err(failed)?;
     let (from, to) = (folder.path().join("model.onnx"), folder.path().join("model.plan"));
     std::fs::write(&from, onnx).map_err(failed)?;

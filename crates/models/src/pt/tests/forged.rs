@@ -107,7 +107,7 @@ const FOR_TWO: &[u8] = b"(K\x02K\x03K\x01K\x01t";
 #[test]
 fn a_forged_detector_is_one() {
     let file = to_onnx(&detector(&[pool()], TWO, FOR_TWO), &options()).unwrap();
-    let header = super::super::super::onnx::Header::parse(&file).unwrap();
+    let header = super::super::super::onnx::OnnxHeader::parse(&file).unwrap();
     assert_eq!(header.outputs[0].shape, Some(vec![Some(1), Some(6), Some(64)]));
     // Saved bare, without the dict around it, it is the same.
     let bare = saved(&network(with_head(&[pool()], TWO, FOR_TWO)));

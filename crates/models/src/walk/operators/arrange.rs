@@ -1,9 +1,11 @@
 //! Operators that arrange elements anew: reshape, slice, gather, tile.
 
-use super::super::Attribute;
-use super::{Answer, Call, Dim, I64, Known, Made, Refusal, computed};
+use super::{
+    Dim, I64, Known, OperatorCall, OperatorOutput, OperatorShapes, ShapeRefusal, computed,
+};
+use crate::onnx::OnnxAttribute;
 
-pub(super) fn infer(call: &Call<'_>) -> Answer {
+pub(super) fn infer(call: &OperatorCall<'_>) -> OperatorShapes {
     match call.node.op.as_str() {
         "Reshape" => reshape(call),
         "Flatten" => flatten(call),
@@ -27,7 +29,7 @@ pub(super) fn infer(call: &Call<'_>) -> Answer {
         "EyeLike" => call.one(call.shape(0)?.to_vec()),
         "DepthToSpace" => depth_to_space(call),
         "SpaceToDepth" => space_to_depth(call),
-        _ => Err(Refusal::Unknown),
+        _ => Err(ShapeRefusal::Unknown),
     }
 }
 
@@ -35,7 +37,7 @@ fn elements(shape: &[Dim]) -> u64 {
     shape.iter().fold(1, |all: u64, dim| all.saturating_mul(dim.n))
 }
 
-fn reshape(call: &Call<'_>) -> Answer {
+fn reshape(call: &OperatorCall<'_>) -> OperatorShapes {
     let shape = call.shape(0)?;
     let wanted = call.numbers(1, "shape")?.ok_or_else(|| call.data("shape"))?;
     let all = elements(shape);
@@ -60,7 +62,7 @@ fn reshape(call: &Call<'_>) -> Answer {
         out[axis] = computed(n, shape);
     }
     if elements(&out) != all {
-        return Err(Refusal::Impossible(format!("{all} elements into {wanted:?}")));
+        return Err(ShapeRefusal::Impossible(format!("{all} elements into {wanted:?}")));
     }
     if from_inputs {
         let given = shape.iter().filter(|dim| dim.known != Known::Fixed);
@@ -78,7 +80,7 @@ fn fixed(shape: &[Dim]) -> bool {
     shape.iter().all(|dim| dim.known == Known::Fixed)
 }
 
-fn flatten(call: &Call<'_>) -> Answer {
+fn flatten(call: &OperatorCall<'_>) -> OperatorShapes {
     let shape = call.shape(0)?;
     let axis = call.node.int("axis").unwrap_or(1);
     let axis = if axis < 0 { axis + shape.len() as i64 } else { axis };
@@ -90,7 +92,7 @@ fn flatten(call: &Call<'_>) -> Answer {
     call.one(vec![part(&shape[..axis]), part(&shape[axis..])])
 }
 
-fn transpose(call: &Call<'_>) -> Answer {
+fn transpose(call: &OperatorCall<'_>) -> OperatorShapes {
     let shape = call.shape(0)?;
     let order = match call.node.ints("perm") {
         Some(order) => order.to_vec(),
@@ -100,7 +102,7 @@ fn transpose(call: &Call<'_>) -> Answer {
         order.iter().map(|&n| call.axis(n, shape.len()).map(|n| shape[n])).collect();
     let out = out?;
     if out.len() != shape.len() {
-        return Err(Refusal::Impossible(format!(
+        return Err(ShapeRefusal::Impossible(format!(
             "an order of {} for {} axes",
             out.len(),
             shape.len()
@@ -109,7 +111,7 @@ fn transpose(call: &Call<'_>) -> Answer {
     call.one(out)
 }
 
-fn squeeze(call: &Call<'_>) -> Answer {
+fn squeeze(call: &OperatorCall<'_>) -> OperatorShapes {
     let shape = call.shape(0)?;
     let axes = match call.numbers(1, "axes")? {
         Some(axes) => {
@@ -121,7 +123,7 @@ fn squeeze(call: &Call<'_>) -> Answer {
     call.one(kept.map(|(_, dim)| *dim).collect())
 }
 
-fn unsqueeze(call: &Call<'_>) -> Answer {
+fn unsqueeze(call: &OperatorCall<'_>) -> OperatorShapes {
     let shape = call.shape(0)?;
     let axes = call.numbers(1, "axes")?.ok_or_else(|| call.data("axes"))?;
     let rank = shape.len() + axes.len();
@@ -137,16 +139,18 @@ fn unsqueeze(call: &Call<'_>) -> Answer {
     call.one(out.collect())
 }
 
-fn concat(call: &Call<'_>) -> Answer {
+fn concat(call: &OperatorCall<'_>) -> OperatorShapes {
     let mut out = call.shape(0)?.to_vec();
     let axis = call.axis(call.node.int("axis").unwrap_or(1), out.len())?;
     if out.is_empty() {
-        return Err(Refusal::Impossible("scalars put together".to_string()));
+        return Err(ShapeRefusal::Impossible("scalars put together".to_string()));
     }
     for n in 1..call.node.inputs.len() {
         let other = call.shape(n)?;
         if other.len() != out.len() {
-            return Err(Refusal::Impossible("tensors of different rank put together".to_string()));
+            return Err(ShapeRefusal::Impossible(
+                "tensors of different rank put together".to_string(),
+            ));
         }
         let sum = out[axis].n.saturating_add(other[axis].n);
         out[axis] = computed(sum, &[out[axis], other[axis]]);
@@ -154,10 +158,10 @@ fn concat(call: &Call<'_>) -> Answer {
     call.one(out)
 }
 
-fn split(call: &Call<'_>) -> Answer {
+fn split(call: &OperatorCall<'_>) -> OperatorShapes {
     let shape = call.shape(0)?;
     let axis = call.axis(call.node.int("axis").unwrap_or(0), shape.len())?;
-    let whole = *shape.get(axis).ok_or(Refusal::Follows)?;
+    let whole = *shape.get(axis).ok_or(ShapeRefusal::Follows)?;
     let parts = match call.numbers(1, "split")? {
         Some(parts) => parts.iter().map(|&n| n.max(0) as u64).collect(),
         None => {
@@ -169,12 +173,12 @@ fn split(call: &Call<'_>) -> Answer {
     let part = |n: &u64| {
         let mut shape = shape.to_vec();
         shape[axis] = whole.from(*n);
-        Made { shape, element: call.element(0) }
+        OperatorOutput { shape, element: call.element(0) }
     };
     Ok(parts.iter().map(part).collect())
 }
 
-fn slice(call: &Call<'_>) -> Answer {
+fn slice(call: &OperatorCall<'_>) -> OperatorShapes {
     let mut out = call.shape(0)?.to_vec();
     let need = |list: Option<Vec<i64>>| list.ok_or_else(|| call.data("range"));
     let starts = need(call.numbers(1, "starts")?)?;
@@ -186,13 +190,13 @@ fn slice(call: &Call<'_>) -> Answer {
         let (Some(&start), Some(&end), Some(&step)) =
             (starts.get(place), ends.get(place), steps.get(place))
         else {
-            return Err(Refusal::Impossible("a range without an end".to_string()));
+            return Err(ShapeRefusal::Impossible("a range without an end".to_string()));
         };
-        let dim = *out.get(axis).ok_or(Refusal::Follows)?;
+        let dim = *out.get(axis).ok_or(ShapeRefusal::Follows)?;
         let n = dim.n as i64;
         let turn = |at: i64| if at < 0 { at.saturating_add(n) } else { at };
         let count = match step {
-            0 => return Err(Refusal::Impossible("a step of nothing".to_string())),
+            0 => return Err(ShapeRefusal::Impossible("a step of nothing".to_string())),
             1.. => {
                 let (start, end) = (turn(start).clamp(0, n), turn(end).clamp(0, n));
                 (end - start).max(0) as u64
@@ -208,35 +212,35 @@ fn slice(call: &Call<'_>) -> Answer {
     call.one(out)
 }
 
-fn gather(call: &Call<'_>) -> Answer {
+fn gather(call: &OperatorCall<'_>) -> OperatorShapes {
     let (shape, indices) = (call.shape(0)?, call.shape(1)?);
     let axis = call.axis(call.node.int("axis").unwrap_or(0), shape.len())?;
     if shape.is_empty() {
-        return Err(Refusal::Impossible("a scalar to gather from".to_string()));
+        return Err(ShapeRefusal::Impossible("a scalar to gather from".to_string()));
     }
     call.one([&shape[..axis], indices, &shape[axis + 1..]].concat())
 }
 
-fn gather_nd(call: &Call<'_>) -> Answer {
+fn gather_nd(call: &OperatorCall<'_>) -> OperatorShapes {
     let (shape, indices) = (call.shape(0)?, call.shape(1)?);
     let batch = call.node.int("batch_dims").unwrap_or(0).max(0) as usize;
     let (Some((last, front)), Some(rest)) = (
         indices.split_last(),
         indices.last().and_then(|last| shape.get(batch + last.n as usize..)),
     ) else {
-        return Err(Refusal::Impossible("indices beyond the rank".to_string()));
+        return Err(ShapeRefusal::Impossible("indices beyond the rank".to_string()));
     };
     let _ = last;
     call.one([front, rest].concat())
 }
 
-fn expand(call: &Call<'_>) -> Answer {
+fn expand(call: &OperatorCall<'_>) -> OperatorShapes {
     let list = call.list(1).ok_or_else(|| call.data("shape"))?;
     let wanted: Vec<Dim> = list.iter().map(|&n| Dim::fixed(n.max(0.0) as u64)).collect();
     call.one(super::combine::join(call.shape(0)?, &wanted)?)
 }
 
-fn tile(call: &Call<'_>) -> Answer {
+fn tile(call: &OperatorCall<'_>) -> OperatorShapes {
     let list = call.list(1).ok_or_else(|| call.data("repeats"))?;
     let times = |(dim, n): (&Dim, &f64)| {
         if *n == 1.0 { *dim } else { dim.from(dim.n.saturating_mul(n.max(0.0) as u64)) }
@@ -244,14 +248,14 @@ fn tile(call: &Call<'_>) -> Answer {
     call.one(call.shape(0)?.iter().zip(list).map(times).collect())
 }
 
-fn pad(call: &Call<'_>) -> Answer {
+fn pad(call: &OperatorCall<'_>) -> OperatorShapes {
     let mut out = call.shape(0)?.to_vec();
     let pads = call.numbers(1, "pads")?.ok_or_else(|| call.data("padding"))?;
     let axes = call.numbers(3, "axes")?.unwrap_or_else(|| (0..out.len() as i64).collect());
     for (place, &axis) in axes.iter().enumerate() {
         let axis = call.axis(axis, out.len())?;
         let (Some(before), Some(after)) = (pads.get(place), pads.get(place + axes.len())) else {
-            return Err(Refusal::Impossible("padding for another rank".to_string()));
+            return Err(ShapeRefusal::Impossible("padding for another rank".to_string()));
         };
         let more = before.saturating_add(*after);
         if let (true, Some(dim)) = (more != 0, out.get_mut(axis)) {
@@ -261,17 +265,17 @@ fn pad(call: &Call<'_>) -> Answer {
     call.one(out)
 }
 
-fn constant_of_shape(call: &Call<'_>) -> Answer {
+fn constant_of_shape(call: &OperatorCall<'_>) -> OperatorShapes {
     let list = call.list(0).ok_or_else(|| call.data("shape"))?;
     let shape = list.iter().map(|&n| Dim::fixed(n.max(0.0) as u64)).collect();
     let element = match call.node.attributes.get("value") {
-        Some(Attribute::Tensor(tensor)) => tensor.element,
+        Some(OnnxAttribute::Tensor(tensor)) => tensor.element,
         _ => super::F32,
     };
     call.typed(shape, element)
 }
 
-fn range(call: &Call<'_>) -> Answer {
+fn range(call: &OperatorCall<'_>) -> OperatorShapes {
     let one = |n| call.list(n).and_then(|list: &[f64]| list.first().copied());
     let (Some(start), Some(limit), Some(step)) = (one(0), one(1), one(2)) else {
         return Err(call.data("range"));
@@ -280,7 +284,7 @@ fn range(call: &Call<'_>) -> Answer {
     call.one(vec![Dim { n: count as u64, known: Known::Given }])
 }
 
-fn one_hot(call: &Call<'_>) -> Answer {
+fn one_hot(call: &OperatorCall<'_>) -> OperatorShapes {
     let mut out = call.shape(0)?.to_vec();
     let depth = call.list(1).and_then(|list| list.first().copied());
     let depth = depth.ok_or_else(|| call.data("depth"))?;
@@ -289,9 +293,11 @@ fn one_hot(call: &Call<'_>) -> Answer {
     call.typed(out, call.element(2))
 }
 
-fn depth_to_space(call: &Call<'_>) -> Answer {
+fn depth_to_space(call: &OperatorCall<'_>) -> OperatorShapes {
     let block = call.node.int("blocksize").unwrap_or(1).clamp(1, 1 << 16) as u64;
-    let [batch, channels, rows, columns] = call.shape(0)? else { return Err(Refusal::Unknown) };
+    let [batch, channels, rows, columns] = call.shape(0)? else {
+        return Err(ShapeRefusal::Unknown);
+    };
     let larger = |dim: &Dim| dim.from(dim.n.saturating_mul(block));
     call.one(vec![
         *batch,
@@ -301,9 +307,11 @@ fn depth_to_space(call: &Call<'_>) -> Answer {
     ])
 }
 
-fn space_to_depth(call: &Call<'_>) -> Answer {
+fn space_to_depth(call: &OperatorCall<'_>) -> OperatorShapes {
     let block = call.node.int("blocksize").unwrap_or(1).clamp(1, 1 << 16) as u64;
-    let [batch, channels, rows, columns] = call.shape(0)? else { return Err(Refusal::Unknown) };
+    let [batch, channels, rows, columns] = call.shape(0)? else {
+        return Err(ShapeRefusal::Unknown);
+    };
     let smaller = |dim: &Dim| dim.from(dim.n / block);
     let channels = channels.from(channels.n.saturating_mul(block * block));
     call.one(vec![*batch, channels, smaller(rows), smaller(columns)])

@@ -1,9 +1,9 @@
 //! Operators that combine tensors: broadcasting, products, reductions, recurrences.
 
-use super::{Answer, Call, Dim, F32, I64, Made, Refusal};
+use super::{Dim, F32, I64, OperatorCall, OperatorOutput, OperatorShapes, ShapeRefusal};
 
 /// Two shapes as one, each axis as long as the longer.
-pub(super) fn join(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, Refusal> {
+pub(super) fn join(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, ShapeRefusal> {
     let rank = a.len().max(b.len());
     let at = |list: &[Dim], n: usize| {
         (n + list.len()).checked_sub(rank).map_or(Dim::fixed(1), |place| list[place])
@@ -18,12 +18,12 @@ pub(super) fn join(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, Refusal> {
             (other, one) if one.n == 1 => Ok(other),
             // A name and a number for the same: the number is known.
             (a, b) if a.n == b.n => Ok(if a.known == super::Known::Fixed { a } else { b }),
-            (a, b) => Err(Refusal::Impossible(format!("extents {} and {}", a.n, b.n))),
+            (a, b) => Err(ShapeRefusal::Impossible(format!("extents {} and {}", a.n, b.n))),
         })
         .collect()
 }
 
-pub(super) fn broadcast(call: &Call<'_>, element: Option<u64>) -> Answer {
+pub(super) fn broadcast(call: &OperatorCall<'_>, element: Option<u64>) -> OperatorShapes {
     let mut shape = call.shape(0)?.to_vec();
     for n in 1..call.node.inputs.len() {
         shape = join(&shape, call.shape(n)?)?;
@@ -31,18 +31,18 @@ pub(super) fn broadcast(call: &Call<'_>, element: Option<u64>) -> Answer {
     call.typed(shape, element.unwrap_or_else(|| call.element(0)))
 }
 
-pub(super) fn select(call: &Call<'_>) -> Answer {
+pub(super) fn select(call: &OperatorCall<'_>) -> OperatorShapes {
     let shape = join(call.shape(0)?, &join(call.shape(1)?, call.shape(2)?)?)?;
     call.typed(shape, call.element(1))
 }
 
-fn product(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, Refusal> {
+fn product(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, ShapeRefusal> {
     let (Some((&last, rows)), Some((&column, _))) = (a.split_last(), b.split_last()) else {
-        return Err(Refusal::Impossible("a product with a scalar".to_string()));
+        return Err(ShapeRefusal::Impossible("a product with a scalar".to_string()));
     };
     let inner = if b.len() == 1 { column } else { b[b.len() - 2] };
     if inner.n != last.n {
-        return Err(Refusal::Impossible(format!("inner extents {} and {}", last.n, inner.n)));
+        return Err(ShapeRefusal::Impossible(format!("inner extents {} and {}", last.n, inner.n)));
     }
     let batch = |list: &[Dim]| list[..list.len().saturating_sub(2)].to_vec();
     let mut shape = join(&batch(a), &batch(b))?;
@@ -55,8 +55,8 @@ fn product(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, Refusal> {
     Ok(shape)
 }
 
-pub(super) fn matmul(call: &Call<'_>) -> Answer {
-    let turned = |n: usize, name: &str| -> Result<Vec<Dim>, Refusal> {
+pub(super) fn matmul(call: &OperatorCall<'_>) -> OperatorShapes {
+    let turned = |n: usize, name: &str| -> Result<Vec<Dim>, ShapeRefusal> {
         let mut shape = call.shape(n)?.to_vec();
         let rank = shape.len();
         if rank > 1 && call.node.int(name).unwrap_or(0) != 0 {
@@ -69,11 +69,11 @@ pub(super) fn matmul(call: &Call<'_>) -> Answer {
     call.typed(shape, element)
 }
 
-pub(super) fn quantized_matmul(call: &Call<'_>) -> Answer {
+pub(super) fn quantized_matmul(call: &OperatorCall<'_>) -> OperatorShapes {
     call.typed(product(call.shape(0)?, call.shape(3)?)?, call.element(7))
 }
 
-pub(super) fn nbits(call: &Call<'_>) -> Answer {
+pub(super) fn nbits(call: &OperatorCall<'_>) -> OperatorShapes {
     let mut shape = call.shape(0)?.to_vec();
     let columns = call.node.int("N").unwrap_or(0);
     if let Some(last) = shape.last_mut() {
@@ -82,10 +82,10 @@ pub(super) fn nbits(call: &Call<'_>) -> Answer {
     call.one(shape)
 }
 
-pub(super) fn gemm(call: &Call<'_>) -> Answer {
+pub(super) fn gemm(call: &OperatorCall<'_>) -> OperatorShapes {
     let (a, b) = (call.shape(0)?, call.shape(1)?);
     let ([first, second], [third, fourth]) = (a, b) else {
-        return Err(Refusal::Impossible("a Gemm of tensors that are no matrices".to_string()));
+        return Err(ShapeRefusal::Impossible("a Gemm of tensors that are no matrices".to_string()));
     };
     let flag = |name| call.node.int(name).unwrap_or(0) != 0;
     let rows = if flag("transA") { *second } else { *first };
@@ -93,28 +93,28 @@ pub(super) fn gemm(call: &Call<'_>) -> Answer {
     call.one(vec![rows, columns])
 }
 
-pub(super) fn einsum(call: &Call<'_>) -> Answer {
+pub(super) fn einsum(call: &OperatorCall<'_>) -> OperatorShapes {
     let text: String =
         call.node.text("equation").unwrap_or_default().chars().filter(|c| *c != ' ').collect();
-    let Some((left, right)) = text.split_once("->") else { return Err(Refusal::Unknown) };
+    let Some((left, right)) = text.split_once("->") else { return Err(ShapeRefusal::Unknown) };
     if text.contains('.') {
-        return Err(Refusal::Unknown);
+        return Err(ShapeRefusal::Unknown);
     }
     let mut extents = std::collections::HashMap::new();
     for (n, letters) in left.split(',').enumerate() {
         let shape = call.shape(n)?;
         if letters.chars().count() != shape.len() {
-            return Err(Refusal::Impossible(format!("{letters} for {} axes", shape.len())));
+            return Err(ShapeRefusal::Impossible(format!("{letters} for {} axes", shape.len())));
         }
         for (letter, dim) in letters.chars().zip(shape) {
             extents.entry(letter).or_insert(*dim);
         }
     }
     let shape: Option<Vec<Dim>> = right.chars().map(|c| extents.get(&c).copied()).collect();
-    call.one(shape.ok_or_else(|| Refusal::Impossible(format!("equation {text}")))?)
+    call.one(shape.ok_or_else(|| ShapeRefusal::Impossible(format!("equation {text}")))?)
 }
 
-pub(super) fn reduce(call: &Call<'_>) -> Answer {
+pub(super) fn reduce(call: &OperatorCall<'_>) -> OperatorShapes {
     let shape = call.shape(0)?;
     let axes = call.numbers(1, "axes")?;
     let keep = call.node.int("keepdims").unwrap_or(1) != 0;
@@ -138,27 +138,27 @@ fn without(shape: &[Dim], axes: &[usize], keep: bool) -> Vec<Dim> {
         .collect()
 }
 
-pub(super) fn arg(call: &Call<'_>) -> Answer {
+pub(super) fn arg(call: &OperatorCall<'_>) -> OperatorShapes {
     let shape = call.shape(0)?;
     let axis = call.axis(call.node.int("axis").unwrap_or(0), shape.len())?;
     let keep = call.node.int("keepdims").unwrap_or(1) != 0;
     call.typed(without(shape, &[axis], keep), I64)
 }
 
-pub(super) fn top(call: &Call<'_>) -> Answer {
+pub(super) fn top(call: &OperatorCall<'_>) -> OperatorShapes {
     let mut shape = call.shape(0)?.to_vec();
     let axis = call.axis(call.node.int("axis").unwrap_or(-1), shape.len())?;
     let k = call.list(1).and_then(|list| list.first().copied());
     let k = k.or(call.node.int("k").map(|k| k as f64)).ok_or_else(|| call.data("count"))?;
     shape[axis] = Dim::fixed(k.max(0.0) as u64);
-    let indices = Made { shape: shape.clone(), element: I64 };
-    Ok(vec![Made { shape, element: call.element(0) }, indices])
+    let indices = OperatorOutput { shape: shape.clone(), element: I64 };
+    Ok(vec![OperatorOutput { shape, element: call.element(0) }, indices])
 }
 
-pub(super) fn recurrent(call: &Call<'_>) -> Answer {
+pub(super) fn recurrent(call: &OperatorCall<'_>) -> OperatorShapes {
     let (input, recurrence) = (call.shape(0)?, call.shape(2)?);
     let ([sequence, batch, _], [directions, _, hidden]) = (input, recurrence) else {
-        return Err(Refusal::Impossible("a recurrence of another rank".to_string()));
+        return Err(ShapeRefusal::Impossible("a recurrence of another rank".to_string()));
     };
     let element = if call.element(0) == 0 { F32 } else { call.element(0) };
     let by_batch = call.node.int("layout").unwrap_or(0) == 1;
@@ -170,6 +170,6 @@ pub(super) fn recurrent(call: &Call<'_>) -> Answer {
     } else {
         (vec![*sequence, *directions, *batch, *hidden], vec![*directions, *batch, *hidden])
     };
-    let made = |shape: &[Dim]| Made { shape: shape.to_vec(), element };
+    let made = |shape: &[Dim]| OperatorOutput { shape: shape.to_vec(), element };
     Ok(vec![made(&all), made(&last), made(&last)])
 }

@@ -23,16 +23,16 @@ pub enum Extend {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Chunk {
+struct BfcChunk {
     size: u64,
     token: Option<usize>,
 }
 
 /// The arena, without memory.
 #[derive(Debug, Clone)]
-pub(super) struct Arena {
+pub(super) struct BfcArena {
     /// Chunks of each region, in the order of addresses.
-    regions: Vec<Vec<Chunk>>,
+    regions: Vec<Vec<BfcChunk>>,
     extend: Extend,
     next_region: u64,
     next_token: usize,
@@ -41,9 +41,9 @@ pub(super) struct Arena {
     pub(super) reserved: u64,
 }
 
-impl Arena {
-    pub(super) fn new(extend: Extend) -> Arena {
-        Arena {
+impl BfcArena {
+    pub(super) fn new(extend: Extend) -> BfcArena {
+        BfcArena {
             regions: Vec::new(),
             extend,
             next_region: FIRST_REGION,
@@ -84,7 +84,7 @@ impl Arena {
         let rest = chunks[place].size - size;
         if rest >= size || rest >= MOST_WASTE {
             chunks[place].size = size;
-            chunks.insert(place + 1, Chunk { size: rest, token: None });
+            chunks.insert(place + 1, BfcChunk { size: rest, token: None });
         }
         chunks[place].token = Some(token);
         let size = chunks[place].size;
@@ -121,7 +121,7 @@ impl Arena {
             }
         };
         self.reserved = self.reserved.saturating_add(bytes);
-        self.regions.push(vec![Chunk { size: bytes, token: None }]);
+        self.regions.push(vec![BfcChunk { size: bytes, token: None }]);
     }
 
     /// Gives back what a token stands for.
@@ -132,7 +132,8 @@ impl Arena {
             };
             self.in_use = self.in_use.saturating_sub(chunks[place].size);
             chunks[place].token = None;
-            let is_free = |chunk: Option<&Chunk>| chunk.is_some_and(|chunk| chunk.token.is_none());
+            let is_free =
+                |chunk: Option<&BfcChunk>| chunk.is_some_and(|chunk| chunk.token.is_none());
             if is_free(chunks.get(place + 1)) {
                 let next = chunks.remove(place + 1);
                 chunks[place].size += next.size;
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn regions_double_and_chunks_are_cut_only_in_halves() {
-        let mut arena = Arena::new(Extend::NextPowerOfTwo);
+        let mut arena = BfcArena::new(Extend::NextPowerOfTwo);
         let first = arena.take(6 * MIB).expect("a token");
         assert_eq!((arena.reserved, arena.in_use), (8 * MIB, 8 * MIB), "too little is left to cut");
         let second = arena.take(MIB).expect("a token");
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn neighbours_that_are_free_become_one() {
-        let mut arena = Arena::new(Extend::SameAsRequested);
+        let mut arena = BfcArena::new(Extend::SameAsRequested);
         let whole = arena.take(4 * MIB).expect("a token");
         arena.free(whole);
         let parts: Vec<usize> = (0..4).filter_map(|_| arena.take(MIB)).collect();

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use super::super::live::is_view;
 use super::super::shapes::{Dim, Shaped};
-use super::super::{Node, bytes_of, element_bits};
-use super::plan::Inside;
+use super::plan::DeviceContents;
+use crate::onnx::{OnnxNode, bytes_of, element_bits};
 
 /// A tensor that takes room.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Buffer {
+pub(in super::super) struct OrtBuffer {
     pub(in super::super) bytes: u64,
     pub(in super::super) shape: Option<Vec<Dim>>,
     pub(in super::super) bits: u64,
@@ -38,7 +38,7 @@ pub(in super::super) struct Step {
 #[derive(Debug, Clone)]
 pub(in super::super) struct Lowered {
     pub(in super::super) steps: Vec<Step>,
-    pub(in super::super) values: Vec<Buffer>,
+    pub(in super::super) values: Vec<OrtBuffer>,
     pub(super) is_output: Vec<bool>,
     pub(super) has_readers: Vec<bool>,
     is_input: Vec<bool>,
@@ -48,8 +48,8 @@ pub(in super::super) struct Lowered {
 impl Lowered {
     pub(super) fn new(shaped: &Shaped) -> Lowered {
         let graph = &shaped.graph;
-        let values: Vec<Buffer> = (0..graph.values.len())
-            .map(|id| Buffer {
+        let values: Vec<OrtBuffer> = (0..graph.values.len())
+            .map(|id| OrtBuffer {
                 bytes: shaped.bytes(id).unwrap_or(0),
                 shape: shaped.shapes[id].clone(),
                 bits: element_bits(shaped.elements[id]).unwrap_or(0),
@@ -121,7 +121,11 @@ impl Lowered {
     pub(super) fn buffer(&mut self, shape: Vec<Dim>, element: u64) -> usize {
         let elements = shape.iter().fold(1u64, |all, dim| all.saturating_mul(dim.n));
         let bits = element_bits(element).unwrap_or(0);
-        self.values.push(Buffer { bytes: bytes_of(element, elements), shape: Some(shape), bits });
+        self.values.push(OrtBuffer {
+            bytes: bytes_of(element, elements),
+            shape: Some(shape),
+            bits,
+        });
         self.is_output.push(false);
         self.is_input.push(false);
         self.has_readers.push(false);
@@ -244,7 +248,7 @@ impl Lowered {
 
     /// What is in the arena of a device besides: weights in the order of their first use, and
     /// the inputs.
-    pub(super) fn inside(&self, shaped: &Shaped) -> Inside {
+    pub(super) fn inside(&self, shaped: &Shaped) -> DeviceContents {
         let mut seen = vec![false; shaped.constant.len()];
         let mut weights = Vec::new();
         for n in self.order() {
@@ -255,7 +259,7 @@ impl Lowered {
             }
         }
         let inputs = shaped.graph.inputs.iter().filter_map(|&id| shaped.bytes(id)).collect();
-        Inside { weights, inputs }
+        DeviceContents { weights, inputs }
     }
 
     /// What is set aside for weights that are laid out anew when the model is loaded.
@@ -279,7 +283,7 @@ impl Lowered {
 }
 
 /// What a weight takes when it is laid out anew; one matrix, or one for each direction.
-fn packed_matrix(shaped: &Shaped, node: &Node, input: usize, turned: bool) -> Option<u64> {
+fn packed_matrix(shaped: &Shaped, node: &OnnxNode, input: usize, turned: bool) -> Option<u64> {
     /// Columns are packed in groups of so many.
     const GROUP: u64 = 16;
     let weight = (*node.inputs.get(input)?)?;

@@ -21,13 +21,13 @@ pub use arena::Extend;
 pub use plan::Arenas;
 
 pub(super) use self::lower::{Lowered, Step, cudnn_copies};
-use self::plan::{Inside, Plan};
+use self::plan::{DeviceContents, OrtPlan};
 use super::shapes::Shaped;
 
 /// How the runtime is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Settings {
+pub struct OrtSettings {
     /// How the arena grows.
     pub extend: Extend,
     /// Channels in a block of the runtime's own layout for images; 1 for none.
@@ -38,18 +38,18 @@ pub struct Settings {
     pub on_device: bool,
 }
 
-impl Settings {
+impl OrtSettings {
     /// The CPU provider on this machine.
     #[must_use]
-    pub fn cpu() -> Settings {
+    pub fn cpu() -> OrtSettings {
         let extend = Extend::NextPowerOfTwo;
-        Settings { extend, block: block_of_this_machine(), runs: 2, on_device: false }
+        OrtSettings { extend, block: block_of_this_machine(), runs: 2, on_device: false }
     }
 
     /// The CUDA provider, which keeps the layout of the file.
     #[must_use]
-    pub fn cuda() -> Settings {
-        Settings { extend: Extend::NextPowerOfTwo, block: 1, runs: 2, on_device: true }
+    pub fn cuda() -> OrtSettings {
+        OrtSettings { extend: Extend::NextPowerOfTwo, block: 1, runs: 2, on_device: true }
     }
 }
 
@@ -72,7 +72,7 @@ fn block_of_this_machine() -> u64 {
 
 /// What the arena would say of a graph, and the name of the operator at the worst moment.
 #[must_use]
-pub fn arena(shaped: &Shaped, settings: Settings) -> (Arenas, String) {
+pub fn arena(shaped: &Shaped, settings: OrtSettings) -> (Arenas, String) {
     let mut lowered = Lowered::new(shaped);
     if settings.on_device {
         lowered.on_cudnn(shaped);
@@ -83,8 +83,9 @@ pub fn arena(shaped: &Shaped, settings: Settings) -> (Arenas, String) {
     }
     lowered.settle();
     let packed = if settings.on_device { Vec::new() } else { lowered.packed(shaped) };
-    let inside = if settings.on_device { lowered.inside(shaped) } else { Inside::default() };
-    let arenas = Plan::new(&lowered).simulate(settings, &packed, &inside);
+    let inside =
+        if settings.on_device { lowered.inside(shaped) } else { DeviceContents::default() };
+    let arenas = OrtPlan::new(&lowered).simulate(settings, &packed, &inside);
     let label = lowered.steps.get(arenas.step).map_or_else(String::new, |step| step.label.clone());
     (arenas, label)
 }

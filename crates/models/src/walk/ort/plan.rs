@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::Settings;
-use super::arena::{Arena, Pattern};
+use super::OrtSettings;
+use super::arena::{BfcArena, Pattern};
 use super::lower::{Lowered, Step};
 
 /// Tensors are aligned to this.
@@ -29,14 +29,14 @@ pub struct Arenas {
 
 /// What else is in the arena, on a device.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Inside {
+pub(super) struct DeviceContents {
     pub(super) weights: Vec<u64>,
     pub(super) inputs: Vec<u64>,
 }
 
 /// Where a value's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum BufferPlace {
     /// Not ours: an input or a weight.
     Outside,
     /// In a buffer of its own.
@@ -47,20 +47,20 @@ enum Place {
     In(usize),
 }
 
-pub(super) struct Plan<'a> {
+pub(super) struct OrtPlan<'a> {
     lowered: &'a Lowered,
     order: Vec<usize>,
-    place: Vec<Place>,
+    place: Vec<BufferPlace>,
     /// The last step that uses a buffer.
     last: Vec<usize>,
 }
 
-impl<'a> Plan<'a> {
-    pub(super) fn new(lowered: &'a Lowered) -> Plan<'a> {
+impl<'a> OrtPlan<'a> {
+    pub(super) fn new(lowered: &'a Lowered) -> OrtPlan<'a> {
         let order = lowered.order();
-        let mut plan = Plan {
+        let mut plan = OrtPlan {
             lowered,
-            place: vec![Place::Outside; lowered.values.len()],
+            place: vec![BufferPlace::Outside; lowered.values.len()],
             last: vec![0; lowered.values.len()],
             order,
         };
@@ -70,7 +70,7 @@ impl<'a> Plan<'a> {
     }
 
     fn root(&self, mut value: usize) -> usize {
-        while let Place::In(other) = self.place[value] {
+        while let BufferPlace::In(other) = self.place[value] {
             value = other;
         }
         value
@@ -85,25 +85,25 @@ impl<'a> Plan<'a> {
             let step = &lowered.steps[index];
             for (n, &output) in step.outputs.iter().enumerate() {
                 self.place[output] = if lowered.is_output[output] {
-                    Place::Result
+                    BufferPlace::Result
                 } else if let Some(input) = self.input_to_share(step, n, output, &uses) {
                     let root = self.root(input);
                     uses[root] += uses[output];
-                    Place::In(root)
+                    BufferPlace::In(root)
                 } else if let Some(found) = dead.iter().position(|&free| {
                     lowered.has_readers[output] && lowered.same_size(free, output)
                 }) {
                     let root = dead.remove(found).unwrap_or(output);
                     uses[root] += uses[output];
-                    Place::In(root)
+                    BufferPlace::In(root)
                 } else {
-                    Place::Own
+                    BufferPlace::Own
                 };
             }
             for &value in step.inputs.iter().chain(&step.outputs) {
                 let root = self.root(value);
                 uses[root] = uses[root].saturating_sub(1);
-                if uses[root] == 0 && self.place[root] == Place::Own {
+                if uses[root] == 0 && self.place[root] == BufferPlace::Own {
                     dead.push_front(root);
                 }
             }
@@ -130,7 +130,7 @@ impl<'a> Plan<'a> {
         step.in_place.iter().copied().find(|&input| {
             let root = self.root(input);
             uses[root] == 1
-                && matches!(self.place[root], Place::Own)
+                && matches!(self.place[root], BufferPlace::Own)
                 && self.lowered.same_size(input, output)
         })
     }
@@ -147,8 +147,13 @@ impl<'a> Plan<'a> {
 
     /// What the arena says after the first runs. `packed` is set aside beside it, `weights`
     /// and the inputs are in it.
-    pub(super) fn simulate(&self, settings: Settings, packed: &[u64], inside: &Inside) -> Arenas {
-        let mut arena = Arena::new(settings.extend);
+    pub(super) fn simulate(
+        &self,
+        settings: OrtSettings,
+        packed: &[u64],
+        inside: &DeviceContents,
+    ) -> Arenas {
+        let mut arena = BfcArena::new(settings.extend);
         for &bytes in packed {
             arena.reserve(bytes);
         }
@@ -170,7 +175,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Every tensor for itself, and the plan is made.
-    fn first_run(&self, arena: &mut Arena, pattern: &mut Pattern) -> (u64, usize) {
+    fn first_run(&self, arena: &mut BfcArena, pattern: &mut Pattern) -> (u64, usize) {
         let values = self.lowered.values.len();
         let mut tokens: Vec<Option<usize>> = vec![None; values];
         let mut results = Vec::new();
@@ -180,16 +185,16 @@ impl<'a> Plan<'a> {
             for &output in &step.outputs {
                 let size = self.size(output);
                 match self.place[output] {
-                    Place::Own => {
+                    BufferPlace::Own => {
                         tokens[output] = arena.take(size);
                         pattern.take(output, size);
                         now = now.saturating_add(size);
                     }
-                    Place::Result => {
+                    BufferPlace::Result => {
                         results.extend(arena.take(size));
                         now = now.saturating_add(size);
                     }
-                    Place::Outside | Place::In(_) => {}
+                    BufferPlace::Outside | BufferPlace::In(_) => {}
                 }
             }
             let most = step.workspace.iter().fold(now, |sum, &bytes| sum.saturating_add(bytes));
@@ -213,13 +218,13 @@ impl<'a> Plan<'a> {
     }
 
     /// One buffer for all tensors, and results and workspaces beside it.
-    fn planned_run(&self, arena: &mut Arena, size: u64) {
+    fn planned_run(&self, arena: &mut BfcArena, size: u64) {
         let buffer = arena.take(size);
         let mut results = Vec::new();
         for &index in &self.order {
             let step = &self.lowered.steps[index];
             for &output in &step.outputs {
-                if self.place[output] == Place::Result {
+                if self.place[output] == BufferPlace::Result {
                     results.extend(arena.take(self.size(output)));
                 }
             }
@@ -236,7 +241,7 @@ impl<'a> Plan<'a> {
             .iter()
             .chain(&step.outputs)
             .map(|&value| self.root(value))
-            .filter(|&root| self.place[root] == Place::Own && self.last[root] == time)
+            .filter(|&root| self.place[root] == BufferPlace::Own && self.last[root] == time)
             .collect();
         roots.sort_unstable();
         roots.dedup();
@@ -249,7 +254,7 @@ impl<'a> Plan<'a> {
 }
 
 /// A kernel's own buffers come and go while it runs.
-fn work(arena: &mut Arena, step: &Step) {
+fn work(arena: &mut BfcArena, step: &Step) {
     let tokens: Vec<usize> = step.workspace.iter().filter_map(|&bytes| arena.take(bytes)).collect();
     for token in tokens {
         arena.free(token);

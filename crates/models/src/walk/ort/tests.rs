@@ -21,7 +21,7 @@ fn in_blocks(parts: &[Vec<u8>], block: u64) -> (Vec<String>, u64) {
         lowered.settle();
     }
     let ops = lowered.order().into_iter().map(|n| lowered.steps[n].op.clone()).collect();
-    let (arena, _) = arena(&shaped, Settings { block, ..Settings::cpu() });
+    let (arena, _) = arena(&shaped, OrtSettings { block, ..OrtSettings::cpu() });
     (ops, arena.live)
 }
 
@@ -158,7 +158,7 @@ fn an_activation_goes_into_a_product() {
     ];
     assert_eq!(plain(&parts), steps(&["Gemm", "Transpose"], 2));
     // Set aside when it is loaded: the weights, laid out anew.
-    assert_eq!(arena(&shaped(&parts), Settings::cpu()).0.loaded, 256 * KIB);
+    assert_eq!(arena(&shaped(&parts), OrtSettings::cpu()).0.loaded, 256 * KIB);
 }
 
 #[test]
@@ -236,6 +236,6 @@ fn on_a_gpu_convolutions_take_room_for_copies() {
         output("y"),
     ];
     let live = |settings| arena(&shaped(&wide), settings).0.live;
-    assert_eq!(live(Settings { block: 1, ..Settings::cpu() }), KIB / 4);
-    assert_eq!(live(Settings::cuda()), KIB / 4 + (KIB + 9 * KIB + KIB / 4));
+    assert_eq!(live(OrtSettings { block: 1, ..OrtSettings::cpu() }), KIB / 4);
+    assert_eq!(live(OrtSettings::cuda()), KIB / 4 + (KIB + 9 * KIB + KIB / 4));
 }

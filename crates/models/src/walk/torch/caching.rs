@@ -20,10 +20,10 @@ const SHARED_SEGMENT: u64 = 20 << 20;
 const SEGMENT_STEP: u64 = 2 << 20;
 
 /// Where a block begins: its segment, and the offset in it.
-pub type Place = (usize, u64);
+pub type CachedBlockId = (usize, u64);
 
 #[derive(Debug, Clone, Copy)]
-struct Block {
+struct CachedBlock {
     size: u64,
     small: bool,
     free: bool,
@@ -32,9 +32,9 @@ struct Block {
 /// The allocator.
 #[derive(Debug, Clone, Default)]
 pub struct Caching {
-    blocks: BTreeMap<Place, Block>,
+    blocks: BTreeMap<CachedBlockId, CachedBlock>,
     /// Free blocks by size, then place: the large and the small ones.
-    free: [BTreeSet<(u64, Place)>; 2],
+    free: [BTreeSet<(u64, CachedBlockId)>; 2],
     segments: usize,
     reserved: u64,
     largest_segment: u64,
@@ -62,7 +62,7 @@ impl Caching {
     }
 
     /// A block of so many bytes; none for nothing.
-    pub fn take(&mut self, bytes: u64) -> Option<Place> {
+    pub fn take(&mut self, bytes: u64) -> Option<CachedBlockId> {
         if bytes == 0 {
             return None;
         }
@@ -78,9 +78,9 @@ impl Caching {
         let rest = block.size - size;
         let cut = if small { rest >= STEP } else { rest > SMALL };
         let taken = if cut { size } else { block.size };
-        self.blocks.insert(place, Block { size: taken, small, free: false });
+        self.blocks.insert(place, CachedBlock { size: taken, small, free: false });
         if cut {
-            self.put((place.0, place.1 + size), Block { size: rest, small, free: true });
+            self.put((place.0, place.1 + size), CachedBlock { size: rest, small, free: true });
         }
         self.allocated = self.allocated.saturating_add(taken);
         self.peak = self.peak.max(self.allocated);
@@ -88,7 +88,7 @@ impl Caching {
     }
 
     /// Frees what [`Caching::take`] gave.
-    pub fn free(&mut self, place: Option<Place>) {
+    pub fn free(&mut self, place: Option<CachedBlockId>) {
         let Some(place) = place else { return };
         let Some(mut block) = self.blocks.remove(&place) else { return };
         self.allocated = self.allocated.saturating_sub(block.size);
@@ -107,19 +107,19 @@ impl Caching {
     }
 
     /// Takes a free block out, to become part of another.
-    fn lift_free(&mut self, place: Place) -> Option<Block> {
+    fn lift_free(&mut self, place: CachedBlockId) -> Option<CachedBlock> {
         let block = *self.blocks.get(&place).filter(|block| block.free)?;
         self.blocks.remove(&place);
         self.free[usize::from(block.small)].remove(&(block.size, place));
         Some(block)
     }
 
-    fn put(&mut self, place: Place, block: Block) {
+    fn put(&mut self, place: CachedBlockId, block: CachedBlock) {
         self.free[usize::from(block.small)].insert((block.size, place));
         self.blocks.insert(place, block);
     }
 
-    fn grow(&mut self, size: u64, small: bool) -> Option<Place> {
+    fn grow(&mut self, size: u64, small: bool) -> Option<CachedBlockId> {
         let segment = match size {
             _ if small => SMALL_SEGMENT,
             ..SHARED => SHARED_SEGMENT,
@@ -129,7 +129,7 @@ impl Caching {
         self.largest_segment = self.largest_segment.max(segment);
         let place = (self.segments, 0);
         self.segments += 1;
-        self.put(place, Block { size: segment, small, free: true });
+        self.put(place, CachedBlock { size: segment, small, free: true });
         Some(place)
     }
 }

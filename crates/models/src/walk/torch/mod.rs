@@ -14,9 +14,9 @@
 mod caching;
 mod plan;
 
-pub use caching::{Caching, Place};
+pub use caching::{CachedBlockId, Caching};
 
-use self::plan::Plan;
+use self::plan::TorchPlan;
 use super::ort::{Lowered, Step, cudnn_copies, eager_steps};
 use super::shapes::Shaped;
 
@@ -28,7 +28,7 @@ const RUNS: usize = 3;
 /// What PyTorch's allocator would say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Held {
+pub struct TorchMemory {
     /// Bytes of its segments.
     pub reserved: u64,
     /// The most in blocks at once, weights among it.
@@ -47,17 +47,17 @@ pub struct Held {
 
 /// What a graph takes; `scale` turns bytes of the file into those of the type that it is run in.
 #[must_use]
-pub fn held(shaped: &Shaped, scale: &dyn Fn(u64) -> u64) -> Held {
+pub fn memory(shaped: &Shaped, scale: &dyn Fn(u64) -> u64) -> TorchMemory {
     let lowered = eager_steps(shaped);
-    let mut run = Run {
+    let mut run = TorchRun {
         shaped,
         lowered: &lowered,
         scale,
-        plan: &Plan::new(shaped, &lowered),
+        plan: &TorchPlan::new(shaped, &lowered),
         place: vec![None; lowered.values.len()],
         torch: Caching::default(),
         live: 0,
-        found: Held::default(),
+        found: TorchMemory::default(),
     };
     for value in &shaped.graph.values {
         run.torch.take(scale(value.weight.map_or(0, |weight| weight.bytes)));
@@ -74,18 +74,18 @@ pub fn held(shaped: &Shaped, scale: &dyn Fn(u64) -> u64) -> Held {
     run.found
 }
 
-struct Run<'a> {
+struct TorchRun<'a> {
     shaped: &'a Shaped,
     lowered: &'a Lowered,
     scale: &'a dyn Fn(u64) -> u64,
-    plan: &'a Plan,
-    place: Vec<Option<Place>>,
+    plan: &'a TorchPlan,
+    place: Vec<Option<CachedBlockId>>,
     torch: Caching,
     live: u64,
-    found: Held,
+    found: TorchMemory,
 }
 
-impl Run<'_> {
+impl TorchRun<'_> {
     fn bytes(&self, id: usize) -> u64 {
         (self.scale)(self.lowered.values[id].bytes)
     }

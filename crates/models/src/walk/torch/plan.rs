@@ -7,7 +7,7 @@ use super::super::ort::{Lowered, Step};
 use super::super::shapes::Shaped;
 
 /// What is known before it runs.
-pub(super) struct Plan {
+pub(super) struct TorchPlan {
     /// The steps in the order of the file, in which they were written down while they ran.
     pub(super) order: Vec<usize>,
     /// The value whose memory each value is in.
@@ -25,13 +25,13 @@ fn looks(op: &str) -> bool {
     is_view(op) || matches!(op, "Transpose" | "Split" | "Slice" | "Expand")
 }
 
-impl Plan {
-    pub(super) fn new(shaped: &Shaped, lowered: &Lowered) -> Plan {
+impl TorchPlan {
+    pub(super) fn new(shaped: &Shaped, lowered: &Lowered) -> TorchPlan {
         let count = lowered.values.len();
         let mut order: Vec<usize> = (0..lowered.steps.len()).collect();
         order.sort_by_key(|&n| lowered.steps[n].node);
         let ends = vec![Vec::new(); order.len()];
-        let mut plan = Plan {
+        let mut plan = TorchPlan {
             order,
             home: (0..count).collect(),
             turned: vec![false; count],

@@ -7,8 +7,8 @@ use super::*;
 const IMAGE: [u64; 4] = [1, 16, 4, 4];
 const KIB: u64 = 1024;
 
-fn of(parts: &[Vec<u8>]) -> Held {
-    held(&shaped(parts), &|bytes| bytes)
+fn of(parts: &[Vec<u8>]) -> TorchMemory {
+    memory(&shaped(parts), &|bytes| bytes)
 }
 
 /// An operator with a name.

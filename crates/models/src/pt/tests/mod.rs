@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use super::zip::tests::{Part, part, write};
+use super::archive::tests::{Part, part, write};
 use super::*;
 
 mod forged;
 
 use forged::dict;
 
-const SMALL11: &[u8] = include_bytes!("../../tests/fixtures/small11.pt");
-const SMALL8: &[u8] = include_bytes!("../../../../docs/examples/small8.pt");
+const SMALL11: &[u8] = include_bytes!("../../../tests/fixtures/small11.pt");
+const SMALL8: &[u8] = include_bytes!("../../../../../docs/examples/small8.pt");
 
 fn options() -> GraphOptions {
     GraphOptions::sized((64, 64))
@@ -25,8 +25,8 @@ fn why(file: &[u8]) -> String {
 
 /// The parts of a checkpoint, its pickle changed.
 fn changed(file: &[u8], change: impl Fn(Vec<u8>) -> Vec<u8>) -> Vec<u8> {
-    let source = Source::Memory(file);
-    let archive = Archive::open(&source).unwrap();
+    let source = CheckpointFile::Memory(file);
+    let archive = CheckpointArchive::open(&source).unwrap();
     let parts: Vec<Part> = archive
         .names()
         .map(|name| {
@@ -62,7 +62,8 @@ fn with_pickle(pickle: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_checkpoint_becomes_a_graph_with_its_names_and_stride() {
-    let header = super::super::onnx::Header::parse(&to_onnx(SMALL11, &options()).unwrap()).unwrap();
+    let header =
+        super::super::onnx::OnnxHeader::parse(&to_onnx(SMALL11, &options()).unwrap()).unwrap();
     assert_eq!(header.metadata["names"], r#"{0: 'ship', 1: "it's", 2: 'buoy'}"#);
     assert_eq!((&*header.metadata["stride"], &*header.metadata["task"]), ("16", "detect"));
     assert_eq!(header.metadata["imgsz"], "[64, 64]");
@@ -70,7 +71,7 @@ fn a_checkpoint_becomes_a_graph_with_its_names_and_stride() {
     assert_eq!(header.inputs[0].shape, Some(vec![Some(1), Some(3), Some(64), Some(64)]));
     assert_eq!(header.outputs[0].shape, Some(vec![Some(1), Some(7), Some(80)]));
     let any = GraphOptions { dynamic: true, ..options() };
-    let header = super::super::onnx::Header::parse(&to_onnx(SMALL8, &any).unwrap()).unwrap();
+    let header = super::super::onnx::OnnxHeader::parse(&to_onnx(SMALL8, &any).unwrap()).unwrap();
     assert_eq!(header.inputs[0].shape, Some(vec![None, Some(3), None, None]));
 }
 
@@ -138,8 +139,8 @@ fn cut_and_changed_files_are_refused_in_time() {
     let mut broken = SMALL11.to_vec();
     broken[SMALL11.len() / 2] ^= 1;
     assert!(why(&broken).contains("checksum"));
-    let source = Source::Memory(SMALL11);
-    let archive = Archive::open(&source).unwrap();
+    let source = CheckpointFile::Memory(SMALL11);
+    let archive = CheckpointArchive::open(&source).unwrap();
     let name = archive.names().find(|name| name.ends_with("data.pkl")).unwrap();
     let length = archive.read(name).unwrap().unwrap().len();
     for at in (0..length).step_by(length / 150) {
@@ -158,8 +159,8 @@ fn cut_and_changed_files_are_refused_in_time() {
 #[test]
 fn numbers_are_read_in_the_order_that_the_file_says() {
     let said = |order: &[u8], swap: bool| {
-        let source = Source::Memory(SMALL8);
-        let archive = Archive::open(&source).unwrap();
+        let source = CheckpointFile::Memory(SMALL8);
+        let archive = CheckpointArchive::open(&source).unwrap();
         let parts = archive.names().map(|name| {
             let mut data = archive.read(name).unwrap().unwrap().to_vec();
             // The last storage holds the strides in f32, the others bf16, save counters of

@@ -1,16 +1,16 @@
 //! An order in which every operator finds what it reads.
 //!
-//! The standard asks writers for it, and engines sort again nevertheless, so files in another
-//! order exist and run. A circle, a value that nobody makes and one that two operators make
-//! cannot be run by anybody, and are told instead of being counted as nothing.
+//! The standard asks writers for it, but engines sort again, so files in another order exist and
+//! run. No engine can run a cycle, a value that no operator makes, or one that two operators
+//! make: these are errors.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Graph, GraphError, ValueId};
+use super::{OnnxError, OnnxGraph, ValueId};
 
 /// Sorts the operators, those that are ready in the order of the file.
-pub(super) fn arrange(graph: &mut Graph) -> Result<(), GraphError> {
+pub(super) fn arrange(graph: &mut OnnxGraph) -> Result<(), OnnxError> {
     let makers = makers(graph)?;
     check_reads(graph, &makers)?;
     if is_in_order(graph, &makers) {
@@ -45,12 +45,12 @@ pub(super) fn arrange(graph: &mut Graph) -> Result<(), GraphError> {
     Ok(())
 }
 
-fn wrong(why: String) -> GraphError {
-    GraphError::Wrong(format!("the graph cannot be: {why}"))
+fn wrong(why: String) -> OnnxError {
+    OnnxError::Wrong(format!("the graph cannot be: {why}"))
 }
 
 /// The operator that makes each value.
-fn makers(graph: &Graph) -> Result<Vec<Option<usize>>, GraphError> {
+fn makers(graph: &OnnxGraph) -> Result<Vec<Option<usize>>, OnnxError> {
     let mut makers = vec![None; graph.values.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
         for &id in node.outputs.iter().flatten() {
@@ -62,7 +62,7 @@ fn makers(graph: &Graph) -> Result<Vec<Option<usize>>, GraphError> {
     Ok(makers)
 }
 
-fn check_reads(graph: &Graph, makers: &[Option<usize>]) -> Result<(), GraphError> {
+fn check_reads(graph: &OnnxGraph, makers: &[Option<usize>]) -> Result<(), OnnxError> {
     let mut given = vec![false; graph.values.len()];
     for &id in &graph.inputs {
         given[id] = true;
@@ -81,7 +81,7 @@ fn check_reads(graph: &Graph, makers: &[Option<usize>]) -> Result<(), GraphError
     }
 }
 
-fn is_in_order(graph: &Graph, makers: &[Option<usize>]) -> bool {
+fn is_in_order(graph: &OnnxGraph, makers: &[Option<usize>]) -> bool {
     let mut nodes = graph.nodes.iter().enumerate();
     nodes.all(|(index, node)| {
         node.inputs.iter().flatten().all(|&id| makers[id].is_none_or(|maker| maker < index))

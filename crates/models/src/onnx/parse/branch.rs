@@ -1,33 +1,33 @@
-//! The graphs of branches and loops: their weights count, their operators are told, and what
-//! they read of the graph around them lives until they have run.
+//! The graphs of branches and loops. Their weights and operators are counted, and what they
+//! read of the graph around them lives until they have run.
 
 use std::collections::HashSet;
 use std::io::{Read, Seek};
 
-use super::super::wire::Field;
-use super::super::{GraphError, Value};
-use super::{MOST_NODES, MOST_VALUES, Parser, limit};
+use super::super::wire::WireField;
+use super::super::{OnnxError, OnnxValue};
+use super::{MOST_NODES, MOST_VALUES, OnnxParser, limit};
 
 const DEEPEST: usize = 8;
 
 /// The names of an inner graph.
 #[derive(Default)]
-struct Names {
+struct BranchNames {
     made: HashSet<String>,
     read: HashSet<String>,
 }
 
-impl<F: Read + Seek> Parser<'_, F> {
+impl<F: Read + Seek> OnnxParser<'_, F> {
     /// Reads an inner graph, and gives the names that it takes from around it.
     pub(super) fn inner_graph(
         &mut self,
         end: u64,
         depth: usize,
-    ) -> Result<HashSet<String>, GraphError> {
+    ) -> Result<HashSet<String>, OnnxError> {
         limit(depth, DEEPEST, "graphs inside of each other")?;
-        let mut names = Names::default();
+        let mut names = BranchNames::default();
         while let Some((number, field)) = self.wire.next(end)? {
-            let Field::Bytes(stop) = field else { continue };
+            let WireField::Bytes(stop) = field else { continue };
             match number {
                 1 => {
                     limit(self.graph.inner_nodes, MOST_NODES, "nodes")?;
@@ -40,7 +40,7 @@ impl<F: Read + Seek> Parser<'_, F> {
                     names.made.insert(tensor.name);
                 }
                 11 | 12 => {
-                    let name = self.entry(stop)?.0;
+                    let name = self.declaration(stop)?.name;
                     let list = if number == 11 { &mut names.made } else { &mut names.read };
                     list.insert(name);
                 }
@@ -53,9 +53,14 @@ impl<F: Read + Seek> Parser<'_, F> {
         Ok(names.read)
     }
 
-    fn inner_node(&mut self, end: u64, depth: usize, names: &mut Names) -> Result<(), GraphError> {
+    fn inner_node(
+        &mut self,
+        end: u64,
+        depth: usize,
+        names: &mut BranchNames,
+    ) -> Result<(), OnnxError> {
         while let Some((number, field)) = self.wire.next(end)? {
-            let Field::Bytes(stop) = field else { continue };
+            let WireField::Bytes(stop) = field else { continue };
             match number {
                 1 => {
                     names.read.insert(self.wire.text(stop)?);
@@ -75,10 +80,10 @@ impl<F: Read + Seek> Parser<'_, F> {
         &mut self,
         end: u64,
         depth: usize,
-        names: &mut Names,
-    ) -> Result<(), GraphError> {
+        names: &mut BranchNames,
+    ) -> Result<(), OnnxError> {
         while let Some((number, field)) = self.wire.next(end)? {
-            let Field::Bytes(stop) = field else { continue };
+            let WireField::Bytes(stop) = field else { continue };
             match number {
                 5 => {
                     let tensor = self.tensor(stop)?;
@@ -92,7 +97,7 @@ impl<F: Read + Seek> Parser<'_, F> {
         Ok(())
     }
 
-    fn add_inner(&mut self, tensor: &Value) {
+    fn add_inner(&mut self, tensor: &OnnxValue) {
         let bytes = tensor.weight.map_or(0, |weight| weight.bytes);
         self.graph.inner_weights = self.graph.inner_weights.saturating_add(bytes);
     }

@@ -5,11 +5,11 @@ mod combine;
 mod slide;
 
 use super::shapes::{Dim, Known};
-use super::{Attribute, Node};
+use crate::onnx::{OnnxAttribute, OnnxNode};
 
 /// A node with what is known of its inputs.
-pub(super) struct Call<'a> {
-    pub(super) node: &'a Node,
+pub(super) struct OperatorCall<'a> {
+    pub(super) node: &'a OnnxNode,
     pub(super) shapes: Vec<Option<&'a [Dim]>>,
     pub(super) elements: Vec<u64>,
     pub(super) known: Vec<Option<&'a [f64]>>,
@@ -17,13 +17,13 @@ pub(super) struct Call<'a> {
 }
 
 /// An output.
-pub(super) struct Made {
+pub(super) struct OperatorOutput {
     pub(super) shape: Vec<Dim>,
     pub(super) element: u64,
 }
 
 /// Why there are no extents.
-pub(super) enum Refusal {
+pub(super) enum ShapeRefusal {
     /// The operator is not known here.
     Unknown,
     /// An input's extents are not known, which was said where it began.
@@ -34,16 +34,16 @@ pub(super) enum Refusal {
     Impossible(String),
 }
 
-pub(super) type Answer = Result<Vec<Made>, Refusal>;
+pub(super) type OperatorShapes = Result<Vec<OperatorOutput>, ShapeRefusal>;
 
 const BOOL: u64 = 9;
 const I64: u64 = 7;
 const F32: u64 = 1;
 
-impl<'a> Call<'a> {
+impl<'a> OperatorCall<'a> {
     /// The extents of an input.
-    pub(super) fn shape(&self, n: usize) -> Result<&'a [Dim], Refusal> {
-        self.shapes.get(n).copied().flatten().ok_or(Refusal::Follows)
+    pub(super) fn shape(&self, n: usize) -> Result<&'a [Dim], ShapeRefusal> {
+        self.shapes.get(n).copied().flatten().ok_or(ShapeRefusal::Follows)
     }
 
     /// Whether an optional input is there.
@@ -57,7 +57,11 @@ impl<'a> Call<'a> {
     }
 
     /// Whole numbers from an input or, in older versions, from a setting.
-    pub(super) fn numbers(&self, input: usize, name: &str) -> Result<Option<Vec<i64>>, Refusal> {
+    pub(super) fn numbers(
+        &self,
+        input: usize,
+        name: &str,
+    ) -> Result<Option<Vec<i64>>, ShapeRefusal> {
         if self.has(input) {
             let list = self.list(input).ok_or_else(|| self.data(name))?;
             return Ok(Some(list.iter().map(|&n| n as i64).collect()));
@@ -65,40 +69,42 @@ impl<'a> Call<'a> {
         Ok(self.node.ints(name).map(<[i64]>::to_vec))
     }
 
-    pub(super) fn data(&self, what: &str) -> Refusal {
-        Refusal::Data(format!("its {what} is only known when it runs; what follows is not counted"))
+    pub(super) fn data(&self, what: &str) -> ShapeRefusal {
+        ShapeRefusal::Data(format!(
+            "its {what} is only known when it runs; what follows is not counted"
+        ))
     }
 
     pub(super) fn element(&self, n: usize) -> u64 {
         self.elements.get(n).copied().unwrap_or(0)
     }
 
-    fn one(&self, shape: Vec<Dim>) -> Answer {
-        Ok(vec![Made { shape, element: self.element(0) }])
+    fn one(&self, shape: Vec<Dim>) -> OperatorShapes {
+        Ok(vec![OperatorOutput { shape, element: self.element(0) }])
     }
 
-    fn typed(&self, shape: Vec<Dim>, element: u64) -> Answer {
-        Ok(vec![Made { shape, element }])
+    fn typed(&self, shape: Vec<Dim>, element: u64) -> OperatorShapes {
+        Ok(vec![OperatorOutput { shape, element }])
     }
 
     /// A setting or input that names an axis, counted from the front.
-    pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize, Refusal> {
+    pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize, ShapeRefusal> {
         let rank = rank as i64;
         let place = if axis < 0 { axis + rank } else { axis };
         if (0..rank.max(1)).contains(&place) {
             Ok(place as usize)
         } else {
-            Err(Refusal::Impossible(format!("axis {axis} of {rank}")))
+            Err(ShapeRefusal::Impossible(format!("axis {axis} of {rank}")))
         }
     }
 }
 
 /// The outputs of a node.
-pub(super) fn infer(call: &Call<'_>) -> Answer {
+pub(super) fn infer(call: &OperatorCall<'_>) -> OperatorShapes {
     match call.node.domain.as_str() {
         "" => standard(call),
         "com.microsoft" | "com.microsoft.nchwc" => contributed(call),
-        _ => Err(Refusal::Unknown),
+        _ => Err(ShapeRefusal::Unknown),
     }
 }
 
@@ -192,7 +198,7 @@ const REDUCE: [&str; 10] = [
     "ReduceSumSquare",
 ];
 
-fn standard(call: &Call<'_>) -> Answer {
+fn standard(call: &OperatorCall<'_>) -> OperatorShapes {
     let op = call.node.op.as_str();
     match op {
         _ if SAME.contains(&op) || SAME_TOO.contains(&op) => same(call),
@@ -222,17 +228,17 @@ fn standard(call: &Call<'_>) -> Answer {
         "DequantizeLinear" => call.typed(call.shape(0)?.to_vec(), call.element(1)),
         "DynamicQuantizeLinear" => dynamic_quantize(call),
         "Constant" => constant(call),
-        "NonMaxSuppression" | "NonZero" | "Unique" | "Compress" => Err(Refusal::Data(
+        "NonMaxSuppression" | "NonZero" | "Unique" | "Compress" => Err(ShapeRefusal::Data(
             "how much it keeps depends on the data; what follows is not counted".into(),
         )),
-        "If" | "Loop" | "Scan" | "SequenceMap" => Err(Refusal::Data(
+        "If" | "Loop" | "Scan" | "SequenceMap" => Err(ShapeRefusal::Data(
             "a branch or loop: what it makes is counted only as far as the file declares it".into(),
         )),
         _ => arrange::infer(call),
     }
 }
 
-fn contributed(call: &Call<'_>) -> Answer {
+fn contributed(call: &OperatorCall<'_>) -> OperatorShapes {
     match call.node.op.as_str() {
         "QuickGelu" | "Gelu" | "FastGelu" | "BiasGelu" | "BiasSplitGelu" | "FusedConvAdd" => {
             same(call)
@@ -258,16 +264,16 @@ fn contributed(call: &Call<'_>) -> Answer {
         "QLinearAdd" | "QLinearMul" | "QLinearSigmoid" | "QLinearLeakyRelu" | "QLinearSoftmax" => {
             same(call)
         }
-        _ => Err(Refusal::Unknown),
+        _ => Err(ShapeRefusal::Unknown),
     }
 }
 
 /// One output like the first input.
-fn same(call: &Call<'_>) -> Answer {
+fn same(call: &OperatorCall<'_>) -> OperatorShapes {
     call.one(call.shape(0)?.to_vec())
 }
 
-fn quantized(call: &Call<'_>) -> Answer {
+fn quantized(call: &OperatorCall<'_>) -> OperatorShapes {
     let element = if call.has(2) {
         call.element(2)
     } else {
@@ -276,20 +282,20 @@ fn quantized(call: &Call<'_>) -> Answer {
     call.typed(call.shape(0)?.to_vec(), element)
 }
 
-fn dynamic_quantize(call: &Call<'_>) -> Answer {
+fn dynamic_quantize(call: &OperatorCall<'_>) -> OperatorShapes {
     Ok(vec![
-        Made { shape: call.shape(0)?.to_vec(), element: 2 },
-        Made { shape: Vec::new(), element: F32 },
-        Made { shape: Vec::new(), element: 2 },
+        OperatorOutput { shape: call.shape(0)?.to_vec(), element: 2 },
+        OperatorOutput { shape: Vec::new(), element: F32 },
+        OperatorOutput { shape: Vec::new(), element: 2 },
     ])
 }
 
-fn constant(call: &Call<'_>) -> Answer {
+fn constant(call: &OperatorCall<'_>) -> OperatorShapes {
     let node = call.node;
-    if let Some(Attribute::Tensor(tensor)) = node.attributes.get("value") {
+    if let Some(OnnxAttribute::Tensor(tensor)) = node.attributes.get("value") {
         let declared = tensor.declared.clone().unwrap_or_default();
         let dims = declared.into_iter().map(|extent| match extent {
-            super::Declared::Fixed(n) => Dim::fixed(n),
+            crate::onnx::DeclaredExtent::Fixed(n) => Dim::fixed(n),
             _ => Dim::fixed(0),
         });
         return call.typed(dims.collect(), tensor.element);
@@ -299,11 +305,11 @@ fn constant(call: &Call<'_>) -> Answer {
         match (name.as_str(), attribute) {
             ("value_int", _) => return call.typed(Vec::new(), I64),
             ("value_float", _) => return call.typed(Vec::new(), F32),
-            ("value_ints", Attribute::Ints(ints)) => return list(ints.len(), I64),
+            ("value_ints", OnnxAttribute::Ints(ints)) => return list(ints.len(), I64),
             _ => {}
         }
     }
-    Err(Refusal::Unknown)
+    Err(ShapeRefusal::Unknown)
 }
 
 /// An extent that was computed from others: fixed where all of them are.

@@ -37,7 +37,7 @@ fn reads_names_shapes_and_metadata() {
     ]
     .concat();
     let entry = field(14, &[field(1, b"stride"), field(2, b"32")].concat());
-    let header = Header::parse(&model(&graph, &entry)).expect("read");
+    let header = OnnxHeader::parse(&model(&graph, &entry)).expect("read");
     assert_eq!(header.producer, "maker");
     assert_eq!(header.metadata["stride"], "32");
     assert_eq!(header.inputs.len(), 1, "a weight is no input");
@@ -48,31 +48,35 @@ fn reads_names_shapes_and_metadata() {
 
 #[test]
 fn what_is_no_model_is_refused_with_the_place() {
-    assert_eq!(Header::parse(b""), Err(HeaderError::NoGraph));
-    assert_eq!(
-        Header::parse(&[0x3a, 0x7f, 1]),
-        Err(HeaderError::Damaged { what: "an early end", at: 2 })
-    );
+    assert!(matches!(OnnxHeader::parse(b""), Err(OnnxError::NoGraph)));
+    let error = OnnxHeader::parse(&[0x3a, 0x7f, 1]).expect_err("refused");
+    assert!(matches!(error, OnnxError::Truncated { have: 3, need: 129, .. }), "{error}");
+    // Inside of a message it is no longer the file that ends.
+    let error = OnnxHeader::parse(&[0x3a, 2, 0x0a, 0x7f, 0x08, 1]).expect_err("refused");
+    assert!(matches!(error, OnnxError::Damaged { what: "an early end", at: 4 }), "{error}");
     let endless = [0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
-    let error = Header::parse(&endless).expect_err("refused");
-    assert_eq!(error, HeaderError::Damaged { what: "a number without an end", at: 1 });
+    let error = OnnxHeader::parse(&endless).expect_err("refused");
+    assert!(
+        matches!(error, OnnxError::Damaged { what: "a number without an end", at: 1 }),
+        "{error}"
+    );
     let huge = [0x3a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-    assert!(Header::parse(&huge).is_err());
+    assert!(OnnxHeader::parse(&huge).is_err());
 }
 
 #[test]
 fn too_much_metadata_is_refused() {
-    let entries: Vec<u8> = (0..=MOST_ENTRIES)
+    let entries: Vec<u8> = (0..=parse::MOST_METADATA_ENTRIES)
         .flat_map(|n| field(14, &field(1, format!("key{n}").as_bytes())))
         .collect();
-    let error = Header::parse(&model(b"", &entries)).expect_err("refused");
-    assert!(matches!(error, HeaderError::TooMuch { what: "metadata entries", .. }), "{error}");
+    let error = OnnxHeader::parse(&model(b"", &entries)).expect_err("refused");
+    assert!(matches!(error, OnnxError::TooMuch { what: "metadata entries", .. }), "{error}");
 }
 
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Header::parse(&bytes);
+        let _ = OnnxHeader::parse(&bytes);
     }
 
     #[test]
@@ -82,6 +86,6 @@ proptest! {
         let at = at % bytes.len();
         bytes[at] = byte;
         bytes.truncate(bytes.len().saturating_sub(cut % 8));
-        let _ = Header::parse(&bytes);
+        let _ = OnnxHeader::parse(&bytes);
     }
 }

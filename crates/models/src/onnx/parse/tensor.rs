@@ -2,44 +2,59 @@
 
 use std::io::{Read, Seek};
 
-use super::super::wire::Field;
-use super::super::{Declared, GraphError, Value, Weight, bytes_of};
-use super::{MOST_EXTENTS, Parser, SMALL, limit};
+use super::super::wire::{LONGEST_TEXT, WireField};
+use super::super::{DeclaredExtent, OnnxError, OnnxValue, OnnxWeight, bytes_of};
+use super::{MOST_EXTENTS, OnnxParser, SMALL, limit};
 
-impl<F: Read + Seek> Parser<'_, F> {
-    pub(super) fn tensor(&mut self, end: u64) -> Result<Value, GraphError> {
-        let mut value = Value::default();
+impl<F: Read + Seek> OnnxParser<'_, F> {
+    /// The name of a tensor alone; a sparse one has the name of its elements.
+    pub(super) fn tensor_name(&mut self, end: u64, sparse: bool) -> Result<String, OnnxError> {
+        let mut name = String::new();
+        while let Some((number, field)) = self.wire.next(end)? {
+            let WireField::Bytes(stop) = field else { continue };
+            match number {
+                1 if sparse => name = self.tensor_name(stop, false)?,
+                8 if !sparse => name = self.wire.text(stop)?,
+                _ => {}
+            }
+            self.wire.go(stop)?;
+        }
+        Ok(name)
+    }
+
+    pub(super) fn tensor(&mut self, end: u64) -> Result<OnnxValue, OnnxError> {
+        let mut value = OnnxValue::default();
         let mut dims = Vec::new();
         let mut data = Data::default();
-        let mut outside = Vec::new();
+        let mut external = Vec::new();
         while let Some((number, field)) = self.wire.next(end)? {
             match (number, field) {
-                (1, Field::Number(n)) => dims.push(n.cast_signed()),
-                (1, Field::Bytes(stop)) => self.packed(stop, &mut dims)?,
-                (2, Field::Number(n)) => value.element = n,
-                (8, Field::Bytes(stop)) => value.name = self.wire.text(stop)?,
-                (9, Field::Bytes(stop)) => {
+                (1, WireField::Number(n)) => dims.push(n.cast_signed()),
+                (1, WireField::Bytes(stop)) => self.packed(stop, &mut dims)?,
+                (2, WireField::Number(n)) => value.element = n,
+                (8, WireField::Bytes(stop)) => value.name = self.wire.text(stop)?,
+                (9, WireField::Bytes(stop)) => {
                     data.raw_length = stop - self.wire.at;
                     if data.raw_length <= SMALL * 8 {
                         data.raw = Some(self.wire.bytes(stop, SMALL as usize * 8)?);
                     }
                     self.wire.go(stop)?;
                 }
-                (4, Field::Fixed(bits)) => data.push(f64::from(f32::from_bits(bits))),
-                (4, Field::Bytes(stop)) => self.floats(stop, &mut data)?,
-                (5 | 7 | 11, Field::Number(n)) => data.push(n.cast_signed() as f64),
-                (5 | 7 | 11, Field::Bytes(stop)) => self.whole(stop, &mut data)?,
-                (13, Field::Bytes(stop)) => {
-                    limit(outside.len(), MOST_EXTENTS, "entries of external data")?;
-                    outside.push(self.entry(stop)?);
+                (4, WireField::Fixed(bits)) => data.push(f64::from(f32::from_bits(bits))),
+                (4, WireField::Bytes(stop)) => self.floats(stop, &mut data)?,
+                (5 | 7 | 11, WireField::Number(n)) => data.push(n.cast_signed() as f64),
+                (5 | 7 | 11, WireField::Bytes(stop)) => self.whole(stop, &mut data)?,
+                (13, WireField::Bytes(stop)) => {
+                    limit(external.len(), MOST_EXTENTS, "entries of external data")?;
+                    external.push(self.entry(stop, LONGEST_TEXT)?);
                 }
-                (_, Field::Bytes(stop)) => self.wire.go(stop)?,
+                (_, WireField::Bytes(stop)) => self.wire.go(stop)?,
                 _ => {}
             }
             limit(dims.len(), MOST_EXTENTS, "extents in a shape")?;
         }
         let at = self.wire.at;
-        let wrong = |what| GraphError::Damaged { what, at };
+        let wrong = |what| OnnxError::Damaged { what, at };
         let mut elements = 1u64;
         for &extent in &dims {
             let extent = u64::try_from(extent).map_err(|_| wrong("a negative extent"))?;
@@ -53,30 +68,31 @@ impl<F: Read + Seek> Parser<'_, F> {
         if data.raw_length > 0 && data.raw_length < bytes {
             return Err(wrong("a tensor with less data than its extents say"));
         }
-        self.note_outside(&outside, bytes)?;
-        value.declared = Some(dims.iter().map(|&n| Declared::Fixed(n.cast_unsigned())).collect());
+        self.note_external(&external, bytes)?;
+        value.declared =
+            Some(dims.iter().map(|&n| DeclaredExtent::Fixed(n.cast_unsigned())).collect());
         value.elements = data.elements(value.element, elements);
-        value.weight = Some(Weight { bytes, elements });
+        value.weight = Some(OnnxWeight { bytes, elements });
         Ok(value)
     }
 
     /// A tensor of which only what is not zero is stored, under the name of its elements.
-    pub(super) fn sparse(&mut self, end: u64) -> Result<Value, GraphError> {
-        let (mut value, mut indices, mut dims) = (Value::default(), 0, Vec::new());
+    pub(super) fn sparse(&mut self, end: u64) -> Result<OnnxValue, OnnxError> {
+        let (mut value, mut indices, mut dims) = (OnnxValue::default(), 0, Vec::new());
         while let Some((number, field)) = self.wire.next(end)? {
             match (number, field) {
-                (1, Field::Bytes(stop)) => value = self.tensor(stop)?,
-                (2, Field::Bytes(stop)) => {
+                (1, WireField::Bytes(stop)) => value = self.tensor(stop)?,
+                (2, WireField::Bytes(stop)) => {
                     indices = self.tensor(stop)?.weight.map_or(0, |weight| weight.bytes);
                 }
-                (3, Field::Number(n)) => dims.push(n.cast_signed()),
-                (3, Field::Bytes(stop)) => self.packed(stop, &mut dims)?,
-                (_, Field::Bytes(stop)) => self.wire.go(stop)?,
+                (3, WireField::Number(n)) => dims.push(n.cast_signed()),
+                (3, WireField::Bytes(stop)) => self.packed(stop, &mut dims)?,
+                (_, WireField::Bytes(stop)) => self.wire.go(stop)?,
                 _ => {}
             }
             limit(dims.len(), MOST_EXTENTS, "extents in a shape")?;
         }
-        let fixed = |&n: &i64| u64::try_from(n).map(Declared::Fixed);
+        let fixed = |&n: &i64| u64::try_from(n).map(DeclaredExtent::Fixed);
         let dims: Result<_, _> = dims.iter().map(fixed).collect();
         value.declared = Some(dims.map_err(|_| self.wire.damaged("a negative extent"))?);
         value.elements = None;
@@ -86,7 +102,7 @@ impl<F: Read + Seek> Parser<'_, F> {
         Ok(value)
     }
 
-    fn floats(&mut self, end: u64, data: &mut Data) -> Result<(), GraphError> {
+    fn floats(&mut self, end: u64, data: &mut Data) -> Result<(), OnnxError> {
         if end - self.wire.at > SMALL * 4 {
             return self.wire.go(end);
         }
@@ -96,7 +112,7 @@ impl<F: Read + Seek> Parser<'_, F> {
         Ok(())
     }
 
-    fn whole(&mut self, end: u64, data: &mut Data) -> Result<(), GraphError> {
+    fn whole(&mut self, end: u64, data: &mut Data) -> Result<(), OnnxError> {
         if end - self.wire.at > SMALL * 10 {
             return self.wire.go(end);
         }

@@ -1,12 +1,12 @@
 //! Model files: which one is meant, what is in it, and what it says of itself.
 //!
-//! Every engine is handed the same [`ModelSource`] and fills the same
-//! [`ModelInfo`] from it, by our own reader of the ONNX header
-//! ([`onnx`]). Asking each engine for names and shapes would be shorter and wrong: rten
-//! keeps no metadata of ONNX files, and two engines that differ in what they tell of one
-//! file would make two reports that cannot be compared.
+//! Every engine gets the same [`ModelSource`], and [`ModelInfo`] comes from our own reader of the
+//! ONNX header. Asking each engine for names and shapes would be shorter and wrong: rten keeps no
+//! metadata of ONNX files, and two engines that differ in what they say of one file would make
+//! two reports that cannot be compared.
 
-use std::collections::BTreeMap;
+mod info;
+
 use std::fmt;
 use std::fs;
 use std::io::Read;
@@ -14,9 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::graph::GraphOptions;
-use crate::walk::{Graph, GraphError};
-use crate::{ModelError, Result};
-use crate::{onnx, pt};
+use crate::onnx::{OnnxError, OnnxGraph, OnnxHeader};
+use crate::pt;
+use crate::{ModelError, ModelResult};
+
+pub use info::ModelInfo;
 
 /// The largest model file that is read: a protobuf message cannot be larger than 2 GiB.
 const LARGEST: u64 = 1 << 31;
@@ -65,7 +67,7 @@ impl ModelSource {
     /// # Errors
     /// [`ModelError`] when there is no such file, it is too large, of another format, or
     /// not an ONNX file at all.
-    pub fn read(&self) -> Result<Model> {
+    pub fn read(&self) -> ModelResult<Model> {
         self.read_for(GraphOptions::default().size)
     }
 
@@ -73,7 +75,7 @@ impl ModelSource {
     ///
     /// # Errors
     /// Those of [`ModelSource::read`], and what is wrong with a checkpoint.
-    pub fn read_for(&self, size: (usize, usize)) -> Result<Model> {
+    pub fn read_for(&self, size: (usize, usize)) -> ModelResult<Model> {
         let (name, file) = match self {
             ModelSource::Bytes { name, bytes } => (name.clone(), Arc::clone(bytes)),
             ModelSource::Path(path) => {
@@ -90,8 +92,8 @@ impl ModelSource {
                 .into(),
             false => file,
         };
-        let header = onnx::Header::parse(&bytes).map_err(|why| refuse(why.to_string()))?;
-        Ok(Model { info: info(header, name, length), bytes })
+        let header = OnnxHeader::parse(&bytes).map_err(|why| refuse(why.to_string()))?;
+        Ok(Model { info: info::from_header(header, name, length), bytes })
     }
 
     /// Whether it can run at a size that is asked for, as far as a graph's header tells. A
@@ -100,7 +102,7 @@ impl ModelSource {
     /// # Errors
     /// [`ModelError`] where its graph has another size. What else is wrong with the file is for
     /// those to say who load it.
-    pub fn check_size(&self, size: (usize, usize)) -> Result<()> {
+    pub fn check_size(&self, size: (usize, usize)) -> ModelResult<()> {
         let first = self.candidates().ok().and_then(|all| all.into_iter().next());
         let graph =
             first.filter(|first| !first.is_engine()).and_then(|first| first.read_for(size).ok());
@@ -113,7 +115,7 @@ impl ModelSource {
     ///
     /// # Errors
     /// [`ModelError`] when there is no such file, or it is damaged or of another format.
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self) -> ModelResult<()> {
         self.files().iter().try_for_each(|path| check_header(path))?;
         self.candidates().map(drop)
     }
@@ -131,7 +133,7 @@ impl ModelSource {
     ///
     /// # Errors
     /// [`ModelError`] when there is no such file or it is too large.
-    pub fn read_raw(&self) -> Result<Arc<[u8]>> {
+    pub fn read_raw(&self) -> ModelResult<Arc<[u8]>> {
         match self {
             ModelSource::Bytes { bytes, .. } => Ok(Arc::clone(bytes)),
             ModelSource::Path(path) => Ok(read_file(&find_weights(path)?)?.into()),
@@ -140,7 +142,7 @@ impl ModelSource {
 
     /// The files that it may stand for, the preferred one first: several where a stem has
     /// several.
-    pub fn candidates(&self) -> Result<Vec<ModelSource>> {
+    pub fn candidates(&self) -> ModelResult<Vec<ModelSource>> {
         match self {
             ModelSource::Bytes { .. } => Ok(vec![self.clone()]),
             ModelSource::Path(path) => {
@@ -189,49 +191,6 @@ impl From<&Path> for ModelSource {
     }
 }
 
-/// What a model says of itself.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct ModelInfo {
-    /// The file, or the name of an embedded model.
-    pub name: String,
-    /// The name of its input.
-    pub input: String,
-    /// The extents of its input, `[1, 3, 640, 640]`; 0 where one is not fixed.
-    pub input_shape: Vec<usize>,
-    /// Rows and columns that it wants; `None` where any will do.
-    pub input_size: Option<(usize, usize)>,
-    /// How many inputs it has; a detector has one.
-    pub inputs: usize,
-    /// ONNX's number for the type of the input's elements; 1 is f32.
-    pub input_element: u64,
-    /// The names and shapes of its outputs; 0 where an extent is not fixed.
-    pub outputs: Vec<(String, Vec<usize>)>,
-    /// The metadata in the file: `names`, `stride`, `task`, …
-    pub metadata: BTreeMap<String, String>,
-    /// Bytes of the file.
-    pub bytes: u64,
-}
-
-impl ModelInfo {
-    /// Whether it can run at a size that is asked for.
-    ///
-    /// # Errors
-    /// [`ModelError`] where it has another, with both sizes.
-    pub fn check_size(&self, wanted: Option<(usize, usize)>) -> Result<()> {
-        let (Some(wanted), Some(has)) = (wanted, self.input_size) else { return Ok(()) };
-        if wanted == has {
-            return Ok(());
-        }
-        let text = |(rows, columns): (usize, usize)| format!("{rows}x{columns}");
-        let (wanted, has) = (text(wanted), text(has));
-        let why = format!(
-            "it takes images of {has} only, and {wanted} was asked for; leave --imgsz out, or \
-             export the model for {wanted}"
-        );
-        Err(ModelError { model: self.name.clone(), why })
-    }
-}
-
 /// A model file that was read, with what it says of itself.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -248,33 +207,8 @@ impl fmt::Debug for Model {
     }
 }
 
-/// What the report says of the model.
-fn info(header: onnx::Header, name: String, bytes: u64) -> ModelInfo {
-    let shape = |value: &onnx::Value| -> Vec<usize> {
-        value.shape.iter().flatten().map(|extent| extent.unwrap_or(0)).collect()
-    };
-    let inputs = header.inputs.len();
-    let input = header.inputs.into_iter().next().unwrap_or_default();
-    let input_shape = shape(&input);
-    let input_size = match input_shape[..] {
-        [_, _, rows, columns] if rows > 0 && columns > 0 => Some((rows, columns)),
-        _ => None,
-    };
-    ModelInfo {
-        name,
-        input: input.name,
-        input_shape,
-        input_size,
-        inputs,
-        input_element: input.element,
-        outputs: header.outputs.iter().map(|out| (out.name.clone(), shape(out))).collect(),
-        metadata: header.metadata,
-        bytes,
-    }
-}
-
 /// What a graph holds beyond its header is for those to judge who load it.
-fn check_header(path: &Path) -> Result<()> {
+fn check_header(path: &Path) -> ModelResult<()> {
     let refuse = |why: String| Err(ModelError { model: path.display().to_string(), why });
     let file = match plimsoll_machine::files::open(path) {
         Ok(file) => file,
@@ -291,8 +225,8 @@ fn check_header(path: &Path) -> Result<()> {
         let outline = pt::outline(file, &GraphOptions::default());
         return outline.map(drop).or_else(|why| refuse(why.to_string()));
     }
-    match Graph::open(path) {
-        Ok(_) | Err(GraphError::Wrong(_) | GraphError::TooMuch { .. }) => Ok(()),
+    match OnnxGraph::open(path) {
+        Ok(_) | Err(OnnxError::Wrong(_) | OnnxError::TooMuch { .. }) => Ok(()),
         Err(why) => refuse(why.to_string()),
     }
 }
@@ -302,12 +236,12 @@ fn check_header(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// [`ModelError`] that names every file that was looked for.
-pub fn find_weights(stem: &Path) -> Result<PathBuf> {
+pub fn find_weights(stem: &Path) -> ModelResult<PathBuf> {
     find_all_weights(stem).map(|mut found| found.swap_remove(0))
 }
 
 /// All of them, at least one.
-fn find_all_weights(stem: &Path) -> Result<Vec<PathBuf>> {
+fn find_all_weights(stem: &Path) -> ModelResult<Vec<PathBuf>> {
     if stem.is_file() {
         return Ok(vec![stem.to_path_buf()]);
     }
@@ -336,7 +270,7 @@ fn find_all_weights(stem: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// An engine holds no graph that others could run.
-fn refuse_engines(path: &Path) -> Result<()> {
+fn refuse_engines(path: &Path) -> ModelResult<()> {
     if !is_engine(path) {
         return Ok(());
     }
@@ -348,7 +282,7 @@ fn refuse_engines(path: &Path) -> Result<()> {
     })
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>> {
+fn read_file(path: &Path) -> ModelResult<Vec<u8>> {
     let refuse = |why: String| ModelError { model: path.display().to_string(), why };
     let size = fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
     if size > LARGEST {

@@ -1,0 +1,26 @@
+//! Model families: what engines know of a family and its files do not say.
+//!
+//! # To add a family of language models
+//!
+//! Most need nothing: a file with the usual keys is estimated from its own numbers, and what is
+//! missing is named in the estimate's notes. A family needs a line here
+//!
+//! 1. in [`gguf`], by its `general.architecture`, when its layers are windowed, recurrent or
+//!    without a cache in a pattern that the header does not give;
+//! 2. in [`huggingface`], by its `model_type`, when its MLP is not gated or it has biases.
+//!
+//! A key that other families do not have is read in `gguf::layers` or `safetensors::config`. A
+//! test in `gguf/tests.rs` or `safetensors/tests.rs` with a small header of the family shows the
+//! bytes that each layer keeps; the figures come from the engine's own log.
+//!
+//! # To add a module of detectors
+//!
+//! A checkpoint is a tree of modules, each of a Python class. A new class needs
+//!
+//! 1. an arm in `graph::blocks` (or `graph::detect` for a head) that writes its ONNX nodes;
+//! 2. its module in the list of `pt::known`, where it is not under a name that is there already;
+//! 3. a seed with it in `fuzz/checkpoints.py`, and its output beside Ultralytics' own in
+//!    `crates/infer/tests/checkpoints.rs`.
+
+pub(crate) mod gguf;
+pub(crate) mod huggingface;
