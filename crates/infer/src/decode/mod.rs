@@ -19,7 +19,7 @@ use crate::prepare::Letterbox;
 use crate::simd;
 use crate::tensor::Tensor;
 use layout::{Hints, Told};
-use scan::{BLOCK, Block, GROUP, Group};
+use scan::{BLOCK, GROUP, Group, ScanBlock};
 use suppress::{Candidate, Suppress};
 
 /// One thing that was found.
@@ -61,7 +61,7 @@ pub struct Decoder {
     hints: Hints,
     /// Which output holds the boxes, and how; `None` until a shape has told.
     settled: Option<Settled>,
-    block: Box<Block>,
+    block: Box<ScanBlock>,
     suppress: Suppress,
     /// Whether the last output held a confidence that is a number.
     numbers: bool,
@@ -100,7 +100,7 @@ impl Decoder {
             names: names.unwrap_or_default(),
             stride: model.metadata.get("stride").and_then(|text| text.trim().parse().ok()),
             settled: None,
-            block: Box::new(Block::new()),
+            block: Box::new(ScanBlock::new()),
             suppress: Suppress::default(),
             numbers: true,
         };

@@ -18,16 +18,16 @@ pub(crate) const GROUP: usize = 16;
 
 /// The running maxima of a block of places.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub(crate) struct ScanBlock {
     /// How many places count.
     pub(crate) length: usize,
     /// The best score so far; what is no number is passed over.
     pub(crate) best: [f32; BLOCK],
 }
 
-impl Block {
-    pub(crate) fn new() -> Block {
-        Block { length: 0, best: [0.0; BLOCK] }
+impl ScanBlock {
+    pub(crate) fn new() -> ScanBlock {
+        ScanBlock { length: 0, best: [0.0; BLOCK] }
     }
 
     /// Starts anew, for so many places.
@@ -58,7 +58,7 @@ impl Group {
 /// Eight classes at a time, so that the running result is fetched and put back an eighth as
 /// often: with one, that is most of the work.
 #[inline(always)]
-pub(crate) fn maxima(rows: &[f32], stride: usize, first: usize, block: &mut Block) {
+pub(crate) fn maxima(rows: &[f32], stride: usize, first: usize, block: &mut ScanBlock) {
     let stride = stride.max(1);
     let rest = by::<8>(rows, stride, first, block);
     let rest = by::<4>(rest, stride, first, block);
@@ -71,7 +71,7 @@ fn by<'rows, const COUNT: usize>(
     rows: &'rows [f32],
     stride: usize,
     first: usize,
-    block: &mut Block,
+    block: &mut ScanBlock,
 ) -> &'rows [f32] {
     let mut all = rows.chunks_exact(COUNT * stride);
     for some in &mut all {
@@ -82,7 +82,7 @@ fn by<'rows, const COUNT: usize>(
 }
 
 #[inline(always)]
-fn add<const COUNT: usize>(rows: [&[f32]; COUNT], first: usize, block: &mut Block) {
+fn add<const COUNT: usize>(rows: [&[f32]; COUNT], first: usize, block: &mut ScanBlock) {
     let length = block.length.min(BLOCK);
     let rows = rows.map(|row| row.get(first..first + length).unwrap_or_default());
     if rows.iter().any(|row| row.len() != length) {
@@ -135,7 +135,7 @@ mod tests {
             [0.0, 0.2, 0.4, 0.1],
         ];
         let rows = rows.as_flattened();
-        let mut block = Block::new();
+        let mut block = ScanBlock::new();
         block.start(3);
         maxima(rows, 4, 1, &mut block);
         assert_eq!(block.best[..3], [0.7, 0.5, 0.8]);
@@ -150,7 +150,7 @@ mod tests {
         let (classes, places) = (15, BLOCK + GROUP + 3);
         let score = |at: usize| (at * 7919 % 1009) as f32 / 1009.0;
         let rows: Vec<f32> = (0..classes * places).map(score).collect();
-        let mut block = Block::new();
+        let mut block = ScanBlock::new();
         for first in [0, 5, GROUP, BLOCK, places - 1] {
             block.start(places - first);
             maxima(&rows, places, first, &mut block);

@@ -50,7 +50,7 @@ kernels! {
     /// See [`rows::stretch`].
     stretch(pixels: &[u16], low: u16, range: u16, out: &mut [u8]) = rows::stretch;
     /// See [`scan::maxima`].
-    maxima(rows: &[f32], stride: usize, first: usize, block: &mut scan::Block) = scan::maxima;
+    maxima(rows: &[f32], stride: usize, first: usize, block: &mut scan::ScanBlock) = scan::maxima;
     /// See [`scan::owners`].
     owners(rows: &[f32], stride: usize, first: usize, best: &[f32], group: &mut scan::Group) =
         scan::owners;

@@ -167,7 +167,7 @@ pub(super) fn stretch(pixels: &[u16], low: u16, range: u16, out: &mut [u8]) {
 }
 
 #[target_feature(enable = "avx2")]
-pub(super) fn maxima(rows: &[f32], stride: usize, first: usize, block: &mut scan::Block) {
+pub(super) fn maxima(rows: &[f32], stride: usize, first: usize, block: &mut scan::ScanBlock) {
     scan::maxima(rows, stride, first, block);
 }
 

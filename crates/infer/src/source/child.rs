@@ -35,7 +35,7 @@ pub(super) enum Heard {
     /// Frames a second.
     Rate(f64),
     /// Columns, rows and channels of the frames to come.
-    Shape(Shape),
+    Shape(VideoShape),
     /// Nothing of interest.
     Nothing,
     /// Something that may be a reason later.
@@ -44,7 +44,7 @@ pub(super) enum Heard {
 
 /// How raw frames lie in a pipe that does not say it itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct VideoShape {
     pub(super) width: usize,
     pub(super) height: usize,
     /// Bytes a pixel: 3 for colour, 1 and 2 for grey.
@@ -55,12 +55,12 @@ pub(super) struct Shape {
 struct Notes {
     words: VecDeque<String>,
     rate: Option<f64>,
-    shape: Option<Shape>,
+    shape: Option<VideoShape>,
 }
 
 /// A running child.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub(super) struct ChildDecoder {
     child: Arc<Mutex<Child>>,
     pub(super) out: BufReader<ChildStdout>,
     notes: Arc<Mutex<Notes>>,
@@ -69,13 +69,13 @@ pub(super) struct Decoder {
     listener: Option<JoinHandle<()>>,
 }
 
-impl Decoder {
+impl ChildDecoder {
     /// Starts a programme; `remedy` says how to get it where it is missing.
     pub(super) fn start(
         mut command: Command,
         remedy: &str,
         hear: fn(&str) -> Heard,
-    ) -> InferResult<Decoder> {
+    ) -> InferResult<ChildDecoder> {
         let program = command.get_program().to_string_lossy().into_owned();
         let refuse = |why: String| InferError::Unavailable { what: program.clone(), why };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -98,7 +98,7 @@ impl Decoder {
         let (child, out) = started.map_err(|e| refuse(format!("{e}: {remedy}")))?;
         let out = BufReader::with_capacity(1 << 16, out);
         let (began, listener) = (None, Some(listener));
-        Ok(Decoder { child, out, notes, times, began, listener })
+        Ok(ChildDecoder { child, out, notes, times, began, listener })
     }
 
     /// When the next frame was taken, since the first; `None` where the child does not say.
@@ -114,7 +114,7 @@ impl Decoder {
     }
 
     /// How frames lie in the pipe, once the child has said it.
-    pub(super) fn shape(&self) -> Option<Shape> {
+    pub(super) fn shape(&self) -> Option<VideoShape> {
         lock(&self.notes).shape
     }
 
@@ -149,7 +149,7 @@ impl Decoder {
     }
 }
 
-impl Drop for Decoder {
+impl Drop for ChildDecoder {
     fn drop(&mut self) {
         drop(lock(&self.child).kill());
         end(&self.child);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::child::{Decoder, Heard};
+use super::child::{ChildDecoder, Heard};
 use super::steady::Steady;
 use super::{Frame, Source, SourceInfo, Stopper, pam};
 use crate::error::{InferError, InferResult};
@@ -18,7 +18,7 @@ const REMEDY: &str = "install ffmpeg (Debian, Ubuntu, JetPack: apt install ffmpe
 /// A running ffmpeg.
 pub(super) struct Ffmpeg {
     info: SourceInfo,
-    decoder: Decoder,
+    decoder: ChildDecoder,
     endless: bool,
     shown: u64,
     steady: Steady,
@@ -80,7 +80,7 @@ fn start(
         6.. => command.args(["-fps_mode", "passthrough", "-autoscale", "0"]),
     };
     command.args(["-f", "image2pipe", "-c:v", "pam", "pipe:1"]);
-    let decoder = Decoder::start(command, REMEDY, hear)?;
+    let decoder = ChildDecoder::start(command, REMEDY, hear)?;
     let info = SourceInfo { name: name.to_owned(), kind, frames: None, rate: None };
     Ok(Ffmpeg { info, decoder, endless, shown: 0, steady: Steady::default(), ended: false })
 }

@@ -8,7 +8,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::child::{Decoder, Heard, Shape};
+use super::child::{ChildDecoder, Heard, VideoShape};
 use super::steady::Steady;
 use super::{Frame, Pixels, Source, SourceInfo, Stopper, pam};
 use crate::error::{InferError, InferResult};
@@ -20,7 +20,7 @@ const TIMES: &str = "plimsoll-times";
 /// A running pipeline.
 pub(super) struct Gst {
     info: SourceInfo,
-    decoder: Decoder,
+    decoder: ChildDecoder,
     shown: u64,
     steady: Steady,
     ended: bool,
@@ -45,7 +45,7 @@ pub(super) fn open(name: &str, pipeline: &str) -> InferResult<Gst> {
     command.args(["video/x-raw,format=(string){RGB,GRAY16_LE,GRAY8}", "!"]);
     command.args(["identity", "silent=false", &format!("name={TIMES}"), "!"]);
     command.args(["fdsink", "fd=3", "sync=false"]);
-    let decoder = Decoder::start(command, REMEDY, hear)?;
+    let decoder = ChildDecoder::start(command, REMEDY, hear)?;
     let info = SourceInfo { name: name.to_owned(), kind: "gst", frames: None, rate: None };
     Ok(Gst { info, decoder, shown: 0, steady: Steady::default(), ended: false })
 }
@@ -62,7 +62,7 @@ impl Gst {
         why.map(|why| Err(InferError::Source { source_name, why }))
     }
 
-    fn read(&mut self, shape: Shape) -> Result<Pixels, String> {
+    fn read(&mut self, shape: VideoShape) -> Result<Pixels, String> {
         // Rows are padded to whole words of four bytes.
         let row = shape.width * shape.deep;
         let padded = row.next_multiple_of(4);
@@ -107,7 +107,7 @@ impl Source for Gst {
         let timestamp = time.unwrap_or_else(guess);
         let name = self.shown.to_string();
         self.shown += 1;
-        let Shape { width, height, .. } = shape;
+        let VideoShape { width, height, .. } = shape;
         let frame = Frame::new(pixels, (width, height), timestamp, name);
         Some(self.steady.check(frame))
     }
@@ -158,7 +158,7 @@ fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     rest.split([',', ' ', ';']).next()
 }
 
-fn shape(line: &str) -> Option<Shape> {
+fn shape(line: &str) -> Option<VideoShape> {
     let width = field(line, "width=(int)")?.parse().ok().filter(|w| (1..=16_384).contains(w))?;
     let height = field(line, "height=(int)")?.parse().ok().filter(|h| (1..=16_384).contains(h))?;
     let deep = match field(line, "format=(string)")? {
@@ -167,7 +167,7 @@ fn shape(line: &str) -> Option<Shape> {
         "GRAY16_LE" => 2,
         _ => return None,
     };
-    Some(Shape { width, height, deep })
+    Some(VideoShape { width, height, deep })
 }
 
 fn rate(line: &str) -> Option<f64> {
@@ -201,7 +201,7 @@ mod tests {
     fn sizes_times_and_rates_are_heard() {
         let caps = "/GstPipeline:pipeline0/GstFdSink:fdsink0.GstPad:sink: caps = video/x-raw, \
                     width=(int)33, height=(int)24, framerate=(fraction)30/1, format=(string)RGB";
-        assert_eq!(hear(caps), Heard::Shape(Shape { width: 33, height: 24, deep: 3 }));
+        assert_eq!(hear(caps), Heard::Shape(VideoShape { width: 33, height: 24, deep: 3 }));
         let time = "/GstPipeline:pipeline0/GstIdentity:plimsoll-times: last-message = chain   \
                     ******* (plimsoll-times:sink) (2400 bytes, dts: none, pts: 0:01:00.500000000, ";
         assert_eq!(hear(time), Heard::Time(Duration::from_millis(60_500)));

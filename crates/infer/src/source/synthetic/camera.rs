@@ -2,7 +2,7 @@
 
 use super::canvas::{Canvas, Colour, Heat, Ink};
 use super::rng::Rng;
-use super::shape::{PARTS, Shape};
+use super::shape::{PARTS, SceneShape};
 use crate::source::Pixels;
 
 /// The most that noise can be before it is scaled: the table holds ±127.
@@ -17,7 +17,7 @@ pub(super) trait Camera: Send {
     /// An ink for the background.
     fn ground(&self, rng: &mut Rng) -> Self::Ink;
     /// Inks for an object in front of `behind`.
-    fn inks(&self, shape: Shape, behind: Self::Ink, rng: &mut Rng) -> [Self::Ink; PARTS];
+    fn inks(&self, shape: SceneShape, behind: Self::Ink, rng: &mut Rng) -> [Self::Ink; PARTS];
     /// The ink towards which an object darkens at its foot, and how much of 256.
     fn shade(&self, rng: &mut Rng) -> (Self::Ink, u32);
     /// What light and sensor do to the whole frame.
@@ -71,7 +71,7 @@ impl Camera for Daylight {
         [0, 0, 0].map(|_: u8| (grey + rng.between(-22.0, 22.0)).clamp(0.0, 255.0) as u8)
     }
 
-    fn inks(&self, shape: Shape, behind: Colour, rng: &mut Rng) -> [Colour; PARTS] {
+    fn inks(&self, shape: SceneShape, behind: Colour, rng: &mut Rng) -> [Colour; PARTS] {
         let mut main = Daylight::vivid(rng);
         for _ in 0..8 {
             if main.distance(behind) > 80 {
@@ -82,17 +82,17 @@ impl Camera for Daylight {
         let dark = [0, 0, 0].map(|_: u8| rng.whole(5, 45) as u8);
         let light = [0, 0, 0].map(|_: u8| rng.whole(205, 250) as u8);
         match shape {
-            Shape::Person => {
+            SceneShape::Person => {
                 let brown = rng.whole(60, 225);
                 let skin = [brown, brown * 3 / 4, brown * 3 / 5].map(|c| c as u8);
                 let trousers = if rng.chance(0.5) { dark } else { Daylight::vivid(rng) };
                 [skin, dark.mix(skin, 60), main, trousers, dark, dark]
             }
-            Shape::Car => {
+            SceneShape::Car => {
                 let glass = [70, 90, 110].map(|c| (c + rng.whole(-30, 60)) as u8);
                 [main, glass, dark, light.mix(dark, 90), [250, 235, 160], [220, 25, 20]]
             }
-            Shape::Sign => {
+            SceneShape::Sign => {
                 let plate = if main.distance(light) > 90 { light } else { dark };
                 let bar = if plate == light { dark } else { light };
                 [plate, main, bar, bar, bar, bar]
@@ -142,21 +142,21 @@ impl Camera for Thermal {
         (self.ambient + rng.between(-150.0, 150.0)) as u16
     }
 
-    fn inks(&self, shape: Shape, behind: Heat, rng: &mut Rng) -> [Heat; PARTS] {
+    fn inks(&self, shape: SceneShape, behind: Heat, rng: &mut Rng) -> [Heat; PARTS] {
         let at = |kelvin: f32| (f32::from(behind) + kelvin * 100.0) as u16;
         let warm = rng.between(4.0, 9.0);
         let mut by = |low: f32, high: f32| at(warm * rng.between(low, high));
         match shape {
             // Skin is warmest, hair and clothes keep the warmth in.
-            Shape::Person => {
+            SceneShape::Person => {
                 [by(1.3, 1.6), by(0.9, 1.1), by(0.8, 1.0), by(0.7, 0.9), by(0.5, 0.7), 0]
             }
             // Tyres and lamps are warm, glass shows the cold sky.
-            Shape::Car => {
+            SceneShape::Car => {
                 [by(0.6, 0.9), by(0.1, 0.3), by(1.1, 1.5), by(0.7, 0.9), by(1.2, 1.5), by(1.0, 1.3)]
             }
             // The sun on a plate: the painted border takes more of it.
-            Shape::Sign => [by(0.4, 0.6), by(1.1, 1.4), by(1.0, 1.4), 0, 0, 0],
+            SceneShape::Sign => [by(0.4, 0.6), by(1.1, 1.4), by(1.0, 1.4), 0, 0, 0],
         }
     }
 

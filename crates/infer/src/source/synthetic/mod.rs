@@ -23,7 +23,7 @@ use self::camera::{Camera, Daylight, Noise, Thermal};
 use self::canvas::Canvas;
 pub use self::ground::Background;
 use self::rng::Rng;
-use self::shape::{Pose, Shape};
+use self::shape::{Pose, SceneShape};
 use super::{Frame, Source, SourceInfo, Truth};
 use crate::error::InferResult;
 
@@ -146,8 +146,8 @@ impl Synthetic {
         let most = rng.whole(*options.objects.start() as i32, *options.objects.end() as i32);
         let mut truth: Vec<Truth> = Vec::new();
         for _ in 0..most {
-            let class = rng.index(Shape::ALL.len());
-            let pose = place(Shape::ALL[class], &canvas, &truth, &mut rng);
+            let class = rng.index(SceneShape::ALL.len());
+            let pose = place(SceneShape::ALL[class], &canvas, &truth, &mut rng);
             let Some(pose) = pose else { continue };
             let behind = canvas.at(pose.centre.0, pose.centre.1);
             let inks = camera.inks(pose.shape, behind, &mut rng);
@@ -182,7 +182,7 @@ impl Source for Synthetic {
 
 /// Finds room for an object, so that no other is hidden by more than three tenths.
 fn place<I: canvas::Ink>(
-    shape: Shape,
+    shape: SceneShape,
     canvas: &Canvas<I>,
     taken: &[Truth],
     rng: &mut Rng,
@@ -196,15 +196,15 @@ fn place<I: canvas::Ink>(
     };
     for _ in 0..12 {
         let (half, angle) = match shape {
-            Shape::Person => {
+            SceneShape::Person => {
                 let tall = size(rng, 0.12, 0.42);
                 ((tall * rng.between(0.36, 0.46), tall), rng.between(-0.12, 0.12))
             }
-            Shape::Car => {
+            SceneShape::Car => {
                 let wide = size(rng, 0.13, 0.45);
                 ((wide, wide * rng.between(0.38, 0.5)), rng.between(-0.12, 0.12))
             }
-            Shape::Sign => {
+            SceneShape::Sign => {
                 let wide = size(rng, 0.075, 0.2);
                 ((wide, wide), rng.between(-0.2, 0.2))
             }

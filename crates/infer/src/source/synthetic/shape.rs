@@ -12,7 +12,7 @@ pub(super) const PARTS: usize = 6;
 
 /// What an object is. The order is that of the classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum SceneShape {
     /// Head, trunk, arms and legs; the parts are skin, hair, shirt, trousers, shoes.
     Person,
     /// Body, windows, wheels and lamps, seen from the side; the parts are body, glass, tyre,
@@ -22,15 +22,15 @@ pub(super) enum Shape {
     Sign,
 }
 
-impl Shape {
+impl SceneShape {
     /// In the order of the classes.
-    pub(super) const ALL: [Shape; 3] = [Shape::Person, Shape::Car, Shape::Sign];
+    pub(super) const ALL: [SceneShape; 3] = [SceneShape::Person, SceneShape::Car, SceneShape::Sign];
 }
 
 /// An object and how it stands.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pose {
-    pub(super) shape: Shape,
+    pub(super) shape: SceneShape,
     /// Which of the shape's variants, from 0 to 1: the stride of a person, the roof of a
     /// car, the outline of a sign.
     pub(super) variant: f32,
@@ -56,9 +56,9 @@ impl Pose {
 
     fn part(&self, u: f32, v: f32) -> Option<usize> {
         match self.shape {
-            Shape::Person => person(u, v, self.variant),
-            Shape::Car => car(u, v, self.variant),
-            Shape::Sign => sign(u, v, self.variant),
+            SceneShape::Person => person(u, v, self.variant),
+            SceneShape::Car => car(u, v, self.variant),
+            SceneShape::Sign => sign(u, v, self.variant),
         }
     }
 
@@ -182,14 +182,14 @@ fn sign(u: f32, v: f32, outline: f32) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn pose(shape: Shape) -> Pose {
+    fn pose(shape: SceneShape) -> Pose {
         let centre = (50.0, 40.0);
         Pose { shape, variant: 0.1, centre, half: (20.0, 30.0), angle: 0.0, mirrored: false }
     }
 
     #[test]
     fn the_truth_is_the_extent_of_what_was_drawn() {
-        for shape in Shape::ALL {
+        for shape in SceneShape::ALL {
             for angle in [0.0, 0.2] {
                 let mut canvas: Canvas<u16> = Canvas::new(100, 80);
                 let pose = Pose { angle, ..pose(shape) };
@@ -209,9 +209,9 @@ mod tests {
     #[test]
     fn what_lies_outside_is_cut_off_or_absent() {
         let mut canvas: Canvas<u16> = Canvas::new(55, 80);
-        let area = pose(Shape::Car).draw(&mut canvas, &[9; PARTS], (9, 0));
+        let area = pose(SceneShape::Car).draw(&mut canvas, &[9; PARTS], (9, 0));
         assert_eq!(area.map(|a| a[2]), Some(55));
         let mut far: Canvas<u16> = Canvas::new(20, 5);
-        assert_eq!(pose(Shape::Car).draw(&mut far, &[9; PARTS], (9, 0)), None);
+        assert_eq!(pose(SceneShape::Car).draw(&mut far, &[9; PARTS], (9, 0)), None);
     }
 }
