@@ -373,7 +373,7 @@ fn a_gpu_is_a_device_like_any_other() -> Result {
     let files = Files::new()?;
     let trace = files.add("trace.csv", csv().as_bytes())?;
     let folder = tempfile::tempdir()?;
-    let source = Path::new(FIXTURES).join("../fake/cuda.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memory/tests/fake/cuda.c");
     let built = std::process::Command::new("gcc")
         .args(["-shared", "-fPIC", "-O1", "-w", "-o"])
         .args([&folder.path().join("libcuda.so.1"), &source])

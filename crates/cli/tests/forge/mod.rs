@@ -128,7 +128,7 @@ pub(crate) fn zips() -> Vec<Forged> {
     let data: Entry<'_> = ("x/data.pkl", b"\x80\x02N.", false);
     let mut all = vec![
         bend("encrypted", CENTRAL, 0, 8, &[1], "encrypted"),
-        bend("of another method", CENTRAL, 0, 10, &[99], "packed in a way"),
+        bend("of another method", CENTRAL, 0, 10, &[99], "directory that is damaged"),
         bend("a wrong checksum", CENTRAL, 0, 16, &[1, 2, 3, 4], "checksum"),
         bend("packed past the end", CENTRAL, 1, 20, &[0xf0; 4], "past the end"),
         bend("a size of 4 GiB", CENTRAL, 0, 24, &[0xfe; 4], "cannot be"),
@@ -137,8 +137,8 @@ pub(crate) fn zips() -> Vec<Forged> {
         bend("the other's header", CENTRAL, 1, 42, &[0; 4], "not where the directory"),
         bend("over the next entry", CENTRAL, 0, 20, &[60, 0, 0, 0, 60], "over each other"),
         bend("another name inside", LOCAL, 0, 30, b"y", "not where the directory"),
-        bend("a name of 64 KiB", CENTRAL, 0, 28, &[0xff, 0xff], "cut short"),
-        bend("no directory entry", CENTRAL, 1, 0, b"PKxx", "a directory entry that is none"),
+        bend("a name of 64 KiB", CENTRAL, 0, 28, &[0xff, 0xff], "directory that is damaged"),
+        bend("no directory entry", CENTRAL, 1, 0, b"PKxx", "directory that is damaged"),
         bend("65534 entries", END, 0, 8, &[0xfe, 0xff, 0xfe, 0xff], "65534 entries"),
         bend("a directory elsewhere", END, 0, 16, &[0xf0; 4], "outside the file"),
         bend("a directory of 4 GiB", END, 0, 12, &[0xf0; 4], "outside the file"),
@@ -151,7 +151,7 @@ pub(crate) fn zips() -> Vec<Forged> {
         forged("a name with a backslash", zip(&[data, ("x\\a", b"", false)]), "leads out"),
         forged("no pickle", zip(&[("x/y", b"", false)]), "without a data.pkl"),
         forged("nothing in it", zip(&[]), "without a data.pkl"),
-        forged("two tails", [good.clone(), zip(&[data])].concat(), "entry that is none"),
+        forged("two tails", [good.clone(), zip(&[data])].concat(), "two end records that disagree"),
         forged("another byte order", zip(&[data, ("x/byteorder", b"middle", false)]), "middle"),
         forged("no file", Vec::new(), "empty"),
         forged("a legacy file", b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.".to_vec(), "1.6"),

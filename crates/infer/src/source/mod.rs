@@ -11,7 +11,7 @@ mod child;
 mod ffmpeg;
 mod gst;
 mod image_dir;
-mod mp4;
+pub mod mp4;
 pub mod pair;
 mod pam;
 mod redact;

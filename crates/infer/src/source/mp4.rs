@@ -12,31 +12,31 @@ const LARGEST_INDEX: u64 = 256 << 20;
 
 /// One coded picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sample {
+pub struct Sample {
     /// Where it begins in the file.
-    pub(super) offset: u64,
+    pub offset: u64,
     /// Bytes.
-    pub(super) size: u32,
+    pub size: u32,
     /// When it is shown, in ticks from the first picture.
-    pub(super) shown: i64,
+    pub shown: i64,
 }
 
 /// A film's first H.264 track.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Track {
+pub struct Track {
     /// Ticks a second.
-    pub(super) timescale: u32,
+    pub timescale: u32,
     /// Sequence and picture parameters, each with a start code.
-    pub(super) parameters: Vec<u8>,
+    pub parameters: Vec<u8>,
     /// Bytes of the length before each unit in a sample.
-    pub(super) length_bytes: usize,
+    pub length_bytes: usize,
     /// The samples in the order of decoding.
-    pub(super) samples: Vec<Sample>,
+    pub samples: Vec<Sample>,
 }
 
 /// What a file is to us.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Film {
+pub enum Film {
     /// H.264, to be decoded in here.
     H264(Track),
     /// A video that somebody else must decode, and why.
@@ -47,7 +47,7 @@ pub(super) enum Film {
 ///
 /// # Errors
 /// What is wrong with the file, in words.
-pub(super) fn read<F: Read + Seek>(file: &mut F) -> Result<Film, String> {
+pub fn read<F: Read + Seek>(file: &mut F) -> Result<Film, String> {
     let Some(index) = find_index(file)? else {
         return Ok(Film::Other("it has no index (moov)"));
     };

@@ -128,7 +128,7 @@ impl<'a> CheckpointArchive<'a> {
         let mut last = directory.start;
         for index in 0..zip.len() {
             let raw = zip.by_index_raw(index);
-            let raw = raw.map_err(|why| format!("entry {index} cannot be read: {why}"))?;
+            let raw = raw.map_err(|_| format!("entry {index} is not where the directory says"))?;
             let (name, entry) = check_entry(file, &raw, index, directory.start)?;
             last = last.max(usize::try_from(raw.central_header_start()).unwrap_or(usize::MAX));
             spans.push((entry.header, entry.start + entry.packed));
@@ -214,7 +214,7 @@ fn open_zip<'a>(
     let input = ZipInput { file, at: 0, left: Rc::clone(&left) };
     let from_start = Config { archive_offset: ArchiveOffset::Known(0) };
     let zip = ZipArchive::with_config(from_start, input)
-        .map_err(|why| format!("a directory that cannot be read: {why}"))?;
+        .map_err(|_| "a zip directory that is damaged")?;
     if zip.len() > directory.entries
         || (!zip.is_empty() && zip.central_directory_start() != directory.start as u64)
     {

@@ -35,7 +35,8 @@ const EXACT: [&str; 4] = ["--fmad=false", "--prec-div=true", "--prec-sqrt=true",
 ///
 /// [`Error::Unavailable`] without NVIDIA's driver or a device of that number.
 pub fn open(number: u32, limit: Option<Bytes>) -> Result<VoxelDevice> {
-    let device = Arc::new(Cuda::open(number)?);
+    // Plain blocks: a lane has a few large ones, and a limit may be smaller than a page.
+    let device = Arc::new(Cuda::open_with(&CudaOptions::new(number).mapping(false))?);
     let discrete = device.info().is_unified != Some(true);
     let free = available(&device, discrete)?;
     let limit = limit.unwrap_or(Bytes::MAX).min(free);
