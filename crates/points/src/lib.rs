@@ -13,11 +13,11 @@
 //! - [`mod@write`] streams what was made into a file that is whole or not there.
 //!
 //! ```
-//! use plimsoll_points::{Cells, Cloud, Grid, Mode, Spec, voxelize};
+//! use plimsoll_points::{Cells, Cloud, VoxelGrid, VoxelMode, VoxelSpec, voxelize};
 //!
 //! let cloud = Cloud::from_points(vec![0.1, 0.2, 0.3, 0.9, 0.2, 0.3, f32::NAN, 0.0, 0.0], 0)?;
-//! let grid = Grid::new([2, 2, 2], [0.5; 3], [0.0; 3])?; // depth, height, width
-//! let made = voxelize(&[cloud], &Spec::new(grid, Mode::Occupancy, Cells::U8, 0)?)?;
+//! let grid = VoxelGrid::new([2, 2, 2], [0.5; 3], [0.0; 3])?; // depth, height, width
+//! let made = voxelize(&[cloud], &VoxelSpec::new(grid, VoxelMode::Occupancy, Cells::U8, 0)?)?;
 //! assert_eq!(made.bytes, [1, 1, 0, 0, 0, 0, 0, 0]);
 //! assert_eq!(made.tally.not_finite, 1);
 //! # Ok::<(), plimsoll_memory::Error>(())
