@@ -3,7 +3,7 @@
 //!
 //! `bench` itself allocates nothing on a GPU; its engines do. So a limit is enforced by the
 //! guard, by the driver (an MPS client limit), or by the engine that received it. Otherwise
-//! nobody enforces it, and `bench` can only watch. What the record says about a slot is true for
+//! nothing enforces it, and `bench` can only watch. What the record says about a slot is true for
 //! the engine and the device that ran it, and is not known before the model is loaded.
 //!
 //! A limit of GPU memory is compared with what a slot uses on a GPU. A run that was meant for

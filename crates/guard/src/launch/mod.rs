@@ -16,7 +16,7 @@
 mod folder;
 mod gather;
 mod history;
-mod program;
+mod preflight;
 mod signals;
 mod system;
 mod tree;
@@ -44,7 +44,7 @@ use crate::watch::{DESCRIPTOR_VARIABLE, GuardSettings, GuardWatch, LIMIT_VARIABL
 pub use gather::{ProcessFigures, ProcessKey};
 pub use history::{ChargeCourse, ChargePoint, HistoryBlock, HistoryRefusal, LaunchHistory};
 pub use history::{ListCounts, NeverFreedBlocks};
-pub use program::why_not_guarded;
+pub use preflight::why_not_guarded;
 pub use signals::remove_on_signal;
 pub use system::can_load;
 pub use tree::UnguardedProcess;
@@ -136,11 +136,11 @@ impl GuardedProgram<'_> {
     /// Why the guard cannot be loaded into this program, if it cannot.
     #[must_use]
     pub fn why_not_guarded(&self) -> Option<String> {
-        program::why_not_guarded_as(self.name, self.arguments)
+        preflight::why_not_guarded_as(self.name, self.arguments)
     }
 
     fn failed(&self, source: io::Error) -> LaunchError {
-        let hint = program::why_not_started(self.name.as_ref());
+        let hint = preflight::why_not_started(self.name.as_ref());
         LaunchError::Start { program: self.name.to_os_string(), hint, source }
     }
 }

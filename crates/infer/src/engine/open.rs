@@ -217,12 +217,12 @@ fn open_best(model: &Model, options: &EngineOptions) -> InferResult<Box<dyn Infe
         Ok(engine) => return Ok(engine),
         Err(refusal) => refusal,
     };
-    tracing::debug!(%refusal, "ort was passed over");
+    tracing::debug!(%refusal, "ort was skipped");
     if matches!(options.device, EngineDevice::Cuda(_)) {
         return Err(refusal);
     }
     let brief = refusal.brief();
-    let why = format!("auto: rten, which is always there; ort was passed over: {brief}");
+    let why = format!("auto: rten, which is always there; ort was skipped: {brief}");
     open_kind(EngineKind::Rten, model, options, &why).map_err(|error| match error {
         // Both engines failed, and the first one's error may be the more helpful.
         InferError::Engine { engine, why } => {

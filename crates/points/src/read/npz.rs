@@ -78,7 +78,7 @@ fn members<F: std::io::Read + Seek>(archive: &ZipArchive<F>) -> Vec<usize> {
     }
 }
 
-/// The first bytes of a member, at most so many, and where it stands in the archive.
+/// The first bytes of a member, at most this many, and where it stands in the archive.
 fn inflate<F: std::io::Read + Seek>(
     archive: &mut ZipArchive<F>,
     member: usize,

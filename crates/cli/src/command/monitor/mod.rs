@@ -38,9 +38,9 @@ use record::MonitorRecord;
 use serve::MonitorServer;
 use watch::MonitorWatch;
 
-use crate::apart;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Output};
+use crate::output_conflicts;
 use crate::stop::listen_each_time;
 
 /// Everything that a record passes through.
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 
 fn check_apart(args: &Args) -> anyhow::Result<()> {
     let log = args.log.iter().map(|path| ("--log", path.clone()));
-    apart::check(&log.collect::<Vec<_>>(), || {
+    output_conflicts::check(&log.collect::<Vec<_>>(), || {
         let read = args.replay.file.iter();
         read.flat_map(|path| [path.clone(), feed::report_beside(path)])
             .map(|path| ("--replay, or the report beside it", path))
@@ -111,8 +111,8 @@ fn check_apart(args: &Args) -> anyhow::Result<()> {
 
 impl Monitor {
     /// The next record, with all that follows from it, logged and handed to clients.
-    fn next(&mut self, patience: Duration) -> Item {
-        let mut item = self.feed.next(patience);
+    fn next(&mut self, timeout: Duration) -> Item {
+        let mut item = self.feed.next(timeout);
         if let Item::Record(record) = &mut item {
             self.pass(record);
         }
