@@ -7,8 +7,9 @@
 //! end. The guard inside the program enforces the limit; nothing here is called when the program
 //! allocates.
 //!
-//! A program of ours that restarts itself under the guard calls [`Launcher::guard`] on its own
-//! command instead of [`Launcher::run`].
+//! There is a second path: a program of ours that restarts itself under the guard calls
+//! [`Launcher::guard`] on its own command instead of [`Launcher::run`]. `plimsoll bench` does that,
+//! in `crates/cli/src/command/bench/guard.rs`.
 //!
 //! This module prints nothing and knows no command line: `plimsoll run` and `plimsoll bench` use
 //! it, and so can other front ends.

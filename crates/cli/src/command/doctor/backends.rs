@@ -17,7 +17,8 @@ use crate::driver_timeout::no_answer;
 use super::files::DoctorLibrary;
 use super::root::Root;
 
-/// The backends that there are.
+/// The backends, by the names that `doctor` uses: the host is `host` here and `cpu` in
+/// [`BackendKind::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum BackendName {
