@@ -1,8 +1,8 @@
 //! The limit, as every verb takes it: `--gpu-mem-limit SIZE`.
 //!
 //! Three spellings of one flag, because all three are in use: the long one, the short
-//! `--limit`, and `--gpu-mem-limit-gb N` for those who think in the sizes that boards
-//! are sold by. A verb flattens [`LimitArgs`] into its own flags and asks for
+//! `--limit`, and `--gpu-mem-limit-gb N` in the unit that boards are sold by.
+//! A verb flattens [`LimitArgs`] into its own flags and asks for
 //! [`limit`](LimitArgs::limit).
 
 use plimsoll::Bytes;

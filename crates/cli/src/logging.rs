@@ -39,7 +39,7 @@ pub(crate) fn start(global: &Global) {
     // Fails only where a subscriber is set already, and then logging works.
     let _ = tracing::subscriber::set_global_default(subscriber);
     if let Some(complaint) = complaint {
-        tracing::warn!("RUST_LOG is passed over: {complaint}");
+        tracing::warn!("RUST_LOG is ignored: {complaint}");
     }
 }
 

@@ -4,15 +4,15 @@
 //! decides nothing about colours, JSON or exit codes; it returns an answer
 //! ([`output::Answer`]) and whether it is yes or no ([`outcome::Outcome`]).
 
-mod apart;
 mod args;
 mod command;
-mod driver;
+mod driver_timeout;
 mod duration;
 mod limit;
 mod logging;
 mod outcome;
 mod output;
+mod output_conflicts;
 mod page;
 mod stop;
 mod tui;

@@ -160,10 +160,10 @@ fn endless(folder: &Path, dir: &str) -> Result<(Child, PathBuf)> {
         .stderr(Stdio::null())
         .spawn()?;
     let folder = folder.join("a");
-    let patience = Instant::now();
+    let started = Instant::now();
     // The second report is the first that has frames.
     while report(&folder).map_or(true, |r| r["models"][0]["performance"].is_null()) {
-        if patience.elapsed() > Duration::from_secs(30) {
+        if started.elapsed() > Duration::from_secs(30) {
             return Err("no report came".into());
         }
         std::thread::sleep(Duration::from_millis(50));

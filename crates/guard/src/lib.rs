@@ -7,7 +7,7 @@
 //! shared counters ([`ledger`]) and reads what happened ([`watch`]). A Plimsoll program that runs under the guard
 //! itself uses [`client`].
 //!
-//! In somebody else's process it must be small and unnoticed: no standard library, no allocation,
+//! In another program's process it must be small and unnoticed: no standard library, no allocation,
 //! no thread, only the oldest calls of the C library. It decides nothing by itself; without a run
 //! it passes every call to the driver. `hooks/mod.rs` says how to add a driver call.
 #![cfg_attr(preload, no_std)]

@@ -27,7 +27,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what}, and no regular file")))
 }
 
-/// The whole of a file that has at most so many bytes.
+/// The whole of a file that has at most this many bytes.
 ///
 /// # Errors
 /// Those of [`open`], and that the file is larger.
@@ -37,7 +37,7 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read_bounded(file, length, most)
 }
 
-/// All that a reader gives, where that is at most so many bytes; `expected` are likely.
+/// All that a reader gives, where that is at most this many bytes; `expected` are likely.
 ///
 /// # Errors
 /// What the reader says, and that there is more.

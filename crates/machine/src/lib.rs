@@ -7,7 +7,7 @@
 //!
 //! This crate is the lowest of the library but one (`plimsoll-cuda`), so it also has what all
 //! the others share: amounts of memory ([`units`]), errors ([`error`]), and text and files of
-//! strangers ([`text`], [`files`]).
+//! strangers ([`text`], [`files`], [`zip_directory`]).
 
 pub mod error;
 pub mod files;
@@ -17,6 +17,7 @@ pub mod probe;
 pub mod sys;
 pub mod text;
 pub mod units;
+pub mod zip_directory;
 
 pub use error::{Error, Result};
 pub use machine::{MemoryInfo, is_jetson, is_unified, memory_info};

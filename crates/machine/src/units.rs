@@ -45,19 +45,19 @@ impl Bytes {
     /// As many as can be counted: "no limit".
     pub const MAX: Bytes = Bytes(u64::MAX);
 
-    /// So many KiB.
+    /// This many KiB.
     #[must_use]
     pub const fn kib(n: u64) -> Bytes {
         Bytes(n << 10)
     }
 
-    /// So many MiB.
+    /// This many MiB.
     #[must_use]
     pub const fn mib(n: u64) -> Bytes {
         Bytes(n << 20)
     }
 
-    /// So many GiB.
+    /// This many GiB.
     #[must_use]
     pub const fn gib(n: u64) -> Bytes {
         Bytes(n << 30)

@@ -70,7 +70,7 @@ impl Budget {
         Bytes(self.peak.load(Ordering::Acquire)).max(self.reserved())
     }
 
-    /// Reserves so many bytes; the error is what was free.
+    /// Reserves this many bytes; the error is what was free.
     pub fn reserve(&self, size: Bytes) -> Result<(), Bytes> {
         let limit = self.limit();
         let mut reserved = self.reserved.load(Ordering::Relaxed);

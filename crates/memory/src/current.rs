@@ -105,7 +105,7 @@ pub fn will_oom(required: impl Into<Bytes>) -> Result<bool> {
     Ok(chunk::will_oom(required.into(), get_free_memory()?))
 }
 
-/// So many items of so many bytes into what the current device has, with the safety margin.
+/// This many items of this many bytes into what the current device has, with the safety margin.
 ///
 /// # Errors
 ///

@@ -31,9 +31,9 @@ pub mod chunk;
 mod config;
 pub mod current;
 mod generic;
-mod gpu_pool;
 mod manager;
 pub mod memory;
+mod pool_trait;
 mod pressure;
 mod profile;
 pub mod stack;
@@ -50,7 +50,6 @@ pub use chunk::{
 pub use config::{MemoryConfig, Packing};
 pub use current::should_reduce_batch;
 pub use generic::GenericMemoryPool;
-pub use gpu_pool::GpuMemoryPool;
 pub use manager::{
     DeviceLimit, DeviceUsage, EngineVariable, GpuMemoryManager, LIMIT_PROFILES, LimitCheck,
     LimitProfile, LimitReport, LimitRequest, LimitType, LimitViolation, PlacedBlock,
@@ -60,6 +59,7 @@ pub use memory::{
     Address, Block, Device, DeviceInfo, Event, Handle, Mapping, Memory, MemoryId, Request, Stream,
 };
 pub use plimsoll_machine::{Bytes, Error, Result, format_bytes};
+pub use pool_trait::GpuMemoryPool;
 pub use pressure::MemoryPressure;
 pub use profile::{
     MemoryProfiler, MemoryReport, MemorySnapshot, Obtained, generate_memory_report, get_free_memory,

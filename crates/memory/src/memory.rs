@@ -12,7 +12,7 @@
 //! the base address and [`Address::pointer`] is the sum.
 //!
 //! Memory is stream-ordered. A block is returned *on* a stream: work that was queued
-//! there before may still use it, and whoever gets the block next is ordered behind that
+//! there before may still use it, and the block's next user is ordered behind that
 //! work.
 
 use std::fmt;
@@ -61,7 +61,7 @@ impl Address {
         self.buffer.saturating_add(self.offset)
     }
 
-    /// So many bytes further on.
+    /// This many bytes further on.
     #[must_use]
     pub fn plus(self, bytes: u64) -> Address {
         Address { buffer: self.buffer, offset: self.offset.saturating_add(bytes) }
@@ -145,7 +145,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// So many bytes, for the default stream.
+    /// This many bytes, for the default stream.
     #[must_use]
     pub fn new(size: impl Into<Bytes>) -> Request {
         Request { size: size.into(), stream: Stream::DEFAULT, tag: None }

@@ -52,5 +52,5 @@ fn a_client_that_was_told_is_held_by_the_driver() {
     let free = run(false);
     println!("not told:\n{free}");
     assert!(free.contains("Limit type:      soft"), "{free}");
-    assert!(free.contains("does not hold this process"), "{free}");
+    assert!(free.contains("does not limit this process"), "{free}");
 }

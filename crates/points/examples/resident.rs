@@ -312,7 +312,7 @@ fn ten_times(device: &Arc<Cuda>) -> Result<()> {
     Ok(())
 }
 
-/// Seconds that so many bytes take onto the device and back, from pinned memory, 64 MiB at once.
+/// Seconds that this many bytes take onto the device and back, from pinned memory, 64 MiB at once.
 fn copies(device: &Arc<Cuda>, up: u64, down: u64) -> Result<(f64, f64)> {
     let size = Bytes::mib(64);
     let pinned = Cuda::open_with(&CudaOptions::new(0).memory(CudaMemory::Pinned))?;

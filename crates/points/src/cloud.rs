@@ -52,7 +52,7 @@ impl InFile {
     }
 }
 
-/// Fills a buffer from this byte of a file on, whoever else reads it.
+/// Fills a buffer from this byte of a file on, without moving the file's position.
 #[cfg(unix)]
 pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> std::io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, to, at)

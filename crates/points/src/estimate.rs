@@ -9,7 +9,7 @@ use plimsoll_memory::{Bytes, ChunkPlan, ChunkingConfig, Result, will_oom};
 
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
-/// A batch: so many clouds of so many points into a grid.
+/// A batch: this many clouds of this many points into a grid.
 ///
 /// ```
 /// use plimsoll_memory::Bytes;

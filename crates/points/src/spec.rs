@@ -189,7 +189,7 @@ impl VoxelSpec {
         self.features.max(1) as u64
     }
 
-    /// Bytes of so many voxels in one plane; voxels of a sparse result have none here.
+    /// Bytes of this many voxels in one plane; voxels of a sparse result have none here.
     #[must_use]
     pub fn plane_bytes(&self, voxels: u64) -> u64 {
         match self.cells {
@@ -200,7 +200,7 @@ impl VoxelSpec {
         }
     }
 
-    /// Bytes of so many voxels of one cloud, all planes.
+    /// Bytes of this many voxels of one cloud, all planes.
     #[must_use]
     pub fn cloud_bytes(&self, voxels: u64) -> u64 {
         self.plane_bytes(voxels).saturating_mul(self.planes())

@@ -6,7 +6,7 @@
 //! memory per sample and give their part of the record at any time, so that a report can be
 //! written while the run goes on.
 //!
-//! # How to add a metric
+//! # How to add a metric of the benchmark
 //!
 //! A metric of the machine (say, the fan's speed):
 //!

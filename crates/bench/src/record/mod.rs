@@ -13,17 +13,20 @@
 //! # How to add a field of the report
 //!
 //! 1. Add it to its struct here, with a doc comment: that is its description in the schema. An
-//!    `Option` is null where it is unknown; then give the reason in the `unknown` map beside it.
+//!    `Option` is null if it is unknown; then give the reason in the `unknown` map beside it.
 //! 2. The compiler names every place that builds the struct. Most values come from
 //!    `workload/snapshot.rs`; if a sample must carry it, see [`crate::measure`]. A field that
 //!    follows from others is filled in `record/settle.rs` instead.
 //! 3. To show it in Markdown, HTML and on the terminal, add a row in `report/sheet.rs` (or
 //!    `report/memory.rs`): all of them use those words. `report.json` has it already.
+//!    `summary.csv` does not use the sheet: its columns are in `report/csv.rs`.
 //! 4. Write the schema again, and look at the difference:
 //!    `PLIMSOLL_WRITE_SCHEMA=1 cargo test -p plimsoll-bench --lib record`. Without that a test
 //!    fails. A narrower rule than the type's goes beside the field, as
 //!    `#[cfg_attr(test, schemars(range(max = 1)))]`.
-//! 5. A field that old reports do not have needs `#[serde(default)]`, so that they can still be
+//! 5. If its null means "does not apply" and needs no reason, add its name to `PLAIN` in
+//!    `tests/all/schema.rs`; a test there finds nulls without a reason.
+//! 6. A field that old reports do not have needs `#[serde(default)]`, so that they can still be
 //!    compared. [`SCHEMA_VERSION`] changes when a reader of the old form would go wrong.
 
 pub mod memory;

@@ -243,7 +243,7 @@ fn pieces(lines: &[u8], at: u64) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// So much is gathered before it is written: one system call per frame would slow the run.
+/// This much is gathered before it is written: one system call per frame would slow the run.
 const GATHER: usize = 32 << 10;
 
 impl Journal {

@@ -55,7 +55,7 @@ pub enum Confidence {
     P99,
 }
 
-/// Student's t for so many degrees of freedom; infinite for none.
+/// Student's t for this many degrees of freedom; infinite for none.
 #[must_use]
 pub fn student(freedom: usize, confidence: Confidence) -> f64 {
     // Past the table the normal quantile with the first term of its expansion in 1/freedom.

@@ -64,9 +64,9 @@ pub const RUN_TO_RUN: f64 = 0.02;
 const STRETCHES: [usize; 4] = [40, 20, 10, 5];
 /// A stretch of fewer frames has no useful median.
 const LEAST_FRAMES: usize = 4;
-/// With so many frames the interval is twice as wide as the batches alone would have it.
+/// With this many frames the interval is twice as wide as the batches alone would have it.
 const SHORT_RUN: f64 = 50.0;
-/// Frames of one run count as so many times fewer when only their summary is left.
+/// Frames of one run count as this many times fewer when only their summary is left.
 const RESEMBLANCE: f64 = 20.0;
 
 impl Judgement {

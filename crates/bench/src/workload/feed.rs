@@ -23,7 +23,7 @@ use crate::record::InputStream;
 /// A frame and how long it took to decode.
 pub(super) type DecodedFrame = (Frame, Option<Duration>);
 
-/// So many frames may wait for the slower of two slots.
+/// This many frames may wait for the slower of two slots.
 const QUEUE: usize = 8;
 
 /// Frames of one opening of a source.

@@ -24,7 +24,7 @@ use super::plan::BenchPlan;
 use crate::measure::{FrameSample, Phase};
 use crate::record::Status;
 
-/// The report shows so many of the first frames.
+/// The report shows this many of the first frames.
 const SHOWN: u64 = 2;
 
 /// One repeat of one slot.

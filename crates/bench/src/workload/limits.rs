@@ -3,7 +3,7 @@
 //!
 //! `bench` itself allocates nothing on a GPU; its engines do. So a limit is enforced by the
 //! guard, by the driver (an MPS client limit), or by the engine that received it. Otherwise
-//! nobody enforces it, and `bench` can only watch. What the record says about a slot is true for
+//! nothing enforces it, and `bench` can only watch. What the record says about a slot is true for
 //! the engine and the device that ran it, and is not known before the model is loaded.
 //!
 //! A limit of GPU memory is compared with what a slot uses on a GPU. A run that was meant for
@@ -19,7 +19,7 @@ use std::time::SystemTime;
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
 use plimsoll::machine::with_timeout;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, MemoryConfig};
-use plimsoll_infer::{EngineChoice, EngineDevice, EngineKind};
+use plimsoll_infer::EngineDevice;
 
 use super::event::SlotOutcome;
 use super::guarded::{BenchGuard, GuardTotals, Guarded};
@@ -242,8 +242,7 @@ fn is_by_driver(report: &LimitReport) -> bool {
 
 /// Whether a slot of this plan that runs on the CPU has fallen back from a GPU.
 fn may_fall_back(plan: &BenchPlan) -> bool {
-    let for_cpu = plan.device == EngineDevice::Cpu
-        || matches!(plan.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
+    let for_cpu = plan.device == EngineDevice::Cpu || plan.engine.is_host_only();
     let gpus =
         || with_timeout(|| count(BackendKind::Cuda)).is_some_and(|gpus| gpus.is_ok_and(|n| n > 0));
     !for_cpu && gpus()

@@ -86,10 +86,12 @@ impl SlotState {
         }
     }
 
-    /// Begins a repeat: figures are those of the last repeat, peaks those of all.
+    /// Begins a repeat: figures are those of the last repeat, peaks those of all. The estimate is
+    /// made once, before the first.
     fn begin_repeat(&mut self, plan: &BenchPlan) {
         let empty = SlotState::empty(self.slot, plan, self.weights.take());
         let old = std::mem::replace(self, empty);
+        self.estimate = old.estimate;
         self.peak = old.peak;
         self.system_peak = old.system_peak;
         self.status = old.status;

@@ -24,7 +24,7 @@ use crate::record::{
 };
 use crate::stats::interval::over_repeats;
 
-/// Other programs may use so much of the processors before it is a doubt, in percent.
+/// Other programs may use this much of the processors before it is a doubt, in percent.
 const OTHER_LOAD: f64 = 10.0;
 
 /// A run at one moment.

@@ -317,6 +317,28 @@ fn repeats_have_an_interval() {
 }
 
 #[test]
+fn a_repeat_keeps_the_estimate() {
+    let place = tempfile::tempdir().unwrap();
+    let plan = BenchPlan {
+        engine: EngineChoice::Kind(EngineKind::Rten),
+        max_frames: Some(2),
+        warmup: 0,
+        repeat: 2,
+        output_dir: place.path().into(),
+        ..BenchPlan::default()
+    };
+    let Finished { record, .. } = ran(&plan);
+    for model in &record.models {
+        assert!(model.estimate.is_some_and(|estimate| estimate.weights_bytes > 0), "{model:?}");
+        assert_eq!(model.unknown.get("estimate"), None);
+    }
+    // Where there is none, the reason stays too.
+    let Finished { record, .. } =
+        ran(&BenchPlan { repeat: 2, run_name: Some("b".into()), ..echo(place.path()) });
+    assert_eq!(record.models[0].unknown["estimate"], "echo runs no model");
+}
+
+#[test]
 fn a_source_that_ends_early_is_a_doubt_only_where_more_was_asked_for() {
     let place = tempfile::tempdir().unwrap();
     let early = |max_frames| {

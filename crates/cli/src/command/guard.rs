@@ -1,5 +1,5 @@
 //! `plimsoll guard`: the library that `run` loads into programs, as a file, for containers and
-//! clusters that start programs by themselves.
+//! clusters that start programs by themselves. To start a program under the guard: `run`.
 
 use std::fs;
 use std::io::Write;

@@ -5,8 +5,11 @@
 //! `--json`, a page for people) and `run(args, out)`, which works the answer out,
 //! hands it to `out` and returns the [`Outcome`].
 //!
-//! To add one: write the file, then name it in [`Verb`] and in [`Verb::run`]. Help,
-//! man page, completions and the snake_case spellings follow by themselves.
+//! To add a verb: write the file, then name it in [`Verb`] and in [`Verb::run`]. Give its `Args` a
+//! constant `EXAMPLES` that begins with `Examples:` and has a line `  plimsoll <verb> …`, as
+//! `#[command(after_help = EXAMPLES)]`: the test `every_verb_has_examples_and_the_shared_flags` in
+//! `tests/cli.rs` expects it. Help, man page, completions and the snake_case spellings follow by
+//! themselves. ARCHITECTURE.md ("To add a verb") lists the documents.
 
 mod bench;
 mod chunk;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::keys::KeyAction;
 use crate::command::monitor::record::{MonitorProcess, MonitorRecord};
 
-/// So many points of history are kept; two stand on one column of a wide window.
+/// This many points of history are kept; two stand on one column of a wide window.
 const MOST_POINTS: usize = 1024;
-/// So many GPUs have a line in the plot.
+/// This many GPUs have a line in the plot.
 pub(super) const MOST_GPUS: usize = 8;
 /// The intervals that keys step through.
 const INTERVALS_MS: [u64; 8] = [50, 100, 250, 500, 1000, 2000, 5000, 10_000];

@@ -99,10 +99,10 @@ fn ctrl_c_ends_a_silent_camera_at_once() -> Result {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    let patience = Instant::now();
+    let started = Instant::now();
     let metrics = stage.folder.path().join("runs/a/report.json");
     while !metrics.is_file() || stage.starts() == 0 {
-        if patience.elapsed() > Duration::from_secs(30) {
+        if started.elapsed() > Duration::from_secs(30) {
             child.kill()?;
             return Err("the run did not begin".into());
         }

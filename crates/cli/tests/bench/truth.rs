@@ -18,9 +18,9 @@ fn signal(name: &str, pid: u32) -> Result {
 
 /// Waits until something is so.
 fn until(what: &str, is: impl Fn() -> bool) -> Result {
-    let patience = Instant::now();
+    let started = Instant::now();
     while !is() {
-        if patience.elapsed() > Duration::from_secs(30) {
+        if started.elapsed() > Duration::from_secs(30) {
             return Err(format!("waited in vain: {what}").into());
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Creates ledgers from the environment's limits, and removes those that nobody uses any more.
+//! Creates ledgers from the environment's limits, and removes unused ones.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::AtomicU32;

@@ -9,7 +9,7 @@
 //! | neither | nothing is counted |
 //!
 //! A process that names a ledger and cannot reach it is *closed*, which means that it is refused
-//! all GPU memory: nobody would count what it takes. So is a process whose limit cannot be parsed.
+//! all GPU memory: what it takes would not be counted. So is a process whose limit cannot be parsed.
 
 #![expect(unsafe_code, reason = "reads the environment, and maps the ledger")]
 

@@ -2,7 +2,7 @@
 //!
 //! The loader must be allowed to load libraries from the folder of the library (some systems
 //! mount /tmp or /dev/shm `noexec`), its name must be valid in `LD_PRELOAD` (no space, no colon),
-//! and nobody else may write to it.
+//! and no other user may write to it.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};

@@ -7,8 +7,9 @@
 //! end. The guard inside the program enforces the limit; nothing here is called when the program
 //! allocates.
 //!
-//! A program of ours that restarts itself under the guard calls [`Launcher::guard`] on its own
-//! command instead of [`Launcher::run`].
+//! There is a second path: a program of ours that restarts itself under the guard calls
+//! [`Launcher::guard`] on its own command instead of [`Launcher::run`]. `plimsoll bench` does that,
+//! in `crates/cli/src/command/bench/guard.rs`.
 //!
 //! This module prints nothing and knows no command line: `plimsoll run` and `plimsoll bench` use
 //! it, and so can other front ends.
@@ -16,7 +17,7 @@
 mod folder;
 mod gather;
 mod history;
-mod program;
+mod preflight;
 mod signals;
 mod system;
 mod tree;
@@ -44,7 +45,7 @@ use crate::watch::{DESCRIPTOR_VARIABLE, GuardSettings, GuardWatch, LIMIT_VARIABL
 pub use gather::{ProcessFigures, ProcessKey};
 pub use history::{ChargeCourse, ChargePoint, HistoryBlock, HistoryRefusal, LaunchHistory};
 pub use history::{ListCounts, NeverFreedBlocks};
-pub use program::why_not_guarded;
+pub use preflight::why_not_guarded;
 pub use signals::remove_on_signal;
 pub use system::can_load;
 pub use tree::UnguardedProcess;
@@ -136,11 +137,11 @@ impl GuardedProgram<'_> {
     /// Why the guard cannot be loaded into this program, if it cannot.
     #[must_use]
     pub fn why_not_guarded(&self) -> Option<String> {
-        program::why_not_guarded_as(self.name, self.arguments)
+        preflight::why_not_guarded_as(self.name, self.arguments)
     }
 
     fn failed(&self, source: io::Error) -> LaunchError {
-        let hint = program::why_not_started(self.name.as_ref());
+        let hint = preflight::why_not_started(self.name.as_ref());
         LaunchError::Start { program: self.name.to_os_string(), hint, source }
     }
 }

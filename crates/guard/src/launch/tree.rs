@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind::PermissionDenied};
 use std::path::{Path, PathBuf};
 
 use super::folder::LaunchFolder;
-use super::program::{is_anothers, why_not_guarded};
+use super::preflight::{is_anothers, why_not_guarded};
 use crate::watch::VARIABLE;
 
 /// A process that the guard was not loaded into.

@@ -1,10 +1,10 @@
-//! Model check: every interleaving of two processes and one that reclaims, with a kill at each
-//! step.
+//! Model check: every interleaving of three processes: two that allocate and one that reclaims.
+//! Each may be killed at any step.
 //!
-//! An operation on an atomic is a step, and a process may be killed before any of them. When it is,
-//! the kernel frees what it held of the driver and then releases the lock that says that it is
-//! alive. Two things must hold in every case: the driver has never handed out more than the limit,
-//! and in the end nothing is charged that nobody holds.
+//! A step is one operation on an atomic; a process may be killed before any of them. When a
+//! process is killed, the kernel frees its GPU memory, then releases its liveness lock. Two things
+//! must hold in every case: the driver has never handed out more than the limit, and at the end,
+//! every charged byte belongs to a live process.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::cell::Cell;

@@ -1,9 +1,9 @@
 //! A lock for processes that others can take over when its holder has died.
 //!
 //! A spin lock in shared memory would stay locked forever by a process that is killed while it
-//! holds it. This lock names its holder, by the index of its slot, so whoever finds it locked can
-//! check whether the holder is alive. It also counts how often it changed hands, so that nobody
-//! takes it over from another holder than the one that was checked.
+//! holds it. This lock names its holder, by the index of its slot, so a process that finds it
+//! locked can check whether the holder is alive. It also counts how often its holder changed, so
+//! that no process takes it over from another holder than the one that was checked.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 

@@ -1,4 +1,4 @@
-//! What a new ledger is filled with, whoever makes it: `run`, or a process from its environment.
+//! The first contents of a ledger. `run` creates one, or a process does from its environment.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 

@@ -11,7 +11,7 @@
 //! that find no free counters share one set, by locked additions.
 //!
 //! The beginning of an operation is stored before any figure changes, and its end after the last
-//! change. Every change is a release, so whoever sees a change sees that the operation began. To
+//! change. Every change is a release, so a thread that sees a change also sees that the operation began. To
 //! find out whether an operation is under way, a reader reads all ends first, and then all
 //! beginnings. There are never more ends than beginnings, and what begins meanwhile only adds to
 //! the second sum: if both are equal, no operation was under way when the last end was read. (A

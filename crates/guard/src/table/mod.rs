@@ -9,7 +9,7 @@
 //! Links of the chains are reused last freed first: a program that allocates and frees stays in the
 //! same few cache lines, however many addresses it goes through. The memory comes from the kernel
 //! page by page as it is used, so a program that allocates little costs little. It is never shared:
-//! a process that is killed while it holds the lock leaves nobody waiting.
+//! a process that is killed while it holds the lock leaves no other process waiting.
 
 #![expect(unsafe_code, reason = "its memory comes straight from the kernel")]
 

@@ -76,7 +76,7 @@ impl Hints {
         Hints { names, end_to_end, input: model.input_size }
     }
 
-    /// Whether a grid over the input has so many places, `anchors` at each; `None` where
+    /// Whether a grid over the input has this many places, `anchors` at each; `None` where
     /// the input has no fixed size.
     fn grid(&self, places: usize, anchors: usize) -> Option<bool> {
         let (height, width) = self.input?;

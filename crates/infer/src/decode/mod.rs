@@ -1,9 +1,9 @@
 //! From a detector's output to boxes in frame pixels.
 //!
-//! Three steps, each a file: tell the [layout](Layout) once, search for what is sure
-//! enough (`scan`), and drop the lesser of what overlaps (`suppress`). What Ultralytics
-//! does to a YOLO's output is the measure of all of it, to the order of the boxes.
-//! Outputs are believed to be anything: numbers that are none are dropped.
+//! Three steps, each a file: recognise the [layout](Layout) once, search for boxes above the
+//! confidence threshold (`scan`), and drop the less confident of two that overlap (`suppress`).
+//! The results equal those of Ultralytics for a YOLO's output, including the order of the boxes.
+//! Outputs are not trusted: NaN values are dropped.
 
 mod layout;
 mod names;

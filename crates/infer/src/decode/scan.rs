@@ -21,7 +21,7 @@ pub(crate) const GROUP: usize = 16;
 pub(crate) struct ScanBlock {
     /// How many places count.
     pub(crate) length: usize,
-    /// The best score so far; what is no number is passed over.
+    /// The best score so far; NaN is ignored.
     pub(crate) best: [f32; BLOCK],
 }
 
@@ -30,7 +30,7 @@ impl ScanBlock {
         ScanBlock { length: 0, best: [0.0; BLOCK] }
     }
 
-    /// Starts anew, for so many places.
+    /// Starts anew, for this many places.
     pub(crate) fn start(&mut self, length: usize) {
         self.length = length.min(BLOCK);
         self.best = [f32::NEG_INFINITY; BLOCK];
@@ -65,7 +65,7 @@ pub(crate) fn maxima(rows: &[f32], stride: usize, first: usize, block: &mut Scan
     by::<1>(rest, stride, first, block);
 }
 
-/// Adds as many classes as there are by so many at a time, and gives back the rest.
+/// Adds as many classes as there are by this many at a time, and gives back the rest.
 #[inline(always)]
 fn by<'rows, const COUNT: usize>(
     rows: &'rows [f32],

@@ -19,14 +19,19 @@
 //! 1. Write `engine/<name>.rs` (or a folder) with a type that implements [`InferenceEngine`].
 //!    Only `info`, `model` and `run` are required. Put foreign calls into `<name>/sys` and run
 //!    them inside `shield::shielded`, so that a panic becomes an error of the model.
-//! 2. Add a variant to [`EngineKind`] in `options.rs` with the name that users write.
+//! 2. Add a variant to [`EngineKind`] in `options.rs` with the name that users write, and list it
+//!    in [`EngineKind::ALL`], which parsing reads. Name it in the message of
+//!    `EngineKind::from_str`, and in the tests of that file. If it runs on the CPU only, add it to
+//!    [`EngineKind::is_host_only`].
 //! 3. Open it in `open_kind` in `open.rs`. If it should be chosen without being named, give it
-//!    its place in `open_best`; if it has no GPU, list it in `on_the_host_only`.
+//!    its place in `open_best`.
 //! 4. Fill [`EngineInfo`]: the version, the device, and a sentence in `fallbacks` for everything
 //!    that differs from the request. End with `check::settle`, which applies `strict`.
 //! 5. On an NVIDIA GPU, take an `EngineGpu` from `cuda`: hand its stream to the engine, and use
 //!    `DevicePipeline` in `load` and `search`. Report memory with `EngineMemory::of` its budget.
 //! 6. Add it to the engines of `tests/engines.rs`, which all give the same answers.
+//! 7. In `bench`: `crates/bench/src/workload/estimate.rs` says what is estimated for it, and the
+//!    help of `--engine` in `crates/cli/src/command/bench/flags.rs` names it.
 
 mod check;
 mod cuda;

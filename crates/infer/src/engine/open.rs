@@ -26,7 +26,7 @@ pub fn open(
     options: &EngineOptions,
 ) -> InferResult<Box<dyn InferenceEngine>> {
     let choice = choice.into();
-    on_the_host_only(choice, options.device)?;
+    refuse_gpu_for_host_only(choice, options.device)?;
     open_choice(choice, source, options).map_err(|error| match error {
         // If the named GPU does not exist, that is the error to report.
         InferError::Unavailable { .. } => no_such_gpu(options.device).unwrap_or(error),
@@ -77,15 +77,14 @@ fn open_choice(
 }
 
 /// Refuses a GPU for engines that run on the CPU only.
-fn on_the_host_only(choice: EngineChoice, device: EngineDevice) -> InferResult<()> {
+fn refuse_gpu_for_host_only(choice: EngineChoice, device: EngineDevice) -> InferResult<()> {
     match (choice, device) {
-        (
-            EngineChoice::Kind(kind @ (EngineKind::Rten | EngineKind::Echo)),
-            EngineDevice::Cuda(_),
-        ) => Err(InferError::Unavailable {
-            what: device.to_string(),
-            why: format!("{kind} runs on the CPU only; name another engine, or --device cpu"),
-        }),
+        (EngineChoice::Kind(kind), EngineDevice::Cuda(_)) if kind.is_host_only() => {
+            Err(InferError::Unavailable {
+                what: device.to_string(),
+                why: format!("{kind} runs on the CPU only; name another engine, or --device cpu"),
+            })
+        }
         _ => Ok(()),
     }
 }
@@ -217,12 +216,12 @@ fn open_best(model: &Model, options: &EngineOptions) -> InferResult<Box<dyn Infe
         Ok(engine) => return Ok(engine),
         Err(refusal) => refusal,
     };
-    tracing::debug!(%refusal, "ort was passed over");
+    tracing::debug!(%refusal, "ort was skipped");
     if matches!(options.device, EngineDevice::Cuda(_)) {
         return Err(refusal);
     }
     let brief = refusal.brief();
-    let why = format!("auto: rten, which is always there; ort was passed over: {brief}");
+    let why = format!("auto: rten, which is always there; ort was skipped: {brief}");
     open_kind(EngineKind::Rten, model, options, &why).map_err(|error| match error {
         // Both engines failed, and the first one's error may be the more helpful.
         InferError::Engine { engine, why } => {

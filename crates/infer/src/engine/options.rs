@@ -39,6 +39,12 @@ impl EngineKind {
             EngineKind::Echo => "echo",
         }
     }
+
+    /// Whether it runs on the CPU only.
+    #[must_use]
+    pub fn is_host_only(self) -> bool {
+        matches!(self, EngineKind::Rten | EngineKind::Echo)
+    }
 }
 
 impl fmt::Display for EngineKind {
@@ -66,6 +72,14 @@ pub enum EngineChoice {
     Auto,
     /// This one.
     Kind(EngineKind),
+}
+
+impl EngineChoice {
+    /// Whether an engine was chosen that runs on the CPU only.
+    #[must_use]
+    pub fn is_host_only(self) -> bool {
+        matches!(self, EngineChoice::Kind(kind) if kind.is_host_only())
+    }
 }
 
 impl From<EngineKind> for EngineChoice {

@@ -1,8 +1,8 @@
-//! One step of the main job: a frame in, detections out, a stopwatch at each seam.
+//! One step of the main job: a frame in, detections out.
 //!
-//! What is measured cannot see the clock: [`Pipeline::step`] tells a [`Stopwatch`] when a
-//! stage is over, and whoever measures implements it. Every buffer is kept, so that a
-//! step costs what its stages cost.
+//! The pipeline never reads a clock. It calls [`Stopwatch::lap`] at the end of each stage; the
+//! caller implements [`Stopwatch`]. Buffers are reused between steps, so a step does not pay for
+//! allocation.
 
 use crate::decode::{Decoder, Detection, Thresholds};
 use crate::engine::InferenceEngine;
@@ -22,14 +22,14 @@ pub enum Stage {
     Decode,
 }
 
-/// Takes the times of stages. It is told at the end of each; the first begins when the
-/// step is called.
+/// Measures the time of each stage: [`Pipeline::step`] calls [`lap`](Stopwatch::lap) at the end
+/// of each. The first stage begins when the step is called.
 pub trait Stopwatch {
     /// This stage is over.
     fn lap(&mut self, stage: Stage);
 }
 
-/// A stopwatch for those who do not measure.
+/// A stopwatch that measures nothing.
 impl Stopwatch for () {
     fn lap(&mut self, _: Stage) {}
 }

@@ -1,9 +1,9 @@
-//! Decoding ahead of whoever asks, on a thread, with a bounded queue.
+//! Decodes frames before they are asked for, on a thread, with a bounded queue.
 //!
-//! A detector should not wait for a JPEG. Wraps any [`Source`] and is one. The time that
-//! decoding took comes along with each frame, measured by the clock that was handed in, so
-//! that it can be reported apart from the time that the caller waited. A live source that is
-//! silent for too long has vanished: its reason is an error, not an endless wait.
+//! A detector should not wait for a JPEG. [`Ahead`] wraps a [`Source`] and is one itself. Each
+//! frame carries the time that decoding took, measured by the caller's clock, so that it can be
+//! reported apart from the time that the caller waited. A live source that sends nothing before
+//! the timeout counts as gone: the caller gets an error instead of an endless wait.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -25,12 +25,12 @@ pub struct Ahead {
     made: Option<Receiver<Made>>,
     stop: Option<Stopper>,
     worker: Option<JoinHandle<()>>,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     took: Option<Duration>,
 }
 
 impl Ahead {
-    /// Starts to decode ahead, as the options say. `patience` is how long the source may be
+    /// Starts to decode ahead, as the options say. `timeout` is how long the source may be
     /// silent; `None` for as long as it likes.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Ahead {
     pub fn new(
         source: Box<dyn Source>,
         options: &SourceOptions,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> InferResult<Ahead> {
         let info = source.info().clone();
         let stop = source.stopper();
@@ -51,7 +51,7 @@ impl Ahead {
                 source_name: info.name.clone(),
                 why: e.to_string(),
             })?;
-        Ok(Ahead { info, made: Some(made), stop, worker: Some(worker), patience, took: None })
+        Ok(Ahead { info, made: Some(made), stop, worker: Some(worker), timeout, took: None })
     }
 
     fn receive(&self) -> Result<Made, &'static str> {
@@ -59,9 +59,9 @@ impl Ahead {
         let Some(made) = &self.made else {
             return Ok(Made { frame: None, took: None, rate: None });
         };
-        match self.patience {
+        match self.timeout {
             None => made.recv().map_err(|_| DIED),
-            Some(patience) => made.recv_timeout(patience).map_err(|error| match error {
+            Some(timeout) => made.recv_timeout(timeout).map_err(|error| match error {
                 RecvTimeoutError::Timeout => "no frame came for too long: it has vanished",
                 RecvTimeoutError::Disconnected => DIED,
             }),

@@ -76,7 +76,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A picture of so many columns and rows.
+    /// A picture of this many columns and rows.
     #[must_use]
     pub fn new(
         pixels: Pixels,
@@ -135,7 +135,7 @@ pub struct SourceOptions {
     /// How many frames may be decoded ahead; 0 decodes on the caller's thread.
     pub ahead: usize,
     /// How long a camera or a stream may be silent before it counts as gone.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// What decoding is timed with, if it is to be timed.
     pub clock: Option<Clock>,
     /// Where frames are brought to as they are decoded ahead, if an engine wants that.
@@ -147,7 +147,7 @@ impl Default for SourceOptions {
         SourceOptions {
             scenes: SceneKind::Rgb,
             ahead: 4,
-            patience: Duration::from_secs(15),
+            timeout: Duration::from_secs(15),
             clock: None,
             stager: None,
         }
@@ -159,7 +159,7 @@ impl fmt::Debug for SourceOptions {
         f.debug_struct("SourceOptions")
             .field("scenes", &self.scenes)
             .field("ahead", &self.ahead)
-            .field("patience", &self.patience)
+            .field("timeout", &self.timeout)
             .field("clock", &self.clock.is_some())
             .field("stager", &self.stager.is_some())
             .finish()
@@ -188,8 +188,8 @@ pub fn open(spec: &str, options: &SourceOptions) -> InferResult<Box<dyn Source>>
     if options.ahead == 0 {
         return Ok(source);
     }
-    let patience = live.then_some(options.patience);
-    Ok(Box::new(ahead::Ahead::new(source, options, patience)?))
+    let timeout = live.then_some(options.timeout);
+    Ok(Box::new(ahead::Ahead::new(source, options, timeout)?))
 }
 
 /// Understands what the user wrote, and looks whether it is there and can be what it is said to

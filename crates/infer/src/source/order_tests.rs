@@ -50,8 +50,8 @@ fn a_silent_stream_has_vanished() {
     }
     let (wake, wait) = sync_channel(1);
     let source = Box::new(Silent(SourceInfo::default(), wait, wake));
-    let patience = Some(Duration::from_millis(50));
-    let mut source = ahead::Ahead::new(source, &SourceOptions::default(), patience).unwrap();
+    let timeout = Some(Duration::from_millis(50));
+    let mut source = ahead::Ahead::new(source, &SourceOptions::default(), timeout).unwrap();
     let said = source.next_frame().unwrap().unwrap_err().to_string();
     assert!(said.contains("vanished"), "{said}");
     assert!(source.next_frame().is_none());

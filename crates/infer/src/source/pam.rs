@@ -51,7 +51,7 @@ pub(super) fn read(input: &mut impl BufRead) -> Result<(Pixels, usize, usize), S
     Ok((pixels, width, height))
 }
 
-/// Exactly so many bytes; memory is taken as they come, not as they are promised.
+/// Exactly this many bytes; memory is taken as they come, not as they are promised.
 pub(super) fn bytes(input: &mut impl Read, count: usize) -> Result<Vec<u8>, String> {
     let mut data = Vec::with_capacity(count.min(1 << 24));
     input.take(count as u64).read_to_end(&mut data).map_err(|e| e.to_string())?;

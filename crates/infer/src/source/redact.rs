@@ -3,7 +3,7 @@
 //! A camera's address often carries its password (`rtsp://user:secret@host`), a web address a
 //! token (`?token=…`), a pipeline a property (`user-pw=…`). Reports are passed on and logs are
 //! kept, so every name of a source, every command line and every word of a decoder goes through
-//! [`redact`] before anybody sees it. In doubt it hides too much: a host that is missing from a
+//! [`redact`] before it is shown. In doubt it hides too much: a host that is missing from a
 //! message can be asked for, a password that was published cannot be taken back.
 
 use std::borrow::Cow;

@@ -23,7 +23,7 @@ use crate::error::{InferError, InferResult};
 /// The largest coded picture that is read.
 const LARGEST_SAMPLE: u32 = 64 << 20;
 
-/// Opens a video with whoever can decode it.
+/// Opens a video with a decoder that can read it.
 pub(super) fn open(name: &str, path: &Path) -> InferResult<Box<dyn Source>> {
     match look(name, path)? {
         (file, Film::H264(track)) => Ok(Box::new(H264::new(name, file, track)?)),

@@ -91,7 +91,7 @@ pub fn die_with_spawner(command: &mut std::process::Command) {
     crate::sys::process::die_with_spawner(command);
 }
 
-/// Reads the text of `/proc/meminfo`. Unknown lines are passed over, so that an older
+/// Reads the text of `/proc/meminfo`. Unknown lines are ignored, so that an older
 /// or a newer kernel gives the figures that it has.
 ///
 /// ```

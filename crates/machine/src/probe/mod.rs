@@ -12,6 +12,9 @@
 //! | [`ProbeKind::Nvml`] | NVIDIA's library |
 //! | [`ProbeKind::Amdgpu`] | the files of AMD's driver |
 //! | [`ProbeKind::Tegrastats`] | NVIDIA's program for Jetsons, where its files are not enough |
+//!
+//! How to add a metric: `crates/cli/src/command/monitor/mod.rs` lists every place, from the probe
+//! to what `monitor` shows.
 
 mod amdgpu;
 mod forecast;

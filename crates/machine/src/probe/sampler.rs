@@ -17,14 +17,14 @@ use super::{Probe, ProbeKind, ProbeSettings};
 use crate::error::{Error, Result};
 use crate::units::Bytes;
 
-/// Samples that may wait for whoever takes them; more are dropped.
+/// How many samples may wait to be taken; more are dropped.
 const WAITING: usize = 256;
 /// The longest that a sample waits for a probe, and for one that is being opened.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
 const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
 /// A machine that is busy may be late once; one that is later than this gets a warning.
 const WARN_AFTER: Duration = Duration::from_secs(1);
-/// So many processes are kept in a sample, those with the most memory.
+/// This many processes are kept in a sample, those with the most memory.
 const MOST_PROCESSES: usize = 32;
 const STACK: usize = 256 << 10;
 
@@ -55,7 +55,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts with these sources. One that this machine does not have is passed over, or
+    /// Starts with these sources. One that this machine does not have is skipped, or
     /// warned about where it is in `wanted`.
     ///
     /// # Errors

@@ -240,7 +240,7 @@ impl HipGpu {
         Ok(free as u64)
     }
 
-    /// Device memory of so many bytes; `None` where there is no more.
+    /// Device memory of this many bytes; `None` where there is no more.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub fn take(&self, size: usize) -> Result<Option<u64>> {
         self.enter()?;
@@ -268,7 +268,7 @@ impl HipGpu {
     ///
     /// # Safety
     ///
-    /// So many bytes from the address on lie in memory from [`HipGpu::take`].
+    /// This many bytes from the address on lie in memory from [`HipGpu::take`].
     #[expect(unsafe_code, reason = "a foreign call")]
     pub unsafe fn write(&self, to: u64, bytes: &[u8]) -> Result<()> {
         self.enter()?;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 pub struct HeapBlock(std::ptr::NonNull<libc::c_void>);
 
 impl HeapBlock {
-    /// So many bytes, or nothing where the system has no more.
+    /// This many bytes, or nothing where the system has no more.
     #[inline]
     #[expect(unsafe_code, reason = "malloc is a foreign call")]
     pub fn new(size: u64) -> Option<HeapBlock> {

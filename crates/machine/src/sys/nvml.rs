@@ -1,8 +1,8 @@
 //! NVML, as far as memory needs it: which GPUs there are, and what they hold.
 //!
 //! On boards whose GPU uses the system's memory, NVML says *not supported* to questions
-//! about memory. That is an answer (there is no memory of its own), not a failure, and is
-//! kept apart from one.
+//! about memory. That is an answer (the GPU has no memory of its own), and it is reported
+//! differently from a failure.
 
 use std::sync::OnceLock;
 

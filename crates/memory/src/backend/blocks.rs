@@ -92,7 +92,7 @@ impl<B: Clone> DeviceBlocks<B> {
         self.counters.snapshot().stats(peak)
     }
 
-    /// Hands out a block that the driver makes: a buffer of so many bytes and, where the
+    /// Hands out a block that the driver makes: a buffer of this many bytes and, where the
     /// driver has addresses, where it lies. `None` of the driver is *full now*.
     pub(super) fn allocate(
         &self,
@@ -166,7 +166,7 @@ impl<B: Clone> DeviceBlocks<B> {
         table.live.remove(&block.key()).ok_or_else(freed)
     }
 
-    /// The buffer that holds so many bytes from an address on, and where in it they lie.
+    /// The buffer that holds this many bytes from an address on, and where in it they lie.
     pub(super) fn find(&self, at: Address, len: usize) -> Result<(B, usize)> {
         let (start, end) = (at.pointer(), at.pointer().checked_add(len as u64));
         let table = self.table();

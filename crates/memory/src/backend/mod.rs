@@ -11,22 +11,28 @@
 //!
 //! 1. `<kind>.rs`, or `<kind>/mod.rs` with children: the device, which implements [`Memory`]
 //!    and [`Device`]. Foreign calls go to `sys/`, each with its reason to be sound.
-//! 2. Where the driver counts nothing itself: a field `blocks: DeviceBlocks<Buffer>` and
+//! 2. If the driver counts nothing itself: a field `blocks: DeviceBlocks<Buffer>` and
 //!    `memory_from_blocks!()` in `impl Memory`. `DeviceBlocks` knows which blocks are live and
 //!    reserves their bytes from a [`Budget`](crate::Budget) before the driver is asked; the
 //!    backend writes `allocate` and `release` with the driver's two calls (`rocm` is the
 //!    shortest example).
-//! 3. Where the driver has queues and events: a field `streams: DeviceStreams<Queue, Marker>`
+//! 3. If the driver has queues and events: a field `streams: DeviceStreams<Queue, Marker>`
 //!    and `events_from_streams!()` in `impl Device`. The queue has `mark` and `wait`, the
 //!    marker `is_done` and `synchronize`.
-//! 4. Where the driver maps physical memory by the page: [`Mapping`](crate::Mapping), and
+//! 4. If the driver maps physical memory by the page: [`Mapping`](crate::Mapping), and
 //!    [`Memory::mapping`] that returns it. Without it pools use plain blocks.
 //! 5. Here: a variant of [`BackendKind`] with its name and its place in
 //!    [`BackendKind::REAL`], a line in [`count`] and one in [`open`], and the name in the
 //!    message of `DeviceId::from_str`.
-//! 6. `tests/conformance/`: a line that holds the device to the promises of every memory.
+//! 6. `current.rs`: its place in `GPUS`, if it can be the current device. The list is fixed.
+//! 7. `crates/cli/src/command/doctor/backends.rs`: a variant of `BackendName` (its own list,
+//!    because `doctor` says `host` where `--device` says `cpu`), its kind and its library.
+//! 8. `tests/conformance/`: a line that tests the device for the promises of every memory.
 //!
-//! Selection by free memory, `--device`, reports and pools follow by themselves.
+//! Selection by free memory, `--device`, reports and pools follow by themselves. Two more crates
+//! have code for each kind of device, which is separate and optional: `crates/points/src/backend`
+//! (kernels for voxels; without them the host computes) and `crates/machine/src/probe` (load,
+//! clocks and temperatures for `monitor`).
 
 use std::fmt;
 use std::str::FromStr;

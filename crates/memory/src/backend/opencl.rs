@@ -130,7 +130,7 @@ impl OpenCl {
         self.streams.queue(stream).map(|queue| queue.raw())
     }
 
-    /// So many bytes from an address on, as a kernel takes them. The address must be
+    /// This many bytes from an address on, as a kernel takes them. The address must be
     /// aligned as blocks are.
     pub fn view(&self, at: Address, size: Bytes) -> Result<OpenClView> {
         let len = usize::try_from(size.get()).unwrap_or(usize::MAX);

@@ -54,7 +54,7 @@ fn ask(device: DeviceId) -> Result<SurveyedDevice> {
     Ok(SurveyedDevice { name: info.name.clone(), total: info.total, free: device.free_memory()? })
 }
 
-/// The device for a model of so many bytes: the kind, and which of that kind.
+/// The device for a model of this many bytes: the kind, and which of that kind.
 ///
 /// ```
 /// use plimsoll_memory::{Bytes, select_backend_for_model};

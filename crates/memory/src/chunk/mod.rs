@@ -50,7 +50,7 @@ pub fn will_oom(required: Bytes, available: Bytes) -> bool {
     required > usable(available, SAFETY_MARGIN)
 }
 
-/// So much of `available` as a plan may use; never more than all of it.
+/// This much of `available` as a plan may use; never more than all of it.
 fn usable(available: Bytes, safety: f64) -> Bytes {
     available.fraction(safety).min(available)
 }

@@ -30,7 +30,7 @@ pub struct ChunkPlan {
 }
 
 impl ChunkPlan {
-    /// So many items of so many bytes into what is available, with the safety margin.
+    /// This many items of this many bytes into what is available, with the safety margin.
     #[must_use]
     pub fn new(items: u64, bytes_per_item: Bytes, available: Bytes) -> Self {
         let fixed_bytes = Bytes::ZERO;
@@ -99,7 +99,7 @@ impl ChunkPlan {
     }
 }
 
-/// So many items of so many bytes into `safety` (a share above 0 and at most 1) of what is
+/// This many items of this many bytes into `safety` (a share above 0 and at most 1) of what is
 /// available.
 ///
 /// # Errors

@@ -9,8 +9,8 @@
 //!
 //! Sizes share a bucket if they round up to the same power of two. A request looks in its
 //! own bucket only, and there takes the smallest buffer that holds it: never one that is
-//! too small, never one of twice its size or more. A bucket keeps so many buffers
-//! ([`MemoryConfig::max_pooled_per_bucket`]); what comes back on top is dropped.
+//! too small, never one of twice its size or more. A bucket keeps at most
+//! [`MemoryConfig::max_pooled_per_bucket`] buffers; what comes back beyond that is dropped.
 //!
 //! # Sizes are taken at their word
 //!
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::config::MemoryConfig;
-use crate::gpu_pool::GpuMemoryPool;
+use crate::pool_trait::GpuMemoryPool;
 use crate::pressure::MemoryPressure;
 use crate::stats::{Counters, MemoryStats, StatFigures};
 use plimsoll_machine::error::Result;
@@ -133,7 +133,7 @@ impl<B> GenericMemoryPool<B> {
         self.publish(&shelf);
     }
 
-    /// A pooled buffer of the request's bucket that holds so many bytes, with its size.
+    /// A pooled buffer of the request's bucket that holds this many bytes, with its size.
     /// Without one it is a miss: make a buffer and record it.
     #[must_use]
     pub fn try_get(&self, bytes: u64) -> Option<(B, u64)> {

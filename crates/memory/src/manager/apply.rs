@@ -48,15 +48,15 @@ fn apply_to_all(
         if !one.by_pool {
             by_pool = false;
             applied.warnings.push(format!(
-                "the pool on {name} was made before, with a larger budget: the gate holds it"
+                "the pool on {name} was made before, with a larger budget: the gate enforces the limit"
             ));
         }
         if one.limit.held > line {
-            applied.warnings.push(format!("{name} already holds {}", one.limit.held));
+            applied.warnings.push(format!("{} is already reserved on {name}", one.limit.held));
         }
         if daemon && slot.is_cuda() && !one.by_driver {
             applied.warnings.push(format!(
-                "an MPS daemon runs, but does not hold this process at {line} on {name}: \
+                "an MPS daemon runs, but does not limit this process to {line} on {name}: \
                  {MPS_LIMIT_VARIABLE} must be in its environment when it starts"
             ));
         }

@@ -1,7 +1,7 @@
-//! The only way to a device: counts what is asked of it, and holds the limit.
+//! The only way to a device: counts what is requested of it, and enforces the limit.
 //!
-//! A pool has a budget, but whoever has a pool can reach the device below it
-//! ([`Memory::device`]) and ask there. So the manager never hands the device out: what its
+//! A pool has a budget, but code that has a pool can reach the device below it
+//! ([`Memory::device`]) and allocate there. So the manager never hands the device out: what its
 //! pools stand on, and what they give as their device, is a gate. Pages and plain blocks
 //! are reserved from a [`Budget`] before the device is asked, so a refusal costs the device
 //! no call. The limit can be moved at any time, also under a pool that was made before.

@@ -2,21 +2,21 @@
 //!
 //! # What a limit is worth
 //!
-//! *Hard* means that an allocation past the limit is refused whoever asks for it in the
-//! process; anything less is *soft*, however well our own part is held. A pool's budget
-//! alone is soft at best: it binds those who use the pool. So a manager takes a device
-//! over and lets nothing past but a gate that counts and refuses (its pools stand on the
+//! *Hard* means that an allocation past the limit is refused, whichever code in the
+//! process requests it; anything less is *soft*, however well our own part is limited. A pool's
+//! budget alone is soft at best: it limits only the code that uses the pool. So a manager takes a
+//! device over and lets nothing past but a gate that counts and refuses (its pools stand on the
 //! gate, and give it as their device). What remains are ways that we do not see:
 //!
 //! - the host: every library in the process can call the system's allocator. Soft.
 //! - a simulated device: exists only in its handle. If the manager was given the only one,
 //!   every way leads through the gate, and the limit is hard. If the program keeps a
 //!   handle of its own, it can ask there directly: soft.
-//! - any other device: its driver serves whoever calls it. Soft, from inside a process,
-//!   unless the driver itself holds the process: an MPS client limit, set before it
+//! - any other device: its driver serves every caller. Soft, from inside a process,
+//!   unless the driver itself limits the process: an MPS client limit, set before it
 //!   started, is tried by a request past the limit that comes by no way of ours.
 //!
-//! Nothing of this is believed untried. [`GpuMemoryManager::apply_limits`] asks for a byte
+//! All of this is tested. [`GpuMemoryManager::apply_limits`] asks for a byte
 //! more than the limit, by blocks, by pages and through the pool, and sees that each was
 //! refused, that the refusals were counted, and that the device was never asked.
 //!
@@ -170,7 +170,7 @@ impl GpuMemoryManager {
         missing
     }
 
-    /// The first of the manager's devices, in the order of their kinds, that has so much
+    /// The first of the manager's devices, in the order of their kinds, that has this much
     /// free now and may be used so far; of one kind the one with the most free.
     ///
     /// # Errors
@@ -340,7 +340,7 @@ impl GpuMemoryManager {
         let violations: Vec<_> = looked_at.into_iter().filter_map(past).collect();
         let new = violations.iter().filter(|violation| !state.past.contains(&violation.device));
         for LimitViolation { device, held, limit, .. } in new {
-            tracing::error!(%device, %held, %limit, "more is held than the limit allows");
+            tracing::error!(%device, %held, %limit, "more is reserved than the limit allows");
         }
         state.note(&violations);
         let within_limit = within.then_some(violations.is_empty());

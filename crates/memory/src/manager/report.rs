@@ -134,13 +134,13 @@ impl fmt::Display for LimitReport {
         writeln!(f, "  Verified:        {}", if self.verified { "yes" } else { "no" })?;
         for device in &self.devices {
             let DeviceLimit { device, limit_type, why, budget, .. } = device;
-            writeln!(f, "  {device}: {limit_type}, {budget} may be held; {why}")?;
+            writeln!(f, "  {device}: {limit_type}, {budget} may be reserved; {why}")?;
         }
         self.warnings.iter().try_for_each(|warning| writeln!(f, "  Warning: {warning}"))
     }
 }
 
-/// More was held than the limit allows. Recorded and logged; nothing is stopped for it.
+/// More was reserved than the limit allows. Recorded and logged; nothing is stopped for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitViolation {

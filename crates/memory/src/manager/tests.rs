@@ -65,7 +65,7 @@ fn the_weakest_device_decides() {
     assert_eq!((report.limit_type, report.verified), (LimitType::Soft, true));
     let types: Vec<_> = report.devices.iter().map(|device| device.limit_type).collect();
     assert_eq!(types, [LimitType::Hard, LimitType::Soft, LimitType::Soft]);
-    assert!(report.to_string().contains("cpu: soft, 1.00 GiB may be held; others"), "{report}");
+    assert!(report.to_string().contains("cpu: soft, 1.00 GiB may be reserved; others"), "{report}");
     assert_eq!(manager.pool("host").unwrap().capacity(), Bytes::gib(1));
     let error = manager.pool("cuda:0").unwrap_err().to_string();
     assert!(error.contains("sim:0, cpu, cpu:1"), "{error}");

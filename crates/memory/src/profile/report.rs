@@ -150,7 +150,9 @@ impl MemoryReport {
         let mut advice = Vec::new();
         if self.pressure >= MemoryPressure::High && self.pooled > Bytes::ZERO {
             let pooled = self.pooled;
-            advice.push(format!("{pooled} is held and not in use: trim() gives back what it can"));
+            advice.push(format!(
+                "{pooled} is reserved and not in use: trim() gives back what it can"
+            ));
         }
         match here {
             MemoryPressure::Critical => advice.push(format!(

@@ -4,7 +4,7 @@
 //! overrides what else it changes. Everything else is answered by the memory below, so a
 //! layer cannot forget to forward a method that [`Memory`] has a default for.
 //!
-//! A pool takes pages, not blocks, where it can. A layer under it that counts must see them
+//! A pool takes pages, not blocks, if the device can map. A layer under it that counts must see them
 //! come and go: [`MemoryLayer::create`] and [`MemoryLayer::destroy`] are for physical memory
 //! what [`MemoryLayer::allocate`] and [`MemoryLayer::release`] are for blocks. Addresses and
 //! mappings cost nothing and are forwarded.

@@ -25,7 +25,7 @@ use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
 use std::sync::Arc;
 
-/// A memory of which no more than so much is ever out.
+/// A memory of which no more than this much is ever out.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -6,8 +6,8 @@
 //! the change by compare-and-swap; a version beside the level makes the swap fail if
 //! anyone else has reported meanwhile. So what is reported was true between the two, a
 //! thread that was held up cannot report it again, and the reports form a chain: each
-//! begins at the level where the one before it ended. Whoever has reported looks again,
-//! so that the last report is the level that holds when all is quiet.
+//! begins at the level where the one before it ended. A thread that has reported looks
+//! again, so that the last report is the level that holds when all is quiet.
 //!
 //! It counts what passes through it, itself: one addition, where asking a pool for its
 //! statistics would cost a walk over all arenas for each request. What others take from
@@ -15,8 +15,8 @@
 //!
 //! There is no hysteresis. Levels are those of [`MemoryPressure`], the same that
 //! [`Memory::pressure`] gives, and a report that comes late would contradict it. A
-//! program that goes up and down across a level gets a call each time; whoever finds that
-//! too often can act on the rise alone.
+//! program that goes up and down across a level gets a call each time; if that is
+//! too often, it can act on the rise alone.
 //!
 //! # The callback
 //!

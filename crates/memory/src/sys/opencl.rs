@@ -255,7 +255,7 @@ impl ClContext {
             .map_err(failed("clCreateCommandQueue"))
     }
 
-    /// A buffer of so many bytes; `None` where the driver has no more.
+    /// A buffer of this many bytes; `None` where the driver has no more.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub(crate) fn buffer(&self, size: usize) -> Result<Option<Arc<ClBuffer>>> {
         // SAFETY: no host pointer is given, and none is asked for by the flags.

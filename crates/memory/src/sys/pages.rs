@@ -1,11 +1,10 @@
 //! Zeroed memory straight from the kernel.
 //!
-//! A zeroed block of the system's allocator is written from end to end when its
-//! alignment is out of the ordinary, which makes every page of it real. The kernel's
-//! own pages are zero without being touched: gigabytes of them cost nothing until they
-//! are used.
+//! For an unusual alignment, the system allocator zeroes a block by writing all of it, so every
+//! page becomes resident. Pages that come from the kernel are zero without being touched:
+//! gigabytes of them cost nothing until they are used.
 
-/// Zeroed memory of so many bytes, aligned to a page; nothing where there is no more.
+/// Zeroed memory of `size` bytes, aligned to a page; `None` if there is no more.
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "mmap is a foreign call")]
 pub(crate) fn map(size: usize) -> Option<*mut u8> {
@@ -21,8 +20,7 @@ pub(crate) fn map(size: usize) -> Option<*mut u8> {
 ///
 /// # Safety
 ///
-/// `pointer` and `size` are those of one call of [`map`], whose memory nobody uses any
-/// more.
+/// `pointer` and `size` are those of one call of [`map`], whose memory is no longer used.
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "munmap is a foreign call")]
 pub(crate) unsafe fn unmap(pointer: *mut u8, size: usize) {

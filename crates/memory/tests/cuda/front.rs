@@ -17,7 +17,7 @@ pub(crate) struct Front {
     pub(crate) library: PathBuf,
 }
 
-/// What the knobs are called with: skip so many calls, fail so many, with this code.
+/// What the knobs are called with: skip this many calls, fail this many, with this code.
 type Fail = unsafe extern "C" fn(*const c_char, c_int, c_int, c_int);
 type Calls = unsafe extern "C" fn(*const c_char) -> c_uint;
 
@@ -63,7 +63,7 @@ impl Front {
         Box::leak(Box::new(library))
     }
 
-    /// Lets calls of this name fail: after `skip` more, so many times, with this code.
+    /// Lets calls of this name fail: after `skip` more, this many times, with this code.
     pub(crate) fn fail(&self, call: &str, skip: i32, times: i32, code: i32) {
         let name = CString::new(call).unwrap();
         // SAFETY: the library is ours, the types are those of its source, and the name is

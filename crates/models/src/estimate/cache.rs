@@ -53,7 +53,7 @@ impl LayerCache {
         LayerCache::full(rank.saturating_add(rotary), 0)
     }
 
-    /// Nothing that grows: a recurrent layer with a state of so many bytes.
+    /// Nothing that grows: a recurrent layer with a state of this many bytes.
     #[must_use]
     pub fn state(bytes: Bytes) -> Self {
         LayerCache { state_bytes: bytes, ..LayerCache::default() }
@@ -108,7 +108,7 @@ fn split(shape: &ModelShape) -> (u64, u64) {
     if shape.separate_caches { (shape.sequences.max(1), 1) } else { (1, shape.sequences) }
 }
 
-/// Room comes in so many tokens.
+/// Room comes in this many tokens.
 fn rounded(tokens: u64) -> u64 {
     tokens.max(1).checked_next_multiple_of(256).unwrap_or(tokens)
 }

@@ -1,6 +1,6 @@
 //! How one tensor stores its elements.
 //!
-//! An [`ElementType`] is a layout: so many elements in a block of so many bytes (a Q8_0 block is
+//! An [`ElementType`] is a layout: how many elements a block has and how many bytes (a Q8_0 block is
 //! 32 bytes of values and a two-byte scale, hence 34/32 bytes a weight). What a model file is
 //! called is a `WeightType`, which is often a mix of these.
 
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use plimsoll_machine::error::Error;
 use plimsoll_machine::units::Bytes;
 
-/// So many elements in a block of so many bytes.
+/// How many elements a block has, and how many bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockLayout {
     pub(super) elements: u64,
@@ -188,7 +188,7 @@ const GGML: [(u32, ElementType); 35] = [
 ];
 
 impl ElementType {
-    /// What so many elements take, in whole blocks; the maximum where that would overflow.
+    /// What this many elements take, in whole blocks; the maximum where that would overflow.
     #[must_use]
     pub fn bytes_for(self, elements: u64) -> Bytes {
         Bytes(self.layout().matrix(1, elements))
@@ -277,7 +277,7 @@ pub struct CacheTypes {
 }
 
 impl CacheTypes {
-    /// What so many keys and as many values take.
+    /// What this many keys and as many values take.
     #[must_use]
     pub fn bytes_for(self, elements: u64) -> Bytes {
         self.keys.bytes_for(elements).saturating_add(self.values.bytes_for(elements))

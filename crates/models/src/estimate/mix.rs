@@ -218,7 +218,7 @@ fn down(file: WeightType, place: TensorPlace) -> ElementType {
     }
 }
 
-/// The wanted type, or the nearest whose blocks divide a row of so many columns.
+/// The wanted type, or the nearest whose blocks divide a row of this many columns.
 fn that_divides(wanted: ElementType, columns: u64) -> ElementType {
     use ElementType as E;
     if columns.is_multiple_of(wanted.block()) {

@@ -6,8 +6,8 @@
 //! formula, and its types are its own: a Q4 model usually keeps an f16 cache. *Activations*
 //! are what an engine reserves before the first token, not the two vectors that a token needs:
 //! the attention scores of a whole micro-batch against the whole context, or its logits,
-//! whichever is larger. *Overhead* is 0 until somebody names an engine or a device, because
-//! a number that nobody measured is worse than none.
+//! whichever is larger. *Overhead* is 0 until an engine or a device is named, because
+//! a number that was not measured is worse than none.
 //!
 //! ```
 //! use plimsoll_models::estimate_inference_memory;

@@ -117,7 +117,7 @@ impl ModelShape {
         }
     }
 
-    /// The same with so many heads of keys and values.
+    /// The same with this many heads of keys and values.
     #[must_use]
     pub fn with_kv_heads(self, kv_heads: u64) -> Self {
         ModelShape { kv_heads, ..self }
@@ -129,13 +129,13 @@ impl ModelShape {
         ModelShape { head_dim: Some(head_dim), ..self }
     }
 
-    /// The same with so many tokens of context.
+    /// The same with this many tokens of context.
     #[must_use]
     pub fn with_context(self, context: u64) -> Self {
         ModelShape { context, ..self }
     }
 
-    /// The same with so many tokens processed at once.
+    /// The same with this many tokens processed at once.
     #[must_use]
     pub fn with_micro_batch(self, micro_batch: u64) -> Self {
         ModelShape { micro_batch, ..self }
@@ -189,7 +189,7 @@ impl ModelShape {
         ModelShape { parallel_residual, ..self }
     }
 
-    /// The same with so many experts a layer, of which each token goes through `used`.
+    /// The same with this many experts a layer, of which each token goes through `used`.
     #[must_use]
     pub fn with_experts(self, experts: u64, used: u64) -> Self {
         ModelShape { experts, experts_used: used, ..self }
@@ -201,7 +201,7 @@ impl ModelShape {
         ModelShape { caches: Some(caches), ..self }
     }
 
-    /// The same with so many sequences at once.
+    /// The same with this many sequences at once.
     #[must_use]
     pub fn with_sequences(self, sequences: u64) -> Self {
         ModelShape { sequences, ..self }

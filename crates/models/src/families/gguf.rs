@@ -4,26 +4,110 @@
 //! is for some families not in the file but in llama.cpp's code. Those facts (from its sources of
 //! August 2026) are tables here. A file with a list of its own always wins over a table.
 
-/// Which layers look back through a window, where the file has no list: every layer but the
-/// last of a period (`false`) or the first of it (`true`).
-pub(crate) const WINDOWED: [(&str, Option<u64>, u64, bool); 17] = [
-    ("gemma2", Some(4096), 2, false),
-    ("gemma3", None, 6, false),
-    ("gemma3n", None, 5, false),
-    ("cohere2", None, 4, false),
-    ("cohere2moe", None, 4, true),
-    ("llama4", Some(8192), 4, false),
-    ("gpt-oss", None, 2, false),
-    ("exaone4", Some(4096), 4, false),
-    ("exaone-moe", Some(128), 4, false),
-    ("olmo2", None, 4, false),
-    ("smallthinker", None, 4, true),
-    ("afmoe", None, 4, false),
-    ("plamo3", None, 8, false),
-    ("mellum", None, 4, false),
-    ("laguna", None, 4, true),
-    ("lfm2", None, 0, false),
-    ("muse-glimmer", None, 4, false),
+/// A family whose layers look back through a window, where the file has no list of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WindowedFamily {
+    /// Its `general.architecture`.
+    pub(crate) family: &'static str,
+    /// The window in tokens that the engine has for it, used as `rule` says.
+    pub(crate) default_window: Option<u64>,
+    /// One layer of this many sees the whole context, the others see the window. With 0, every
+    /// layer has the window.
+    pub(crate) period: u64,
+    /// Whether the layer that sees the whole context is the first of the period; otherwise it is
+    /// the last.
+    pub(crate) first_is_full: bool,
+    pub(crate) rule: WindowRule,
+}
+
+/// Which window a family has, given the one that its file states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WindowRule {
+    /// The stated window, else the default.
+    StatedOrDefault,
+    /// The default, whatever is stated; none if the file states 0.
+    DefaultUnlessZero,
+    /// The default if the file states a window, whatever its size; otherwise none.
+    DefaultIfStated,
+    /// As [`WindowRule::StatedOrDefault`] in models of this many layers; none in others.
+    OnlyWithLayers(usize),
+}
+
+impl WindowedFamily {
+    /// The window of a model of this family with `layers` layers, if it has one. `stated` is what
+    /// the file says.
+    pub(crate) fn window(&self, stated: Option<u64>, layers: usize) -> Option<u64> {
+        let used = stated.filter(|&tokens| tokens > 0);
+        match self.rule {
+            WindowRule::OnlyWithLayers(with) if layers != with => None,
+            WindowRule::StatedOrDefault | WindowRule::OnlyWithLayers(_) => {
+                used.or(self.default_window)
+            }
+            WindowRule::DefaultUnlessZero => self.default_window.filter(|_| stated != Some(0)),
+            WindowRule::DefaultIfStated => self.default_window.filter(|_| used.is_some()),
+        }
+    }
+
+    /// Whether a layer has the window; `period` is the file's, or the family's.
+    pub(crate) fn is_windowed(&self, layer: u64, period: u64) -> bool {
+        match (layer.checked_rem(period), self.first_is_full) {
+            (None, _) => true,
+            (Some(place), true) => place != 0,
+            (Some(place), false) => place < period - 1,
+        }
+    }
+}
+
+/// What most families have in common.
+const USUAL: WindowedFamily = WindowedFamily {
+    family: "",
+    default_window: None,
+    period: 4,
+    first_is_full: false,
+    rule: WindowRule::StatedOrDefault,
+};
+
+/// Families with windows.
+pub(crate) const WINDOWED: [WindowedFamily; 17] = [
+    WindowedFamily { family: "gemma2", default_window: Some(4096), period: 2, ..USUAL },
+    WindowedFamily { family: "gemma3", period: 6, ..USUAL },
+    WindowedFamily { family: "gemma3n", period: 5, ..USUAL },
+    WindowedFamily { family: "cohere2", period: 4, ..USUAL },
+    WindowedFamily { family: "cohere2moe", period: 4, first_is_full: true, ..USUAL },
+    // It attends within chunks of this size.
+    WindowedFamily {
+        family: "llama4",
+        default_window: Some(8192),
+        period: 4,
+        rule: WindowRule::DefaultUnlessZero,
+        ..USUAL
+    },
+    WindowedFamily { family: "gpt-oss", period: 2, ..USUAL },
+    // Only the model of 64 layers has windows.
+    WindowedFamily {
+        family: "exaone4",
+        default_window: Some(4096),
+        period: 4,
+        rule: WindowRule::OnlyWithLayers(64),
+        ..USUAL
+    },
+    WindowedFamily { family: "exaone-moe", default_window: Some(128), period: 4, ..USUAL },
+    WindowedFamily { family: "olmo2", period: 4, ..USUAL },
+    WindowedFamily {
+        family: "smallthinker",
+        default_window: Some(4096),
+        period: 4,
+        first_is_full: true,
+        rule: WindowRule::DefaultIfStated,
+        ..USUAL
+    },
+    WindowedFamily { family: "afmoe", period: 4, ..USUAL },
+    WindowedFamily { family: "plamo3", period: 8, ..USUAL },
+    WindowedFamily { family: "mellum", period: 4, ..USUAL },
+    WindowedFamily { family: "laguna", period: 4, first_is_full: true, ..USUAL },
+    // Every layer has the window.
+    WindowedFamily { family: "lfm2", period: 0, ..USUAL },
+    WindowedFamily { family: "muse-glimmer", period: 4, ..USUAL },
 ];
 
 /// Families that keep a state in every layer and no cache.

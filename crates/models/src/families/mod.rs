@@ -13,14 +13,7 @@
 //! test in `gguf/tests.rs` or `safetensors/tests.rs` with a small header of the family shows the
 //! bytes that each layer keeps; the figures come from the engine's own log.
 //!
-//! # To add a module of detectors
-//!
-//! A checkpoint is a tree of modules, each of a Python class. A new class needs
-//!
-//! 1. an arm in `graph::blocks` (or `graph::detect` for a head) that writes its ONNX nodes;
-//! 2. its module in the list of `pt::known`, where it is not under a name that is there already;
-//! 3. a seed with it in `fuzz/checkpoints.py`, and its output beside Ultralytics' own in
-//!    `crates/infer/tests/checkpoints.rs`.
+//! Detectors in .pt files are not here: `graph/mod.rs` says how to add one.
 
 pub(crate) mod gguf;
 pub(crate) mod huggingface;

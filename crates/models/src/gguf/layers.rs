@@ -151,17 +151,11 @@ impl<'a> LayerNumbers<'a> {
     /// How far each layer looks back; `None` is the whole context.
     fn windows(&self) -> Result<Vec<Option<u64>>, GgufError> {
         let key = "attention.sliding_window_pattern";
-        let known = families::WINDOWED.iter().find(|row| row.0 == self.keys.architecture);
+        let known = families::WINDOWED.iter().find(|row| row.family == self.keys.architecture);
         let stated = self.keys.number("attention.sliding_window")?;
-        let said = stated.filter(|&n| n > 0);
-        let window = match (self.keys.architecture, known) {
-            // It attends within chunks of this size, unless the file says that it has none.
-            ("llama4", Some(row)) => row.1.filter(|_| stated != Some(0)),
-            // The small ones of the family have no windows.
-            ("exaone4", Some(_)) if self.layers != 64 => None,
-            ("smallthinker", Some(_)) => said.map(|_| 4096),
-            (_, Some(row)) => said.or(row.1),
-            (_, None) => said,
+        let window = match known {
+            Some(family) => family.window(stated, self.layers),
+            None => stated.filter(|&tokens| tokens > 0),
         };
         let Some(window) = window else { return Ok(vec![None; self.layers]) };
         if let Some(GgufValue::Numbers(_)) = self.keys.value(key) {
@@ -169,14 +163,10 @@ impl<'a> LayerNumbers<'a> {
             return Ok(list.into_iter().map(|n| (n != 0).then_some(window)).collect());
         }
         // A window that the engine does not use for this family: the whole context is kept.
-        let Some(&(_, _, usual, first_is_full)) = known else { return Ok(vec![None; self.layers]) };
-        let period = self.keys.number(key)?.unwrap_or(usual);
-        let is_windowed = |layer: u64| match (layer.checked_rem(period), first_is_full) {
-            (None, _) => true,
-            (Some(place), true) => place != 0,
-            (Some(place), false) => place < period - 1,
-        };
-        Ok((0..self.layers as u64).map(|n| is_windowed(n).then_some(window)).collect())
+        let Some(family) = known else { return Ok(vec![None; self.layers]) };
+        let period = self.keys.number(key)?.unwrap_or(family.period);
+        let windowed = |layer| family.is_windowed(layer, period).then_some(window);
+        Ok((0..self.layers as u64).map(windowed).collect())
     }
 
     /// Which layers have an index of their keys beside the cache: all, unless the file has a list.

@@ -17,7 +17,7 @@ pub(super) const FLOAT: i64 = 1;
 const INT64: i64 = 7;
 const FLOAT16: i64 = 10;
 
-/// A value that flows along an edge: images with so many channels.
+/// A value that flows along an edge: images with this many channels.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ImageValue {
     pub(super) name: String,

@@ -51,7 +51,7 @@ impl Message {
     }
 }
 
-/// The bytes that a field takes, of a number below 16 and so many bytes.
+/// The bytes that a field takes, of a number below 16 and this many bytes.
 pub(super) fn field_length(bytes: usize) -> usize {
     let mut count = Message::default();
     count.announce(1, bytes);

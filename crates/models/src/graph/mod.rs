@@ -8,6 +8,31 @@
 //!
 //! Opset 17: the newest that TensorRT 8.5, the oldest runtime that engines are built for,
 //! can read.
+//!
+//! # How to add a module of detectors
+//!
+//! A checkpoint is a tree of modules, each of a Python class.
+//!
+//! 1. `pt/allowed_names.rs`: the Python module of the class, unless the list has it. Add classes,
+//!    never functions.
+//! 2. `pt/module.rs`: `PtClass::of_torch` and `PtClass::of_ultralytics` recognise a class by the
+//!    prefix of its Python module. A class of another package needs a test of its own prefix.
+//! 3. `graph/blocks.rs`: a function that writes its ONNX nodes, and an arm in `run`. Layers of
+//!    PyTorch are in `graph/torch_layers.rs`.
+//! 4. `route` here, if it has several inputs: only `Concat` has. `run` takes one input.
+//! 5. `fuzz/checkpoints.py`: a seed with the module. `crates/infer/tests/checkpoints.rs`: its
+//!    output compared with that of Ultralytics.
+//!
+//! # How to add a head
+//!
+//! The last layer of a network is its head, and `Detect` is the only one.
+//!
+//! 1. `graph/detect.rs`: `refuse_other_heads` refuses every other class; accept the new one there
+//!    and write its nodes. `Detected` is what a head gives: the output's name, the classes, the
+//!    places and the stride.
+//! 2. `from_modules` here writes the output's shape as `[1, 4 + classes, places]`, and `metadata`
+//!    writes `task` and `head`: change both if the head differs in them.
+//! 3. `crates/infer/src/decode/layout.rs`: a variant of `Layout`, if the output has another layout.
 
 mod blocks;
 mod build;

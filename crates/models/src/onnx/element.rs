@@ -53,7 +53,7 @@ pub fn element_name(element: u64) -> &'static str {
     usize::try_from(element).ok().and_then(|n| NAMES.get(n)).copied().unwrap_or("unknown")
 }
 
-/// Bytes of so many elements, packed where they are smaller than a byte.
+/// Bytes of this many elements, packed where they are smaller than a byte.
 #[must_use]
 pub fn bytes_of(element: u64, elements: u64) -> u64 {
     elements.saturating_mul(element_bits(element).unwrap_or(0)).div_ceil(8)

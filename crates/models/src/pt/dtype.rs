@@ -117,7 +117,7 @@ impl Dtype {
     }
 }
 
-/// A float of eight bits, of which so many are the fraction's: none of them is infinite.
+/// A float of eight bits, of which this many are the fraction's: none of them is infinite.
 fn float8(byte: u8, fraction: i32, bias: i32) -> f32 {
     let exponent = i32::from(byte & 0x7f) >> fraction;
     let hidden = i32::from(exponent > 0) << fraction;

@@ -84,9 +84,4 @@ impl CheckpointFile<'_> {
         let number = bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
         usize::try_from(number).map_err(|_| "a size that is past everything".into())
     }
-
-    /// Whether these bytes are at offset `at`.
-    pub(super) fn has(&self, at: usize, signature: [u8; 4]) -> bool {
-        self.bytes(at, 4).is_ok_and(|found| *found == signature)
-    }
 }

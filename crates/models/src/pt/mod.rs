@@ -4,7 +4,7 @@
 //! network, module by module, and a file of numbers for each storage of tensors
 //! (`storage`). The pickle is read as data: names of classes are compared with those we
 //! know, and nothing is ever imported or called. A name that no honest checkpoint has is
-//! an error that says so (`known`).
+//! an error that says so (`allowed_names`).
 //!
 //! [`to_onnx`] is the whole way: from the bytes of a .pt file to the bytes of an ONNX
 //! file, which any engine runs. The second half, from modules to nodes, is
@@ -13,10 +13,10 @@
 //! As Ultralytics does, the averaged weights (`ema`) are taken where the file has them,
 //! and all numbers become f32 before anything is computed with them.
 
+mod allowed_names;
 mod archive;
 mod dtype;
 mod file;
-mod known;
 mod module;
 mod storage;
 
@@ -197,7 +197,7 @@ fn read<T>(
     let pickle = archive.read(&name);
     let pickle = pickle.ok_or_else(|| damaged("no data.pkl in it".into()))?.map_err(damaged)?;
     let (pickle, read) = Pickle::parse_partly(&pickle, Policy::Inert, LIMITS);
-    let known::ForeignNames { hostile, own } = known::foreign_names(&pickle);
+    let allowed_names::ForeignNames { hostile, own } = allowed_names::foreign_names(&pickle);
     if let Some(name) = hostile {
         return Err(PtError::ForeignName(name));
     }
@@ -296,7 +296,7 @@ fn called(value: PickleRef<'_>) -> String {
     if let PickleValue::Call(made) | PickleValue::Object(made) = value.value()
         && let PickleValue::Global { module, name } = made.callable().value()
     {
-        return known::full(module, name);
+        return allowed_names::full(module, name);
     }
     value.kind().to_string()
 }

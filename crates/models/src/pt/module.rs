@@ -4,7 +4,7 @@
 use crate::pickle::{PickleRef, PickleValue};
 
 use super::storage::{Array, Storages};
-use super::{PtError, PtResult, known};
+use super::{PtError, PtResult, allowed_names};
 
 /// The most fields of a module.
 const MOST_FIELDS: usize = 4096;
@@ -53,7 +53,7 @@ impl<'p> PtClass<'p> {
 
 impl std::fmt::Display for PtClass<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&known::full(self.module, self.name))
+        f.write_str(&allowed_names::full(self.module, self.name))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::pickle::{PickleRef, PickleValue};
 
 use super::archive::CheckpointArchive;
 use super::dtype::Dtype;
-use super::{PtError, PtResult, known};
+use super::{PtError, PtResult, allowed_names};
 
 /// The most extents of a tensor.
 const MOST_EXTENTS: usize = 8;
@@ -196,7 +196,7 @@ fn describe(value: PickleRef<'_>, depth: u32) -> Result<Described<'_>, String> {
             let offset = offset.ok_or("an offset that is none")?;
             Ok(Described { key, dtype, offset, shape, strides })
         }
-        _ => Err(format!("{} where a tensor should be", known::full(module, name))),
+        _ => Err(format!("{} where a tensor should be", allowed_names::full(module, name))),
     }
 }
 

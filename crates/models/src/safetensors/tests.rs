@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A file with this header, and so many bytes of data that are a hole.
+/// A file with this header, and this many bytes of data that are a hole.
 fn write(path: &Path, header: &str, data: u64) {
     let mut file = File::create(path).expect("made");
     file.write_all(&(header.len() as u64).to_le_bytes()).expect("written");

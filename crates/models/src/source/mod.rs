@@ -71,7 +71,7 @@ impl ModelSource {
         self.read_for(GraphOptions::default().size)
     }
 
-    /// The same, where a checkpoint becomes a graph for images of so many rows and columns.
+    /// The same, where a checkpoint becomes a graph for images of this many rows and columns.
     ///
     /// # Errors
     /// Those of [`ModelSource::read`], and what is wrong with a checkpoint.

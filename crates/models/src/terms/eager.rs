@@ -64,7 +64,7 @@ impl EagerCache {
         EagerCache { token, tokens, state, widths: [cache.key_width, cache.value_width] }
     }
 
-    /// Of keys and of values, for so many tokens.
+    /// Of keys and of values, for this many tokens.
     fn bytes(&self, tokens: u64) -> [u64; 2] {
         self.token.map(|token| token.saturating_mul(tokens.min(self.tokens)))
     }
@@ -249,7 +249,7 @@ impl EagerRun {
 mod tests {
     use super::*;
 
-    /// Two layers, 1,024 wide with an MLP of four times that, 16-bit, and so many tokens.
+    /// Two layers, 1,024 wide with an MLP of four times that, 16-bit, and this many tokens.
     fn memory(context: u64, mlp: Mlp) -> TorchMemory {
         of(context, mlp, Scores::Fused)
     }

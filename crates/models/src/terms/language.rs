@@ -178,7 +178,7 @@ fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64]
     }
 }
 
-/// Only so many layers, from the last one on, are on the device; one more than there are means
+/// Only this many layers, from the last one on, are on the device; one more than there are means
 /// the output matrix as well.
 fn offload(found: &mut Terms, tensors: &gguf_file::GgufTensors, layers: u64) {
     let count = tensors.by_layer.len();

@@ -1,7 +1,7 @@
 //! What an engine and a driver take for themselves before the first tensor.
 //!
 //! A table of records, each with where it was measured. A pair that is not in it has no
-//! figure, and the answer says so: a number that nobody measured is worse than none.
+//! figure, and the answer says so: a number that was not measured is worse than none.
 
 use super::Runner;
 

@@ -106,7 +106,7 @@ impl<F: Seek> Seek for &mut Watched<F> {
     }
 }
 
-/// The header of a safetensors file of so many tensors of a GiB each.
+/// The header of a safetensors file of this many tensors of a GiB each.
 fn gibibytes(count: u64) -> Vec<u8> {
     let entry = |n: u64| {
         let (from, to) = (n << 30, (n + 1) << 30);

@@ -98,7 +98,7 @@ impl TraceBuilder {
         }
     }
 
-    /// Makes room for about so many events.
+    /// Makes room for about this many events.
     pub(super) fn reserve(&mut self, events: usize) {
         self.events.reserve(events);
     }

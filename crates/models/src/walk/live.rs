@@ -2,8 +2,8 @@
 //!
 //! The plain walk assumes no engine: operators run in the order of the file, what follows from
 //! weights alone was computed before, views share memory with what they look at, and operators
-//! on single elements write over an input that nobody needs any more. It is what any engine
-//! needs at least, in this order.
+//! on single elements write over an input that is no longer needed. Every engine needs at
+//! least this much, in this order.
 
 use super::shapes::Shaped;
 use crate::onnx::{OnnxNode, ValueId, element_name};

@@ -34,7 +34,7 @@ fn declared(name: &str, extents: &[u64]) -> Vec<u8> {
     [field(1, name.as_bytes()), field(2, &field(1, &tensor))].concat()
 }
 
-/// A tensor of so many whole numbers, with its elements.
+/// A tensor of this many whole numbers, with its elements.
 fn whole(name: &str, list: &[u64]) -> Vec<u8> {
     let raw: Vec<u8> = list.iter().flat_map(|n| n.to_le_bytes()).collect();
     [number(1, list.len() as u64), number(2, 7), field(8, name.as_bytes()), field(9, &raw)].concat()

@@ -91,7 +91,7 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// Bytes of so many voxels with so many features.
+    /// Bytes of `voxels` voxels with `features` features.
     pub(crate) fn bytes_of(voxels: u64, features: u64) -> u64 {
         let each = (size_of::<u64>() + size_of::<u32>()) as u64;
         let values = features.saturating_mul(size_of::<f32>() as u64);
@@ -99,7 +99,7 @@ impl Filled {
     }
 }
 
-/// Somebody who makes voxels.
+/// Makes voxels of clouds, on one kind of device.
 pub trait VoxelBackend: Send + Sync {
     /// What it is called in reports: `host`, `cuda:0`.
     fn name(&self) -> String;
@@ -124,7 +124,7 @@ pub trait VoxelBackend: Send + Sync {
         None
     }
 
-    /// What it takes to make so many voxels of a cloud of so many points, in the memory that
+    /// What it takes to make this many voxels of a cloud of this many points, in the memory that
     /// it works in; the host's does not count the points, which lie where they were read.
     fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64;
 
@@ -171,7 +171,7 @@ pub fn voxelize(clouds: &[Cloud], spec: &VoxelSpec) -> Result<Voxelized> {
     Ok(Voxelized { bytes: bytes.to_vec(), tally })
 }
 
-/// Room for so many bytes, aligned for every number, without taking the process down where
+/// Room for this many bytes, aligned for every number, without taking the process down where
 /// there is none.
 pub(crate) fn zeroed_words(bytes: u64) -> Result<Vec<u64>> {
     let words = usize::try_from(bytes.div_ceil(8)).map_err(|_| refused(bytes))?;
@@ -179,7 +179,7 @@ pub(crate) fn zeroed_words(bytes: u64) -> Result<Vec<u64>> {
     bytemuck::allocation::try_zeroed_vec(words).map_err(|()| refused(bytes))
 }
 
-/// The host has no room for so many bytes.
+/// The host has no room for this many bytes.
 fn refused(bytes: u64) -> Error {
     Error::OutOfMemory {
         memory: "host".to_string(),

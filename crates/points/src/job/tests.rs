@@ -4,7 +4,7 @@ use super::*;
 use crate::grid::VoxelGrid;
 use crate::spec::VoxelMode;
 
-/// The host with room for so many voxels.
+/// The host with room for this many voxels.
 struct Cramped(u64);
 
 impl VoxelBackend for Cramped {

@@ -13,10 +13,10 @@ use super::{CloudFormat, FileShape, cannot, clouds_in, npy, npz, pcd, shape_by_s
 use crate::backend::left_on_host;
 use crate::cloud::{Cloud, InFile, read_exact_at};
 
-/// No packing makes less than one byte of so many.
+/// No packing makes less than one byte of this many.
 const MOST_PACKED: u64 = 1100;
 
-/// So much is not asked after.
+/// This much is not asked after.
 const ALWAYS_THERE: Bytes = Bytes(64 << 20);
 
 /// What is read of a file for its header, and the most where it is longer than any should be.
@@ -146,7 +146,7 @@ impl FileEntry {
         !features && matches!(self.format, CloudFormat::Ply | CloudFormat::Pcd)
     }
 
-    /// The clouds that are wanted, or more of the file where that is no dearer, and which.
+    /// The clouds that are wanted, or more of the file if that costs no more, and which.
     pub(super) fn read(
         &self,
         wanted: Range<usize>,
@@ -193,7 +193,7 @@ impl FileEntry {
 
     /// Points that must be in memory, beside what they are unpacked from, and can never be there
     /// are refused: a control group would end the process, and halving helps no cloud. More
-    /// points than a file of so many bytes can have are left to its reader, which says where
+    /// points than a file of this many bytes can have are left to its reader, which says where
     /// they end.
     fn check_room(
         &self,

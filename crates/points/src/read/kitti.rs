@@ -6,7 +6,7 @@ use super::flaw::{Flaw, Read};
 
 const POINT: usize = 16;
 
-/// Points and features, of a file of so many bytes.
+/// Points and features, of a file of this many bytes.
 pub(crate) fn shape(length: usize) -> Read<FileShape> {
     let over = length % POINT;
     if over != 0 {

@@ -111,7 +111,7 @@ impl NpyHeader {
         self.clouds * self.points * self.columns * self.kind.size()
     }
 
-    /// Whether all numbers are there, in a file of so many bytes.
+    /// Whether all numbers are there, in a file of this many bytes.
     pub(crate) fn whole(&self, length: usize) -> Read<()> {
         match self.data.saturating_add(self.data_bytes()) {
             needed if length < needed => {

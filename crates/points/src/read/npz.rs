@@ -2,11 +2,15 @@
 //!
 //! An array called `points` is taken and the rest left alone; without one, every array is a
 //! cloud, or a stack of clouds, in the order of the archive.
+//!
+//! The file is a stranger's: [`ZipDirectory`] finds the directory of the archive within bounds
+//! before the `zip` crate opens it.
 
 use std::io::{Read as _, Seek};
 
+use plimsoll_machine::zip_directory::{DirectoryView, ZipDirectory};
 use zip::ZipArchive;
-use zip::result::ZipError;
+use zip::read::{ArchiveOffset, Config};
 
 use super::flaw::{Flaw, Read};
 use super::npy::NpyHeader;
@@ -14,6 +18,8 @@ use super::{FileShape, MOST_CLOUDS};
 
 /// More than a header of numpy has; enough to know a shape without inflating the rest.
 const HEAD: u64 = 16 << 10;
+
+type NpzArchive<F> = ZipArchive<DirectoryView<F>>;
 
 /// Clouds, points and features, from the headers alone.
 pub(crate) fn shape(file: impl std::io::Read + Seek) -> Read<FileShape> {
@@ -60,27 +66,32 @@ pub(crate) fn largest_bytes(file: impl std::io::Read + Seek) -> Read<u64> {
 
 /// What an array says of itself, and where it stands in the archive.
 fn header<F: std::io::Read + Seek>(
-    archive: &mut ZipArchive<F>,
+    archive: &mut NpzArchive<F>,
     member: usize,
 ) -> Read<(NpyHeader, usize)> {
     let (head, at) = inflate(archive, member, HEAD)?;
     Ok((NpyHeader::parse(&head).map_err(|flaw| inside(&flaw, at))?, at))
 }
 
-fn open<F: std::io::Read + Seek>(file: F) -> Read<ZipArchive<F>> {
-    ZipArchive::new(file).map_err(|error| broken(&error, 0))
+fn open<F: std::io::Read + Seek>(mut file: F) -> Read<NpzArchive<F>> {
+    let directory = ZipDirectory::find(&mut file).map_err(|why| broken(&why, 0))?;
+    let (view, contents) = DirectoryView::new(file, &directory);
+    let from_start = Config { archive_offset: ArchiveOffset::Known(0) };
+    let archive = ZipArchive::with_config(from_start, view).map_err(|error| broken(&error, 0))?;
+    contents.show();
+    Ok(archive)
 }
 
-fn members<F: std::io::Read + Seek>(archive: &ZipArchive<F>) -> Vec<usize> {
+fn members<F: std::io::Read + Seek>(archive: &NpzArchive<F>) -> Vec<usize> {
     match archive.index_for_name("points.npy") {
         Some(points) => vec![points],
         None => (0..archive.len()).collect(),
     }
 }
 
-/// The first bytes of a member, at most so many, and where it stands in the archive.
+/// The first bytes of a member, at most this many, and where it stands in the archive.
 fn inflate<F: std::io::Read + Seek>(
-    archive: &mut ZipArchive<F>,
+    archive: &mut NpzArchive<F>,
     member: usize,
     most: u64,
 ) -> Read<(Vec<u8>, usize)> {
@@ -119,7 +130,7 @@ fn inside(flaw: &Flaw, member: usize) -> Flaw {
     Flaw::at(member, why)
 }
 
-fn broken(error: &ZipError, at: usize) -> Flaw {
+fn broken(error: &impl std::fmt::Display, at: usize) -> Flaw {
     Flaw::at(at, format!("no archive that can be read: {error}"))
 }
 
@@ -157,6 +168,27 @@ mod tests {
         let several = archive(&[("a.npy", "(1, 3)", 3), ("b.npy", "(2, 1, 3)", 6)]);
         assert_eq!(shape(Cursor::new(&several)).unwrap().counts, [1, 1, 1]);
         assert_eq!(largest_bytes(Cursor::new(&several)).unwrap(), 24);
+    }
+
+    /// The crate would try each of these records, and would reserve memory by their counts.
+    #[test]
+    fn a_forged_directory_costs_neither_time_nor_memory() {
+        let arrays: Vec<String> = (0..2000).map(|n| format!("{n}.npy")).collect();
+        let arrays: Vec<_> = arrays.iter().map(|name| (name.as_str(), "(1, 3)", 3)).collect();
+        let mut file = archive(&arrays);
+        let last = file.windows(4).rposition(|four| four == b"PK\x01\x02").unwrap();
+        file[last] = b'?';
+        let end = file[file.len() - 22..].to_vec();
+        file.extend(end.repeat(2000));
+        let begun = std::time::Instant::now();
+        let why = shape(Cursor::new(&file)).unwrap_err().why;
+        assert!(why.contains("several end records"), "{why}");
+        assert!(begun.elapsed().as_secs() < 2, "{:?}", begun.elapsed());
+        let mut many = archive(&[("points.npy", "(2, 3)", 6)]);
+        let end = many.len() - 22;
+        many[end + 8..end + 12].fill(0xfe);
+        let why = read(Cursor::new(&many)).unwrap_err().why;
+        assert!(why.contains("65278 entries"), "{why}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `.ply`: elements of properties, as text or as bytes of either order.
 //!
 //! Points are the element `vertex`, with properties x, y and z; its other numbers are features,
-//! in the order of the file. Elements before it are passed over, lists and all.
+//! in the order of the file. Elements before it are skipped, lists and all.
 
 use super::FileShape;
 use super::columns::{CloudColumn, ColumnType, gather, whole};

@@ -1,8 +1,8 @@
-//! A file on its way: it has no name until it is whole.
+//! A file that is being written: it gets its name when it is complete.
 //!
-//! Where the system knows files without names, nothing is left of one however the program
-//! ends. Elsewhere it is a hidden one beside that which was asked for, gone when it is
-//! dropped, and left behind only by a program that was killed.
+//! Where the system supports unnamed files (`O_TMPFILE`), nothing is left behind, however the
+//! program ends. Elsewhere it is a hidden file beside the target. Dropping it deletes it; only a
+//! killed program leaves it behind.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,12 +18,12 @@ use super::{failed, folder_of};
 pub struct Partial {
     path: PathBuf,
     file: File,
-    /// What it is called meanwhile, where it must be called something.
+    /// Its temporary name, if the system has no unnamed files.
     name: Option<TempPath>,
 }
 
 impl Partial {
-    /// Begins one; `field` is what a user calls it.
+    /// Creates the file; `field` is what error messages call it.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll::Bytes;
 use plimsoll_bench::workload::{BenchPlan, SlotMode};
-use plimsoll_infer::{EngineChoice, EngineDevice, EngineKind};
+use plimsoll_infer::{EngineChoice, EngineDevice};
 
 use crate::duration::{duration, in_units};
 use crate::limit::{LimitArgs, size_above_zero};
@@ -134,8 +134,7 @@ struct BenchWork {
 impl Args {
     /// Whether the run may use CUDA, and may be guarded.
     pub(super) fn wants_guard(&self) -> bool {
-        let on_host = matches!(self.device, EngineDevice::Cpu)
-            || matches!(self.engine, EngineChoice::Kind(EngineKind::Rten | EngineKind::Echo));
+        let on_host = matches!(self.device, EngineDevice::Cpu) || self.engine.is_host_only();
         !self.no_guard && !on_host
     }
 

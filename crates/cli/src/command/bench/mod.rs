@@ -29,10 +29,10 @@ use serde::Serialize;
 pub(crate) use flags::Args;
 use show::Show;
 
-use crate::apart;
 use crate::logging;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Answer, Output};
+use crate::output_conflicts;
 use crate::page::TextPage;
 use crate::stop::{STOPPED, listen};
 
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 
 fn check_apart(plan: &BenchPlan) -> anyhow::Result<()> {
     let output = plan.detections.iter().map(|path| ("--detections", path.clone()));
-    apart::check(&output.collect::<Vec<_>>(), || {
+    output_conflicts::check(&output.collect::<Vec<_>>(), || {
         let models = ["--model0", "--model1"].into_iter().zip(&plan.models);
         let models = models.flat_map(|(flag, model)| {
             let files = model.as_ref().map(|path| ModelSource::path(path).files());

@@ -146,13 +146,13 @@ mod tests {
 
     #[test]
     fn the_dear_one_pays_where_it_saves_power() {
-        let (dear, cheap) =
+        let (expensive, cheap) =
             (machine(20_000.0, 2000.0, Some(500.0)), machine(10_000.0, 1000.0, Some(500.0)));
-        let even = BreakEven::between(&dear, &cheap);
+        let even = BreakEven::between(&expensive, &cheap);
         // 500 W at 0.2 a kWh: 2.78e-8 an item, and half of that.
         assert!((even.items.unwrap() - 10_000.0 / 1.388_888_9e-8).abs() / 7.2e11 < 1e-6);
         assert_eq!(even.cheaper, "first");
-        let back = BreakEven::between(&cheap, &dear);
+        let back = BreakEven::between(&cheap, &expensive);
         assert_eq!(back.items.map(f64::round), even.items.map(f64::round));
         assert_eq!(back.cheaper, "second");
         let same = BreakEven::between(&cheap, &cheap);

@@ -12,12 +12,13 @@ use plimsoll::backend::{BackendKind, DeviceId, count, open};
 use plimsoll::machine::{Addressing, NvmlGpu, NvmlMemory, nvml_gpus, with_timeout};
 use serde::Serialize;
 
-use crate::driver::no_answer;
+use crate::driver_timeout::no_answer;
 
 use super::files::DoctorLibrary;
 use super::root::Root;
 
-/// The backends that there are.
+/// The backends, by the names that `doctor` uses: the host is `host` here and `cpu` in
+/// [`BackendKind::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum BackendName {
@@ -65,7 +66,7 @@ pub(super) struct DoctorBackend {
     /// What it is, or why it cannot be had.
     pub(super) why: String,
     pub(super) devices: Vec<DoctorDevice>,
-    /// The devices themselves, for those who try them.
+    /// The devices themselves, for the self-test.
     #[serde(skip)]
     pub(super) opened: Vec<Arc<dyn Device>>,
 }

@@ -42,7 +42,7 @@ impl Answer for DoctorReport {
         page.heading("Driver libraries");
         let library = |l: &super::DoctorLibrary| found(l.name, l.opens, l.path.as_ref(), l.remedy);
         page.table(&self.libraries.iter().map(library).collect::<Vec<_>>());
-        page.advice("Looked for as files; whether they work stands under Backends.");
+        page.advice("Looked for as files; whether they work: see Backends.");
         page.heading("Tools");
         let tool = |t: &super::Tool| found(t.name, t.serves, t.path.as_ref(), t.remedy);
         page.table(&self.tools.iter().map(tool).collect::<Vec<_>>());
@@ -162,7 +162,7 @@ fn device(found: &DoctorDevice) -> Vec<TextCell> {
 
 fn limit(limits: &DoctorLimits) -> Vec<Vec<TextCell>> {
     let tone = if limits.limit_type == "hard" { TextTone::Good } else { TextTone::Doubt };
-    let tried = if limits.verified { "tried, and it held" } else { "not tried" };
+    let tried = if limits.verified { "tested and enforced" } else { "not tested" };
     let mut rows = vec![
         vec![
             "limit type".into(),

@@ -21,7 +21,7 @@ const LADDER: [WeightType; 7] = [
     WeightType::Q2K,
 ];
 
-/// So many types are advised: the largest is the tightest, and the next ones leave room.
+/// This many types are advised: the largest is the tightest, and the next ones leave room.
 pub(super) const TYPES: usize = 3;
 
 /// Contexts are cut in these steps, as engines round them up to it.

@@ -15,10 +15,10 @@ use plimsoll_infer::source::{self, Spec};
 use plimsoll_models::{GraphOptions, find_weights, onnx::OnnxHeader, pt};
 use serde::Serialize;
 
-use crate::apart;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
+use crate::output_conflicts;
 use crate::page::{TextPage, or_unknown};
 use crate::stop::STOPPED;
 
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 }
 
 fn check_apart(args: &Args, model: &Path) -> anyhow::Result<()> {
-    apart::check(&[("--to", args.to.clone())], || {
+    output_conflicts::check(&[("--to", args.to.clone())], || {
         let pictures = args.calibration.iter().cloned().map(Spec::ImageDir);
         let pictures = pictures.flat_map(|folder| source::files(&folder));
         let library = args.library.iter().map(|path| ("--library", path.clone()));

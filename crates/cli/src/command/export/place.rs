@@ -16,7 +16,7 @@ use plimsoll_points::write::Partial;
 use crate::outcome::BadInput;
 use crate::stop::listen;
 
-/// So much is written before it is asked again whether to stop.
+/// This much is written before it is asked again whether to stop.
 const WRITE_SIZE: usize = 8 << 20;
 
 /// Where a file is to be.

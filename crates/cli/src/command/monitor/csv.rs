@@ -26,13 +26,13 @@ const FIRST: [&str; 15] = [
 const EACH_GPU: [&str; 6] =
     ["used_bytes", "total_bytes", "percent", "mhz", "power_w", "temperature_c"];
 
-/// The header, for records with so many GPUs.
+/// The header, for records with this many GPUs.
 pub(super) fn header(gpus: usize) -> String {
     let each = (0..gpus).flat_map(|at| EACH_GPU.map(|name| format!("gpu{at}_{name}")));
     FIRST.iter().map(ToString::to_string).chain(each).collect::<Vec<_>>().join(",")
 }
 
-/// A record, with columns for so many GPUs.
+/// A record, with columns for this many GPUs.
 pub(super) fn row(record: &MonitorRecord, gpus: usize) -> String {
     let memory = &record.memory;
     let mut cells = vec![

@@ -55,9 +55,9 @@ impl MonitorFeed {
     }
 
     /// The next of them; nothing where none comes within this time.
-    pub(super) fn next(&mut self, patience: Duration) -> Item {
+    pub(super) fn next(&mut self, timeout: Duration) -> Item {
         match self {
-            MonitorFeed::Live(sampler, how) => match sampler.next(patience) {
+            MonitorFeed::Live(sampler, how) => match sampler.next(timeout) {
                 Some(taken) => {
                     let t = taken.since_start.as_secs_f64();
                     let mut record = MonitorRecord::live(taken.at, t, how, &taken.sample);
@@ -90,7 +90,7 @@ pub(super) struct ReplayLog {
     lines: BufReader<File>,
     buffer: Vec<u8>,
     number: u64,
-    /// Whether the rest of a line that is too long is passed over.
+    /// Whether the rest of a line that is too long is skipped.
     skipping: bool,
     clock: ReplayClock,
     /// Of a run of `bench`, whose samples do not repeat it.

@@ -113,7 +113,7 @@ pub(super) enum MonitorFormat {
 pub(super) enum FreeAlert {
     /// A share of the whole.
     Share(f64),
-    /// So many bytes.
+    /// This many bytes.
     Size(Bytes),
 }
 

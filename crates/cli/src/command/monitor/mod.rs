@@ -8,6 +8,20 @@
 //! A feed gives records, from this machine's probes or from a log; the watch works out what
 //! follows from one to the next; the sinks show or keep them. Nothing that a sink does (a
 //! slow client, a full disk, a closed pipe) delays the sampling, which has its own thread.
+//!
+//! # How to add a metric to the monitor
+//!
+//! 1. `crates/machine/src/probe/sample.rs`: an `Option` field in `MachineSample`, `GpuSample` or
+//!    `ProcessSample`, and a line in `merge` or `fill` there. Without that line, the value is
+//!    lost when two probes report the same GPU or process.
+//! 2. The probe that reads it, in `crates/machine/src/probe`. Its parser takes text; add a recorded
+//!    file to `crates/machine/tests/machines`.
+//! 3. `record.rs`: the field of the record and its value in `new`. JSON and logs then have it.
+//! 4. The forms that show it, each by itself: `prometheus.rs`, `csv.rs` (header and cells),
+//!    `table.rs`, `tui/parts.rs` for the terminal view, and `summary.rs` for the least, mean and
+//!    most at the end.
+//!
+//! For the same metric in `bench`, see `crates/bench/src/measure/mod.rs`.
 
 mod csv;
 mod feed;
@@ -38,9 +52,9 @@ use record::MonitorRecord;
 use serve::MonitorServer;
 use watch::MonitorWatch;
 
-use crate::apart;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Output};
+use crate::output_conflicts;
 use crate::stop::listen_each_time;
 
 /// Everything that a record passes through.
@@ -101,7 +115,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 
 fn check_apart(args: &Args) -> anyhow::Result<()> {
     let log = args.log.iter().map(|path| ("--log", path.clone()));
-    apart::check(&log.collect::<Vec<_>>(), || {
+    output_conflicts::check(&log.collect::<Vec<_>>(), || {
         let read = args.replay.file.iter();
         read.flat_map(|path| [path.clone(), feed::report_beside(path)])
             .map(|path| ("--replay, or the report beside it", path))
@@ -111,8 +125,8 @@ fn check_apart(args: &Args) -> anyhow::Result<()> {
 
 impl Monitor {
     /// The next record, with all that follows from it, logged and handed to clients.
-    fn next(&mut self, patience: Duration) -> Item {
-        let mut item = self.feed.next(patience);
+    fn next(&mut self, timeout: Duration) -> Item {
+        let mut item = self.feed.next(timeout);
         if let Item::Record(record) = &mut item {
             self.pass(record);
         }

@@ -13,7 +13,7 @@ use super::summary::MonitorSummary;
 
 /// An alert is raised again only after its reason has been gone for so long.
 const ALERT_PAUSE_S: f64 = 60.0;
-/// So many commands of alerts run at once at most; a command may hang.
+/// This many commands of alerts run at once at most; a command may hang.
 const MOST_COMMANDS: usize = 4;
 
 /// Follows a feed.

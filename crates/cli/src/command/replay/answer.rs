@@ -11,7 +11,7 @@ use super::measure::{ReplayFailure, ReplayMeasured, ReplayPass};
 use super::stand::{Setup, Stand};
 use super::threads::Scaling;
 
-/// Of what was never freed, so many of the largest are listed.
+/// Of what was never freed, this many of the largest are listed.
 const LISTED: usize = 5;
 
 const TIMING: &str = "cold: the first pass; warm, unmapped and malloc: the fastest of the passes \

@@ -19,7 +19,7 @@ const MOST_READ: u64 = 4 << 30;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Recordings become some five to twenty times larger when they are unpacked.
 const MOST_TIMES: u64 = 32;
-/// So much may be unpacked of any file.
+/// This much may be unpacked of any file.
 const ALWAYS: u64 = 16 << 20;
 /// What is read before it is looked at.
 const PART: u64 = 1 << 20;

@@ -1,9 +1,8 @@
-//! The passes: the pool's, and malloc's between them.
+//! Runs the passes: the pool's, with malloc passes in between for comparison.
 //!
-//! The pool keeps its tables in the system's heap, on which malloc is measured too, and what it
-//! leaves there would slow malloc down several times. So the pool's
-//! passes run on a thread of their own, to which glibc gives a heap of its own, and the
-//! main heap is the yardstick's.
+//! The pool's tables live in the heap that malloc is measured on. What they leave behind would
+//! make malloc several times slower. So the pool's passes run on a thread of their own, to which
+//! glibc gives a heap of its own, and the main heap is used by the malloc passes only.
 
 use std::time::Duration;
 

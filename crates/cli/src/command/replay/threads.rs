@@ -16,7 +16,7 @@ use super::stand::{MOST_TOTAL, Setup};
 /// Each thread gets a device of this many times the peak of one, by default.
 const ROOM: u64 = 4;
 
-/// What so many threads did.
+/// What this many threads did.
 #[derive(Debug, Serialize)]
 pub(super) struct Scaling {
     pub(super) threads: u16,

@@ -17,7 +17,7 @@ use plimsoll::{
 };
 use serde::Serialize;
 
-use crate::driver::no_answer;
+use crate::driver_timeout::no_answer;
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::Output;
 

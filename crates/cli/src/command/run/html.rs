@@ -175,7 +175,7 @@ fn device_section(report: &RunReport, device: &RunDevice) -> Markup {
             (facts(rows))
             @if let Some(plot) = charge_plot(report, device) {
                 figure.wide {
-                    figcaption { "GPU memory that was charged, over time" }
+                    figcaption { "GPU memory in use, as counted" }
                     (plot)
                 }
             }
@@ -196,9 +196,9 @@ fn charge_plot(report: &RunReport, device: &RunDevice) -> Option<Markup> {
             max: point.max,
         })
         .collect();
-    let series = [Series { name: "charged", points: &points }];
+    let series = [Series { name: "in use", points: &points }];
     let limit = device.limit_bytes.map(|limit| limit as f64 / GIB);
-    svg::over_time("GPU memory over time", "GiB", &series, limit)
+    svg::over_time("GPU memory in use, as counted", "GiB", &series, limit)
 }
 
 fn processes(report: &RunReport) -> Markup {

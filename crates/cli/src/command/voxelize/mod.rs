@@ -23,9 +23,9 @@ use plimsoll_points::{Batch, Cells, Preview, VoxelSpec};
 use answer::{CompiledKernels, VoxelizeAnswer};
 pub(crate) use flags::Args;
 
-use crate::apart;
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::Output;
+use crate::output_conflicts;
 use crate::stop::{STOPPED, listen};
 
 /// Makes the grids.
@@ -77,7 +77,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 fn check_apart(args: &Args, out: &Path, batch: &Batch) -> anyhow::Result<()> {
     let preview = args.preview.iter().map(|path| ("--preview", path.clone()));
     let outputs: Vec<_> = [("--out", out.to_path_buf())].into_iter().chain(preview).collect();
-    apart::check(&outputs, || batch.paths().map(|path| ("one of the clouds", path.to_path_buf())))
+    output_conflicts::check(&outputs, || {
+        batch.paths().map(|path| ("one of the clouds", path.to_path_buf()))
+    })
 }
 
 /// Where files may not grow past a limit (`ulimit -f`), a write is refused as on a full disk,

@@ -113,7 +113,7 @@ impl ListCounts {
     }
 }
 
-/// Reads the history of a launch that lasted so many seconds, and writes its trace.
+/// Reads the history of a launch that lasted this many seconds, and writes its trace.
 pub(super) fn read(
     watch: &GuardWatch,
     gathered: &Gathered,

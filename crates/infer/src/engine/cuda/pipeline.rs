@@ -56,7 +56,7 @@ impl DevicePipeline {
         }))
     }
 
-    /// Queues the copy and the letterbox of a frame into `input`, the model's input of so many
+    /// Queues the copy and the letterbox of a frame into `input`, the model's input of this many
     /// rows and columns; `false` where frames of its kind are prepared on the host.
     pub(in crate::engine) fn load(
         &mut self,
@@ -87,7 +87,7 @@ impl DevicePipeline {
         Ok(true)
     }
 
-    /// A buffer for the search of so many boxes.
+    /// A buffer for the search of this many boxes.
     pub(in crate::engine) fn found(&self, boxes: usize) -> Result<EngineBuffer> {
         EngineBuffer::new(&self.gpu, FOUND * boxes)
     }

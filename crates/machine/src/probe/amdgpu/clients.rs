@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::probe::sample::ProcessSample;
 use crate::units::Bytes;
 
-/// So many open files are looked at in all; a machine with more has its rest left out.
+/// This many open files are looked at in all; a machine with more has its rest left out.
 const MOST_FILES: usize = 1 << 16;
 
 /// What a client of the driver holds.

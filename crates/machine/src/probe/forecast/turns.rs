@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// So many turns are remembered.
+/// This many turns are remembered.
 const MOST: usize = 16;
 /// A fall of this share of the memory is a turn, if it is no noise.
 const LEAST_FALL: f64 = 0.03;

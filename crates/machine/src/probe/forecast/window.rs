@@ -1,4 +1,4 @@
-//! The last so many seconds, in two dozen buckets.
+//! The samples of the last seconds, in two dozen buckets.
 
 use std::collections::VecDeque;
 

@@ -25,7 +25,7 @@ use crate::sys::process::page_size;
 use crate::units::Bytes;
 use processes::Processes;
 
-/// Clocks are asked of so many processors at most: on a large server each answer costs.
+/// Clocks are asked of this many processors at most: on a large server each answer costs.
 const MOST_CLOCKS: usize = 32;
 
 /// The probe.

@@ -10,9 +10,9 @@ use crate::probe::sample::ProcessSample;
 use crate::sys::process::page_size;
 use crate::units::Bytes;
 
-/// So many are looked at; a machine with more has its rest left out.
+/// This many are looked at; a machine with more has its rest left out.
 const MOST: usize = 4096;
-/// So many holders of GPU memory have their share of mapped pages worked out.
+/// This many holders of GPU memory have their share of mapped pages worked out.
 const MOST_ROLLUPS: usize = 4;
 /// Working it out walks all of a process's memory: not at every look.
 const LOOKS_A_ROLLUP: u64 = 5;

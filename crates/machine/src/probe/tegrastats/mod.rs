@@ -3,7 +3,7 @@
 //! The program prints one line a sample, and its form changed with every board and every
 //! release: there is no grammar but that of the lines themselves. So a line is cut into
 //! words, and each known key takes the words that belong to it; what is not understood is
-//! passed over, as the next release will print something new. Two rules keep that honest:
+//! ignored, as the next release will print something new. Two rules keep that honest:
 //! a key is matched whole (`NOT_GR3D_FREQ` is not ours), and a value that is not in one of
 //! the forms of its key is unknown, never guessed at. What is unknown takes nothing with it:
 //! a load stands without its clock, and one clock of a list without the others.

@@ -99,14 +99,14 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// At least so many threads in a row, in blocks of so many.
+    /// At least `threads` threads in a row, in blocks of `block` threads.
     #[must_use]
     pub fn over(threads: u32, block: u32) -> Launch {
         let block = block.max(1);
         Launch { grid: [threads.div_ceil(block).max(1), 1, 1], block: [block, 1, 1], shared: 0 }
     }
 
-    /// With so many bytes of shared memory.
+    /// With this many bytes of shared memory.
     #[must_use]
     pub fn with_shared(mut self, bytes: u32) -> Launch {
         self.shared = bytes;

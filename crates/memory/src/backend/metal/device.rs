@@ -171,7 +171,7 @@ impl Metal {
         self.streams.queue(stream).map(|queue| queue.queue.clone())
     }
 
-    /// The buffer that holds so many bytes from an address on, and where in it they lie, as
+    /// The buffer that holds this many bytes from an address on, and where in it they lie, as
     /// an encoder's `setBuffer` takes them.
     pub fn raw_buffer(
         &self,
@@ -183,7 +183,7 @@ impl Metal {
         Ok((buffer.0.clone(), offset))
     }
 
-    /// Where so many bytes from an address on lie in the host's memory. The buffer keeps
+    /// Where this many bytes from an address on lie in the host's memory. The buffer keeps
     /// them there.
     #[expect(unsafe_code, reason = "a pointer is moved inside a buffer")]
     fn locate(&self, at: Address, len: usize) -> Result<(Arc<MetalBuffer>, NonNull<u8>)> {

@@ -55,7 +55,7 @@ pub struct AdaptiveRunner {
 }
 
 impl AdaptiveRunner {
-    /// Begins with chunks of so many items (0 counts as 1), never makes larger ones, and
+    /// Begins with chunks of this many items (0 counts as 1), never makes larger ones, and
     /// doubles them again after four successes.
     #[must_use]
     pub fn new(chunk: u64) -> Self {
@@ -68,13 +68,13 @@ impl AdaptiveRunner {
         AdaptiveRunner::new(plan.chunk_size)
     }
 
-    /// The same, growing to chunks of so many items; less than it begins with counts as that.
+    /// The same, growing to chunks of this many items; less than it begins with counts as that.
     #[must_use]
     pub fn with_max_chunk(self, most: u64) -> Self {
         AdaptiveRunner { most: most.max(self.first), ..self }
     }
 
-    /// The same, doubling chunks after so many successes; 0 means never.
+    /// The same, doubling chunks after this many successes; 0 means never.
     #[must_use]
     pub fn with_grow_after(self, grow_after: u64) -> Self {
         AdaptiveRunner { grow_after, ..self }
@@ -220,7 +220,7 @@ impl ChunkPace {
 pub struct AdaptiveReport<T> {
     /// What `work` gave back for each chunk, in the order of items.
     pub results: Vec<T>,
-    /// Items done: the first so many.
+    /// How many items are done, from the first on.
     pub items: u64,
     /// Chunks that succeeded.
     pub chunks: u64,

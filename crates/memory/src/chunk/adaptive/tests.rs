@@ -6,7 +6,7 @@ fn full() -> Error {
     Error::OutOfMemory { memory: "sim".into(), requested: Bytes(2), available: Bytes(1) }
 }
 
-/// Work that takes at most so many items at once.
+/// Work that takes at most this many items at once.
 fn up_to(capacity: u64) -> impl FnMut(Range<u64>) -> Result<Range<u64>, Error> {
     move |range| if range.end - range.start > capacity { Err(full()) } else { Ok(range) }
 }

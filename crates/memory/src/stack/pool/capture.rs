@@ -35,7 +35,7 @@ pub struct GraphMemory {
 }
 
 impl Pool {
-    /// Begins a capture on a stream, with so much memory set aside for it. Requests of
+    /// Begins a capture on a stream, with this much memory set aside for it. Requests of
     /// that stream are served from there until the capture ends.
     pub fn begin_capture(
         self: &Arc<Self>,
@@ -85,7 +85,7 @@ impl Pool {
             arena.lock().add_region(Region::of_pages(base, range.0, self.page), 0);
             self.take_mapping(growth, arena, request, size, true)?
         } else {
-            self.take_segment(growth, arena, request, size)?
+            self.take_plain_block(growth, arena, request, size)?
         };
         arena.give_back(&self.order, found.piece, found.generation, memory.0, stream);
         // Graphs that are gone have just been asked for their pages.

@@ -1,14 +1,14 @@
-//! Where blocks lie in address ranges: split, merge, best fit. No device in here.
+//! Where blocks lie in address ranges: split, merge, best fit. It calls no device.
 //!
 //! An address range (a *region*) is cut into pieces that are live or free, linked in the
 //! order of their addresses. Addresses may have no memory behind them yet, so a free
 //! piece carries the length of its mapped front, `ready`: what it can serve without asking
 //! the device.
 //!
-//! Free pieces are indexed by size (`bins`). What the index is keyed by also decides which
-//! neighbours are one piece. Where mapped memory is preferred ([`IndexKey::Ready`]), a piece is all mapped or not at all, so that every mapped
-//! stretch can be found; where the tightest place wins and pages are moved to it
-//! ([`IndexKey::Length`]), free neighbours are always one piece.
+//! Free pieces are indexed by size (`bins`). The index key also decides which free neighbours
+//! are merged. With [`IndexKey::Ready`], mapped memory is preferred: a piece is either all mapped
+//! or not mapped at all, so that every mapped stretch can be found. With [`IndexKey::Length`], the
+//! tightest place wins and pages are moved to it: free neighbours are always merged.
 
 use super::bins::{BinEntry, Bins, Spot};
 use super::tag::{UseTag, UseTags};
@@ -308,7 +308,7 @@ impl Heap {
         self.settle(piece, mapped)
     }
 
-    /// Indexes a free piece of which so much is mapped, merged with its neighbours.
+    /// Indexes a free piece of which this much is mapped, merged with its neighbours.
     pub(super) fn settle(&mut self, piece: PieceId, ready: u64) -> PieceId {
         let node = self.node_mut(piece);
         node.ready = ready;

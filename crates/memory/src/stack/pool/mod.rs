@@ -4,15 +4,15 @@
 //!
 //! Requests are cut from large address ranges by best fit and merged again when they
 //! come back, so little is lost to rounding. A block that was returned on a stream is
-//! free for that stream at once; another stream gets it only behind an event, which is
-//! recorded no earlier than that stream asks (`order`).
+//! free for that stream at once; another stream must wait for an event first; the event is
+//! recorded only when that stream asks for the block (`order`).
 //!
-//! Where the device can map physical memory, addresses are plentiful and memory moves: when
+//! If the device can map physical memory, addresses are plentiful and memory moves: when
 //! nothing that is mapped fits, physical memory that lies free elsewhere is unmapped and
 //! mapped where it is needed, and only what cannot be found that way is taken from the
-//! device (`slow`). So the pool holds about as much as was ever live at once.
-//! Where the device cannot, plain blocks of fitting sizes take the place of pages
-//! (`segments`): they cannot move, but those that lie wholly free are given back before
+//! device (`grow`). So the pool holds about as much as was ever live at once.
+//! If the device cannot, plain blocks of fitting sizes take the place of pages
+//! (`plain_blocks`): they cannot move, but those that lie wholly free are given back before
 //! another is taken.
 //!
 //! # What it costs
@@ -33,13 +33,13 @@ mod arena;
 mod bins;
 mod capture;
 mod counts;
+mod grow;
 mod heap;
 mod order;
 mod peaks;
+mod plain_blocks;
 mod region;
-mod segments;
 mod shrink;
-mod slow;
 mod tag;
 
 use std::collections::BTreeMap;
@@ -63,15 +63,15 @@ use heap::IndexKey;
 use order::StreamOrder;
 use peaks::PoolPeaks;
 pub use peaks::{GpuPeaks, get_gpu_peaks};
+use plain_blocks::Pins;
 use region::{Extent, LooseExtents};
-use segments::Pins;
 
 /// Arenas for streams; more streams than these share them.
 const ARENAS: u16 = 64;
 
-/// What the device has free is known for so long,
+/// How long a reading of free device memory stays valid.
 const FRESH: Duration = Duration::from_millis(10);
-/// and as long as it is so many times what is missing.
+/// It is also only trusted while it is at least this many times the missing amount.
 const PLENTY: u64 = 16;
 
 /// A pool over a memory.
@@ -96,7 +96,7 @@ pub struct Pool {
     config: MemoryConfig,
     budget: Bytes,
     alignment: u64,
-    /// Bytes a page, the device's smallest; 0 where nothing can be mapped.
+    /// Bytes of the device's smallest page; 0 if the device cannot map.
     page: u64,
     /// The most pages that are taken by one handle.
     most: u64,
@@ -149,7 +149,7 @@ impl Pool {
         // Down to what can be had: memory comes by the page, or by the device's step.
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
-        let most = slow::most_pages(config.packing, budget.0, page);
+        let most = grow::most_pages(config.packing, budget.0, page);
         let peaks = PoolPeaks::on(info.backend);
         let list = config.track_allocations.then(LiveList::default);
         Ok(Pool {
@@ -268,7 +268,7 @@ impl Pool {
         refusal(&self.name, requested, self.available(), self.budget)
     }
 
-    /// How much more may be held for a request that is missing so much: within the budget,
+    /// How much more may be held for a request that is missing this much: within the budget,
     /// and leaving enough free. What the device has free is asked for again where it was not
     /// plenty or some time ago: the question takes a sixth of what a handle does.
     fn room(&self, growth: &mut Growth, missing: u64) -> Result<u64> {

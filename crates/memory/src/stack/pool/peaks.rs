@@ -44,7 +44,7 @@ pub(super) struct Peaks {
 }
 
 impl Peaks {
-    /// An arena's live memory has never been as much: so much more than before.
+    /// An arena's live memory has never been as much: this much more than before.
     pub(super) fn live_rose(&self, by: u64) {
         self.live.fetch_add(by, Ordering::Relaxed);
     }

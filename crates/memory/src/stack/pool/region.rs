@@ -11,7 +11,7 @@ use crate::memory::{Address, Block, Handle};
 /// Nanoseconds that moving an extent costs.
 const MOVE_COST: u64 = 50_000;
 
-/// Physical memory of one handle, as it was taken from the device: so many pages.
+/// Physical memory of one handle, as it was taken from the device: this many pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) handle: Handle,

@@ -158,7 +158,7 @@ impl Pool {
         self.destroy_spare(growth, 0)
     }
 
-    /// Gives spare memory back until no more than so much is held.
+    /// Gives spare memory back until no more than this much is held.
     pub(super) fn destroy_spare(&self, growth: &mut Growth, held: u64) -> Result<()> {
         while self.counts.held.load(Ordering::Relaxed) > held {
             let Some(extent) = growth.spare.pop() else { break };

@@ -3,10 +3,8 @@
 //! The `zip` crate reads the directory, inflates and compares checksums. It is lenient where a
 //! checkpoint must not be, so this module adds what it does not check:
 //!
-//! - `directory` bounds the search for the end record, and the number of entries, before the
-//!   crate sees the file;
-//! - while the crate opens the file it may read little more than the directory (`ZipInput`),
-//!   since it tries every other end record in the file when the first one leads nowhere;
+//! - [`zip_directory`](plimsoll_machine::zip_directory) bounds the search for the end record and
+//!   the number of entries before the crate sees the file, and shows it the directory only;
 //! - entries must not overlap each other or the directory, and no two may have one name, of
 //!   which the crate would keep the last one;
 //! - the local header of an entry must agree with the directory;
@@ -15,19 +13,16 @@
 //! PyTorch stores its entries without compression, so their contents are slices of a file in
 //! memory.
 
-mod directory;
-
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::rc::Rc;
 use std::sync::Arc;
 
+use plimsoll_machine::zip_directory::{DirectoryView, ZipDirectory};
 use zip::read::{ArchiveOffset, Config, ZipFile};
 use zip::{CompressionMethod, ZipArchive};
 
-use self::directory::ZipDirectory;
 use super::file::CheckpointFile;
 
 /// How many bytes compressed entries may inflate to beyond twenty times the file.
@@ -39,7 +34,7 @@ pub(super) type ArchiveResult<T> = Result<T, Cow<'static, str>>;
 #[derive(Debug)]
 pub(super) struct CheckpointArchive<'a> {
     file: &'a CheckpointFile<'a>,
-    zip: ZipArchive<ZipInput<'a>>,
+    zip: ZipArchive<DirectoryView<ZipInput<'a>>>,
     entries: HashMap<String, ZipEntry>,
     /// Entries whose checksum was right, by index.
     checked: RefCell<HashSet<usize>>,
@@ -84,21 +79,17 @@ impl std::ops::Deref for Contents<'_> {
     }
 }
 
-/// The file as the `zip` crate reads it, with a limit on how much.
+/// The file as the `zip` crate reads it.
 #[derive(Debug, Clone)]
 struct ZipInput<'a> {
     file: &'a CheckpointFile<'a>,
     at: u64,
-    /// Bytes that may still be read; shared with whoever raises it once the file is open.
-    left: Rc<Cell<usize>>,
 }
 
 impl Read for ZipInput<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let at = usize::try_from(self.at).unwrap_or(usize::MAX);
         let count = into.len().min(self.file.len().saturating_sub(at));
-        let left = self.left.get().checked_sub(count);
-        self.left.set(left.ok_or_else(|| io::Error::other("more is read than a directory has"))?);
         let bytes = self.file.bytes(at.min(self.file.len()), count).map_err(io::Error::other)?;
         into[..count].copy_from_slice(&bytes);
         self.at += count as u64;
@@ -121,23 +112,24 @@ impl Seek for ZipInput<'_> {
 impl<'a> CheckpointArchive<'a> {
     /// Reads the directory of a zip file.
     pub(super) fn open(file: &'a CheckpointFile<'a>) -> ArchiveResult<CheckpointArchive<'a>> {
-        let directory = ZipDirectory::find(file)?;
+        let directory = ZipDirectory::find(&mut ZipInput { file, at: 0 })?;
         let mut zip = open_zip(file, &directory)?;
-        let mut entries = HashMap::with_capacity(directory.entries);
-        let mut spans = Vec::with_capacity(directory.entries);
-        let mut last = directory.start;
+        let mut entries = HashMap::with_capacity(zip.len());
+        let mut spans = Vec::with_capacity(zip.len());
+        let start = offset(directory.start);
+        let mut last = start;
         for index in 0..zip.len() {
             let raw = zip.by_index_raw(index);
             let raw = raw.map_err(|_| format!("entry {index} is not where the directory says"))?;
-            let (name, entry) = check_entry(file, &raw, index, directory.start)?;
-            last = last.max(usize::try_from(raw.central_header_start()).unwrap_or(usize::MAX));
+            let (name, entry) = check_entry(file, &raw, index, start)?;
+            last = last.max(offset(raw.central_header_start()));
             spans.push((entry.header, entry.start + entry.packed));
             entries.insert(name, entry);
         }
-        if entries.len() < directory.entries {
+        if (entries.len() as u64) < directory.entries {
             return Err("two entries of one name".into());
         }
-        if !entries.is_empty() && directory_entry_end(file, last)? > directory.end {
+        if !entries.is_empty() && directory_entry_end(file, last)? > offset(directory.end) {
             return Err("a directory that runs past its end".into());
         }
         spans.sort_unstable();
@@ -204,23 +196,21 @@ impl<'a> CheckpointArchive<'a> {
     }
 }
 
-/// Has the crate read a directory that was found. Honest files need its bytes once, and what is
-/// behind it twice.
+/// Has the crate read a directory that was found.
 fn open_zip<'a>(
     file: &'a CheckpointFile<'a>,
     directory: &ZipDirectory,
-) -> ArchiveResult<ZipArchive<ZipInput<'a>>> {
-    let left = Rc::new(Cell::new((file.len() - directory.start).saturating_mul(2) + (8 << 10)));
-    let input = ZipInput { file, at: 0, left: Rc::clone(&left) };
+) -> ArchiveResult<ZipArchive<DirectoryView<ZipInput<'a>>>> {
+    let (view, contents) = DirectoryView::new(ZipInput { file, at: 0 }, directory);
     let from_start = Config { archive_offset: ArchiveOffset::Known(0) };
-    let zip = ZipArchive::with_config(from_start, input)
-        .map_err(|_| "a zip directory that is damaged")?;
-    if zip.len() > directory.entries
-        || (!zip.is_empty() && zip.central_directory_start() != directory.start as u64)
+    let zip =
+        ZipArchive::with_config(from_start, view).map_err(|_| "a zip directory that is damaged")?;
+    if zip.len() as u64 > directory.entries
+        || (!zip.is_empty() && zip.central_directory_start() != directory.start)
     {
         return Err("two end records that disagree".into());
     }
-    left.set(usize::MAX);
+    contents.show();
     Ok(zip)
 }
 
@@ -228,7 +218,7 @@ fn open_zip<'a>(
 /// directory, which begins at `directory`.
 fn check_entry(
     file: &CheckpointFile<'_>,
-    raw: &ZipFile<'_, ZipInput<'_>>,
+    raw: &ZipFile<'_, DirectoryView<ZipInput<'_>>>,
     index: usize,
     directory: usize,
 ) -> ArchiveResult<(String, ZipEntry)> {
@@ -244,7 +234,6 @@ fn check_entry(
     if !deflated && raw.compression() != CompressionMethod::Stored {
         return refuse("is packed in a way that PyTorch does not use");
     }
-    let offset = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let (header, start) = (offset(raw.header_start()), offset(raw.data_start()));
     let (packed, size) = (offset(raw.compressed_size()), offset(raw.size()));
     if file.number(header + 26, 2)? != name.len()
@@ -261,6 +250,10 @@ fn check_entry(
         return refuse("has a size that cannot be");
     }
     Ok((name.to_string(), ZipEntry { index, header, start, packed, size, deflated }))
+}
+
+fn offset(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// Where the directory's entry at `at` ends: behind its name, its extra fields and its comment.

@@ -1,4 +1,4 @@
-//! Zip files as they should be, and as somebody might bend them.
+//! Valid zip files, and forged ones.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Networks that nobody trained: small files that ask for more than any machine has.
+//! Forged networks: small files that ask for more than any machine has.
 
 use super::*;
 
@@ -163,12 +163,12 @@ fn loops_and_trees_of_billions_end() {
     .concat();
     let why = why(&checkpoint(layers(looped)));
     assert!(why.contains("nested deeper"), "{why}");
-    // Thirty storeys, each the one below it ten times over.
+    // Twenty-five levels, each the one below it ten times over.
     let mut tower = object("torch.nn.modules.linear", "Identity", &[("_modules", dict(&[]))]);
-    for storey in 0..25u8 {
-        tower.extend([b'q', storey + 10]);
+    for level in 0..25u8 {
+        tower.extend([b'q', level + 10]);
         let again: Vec<(String, Vec<u8>)> =
-            (1..10).map(|n| (n.to_string(), vec![b'h', storey + 10])).collect();
+            (1..10).map(|n| (n.to_string(), vec![b'h', level + 10])).collect();
         let mut all = vec![("0", tower)];
         all.extend(again.iter().map(|(name, value)| (name.as_str(), value.clone())));
         let fields = [("f", b"J\xff\xff\xff\xff".to_vec()), ("_modules", dict(&all))];

@@ -65,7 +65,7 @@ impl BfcArena {
         self.peak = self.peak.max(self.in_use);
     }
 
-    /// A token for so many bytes; nothing for none.
+    /// A token for this many bytes; nothing for none.
     pub(super) fn take(&mut self, bytes: u64) -> Option<usize> {
         if bytes == 0 {
             return None;

@@ -284,7 +284,7 @@ impl Lowered {
 
 /// What a weight takes when it is laid out anew; one matrix, or one for each direction.
 fn packed_matrix(shaped: &Shaped, node: &OnnxNode, input: usize, turned: bool) -> Option<u64> {
-    /// Columns are packed in groups of so many.
+    /// Columns are packed in groups of this many.
     const GROUP: u64 = 16;
     let weight = (*node.inputs.get(input)?)?;
     if !shaped.constant[weight] || shaped.elements[weight] != 1 {

@@ -61,7 +61,7 @@ impl Caching {
         self.peak
     }
 
-    /// A block of so many bytes; none for nothing.
+    /// A block of this many bytes; none for nothing.
     pub fn take(&mut self, bytes: u64) -> Option<CachedBlockId> {
         if bytes == 0 {
             return None;

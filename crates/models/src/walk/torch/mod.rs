@@ -4,8 +4,9 @@
 //! steps ─→ what lives where ─→ requests in order ─→ caching allocator
 //! ```
 //!
-//! Unlike an engine that plans, it makes a new tensor for every result and frees what nobody
-//! holds; transposes and slices are views until somebody needs them in a row; norms that an
+//! Unlike an engine that plans, it makes a new tensor for every result and frees
+//! tensors without a reference; transposes and slices are views until an operator needs them
+//! contiguous; norms that an
 //! exporter folded into convolutions run. Three things are taken besides: cuBLAS's workspace
 //! from the first product on; cuDNN's, which is an allowance (see `cudnn_copies`); and places of
 //! the largest elements in pools. All come from the allocator ([`Caching`]), and what that

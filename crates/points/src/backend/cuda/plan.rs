@@ -34,7 +34,7 @@ pub(super) struct PlanFacts {
 /// How it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VoxelPlan {
-    /// So many of so many words, and so many blocks that share the points of each.
+    /// `slabs` of `words` words each; `parts` blocks share the points of each slab.
     Slabs {
         slabs: u64,
         words: u64,

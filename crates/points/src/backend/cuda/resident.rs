@@ -12,7 +12,7 @@ use super::plan::{Exchange, PlanFacts, VoxelPlan};
 use super::{Defines, Division, load};
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
-/// So many clouds of so many points each, every point with its features.
+/// The shape of a batch: clouds of equally many points, every point with its features.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ResidentShape {
     /// Occupancy, as floats or bytes.

@@ -105,7 +105,7 @@ impl<'l> VoxelLane<'l> {
         each * clouds
     }
 
-    /// A block of at least so many bytes for a use, kept for the next turns.
+    /// A block of at least this many bytes for a use, kept for the next turns.
     fn room(&mut self, of: Use, bytes: u64) -> Result<()> {
         let place = of as usize;
         if self.blocks.get(place).is_some_and(|(_, room)| *room >= bytes) {
@@ -337,7 +337,7 @@ fn unranked(rank: u32) -> u32 {
 /// Points that are packed at a time, which stay in the cache where they come from a file.
 const READ: usize = 1 << 13;
 
-/// The points of a cloud, each cut to so many floats.
+/// The points of a cloud, each cut to this many floats.
 fn pack(cloud: &Cloud, stride: usize, out: &mut [u8]) -> Result<()> {
     let mut buffer = Vec::new();
     for (number, out) in out.chunks_mut(READ * stride * 4).enumerate() {

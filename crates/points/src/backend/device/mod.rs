@@ -52,7 +52,7 @@ pub(crate) trait KernelEngine: Send + Sync {
     /// Copies onto the device, behind the work of the stream.
     fn write(&self, stream: Stream, to: &Block, bytes: &[u8]) -> Result<()>;
 
-    /// Zeroes so many bytes, behind the work of the stream.
+    /// Zeroes this many bytes, behind the work of the stream.
     fn clear(&self, stream: Stream, block: &Block, bytes: u64) -> Result<()>;
 
     /// Copies from the device, behind the work of the stream, and returns when they are here.
@@ -126,7 +126,7 @@ const LANES: u64 = 3;
 /// What a turn moves at most: enough for full speed, little enough for many turns.
 const TURN: u64 = 16 << 20;
 
-/// A pool on a device that takes at most so many bytes of it.
+/// A pool on a device that takes at most this many bytes of it.
 pub(crate) fn pool_on(device: Arc<dyn Memory>, limit: Bytes) -> Result<Pool> {
     // The limit is the only bound: what the device has free was measured when it was chosen.
     let config = MemoryConfig::default().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);

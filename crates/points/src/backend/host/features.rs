@@ -1,7 +1,7 @@
 //! What the points of a voxel say together: means and maxima, and sparse results of any mode.
 //!
 //! Points are sorted by voxel and number. Each voxel is then a run of points in their own
-//! order, which may be gone through by anybody at any time with the same result.
+//! order, so every thread gets the same result from it.
 
 use plimsoll_memory::Result;
 use rayon::prelude::*;

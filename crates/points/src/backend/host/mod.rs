@@ -6,8 +6,8 @@
 //! is written once, from first to last. Places in larger grids are sorted into buckets first,
 //! whose bits do stay there.
 //!
-//! Counts go straight into the output, each processor minding voxels of its own. Features are
-//! sorted by voxel and point, so that sums run in the order of points whoever adds them.
+//! Counts go straight into the output, each processor for its own voxels. Features are
+//! sorted by voxel and point, so that every sum runs in the order of points.
 
 mod counts;
 mod features;
@@ -110,7 +110,7 @@ fn parts(clouds: usize) -> usize {
     if clouds >= workers { 1 } else { workers }
 }
 
-/// An empty list with room for so many, or the refusal that a smaller piece may not meet.
+/// An empty list with room for this many, or the refusal that a smaller piece may not meet.
 fn room_for<T>(count: usize) -> Result<Vec<T>> {
     let mut list = Vec::new();
     let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);

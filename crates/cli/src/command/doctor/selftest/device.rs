@@ -124,8 +124,8 @@ fn figures(open: OpenDevice<'_>) -> anyhow::Result<String> {
         pool.release(block, Stream::DEFAULT)?;
     }
     // A device that works beside the host may need a moment to pass the last event.
-    let patience = Instant::now() + Duration::from_secs(10);
-    while pool.stats().total_allocated_bytes > Bytes::ZERO && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while pool.stats().total_allocated_bytes > Bytes::ZERO && Instant::now() < deadline {
         pool.trim()?;
         std::thread::yield_now();
     }

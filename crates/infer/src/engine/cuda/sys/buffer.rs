@@ -86,7 +86,7 @@ pub(in crate::engine) struct DeviceFloats {
 impl DeviceFloats {
     /// # Safety
     ///
-    /// So many f32 lie at this address of the device for as long as the value is used, and
+    /// This many f32 lie at this address of the device for as long as the value is used, and
     /// nobody else uses them while work on them is queued.
     pub(in crate::engine) unsafe fn new(start: u64, numbers: usize) -> DeviceFloats {
         DeviceFloats { start, numbers }

@@ -98,7 +98,7 @@ pub(in crate::engine) struct FrameStage {
 const PORTION: usize = 256 << 10;
 
 impl FrameStage {
-    /// A buffer of so many bytes.
+    /// A buffer of this many bytes.
     pub(in crate::engine) fn new(gpu: &Arc<EngineGpu>, length: usize) -> Result<FrameStage> {
         let mut bytes = vec![0; length];
         // SAFETY: the bytes are private to this value, never grow, and are freed after the pin.

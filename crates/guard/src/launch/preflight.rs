@@ -57,7 +57,7 @@ pub fn why_not_guarded(path: &Path) -> Option<String> {
             "{shown} is set-uid or set-gid: the loader does not load the guard into it"
         ));
     }
-    // It may be a pipe that nobody writes to.
+    // It may be a pipe without a writer.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
     let mut head = [0; 4096];
     let count = file.read_at(&mut head, 0).ok()?;
@@ -67,7 +67,7 @@ pub fn why_not_guarded(path: &Path) -> Option<String> {
     why_not_elf(&file, name).map(|why| format!("{shown}: {why}"))
 }
 
-/// Why a program could not be started, where the system's own error does not say it.
+/// Why a program could not be started, if the system's own error does not say it.
 pub(super) fn why_not_started(name: &Path) -> Option<String> {
     if name.as_os_str().is_empty() {
         return Some("its name is empty".to_string());
@@ -98,7 +98,7 @@ fn acts_as(process: &str) -> Option<(u32, u32)> {
     Some((number("Uid:")?, number("Gid:")?))
 }
 
-/// Whether a process acts as somebody else than this one.
+/// Whether a process acts with the rights of another user or group than this one.
 pub(super) fn is_anothers(pid: u32) -> bool {
     acts_as(&pid.to_string()).is_some_and(|other| Some(other) != acts_as("self"))
 }

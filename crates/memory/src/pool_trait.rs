@@ -1,4 +1,4 @@
-//! The trait for those who watch pools and keep house, and do not allocate.
+//! A trait for code that monitors and trims pools but does not allocate.
 
 use crate::memory::Memory;
 use crate::pressure::MemoryPressure;
@@ -6,13 +6,13 @@ use crate::stats::MemoryStats;
 use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
 
-/// What every pool can tell and do, whatever its buffers are.
+/// What every pool can report and do, whatever its buffers are.
 ///
-/// Every [`Memory`] is one, and so is every
-/// [`GenericMemoryPool`](crate::GenericMemoryPool); a dashboard or a
-/// housekeeper takes `&dyn GpuMemoryPool` and need not know which. `Memory` has methods
-/// of the same names: code that allocates imports that trait, code that watches this one, and
-/// with both, [`Pool`](crate::Pool) answers by itself.
+/// Every [`Memory`] implements it, and so does every
+/// [`GenericMemoryPool`](crate::GenericMemoryPool); a dashboard or a trimming task takes
+/// `&dyn GpuMemoryPool` and need not know which. `Memory` has methods of the same names: code
+/// that allocates imports `Memory`, code that monitors imports this trait. With both imported,
+/// the methods of [`Pool`](crate::Pool) itself are called.
 ///
 /// ```
 /// use std::sync::Arc;

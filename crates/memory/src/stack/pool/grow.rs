@@ -1,13 +1,13 @@
 //! The slow path: what happens when no mapped piece of the home arena fits.
 //!
-//! First other pieces that are mapped: behind another stream's work, then of another arena.
-//! Then, under the growth lock, memory is brought to a place. A place goes through these
+//! First, other pieces that are mapped are tried: those behind another stream's work, then those
+//! of another arena. Then, under the growth lock, memory is brought to a place. A place goes through these
 //! states, top to bottom, in one call:
 //!
 //! ```text
 //!    free addresses
 //!         │ claim     the place is cut out and made live, but counted nowhere, so that
-//!         ▼           nobody else takes it or a page of it
+//!         ▼           no other thread takes it or a page of it
 //!      claimed ─────────────────────────────┐
 //!         │ gather    extents for its holes: spare ones, free ones of other places, new ones
 //!         ▼                                 │ refused, or a call failed
@@ -20,8 +20,8 @@
 //!       live
 //! ```
 //!
-//! Where the device cannot map, a plain block takes the place of all this (`segments`).
-//! Before a refusal every arena is asked once more, whatever sharing may cost.
+//! If the device cannot map, a plain block takes the place of all this (`plain_blocks`).
+//! Before a refusal every arena is searched once more, whatever sharing may cost.
 //!
 //! Extents are as large as the hole that they fill with quick packing, as a driver charges
 //! by the handle and hardly by the byte; tight packing takes the smallest, which fit
@@ -39,22 +39,22 @@ use crate::memory::{Block, Memory, Request, Stream};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
-/// An arena's address range: this many times the budget, so that it hardly ever fills.
+/// `RANGE`: an arena's address range is 8 times the budget, so that it hardly ever fills.
 const RANGE: u64 = 8;
-/// Quick packing takes handles of up to this many pages: for more, the cost is not known.
+/// `MOST_PAGES`: a handle has at most 32 pages; the cost of larger ones was not measured.
 const MOST_PAGES: u64 = 32;
-/// A handle is no larger than this share of the budget, as what is live in a part of one
-/// keeps all of it.
+/// `BUDGET_SHARE`: a handle is at most 1/128 of the budget, because one live piece in a handle
+/// keeps the whole handle.
 const BUDGET_SHARE: u64 = 128;
-/// Nor, but for small ones, than this share of what is held already.
+/// `HELD_SHARE`: a handle above `SMALL_PAGES` is at most 1/64 of what is held.
 const HELD_SHARE: u64 = 64;
-/// And these are the small ones.
+/// `SMALL_PAGES`: a handle of up to 8 pages is taken however little is held.
 const SMALL_PAGES: u64 = 8;
-/// So much is taken ahead of need at most.
+/// `AHEAD_PAGES`: at most 4 pages are taken before they are needed.
 const AHEAD_PAGES: u64 = 4;
-/// Quick packing may hold this share more than was ever live before it moves memory.
+/// `SLACK`: quick packing may hold 1/16 more than was ever live before it moves memory.
 const SLACK: u64 = 16;
-/// No more than this share of what may still be taken is taken ahead of need.
+/// `LAST`: at most 1/16 of what may still be taken is taken before it is needed.
 const LAST: u64 = 16;
 
 /// The most pages of a handle that a pool ever takes.
@@ -129,7 +129,7 @@ impl Pool {
         let found = if self.page > 0 {
             self.take_mapping(&mut growth, home, request, size, share)
         } else {
-            self.take_segment(&mut growth, home, request, size)
+            self.take_plain_block(&mut growth, home, request, size)
         };
         match found {
             Ok(found) => Ok(self.block(home.number, found, asked)),
@@ -305,7 +305,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether so many pages may be taken from the device though memory lies free: what is
+    /// Whether this many pages may be taken from the device though memory lies free: what is
     /// held beyond what was ever live is so little that it saves more than it costs.
     fn may_grow(&self, growth: &mut Growth, pages: u64) -> bool {
         let more = pages * self.page;

@@ -1,4 +1,4 @@
-//! Plain blocks from the device, where nothing can be mapped.
+//! Plain blocks from the device, for devices that cannot map.
 //!
 //! They cannot move, so what counts is how they are cut. A large request gets a block of
 //! its own size, small ones share blocks, and before another is taken, blocks that lie
@@ -35,7 +35,7 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Whether so much more may be pinned.
+    /// Whether this much more may be pinned.
     pub(super) fn allow(&self, more: u64) -> bool {
         let most = self.peak.load(Ordering::Relaxed) / PINNED;
         self.pinned.load(Ordering::Relaxed) + more <= most.max(STEP)
@@ -56,7 +56,7 @@ impl Pins {
 
 impl Pool {
     /// Serves a request from a new block.
-    pub(super) fn take_segment(
+    pub(super) fn take_plain_block(
         &self,
         growth: &mut Growth,
         home: &Arena,
@@ -67,17 +67,17 @@ impl Pool {
         // Where that is too much, exactly what is needed, as the device counts it.
         let least = Bytes(size).round_up(self.device().info().granularity.0).0;
         self.return_segments(growth, wanted)?;
-        let mut segment = self.new_segment(growth, wanted)?;
-        if segment.is_none() && wanted > least {
-            segment = self.new_segment(growth, least)?;
+        let mut block = self.new_plain_block(growth, wanted)?;
+        if block.is_none() && wanted > least {
+            block = self.new_plain_block(growth, least)?;
         }
-        if segment.is_none() {
+        if block.is_none() {
             // Full: now it is worth waiting, and giving everything back that lies free.
             self.await_free(growth)?;
             self.return_segments(growth, u64::MAX)?;
-            segment = self.new_segment(growth, least)?;
+            block = self.new_plain_block(growth, least)?;
         }
-        let region = segment.ok_or_else(|| self.refusal(request.size))?;
+        let region = block.ok_or_else(|| self.refusal(request.size))?;
         let held = region.size;
         let mut inner = home.lock();
         let piece = inner.add_region(region, held);
@@ -89,7 +89,7 @@ impl Pool {
         Ok(found)
     }
 
-    fn new_segment(&self, growth: &mut Growth, size: u64) -> Result<Option<Region>> {
+    fn new_plain_block(&self, growth: &mut Growth, size: u64) -> Result<Option<Region>> {
         if size > self.room(growth, size)? {
             return Ok(None);
         }

@@ -12,8 +12,8 @@ use crate::outcome::BadInput;
 /// A file and the flag, or the words, that it is named by.
 pub(crate) type Named<'a> = (&'a str, PathBuf);
 
-/// Refuses an output that is an input, and two outputs that are one file. The inputs are asked
-/// for only where an output exists.
+/// Refuses an output that is an input, and two outputs that are one file. `inputs` is called
+/// only if an output exists.
 pub(crate) fn check<'a, I>(outputs: &[Named<'_>], inputs: impl FnOnce() -> I) -> anyhow::Result<()>
 where
     I: IntoIterator<Item = Named<'a>>,
@@ -40,7 +40,7 @@ fn refusal(flag: &str, path: &Path, other: &str) -> anyhow::Error {
     BadInput::new(format!("{flag} {name} is the same file as {other}; name another file")).into()
 }
 
-/// Whether two names are of one file; those of files that do not exist are compared as names.
+/// Whether two paths lead to one file; if neither exists, the paths are compared.
 fn same(a: &Path, b: &Path) -> bool {
     match (fs::metadata(a), fs::metadata(b)) {
         (Ok(one), Ok(two)) => one.is_file() && same_file((a, &one), (b, &two)),

@@ -1,12 +1,12 @@
 //! The names that a checkpoint may mention.
 //!
-//! Nothing in a checkpoint is ever called, so a hostile one can do no harm here. But the
-//! same file does harm wherever Python opens it, and its reader should hear of that: a
-//! name that no honest checkpoint mentions is an error, even where nothing holds it. The
-//! list is what `torch.save` and Ultralytics write: classes by module, the rest by name.
+//! Nothing in a checkpoint is ever called here, so a hostile checkpoint does no harm. The same
+//! file can do harm when Python opens it, and the user should learn of that: a name outside
+//! this list is an error, even if no value in the file uses it. The list is what `torch.save`
+//! and Ultralytics write: classes by module, everything else by its full name.
 //! Functions in the same modules load other files or evaluate text
-//! (`torch.storage._load_from_bytes`, `ultralytics.nn.tasks.parse_model`), so there a name
-//! without a capital letter, which is how Python writes functions, is no class.
+//! (`torch.storage._load_from_bytes`, `ultralytics.nn.tasks.parse_model`). Python writes the
+//! names of functions without capital letters, so a name without one is not accepted as a class.
 
 use std::collections::HashSet;
 
@@ -96,7 +96,7 @@ const BUILTINS: [&str; 15] = [
 pub(super) struct ForeignNames {
     /// The first that is not only a class: called, handed to something, or thrown away.
     pub(super) hostile: Option<String>,
-    /// The first that only has objects made of it, as a module of somebody's own has.
+    /// The first that only has objects made of it, as a module of the user's own has.
     pub(super) own: Option<String>,
 }
 
