@@ -23,7 +23,26 @@ pub(super) struct VoxelTurn<'t> {
     pub(super) out: &'t mut [u8],
 }
 
-/// A stream with what its turns work in, which is returned to the pool when the lane ends.
+/// What a lane works in: a stream, blocks of the device, and memory of the host.
+pub(super) struct LaneMemory {
+    stream: Stream,
+    blocks: Vec<(Block, u64)>,
+    staging: Option<(Box<dyn Staging>, u64)>,
+}
+
+impl LaneMemory {
+    pub(super) fn new(stream: Stream) -> LaneMemory {
+        LaneMemory { stream, blocks: Vec::new(), staging: None }
+    }
+
+    pub(super) fn release(self, device: &VoxelDevice) {
+        for (block, _) in self.blocks {
+            device.release(block, self.stream);
+        }
+    }
+}
+
+/// A stream with what its turns work in, which is kept for the next lane when this one ends.
 pub(super) struct VoxelLane<'l> {
     gpu: &'l VoxelDevice,
     program: &'l dyn KernelProgram,
@@ -49,10 +68,8 @@ enum Use {
 
 impl Drop for VoxelLane<'_> {
     fn drop(&mut self) {
-        for (block, _) in self.blocks.drain(..) {
-            self.gpu.release(block, self.stream);
-        }
-        self.gpu.keep_stream(self.stream);
+        let (blocks, staging) = (std::mem::take(&mut self.blocks), self.staging.take());
+        self.gpu.keep(LaneMemory { stream: self.stream, blocks, staging });
     }
 }
 
@@ -62,8 +79,8 @@ impl<'l> VoxelLane<'l> {
         program: &'l dyn KernelProgram,
         piece: &'l VoxelPiece<'l>,
     ) -> Result<VoxelLane<'l>> {
-        let stream = gpu.stream()?;
-        Ok(VoxelLane { gpu, program, piece, stream, blocks: Vec::new(), staging: None })
+        let LaneMemory { stream, blocks, staging } = gpu.lane_memory()?;
+        Ok(VoxelLane { gpu, program, piece, stream, blocks, staging })
     }
 
     /// Does one turn, from clouds to voxels.

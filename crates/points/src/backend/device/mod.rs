@@ -6,8 +6,8 @@
 //! crosses the bus is as small as it can be: occupancy comes back as bits, and the floats are
 //! made where they are wanted.
 //!
-//! Device memory comes from a [`Pool`] under a [`Limit`]: the pool keeps what a lane returns for
-//! the next one, holds the limit, and counts.
+//! Device memory comes from a [`Pool`] under a [`Limit`], which holds the limit and counts. A lane's
+//! stream and memory are kept for the next one, so that a slab after the other calls no driver.
 
 mod lane;
 pub(crate) mod program;
@@ -19,7 +19,7 @@ use plimsoll_memory::{
     Block, Bytes, Error, Limit, Memory, MemoryConfig, Pool, Request, Result, SAFETY_MARGIN, Stream,
 };
 
-use self::lane::{VoxelLane, VoxelTurn};
+use self::lane::{LaneMemory, VoxelLane, VoxelTurn};
 use self::program::Defines;
 use super::host::VoxelHost;
 use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features};
@@ -138,13 +138,13 @@ pub struct VoxelDevice {
     engine: Box<dyn KernelEngine>,
     available: Bytes,
     turns: AtomicU64,
-    /// The streams of lanes that have ended, for the next ones.
-    streams: Mutex<Vec<Stream>>,
+    /// What lanes that have ended worked in, for the next ones.
+    kept: Mutex<Vec<LaneMemory>>,
 }
 
 impl VoxelDevice {
     pub(crate) fn new(engine: Box<dyn KernelEngine>, available: Bytes) -> VoxelDevice {
-        VoxelDevice { engine, available, turns: AtomicU64::new(0), streams: Mutex::default() }
+        VoxelDevice { engine, available, turns: AtomicU64::new(0), kept: Mutex::default() }
     }
 
     /// What of its memory is planned with.
@@ -170,14 +170,20 @@ impl VoxelDevice {
         }
     }
 
-    /// The stream of a lane that has ended, or a new one.
-    fn stream(&self) -> Result<Stream> {
-        let kept = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.map_or_else(|| self.engine.stream(), Ok)
+    /// What a lane that has ended worked in, or a new stream without memory.
+    fn lane_memory(&self) -> Result<LaneMemory> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.map_or_else(|| Ok(LaneMemory::new(self.engine.stream()?)), Ok)
     }
 
-    fn keep_stream(&self, stream: Stream) {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+    fn keep(&self, memory: LaneMemory) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+    }
+
+    /// Returns what lanes kept, so that it can be allocated in other sizes.
+    fn release_kept(&self) {
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        kept.into_iter().for_each(|memory| memory.release(self));
     }
 
     /// Cuts a piece into turns and has lanes take them.
@@ -252,13 +258,24 @@ fn device_bytes(spec: &VoxelSpec, points: u64, span: u64) -> u64 {
     estimate.points.get().saturating_add(result).saturating_add(between)
 }
 
+impl Drop for VoxelDevice {
+    fn drop(&mut self) {
+        self.release_kept();
+    }
+}
+
 impl VoxelBackend for VoxelDevice {
     fn name(&self) -> String {
         self.engine.name()
     }
 
     fn dense(&self, piece: &VoxelPiece<'_>, out: &mut [u8]) -> Result<VoxelTally> {
-        self.make(piece, out)
+        let made = self.make(piece, out);
+        if made.is_err() {
+            // A smaller piece may need other sizes.
+            self.release_kept();
+        }
+        made
     }
 
     /// Bits are made on the device and read on the host; what else a sparse result tells is
