@@ -99,7 +99,6 @@ pub(crate) const WINDOWED: [WindowedFamily; 17] = [
         period: 4,
         first_is_full: true,
         rule: WindowRule::DefaultIfStated,
-        ..USUAL
     },
     WindowedFamily { family: "afmoe", period: 4, ..USUAL },
     WindowedFamily { family: "plamo3", period: 8, ..USUAL },
