@@ -61,7 +61,7 @@ impl ZipDirectory {
         let seen = bytes(file, directory.start, length - directory.start)?;
         match seen.windows(4).filter(|bytes| *bytes == END).count() {
             1 => Ok(directory),
-            _ => Err("several end records behind its directory".into()),
+            _ => Err("two end records that disagree about its directory".into()),
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
         assert!(find(zip(0, 65 << 20, 2)).unwrap_err().contains("directory of"));
         let end = zip(10, 92, 2)[102..].to_vec();
         let twice = [zip(10, 92, 2), end].concat();
-        assert!(find(twice).unwrap_err().contains("several end records"));
+        assert!(find(twice).unwrap_err().contains("two end records"));
     }
 
     #[test]
