@@ -83,9 +83,11 @@ fn a_kill_leaves_no_decoder_behind() -> Result {
         .stderr(Stdio::null())
         .spawn()?;
     let pid = stage.folder.path().join("pid");
-    until("the decoder", || pid.is_file())?;
-    let decoder = format!("/proc/{}/comm", fs::read_to_string(pid)?.trim());
-    assert_eq!(fs::read_to_string(&decoder)?.trim(), "sleep");
+    // The script writes its number before it becomes `sleep`.
+    let comm = || Some(format!("/proc/{}/comm", fs::read_to_string(&pid).ok()?.trim()));
+    let name = || fs::read_to_string(comm()?).ok();
+    until("the decoder", || name().is_some_and(|name| name.trim() == "sleep"))?;
+    let decoder = comm().ok_or("no number of the decoder")?;
     child.kill()?;
     child.wait()?;
     until("the end of the decoder", || !Path::new(&decoder).exists())
