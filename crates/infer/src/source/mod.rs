@@ -223,6 +223,4 @@ pub fn files(spec: &Spec) -> Vec<PathBuf> {
 }
 
 #[cfg(test)]
-mod order_tests;
-#[cfg(test)]
 mod tests;

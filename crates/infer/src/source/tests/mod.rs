@@ -1,5 +1,7 @@
 //! Sources on files that are made here, whole and broken.
 
+mod order;
+
 use std::io::Cursor;
 use std::path::Path;
 use std::time::Instant;

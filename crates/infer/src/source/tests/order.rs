@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::pair::Pairs;
-use super::*;
 use crate::error::InferError;
+use crate::source::pair::Pairs;
+use crate::source::*;
 
 /// Frames at given times, or errors.
 struct List(SourceInfo, VecDeque<InferResult<Frame>>);
