@@ -21,6 +21,19 @@ pub(super) struct RawTensor {
     pub(super) dims: [i64; 8],
 }
 
+/// Bytes that the shim reads while it builds.
+#[repr(C)]
+pub(super) struct RawBytes {
+    pub(super) data: *const c_void,
+    pub(super) length: u64,
+}
+
+impl RawBytes {
+    pub(super) fn of(bytes: &[u8]) -> RawBytes {
+        RawBytes { data: bytes.as_ptr().cast(), length: bytes.len() as u64 }
+    }
+}
+
 #[repr(C)]
 pub(super) struct RawBuild {
     pub(super) fp16: i32,
@@ -28,12 +41,15 @@ pub(super) struct RawBuild {
     pub(super) no_tactic_sources: i32,
     pub(super) quick: i32,
     pub(super) workspace: u64,
+    pub(super) timings: RawBytes,
+    pub(super) ranges: RawBytes,
     pub(super) user: *mut c_void,
     pub(super) next: extern "C" fn(*mut c_void, *mut c_void, u64) -> i32,
+    pub(super) keep: extern "C" fn(*mut c_void, i32, *const c_void, u64),
 }
 
 /// The version of the interface between the shim and this file.
-const ABI: i32 = 2;
+const ABI: i32 = 3;
 
 /// Every function of the shim.
 #[derive(Debug, Clone, Copy)]
