@@ -79,7 +79,9 @@ fn options(args: &Args) -> anyhow::Result<BuildOptions> {
     options.ranges = read_cache("--calibration-cache", args.calibration_cache.as_deref())?;
     match (&args.calibration, &options.ranges) {
         (Some(source), None) => {
-            source::check(source, SceneKind::Rgb).or_bad_input(|| "--calibration")?;
+            source::check(source, SceneKind::Rgb).or_bad_input(|| {
+                format!("--calibration {source} is no folder of pictures or other source")
+            })?;
             options.calibration = Some(source.clone());
         }
         (None, None) if args.int8 => {

@@ -38,7 +38,7 @@ Exit codes:
 
 /// Write a checkpoint (.pt) as .onnx, without Python, or as .engine where TensorRT is
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group(clap::ArgGroup::new("ranges").multiple(true)))]
 pub(crate) struct Args {
     /// The model: a .pt file, or a .onnx file for an engine
     model: PathBuf,

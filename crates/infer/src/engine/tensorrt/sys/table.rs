@@ -3,6 +3,8 @@
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
+use crate::engine::messages::loader_message;
+
 /// The budget that the shim reserves device memory from, as C has it.
 #[repr(C)]
 pub(super) struct RawBudget {
@@ -97,7 +99,8 @@ impl ShimTable {
     pub(super) fn from_file(path: &Path) -> Result<ShimTable, String> {
         // SAFETY: loading a library runs its initialisers. It is a file that the user
         // named, or one of ours in a directory that only the user writes to.
-        let library = unsafe { libloading::Library::new(path) }.map_err(|e| e.to_string())?;
+        let library = unsafe { libloading::Library::new(path) };
+        let library = library.map_err(|error| loader_message(&error))?;
         // Never unloaded: TensorRT keeps pointers into it until the process ends.
         let library = Box::leak(Box::new(library));
         // SAFETY: it takes nothing and returns a number, in every version.
