@@ -28,6 +28,7 @@ Examples:
   plimsoll monitor                memory while it runs
   plimsoll estimate model.gguf --limit 8GiB       whether a model fits
   plimsoll run --limit 8GiB -- python3 train.py   a hard limit of GPU memory
+  plimsoll generate --tensorrt    build what .engine files need, where TensorRT is installed
   plimsoll help doctor            all about one verb
 
 Exit codes:

@@ -231,10 +231,11 @@ fn completions_are_written_for_every_shell() -> Result {
         let run = run(&["completions", shell])?;
         assert_eq!(run.status.code(), Some(0), "{shell}");
         let script = text(&run.stdout);
-        for word in ["doctor", "require", "item-bytes", "gpu-mem-limit", "smallest-cap"] {
+        for word in ["doctor", "require", "item-bytes", "gpu-mem-limit", "smallest-cap", "generate"]
+        {
             assert!(script.contains(word), "{shell} has no {word}: {script}");
         }
-        assert!(!script.contains("generate"), "{shell} offers a verb that help does not");
+        assert!(!script.contains("try-model"), "{shell} offers a verb that help does not");
     }
     let folder = tempfile::tempdir()?;
     let run = plimsoll(&["generate", "--completions"]).arg(folder.path()).output()?;

@@ -183,7 +183,7 @@ fn an_engine_is_built_and_benched() -> Result {
     fs::write(folder.path().join("pictures/a.png"), b"no picture")?;
     let eight = [&words[..], &["--int8", "--calibration", &pictures]].concat();
     let message = complaint(&eight)?;
-    assert!(message.contains("no picture of the calibration folder"), "{message}");
+    assert!(message.contains("no picture for calibration could be read"), "{message}");
 
     let dir = place(&folder, "outputs");
     let model = place(&folder, "a");
@@ -195,6 +195,50 @@ fn an_engine_is_built_and_benched() -> Result {
     assert_eq!(slot["model_info"]["engine"], "tensorrt", "{slot}");
     assert_eq!(slot["gpu_memory"]["source"], "tensorrt allocator");
     assert_eq!(slot["gpu_memory"]["obtained"], "counted");
+    Ok(())
+}
+
+#[test]
+fn what_a_build_found_out_is_kept_for_the_next() -> Result {
+    let folder = tempfile::tempdir()?;
+    let Some(library) = stand_in(&folder)? else { return Ok(()) };
+    let library = library.display().to_string();
+    let (from, to) = (fixture("small11.pt"), place(&folder, "a.engine"));
+    let (ranges, timings) = (place(&folder, "a.ranges"), place(&folder, "timings"));
+    let words = ["export", &from, "--to", &to, "--imgsz", "64", "--library", &library];
+    let caches = ["--int8", "--calibration-cache", &ranges, "--timing-cache", &timings];
+    let words = [&words[..], &caches].concat();
+    let message = complaint(&words)?;
+    assert!(message.contains("--calibration DIR finds"), "{message}");
+    assert!(!Path::new(&to).exists() && !Path::new(&timings).exists());
+
+    let built = |more: &[&str]| -> Result<(String, String)> {
+        let found = json(&[&words[..], more].concat(), 0)?;
+        let file = text(&fs::read(&to)?);
+        let plan = file.split("FAKE").nth(1).unwrap_or_default().to_string();
+        Ok((found["built_by"].as_str().unwrap_or_default().to_string(), plan))
+    };
+    let source = ["--calibration", "synthetic:size=64x64,frames=3"];
+    let (by, plan) = built(&source)?;
+    assert!(by.ends_with("ranges by 3 frames of synthetic:size=64x64,frames=3"), "{by}");
+    assert!(plan.contains("int8=1") && plan.ends_with("pictures=3 timings=0 ranges=0"), "{plan}");
+    assert_eq!(fs::read_to_string(&ranges)?, "ranges of 3 pictures");
+    // Once they are kept, no frame is needed, and none is looked at.
+    for more in [&[][..], &source] {
+        let (by, plan) = built(more)?;
+        assert!(by.ends_with(&format!("ranges of {ranges}")), "{by}");
+        assert!(plan.contains("pictures=0") && plan.ends_with("ranges=20"), "{plan}");
+        assert!(!plan.contains("timings=0"), "{plan}");
+    }
+    // An output is no other file of the command, and an empty cache is none.
+    let twice = ["--timing-cache", &to, "--library", &library];
+    let message = complaint(&[&["export", &from, "--to", &to][..], &twice].concat())?;
+    assert!(message.contains("the same file"), "{message}");
+    fs::write(&ranges, "")?;
+    assert!(complaint(&words)?.contains("is empty"));
+    let onnx = place(&folder, "a.onnx");
+    let message = complaint(&["export", &from, "--to", &onnx, "--timing-cache", &timings])?;
+    assert!(message.contains("--timing-cache is for engines"), "{message}");
     Ok(())
 }
 
@@ -265,5 +309,59 @@ fn the_library_for_tensorrt_comes_with_its_source() -> Result {
     assert!(message.contains("TENSORRT_INCLUDE") && message.contains("/nowhere/c++"), "{message}");
     let source = fs::read_to_string(folder.path().join("lib/plimsoll_tensorrt.cpp"))?;
     assert!(source.contains("plimsoll_trt_open"));
+    Ok(())
+}
+
+/// From the error of `bench` to a library that is found, by the one command that it names.
+#[test]
+fn the_error_names_the_command_that_builds_the_library() -> Result {
+    let folder = tempfile::tempdir()?;
+    let (home, engine) = (place(&folder, "home"), place(&folder, "a.engine"));
+    fs::create_dir(&home)?;
+    fs::write(&engine, b"FAKE 64 0 1000")?;
+    let at_home = |words: &[&str]| -> Result<std::process::Output> {
+        let mut command = plimsoll(words);
+        command.env("HOME", &home).env_remove("PLIMSOLL_TENSORRT").current_dir(folder.path());
+        command.env("TENSORRT_INCLUDE", fake("tensorrt"));
+        Ok(command.output()?)
+    };
+    let bench = ["bench", "--mode", "rgb", "--source", "synthetic", "--model0", &engine, "-q"];
+    let ran = at_home(&bench)?;
+    let message = text(&ran.stderr) + &text(&ran.stdout);
+    assert_ne!(ran.status.code(), Some(0), "{message}");
+    assert!(message.contains("not built yet"), "{message}");
+    assert!(message.contains("build it: `plimsoll generate --tensorrt`"), "{message}");
+
+    let help = text(&run(&["--help"])?.stdout);
+    assert!(
+        help.contains("\n  generate ") && help.contains("plimsoll generate --tensorrt"),
+        "{help}"
+    );
+    for verb in ["generate", "export", "bench"] {
+        // Whatever the terminal's width broke.
+        let help = text(&run(&["help", verb])?.stdout);
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("plimsoll generate --tensorrt"), "{verb}: {help}");
+    }
+
+    if Command::new("c++").arg("--version").output().is_err() {
+        println!("skipped: no C++ compiler");
+        return Ok(());
+    }
+    let ran = at_home(&["generate", "--tensorrt", "--json"])?;
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    let answer: serde_json::Value = serde_json::from_slice(&ran.stdout)?;
+    let library = Path::new(&home).join(".local/lib/libplimsoll_tensorrt.so");
+    assert_eq!(answer["written"][1], library.display().to_string());
+    assert!(library.is_file());
+    // The library is there now; where TensorRT is not, that is what is said.
+    let warning = answer["warnings"][0].as_str().unwrap_or_default();
+    if answer["tensorrt"].is_null() {
+        assert!(warning.contains("libnvinfer") || warning.contains("CUDA"), "{warning}");
+        let ran = at_home(&bench)?;
+        let message = text(&ran.stderr) + &text(&ran.stdout);
+        assert!(!message.contains("generate --tensorrt"), "{message}");
+        assert!(message.contains("libnvinfer"), "{message}");
+    }
     Ok(())
 }

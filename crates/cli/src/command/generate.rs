@@ -1,9 +1,8 @@
 //! `plimsoll generate`: the files that a package ships beside the program.
 //!
-//! Hidden, as only packagers need it. Man pages and completions come from the clap tree,
-//! so that a man page cannot say anything that `--help` does not. The library for TensorRT
-//! is compiled here, from source that the program carries, because it must be compiled
-//! with the headers of the TensorRT that will run.
+//! Man pages and completions come from the clap tree, so that a man page cannot say anything
+//! that `--help` does not. The library for TensorRT is compiled here, from source that the
+//! program carries, because it must be compiled with the headers of the TensorRT that will run.
 
 use std::fs;
 use std::io;
@@ -23,15 +22,15 @@ use crate::page::TextPage;
 
 const EXAMPLES: &str = "\
 Examples:
+  plimsoll generate --tensorrt              on the machine that will run .engine files
   plimsoll generate --man target/man --completions target/completions
-  plimsoll generate --tensorrt ~/.local/lib          on the machine that will run engines
 
 --tensorrt needs a C++ compiler (or $CXX) and the headers of TensorRT and CUDA; where they
 are not in the usual places, TENSORRT_INCLUDE names their folders.";
 
-/// Write man pages and completion scripts, or build the library for TensorRT
+/// Build the library that .engine files need (--tensorrt); write man pages and completions
 #[derive(Debug, clap::Args)]
-#[command(hide = true, after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES)]
 #[group(id = "what", required = true, multiple = true)]
 pub(crate) struct Args {
     /// Write a man page for plimsoll and for each verb into this folder
@@ -40,14 +39,18 @@ pub(crate) struct Args {
     /// Write the completion script of every shell into this folder
     #[arg(long, value_name = "DIR", group = "what")]
     completions: Option<PathBuf>,
-    /// Build our library for TensorRT into this folder, from source that is kept beside it
-    #[arg(long, value_name = "DIR", group = "what")]
-    tensorrt: Option<PathBuf>,
+    /// Build our library for TensorRT, from source that is kept beside it; without DIR into
+    /// ~/.local/lib, where it is looked for
+    #[arg(long, value_name = "DIR", group = "what", num_args = 0..=1)]
+    tensorrt: Option<Option<PathBuf>>,
 }
 
 #[derive(Serialize)]
 struct GenerateAnswer {
     written: Vec<PathBuf>,
+    /// The version that the new library loads; null where none was built or nothing was loaded.
+    tensorrt: Option<String>,
+    warnings: Vec<String>,
 }
 
 impl Answer for GenerateAnswer {
@@ -55,12 +58,18 @@ impl Answer for GenerateAnswer {
         for path in &self.written {
             page.line(&path.display().to_string());
         }
+        if let Some(version) = &self.tensorrt {
+            page.advice(&format!("it loads TensorRT {version}"));
+        }
+        for warning in &self.warnings {
+            page.advice(&format!("warning: {warning}"));
+        }
     }
 }
 
 /// Writes the files.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
-    let mut written = Vec::new();
+    let (mut written, mut tensorrt, mut warnings) = (Vec::new(), None, Vec::new());
     if let Some(folder) = &args.man {
         written.extend(in_folder(folder, man_pages)?);
     }
@@ -68,9 +77,17 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         written.extend(in_folder(folder, scripts)?);
     }
     if let Some(folder) = &args.tensorrt {
-        written.extend(shim(folder)?);
+        let folder = folder.clone().or_else(find::user_folder);
+        let folder = folder
+            .ok_or_else(|| BadInput::new("HOME is not set; name a folder: --tensorrt DIR"))?;
+        let [source, library] = shim(&folder)?;
+        match find::version(&library) {
+            Ok(version) => tensorrt = Some(version),
+            Err(why) => warnings.push(format!("it cannot load TensorRT here: {why}")),
+        }
+        written.extend([source, library]);
     }
-    out.answer(&GenerateAnswer { written })?;
+    out.answer(&GenerateAnswer { written, tensorrt, warnings })?;
     Ok(Outcome::Yes)
 }
 
@@ -84,7 +101,7 @@ fn in_folder(
 }
 
 /// Writes the source of the shim and compiles it; the source stays where that fails.
-fn shim(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn shim(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let source = folder.join("plimsoll_tensorrt.cpp");
     let library = folder.join(find::FILE);
     fs::create_dir_all(folder)
@@ -104,7 +121,7 @@ fn shim(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let first = said.lines().find(|line| line.contains("error")).unwrap_or("no message");
         return Err(anyhow::anyhow!("{command}: {first}").context(failed()));
     }
-    Ok(vec![source, library])
+    Ok([source, library])
 }
 
 fn man_pages(folder: &Path) -> io::Result<Vec<PathBuf>> {

@@ -48,6 +48,12 @@ pub fn cause(said: &str) -> String {
     shortened(&found.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
+/// The system's message for a library that cannot be loaded; libloading has it as the cause of its
+/// own error.
+pub(super) fn loader_message(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 /// Whether an engine's message says that memory was refused.
 #[must_use]
 pub fn is_out_of_memory(said: &str) -> bool {

@@ -54,7 +54,8 @@ pub(crate) struct Args {
     /// auto, cpu or cuda:N
     #[arg(long, default_value = "auto")]
     device: EngineDevice,
-    /// ONNX Runtime's library, or ours for TensorRT; without it, it is looked for
+    /// ONNX Runtime's library, or ours for TensorRT (`plimsoll generate --tensorrt` builds it);
+    /// without it, it is looked for
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
     /// Fail where something is not done as asked: an engine falls back, a model gives no numbers,

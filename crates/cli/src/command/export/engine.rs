@@ -1,12 +1,13 @@
 //! `--to FILE.engine`: TensorRT builds it, where it is installed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use plimsoll::{Bytes, LIMIT_PROFILES};
 use plimsoll_infer::engine::tensorrt::build::{self, BuildOptions, Built};
+use plimsoll_infer::source::{self, synthetic::SceneKind};
 use plimsoll_infer::{InferError, ModelSource};
 
 use super::{Args, Exported, describe, graph, place::ExportPlace};
@@ -27,20 +28,14 @@ pub(super) fn build(
         let why = "--dynamic is for .onnx files: an engine is built for one image size";
         return Err(BadInput::new(why).into());
     }
-    if let Some(folder) = args.calibration.as_ref().filter(|folder| !folder.is_dir()) {
-        return Err(
-            BadInput::new(format!("--calibration {} is no folder", folder.display())).into()
-        );
-    }
-    let mut options = BuildOptions::default();
-    options.half = args.half;
-    options.calibration.clone_from(&args.calibration);
-    options.library.clone_from(&args.library);
-    options.workspace = workspace(args);
+    let caches = CachePlaces::new(args)?;
+    let options = options(args)?;
     // Both precisions are ready before the build, which may ask for either.
     let full = onnx(args, model, false)?;
     let half = if args.half { onnx(args, model, true).ok() } else { None };
     let exported = describe(args, model, &full);
+    let ranges = if options.ranges.is_some() { args.calibration_cache.as_ref() } else { None };
+    let ranges = ranges.map(|path| path.display().to_string());
     let built = wait(model, progress, {
         let name = model.display().to_string();
         move || {
@@ -55,18 +50,87 @@ pub(super) fn build(
             build::build(&name, &mut graph, &options)
         }
     })?;
-    if !place.write(&built.file)? {
+    // First, as they cost the most.
+    if !caches.write(&built)? || !place.write(&built.file)? {
         return Ok(None);
     }
+    let ranges = match (&args.calibration, ranges) {
+        (_, Some(file)) => format!(", ranges of {file}"),
+        (Some(source), None) => format!(", ranges by {} frames of {source}", built.pictures),
+        (None, None) => String::new(),
+    };
     Ok(Some(Exported {
         format: "engine",
         bytes: built.file.len() as u64,
         half: args.half,
         int8: args.int8,
-        built_by: Some(format!("{}, workspace {}", built.by, workspace(args))),
+        built_by: Some(format!("{}, workspace {}{ranges}", built.by, workspace(args))),
         warnings: vec![BOUND.to_string()],
         ..exported
     }))
+}
+
+fn options(args: &Args) -> anyhow::Result<BuildOptions> {
+    let mut options = BuildOptions::default();
+    options.half = args.half;
+    options.library.clone_from(&args.library);
+    options.workspace = workspace(args);
+    options.timings = read_cache("--timing-cache", args.timing_cache.as_deref())?;
+    options.ranges = read_cache("--calibration-cache", args.calibration_cache.as_deref())?;
+    match (&args.calibration, &options.ranges) {
+        (Some(source), None) => {
+            source::check(source, SceneKind::Rgb).or_bad_input(|| {
+                format!("--calibration {source} is no folder of pictures or other source")
+            })?;
+            options.calibration = Some(source.clone());
+        }
+        (None, None) if args.int8 => {
+            let why = "the file of --calibration-cache is not there yet: --calibration DIR finds \
+                       the ranges that are kept in it";
+            return Err(BadInput::new(why).into());
+        }
+        _ => {}
+    }
+    Ok(options)
+}
+
+/// A cache, where it was named and is there.
+fn read_cache(flag: &str, path: Option<&Path>) -> anyhow::Result<Option<Vec<u8>>> {
+    let Some(path) = path.filter(|path| path.exists()) else { return Ok(None) };
+    let bytes = std::fs::read(path);
+    let bytes = bytes.or_bad_input(|| format!("cannot read {flag} {}", path.display()))?;
+    if bytes.is_empty() {
+        return Err(BadInput::new(format!("{flag} {} is empty; delete it", path.display())).into());
+    }
+    Ok(Some(bytes))
+}
+
+/// Where what a build found out is kept for the next one.
+struct CachePlaces {
+    ranges: Option<ExportPlace>,
+    timings: Option<ExportPlace>,
+}
+
+impl CachePlaces {
+    fn new(args: &Args) -> anyhow::Result<CachePlaces> {
+        let place = |path: &Option<PathBuf>| path.as_deref().map(ExportPlace::new).transpose();
+        Ok(CachePlaces {
+            ranges: place(&args.calibration_cache)?,
+            timings: place(&args.timing_cache)?,
+        })
+    }
+
+    /// `false` where a signal stopped it.
+    fn write(self, built: &Built) -> anyhow::Result<bool> {
+        for (place, bytes) in [(self.ranges, &built.ranges), (self.timings, &built.timings)] {
+            if let (Some(place), Some(bytes)) = (place, bytes)
+                && !place.write(bytes)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// Half of the limit, which is the first profile's where none is given.

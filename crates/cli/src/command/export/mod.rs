@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use plimsoll::Bytes;
 use plimsoll_infer::ModelSource;
 use plimsoll_infer::decode::parse_names;
+use plimsoll_infer::source::synthetic::SceneKind;
 use plimsoll_infer::source::{self, Spec};
 use plimsoll_models::{GraphOptions, find_weights, onnx::OnnxHeader, pt};
 use serde::Serialize;
@@ -29,6 +30,7 @@ Examples:
   plimsoll export yolo11n.pt --to any.onnx --dynamic
   plimsoll export yolo11n.pt --to yolo11n.engine --half --limit 8GiB
   plimsoll export yolo11n.onnx --to yolo11n.engine --int8 --calibration frames/
+  plimsoll generate --tensorrt          once, before the first engine, where TensorRT is
 
 Exit codes:
   0 written, 2 the model or the flags are wrong, 3 it could not be built or written, 130
@@ -36,7 +38,7 @@ Exit codes:
 
 /// Write a checkpoint (.pt) as .onnx, without Python, or as .engine where TensorRT is
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group(clap::ArgGroup::new("ranges").multiple(true)))]
 pub(crate) struct Args {
     /// The model: a .pt file, or a .onnx file for an engine
     model: PathBuf,
@@ -53,15 +55,25 @@ pub(crate) struct Args {
     /// the .onnx file, and an engine of them is slower
     #[arg(long, visible_alias = "fp16")]
     half: bool,
-    /// Compute in eight bits where that is faster (.engine); needs --calibration
-    #[arg(long, requires = "calibration")]
+    /// Compute in eight bits where that is faster (.engine); needs --calibration or its cache
+    #[arg(long, requires = "ranges")]
     int8: bool,
-    /// A folder of pictures like those to come, to find the ranges of eight bits
-    #[arg(long, value_name = "DIR", requires = "int8")]
-    calibration: Option<PathBuf>,
+    /// Frames like those to come, to find the ranges of eight bits: a folder of pictures, a video
+    /// or `synthetic`; at most 500 are looked at
+    #[arg(long, value_name = "DIR|SOURCE", requires = "int8", group = "ranges")]
+    calibration: Option<String>,
+    /// Keep the ranges in this file; where it exists they are read from it, and no frame is
+    /// looked at. One file for each model
+    #[arg(long, value_name = "FILE", requires = "int8", group = "ranges")]
+    calibration_cache: Option<PathBuf>,
+    /// Keep in this file how fast each way to compute a layer was on this GPU: the next build
+    /// need not time it again (.engine)
+    #[arg(long, value_name = "FILE")]
+    timing_cache: Option<PathBuf>,
     #[command(flatten)]
     limit: LimitArgs,
-    /// Our library for TensorRT; without it, it is looked for (.engine)
+    /// Our library for TensorRT (`plimsoll generate --tensorrt` builds it); without it, it is
+    /// looked for (.engine)
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
 }
@@ -138,9 +150,13 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 }
 
 fn check_apart(args: &Args, model: &Path) -> anyhow::Result<()> {
-    output_conflicts::check(&[("--to", args.to.clone())], || {
-        let pictures = args.calibration.iter().cloned().map(Spec::ImageDir);
-        let pictures = pictures.flat_map(|folder| source::files(&folder));
+    let caches =
+        [("--calibration-cache", &args.calibration_cache), ("--timing-cache", &args.timing_cache)];
+    let caches = caches.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?)));
+    let outputs: Vec<_> = [("--to", args.to.clone())].into_iter().chain(caches).collect();
+    output_conflicts::check(&outputs, || {
+        let pictures = args.calibration.iter().flat_map(|text| Spec::parse(text, SceneKind::Rgb));
+        let pictures = pictures.flat_map(|spec| source::files(&spec));
         let library = args.library.iter().map(|path| ("--library", path.clone()));
         let read = [("the model", model.to_path_buf())].into_iter();
         read.chain(pictures.map(|path| ("a picture of --calibration", path)))
@@ -163,8 +179,10 @@ fn to_onnx(
     model: &Path,
     place: place::ExportPlace,
 ) -> anyhow::Result<Option<Exported>> {
-    if args.int8 {
-        return Err(BadInput::new("--int8 is for engines: --to FILE.engine").into());
+    for (given, flag) in [(args.int8, "--int8"), (args.timing_cache.is_some(), "--timing-cache")] {
+        if given {
+            return Err(BadInput::new(format!("{flag} is for engines: --to FILE.engine")).into());
+        }
     }
     let graph = graph(args, model, args.half)?;
     if !place.write(&graph)? {

@@ -24,8 +24,13 @@ const TRTEXEC: [&str; 3] =
 pub struct BuildOptions {
     /// Sixteen bits where that is faster.
     pub half: bool,
-    /// Eight bits where that is faster, with ranges found by the pictures of this folder.
-    pub calibration: Option<PathBuf>,
+    /// Eight bits where that is faster, with ranges found by the frames of this source.
+    pub calibration: Option<String>,
+    /// Eight bits with ranges that were found before, as [`Built::ranges`] has them; then no frame
+    /// is looked at.
+    pub ranges: Option<Vec<u8>>,
+    /// What was timed before on this GPU, as [`Built::timings`] has it: it is not timed again.
+    pub timings: Option<Vec<u8>>,
     /// The most memory that a layer may take to try things out.
     pub workspace: Bytes,
     /// The GPU.
@@ -34,11 +39,19 @@ pub struct BuildOptions {
     pub library: Option<PathBuf>,
 }
 
+impl BuildOptions {
+    fn int8(&self) -> bool {
+        self.calibration.is_some() || self.ranges.is_some()
+    }
+}
+
 impl Default for BuildOptions {
     fn default() -> Self {
         BuildOptions {
             half: false,
             calibration: None,
+            ranges: None,
+            timings: None,
             workspace: Bytes::gib(4),
             device: 0,
             library: None,
@@ -54,6 +67,12 @@ pub struct Built {
     pub file: Vec<u8>,
     /// Who built it: `TensorRT 8.5.1`, `trtexec`.
     pub by: String,
+    /// Frames that ranges were found by.
+    pub pictures: usize,
+    /// The ranges that were found by them, as TensorRT writes them.
+    pub ranges: Option<Vec<u8>>,
+    /// How long each way to compute a layer took on this GPU, as TensorRT writes it.
+    pub timings: Option<Vec<u8>>,
 }
 
 /// Builds an engine. `graph` gives the ONNX file for the options it is asked for: where
@@ -71,8 +90,8 @@ pub fn build(
         Ok(shim) => return by_library(&shim, name, graph, options),
         Err(refused) => refused,
     };
-    if options.library.is_some() || options.calibration.is_some() {
-        // trtexec takes no pictures.
+    if options.library.is_some() || options.int8() {
+        // trtexec takes no pictures, and knows nothing of what must stay in 32 bits.
         return Err(refused);
     }
     match trtexec() {
@@ -96,37 +115,45 @@ fn by_library(
     let refuse = |why: String| InferError::Model { model: name.to_string(), why };
     // From 11 on the graph says what is computed in how many bits.
     let typed = shim.major() >= 11;
-    if typed && options.calibration.is_some() {
+    if typed && options.int8() {
         let why = "TensorRT 11 finds no ranges by pictures; quantise the graph instead";
         return Err(InferError::Unavailable { what: "--int8".into(), why: why.into() });
     }
     let onnx = graph(typed && options.half)?;
     let header = OnnxHeader::parse(&onnx).map_err(|why| refuse(why.to_string()))?;
-    let mut pictures = match &options.calibration {
-        Some(folder) => Some(CalibrationPictures::open(folder, &header)?),
-        None => None,
+    let mut pictures = match (&options.calibration, &options.ranges) {
+        (Some(source), None) => Some(CalibrationPictures::open(source, &header)?),
+        _ => None,
     };
     let mut show =
         |image: &mut [u8]| pictures.as_mut().is_some_and(|pictures| pictures.next(image));
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| value == "1");
     let build = sys::BuildRequest {
         fp16: options.half && !typed,
+        int8: options.int8(),
         // For machines without cuBLAS and cuDNN of the right version, and for quick builds.
         no_tactic_sources: set("PLIMSOLL_TENSORRT_NO_TACTICS"),
         quick: set("PLIMSOLL_TENSORRT_QUICK"),
         workspace: options.workspace.get(),
-        calibrate: options.calibration.as_ref().map(|_| &mut show as _),
+        timings: options.timings.as_deref().unwrap_or_default(),
+        ranges: options.ranges.as_deref().unwrap_or_default(),
+        calibrate: &mut show,
     };
-    let plan = shim.build(&onnx, options.device, build).map_err(&refuse)?;
-    if let (Some(pictures), Some(folder)) = (&pictures, &options.calibration)
-        && pictures.shown == 0
-    {
-        let why = "no picture of the calibration folder could be read".into();
-        return Err(InferError::Source { source_name: folder.display().to_string(), why });
+    let built = shim.build(&onnx, options.device, build).map_err(&refuse)?;
+    let shown = pictures.as_ref().map(|pictures| pictures.shown);
+    if let (Some(0), Some(source)) = (shown, &options.calibration) {
+        let why = "no picture for calibration could be read".into();
+        return Err(InferError::Source { source_name: source.clone(), why });
     }
     let mut file = plan::header(&header.metadata);
-    file.extend_from_slice(&plan);
-    Ok(Built { file, by: format!("TensorRT {}", shim.version_text()) })
+    file.extend_from_slice(&built.plan);
+    Ok(Built {
+        file,
+        by: format!("TensorRT {}", shim.version_text()),
+        pictures: shown.unwrap_or(0),
+        ranges: built.ranges,
+        timings: built.timings,
+    })
 }
 
 /// Pictures by which TensorRT finds the ranges of values, prepared as they are when it runs.
@@ -138,14 +165,13 @@ struct CalibrationPictures {
 }
 
 impl CalibrationPictures {
-    fn open(folder: &Path, header: &OnnxHeader) -> InferResult<CalibrationPictures> {
+    fn open(source: &str, header: &OnnxHeader) -> InferResult<CalibrationPictures> {
         let shape = header.inputs.first().and_then(|input| input.shape.clone()).unwrap_or_default();
         let [_, _, Some(rows), Some(columns)] = shape[..] else {
             let why = "eight bits need an image size that is fixed: leave --dynamic out";
             return Err(InferError::Unavailable { what: "--int8".into(), why: why.into() });
         };
-        let spec = format!("image_dir={}", folder.display());
-        let frames = source::open(&spec, &SourceOptions::default())?;
+        let frames = source::open(source, &SourceOptions::default())?;
         Ok(CalibrationPictures {
             frames,
             prepare: Prepare::new(rows, columns),
@@ -196,14 +222,19 @@ fn by_trtexec(
     let failed = |error: std::io::Error| refuse(format!("{}: {error}", program.display()));
     let header = OnnxHeader::parse(onnx).map_err(|why| refuse(why.to_string()))?;
     let folder = tempfile::tempdir().map_err(failed)?;
-    let (from, to) = (folder.path().join("model.onnx"), folder.path().join("model.plan"));
+    let [from, to, timings] =
+        ["model.onnx", "model.plan", "timings"].map(|name| folder.path().join(name));
     std::fs::write(&from, onnx).map_err(failed)?;
+    if let Some(known) = &options.timings {
+        std::fs::write(&timings, known).map_err(failed)?;
+    }
     let mut command = Command::new(program);
     command
         .arg(format!("--onnx={}", from.display()))
         .arg(format!("--saveEngine={}", to.display()))
         .arg(format!("--memPoolSize=workspace:{}", options.workspace.get() >> 20))
         .arg(format!("--device={}", options.device))
+        .arg(format!("--timingCacheFile={}", timings.display()))
         // It would measure for seconds; the flag that forbids it has changed its name.
         .args(["--iterations=1", "--duration=0", "--warmUp=0"])
         .stdin(Stdio::null());
@@ -219,5 +250,7 @@ fn by_trtexec(
     };
     let mut file = plan::header(&header.metadata);
     file.extend_from_slice(&plan);
-    Ok(Built { file, by: format!("{}", program.display()) })
+    let timings = std::fs::read(&timings).ok();
+    let by = format!("{}", program.display());
+    Ok(Built { file, by, pictures: 0, ranges: None, timings })
 }

@@ -27,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,14 +50,21 @@ struct PlimsollTensor {
     int32_t rank;
     int64_t dims[8]; // -1 where it is not fixed
 };
+struct PlimsollBytes {
+    void const* data;
+    uint64_t length; // 0 where there are none
+};
 struct PlimsollBuild {
     int32_t fp16;
     int32_t int8;
     int32_t no_tactic_sources;
     int32_t quick;
     uint64_t workspace;
+    PlimsollBytes timings; // of an earlier build, as `keep` was given them
+    PlimsollBytes ranges;  // of an earlier calibration, likewise; no picture is then asked for
     void* user;
     int32_t (*next)(void* user, void* image, uint64_t bytes); // 1 where there is one more
+    void (*keep)(void* user, int32_t what, void const* data, uint64_t bytes); // 0 timings, 1 ranges
 };
 }
 
@@ -348,7 +356,7 @@ struct PlimsollEngine {
     }
 };
 
-API int32_t plimsoll_trt_abi() { return 2; }
+API int32_t plimsoll_trt_abi() { return 3; }
 
 API int32_t plimsoll_trt_load(char const* nvinfer, int32_t* version, char* why, size_t room) {
     return guarded(why, room, [&] {
@@ -494,10 +502,15 @@ API uint64_t plimsoll_trt_scratch(PlimsollEngine const* engine) { return engine-
 
 // ---- building ----------------------------------------------------------------------------
 
+// From 10.1 on more and more of what builds in few bits is marked as deprecated; up to 10 there is
+// nothing else that takes the precision from a flag and ranges from pictures.
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 namespace {
 
 #if NV_TENSORRT_MAJOR < 11
-// Shows pictures to TensorRT, which finds the range of every value by them.
+// Shows pictures to TensorRT, which finds the range of every value by them; or gives it the
+// ranges that were found before.
 class Calibrator : public nvinfer1::IInt8EntropyCalibrator2 {
   public:
     Calibrator(PlimsollBuild const& options, uint64_t bytes) : options(options), image(bytes) {
@@ -512,17 +525,77 @@ class Calibrator : public nvinfer1::IInt8EntropyCalibrator2 {
         return true;
     }
     void const* readCalibrationCache(size_t& length) noexcept override {
-        length = 0;
-        return nullptr;
+        length = options.ranges.length;
+        return length ? options.ranges.data : nullptr;
     }
-    void writeCalibrationCache(void const*, size_t) noexcept override {}
+    void writeCalibrationCache(void const* data, size_t length) noexcept override {
+        options.keep(options.user, 1, data, length);
+    }
 
   private:
     PlimsollBuild options;
     std::vector<char> image;
     Pointer device = 0;
 };
+
+bool weighs(nvinfer1::LayerType type) {
+    return type == nvinfer1::LayerType::kCONVOLUTION || type == nvinfer1::LayerType::kDECONVOLUTION ||
+           type == nvinfer1::LayerType::kMATRIX_MULTIPLY;
+}
+
+// What follows the last convolution stays in f32: there a detector joins boxes in pixels and
+// scores below one into one output, and one range of eight bits for both leaves nothing of the
+// scores. It is little work.
+void keepTheEndWide(nvinfer1::INetworkDefinition& network, nvinfer1::IBuilderConfig& config) {
+    std::set<nvinfer1::ITensor const*> before; // what a convolution is computed from
+    for (int32_t i = network.getNbLayers() - 1; i >= 0; --i) {
+        auto* layer = network.getLayer(i);
+        bool leads = weighs(layer->getType());
+        for (int32_t k = 0; k < layer->getNbOutputs(); ++k) leads |= before.count(layer->getOutput(k)) > 0;
+        if (leads) {
+            for (int32_t k = 0; k < layer->getNbInputs(); ++k) before.insert(layer->getInput(k));
+        } else if (layer->getType() != nvinfer1::LayerType::kCONSTANT &&
+                   layer->getOutputType(0) == nvinfer1::DataType::kFLOAT) {
+            layer->setPrecision(nvinfer1::DataType::kFLOAT);
+            for (int32_t k = 0; k < layer->getNbOutputs(); ++k) layer->setOutputType(k, nvinfer1::DataType::kFLOAT);
+        }
+    }
+    config.setFlag(nvinfer1::BuilderFlag::kPREFER_PRECISION_CONSTRAINTS);
+}
+
+std::unique_ptr<Calibrator> eightBits(nvinfer1::INetworkDefinition& network, nvinfer1::IBuilderConfig& config,
+                                      PlimsollBuild const& options) {
+    auto dims = network.getInput(0)->getDimensions();
+    uint64_t size = 4;
+    for (int32_t axis = 0; axis < dims.nbDims; ++axis) size *= static_cast<uint64_t>(dims.d[axis]);
+    auto calibrator = std::make_unique<Calibrator>(options, size);
+    config.setFlag(nvinfer1::BuilderFlag::kINT8);
+    config.setInt8Calibrator(calibrator.get());
+    keepTheEndWide(network, config);
+    return calibrator;
+}
 #endif
+
+void shorten(nvinfer1::IBuilderConfig& config) {
+#if NV_TENSORRT_MAJOR > 8 || NV_TENSORRT_MINOR >= 6
+    config.setBuilderOptimizationLevel(1);
+#else
+    config.setFlag(nvinfer1::BuilderFlag::kENABLE_TACTIC_HEURISTIC);
+    config.setAvgTimingIterations(1);
+    config.setMinTimingIterations(1);
+#endif
+}
+
+// Times of an earlier build where they are of this GPU and version; else it begins without.
+std::unique_ptr<nvinfer1::ITimingCache> known(nvinfer1::IBuilderConfig& config, PlimsollBytes timings) {
+    std::unique_ptr<nvinfer1::ITimingCache> cache;
+    if (timings.length) cache.reset(config.createTimingCache(timings.data, timings.length));
+    if (!cache || !config.setTimingCache(*cache, false)) {
+        cache.reset(config.createTimingCache(nullptr, 0));
+        if (cache) config.setTimingCache(*cache, false);
+    }
+    return cache;
+}
 
 } // namespace
 
@@ -551,39 +624,30 @@ API int32_t plimsoll_trt_build(void const* onnx, uint64_t bytes, int32_t device,
         }
         config->setMemoryPoolLimit(nvinfer1::MemoryPoolType::kWORKSPACE, options->workspace);
         if (options->no_tactic_sources) config->setTacticSources(0);
-#if NV_TENSORRT_MAJOR > 8 || NV_TENSORRT_MINOR >= 6
-        if (options->quick) config->setBuilderOptimizationLevel(1);
-#else
-        if (options->quick) {
-            config->setFlag(nvinfer1::BuilderFlag::kENABLE_TACTIC_HEURISTIC);
-            config->setAvgTimingIterations(1);
-            config->setMinTimingIterations(1);
-        }
-#endif
+        if (options->quick) shorten(*config);
         // TensorRT rounds f32 to ten bits where it multiplies, unless told: what was asked for is
         // the graph's own numbers.
         if (!options->fp16 && !options->int8) config->clearFlag(nvinfer1::BuilderFlag::kTF32);
 #if NV_TENSORRT_MAJOR < 11
         std::unique_ptr<Calibrator> calibrator;
         if (options->fp16) config->setFlag(nvinfer1::BuilderFlag::kFP16);
-        if (options->int8) {
-            auto dims = network->getInput(0)->getDimensions();
-            uint64_t size = 4;
-            for (int32_t axis = 0; axis < dims.nbDims; ++axis) size *= static_cast<uint64_t>(dims.d[axis]);
-            calibrator = std::make_unique<Calibrator>(*options, size);
-            config->setFlag(nvinfer1::BuilderFlag::kINT8);
-            config->setInt8Calibrator(calibrator.get());
-        }
+        if (options->int8) calibrator = eightBits(*network, *config, *options);
 #else
         if (options->fp16 || options->int8) throw Failure{"TensorRT 11 takes the precision from the graph"};
 #endif
+        auto cache = known(*config, options->timings);
         std::unique_ptr<nvinfer1::IHostMemory> plan(builder->buildSerializedNetwork(*network, *config));
         if (!plan) throw Failure{"TensorRT could not build the engine"};
+        if (auto const* timed = config->getTimingCache()) {
+            std::unique_ptr<nvinfer1::IHostMemory> timings(timed->serialize());
+            if (timings) options->keep(options->user, 0, timings->data(), timings->size());
+        }
         *length = plan->size();
         *blob = new char[plan->size()];
         std::memcpy(*blob, plan->data(), plan->size());
         plan.reset();
         config.reset();
+        cache.reset();
         parser.reset();
         network.reset();
         builder.reset();

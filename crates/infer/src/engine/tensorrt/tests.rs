@@ -207,7 +207,7 @@ fn an_engine_is_built_from_a_checkpoint_with_its_pictures() {
     let checkpoint = include_bytes!("../../../../models/tests/fixtures/small11.pt");
     let mut options = build::BuildOptions {
         half: true,
-        calibration: Some(pictures),
+        calibration: Some(pictures.display().to_string()),
         workspace: Bytes::gib(2),
         library: bench.options.library.clone(),
         ..build::BuildOptions::default()
@@ -218,15 +218,25 @@ fn an_engine_is_built_from_a_checkpoint_with_its_pictures() {
         Ok(plimsoll_models::pt::to_onnx(checkpoint, &options).expect("a graph"))
     };
     let built = build::build("small11.pt", &mut graph, &options).expect("built");
-    assert_eq!(built.by, "TensorRT 8.5.1");
+    assert_eq!((&*built.by, built.pictures), ("TensorRT 8.5.1", 2));
+    assert_eq!(built.ranges.as_deref(), Some(&b"ranges of 2 pictures"[..]));
+    assert_eq!(built.timings.as_ref().map(Vec::len), Some(1));
     let EnginePlan { plan, metadata } = EnginePlan::split(&built.file);
-    let plan = String::from_utf8_lossy(plan);
-    assert_eq!(plan, "FAKE 64 0 1000 fp16=1 int8=1 workspace=2147483648 pictures=2");
+    let text = String::from_utf8_lossy(plan);
+    let asked = "fp16=1 int8=1 workspace=2147483648 pictures=2 timings=0 ranges=0";
+    assert_eq!(text, format!("FAKE 64 0 1000 {asked}"));
     assert_eq!(metadata["stride"], "16");
     let names = crate::decode::parse_names(&metadata["names"]).expect("names");
     assert_eq!(names, ["ship", "it's", "buoy"]);
     let mut engine = bench.open(&built.file).expect("it runs");
     assert!(engine.run(&image(64)).is_ok());
+    // What was found and timed is handed back: no picture is looked at, not even for its name.
+    options.calibration = Some("/nowhere".into());
+    (options.ranges, options.timings) = (built.ranges, built.timings);
+    let again = build::build("small11.pt", &mut graph, &options).expect("built again");
+    let text = String::from_utf8_lossy(EnginePlan::split(&again.file).plan).into_owned();
+    assert!(text.ends_with("int8=1 workspace=2147483648 pictures=0 timings=1 ranges=20"), "{text}");
+    assert_eq!((again.pictures, again.ranges), (0, None));
     options.library = Some("/nowhere/libplimsoll_tensorrt.so".into());
     let error = build::build("x", &mut graph, &options).expect_err("not there").to_string();
     assert!(error.contains("/nowhere/libplimsoll_tensorrt.so"), "{error}");

@@ -15,6 +15,7 @@ use ort::sys;
 use ort::value::{TensorRef, TensorRefMut};
 
 use crate::engine::EngineMemory;
+use crate::engine::messages::loader_message;
 use crate::tensor::Tensor;
 
 /// The oldest version that has the interface we were built for.
@@ -48,11 +49,6 @@ pub(super) fn probe(path: &Path) -> Result<String, String> {
         return Err(format!("it is version {version}; 1.{OLDEST} or newer is needed"));
     }
     Ok(version)
-}
-
-/// The system's message; libloading has it as the cause of its own error.
-fn loader_message(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 const ENTRY: &[u8] = b"OrtGetApiBase\0";

@@ -14,7 +14,7 @@ use plimsoll::{Budget, Bytes};
 
 pub(super) use session::{EngineTensor, Session, TensorBuffer};
 
-use self::table::{RawBudget, RawBuild, ShimTable};
+use self::table::{RawBudget, RawBuild, RawBytes, ShimTable};
 use crate::engine::cuda::sys::gpu::EngineGpu;
 
 /// Bytes for an error message.
@@ -67,9 +67,29 @@ pub(super) struct BuildRequest<'a> {
     pub(super) fp16: bool,
     pub(super) no_tactic_sources: bool,
     pub(super) quick: bool,
+    pub(super) int8: bool,
     pub(super) workspace: u64,
+    /// Timings and ranges of an earlier build, as [`PlanParts`] has them.
+    pub(super) timings: &'a [u8],
+    pub(super) ranges: &'a [u8],
     /// Writes one more picture to find ranges by, or says that there is none.
-    pub(super) calibrate: Option<Calibrate<'a>>,
+    pub(super) calibrate: Calibrate<'a>,
+}
+
+/// What a build gives.
+#[derive(Debug, Default)]
+pub(super) struct PlanParts {
+    pub(super) plan: Vec<u8>,
+    /// How long each way to compute a layer took here.
+    pub(super) timings: Option<Vec<u8>>,
+    /// The ranges of eight bits, where pictures were shown.
+    pub(super) ranges: Option<Vec<u8>>,
+}
+
+/// What the shim's callbacks work on while it builds.
+struct BuildCallbacks<'a> {
+    calibrate: Calibrate<'a>,
+    parts: PlanParts,
 }
 
 /// Runs a call that writes an error message on failure.
@@ -163,17 +183,21 @@ impl Shim {
         onnx: &[u8],
         device: u32,
         build: BuildRequest<'_>,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<PlanParts, String> {
         let device = i32::try_from(device).map_err(|_| "no such device".to_string())?;
-        let BuildRequest { fp16, no_tactic_sources, quick, workspace, mut calibrate } = build;
+        let mut callbacks =
+            BuildCallbacks { calibrate: build.calibrate, parts: PlanParts::default() };
         let raw = RawBuild {
-            fp16: fp16.into(),
-            int8: calibrate.is_some().into(),
-            no_tactic_sources: no_tactic_sources.into(),
-            quick: quick.into(),
-            workspace,
-            user: (&raw mut calibrate).cast(),
+            fp16: build.fp16.into(),
+            int8: build.int8.into(),
+            no_tactic_sources: build.no_tactic_sources.into(),
+            quick: build.quick.into(),
+            workspace: build.workspace,
+            timings: RawBytes::of(build.timings),
+            ranges: RawBytes::of(build.ranges),
+            user: (&raw mut callbacks).cast(),
             next,
+            keep,
         };
         let (mut blob, mut length) = (std::ptr::null_mut(), 0u64);
         reporting(|(why, room)| {
@@ -196,7 +220,7 @@ impl Shim {
         let plan = unsafe { std::slice::from_raw_parts(blob.cast::<u8>(), length) }.to_vec();
         // SAFETY: given to us by the call above, and used no more.
         unsafe { (self.table.free)(blob) };
-        Ok(plan)
+        Ok(PlanParts { plan, ..callbacks.parts })
     }
 }
 
@@ -215,12 +239,26 @@ extern "C" fn release(user: *mut c_void, bytes: u64) {
 extern "C" fn next(user: *mut c_void, image: *mut c_void, bytes: u64) -> i32 {
     let Ok(bytes) = usize::try_from(bytes) else { return 0 };
     // SAFETY: `build` passed this pointer, and waits while it is used.
-    let calibrate = unsafe { &mut *user.cast::<Option<Calibrate<'_>>>() };
+    let callbacks = unsafe { &mut *user.cast::<BuildCallbacks<'_>>() };
     // SAFETY: the shim owns so many bytes there, and reads them only afterwards.
     let image = unsafe { std::slice::from_raw_parts_mut(image.cast::<u8>(), bytes) };
     // A panic must not cross into foreign code.
-    let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        calibrate.as_mut().is_some_and(|calibrate| calibrate(image))
-    }));
+    let shown =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (callbacks.calibrate)(image)));
     shown.unwrap_or(false).into()
+}
+
+extern "C" fn keep(user: *mut c_void, what: i32, data: *const c_void, bytes: u64) {
+    let Ok(bytes) = usize::try_from(bytes) else { return };
+    if data.is_null() || bytes == 0 {
+        return;
+    }
+    // SAFETY: `build` passed this pointer, and waits while it is used.
+    let callbacks = unsafe { &mut *user.cast::<BuildCallbacks<'_>>() };
+    // SAFETY: the shim has so many bytes there for the time of the call.
+    let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) }.to_vec();
+    match what {
+        0 => callbacks.parts.timings = Some(data),
+        _ => callbacks.parts.ranges = Some(data),
+    }
 }

@@ -3,6 +3,8 @@
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
+use crate::engine::messages::loader_message;
+
 /// The budget that the shim reserves device memory from, as C has it.
 #[repr(C)]
 pub(super) struct RawBudget {
@@ -21,6 +23,19 @@ pub(super) struct RawTensor {
     pub(super) dims: [i64; 8],
 }
 
+/// Bytes that the shim reads while it builds.
+#[repr(C)]
+pub(super) struct RawBytes {
+    pub(super) data: *const c_void,
+    pub(super) length: u64,
+}
+
+impl RawBytes {
+    pub(super) fn of(bytes: &[u8]) -> RawBytes {
+        RawBytes { data: bytes.as_ptr().cast(), length: bytes.len() as u64 }
+    }
+}
+
 #[repr(C)]
 pub(super) struct RawBuild {
     pub(super) fp16: i32,
@@ -28,12 +43,15 @@ pub(super) struct RawBuild {
     pub(super) no_tactic_sources: i32,
     pub(super) quick: i32,
     pub(super) workspace: u64,
+    pub(super) timings: RawBytes,
+    pub(super) ranges: RawBytes,
     pub(super) user: *mut c_void,
     pub(super) next: extern "C" fn(*mut c_void, *mut c_void, u64) -> i32,
+    pub(super) keep: extern "C" fn(*mut c_void, i32, *const c_void, u64),
 }
 
 /// The version of the interface between the shim and this file.
-const ABI: i32 = 2;
+const ABI: i32 = 3;
 
 /// Every function of the shim.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +99,8 @@ impl ShimTable {
     pub(super) fn from_file(path: &Path) -> Result<ShimTable, String> {
         // SAFETY: loading a library runs its initialisers. It is a file that the user
         // named, or one of ours in a directory that only the user writes to.
-        let library = unsafe { libloading::Library::new(path) }.map_err(|e| e.to_string())?;
+        let library = unsafe { libloading::Library::new(path) };
+        let library = library.map_err(|error| loader_message(&error))?;
         // Never unloaded: TensorRT keeps pointers into it until the process ends.
         let library = Box::leak(Box::new(library));
         // SAFETY: it takes nothing and returns a number, in every version.
