@@ -16,7 +16,8 @@ use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
-use tracing_subscriber::{EnvFilter, Registry, fmt as text};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::{Registry, fmt as text};
 
 use crate::args::Global;
 use crate::output::{LogWriter, colour_on};
@@ -43,19 +44,20 @@ pub(crate) fn start(global: &Global) {
     }
 }
 
-fn filter(global: &Global, wish: Option<&str>) -> (EnvFilter, Option<String>) {
+fn filter(global: &Global, wish: Option<&str>) -> (Targets, Option<String>) {
     let level = match (global.quiet, global.verbose) {
-        (true, _) => "error",
-        (false, 0) => "warn",
-        (false, 1) => "info",
-        (false, 2) => "debug",
-        (false, _) => "trace",
+        (true, _) => LevelFilter::ERROR,
+        (false, 0) => LevelFilter::WARN,
+        (false, 1) => LevelFilter::INFO,
+        (false, 2) => LevelFilter::DEBUG,
+        (false, _) => LevelFilter::TRACE,
     };
     let typed = global.quiet || global.verbose > 0;
-    match wish.filter(|_| !typed).map(EnvFilter::try_new) {
+    let otherwise = Targets::new().with_default(level);
+    match wish.filter(|_| !typed).map(str::parse) {
         Some(Ok(filter)) => (filter, None),
-        Some(Err(error)) => (EnvFilter::new(level), Some(error.to_string())),
-        None => (EnvFilter::new(level), None),
+        Some(Err(error)) => (otherwise, Some(error.to_string())),
+        None => (otherwise, None),
     }
 }
 
