@@ -46,47 +46,49 @@ impl<'de> Visitor<'de> for SegmentationVisitor {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "size" => size = Some(map.next_value::<[u32; 2]>()?),
-                "counts" => counts = Some(map.next_value::<Counts>()?),
+                "counts" => counts = Some(map.next_value::<CountsForm>()?),
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         match (size, counts) {
-            (Some(size), Some(Counts::Numbers(counts))) => Ok(Segmentation::Counts(size, counts)),
-            (Some(size), Some(Counts::Text(text))) => Ok(Segmentation::Text(size, text)),
+            (Some(size), Some(CountsForm::Numbers(counts))) => {
+                Ok(Segmentation::Counts(size, counts))
+            }
+            (Some(size), Some(CountsForm::Text(text))) => Ok(Segmentation::Text(size, text)),
             _ => Err(A::Error::custom("a mask needs size and counts")),
         }
     }
 }
 
-enum Counts {
+enum CountsForm {
     Numbers(Vec<u32>),
     Text(String),
 }
 
-impl<'de> Deserialize<'de> for Counts {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Counts, D::Error> {
-        from.deserialize_any(CountsVisitor)
+impl<'de> Deserialize<'de> for CountsForm {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<CountsForm, D::Error> {
+        from.deserialize_any(CountsFormVisitor)
     }
 }
 
-struct CountsVisitor;
+struct CountsFormVisitor;
 
-impl<'de> Visitor<'de> for CountsVisitor {
-    type Value = Counts;
+impl<'de> Visitor<'de> for CountsFormVisitor {
+    type Value = CountsForm;
 
     fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.write_str("counts as numbers or as text")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Counts, E> {
-        Ok(Counts::Text(text.to_owned()))
+    fn visit_str<E: Error>(self, text: &str) -> Result<CountsForm, E> {
+        Ok(CountsForm::Text(text.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Counts, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<CountsForm, A::Error> {
         let mut counts = Vec::new();
         while let Some(count) = list.next_element()? {
             counts.push(count);
         }
-        Ok(Counts::Numbers(counts))
+        Ok(CountsForm::Numbers(counts))
     }
 }

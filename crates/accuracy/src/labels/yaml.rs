@@ -38,7 +38,7 @@ impl YamlNode {
 }
 
 /// A list or map that is not complete yet.
-enum Open {
+enum OpenNode {
     List(Vec<YamlNode>),
     /// With the key whose value comes next.
     Map(Vec<(String, YamlNode)>, Option<String>),
@@ -46,7 +46,7 @@ enum Open {
 
 /// The first document of a text.
 pub(super) fn parse(text: &str) -> Result<YamlNode, LabelsError> {
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenNode> = Vec::new();
     for event in Parser::new_from_str(text) {
         let (event, span) =
             event.map_err(|error| LabelsError::new("", format!("it is not YAML: {error}")))?;
@@ -57,16 +57,16 @@ pub(super) fn parse(text: &str) -> Result<YamlNode, LabelsError> {
                 return Err(wrong("lists and maps are too deep inside each other"));
             }
             Event::SequenceStart(..) => {
-                open.push(Open::List(Vec::new()));
+                open.push(OpenNode::List(Vec::new()));
                 continue;
             }
             Event::MappingStart(..) => {
-                open.push(Open::Map(Vec::new(), None));
+                open.push(OpenNode::Map(Vec::new(), None));
                 continue;
             }
             Event::SequenceEnd | Event::MappingEnd => match open.pop() {
-                Some(Open::List(list)) => YamlNode::List(list),
-                Some(Open::Map(pairs, _)) => YamlNode::Map(pairs),
+                Some(OpenNode::List(list)) => YamlNode::List(list),
+                Some(OpenNode::Map(pairs, _)) => YamlNode::Map(pairs),
                 None => return Err(wrong("it is not YAML")),
             },
             Event::Alias(_) => return Err(wrong("aliases (*name) are not read; write it out")),
@@ -74,8 +74,8 @@ pub(super) fn parse(text: &str) -> Result<YamlNode, LabelsError> {
         };
         match open.last_mut() {
             None => return Ok(done),
-            Some(Open::List(list)) => list.push(done),
-            Some(Open::Map(pairs, key)) => match (key.take(), done) {
+            Some(OpenNode::List(list)) => list.push(done),
+            Some(OpenNode::Map(pairs, key)) => match (key.take(), done) {
                 (Some(name), value) => pairs.push((name, value)),
                 (None, YamlNode::Text(name)) => *key = Some(name),
                 (None, _) => return Err(wrong("a key that is not text")),
