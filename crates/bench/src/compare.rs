@@ -29,7 +29,7 @@ pub struct RecordedRun {
     pub record: BenchRecord,
     /// Whole latencies in milliseconds by slot, in the order of time; empty without
     /// `metrics.jsonl`.
-    pub frames: [Vec<f64>; 2],
+    pub frames: Vec<Vec<f64>>,
 }
 
 /// Why a run could not be read.
@@ -72,11 +72,11 @@ impl RecordedRun {
         let file = if in_folder { files::open(&path) } else { File::open(&path) };
         let file = file.map_err(io)?;
         file.take(LARGEST_REPORT).read_to_string(&mut text).map_err(io)?;
-        let record = serde_json::from_str(&text)
+        let record: BenchRecord = serde_json::from_str(&text)
             .map_err(|source| ReadError::Form { path: path.clone(), source })?;
         let frames = match files::open(&path.with_file_name("metrics.jsonl")) {
-            Ok(file) => read_frames(BufReader::new(file)),
-            Err(_) => Default::default(),
+            Ok(file) => read_frames(BufReader::new(file), record.models.len()),
+            Err(_) => vec![Vec::new(); record.models.len()],
         };
         Ok(RecordedRun { path: fs::canonicalize(&path).unwrap_or(path), record, frames })
     }
@@ -84,8 +84,8 @@ impl RecordedRun {
 
 /// The measured frames of `metrics.jsonl`, by slot. Other lines, such as the half line of a
 /// killed run, are skipped.
-fn read_frames(mut lines: impl BufRead) -> [Vec<f64>; 2] {
-    let mut frames = [Vec::new(), Vec::new()];
+fn read_frames(mut lines: impl BufRead, models: usize) -> Vec<Vec<f64>> {
+    let mut frames = vec![Vec::new(); models];
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -135,8 +135,8 @@ pub enum CompareEvidence {
 pub struct SlotComparison {
     /// 0 or 1; slots are compared by their place, whatever model is in them.
     pub slot: usize,
-    /// The slot's own name.
-    pub slot_name: String,
+    /// The slot's own name; null for a row.
+    pub slot_name: Option<String>,
     /// The model of the second run, or of the first where that has none; null where neither has.
     pub name: Option<String>,
     /// The verdict and its interval; null where there is none.
@@ -264,7 +264,7 @@ pub fn compare(a: &RecordedRun, b: &RecordedRun, options: &CompareOptions) -> Co
             broken: broken(model_a, model_b).filter(|_| comparable),
         }
     };
-    let slots = (0..2).map(slot).collect();
+    let slots = (0..a.record.models.len().min(b.record.models.len())).map(slot).collect();
     Comparison { differences, comparable, slots, tolerance: options.tolerance }
 }
 

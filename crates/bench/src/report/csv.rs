@@ -45,7 +45,7 @@ fn mb(gib: Option<f64>) -> String {
 }
 
 fn notes(model: &ModelRecord, architecture: MemoryArchitecture) -> String {
-    let mut notes = vec![format!("slot {} ({})", model.slot, model.slot_name)];
+    let mut notes = vec![model.place()];
     if let Some(reason) = &model.reason {
         notes.push(format!("{}: {reason}", model.status));
     }

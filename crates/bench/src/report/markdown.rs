@@ -68,7 +68,7 @@ fn usage(text: &mut String, sheet: &Sheet) {
 }
 
 fn model_section(text: &mut String, model: &ModelSheet) {
-    *text += &format!("### {}\n\n- **Slot**: {}\n", plain(&model.name), model.slot);
+    *text += &format!("### {}\n\n- **Place**: {}\n", plain(&model.name), plain(&model.place));
     *text += &format!("- **Status**: {}\n", model.status);
     if let Some(reason) = &model.reason {
         *text += &format!("- **Reason**: {}\n", plain(reason));

@@ -3,7 +3,7 @@
 use crate::made_up;
 use plimsoll::Bytes;
 use plimsoll_bench::record::{BenchRecord, MeasuredWhat, MemoryArchitecture, MemoryEstimate};
-use plimsoll_bench::report::html::{Picture, PictureFormat};
+use plimsoll_bench::report::html::{Picture, PictureFormat, PictureItem};
 use plimsoll_bench::report::{Rendered, console};
 
 /// The figures that every format for people must show.
@@ -13,7 +13,7 @@ fn figures(record: &BenchRecord) -> Vec<String> {
     let mut all: Vec<String> = line.into_iter().collect();
     for model in &record.models {
         all.extend(model.name.clone());
-        all.push(model.slot_name.clone());
+        all.extend(model.slot_name.clone());
         all.push(model.status.to_string());
         all.extend(model.gpu_memory.peak_gb.map(|gb| format!("{gb:.2} GiB")));
         let Some(p) = &model.performance else { continue };
@@ -29,7 +29,7 @@ fn all_formats_say_the_same() {
     for (kind, record) in made_up::every_kind() {
         let Rendered { json, markdown, html, csv } = Rendered::new(&record, &[]).unwrap();
         assert_eq!(serde_json::from_str::<BenchRecord>(&json).unwrap(), record);
-        let end = console::end(&record);
+        let end = console::end(&record, None);
         for figure in figures(&record) {
             for (format, text) in [("md", &markdown), ("html", &html), ("console", &end)] {
                 assert!(text.contains(&figure), "{kind}: no {figure:?} in {format}:\n{text}");
@@ -52,7 +52,7 @@ fn columns_fit_the_architecture() {
         let wish = made_up::Wish { architecture, ..Default::default() };
         let record = made_up::record(&wish);
         let rendered = Rendered::new(&record, &[]).unwrap();
-        (rendered.csv, console::end(&record))
+        (rendered.csv, console::end(&record, None))
     };
     let (csv, end) = of(MemoryArchitecture::Unified);
     assert_eq!(
@@ -116,11 +116,11 @@ fn hostile_text_stays_text() {
         format: PictureFormat::Png,
         width: 64,
         height: 48,
-        boxes: vec![([1.0, 2.0, 30.0, 40.0], evil.into())],
+        found: vec![PictureItem::boxed([1.0, 2.0, 30.0, 40.0], evil.into(), 0)],
     };
     let Rendered { html, markdown, .. } = Rendered::new(&record, &[picture]).unwrap();
     assert!(!html.contains("<script") && !markdown.contains("<script"));
-    assert!(!html.contains('\u{1b}') && !console::end(&record).contains('\u{1b}'));
+    assert!(!html.contains('\u{1b}') && !console::end(&record, None).contains('\u{1b}'));
     assert!(html.contains("data:image/png;base64,AQID"));
     assert!(!html.contains("http://") && !html.contains("https://"), "opens offline");
 }
@@ -132,7 +132,8 @@ fn the_start_says_what_holds_the_line() {
         &record.memory_safety,
         true,
         Some(Bytes::gib(4)),
-        ["ort on cuda:0", "will not run"],
+        &[("Slot 0 (yolo11n_rgb)", "ort on cuda:0"), ("Slot 1 (yolo11n_thermal)", "will not run")]
+            .map(|(place, text)| (place.to_string(), text.to_string())),
     );
     for line in [
         "GPU Memory Configuration\n",
@@ -160,7 +161,7 @@ fn the_memory_of_the_whole_run_has_a_block_of_its_own() {
     for (kind, record) in made_up::every_kind() {
         let usage = &record.system_metrics.gpu_memory;
         let Rendered { markdown, html, csv, .. } = Rendered::new(&record, &[]).unwrap();
-        let all = [markdown.clone(), html, csv, console::end(&record)].concat();
+        let all = [markdown.clone(), html, csv, console::end(&record, None)].concat();
         let with_gpu = record.system_metrics.architecture != MemoryArchitecture::NoGpu;
         assert_eq!(usage.what.is_gpu(), with_gpu, "{kind}");
         assert_eq!(all.contains("GPU Memory") || all.contains("GPU_MEM"), with_gpu, "{kind}");
