@@ -71,10 +71,8 @@ mod tests {
 
     #[test]
     fn each_object_is_found_once_and_by_its_class() {
-        let found = |x: f32, class, confidence| Detection {
-            bounds: [x, 0.0, x + 10.0, 10.0],
-            confidence,
-            class,
+        let found = |x: f32, class, confidence| {
+            Detection::boxed([x, 0.0, x + 10.0, 10.0], confidence, class)
         };
         let truth = [
             Truth { bounds: [0.0, 0.0, 10.0, 10.0], class: 0 },

@@ -5,12 +5,16 @@
 //! The results equal those of Ultralytics for a YOLO's output, including the order of the boxes.
 //! Outputs are not trusted: NaN values are dropped.
 
+mod detection;
 mod layout;
+mod mask;
 mod names;
 pub(crate) mod scan;
 mod suppress;
 
+pub use detection::{Detail, Detection, Keypoint, OrientedBox, Task};
 pub use layout::Layout;
+pub use mask::Mask;
 pub use names::parse_names;
 
 use crate::engine::{InferenceEngine, ModelInfo};
@@ -21,17 +25,6 @@ use crate::tensor::Tensor;
 use layout::{Hints, Told};
 use scan::{BLOCK, GROUP, Group, ScanBlock};
 use suppress::{Candidate, Suppress};
-
-/// One thing that was found.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Detection {
-    /// Left, top, right, bottom, in frame pixels.
-    pub bounds: [f32; 4],
-    /// How sure the detector is, 0 to 1.
-    pub confidence: f32,
-    /// The class, an index into the model's names.
-    pub class: u32,
-}
 
 /// What counts as found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -169,11 +162,8 @@ impl Decoder {
     ) -> InferResult<()> {
         out.clear();
         self.find(outputs, thresholds, |candidate| {
-            out.push(Detection {
-                bounds: letterbox.to_frame(candidate.bounds),
-                confidence: candidate.confidence,
-                class: candidate.class,
-            });
+            let bounds = letterbox.to_frame(candidate.bounds);
+            out.push(Detection::boxed(bounds, candidate.confidence, candidate.class));
         })
     }
 
