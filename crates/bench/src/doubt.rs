@@ -212,7 +212,7 @@ impl Doubt {
             Doubt::TooFewFrames { n, .. } => format!("only {n} frames"),
             Doubt::Throttled { .. } => "throttled".to_string(),
             Doubt::ClocksNotLocked => "clocks not locked".to_string(),
-            Doubt::PowerModeUnknown => "power mode unknown".to_string(),
+            Doubt::PowerModeUnknown => "power mode ?".to_string(),
             Doubt::ProviderFallback { .. } => "not as asked".to_string(),
             Doubt::OtherLoad { percent } => format!("other load {percent:.0} %"),
             Doubt::Drift { first_ms, last_ms } => {

@@ -64,6 +64,11 @@ impl TextCell {
     pub(crate) fn figure(value: Option<impl ToString>) -> TextCell {
         TextCell { right: true, ..TextCell::new(or_unknown(value), TextTone::Plain) }
     }
+
+    /// The same text with another tone.
+    pub(crate) fn toned(self, tone: TextTone) -> TextCell {
+        TextCell { tone, ..self }
+    }
 }
 
 impl<T: Into<String>> From<T> for TextCell {
@@ -114,6 +119,12 @@ impl TextPage {
     /// One line.
     pub(crate) fn line(&mut self, text: &str) {
         self.push(text, TextTone::Plain);
+        self.text.push('\n');
+    }
+
+    /// One line with a tone.
+    pub(crate) fn toned(&mut self, text: &str, tone: TextTone) {
+        self.push(text, tone);
         self.text.push('\n');
     }
 

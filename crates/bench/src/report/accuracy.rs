@@ -3,7 +3,13 @@
 use crate::record::ModelRecord;
 
 /// mAP over IoU 0.50 to 0.95; `None` where there are no labels.
-pub(super) fn map(model: &ModelRecord) -> Option<f64> {
+pub(crate) fn map(model: &ModelRecord) -> Option<f64> {
+    let _ = model;
+    None
+}
+
+/// mAP at IoU 0.50; `None` where there are no labels.
+pub(super) fn map50(model: &ModelRecord) -> Option<f64> {
     let _ = model;
     None
 }

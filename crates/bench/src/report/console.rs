@@ -90,7 +90,7 @@ pub fn table(record: &BenchRecord, width: Option<usize>) -> String {
 }
 
 /// The columns that go first where a terminal is narrow and all their cells are equal.
-const SPARE: [&str; 5] = ["energy a frame", "mAP", "status", "frames", "slot"];
+const SPARE: [&str; 4] = ["status", "frames", "J/frame", "mAP"];
 
 /// The columns of the table: their names, and a cell for each slot or row.
 fn columns(record: &BenchRecord) -> Vec<(&'static str, Vec<String>)> {
@@ -112,6 +112,7 @@ fn columns(record: &BenchRecord) -> Vec<(&'static str, Vec<String>)> {
             ReportFigure::P50 => ("p50 ms", false),
             ReportFigure::P95 => ("p95 ms", false),
             ReportFigure::P99 => ("p99 ms", false),
+            ReportFigure::Energy => ("J/frame", false),
             other => (other.name(), true),
         };
         let cell = |line: &Headline| match with_unit {

@@ -116,8 +116,8 @@ fn value(model: &ModelRecord, figure: ReportFigure) -> HeadlineFigure {
     let unknown = |field: &str| model.unknown.get(field).cloned();
     let with = |value: Option<String>, unit, note| HeadlineFigure {
         figure,
+        unit: if value.is_some() { unit } else { "" },
         value: value.unwrap_or(DASH.into()),
-        unit,
         note,
         badges: Vec::new(),
     };

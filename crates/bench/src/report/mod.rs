@@ -5,7 +5,7 @@
 //! arrange these words. `report.json` is the record itself, in the form of
 //! `docs/schema/report.schema.json`.
 
-mod accuracy;
+pub(crate) mod accuracy;
 pub mod console;
 pub mod csv;
 pub mod files;

@@ -3,7 +3,7 @@
 //! note, as it would flatten everything else.
 //!
 //! Elements have classes and no colours; the page's style gives them colours for light and
-//! dark. A plot is 640 × 220 units and scales with the page.
+//! dark. A plot is 460 × 200 units and scales with the page.
 
 use maud::{Markup, Render, html};
 use plimsoll::text::one_line;
@@ -11,8 +11,8 @@ use plimsoll::text::one_line;
 use crate::record::Bin;
 use crate::stats::TimePoint;
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 220.0;
+const WIDTH: f64 = 460.0;
+const HEIGHT: f64 = 200.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 14.0;
@@ -141,7 +141,7 @@ impl Axes {
                 (line("grid", (LEFT, at), (WIDTH - RIGHT, at)))
                 (text("tick", (LEFT - 6.0, at + 3.5), "end", &label(y, self.y.1 - self.y.0)))
             }
-            @for x in ticks(self.x.0, self.x.1, 7.0) {
+            @for x in ticks(self.x.0, self.x.1, 6.0) {
                 @let at = (self.px(x), HEIGHT - BOTTOM + 15.0);
                 (text("tick", at, "middle", &label(x, self.x.1 - self.x.0)))
             }
@@ -334,7 +334,7 @@ pub fn distribution(name: &str, bins: &[Bin], marks: &[(&str, f64)]) -> Option<P
         (x, (x + dx, TOP + 8.0 + 12.0 * at as f64), anchor)
     };
     let body = html! {
-        (axes.frame("ms (the last bar has all that took longer)", "frames"))
+        (axes.frame("ms (last bar: all that took longer)", "frames"))
         @for bin in bins {
             @let [x, y, width, height] = bar(bin);
             rect.bar x=(x) y=(y) width=(width) height=(height) {}

@@ -116,22 +116,24 @@ impl Stretch {
         values.for_each(|value| counts[usize::from(value)] += 1);
         let all: u64 = counts.iter().sum();
         let aside = (all as f64 * OUTLIERS) as u64;
-        let beyond = |counts: &mut dyn Iterator<Item = (usize, &u64)>| {
-            let mut sum = 0;
-            let found = counts.find(|(_, count)| {
-                sum += **count;
-                sum > aside
-            });
-            found.map_or(0, |(value, _)| value as u16)
-        };
-        let low = beyond(&mut counts.iter().enumerate());
-        let high = beyond(&mut counts.iter().enumerate().rev());
+        let low = past(counts.iter().enumerate(), aside);
+        let high = past(counts.iter().enumerate().rev(), aside);
         Stretch { low, span: f32::from(high.saturating_sub(low)).max(1.0) }
     }
 
     fn grey(&self, value: u16) -> [u8; 3] {
         [(f32::from(value.saturating_sub(self.low)) / self.span * 255.0).min(255.0) as u8; 3]
     }
+}
+
+/// The first value that has more than `aside` pixels up to it.
+fn past<'a>(mut counts: impl Iterator<Item = (usize, &'a u64)>, aside: u64) -> u16 {
+    let mut sum = 0;
+    let found = counts.find(|(_, count)| {
+        sum += **count;
+        sum > aside
+    });
+    found.map_or(0, |(value, _)| value as u16)
 }
 
 /// A bitmap of 24 bits, rows from the bottom, each padded to four bytes.

@@ -46,6 +46,20 @@ fn all_formats_say_the_same() {
     }
 }
 
+/// The columns of every architecture.
+const FIGURES: &str =
+    "engine,device,input_size,frames,fps,p50_ms,p95_ms,p99_ms,map,map50,energy_per_frame_j";
+
+/// What they hold for a slot.
+fn speed(slot: usize, architecture: MemoryArchitecture) -> String {
+    let wish = made_up::Wish { architecture, ..Default::default() };
+    let (model, _) = made_up::slot(&wish, slot);
+    let (p, info) = (model.performance.unwrap(), model.model_info.unwrap());
+    let [p50, p95, p99] = [p.whole.p50_ms, p.whole.p95_ms, p.whole.p99_ms];
+    let (engine, device, fps) = (info.engine, info.device, p.fps.unwrap());
+    format!("{engine},{device},640x640,300,{fps:.3},{p50:.4},{p95:.4},{p99:.4},,,")
+}
+
 #[test]
 fn columns_fit_the_architecture() {
     let of = |architecture| {
@@ -57,19 +71,29 @@ fn columns_fit_the_architecture() {
     let (csv, end) = of(MemoryArchitecture::Unified);
     assert_eq!(
         csv,
-        "model,system_memory_mb,cuda_alloc_mb,notes\n\
-         street.onnx,4321.0,900.0,slot 0 (yolo11n_rgb); Unified: CUDA is subset of system\n\
-         night.engine,4321.0,900.0,slot 1 (yolo11n_thermal); Unified: CUDA is subset of system\n"
+        format!(
+            "model,system_memory_mb,cuda_alloc_mb,{FIGURES},notes\n\
+             street.onnx,4321.0,900.0,{},slot 0 (yolo11n_rgb); Unified: CUDA is subset of system\n\
+             night.engine,4321.0,900.0,{},slot 1 (yolo11n_thermal); Unified: CUDA is subset of \
+             system\n",
+            speed(0, MemoryArchitecture::Unified),
+            speed(1, MemoryArchitecture::Unified),
+        )
     );
     assert!(end.contains(
         "System Memory Peak: 4.22 GiB\n  ├─ CUDA Allocator: 0.88 GiB (subset, 20.8 % of system used)\n  └─ Other/OS: 3.34 GiB\nArchitecture: Unified Memory (Orin Nano Developer Kit)\n"
     ));
     let (csv, end) = of(MemoryArchitecture::Discrete);
-    assert!(csv.starts_with("model,gpu_memory_mb,system_memory_mb,total_mb,notes\n"));
-    assert!(csv.contains("street.onnx,900.0,4321.0,5221.0,slot 0 (yolo11n_rgb); Discrete GPU\n"));
+    let head = format!("model,gpu_memory_mb,system_memory_mb,total_mb,{FIGURES},notes\n");
+    assert!(csv.starts_with(&head), "{csv}");
+    let speeds = speed(0, MemoryArchitecture::Discrete);
+    let line = format!("street.onnx,900.0,4321.0,5221.0,{speeds},slot 0 (yolo11n_rgb); Discrete GPU\n");
+    assert!(csv.contains(&line), "{csv}");
     assert!(end.contains("Total: 5.10 GiB"));
     let (csv, end) = of(MemoryArchitecture::NoGpu);
-    assert!(csv.starts_with("model,process_memory_mb,notes\nstreet.onnx,900.0,slot 0"));
+    let speeds = speed(0, MemoryArchitecture::NoGpu);
+    let start = format!("model,process_memory_mb,{FIGURES},notes\nstreet.onnx,900.0,{speeds},slot 0");
+    assert!(csv.starts_with(&start), "{csv}");
     assert!(end.contains("Process Memory Peak: 0.88 GiB"));
 }
 
@@ -87,6 +111,7 @@ fn nothing_measured_is_not_within_the_limit() {
 fn the_summary_comes_first_and_violations_are_shown() {
     for (kind, record) in made_up::every_kind() {
         let markdown = Rendered::new(&record, &[]).unwrap().markdown;
+        assert!(markdown.contains("| model | engine | input | fps | p50 |"), "{markdown}");
         let first = markdown.find("\n## ").map(|at| &markdown[at + 4..]);
         assert!(first.is_some_and(|text| text.starts_with("Memory Safety Summary")));
         if kind == "violated" {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll::Bytes;
 use plimsoll_bench::doubt::Doubt;
-use plimsoll_bench::record::{BenchRecord, MeasuredWhat, Status};
+use plimsoll_bench::record::{BenchRecord, MeasuredWhat, ModelRecord, Status};
 use plimsoll_bench::workload::{
     BenchError, BenchPlan, BenchProgress, Finished, Level, Silent, SlotProgress, run,
 };

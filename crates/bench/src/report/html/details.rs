@@ -28,7 +28,7 @@ pub(super) fn model(model: &ModelRecord, words: &ModelSheet, folded: bool) -> Ma
     };
     let label = model.label();
     match folded {
-        false => section(&format!("{label}: details"), &body),
+        false => html! { section { h2 { (one_line(&label)) ": details" } (body) } },
         true => html! {
             section {
                 details { summary { h2 { (one_line(&label)) ": details" } } (body) }

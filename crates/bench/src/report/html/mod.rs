@@ -107,10 +107,10 @@ fn sign(tone: ReportTone) -> (&'static str, &'static str) {
     }
 }
 
-/// A part of the page with a heading.
+/// A part of the page with a heading, which paper does not cut.
 #[must_use]
 pub fn section(name: &str, body: &Markup) -> Markup {
-    html! { section { h2 { (one_line(name)) } (body) } }
+    html! { section.keep { h2 { (one_line(name)) } (body) } }
 }
 
 fn table(rows: &[ReportRow]) -> Markup {

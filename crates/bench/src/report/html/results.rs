@@ -48,7 +48,7 @@ fn badges<'a>(all: impl IntoIterator<Item = &'a Badge>) -> Markup {
 fn card(line: &Headline) -> Markup {
     let ran = line.figures.iter().any(|figure| figure.value != DASH);
     html! {
-        section.result {
+        section.result.keep {
             h2 { (one_line(&line.label)) " " (status(line)) }
             @if ran {
                 p.what {
@@ -92,7 +92,7 @@ fn table(headlines: &[Headline]) -> Markup {
     let run_badges = headlines.iter().find(|line| !line.badges.is_empty());
     let run_badges = run_badges.map(|line| &line.badges[..]).unwrap_or_default();
     html! {
-        section.result {
+        section.result.keep {
             h2 { "Results" (badges(run_badges.iter().filter(|badge| badge.of_run))) }
             table.results {
                 thead {
