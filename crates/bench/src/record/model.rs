@@ -1,4 +1,4 @@
-//! One slot of the record: what ran, how fast, how much memory, what it found.
+//! One slot or row of the record: what ran, how fast, how much memory, what it found.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +34,26 @@ impl std::fmt::Display for Status {
     }
 }
 
+/// What the energy of a frame is the energy of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum EnergyOf {
+    /// The whole board.
+    Machine,
+    /// The GPUs alone, without processors and memory.
+    Gpus,
+}
+
+impl std::fmt::Display for EnergyOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            EnergyOf::Machine => "whole machine",
+            EnergyOf::Gpus => "GPUs alone",
+        })
+    }
+}
+
 /// The memory that a model was expected to take, from its file alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -48,16 +68,20 @@ pub struct MemoryEstimate {
     pub total_bytes: u64,
 }
 
-/// One slot.
+/// One slot or row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelRecord {
-    /// 0 or 1.
-    #[cfg_attr(test, schemars(range(max = 1)))]
+    /// Its place in `models`.
     pub slot: usize,
-    /// The slot's own name: `yolo11n_rgb` or `yolo11n_thermal`, whatever model is in it.
-    #[cfg_attr(test, schemars(extend("enum" = SLOTS)))]
-    pub slot_name: String,
+    /// The slot's own name: `yolo11n_rgb` or `yolo11n_thermal`, whatever model is in it; null in a
+    /// run of rows.
+    #[cfg_attr(test, schemars(extend("enum" = serde_json::json!([SLOTS[0], SLOTS[1], null]))))]
+    pub slot_name: Option<String>,
+    /// What the row is called: the model, and the engine where there are several; null where the
+    /// run has slots.
+    #[serde(default)]
+    pub row: Option<String>,
     /// The model, after its file; null where the slot has none.
     pub name: Option<String>,
     /// How it ended.
@@ -77,6 +101,12 @@ pub struct ModelRecord {
     pub detection_summary: Option<DetectionSummary>,
     /// How accurate it was; null where the truth is not known.
     pub accuracy: Option<Accuracy>,
+    /// Joules per measured frame, while it ran; null where no sensor reports them.
+    #[serde(default)]
+    pub energy_per_frame_j: Option<f64>,
+    /// What these are the joules of; null where they are not known.
+    #[serde(default)]
+    pub energy_of: Option<EnergyOf>,
     /// The run over time, for plots.
     pub timeline: SlotTimeline,
     /// Why fields are null.
@@ -84,10 +114,20 @@ pub struct ModelRecord {
 }
 
 impl ModelRecord {
-    /// The name for people: the model and its slot, because two slots may have the same model.
+    /// The name for people, which no other of the run has: the row, or the model and its slot,
+    /// because two slots may have the same model.
     #[must_use]
     pub fn label(&self) -> String {
-        label(self.slot, self.name.as_deref())
+        self.row.clone().unwrap_or_else(|| label(self.slot, self.name.as_deref()))
+    }
+
+    /// The slot with its own name, or the row by its number from 1.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match &self.slot_name {
+            Some(name) => format!("slot {} ({name})", self.slot),
+            None => format!("row {}", self.slot + 1),
+        }
     }
 
     /// Removes the reasons of fields that are known by now.
@@ -98,6 +138,8 @@ impl ModelRecord {
             ("estimate", self.estimate.is_some()),
             ("detection_summary", self.detection_summary.is_some()),
             ("accuracy", self.accuracy.is_some()),
+            ("energy_per_frame_j", self.energy_per_frame_j.is_some()),
+            ("energy_of", self.energy_of.is_some()),
         ];
         for (field, _) in known.into_iter().filter(|(_, known)| *known) {
             self.unknown.remove(field);
@@ -107,11 +149,20 @@ impl ModelRecord {
     /// A slot in which nothing ran.
     #[must_use]
     pub fn idle(slot: usize, status: Status, reason: &str, gpu_memory: GpuMemory) -> ModelRecord {
-        let unknown = ["model_info", "performance", "estimate", "detection_summary", "accuracy"]
-            .map(|field| (field.to_string(), reason.to_string()));
+        let unknown = [
+            "model_info",
+            "performance",
+            "estimate",
+            "detection_summary",
+            "accuracy",
+            "energy_per_frame_j",
+            "energy_of",
+        ]
+        .map(|field| (field.to_string(), reason.to_string()));
         ModelRecord {
             slot,
-            slot_name: SLOTS.get(slot).copied().unwrap_or_default().to_string(),
+            slot_name: SLOTS.get(slot).map(ToString::to_string),
+            row: None,
             name: None,
             status,
             reason: Some(reason.to_string()),
@@ -121,10 +172,40 @@ impl ModelRecord {
             gpu_memory,
             detection_summary: None,
             accuracy: None,
+            energy_per_frame_j: None,
+            energy_of: None,
             timeline: SlotTimeline::default(),
             unknown: unknown.into_iter().collect(),
         }
     }
+}
+
+/// Reads the models of a run. Where they have slots there are exactly two.
+pub(super) fn rows_or_two_slots<'de, D>(reader: D) -> Result<Vec<ModelRecord>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    let models = Vec::<ModelRecord>::deserialize(reader)?;
+    let slots = models.iter().any(|model| model.slot_name.is_some());
+    match models.len() {
+        0 => Err(serde::de::Error::custom("a run has at least one model")),
+        n if slots && n != SLOTS.len() => {
+            Err(serde::de::Error::custom(format!("a run with slots has two models, not {n}")))
+        }
+        _ => Ok(models),
+    }
+}
+
+/// The rule of the schema for models with slots, and what then holds.
+#[cfg(test)]
+pub(super) fn has_slots() -> serde_json::Value {
+    let named = serde_json::json!({ "slot_name": { "type": "string" } });
+    serde_json::json!({ "contains": { "required": ["slot_name"], "properties": named } })
+}
+
+#[cfg(test)]
+pub(super) fn two() -> serde_json::Value {
+    serde_json::json!({ "minItems": SLOTS.len(), "maxItems": SLOTS.len() })
 }
 
 /// A model and its slot, in words.

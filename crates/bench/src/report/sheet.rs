@@ -40,7 +40,7 @@ pub struct Sheet {
     pub closest: Vec<ReportRow>,
     /// The first twenty violations.
     pub violations: Vec<String>,
-    /// The two slots.
+    /// The slots or rows.
     pub models: Vec<ModelSheet>,
     /// The memory of the whole run against the limit: its tone, heading and figures.
     pub usage: (ReportTone, String, Vec<ReportRow>),
@@ -62,8 +62,8 @@ pub struct Sheet {
 pub struct ModelSheet {
     /// The model, after its file; the slot where it has none.
     pub name: String,
-    /// Which slot it is in.
-    pub slot: String,
+    /// The slot with its own name, or the row.
+    pub place: String,
     /// How it ended.
     pub status: Status,
     /// Why.
@@ -96,7 +96,7 @@ pub(super) fn gib(value: Option<f64>) -> String {
     }
 }
 
-fn ms(value: f64) -> String {
+pub(super) fn ms(value: f64) -> String {
     match value.abs() {
         small if small < 1.0 => format!("{value:.3}"),
         _ => format!("{value:.2}"),
@@ -207,7 +207,7 @@ fn model_sheet(model: &ModelRecord) -> ModelSheet {
     let performance = model.performance.as_ref();
     ModelSheet {
         name: model.name.clone().unwrap_or_else(|| model.label()),
-        slot: format!("{} ({})", model.slot, model.slot_name),
+        place: model.place(),
         status: model.status,
         reason: model.reason.clone(),
         facts: facts(model),

@@ -7,10 +7,14 @@ use plimsoll_models::terms::{self, EstimateRequest, Runner};
 use super::plan::BenchPlan;
 use crate::record::MemoryEstimate;
 
-/// The estimate for a model under a plan, or why there is none.
-pub(super) fn of(weights: &ModelSource, plan: &BenchPlan) -> Result<MemoryEstimate, String> {
+/// The estimate for a model on an engine under a plan, or why there is none.
+pub(super) fn of(
+    weights: &ModelSource,
+    engine: EngineChoice,
+    plan: &BenchPlan,
+) -> Result<MemoryEstimate, String> {
     let mut request = EstimateRequest::default();
-    request.runner = match plan.engine {
+    request.runner = match engine {
         EngineChoice::Kind(EngineKind::Ort) => Some(Runner::Ort),
         EngineChoice::Kind(EngineKind::Rten) => Some(Runner::Rten),
         EngineChoice::Kind(EngineKind::Echo) => return Err("echo runs no model".to_string()),

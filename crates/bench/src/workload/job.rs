@@ -7,18 +7,17 @@
 //! Warm-up repeats the first frame, because warming up on new ones would use up a folder of
 //! four pictures.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
-use plimsoll_infer::{InferError, ModelSource, Stage, Stopwatch};
+use plimsoll_infer::{EngineChoice, InferError, ModelSource, Stage, Stopwatch};
 
 use super::event::{LoopEnd, SeenFrame, SlotEvent, SlotOpened, SlotOutcome};
 use super::feed::{DecodedFrame, FrameFeed};
 use super::guarded::{BenchGuard, asked_for};
-use super::load::{LoadGate, LoadedSlot};
+use super::load::{LoadGate, LoadedSlot, ProcessBases};
 use super::pace::{FramePace, FrameTurn};
 use super::plan::BenchPlan;
 use crate::measure::{FrameSample, Phase};
@@ -33,6 +32,7 @@ pub(super) struct SlotJob<'a> {
     pub(super) repeat: u32,
     pub(super) plan: &'a BenchPlan,
     pub(super) weights: ModelSource,
+    pub(super) engine: EngineChoice,
     /// Why the model must not be loaded.
     pub(super) refused: Option<&'a str>,
     pub(super) events: SyncSender<SlotEvent>,
@@ -41,7 +41,7 @@ pub(super) struct SlotJob<'a> {
     /// The most that an engine may allocate on a GPU.
     pub(super) limit: Bytes,
     /// Memory of the process without a model, once an engine had run in it; for all jobs.
-    pub(super) process_before: &'a OnceLock<Option<Bytes>>,
+    pub(super) bases: &'a ProcessBases,
     /// Where two slots run at once.
     pub(super) gate: Option<&'a LoadGate>,
 }
@@ -103,7 +103,8 @@ impl SlotJob<'_> {
     }
 
     fn close(&self, loaded: &mut LoadedSlot<'_>, end: LoopEnd) -> SlotOutcome {
-        let wanted = self.plan.max_frames.is_some() || self.plan.duration.is_some();
+        let plan = self.plan;
+        let wanted = plan.max_frames.is_some() || plan.duration.is_some() || plan.loop_source;
         let early = match end {
             LoopEnd::SourceEnded if wanted => Some(loaded.measured),
             _ => None,

@@ -104,7 +104,12 @@ pub(crate) fn slot(wish: &Wish, slot: usize) -> (ModelRecord, SlotMeter) {
     let mut record = ModelRecord::idle(slot, Status::Completed, "", memory);
     record.reason = None;
     record.name = Some(MODELS[slot].into());
-    record.unknown = [("accuracy".to_string(), "the truth is not known".to_string())].into();
+    let unknown = [
+        ("accuracy", "the truth is not known"),
+        ("energy_per_frame_j", "no sensor reports the power of the whole machine"),
+        ("energy_of", "no sensor reports the power of the whole machine"),
+    ];
+    record.unknown = unknown.map(|(field, why)| (field.to_string(), why.to_string())).into();
     record.performance = meter.performance();
     record.timeline = meter.timeline();
     record.estimate = Some(MemoryEstimate {
@@ -205,7 +210,7 @@ pub(crate) fn record(wish: &Wish) -> BenchRecord {
             }],
             unpaired: None,
         },
-        models: [rgb, thermal],
+        models: vec![rgb, thermal],
         system_metrics: machine(wish),
         memory_safety: safety(ReportLimitType::Hard),
         shared: SharedMemory::unmeasured("the engine does not tell"),
@@ -246,6 +251,7 @@ fn config() -> BenchConfig {
         warmup: 10,
         rate_fps: None,
         duration_s: None,
+        loop_source: false,
         parallel: false,
         strict: false,
         repeat: 1,

@@ -7,6 +7,7 @@
 //! process (`ffmpeg`, `gst-launch-1.0`), so that their decoders' faults stay outside.
 
 pub mod ahead;
+mod chain;
 mod child;
 mod ffmpeg;
 mod gst;
@@ -26,7 +27,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::image_dir::decode_image;
+pub use self::chain::open_all;
+pub use self::image_dir::{decode_image, is_picture};
 pub use self::redact::redact;
 pub use self::spec::Spec;
 pub use self::staged::{Staged, Stager};

@@ -4,33 +4,49 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll::Bytes;
-use plimsoll_bench::workload::{BenchPlan, SlotMode};
-use plimsoll_infer::{EngineChoice, EngineDevice};
+use plimsoll_bench::workload::{BenchPlan, RowPlan, SlotMode};
+use plimsoll_infer::{EngineChoice, EngineDevice, ModelSource};
 
 use crate::duration::{duration, in_units};
 use crate::limit::{LimitArgs, size_above_zero};
+use super::words::BenchWords;
 use crate::outcome::BadInput;
+
+const USAGE: &str = "\
+plimsoll bench [OPTIONS] MODEL… [SOURCE…]    a row for each model and engine
+       plimsoll bench [OPTIONS] [--model0 FILE] [--model1 FILE] [--rgb-source SOURCE] \
+[--thermal-source SOURCE]
+                                                    two slots, for two cameras; without a model, \
+the demo";
 
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll bench                                     the embedded demo, under a minute
-  plimsoll bench --mode rgb --source video=rgb.mp4 --model0 yolo11n.onnx
+  plimsoll bench                                     the embedded demo, half a minute
+  plimsoll bench yolo11n.onnx frames/                a model on pictures
+  plimsoll bench yolo11n.pt yolo11s.pt clip.mp4 --engine ort,rten
+                                                     a row for each model and engine
+  plimsoll bench yolo11n.onnx                        without a source: drawn scenes
   plimsoll bench --rgb-source image_dir=rgb --thermal-source image_dir=thermal \\
     --model0 rgb.onnx --model1 thermal.onnx          both, paired by time
   plimsoll bench --rate 30 --duration 10m            offered load
 
 Exit codes:
   0 fine, 1 over the limit with --fail-on-violation, 2 bad usage or all slots skipped,
-  3 one failed and none completed, 130 stopped; the report is written in every case";
+  3 one failed and none completed, 130 stopped; the report is written in every case but 2";
 
-/// Measure one or two detectors: speed, memory, accuracy, in one report
+/// Measure detectors: speed, memory, accuracy and energy, in one report
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = USAGE)]
 pub(crate) struct Args {
+    /// Weights (.onnx, .pt, .engine) and sources (a folder of pictures, pictures, videos,
+    /// camera=N, rtsp://…, gst='PIPELINE', synthetic), told apart by what they are
+    #[arg(value_name = "MODEL… [SOURCE…]")]
+    words: Vec<String>,
     /// Which slots run: rgb (slot 0), thermal (slot 1) or dual
     #[arg(long, value_name = "MODE")]
     mode: Option<SlotMode>,
-    /// image_dir=D, video=F, camera=N, rtsp://…, gst='PIPELINE', synthetic, or a path
+    /// image_dir=D, video=F, camera=N, rtsp://…, gst='PIPELINE', synthetic, or a path; the same
+    /// as SOURCE
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
     /// The RGB source of dual mode
@@ -48,9 +64,9 @@ pub(crate) struct Args {
     /// Weights of slot 1
     #[arg(long, value_name = "FILE")]
     model1: Option<PathBuf>,
-    /// auto, rten, ort, tensorrt or echo
-    #[arg(long, default_value = "auto")]
-    engine: EngineChoice,
+    /// auto, rten, ort, tensorrt or echo; several, such as ort,rten, give a row each
+    #[arg(long, default_value = "auto", value_delimiter = ',')]
+    engine: Vec<EngineChoice>,
     /// auto, cpu or cuda:N
     #[arg(long, default_value = "auto")]
     device: EngineDevice,
@@ -123,6 +139,9 @@ struct BenchWork {
     /// Run each slot for this time: 10m, 90s; a source that ends starts over
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
+    /// Start a source over that ends before there are enough frames
+    #[arg(long = "loop")]
+    loop_source: bool,
     /// Both slots at once, each on its own thread
     #[arg(long)]
     parallel: bool,
@@ -134,19 +153,30 @@ struct BenchWork {
 impl Args {
     /// Whether the run may use CUDA, and may be guarded.
     pub(super) fn wants_guard(&self) -> bool {
-        let on_host = matches!(self.device, EngineDevice::Cpu) || self.engine.is_host_only();
+        let host_only = self.engine.iter().all(|engine| engine.is_host_only());
+        let on_host = matches!(self.device, EngineDevice::Cpu) || host_only;
         !self.no_guard && !on_host
     }
 
     /// The plan.
     pub(super) fn plan(&self) -> anyhow::Result<BenchPlan> {
         let work = &self.work;
+        let BenchWords { models, mut sources } = BenchWords::read(&self.words)?;
+        sources.extend(self.source.clone());
+        let rows = self.rows(models)?;
+        let mut source = None;
+        if rows.is_empty() {
+            source = self.only_source(&mut sources)?;
+        }
         let plan = BenchPlan {
+            rows,
+            row_sources: sources,
+            loop_source: work.loop_source,
             mode: self.mode,
-            source: self.source.clone(),
+            source,
             sources: [self.rgb_source.clone(), self.thermal_source.clone()],
             models: [self.model0.clone(), self.model1.clone()],
-            engine: self.engine,
+            engine: self.engine.first().copied().unwrap_or_default(),
             device: self.device,
             library: self.library.clone(),
             strict: self.strict,
@@ -176,6 +206,56 @@ impl Args {
         };
         plan.check().map_err(BadInput::new)?;
         Ok(plan)
+    }
+}
+
+impl Args {
+    /// A row for each model and engine; none where the two slots are used.
+    fn rows(&self, models: Vec<PathBuf>) -> Result<Vec<RowPlan>, BadInput> {
+        let slots = [
+            ("--model0", self.model0.is_some()),
+            ("--model1", self.model1.is_some()),
+            ("--rgb-source", self.rgb_source.is_some()),
+            ("--thermal-source", self.thermal_source.is_some()),
+            ("--mode", self.mode.is_some()),
+        ];
+        let slot_flag = slots.into_iter().find_map(|(flag, given)| given.then_some(flag));
+        match (models.first(), slot_flag) {
+            (Some(model), Some(flag)) => Err(BadInput::new(format!(
+                "{flag} is of the form with two slots, where {} is --model0 or --model1; without \
+                 {flag}, each model is a row",
+                model.display()
+            ))),
+            (None, _) if self.engine.len() > 1 => {
+                Err(BadInput::new("several engines need a model: plimsoll bench MODEL… --engine A,B"))
+            }
+            _ => Ok(models
+                .into_iter()
+                .flat_map(|model| {
+                    let weights = ModelSource::path(model);
+                    self.engine.iter().map(move |&engine| RowPlan { weights: weights.clone(), engine })
+                })
+                .collect()),
+        }
+    }
+
+    /// The source of the form with two slots, which takes one word at most.
+    fn only_source(&self, sources: &mut Vec<String>) -> Result<Option<String>, BadInput> {
+        let source = sources.pop();
+        let Some(source) = source else { return Ok(None) };
+        if !sources.is_empty() {
+            let text = "several sources need a model: plimsoll bench MODEL… SOURCE…; for two \
+                        cameras use --rgb-source and --thermal-source";
+            return Err(BadInput::new(text));
+        }
+        let drawn = source == "synthetic" || source.starts_with("synthetic:");
+        let word = self.words.contains(&source) && !drawn;
+        if word && self.model0.is_none() && self.model1.is_none() {
+            return Err(BadInput::new(format!(
+                "{source} is a source, and no model was named: plimsoll bench model.onnx {source}"
+            )));
+        }
+        Ok(Some(source))
     }
 }
 
