@@ -7,7 +7,10 @@ use crate::judge::AccuracyTask;
 /// How accurate detections were for one task. A figure for which there is no truth is null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
 pub struct TaskAccuracy {
+    /// Where the truth comes from: the file of the labels, or the scenes that were drawn.
+    pub labels: String,
     /// What was judged.
     pub task: AccuracyTask,
     /// Images that were judged.

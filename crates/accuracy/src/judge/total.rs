@@ -158,6 +158,7 @@ fn result(
     let boxes = |figure: Option<f64>| figure.filter(|_| !keypoints);
     let few = |at: usize| boxes(mean(totals, 0, |t| over_steps(&t.recall_of_few[at])));
     TaskAccuracy {
+        labels: String::new(),
         task,
         images: images.len() as u64,
         truths,

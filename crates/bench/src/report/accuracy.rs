@@ -4,14 +4,12 @@ use crate::record::ModelRecord;
 
 /// mAP over IoU 0.50 to 0.95; `None` where there are no labels.
 pub(crate) fn map(model: &ModelRecord) -> Option<f64> {
-    let _ = model;
-    None
+    model.accuracy.as_ref()?.map
 }
 
 /// mAP at IoU 0.50; `None` where there are no labels.
 pub(super) fn map50(model: &ModelRecord) -> Option<f64> {
-    let _ = model;
-    None
+    model.accuracy.as_ref()?.map50
 }
 
 /// What stands beside it.

@@ -183,11 +183,13 @@ fn measure_all(
             origin: run.origin,
             limit,
             bases: &bases,
+            truth: run.layout.truth(slot),
             gate,
         })
     };
     for repeat in 0..plan.repeat {
-        let jobs: Vec<SlotJob<'_>> = (0..slots.len()).filter_map(|slot| job(repeat, slot)).collect();
+        let jobs: Vec<SlotJob<'_>> =
+            (0..slots.len()).filter_map(|slot| job(repeat, slot)).collect();
         if together {
             at_once(jobs, run.inputs.together(plan));
         } else {

@@ -36,13 +36,7 @@ pub struct SlotProgress<'a> {
 pub trait BenchProgress {
     /// The folder is made and the limit is set. `backends` says for each slot or row what will
     /// run there.
-    fn started(
-        &mut self,
-        _folder: &Path,
-        _safety: &MemorySafety,
-        _backends: &[(String, String)],
-    ) {
-    }
+    fn started(&mut self, _folder: &Path, _safety: &MemorySafety, _backends: &[(String, String)]) {}
     /// A model is being tried in a process of its own, before there is a folder.
     fn trying(&mut self, _name: &str, _weights: &Path) {}
     /// The memory that a model is expected to take, before it is loaded.
@@ -51,6 +45,9 @@ pub trait BenchProgress {
     fn opened(&mut self, _name: &str, _backend: &str) {}
     /// More frames were measured; called a few times a second.
     fn frames(&mut self, _view: &SlotProgress<'_>) {}
+    /// Detections of more images were judged, of all that are labelled where their number is known;
+    /// called a few times a second.
+    fn judging(&mut self, _name: &str, _images: u64, _of: Option<u64>) {}
     /// A slot is over.
     fn ended(&mut self, _model: &ModelRecord) {}
     /// A warning for the user.

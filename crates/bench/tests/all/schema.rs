@@ -57,7 +57,9 @@ fn what_is_wrong_is_found() {
 }
 
 /// Nulls that mean "does not apply" and need no reason.
-const PLAIN: [&str; 28] = [
+const PLAIN: [&str; 30] = [
+    "fusion",
+    "box_accuracy",
     "slot_name",
     "row",
     "imgsz",

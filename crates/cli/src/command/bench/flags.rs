@@ -7,9 +7,9 @@ use plimsoll::Bytes;
 use plimsoll_bench::workload::{BenchPlan, RowPlan, SlotMode};
 use plimsoll_infer::{EngineChoice, EngineDevice, ModelSource};
 
+use super::words::BenchWords;
 use crate::duration::{duration, in_units};
 use crate::limit::{LimitArgs, size_above_zero};
-use super::words::BenchWords;
 use crate::outcome::BadInput;
 
 const USAGE: &str = "\
@@ -55,6 +55,13 @@ pub(crate) struct Args {
     /// The thermal source of dual mode
     #[arg(long, value_name = "SOURCE")]
     thermal_source: Option<String>,
+    /// Labels of the pictures, for accuracy: a COCO file (.json) or the data.yaml of a YOLO data
+    /// set; of two cameras those of the RGB source
+    #[arg(long, value_name = "FILE")]
+    labels: Option<PathBuf>,
+    /// Labels of the thermal source of dual mode; with both, the cameras are also judged together
+    #[arg(long, value_name = "FILE")]
+    thermal_labels: Option<PathBuf>,
     /// How far apart frames of a pair may be
     #[arg(long, value_name = "MS", default_value = "33", value_parser = milliseconds)]
     sync_tolerance_ms: Duration,
@@ -198,6 +205,8 @@ impl Args {
             metrics_interval: self.metrics_interval,
             output_dir: self.output_dir.clone(),
             run_name: self.run_name.clone(),
+            labels: self.labels.clone(),
+            thermal_labels: self.thermal_labels.clone(),
             detections: self.detections.clone(),
             command_line: std::env::args_os()
                 .map(|word| word.to_string_lossy().into_owned())
@@ -226,14 +235,16 @@ impl Args {
                  {flag}, each model is a row",
                 model.display()
             ))),
-            (None, _) if self.engine.len() > 1 => {
-                Err(BadInput::new("several engines need a model: plimsoll bench MODEL… --engine A,B"))
-            }
+            (None, _) if self.engine.len() > 1 => Err(BadInput::new(
+                "several engines need a model: plimsoll bench MODEL… --engine A,B",
+            )),
             _ => Ok(models
                 .into_iter()
                 .flat_map(|model| {
                     let weights = ModelSource::path(model);
-                    self.engine.iter().map(move |&engine| RowPlan { weights: weights.clone(), engine })
+                    self.engine
+                        .iter()
+                        .map(move |&engine| RowPlan { weights: weights.clone(), engine })
                 })
                 .collect()),
         }
