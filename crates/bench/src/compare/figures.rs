@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::doubt::ReportFigure;
-use crate::record::ModelRecord;
+use crate::record::{HowObtained, ModelRecord};
 use crate::report::accuracy;
 use crate::stats::{Judgement, SpeedVerdict};
 
@@ -69,6 +69,9 @@ impl FigureChange {
     }
 }
 
+/// What figures that are counted and not timed may change by: rounding.
+const EXACT: f64 = 0.005;
+
 /// All figures of a slot. Times look as sure as the verdict is.
 pub(super) fn changes(
     a: Option<&ModelRecord>,
@@ -95,11 +98,22 @@ pub(super) fn changes(
             ReportFigure::Map => Some(y - x),
             _ => (x != 0.0).then(|| y / x - 1.0),
         });
-        let timed = !matches!(figure, ReportFigure::Map | ReportFigure::Memory);
-        let tone = tone(figure, change, if timed { tolerance } else { 0.005 }, sure || !timed);
+        let counted = [a, b].into_iter().flatten().all(is_counted);
+        let (least, sure) = match figure {
+            ReportFigure::Map => (EXACT, true),
+            ReportFigure::Memory if counted => (EXACT, true),
+            ReportFigure::Memory => (tolerance, true),
+            _ => (tolerance, sure),
+        };
+        let tone = tone(figure, change, least, sure);
         FigureChange { name: figure.name(), unit, a: x, b: y, change, tone }
     });
     all.collect()
+}
+
+/// Whether a peak is exact.
+fn is_counted(model: &ModelRecord) -> bool {
+    model.gpu_memory.obtained == Some(HowObtained::Counted)
 }
 
 fn unit(figure: ReportFigure, small: bool) -> (&'static str, f64) {

@@ -236,13 +236,18 @@ impl Comparison {
         if !self.comparable {
             text += "cannot compare: the runs are of different things (--force compares anyway)\n";
         }
-        text + &self.verdicts()
+        for slot in &self.slots {
+            text += &slot.line();
+            let advice = slot.advice.as_deref().map(one_line);
+            text += &advice.map_or(String::new(), |advice| format!("  {advice}\n"));
+        }
+        text
     }
 
     /// One line per slot.
     #[must_use]
     pub fn verdicts(&self) -> String {
-        self.slots.iter().map(SlotComparison::text).collect()
+        self.slots.iter().map(SlotComparison::line).collect()
     }
 }
 
@@ -284,10 +289,8 @@ impl SlotComparison {
         )
     }
 
-    fn text(&self) -> String {
-        let advice = self.advice.as_ref();
-        let advice = advice.map_or(String::new(), |advice| format!("  {}\n", one_line(advice)));
-        format!("{}: {}\n{advice}", one_line(&self.label), self.verdict())
+    fn line(&self) -> String {
+        format!("{}: {}\n", one_line(&self.label), self.verdict())
     }
 }
 

@@ -49,6 +49,8 @@ pub(super) struct SlotState {
     pub(super) description: Option<ModelDescription>,
     /// What the model was expected to take, or why there is no estimate.
     pub(super) estimate: Option<Result<MemoryEstimate, String>>,
+    /// The type of most of its weights in the file.
+    pub(super) weights_type: Option<String>,
     /// The names of the classes.
     pub(super) names: Vec<String>,
     pub(super) reporter: MemoryReporter,
@@ -94,6 +96,7 @@ impl SlotState {
             meter: SlotMeter::new(plan.rate),
             description: None,
             estimate: None,
+            weights_type: None,
             names: Vec::new(),
             reporter: MemoryReporter::Nobody,
             memory: None,
@@ -121,7 +124,7 @@ impl SlotState {
         let empty = SlotState::empty(self.slot, plan, self.weights.take());
         let old = std::mem::replace(self, empty);
         self.row = old.row;
-        self.estimate = old.estimate;
+        (self.estimate, self.weights_type) = (old.estimate, old.weights_type);
         self.peak = old.peak;
         self.system_peak = old.system_peak;
         self.status = old.status;

@@ -97,6 +97,51 @@ fn columns_fit_the_architecture() {
     assert!(end.contains("Process Memory Peak: 0.88 GiB"));
 }
 
+/// The first screen has all figures, and each doubt stands at the figure that it concerns.
+#[test]
+fn the_page_begins_with_the_results_and_their_doubts() {
+    for (kind, record) in made_up::every_kind() {
+        let html = Rendered::new(&record, &[]).unwrap().html;
+        let ran = record.models.iter().any(|model| model.performance.is_some());
+        let results = html.find("section class=\"result").unwrap_or_else(|| panic!("{kind}"));
+        let (settings, safety) = (html.find("<h2>Settings"), html.find("<h2>Memory Safety"));
+        assert!(safety.is_some_and(|at| at > results) && settings > safety, "{kind}");
+        if !ran {
+            continue;
+        }
+        let first = &html[results..safety.unwrap()];
+        for name in ["fps", "p50", "p95", "p99", "mAP", "energy a frame", "peak memory"] {
+            assert!(first.contains(&format!(">{name}<")) || first.contains(&format!(">{name} ")), "{kind}: {name}");
+        }
+        for doubt in record.doubts.iter().filter(|doubt| !doubt.doubt.concerns().is_empty()) {
+            let about = doubt.slot.and_then(|slot| record.models.get(slot));
+            if about.is_none_or(|model| model.performance.is_some()) {
+                let badge = format!("class=\"badge\" title=\"{}\"", doubt.text);
+                assert!(html.contains(&badge), "{kind}: {badge}");
+            }
+        }
+        // More than two models are a table, in which the best of a column stands out.
+        assert_eq!(html.contains("<table class=\"results\">"), kind == "rows");
+    }
+}
+
+/// In a narrow terminal the table is cut to its width, and says the figures.
+#[test]
+fn a_table_fits_a_terminal_of_eighty_columns() {
+    for (kind, record) in made_up::every_kind() {
+        let wide = console::table(&record, None);
+        let narrow = console::table(&record, Some(80));
+        let table = |text: &str| -> Vec<String> {
+            text.lines().take(record.models.len() + 1).map(String::from).collect()
+        };
+        for line in table(&narrow) {
+            assert!(line.chars().count() <= 80, "{kind}: {line}");
+        }
+        assert!(table(&narrow)[0].contains("fps") && table(&narrow)[0].contains("peak memory"));
+        assert!(table(&wide)[0].contains("status") && table(&wide)[0].contains("J/frame"));
+    }
+}
+
 #[test]
 fn nothing_measured_is_not_within_the_limit() {
     let record = made_up::record(&made_up::Wish { memory: None, ..Default::default() });

@@ -57,7 +57,8 @@ fn what_is_wrong_is_found() {
 }
 
 /// Nulls that mean "does not apply" and need no reason.
-const PLAIN: [&str; 28] = [
+const PLAIN: [&str; 29] = [
+    "weights_type",
     "slot_name",
     "row",
     "imgsz",
