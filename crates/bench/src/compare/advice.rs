@@ -53,7 +53,9 @@ fn causes(a: (&BenchRecord, &ModelRecord), b: (&BenchRecord, &ModelRecord)) -> V
             found.extend(doubts(side).find_map(|doubt| match doubt {
                 Doubt::Drift { first_ms, last_ms } => {
                     let percent = (last_ms / first_ms - 1.0) * 100.0;
-                    Some(format!("the {which} run drifted by {percent:+.0} %: try --warmup {warmup}"))
+                    Some(format!(
+                        "the {which} run drifted by {percent:+.0} %: try --warmup {warmup}"
+                    ))
                 }
                 _ => None,
             }));
@@ -81,5 +83,9 @@ fn other_load(doubt: &Doubt) -> Option<String> {
 fn few_frames(a: &ModelRecord, b: &ModelRecord) -> Option<String> {
     let frames = |model: &ModelRecord| model.performance.as_ref().map(|p| p.frames);
     let least = frames(a)?.min(frames(b)?);
-    (least < 20).then(|| format!("a run has only {least} frames; try --max-frames 300, with --loop for a short source"))
+    (least < 20).then(|| {
+        format!(
+            "a run has only {least} frames; try --max-frames 300, with --loop for a short source"
+        )
+    })
 }

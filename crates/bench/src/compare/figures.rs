@@ -65,7 +65,11 @@ impl FigureChange {
     /// Its name with its unit.
     #[must_use]
     pub fn title(&self) -> String {
-        if self.unit.is_empty() { self.name.to_string() } else { format!("{} {}", self.name, self.unit) }
+        if self.unit.is_empty() {
+            self.name.to_string()
+        } else {
+            format!("{} {}", self.name, self.unit)
+        }
     }
 }
 
@@ -80,7 +84,8 @@ pub(super) fn changes(
     tolerance: f64,
 ) -> Vec<FigureChange> {
     let sure = judgement.is_some_and(|found| found.verdict != SpeedVerdict::CannotSay);
-    let small = [a, b].into_iter().flatten().filter_map(|m| m.gpu_memory.peak_gb).all(|gb| gb < 1.0);
+    let small =
+        [a, b].into_iter().flatten().filter_map(|m| m.gpu_memory.peak_gb).all(|gb| gb < 1.0);
     let order = [
         ReportFigure::Fps,
         ReportFigure::P50,
@@ -92,7 +97,8 @@ pub(super) fn changes(
     ];
     let all = order.into_iter().map(|figure| {
         let (unit, scale) = unit(figure, small);
-        let of = |model: Option<&ModelRecord>| model.and_then(|m| value(m, figure)).map(|v| v * scale);
+        let of =
+            |model: Option<&ModelRecord>| model.and_then(|m| value(m, figure)).map(|v| v * scale);
         let (x, y) = (of(a), of(b));
         let change = x.zip(y).and_then(|(x, y)| match figure {
             ReportFigure::Map => Some(y - x),

@@ -318,8 +318,10 @@ pub fn compare(a: &RecordedRun, b: &RecordedRun, options: &CompareOptions) -> Co
     let pairs = pairs(&a.record, &b.record);
     let differences = differences::differences(&a.record, &b.record, &pairs);
     let comparable = differences.is_empty() || options.force;
-    let slots =
-        pairs.into_iter().filter_map(|pair| compare_pair(a, b, pair, options, comparable)).collect();
+    let slots = pairs
+        .into_iter()
+        .filter_map(|pair| compare_pair(a, b, pair, options, comparable))
+        .collect();
     Comparison { differences, comparable, slots, tolerance: options.tolerance }
 }
 
@@ -346,9 +348,9 @@ fn compare_pair(
     let slower =
         |j: Judgement| j.verdict == SpeedVerdict::Slower && j.ratio > 1.0 + options.tolerance;
     let both = model_a.zip(model_b);
-    let advice = both.filter(|_| comparable).and_then(|(x, y)| {
-        advice::advice(judgement, evidence, (&a.record, x), (&b.record, y))
-    });
+    let advice = both
+        .filter(|_| comparable)
+        .and_then(|(x, y)| advice::advice(judgement, evidence, (&a.record, x), (&b.record, y)));
     Some(SlotComparison {
         slot: shown.slot,
         slot_name: shown.slot_name.clone(),

@@ -47,8 +47,8 @@ pub use memory::{
     ReportLimitType, SharedMemory, Violation,
 };
 pub use model::{
-    Accuracy, Bin, DetectionSummary, EnergyOf, MemoryEstimate, ModelDescription, ModelRecord, Performance,
-    PhasePart, PhaseParts, SlotTimeline, Status,
+    Accuracy, Bin, DetectionSummary, EnergyOf, MemoryEstimate, ModelDescription, ModelRecord,
+    Performance, PhasePart, PhaseParts, SlotTimeline, Status,
 };
 pub use system::{Spread, SystemMetrics, SystemTimeline};
 

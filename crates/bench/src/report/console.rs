@@ -117,7 +117,11 @@ fn columns(record: &BenchRecord) -> Vec<(&'static str, Vec<String>)> {
         };
         let cell = |line: &Headline| match with_unit {
             true => line.text(figure),
-            false => line.figures.iter().find(|f| f.figure == figure).map_or(DASH.into(), |f| f.value.clone()),
+            false => line
+                .figures
+                .iter()
+                .find(|f| f.figure == figure)
+                .map_or(DASH.into(), |f| f.value.clone()),
         };
         columns.push((name, headlines.iter().map(cell).collect()));
     }

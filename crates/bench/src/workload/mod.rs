@@ -187,7 +187,8 @@ fn measure_all(
         })
     };
     for repeat in 0..plan.repeat {
-        let jobs: Vec<SlotJob<'_>> = (0..slots.len()).filter_map(|slot| job(repeat, slot)).collect();
+        let jobs: Vec<SlotJob<'_>> =
+            (0..slots.len()).filter_map(|slot| job(repeat, slot)).collect();
         if together {
             at_once(jobs, run.inputs.together(plan));
         } else {

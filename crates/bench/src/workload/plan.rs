@@ -212,7 +212,12 @@ impl BenchPlan {
             false => self.rows.iter().map(|row| row.engine).collect(),
         };
         let mut seen = Vec::new();
-        all.retain(|engine| !seen.contains(engine) && { seen.push(*engine); true });
+        all.retain(|engine| {
+            !seen.contains(engine) && {
+                seen.push(*engine);
+                true
+            }
+        });
         all
     }
 

@@ -36,13 +36,7 @@ pub struct SlotProgress<'a> {
 pub trait BenchProgress {
     /// The folder is made and the limit is set. `backends` says for each slot or row what will
     /// run there.
-    fn started(
-        &mut self,
-        _folder: &Path,
-        _safety: &MemorySafety,
-        _backends: &[(String, String)],
-    ) {
-    }
+    fn started(&mut self, _folder: &Path, _safety: &MemorySafety, _backends: &[(String, String)]) {}
     /// A model is being tried in a process of its own, before there is a folder.
     fn trying(&mut self, _name: &str, _weights: &Path) {}
     /// The memory that a model is expected to take, before it is loaded.

@@ -12,8 +12,8 @@ use super::progress::SlotProgress;
 use super::slots::ResolvedSlot;
 use crate::measure::{FrameSample, Phase, SlotMeter};
 use crate::record::{
-    Accuracy, DetectionSummary, EnergyOf, MeasuredWhat, MemoryEstimate, ModelDescription, SLOTS, Status,
-    model,
+    Accuracy, DetectionSummary, EnergyOf, MeasuredWhat, MemoryEstimate, ModelDescription, SLOTS,
+    Status, model,
 };
 
 /// The mean of samples of a power.

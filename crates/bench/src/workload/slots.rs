@@ -311,5 +311,10 @@ fn missing(mode: SlotMode, slot: usize) -> String {
 
 fn input(spec: &str, scenes: SceneKind, slots: &[usize]) -> Result<Input, BenchError> {
     let parsed = Spec::parse(spec, scenes).map_err(|error| BenchError::Plan(error.to_string()))?;
-    Ok(Input { specs: vec![spec.to_string()], scenes, slots: slots.to_vec(), live: parsed.is_live() })
+    Ok(Input {
+        specs: vec![spec.to_string()],
+        scenes,
+        slots: slots.to_vec(),
+        live: parsed.is_live(),
+    })
 }

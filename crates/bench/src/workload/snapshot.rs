@@ -18,9 +18,9 @@ use crate::doubt::Doubt;
 use crate::measure::MemorySource;
 use crate::record::time::rfc3339;
 use crate::record::{
-    BenchRecord, DoubtRecord, EnergyOf, GpuMemory, HowObtained, InputSource, InputStream, MeasuredWhat,
-    Metadata, ModelRecord, Performance, RecordSummary, SCHEMA_VERSION, SharedMemory, Status, SystemMetrics,
-    Unknown,
+    BenchRecord, DoubtRecord, EnergyOf, GpuMemory, HowObtained, InputSource, InputStream,
+    MeasuredWhat, Metadata, ModelRecord, Performance, RecordSummary, SCHEMA_VERSION, SharedMemory,
+    Status, SystemMetrics, Unknown,
 };
 use crate::stats::interval::over_repeats;
 

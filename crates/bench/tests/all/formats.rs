@@ -87,12 +87,14 @@ fn columns_fit_the_architecture() {
     let head = format!("model,gpu_memory_mb,system_memory_mb,total_mb,{FIGURES},notes\n");
     assert!(csv.starts_with(&head), "{csv}");
     let speeds = speed(0, MemoryArchitecture::Discrete);
-    let line = format!("street.onnx,900.0,4321.0,5221.0,{speeds},slot 0 (yolo11n_rgb); Discrete GPU\n");
+    let line =
+        format!("street.onnx,900.0,4321.0,5221.0,{speeds},slot 0 (yolo11n_rgb); Discrete GPU\n");
     assert!(csv.contains(&line), "{csv}");
     assert!(end.contains("Total: 5.10 GiB"));
     let (csv, end) = of(MemoryArchitecture::NoGpu);
     let speeds = speed(0, MemoryArchitecture::NoGpu);
-    let start = format!("model,process_memory_mb,{FIGURES},notes\nstreet.onnx,900.0,{speeds},slot 0");
+    let start =
+        format!("model,process_memory_mb,{FIGURES},notes\nstreet.onnx,900.0,{speeds},slot 0");
     assert!(csv.starts_with(&start), "{csv}");
     assert!(end.contains("Process Memory Peak: 0.88 GiB"));
 }
@@ -111,7 +113,10 @@ fn the_page_begins_with_the_results_and_their_doubts() {
         }
         let first = &html[results..safety.unwrap()];
         for name in ["fps", "p50", "p95", "p99", "mAP", "energy a frame", "peak memory"] {
-            assert!(first.contains(&format!(">{name}<")) || first.contains(&format!(">{name} ")), "{kind}: {name}");
+            assert!(
+                first.contains(&format!(">{name}<")) || first.contains(&format!(">{name} ")),
+                "{kind}: {name}"
+            );
         }
         for doubt in record.doubts.iter().filter(|doubt| !doubt.doubt.concerns().is_empty()) {
             let about = doubt.slot.and_then(|slot| record.models.get(slot));

@@ -43,13 +43,28 @@ fn models_and_engines_give_a_row_each_over_the_same_frames() -> Result {
     let models = models.map(fixture);
     let found = json(
         &[
-            "bench", &models[0], &frames, &models[1], "--engine", "rten,echo", "--imgsz", "64",
-            "--warmup", "1", "--output-dir", &dir, "--run-name", "a",
+            "bench",
+            &models[0],
+            &frames,
+            &models[1],
+            "--engine",
+            "rten,echo",
+            "--imgsz",
+            "64",
+            "--warmup",
+            "1",
+            "--output-dir",
+            &dir,
+            "--run-name",
+            "a",
         ],
         0,
     )?;
     assert_eq!(found["schema_version"], "2.1");
-    assert_eq!((&found["config"]["mode"], &found["config"]["engine"]), (&"rows".into(), &"rten,echo".into()));
+    assert_eq!(
+        (&found["config"]["mode"], &found["config"]["engine"]),
+        (&"rows".into(), &"rten,echo".into())
+    );
     let names: Vec<&str> = rows(&found).iter().filter_map(|row| row["row"].as_str()).collect();
     let want = ["small11.pt, rten", "small11.pt, echo", "small8.pt, rten", "small8.pt, echo"];
     assert_eq!(names, want);
@@ -79,7 +94,8 @@ fn models_and_engines_give_a_row_each_over_the_same_frames() -> Result {
 fn everything_but_a_model_has_a_default() -> Result {
     let folder = tempfile::tempdir()?;
     let model = fixture("models/tests/fixtures/small11.pt");
-    let flags = ["bench", &model, "--engine", "rten", "--imgsz", "64", "--max-frames", "2", "--json"];
+    let flags =
+        ["bench", &model, "--engine", "rten", "--imgsz", "64", "--max-frames", "2", "--json"];
     let ran = crate::plimsoll(&flags).current_dir(folder.path()).output()?;
     assert!(ran.status.success(), "{}", text(&ran.stderr));
     let found: Value = serde_json::from_slice(&ran.stdout)?;
@@ -102,8 +118,17 @@ fn latest_leads_to_the_last_run_and_replaces_nothing_else() -> Result {
     let dir = place(&folder)?;
     let echo = |name: &str| {
         run(&[
-            "bench", "x.onnx", "synthetic:size=64x64", "--engine=echo", "--imgsz=96",
-            "--max-frames=2", "--quiet", "--output-dir", &dir, "--run-name", name,
+            "bench",
+            "x.onnx",
+            "synthetic:size=64x64",
+            "--engine=echo",
+            "--imgsz=96",
+            "--max-frames=2",
+            "--quiet",
+            "--output-dir",
+            &dir,
+            "--run-name",
+            name,
         ])
     };
     let latest = folder.path().join("latest");
@@ -128,8 +153,17 @@ fn a_short_source_starts_over_only_when_asked() -> Result {
     let (dir, frames) = (place(&folder)?, pictures(folder.path(), 3)?);
     let measured = |more: &[&str]| -> Result<(Value, Value)> {
         let flags = [
-            "bench", "x.onnx", &frames, "--engine", "echo", "--imgsz", "96", "--max-frames", "8",
-            "--output-dir", &dir,
+            "bench",
+            "x.onnx",
+            &frames,
+            "--engine",
+            "echo",
+            "--imgsz",
+            "96",
+            "--max-frames",
+            "8",
+            "--output-dir",
+            &dir,
         ];
         let found = json(&[&flags[..], more].concat(), 0)?;
         Ok((found["models"][0]["performance"]["frames"].clone(), found["doubts"].clone()))
@@ -149,8 +183,17 @@ fn several_sources_follow_each_other() -> Result {
     let one = Path::new(&frames).join("1.bmp").display().to_string();
     let found = json(
         &[
-            "bench", "x.onnx", &one, &frames, "synthetic:frames=2,size=64x64", "--engine", "echo",
-            "--imgsz", "96", "--output-dir", &dir,
+            "bench",
+            "x.onnx",
+            &one,
+            &frames,
+            "synthetic:frames=2,size=64x64",
+            "--engine",
+            "echo",
+            "--imgsz",
+            "96",
+            "--output-dir",
+            &dir,
         ],
         0,
     )?;
@@ -210,7 +253,8 @@ fn a_comparison_is_a_table_and_a_page() -> Result {
     let dir = place(&folder)?;
     for name in ["a", "b"] {
         let flags = ["--engine=echo", "--imgsz=96", "--max-frames=40", "--quiet"];
-        let words = ["bench", "x.onnx", "synthetic:size=64x64", "--output-dir", &dir, "--run-name", name];
+        let words =
+            ["bench", "x.onnx", "synthetic:size=64x64", "--output-dir", &dir, "--run-name", name];
         assert!(run(&[&words[..], &flags].concat())?.status.success());
     }
     let [a, b] = ["a", "b"].map(|name| folder.path().join(name).display().to_string());
@@ -218,7 +262,18 @@ fn a_comparison_is_a_table_and_a_page() -> Result {
     let ran = run(&["compare", &a, &b, "--tolerance", "1000%", "--html", &page])?;
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
     let shown = text(&ran.stdout);
-    for part in ["first", "second", "change", "fps", "p50 ms", "p95 ms", "p99 ms", "mAP", "peak memory", "energy a frame"] {
+    for part in [
+        "first",
+        "second",
+        "change",
+        "fps",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "mAP",
+        "peak memory",
+        "energy a frame",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let html = fs::read_to_string(&page)?;

@@ -7,9 +7,9 @@ use plimsoll::Bytes;
 use plimsoll_bench::workload::{BenchPlan, RowPlan, SlotMode};
 use plimsoll_infer::{EngineChoice, EngineDevice, ModelSource};
 
+use super::words::BenchWords;
 use crate::duration::{duration, in_units};
 use crate::limit::{LimitArgs, size_above_zero};
-use super::words::BenchWords;
 use crate::outcome::BadInput;
 
 const USAGE: &str = "\
@@ -226,14 +226,16 @@ impl Args {
                  {flag}, each model is a row",
                 model.display()
             ))),
-            (None, _) if self.engine.len() > 1 => {
-                Err(BadInput::new("several engines need a model: plimsoll bench MODEL… --engine A,B"))
-            }
+            (None, _) if self.engine.len() > 1 => Err(BadInput::new(
+                "several engines need a model: plimsoll bench MODEL… --engine A,B",
+            )),
             _ => Ok(models
                 .into_iter()
                 .flat_map(|model| {
                     let weights = ModelSource::path(model);
-                    self.engine.iter().map(move |&engine| RowPlan { weights: weights.clone(), engine })
+                    self.engine
+                        .iter()
+                        .map(move |&engine| RowPlan { weights: weights.clone(), engine })
                 })
                 .collect()),
         }

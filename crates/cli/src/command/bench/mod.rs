@@ -12,8 +12,8 @@ mod flags;
 #[cfg(target_os = "linux")]
 mod guard;
 mod show;
-mod words;
 pub(super) mod trial;
+mod words;
 
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -162,7 +162,8 @@ mod tests {
             memory,
             limit_gb: Some(8.0),
         };
-        let text = "yolo11n.onnx (slot 0): 150/300 frames, 41.3 fps, 4 s left, GPU_MEM: 5.23/8.00GiB";
+        let text =
+            "yolo11n.onnx (slot 0): 150/300 frames, 41.3 fps, 4 s left, GPU_MEM: 5.23/8.00GiB";
         assert_eq!(plain(&view), text);
         let bar = |view: &SlotProgress<'_>| super::bar(view, 200);
         assert!(bar(&view).contains("████████████░"), "{}", bar(&view));
