@@ -263,7 +263,8 @@ impl SlotState {
     /// How long this repeat of the slot still takes at its speed so far: until it has all frames,
     /// or its duration is over.
     fn time_left(&self, plan: &BenchPlan, ran: Duration, fps: Option<f64>) -> Option<Duration> {
-        let by_time = plan.duration.map(|duration| duration.saturating_sub(ran));
+        let times = [plan.duration, plan.most_time].into_iter().flatten();
+        let by_time = times.min().map(|time| time.saturating_sub(ran));
         let frames = plan.frames().map(|all| all.saturating_sub(self.frames) as f64);
         let by_frames = frames.zip(fps).map(|(frames, fps)| frames / fps);
         let by_frames = by_frames.and_then(|left| Duration::try_from_secs_f64(left).ok());

@@ -310,7 +310,6 @@ pub(crate) fn every_kind() -> Vec<(&'static str, BenchRecord)> {
     violated.input_source.streams[0].corrupt = 3;
     violated.doubts.push(DoubtRecord::new(None, Doubt::OtherLoad { percent: 31.0 }));
     let mut all = vec![
-        ("rows", rows(&wish)),
         ("unified", record(&wish)),
         ("discrete", of(MemoryArchitecture::Discrete)),
         ("no gpu", of(MemoryArchitecture::NoGpu)),
@@ -319,6 +318,7 @@ pub(crate) fn every_kind() -> Vec<(&'static str, BenchRecord)> {
         ("skipped", skipped),
         ("interrupted", interrupted),
         ("violated", violated),
+        ("rows", rows(&wish)),
     ];
     all.iter_mut().for_each(|(_, record)| record.settle());
     all
