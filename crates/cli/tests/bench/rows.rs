@@ -39,7 +39,7 @@ fn rows(record: &Value) -> Vec<&Value> {
 fn models_and_engines_give_a_row_each_over_the_same_frames() -> Result {
     let folder = tempfile::tempdir()?;
     let (dir, frames) = (place(&folder)?, pictures(folder.path(), 3)?);
-    let models = ["models/tests/fixtures/small11.pt", "models/tests/fixtures/small8.pt"];
+    let models = ["models/tests/fixtures/small11.pt", "../docs/examples/small8.pt"];
     let models = models.map(fixture);
     let found = json(
         &[
@@ -219,7 +219,7 @@ fn what_cannot_be_told_apart_or_joined_is_refused_before_anything_starts() -> Re
         (&["a.onnx", "--parallel", "--engine=echo"], "--parallel is for the two slots"),
         (&["--engine", "ort,rten"], "several engines need a model"),
         (&["a.onnx", "--engine", "ort,onnx"], "rten"),
-        (&["a.onnx", "camera=7", &frames, "--engine=echo"], "must be the only source"),
+        (&["a.onnx", "rtsp://127.0.0.1/x", &frames, "--engine=echo"], "must be the only source"),
     ] {
         let said = complaint(&[&["bench", "--output-dir", &dir][..], words].concat())?;
         assert!(said.contains(says), "{words:?}: {said}");
@@ -235,7 +235,7 @@ fn a_row_that_fails_is_said_and_the_others_go_on() -> Result {
     let (dir, frames) = (place(&folder)?, pictures(folder.path(), 2)?);
     let broken = folder.path().join("broken.onnx");
     fs::write(&broken, [&[0x3a, 5, 0x5a, 3][..], b"\x0a\x01x\x42\x02\x10\x11"].concat())?;
-    let (broken, good) = (broken.display().to_string(), fixture("models/tests/fixtures/small8.pt"));
+    let (broken, good) = (broken.display().to_string(), fixture("../docs/examples/small8.pt"));
     let flags = ["--engine", "rten", "--output-dir", &dir, "--run-name", "a"];
     let ran = run(&[&["bench", &broken, &good, &frames][..], &flags].concat())?;
     assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
@@ -277,7 +277,7 @@ fn a_comparison_is_a_table_and_a_page() -> Result {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let html = fs::read_to_string(&page)?;
-    assert!(html.contains("a against b") && html.contains("x.onnx") && !html.contains("http"));
+    assert!(html.contains("a against b") && html.contains("x.onnx") && !html.contains("http://"));
     let over = format!("{a}/report.json");
     assert!(complaint(&["compare", &a, &b, "--html", &over])?.contains("same file"));
     // A report of the first form is refused, and says what to do.
