@@ -18,8 +18,7 @@ pub(super) fn advice(
         Some(Judgement { interval, .. }) => (interval.high / interval.low).sqrt() - 1.0,
         None => return few_frames(a.1, b.1),
     };
-    let sides = [("first", a), ("second", b)];
-    let causes: Vec<String> = sides.iter().filter_map(|(which, side)| cause(which, *side)).collect();
+    let causes = causes(a, b);
     let repeats = evidence == Some(CompareEvidence::Repeats);
     let more = a.0.config.repeat.max(b.0.config.repeat);
     let remedy = match (repeats, evidence) {
@@ -35,36 +34,58 @@ pub(super) fn advice(
     Some(parts.join("; "))
 }
 
-/// What disturbed a run most, in words.
-fn cause(which: &str, (record, model): (&BenchRecord, &ModelRecord)) -> Option<String> {
-    let doubts = || {
-        let about = record.doubts.iter().filter(|d| d.slot.is_none_or(|slot| slot == model.slot));
-        about.map(|doubt| &doubt.doubt)
-    };
-    let throttled = doubts().find_map(|doubt| match doubt {
-        Doubt::Throttled { why } => Some(format!("the {which} run throttled ({why}): cool it")),
+/// What disturbed the runs, in words.
+fn causes(a: (&BenchRecord, &ModelRecord), b: (&BenchRecord, &ModelRecord)) -> Vec<String> {
+    let mut found = Vec::new();
+    let loads: Vec<String> = doubts(a).chain(doubts(b)).filter_map(other_load).collect();
+    if !loads.is_empty() {
+        found.push(format!("other programs used {} of the processors", loads.join(" and ")));
+    }
+    for (which, side) in [("first", a), ("second", b)] {
+        found.extend(doubts(side).find_map(|doubt| match doubt {
+            Doubt::Throttled { why } => Some(format!("the {which} run throttled ({why})")),
+            _ => None,
+        }));
+    }
+    if found.is_empty() {
+        for (which, side) in [("first", a), ("second", b)] {
+            let warmup = (side.0.config.warmup * 5).max(50);
+            found.extend(doubts(side).find_map(|doubt| match doubt {
+                Doubt::Drift { first_ms, last_ms } => {
+                    let percent = (last_ms / first_ms - 1.0) * 100.0;
+                    Some(format!(
+                        "the {which} run drifted by {percent:+.0} %: try --warmup {warmup}"
+                    ))
+                }
+                _ => None,
+            }));
+        }
+    }
+    found
+}
+
+/// The doubts about a slot, those of its whole run included.
+fn doubts<'a>(
+    (record, model): (&'a BenchRecord, &'a ModelRecord),
+) -> impl Iterator<Item = &'a Doubt> {
+    let about = record.doubts.iter().filter(|d| d.slot.is_none_or(|slot| slot == model.slot));
+    about.map(|doubt| &doubt.doubt)
+}
+
+fn other_load(doubt: &Doubt) -> Option<String> {
+    match doubt {
+        Doubt::OtherLoad { percent } => Some(format!("{percent:.0} %")),
         _ => None,
-    });
-    let load = doubts().find_map(|doubt| match doubt {
-        Doubt::OtherLoad { percent } => Some(format!(
-            "other programs used {percent:.0} % of the processors in the {which} run: stop them"
-        )),
-        _ => None,
-    });
-    let drift = doubts().find_map(|doubt| match doubt {
-        Doubt::Drift { first_ms, last_ms } => Some(format!(
-            "the {which} run drifted by {:+.0} %: try --warmup {}",
-            (last_ms / first_ms - 1.0) * 100.0,
-            (record.config.warmup * 5).max(50)
-        )),
-        _ => None,
-    });
-    throttled.or(load).or(drift)
+    }
 }
 
 /// Where there is no verdict at all because there is too little to judge.
 fn few_frames(a: &ModelRecord, b: &ModelRecord) -> Option<String> {
     let frames = |model: &ModelRecord| model.performance.as_ref().map(|p| p.frames);
     let least = frames(a)?.min(frames(b)?);
-    (least < 20).then(|| format!("a run has only {least} frames; try --max-frames 300, with --loop for a short source"))
+    (least < 20).then(|| {
+        format!(
+            "a run has only {least} frames; try --max-frames 300, with --loop for a short source"
+        )
+    })
 }

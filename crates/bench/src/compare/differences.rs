@@ -36,7 +36,8 @@ pub(super) fn differences(a: &BenchRecord, b: &BenchRecord, pairs: &[PairPlaces]
         };
         let (Some(p), Some(q)) = (&x.model_info, &y.model_info) else { continue };
         let place = if x.slot_name.is_some() { format!("slot {}", x.slot) } else { x.label() };
-        let mut check = |what: &str, a: String, b: String| check(&format!("{what} of {place}"), a, b);
+        let mut check =
+            |what: &str, a: String, b: String| check(&format!("{what} of {place}"), a, b);
         check("input size", size(p), size(q));
         // A path may differ where the file does not.
         let file = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_string();

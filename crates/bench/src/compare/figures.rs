@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::doubt::ReportFigure;
-use crate::record::ModelRecord;
+use crate::record::{HowObtained, ModelRecord};
 use crate::report::accuracy;
 use crate::stats::{Judgement, SpeedVerdict};
 
@@ -65,9 +65,16 @@ impl FigureChange {
     /// Its name with its unit.
     #[must_use]
     pub fn title(&self) -> String {
-        if self.unit.is_empty() { self.name.to_string() } else { format!("{} {}", self.name, self.unit) }
+        if self.unit.is_empty() {
+            self.name.to_string()
+        } else {
+            format!("{} {}", self.name, self.unit)
+        }
     }
 }
+
+/// What figures that are counted and not timed may change by: rounding.
+const EXACT: f64 = 0.005;
 
 /// All figures of a slot. Times look as sure as the verdict is.
 pub(super) fn changes(
@@ -77,7 +84,8 @@ pub(super) fn changes(
     tolerance: f64,
 ) -> Vec<FigureChange> {
     let sure = judgement.is_some_and(|found| found.verdict != SpeedVerdict::CannotSay);
-    let small = [a, b].into_iter().flatten().filter_map(|m| m.gpu_memory.peak_gb).all(|gb| gb < 1.0);
+    let small =
+        [a, b].into_iter().flatten().filter_map(|m| m.gpu_memory.peak_gb).all(|gb| gb < 1.0);
     let order = [
         ReportFigure::Fps,
         ReportFigure::P50,
@@ -89,17 +97,29 @@ pub(super) fn changes(
     ];
     let all = order.into_iter().map(|figure| {
         let (unit, scale) = unit(figure, small);
-        let of = |model: Option<&ModelRecord>| model.and_then(|m| value(m, figure)).map(|v| v * scale);
+        let of =
+            |model: Option<&ModelRecord>| model.and_then(|m| value(m, figure)).map(|v| v * scale);
         let (x, y) = (of(a), of(b));
         let change = x.zip(y).and_then(|(x, y)| match figure {
             ReportFigure::Map => Some(y - x),
             _ => (x != 0.0).then(|| y / x - 1.0),
         });
-        let timed = !matches!(figure, ReportFigure::Map | ReportFigure::Memory);
-        let tone = tone(figure, change, if timed { tolerance } else { 0.005 }, sure || !timed);
+        let counted = [a, b].into_iter().flatten().all(is_counted);
+        let (least, sure) = match figure {
+            ReportFigure::Map => (EXACT, true),
+            ReportFigure::Memory if counted => (EXACT, true),
+            ReportFigure::Memory => (tolerance, true),
+            _ => (tolerance, sure),
+        };
+        let tone = tone(figure, change, least, sure);
         FigureChange { name: figure.name(), unit, a: x, b: y, change, tone }
     });
     all.collect()
+}
+
+/// Whether a peak is exact.
+fn is_counted(model: &ModelRecord) -> bool {
+    model.gpu_memory.obtained == Some(HowObtained::Counted)
 }
 
 fn unit(figure: ReportFigure, small: bool) -> (&'static str, f64) {

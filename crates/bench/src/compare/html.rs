@@ -16,7 +16,8 @@ impl Comparison {
             header {
                 h1 { (one_line(&title)) }
                 p.sub {
-                    "The second run may be slower by " (format!("{:.1}", self.tolerance * 100.0)) " %."
+                    "Tolerance: the second run may be up to "
+                    (format!("{:.1}", self.tolerance * 100.0)) " % slower."
                 }
             }
             @for difference in &self.differences {

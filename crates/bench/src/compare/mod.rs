@@ -236,13 +236,18 @@ impl Comparison {
         if !self.comparable {
             text += "cannot compare: the runs are of different things (--force compares anyway)\n";
         }
-        text + &self.verdicts()
+        for slot in &self.slots {
+            text += &slot.line();
+            let advice = slot.advice.as_deref().map(one_line);
+            text += &advice.map_or(String::new(), |advice| format!("  {advice}\n"));
+        }
+        text
     }
 
     /// One line per slot.
     #[must_use]
     pub fn verdicts(&self) -> String {
-        self.slots.iter().map(SlotComparison::text).collect()
+        self.slots.iter().map(SlotComparison::line).collect()
     }
 }
 
@@ -284,10 +289,8 @@ impl SlotComparison {
         )
     }
 
-    fn text(&self) -> String {
-        let advice = self.advice.as_ref();
-        let advice = advice.map_or(String::new(), |advice| format!("  {}\n", one_line(advice)));
-        format!("{}: {}\n{advice}", one_line(&self.label), self.verdict())
+    fn line(&self) -> String {
+        format!("{}: {}\n", one_line(&self.label), self.verdict())
     }
 }
 
@@ -315,8 +318,10 @@ pub fn compare(a: &RecordedRun, b: &RecordedRun, options: &CompareOptions) -> Co
     let pairs = pairs(&a.record, &b.record);
     let differences = differences::differences(&a.record, &b.record, &pairs);
     let comparable = differences.is_empty() || options.force;
-    let slots =
-        pairs.into_iter().filter_map(|pair| compare_pair(a, b, pair, options, comparable)).collect();
+    let slots = pairs
+        .into_iter()
+        .filter_map(|pair| compare_pair(a, b, pair, options, comparable))
+        .collect();
     Comparison { differences, comparable, slots, tolerance: options.tolerance }
 }
 
@@ -343,9 +348,9 @@ fn compare_pair(
     let slower =
         |j: Judgement| j.verdict == SpeedVerdict::Slower && j.ratio > 1.0 + options.tolerance;
     let both = model_a.zip(model_b);
-    let advice = both.filter(|_| comparable).and_then(|(x, y)| {
-        advice::advice(judgement, evidence, (&a.record, x), (&b.record, y))
-    });
+    let advice = both
+        .filter(|_| comparable)
+        .and_then(|(x, y)| advice::advice(judgement, evidence, (&a.record, x), (&b.record, y)));
     Some(SlotComparison {
         slot: shown.slot,
         slot_name: shown.slot_name.clone(),

@@ -91,6 +91,10 @@ pub struct ModelRecord {
     pub reason: Option<String>,
     /// What ran; null where nothing did.
     pub model_info: Option<ModelDescription>,
+    /// What most of its weights are stored as, such as `f32`, `f16` or `i8`; null where the file
+    /// does not tell. An engine may compute in another type.
+    #[serde(default)]
+    pub weights_type: Option<String>,
     /// How fast; null where nothing was measured.
     pub performance: Option<Performance>,
     /// The memory it was expected to take, before it was loaded; null where there is no estimate.
@@ -171,6 +175,7 @@ impl ModelRecord {
             status,
             reason: Some(reason.to_string()),
             model_info: None,
+            weights_type: None,
             performance: None,
             estimate: None,
             gpu_memory,

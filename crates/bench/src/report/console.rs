@@ -117,7 +117,11 @@ fn columns(record: &BenchRecord) -> Vec<(&'static str, Vec<String>)> {
         };
         let cell = |line: &Headline| match with_unit {
             true => line.text(figure),
-            false => line.figures.iter().find(|f| f.figure == figure).map_or(DASH.into(), |f| f.value.clone()),
+            false => line
+                .figures
+                .iter()
+                .find(|f| f.figure == figure)
+                .map_or(DASH.into(), |f| f.value.clone()),
         };
         columns.push((name, headlines.iter().map(cell).collect()));
     }
@@ -144,7 +148,30 @@ pub fn end(record: &BenchRecord, width: Option<usize>) -> String {
     }
     if !sheet.doubts.is_empty() {
         text += "Doubts:\n";
-        sheet.doubts.iter().for_each(|doubt| text += &format!("  - {}\n", one_line(doubt)));
+        for doubt in &sheet.doubts {
+            text += &(wrapped(&format!("  - {}", one_line(doubt)), width, "    ") + "\n");
+        }
+    }
+    text
+}
+
+/// A line that breaks between words where it is longer than `width`; what follows is indented.
+#[must_use]
+pub fn wrapped(line: &str, width: Option<usize>, indent: &str) -> String {
+    let width = width.unwrap_or(usize::MAX);
+    let mut text = String::new();
+    let mut column = 0;
+    for (at, word) in line.split(' ').enumerate() {
+        let length = word.chars().count();
+        if at > 0 && column + 1 + length > width && column > indent.len() {
+            text = text.trim_end().to_string() + "\n" + indent;
+            column = indent.len();
+        } else if at > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text += word;
+        column += length;
     }
     text
 }
@@ -183,4 +210,19 @@ fn lines(columns: &[(&'static str, Vec<String>)]) -> String {
         text += &line(&|(_, cells)| cells.get(row).cloned().unwrap_or_default());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_break_between_words() {
+        let line = "  - the memory limit was not enforced, only watched";
+        assert_eq!(wrapped(line, None, "    "), line);
+        let broken = wrapped(line, Some(24), "    ");
+        assert_eq!(broken, "  - the memory limit was\n    not enforced, only\n    watched");
+        assert_eq!(wrapped("averylongword", Some(4), "  "), "averylongword");
+        assert_eq!(shortened_to("yolo11n-640.onnx", 8), "yolo11n…");
+    }
 }

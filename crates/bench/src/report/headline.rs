@@ -22,6 +22,8 @@ pub struct Headline {
     pub engine: String,
     /// The size of its input.
     pub size: String,
+    /// What its weights are stored as.
+    pub weights: Option<String>,
     /// Measured frames.
     pub frames: String,
     /// Doubts about the engine and the frames.
@@ -82,6 +84,7 @@ impl Headline {
             reason: model.reason.clone(),
             engine,
             size: size.map_or(DASH.to_string(), |[rows, columns]| format!("{columns}×{rows}")),
+            weights: model.weights_type.clone(),
             frames: model.performance.as_ref().map_or(DASH.into(), |p| p.frames.to_string()),
             badges: [badges(ReportFigure::Engine), badges(ReportFigure::Frames)].concat(),
             figures: ReportFigure::SHOWN

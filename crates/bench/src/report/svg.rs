@@ -198,7 +198,11 @@ pub fn over_time(name: &str, unit: &str, all: &[Series<'_>], limit: Option<f64>)
     };
     let far = limit.filter(|_| drawn.is_none());
     let note = far.filter(|limit| *limit > 0.0).map(|limit| {
-        format!("the limit of {} is not near: {:.1} % in use", amount(limit, unit), most / limit * 100.0)
+        format!(
+            "the limit of {} is not near: {:.1} % in use",
+            amount(limit, unit),
+            most / limit * 100.0
+        )
     });
     Some(Plot { drawing: plot(name, &body), note })
 }

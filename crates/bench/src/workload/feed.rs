@@ -80,12 +80,12 @@ impl OpenedInput {
     }
 
     /// Opens the source. Its frames are brought to where `stager` wants them.
-    fn open(&self, stager: Option<Stager>) -> InferResult<Box<dyn Source>> {
+    fn open(&self, stager: Option<Stager>, start_over: bool) -> InferResult<Box<dyn Source>> {
         let began = Instant::now();
         let mut options = SourceOptions::default();
         options.scenes = self.input.scenes;
         options.clock = Some(Arc::new(move || began.elapsed()));
-        options.stager = stager;
+        (options.stager, options.start_over) = (stager, start_over);
         let inner = source::open_all(&self.input.specs, &options)?;
         self.keep_info(&*inner);
         let counts = Arc::new(FrameCounts::default());
@@ -240,7 +240,7 @@ impl Drop for FrameFeed {
 /// One source, or a pair of sources, for one slot or for two.
 struct SharedFeed {
     inputs: Vec<Arc<OpenedInput>>,
-    /// Whether a source that ends is opened again.
+    /// Whether sources that end start over.
     again: bool,
     /// How far apart in time frames of a pair may be.
     tolerance: Duration,
@@ -334,9 +334,14 @@ impl SharedFeed {
         Ok(match &self.inputs[..] {
             [first, second] => {
                 let [one, two] = stagers.clone();
-                FeedReader::Pairs(Pairs::new(first.open(one)?, second.open(two)?, self.tolerance))
+                // Pairs start over together, as their times do.
+                let (first, second) = (first.open(one, false)?, second.open(two, false)?);
+                FeedReader::Pairs(Pairs::new(first, second, self.tolerance))
             }
-            inputs => FeedReader::One(inputs[0].open(stagers.iter().flatten().next().cloned())?),
+            inputs => {
+                let stager = stagers.iter().flatten().next().cloned();
+                FeedReader::One(inputs[0].open(stager, self.again)?)
+            }
         })
     }
 

@@ -129,10 +129,11 @@ impl<'a> Ingest<'a> {
             let Assignment::Run(weights) = &resolved.assignment else { continue };
             let estimate = estimate::of(weights, resolved.engine, self.run.plan);
             let text = match &estimate {
-                Ok(estimate) => estimate::words(estimate, self.limits.effective()),
+                Ok(estimate) => estimate::words(&estimate.memory, self.limits.effective()),
                 Err(why) => format!("no estimate: {why}"),
             };
-            slot.estimate = Some(estimate);
+            slot.weights_type = estimate.as_ref().ok().and_then(|file| file.weights_type.clone());
+            slot.estimate = Some(estimate.map(|file| file.memory));
             let name = slot.title();
             self.output.info(&format!("{name}: {text}"));
             self.output.progress.estimated(&name, &text);

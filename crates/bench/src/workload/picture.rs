@@ -182,7 +182,9 @@ mod tests {
         values[17] = 60_000;
         for pixels in [
             Pixels::Grey16(values.clone()),
-            Pixels::Rgb8(values.iter().flat_map(|v| [(100 + (v - 29_000) / 10) as u8; 3]).collect()),
+            Pixels::Rgb8(
+                values.iter().flat_map(|v| [(100 + (v - 29_000) / 10) as u8; 3]).collect(),
+            ),
         ] {
             let frame = Frame::new(pixels, (20, 20), Duration::ZERO, "t".into());
             let colour = colours(&frame).unwrap();

@@ -104,6 +104,9 @@ pub struct BenchPlan {
     pub rate: Option<f64>,
     /// How long each slot runs.
     pub duration: Option<Duration>,
+    /// Ends a slot after this time, also where it has fewer frames than it should; for a first run
+    /// on a machine of any speed.
+    pub most_time: Option<Duration>,
     /// Both slots at once.
     pub parallel: bool,
     /// How often the whole run is repeated.
@@ -169,6 +172,7 @@ impl Default for BenchPlan {
             warmup: 10,
             rate: None,
             duration: None,
+            most_time: None,
             parallel: false,
             repeat: 1,
             sync_tolerance: Duration::from_millis(33),

@@ -49,6 +49,8 @@ pub(super) struct SlotState {
     pub(super) description: Option<ModelDescription>,
     /// What the model was expected to take, or why there is no estimate.
     pub(super) estimate: Option<Result<MemoryEstimate, String>>,
+    /// The type of most of its weights in the file.
+    pub(super) weights_type: Option<String>,
     /// The names of the classes.
     pub(super) names: Vec<String>,
     pub(super) reporter: MemoryReporter,
@@ -95,6 +97,7 @@ impl SlotState {
             meter: SlotMeter::new(plan.rate),
             description: None,
             estimate: None,
+            weights_type: None,
             names: Vec::new(),
             reporter: MemoryReporter::Nobody,
             memory: None,
@@ -122,7 +125,7 @@ impl SlotState {
         let empty = SlotState::empty(self.slot, plan, self.weights.take());
         let old = std::mem::replace(self, empty);
         self.row = old.row;
-        self.estimate = old.estimate;
+        (self.estimate, self.weights_type) = (old.estimate, old.weights_type);
         self.peak = old.peak;
         self.system_peak = old.system_peak;
         self.status = old.status;
@@ -259,7 +262,8 @@ impl SlotState {
     /// How long this repeat of the slot still takes at its speed so far: until it has all frames,
     /// or its duration is over.
     fn time_left(&self, plan: &BenchPlan, ran: Duration, fps: Option<f64>) -> Option<Duration> {
-        let by_time = plan.duration.map(|duration| duration.saturating_sub(ran));
+        let times = [plan.duration, plan.most_time].into_iter().flatten();
+        let by_time = times.min().map(|time| time.saturating_sub(ran));
         let frames = plan.frames().map(|all| all.saturating_sub(self.frames) as f64);
         let by_frames = frames.zip(fps).map(|(frames, fps)| frames / fps);
         let by_frames = by_frames.and_then(|left| Duration::try_from_secs_f64(left).ok());

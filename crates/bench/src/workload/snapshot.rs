@@ -92,6 +92,7 @@ impl<'s, 'a> Snapshot<'s, 'a> {
             }
             None => {}
         }
+        model.weights_type.clone_from(&state.weights_type);
         model.performance = state.meter.performance();
         let repeats = self.data.run.plan.repeat > 1;
         if let Some(performance) = model.performance.as_mut().filter(|_| repeats) {

@@ -87,14 +87,64 @@ fn columns_fit_the_architecture() {
     let head = format!("model,gpu_memory_mb,system_memory_mb,total_mb,{FIGURES},notes\n");
     assert!(csv.starts_with(&head), "{csv}");
     let speeds = speed(0, MemoryArchitecture::Discrete);
-    let line = format!("street.onnx,900.0,4321.0,5221.0,{speeds},slot 0 (yolo11n_rgb); Discrete GPU\n");
+    let line =
+        format!("street.onnx,900.0,4321.0,5221.0,{speeds},slot 0 (yolo11n_rgb); Discrete GPU\n");
     assert!(csv.contains(&line), "{csv}");
     assert!(end.contains("Total: 5.10 GiB"));
     let (csv, end) = of(MemoryArchitecture::NoGpu);
     let speeds = speed(0, MemoryArchitecture::NoGpu);
-    let start = format!("model,process_memory_mb,{FIGURES},notes\nstreet.onnx,900.0,{speeds},slot 0");
+    let start =
+        format!("model,process_memory_mb,{FIGURES},notes\nstreet.onnx,900.0,{speeds},slot 0");
     assert!(csv.starts_with(&start), "{csv}");
     assert!(end.contains("Process Memory Peak: 0.88 GiB"));
+}
+
+/// The first screen has all figures, and each doubt stands at the figure that it concerns.
+#[test]
+fn the_page_begins_with_the_results_and_their_doubts() {
+    for (kind, record) in made_up::every_kind() {
+        let html = Rendered::new(&record, &[]).unwrap().html;
+        let ran = record.models.iter().any(|model| model.performance.is_some());
+        let results = html.find("section class=\"result").unwrap_or_else(|| panic!("{kind}"));
+        let (settings, safety) = (html.find("<h2>Settings"), html.find("<h2>Memory Safety"));
+        assert!(safety.is_some_and(|at| at > results) && settings > safety, "{kind}");
+        if !ran {
+            continue;
+        }
+        let first = &html[results..safety.unwrap()];
+        for name in ["fps", "p50", "p95", "p99", "mAP", "energy a frame", "peak memory"] {
+            assert!(
+                first.contains(&format!(">{name}<")) || first.contains(&format!(">{name} ")),
+                "{kind}: {name}"
+            );
+        }
+        for doubt in record.doubts.iter().filter(|doubt| !doubt.doubt.concerns().is_empty()) {
+            let about = doubt.slot.and_then(|slot| record.models.get(slot));
+            if about.is_none_or(|model| model.performance.is_some()) {
+                let badge = format!("class=\"badge\" title=\"{}\"", doubt.text);
+                assert!(html.contains(&badge), "{kind}: {badge}");
+            }
+        }
+        // More than two models are a table, in which the best of a column stands out.
+        assert_eq!(html.contains("<table class=\"results\">"), kind == "rows");
+    }
+}
+
+/// In a narrow terminal the table is cut to its width, and says the figures.
+#[test]
+fn a_table_fits_a_terminal_of_eighty_columns() {
+    for (kind, record) in made_up::every_kind() {
+        let wide = console::table(&record, None);
+        let narrow = console::table(&record, Some(80));
+        let table = |text: &str| -> Vec<String> {
+            text.lines().take(record.models.len() + 1).map(String::from).collect()
+        };
+        for line in table(&narrow) {
+            assert!(line.chars().count() <= 80, "{kind}: {line}");
+        }
+        assert!(table(&narrow)[0].contains("fps") && table(&narrow)[0].contains("peak memory"));
+        assert!(table(&wide)[0].contains("status") && table(&wide)[0].contains("J/frame"));
+    }
 }
 
 #[test]

@@ -211,6 +211,7 @@ pub(crate) fn record(wish: &Wish) -> BenchRecord {
             unpaired: None,
         },
         models: vec![rgb, thermal],
+        fusion: None,
         system_metrics: machine(wish),
         memory_safety: safety(ReportLimitType::Hard),
         shared: SharedMemory::unmeasured("the engine does not tell"),
@@ -263,6 +264,23 @@ fn config() -> BenchConfig {
     }
 }
 
+/// A run of three rows, without slots.
+pub(crate) fn rows(wish: &Wish) -> BenchRecord {
+    let mut record = record(wish);
+    let mut third = record.models[1].clone();
+    (third.slot, third.energy_per_frame_j) = (2, Some(0.125));
+    third.energy_of = Some(EnergyOf::Machine);
+    third.forget_reasons_of_known();
+    record.models.push(third);
+    for (model, engine) in record.models.iter_mut().zip(["ort", "ort", "tensorrt"]) {
+        model.slot_name = None;
+        model.row = model.name.as_ref().map(|name| format!("{name}, {engine}"));
+    }
+    record.config.mode = "rows".into();
+    record.input_source.streams[0].slots = vec![0, 1, 2];
+    record
+}
+
 /// A run of every kind that there is.
 pub(crate) fn every_kind() -> Vec<(&'static str, BenchRecord)> {
     let wish = Wish::default();
@@ -301,6 +319,7 @@ pub(crate) fn every_kind() -> Vec<(&'static str, BenchRecord)> {
         ("skipped", skipped),
         ("interrupted", interrupted),
         ("violated", violated),
+        ("rows", rows(&wish)),
     ];
     all.iter_mut().for_each(|(_, record)| record.settle());
     all

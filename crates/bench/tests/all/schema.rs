@@ -57,9 +57,10 @@ fn what_is_wrong_is_found() {
 }
 
 /// Nulls that mean "does not apply" and need no reason.
-const PLAIN: [&str; 30] = [
+const PLAIN: [&str; 31] = [
     "fusion",
     "box_accuracy",
+    "weights_type",
     "slot_name",
     "row",
     "imgsz",

@@ -90,7 +90,8 @@ impl Answer for Verdicts {
 /// The figures of both runs, and how they changed.
 fn figures(slot: &SlotComparison) -> Vec<Vec<TextCell>> {
     let right = |text: String| TextCell::figure(Some(text));
-    let head = ["first", "second", "change"].map(|name| right(name.to_string()).toned(TextTone::Faint));
+    let head =
+        ["first", "second", "change"].map(|name| right(name.to_string()).toned(TextTone::Faint));
     let mut rows = vec![[vec![TextCell::from("")], head.to_vec()].concat()];
     for figure in &slot.figures {
         rows.push(vec![

@@ -142,6 +142,8 @@ pub struct SourceOptions {
     pub clock: Option<Clock>,
     /// Where frames are brought to as they are decoded ahead, if an engine wants that.
     pub stager: Option<Stager>,
+    /// Whether [`open_all`] starts over at the end.
+    pub start_over: bool,
 }
 
 impl Default for SourceOptions {
@@ -152,6 +154,7 @@ impl Default for SourceOptions {
             timeout: Duration::from_secs(15),
             clock: None,
             stager: None,
+            start_over: false,
         }
     }
 }
@@ -164,6 +167,7 @@ impl fmt::Debug for SourceOptions {
             .field("timeout", &self.timeout)
             .field("clock", &self.clock.is_some())
             .field("stager", &self.stager.is_some())
+            .field("start_over", &self.start_over)
             .finish()
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{is_picture, redact};
 use super::synthetic::{Background, SceneKind, SceneOptions};
+use super::{is_picture, redact};
 use crate::error::{InferError, InferResult};
 
 /// A source as users write it.

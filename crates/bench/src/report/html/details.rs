@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 use plimsoll::text::one_line;
 
+use super::super::accuracy;
 use super::super::sheet::ModelSheet;
 use super::super::svg::{self, ScatterPoint, Series};
-use super::super::accuracy;
 use super::{figure, section, table, two};
 use crate::record::{BenchRecord, ModelRecord};
 use crate::stats::TimePoint;
@@ -95,10 +95,13 @@ pub(super) fn accuracy_against_latency(record: &BenchRecord) -> Markup {
     }
     let name = "mAP against median latency";
     let plot = svg::scatter(name, ("p50, ms", "mAP"), &points);
-    section("Accuracy against latency", &html! {
-        (figure("Up is more accurate, left is faster", plot.as_ref(), &[]))
-        (losses(&points))
-    })
+    section(
+        "Accuracy against latency",
+        &html! {
+            (figure("Up is more accurate, left is faster", plot.as_ref(), &[]))
+            (losses(&points))
+        },
+    )
 }
 
 /// What each loses in accuracy and gains in time, against the most accurate.

@@ -53,6 +53,7 @@ fn card(line: &Headline) -> Markup {
             @if ran {
                 p.what {
                     b { (one_line(&line.engine)) } " · input " b { (line.size) } " · "
+                    @if let Some(weights) = &line.weights { (one_line(weights)) " weights · " }
                     (line.frames) " frames · " (one_line(&line.place)) (badges(&line.badges))
                 }
                 div.tiles { @for figure in &line.figures { (tile(line, figure)) } }
@@ -116,7 +117,9 @@ fn table_row(line: &Headline, all: &[Headline]) -> Markup {
                 (one_line(&line.label)) " "
                 @if line.status != Status::Completed { (status(line)) }
                 div.small {
-                    (one_line(&line.engine)) ", " (line.size) ", " (line.frames) " frames"
+                    (one_line(&line.engine)) ", " (line.size) ", "
+                    @if let Some(weights) = &line.weights { (one_line(weights)) ", " }
+                    (line.frames) " frames"
                     (badges(line.badges.iter().filter(|badge| !badge.of_run)))
                 }
             }

@@ -10,7 +10,7 @@ mod fusion;
 mod score;
 mod truth;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plimsoll_accuracy::{FoundObject, LabelClass, LabelledObject, TaskAccuracy};
 use plimsoll_infer::source::{self, SourceOptions};
@@ -29,6 +29,9 @@ use super::load::LoadedSlot;
 const LEAST_SCORE: f32 = 0.001;
 /// The most detections of a picture that are judged.
 const MOST_FOUND: usize = 300;
+
+/// Where a run has a most time, judging takes at most this part of it.
+const JUDGING: u32 = 3;
 
 /// How accurate a slot is.
 #[derive(Debug)]
@@ -84,9 +87,13 @@ impl SlotJob<'_> {
         let wrong = |error: InferError| error.to_string();
         let mut source = source::open_all(truth.specs(), &options).map_err(wrong)?;
         let most = truth.images(self.plan).unwrap_or(u64::MAX);
+        let until = self.plan.most_time.map(|time| Instant::now() + time / JUDGING);
         let mut views = Vec::new();
         let mut images = 0;
         while images < most {
+            if images > 0 && until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
             if self.stopped() {
                 return Err("the run was stopped before it was judged".to_string());
             }

@@ -19,6 +19,10 @@ plimsoll bench [OPTIONS] MODEL… [SOURCE…]    a row for each model and engine
                                                     two slots, for two cameras; without a model, \
 the demo";
 
+/// The most that measuring a slot of the demo takes, where nothing else is asked for: with loading
+/// and judging, which takes a third of it, both slots take less than half a minute.
+const FIRST_RUN: Duration = Duration::from_secs(9);
+
 const EXAMPLES: &str = "\
 Examples:
   plimsoll bench                                     the embedded demo, half a minute
@@ -134,7 +138,8 @@ struct BenchWork {
     /// The most detections a frame
     #[arg(long, value_name = "N", default_value_t = 300)]
     max_det: u32,
-    /// The most frames a slot; 300, or no end where a duration is given
+    /// The most frames a slot or row; 300 (in the bare demo at most 9 s), or no end where a
+    /// duration is given
     #[arg(long, value_name = "N")]
     max_frames: Option<u64>,
     /// Frames before measuring begins
@@ -179,6 +184,7 @@ impl Args {
             rows,
             row_sources: sources,
             loop_source: work.loop_source,
+            most_time: self.is_bare().then_some(FIRST_RUN),
             mode: self.mode,
             source,
             sources: [self.rgb_source.clone(), self.thermal_source.clone()],
@@ -219,6 +225,22 @@ impl Args {
 }
 
 impl Args {
+    /// Whether nothing is said about what to measure and how much: the first command that a user
+    /// tries, which must not keep them waiting on a slow or busy machine.
+    fn is_bare(&self) -> bool {
+        let work = &self.work;
+        let sources = [&self.source, &self.rgb_source, &self.thermal_source];
+        let models = [&self.model0, &self.model1];
+        self.words.is_empty()
+            && self.mode.is_none()
+            && sources.into_iter().all(Option::is_none)
+            && models.into_iter().all(Option::is_none)
+            && work.max_frames.is_none()
+            && work.duration.is_none()
+            && work.rate.is_none()
+            && work.repeat == 1
+    }
+
     /// A row for each model and engine; none where the two slots are used.
     fn rows(&self, models: Vec<PathBuf>) -> Result<Vec<RowPlan>, BadInput> {
         let slots = [

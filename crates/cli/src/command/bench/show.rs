@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
+use plimsoll::text::one_line;
 use plimsoll_bench::record::{MemorySafety, ModelRecord, Status};
 use plimsoll_bench::report::console;
 use plimsoll_bench::workload::{BenchProgress, SlotProgress};
@@ -41,7 +42,9 @@ impl Show {
     fn line(&mut self, text: &str) {
         if self.on {
             self.end();
-            note_line(text);
+            // Each line passes by itself, so that text from outside cannot begin one.
+            let width = self.terminal.then(terminal_width);
+            console::wrapped(&one_line(text), width, "  ").lines().for_each(note_line);
         }
     }
 }
@@ -146,7 +149,7 @@ fn name(view: &SlotProgress<'_>) -> String {
 
 /// A time as people say it: `8 s`, `2 min 5 s`, `1 h 10 min`.
 fn left(time: Option<Duration>) -> Option<String> {
-    let seconds = time?.as_secs_f64().ceil() as u64;
+    let seconds = time.filter(|time| !time.is_zero())?.as_secs_f64().ceil() as u64;
     Some(match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, s) => format!("{s} s"),
         (0, m, s) => format!("{m} min {s} s"),
@@ -185,7 +188,8 @@ mod tests {
         }
         let row = SlotProgress { slot: 2, slots: 5, name: "a.onnx, ort", ..view };
         assert!(plain(&row).starts_with("3/5 a.onnx, ort: 150"), "{}", plain(&row));
-        for (seconds, text) in [(0, "0 s"), (61, "1 min 1 s"), (4210, "1 h 10 min")] {
+        assert_eq!(left(Some(Duration::ZERO)), None);
+        for (seconds, text) in [(1, "1 s"), (61, "1 min 1 s"), (4210, "1 h 10 min")] {
             assert_eq!(left(Some(Duration::from_secs(seconds))).as_deref(), Some(text));
         }
         let host = SlotProgress { what: MeasuredWhat::ProcessMemory, ..view };

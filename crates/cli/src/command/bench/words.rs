@@ -17,9 +17,8 @@ const SOURCES: [&str; 7] =
 /// How the names of weights end.
 const WEIGHTS: [&str; 5] = ["onnx", "pt", "pth", "engine", "plan"];
 /// How the names of videos end.
-const VIDEOS: [&str; 13] = [
-    "mp4", "m4v", "mov", "avi", "mkv", "webm", "ts", "m2ts", "mpg", "mpeg", "h264", "wmv", "flv",
-];
+const VIDEOS: [&str; 13] =
+    ["mp4", "m4v", "mov", "avi", "mkv", "webm", "ts", "m2ts", "mpg", "mpeg", "h264", "wmv", "flv"];
 /// How pictures and videos begin, and where.
 const FRAMES: [(usize, &[u8]); 8] = [
     (0, b"\xff\xd8\xff"),
@@ -100,7 +99,8 @@ fn kind(word: &str) -> Result<WordKind, String> {
 fn by_content(path: &Path) -> Option<WordKind> {
     let mut start = Vec::new();
     files::open(path).ok()?.take(16).read_to_end(&mut start).ok()?;
-    let begins = |(at, magic): &(usize, &[u8])| start.get(*at..).is_some_and(|s| s.starts_with(magic));
+    let begins =
+        |(at, magic): &(usize, &[u8])| start.get(*at..).is_some_and(|s| s.starts_with(magic));
     if FRAMES.iter().any(begins) {
         return Some(WordKind::Source);
     }
