@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use plimsoll_accuracy::{AccuracyTask, FoundObject, Judge, Labels};
 use plimsoll_bench::record::BenchRecord;
 use plimsoll_bench::workload::{BenchError, BenchPlan, Silent, SlotMode, run};
 use plimsoll_infer::source::synthetic::{CLASSES, SceneKind, SceneOptions, Synthetic, demo};
 use plimsoll_infer::{EngineChoice, EngineKind, Frame, Pixels};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::workload::ran;
 
@@ -89,6 +90,32 @@ fn plan(folder: &Path, labels: Option<&str>) -> BenchPlan {
     }
 }
 
+/// mAP of a file of results by COCO's labels; images are found by their ids or names.
+fn judged_again(labels: &Path, results: &Path) -> f64 {
+    let labels = Labels::read(labels, None).unwrap();
+    let results: Vec<Value> = serde_json::from_slice(&fs::read(results).unwrap()).unwrap();
+    let judge = Judge::new(AccuracyTask::Boxes);
+    let images = (0..FRAMES).map(|number| {
+        let place = labels.find(&format!("scene{number}.bmp")).unwrap().unwrap();
+        let there = labels.image(&place, (480, 640)).unwrap();
+        let name = format!("scene{number}");
+        let of_image = results.iter().filter(|one| {
+            one["image_id"] == json!(there.id) || one["image_id"].as_str() == Some(&name)
+        });
+        let found: Vec<FoundObject> = of_image
+            .map(|one| FoundObject {
+                class: (one["category_id"].as_u64().unwrap() % 10) as u32,
+                score: one["score"].as_f64().unwrap(),
+                bounds: serde_json::from_value(one["bbox"].clone()).unwrap(),
+                ..FoundObject::default()
+            })
+            .collect();
+        judge.image((480, 640), &there.objects, &found)
+    });
+    let images: Vec<_> = images.collect();
+    judge.total(labels.classes(), &images).map.unwrap()
+}
+
 fn refused(plan: &BenchPlan) -> String {
     match run(plan, &mut Silent, &AtomicBool::new(false)) {
         Err(BenchError::Plan(why)) => why,
@@ -120,6 +147,11 @@ fn labels_of_both_kinds_give_the_figures_of_the_scenes_themselves() {
         // What is listed as found has the user's own confidence, not that of the judge.
         let listed = record.models[0].detection_summary.clone().unwrap().total;
         assert!(listed <= 2 * truth.truths, "{listed}");
+        // What was judged, judged again.
+        let path = folder.join("found.json");
+        ran(&BenchPlan { predictions: Some(path.clone()), ..plan(folder, Some(labels)) });
+        let again = judged_again(&folder.join("coco.json"), &path);
+        assert!((again - found.map.unwrap()).abs() < 1e-3, "{labels}: {again}");
         let name = found.classes.iter().map(|class| class.name.as_str()).collect::<Vec<_>>();
         assert_eq!(name, CLASSES, "{labels}");
     }
@@ -181,6 +213,8 @@ fn labels_that_cannot_be_used_end_the_run_before_it_begins() {
     };
     assert!(refused(&drawn).contains("give a folder of pictures"));
     assert!(refused(&plan(folder, Some("missing.json"))).contains("missing.json"));
+    let unlabelled = BenchPlan { predictions: Some(folder.join("p.json")), ..plan(folder, None) };
+    assert!(refused(&unlabelled).contains("nothing is without --labels"));
     let other = BenchPlan { thermal_labels: Some("x".into()), ..plan(folder, None) };
     assert!(refused(&other).contains("--thermal-labels is for two cameras"));
     fs::write(folder.join("none.json"), r#"{"images":[],"annotations":[],"categories":[]}"#)

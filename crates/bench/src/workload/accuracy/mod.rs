@@ -7,6 +7,7 @@
 //! detections has the user's own `--conf`.
 
 mod fusion;
+mod predictions;
 mod score;
 mod truth;
 
@@ -17,6 +18,7 @@ use plimsoll_infer::source::{self, SourceOptions};
 use plimsoll_infer::{Frame, InferError, Thresholds};
 
 pub(super) use fusion::fuse;
+use predictions::Predictions;
 use score::{Scores, class_map, found};
 use truth::FrameTruth;
 pub(super) use truth::SlotTruth;
@@ -87,6 +89,10 @@ impl SlotJob<'_> {
         let wrong = |error: InferError| error.to_string();
         let mut source = source::open_all(truth.specs(), &options).map_err(wrong)?;
         let most = truth.images(self.plan).unwrap_or(u64::MAX);
+        let number = truth.several().then_some(self.slot);
+        let predictions = self.plan.predictions.as_deref();
+        let mut predictions =
+            predictions.map(|path| Predictions::create(path, number)).transpose()?;
         let until = self.plan.most_time.map(|time| Instant::now() + time / JUDGING);
         let mut views = Vec::new();
         let mut images = 0;
@@ -113,11 +119,15 @@ impl SlotJob<'_> {
             let size = (frame.height as u32, frame.width as u32);
             let found: Vec<FoundObject> =
                 detections.iter().filter_map(|one| found(one, &classes, size)).collect();
+            if let Some(predictions) = &mut predictions {
+                predictions.add(&there.id, &found, truth.classes())?;
+            }
             scores.add(size, &there, &found);
             views.extend(truth.paired().then(|| view(&frame, &there, &found)));
             images += 1;
             self.send(SlotEvent::Judging { slot: self.slot, images, of: truth.images(self.plan) });
         }
+        predictions.map_or(Ok(()), Predictions::end)?;
         let (accuracy, boxes) = scores.total(truth)?;
         Ok(SlotJudged { accuracy, boxes, classes: truth.classes().to_vec(), views })
     }

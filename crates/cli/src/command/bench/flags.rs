@@ -118,6 +118,10 @@ pub(crate) struct Args {
     /// The name of the run's folder; without it, the time
     #[arg(long, value_name = "NAME")]
     run_name: Option<String>,
+    /// Write the detections that are judged, from a score of 0.001 on, as COCO's results; with
+    /// several models a file each, numbered
+    #[arg(long, value_name = "FILE")]
+    predictions: Option<PathBuf>,
     /// Write what was found, one JSON object a frame
     #[arg(long, value_name = "FILE")]
     detections: Option<PathBuf>,
@@ -213,6 +217,7 @@ impl Args {
             run_name: self.run_name.clone(),
             labels: self.labels.clone(),
             thermal_labels: self.thermal_labels.clone(),
+            predictions: self.predictions.clone(),
             detections: self.detections.clone(),
             command_line: std::env::args_os()
                 .map(|word| word.to_string_lossy().into_owned())
