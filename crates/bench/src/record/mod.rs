@@ -29,6 +29,7 @@
 //! 6. A field that old reports do not have needs `#[serde(default)]`, so that they can still be
 //!    compared. [`SCHEMA_VERSION`] changes when a reader of the old form would go wrong.
 
+pub mod fusion;
 pub mod memory;
 pub mod model;
 pub mod settle;
@@ -42,15 +43,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use fusion::{CameraAccuracy, Fusion};
 pub use memory::{
     Closest, GpuMemory, HowObtained, MeasuredWhat, MemoryArchitecture, MemorySafety, MemoryUsage,
     ReportLimitType, SharedMemory, Violation,
 };
 pub use model::{
-    Accuracy, Bin, DetectionSummary, EnergyOf, MemoryEstimate, ModelDescription, ModelRecord,
-    Performance, PhasePart, PhaseParts, SlotTimeline, Status,
+    Bin, DetectionSummary, EnergyOf, MemoryEstimate, ModelDescription, ModelRecord, Performance,
+    PhasePart, PhaseParts, SlotTimeline, Status,
 };
 pub use system::{Spread, SystemMetrics, SystemTimeline};
+
+pub use plimsoll_accuracy::{
+    AccuracyTask, ClassAccuracy, Confusion, PrecisionRecall, TaskAccuracy,
+};
 
 use crate::doubt::Doubt;
 
@@ -83,6 +89,9 @@ pub struct BenchRecord {
     #[serde(deserialize_with = "model::rows_or_two_slots")]
     #[cfg_attr(test, schemars(length(min = 1), extend("if" = model::has_slots(), "then" = model::two())))]
     pub models: Vec<ModelRecord>,
+    /// What two cameras find together; null where they were not judged together.
+    #[serde(default)]
+    pub fusion: Option<Fusion>,
     /// The machine during the run.
     pub system_metrics: SystemMetrics,
     /// The limit, and whether memory stayed within it.

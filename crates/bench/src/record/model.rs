@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_accuracy::TaskAccuracy;
 use plimsoll_infer::{EngineInfo, ModelInfo};
 use serde::{Deserialize, Serialize};
 
@@ -103,8 +104,11 @@ pub struct ModelRecord {
     pub gpu_memory: GpuMemory,
     /// What it found; null where nothing ran.
     pub detection_summary: Option<DetectionSummary>,
-    /// How accurate it was; null where the truth is not known.
-    pub accuracy: Option<Accuracy>,
+    /// How accurate it was at its task; null where the truth is not known.
+    pub accuracy: Option<TaskAccuracy>,
+    /// How accurate the boxes of a model are that has masks or keypoints; null for others.
+    #[serde(default)]
+    pub box_accuracy: Option<TaskAccuracy>,
     /// Joules per measured frame, while it ran; null where no sensor reports them.
     #[serde(default)]
     pub energy_per_frame_j: Option<f64>,
@@ -177,6 +181,7 @@ impl ModelRecord {
             gpu_memory,
             detection_summary: None,
             accuracy: None,
+            box_accuracy: None,
             energy_per_frame_j: None,
             energy_of: None,
             timeline: SlotTimeline::default(),
@@ -346,26 +351,6 @@ pub struct DetectionSummary {
     pub per_class: BTreeMap<String, u64>,
     /// The mean per frame; null without a frame.
     pub per_frame_mean: Option<f64>,
-}
-
-/// How accurate the detections were, where the truth is known.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Accuracy {
-    /// Correct detections over all detections; null where nothing was found.
-    pub precision: Option<f64>,
-    /// Correct detections over all objects; null where there were none.
-    pub recall: Option<f64>,
-    /// The overlap (IoU) from which a detection is correct.
-    pub iou: f64,
-    /// The least confidence that counts.
-    pub conf: f64,
-    /// Correct detections.
-    pub matched: u64,
-    /// All detections.
-    pub found: u64,
-    /// All objects.
-    pub present: u64,
 }
 
 /// A run over time, in a bounded number of points.

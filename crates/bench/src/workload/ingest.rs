@@ -11,6 +11,7 @@ use plimsoll::probe::ResidentReader;
 use serde_json::{Value, json};
 
 use super::RunContext;
+use super::accuracy::{SlotJudged, fuse};
 use super::estimate;
 use super::event::{MemoryReporter, SeenFrame, SlotEvent, SlotOpened, SlotOutcome};
 use super::limits::BenchLimits;
@@ -22,7 +23,9 @@ use super::slot_state::SlotState;
 use super::slots::Assignment;
 use crate::doubt::Doubt;
 use crate::measure::{FrameLine, FrameSample, Phase, SystemMeter};
-use crate::record::{BenchConfig, DoubtRecord, MemoryArchitecture, ModelDescription, Status};
+use crate::record::{
+    BenchConfig, DoubtRecord, Fusion, MemoryArchitecture, ModelDescription, Status,
+};
 use crate::report::html::Picture;
 
 /// How often the user sees progress.
@@ -39,6 +42,7 @@ pub(super) struct Ingest<'a> {
     pub(super) system: SystemMeter,
     pub(super) doubts: Vec<DoubtRecord>,
     pub(super) pictures: Vec<Picture>,
+    pub(super) fusion: Option<Fusion>,
     next_shown: Instant,
 }
 
@@ -60,6 +64,7 @@ impl<'a> Ingest<'a> {
             system: SystemMeter::default(),
             doubts: Vec::new(),
             pictures: Vec::new(),
+            fusion: None,
             next_shown: run.origin,
         }
     }
@@ -156,12 +161,40 @@ impl<'a> Ingest<'a> {
                 self.slots[slot].unfit += u64::from(unfit);
                 self.output.skipped(&format!("{}: skipped {why}", self.slots[slot].title()));
             }
+            SlotEvent::Judging { slot, images, of } => {
+                // Power and memory are those of the frames that were measured.
+                self.slots[slot].running = false;
+                let now = Instant::now();
+                if now >= self.next_shown {
+                    self.next_shown = now + TICK;
+                    let title = self.slots[slot].title();
+                    self.output.progress.judging(&title, images, of);
+                }
+            }
+            SlotEvent::Judged { slot, judged } => self.judged(slot, judged),
             SlotEvent::Ended { slot, outcome } => {
                 self.ended(slot, *outcome);
                 return Some(slot);
             }
         }
         None
+    }
+
+    fn judged(&mut self, slot: usize, judged: Result<Box<SlotJudged>, String>) {
+        if let Err(why) = &judged {
+            let text = format!("{}: accuracy is not known: {why}", self.slots[slot].title());
+            self.output.warn_once(vec![text]);
+        }
+        self.slots[slot].judged = Some(judged);
+        let known: Vec<&SlotJudged> = self.slots.iter().filter_map(SlotState::judged).collect();
+        if let ([first, second], true) = (known.as_slice(), self.run.layout.paired()) {
+            match fuse(first, second) {
+                Ok(fusion) => self.fusion = Some(fusion),
+                Err(why) => {
+                    self.output.warn_once(vec![format!("the cameras are not fused: {why}")])
+                }
+            }
+        }
     }
 
     fn opened(&mut self, slot: usize, repeat: u32, mut opened: SlotOpened) {

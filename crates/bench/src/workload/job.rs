@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use plimsoll::Bytes;
 use plimsoll_infer::{EngineChoice, InferError, ModelSource, Stage, Stopwatch};
 
+use super::accuracy::SlotTruth;
 use super::event::{LoopEnd, SeenFrame, SlotEvent, SlotOpened, SlotOutcome};
 use super::feed::{DecodedFrame, FrameFeed};
 use super::guarded::{BenchGuard, asked_for};
@@ -42,6 +43,8 @@ pub(super) struct SlotJob<'a> {
     pub(super) limit: Bytes,
     /// Memory of the process without a model, once an engine had run in it; for all jobs.
     pub(super) bases: &'a ProcessBases,
+    /// What is known about the frames, and how they are read again; `None` where nothing is.
+    pub(super) truth: Option<&'a SlotTruth>,
     /// Where two slots run at once.
     pub(super) gate: Option<&'a LoadGate>,
 }
@@ -85,9 +88,11 @@ impl SlotJob<'_> {
 
     fn load_and_measure(&self, feed: FrameFeed) -> SlotOutcome {
         let mut loaded = match self.load(feed.is_live()) {
-            None => return LoopEnd::Stopped.into(),
             Some(Ok(loaded)) => loaded,
-            Some(Err(end)) => return end.into(),
+            ended => {
+                self.others_measured();
+                return ended.and_then(Result::err).unwrap_or(LoopEnd::Stopped).into();
+            }
         };
         let opened = SlotOpened {
             names: loaded.pipeline.decoder().names().to_vec(),
@@ -99,7 +104,17 @@ impl SlotJob<'_> {
         let (slot, repeat) = (self.slot, self.repeat);
         self.send(SlotEvent::Opened { slot, repeat, opened: Box::new(opened) });
         let end = self.measure(&mut loaded, feed);
-        self.close(&mut loaded, end)
+        let outcome = self.close(&mut loaded, end);
+        self.others_measured();
+        if outcome.status == Status::Completed && self.repeat == 0 {
+            self.judge(&mut loaded);
+        }
+        outcome
+    }
+
+    /// Where two slots run at once, waits until nothing is measured any more.
+    fn others_measured(&self) {
+        self.gate.iter().for_each(|gate| gate.wait());
     }
 
     fn close(&self, loaded: &mut LoadedSlot<'_>, end: LoopEnd) -> SlotOutcome {
@@ -139,12 +154,12 @@ impl SlotJob<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn send(&self, event: SlotEvent) {
+    pub(super) fn send(&self, event: SlotEvent) {
         // The receiver outlives every job, so sending does not fail.
         drop(self.events.send(event));
     }
 
-    fn corrupt(&self, error: &InferError, unfit: bool) {
+    pub(super) fn corrupt(&self, error: &InferError, unfit: bool) {
         self.send(SlotEvent::Corrupt { slot: self.slot, why: error.to_string(), unfit });
     }
 
@@ -234,7 +249,7 @@ impl SlotJob<'_> {
     fn frame(
         &self,
         loaded: &mut LoadedSlot<'_>,
-        (mut frame, decode_ahead): DecodedFrame,
+        (frame, decode_ahead): DecodedFrame,
         phase: Phase,
         turn: FrameTurn,
     ) -> Result<(), LoopEnd> {
@@ -258,7 +273,9 @@ impl SlotJob<'_> {
         sample.frame = loaded.measured;
         (sample.phase, sample.late, sample.decode_ahead) = (phase, turn.late, decode_ahead);
         loaded.measured += 1;
-        let show = self.repeat == 0 && sample.frame < SHOWN;
+        // Many rows show the same frames.
+        let shown = if self.plan.rows.len() > 2 { 1 } else { SHOWN };
+        let show = self.repeat == 0 && sample.frame < shown;
         let picture = show.then(|| detections.clone());
         let seen = SeenFrame {
             name: frame.name.clone(),
@@ -266,7 +283,6 @@ impl SlotJob<'_> {
             height: frame.height,
             detections,
             no_number,
-            truth: frame.truth.take(),
         };
         self.send(SlotEvent::Frame { sample, seen: Some(seen) });
         loaded.shown.extend(picture.map(|detections| (frame, detections)));

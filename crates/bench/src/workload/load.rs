@@ -28,6 +28,11 @@ pub(super) struct LoadGate {
 }
 
 impl LoadGate {
+    /// Waits until all slots have come here.
+    pub(super) fn wait(&self) {
+        self.loaded.wait();
+    }
+
     pub(super) fn new(slots: usize) -> LoadGate {
         LoadGate { loading: Mutex::new(()), loaded: Barrier::new(slots) }
     }
@@ -105,7 +110,7 @@ impl<'a> SlotJob<'a> {
         let opened = (!self.stopped()).then(|| self.open(live));
         drop(alone);
         if let Some(gate) = self.gate {
-            gate.loaded.wait();
+            gate.wait();
         }
         opened
     }

@@ -183,6 +183,7 @@ fn measure_all(
             origin: run.origin,
             limit,
             bases: &bases,
+            truth: run.layout.truth(slot),
             gate,
         })
     };

@@ -127,6 +127,11 @@ pub struct BenchPlan {
     pub output_dir: PathBuf,
     /// The name of the run; without one it is named after the time.
     pub run_name: Option<String>,
+    /// Labels of the frames: a COCO file, or the data.yaml of a YOLO data set. In dual mode those
+    /// of the RGB frames.
+    pub labels: Option<PathBuf>,
+    /// In dual mode, labels of the thermal frames.
+    pub thermal_labels: Option<PathBuf>,
     /// Where detections are written, one JSON object per frame.
     pub detections: Option<PathBuf>,
     /// The least severe level in `run.log`.
@@ -178,6 +183,8 @@ impl Default for BenchPlan {
             report_interval: Duration::from_secs(3),
             output_dir: PathBuf::from("outputs"),
             run_name: None,
+            labels: None,
+            thermal_labels: None,
             detections: None,
             log_level: Level::default(),
             logged: None,

@@ -45,6 +45,9 @@ pub trait BenchProgress {
     fn opened(&mut self, _name: &str, _backend: &str) {}
     /// More frames were measured; called a few times a second.
     fn frames(&mut self, _view: &SlotProgress<'_>) {}
+    /// Detections of more images were judged, of all that are labelled where their number is known;
+    /// called a few times a second.
+    fn judging(&mut self, _name: &str, _images: u64, _of: Option<u64>) {}
     /// A slot is over.
     fn ended(&mut self, _model: &ModelRecord) {}
     /// A warning for the user.

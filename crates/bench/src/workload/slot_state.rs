@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use plimsoll::Bytes;
 
-use super::accuracy::AccuracyCount;
+use super::accuracy::SlotJudged;
 use super::event::{MemoryReporter, SeenFrame, SlotOpened, SlotOutcome};
 use super::plan::BenchPlan;
 use super::progress::SlotProgress;
 use super::slots::ResolvedSlot;
 use crate::measure::{FrameSample, Phase, SlotMeter};
 use crate::record::{
-    Accuracy, DetectionSummary, EnergyOf, MeasuredWhat, MemoryEstimate, ModelDescription, SLOTS,
-    Status, model,
+    DetectionSummary, EnergyOf, MeasuredWhat, MemoryEstimate, ModelDescription, SLOTS, Status,
+    model,
 };
 
 /// The mean of samples of a power.
@@ -75,7 +75,8 @@ pub(super) struct SlotState {
     weights: Option<String>,
     found: u64,
     per_class: BTreeMap<u32, u64>,
-    accuracy: AccuracyCount,
+    /// How accurate it is, or why that is not known, once it was judged.
+    pub(super) judged: Option<Result<Box<SlotJudged>, String>>,
     began: Option<Duration>,
     until: Duration,
 }
@@ -112,7 +113,7 @@ impl SlotState {
             weights,
             found: 0,
             per_class: BTreeMap::new(),
-            accuracy: AccuracyCount::default(),
+            judged: None,
             began: None,
             until: Duration::ZERO,
         }
@@ -129,6 +130,7 @@ impl SlotState {
         self.system_peak = old.system_peak;
         self.status = old.status;
         self.medians = old.medians;
+        self.judged = old.judged;
     }
 
     /// The model is loaded.
@@ -163,9 +165,6 @@ impl SlotState {
         self.found += seen.detections.len() as u64;
         for detection in &seen.detections {
             *self.per_class.entry(detection.class).or_default() += 1;
-        }
-        if let Some(truth) = &seen.truth {
-            self.accuracy.push(&seen.detections, truth);
         }
     }
 
@@ -271,6 +270,11 @@ impl SlotState {
         [by_time, by_frames].into_iter().flatten().min()
     }
 
+    /// How accurate it is, where that is known.
+    pub(super) fn judged(&self) -> Option<&SlotJudged> {
+        self.judged.as_ref()?.as_deref().ok()
+    }
+
     /// What was found so far.
     pub(super) fn detections(&self) -> DetectionSummary {
         let name = |class: u32| {
@@ -282,10 +286,5 @@ impl SlotState {
             per_class: self.per_class.iter().map(|(&class, &n)| (name(class), n)).collect(),
             per_frame_mean: (self.frames > 0).then(|| self.found as f64 / self.frames as f64),
         }
-    }
-
-    /// How accurate that was; `None` where the truth is not known.
-    pub(super) fn accuracy(&self) -> Option<Accuracy> {
-        self.accuracy.accuracy()
     }
 }

@@ -15,6 +15,7 @@ use plimsoll_infer::source::{self, Spec};
 use plimsoll_infer::{EngineChoice, EngineKind, ModelSource};
 
 use super::BenchError;
+use super::accuracy::SlotTruth;
 use super::plan::{BenchPlan, RowPlan, SlotMode};
 use crate::report::files::check_name;
 
@@ -68,11 +69,19 @@ pub(super) struct ResolvedPlan {
     pub(super) slots: Vec<ResolvedSlot>,
     /// One input, or two that are paired.
     pub(super) inputs: Vec<Input>,
+    /// What is known about the frames of each input.
+    pub(super) truths: Vec<Option<SlotTruth>>,
 }
 
 impl ResolvedPlan {
     pub(super) fn paired(&self) -> bool {
         self.inputs.len() == 2
+    }
+
+    /// What is known about the frames of a slot.
+    pub(super) fn truth(&self, slot: usize) -> Option<&SlotTruth> {
+        let at = self.inputs.iter().position(|input| input.slots.contains(&slot))?;
+        self.truths.get(at)?.as_ref()
     }
 
     /// How the report names the form of the run.
@@ -117,7 +126,8 @@ pub(super) fn resolve(plan: &BenchPlan) -> Result<ResolvedPlan, BenchError> {
         true => Vec::new(),
         false => inputs(plan, mode, demo, &running)?,
     };
-    Ok(ResolvedPlan { mode: Some(mode), slots, inputs })
+    let truths = SlotTruth::resolve(plan, demo, &inputs)?;
+    Ok(ResolvedPlan { mode: Some(mode), slots, inputs, truths })
 }
 
 /// Checks everything that can be checked before anything starts.
@@ -151,7 +161,9 @@ fn resolve_rows(plan: &BenchPlan) -> Result<ResolvedPlan, BenchError> {
         return Err(BenchError::Plan(text.to_string()));
     }
     let rows = (0..slots.len()).collect();
-    Ok(ResolvedPlan { mode: None, slots, inputs: vec![Input { specs, scenes, slots: rows, live }] })
+    let inputs = vec![Input { specs, scenes, slots: rows, live }];
+    let truths = SlotTruth::resolve(plan, false, &inputs)?;
+    Ok(ResolvedPlan { mode: None, slots, inputs, truths })
 }
 
 /// The names of rows, each different: the file with as much of its path as tells it from the

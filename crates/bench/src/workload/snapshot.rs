@@ -47,6 +47,7 @@ impl<'s, 'a> Snapshot<'s, 'a> {
             metadata: self.metadata(last),
             config: self.data.config(),
             input_source: InputSource { streams: self.streams(), unpaired: run.inputs.unpaired() },
+            fusion: self.data.fusion.clone(),
             system_metrics: self.system(&models),
             memory_safety: limits.safety(slots),
             shared: self.shared(),
@@ -68,7 +69,11 @@ impl<'s, 'a> Snapshot<'s, 'a> {
             (Assignment::Skip(why), _) => (Status::Skipped, Some(why.clone())),
             (_, Some((status, reason))) => (*status, reason.clone()),
             (_, None) => {
-                let did = if state.running { "was still running" } else { "had not begun" };
+                let did = match (state.running, state.frames) {
+                    (true, _) => "was still running",
+                    (false, 0) => "had not begun",
+                    (false, _) => "was still being judged",
+                };
                 (Status::Interrupted, Some(format!("it {did} when this was written")))
             }
         };
@@ -96,9 +101,17 @@ impl<'s, 'a> Snapshot<'s, 'a> {
         }
         if model.performance.is_some() {
             model.detection_summary = Some(state.detections());
-            model.accuracy = state.accuracy();
-            let unknown = "the truth about these frames is not known";
-            model.unknown.insert("accuracy".to_string(), unknown.to_string());
+            let why = match &state.judged {
+                Some(Ok(judged)) => {
+                    model.accuracy = Some(judged.accuracy.clone());
+                    model.box_accuracy.clone_from(&judged.boxes);
+                    ""
+                }
+                Some(Err(why)) => why,
+                None if self.data.run.layout.truth(slot).is_some() => "it was not judged",
+                None => "there are no labels for these frames (--labels)",
+            };
+            model.unknown.insert("accuracy".to_string(), why.to_string());
             match self.energy(state, model.performance.as_ref()) {
                 Ok((joules, of)) => {
                     (model.energy_per_frame_j, model.energy_of) = (Some(joules), Some(of));

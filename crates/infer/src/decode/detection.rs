@@ -136,7 +136,7 @@ pub struct OrientedBox {
     pub centre: [f32; 2],
     /// The extents before the turn, across and down.
     pub size: [f32; 2],
-    /// The turn in radians, clockwise as seen (down is positive), in [0, π/2).
+    /// The turn in radians, clockwise as seen, as the model gives it: mostly from −π/4 to 3π/4.
     pub angle: f32,
 }
 

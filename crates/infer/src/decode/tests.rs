@@ -187,7 +187,7 @@ fn equals_ultralytics_in_tensor_pixels() {
     let mut decoder = decoder(&[], &[1, 84, 8400]).unwrap();
     let mut found = Vec::new();
     let keep = |one: &Candidate| {
-        let Candidate { bounds, confidence, class } = *one;
+        let Candidate { bounds, confidence, class, .. } = *one;
         found.push(Detection::boxed(bounds, confidence, class));
     };
     decoder.find(&[output], &LIKE_THE_REFERENCE, keep).unwrap();

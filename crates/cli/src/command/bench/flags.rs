@@ -59,6 +59,13 @@ pub(crate) struct Args {
     /// The thermal source of dual mode
     #[arg(long, value_name = "SOURCE")]
     thermal_source: Option<String>,
+    /// Labels of the pictures, for accuracy: a COCO file (.json) or the data.yaml of a YOLO data
+    /// set; of two cameras those of the RGB source
+    #[arg(long, value_name = "FILE")]
+    labels: Option<PathBuf>,
+    /// Labels of the thermal source of dual mode; with both, the cameras are also judged together
+    #[arg(long, value_name = "FILE")]
+    thermal_labels: Option<PathBuf>,
     /// How far apart frames of a pair may be
     #[arg(long, value_name = "MS", default_value = "33", value_parser = milliseconds)]
     sync_tolerance_ms: Duration,
@@ -204,6 +211,8 @@ impl Args {
             metrics_interval: self.metrics_interval,
             output_dir: self.output_dir.clone(),
             run_name: self.run_name.clone(),
+            labels: self.labels.clone(),
+            thermal_labels: self.thermal_labels.clone(),
             detections: self.detections.clone(),
             command_line: std::env::args_os()
                 .map(|word| word.to_string_lossy().into_owned())

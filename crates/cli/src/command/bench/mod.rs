@@ -130,7 +130,10 @@ fn check_apart(plan: &BenchPlan) -> anyhow::Result<()> {
         let sources = sources.filter_map(|spec| Spec::parse(spec, SceneKind::Rgb).ok());
         let frames = sources.flat_map(|spec| source::files(&spec));
         let library = plan.library.iter().map(|path| ("--library", path.clone()));
-        models.chain(frames.map(|file| ("a source", file))).chain(library).collect::<Vec<_>>()
+        let labels = plan.labels.iter().chain(&plan.thermal_labels);
+        let labels = labels.map(|path| ("labels", path.clone()));
+        let frames = frames.map(|file| ("a source", file));
+        models.chain(frames).chain(library).chain(labels).collect::<Vec<_>>()
     })
 }
 

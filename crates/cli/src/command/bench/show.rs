@@ -83,6 +83,21 @@ impl BenchProgress for Show {
         }
     }
 
+    fn judging(&mut self, name: &str, images: u64, of: Option<u64>) {
+        if !self.on {
+            return;
+        }
+        let of = of.map_or(String::new(), |of| format!("/{of}"));
+        let text = format!("{name}: accuracy, {images}{of} images");
+        if self.terminal {
+            rewrite(&text, false);
+            self.open = true;
+        } else if self.last.is_none_or(|last| last.elapsed() >= LINE_INTERVAL) {
+            self.last = Some(Instant::now());
+            note_line(&text);
+        }
+    }
+
     fn ended(&mut self, model: &ModelRecord) {
         if model.status != Status::Completed {
             let why = model.reason.as_deref().unwrap_or_default();
