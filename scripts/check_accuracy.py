@@ -280,10 +280,43 @@ def fixture(path):
         print(one["task"], len(one["labels"]["annotations"]), len(one["found"]), one["expected"])
 
 
+def without_boxes(task, results):
+    """pycocotools takes the area of a box that is there for that of the mask or the keypoints."""
+    key = {"boxes": "bbox", "masks": "segmentation", "keypoints": "keypoints"}[task]
+    return [{name: one[name] for name in ("image_id", "category_id", "score", key)} for one in results]
+
+
+def judged_run(plimsoll, model, frames, labels):
+    """A whole run of bench, and its own detections judged by pycocotools."""
+    labels = Path(labels)
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder, "found.json")
+        subprocess.run([plimsoll, "bench", model, frames, "--labels", labels, "--predictions", results,
+                        "--output-dir", folder, "--run-name", "run", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+        record = json.loads(Path(folder, "run", "report.json").read_text())
+        results = json.loads(results.read_text())
+    truth, names = json.loads(labels.read_text()), {path.name for path in Path(frames).iterdir()}
+    truth["images"] = [image for image in truth["images"] if Path(image["file_name"]).name in names]
+    judged = {image["id"] for image in truth["images"]}
+    truth["annotations"] = [one for one in truth["annotations"] if one["image_id"] in judged]
+    for accuracy in (record["models"][0][key] for key in ("accuracy", "box_accuracy")):
+        if accuracy is None:
+            continue
+        task = accuracy["task"]
+        expected, _ = theirs(task, truth, without_boxes(task, results))
+        apart = difference(expected, accuracy)
+        print(f"{Path(model).name}, {task}: {accuracy['images']} images, {accuracy['truths']} truths, "
+              f"{len(results)} detections, map {accuracy['map']}: largest difference {apart:.1e}")
+        if apart > 1e-4:
+            raise SystemExit(1)
+
+
 def main():
     program, words = sys.argv[1], sys.argv[2:]
     if words[:1] == ["--speed"]:
         speed(program, int(words[1]) if len(words) > 1 else 3)
+    elif words[:1] == ["--run"]:
+        judged_run(*words[1:])
     elif words[:1] == ["--fixture"]:
         fixture(words[1])
     else:

@@ -3,6 +3,7 @@
 
 use plimsoll::text::one_line;
 
+use super::accuracy;
 use super::headline::Headline;
 use super::sheet::{DASH, ModelSheet, ReportRow, ReportTone, Sheet};
 use crate::doubt::ReportFigure;
@@ -17,6 +18,7 @@ pub fn render(record: &BenchRecord) -> String {
         text += &format!("> **Interrupted**: {}. What was measured is kept.\n\n", plain(why));
     }
     results(&mut text, record);
+    fusion(&mut text, record);
     safety(&mut text, &sheet);
     text += "## Models\n\n";
     sheet.models.iter().for_each(|model| model_section(&mut text, model));
@@ -44,6 +46,20 @@ fn results(text: &mut String, record: &BenchRecord) {
         *text += &format!("| {} | {} |\n", what.join(" | "), figures.join(" | "));
     }
     *text += "\n";
+}
+
+/// What two cameras find together; nothing where they were not judged together.
+fn fusion(text: &mut String, record: &BenchRecord) {
+    let Some(fusion) = &record.fusion else { return };
+    *text += "| camera | mAP | mAP at 0.50 | precision | recall |\n| --- |";
+    *text += &(" ---: |".repeat(4) + "\n");
+    for (name, one) in accuracy::fusion_rows(record) {
+        let cells = [one.map, one.map50, one.precision, one.recall].map(accuracy::share);
+        *text += &format!("| {} | {} |\n", plain(&name), cells.join(" | "));
+    }
+    let (truths, images) = (fusion.truths, fusion.images);
+    let rule = plain(&fusion.rule);
+    *text += &format!("\n{truths} objects in {images} pairs of images. {rule}\n\n");
 }
 
 fn mark(tone: ReportTone) -> &'static str {

@@ -17,6 +17,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plimsoll::text::one_line;
 
 pub use self::frames::{CLASS_COLOURS, Picture, PictureFormat, PictureItem};
+use super::accuracy;
 use super::headline::Headline;
 use super::sheet::{DASH, ReportRow, ReportTone, Sheet};
 use super::svg::{self, Series};
@@ -63,6 +64,7 @@ pub fn render(record: &BenchRecord, pictures: &[Picture]) -> String {
         }
         (results::results(&headlines))
         (details::accuracy_against_latency(record))
+        (accuracy::fusion_html(record))
         @if !pictures.is_empty() { (frames::frames(pictures)) }
         @for (model, words) in record.models.iter().zip(&sheet.models) {
             (details::model(model, words, record.models.len() > results::MOST_CARDS))
@@ -148,7 +150,7 @@ fn safety(sheet: &Sheet) -> Markup {
 }
 
 /// A plot with its name, a note and, for several lines, a legend; nothing where there is no plot.
-fn figure(name: &str, plot: Option<&svg::Plot>, legend: &[Series<'_>]) -> Markup {
+pub(super) fn figure(name: &str, plot: Option<&svg::Plot>, legend: &[Series<'_>]) -> Markup {
     html! {
         @if let Some(plot) = plot {
             figure {

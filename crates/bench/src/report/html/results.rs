@@ -1,7 +1,7 @@
 //! The first screen: what ran, and its figures with the doubts beside them.
 //!
-//! One or two models have a card each, more have a line each in a table. In the table, a doubt
-//! about the whole run stands once, beside the name of its column.
+//! One or two models have a card each, more have a line each in a table. Over the table, a doubt
+//! about the whole run stands once, beside the name of its figure.
 
 use maud::{Markup, html};
 use plimsoll::text::one_line;
@@ -46,11 +46,10 @@ fn badges<'a>(all: impl IntoIterator<Item = &'a Badge>) -> Markup {
 }
 
 fn card(line: &Headline) -> Markup {
-    let ran = line.figures.iter().any(|figure| figure.value != DASH);
     html! {
         section.result.keep {
             h2 { (one_line(&line.label)) " " (status(line)) }
-            @if ran {
+            @if ran(line) {
                 p.what {
                     b { (one_line(&line.engine)) } " · input " b { (line.size) } " · "
                     @if let Some(weights) = &line.weights { (one_line(weights)) " weights · " }
@@ -85,23 +84,15 @@ fn meter(share: f64) -> Markup {
 }
 
 fn table(headlines: &[Headline]) -> Markup {
-    let of_run = |at: usize| {
-        let first = headlines.iter().find(|line| !line.figures[at].badges.is_empty());
-        let all = first.map(|line| &line.figures[at].badges[..]).unwrap_or_default();
-        badges(all.iter().filter(|badge| badge.of_run))
-    };
-    let run_badges = headlines.iter().find(|line| !line.badges.is_empty());
-    let run_badges = run_badges.map(|line| &line.badges[..]).unwrap_or_default();
     html! {
         section.result.keep {
-            h2 { "Results" (badges(run_badges.iter().filter(|badge| badge.of_run))) }
+            h2 { "Results" }
+            (doubts_of_run(headlines))
             table.results {
                 thead {
                     tr {
                         th { "model" }
-                        @for (at, figure) in ReportFigure::SHOWN.into_iter().enumerate() {
-                            th { (figure.name()) (of_run(at)) }
-                        }
+                        @for figure in ReportFigure::SHOWN { th { (figure.name()) } }
                     }
                 }
                 tbody { @for line in headlines { (table_row(line, headlines)) } }
@@ -110,7 +101,39 @@ fn table(headlines: &[Headline]) -> Markup {
     }
 }
 
+/// The doubts that concern a figure of every row, beside its name.
+fn doubts_of_run(headlines: &[Headline]) -> Markup {
+    let of_run = |badges: &[Badge]| badges.iter().filter(|b| b.of_run).cloned().collect::<Vec<_>>();
+    // They are the same in every row that ran.
+    let Some(line) = headlines.iter().find(|line| ran(line)) else { return html! {} };
+    let figures = line.figures.iter().map(|one| (one.figure.name(), of_run(&one.badges)));
+    let frames = (ReportFigure::Frames.name(), of_run(&line.badges));
+    let all: Vec<(&str, Vec<Badge>)> =
+        figures.chain([frames]).filter(|(_, badges)| !badges.is_empty()).collect();
+    html! {
+        @if !all.is_empty() {
+            p.what {
+                "In all rows: "
+                @for (at, (name, of_figure)) in all.iter().enumerate() {
+                    @if at > 0 { " · " }
+                    (name) (badges(of_figure))
+                }
+            }
+        }
+    }
+}
+
+fn ran(line: &Headline) -> bool {
+    line.figures.iter().any(|figure| figure.value != DASH)
+}
+
 fn table_row(line: &Headline, all: &[Headline]) -> Markup {
+    if !ran(line) {
+        let columns = line.figures.len();
+        return html! {
+            tr { th scope="row" { (one_line(&line.label)) } td.did-not colspan=(columns) { (status(line)) } }
+        };
+    }
     html! {
         tr {
             th scope="row" {
