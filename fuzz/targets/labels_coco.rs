@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_accuracy::Labels;
+use plimsoll_accuracy::LabelSet;
 use plimsoll_accuracy::labels::ImagePlace;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(labels) = Labels::from_coco(bytes) else { return };
+    let Ok(labels) = LabelSet::from_coco(bytes) else { return };
     let classes = labels.classes().len();
     for at in 0..labels.images().unwrap_or_default().min(4) {
         let size = (48, 64);

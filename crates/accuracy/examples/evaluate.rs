@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use plimsoll_accuracy::labels::{ImagePlace, LabelledImage};
-use plimsoll_accuracy::{AccuracyTask, FoundObject, Judge, Labels, PixelRuns};
+use plimsoll_accuracy::{AccuracyTask, FoundObject, Judge, LabelSet, PixelRuns};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -68,8 +68,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn read(path: &str, found: &str) -> Result<(Labels, Vec<ImageCase>), Box<dyn Error>> {
-    let labels = Labels::read(Path::new(path), None)?;
+fn read(path: &str, found: &str) -> Result<(LabelSet, Vec<ImageCase>), Box<dyn Error>> {
+    let labels = LabelSet::read(Path::new(path), None)?;
     let sizes: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
     let mut sizes: Vec<(i64, (u32, u32))> = sizes["images"]
         .as_array()

@@ -18,7 +18,7 @@ pub mod result;
 mod threads;
 
 pub use judge::{AccuracyTask, ImageVerdict, Judge};
-pub use labels::{Labels, LabelsError};
+pub use labels::{LabelSet, LabelsError};
 pub use mask::PixelRuns;
-pub use object::{FoundObject, LabelClass, LabelledObject, Outline};
+pub use object::{FoundObject, LabelClass, LabelledObject, ObjectOutline};
 pub use result::{ClassAccuracy, Confusion, PrecisionRecall, TaskAccuracy};

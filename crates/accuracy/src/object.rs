@@ -13,7 +13,7 @@ pub struct LabelClass {
 
 /// The outline of a labelled object.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub enum Outline {
+pub enum ObjectOutline {
     /// The labels have only its box.
     #[default]
     None,
@@ -23,14 +23,14 @@ pub enum Outline {
     Runs(PixelRuns),
 }
 
-impl Outline {
+impl ObjectOutline {
     /// The pixels inside, in an image of so many rows and columns; `None` without an outline.
     #[must_use]
     pub fn pixels(&self, size: (u32, u32)) -> Option<PixelRuns> {
         match self {
-            Outline::None => None,
-            Outline::Runs(runs) => Some(runs.clone()),
-            Outline::Polygons(polygons) => {
+            ObjectOutline::None => None,
+            ObjectOutline::Runs(runs) => Some(runs.clone()),
+            ObjectOutline::Polygons(polygons) => {
                 let parts: Vec<PixelRuns> =
                     polygons.iter().map(|points| PixelRuns::from_polygon(size, points)).collect();
                 Some(PixelRuns::union(size, &parts))
@@ -55,7 +55,7 @@ pub struct LabelledObject {
     /// when the object was; these figures equal its figures.
     pub id_zero: bool,
     /// Its outline.
-    pub outline: Outline,
+    pub outline: ObjectOutline,
     /// x, y and visibility of its keypoints; 0 is not labelled.
     pub keypoints: Vec<[f64; 3]>,
     /// Whether the labels count no keypoint of it, so that its keypoints are not judged.

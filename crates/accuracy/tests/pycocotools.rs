@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use plimsoll_accuracy::labels::ImagePlace;
 use plimsoll_accuracy::{
-    AccuracyTask, FoundObject, Judge, LabelledObject, Labels, PixelRuns, TaskAccuracy,
+    AccuracyTask, FoundObject, Judge, LabelSet, LabelledObject, PixelRuns, TaskAccuracy,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -44,8 +44,8 @@ fn found(one: &Value, classes: &HashMap<i64, u32>) -> FoundObject {
     }
 }
 
-fn images(case: &Value) -> (Labels, Vec<Image>) {
-    let labels = Labels::from_coco(case["labels"].to_string().as_bytes()).unwrap();
+fn images(case: &Value) -> (LabelSet, Vec<Image>) {
+    let labels = LabelSet::from_coco(case["labels"].to_string().as_bytes()).unwrap();
     let classes: HashMap<i64, u32> =
         labels.classes().iter().zip(0..).map(|(class, at)| (class.id, at)).collect();
     let mut all: Vec<&Value> = case["labels"]["images"].as_array().unwrap().iter().collect();
@@ -67,7 +67,7 @@ fn images(case: &Value) -> (Labels, Vec<Image>) {
     (labels, images)
 }
 
-fn judged(task: AccuracyTask, labels: &Labels, images: &[Image]) -> TaskAccuracy {
+fn judged(task: AccuracyTask, labels: &LabelSet, images: &[Image]) -> TaskAccuracy {
     let judge = Judge::new(task);
     let verdicts = Judge::images(images.len(), |at| {
         judge.image(images[at].size, &images[at].truths, &images[at].found)

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::segmentation::Segmentation;
 use super::{ImagePlace, LabelledImage, LabelsError, area_of, check_polygon};
 use crate::mask::{MOST_PIXELS, PixelRuns};
-use crate::object::{LabelClass, LabelledObject, Outline};
+use crate::object::{LabelClass, LabelledObject, ObjectOutline};
 
 #[derive(Debug, Deserialize)]
 struct CocoFile {
@@ -167,23 +167,23 @@ impl CocoAnnotation {
         })
     }
 
-    fn outline(&self, size: (u32, u32)) -> Result<Outline, String> {
+    fn outline(&self, size: (u32, u32)) -> Result<ObjectOutline, String> {
         let of = |[rows, columns]: [u32; 2]| (rows, columns);
         let runs = match &self.segmentation {
-            Segmentation::None => return Ok(Outline::None),
+            Segmentation::None => return Ok(ObjectOutline::None),
             Segmentation::Polygons(polygons) => {
                 // Two points enclose nothing.
                 let drawn = polygons.iter().filter(|points| points.len() >= 6);
                 let drawn: Vec<Vec<f64>> = drawn.cloned().collect();
                 drawn.iter().try_for_each(|points| check_polygon(points, size))?;
-                return Ok(Outline::Polygons(drawn));
+                return Ok(ObjectOutline::Polygons(drawn));
             }
             Segmentation::Counts(at, counts) => {
                 PixelRuns::from_counts(of(*at), counts.iter().copied())
             }
             Segmentation::Text(at, text) => PixelRuns::from_text(of(*at), text.as_bytes()),
         };
-        runs.map(Outline::Runs).map_err(|error| format!("its mask: {error}"))
+        runs.map(ObjectOutline::Runs).map_err(|error| format!("its mask: {error}"))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Labels of images: COCO's JSON, or YOLO's data.yaml with its text files.
 //!
 //! Both are files of strangers: sizes and counts are bounded, and what is wrong is said with its
-//! place. An image is found by the name of its file ([`Labels::find`]) and read when the size of
-//! its picture is known ([`Labels::image`]), because YOLO's coordinates are shares of it.
+//! place. An image is found by the name of its file ([`LabelSet::find`]) and read when the size of
+//! its picture is known ([`LabelSet::image`]), because YOLO's coordinates are shares of it.
 
 mod coco;
 mod segmentation;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_machine::text;
 
-use crate::object::{LabelClass, LabelledObject, Outline};
+use crate::object::{LabelClass, LabelledObject, ObjectOutline};
 
 /// What is wrong with labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub enum ImagePlace {
 
 /// Labels of many images.
 #[derive(Debug)]
-pub struct Labels {
+pub struct LabelSet {
     path: PathBuf,
     classes: Vec<LabelClass>,
     format: LabelsFormat,
@@ -86,13 +86,13 @@ enum LabelsFormat {
 /// The largest file of labels: COCO's largest has 450 MB.
 const LARGEST: u64 = 2 << 30;
 
-impl Labels {
+impl LabelSet {
     /// Reads a COCO file, or the data.yaml of a YOLO data set. `frames` is the folder of the
     /// pictures; where a data set has several, it says which one is meant.
     ///
     /// # Errors
     /// [`LabelsError`], with the place and what is wrong there.
-    pub fn read(path: &Path, frames: Option<&Path>) -> Result<Labels, LabelsError> {
+    pub fn read(path: &Path, frames: Option<&Path>) -> Result<LabelSet, LabelsError> {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
         let read = |most: u64| {
             plimsoll_machine::files::read(path, most)
@@ -102,12 +102,12 @@ impl Labels {
             Some("json") => {
                 let (classes, coco) =
                     coco::CocoLabels::parse(&read(LARGEST)?).map_err(|error| error.of(path))?;
-                Ok(Labels::new(path, classes, LabelsFormat::Coco(coco)))
+                Ok(LabelSet::new(path, classes, LabelsFormat::Coco(coco)))
             }
             Some("yaml" | "yml") => {
                 let bytes = read(yaml::LARGEST)?;
                 let (classes, yolo) = yolo::YoloLabels::parse(&bytes, path, frames)?;
-                Ok(Labels::new(path, classes, LabelsFormat::Yolo(yolo)))
+                Ok(LabelSet::new(path, classes, LabelsFormat::Yolo(yolo)))
             }
             _ => {
                 let why = "labels are a COCO file (.json) or the data.yaml of a YOLO data set";
@@ -120,13 +120,13 @@ impl Labels {
     ///
     /// # Errors
     /// [`LabelsError`], with the place and what is wrong there.
-    pub fn from_coco(json: &[u8]) -> Result<Labels, LabelsError> {
+    pub fn from_coco(json: &[u8]) -> Result<LabelSet, LabelsError> {
         let (classes, coco) = coco::CocoLabels::parse(json)?;
-        Ok(Labels::new(Path::new(""), classes, LabelsFormat::Coco(coco)))
+        Ok(LabelSet::new(Path::new(""), classes, LabelsFormat::Coco(coco)))
     }
 
-    fn new(path: &Path, classes: Vec<LabelClass>, format: LabelsFormat) -> Labels {
-        Labels { path: path.to_path_buf(), classes, format }
+    fn new(path: &Path, classes: Vec<LabelClass>, format: LabelsFormat) -> LabelSet {
+        LabelSet { path: path.to_path_buf(), classes, format }
     }
 
     /// The file.
@@ -215,7 +215,7 @@ fn check_polygon(points: &[f64], size: (u32, u32)) -> Result<(), String> {
 }
 
 /// The pixels of an outline, which is the area of an object whose labels give none.
-fn area_of(outline: &Outline, bounds: [f64; 4], size: (u32, u32)) -> f64 {
+fn area_of(outline: &ObjectOutline, bounds: [f64; 4], size: (u32, u32)) -> f64 {
     outline.pixels(size).map_or(bounds[2] * bounds[3], |mask| mask.area() as f64)
 }
 

@@ -19,7 +19,7 @@ const COCO: &str = r#"{
 
 #[test]
 fn a_coco_file_is_read_by_ids_and_names() {
-    let labels = Labels::from_coco(COCO.as_bytes()).unwrap();
+    let labels = LabelSet::from_coco(COCO.as_bytes()).unwrap();
     let names: Vec<&str> = labels.classes().iter().map(|class| class.name.as_str()).collect();
     assert_eq!((names, labels.images()), (vec!["person", "cat"], Some(2)));
     let a = labels.find("a.jpg").unwrap().unwrap();
@@ -30,19 +30,19 @@ fn a_coco_file_is_read_by_ids_and_names() {
     assert_eq!((a.objects[0].bounds, a.objects[0].area), ([2.0, 2.0, 4.0, 4.0], 16.0));
     let b = labels.image(&labels.find("b.jpg").unwrap().unwrap(), (10, 20)).unwrap();
     assert_eq!((b.objects[0].class, b.objects[0].area), (1, 11.5));
-    assert!(b.objects[1].crowd && matches!(b.objects[1].outline, Outline::Runs(_)));
+    assert!(b.objects[1].crowd && matches!(b.objects[1].outline, ObjectOutline::Runs(_)));
     assert_eq!(labels.find("c.jpg").unwrap(), None);
 }
 
 #[test]
 fn what_is_wrong_with_a_coco_file_is_said() {
-    let why = |text: &str| Labels::from_coco(text.as_bytes()).unwrap_err().to_string();
+    let why = |text: &str| LabelSet::from_coco(text.as_bytes()).unwrap_err().to_string();
     assert!(why("[]").contains("these are detections"));
     assert!(why("{}").contains("missing field `images`"));
     assert!(why("{\"images\": 3").contains("line 1 column"));
     assert!(why(&COCO.replace("\"id\": 9,", "\"id\": 4,")).contains("two have the id 4"));
     let image = |text: &str, size: (u32, u32)| {
-        let labels = Labels::from_coco(text.as_bytes()).unwrap();
+        let labels = LabelSet::from_coco(text.as_bytes()).unwrap();
         labels.image(&ImagePlace::Coco(1), size).unwrap_err().to_string()
     };
     let other = image(COCO, (20, 20));
@@ -52,7 +52,7 @@ fn what_is_wrong_with_a_coco_file_is_said() {
     let wrong = image(&COCO.replace("[1, 2, 3, 4]", "[1, 2]"), (10, 20));
     assert!(wrong.contains("annotation 1: its bbox has 2 numbers"), "{wrong}");
     let twice = COCO.replace("\"b.jpg\"", "\"other/a.jpg\"");
-    let labels = Labels::from_coco(twice.as_bytes()).unwrap();
+    let labels = LabelSet::from_coco(twice.as_bytes()).unwrap();
     assert!(labels.find("a.jpg").unwrap_err().to_string().contains("several images are called"));
 }
 
@@ -82,7 +82,7 @@ fn a_yolo_data_set_is_found_from_its_yaml() {
         ],
     );
     let yaml = folder.path().join("set/data.yaml");
-    let labels = Labels::read(&yaml, None).unwrap();
+    let labels = LabelSet::read(&yaml, None).unwrap();
     assert_eq!(labels.classes()[1], LabelClass { id: 1, name: "car".into() });
     let image = labels.image(&labels.find("a.png").unwrap().unwrap(), (100, 200)).unwrap();
     assert_eq!(image.objects.len(), 1, "a line that occurs twice counts once");
@@ -91,7 +91,7 @@ fn a_yolo_data_set_is_found_from_its_yaml() {
     assert_eq!(labels.image(&empty, (9, 9)).unwrap(), LabelledImage::default());
     assert_eq!(labels.find("other.jpg").unwrap(), None);
     // The folder of the frames says which part of the data set is meant.
-    let train = Labels::read(&yaml, Some(&folder.path().join("set/images/train"))).unwrap();
+    let train = LabelSet::read(&yaml, Some(&folder.path().join("set/images/train"))).unwrap();
     let image = train.image(&train.find("a.jpg").unwrap().unwrap(), (100, 200)).unwrap();
     assert_eq!(image.objects[0].class, 0);
 }
@@ -105,7 +105,7 @@ fn a_list_of_pictures_stands_for_a_folder() {
         ("labels/one.txt", "0 0.5 0.5 0.5 0.5\n"),
     ];
     write(folder.path(), &files);
-    let labels = Labels::read(&folder.path().join("data.yaml"), None).unwrap();
+    let labels = LabelSet::read(&folder.path().join("data.yaml"), None).unwrap();
     assert!(matches!(labels.find("one.jpg").unwrap(), Some(ImagePlace::Text(_))));
     assert!(matches!(labels.find("two.jpg").unwrap(), Some(ImagePlace::Empty(_))));
     assert_eq!(labels.find("three.jpg").unwrap(), None);
@@ -140,7 +140,8 @@ fn what_is_wrong_with_a_yaml_is_said() {
     assert!(why(&"[".repeat(100_000)).contains("not YAML"), "the parser has a bound of its own");
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &[("data.yaml", "val: nowhere\nnames: [a]"), ("labels.csv", "")]);
-    let read = |name: &str| Labels::read(&folder.path().join(name), None).unwrap_err().to_string();
+    let read =
+        |name: &str| LabelSet::read(&folder.path().join(name), None).unwrap_err().to_string();
     assert!(read("data.yaml").contains("none of its folders exists: nowhere"));
     assert!(read("labels.csv").contains("a COCO file (.json) or the data.yaml"));
     assert!(read("absent.json").contains("No such file"));

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::{LabelsError, area_of, check_polygon};
-use crate::object::{LabelledObject, Outline};
+use crate::object::{LabelledObject, ObjectOutline};
 
 /// How far outside the picture a coordinate may be, as a share: labels are rounded.
 const SLACK: f64 = 0.01;
@@ -116,7 +116,7 @@ fn outlined(place: &[f64], size: (u32, u32)) -> Result<LabelledObject, String> {
     };
     let ((left, right), (top, bottom)) = (ends(0), ends(1));
     let bounds = [left, top, right - left, bottom - top];
-    let outline = Outline::Polygons(vec![points]);
+    let outline = ObjectOutline::Polygons(vec![points]);
     let area = area_of(&outline, bounds, size);
     Ok(LabelledObject { bounds, area, outline, without_keypoints: true, ..Default::default() })
 }

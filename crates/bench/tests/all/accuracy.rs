@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use plimsoll_accuracy::{AccuracyTask, FoundObject, Judge, Labels};
+use plimsoll_accuracy::{AccuracyTask, FoundObject, Judge, LabelSet};
 use plimsoll_bench::record::BenchRecord;
 use plimsoll_bench::workload::{BenchError, BenchPlan, Silent, SlotMode, run};
 use plimsoll_infer::source::synthetic::{CLASSES, SceneKind, SceneOptions, Synthetic, demo};
@@ -92,7 +92,7 @@ fn plan(folder: &Path, labels: Option<&str>) -> BenchPlan {
 
 /// mAP of a file of results by COCO's labels; images are found by their ids or names.
 fn judged_again(labels: &Path, results: &Path) -> f64 {
-    let labels = Labels::read(labels, None).unwrap();
+    let labels = LabelSet::read(labels, None).unwrap();
     let results: Vec<Value> = serde_json::from_slice(&fs::read(results).unwrap()).unwrap();
     let judge = Judge::new(AccuracyTask::Boxes);
     let images = (0..FRAMES).map(|number| {

@@ -19,7 +19,7 @@ use plimsoll_infer::{Frame, InferError, Thresholds};
 
 pub(super) use fusion::fuse;
 use predictions::Predictions;
-use score::{Scores, class_map, found};
+use score::{SlotScores, class_map, found};
 use truth::FrameTruth;
 pub(super) use truth::SlotTruth;
 
@@ -83,7 +83,7 @@ impl SlotJob<'_> {
     ) -> Result<SlotJudged, String> {
         let decoder = loaded.pipeline.decoder();
         let classes = class_map(decoder.names(), truth.classes())?;
-        let mut scores = Scores::new(decoder.task())?;
+        let mut scores = SlotScores::new(decoder.task())?;
         let mut options = SourceOptions::default();
         options.scenes = truth.scenes();
         let wrong = |error: InferError| error.to_string();

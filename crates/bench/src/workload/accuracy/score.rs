@@ -1,8 +1,8 @@
 //! From detections to figures: classes by their names, the model's task, image by image.
 
 use plimsoll_accuracy::{
-    AccuracyTask, FoundObject, ImageVerdict, Judge, LabelClass, LabelledObject, Outline, PixelRuns,
-    TaskAccuracy,
+    AccuracyTask, FoundObject, ImageVerdict, Judge, LabelClass, LabelledObject, ObjectOutline,
+    PixelRuns, TaskAccuracy,
 };
 use plimsoll_infer::{Detail, Detection, Task};
 
@@ -64,7 +64,7 @@ pub(super) fn found(
 }
 
 /// The figures of one slot, image by image.
-pub(super) struct Scores {
+pub(super) struct SlotScores {
     boxes: Judge,
     /// The model's own task, where that is not boxes.
     own: Option<Judge>,
@@ -74,15 +74,15 @@ pub(super) struct Scores {
     turned: bool,
 }
 
-impl Scores {
-    pub(super) fn new(task: Task) -> Result<Scores, String> {
+impl SlotScores {
+    pub(super) fn new(task: Task) -> Result<SlotScores, String> {
         let own = match task {
             Task::Segment | Task::Oriented => Some(AccuracyTask::Masks),
             Task::Pose => Some(AccuracyTask::Keypoints),
             Task::Classify => return Err("classes of whole frames are not judged".to_string()),
             _ => None,
         };
-        Ok(Scores {
+        Ok(SlotScores {
             boxes: Judge::new(AccuracyTask::Boxes),
             own: own.map(Judge::new),
             labelled: false,
@@ -95,7 +95,7 @@ impl Scores {
     pub(super) fn add(&mut self, size: (u32, u32), there: &FrameTruth, found: &[FoundObject]) {
         let truths = &there.objects;
         let has = |object: &LabelledObject| match self.own.as_ref().map(Judge::task) {
-            Some(AccuracyTask::Masks) => object.outline != Outline::None,
+            Some(AccuracyTask::Masks) => object.outline != ObjectOutline::None,
             Some(AccuracyTask::Keypoints) => !object.keypoints.is_empty(),
             _ => false,
         };

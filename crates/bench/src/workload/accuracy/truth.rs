@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use plimsoll_accuracy::labels::ImagePlace;
-use plimsoll_accuracy::{LabelClass, LabelledObject, Labels};
+use plimsoll_accuracy::{LabelClass, LabelSet, LabelledObject};
 use plimsoll_infer::Frame;
 use plimsoll_infer::source::synthetic::{CLASSES, SceneKind};
 use plimsoll_infer::source::{self, Spec};
@@ -34,7 +34,7 @@ pub(in super::super) struct SlotTruth {
 #[derive(Debug)]
 enum TruthOrigin {
     /// Labels, and where in them the pictures are, by the names of their files.
-    Labels { labels: Labels, places: HashMap<String, ImagePlace> },
+    Labels { labels: LabelSet, places: HashMap<String, ImagePlace> },
     /// The frames know what is drawn in them.
     Drawn,
 }
@@ -122,7 +122,7 @@ impl SlotTruth {
             pictures.extend(source::files(&parsed));
         }
         let folder = pictures.first().and_then(|picture| picture.parent());
-        let labels = Labels::read(path, folder).map_err(|error| wrong(error.to_string()))?;
+        let labels = LabelSet::read(path, folder).map_err(|error| wrong(error.to_string()))?;
         let mut places = HashMap::new();
         for picture in &pictures {
             let name = picture.file_name().map(|name| name.to_string_lossy().into_owned());
