@@ -286,13 +286,13 @@ def without_boxes(task, results):
     return [{name: one[name] for name in ("image_id", "category_id", "score", key)} for one in results]
 
 
-def judged_run(plimsoll, model, frames, labels):
+def judged_run(plimsoll, model, frames, labels, *more):
     """A whole run of bench, and its own detections judged by pycocotools."""
     labels = Path(labels)
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder, "found.json")
         subprocess.run([plimsoll, "bench", model, frames, "--labels", labels, "--predictions", results,
-                        "--output-dir", folder, "--run-name", "run", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+                        "--output-dir", folder, "--run-name", "run", "--quiet", *more], check=True, stdout=subprocess.DEVNULL)
         record = json.loads(Path(folder, "run", "report.json").read_text())
         results = json.loads(results.read_text())
     truth, names = json.loads(labels.read_text()), {path.name for path in Path(frames).iterdir()}
