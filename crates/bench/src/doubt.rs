@@ -123,7 +123,119 @@ pub enum Doubt {
     },
 }
 
+/// A figure of a report, beside which doubts are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportFigure {
+    /// Frames per second.
+    Fps,
+    /// The median latency.
+    P50,
+    /// The latency that 95 % of the frames keep.
+    P95,
+    /// The latency that 99 % of the frames keep.
+    P99,
+    /// Mean average precision.
+    Map,
+    /// Joules per frame.
+    Energy,
+    /// Peak memory.
+    Memory,
+    /// The engine and its device.
+    Engine,
+    /// How many frames there were, and from where.
+    Frames,
+}
+
+impl ReportFigure {
+    /// The figures that a report shows first, in this order.
+    pub const SHOWN: [ReportFigure; 7] = [
+        ReportFigure::Fps,
+        ReportFigure::P50,
+        ReportFigure::P95,
+        ReportFigure::P99,
+        ReportFigure::Map,
+        ReportFigure::Energy,
+        ReportFigure::Memory,
+    ];
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ReportFigure::Fps => "fps",
+            ReportFigure::P50 => "p50",
+            ReportFigure::P95 => "p95",
+            ReportFigure::P99 => "p99",
+            ReportFigure::Map => "mAP",
+            ReportFigure::Energy => "energy a frame",
+            ReportFigure::Memory => "peak memory",
+            ReportFigure::Engine => "engine",
+            ReportFigure::Frames => "frames",
+        }
+    }
+}
+
 impl Doubt {
+    /// The figures that it concerns; none where it concerns only what was written.
+    #[must_use]
+    pub fn concerns(&self) -> &'static [ReportFigure] {
+        use ReportFigure::{Energy, Engine, Fps, Frames, Map, Memory, P50, P95, P99};
+        match self {
+            Doubt::TooFewFrames { percentile, .. } if *percentile <= 50.0 => &[P50, P95, P99],
+            Doubt::TooFewFrames { percentile, .. } if *percentile <= 95.0 => &[P95, P99],
+            Doubt::TooFewFrames { .. } => &[P99],
+            Doubt::Throttled { .. } => &[Fps, Energy],
+            Doubt::ClocksNotLocked
+            | Doubt::PowerModeUnknown
+            | Doubt::OtherLoad { .. }
+            | Doubt::DroppedFrames { .. } => &[Fps],
+            Doubt::Drift { .. } => &[P50],
+            Doubt::ProviderFallback { .. } => &[Engine],
+            Doubt::NoMemorySample { .. }
+            | Doubt::MemorySampled { .. }
+            | Doubt::LimitNotHard { .. }
+            | Doubt::LimitNotVerified
+            | Doubt::EstimateTooLow { .. } => &[Memory],
+            Doubt::CorruptFrames { .. }
+            | Doubt::UnpairedFrames { .. }
+            | Doubt::SourceEndedEarly { .. }
+            | Doubt::SourceVanished { .. } => &[Frames],
+            Doubt::NoNumbers { .. } => &[Map],
+            Doubt::OutputIncomplete { .. } => &[],
+        }
+    }
+
+    /// A few words, for a badge beside a figure.
+    #[must_use]
+    pub fn badge(&self) -> String {
+        match self {
+            Doubt::TooFewFrames { n, .. } => format!("only {n} frames"),
+            Doubt::Throttled { .. } => "throttled".to_string(),
+            Doubt::ClocksNotLocked => "clocks not locked".to_string(),
+            Doubt::PowerModeUnknown => "power mode ?".to_string(),
+            Doubt::ProviderFallback { .. } => "not as asked".to_string(),
+            Doubt::OtherLoad { percent } => format!("other load {percent:.0} %"),
+            Doubt::Drift { first_ms, last_ms } => {
+                format!("drift {:+.0} %", (last_ms / first_ms - 1.0) * 100.0)
+            }
+            Doubt::NoMemorySample { .. } => "not measured".to_string(),
+            Doubt::MemorySampled { .. } => "sampled".to_string(),
+            Doubt::CorruptFrames { n } => format!("{n} corrupt"),
+            Doubt::DroppedFrames { n, .. } => format!("{n} dropped"),
+            Doubt::UnpairedFrames { n } => format!("{n} unpaired"),
+            Doubt::LimitNotHard { limit_type } if limit_type == "unavailable" => {
+                "limit not enforced".to_string()
+            }
+            Doubt::LimitNotHard { limit_type } => format!("{limit_type} limit"),
+            Doubt::LimitNotVerified => "limit not verified".to_string(),
+            Doubt::EstimateTooLow { .. } => "estimate too low".to_string(),
+            Doubt::SourceEndedEarly { frames, wanted } => format!("{frames} of {wanted} frames"),
+            Doubt::SourceVanished { .. } => "source vanished".to_string(),
+            Doubt::NoNumbers { .. } => "not a number".to_string(),
+            Doubt::OutputIncomplete { .. } => "output incomplete".to_string(),
+        }
+    }
+
     /// The name of the kind, the same as in JSON.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -276,6 +388,10 @@ mod tests {
             assert_eq!(json["kind"], doubt.kind());
             assert_eq!(serde_json::from_value::<Doubt>(json).unwrap(), doubt);
             assert!(texts.insert(doubt.to_string()));
+            let badge = doubt.badge();
+            assert!(!badge.is_empty() && badge.len() <= 20, "{badge}");
+            let written = matches!(doubt, Doubt::OutputIncomplete { .. });
+            assert_eq!(doubt.concerns().is_empty(), written, "{badge}");
         }
     }
 

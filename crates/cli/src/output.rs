@@ -70,6 +70,7 @@ impl Output {
             text::json(&value).into_owned() + "\n"
         } else {
             let mut page = TextPage::new(self.colour, self.quiet);
+            page.fit(io::stdout().is_terminal().then(terminal_width));
             if self.quiet {
                 answer.bare(&mut page)
             } else {
@@ -215,6 +216,12 @@ impl Write for LogWriter {
 pub(crate) fn rewrite(text: &str, last: bool) {
     let end = if last { "\n" } else { "" };
     let _ = write!(io::stderr(), "\r\x1b[2K{}{end}", shown(text));
+}
+
+/// The columns of the terminal; 80 where it does not say.
+pub(crate) fn terminal_width() -> usize {
+    let size = ratatui::crossterm::terminal::size();
+    size.map_or(80, |(columns, _)| usize::from(columns)).max(40)
 }
 
 /// Whether to colour: only on a terminal, and not where `NO_COLOR` or a dumb terminal

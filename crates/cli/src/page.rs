@@ -27,6 +27,8 @@ pub(crate) enum TextTone {
     Good,
     /// Worth a look.
     Doubt,
+    /// Bad news.
+    Bad,
     /// How and where from; advice.
     Faint,
 }
@@ -38,6 +40,7 @@ impl TextTone {
             TextTone::Strong => "\x1b[1m",
             TextTone::Good => "\x1b[32m",
             TextTone::Doubt => "\x1b[33m",
+            TextTone::Bad => "\x1b[31m",
             TextTone::Faint => "\x1b[2m",
         }
     }
@@ -61,6 +64,11 @@ impl TextCell {
     pub(crate) fn figure(value: Option<impl ToString>) -> TextCell {
         TextCell { right: true, ..TextCell::new(or_unknown(value), TextTone::Plain) }
     }
+
+    /// The same text with another tone.
+    pub(crate) fn toned(self, tone: TextTone) -> TextCell {
+        TextCell { tone, ..self }
+    }
 }
 
 impl<T: Into<String>> From<T> for TextCell {
@@ -75,12 +83,23 @@ pub(crate) struct TextPage {
     text: String,
     colour: bool,
     quiet: bool,
+    width: Option<usize>,
 }
 
 impl TextPage {
     /// An empty page. `quiet` leaves advice out.
     pub(crate) fn new(colour: bool, quiet: bool) -> TextPage {
-        TextPage { text: String::new(), colour, quiet }
+        TextPage { text: String::new(), colour, quiet, width: None }
+    }
+
+    /// The page is for a terminal of this many columns, or for a file of any width.
+    pub(crate) fn fit(&mut self, width: Option<usize>) {
+        self.width = width;
+    }
+
+    /// The columns that a table should fit into; `None` where any width will do.
+    pub(crate) fn width(&self) -> Option<usize> {
+        self.width
     }
 
     /// The finished text.
@@ -100,6 +119,12 @@ impl TextPage {
     /// One line.
     pub(crate) fn line(&mut self, text: &str) {
         self.push(text, TextTone::Plain);
+        self.text.push('\n');
+    }
+
+    /// One line with a tone.
+    pub(crate) fn toned(&mut self, text: &str, tone: TextTone) {
+        self.push(text, tone);
         self.text.push('\n');
     }
 

@@ -10,6 +10,8 @@ mod examples;
 mod faults;
 #[path = "bench/limits.rs"]
 mod limits;
+#[path = "bench/rows.rs"]
+mod rows;
 #[cfg(unix)]
 #[path = "bench/truth.rs"]
 mod truth;
@@ -73,7 +75,7 @@ fn the_record_is_the_answer_for_programs() -> Result {
     }
     let again = run(&words(&ECHO[..11], &flags))?;
     assert!(again.status.success());
-    assert!(text(&again.stdout).contains("a-2/report.md"), "{}", text(&again.stdout));
+    assert!(text(&again.stdout).contains("a-2/report.html"), "{}", text(&again.stdout));
     let shown = text(&again.stderr);
     for part in ["Memory Configuration", "Limit Type: unavailable", "echo on cpu", " MEM: "] {
         assert!(shown.contains(part), "{part}: {shown}");

@@ -19,7 +19,9 @@ mod simd;
 pub mod source;
 pub mod tensor;
 
-pub use decode::{Decoder, Detection, Layout, Thresholds};
+pub use decode::{
+    Decoder, Detail, Detection, Keypoint, Layout, Mask, OrientedBox, Task, Thresholds,
+};
 pub use engine::{
     EngineChoice, EngineDevice, EngineInfo, EngineKind, EngineMemory, EngineOptions,
     InferenceEngine,

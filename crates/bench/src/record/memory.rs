@@ -302,8 +302,7 @@ impl SharedMemory {
 pub struct Violation {
     /// When, UTC, RFC 3339.
     pub time: String,
-    /// Which slot; null where it is not known.
-    #[cfg_attr(test, schemars(range(max = 1)))]
+    /// Which slot or row; null where it is not known.
     pub slot: Option<usize>,
     /// How much was in use.
     pub bytes: u64,
@@ -313,8 +312,7 @@ pub struct Violation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Closest {
-    /// 0 or 1.
-    #[cfg_attr(test, schemars(range(max = 1)))]
+    /// Its place in `models`.
     pub slot: usize,
     /// The model in it.
     pub name: Option<String>,
@@ -352,7 +350,6 @@ pub struct MemorySafety {
     #[cfg_attr(test, schemars(length(max = MemorySafety::DETAILS)))]
     pub violation_details: Vec<Violation>,
     /// The slots, closest to the limit first.
-    #[cfg_attr(test, schemars(length(max = 2)))]
     pub closest_to_limit: Vec<Closest>,
     /// What the user should know: a clamped limit, a pool that was made before.
     pub warnings: Vec<String>,

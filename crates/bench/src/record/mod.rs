@@ -4,7 +4,7 @@
 //! formats can disagree. Three rules apply everywhere:
 //!
 //! - what is unknown is `null`, never 0, and the map `unknown` beside it says why;
-//! - there are exactly two models, by type: an array of two;
+//! - there is one model for each row, and exactly two where the run has slots;
 //! - fields named `_gb` are GiB, `_ms` milliseconds, `_s` seconds.
 //!
 //! Fields that follow from others (doubts, the summary, the slots closest to the limit) are
@@ -29,6 +29,7 @@
 //! 6. A field that old reports do not have needs `#[serde(default)]`, so that they can still be
 //!    compared. [`SCHEMA_VERSION`] changes when a reader of the old form would go wrong.
 
+pub mod fusion;
 pub mod memory;
 pub mod model;
 pub mod settle;
@@ -42,21 +43,26 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use fusion::{CameraAccuracy, Fusion};
 pub use memory::{
     Closest, GpuMemory, HowObtained, MeasuredWhat, MemoryArchitecture, MemorySafety, MemoryUsage,
     ReportLimitType, SharedMemory, Violation,
 };
 pub use model::{
-    Accuracy, Bin, DetectionSummary, MemoryEstimate, ModelDescription, ModelRecord, Performance,
+    Bin, DetectionSummary, EnergyOf, MemoryEstimate, ModelDescription, ModelRecord, Performance,
     PhasePart, PhaseParts, SlotTimeline, Status,
 };
 pub use system::{Spread, SystemMetrics, SystemTimeline};
+
+pub use plimsoll_accuracy::{
+    AccuracyTask, ClassAccuracy, Confusion, PrecisionRecall, TaskAccuracy,
+};
 
 use crate::doubt::Doubt;
 
 /// The version of the form of `report.json`. The first number changes when a reader of
 /// the old form would go wrong.
-pub const SCHEMA_VERSION: &str = "2.0";
+pub const SCHEMA_VERSION: &str = "2.1";
 
 /// The names of the two slots. A slot is a place for any model, so its name does not say which
 /// model is in it.
@@ -79,8 +85,13 @@ pub struct BenchRecord {
     pub config: BenchConfig,
     /// Where frames came from.
     pub input_source: InputSource,
-    /// The two slots, in order.
-    pub models: [ModelRecord; 2],
+    /// The two slots, in order; or the rows of a run of several models, engines or precisions.
+    #[serde(deserialize_with = "model::rows_or_two_slots")]
+    #[cfg_attr(test, schemars(length(min = 1), extend("if" = model::has_slots(), "then" = model::two())))]
+    pub models: Vec<ModelRecord>,
+    /// What two cameras find together; null where they were not judged together.
+    #[serde(default)]
+    pub fusion: Option<Fusion>,
     /// The machine during the run.
     pub system_metrics: SystemMetrics,
     /// The limit, and whether memory stayed within it.
@@ -101,8 +112,7 @@ pub struct BenchRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DoubtRecord {
-    /// The slot; null where it is about the whole run.
-    #[cfg_attr(test, schemars(range(max = 1)))]
+    /// The slot or row, by its place in `models`; null where it is about the whole run.
     pub slot: Option<usize>,
     /// The doubt itself: its `kind` and numbers.
     #[serde(flatten)]
@@ -150,10 +160,11 @@ pub struct Metadata {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchConfig {
-    /// `rgb`, `thermal` or `dual`.
-    #[cfg_attr(test, schemars(extend("enum" = ["rgb", "thermal", "dual"])))]
+    /// `rgb`, `thermal` or `dual` where the run has two slots; `rows` where it has a row for each
+    /// model and engine.
+    #[cfg_attr(test, schemars(extend("enum" = ["rgb", "thermal", "dual", "rows"])))]
     pub mode: String,
-    /// The engine as asked for.
+    /// The engines as asked for, with commas between them.
     pub engine: String,
     /// The device as asked for.
     pub device: String,
@@ -174,6 +185,9 @@ pub struct BenchConfig {
     pub rate_fps: Option<f64>,
     /// How long each slot runs, in seconds; null for a number of frames.
     pub duration_s: Option<f64>,
+    /// Whether a source that ends starts over until there are enough frames.
+    #[serde(default, rename = "loop")]
+    pub loop_source: bool,
     /// Whether both slots ran at once.
     pub parallel: bool,
     /// Whether a deviation from the request, such as a fallback, is an error.
@@ -207,13 +221,13 @@ pub struct InputSource {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InputStream {
-    /// As the user wrote it, without passwords and tokens.
+    /// As the user wrote it, without passwords and tokens; several that follow each other with
+    /// commas between them.
     pub name: String,
     /// `image_dir`, `video`, `camera`, `rtsp`, `gst` or `synthetic`.
     #[cfg_attr(test, schemars(extend("enum" = ["image_dir", "video", "camera", "rtsp", "gst", "synthetic"])))]
     pub kind: String,
-    /// The slots that it feeds.
-    #[cfg_attr(test, schemars(inner(range(max = 1))))]
+    /// The slots or rows that it feeds.
     pub slots: Vec<usize>,
     /// How many frames it has; null where that is not known.
     pub frames: Option<u64>,
@@ -229,7 +243,7 @@ pub struct InputStream {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RecordSummary {
-    /// Slots that ran to their end.
+    /// Slots or rows that ran to their end.
     pub completed: usize,
     /// Slots without weights.
     pub skipped: usize,

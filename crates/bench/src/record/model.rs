@@ -1,7 +1,8 @@
-//! One slot of the record: what ran, how fast, how much memory, what it found.
+//! One slot or row of the record: what ran, how fast, how much memory, what it found.
 
 use std::collections::BTreeMap;
 
+use plimsoll_accuracy::TaskAccuracy;
 use plimsoll_infer::{EngineInfo, ModelInfo};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,26 @@ impl std::fmt::Display for Status {
     }
 }
 
+/// What the energy of a frame is the energy of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum EnergyOf {
+    /// The whole board.
+    Machine,
+    /// The GPUs alone, without processors and memory.
+    Gpus,
+}
+
+impl std::fmt::Display for EnergyOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            EnergyOf::Machine => "whole machine",
+            EnergyOf::Gpus => "GPUs alone",
+        })
+    }
+}
+
 /// The memory that a model was expected to take, from its file alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -48,16 +69,20 @@ pub struct MemoryEstimate {
     pub total_bytes: u64,
 }
 
-/// One slot.
+/// One slot or row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelRecord {
-    /// 0 or 1.
-    #[cfg_attr(test, schemars(range(max = 1)))]
+    /// Its place in `models`.
     pub slot: usize,
-    /// The slot's own name: `yolo11n_rgb` or `yolo11n_thermal`, whatever model is in it.
-    #[cfg_attr(test, schemars(extend("enum" = SLOTS)))]
-    pub slot_name: String,
+    /// The slot's own name: `yolo11n_rgb` or `yolo11n_thermal`, whatever model is in it; null in a
+    /// run of rows.
+    #[cfg_attr(test, schemars(extend("enum" = serde_json::json!([SLOTS[0], SLOTS[1], null]))))]
+    pub slot_name: Option<String>,
+    /// What the row is called: the model, and the engine where there are several; null where the
+    /// run has slots.
+    #[serde(default)]
+    pub row: Option<String>,
     /// The model, after its file; null where the slot has none.
     pub name: Option<String>,
     /// How it ended.
@@ -66,6 +91,10 @@ pub struct ModelRecord {
     pub reason: Option<String>,
     /// What ran; null where nothing did.
     pub model_info: Option<ModelDescription>,
+    /// What most of its weights are stored as, such as `f32`, `f16` or `i8`; null where the file
+    /// does not tell. An engine may compute in another type.
+    #[serde(default)]
+    pub weights_type: Option<String>,
     /// How fast; null where nothing was measured.
     pub performance: Option<Performance>,
     /// The memory it was expected to take, before it was loaded; null where there is no estimate.
@@ -75,8 +104,17 @@ pub struct ModelRecord {
     pub gpu_memory: GpuMemory,
     /// What it found; null where nothing ran.
     pub detection_summary: Option<DetectionSummary>,
-    /// How accurate it was; null where the truth is not known.
-    pub accuracy: Option<Accuracy>,
+    /// How accurate it was at its task; null where the truth is not known.
+    pub accuracy: Option<TaskAccuracy>,
+    /// How accurate the boxes of a model are that has masks or keypoints; null for others.
+    #[serde(default)]
+    pub box_accuracy: Option<TaskAccuracy>,
+    /// Joules per measured frame, while it ran; null where no sensor reports them.
+    #[serde(default)]
+    pub energy_per_frame_j: Option<f64>,
+    /// What these are the joules of; null where they are not known.
+    #[serde(default)]
+    pub energy_of: Option<EnergyOf>,
     /// The run over time, for plots.
     pub timeline: SlotTimeline,
     /// Why fields are null.
@@ -84,10 +122,20 @@ pub struct ModelRecord {
 }
 
 impl ModelRecord {
-    /// The name for people: the model and its slot, because two slots may have the same model.
+    /// The name for people, which no other of the run has: the row, or the model and its slot,
+    /// because two slots may have the same model.
     #[must_use]
     pub fn label(&self) -> String {
-        label(self.slot, self.name.as_deref())
+        self.row.clone().unwrap_or_else(|| label(self.slot, self.name.as_deref()))
+    }
+
+    /// The slot with its own name, or the row by its number from 1.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match &self.slot_name {
+            Some(name) => format!("slot {} ({name})", self.slot),
+            None => format!("row {}", self.slot + 1),
+        }
     }
 
     /// Removes the reasons of fields that are known by now.
@@ -98,6 +146,8 @@ impl ModelRecord {
             ("estimate", self.estimate.is_some()),
             ("detection_summary", self.detection_summary.is_some()),
             ("accuracy", self.accuracy.is_some()),
+            ("energy_per_frame_j", self.energy_per_frame_j.is_some()),
+            ("energy_of", self.energy_of.is_some()),
         ];
         for (field, _) in known.into_iter().filter(|(_, known)| *known) {
             self.unknown.remove(field);
@@ -107,24 +157,65 @@ impl ModelRecord {
     /// A slot in which nothing ran.
     #[must_use]
     pub fn idle(slot: usize, status: Status, reason: &str, gpu_memory: GpuMemory) -> ModelRecord {
-        let unknown = ["model_info", "performance", "estimate", "detection_summary", "accuracy"]
-            .map(|field| (field.to_string(), reason.to_string()));
+        let unknown = [
+            "model_info",
+            "performance",
+            "estimate",
+            "detection_summary",
+            "accuracy",
+            "energy_per_frame_j",
+            "energy_of",
+        ]
+        .map(|field| (field.to_string(), reason.to_string()));
         ModelRecord {
             slot,
-            slot_name: SLOTS.get(slot).copied().unwrap_or_default().to_string(),
+            slot_name: SLOTS.get(slot).map(ToString::to_string),
+            row: None,
             name: None,
             status,
             reason: Some(reason.to_string()),
             model_info: None,
+            weights_type: None,
             performance: None,
             estimate: None,
             gpu_memory,
             detection_summary: None,
             accuracy: None,
+            box_accuracy: None,
+            energy_per_frame_j: None,
+            energy_of: None,
             timeline: SlotTimeline::default(),
             unknown: unknown.into_iter().collect(),
         }
     }
+}
+
+/// Reads the models of a run. Where they have slots there are exactly two.
+pub(super) fn rows_or_two_slots<'de, D>(reader: D) -> Result<Vec<ModelRecord>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    let models = Vec::<ModelRecord>::deserialize(reader)?;
+    let slots = models.iter().any(|model| model.slot_name.is_some());
+    match models.len() {
+        0 => Err(serde::de::Error::custom("a run has at least one model")),
+        n if slots && n != SLOTS.len() => {
+            Err(serde::de::Error::custom(format!("a run with slots has two models, not {n}")))
+        }
+        _ => Ok(models),
+    }
+}
+
+/// The rule of the schema for models with slots, and what then holds.
+#[cfg(test)]
+pub(super) fn has_slots() -> serde_json::Value {
+    let named = serde_json::json!({ "slot_name": { "type": "string" } });
+    serde_json::json!({ "contains": { "required": ["slot_name"], "properties": named } })
+}
+
+#[cfg(test)]
+pub(super) fn two() -> serde_json::Value {
+    serde_json::json!({ "minItems": SLOTS.len(), "maxItems": SLOTS.len() })
 }
 
 /// A model and its slot, in words.
@@ -260,26 +351,6 @@ pub struct DetectionSummary {
     pub per_class: BTreeMap<String, u64>,
     /// The mean per frame; null without a frame.
     pub per_frame_mean: Option<f64>,
-}
-
-/// How accurate the detections were, where the truth is known.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Accuracy {
-    /// Correct detections over all detections; null where nothing was found.
-    pub precision: Option<f64>,
-    /// Correct detections over all objects; null where there were none.
-    pub recall: Option<f64>,
-    /// The overlap (IoU) from which a detection is correct.
-    pub iou: f64,
-    /// The least confidence that counts.
-    pub conf: f64,
-    /// Correct detections.
-    pub matched: u64,
-    /// All detections.
-    pub found: u64,
-    /// All objects.
-    pub present: u64,
 }
 
 /// A run over time, in a bounded number of points.

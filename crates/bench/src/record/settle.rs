@@ -27,7 +27,13 @@ impl BenchRecord {
         self.settle_summary();
     }
 
-    /// The slots in which something ran.
+    /// Whether the run has the two slots, and not a row for each model and engine.
+    #[must_use]
+    pub fn has_slots(&self) -> bool {
+        self.models.iter().any(|model| model.slot_name.is_some())
+    }
+
+    /// The slots or rows in which something ran.
     pub fn ran(&self) -> impl Iterator<Item = &ModelRecord> {
         self.models.iter().filter(|model| model.performance.is_some())
     }
@@ -153,7 +159,9 @@ impl BenchRecord {
             }
             None => "whether memory stayed within the limit is not known".to_string(),
         };
-        let text = format!("{completed} of 2 slots completed, {frames} frames; {memory}");
+        let (all, what) = (self.models.len(), if self.has_slots() { "slot" } else { "row" });
+        let s = if all == 1 { "" } else { "s" };
+        let text = format!("{completed} of {all} {what}{s} completed, {frames} frames; {memory}");
         let doubts = self.doubts.len();
         self.summary =
             RecordSummary { completed, skipped, failed, interrupted, frames, doubts, text };

@@ -1,22 +1,25 @@
 //! The terminal: the memory configuration at the start, a short table at the end.
 
-use crate::record::{BenchRecord, MeasuredWhat, MemorySafety, SLOTS};
+use crate::doubt::ReportFigure;
+use crate::record::{BenchRecord, MeasuredWhat, MemorySafety, ModelRecord};
 
 use plimsoll::text::one_line;
 
+use super::headline::Headline;
 use super::sheet::{DASH, ReportRow, Sheet, gib, limit};
 
 const WIDTH: usize = 60;
 
 /// The memory configuration, shown when a run starts. `on_gpu` says that the user named a GPU;
 /// otherwise it is not known yet whether one will be used. `backends` says what runs each slot,
-/// or why nothing does. `workspace` is what a TensorRT engine may use while it is built.
+/// or why nothing does; each with the name of its slot or row. `workspace` is what a TensorRT
+/// engine may use while it is built.
 #[must_use]
 pub fn start(
     safety: &MemorySafety,
     on_gpu: bool,
     workspace: Option<plimsoll::Bytes>,
-    backends: [&str; 2],
+    backends: &[(String, String)],
 ) -> String {
     let line = "=".repeat(WIDTH);
     let methods = match safety.methods_applied.is_empty() {
@@ -32,8 +35,8 @@ pub fn start(
     text += &format!("Verified: {}\n", if safety.verified { "yes" } else { "no" });
     let workspace = workspace.map_or(DASH.to_string(), |bytes| bytes.to_string());
     text += &format!("Workspace: {workspace}\n");
-    for (slot, (name, backend)) in SLOTS.iter().zip(backends).enumerate() {
-        text += &format!("Slot {slot} ({name}): {}\n", one_line(backend));
+    for (place, backend) in backends {
+        text += &format!("{}: {}\n", one_line(place), one_line(backend));
     }
     for warning in &safety.warnings {
         text += &format!("Warning: {}\n", one_line(warning));
@@ -55,33 +58,29 @@ pub fn memory_progress(
     format!("{name}: {used}{limit}GiB")
 }
 
-/// The short answer: one line per slot, and why a slot did not complete.
+/// The short answer: one line per slot or row, and why one did not complete. In a terminal of
+/// less `width` columns that are the same in all lines, or say least, are left out.
 #[must_use]
-pub fn table(record: &BenchRecord) -> String {
-    let sheet = Sheet::new(record);
-    let head =
-        ["slot", "model", "status", "frames", "fps", "p50 ms", "p95 ms", "p99 ms", "peak memory"];
-    let mut table = vec![head.map(String::from)];
-    for (model, words) in record.models.iter().zip(&sheet.models) {
-        let number = |value: Option<f64>| value.map_or(DASH.into(), |v| format!("{v:.2}"));
-        let p = model.performance.as_ref();
-        // The same words as in every other format.
-        let whole = words.latency.iter().find(|line| line[0] == "whole");
-        let cell = |at: usize| whole.map_or(DASH.to_string(), |line| line[at].clone());
-        let peak = words.memory.iter().find(|row| row.label == "Peak");
-        table.push([
-            one_line(&model.slot_name).into_owned(),
-            model.name.as_deref().map_or(DASH.into(), |name| one_line(name).into_owned()),
-            model.status.to_string(),
-            p.map_or(DASH.into(), |p| p.frames.to_string()),
-            number(p.and_then(|p| p.fps)),
-            cell(2),
-            cell(4),
-            cell(5),
-            peak.map_or(DASH.into(), |row| row.value.clone()),
-        ]);
+pub fn table(record: &BenchRecord, width: Option<usize>) -> String {
+    let mut columns = columns(record);
+    let width = width.unwrap_or(usize::MAX);
+    for column in SPARE {
+        if width_of(&columns) <= width {
+            break;
+        }
+        columns.retain(|(name, cells)| *name != column || !cells.iter().all(|c| c == &cells[0]));
     }
-    let mut text = columns(&table);
+    for column in ["frames", "slot", "status"] {
+        if width_of(&columns) > width {
+            columns.retain(|(name, _)| *name != column);
+        }
+    }
+    let over = width_of(&columns).saturating_sub(width);
+    for (_, cells) in columns.iter_mut().filter(|(name, _)| *name == "model") {
+        let room = cells.iter().map(|c| c.chars().count()).max().unwrap_or(0).saturating_sub(over);
+        cells.iter_mut().for_each(|cell| *cell = shortened_to(cell, room.max(12)));
+    }
+    let mut text = lines(&columns);
     for model in record.models.iter().filter(|model| model.reason.is_some()) {
         let reason = model.reason.as_deref().unwrap_or_default();
         let name = one_line(&model.label()).into_owned();
@@ -90,11 +89,58 @@ pub fn table(record: &BenchRecord) -> String {
     text
 }
 
+/// The columns that go first where a terminal is narrow and all their cells are equal.
+const SPARE: [&str; 4] = ["status", "frames", "J/frame", "mAP"];
+
+/// The columns of the table: their names, and a cell for each slot or row.
+fn columns(record: &BenchRecord) -> Vec<(&'static str, Vec<String>)> {
+    let headlines = Headline::of(record);
+    let one = |text: &str| one_line(text).into_owned();
+    let mut columns: Vec<(&'static str, Vec<String>)> = Vec::new();
+    if record.has_slots() {
+        let slot = |m: &ModelRecord| m.slot_name.as_deref().map_or(DASH.to_string(), one);
+        columns.push(("slot", record.models.iter().map(slot).collect()));
+        let name = |m: &ModelRecord| m.name.as_deref().map_or(DASH.to_string(), one);
+        columns.push(("model", record.models.iter().map(name).collect()));
+    } else {
+        columns.push(("model", headlines.iter().map(|line| one(&line.label)).collect()));
+    }
+    columns.push(("status", headlines.iter().map(|line| line.status.to_string()).collect()));
+    columns.push(("frames", headlines.iter().map(|line| line.frames.clone()).collect()));
+    for figure in ReportFigure::SHOWN {
+        let (name, with_unit) = match figure {
+            ReportFigure::P50 => ("p50 ms", false),
+            ReportFigure::P95 => ("p95 ms", false),
+            ReportFigure::P99 => ("p99 ms", false),
+            ReportFigure::Energy => ("J/frame", false),
+            other => (other.name(), true),
+        };
+        let cell = |line: &Headline| match with_unit {
+            true => line.text(figure),
+            false => line
+                .figures
+                .iter()
+                .find(|f| f.figure == figure)
+                .map_or(DASH.into(), |f| f.value.clone()),
+        };
+        columns.push((name, headlines.iter().map(cell).collect()));
+    }
+    columns
+}
+
+/// A text that is cut to a number of characters, with a mark where it was.
+fn shortened_to(text: &str, room: usize) -> String {
+    match text.chars().count() > room {
+        true => text.chars().take(room.saturating_sub(1)).chain(['…']).collect(),
+        false => text.to_string(),
+    }
+}
+
 /// The end of a run: the table, the memory, the doubts.
 #[must_use]
-pub fn end(record: &BenchRecord) -> String {
+pub fn end(record: &BenchRecord, width: Option<usize>) -> String {
     let sheet = Sheet::new(record);
-    let mut text = table(record);
+    let mut text = table(record, width);
     text += &format!("\n{}", memory(&sheet.architecture));
     text += &format!("\nMemory: {}\n", one_line(&sheet.status.1));
     if let Some(why) = &sheet.interruption {
@@ -102,7 +148,30 @@ pub fn end(record: &BenchRecord) -> String {
     }
     if !sheet.doubts.is_empty() {
         text += "Doubts:\n";
-        sheet.doubts.iter().for_each(|doubt| text += &format!("  - {}\n", one_line(doubt)));
+        for doubt in &sheet.doubts {
+            text += &(wrapped(&format!("  - {}", one_line(doubt)), width, "    ") + "\n");
+        }
+    }
+    text
+}
+
+/// A line that breaks between words where it is longer than `width`; what follows is indented.
+#[must_use]
+pub fn wrapped(line: &str, width: Option<usize>, indent: &str) -> String {
+    let width = width.unwrap_or(usize::MAX);
+    let mut text = String::new();
+    let mut column = 0;
+    for (at, word) in line.split(' ').enumerate() {
+        let length = word.chars().count();
+        if at > 0 && column + 1 + length > width && column > indent.len() {
+            text = text.trim_end().to_string() + "\n" + indent;
+            column = indent.len();
+        } else if at > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text += word;
+        column += length;
     }
     text
 }
@@ -117,17 +186,43 @@ fn memory((title, rows): &(String, Vec<ReportRow>)) -> String {
     format!("{rows}Architecture: {}\n", one_line(title))
 }
 
-fn columns<const N: usize>(table: &[[String; N]]) -> String {
-    let wide = |at: usize| table.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(wide).collect();
-    let mut text = String::new();
-    for line in table {
-        let cells = line.iter().enumerate().map(|(at, cell)| match at {
-            0..=2 => format!("{cell:<0$}", widths[at]),
-            _ => format!("{cell:>0$}", widths[at]),
+/// How wide a column is.
+fn wide((name, cells): &(&'static str, Vec<String>)) -> usize {
+    let cells = cells.iter().map(|cell| cell.chars().count());
+    cells.chain([name.chars().count()]).max().unwrap_or(0)
+}
+
+fn width_of(columns: &[(&'static str, Vec<String>)]) -> usize {
+    columns.iter().map(|column| wide(column) + 2).sum::<usize>().saturating_sub(2)
+}
+
+fn lines(columns: &[(&'static str, Vec<String>)]) -> String {
+    let rows = columns.iter().map(|(_, cells)| cells.len()).max().unwrap_or(0);
+    let line = |cell: &dyn Fn(&(&'static str, Vec<String>)) -> String| {
+        let cells = columns.iter().map(|column| match column.0 {
+            "slot" | "model" | "status" => format!("{:<1$}", cell(column), wide(column)),
+            _ => format!("{:>1$}", cell(column), wide(column)),
         });
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
+    };
+    let mut text = line(&|(name, _)| (*name).to_string());
+    for row in 0..rows {
+        text += &line(&|(_, cells)| cells.get(row).cloned().unwrap_or_default());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_break_between_words() {
+        let line = "  - the memory limit was not enforced, only watched";
+        assert_eq!(wrapped(line, None, "    "), line);
+        let broken = wrapped(line, Some(24), "    ");
+        assert_eq!(broken, "  - the memory limit was\n    not enforced, only\n    watched");
+        assert_eq!(wrapped("averylongword", Some(4), "  "), "averylongword");
+        assert_eq!(shortened_to("yolo11n-640.onnx", 8), "yolo11n…");
+    }
 }

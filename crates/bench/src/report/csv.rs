@@ -1,4 +1,5 @@
-//! `summary.csv`: one line per model, with the memory columns that fit the machine.
+//! `summary.csv`: one line per model: the memory columns that fit the machine, speed, accuracy and
+//! energy.
 //!
 //! On unified memory the allocator's figure is a subset of the system's, so there is no
 //! total. Without a GPU it is the memory of the process, not of the system. The notes begin
@@ -7,18 +8,20 @@
 
 use plimsoll::text::one_line;
 
+use super::accuracy;
 use crate::record::{BenchRecord, MemoryArchitecture, ModelRecord};
 
 /// The table as CSV.
 #[must_use]
 pub fn render(record: &BenchRecord) -> String {
     let architecture = record.system_metrics.architecture;
-    let header = match architecture {
-        MemoryArchitecture::Unified => "model,system_memory_mb,cuda_alloc_mb,notes",
-        MemoryArchitecture::Discrete => "model,gpu_memory_mb,system_memory_mb,total_mb,notes",
-        MemoryArchitecture::NoGpu => "model,process_memory_mb,notes",
+    let memory = match architecture {
+        MemoryArchitecture::Unified => "system_memory_mb,cuda_alloc_mb",
+        MemoryArchitecture::Discrete => "gpu_memory_mb,system_memory_mb,total_mb",
+        MemoryArchitecture::NoGpu => "process_memory_mb",
     };
-    let mut text = format!("{header}\n");
+    let figures = FIGURES.join(",");
+    let mut text = format!("model,{memory},{figures},notes\n");
     for model in &record.models {
         let own = model.gpu_memory.peak_gb;
         let system = model.gpu_memory.system_peak_gb;
@@ -31,8 +34,9 @@ pub fn render(record: &BenchRecord) -> String {
             MemoryArchitecture::NoGpu => vec![mb(own)],
         };
         let line = [
-            vec![cell(model.name.as_deref().unwrap_or_default())],
+            vec![cell(model.row.as_deref().or(model.name.as_deref()).unwrap_or_default())],
             cells,
+            figures_of(model).to_vec(),
             vec![cell(&notes(model, architecture))],
         ];
         text += &(line.concat().join(",") + "\n");
@@ -40,12 +44,51 @@ pub fn render(record: &BenchRecord) -> String {
     text
 }
 
+/// The columns that do not depend on the machine.
+const FIGURES: [&str; 11] = [
+    "engine",
+    "device",
+    "input_size",
+    "frames",
+    "fps",
+    "p50_ms",
+    "p95_ms",
+    "p99_ms",
+    "map",
+    "map50",
+    "energy_per_frame_j",
+];
+
+/// Their cells.
+fn figures_of(model: &ModelRecord) -> [String; FIGURES.len()] {
+    let number = |value: Option<f64>, digits: usize| {
+        value.map(|value| format!("{value:.digits$}")).unwrap_or_default()
+    };
+    let info = model.model_info.as_ref();
+    let speed = model.performance.as_ref();
+    let whole = speed.map(|speed| &speed.whole);
+    let size = info.and_then(|info| info.input_size);
+    [
+        cell(info.map_or("", |info| &info.engine)),
+        cell(info.map_or("", |info| &info.device)),
+        size.map(|[rows, columns]| format!("{rows}x{columns}")).unwrap_or_default(),
+        speed.map(|speed| speed.frames.to_string()).unwrap_or_default(),
+        number(speed.and_then(|speed| speed.fps), 3),
+        number(whole.map(|whole| whole.p50_ms), 4),
+        number(whole.map(|whole| whole.p95_ms), 4),
+        number(whole.map(|whole| whole.p99_ms), 4),
+        number(accuracy::map(model), 5),
+        number(accuracy::map50(model), 5),
+        number(model.energy_per_frame_j, 5),
+    ]
+}
+
 fn mb(gib: Option<f64>) -> String {
     gib.map(|gib| format!("{:.1}", gib * 1024.0)).unwrap_or_default()
 }
 
 fn notes(model: &ModelRecord, architecture: MemoryArchitecture) -> String {
-    let mut notes = vec![format!("slot {} ({})", model.slot, model.slot_name)];
+    let mut notes = vec![model.place()];
     if let Some(reason) = &model.reason {
         notes.push(format!("{}: {reason}", model.status));
     }

@@ -109,6 +109,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), FilesError> {
         "" => "is empty",
         name if name.len() > 100 => "is longer than 100 bytes",
         name if name.starts_with(['.', '-']) => "starts with '.' or '-'",
+        LATEST => "is that of the link to the last run",
         name if !name.chars().all(fine) => "holds a character that a folder's name must not",
         _ => return Ok(()),
     };
@@ -118,7 +119,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), FilesError> {
 impl RunFolder {
     /// Makes `<output_dir>/<run_name>/`, named by the time where no name is given. Where
     /// there is such a folder already the new one ends in `-2`, `-3`, …, so that no run
-    /// overwrites another.
+    /// overwrites another. The link `latest` beside it then leads to it.
     pub fn create(
         output_dir: &Path,
         run_name: Option<&str>,
@@ -132,7 +133,10 @@ impl RunFolder {
             let name = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
             let path = output_dir.join(&name);
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(RunFolder { path, name, reported: false }),
+                Ok(()) => {
+                    link_latest(output_dir, &name);
+                    return Ok(RunFolder { path, name, reported: false });
+                }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < 10_000 => {}
                 Err(e) => return Err(make("make the folder", &path, e)),
             }
@@ -202,6 +206,32 @@ impl RunFolder {
         }
         done
     }
+}
+
+/// The link to the last run, beside the folders of runs.
+const LATEST: &str = "latest";
+
+/// Makes `latest` a link to the run that starts. It is a convenience: where there cannot be links,
+/// or something else has that name, there is none, and the run goes on.
+fn link_latest(output_dir: &Path, name: &str) {
+    let link = output_dir.join(LATEST);
+    let free = match fs::symlink_metadata(&link) {
+        Ok(found) => found.is_symlink(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    #[cfg(unix)]
+    if free {
+        // Replaced as a whole, so that there is always one; a link of this name may be left by a
+        // run that was killed here.
+        let temporary = output_dir.join(format!(".{LATEST}-{name}"));
+        drop(fs::remove_file(&temporary));
+        let made = std::os::unix::fs::symlink(name, &temporary);
+        if made.and_then(|()| fs::rename(&temporary, &link)).is_err() {
+            drop(fs::remove_file(&temporary));
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = (free, name);
 }
 
 fn whole(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -1,8 +1,12 @@
-//! `report.md`: first the Memory Safety Summary, then the slots, then the machine.
+//! `report.md`: first a table of results, then the Memory Safety Summary, the slots or rows, and the
+//! machine.
 
 use plimsoll::text::one_line;
 
+use super::accuracy;
+use super::headline::Headline;
 use super::sheet::{DASH, ModelSheet, ReportRow, ReportTone, Sheet};
+use crate::doubt::ReportFigure;
 use crate::record::BenchRecord;
 
 /// The record as Markdown.
@@ -13,6 +17,8 @@ pub fn render(record: &BenchRecord) -> String {
     if let Some(why) = &sheet.interruption {
         text += &format!("> **Interrupted**: {}. What was measured is kept.\n\n", plain(why));
     }
+    results(&mut text, record);
+    fusion(&mut text, record);
     safety(&mut text, &sheet);
     text += "## Models\n\n";
     sheet.models.iter().for_each(|model| model_section(&mut text, model));
@@ -27,6 +33,33 @@ pub fn render(record: &BenchRecord) -> String {
     text += "\n## About this run\n\n";
     rows(&mut text, &sheet.about, "");
     text
+}
+
+/// A line for each slot or row, with its figures.
+fn results(text: &mut String, record: &BenchRecord) {
+    let names = ReportFigure::SHOWN.map(ReportFigure::name);
+    *text += &format!("| model | engine | input | {} |\n", names.join(" | "));
+    *text += &format!("| --- | --- | --- |{}\n", " ---: |".repeat(names.len()));
+    for line in Headline::of(record) {
+        let figures: Vec<String> = ReportFigure::SHOWN.map(|figure| line.text(figure)).into();
+        let what = [&line.label, &line.engine, &line.size].map(|word| plain(word));
+        *text += &format!("| {} | {} |\n", what.join(" | "), figures.join(" | "));
+    }
+    *text += "\n";
+}
+
+/// What two cameras find together; nothing where they were not judged together.
+fn fusion(text: &mut String, record: &BenchRecord) {
+    let Some(fusion) = &record.fusion else { return };
+    *text += "| camera | mAP | mAP at 0.50 | precision | recall |\n| --- |";
+    *text += &(" ---: |".repeat(4) + "\n");
+    for (name, one) in accuracy::fusion_rows(record) {
+        let cells = [one.map, one.map50, one.precision, one.recall].map(accuracy::share);
+        *text += &format!("| {} | {} |\n", plain(&name), cells.join(" | "));
+    }
+    let (truths, images) = (fusion.truths, fusion.images);
+    let rule = plain(&fusion.rule);
+    *text += &format!("\n{truths} objects in {images} pairs of images. {rule}\n\n");
 }
 
 fn mark(tone: ReportTone) -> &'static str {
@@ -68,7 +101,7 @@ fn usage(text: &mut String, sheet: &Sheet) {
 }
 
 fn model_section(text: &mut String, model: &ModelSheet) {
-    *text += &format!("### {}\n\n- **Slot**: {}\n", plain(&model.name), model.slot);
+    *text += &format!("### {}\n\n- **Place**: {}\n", plain(&model.name), plain(&model.place));
     *text += &format!("- **Status**: {}\n", model.status);
     if let Some(reason) = &model.reason {
         *text += &format!("- **Reason**: {}\n", plain(reason));

@@ -5,9 +5,11 @@
 //! arrange these words. `report.json` is the record itself, in the form of
 //! `docs/schema/report.schema.json`.
 
+pub(crate) mod accuracy;
 pub mod console;
 pub mod csv;
 pub mod files;
+pub mod headline;
 pub mod html;
 pub mod markdown;
 mod memory;

@@ -2,6 +2,7 @@
 
 use plimsoll_infer::engine::messages::shortened;
 
+use super::accuracy;
 use super::memory::{architecture, memory_rows, usage};
 use crate::record::model::label;
 use crate::record::{BenchRecord, MemorySafety, ModelRecord, Performance, Spread, Status};
@@ -40,7 +41,7 @@ pub struct Sheet {
     pub closest: Vec<ReportRow>,
     /// The first twenty violations.
     pub violations: Vec<String>,
-    /// The two slots.
+    /// The slots or rows.
     pub models: Vec<ModelSheet>,
     /// The memory of the whole run against the limit: its tone, heading and figures.
     pub usage: (ReportTone, String, Vec<ReportRow>),
@@ -62,8 +63,8 @@ pub struct Sheet {
 pub struct ModelSheet {
     /// The model, after its file; the slot where it has none.
     pub name: String,
-    /// Which slot it is in.
-    pub slot: String,
+    /// The slot with its own name, or the row.
+    pub place: String,
     /// How it ended.
     pub status: Status,
     /// Why.
@@ -96,7 +97,7 @@ pub(super) fn gib(value: Option<f64>) -> String {
     }
 }
 
-fn ms(value: f64) -> String {
+pub(super) fn ms(value: f64) -> String {
     match value.abs() {
         small if small < 1.0 => format!("{value:.3}"),
         _ => format!("{value:.2}"),
@@ -122,12 +123,18 @@ impl Sheet {
         let safety = &record.memory_safety;
         let closest = safety.closest_to_limit.iter().map(|closest| {
             let percent = closest.percent_of_limit;
-            let name = label(closest.slot, closest.name.as_deref());
+            let model = record.models.get(closest.slot);
+            let name = model
+                .map_or_else(|| label(closest.slot, closest.name.as_deref()), ModelRecord::label);
             row(&name, format!("{} ({percent:.1} % of limit)", gib(Some(closest.peak_gb))))
         });
         let violation = |v: &crate::record::Violation| {
-            let slot = v.slot.map_or_else(|| DASH.to_string(), |slot| slot.to_string());
-            format!("{}: slot {slot}, {}", v.time, plimsoll::Bytes(v.bytes))
+            let place = match v.slot {
+                Some(slot) if !record.has_slots() => format!("row {}", slot + 1),
+                Some(slot) => format!("slot {slot}"),
+                None => format!("slot {DASH}"),
+            };
+            format!("{}: {place}, {}", v.time, plimsoll::Bytes(v.bytes))
         };
         Sheet {
             title: format!("Benchmark {}", record.metadata.run_name),
@@ -207,7 +214,7 @@ fn model_sheet(model: &ModelRecord) -> ModelSheet {
     let performance = model.performance.as_ref();
     ModelSheet {
         name: model.name.clone().unwrap_or_else(|| model.label()),
-        slot: format!("{} ({})", model.slot, model.slot_name),
+        place: model.place(),
         status: model.status,
         reason: model.reason.clone(),
         facts: facts(model),
@@ -240,12 +247,7 @@ fn facts(model: &ModelRecord) -> Vec<ReportRow> {
         let classes = classes.collect::<Vec<_>>().join(", ");
         rows.push(row("By class", if classes.is_empty() { DASH.into() } else { classes }));
     }
-    if let Some(right) = &model.accuracy {
-        let share = |value: Option<f64>| value.map_or(DASH.into(), |v| format!("{v:.3}"));
-        let at = format!("at IoU {}, confidence {}", right.iou, right.conf);
-        rows.push(row("Precision", format!("{} {at}", share(right.precision))));
-        rows.push(row("Recall", format!("{} {at}", share(right.recall))));
-    }
+    rows.extend(accuracy::rows(model));
     rows
 }
 
@@ -356,6 +358,9 @@ fn about_rows(record: &BenchRecord) -> Vec<ReportRow> {
         row("Mode", config.mode.clone()),
         row("Source", source.collect::<Vec<_>>().join("; ")),
         row("Thresholds", format!("confidence {}, IoU {}", config.conf, config.iou)),
-        row("Slots", if config.parallel { "at once" } else { "in turn" }),
+        row(
+            if record.has_slots() { "Slots" } else { "Rows" },
+            if config.parallel { "at once" } else { "in turn" },
+        ),
     ]
 }

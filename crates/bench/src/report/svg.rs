@@ -1,7 +1,9 @@
-//! Plots as inline SVG: lines with a band from least to most, bars, and the limit as a line.
+//! Plots as inline SVG: lines with a band from least to most, bars, points, and the limit as a
+//! line. Scales follow the data. A limit is drawn where the data come near it, and is otherwise a
+//! note, as it would flatten everything else.
 //!
 //! Elements have classes and no colours; the page's style gives them colours for light and
-//! dark. A plot is 640 × 220 units and scales with the page.
+//! dark. A plot is 460 × 200 units and scales with the page.
 
 use maud::{Markup, Render, html};
 use plimsoll::text::one_line;
@@ -9,8 +11,8 @@ use plimsoll::text::one_line;
 use crate::record::Bin;
 use crate::stats::TimePoint;
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 220.0;
+const WIDTH: f64 = 460.0;
+const HEIGHT: f64 = 200.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 14.0;
@@ -23,6 +25,51 @@ pub struct Series<'a> {
     pub name: &'a str,
     /// Its points, in the order of time.
     pub points: &'a [TimePoint],
+}
+
+/// A named point of a plot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScatterPoint {
+    /// Its name.
+    pub name: String,
+    /// Across.
+    pub x: f64,
+    /// Up.
+    pub y: f64,
+}
+
+/// A curve: points from left to right.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A plot, and what it does not show.
+#[derive(Debug)]
+pub struct Plot {
+    /// The plot.
+    pub drawing: Markup,
+    /// What should be known with it, such as a limit that is far away.
+    pub note: Option<String>,
+}
+
+/// From this share of a limit on, data are near it.
+const NEAR: f64 = 0.6;
+
+/// The range of an axis around data: a little more than they take, and from zero where they come
+/// near to zero.
+fn around(low: f64, high: f64) -> (f64, f64) {
+    let span = high - low;
+    if span < high.abs() * 0.02 {
+        // Next to nothing changes: a magnified axis would show noise.
+        let room = (high.abs() * 0.1).max(1e-9);
+        return ((low - room).max(0.0), high + room);
+    }
+    let bottom = if low >= 0.0 && low < high * 0.5 { 0.0 } else { low - span * 0.08 };
+    (bottom, high + span * 0.08)
 }
 
 /// Text that is safe in HTML and in attributes with double quotes: one line, escaped.
@@ -94,7 +141,7 @@ impl Axes {
                 (line("grid", (LEFT, at), (WIDTH - RIGHT, at)))
                 (text("tick", (LEFT - 6.0, at + 3.5), "end", &label(y, self.y.1 - self.y.0)))
             }
-            @for x in ticks(self.x.0, self.x.1, 7.0) {
+            @for x in ticks(self.x.0, self.x.1, 6.0) {
                 @let at = (self.px(x), HEIGHT - BOTTOM + 15.0);
                 (text("tick", at, "middle", &label(x, self.x.1 - self.x.0)))
             }
@@ -127,32 +174,154 @@ fn plot(name: &str, body: &Markup) -> Markup {
     }
 }
 
-/// Lines over time, each with a band from least to most; `limit` is drawn as a line.
-/// `None` where there is nothing to draw.
+/// Lines over time, each with a band from least to most. `limit` is drawn as a line where the data
+/// are near it. `None` where there is nothing to draw.
 #[must_use]
-pub fn over_time(name: &str, unit: &str, all: &[Series<'_>], limit: Option<f64>) -> Option<Markup> {
+pub fn over_time(name: &str, unit: &str, all: &[Series<'_>], limit: Option<f64>) -> Option<Plot> {
     let points = || all.iter().flat_map(|series| series.points);
     points().next()?;
     let end = points().map(|p| p.t).fold(0.0, f64::max);
     let start = points().map(|p| p.t).fold(end, f64::min);
-    let most = points().map(|p| p.max).fold(limit.unwrap_or(0.0), f64::max);
-    let axes = Axes::new((start, end), (0.0, most * 1.08));
+    let most = points().map(|p| p.max).fold(f64::MIN, f64::max);
+    let least = points().map(|p| p.min).fold(f64::MAX, f64::min);
+    let drawn = limit.filter(|limit| most >= limit * NEAR);
+    let axes = Axes::new((start, end), around(least, drawn.map_or(most, |limit| limit.max(most))));
     let body = html! {
         (axes.frame("s", unit))
         @for (at, series) in all.iter().enumerate() { (axes.series(at % 6, series.points)) }
-        @if let Some(limit) = limit {
+        @if let Some(limit) = drawn {
             @let y = axes.py(limit);
             @let name = format!("limit {limit:.2} {unit}");
             (line("limit", (LEFT, y), (WIDTH - RIGHT, y)))
             (text("limit-name", (WIDTH - RIGHT - 4.0, y + 13.0), "end", &name))
         }
     };
-    Some(plot(name, &body))
+    let far = limit.filter(|_| drawn.is_none());
+    let note = far.filter(|limit| *limit > 0.0).map(|limit| {
+        format!(
+            "the limit of {} is not near: {:.1} % in use",
+            amount(limit, unit),
+            most / limit * 100.0
+        )
+    });
+    Some(Plot { drawing: plot(name, &body), note })
+}
+
+/// A size with its unit; many MiB are GiB.
+fn amount(value: f64, unit: &str) -> String {
+    match unit {
+        "MiB" if value >= 1024.0 => format!("{:.2} GiB", value / 1024.0),
+        _ => format!("{value:.2} {unit}"),
+    }
+}
+
+/// Named points. `None` without one.
+#[must_use]
+pub fn scatter(name: &str, axes_names: (&str, &str), points: &[ScatterPoint]) -> Option<Plot> {
+    let range = |of: fn(&ScatterPoint) -> f64| {
+        let low = points.iter().map(of).reduce(f64::min)?;
+        Some((low, points.iter().map(of).reduce(f64::max)?))
+    };
+    let wide = |(low, high): (f64, f64)| {
+        let (low, high) = around(low, high);
+        (low, high + (high - low) * 0.06)
+    };
+    let axes = Axes::new(wide(range(|p| p.x)?), wide(range(|p| p.y)?));
+    let mut places: Vec<(f64, f64)> = Vec::new();
+    let body = html! {
+        (axes.frame(axes_names.0, axes_names.1))
+        @for (at, point) in points.iter().enumerate() {
+            @let (x, y) = (axes.px(point.x), axes.py(point.y));
+            @let (dx, anchor) = if x > WIDTH * 0.62 { (-9.0, "end") } else { (9.0, "start") };
+            @let label = free_place((x + dx, y + 4.0), &mut places);
+            circle class={ "dot s" (at % 6) } cx=(tenth(x)) cy=(tenth(y)) r="5" {}
+            (text(&format!("dot-name s{}", at % 6), label, anchor, &point.name))
+        }
+    };
+    Some(Plot { drawing: plot(name, &body), note: None })
+}
+
+/// A place for a name beside a point that covers no other name.
+fn free_place(wanted: (f64, f64), taken: &mut Vec<(f64, f64)>) -> (f64, f64) {
+    let free = |y: f64, taken: &[(f64, f64)]| {
+        taken.iter().all(|(x, other)| (x - wanted.0).abs() > 170.0 || (y - other).abs() > 12.0)
+    };
+    let steps = [0.0, -14.0, 14.0, -28.0, 28.0, -42.0, 42.0];
+    let y = steps.iter().map(|step| wanted.1 + step).find(|y| free(*y, taken));
+    let place = (wanted.0, y.unwrap_or(wanted.1).clamp(TOP + 8.0, HEIGHT - BOTTOM - 2.0));
+    taken.push(place);
+    place
+}
+
+/// Curves between 0 and 1 on both axes. `None` without a point.
+#[must_use]
+pub fn curves(name: &str, axes_names: (&str, &str), all: &[Curve]) -> Option<Plot> {
+    all.iter().flat_map(|curve| &curve.points).next()?;
+    let axes = Axes::new((0.0, 1.0), (0.0, 1.05));
+    let body = html! {
+        (axes.frame(axes_names.0, axes_names.1))
+        @for (at, curve) in all.iter().enumerate() {
+            @let points = curve.points.iter().map(|(x, y)| format!("{:.1},{:.1}", axes.px(*x), axes.py(*y)));
+            @let points = points.collect::<Vec<_>>().join(" ");
+            polyline class={ "line s" (at % 6) } points=(points) {}
+        }
+    };
+    Some(Plot { drawing: plot(name, &body), note: None })
+}
+
+/// A matrix of counts: rows are the truth, columns what was found. Each row is coloured by its
+/// own share. Names and counts are written where they fit. `None` where nothing was counted.
+#[must_use]
+pub fn matrix(name: &str, names: &[String], counts: &[Vec<u64>]) -> Option<Plot> {
+    let n = counts.len();
+    counts.iter().flatten().find(|count| **count > 0)?;
+    let named = n <= 24;
+    let (left, top) = if named { (118.0, 92.0) } else { (18.0, 18.0) };
+    let cell = if n <= 12 { 42.0 } else { 560.0 / n as f64 };
+    let at = |row: usize, column: usize| (left + column as f64 * cell, top + row as f64 * cell);
+    let size = left.max(top) + n as f64 * cell + 4.0;
+    let word = |number: usize| names.get(number).map_or_else(|| number.to_string(), Clone::clone);
+    let square = |row: usize, column: usize, count: u64, all: u64| {
+        let (x, y) = at(row, column);
+        let share = count as f64 / all.max(1) as f64;
+        let class = if row == column { "cell right" } else { "cell wrong" };
+        let (low, high) = ("cell-count", "cell-count high");
+        html! {
+            rect class=(class) x=(tenth(x)) y=(tenth(y)) width=(tenth(cell - 1.0)) height=(tenth(cell - 1.0))
+                fill-opacity=(format!("{:.3}", 0.12 + 0.88 * share)) {
+                title { (one_line(&format!("{} found as {}: {count}", word(row), word(column)))) }
+            }
+            @if n <= 12 {
+                (text(if share > 0.5 { high } else { low }, (x + cell / 2.0, y + cell / 2.0 + 4.0), "middle", &count.to_string()))
+            }
+        }
+    };
+    let drawing = html! {
+        svg.matrix viewBox={ "0 0 " (tenth(size)) " " (tenth(size)) } role="img" aria-label=(one_line(name)) {
+            title { (one_line(name)) }
+            (text("axis", (left, 12.0), "start", "found →"))
+            (text("axis", (4.0, top - 6.0), "start", "truth ↓"))
+            @if named {
+                @for number in 0..n {
+                    @let (x, y) = (at(0, number).0 + cell / 2.0, at(number, 0).1 + cell / 2.0 + 4.0);
+                    (text("tick", (left - 6.0, y), "end", &word(number)))
+                    text.tick transform={ "translate(" (tenth(x + 3.0)) " " (tenth(top - 6.0)) ") rotate(-50)" } { (one_line(&word(number))) }
+                }
+            }
+            @for (row, line) in counts.iter().enumerate() {
+                @let all = line.iter().sum::<u64>();
+                @for (column, count) in line.iter().enumerate().filter(|(_, count)| **count > 0) {
+                    (square(row, column, *count, all))
+                }
+            }
+        }
+    };
+    Some(Plot { drawing, note: None })
 }
 
 /// How many frames took how long, with the percentiles marked. `None` without frames.
 #[must_use]
-pub fn distribution(name: &str, bins: &[Bin], marks: &[(&str, f64)]) -> Option<Markup> {
+pub fn distribution(name: &str, bins: &[Bin], marks: &[(&str, f64)]) -> Option<Plot> {
     let (first, last) = (bins.first()?, bins.last()?);
     let most = bins.iter().map(|bin| bin.frames).max()? as f64;
     // The last bin has the whole tail, and is drawn as wide as the others.
@@ -169,7 +338,7 @@ pub fn distribution(name: &str, bins: &[Bin], marks: &[(&str, f64)]) -> Option<M
         (x, (x + dx, TOP + 8.0 + 12.0 * at as f64), anchor)
     };
     let body = html! {
-        (axes.frame("ms (the last bar has all that took longer)", "frames"))
+        (axes.frame("ms (last bar: all that took longer)", "frames"))
         @for bin in bins {
             @let [x, y, width, height] = bar(bin);
             rect.bar x=(x) y=(y) width=(width) height=(height) {}
@@ -180,7 +349,7 @@ pub fn distribution(name: &str, bins: &[Bin], marks: &[(&str, f64)]) -> Option<M
             (text("tick", place, anchor, name))
         }
     };
-    Some(plot(name, &body))
+    Some(Plot { drawing: plot(name, &body), note: None })
 }
 
 #[cfg(test)]
@@ -202,7 +371,42 @@ mod tests {
         assert!(distribution("x", &[], &[]).is_none());
         let points = [TimePoint { t: 0.0, min: 1.0, mean: 2.0, max: 3.0 }];
         let series = [Series { name: "a", points: &points }];
-        let svg = over_time("<b>\"", "ms", &series, None).unwrap().into_string();
+        let svg = over_time("<b>\"", "ms", &series, None).unwrap().drawing.into_string();
         assert!(svg.contains("&lt;b&gt;&quot;") && !svg.contains("<b>") && !svg.contains("NaN"));
+    }
+
+    #[test]
+    fn scales_follow_the_data_and_a_limit_is_drawn_when_it_is_near() {
+        let points = [TimePoint { t: 0.0, min: 40.0, mean: 41.0, max: 43.0 }];
+        let series = [Series { name: "a", points: &points }];
+        let far = over_time("x", "MiB", &series, Some(8192.0)).unwrap();
+        assert_eq!(far.note.as_deref(), Some("the limit of 8.00 GiB is not near: 0.5 % in use"));
+        let drawing = far.drawing.into_string();
+        assert!(!drawing.contains("limit-name") && drawing.contains(">42<"), "{drawing}");
+        let near = over_time("x", "MiB", &series, Some(50.0)).unwrap();
+        assert_eq!(near.note, None);
+        assert!(near.drawing.into_string().contains("limit 50.00 MiB"));
+        assert_eq!(around(0.0, 10.0), (0.0, 10.8));
+        assert!(around(40.0, 43.0).0 > 39.0);
+        assert_eq!(around(5.0, 5.0), (4.5, 5.5), "a flat line lies in the middle");
+    }
+
+    #[test]
+    fn names_of_points_do_not_cover_each_other() {
+        let mut taken = Vec::new();
+        let places: Vec<_> = (0..4).map(|_| free_place((100.0, 100.0), &mut taken)).collect();
+        for (at, place) in places.iter().enumerate() {
+            assert!(places[..at].iter().all(|other| (other.1 - place.1).abs() > 12.0));
+        }
+        let point = |name: &str, x, y| ScatterPoint { name: name.into(), x, y };
+        let all = [point("a<b", 1.0, 0.5), point("c", 4.0, 0.6)];
+        let drawing = scatter("x", ("ms", "mAP"), &all).unwrap().drawing.into_string();
+        assert!(drawing.contains("a&lt;b") && !drawing.contains("NaN"), "{drawing}");
+        assert!(scatter("x", ("ms", "mAP"), &[]).is_none());
+        assert!(matrix("x", &[], &[vec![0]]).is_none());
+        let counts = vec![vec![3, 1], vec![0, 2]];
+        let names = ["dog".to_string(), "nothing".to_string()];
+        let drawing = matrix("x", &names, &counts).unwrap().drawing.into_string();
+        assert!(drawing.contains("dog found as nothing: 1"), "{drawing}");
     }
 }

@@ -7,10 +7,14 @@ use plimsoll_models::terms::{self, EstimateRequest, Runner};
 use super::plan::BenchPlan;
 use crate::record::MemoryEstimate;
 
-/// The estimate for a model under a plan, or why there is none.
-pub(super) fn of(weights: &ModelSource, plan: &BenchPlan) -> Result<MemoryEstimate, String> {
+/// The estimate for a model on an engine under a plan, or why there is none.
+pub(super) fn of(
+    weights: &ModelSource,
+    engine: EngineChoice,
+    plan: &BenchPlan,
+) -> Result<FileEstimate, String> {
     let mut request = EstimateRequest::default();
-    request.runner = match plan.engine {
+    request.runner = match engine {
         EngineChoice::Kind(EngineKind::Ort) => Some(Runner::Ort),
         EngineChoice::Kind(EngineKind::Rten) => Some(Runner::Rten),
         EngineChoice::Kind(EngineKind::Echo) => return Err("echo runs no model".to_string()),
@@ -31,12 +35,23 @@ pub(super) fn of(weights: &ModelSource, plan: &BenchPlan) -> Result<MemoryEstima
         _ => return Err("its source has no file to read".to_string()),
     };
     let found = found.map_err(|error| error.to_string())?;
-    Ok(MemoryEstimate {
+    let most = found.weights.iter().max_by_key(|weights| weights.elements);
+    let weights_type = most.map(|weights| weights.kind.clone());
+    let memory = MemoryEstimate {
         weights_bytes: found.weights_bytes,
         activation_bytes: found.activation_bytes,
         overhead_bytes: found.overhead.bytes,
         total_bytes: found.total_bytes,
-    })
+    };
+    Ok(FileEstimate { memory, weights_type })
+}
+
+/// What a model's file alone says about running it.
+#[derive(Debug)]
+pub(super) struct FileEstimate {
+    pub(super) memory: MemoryEstimate,
+    /// The type of most of its weights.
+    pub(super) weights_type: Option<String>,
 }
 
 /// The estimate and the limit in a sentence. Without the engine's overhead, which is most of what

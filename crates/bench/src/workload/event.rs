@@ -2,8 +2,9 @@
 
 use plimsoll::Bytes;
 use plimsoll_infer::engine::messages::shortened;
-use plimsoll_infer::{Detection, Frame, InferError, Truth};
+use plimsoll_infer::{Detection, Frame, InferError};
 
+use super::accuracy::SlotJudged;
 use crate::measure::FrameSample;
 use crate::record::{ModelDescription, Status};
 
@@ -20,6 +21,10 @@ pub(super) enum SlotEvent {
     Dropped { slot: usize, frames: u64 },
     /// A frame that could not be read, or (`unfit`) could not be prepared.
     Corrupt { slot: usize, why: String, unfit: bool },
+    /// Images whose detections were judged so far, after the slot was measured.
+    Judging { slot: usize, images: u64, of: Option<u64> },
+    /// How accurate the slot is, or why that is not known.
+    Judged { slot: usize, judged: Result<Box<SlotJudged>, String> },
     /// The slot is over.
     Ended { slot: usize, outcome: Box<SlotOutcome> },
 }
@@ -37,7 +42,7 @@ pub(super) struct SlotOpened {
     pub(super) said: Vec<String>,
 }
 
-/// What the model found in a frame, and what the frame is known to show.
+/// What the model found in a frame.
 #[derive(Debug)]
 pub(super) struct SeenFrame {
     pub(super) name: String,
@@ -47,7 +52,6 @@ pub(super) struct SeenFrame {
     /// Whether the model's output was not a number (NaN or infinite), so that nothing could be
     /// found.
     pub(super) no_number: bool,
-    pub(super) truth: Option<Vec<Truth>>,
 }
 
 /// Who reports the memory of a slot.

@@ -80,13 +80,13 @@ impl OpenedInput {
     }
 
     /// Opens the source. Its frames are brought to where `stager` wants them.
-    fn open(&self, stager: Option<Stager>) -> InferResult<Box<dyn Source>> {
+    fn open(&self, stager: Option<Stager>, start_over: bool) -> InferResult<Box<dyn Source>> {
         let began = Instant::now();
         let mut options = SourceOptions::default();
         options.scenes = self.input.scenes;
         options.clock = Some(Arc::new(move || began.elapsed()));
-        options.stager = stager;
-        let inner = source::open(&self.input.spec, &options)?;
+        (options.stager, options.start_over) = (stager, start_over);
+        let inner = source::open_all(&self.input.specs, &options)?;
         self.keep_info(&*inner);
         let counts = Arc::new(FrameCounts::default());
         lock(&self.openings).push(Arc::clone(&counts));
@@ -112,8 +112,8 @@ impl OpenedInput {
     fn stream(&self) -> InputStream {
         let info = lock(&self.info).clone();
         InputStream {
-            name: redact(&self.input.spec).into_owned(),
-            kind: info.as_ref().map_or_else(|| kind(&self.input.spec), |info| info.kind).into(),
+            name: self.input.name(),
+            kind: info.as_ref().map_or_else(|| self.input.kind(), |info| info.kind).into(),
             slots: self.input.slots.clone(),
             frames: info.as_ref().and_then(|info| info.frames),
             rate_fps: info.and_then(|info| info.rate),
@@ -123,10 +123,19 @@ impl OpenedInput {
     }
 }
 
-/// The kind of a source that could not be opened.
-fn kind(spec: &str) -> &'static str {
-    let kinds = ["video", "camera", "rtsp", "gst", "synthetic"];
-    kinds.into_iter().find(|kind| spec.starts_with(kind)).unwrap_or("image_dir")
+impl Input {
+    /// As the user wrote it, without passwords and tokens.
+    fn name(&self) -> String {
+        let names: Vec<_> = self.specs.iter().map(|spec| redact(spec)).collect();
+        names.join(", ")
+    }
+
+    /// The kind of a source that could not be opened.
+    fn kind(&self) -> &'static str {
+        let kinds = ["video", "camera", "rtsp", "gst", "synthetic"];
+        let is = |kind: &&str| self.specs.iter().any(|spec| spec.starts_with(*kind));
+        kinds.into_iter().find(is).unwrap_or("image_dir")
+    }
 }
 
 /// All inputs of a run.
@@ -160,8 +169,10 @@ impl InputStreams {
     pub(super) fn alone(&self, plan: &BenchPlan, slot: usize) -> FrameFeed {
         // One live source that ends is not opened again.
         let ends = matches!(&self.inputs[..], [input] if input.input.live);
-        let again = plan.duration.is_some() && !ends;
-        FrameFeed { shared: self.feed(plan, [slot == 0, slot == 1], again), side: slot }
+        let again = plan.starts_over() && !ends;
+        // All rows read the one input, each by itself.
+        let side = slot.min(1);
+        FrameFeed { shared: self.feed(plan, [side == 0, side == 1], again), side }
     }
 
     /// The frames of two slots that run at once. A source that can be opened twice is.
@@ -169,7 +180,7 @@ impl InputStreams {
         if matches!(&self.inputs[..], [input] if !input.input.live) {
             return [0, 1].map(|slot| self.alone(plan, slot));
         }
-        let shared = self.feed(plan, [true, true], plan.duration.is_some());
+        let shared = self.feed(plan, [true, true], plan.starts_over());
         [0, 1].map(|side| FrameFeed { shared: Arc::clone(&shared), side })
     }
 
@@ -229,7 +240,7 @@ impl Drop for FrameFeed {
 /// One source, or a pair of sources, for one slot or for two.
 struct SharedFeed {
     inputs: Vec<Arc<OpenedInput>>,
-    /// Whether a source that ends is opened again.
+    /// Whether sources that end start over.
     again: bool,
     /// How far apart in time frames of a pair may be.
     tolerance: Duration,
@@ -296,7 +307,7 @@ impl SharedFeed {
                 continue;
             }
             if let Some(lost) = &state.lost {
-                return Some(Err(lost.again(&self.inputs[0].input.spec)));
+                return Some(Err(lost.again(&self.inputs[0].input.name())));
             }
             if state.reader.is_none() {
                 fresh = true;
@@ -323,9 +334,14 @@ impl SharedFeed {
         Ok(match &self.inputs[..] {
             [first, second] => {
                 let [one, two] = stagers.clone();
-                FeedReader::Pairs(Pairs::new(first.open(one)?, second.open(two)?, self.tolerance))
+                // Pairs start over together, as their times do.
+                let (first, second) = (first.open(one, false)?, second.open(two, false)?);
+                FeedReader::Pairs(Pairs::new(first, second, self.tolerance))
             }
-            inputs => FeedReader::One(inputs[0].open(stagers.iter().flatten().next().cloned())?),
+            inputs => {
+                let stager = stagers.iter().flatten().next().cloned();
+                FeedReader::One(inputs[0].open(stager, self.again)?)
+            }
         })
     }
 

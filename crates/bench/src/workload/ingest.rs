@@ -11,6 +11,7 @@ use plimsoll::probe::ResidentReader;
 use serde_json::{Value, json};
 
 use super::RunContext;
+use super::accuracy::{SlotJudged, fuse};
 use super::estimate;
 use super::event::{MemoryReporter, SeenFrame, SlotEvent, SlotOpened, SlotOutcome};
 use super::limits::BenchLimits;
@@ -22,7 +23,9 @@ use super::slot_state::SlotState;
 use super::slots::Assignment;
 use crate::doubt::Doubt;
 use crate::measure::{FrameLine, FrameSample, Phase, SystemMeter};
-use crate::record::{BenchConfig, DoubtRecord, MemoryArchitecture, ModelDescription, Status};
+use crate::record::{
+    BenchConfig, DoubtRecord, Fusion, MemoryArchitecture, ModelDescription, Status,
+};
 use crate::report::html::Picture;
 
 /// How often the user sees progress.
@@ -33,12 +36,13 @@ pub(super) struct Ingest<'a> {
     pub(super) run: &'a RunContext<'a>,
     pub(super) limits: BenchLimits<'a>,
     pub(super) output: RunOutput<'a>,
-    pub(super) slots: [SlotState; 2],
+    pub(super) slots: Vec<SlotState>,
     pub(super) memory: RunMemory,
     pub(super) machine: MachineSampler,
     pub(super) system: SystemMeter,
     pub(super) doubts: Vec<DoubtRecord>,
     pub(super) pictures: Vec<Picture>,
+    pub(super) fusion: Option<Fusion>,
     next_shown: Instant,
 }
 
@@ -52,12 +56,15 @@ impl<'a> Ingest<'a> {
             run,
             limits,
             output,
-            slots: [0, 1].map(|slot| SlotState::new(slot, run.plan, &run.layout.slots[slot])),
+            slots: (run.layout.slots.iter().enumerate())
+                .map(|(number, slot)| SlotState::new(number, run.plan, slot))
+                .collect(),
             memory: RunMemory::new(),
             machine: MachineSampler::new(run.plan.metrics_interval),
             system: SystemMeter::default(),
             doubts: Vec::new(),
             pictures: Vec::new(),
+            fusion: None,
             next_shown: run.origin,
         }
     }
@@ -65,24 +72,29 @@ impl<'a> Ingest<'a> {
     /// How the run was asked for.
     pub(super) fn config(&self) -> BenchConfig {
         let layout = self.run.layout;
-        self.run.plan.config(layout.mode, layout.paired(), self.limits.requested())
+        self.run.plan.config(layout.mode_name(), layout.paired(), self.limits.requested())
     }
 
     /// Tells the user and the log what is about to run.
     pub(super) fn announce(&mut self) {
-        let plan = self.run.plan;
-        let [first, second] = [0, 1].map(|slot| match &self.run.layout.slots[slot] {
-            Assignment::Run(weights) => {
-                format!("{} on {}, {}", plan.engine, plan.device, weights.name())
-            }
-            Assignment::Skip(why) => format!("skipped: {why}"),
-        });
+        let device = self.run.plan.device;
+        let backends: Vec<(String, String)> = (self.run.layout.slots.iter().zip(&self.slots))
+            .map(|(slot, state)| {
+                let text = match &slot.assignment {
+                    Assignment::Run(weights) => {
+                        format!("{} on {device}, {}", slot.engine, weights.name())
+                    }
+                    Assignment::Skip(why) => format!("skipped: {why}"),
+                };
+                (state.place(), text)
+            })
+            .collect();
         let safety = self.limits.safety(&self.slots);
-        self.output.progress.started(self.output.folder.path(), &safety, [&first, &second]);
+        self.output.progress.started(self.output.folder.path(), &safety, &backends);
         self.output.info("run started");
         self.log_config();
-        for (slot, text) in [first, second].into_iter().enumerate() {
-            self.output.info(&format!("{}: {text}", self.slots[slot].title()));
+        for (state, (_, text)) in self.slots.iter().zip(&backends) {
+            self.output.info(&format!("{}: {text}", state.title()));
         }
         self.estimate();
     }
@@ -93,7 +105,8 @@ impl<'a> Ingest<'a> {
         self.output.info(&format!("config: {config}"));
         for stream in self.run.inputs.records() {
             let slots: Vec<String> = stream.slots.iter().map(ToString::to_string).collect();
-            let text = format!("source: {} for slot {}", stream.name, slots.join(" and "));
+            let what = if self.run.layout.mode.is_some() { "slot" } else { "row" };
+            let text = format!("source: {} for {what} {}", stream.name, slots.join(" and "));
             self.output.info(&text);
         }
         let safety = self.limits.safety(&self.slots);
@@ -112,14 +125,15 @@ impl<'a> Ingest<'a> {
     /// Says what each model is expected to take, from its file alone. An estimate refuses
     /// nothing: the measurement decides.
     fn estimate(&mut self) {
-        for (slot, assignment) in self.slots.iter_mut().zip(&self.run.layout.slots) {
-            let Assignment::Run(weights) = assignment else { continue };
-            let estimate = estimate::of(weights, self.run.plan);
+        for (slot, resolved) in self.slots.iter_mut().zip(&self.run.layout.slots) {
+            let Assignment::Run(weights) = &resolved.assignment else { continue };
+            let estimate = estimate::of(weights, resolved.engine, self.run.plan);
             let text = match &estimate {
-                Ok(estimate) => estimate::words(estimate, self.limits.effective()),
+                Ok(estimate) => estimate::words(&estimate.memory, self.limits.effective()),
                 Err(why) => format!("no estimate: {why}"),
             };
-            slot.estimate = Some(estimate);
+            slot.weights_type = estimate.as_ref().ok().and_then(|file| file.weights_type.clone());
+            slot.estimate = Some(estimate.map(|file| file.memory));
             let name = slot.title();
             self.output.info(&format!("{name}: {text}"));
             self.output.progress.estimated(&name, &text);
@@ -147,12 +161,40 @@ impl<'a> Ingest<'a> {
                 self.slots[slot].unfit += u64::from(unfit);
                 self.output.skipped(&format!("{}: skipped {why}", self.slots[slot].title()));
             }
+            SlotEvent::Judging { slot, images, of } => {
+                // Power and memory are those of the frames that were measured.
+                self.slots[slot].running = false;
+                let now = Instant::now();
+                if now >= self.next_shown {
+                    self.next_shown = now + TICK;
+                    let title = self.slots[slot].title();
+                    self.output.progress.judging(&title, images, of);
+                }
+            }
+            SlotEvent::Judged { slot, judged } => self.judged(slot, judged),
             SlotEvent::Ended { slot, outcome } => {
                 self.ended(slot, *outcome);
                 return Some(slot);
             }
         }
         None
+    }
+
+    fn judged(&mut self, slot: usize, judged: Result<Box<SlotJudged>, String>) {
+        if let Err(why) = &judged {
+            let text = format!("{}: accuracy is not known: {why}", self.slots[slot].title());
+            self.output.warn_once(vec![text]);
+        }
+        self.slots[slot].judged = Some(judged);
+        let known: Vec<&SlotJudged> = self.slots.iter().filter_map(SlotState::judged).collect();
+        if let ([first, second], true) = (known.as_slice(), self.run.layout.paired()) {
+            match fuse(first, second) {
+                Ok(fusion) => self.fusion = Some(fusion),
+                Err(why) => {
+                    self.output.warn_once(vec![format!("the cameras are not fused: {why}")])
+                }
+            }
+        }
     }
 
     fn opened(&mut self, slot: usize, repeat: u32, mut opened: SlotOpened) {
@@ -185,8 +227,8 @@ impl<'a> Ingest<'a> {
         if let Some(seen) = seen {
             self.slots[slot].saw(&seen);
             if self.output.wants_detections() && self.slots[slot].in_first_repeat() {
-                let both = self.run.layout.slots.iter().all(|slot| slot.weights().is_some());
-                self.output.detections(&detections(&seen, both.then_some(slot)));
+                let several = self.run.layout.running() > 1;
+                self.output.detections(&detections(&seen, several.then_some(slot)));
             }
         }
         let now = Instant::now();
@@ -216,7 +258,8 @@ impl<'a> Ingest<'a> {
         let state = &self.slots[slot];
         let limit_gb = self.limits.of_slot(state).map(Bytes::as_gib);
         let title = state.title();
-        self.output.progress.frames(&state.progress(self.run.plan, &title, limit_gb));
+        let slots = self.slots.len();
+        self.output.progress.frames(&state.progress(self.run.plan, slots, &title, limit_gb));
     }
 
     fn ended(&mut self, slot: usize, mut outcome: SlotOutcome) {
@@ -245,7 +288,8 @@ impl<'a> Ingest<'a> {
     pub(super) fn sample(&mut self) {
         let sample = self.machine.sample(self.run.origin.elapsed().as_secs_f64());
         self.system.push(&sample);
-        self.slots.iter_mut().for_each(|slot| slot.sampled(sample.ram_used_gb));
+        let watts = self.machine.watts(&sample);
+        self.slots.iter_mut().for_each(|slot| slot.sampled(sample.ram_used_gb, watts));
         self.output.metric(&sample);
         let violation = self.limits.check_system();
         violation.iter().for_each(|text| self.output.violation(text));
@@ -310,7 +354,7 @@ impl RunMemory {
 
     /// What all slots use after a frame of this slot; `None` where the slot is not in the memory
     /// that is summed up, or nobody reports it.
-    fn used_together(&self, slots: &[SlotState; 2], slot: usize) -> Option<Bytes> {
+    fn used_together(&self, slots: &[SlotState], slot: usize) -> Option<Bytes> {
         let with_gpu = self.with_gpu();
         let current = &slots[slot];
         if current.on_gpu() != with_gpu {
@@ -325,7 +369,7 @@ impl RunMemory {
     }
 }
 
-/// The detections of a frame as JSON, with the slot where both run.
+/// The detections of a frame as JSON, with the slot or row where several run.
 fn detections(seen: &SeenFrame, slot: Option<usize>) -> Value {
     let round = |value: f32, digits: i32| {
         let scale = 10f64.powi(digits);

@@ -7,18 +7,18 @@
 //! Warm-up repeats the first frame, because warming up on new ones would use up a folder of
 //! four pictures.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
-use plimsoll_infer::{InferError, ModelSource, Stage, Stopwatch};
+use plimsoll_infer::{EngineChoice, InferError, ModelSource, Stage, Stopwatch};
 
+use super::accuracy::SlotTruth;
 use super::event::{LoopEnd, SeenFrame, SlotEvent, SlotOpened, SlotOutcome};
 use super::feed::{DecodedFrame, FrameFeed};
 use super::guarded::{BenchGuard, asked_for};
-use super::load::{LoadGate, LoadedSlot};
+use super::load::{LoadGate, LoadedSlot, ProcessBases};
 use super::pace::{FramePace, FrameTurn};
 use super::plan::BenchPlan;
 use crate::measure::{FrameSample, Phase};
@@ -33,6 +33,7 @@ pub(super) struct SlotJob<'a> {
     pub(super) repeat: u32,
     pub(super) plan: &'a BenchPlan,
     pub(super) weights: ModelSource,
+    pub(super) engine: EngineChoice,
     /// Why the model must not be loaded.
     pub(super) refused: Option<&'a str>,
     pub(super) events: SyncSender<SlotEvent>,
@@ -41,7 +42,9 @@ pub(super) struct SlotJob<'a> {
     /// The most that an engine may allocate on a GPU.
     pub(super) limit: Bytes,
     /// Memory of the process without a model, once an engine had run in it; for all jobs.
-    pub(super) process_before: &'a OnceLock<Option<Bytes>>,
+    pub(super) bases: &'a ProcessBases,
+    /// What is known about the frames, and how they are read again; `None` where nothing is.
+    pub(super) truth: Option<&'a SlotTruth>,
     /// Where two slots run at once.
     pub(super) gate: Option<&'a LoadGate>,
 }
@@ -85,9 +88,11 @@ impl SlotJob<'_> {
 
     fn load_and_measure(&self, feed: FrameFeed) -> SlotOutcome {
         let mut loaded = match self.load(feed.is_live()) {
-            None => return LoopEnd::Stopped.into(),
             Some(Ok(loaded)) => loaded,
-            Some(Err(end)) => return end.into(),
+            ended => {
+                self.others_measured();
+                return ended.and_then(Result::err).unwrap_or(LoopEnd::Stopped).into();
+            }
         };
         let opened = SlotOpened {
             names: loaded.pipeline.decoder().names().to_vec(),
@@ -99,11 +104,22 @@ impl SlotJob<'_> {
         let (slot, repeat) = (self.slot, self.repeat);
         self.send(SlotEvent::Opened { slot, repeat, opened: Box::new(opened) });
         let end = self.measure(&mut loaded, feed);
-        self.close(&mut loaded, end)
+        let outcome = self.close(&mut loaded, end);
+        self.others_measured();
+        if outcome.status == Status::Completed && self.repeat == 0 {
+            self.judge(&mut loaded);
+        }
+        outcome
+    }
+
+    /// Where two slots run at once, waits until nothing is measured any more.
+    fn others_measured(&self) {
+        self.gate.iter().for_each(|gate| gate.wait());
     }
 
     fn close(&self, loaded: &mut LoadedSlot<'_>, end: LoopEnd) -> SlotOutcome {
-        let wanted = self.plan.max_frames.is_some() || self.plan.duration.is_some();
+        let plan = self.plan;
+        let wanted = plan.max_frames.is_some() || plan.duration.is_some() || plan.loop_source;
         let early = match end {
             LoopEnd::SourceEnded if wanted => Some(loaded.measured),
             _ => None,
@@ -138,12 +154,12 @@ impl SlotJob<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn send(&self, event: SlotEvent) {
+    pub(super) fn send(&self, event: SlotEvent) {
         // The receiver outlives every job, so sending does not fail.
         drop(self.events.send(event));
     }
 
-    fn corrupt(&self, error: &InferError, unfit: bool) {
+    pub(super) fn corrupt(&self, error: &InferError, unfit: bool) {
         self.send(SlotEvent::Corrupt { slot: self.slot, why: error.to_string(), unfit });
     }
 
@@ -233,7 +249,7 @@ impl SlotJob<'_> {
     fn frame(
         &self,
         loaded: &mut LoadedSlot<'_>,
-        (mut frame, decode_ahead): DecodedFrame,
+        (frame, decode_ahead): DecodedFrame,
         phase: Phase,
         turn: FrameTurn,
     ) -> Result<(), LoopEnd> {
@@ -257,7 +273,9 @@ impl SlotJob<'_> {
         sample.frame = loaded.measured;
         (sample.phase, sample.late, sample.decode_ahead) = (phase, turn.late, decode_ahead);
         loaded.measured += 1;
-        let show = self.repeat == 0 && sample.frame < SHOWN;
+        // Many rows show the same frames.
+        let shown = if self.plan.rows.len() > 2 { 1 } else { SHOWN };
+        let show = self.repeat == 0 && sample.frame < shown;
         let picture = show.then(|| detections.clone());
         let seen = SeenFrame {
             name: frame.name.clone(),
@@ -265,7 +283,6 @@ impl SlotJob<'_> {
             height: frame.height,
             detections,
             no_number,
-            truth: frame.truth.take(),
         };
         self.send(SlotEvent::Frame { sample, seen: Some(seen) });
         loaded.shown.extend(picture.map(|detections| (frame, detections)));

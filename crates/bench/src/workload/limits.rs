@@ -19,7 +19,7 @@ use std::time::SystemTime;
 use plimsoll::backend::{BackendKind, DeviceId, count, open};
 use plimsoll::machine::with_timeout;
 use plimsoll::{Bytes, GpuMemoryManager, LimitReport, MemoryConfig};
-use plimsoll_infer::EngineDevice;
+use plimsoll_infer::{EngineChoice, EngineDevice};
 
 use super::event::SlotOutcome;
 use super::guarded::{BenchGuard, GuardTotals, Guarded};
@@ -109,7 +109,7 @@ impl<'a> BenchLimits<'a> {
     }
 
     /// The guard, unless every slot that was loaded runs on the host, where it enforces nothing.
-    pub(super) fn guard(&self, slots: &[SlotState; 2]) -> Option<&'a dyn BenchGuard> {
+    pub(super) fn guard(&self, slots: &[SlotState]) -> Option<&'a dyn BenchGuard> {
         let mut loaded = slots.iter().filter(|slot| slot.description.is_some()).peekable();
         let only_host = loaded.peek().is_some() && loaded.all(SlotState::on_host);
         self.plan.guard.get().filter(|_| !only_host)
@@ -143,12 +143,12 @@ impl<'a> BenchLimits<'a> {
 
     /// The limit and its violations so far. It is as strict as for the slot where it is
     /// enforced least.
-    pub(super) fn safety(&self, slots: &[SlotState; 2]) -> MemorySafety {
+    pub(super) fn safety(&self, slots: &[SlotState]) -> MemorySafety {
         let mut safety = self.safety.clone();
         let loaded = slots.iter().filter(|slot| slot.description.is_some());
         let mut holders: Vec<LimitHolder> = loaded.map(|slot| self.holder(slot)).collect();
         if holders.is_empty() {
-            holders.push(self.holder(&slots[0]));
+            holders.extend(slots.first().map(|slot| self.holder(slot)));
         }
         let weakest = holders.iter().map(|holder| holder.limit_type).max();
         safety.limit_type = weakest.unwrap_or(ReportLimitType::Unavailable);
@@ -163,7 +163,7 @@ impl<'a> BenchLimits<'a> {
     }
 
     /// What the user should know about the guard.
-    fn guard_warning(&self, slots: &[SlotState; 2]) -> Option<String> {
+    fn guard_warning(&self, slots: &[SlotState]) -> Option<String> {
         if let Guarded::Not(why) = &self.plan.guard {
             return Some(format!("the guard does not hold this run: {why}"));
         }
@@ -190,7 +190,7 @@ impl<'a> BenchLimits<'a> {
 
     /// Compares the memory of the device, of which the driver takes a part that cannot be
     /// refused. That is a peak, so it is a violation once.
-    pub(super) fn check_device(&mut self, slots: &[SlotState; 2]) -> Option<String> {
+    pub(super) fn check_device(&mut self, slots: &[SlotState]) -> Option<String> {
         let used = self.guard(slots).and_then(BenchGuard::whole)?.peak;
         let rose = used > self.effective && !std::mem::replace(&mut self.above.device, true);
         rose.then(|| self.violation(None, "the device", used, self.effective))
@@ -242,7 +242,8 @@ fn is_by_driver(report: &LimitReport) -> bool {
 
 /// Whether a slot of this plan that runs on the CPU has fallen back from a GPU.
 fn may_fall_back(plan: &BenchPlan) -> bool {
-    let for_cpu = plan.device == EngineDevice::Cpu || plan.engine.is_host_only();
+    let host_only = plan.engines().into_iter().all(EngineChoice::is_host_only);
+    let for_cpu = plan.device == EngineDevice::Cpu || host_only;
     let gpus =
         || with_timeout(|| count(BackendKind::Cuda)).is_some_and(|gpus| gpus.is_ok_and(|n| n > 0));
     !for_cpu && gpus()

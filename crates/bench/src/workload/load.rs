@@ -1,7 +1,7 @@
 //! Loads the model of a slot, and reads the slot's memory: apart from that of the process and of
 //! the other slot.
 
-use std::sync::{Barrier, Mutex};
+use std::sync::{Barrier, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
@@ -28,8 +28,38 @@ pub(super) struct LoadGate {
 }
 
 impl LoadGate {
+    /// Waits until all slots have come here.
+    pub(super) fn wait(&self) {
+        self.loaded.wait();
+    }
+
     pub(super) fn new(slots: usize) -> LoadGate {
         LoadGate { loading: Mutex::new(()), loaded: Barrier::new(slots) }
+    }
+}
+
+/// Memory of the process without a model, for each engine that has run in it: that of the process
+/// before any engine ran, and what this engine left. What other engines left does not count, so
+/// that the order of rows does not change their figures.
+#[derive(Debug, Default)]
+pub(super) struct ProcessBases {
+    known: Mutex<Vec<(&'static str, Bytes)>>,
+    /// The process before any engine ran.
+    clean: OnceLock<Bytes>,
+}
+
+impl ProcessBases {
+    fn of(&self, engine: &str) -> Option<Bytes> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|(name, _)| *name == engine).map(|(_, base)| *base)
+    }
+
+    /// An engine has run: the memory of the process before and after.
+    fn settled(&self, engine: &'static str, before: Option<Bytes>, after: Option<Bytes>) {
+        let Some((before, after)) = before.zip(after) else { return };
+        let clean = *self.clean.get_or_init(|| before);
+        let base = clean.saturating_add(after.saturating_sub(before));
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).push((engine, base));
     }
 }
 
@@ -80,7 +110,7 @@ impl<'a> SlotJob<'a> {
         let opened = (!self.stopped()).then(|| self.open(live));
         drop(alone);
         if let Some(gate) = self.gate {
-            gate.loaded.wait();
+            gate.wait();
         }
         opened
     }
@@ -95,7 +125,7 @@ impl<'a> SlotJob<'a> {
             // Some engines allocate at the first run, and that memory is the slot's.
             run_once(&mut *engine, &options)?;
         }
-        let base = self.process_before.get().copied().flatten().or(before);
+        let base = self.bases.of(engine.info().name).or(before);
         let start = before.zip(base).map(|(before, base)| SlotStart { before, base });
         let (together, guard) = (self.gate.is_some(), self.plan.guard.get());
         let probe = SlotProbe::new(&*engine, start, together, self.slot, guard);
@@ -113,21 +143,22 @@ impl<'a> SlotJob<'a> {
 
     /// Opens the engine. Also returns the memory of the process before that.
     ///
-    /// The first engine on the host leaves memory in the process that does not belong to its
-    /// model: threads, code, fragments of the heap. So it is opened, run and closed once before
-    /// it counts. Equal models then have equal figures, whichever is first.
+    /// The first run of an engine on the host leaves memory in the process that does not belong
+    /// to its model: threads, code, fragments of the heap. So it is opened, run and closed once
+    /// before it counts. Equal models then have equal figures, whichever is first.
     fn open_engine(
         &self,
         options: &EngineOptions,
     ) -> Result<(Box<dyn InferenceEngine>, Option<Bytes>), InferError> {
         let process = || ResidentReader::open().and_then(|resident| resident.read());
-        let open = || engine::open(self.plan.engine, &self.weights, options);
+        let open = || engine::open(self.engine, &self.weights, options);
         // Memory that others have freed must neither count for this slot nor hide its own.
         give_back_heap();
         let before = process();
         let mut first = open()?;
+        let name = first.info().name;
         let on_host = first.info().device.starts_with("cpu");
-        if self.process_before.get().is_some() || !on_host {
+        if self.bases.of(name).is_some() || !on_host {
             return Ok((first, before));
         }
         for _ in 0..RUNS_TO_SETTLE {
@@ -135,9 +166,9 @@ impl<'a> SlotJob<'a> {
         }
         drop(first);
         give_back_heap();
-        let before = process();
-        self.process_before.get_or_init(|| before);
-        Ok((open()?, before))
+        let after = process();
+        self.bases.settled(name, before, after);
+        Ok((open()?, after))
     }
 }
 

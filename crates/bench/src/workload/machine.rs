@@ -12,7 +12,7 @@ use plimsoll::platform::{MemInfo, system_memory};
 use plimsoll::probe::{MachineSample, ProbeSettings, Sampler, Ticks, usual};
 
 use crate::measure::{SystemFacts, SystemSample};
-use crate::record::Unknown;
+use crate::record::{EnergyOf, Unknown};
 
 /// Fewer ticks (hundredths of a second, of each processor) give no useful share.
 const FEW_TICKS: u64 = 50;
@@ -118,6 +118,13 @@ impl MachineSampler {
     /// Why the machine throttled at any time, in words; `None` where it did not.
     pub(super) fn throttled_by(&self) -> Option<String> {
         (!self.throttled_by.is_empty()).then(|| self.throttled_by.join(", "))
+    }
+
+    /// The power of the machine at a sample, and whether it is that of the GPUs alone.
+    pub(super) fn watts(&self, sample: &SystemSample) -> Option<(f64, EnergyOf)> {
+        let board = sample.power_w.get(BOARD).map(|watts| (*watts, EnergyOf::Machine));
+        let gpus = self.newest.gpus.iter().filter_map(|gpu| gpu.power_w);
+        board.or_else(|| gpus.reduce(|a, b| a + b).map(|watts| (watts, EnergyOf::Gpus)))
     }
 
     /// What does not change during a run, and why fields are unknown.

@@ -1,4 +1,4 @@
-//! The main job: up to two detectors on frames, measured.
+//! The main job: detectors on frames, measured: two in their slots, or a row for each.
 //!
 //! ```text
 //! BenchPlan ──→ SlotJob per slot ──SlotEvent──→ Ingest ──→ Snapshot ──→ BenchRecord, files
@@ -12,9 +12,9 @@
 //! it: `limits` knows who enforces the memory limit and compares it with what is in use,
 //! `ingest` takes events and samples and files them, `snapshot` builds the record.
 //!
-//! Slots take turns, with one model in memory at a time, or run at once on a thread each. A
-//! failure in a slot is its status `failed` with a reason, and the other slot goes on. A failure
-//! before there is a run at all is a [`BenchError`].
+//! Slots take turns, with one model in memory at a time, or run at once on a thread each; rows
+//! always take turns, and see the same frames. A failure in a slot is its status `failed` with a
+//! reason, and the others go on. A failure before there is a run at all is a [`BenchError`].
 
 mod accuracy;
 mod estimate;
@@ -38,7 +38,6 @@ mod snapshot;
 mod trial;
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, Scope};
@@ -57,10 +56,10 @@ pub use guarded::{BenchGuard, GuardTotals, Guarded};
 use ingest::Ingest;
 use job::SlotJob;
 use limits::BenchLimits;
-use load::LoadGate;
+use load::{LoadGate, ProcessBases};
 pub use log::{Level, LogLine, Logged, TARGET as LOG_TARGET};
 use output::RunOutput;
-pub use plan::{BenchPlan, SlotMode};
+pub use plan::{BenchPlan, RowPlan, SlotMode};
 pub use progress::{BenchProgress, Silent, SlotProgress};
 use slots::ResolvedPlan;
 use snapshot::Snapshot;
@@ -145,7 +144,7 @@ fn start_measuring<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     run: &'env RunContext<'env>,
     limit: Bytes,
-    refused: &'env [Option<String>; 2],
+    refused: &'env [Option<String>],
     stop: &'env AtomicBool,
 ) -> Result<Receiver<SlotEvent>, BenchError> {
     let (send, events) = sync_channel(WAITING_EVENTS);
@@ -161,12 +160,12 @@ fn start_measuring<'scope, 'env>(
 fn measure_all(
     run: &RunContext<'_>,
     limit: Bytes,
-    refused: &[Option<String>; 2],
+    refused: &[Option<String>],
     events: &SyncSender<SlotEvent>,
     stop: &AtomicBool,
 ) {
     let (plan, slots) = (run.plan, &run.layout.slots);
-    let process_before = OnceLock::new();
+    let bases = ProcessBases::default();
     let together = plan.parallel && slots.iter().all(|slot| slot.weights().is_some());
     let gate = together.then(|| LoadGate::new(slots.len()));
     let gate = gate.as_ref();
@@ -177,17 +176,20 @@ fn measure_all(
             repeat,
             plan,
             weights,
+            engine: slots[slot].engine,
             refused: refused[slot].as_deref(),
             events: events.clone(),
             stop,
             origin: run.origin,
             limit,
-            process_before: &process_before,
+            bases: &bases,
+            truth: run.layout.truth(slot),
             gate,
         })
     };
     for repeat in 0..plan.repeat {
-        let jobs: Vec<SlotJob<'_>> = (0..2).filter_map(|slot| job(repeat, slot)).collect();
+        let jobs: Vec<SlotJob<'_>> =
+            (0..slots.len()).filter_map(|slot| job(repeat, slot)).collect();
         if together {
             at_once(jobs, run.inputs.together(plan));
         } else {

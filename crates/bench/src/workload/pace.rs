@@ -28,6 +28,7 @@ pub(super) struct FramePace {
     interval: Option<Duration>,
     frames: Option<u64>,
     duration: Option<Duration>,
+    most_time: Option<Duration>,
     offered: u64,
 }
 
@@ -41,14 +42,17 @@ impl FramePace {
             interval: plan.rate.map(|rate| Duration::from_secs_f64(1.0 / rate)),
             frames: plan.frames(),
             duration: plan.duration,
+            most_time: plan.most_time,
             offered: 0,
         }
     }
 
     /// Whether all frames, or all of the time, are used up.
     pub(super) fn over(&self, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.start);
+        let times = [self.duration, self.most_time];
         self.frames.is_some_and(|frames| self.offered >= frames)
-            || self.duration.is_some_and(|time| now.saturating_duration_since(self.start) >= time)
+            || times.into_iter().flatten().any(|time| since >= time)
     }
 
     /// The next frame. The caller waits until it is due.
@@ -87,6 +91,18 @@ impl FramePace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_first_run_ends_in_time_and_is_no_run_with_a_duration() {
+        let most_time = Some(Duration::from_secs(2));
+        let plan = BenchPlan { most_time, ..BenchPlan::default() };
+        let start = Instant::now();
+        let pace = FramePace::new(&plan, start);
+        let at = |ms| start + Duration::from_millis(ms);
+        assert!(!pace.over(at(1999)) && pace.over(at(2000)));
+        assert_eq!(pace.phase(start), Phase::Steady);
+        assert!(plan.frames() == Some(300) && !plan.starts_over());
+    }
 
     #[test]
     fn frames_are_due_by_the_clock_and_not_by_the_loop() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll::{Bytes, LimitRequest};
 use plimsoll_infer::engine::EchoOptions;
-use plimsoll_infer::{EngineChoice, EngineDevice, EngineOptions, Thresholds};
+use plimsoll_infer::{EngineChoice, EngineDevice, EngineOptions, ModelSource, Thresholds};
 
 use super::{BenchError, Guarded, Level, Logged, Trial};
 use crate::record::BenchConfig;
@@ -51,9 +51,25 @@ impl std::str::FromStr for SlotMode {
     }
 }
 
+/// One row of a run: a model on an engine. All rows see the same frames, one after the other.
+#[derive(Debug, Clone)]
+pub struct RowPlan {
+    /// The weights.
+    pub weights: ModelSource,
+    /// The engine that runs them.
+    pub engine: EngineChoice,
+}
+
 /// The plan of a run. [`BenchPlan::default`] is the embedded demo.
 #[derive(Debug, Clone)]
 pub struct BenchPlan {
+    /// The rows; with any, the run has no slots, and `mode`, `sources`, `models` and `engine` are
+    /// not used.
+    pub rows: Vec<RowPlan>,
+    /// The sources of rows, read one after the other; without one, synthetic scenes.
+    pub row_sources: Vec<String>,
+    /// Whether a source that ends starts over until there are enough frames.
+    pub loop_source: bool,
     /// Which slots run; with `None` the sources and the weights decide.
     pub mode: Option<SlotMode>,
     /// The one source of a single-stream mode.
@@ -88,6 +104,9 @@ pub struct BenchPlan {
     pub rate: Option<f64>,
     /// How long each slot runs.
     pub duration: Option<Duration>,
+    /// Ends a slot after this time, also where it has fewer frames than it should; for a first run
+    /// on a machine of any speed.
+    pub most_time: Option<Duration>,
     /// Both slots at once.
     pub parallel: bool,
     /// How often the whole run is repeated.
@@ -108,6 +127,13 @@ pub struct BenchPlan {
     pub output_dir: PathBuf,
     /// The name of the run; without one it is named after the time.
     pub run_name: Option<String>,
+    /// Labels of the frames: a COCO file, or the data.yaml of a YOLO data set. In dual mode those
+    /// of the RGB frames.
+    pub labels: Option<PathBuf>,
+    /// In dual mode, labels of the thermal frames.
+    pub thermal_labels: Option<PathBuf>,
+    /// Where the detections that are judged are written, as COCO's results.
+    pub predictions: Option<PathBuf>,
     /// Where detections are written, one JSON object per frame.
     pub detections: Option<PathBuf>,
     /// The least severe level in `run.log`.
@@ -129,6 +155,9 @@ pub struct BenchPlan {
 impl Default for BenchPlan {
     fn default() -> BenchPlan {
         BenchPlan {
+            rows: Vec::new(),
+            row_sources: Vec::new(),
+            loop_source: false,
             mode: None,
             source: None,
             sources: [None, None],
@@ -145,6 +174,7 @@ impl Default for BenchPlan {
             warmup: 10,
             rate: None,
             duration: None,
+            most_time: None,
             parallel: false,
             repeat: 1,
             sync_tolerance: Duration::from_millis(33),
@@ -155,6 +185,9 @@ impl Default for BenchPlan {
             report_interval: Duration::from_secs(3),
             output_dir: PathBuf::from("outputs"),
             run_name: None,
+            labels: None,
+            thermal_labels: None,
+            predictions: None,
             detections: None,
             log_level: Level::default(),
             logged: None,
@@ -179,6 +212,27 @@ impl BenchPlan {
             (None, Some(_)) => None,
             (None, None) => Some(BenchPlan::FRAMES),
         }
+    }
+
+    /// Whether a source that ends starts over.
+    pub(super) fn starts_over(&self) -> bool {
+        self.duration.is_some() || self.loop_source
+    }
+
+    /// The engines as the user asked for them.
+    pub(super) fn engines(&self) -> Vec<EngineChoice> {
+        let mut all = match self.rows.is_empty() {
+            true => vec![self.engine],
+            false => self.rows.iter().map(|row| row.engine).collect(),
+        };
+        let mut seen = Vec::new();
+        all.retain(|engine| {
+            !seen.contains(engine) && {
+                seen.push(*engine);
+                true
+            }
+        });
+        all
     }
 
     /// Checks that every number is valid.
@@ -218,6 +272,10 @@ impl BenchPlan {
             (
                 self.source.is_none() || self.sources.iter().all(Option::is_none),
                 "--source stands for itself; --rgb-source and --thermal-source are for dual mode",
+            ),
+            (
+                self.rows.is_empty() || !self.parallel,
+                "--parallel is for the two slots (--model0, --model1); rows take turns",
             ),
         ];
         match checks.into_iter().find(|(fine, _)| !fine) {
@@ -264,10 +322,11 @@ impl BenchPlan {
     }
 
     /// The plan as the record keeps it.
-    pub(super) fn config(&self, mode: SlotMode, paired: bool, limit: Bytes) -> BenchConfig {
+    pub(super) fn config(&self, mode: &str, paired: bool, limit: Bytes) -> BenchConfig {
+        let engines: Vec<String> = self.engines().iter().map(ToString::to_string).collect();
         BenchConfig {
-            mode: mode.name().to_string(),
-            engine: self.engine.to_string(),
+            mode: mode.to_string(),
+            engine: engines.join(","),
             device: self.device.to_string(),
             imgsz: self.imgsz,
             conf: self.conf,
@@ -277,6 +336,7 @@ impl BenchPlan {
             warmup: self.warmup,
             rate_fps: self.rate,
             duration_s: self.duration.map(|time| time.as_secs_f64()),
+            loop_source: self.loop_source,
             parallel: self.parallel,
             strict: self.strict,
             repeat: self.repeat,

@@ -5,24 +5,52 @@ use std::time::Duration;
 
 use plimsoll::Bytes;
 
-use super::accuracy::AccuracyCount;
+use super::accuracy::SlotJudged;
 use super::event::{MemoryReporter, SeenFrame, SlotOpened, SlotOutcome};
 use super::plan::BenchPlan;
 use super::progress::SlotProgress;
-use super::slots::Assignment;
+use super::slots::ResolvedSlot;
 use crate::measure::{FrameSample, Phase, SlotMeter};
 use crate::record::{
-    Accuracy, DetectionSummary, MeasuredWhat, MemoryEstimate, ModelDescription, Status, model,
+    DetectionSummary, EnergyOf, MeasuredWhat, MemoryEstimate, ModelDescription, SLOTS, Status,
+    model,
 };
+
+/// The mean of samples of a power.
+#[derive(Debug, Default)]
+pub(super) struct PowerMean {
+    samples: u32,
+    watts: f64,
+    of: Option<EnergyOf>,
+}
+
+impl PowerMean {
+    fn push(&mut self, watts: f64, of: EnergyOf) {
+        self.samples += 1;
+        self.watts += watts;
+        self.of = Some(of);
+    }
+
+    /// In watts, and whose; `None` without a sample.
+    pub(super) fn mean(&self) -> Option<(f64, EnergyOf)> {
+        self.of.map(|of| (self.watts / f64::from(self.samples), of))
+    }
+}
 
 /// One slot, as far as it is known.
 #[derive(Debug)]
 pub(super) struct SlotState {
     pub(super) slot: usize,
+    /// The name of a row; `None` for a slot.
+    row: Option<String>,
+    /// The power of the machine while it ran.
+    pub(super) power: PowerMean,
     pub(super) meter: SlotMeter,
     pub(super) description: Option<ModelDescription>,
     /// What the model was expected to take, or why there is no estimate.
     pub(super) estimate: Option<Result<MemoryEstimate, String>>,
+    /// The type of most of its weights in the file.
+    pub(super) weights_type: Option<String>,
     /// The names of the classes.
     pub(super) names: Vec<String>,
     pub(super) reporter: MemoryReporter,
@@ -47,24 +75,29 @@ pub(super) struct SlotState {
     weights: Option<String>,
     found: u64,
     per_class: BTreeMap<u32, u64>,
-    accuracy: AccuracyCount,
+    /// How accurate it is, or why that is not known, once it was judged.
+    pub(super) judged: Option<Result<Box<SlotJudged>, String>>,
     began: Option<Duration>,
     until: Duration,
 }
 
 impl SlotState {
-    pub(super) fn new(slot: usize, plan: &BenchPlan, assignment: &Assignment) -> SlotState {
-        let given = || plan.models[slot].as_ref().map(|path| path.display().to_string());
-        let weights = assignment.weights().map(plimsoll_infer::ModelSource::name);
-        SlotState::empty(slot, plan, weights.or_else(given))
+    pub(super) fn new(slot: usize, plan: &BenchPlan, resolved: &ResolvedSlot) -> SlotState {
+        let given = || plan.models.get(slot)?.as_ref().map(|path| path.display().to_string());
+        let weights = resolved.weights().map(plimsoll_infer::ModelSource::name);
+        let row = resolved.row.clone();
+        SlotState { row, ..SlotState::empty(slot, plan, weights.or_else(given)) }
     }
 
     fn empty(slot: usize, plan: &BenchPlan, weights: Option<String>) -> SlotState {
         SlotState {
             slot,
+            row: None,
+            power: PowerMean::default(),
             meter: SlotMeter::new(plan.rate),
             description: None,
             estimate: None,
+            weights_type: None,
             names: Vec::new(),
             reporter: MemoryReporter::Nobody,
             memory: None,
@@ -80,7 +113,7 @@ impl SlotState {
             weights,
             found: 0,
             per_class: BTreeMap::new(),
-            accuracy: AccuracyCount::default(),
+            judged: None,
             began: None,
             until: Duration::ZERO,
         }
@@ -91,11 +124,13 @@ impl SlotState {
     fn begin_repeat(&mut self, plan: &BenchPlan) {
         let empty = SlotState::empty(self.slot, plan, self.weights.take());
         let old = std::mem::replace(self, empty);
-        self.estimate = old.estimate;
+        self.row = old.row;
+        (self.estimate, self.weights_type) = (old.estimate, old.weights_type);
         self.peak = old.peak;
         self.system_peak = old.system_peak;
         self.status = old.status;
         self.medians = old.medians;
+        self.judged = old.judged;
     }
 
     /// The model is loaded.
@@ -131,9 +166,6 @@ impl SlotState {
         for detection in &seen.detections {
             *self.per_class.entry(detection.class).or_default() += 1;
         }
-        if let Some(truth) = &seen.truth {
-            self.accuracy.push(&seen.detections, truth);
-        }
     }
 
     /// The slot, or a repeat of it, is over.
@@ -149,9 +181,15 @@ impl SlotState {
         }
     }
 
-    /// The system's memory in use was sampled.
-    pub(super) fn sampled(&mut self, ram_used_gb: Option<f64>) {
+    /// The system's memory in use and the power of the machine were sampled.
+    pub(super) fn sampled(&mut self, ram_used_gb: Option<f64>, power: Option<(f64, EnergyOf)>) {
         if self.running {
+            // Loading and warm-up draw another power than the frames that are measured, and the
+            // power of a GPU says nothing about a slot on the host.
+            let counts = |of| self.frames > 0 && (of == EnergyOf::Machine || self.on_gpu());
+            if let Some((watts, of)) = power.filter(|(_, of)| counts(*of)) {
+                self.power.push(watts, of);
+            }
             self.system_peak =
                 [self.system_peak, ram_used_gb].into_iter().flatten().reduce(f64::max);
         }
@@ -183,29 +221,58 @@ impl SlotState {
         Some(path.rsplit(['/', '\\']).next().unwrap_or(path).to_string())
     }
 
-    /// The slot and its model, in words.
+    /// The row, or the slot and its model, in words.
     pub(super) fn title(&self) -> String {
-        model::label(self.slot, self.name().as_deref())
+        self.row.clone().unwrap_or_else(|| model::label(self.slot, self.name().as_deref()))
+    }
+
+    /// The slot or row itself, whatever runs in it.
+    pub(super) fn place(&self) -> String {
+        match (&self.row, SLOTS.get(self.slot)) {
+            (None, Some(name)) => format!("Slot {} ({name})", self.slot),
+            _ => format!("Row {}", self.slot + 1),
+        }
     }
 
     /// How far the slot is.
     pub(super) fn progress<'n>(
         &self,
         plan: &BenchPlan,
+        slots: usize,
         name: &'n str,
         limit_gb: Option<f64>,
     ) -> SlotProgress<'n> {
-        let seconds = self.until.saturating_sub(self.began.unwrap_or_default()).as_secs_f64();
+        let ran = self.until.saturating_sub(self.began.unwrap_or_default());
+        let seconds = ran.as_secs_f64();
+        let fps = (seconds > 0.0).then(|| self.frames as f64 / seconds);
         SlotProgress {
             slot: self.slot,
+            slots,
             name,
             frames: self.frames,
             of: plan.frames(),
-            fps: (seconds > 0.0).then(|| self.frames as f64 / seconds),
+            fps,
+            left: self.time_left(plan, ran, fps),
             what: self.what(),
             memory: self.memory,
             limit_gb,
         }
+    }
+
+    /// How long this repeat of the slot still takes at its speed so far: until it has all frames,
+    /// or its duration is over.
+    fn time_left(&self, plan: &BenchPlan, ran: Duration, fps: Option<f64>) -> Option<Duration> {
+        let times = [plan.duration, plan.most_time].into_iter().flatten();
+        let by_time = times.min().map(|time| time.saturating_sub(ran));
+        let frames = plan.frames().map(|all| all.saturating_sub(self.frames) as f64);
+        let by_frames = frames.zip(fps).map(|(frames, fps)| frames / fps);
+        let by_frames = by_frames.and_then(|left| Duration::try_from_secs_f64(left).ok());
+        [by_time, by_frames].into_iter().flatten().min()
+    }
+
+    /// How accurate it is, where that is known.
+    pub(super) fn judged(&self) -> Option<&SlotJudged> {
+        self.judged.as_ref()?.as_deref().ok()
     }
 
     /// What was found so far.
@@ -219,10 +286,5 @@ impl SlotState {
             per_class: self.per_class.iter().map(|(&class, &n)| (name(class), n)).collect(),
             per_frame_mean: (self.frames > 0).then(|| self.found as f64 / self.frames as f64),
         }
-    }
-
-    /// How accurate that was; `None` where the truth is not known.
-    pub(super) fn accuracy(&self) -> Option<Accuracy> {
-        self.accuracy.accuracy()
     }
 }

@@ -18,9 +18,9 @@ use crate::doubt::Doubt;
 use crate::measure::MemorySource;
 use crate::record::time::rfc3339;
 use crate::record::{
-    BenchRecord, DoubtRecord, GpuMemory, HowObtained, InputSource, InputStream, MeasuredWhat,
-    Metadata, ModelRecord, RecordSummary, SCHEMA_VERSION, SharedMemory, Status, SystemMetrics,
-    Unknown,
+    BenchRecord, DoubtRecord, EnergyOf, GpuMemory, HowObtained, InputSource, InputStream,
+    MeasuredWhat, Metadata, ModelRecord, Performance, RecordSummary, SCHEMA_VERSION, SharedMemory,
+    Status, SystemMetrics, Unknown,
 };
 use crate::stats::interval::over_repeats;
 
@@ -41,12 +41,13 @@ impl<'s, 'a> Snapshot<'s, 'a> {
     /// The record. `last` is true when the run is over.
     pub(super) fn record(&self, interruption: Option<String>, last: bool) -> BenchRecord {
         let Ingest { run, limits, slots, .. } = self.data;
-        let models = [self.model(0), self.model(1)];
+        let models: Vec<ModelRecord> = (0..slots.len()).map(|slot| self.model(slot)).collect();
         let mut record = BenchRecord {
             schema_version: SCHEMA_VERSION.to_string(),
             metadata: self.metadata(last),
             config: self.data.config(),
             input_source: InputSource { streams: self.streams(), unpaired: run.inputs.unpaired() },
+            fusion: self.data.fusion.clone(),
             system_metrics: self.system(&models),
             memory_safety: limits.safety(slots),
             shared: self.shared(),
@@ -63,11 +64,16 @@ impl<'s, 'a> Snapshot<'s, 'a> {
     /// One slot of it.
     pub(super) fn model(&self, slot: usize) -> ModelRecord {
         let state = &self.data.slots[slot];
-        let (status, reason) = match (&self.data.run.layout.slots[slot], &state.status) {
+        let layout = &self.data.run.layout.slots[slot];
+        let (status, reason) = match (&layout.assignment, &state.status) {
             (Assignment::Skip(why), _) => (Status::Skipped, Some(why.clone())),
             (_, Some((status, reason))) => (*status, reason.clone()),
             (_, None) => {
-                let did = if state.running { "was still running" } else { "had not begun" };
+                let did = match (state.running, state.frames) {
+                    (true, _) => "was still running",
+                    (false, 0) => "had not begun",
+                    (false, _) => "was still being judged",
+                };
                 (Status::Interrupted, Some(format!("it {did} when this was written")))
             }
         };
@@ -75,6 +81,9 @@ impl<'s, 'a> Snapshot<'s, 'a> {
         let mut model = ModelRecord::idle(slot, status, &why, self.slot_memory(state, &why));
         model.reason = reason;
         model.name = state.name();
+        if layout.row.is_some() {
+            (model.slot_name, model.row) = (None, layout.row.clone());
+        }
         model.model_info.clone_from(&state.description);
         match &state.estimate {
             Some(Ok(estimate)) => model.estimate = Some(*estimate),
@@ -83,6 +92,7 @@ impl<'s, 'a> Snapshot<'s, 'a> {
             }
             None => {}
         }
+        model.weights_type.clone_from(&state.weights_type);
         model.performance = state.meter.performance();
         let repeats = self.data.run.plan.repeat > 1;
         if let Some(performance) = model.performance.as_mut().filter(|_| repeats) {
@@ -91,13 +101,58 @@ impl<'s, 'a> Snapshot<'s, 'a> {
         }
         if model.performance.is_some() {
             model.detection_summary = Some(state.detections());
-            model.accuracy = state.accuracy();
-            let unknown = "the truth about these frames is not known";
-            model.unknown.insert("accuracy".to_string(), unknown.to_string());
+            self.accuracy(state, &mut model);
+            match self.energy(state, model.performance.as_ref()) {
+                Ok((joules, of)) => {
+                    (model.energy_per_frame_j, model.energy_of) = (Some(joules), Some(of));
+                }
+                Err(why) => {
+                    for field in ["energy_per_frame_j", "energy_of"] {
+                        model.unknown.insert(field.to_string(), why.clone());
+                    }
+                }
+            }
         }
         model.timeline = state.meter.timeline();
         model.forget_reasons_of_known();
         model
+    }
+
+    /// The joules of a frame of this slot, or why they are not known.
+    fn energy(
+        &self,
+        state: &SlotState,
+        performance: Option<&Performance>,
+    ) -> Result<(f64, EnergyOf), String> {
+        if self.data.run.plan.parallel && self.data.run.layout.running() > 1 {
+            return Err("two slots ran at once; system_metrics has the energy of both".to_string());
+        }
+        let Some((watts, of)) = state.power.mean() else {
+            let rail = self.data.machine.facts().whole_rail.is_some();
+            let why = match rail || state.on_gpu() {
+                true => "no sample of the power was taken while it ran",
+                false => "no sensor reports the power of the whole machine",
+            };
+            return Err(why.to_string());
+        };
+        let performance = performance.filter(|p| p.frames > 0);
+        let performance = performance.ok_or_else(|| "no frame was measured".to_string())?;
+        Ok((watts * performance.wall_s / performance.frames as f64, of))
+    }
+
+    /// How accurate a slot is, or why that is not known.
+    fn accuracy(&self, state: &SlotState, model: &mut ModelRecord) {
+        let why = match &state.judged {
+            Some(Ok(judged)) => {
+                model.accuracy = Some(judged.accuracy.clone());
+                model.box_accuracy.clone_from(&judged.boxes);
+                ""
+            }
+            Some(Err(why)) => why,
+            None if self.data.run.layout.truth(state.slot).is_some() => "it was not judged",
+            None => "there are no labels for these frames (--labels)",
+        };
+        model.unknown.insert("accuracy".to_string(), why.to_string());
     }
 
     /// The memory of a slot.
@@ -141,7 +196,7 @@ impl<'s, 'a> Snapshot<'s, 'a> {
     }
 
     /// Where the figures of the whole run come from, and the limit that they are compared with.
-    fn run_source(&self, models: &[ModelRecord; 2]) -> MemorySource {
+    fn run_source(&self, models: &[ModelRecord]) -> MemorySource {
         let Ingest { run, limits, slots, memory, .. } = self.data;
         let with_gpu = memory.with_gpu();
         let what = match with_gpu {
@@ -224,7 +279,7 @@ impl<'s, 'a> Snapshot<'s, 'a> {
         streams
     }
 
-    fn system(&self, models: &[ModelRecord; 2]) -> SystemMetrics {
+    fn system(&self, models: &[ModelRecord]) -> SystemMetrics {
         let Ingest { memory, machine, system, .. } = self.data;
         let performances = || models.iter().filter_map(|model| model.performance.as_ref());
         let frames = performances().map(|p| p.frames).sum();

@@ -4,7 +4,7 @@
 //! process in which that happens cannot catch it. So the program that starts a run provides
 //! something that tries a model in another process first
 //! ([`BenchPlan::trial`](super::BenchPlan::trial)). A model that fails there fails its slot, and
-//! the other slot goes on. Trials run before anything is measured, so that they are in no figure.
+//! the others go on. Trials run before anything is measured, so that they are in no figure.
 //! Embedded models are trusted.
 
 use std::fmt::Debug;
@@ -15,34 +15,42 @@ use plimsoll_infer::{EngineChoice, EngineKind, ModelSource};
 
 use super::plan::BenchPlan;
 use super::progress::BenchProgress;
-use super::slots::ResolvedPlan;
+use super::slots::{ResolvedPlan, ResolvedSlot};
 use crate::record::model::label;
 
 /// Tries models in another process.
 pub trait Trial: Debug + Send + Sync {
-    /// Loads these weights as the plan says and runs them once; ends early when `stop` is set.
+    /// Loads these weights with an engine as the plan says and runs them once; ends early when `stop` is set.
     ///
     /// # Errors
     /// Why they must not be loaded in this process. An error of the engine is not a reason: the
     /// engine will report it here as well.
-    fn attempt(&self, weights: &Path, plan: &BenchPlan, stop: &AtomicBool) -> Result<(), String>;
+    fn attempt(
+        &self,
+        weights: &Path,
+        engine: EngineChoice,
+        plan: &BenchPlan,
+        stop: &AtomicBool,
+    ) -> Result<(), String>;
 }
 
-/// Why the model must not be loaded, for both slots.
+/// Why the model must not be loaded, for each slot.
 pub(super) fn refusals(
     plan: &BenchPlan,
     layout: &ResolvedPlan,
     progress: &mut dyn BenchProgress,
     stop: &AtomicBool,
-) -> [Option<String>; 2] {
-    [0, 1].map(|slot| {
+) -> Vec<Option<String>> {
+    let mut attempt = |(number, slot): (usize, &ResolvedSlot)| {
         let trial = plan.trial.as_ref()?;
-        let ModelSource::Path(path) = layout.slots[slot].weights()? else { return None };
-        if plan.engine == EngineChoice::Kind(EngineKind::Echo) {
+        let ModelSource::Path(path) = slot.weights()? else { return None };
+        if slot.engine == EngineChoice::Kind(EngineKind::Echo) {
             return None;
         }
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        progress.trying(&label(slot, name.as_deref()), path);
-        trial.attempt(path, plan, stop).err()
-    })
+        let name = slot.row.clone().unwrap_or_else(|| label(number, name.as_deref()));
+        progress.trying(&name, path);
+        trial.attempt(path, slot.engine, plan, stop).err()
+    };
+    layout.slots.iter().enumerate().map(|slot| attempt(slot)).collect()
 }

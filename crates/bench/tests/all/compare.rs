@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use plimsoll_bench::compare::{CompareEvidence, CompareOptions, Comparison, RecordedRun, compare};
+use plimsoll_bench::compare::{
+    CompareEvidence, CompareOptions, CompareTone, Comparison, RecordedRun, compare,
+};
+use plimsoll_bench::doubt::Doubt;
 use plimsoll_bench::measure::FrameLine;
-use plimsoll_bench::record::{BenchRecord, Status};
+use plimsoll_bench::record::{BenchRecord, DoubtRecord, Status};
 use plimsoll_bench::report::Rendered;
 use plimsoll_bench::report::files::RunFolder;
 use plimsoll_bench::stats::SpeedVerdict;
@@ -132,6 +135,94 @@ fn a_second_run_that_failed_is_no_good_and_says_so() {
     let a = save(place.path(), &Wish::default(), true, failed);
     let b = save(place.path(), &Wish::default(), true, |_| {});
     assert!(!compare(&a, &b, &CompareOptions::default()).broken());
+}
+
+#[test]
+fn what_would_help_is_said_where_one_cannot_say() {
+    let loaded = |record: &mut BenchRecord| {
+        record.doubts.push(DoubtRecord::new(None, Doubt::OtherLoad { percent: 58.0 }));
+    };
+    let found = against(1.0, true, loaded, &CompareOptions::default());
+    let advice = found.slots[0].advice.as_deref().unwrap();
+    assert_eq!(advice, "other programs used 58 % of the processors; try --repeat 5");
+    assert!(found.text().contains(advice) && !found.verdicts().contains(advice));
+    let quiet = against(1.0, true, |_| {}, &CompareOptions::default());
+    let advice = quiet.slots[0].advice.as_deref().unwrap();
+    assert!(advice.contains("cannot be seen here; try --repeat 5"), "{advice}");
+    assert_eq!(against(1.5, true, loaded, &CompareOptions::default()).slots[0].advice, None);
+}
+
+#[test]
+fn every_figure_of_both_runs_is_shown() {
+    let place = tempfile::tempdir().unwrap();
+    let a = save(place.path(), &Wish::default(), true, |_| {});
+    let slower = Wish { slowdown: 1.5, seed: 99, ..Wish::default() };
+    let b = save(place.path(), &slower, true, |record| {
+        record.models[0].energy_per_frame_j = Some(0.5);
+    });
+    let found = compare(&a, &b, &CompareOptions::default());
+    let names: Vec<&str> = found.slots[0].figures.iter().map(|figure| figure.name).collect();
+    assert_eq!(names, ["fps", "p50", "p95", "p99", "mAP", "peak memory", "energy a frame"]);
+    let tone = |name: &str| {
+        found.slots[0].figures.iter().find(|figure| figure.name == name).map(|f| f.tone)
+    };
+    assert_eq!(tone("fps"), Some(CompareTone::Worse));
+    assert_eq!(tone("p95"), Some(CompareTone::Worse));
+    assert_eq!(tone("peak memory"), Some(CompareTone::Same));
+    let html = found.html(&a, &b);
+    assert!(html.contains("REGRESSION") && html.contains("energy a frame J"), "{html}");
+}
+
+#[test]
+fn rows_are_compared_by_their_names() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |record: &BenchRecord| {
+        let mut folder = RunFolder::create(place.path(), Some("run"), UNIX_EPOCH).unwrap();
+        let _ = folder.write(&Rendered::new(record, &[]).unwrap()).unwrap();
+        RecordedRun::read(folder.path()).unwrap()
+    };
+    let mut record = made_up::rows(&Wish::default());
+    record.settle();
+    let a = write(&record);
+    record.models.swap(0, 2);
+    let b = write(&record);
+    let found = compare(&a, &b, &CompareOptions::default());
+    assert!(found.comparable, "{:?}", found.differences);
+    let names: Vec<&str> = found.slots.iter().map(|slot| slot.label.as_str()).collect();
+    assert_eq!(names, ["street.onnx, ort", "night.engine, ort", "night.engine, tensorrt"]);
+    // A row that the second run has not is a difference, and said where that is forced.
+    record.models.remove(0);
+    let c = write(&record);
+    let apart = compare(&a, &c, &CompareOptions::default());
+    assert!(!apart.comparable && apart.differences[0].contains("no such row"));
+    let forced = CompareOptions { force: true, ..CompareOptions::default() };
+    assert!(compare(&a, &c, &forced).text().contains("it is only in the first run"));
+}
+
+/// A report of version 2.0, before there were rows, is still read.
+#[test]
+fn reports_of_this_form_are_read_and_others_refused_by_their_version() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("report.json");
+    let mut value = serde_json::to_value(made_up::record(&Wish::default())).unwrap();
+    value["schema_version"] = "2.0".into();
+    value["config"].as_object_mut().unwrap().remove("loop");
+    for model in value["models"].as_array_mut().unwrap() {
+        let fields = model.as_object_mut().unwrap();
+        for field in ["row", "energy_per_frame_j", "energy_of", "weights_type"] {
+            assert!(fields.remove(field).is_some());
+        }
+    }
+    let mut write = |version: &str| {
+        value["schema_version"] = version.into();
+        std::fs::write(&path, value.to_string()).unwrap();
+        RecordedRun::read(place.path())
+    };
+    assert_eq!(write("2.0").unwrap().record.models.len(), 2);
+    for (version, says) in [("1.3", "older: measure again"), ("3.0", "newer")] {
+        let error = write(version).unwrap_err().to_string();
+        assert!(error.contains(says) && error.contains(version), "{error}");
+    }
 }
 
 #[test]

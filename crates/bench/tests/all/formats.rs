@@ -3,7 +3,7 @@
 use crate::made_up;
 use plimsoll::Bytes;
 use plimsoll_bench::record::{BenchRecord, MeasuredWhat, MemoryArchitecture, MemoryEstimate};
-use plimsoll_bench::report::html::{Picture, PictureFormat};
+use plimsoll_bench::report::html::{Picture, PictureFormat, PictureItem};
 use plimsoll_bench::report::{Rendered, console};
 
 /// The figures that every format for people must show.
@@ -13,7 +13,7 @@ fn figures(record: &BenchRecord) -> Vec<String> {
     let mut all: Vec<String> = line.into_iter().collect();
     for model in &record.models {
         all.extend(model.name.clone());
-        all.push(model.slot_name.clone());
+        all.extend(model.slot_name.clone());
         all.push(model.status.to_string());
         all.extend(model.gpu_memory.peak_gb.map(|gb| format!("{gb:.2} GiB")));
         let Some(p) = &model.performance else { continue };
@@ -29,7 +29,7 @@ fn all_formats_say_the_same() {
     for (kind, record) in made_up::every_kind() {
         let Rendered { json, markdown, html, csv } = Rendered::new(&record, &[]).unwrap();
         assert_eq!(serde_json::from_str::<BenchRecord>(&json).unwrap(), record);
-        let end = console::end(&record);
+        let end = console::end(&record, None);
         for figure in figures(&record) {
             for (format, text) in [("md", &markdown), ("html", &html), ("console", &end)] {
                 assert!(text.contains(&figure), "{kind}: no {figure:?} in {format}:\n{text}");
@@ -46,31 +46,105 @@ fn all_formats_say_the_same() {
     }
 }
 
+/// The columns of every architecture.
+const FIGURES: &str =
+    "engine,device,input_size,frames,fps,p50_ms,p95_ms,p99_ms,map,map50,energy_per_frame_j";
+
+/// What they hold for a slot.
+fn speed(slot: usize, architecture: MemoryArchitecture) -> String {
+    let wish = made_up::Wish { architecture, ..Default::default() };
+    let (model, _) = made_up::slot(&wish, slot);
+    let (p, info) = (model.performance.unwrap(), model.model_info.unwrap());
+    let [p50, p95, p99] = [p.whole.p50_ms, p.whole.p95_ms, p.whole.p99_ms];
+    let (engine, device, fps) = (info.engine, info.device, p.fps.unwrap());
+    format!("{engine},{device},640x640,300,{fps:.3},{p50:.4},{p95:.4},{p99:.4},,,")
+}
+
 #[test]
 fn columns_fit_the_architecture() {
     let of = |architecture| {
         let wish = made_up::Wish { architecture, ..Default::default() };
         let record = made_up::record(&wish);
         let rendered = Rendered::new(&record, &[]).unwrap();
-        (rendered.csv, console::end(&record))
+        (rendered.csv, console::end(&record, None))
     };
     let (csv, end) = of(MemoryArchitecture::Unified);
     assert_eq!(
         csv,
-        "model,system_memory_mb,cuda_alloc_mb,notes\n\
-         street.onnx,4321.0,900.0,slot 0 (yolo11n_rgb); Unified: CUDA is subset of system\n\
-         night.engine,4321.0,900.0,slot 1 (yolo11n_thermal); Unified: CUDA is subset of system\n"
+        format!(
+            "model,system_memory_mb,cuda_alloc_mb,{FIGURES},notes\n\
+             street.onnx,4321.0,900.0,{},slot 0 (yolo11n_rgb); Unified: CUDA is subset of system\n\
+             night.engine,4321.0,900.0,{},slot 1 (yolo11n_thermal); Unified: CUDA is subset of \
+             system\n",
+            speed(0, MemoryArchitecture::Unified),
+            speed(1, MemoryArchitecture::Unified),
+        )
     );
     assert!(end.contains(
         "System Memory Peak: 4.22 GiB\n  ├─ CUDA Allocator: 0.88 GiB (subset, 20.8 % of system used)\n  └─ Other/OS: 3.34 GiB\nArchitecture: Unified Memory (Orin Nano Developer Kit)\n"
     ));
     let (csv, end) = of(MemoryArchitecture::Discrete);
-    assert!(csv.starts_with("model,gpu_memory_mb,system_memory_mb,total_mb,notes\n"));
-    assert!(csv.contains("street.onnx,900.0,4321.0,5221.0,slot 0 (yolo11n_rgb); Discrete GPU\n"));
+    let head = format!("model,gpu_memory_mb,system_memory_mb,total_mb,{FIGURES},notes\n");
+    assert!(csv.starts_with(&head), "{csv}");
+    let speeds = speed(0, MemoryArchitecture::Discrete);
+    let line =
+        format!("street.onnx,900.0,4321.0,5221.0,{speeds},slot 0 (yolo11n_rgb); Discrete GPU\n");
+    assert!(csv.contains(&line), "{csv}");
     assert!(end.contains("Total: 5.10 GiB"));
     let (csv, end) = of(MemoryArchitecture::NoGpu);
-    assert!(csv.starts_with("model,process_memory_mb,notes\nstreet.onnx,900.0,slot 0"));
+    let speeds = speed(0, MemoryArchitecture::NoGpu);
+    let start =
+        format!("model,process_memory_mb,{FIGURES},notes\nstreet.onnx,900.0,{speeds},slot 0");
+    assert!(csv.starts_with(&start), "{csv}");
     assert!(end.contains("Process Memory Peak: 0.88 GiB"));
+}
+
+/// The first screen has all figures, and each doubt stands at the figure that it concerns.
+#[test]
+fn the_page_begins_with_the_results_and_their_doubts() {
+    for (kind, record) in made_up::every_kind() {
+        let html = Rendered::new(&record, &[]).unwrap().html;
+        let ran = record.models.iter().any(|model| model.performance.is_some());
+        let results = html.find("section class=\"result").unwrap_or_else(|| panic!("{kind}"));
+        let (settings, safety) = (html.find("<h2>Settings"), html.find("<h2>Memory Safety"));
+        assert!(safety.is_some_and(|at| at > results) && settings > safety, "{kind}");
+        if !ran {
+            continue;
+        }
+        let first = &html[results..safety.unwrap()];
+        for name in ["fps", "p50", "p95", "p99", "mAP", "energy a frame", "peak memory"] {
+            assert!(
+                first.contains(&format!(">{name}<")) || first.contains(&format!(">{name} ")),
+                "{kind}: {name}"
+            );
+        }
+        for doubt in record.doubts.iter().filter(|doubt| !doubt.doubt.concerns().is_empty()) {
+            let about = doubt.slot.and_then(|slot| record.models.get(slot));
+            if about.is_none_or(|model| model.performance.is_some()) {
+                let badge = format!("class=\"badge\" title=\"{}\"", doubt.text);
+                assert!(html.contains(&badge), "{kind}: {badge}");
+            }
+        }
+        // More than two models are a table, in which the best of a column stands out.
+        assert_eq!(html.contains("<table class=\"results\">"), kind == "rows");
+    }
+}
+
+/// In a narrow terminal the table is cut to its width, and says the figures.
+#[test]
+fn a_table_fits_a_terminal_of_eighty_columns() {
+    for (kind, record) in made_up::every_kind() {
+        let wide = console::table(&record, None);
+        let narrow = console::table(&record, Some(80));
+        let table = |text: &str| -> Vec<String> {
+            text.lines().take(record.models.len() + 1).map(String::from).collect()
+        };
+        for line in table(&narrow) {
+            assert!(line.chars().count() <= 80, "{kind}: {line}");
+        }
+        assert!(table(&narrow)[0].contains("fps") && table(&narrow)[0].contains("peak memory"));
+        assert!(table(&wide)[0].contains("status") && table(&wide)[0].contains("J/frame"));
+    }
 }
 
 #[test]
@@ -87,6 +161,7 @@ fn nothing_measured_is_not_within_the_limit() {
 fn the_summary_comes_first_and_violations_are_shown() {
     for (kind, record) in made_up::every_kind() {
         let markdown = Rendered::new(&record, &[]).unwrap().markdown;
+        assert!(markdown.contains("| model | engine | input | fps | p50 |"), "{markdown}");
         let first = markdown.find("\n## ").map(|at| &markdown[at + 4..]);
         assert!(first.is_some_and(|text| text.starts_with("Memory Safety Summary")));
         if kind == "violated" {
@@ -116,11 +191,11 @@ fn hostile_text_stays_text() {
         format: PictureFormat::Png,
         width: 64,
         height: 48,
-        boxes: vec![([1.0, 2.0, 30.0, 40.0], evil.into())],
+        found: vec![PictureItem::boxed([1.0, 2.0, 30.0, 40.0], evil.into(), 0)],
     };
     let Rendered { html, markdown, .. } = Rendered::new(&record, &[picture]).unwrap();
     assert!(!html.contains("<script") && !markdown.contains("<script"));
-    assert!(!html.contains('\u{1b}') && !console::end(&record).contains('\u{1b}'));
+    assert!(!html.contains('\u{1b}') && !console::end(&record, None).contains('\u{1b}'));
     assert!(html.contains("data:image/png;base64,AQID"));
     assert!(!html.contains("http://") && !html.contains("https://"), "opens offline");
 }
@@ -132,7 +207,8 @@ fn the_start_says_what_holds_the_line() {
         &record.memory_safety,
         true,
         Some(Bytes::gib(4)),
-        ["ort on cuda:0", "will not run"],
+        &[("Slot 0 (yolo11n_rgb)", "ort on cuda:0"), ("Slot 1 (yolo11n_thermal)", "will not run")]
+            .map(|(place, text)| (place.to_string(), text.to_string())),
     );
     for line in [
         "GPU Memory Configuration\n",
@@ -160,7 +236,7 @@ fn the_memory_of_the_whole_run_has_a_block_of_its_own() {
     for (kind, record) in made_up::every_kind() {
         let usage = &record.system_metrics.gpu_memory;
         let Rendered { markdown, html, csv, .. } = Rendered::new(&record, &[]).unwrap();
-        let all = [markdown.clone(), html, csv, console::end(&record)].concat();
+        let all = [markdown.clone(), html, csv, console::end(&record, None)].concat();
         let with_gpu = record.system_metrics.architecture != MemoryArchitecture::NoGpu;
         assert_eq!(usage.what.is_gpu(), with_gpu, "{kind}");
         assert_eq!(all.contains("GPU Memory") || all.contains("GPU_MEM"), with_gpu, "{kind}");

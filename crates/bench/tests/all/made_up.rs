@@ -104,7 +104,12 @@ pub(crate) fn slot(wish: &Wish, slot: usize) -> (ModelRecord, SlotMeter) {
     let mut record = ModelRecord::idle(slot, Status::Completed, "", memory);
     record.reason = None;
     record.name = Some(MODELS[slot].into());
-    record.unknown = [("accuracy".to_string(), "the truth is not known".to_string())].into();
+    let unknown = [
+        ("accuracy", "the truth is not known"),
+        ("energy_per_frame_j", "no sensor reports the power of the whole machine"),
+        ("energy_of", "no sensor reports the power of the whole machine"),
+    ];
+    record.unknown = unknown.map(|(field, why)| (field.to_string(), why.to_string())).into();
     record.performance = meter.performance();
     record.timeline = meter.timeline();
     record.estimate = Some(MemoryEstimate {
@@ -205,7 +210,8 @@ pub(crate) fn record(wish: &Wish) -> BenchRecord {
             }],
             unpaired: None,
         },
-        models: [rgb, thermal],
+        models: vec![rgb, thermal],
+        fusion: None,
         system_metrics: machine(wish),
         memory_safety: safety(ReportLimitType::Hard),
         shared: SharedMemory::unmeasured("the engine does not tell"),
@@ -246,6 +252,7 @@ fn config() -> BenchConfig {
         warmup: 10,
         rate_fps: None,
         duration_s: None,
+        loop_source: false,
         parallel: false,
         strict: false,
         repeat: 1,
@@ -255,6 +262,23 @@ fn config() -> BenchConfig {
         sync_tolerance_ms: None,
         metrics_interval_s: 0.5,
     }
+}
+
+/// A run of three rows, without slots.
+pub(crate) fn rows(wish: &Wish) -> BenchRecord {
+    let mut record = record(wish);
+    let mut third = record.models[1].clone();
+    (third.slot, third.energy_per_frame_j) = (2, Some(0.125));
+    third.energy_of = Some(EnergyOf::Machine);
+    third.forget_reasons_of_known();
+    record.models.push(third);
+    for (model, engine) in record.models.iter_mut().zip(["ort", "ort", "tensorrt"]) {
+        model.slot_name = None;
+        model.row = model.name.as_ref().map(|name| format!("{name}, {engine}"));
+    }
+    record.config.mode = "rows".into();
+    record.input_source.streams[0].slots = vec![0, 1, 2];
+    record
 }
 
 /// A run of every kind that there is.
@@ -295,6 +319,7 @@ pub(crate) fn every_kind() -> Vec<(&'static str, BenchRecord)> {
         ("skipped", skipped),
         ("interrupted", interrupted),
         ("violated", violated),
+        ("rows", rows(&wish)),
     ];
     all.iter_mut().for_each(|(_, record)| record.settle());
     all

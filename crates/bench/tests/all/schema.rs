@@ -57,7 +57,12 @@ fn what_is_wrong_is_found() {
 }
 
 /// Nulls that mean "does not apply" and need no reason.
-const PLAIN: [&str; 26] = [
+const PLAIN: [&str; 31] = [
+    "weights_type",
+    "fusion",
+    "box_accuracy",
+    "slot_name",
+    "row",
     "imgsz",
     "reason",
     "finished",

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll::Bytes;
 use plimsoll_bench::doubt::Doubt;
-use plimsoll_bench::record::{BenchRecord, MeasuredWhat, Status};
+use plimsoll_bench::record::{BenchRecord, MeasuredWhat, ModelRecord, Status};
 use plimsoll_bench::workload::{
     BenchError, BenchPlan, BenchProgress, Finished, Level, Silent, SlotProgress, run,
 };
@@ -58,8 +58,10 @@ fn a_model_is_named_after_its_file_and_the_slot_is_an_attribute() {
     let place = tempfile::tempdir().unwrap();
     let models = [None, Some(PathBuf::from("/models/night.onnx"))];
     let Finished { record, .. } = ran(&BenchPlan { models, ..echo(place.path()) });
-    let names = record.models.each_ref().map(|m| (m.slot, m.slot_name.as_str(), m.name.as_deref()));
-    let want = [(0, "yolo11n_rgb", None), (1, "yolo11n_thermal", Some("night.onnx"))];
+    let name = |m: &ModelRecord| (m.slot, m.slot_name.clone(), m.name.clone());
+    let names: Vec<_> = record.models.iter().map(name).collect();
+    let want = [(0, "yolo11n_rgb", None), (1, "yolo11n_thermal", Some("night.onnx"))]
+        .map(|(slot, own, name)| (slot, Some(own.to_string()), name.map(String::from)));
     assert_eq!(names, want);
 }
 

@@ -4,18 +4,22 @@
 //! say. A regression beyond the tolerance is the answer no. Runs of different things are
 //! not compared unless forced.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use plimsoll_bench::compare::{self, CompareOptions, Comparison, RecordedRun};
+use plimsoll_bench::compare::{
+    self, CompareOptions, CompareTone, Comparison, RecordedRun, SlotComparison,
+};
 use serde::Serialize;
 
 use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
-use crate::page::TextPage;
+use crate::output_conflicts;
+use crate::page::{TextCell, TextPage, TextTone};
 
 const EXAMPLES: &str = "\
 Examples:
   plimsoll compare outputs/before outputs/after
+  plimsoll compare outputs/before outputs/latest --html compare.html
   plimsoll compare outputs/before outputs/after --tolerance 2% --json
 
 Exit codes:
@@ -36,6 +40,9 @@ pub(crate) struct Args {
     /// Compare runs of different things too
     #[arg(long)]
     force: bool,
+    /// Write the comparison as a page, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -64,11 +71,45 @@ struct Verdicts {
 
 impl Answer for Verdicts {
     fn page(&self, page: &mut TextPage) {
-        page.raw(&self.comparison.text());
+        for difference in &self.comparison.differences {
+            page.line(&format!("different {difference}"));
+        }
+        for slot in &self.comparison.slots {
+            page.heading(&slot.label);
+            page.toned(&slot.verdict(), tone(slot.tone()));
+            slot.advice.iter().for_each(|advice| page.advice(advice));
+            page.table(&figures(slot));
+        }
     }
 
     fn bare(&self, page: &mut TextPage) {
         page.raw(&self.comparison.verdicts());
+    }
+}
+
+/// The figures of both runs, and how they changed.
+fn figures(slot: &SlotComparison) -> Vec<Vec<TextCell>> {
+    let right = |text: String| TextCell::figure(Some(text));
+    let head =
+        ["first", "second", "change"].map(|name| right(name.to_string()).toned(TextTone::Faint));
+    let mut rows = vec![[vec![TextCell::from("")], head.to_vec()].concat()];
+    for figure in &slot.figures {
+        rows.push(vec![
+            TextCell::from(figure.title()),
+            right(figure.text(figure.a)),
+            right(figure.text(figure.b)),
+            right(figure.change_text()).toned(tone(figure.tone)),
+        ]);
+    }
+    rows
+}
+
+fn tone(tone: CompareTone) -> TextTone {
+    match tone {
+        CompareTone::Better => TextTone::Good,
+        CompareTone::Worse => TextTone::Bad,
+        CompareTone::Same => TextTone::Plain,
+        CompareTone::Unsure => TextTone::Doubt,
     }
 }
 
@@ -89,9 +130,26 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         let text = format!("the runs are of different things ({differences}); see --force");
         return Err(BadInput::new(text).into());
     }
+    if let Some(path) = &args.html {
+        check_apart(path, [&a, &b])?;
+        let page = comparison.html(&a, &b);
+        std::fs::write(path, page).or_bad_input(|| format!("cannot write {}", path.display()))?;
+    }
     let (regression, broken) = (comparison.regression(), comparison.broken());
     out.answer(&Verdicts { regression, broken, comparison })?;
     Ok(Outcome::from(!regression && !broken))
+}
+
+/// The page must not replace a report that it is made from.
+fn check_apart(path: &Path, runs: [&RecordedRun; 2]) -> anyhow::Result<()> {
+    let outputs = [("--html", path.to_path_buf())];
+    output_conflicts::check(&outputs, || {
+        let files = runs.into_iter().flat_map(|run| {
+            let folder = run.path.parent().map(Path::to_path_buf).unwrap_or_default();
+            ["report.json", "report.html", "metrics.jsonl"].map(|name| ("a run", folder.join(name)))
+        });
+        files.collect::<Vec<_>>()
+    })
 }
 
 #[cfg(test)]

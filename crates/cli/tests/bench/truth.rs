@@ -224,7 +224,7 @@ fn no_gpu_is_named_where_none_is_used() -> Result {
     }
     assert!(!said.contains("GPU_MEM") && !said.contains("GPU Memory"), "{said}");
     let csv = fs::read_to_string(folder.path().join("a/summary.csv"))?;
-    assert!(csv.starts_with("model,process_memory_mb,notes\n"), "{csv}");
+    assert!(csv.starts_with("model,process_memory_mb,engine,device,"), "{csv}");
     Ok(())
 }
 

@@ -1,37 +1,39 @@
 //! From a detector's output to boxes in frame pixels.
 //!
 //! Three steps, each a file: recognise the [layout](Layout) once, search for boxes above the
-//! confidence threshold (`scan`), and drop the less confident of two that overlap (`suppress`).
-//! The results equal those of Ultralytics for a YOLO's output, including the order of the boxes.
-//! Outputs are not trusted: NaN values are dropped.
+//! confidence threshold (`rows`, `scan`), and drop the less confident of two that overlap
+//! (`suppress`, and `oriented` for turned boxes). What the model's task adds to a box comes last:
+//! masks (`paint`), keypoints, angles. The results equal those of Ultralytics for a YOLO's output,
+//! including the order of the boxes. Outputs are not trusted: NaN values are dropped.
 
+mod detection;
 mod layout;
+mod mask;
 mod names;
+mod oriented;
+pub(crate) mod paint;
+mod rows;
 pub(crate) mod scan;
 mod suppress;
 
+pub use detection::{Detail, Detection, Keypoint, OrientedBox, Task};
 pub use layout::Layout;
+pub use mask::Mask;
 pub use names::parse_names;
 
 use crate::engine::{InferenceEngine, ModelInfo};
 use crate::error::{InferError, InferResult};
 use crate::prepare::Letterbox;
-use crate::simd;
 use crate::tensor::Tensor;
 use layout::{Hints, Told};
-use scan::{BLOCK, GROUP, Group, ScanBlock};
+use oriented::TurnedBoxes;
+use paint::{Painter, Prototypes};
+use rows::{READY, Search};
+use scan::ScanBlock;
 use suppress::{Candidate, Suppress};
 
-/// One thing that was found.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Detection {
-    /// Left, top, right, bottom, in frame pixels.
-    pub bounds: [f32; 4],
-    /// How sure the detector is, 0 to 1.
-    pub confidence: f32,
-    /// The class, an index into the model's names.
-    pub class: u32,
-}
+/// How many classes of a whole frame are answered, as in Ultralytics' reports.
+const BEST_CLASSES: usize = 5;
 
 /// What counts as found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,6 +65,9 @@ pub struct Decoder {
     settled: Option<Settled>,
     block: Box<ScanBlock>,
     suppress: Suppress,
+    turned: TurnedBoxes,
+    painter: Painter,
+    chosen: Vec<Candidate>,
     /// Whether the last output held a confidence that is a number.
     numbers: bool,
 }
@@ -73,6 +78,8 @@ struct Settled {
     output: usize,
     shape: Vec<usize>,
     layout: Layout,
+    /// How many numbers the task adds to a box.
+    extra: usize,
 }
 
 impl Decoder {
@@ -82,12 +89,15 @@ impl Decoder {
     /// # Errors
     ///
     /// [`InferError::Model`] where the model says that it has another task, or none of its
-    /// outputs can be a detector's.
+    /// outputs can be those of its task.
     pub fn new(model: &ModelInfo, shapes: &[Vec<usize>]) -> InferResult<Decoder> {
         if let Some(task) = model.metadata.get("task").map(|task| task.trim())
-            && task != "detect"
+            && Task::named(task).is_none()
         {
-            let why = format!("its metadata says that its task is `{task}`, not `detect`");
+            let why = format!(
+                "its metadata says that its task is `{task}`; detect, segment, pose, obb and \
+                 classify are read here"
+            );
             return Err(InferError::Model { model: model.name.clone(), why });
         }
         let names = model.metadata.get("names").and_then(|text| parse_names(text));
@@ -102,6 +112,9 @@ impl Decoder {
             settled: None,
             block: Box::new(ScanBlock::new()),
             suppress: Suppress::default(),
+            turned: TurnedBoxes::default(),
+            painter: Painter::default(),
+            chosen: Vec::new(),
             numbers: true,
         };
         let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
@@ -116,6 +129,12 @@ impl Decoder {
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// What the model answers.
+    #[must_use]
+    pub fn task(&self) -> Task {
+        self.hints.task
     }
 
     /// The greatest step between places of the input, where the model says.
@@ -144,12 +163,13 @@ impl Decoder {
     ///
     /// What the engine says.
     pub fn delegate(&mut self, engine: &mut dyn InferenceEngine) -> InferResult<()> {
-        if let Some(Settled { output, shape, layout: Layout::ByClass { classes } }) = &self.settled
+        if let Some(Settled { output, shape, layout: Layout::ByClass { classes }, extra: 0 }) =
+            &self.settled
             && let &[_, _, places] = &shape[..]
             && engine.search(*output, *classes)?
         {
             let (shape, layout) = (vec![1, 6, places], Layout::Best { classes: *classes });
-            self.settled = Some(Settled { output: 0, shape, layout });
+            self.settled = Some(Settled { output: 0, shape, layout, extra: 0 });
         }
         Ok(())
     }
@@ -168,22 +188,24 @@ impl Decoder {
         out: &mut Vec<Detection>,
     ) -> InferResult<()> {
         out.clear();
-        self.find(outputs, thresholds, |candidate| {
-            out.push(Detection {
-                bounds: letterbox.to_frame(candidate.bounds),
-                confidence: candidate.confidence,
-                class: candidate.class,
-            });
-        })
+        let mut chosen = std::mem::take(&mut self.chosen);
+        chosen.clear();
+        let found = self.find(outputs, thresholds, |candidate| chosen.push(*candidate));
+        let described = found.and_then(|(at, layout, extra)| {
+            self.describe(outputs, (at, layout, extra), letterbox, &chosen, out)
+        });
+        self.chosen = chosen;
+        described
     }
 
-    /// The same in tensor pixels, not clipped.
+    /// The same in tensor pixels, not clipped and without what the task adds. Says which output
+    /// was read, how, and how many numbers are added to each box.
     fn find(
         &mut self,
         outputs: &[Tensor],
         thresholds: &Thresholds,
         found: impl FnMut(&Candidate),
-    ) -> InferResult<()> {
+    ) -> InferResult<(usize, Layout, usize)> {
         if self.known(outputs).is_none() {
             let shapes: Vec<&[usize]> = outputs.iter().map(|output| &*output.shape).collect();
             if !matches!(self.settle(&shapes), Told::Is(_)) {
@@ -191,22 +213,22 @@ impl Decoder {
             }
         }
         // Settled, and so known, unless its numbers are not as many as its shape says.
-        let Some((tensor, layout)) = self.known(outputs) else {
+        let Some((at, layout, extra)) = self.known(outputs) else {
             let shape = self.settled.as_ref().map_or(&[][..], |settled| &settled.shape);
             let why = format!("its output of shape {shape:?} has another count of numbers");
             return Err(InferError::Model { model: self.model.clone(), why });
         };
-        self.read(tensor, layout, thresholds, found);
-        Ok(())
+        self.read(&outputs[at], (layout, extra), thresholds, found);
+        Ok((at, layout, extra))
     }
 
     /// The output that holds the boxes, where it is as it was told.
-    fn known<'out>(&self, outputs: &'out [Tensor]) -> Option<(&'out Tensor, Layout)> {
+    fn known(&self, outputs: &[Tensor]) -> Option<(usize, Layout, usize)> {
         let settled = self.settled.as_ref()?;
         let tensor = outputs.get(settled.output)?;
         let numbers = tensor.shape.iter().try_fold(1, |all: usize, &one| all.checked_mul(one));
         let whole = tensor.shape == settled.shape && numbers == Some(tensor.data.len());
-        whole.then_some((tensor, settled.layout))
+        whole.then_some((settled.output, settled.layout, settled.extra))
     }
 
     /// Looks for the output that holds the boxes.
@@ -216,11 +238,16 @@ impl Decoder {
         if self.names.is_empty() && shapes.iter().any(|shape| shape.len() == 4) {
             return Told::No;
         }
+        let Some(extra) = self.hints.extra(shapes) else {
+            let open = self.hints.task == Task::Segment
+                && shapes.iter().any(|shape| shape.contains(&0) || shape.is_empty());
+            return if open || shapes.is_empty() { Told::NotYet } else { Told::No };
+        };
         let mut open = shapes.is_empty();
         for (output, shape) in shapes.iter().enumerate() {
-            match self.hints.tell(shape) {
+            match self.hints.tell(shape, extra) {
                 Told::Is(layout) => {
-                    self.settled = Some(Settled { output, shape: shape.to_vec(), layout });
+                    self.settled = Some(Settled { output, shape: shape.to_vec(), layout, extra });
                     return Told::Is(layout);
                 }
                 Told::NotYet => open = true,
@@ -244,10 +271,23 @@ impl Decoder {
             0 => "no class names".to_owned(),
             count => format!("{count} class names"),
         };
+        let wanted = match self.hints.task {
+            Task::Detect => "[1, 4 + classes, n], [1, n, 5 + classes] or [1, n, 6]",
+            Task::Segment => {
+                "[1, 4 + classes + k, n] or [1, n, 6 + k], and prototypes [1, k, height, width]"
+            }
+            Task::Pose => {
+                "[1, 4 + classes + numbers, n] or [1, n, 6 + numbers], and `kpt_shape` in its \
+                 metadata"
+            }
+            Task::Oriented => "[1, 5 + classes, n] or [1, n, 7]",
+            Task::Classify => "[1, classes]",
+        };
         let why = format!(
-            "it is no detector that can be read: its outputs are {}, with {names}; a detector \
-             has [1, 4 + classes, n], [1, n, 5 + classes] or [1, n, 6]",
-            if outputs.is_empty() { "none".to_owned() } else { outputs.join(", ") }
+            "it is no detector that can be read: its outputs are {}, with {names}; for the task \
+             `{}` a model has {wanted}",
+            if outputs.is_empty() { "none".to_owned() } else { outputs.join(", ") },
+            self.hints.task
         );
         InferError::Model { model: self.model.clone(), why }
     }
@@ -255,148 +295,155 @@ impl Decoder {
     fn read(
         &mut self,
         tensor: &Tensor,
-        layout: Layout,
+        (layout, extra): (Layout, usize),
         thresholds: &Thresholds,
         mut found: impl FnMut(&Candidate),
     ) {
-        let least = thresholds.confidence;
-        self.numbers = tensor.data.is_empty();
+        let centred = self.hints.task == Task::Oriented;
+        let (least, most) = (thresholds.confidence, thresholds.max_detections);
+        let Decoder { block, suppress, turned, .. } = self;
+        let mut search =
+            Search { block, suppress, least, centred, numbers: tensor.data.is_empty() };
+        search.suppress.start(match layout {
+            Layout::ByClass { classes }
+            | Layout::ByPlace { classes }
+            | Layout::Objectness { classes }
+            | Layout::Best { classes } => classes,
+            _ => 0,
+        });
         match layout {
-            Layout::ByClass { classes } => self.by_class(tensor, classes, least),
-            Layout::ByPlace { classes } => self.by_place(tensor, classes, least),
-            Layout::Objectness { classes } => self.objectness(tensor, classes, least),
-            Layout::Best { classes } => self.searched(tensor, classes, least),
-            Layout::EndToEnd => {
-                let rows = || tensor.data.chunks_exact(6);
-                self.suppress.start(0);
-                self.numbers |= rows().any(|row| row.iter().all(|number| number.is_finite()));
-                let ready = rows().filter_map(|row| ready(row, least));
-                return ready.take(thresholds.max_detections).for_each(|one| found(&one));
+            Layout::ByClass { classes } => search.by_class(tensor, classes),
+            Layout::ByPlace { classes } => search.by_place(tensor, classes, extra),
+            Layout::Objectness { classes } => search.objectness(tensor, classes),
+            Layout::Best { .. } => search.searched(tensor),
+            Layout::EndToEnd | Layout::Queries => {
+                let rows = || tensor.data.chunks_exact(READY + extra);
+                self.numbers =
+                    search.numbers || rows().any(|row| row.iter().all(|number| number.is_finite()));
+                let ready = rows().enumerate().filter_map(|(at, row)| rows::ready(at, row, least));
+                return ready.take(most).for_each(|one| found(&one));
+            }
+            Layout::QueryScores { classes } => {
+                let rows = || tensor.data.chunks_exact(4 + classes);
+                self.numbers =
+                    search.numbers || rows().any(|row| row.iter().all(|number| number.is_finite()));
+                let ready = rows().enumerate().filter_map(|(at, row)| rows::query(at, row, least));
+                return ready.take(most).for_each(|one| found(&one));
+            }
+            Layout::Classes { classes } => {
+                self.numbers = search.numbers || tensor.data.iter().any(|sure| sure.is_finite());
+                return best_classes(&tensor.data[..classes], most).for_each(|one| found(&one));
             }
         }
-        self.suppress.keep(thresholds, found);
+        self.numbers = search.numbers;
+        if centred {
+            let angle = |one: &Candidate| added(tensor, layout, extra, one.place, extra - 1);
+            return turned.keep(suppress, thresholds, angle, found);
+        }
+        suppress.keep(thresholds, found);
     }
 
-    fn by_class(&mut self, tensor: &Tensor, classes: usize, least: f32) {
-        self.suppress.start(classes);
-        let places = tensor.shape.last().copied().unwrap_or(0);
-        let (boxes, scores) = tensor.data.split_at(4 * places);
-        for first in (0..places).step_by(BLOCK) {
-            self.block.start(places - first);
-            simd::maxima(scores, places, first, &mut self.block);
-            let best = &self.block.best[..self.block.length];
-            self.numbers = self.numbers || best.iter().any(|best| best.is_finite());
-            for start in (0..self.block.length).step_by(GROUP) {
-                let end = (start + GROUP).min(self.block.length);
-                let best = &self.block.best[start..end];
-                if best.iter().any(|&confidence| confidence > least) {
-                    let mut group = Group::new();
-                    simd::owners(scores, places, first + start, best, &mut group);
-                    offer(&mut self.suppress, boxes, first + start, best, &group, least);
+    /// From candidates in tensor pixels to detections in frame pixels, with what the task adds.
+    fn describe(
+        &mut self,
+        outputs: &[Tensor],
+        (at, layout, extra): (usize, Layout, usize),
+        letterbox: &Letterbox,
+        chosen: &[Candidate],
+        out: &mut Vec<Detection>,
+    ) -> InferResult<()> {
+        let tensor = &outputs[at];
+        let prototypes = match self.hints.task {
+            Task::Segment => Some(self.prototypes(outputs, extra)?),
+            _ => None,
+        };
+        let mut numbers = vec![0.0; extra];
+        for one in chosen {
+            for (at, number) in numbers.iter_mut().enumerate() {
+                *number = added(tensor, layout, extra, one.place, at);
+            }
+            if numbers.iter().any(|number| !number.is_finite()) {
+                continue;
+            }
+            let Candidate { bounds, confidence, class, .. } = *one;
+            let detail = match (self.hints.task, &prototypes) {
+                (Task::Segment, Some(prototypes)) => {
+                    let mask = self.painter.paint(prototypes, &numbers, bounds, letterbox);
+                    // As in Ultralytics, what has no pixel is not there.
+                    let Some(mask) = mask else { continue };
+                    Detail::Mask(mask)
                 }
-            }
+                (Task::Pose, _) => Detail::Keypoints(self.keypoints(&numbers, letterbox)),
+                (Task::Oriented, _) => {
+                    Detail::Oriented(letterbox.turned_to_frame(bounds, numbers[0]))
+                }
+                (Task::Classify, _) => Detail::Frame,
+                _ => Detail::Box,
+            };
+            let bounds = match (&detail, layout) {
+                (Detail::Oriented(turned), _) => turned.around(),
+                (Detail::Frame, _) => letterbox.frame(),
+                (_, Layout::Queries | Layout::QueryScores { .. }) => {
+                    letterbox.fraction_to_frame(rows::corners(bounds))
+                }
+                _ => letterbox.to_frame(bounds),
+            };
+            out.push(Detection { bounds, confidence, class, detail });
         }
+        Ok(())
     }
 
-    fn searched(&mut self, tensor: &Tensor, classes: usize, least: f32) {
-        self.suppress.start(classes);
-        let places = tensor.shape.last().copied().unwrap_or(0);
-        let (boxes, best) = tensor.data.split_at(4 * places);
-        let (best, class) = best.split_at(places);
-        self.numbers |= best.iter().any(|best| best.is_finite());
-        for (at, &confidence) in best.iter().enumerate() {
-            if confidence > least {
-                let bounds = corners(std::array::from_fn(|row| boxes[row * places + at]));
-                let class = class[at] as u32;
-                self.suppress.offer(Candidate { bounds, confidence, class });
-            }
-        }
+    fn prototypes<'out>(
+        &self,
+        outputs: &'out [Tensor],
+        count: usize,
+    ) -> InferResult<Prototypes<'out>> {
+        let found = outputs.iter().find(|output| output.shape.len() == 4);
+        let read = found.and_then(|tensor| Prototypes::read(tensor, count, self.hints.input));
+        read.ok_or_else(|| {
+            let shape = found.map_or(&[][..], |tensor| &tensor.shape);
+            let why =
+                format!("its prototypes of masks have the shape {shape:?}, not [1, {count}, …]");
+            InferError::Model { model: self.model.clone(), why }
+        })
     }
 
-    fn by_place(&mut self, tensor: &Tensor, classes: usize, least: f32) {
-        self.suppress.start(classes);
-        for row in tensor.data.chunks_exact(4 + classes) {
-            let Some((&place, scores)) = row.split_first_chunk::<4>() else { return };
-            let Some((confidence, class)) = best(scores, 1.0) else { continue };
-            self.numbers = true;
-            if confidence > least {
-                let bounds = corners(place);
-                self.suppress.offer(Candidate { bounds, confidence, class });
-            }
-        }
-    }
-
-    fn objectness(&mut self, tensor: &Tensor, classes: usize, least: f32) {
-        self.suppress.start(classes);
-        for row in tensor.data.chunks_exact(5 + classes) {
-            let Some((&[x, y, w, h, sure], scores)) = row.split_first_chunk::<5>() else { return };
-            self.numbers |= sure.is_finite() && scores.iter().any(|score| score.is_finite());
-            if sure > least
-                && let Some((confidence, class)) = best(scores, sure)
-                && confidence > least
-            {
-                let bounds = corners([x, y, w, h]);
-                self.suppress.offer(Candidate { bounds, confidence, class });
-            }
-        }
+    fn keypoints(&self, numbers: &[f32], letterbox: &Letterbox) -> Vec<Keypoint> {
+        let each = self.hints.keypoints.map_or(3, |[_, each]| each);
+        let point = |numbers: &[f32]| {
+            let [x, y] = letterbox.point_to_frame([numbers[0], numbers[1]]);
+            Keypoint { x, y, confidence: numbers.get(2).copied() }
+        };
+        numbers.chunks_exact(each).map(point).collect()
     }
 }
 
-/// Offers what of a group is sure enough.
-fn offer(
-    suppress: &mut Suppress,
-    boxes: &[f32],
-    first: usize,
-    best: &[f32],
-    group: &Group,
-    least: f32,
-) {
-    let places = boxes.len() / 4;
-    for (at, &confidence) in best.iter().enumerate() {
-        if confidence <= least {
-            continue;
+/// A number that the task adds to a box, by its place in the output.
+fn added(tensor: &Tensor, layout: Layout, extra: usize, place: u32, number: usize) -> f32 {
+    let place = place as usize;
+    let at = match layout {
+        Layout::ByClass { classes } => {
+            let places = tensor.shape.last().copied().unwrap_or(0);
+            (4 + classes + number) * places + place
         }
-        if !group.sum[at].is_finite() {
-            suppress.refuse();
-        } else {
-            let part = |row: usize| boxes[row * places + first + at];
-            let bounds = corners([part(0), part(1), part(2), part(3)]);
-            suppress.offer(Candidate { bounds, confidence, class: group.class[at] });
-        }
-    }
+        Layout::ByPlace { classes } => place * (4 + classes + extra) + 4 + classes + number,
+        _ => place * (READY + extra) + READY + number,
+    };
+    tensor.data.get(at).copied().unwrap_or(f32::NAN)
 }
 
-/// The best of a place's scores, each times `factor`, and whose it is; `None` where one of
-/// them is no number.
-fn best(scores: &[f32], factor: f32) -> Option<(f32, u32)> {
-    let (mut most, mut class, mut sum) = (f32::NEG_INFINITY, 0, 0.0);
-    for (index, score) in scores.iter().map(|score| score * factor).enumerate() {
-        sum += score;
-        if score > most {
-            (most, class) = (score, index as u32);
-        }
-    }
-    (sum.is_finite() && most.is_finite()).then_some((most, class))
-}
-
-/// From centre and size to left, top, right, bottom.
-fn corners([x, y, width, height]: [f32; 4]) -> [f32; 4] {
-    let (half_width, half_height) = (width / 2.0, height / 2.0);
-    [x - half_width, y - half_height, x + half_width, y + half_height]
-}
-
-/// A box that the model has made ready, where it is sure enough.
-fn ready(row: &[f32], least: f32) -> Option<Candidate> {
-    let &[left, top, right, bottom, confidence, class] = row.first_chunk::<6>()?;
-    let bounds = [left, top, right, bottom];
-    let finite = row.iter().all(|number| number.is_finite());
-    // Cut off like a tensor's conversion; what no class number can be is dropped.
-    let class = class.trunc();
-    (finite && confidence > least && (0.0..=16_777_216.0).contains(&class)).then_some(Candidate {
-        bounds,
-        confidence,
-        class: class as u32,
-    })
+/// The best classes of a frame, the most probable first.
+fn best_classes(sure: &[f32], most: usize) -> impl Iterator<Item = Candidate> {
+    let mut order: Vec<u32> = (0..sure.len() as u32).collect();
+    let value = |class: u32| sure[class as usize];
+    order.retain(|&class| value(class).is_finite());
+    order.sort_by(|&a, &b| value(b).total_cmp(&value(a)));
+    let best: Vec<Candidate> = order
+        .into_iter()
+        .take(most.min(BEST_CLASSES))
+        .map(|class| Candidate { bounds: [0.0; 4], confidence: value(class), class, place: class })
+        .collect();
+    best.into_iter()
 }
 
 #[cfg(test)]

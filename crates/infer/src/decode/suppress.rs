@@ -13,7 +13,7 @@
 use super::Thresholds;
 
 /// How far classes are moved apart.
-const APART: f32 = 7680.0;
+pub(super) const APART: f32 = 7680.0;
 
 /// The most candidates that are looked at.
 const MOST: usize = 30_000;
@@ -30,6 +30,8 @@ pub(super) struct Candidate {
     pub(super) bounds: [f32; 4],
     pub(super) confidence: f32,
     pub(super) class: u32,
+    /// Which of the output's places or rows it is.
+    pub(super) place: u32,
 }
 
 /// A box that was kept, moved by its class.
@@ -86,6 +88,16 @@ impl Suppress {
         let Ok(position) = u32::try_from(self.candidates.len()) else { return };
         self.order.push(u64::from(!rising(candidate.confidence)) << 32 | u64::from(position));
         self.candidates.push(candidate);
+    }
+
+    /// Hands over all candidates, the surest first.
+    pub(super) fn each(&mut self, mut found: impl FnMut(&Candidate) -> bool) {
+        self.order.sort_unstable();
+        for &key in self.order.iter().take(MOST) {
+            if !found(&self.candidates[key as u32 as usize]) {
+                return;
+            }
+        }
     }
 
     /// Whether there were candidates, and none had only numbers.
@@ -168,7 +180,7 @@ mod tests {
         let mut suppress = Suppress::default();
         suppress.start(80);
         for &(bounds, confidence, class) in boxes {
-            suppress.offer(Candidate { bounds, confidence, class });
+            suppress.offer(Candidate { bounds, confidence, class, place: 0 });
         }
         let mut found = Vec::new();
         suppress.keep(thresholds, |candidate| found.push(candidate.confidence));

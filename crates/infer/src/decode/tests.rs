@@ -43,8 +43,8 @@ const PLACES: [[f32; 6]; 3] = [
 
 fn expected() -> Vec<Detection> {
     vec![
-        Detection { bounds: [80.0, 90.0, 120.0, 110.0], confidence: 0.9, class: 0 },
-        Detection { bounds: [295.0, 195.0, 305.0, 205.0], confidence: 0.8, class: 1 },
+        Detection::boxed([80.0, 90.0, 120.0, 110.0], 0.9, 0),
+        Detection::boxed([295.0, 195.0, 305.0, 205.0], 0.8, 1),
     ]
 }
 
@@ -187,8 +187,8 @@ fn equals_ultralytics_in_tensor_pixels() {
     let mut decoder = decoder(&[], &[1, 84, 8400]).unwrap();
     let mut found = Vec::new();
     let keep = |one: &Candidate| {
-        let Candidate { bounds, confidence, class } = *one;
-        found.push(Detection { bounds, confidence, class });
+        let Candidate { bounds, confidence, class, .. } = *one;
+        found.push(Detection::boxed(bounds, confidence, class));
     };
     decoder.find(&[output], &LIKE_THE_REFERENCE, keep).unwrap();
     assert_same(&found, &boxes(&record["letterboxed_detections"]));

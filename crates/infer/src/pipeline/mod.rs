@@ -152,6 +152,11 @@ impl Pipeline {
         self.prepare.size()
     }
 
+    /// Changes what counts as found, from the next step on.
+    pub fn set_thresholds(&mut self, thresholds: Thresholds) {
+        self.thresholds = thresholds;
+    }
+
     /// What counts as found.
     #[must_use]
     pub fn thresholds(&self) -> &Thresholds {

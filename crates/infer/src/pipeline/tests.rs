@@ -52,7 +52,7 @@ fn a_step_laps_every_stage_and_answers_in_frame_pixels() {
     let frame = Frame::new(pixels, (128, 64), Duration::ZERO, "0".to_owned());
     let mut laps = Laps::default();
     let found = pipeline.step(&frame, &mut laps).unwrap();
-    let expected = Detection { bounds: [0.0, 0.0, 128.0, 64.0], confidence: 0.9, class: 2 };
+    let expected = Detection::boxed([0.0, 0.0, 128.0, 64.0], 0.9, 2);
     assert_eq!(found, [expected]);
     assert_eq!(laps.0, [Stage::Prepare, Stage::Inference, Stage::Decode]);
 }

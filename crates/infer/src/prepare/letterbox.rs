@@ -6,6 +6,8 @@
 //! Sizes are rounded each for itself, so that the two scales differ a little, and the way back
 //! must know both.
 
+use crate::decode::OrientedBox;
+
 /// How a frame was fitted into a tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
@@ -67,6 +69,36 @@ impl Letterbox {
         let down = |value| back(value, self.pad_y, self.scale_y, self.frame_height);
         let [left, top, right, bottom] = bounds;
         [across(left), down(top), across(right), down(bottom)]
+    }
+
+    /// Takes a point from tensor pixels to frame pixels and clips it to the frame.
+    pub(crate) fn point_to_frame(&self, [x, y]: [f32; 2]) -> [f32; 2] {
+        let [x, y, _, _] = self.to_frame([x, y, x, y]);
+        [x, y]
+    }
+
+    /// Takes a turned box (centre and extents) from tensor pixels to frame pixels. It is not
+    /// clipped: what is left of a turned box is none.
+    pub(crate) fn turned_to_frame(&self, bounds: [f32; 4], angle: f32) -> OrientedBox {
+        let [x, y, width, height] = bounds;
+        let (x, y) = (x - self.pad_x as f32, y - self.pad_y as f32);
+        OrientedBox {
+            centre: [x / self.scale_x, y / self.scale_y],
+            size: [width / self.scale_x, height / self.scale_y],
+            angle,
+        }
+    }
+
+    /// Takes a box that is given as fractions of the image to frame pixels; not clipped, as
+    /// Ultralytics does not either.
+    pub(crate) fn fraction_to_frame(&self, [left, top, right, bottom]: [f32; 4]) -> [f32; 4] {
+        let (width, height) = (self.frame_width as f32, self.frame_height as f32);
+        [left * width, top * height, right * width, bottom * height]
+    }
+
+    /// The whole frame as a box.
+    pub(crate) fn frame(&self) -> [f32; 4] {
+        [0.0, 0.0, self.frame_width as f32, self.frame_height as f32]
     }
 
     /// Whether the frame lies in the tensor as it is, pixel for pixel.

@@ -13,7 +13,7 @@
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::decode::scan;
+use crate::decode::{paint, scan};
 use crate::prepare::rows;
 use crate::prepare::weights::Column;
 
@@ -54,4 +54,8 @@ kernels! {
     /// See [`scan::owners`].
     owners(rows: &[f32], stride: usize, first: usize, best: &[f32], group: &mut scan::Group) =
         scan::owners;
+    /// See [`paint::weigh`].
+    weigh(data: &[f32], plane: usize, coefficients: &[f32], out: &mut [f32]) = paint::weigh;
+    /// See [`paint::signs`].
+    signs(upper: &[f32], lower: &[f32], weights: [f32; 2], out: &mut [u64]) = paint::signs;
 }

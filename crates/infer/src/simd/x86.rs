@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm256_srai_epi32, _mm256_srli_epi16, _mm256_storeu_si256,
 };
 
-use crate::decode::scan;
+use crate::decode::{paint, scan};
 use crate::prepare::rows;
 use crate::prepare::weights::Column;
 
@@ -180,6 +180,16 @@ pub(super) fn owners(
     group: &mut scan::Group,
 ) {
     scan::owners(rows, stride, first, best, group);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn weigh(data: &[f32], plane: usize, coefficients: &[f32], out: &mut [f32]) {
+    paint::weigh(data, plane, coefficients, out);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn signs(upper: &[f32], lower: &[f32], weights: [f32; 2], out: &mut [u64]) {
+    paint::signs(upper, lower, weights, out);
 }
 
 #[cfg(test)]

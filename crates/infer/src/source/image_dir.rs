@@ -75,8 +75,11 @@ impl ImageDir {
     }
 }
 
-/// The pictures of a directory, in no order.
+/// The pictures of a directory, in no order; a picture alone is itself.
 pub(super) fn pictures(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if directory.is_file() && is_picture(directory) {
+        return Ok(vec![directory.to_owned()]);
+    }
     let paths = std::fs::read_dir(directory)?.filter_map(|entry| Some(entry.ok()?.path()));
     Ok(paths.filter(|path| is_picture(path)).collect())
 }
@@ -85,7 +88,9 @@ fn label(path: &Path) -> String {
     path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn is_picture(path: &Path) -> bool {
+/// Whether a file's name ends as that of a picture does.
+#[must_use]
+pub fn is_picture(path: &Path) -> bool {
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
     ENDINGS.iter().any(|known| known.eq_ignore_ascii_case(ending))
 }

@@ -7,6 +7,7 @@
 //! process (`ffmpeg`, `gst-launch-1.0`), so that their decoders' faults stay outside.
 
 pub mod ahead;
+mod chain;
 mod child;
 mod ffmpeg;
 mod gst;
@@ -26,7 +27,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::image_dir::decode_image;
+pub use self::chain::open_all;
+pub use self::image_dir::{decode_image, is_picture};
 pub use self::redact::redact;
 pub use self::spec::Spec;
 pub use self::staged::{Staged, Stager};
@@ -140,6 +142,8 @@ pub struct SourceOptions {
     pub clock: Option<Clock>,
     /// Where frames are brought to as they are decoded ahead, if an engine wants that.
     pub stager: Option<Stager>,
+    /// Whether [`open_all`] starts over at the end.
+    pub start_over: bool,
 }
 
 impl Default for SourceOptions {
@@ -150,6 +154,7 @@ impl Default for SourceOptions {
             timeout: Duration::from_secs(15),
             clock: None,
             stager: None,
+            start_over: false,
         }
     }
 }
@@ -162,6 +167,7 @@ impl fmt::Debug for SourceOptions {
             .field("timeout", &self.timeout)
             .field("clock", &self.clock.is_some())
             .field("stager", &self.stager.is_some())
+            .field("start_over", &self.start_over)
             .finish()
     }
 }

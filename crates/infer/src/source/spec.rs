@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use super::redact;
 use super::synthetic::{Background, SceneKind, SceneOptions};
+use super::{is_picture, redact};
 use crate::error::{InferError, InferResult};
 
 /// A source as users write it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Spec {
-    /// A directory of pictures.
+    /// A directory of pictures, or one picture.
     ImageDir(PathBuf),
     /// A video file.
     Video(PathBuf),
@@ -73,7 +73,7 @@ impl Spec {
 
 fn bare(text: &str) -> Option<Spec> {
     let path = Path::new(text);
-    if path.is_dir() {
+    if path.is_dir() || path.is_file() && is_picture(path) {
         return Some(Spec::ImageDir(path.to_owned()));
     }
     path.exists().then(|| Spec::Video(path.to_owned()))

@@ -1,13 +1,16 @@
-//! The modules of YOLOv8 and YOLO11, each as the nodes that it stands for.
+//! The modules of networks, each as the nodes that it stands for.
 //!
-//! One function for each, named as Ultralytics names the module. [`run`] chooses among them by
+//! Here are those of YOLOv5, v8 and 11; `stages` has those of YOLOv9, v10, 12 and RT-DETR,
+//! `attention` those that attend, `reparameterized` those that become one convolution. One
+//! function for each, named as Ultralytics names the module. [`run`] chooses among them by
 //! class; to add one, write its function and give it an arm there. A module that is not here is
 //! an error that names it and its place. The order of operations is that of Ultralytics' own
 //! export, so that the same runtime gives the same bits.
 
 use super::super::pt::{PtError, PtModule, PtResult};
 use super::build::{GraphBuilder, ImageValue, NodeAttribute};
-use super::torch_layers::{activation, conv2d, max_pool, upsample};
+use super::torch_layers::{activation, conv_transpose, conv2d, max_pool, upsample};
+use super::{attention, reparameterized, stages};
 
 /// The most channels of an image: YOLOv8x has 1,280. Joining one to itself doubles them, so a
 /// few lines could ask for any number.
@@ -26,19 +29,40 @@ pub(super) fn run(
             "Sequential" => sequential(graph, module, input),
             "MaxPool2d" => max_pool(graph, module, input),
             "Upsample" => upsample(graph, module, input),
-            "Identity" => Ok(input.clone()),
+            "ConvTranspose2d" => conv_transpose(graph, module, input),
+            // What it drops, it drops in training.
+            "Identity" | "Dropout" => Ok(input.clone()),
             _ => activation(graph, module, input),
         };
     }
     match module.class.of_ultralytics() {
         Some("Conv" | "DWConv") => conv(graph, module, input),
-        Some("Bottleneck") => bottleneck(graph, module, input),
-        Some("C2f" | "C3k2") => c2f(graph, module, input),
-        Some("C3" | "C3k") => c3(graph, module, input),
+        Some("Bottleneck" | "RepBottleneck") => bottleneck(graph, module, input),
+        Some("C2f" | "C3k2" | "C2fCIB" | "C2fPSA") => c2f(graph, module, input),
+        Some("C3" | "C3k" | "RepCSP") => c3(graph, module, input),
         Some("SPPF") => sppf(graph, module, input),
         Some("C2PSA") => c2psa(graph, module, input),
         Some("PSABlock") => psa_block(graph, module, input),
-        Some("Attention") => attention(graph, module, input),
+        Some("Attention") => attention::attention(graph, module, input),
+        Some("AAttn") => attention::area_attention(graph, module, input),
+        Some("AIFI") => attention::aifi(graph, module, input),
+        Some("RepConv") => reparameterized::rep_conv(graph, module, input),
+        Some("RepVGGDW") => reparameterized::rep_vgg(graph, module, input),
+        Some("ELAN1" | "RepNCSPELAN4") => stages::elan(graph, module, input),
+        Some("AConv") => stages::aconv(graph, module, input),
+        Some("ADown") => stages::adown(graph, module, input),
+        Some("SPPELAN") => stages::sppelan(graph, module, input),
+        Some("SCDown") => stages::scdown(graph, module, input),
+        Some("CIB") => stages::cib(graph, module, input),
+        Some("PSA") => stages::psa(graph, module, input),
+        Some("A2C2f") => stages::a2c2f(graph, module, input),
+        Some("ABlock") => stages::ablock(graph, module, input),
+        Some("RepC3") => stages::rep_c3(graph, module, input),
+        Some("HGStem") => stages::hg_stem(graph, module, input),
+        Some("HGBlock") => stages::hg_block(graph, module, input),
+        Some("LightConv") => stages::light_conv(graph, module, input),
+        Some("ResNetBlock") => stages::resnet_block(graph, module, input),
+        Some("ResNetLayer") => run(graph, &module.child("layer")?, input),
         _ => Err(module.unsupported()),
     }
 }
@@ -91,7 +115,7 @@ pub(super) fn concat(
 }
 
 /// Cuts images into two halves of their channels.
-fn halves(
+pub(super) fn halves(
     graph: &mut GraphBuilder,
     module: &PtModule<'_>,
     input: &ImageValue,
@@ -100,16 +124,14 @@ fn halves(
         return Err(module.odd(format!("{} channels to halve", input.channels)));
     }
     let half = input.channels / 2;
-    let sizes = graph.ints(&module.place, &[half as i64; 2])?;
-    let axis = [("axis", NodeAttribute::Int(1))];
-    let mut names = graph.node_with(&module.place, "Split", &[&input.name, &sizes], &axis, 2)?;
+    let mut names = graph.split(&module.place, &input.name, 1, &[half as i64; 2])?;
     let second = names.pop().unwrap_or_default();
     let first = names.pop().unwrap_or_default();
     Ok([input.with(first, half), input.with(second, half)])
 }
 
 /// The sum of two values of one shape.
-fn add(
+pub(super) fn add(
     graph: &mut GraphBuilder,
     module: &PtModule<'_>,
     a: &ImageValue,
@@ -198,47 +220,4 @@ fn psa_block(
         value = if module.flag("add") { add(graph, module, &value, &after)? } else { after };
     }
     Ok(value)
-}
-
-/// Every pixel looks at every other: softmax(qᵀ·scale·k), applied to v, plus the places.
-fn attention(
-    graph: &mut GraphBuilder,
-    module: &PtModule<'_>,
-    input: &ImageValue,
-) -> PtResult<ImageValue> {
-    let (heads, key) = (module.count("num_heads")?, module.count("key_dim")?);
-    let head = module.count("head_dim")?;
-    let scale = module.number("scale").ok_or_else(|| module.odd("no scale"))? as f32;
-    let qkv = run(graph, &module.child("qkv")?, input)?;
-    let each = key.checked_mul(2).and_then(|both| both.checked_add(head));
-    let wanted = each.and_then(|each| each.checked_mul(heads));
-    if heads == 0 || wanted != Some(qkv.channels) || head.checked_mul(heads) != Some(input.channels)
-    {
-        return Err(module.odd(format!("{heads} heads of {key} and {head} that do not fit")));
-    }
-    let place = &module.place;
-    let swap = [("perm", NodeAttribute::Ints(vec![0, 1, 3, 2]))];
-    let shape = graph.ints(place, &[0, heads as i64, (qkv.channels / heads) as i64, -1])?;
-    let flat = graph.node(place, "Reshape", &[&qkv.name, &shape], &[])?;
-    let sizes = graph.ints(place, &[key as i64, key as i64, head as i64])?;
-    let axis = [("axis", NodeAttribute::Int(2))];
-    let parts = graph.node_with(place, "Split", &[&flat, &sizes], &axis, 3)?;
-    let factor = graph.scalar(place, scale)?;
-    let q = graph.node(place, "Mul", &[&parts[0], &factor], &[])?;
-    let q = graph.node(place, "Transpose", &[&q], &swap)?;
-    let scores = graph.node(place, "MatMul", &[&q, &parts[1]], &[])?;
-    let scores = graph.node(place, "Softmax", &[&scores], &[("axis", NodeAttribute::Int(-1))])?;
-    let scores = graph.node(place, "Transpose", &[&scores], &swap)?;
-    let seen = graph.node(place, "MatMul", &[&parts[2], &scores], &[])?;
-    let shape = match input.size {
-        Some((rows, columns)) => {
-            graph.ints(place, &[0, input.channels as i64, rows as i64, columns as i64])?
-        }
-        None => graph.node(place, "Shape", &[&input.name], &[])?,
-    };
-    let seen = graph.node(place, "Reshape", &[&seen, &shape], &[])?;
-    let v = graph.node(place, "Reshape", &[&parts[2], &shape], &[])?;
-    let places = run(graph, &module.child("pe")?, &input.with(v, input.channels))?;
-    let sum = add(graph, module, &input.with(seen, input.channels), &places)?;
-    run(graph, &module.child("proj")?, &sum)
 }

@@ -119,6 +119,30 @@ impl GraphBuilder {
         Ok(outputs)
     }
 
+    /// The axes in another order.
+    pub(super) fn transpose(&mut self, place: &str, x: &str, order: &[i64]) -> PtResult<String> {
+        self.node(place, "Transpose", &[x], &[("perm", NodeAttribute::Ints(order.to_vec()))])
+    }
+
+    /// The same numbers in another shape; 0 keeps an extent, −1 takes what is left.
+    pub(super) fn reshape(&mut self, place: &str, x: &str, shape: &[i64]) -> PtResult<String> {
+        let shape = self.ints(place, shape)?;
+        self.node(place, "Reshape", &[x, &shape], &[])
+    }
+
+    /// Parts of these lengths along an axis.
+    pub(super) fn split(
+        &mut self,
+        place: &str,
+        x: &str,
+        axis: i64,
+        lengths: &[i64],
+    ) -> PtResult<Vec<String>> {
+        let sizes = self.ints(place, lengths)?;
+        let axis = [("axis", NodeAttribute::Int(axis))];
+        self.node_with(place, "Split", &[x, &sizes], &axis, lengths.len())
+    }
+
     /// Adds a node whose outputs have the names that they must have.
     pub(super) fn raw_node(
         &mut self,

@@ -34,10 +34,13 @@
 //!    writes `task` and `head`: change both if the head differs in them.
 //! 3. `crates/infer/src/decode/layout.rs`: a variant of `Layout`, if the output has another layout.
 
+mod attention;
 mod blocks;
 mod build;
-mod detect;
+mod heads;
 mod message;
+mod reparameterized;
+mod stages;
 mod torch_layers;
 
 use std::fmt::Write;
@@ -45,7 +48,7 @@ use std::fmt::Write;
 use crate::pickle::PickleRef;
 
 use self::build::{GraphBuilder, ImageValue, value_info};
-use self::detect::Detected;
+use self::heads::{HeadExtents, HeadOutput};
 use self::message::Message;
 use super::pt::{About, PtError, PtModule, PtResult};
 
@@ -64,11 +67,14 @@ pub struct GraphOptions {
     pub dynamic: bool,
     /// Weights and activations in sixteen bits. Input, boxes and output stay in 32.
     pub half: bool,
+    /// The boxes that need no suppression, where the network has a head for them (YOLOv10 and
+    /// YOLO26). Otherwise, as in Ultralytics, the head whose boxes are to be suppressed.
+    pub nms_free: bool,
 }
 
 impl Default for GraphOptions {
     fn default() -> GraphOptions {
-        GraphOptions { size: (640, 640), dynamic: false, half: false }
+        GraphOptions { size: (640, 640), dynamic: false, half: false, nms_free: false }
     }
 }
 
@@ -80,7 +86,7 @@ impl GraphOptions {
     }
 }
 
-/// The layers of a network, whose last one is the head of a detector, as an ONNX file.
+/// The layers of a network, whose last one is its head, as an ONNX file.
 pub(super) fn from_modules(
     layers: &PtModule<'_>,
     about: &About,
@@ -96,7 +102,7 @@ pub(super) fn from_modules(
     }
     let layers = layers.children()?;
     check_size(layers.last(), options.size)?;
-    let detected = route(&mut graph, &layers, input)?;
+    let head = route(&mut graph, &layers, input, options.nms_free)?;
     let any = |number: usize, name: &'static str| match options.dynamic {
         true => Err(name),
         false => Ok(number as i64),
@@ -105,13 +111,16 @@ pub(super) fn from_modules(
         "images",
         &[any(1, "batch"), Ok(channels as i64), any(rows, "height"), any(columns, "width")],
     );
-    let width = (4 + detected.classes) as i64;
-    let places = detected.places.map_or(Err("anchors"), |places| Ok(places as i64));
-    let output = value_info(&detected.name, &[any(1, "batch"), Ok(width), places]);
-    let metadata = metadata(about, options, &detected);
+    let batch = any(1, "batch");
+    let output = |(name, extents): &(String, HeadExtents)| {
+        let rest = extents.iter().skip(1).copied();
+        value_info(name, &std::iter::once(batch).chain(rest).collect::<Vec<_>>())
+    };
+    let outputs: Vec<Message> = head.outputs.iter().map(output).collect();
+    let metadata = metadata(about, options, &head);
     let mut model = Message::default();
     model.number(1, IR_VERSION).text(2, "plimsoll").text(3, env!("CARGO_PKG_VERSION"));
-    graph.finish(&mut model, "main_graph", &[images], &[output]);
+    graph.finish(&mut model, "main_graph", &[images], &outputs);
     describe(&mut model, &metadata);
     Ok(model.0)
 }
@@ -137,40 +146,57 @@ fn route(
     graph: &mut GraphBuilder,
     layers: &[PtModule<'_>],
     input: ImageValue,
-) -> PtResult<Detected> {
-    let mut values: Vec<ImageValue> = Vec::with_capacity(layers.len());
+    nms_free: bool,
+) -> PtResult<HeadOutput> {
+    // Almost every layer gives one value.
+    let mut values: Vec<Vec<ImageValue>> = Vec::with_capacity(layers.len());
     for (index, layer) in layers.iter().enumerate() {
         let inputs = inputs(layer, &values, &input)?;
-        let last = index + 1 == layers.len();
         let name = layer.class.of_ultralytics();
-        if last {
-            return detect::detect(graph, layer, &inputs, input.size);
+        if name == Some("CBFuse") {
+            values.push(vec![stages::cb_fuse(graph, layer, &inputs)?]);
+            continue;
+        }
+        if inputs.iter().any(|parts| parts.len() != 1) {
+            return Err(layer.odd("a route from a layer of several values"));
+        }
+        let inputs = inputs.concat();
+        if index + 1 == layers.len() {
+            return heads::run(graph, layer, &inputs, input.size, nms_free);
         }
         values.push(match (name, &inputs[..]) {
             (Some("Concat"), inputs) => {
                 if layer.field("d").and_then(PickleRef::as_i64).is_some_and(|axis| axis != 1) {
                     return Err(layer.odd("a join along another axis than the channels"));
                 }
-                blocks::concat(graph, &layer.place, inputs, |why| layer.odd(why))?
+                vec![blocks::concat(graph, &layer.place, inputs, |why| layer.odd(why))?]
             }
-            (_, [one]) => blocks::run(graph, layer, one)?,
+            (Some("CBLinear"), [one]) => stages::cb_linear(graph, layer, one)?,
+            (_, [one]) => vec![blocks::run(graph, layer, one)?],
             _ => return Err(layer.unsupported()),
         });
     }
     Err(PtError::NoModel("a network without layers".into()))
 }
 
+/// A network that cannot be written for any size of image.
+fn fixed_size_only(network: &str) -> PtError {
+    PtError::Options(format!(
+        "{network} is exported for one size of image only; leave --dynamic out"
+    ))
+}
+
 /// What a layer is fed: its field `f` has one place or several, −1 being the layer before.
 fn inputs(
     layer: &PtModule<'_>,
-    values: &[ImageValue],
+    values: &[Vec<ImageValue>],
     input: &ImageValue,
-) -> PtResult<Vec<ImageValue>> {
+) -> PtResult<Vec<Vec<ImageValue>>> {
     let from = layer.field("f").ok_or_else(|| layer.odd("no route to it"))?;
-    let pick = |place: PickleRef<'_>| -> PtResult<ImageValue> {
+    let pick = |place: PickleRef<'_>| -> PtResult<Vec<ImageValue>> {
         let place = place.as_i64().ok_or_else(|| layer.odd("a route that is no number"))?;
         if place == -1 && values.is_empty() {
-            return Ok(input.clone());
+            return Ok(vec![input.clone()]);
         }
         let index = if place < 0 { values.len() as i64 + place } else { place };
         let value = usize::try_from(index).ok().and_then(|index| values.get(index));
@@ -186,7 +212,7 @@ fn inputs(
 fn metadata(
     about: &About,
     options: &GraphOptions,
-    detected: &Detected,
+    head: &HeadOutput,
 ) -> Vec<(&'static str, String)> {
     let (rows, columns) = options.size;
     let shape = about.shape.as_deref().unwrap_or("detector");
@@ -199,12 +225,12 @@ fn metadata(
     ];
     all.extend(about.texts.iter().map(|(&key, text)| (key, text.clone())));
     all.extend([
-        ("stride", detected.stride.to_string()),
-        ("task", "detect".to_string()),
-        ("head", "Detect".to_string()),
+        ("stride", head.stride.to_string()),
+        ("task", head.task.to_string()),
+        ("head", head.head.clone()),
         ("batch", "1".to_string()),
         ("imgsz", format!("[{rows}, {columns}]")),
-        ("names", names(about, detected.classes)),
+        ("names", names(about, head.classes)),
         (
             "args",
             format!(
@@ -215,8 +241,9 @@ fn metadata(
             ),
         ),
         ("channels", about.channels.to_string()),
-        ("end2end", "False".to_string()),
+        ("end2end", truth(head.end_to_end).to_string()),
     ]);
+    all.extend(head.keypoints.map(|shape| ("kpt_shape", format!("{shape:?}"))));
     all
 }
 

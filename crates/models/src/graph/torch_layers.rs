@@ -22,9 +22,26 @@ pub(super) fn activation(
             let slope = module.number("negative_slope").unwrap_or(0.01) as f32;
             graph.node(place, "LeakyRelu", &[x], &[("alpha", NodeAttribute::Float(slope))])?
         }
+        Some("GELU") => gelu(graph, module, x)?,
         _ => return Err(module.unsupported()),
     };
     Ok(input.with(name, input.channels))
+}
+
+/// x · (1 + erf(x / √2)) / 2, which opset 17 has no operator for.
+fn gelu(graph: &mut GraphBuilder, module: &PtModule<'_>, x: &str) -> PtResult<String> {
+    let rough = module.field("approximate").and_then(|how| how.as_str());
+    if rough.is_some_and(|how| how != "none") {
+        return Err(module.odd("an approximated GELU, which is not supported,"));
+    }
+    let place = &module.place;
+    let root = graph.scalar(place, std::f32::consts::SQRT_2)?;
+    let (one, half) = (graph.scalar(place, 1.0)?, graph.scalar(place, 0.5)?);
+    let inner = graph.node(place, "Div", &[x, &root], &[])?;
+    let inner = graph.node(place, "Erf", &[&inner], &[])?;
+    let inner = graph.node(place, "Add", &[&inner, &one], &[])?;
+    let inner = graph.node(place, "Mul", &[x, &inner], &[])?;
+    graph.node(place, "Mul", &[&inner, &half], &[])
 }
 
 /// How the kernel of a convolution or a pooling layer moves over an image.
@@ -83,58 +100,136 @@ impl KernelWindow {
     }
 }
 
+/// A convolution with its numbers.
+pub(super) struct Convolution {
+    window: KernelWindow,
+    groups: usize,
+    pub(super) weight: Array,
+    pub(super) bias: Option<Array>,
+}
+
+impl Convolution {
+    /// Reads a `Conv2d`, a batch norm behind it folded in.
+    pub(super) fn read(module: &PtModule<'_>, norm: Option<&PtModule<'_>>) -> PtResult<Self> {
+        let mut read = Convolution::plain(module)?;
+        if let Some(norm) = norm {
+            let (weight, bias) = fold(norm, read.weight, read.bias)?;
+            (read.weight, read.bias) = (weight, Some(bias));
+        }
+        Ok(read)
+    }
+
+    fn plain(module: &PtModule<'_>) -> PtResult<Self> {
+        if module.class.of_torch() != Some("Conv2d") {
+            return Err(module.unsupported());
+        }
+        let mode = module.field("padding_mode").and_then(|mode| mode.as_str());
+        if mode.is_some_and(|mode| mode != "zeros") {
+            return Err(
+                module.odd("padding with something else than zeros, which is not supported,")
+            );
+        }
+        let window = KernelWindow::read(module)?;
+        let groups = module.count("groups")?;
+        let weight = module.array("weight")?.ok_or_else(|| module.odd("no weights"))?;
+        let &[out, fan, rows, columns] = &weight.shape[..] else {
+            return Err(module.odd(format!("weights of shape {:?}", weight.shape)));
+        };
+        if [rows, columns] != window.kernel
+            || groups == 0
+            || fan == 0
+            || !out.is_multiple_of(groups)
+            || out == 0
+        {
+            return Err(
+                module.odd(format!("weights of shape {:?} in {groups} groups", weight.shape))
+            );
+        }
+        let bias = module.array("bias")?;
+        if bias.as_ref().is_some_and(|bias| bias.shape != [out]) {
+            return Err(module.odd("a bias of another size"));
+        }
+        Ok(Convolution { window, groups, weight, bias })
+    }
+
+    /// Adds its node.
+    pub(super) fn write(
+        &self,
+        graph: &mut GraphBuilder,
+        module: &PtModule<'_>,
+        input: &ImageValue,
+    ) -> PtResult<ImageValue> {
+        let (out, fan) = (self.weight.shape[0], self.weight.shape[1]);
+        if fan.checked_mul(self.groups) != Some(input.channels) {
+            return Err(module.odd(format!(
+                "weights of shape {:?} in {} groups for {} channels",
+                self.weight.shape, self.groups, input.channels
+            )));
+        }
+        let mut inputs = vec![input.name.clone()];
+        inputs.push(graph.weight(format!("{}.weight", module.place), &self.weight)?);
+        if let Some(bias) = &self.bias {
+            inputs.push(graph.weight(format!("{}.bias", module.place), bias)?);
+        }
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let [a, b, c, d] = self.window.attributes();
+        let attributes = [a, b, c, d, ("group", NodeAttribute::Int(self.groups as i64))];
+        let name = graph.node(&module.place, "Conv", &inputs, &attributes)?;
+        Ok(ImageValue { name, channels: out, size: self.window.resize(module, input)? })
+    }
+}
+
 pub(super) fn conv2d(
     graph: &mut GraphBuilder,
     module: &PtModule<'_>,
     norm: Option<&PtModule<'_>>,
     input: &ImageValue,
 ) -> PtResult<ImageValue> {
-    if module.class.of_torch() != Some("Conv2d") {
-        return Err(module.unsupported());
-    }
-    let mode = module.field("padding_mode").and_then(|mode| mode.as_str());
-    if mode.is_some_and(|mode| mode != "zeros") {
-        return Err(module.odd("padding with something else than zeros, which is not supported,"));
-    }
+    Convolution::read(module, norm)?.write(graph, module, input)
+}
+
+/// Convolution backwards, as prototypes of masks have it: no overlap, no padding.
+pub(super) fn conv_transpose(
+    graph: &mut GraphBuilder,
+    module: &PtModule<'_>,
+    input: &ImageValue,
+) -> PtResult<ImageValue> {
     let window = KernelWindow::read(module)?;
-    let groups = module.count("groups")?;
     let weight = module.array("weight")?.ok_or_else(|| module.odd("no weights"))?;
-    let &[out, fan, rows, columns] = &weight.shape[..] else {
+    let plain = window.kernel == window.stride
+        && window.padding == [0, 0]
+        && window.dilation == [1, 1]
+        && module.pair("output_padding")? == [0, 0]
+        && module.count("groups")? == 1;
+    let &[fan, out, rows, columns] = &weight.shape[..] else {
         return Err(module.odd(format!("weights of shape {:?}", weight.shape)));
     };
-    if [rows, columns] != window.kernel
-        || groups == 0
-        || fan == 0
-        || fan.checked_mul(groups) != Some(input.channels)
-        || !out.is_multiple_of(groups)
-        || out == 0
-    {
-        return Err(module.odd(format!(
-            "weights of shape {:?} in {groups} groups for {} channels",
-            weight.shape, input.channels
-        )));
+    if !plain || [rows, columns] != window.kernel || fan != input.channels || out == 0 {
+        return Err(module.odd("a transposed convolution with overlap, which is not supported,"));
     }
-    let bias = module.array("bias")?;
-    if bias.as_ref().is_some_and(|bias| bias.shape != [out]) {
-        return Err(module.odd("a bias of another size"));
-    }
-    let (weight, bias) = match norm {
-        Some(norm) => {
-            let (weight, bias) = fold(norm, weight, bias)?;
-            (weight, Some(bias))
-        }
-        None => (weight, bias),
-    };
     let mut inputs = vec![input.name.clone()];
     inputs.push(graph.weight(format!("{}.weight", module.place), &weight)?);
-    if let Some(bias) = bias {
+    if let Some(bias) = module.array("bias")? {
+        if bias.shape != [out] {
+            return Err(module.odd("a bias of another size"));
+        }
         inputs.push(graph.weight(format!("{}.bias", module.place), &bias)?);
     }
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let [a, b, c, d] = window.attributes();
-    let attributes = [a, b, c, d, ("group", NodeAttribute::Int(groups as i64))];
-    let name = graph.node(&module.place, "Conv", &inputs, &attributes)?;
-    Ok(ImageValue { name, channels: out, size: window.resize(module, input)? })
+    let attributes = [a, b, c, d, ("group", NodeAttribute::Int(1))];
+    let name = graph.node(&module.place, "ConvTranspose", &inputs, &attributes)?;
+    let size = input.size.map(|(h, w)| (h * rows, w * columns));
+    check_side(module, size)?;
+    Ok(ImageValue { name, channels: out, size })
+}
+
+/// No side may grow past what an image may have.
+fn check_side(module: &PtModule<'_>, size: Option<(usize, usize)>) -> PtResult<()> {
+    match size.is_some_and(|(h, w)| h.max(w) > LONGEST_SIDE) {
+        true => Err(module.odd(format!("an image with a side over {LONGEST_SIDE}"))),
+        false => Ok(()),
+    }
 }
 
 /// Folds a batch norm into the convolution before it, in the order in which torch does:
@@ -178,10 +273,11 @@ pub(super) fn max_pool(
     module: &PtModule<'_>,
     input: &ImageValue,
 ) -> PtResult<ImageValue> {
-    if module.flag("ceil_mode") {
+    let window = KernelWindow::read(module)?;
+    // With a step of one nothing is left over that could be rounded up.
+    if module.flag("ceil_mode") && window.stride != [1, 1] {
         return Err(module.odd("ceil_mode, which is not supported,"));
     }
-    let window = KernelWindow::read(module)?;
     let name = graph.node(&module.place, "MaxPool", &[&input.name], &window.attributes())?;
     Ok(ImageValue { name, channels: input.channels, size: window.resize(module, input)? })
 }
@@ -202,17 +298,47 @@ pub(super) fn upsample(
     let factor = factor
         .filter(|factor| factor.iter().all(|&by| by.fract() == 0.0 && (1.0..=64.0).contains(&by)));
     let [rows, columns] = factor.ok_or_else(|| module.odd("no whole scale_factor"))?;
+    enlarge(graph, module, input, [rows as usize, columns as usize])
+}
+
+/// Repeats every pixel.
+pub(super) fn enlarge(
+    graph: &mut GraphBuilder,
+    module: &PtModule<'_>,
+    input: &ImageValue,
+    [rows, columns]: [usize; 2],
+) -> PtResult<ImageValue> {
     let place = &module.place;
     let scales = graph.floats(place, &[4], &[1.0, 1.0, rows as f32, columns as f32])?;
-    let attributes = [
-        ("mode", NodeAttribute::Text("nearest")),
-        ("coordinate_transformation_mode", NodeAttribute::Text("asymmetric")),
-        ("nearest_mode", NodeAttribute::Text("floor")),
-    ];
-    let name = graph.node(place, "Resize", &[&input.name, "", &scales], &attributes)?;
-    let size = input.size.map(|(h, w)| (h * rows as usize, w * columns as usize));
-    if size.is_some_and(|(h, w)| h.max(w) > LONGEST_SIDE) {
-        return Err(module.odd(format!("an image with a side over {LONGEST_SIDE}")));
-    }
+    let name = graph.node(place, "Resize", &[&input.name, "", &scales], &NEAREST)?;
+    let size = input.size.map(|(h, w)| (h * rows, w * columns));
+    check_side(module, size)?;
     Ok(ImageValue { name, channels: input.channels, size })
+}
+
+/// How torch takes the nearest pixel.
+pub(super) const NEAREST: [(&str, NodeAttribute); 3] = [
+    ("mode", NodeAttribute::Text("nearest")),
+    ("coordinate_transformation_mode", NodeAttribute::Text("asymmetric")),
+    ("nearest_mode", NodeAttribute::Text("floor")),
+];
+
+/// A pooling that a block has without a module: `kind` is the operator.
+pub(super) fn pool(
+    graph: &mut GraphBuilder,
+    module: &PtModule<'_>,
+    input: &ImageValue,
+    kind: &str,
+    [kernel, stride, padding]: [usize; 3],
+) -> PtResult<ImageValue> {
+    let window = KernelWindow {
+        kernel: [kernel; 2],
+        stride: [stride; 2],
+        padding: [padding; 2],
+        dilation: [1, 1],
+    };
+    let [a, b, c, d] = window.attributes();
+    let attributes = if kind == "MaxPool" { vec![a, b, c, d] } else { vec![a, b, c] };
+    let name = graph.node(&module.place, kind, &[&input.name], &attributes)?;
+    Ok(ImageValue { name, channels: input.channels, size: window.resize(module, input)? })
 }

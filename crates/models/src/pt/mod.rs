@@ -42,6 +42,19 @@ const LIMITS: PickleLimits =
 /// The most classes.
 pub(crate) const MOST_NAMES: usize = 65_536;
 
+/// The classes of networks whose layers are read.
+const MODELS: [&str; 6] = [
+    "DetectionModel",
+    "SegmentationModel",
+    "PoseModel",
+    "OBBModel",
+    "ClassificationModel",
+    "RTDETRDetectionModel",
+];
+
+/// The tasks of those.
+const TASKS: [&str; 5] = ["detect", "segment", "pose", "obb", "classify"];
+
 const LEGACY: &str = "it is in PyTorch's format from before 1.6; open it in a newer PyTorch and \
                       save it again";
 const TORCHSCRIPT: &str = "it is TorchScript, a program rather than a tree of modules; give the \
@@ -80,7 +93,7 @@ pub enum PtError {
         place: String,
     },
     /// A network for something else.
-    #[error("it is for the task `{0}`; detectors (`detect`) are read here")]
+    #[error("it is for the task `{0}`; detect, segment, pose, obb and classify are read here")]
     Task(String),
     /// Something in the network is not as it should be.
     #[error("{}: {why}", if place.is_empty() { "the network" } else { place })]
@@ -224,12 +237,13 @@ fn convert(
     let model = network(root).ok_or_else(|| no_model(root))?;
     let model = PtModule::new(model, storages)?;
     let about = about(root, &model);
-    let task = task(&model);
-    if let Some(task) = task.filter(|task| task != "detect") {
-        return Err(PtError::Task(task));
-    }
-    if model.class.to_string() != "ultralytics.nn.tasks.DetectionModel" {
-        return Err(model.unsupported());
+    let known =
+        |class: &str| MODELS.iter().any(|model| class == format!("ultralytics.nn.tasks.{model}"));
+    if !known(&model.class.to_string()) {
+        return Err(match task(&model) {
+            Some(task) if !TASKS.contains(&&*task) => PtError::Task(task),
+            _ => model.unsupported(),
+        });
     }
     graph::from_modules(&model.child("model")?, &about, options)
 }
@@ -301,18 +315,8 @@ fn called(value: PickleRef<'_>) -> String {
     value.kind().to_string()
 }
 
-/// The task that a model says it is for, by its class.
+/// The task that a model says it is for.
 fn task(model: &PtModule<'_>) -> Option<String> {
-    let by_class = match model.class.name() {
-        "SegmentationModel" | "YOLOESegModel" => "segment",
-        "ClassificationModel" => "classify",
-        "PoseModel" => "pose",
-        "OBBModel" => "obb",
-        _ => "",
-    };
-    if !by_class.is_empty() {
-        return Some(by_class.into());
-    }
     let stated = model.field("task").and_then(PickleRef::as_str);
     stated.map(|task| task.chars().take(40).collect())
 }

@@ -17,7 +17,7 @@ use plimsoll::Bytes;
 use plimsoll_bench::workload::{BenchGuard, GuardTotals, Guarded};
 use plimsoll_guard::client::GuardClient;
 use plimsoll_guard::launch::{self, Launcher};
-use plimsoll_guard::ledger::LedgerProcess;
+use plimsoll_guard::ledger::{LedgerProcess, TAGS};
 use plimsoll_guard::watch::{GuardSettings, VARIABLE};
 
 /// Set to anything, it does the same as `--no-guard`.
@@ -129,9 +129,10 @@ impl GuardHere {
     }
 }
 
-/// Slot 0 has the tag 1, because memory without a tag belongs to no slot.
+/// Slot 0 has the tag 1, because memory without a tag belongs to no slot. There are fewer tags than
+/// a run may have rows, which take turns: the tag of a row that has ended serves another.
 const fn tag_of(slot: usize) -> usize {
-    slot + 1
+    slot % (TAGS - 1) + 1
 }
 
 impl BenchGuard for GuardHere {
@@ -146,6 +147,11 @@ impl BenchGuard for GuardHere {
     }
 
     fn enter(&self, slot: usize) -> Box<dyn Any> {
+        if let Some(process) = self.process() {
+            // The peak of the row that had the tag before is no peak of this one.
+            let (now, peak) = (&process.tagged[tag_of(slot)], &process.tagged_peak[tag_of(slot)]);
+            peak.store(now.load(Relaxed), Relaxed);
+        }
         Box::new(self.inside.tag(u32::try_from(tag_of(slot)).unwrap_or(0)))
     }
 

@@ -1,4 +1,4 @@
-//! `plimsoll bench`: two detectors, one honest report.
+//! `plimsoll bench`: detectors, one honest report.
 //!
 //! The work is the library's ([`plimsoll_bench::workload`]); the verb turns flags into a
 //! plan, shows how far it is, and ends with what the record says: 0 fine, 1 a violation
@@ -13,6 +13,7 @@ mod flags;
 mod guard;
 mod show;
 pub(super) mod trial;
+mod words;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -51,13 +52,13 @@ struct BenchAnswer<'a> {
 
 impl Answer for BenchAnswer<'_> {
     fn page(&self, page: &mut TextPage) {
-        page.raw(&console::end(self.record));
+        page.raw(&console::end(self.record, page.width()));
         page.raw("\n");
         self.place(page);
     }
 
     fn bare(&self, page: &mut TextPage) {
-        page.raw(&console::table(self.record));
+        page.raw(&console::table(self.record, page.width()));
         self.place(page);
     }
 }
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let finished = workload::run(&plan, &mut show, &stop).map_err(with_fault)?;
     show.end();
     let Finished { record, folder, written } = finished;
-    let path = Some(folder.join("report.md")).filter(|path| path.is_file());
+    let path = Some(folder.join("report.html")).filter(|path| path.is_file());
     let path = path.map(|path| path.display().to_string());
     if !written {
         let left = match path {
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
             "error: the report could not be written; {left} in {}",
             folder.display(),
         ));
-        output::note(&console::end(&record));
+        output::note(&console::end(&record, None));
     } else if plan.strict && record.is_incomplete() {
         output::note_line("error: not everything could be written (--strict); the doubts say what");
     }
@@ -115,18 +116,26 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 }
 
 fn check_apart(plan: &BenchPlan) -> anyhow::Result<()> {
-    let output = plan.detections.iter().map(|path| ("--detections", path.clone()));
+    let detections = plan.detections.iter().map(|path| ("--detections", path.clone()));
+    let predictions = plan.predictions.iter().map(|path| ("--predictions", path.clone()));
+    let output = detections.chain(predictions);
     output_conflicts::check(&output.collect::<Vec<_>>(), || {
         let models = ["--model0", "--model1"].into_iter().zip(&plan.models);
         let models = models.flat_map(|(flag, model)| {
             let files = model.as_ref().map(|path| ModelSource::path(path).files());
             files.into_iter().flatten().map(move |file| (flag, file))
         });
+        let rows = plan.rows.iter().flat_map(|row| row.weights.files());
+        let models = models.chain(rows.map(|file| ("a model", file)));
         let sources = plan.source.iter().chain(plan.sources.iter().flatten());
+        let sources = sources.chain(&plan.row_sources);
         let sources = sources.filter_map(|spec| Spec::parse(spec, SceneKind::Rgb).ok());
         let frames = sources.flat_map(|spec| source::files(&spec));
         let library = plan.library.iter().map(|path| ("--library", path.clone()));
-        models.chain(frames.map(|file| ("a source", file))).chain(library).collect::<Vec<_>>()
+        let labels = plan.labels.iter().chain(&plan.thermal_labels);
+        let labels = labels.map(|path| ("labels", path.clone()));
+        let frames = frames.map(|file| ("a source", file));
+        models.chain(frames).chain(library).chain(labels).collect::<Vec<_>>()
     })
 }
 

@@ -82,10 +82,16 @@ fn give_way_to_others() {
 pub(super) struct Apart;
 
 impl Trial for Apart {
-    fn attempt(&self, weights: &Path, plan: &BenchPlan, stop: &AtomicBool) -> Result<(), String> {
+    fn attempt(
+        &self,
+        weights: &Path,
+        engine: EngineChoice,
+        plan: &BenchPlan,
+        stop: &AtomicBool,
+    ) -> Result<(), String> {
         let begun = Instant::now();
         let limit = memory_limit();
-        let started = command(weights, plan).spawn();
+        let started = command(weights, engine, plan).spawn();
         let mut child = started.map_err(|e| format!("no process can be started to try it: {e}"))?;
         let stderr = child.stderr.take();
         let message = std::thread::spawn(move || first_words(stderr));
@@ -105,12 +111,12 @@ impl Trial for Apart {
     }
 }
 
-fn command(weights: &Path, plan: &BenchPlan) -> Command {
+fn command(weights: &Path, engine: EngineChoice, plan: &BenchPlan) -> Command {
     // The program that runs, also where its file was replaced meanwhile.
     let own = Path::new("/proc/self/exe");
     let program = if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() };
     let mut command = Command::new(program.unwrap_or_else(|_| "plimsoll".into()));
-    command.args(["try-model", "--quiet", "--engine"]).arg(plan.engine.to_string());
+    command.args(["try-model", "--quiet", "--engine"]).arg(engine.to_string());
     if let Some(side) = plan.imgsz {
         command.arg("--imgsz").arg(side.to_string());
     }

@@ -5,7 +5,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plimsoll::{Bytes, text::one_line};
 use plimsoll_bench::report::html::STYLE;
-use plimsoll_bench::report::svg::{self, Series};
+use plimsoll_bench::report::svg::{self, Plot, Series};
 use plimsoll_bench::stats::TimePoint;
 
 use super::answer::{BlockReport, CudaReport, RunDevice, RunReport, UnguardedReport};
@@ -175,8 +175,11 @@ fn device_section(report: &RunReport, device: &RunDevice) -> Markup {
             (facts(rows))
             @if let Some(plot) = charge_plot(report, device) {
                 figure.wide {
-                    figcaption { "GPU memory in use, as counted" }
-                    (plot)
+                    figcaption {
+                        "GPU memory in use, as counted"
+                        @if let Some(note) = &plot.note { span.plot-note { (one_line(note)) } }
+                    }
+                    (plot.drawing)
                 }
             }
         },
@@ -184,7 +187,7 @@ fn device_section(report: &RunReport, device: &RunDevice) -> Markup {
 }
 
 /// The charge of a device over time, as SVG; nothing where there is none.
-fn charge_plot(report: &RunReport, device: &RunDevice) -> Option<Markup> {
+fn charge_plot(report: &RunReport, device: &RunDevice) -> Option<Plot> {
     let course = report.history.courses.get(&device.place)?;
     let points: Vec<TimePoint> = course
         .points

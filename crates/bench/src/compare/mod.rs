@@ -2,7 +2,15 @@
 //!
 //! Runs of different models, sources or machines are not compared unless the user forces it; the
 //! differences are named. The best evidence that both runs have is used: repeats, then the
-//! frames in `metrics.jsonl` beside the report, then the summaries, with wider intervals.
+//! frames in `metrics.jsonl` beside the report, then the summaries, with wider intervals. Where
+//! that does not decide, [`advice`] says what would help.
+//!
+//! Slots are compared by their place, rows by their names.
+
+mod advice;
+mod differences;
+mod figures;
+mod html;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -10,15 +18,14 @@ use std::path::{Path, PathBuf};
 
 use plimsoll::files;
 use plimsoll::text::one_line;
-use plimsoll_infer::source::redact;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::measure::FrameLine;
-use crate::record::model::label;
-use crate::record::{BenchRecord, ModelDescription, ModelRecord, Status};
+use crate::record::{BenchRecord, ModelRecord, SCHEMA_VERSION, Status};
 use crate::stats::verdict::{RUN_TO_RUN, by_frames, by_repeats, by_summary};
 use crate::stats::{Judgement, SpeedVerdict};
+pub use figures::{CompareTone, FigureChange};
 
 /// A run that was read from its files.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,9 +34,9 @@ pub struct RecordedRun {
     pub path: PathBuf,
     /// Its record.
     pub record: BenchRecord,
-    /// Whole latencies in milliseconds by slot, in the order of time; empty without
+    /// Whole latencies in milliseconds by slot or row, in the order of time; empty without
     /// `metrics.jsonl`.
-    pub frames: [Vec<f64>; 2],
+    pub frames: Vec<Vec<f64>>,
 }
 
 /// Why a run could not be read.
@@ -52,6 +59,40 @@ pub enum ReadError {
         /// What is wrong, and where.
         source: serde_json::Error,
     },
+    /// The report has a form of another time.
+    #[error("{path} has the form {found} of a report, and {ours} is read here; {remedy}", path = .path.display(), ours = SCHEMA_VERSION)]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its form.
+        found: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+}
+
+/// The first thing to read of a report.
+#[derive(Deserialize)]
+struct ReportForm {
+    schema_version: String,
+}
+
+/// The first number of a form.
+fn major(form: &str) -> Option<u32> {
+    form.split('.').next()?.parse().ok()
+}
+
+/// Whether a report has a form that is read here; text that is no report is for others to refuse.
+fn check_form(path: &Path, text: &str) -> Result<(), ReadError> {
+    let Ok(ReportForm { schema_version: found }) = serde_json::from_str(text) else {
+        return Ok(());
+    };
+    let remedy = match major(&found).cmp(&major(SCHEMA_VERSION)) {
+        std::cmp::Ordering::Equal => return Ok(()),
+        std::cmp::Ordering::Less => "it is older: measure again with plimsoll bench",
+        std::cmp::Ordering::Greater => "it is newer: read it with the program that wrote it",
+    };
+    Err(ReadError::Version { path: path.to_path_buf(), found, remedy })
 }
 
 /// No report of `bench` is larger.
@@ -72,11 +113,12 @@ impl RecordedRun {
         let file = if in_folder { files::open(&path) } else { File::open(&path) };
         let file = file.map_err(io)?;
         file.take(LARGEST_REPORT).read_to_string(&mut text).map_err(io)?;
-        let record = serde_json::from_str(&text)
+        check_form(&path, &text)?;
+        let record: BenchRecord = serde_json::from_str(&text)
             .map_err(|source| ReadError::Form { path: path.clone(), source })?;
         let frames = match files::open(&path.with_file_name("metrics.jsonl")) {
-            Ok(file) => read_frames(BufReader::new(file)),
-            Err(_) => Default::default(),
+            Ok(file) => read_frames(BufReader::new(file), record.models.len()),
+            Err(_) => vec![Vec::new(); record.models.len()],
         };
         Ok(RecordedRun { path: fs::canonicalize(&path).unwrap_or(path), record, frames })
     }
@@ -84,8 +126,8 @@ impl RecordedRun {
 
 /// The measured frames of `metrics.jsonl`, by slot. Other lines, such as the half line of a
 /// killed run, are skipped.
-fn read_frames(mut lines: impl BufRead) -> [Vec<f64>; 2] {
-    let mut frames = [Vec::new(), Vec::new()];
+fn read_frames(mut lines: impl BufRead, models: usize) -> Vec<Vec<f64>> {
+    let mut frames = vec![Vec::new(); models];
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -130,29 +172,27 @@ pub enum CompareEvidence {
     Summary,
 }
 
-/// One slot, compared.
+/// One slot or row, compared.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SlotComparison {
-    /// 0 or 1; slots are compared by their place, whatever model is in them.
+    /// Its place in the second run, or in the first where only that has it.
     pub slot: usize,
-    /// The slot's own name.
-    pub slot_name: String,
+    /// The slot's own name; null for a row.
+    pub slot_name: Option<String>,
     /// The model of the second run, or of the first where that has none; null where neither has.
     pub name: Option<String>,
+    /// What it is called.
+    pub label: String,
     /// The verdict and its interval; null where there is none.
     pub judgement: Option<Judgement>,
     /// What it is based on; null where there is none.
     pub evidence: Option<CompareEvidence>,
     /// Why there is no verdict; null where there is one.
     pub reason: Option<String>,
-    /// Median of the whole in the first run.
-    pub p50_ms_a: Option<f64>,
-    /// Median of the whole in the second run.
-    pub p50_ms_b: Option<f64>,
-    /// Peak memory of the first run.
-    pub peak_gb_a: Option<f64>,
-    /// Peak memory of the second run.
-    pub peak_gb_b: Option<f64>,
+    /// What would help where the runs cannot be told apart; null where they can.
+    pub advice: Option<String>,
+    /// The figures of both runs.
+    pub figures: Vec<FigureChange>,
     /// Whether the second is slower beyond the tolerance.
     pub regression: bool,
     /// How the slot ended in the second run, where it failed or did not run although it ran in
@@ -167,7 +207,7 @@ pub struct Comparison {
     pub differences: Vec<String>,
     /// Whether they may be compared: no differences, or forced.
     pub comparable: bool,
-    /// Both slots.
+    /// The two slots, or all rows.
     pub slots: Vec<SlotComparison>,
     /// The tolerance.
     pub tolerance: f64,
@@ -196,76 +236,140 @@ impl Comparison {
         if !self.comparable {
             text += "cannot compare: the runs are of different things (--force compares anyway)\n";
         }
-        text + &self.verdicts()
+        for slot in &self.slots {
+            text += &slot.line();
+            let advice = slot.advice.as_deref().map(one_line);
+            text += &advice.map_or(String::new(), |advice| format!("  {advice}\n"));
+        }
+        text
     }
 
     /// One line per slot.
     #[must_use]
     pub fn verdicts(&self) -> String {
-        self.slots.iter().map(SlotComparison::text).collect()
+        self.slots.iter().map(SlotComparison::line).collect()
     }
 }
 
 impl SlotComparison {
-    fn text(&self) -> String {
-        let label = label(self.slot, self.name.as_deref());
-        let name = one_line(&label);
+    /// Which way it went, and what the eye should see it as.
+    #[must_use]
+    pub fn tone(&self) -> CompareTone {
+        match self.judgement.map(|judgement| judgement.verdict) {
+            _ if self.broken.is_some() || self.regression => CompareTone::Worse,
+            Some(SpeedVerdict::Faster) => CompareTone::Better,
+            Some(SpeedVerdict::Slower) => CompareTone::Unsure,
+            Some(SpeedVerdict::CannotSay) | None => CompareTone::Unsure,
+        }
+    }
+
+    /// The verdict in a line.
+    #[must_use]
+    pub fn verdict(&self) -> String {
         if let Some(why) = &self.broken {
-            return format!("{name}: BROKEN in the second run: {}\n", one_line(why));
+            return format!("BROKEN in the second run: {}", one_line(why));
         }
         let Some(Judgement { verdict, ratio, interval }) = self.judgement else {
             let why = self.reason.as_deref().unwrap_or("no reason given");
-            return format!("{name}: cannot say ({})\n", one_line(why));
+            return format!("cannot say ({})", one_line(why));
         };
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         let mark = if self.regression { ": REGRESSION" } else { "" };
-        let p50 = |ms: Option<f64>| ms.map_or("–".to_string(), |ms| format!("{ms:.3} ms"));
+        let p50 = self.figures.iter().find(|change| change.name == "p50");
+        let side = |of: fn(&FigureChange) -> Option<f64>| {
+            p50.and_then(of).map_or("–".to_string(), |ms| format!("{ms:.3} ms"))
+        };
         format!(
-            "{name}: {verdict}{mark} (p50 {} → {}, {:+.1} %, between {:+.1} % and {:+.1} %)\n",
-            p50(self.p50_ms_a),
-            p50(self.p50_ms_b),
+            "{verdict}{mark} (p50 {} → {}, {:+.1} %, between {:+.1} % and {:+.1} %)",
+            side(|change| change.a),
+            side(|change| change.b),
             percent(ratio),
             percent(interval.low),
             percent(interval.high)
         )
     }
+
+    fn line(&self) -> String {
+        format!("{}: {}\n", one_line(&self.label), self.verdict())
+    }
+}
+
+/// The places of what is compared, in the first and in the second run.
+type PairPlaces = (Option<usize>, Option<usize>);
+
+/// Which model of the first run is compared with which of the second: slots by their place, rows
+/// by their names.
+fn pairs(a: &BenchRecord, b: &BenchRecord) -> Vec<PairPlaces> {
+    if a.has_slots() && b.has_slots() {
+        return (0..a.models.len()).map(|slot| (Some(slot), Some(slot))).collect();
+    }
+    let of_b = |one: &ModelRecord| b.models.iter().position(|other| other.label() == one.label());
+    let mut all: Vec<PairPlaces> =
+        a.models.iter().enumerate().map(|(at, one)| (Some(at), of_b(one))).collect();
+    let taken: Vec<usize> = all.iter().filter_map(|(_, at)| *at).collect();
+    let rest = (0..b.models.len()).filter(|at| !taken.contains(at));
+    all.extend(rest.map(|at| (None, Some(at))));
+    all
 }
 
 /// Compares two runs; above 1, or slower, is about the second.
 #[must_use]
 pub fn compare(a: &RecordedRun, b: &RecordedRun, options: &CompareOptions) -> Comparison {
-    let differences = differences(&a.record, &b.record);
+    let pairs = pairs(&a.record, &b.record);
+    let differences = differences::differences(&a.record, &b.record, &pairs);
     let comparable = differences.is_empty() || options.force;
-    let slot = |at: usize| {
-        let (model_a, model_b) = (&a.record.models[at], &b.record.models[at]);
-        let found = match comparable {
-            true => judge(a, b, at, options.run_to_run),
-            false => Err("the runs are of different things".to_string()),
-        };
-        let p50 = |model: &ModelRecord| model.performance.as_ref().map(|p| p.whole.p50_ms);
-        let (judgement, evidence, reason) = match found {
-            Ok((judgement, evidence)) => (Some(judgement), Some(evidence), None),
-            Err(why) => (None, None, Some(why)),
-        };
-        let slower =
-            |j: Judgement| j.verdict == SpeedVerdict::Slower && j.ratio > 1.0 + options.tolerance;
-        SlotComparison {
-            slot: at,
-            slot_name: model_b.slot_name.clone(),
-            name: model_b.name.clone().or_else(|| model_a.name.clone()),
-            judgement,
-            evidence,
-            reason,
-            p50_ms_a: p50(model_a),
-            p50_ms_b: p50(model_b),
-            peak_gb_a: model_a.gpu_memory.peak_gb,
-            peak_gb_b: model_b.gpu_memory.peak_gb,
-            regression: judgement.is_some_and(slower),
-            broken: broken(model_a, model_b).filter(|_| comparable),
-        }
-    };
-    let slots = (0..2).map(slot).collect();
+    let slots = pairs
+        .into_iter()
+        .filter_map(|pair| compare_pair(a, b, pair, options, comparable))
+        .collect();
     Comparison { differences, comparable, slots, tolerance: options.tolerance }
+}
+
+fn compare_pair(
+    a: &RecordedRun,
+    b: &RecordedRun,
+    pair: PairPlaces,
+    options: &CompareOptions,
+    comparable: bool,
+) -> Option<SlotComparison> {
+    let model_a = pair.0.and_then(|at| a.record.models.get(at));
+    let model_b = pair.1.and_then(|at| b.record.models.get(at));
+    let shown = model_b.or(model_a)?;
+    let found = match (comparable, pair) {
+        (true, (Some(x), Some(y))) => judge((a, x), (b, y), options.run_to_run),
+        (true, (Some(_), None)) => Err("it is only in the first run".to_string()),
+        (true, _) => Err("it is only in the second run".to_string()),
+        (false, _) => Err("the runs are of different things".to_string()),
+    };
+    let (judgement, evidence, reason) = match found {
+        Ok((judgement, evidence)) => (Some(judgement), Some(evidence), None),
+        Err(why) => (None, None, Some(why)),
+    };
+    let slower =
+        |j: Judgement| j.verdict == SpeedVerdict::Slower && j.ratio > 1.0 + options.tolerance;
+    let both = model_a.zip(model_b);
+    let advice = both
+        .filter(|_| comparable)
+        .and_then(|(x, y)| advice::advice(judgement, evidence, (&a.record, x), (&b.record, y)));
+    Some(SlotComparison {
+        slot: shown.slot,
+        slot_name: shown.slot_name.clone(),
+        name: shown.name.clone().or_else(|| model_a?.name.clone()),
+        label: both.map_or_else(|| shown.label(), |(x, y)| label_of(x, y)),
+        judgement,
+        evidence,
+        reason,
+        advice,
+        figures: figures::changes(model_a, model_b, judgement, options.tolerance),
+        regression: judgement.is_some_and(slower),
+        broken: both.and_then(|(x, y)| broken(x, y)).filter(|_| comparable),
+    })
+}
+
+/// The name of a pair: that of the second run, or of the first where the slot of the second has no
+/// model.
+fn label_of(a: &ModelRecord, b: &ModelRecord) -> String {
+    if b.name.is_none() && b.row.is_none() { a.label() } else { b.label() }
 }
 
 /// How a slot ended in the second run, where it failed or has no figures although the first run
@@ -278,73 +382,25 @@ fn broken(a: &ModelRecord, b: &ModelRecord) -> Option<String> {
     })
 }
 
+/// Judges a slot of each run by the best evidence that both have.
 fn judge(
-    a: &RecordedRun,
-    b: &RecordedRun,
-    slot: usize,
+    (a, at_a): (&RecordedRun, usize),
+    (b, at_b): (&RecordedRun, usize),
     run_to_run: f64,
 ) -> Result<(Judgement, CompareEvidence), String> {
-    let performance = |run: &RecordedRun, which: &str| {
-        let model = &run.record.models[slot];
+    let performance = |run: &RecordedRun, at: usize, which: &str| {
+        let model = &run.record.models[at];
         let status = model.status;
         model.performance.clone().ok_or_else(|| format!("{which} run: {status}"))
     };
-    let (p, q) = (performance(a, "first")?, performance(b, "second")?);
+    let (p, q) = (performance(a, at_a, "first")?, performance(b, at_b, "second")?);
     if let Some(found) = by_repeats(&p.repeats_p50_ms, &q.repeats_p50_ms) {
         return Ok((found, CompareEvidence::Repeats));
     }
-    if let Some(found) = by_frames(&a.frames[slot], &b.frames[slot], run_to_run) {
+    if let Some(found) = by_frames(&a.frames[at_a], &b.frames[at_b], run_to_run) {
         return Ok((found, CompareEvidence::Frames));
     }
     let found =
         by_summary(&p.whole, &q.whole, run_to_run).map(|found| (found, CompareEvidence::Summary));
     found.ok_or_else(|| "too few frames: at least 20 are needed".to_string())
-}
-
-/// What two runs differ in besides their figures, in words.
-fn differences(a: &BenchRecord, b: &BenchRecord) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut check = |what: &str, a: String, b: String| {
-        if a != b {
-            found.push(format!("{what}: {a} in the first run, {b} in the second"));
-        }
-    };
-    let (p, q) = (&a.config, &b.config);
-    let option = |value: Option<f64>| value.map_or("none".to_string(), |v| v.to_string());
-    check("offered rate", option(p.rate_fps), option(q.rate_fps));
-    check("mode", p.mode.clone(), q.mode.clone());
-    let turn = |parallel| if parallel { "slots at once" } else { "slots in turn" }.to_string();
-    check("order", turn(p.parallel), turn(q.parallel));
-    check("thresholds", thresholds(p), thresholds(q));
-    let source = |record: &BenchRecord| {
-        let streams = record.input_source.streams.iter();
-        let names = streams.map(|s| format!("{}={}", s.kind, redact(&s.name)));
-        names.collect::<Vec<_>>().join(", ")
-    };
-    check("source", source(a), source(b));
-    for (x, y) in a.models.iter().zip(&b.models) {
-        let (slot, Some(x), Some(y)) = (x.slot, &x.model_info, &y.model_info) else { continue };
-        let mut check = |what: &str, a: String, b: String| {
-            check(&format!("{what} of slot {slot}"), a, b);
-        };
-        check("input size", size(x), size(y));
-        // A path may differ where the file does not.
-        let file = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_string();
-        check("model", file(&x.weights), file(&y.weights));
-        check("model size in bytes", x.bytes.to_string(), y.bytes.to_string());
-        check("engine", x.engine.clone(), y.engine.clone());
-        check("device", x.device.clone(), y.device.clone());
-    }
-    let machine =
-        |r: &BenchRecord| r.metadata.host.clone().unwrap_or_else(|| "unknown".to_string());
-    check("machine", machine(a), machine(b));
-    found
-}
-
-fn size(info: &ModelDescription) -> String {
-    info.input_size.map_or("unknown".into(), |[rows, columns]| format!("{rows}x{columns}"))
-}
-
-fn thresholds(config: &crate::record::BenchConfig) -> String {
-    format!("confidence {}, IoU {}, {} at most", config.conf, config.iou, config.max_det)
 }

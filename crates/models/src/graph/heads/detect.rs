@@ -1,18 +1,38 @@
-//! The head of a detector: boxes from distributions of distances, and how sure it is.
+//! The heads that look for boxes at the places of a grid: `Detect`, and those made from it, which
+//! add masks, keypoints or an angle to each box.
 
-use super::super::pt::{MOST_NAMES, PtError, PtModule, PtResult};
-use super::blocks::run;
-use super::build::{FLOAT, GraphBuilder, ImageValue, NodeAttribute};
+use super::super::super::pt::{MOST_NAMES, PtModule, PtResult};
+use super::super::blocks::run;
+use super::super::build::{FLOAT, GraphBuilder, ImageValue, NodeAttribute};
+use super::{HeadExtents, HeadOutput, end_to_end, extras};
 
-/// What a head gives.
-pub(super) struct Detected {
-    /// The name of the output, `[1, 4 + classes, places]`.
-    pub(super) name: String,
-    pub(super) classes: usize,
-    /// Places that boxes are looked for at; `None` where that is only known when it runs.
-    pub(super) places: Option<usize>,
-    /// The greatest step between places.
-    pub(super) stride: usize,
+/// What a head adds to a box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeadKind {
+    Detect,
+    Segment,
+    Pose,
+    Oriented,
+}
+
+impl HeadKind {
+    pub(super) fn task(self) -> &'static str {
+        match self {
+            HeadKind::Detect => "detect",
+            HeadKind::Segment => "segment",
+            HeadKind::Pose => "pose",
+            HeadKind::Oriented => "obb",
+        }
+    }
+}
+
+/// What the branches of a head give at all places, `[batch, numbers, places]`.
+struct Branches {
+    distances: String,
+    sure: String,
+    /// What is beside boxes and classes, and how many numbers that is.
+    extra: Option<(String, usize)>,
+    prototypes: Option<ImageValue>,
 }
 
 /// Runs the head on the images of every scale.
@@ -22,62 +42,123 @@ pub(super) struct Detected {
 pub(super) fn detect(
     graph: &mut GraphBuilder,
     module: &PtModule<'_>,
+    kind: HeadKind,
     inputs: &[ImageValue],
-    image: Option<(usize, usize)>,
-) -> PtResult<Detected> {
-    refuse_other_heads(module)?;
+    (image, nms_free): (Option<(usize, usize)>, bool),
+) -> PtResult<HeadOutput> {
+    if module.flag("xyxy") {
+        return Err(module.odd("boxes by their corners, which is not supported yet,"));
+    }
     let (classes, bins) = (module.count("nc")?, module.count("reg_max")?);
     if classes > MOST_NAMES {
         return Err(module.odd(format!("{classes} classes")));
     }
+    // Of two heads, the one whose boxes need no suppression is asked for, or is the only one left.
+    let alone = module.find_child("one2one_cv2")?.is_some();
+    let free = alone && (nms_free || module.find_child("cv2")?.is_none());
     let strides = strides(module, inputs.len())?;
     check_scales(module, inputs, &strides, image)?;
-    let distances = branch(graph, module, "cv2", inputs, bins.checked_mul(4))?;
-    let sure = branch(graph, module, "cv3", inputs, Some(classes))?;
-    let (distances, sure) = match graph.full_precision() {
-        true => {
-            (graph.cast(&module.place, &distances, true)?, graph.cast(&module.place, &sure, true)?)
-        }
-        false => (distances, sure),
-    };
-    let distances = if bins > 1 { expect(graph, module, &distances, bins)? } else { distances };
+    let parts = branches(graph, module, kind, inputs, (classes, bins, free))?;
+    let place = &module.place;
+    let distances =
+        if bins > 1 { expect(graph, module, &parts.distances, bins)? } else { parts.distances };
     let sizes: Option<Vec<_>> = inputs.iter().map(|input| input.size).collect();
     let grid = match &sizes {
-        Some(sizes) => fixed_grid(graph, &module.place, sizes, &strides)?,
-        None => found_grid(graph, &module.place, inputs, &strides)?,
+        Some(sizes) => fixed_grid(graph, place, sizes, &strides)?,
+        None => found_grid(graph, place, inputs, &strides)?,
     };
-    let boxes = boxes(graph, &module.place, &distances, &grid)?;
-    let sure = graph.node(&module.place, "Sigmoid", &[&sure], &[])?;
-    let name = "output0".to_string();
-    let axis = [("axis", NodeAttribute::Int(1))];
-    let node = format!("/{}/output", module.place.replace('.', "/"));
-    graph.raw_node(&node, "Concat", &[&boxes, &sure], std::slice::from_ref(&name), &axis)?;
+    let sure = graph.node(place, "Sigmoid", &[&parts.sure], &[])?;
+    let extra = match &parts.extra {
+        Some((raw, numbers)) => {
+            let raw = (raw.as_str(), *numbers);
+            Some(extras::read(graph, module, kind, raw, &grid)?)
+        }
+        None => None,
+    };
+    let boxes = match (kind, &extra) {
+        (HeadKind::Oriented, Some(angle)) => {
+            extras::turned_boxes(graph, place, &distances, angle, &grid)?
+        }
+        _ => boxes(graph, place, &distances, &grid, free)?,
+    };
+    let all: Vec<&str> = [&boxes, &sure].into_iter().chain(&extra).map(String::as_str).collect();
+    let added = parts.extra.as_ref().map_or(0, |(_, numbers)| *numbers);
     let places = sizes.map(|sizes| sizes.iter().map(|(rows, columns)| rows * columns).sum());
+    let extents = join(graph, module, &all, (classes, added, places), free)?;
+    let mut outputs = vec![("output0".to_string(), extents)];
+    if let Some(prototypes) = parts.prototypes {
+        outputs.push(("output1".to_string(), extras::prototypes(graph, place, &prototypes)?));
+    }
     let stride = strides.iter().fold(1.0f32, |most, &stride| most.max(stride)) as usize;
-    Ok(Detected { name, classes, places, stride })
+    let keypoints = (kind == HeadKind::Pose).then(|| module.pair("kpt_shape")).transpose()?;
+    let head = module.class.name().to_string();
+    Ok(HeadOutput {
+        outputs,
+        classes,
+        stride,
+        task: kind.task(),
+        head,
+        end_to_end: free,
+        keypoints,
+    })
 }
 
-fn refuse_other_heads(module: &PtModule<'_>) -> PtResult<()> {
-    match module.class.of_ultralytics() {
-        Some("Detect") => {}
-        Some(name) => {
-            return Err(match name {
-                "Segment" | "Segment26" | "YOLOESegment" => PtError::Task("segment".into()),
-                "Pose" | "Pose26" => PtError::Task("pose".into()),
-                "OBB" | "OBB26" => PtError::Task("obb".into()),
-                "Classify" => PtError::Task("classify".into()),
-                _ => module.unsupported(),
-            });
+/// The branches, in the graph's precision, and then in 32 bits.
+fn branches(
+    graph: &mut GraphBuilder,
+    module: &PtModule<'_>,
+    kind: HeadKind,
+    inputs: &[ImageValue],
+    (classes, bins, free): (usize, usize, bool),
+) -> PtResult<Branches> {
+    let named = |name: &str| format!("{}{name}", if free { "one2one_" } else { "" });
+    let distances = branch(graph, module, &[named("cv2")], inputs, bins.checked_mul(4))?;
+    let sure = branch(graph, module, &[named("cv3")], inputs, Some(classes))?;
+    let extra = match extras::numbers(module, kind)? {
+        Some(numbers) => {
+            let mut chain = vec![named("cv4")];
+            // The newer pose head shares a trunk with what is only trained.
+            chain.extend(module.find_child(&named("cv4_kpts"))?.map(|_| named("cv4_kpts")));
+            Some((branch(graph, module, &chain, inputs, Some(numbers))?, numbers))
         }
-        None => return Err(module.unsupported()),
+        None => None,
+    };
+    let prototypes = match kind {
+        HeadKind::Segment => Some(extras::proto(graph, module, inputs)?),
+        _ => None,
+    };
+    let mut parts = Branches { distances, sure, extra, prototypes };
+    if graph.full_precision() {
+        let mut cast = |name: &mut String| -> PtResult<()> {
+            *name = graph.cast(&module.place, name, true)?;
+            Ok(())
+        };
+        cast(&mut parts.distances)?;
+        cast(&mut parts.sure)?;
+        parts.extra.as_mut().map_or(Ok(()), |(name, _)| cast(name))?;
+        parts.prototypes.as_mut().map_or(Ok(()), |value| cast(&mut value.name))?;
     }
-    if module.flag("end2end") || module.flag("_end2end") {
-        return Err(module.odd("an end-to-end head, which is not supported yet,"));
+    Ok(parts)
+}
+
+/// The output: all numbers of all places, or those of the best places where no suppression is
+/// to follow.
+fn join(
+    graph: &mut GraphBuilder,
+    module: &PtModule<'_>,
+    parts: &[&str],
+    (classes, added, places): (usize, usize, Option<usize>),
+    free: bool,
+) -> PtResult<HeadExtents> {
+    let axis = [("axis", NodeAttribute::Int(1))];
+    if free {
+        let all = graph.node(&module.place, "Concat", parts, &axis)?;
+        return end_to_end::best(graph, &module.place, &all, (classes, added, places));
     }
-    match module.flag("xyxy") {
-        true => Err(module.odd("boxes by their corners, which is not supported yet,")),
-        false => Ok(()),
-    }
+    let node = format!("/{}/output", module.place.replace('.', "/"));
+    graph.raw_node(&node, "Concat", parts, &["output0".to_string()], &axis)?;
+    let places = places.map_or(Err("anchors"), |places| Ok(places as i64));
+    Ok(vec![Err("batch"), Ok((4 + classes + added) as i64), places])
 }
 
 /// Pixels between places, for every scale.
@@ -112,26 +193,33 @@ fn check_scales(
     Ok(())
 }
 
-/// One branch at every scale, its images made flat and put in a row: `[1, channels, places]`.
+/// One branch at every scale, by the modules that follow each other in it, its images made flat and put in a row: `[1, channels, places]`.
 fn branch(
     graph: &mut GraphBuilder,
     module: &PtModule<'_>,
-    name: &str,
+    chain: &[String],
     inputs: &[ImageValue],
     channels: Option<usize>,
 ) -> PtResult<String> {
-    let children = module.child(name)?.children()?;
-    if children.len() != inputs.len() || inputs.is_empty() {
-        return Err(module.odd(format!("{} scales for {name}", inputs.len())));
+    let mut links = Vec::new();
+    for name in chain {
+        let children = module.child(name)?.children()?;
+        if children.len() != inputs.len() || inputs.is_empty() {
+            return Err(module.odd(format!("{} scales for {name}", inputs.len())));
+        }
+        links.push(children);
     }
     let mut flat = Vec::new();
-    for (child, input) in children.iter().zip(inputs) {
-        let value = run(graph, child, input)?;
+    for (scale, input) in inputs.iter().enumerate() {
+        let (mut value, mut child) = (input.clone(), module);
+        for link in &links {
+            child = &link[scale];
+            value = run(graph, child, &value)?;
+        }
         if channels != Some(value.channels) || value.size != input.size || value.channels == 0 {
             return Err(child.odd(format!("{} channels at the end", value.channels)));
         }
-        let shape = graph.ints(&module.place, &[0, value.channels as i64, -1])?;
-        flat.push(graph.node(&module.place, "Reshape", &[&value.name, &shape], &[])?);
+        flat.push(graph.reshape(&module.place, &value.name, &[0, value.channels as i64, -1])?);
     }
     let flat: Vec<&str> = flat.iter().map(String::as_str).collect();
     graph.node(&module.place, "Concat", &flat, &[("axis", NodeAttribute::Int(2))])
@@ -154,10 +242,8 @@ fn expect(
     if weight.shape != [1, bins, 1, 1] {
         return Err(conv.odd(format!("weights of shape {:?} for {bins} bins", weight.shape)));
     }
-    let shape = graph.ints(&place, &[0, 4, bins as i64, -1])?;
-    let value = graph.node(&place, "Reshape", &[input, &shape], &[])?;
-    let swap = [("perm", NodeAttribute::Ints(vec![0, 2, 1, 3]))];
-    let value = graph.node(&place, "Transpose", &[&value], &swap)?;
+    let value = graph.reshape(&place, input, &[0, 4, bins as i64, -1])?;
+    let value = graph.transpose(&place, &value, &[0, 2, 1, 3])?;
     let value = graph.node(&place, "Softmax", &[&value], &[("axis", NodeAttribute::Int(1))])?;
     let weight = graph.weight(format!("{}.weight", conv.place), &weight)?;
     // Spelt out: rten does not know what their absence means.
@@ -169,14 +255,13 @@ fn expect(
         ("group", NodeAttribute::Int(1)),
     ];
     let value = graph.node(&conv.place, "Conv", &[&value, &weight], &attributes)?;
-    let shape = graph.ints(&place, &[0, 4, -1])?;
-    graph.node(&place, "Reshape", &[&value, &shape], &[])
+    graph.reshape(&place, &value, &[0, 4, -1])
 }
 
 /// The places that boxes are looked for at, and the pixels between them.
-struct AnchorGrid {
-    places: String,
-    strides: String,
+pub(super) struct AnchorGrid {
+    pub(super) places: String,
+    pub(super) strides: String,
 }
 
 fn fixed_grid(
@@ -245,18 +330,22 @@ fn found_grid(
     Ok(AnchorGrid { places: join(graph, &places)?, strides: join(graph, &steps)? })
 }
 
-/// Left, top, right and bottom distances to centres and extents in pixels.
+/// Left, top, right and bottom distances to centres and extents in pixels, or to corners.
 fn boxes(
     graph: &mut GraphBuilder,
     place: &str,
     distances: &str,
     grid: &AnchorGrid,
+    corners: bool,
 ) -> PtResult<String> {
     let along = [("axis", NodeAttribute::Int(1))];
-    let sizes = graph.ints(place, &[2, 2])?;
-    let parts = graph.node_with(place, "Split", &[distances, &sizes], &along, 2)?;
+    let parts = graph.split(place, distances, 1, &[2, 2])?;
     let first = graph.node(place, "Sub", &[&grid.places, &parts[0]], &[])?;
     let second = graph.node(place, "Add", &[&grid.places, &parts[1]], &[])?;
+    if corners {
+        let both = graph.node(place, "Concat", &[&first, &second], &along)?;
+        return graph.node(place, "Mul", &[&both, &grid.strides], &[]);
+    }
     let sum = graph.node(place, "Add", &[&first, &second], &[])?;
     let two = graph.floats(place, &[], &[2.0])?;
     let centre = graph.node(place, "Div", &[&sum, &two], &[])?;
