@@ -1,0 +1,17 @@
+"""GPU memory: what fits, a hard limit, and honest measurement."""
+
+from . import command
+from ._plimsoll import version
+from .errors import CommandFailed, Error, NeverFits, OutOfMemory, Unavailable
+
+__version__ = version()
+
+__all__ = [
+    "CommandFailed",
+    "Error",
+    "NeverFits",
+    "OutOfMemory",
+    "Unavailable",
+    "command",
+    "version",
+]

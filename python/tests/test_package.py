@@ -1,0 +1,36 @@
+"""The package as it is installed."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import plimsoll
+from plimsoll import command
+
+
+def test_the_command_is_shipped_and_of_the_same_version() -> None:
+    said = subprocess.run([command.executable(), "--version"], capture_output=True, text=True)
+    assert said.stdout.split() == ["plimsoll", plimsoll.__version__]
+
+
+def test_python_m_is_the_command() -> None:
+    words = [sys.executable, "-m", "plimsoll", "chunk", "--help"]
+    said = subprocess.run(words, capture_output=True, text=True)
+    assert said.returncode == 0 and "--json" in said.stdout, said
+
+
+def test_bad_input_of_the_command_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="--surely-not-a-flag"):
+        command.ask(["doctor", "--surely-not-a-flag"])
+
+
+def test_errors_are_what_python_programs_catch() -> None:
+    for error in (plimsoll.OutOfMemory, plimsoll.NeverFits):
+        assert issubclass(error, MemoryError) and issubclass(error, plimsoll.Error)
+    assert issubclass(plimsoll.Unavailable, RuntimeError)
+    failed = pickle.loads(pickle.dumps(plimsoll.CommandFailed("it broke", 3)))
+    assert (str(failed), failed.code) == ("it broke", 3)
