@@ -2,6 +2,7 @@
 
 from . import command
 from ._plimsoll import version
+from .adaptive import ItemDoesNotFit, adaptive_map
 from .errors import CommandFailed, Error, NeverFits, OutOfMemory, Unavailable
 
 __version__ = version()
@@ -9,9 +10,11 @@ __version__ = version()
 __all__ = [
     "CommandFailed",
     "Error",
+    "ItemDoesNotFit",
     "NeverFits",
     "OutOfMemory",
     "Unavailable",
+    "adaptive_map",
     "command",
     "version",
 ]

@@ -1,5 +1,18 @@
 """The extension: what the package does in its own process."""
 
-__all__ = ["version"]
+from typing import final
+
+__all__ = ["BatchSize", "version"]
+
+@final
+class BatchSize:
+    @property
+    def size(self) -> int: ...
+    @staticmethod
+    def given(items: int) -> BatchSize: ...
+    @staticmethod
+    def searched(most: int) -> BatchSize: ...
+    def succeeded(self, count: int, seconds: float) -> None: ...
+    def failed(self, count: int, seconds: float) -> None: ...
 
 def version() -> str: ...

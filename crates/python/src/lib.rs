@@ -1,10 +1,15 @@
 //! The extension module of the Python package `plimsoll`.
 
+mod batch;
+
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _plimsoll {
     use super::*;
+
+    #[pymodule_export]
+    use crate::batch::BatchSize;
 
     /// The version of the package.
     #[pyfunction]
