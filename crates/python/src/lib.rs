@@ -8,7 +8,9 @@
 mod arguments;
 mod chunks;
 mod errors;
+mod estimates;
 mod limits;
+mod manager;
 mod memory;
 mod points;
 
@@ -24,7 +26,11 @@ mod _plimsoll {
         estimate_voxelization_memory, suggest_voxelization_chunking, voxelization_will_oom,
     };
     #[pymodule_export]
+    use crate::estimates::{estimate_file, estimate_shape};
+    #[pymodule_export]
     use crate::limits::{PyGuardedEnvironment, is_guarded, limit, stats};
+    #[pymodule_export]
+    use crate::manager::PyGpuMemoryManager;
     #[pymodule_export]
     use crate::memory::{
         PyDevice, PyMemoryInfo, available_bytes, current_device, devices, format_bytes, gpu_peaks,

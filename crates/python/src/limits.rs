@@ -101,6 +101,26 @@ pub(crate) struct PyGuardedEnvironment {
     launcher: Mutex<Option<Launcher>>,
     /// Variables to set, and to remove where there is no value.
     variables: Vec<(OsString, Option<OsString>)>,
+    /// Whose it is: a child of fork has a copy, and must not delete its parent's files.
+    process: u32,
+}
+
+impl PyGuardedEnvironment {
+    fn take(&self) -> Option<Launcher> {
+        let launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        if self.process == std::process::id() {
+            return Some(launcher);
+        }
+        std::mem::forget(launcher);
+        None
+    }
+}
+
+impl Drop for PyGuardedEnvironment {
+    fn drop(&mut self) {
+        // Where processes use them, the files stay, and a later launch removes them.
+        drop(self.take().map(Launcher::end));
+    }
 }
 
 /// What the processes under it came to on a device: its number, the most that was charged at
@@ -139,7 +159,8 @@ impl PyGuardedEnvironment {
             (name.to_os_string(), value.map(std::ffi::OsStr::to_os_string))
         };
         let variables = child.get_envs().map(owned).collect();
-        Ok(PyGuardedEnvironment { launcher: Mutex::new(Some(launcher)), variables })
+        let process = std::process::id();
+        Ok(PyGuardedEnvironment { launcher: Mutex::new(Some(launcher)), variables, process })
     }
 
     /// The variables to set; those to remove have no value.
@@ -163,7 +184,6 @@ impl PyGuardedEnvironment {
     /// Ends it. Where processes under it still run, their limit stays, and so do its files, which
     /// are returned; a later start removes them.
     fn close(&self) -> Vec<PathBuf> {
-        let launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner).take();
-        launcher.map_or_else(Vec::new, Launcher::end)
+        self.take().map_or_else(Vec::new, Launcher::end)
     }
 }

@@ -119,30 +119,39 @@ impl ResidentBatch {
         unsafe { voxels.launch_at(stream, points, self.count, out) }
     }
 
-    /// All clouds at once, or where what the kernels work in does not fit, fewer at a time.
-    fn launch_all(&self, device: u32) -> plimsoll::Result<()> {
-        let state = state(device)?;
-        let refused = match self.launch(state, 0, self.clouds) {
-            Err(error) if error.is_out_of_memory() && self.clouds > 4 => error,
-            other => return other,
-        };
-        // Tensors begin with a multiple of 16 bytes, and so do parts of a multiple of four clouds.
-        let quads = self.clouds / 4;
-        let chunk = |quads: std::ops::Range<u64>| {
-            self.launch(state, 4 * quads.start, 4 * (quads.end - quads.start))
-        };
-        let run = AdaptiveRunner::new(quads.div_ceil(2));
-        run.run_by(quads, chunk, Error::is_out_of_memory).map_err(|failure| failure.error)?;
-        match self.clouds % 4 {
-            0 => Ok(()),
-            rest => self.launch(state, 4 * quads, rest).map_err(|_| refused),
+    /// Clouds that parts of the batch are a multiple of, so that points and grids of every part
+    /// begin with a multiple of 16 bytes, as the whole does.
+    fn unit(&self) -> u64 {
+        let points = self.count * self.stride * FLOAT;
+        let grid = self.spec.cloud_bytes(self.spec.grid().voxels());
+        let whole = |unit: &u64| [points, grid].iter().all(|each| each * unit % 16 == 0);
+        [1, 2, 4, 8].into_iter().find(whole).unwrap_or(16)
+    }
+
+    /// At most this many clouds at once, or all of them; and where what the kernels work in does
+    /// not fit, fewer.
+    fn launch_all(&self, device: u32, chunk: Option<u64>) -> plimsoll::Result<()> {
+        let (state, unit) = (state(device)?, self.unit());
+        let most = chunk.map_or(self.clouds, |chunk| chunk.clamp(1, self.clouds));
+        if most == self.clouds {
+            match self.launch(state, 0, self.clouds) {
+                Err(error) if error.is_out_of_memory() && self.clouds > unit => {}
+                other => return other,
+            }
         }
+        let launch = |units: std::ops::Range<u64>| {
+            let end = (units.end * unit).min(self.clouds);
+            self.launch(state, units.start * unit, end - units.start * unit)
+        };
+        let run = AdaptiveRunner::new((most / unit).max(1));
+        let run = run.run_by(self.clouds.div_ceil(unit), launch, Error::is_out_of_memory);
+        run.map(drop).map_err(|failure| failure.error)
     }
 }
 
 /// Queues the kernels that make occupancy of tensors on a GPU, on a stream of the caller's.
 #[pyfunction]
-#[pyo3(signature = (spec, device, stream, points, out, clouds, count, columns))]
+#[pyo3(signature = (spec, device, stream, points, out, clouds, count, columns, chunk = None))]
 #[expect(clippy::too_many_arguments, reason = "what Python knows of two tensors")]
 pub(crate) fn voxelize_resident(
     py: Python<'_>,
@@ -154,10 +163,11 @@ pub(crate) fn voxelize_resident(
     clouds: u64,
     count: u64,
     columns: u64,
+    chunk: Option<u64>,
 ) -> PyResult<()> {
     let batch = ResidentBatch { spec: spec.0, points, out, clouds, count, stride: columns, stream };
     if clouds == 0 {
         return Ok(());
     }
-    py.detach(|| batch.launch_all(device)).or_raise()
+    py.detach(|| batch.launch_all(device, chunk)).or_raise()
 }
