@@ -164,12 +164,45 @@ impl ResidentVoxels {
                 });
             }
         }
+        let (points, out) = (points.address().into(), out.address().into());
+        self.queue_all(stream, points, self.shape.points, out)
+    }
+
+    /// The same with memory of the caller's: clouds of `count` points each, which may be fewer
+    /// than the shape's, and the output. The addresses are multiples of 16.
+    ///
+    /// # Safety
+    ///
+    /// At the addresses are as many bytes of this device as the shape says (of points: as `count`
+    /// says), and they stay there until the stream is past the launch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for more points than the shape's, or an address that is not a multiple
+    /// of 16; what the driver says otherwise.
+    pub unsafe fn launch_at(
+        &self,
+        stream: Stream,
+        points: u64,
+        count: u64,
+        out: u64,
+    ) -> Result<()> {
+        if count > self.shape.points || !points.is_multiple_of(16) || !out.is_multiple_of(16) {
+            return Err(Error::Config {
+                field: "points",
+                value: format!("{count} points at {points:#x}, their grids at {out:#x}"),
+                range: "no more points than the shape's, at addresses that are multiples of 16",
+            });
+        }
+        self.queue_all(stream, Argument::U64(points), count, Argument::U64(out))
+    }
+
+    fn queue_all(&self, stream: Stream, points: Argument, count: u64, out: Argument) -> Result<()> {
         let [bits, first, second] = self.workspace.map(|block| Argument::from(block.address()));
         let [blocks, after] = report_blocks(&self.shape, self.plan);
-        let (points, out) = (points.address().into(), out.address().into());
         let over_points = |report: &[Argument]| {
             let mut arguments = vec![points, Argument::U64(0)];
-            arguments.extend(self.grid());
+            arguments.extend(self.grid(count));
             arguments.extend_from_slice(report);
             arguments
         };
@@ -249,14 +282,14 @@ impl ResidentVoxels {
         self.shape.clouds.clamp(1, 65_535) as u32
     }
 
-    fn grid(&self) -> Vec<Argument> {
+    fn grid(&self, points: u64) -> Vec<Argument> {
         let grid = self.shape.spec.grid();
         let mut arguments: Vec<Argument> = Vec::new();
         arguments.extend(grid.origin().map(Argument::F32));
         arguments.extend(grid.size().map(Argument::F32));
         arguments.extend(grid.size().map(|size| Argument::F32(1.0 / size)));
         arguments.extend(grid.cells().map(Argument::U32));
-        let numbers = [0, grid.voxels(), self.shape.points, self.shape.clouds];
+        let numbers = [0, grid.voxels(), points, self.shape.clouds];
         arguments.extend(numbers.map(Argument::U64));
         arguments
     }
@@ -270,9 +303,10 @@ impl ResidentVoxels {
         how: LaunchKind,
     ) -> Result<()> {
         let function = self.module.function(name)?;
-        // SAFETY: the arguments are those of the kernel, whose text keeps inside the blocks
-        // that it is given; these were checked to be as large as the shape says, and live
-        // until they are returned behind the work of their stream.
+        // SAFETY: the arguments are those of the kernel, whose text keeps inside the memory
+        // that it is given; blocks were checked to be as large as the shape says and live
+        // until they are returned behind the work of their stream, and of other memory the
+        // caller of `launch_at` has promised the same.
         unsafe {
             match how {
                 LaunchKind::Plain => function.launch(stream, launch, arguments),
