@@ -8,7 +8,7 @@ Amounts of memory are numbers of bytes, or text with a unit. A device is named a
 ("cuda:0", "cpu") and is the current one where none is named: the first GPU, or the host.
 """
 
-from . import command
+from . import command, torch
 from ._plimsoll import (
     ChunkingConfig,
     Device,
@@ -50,21 +50,31 @@ from .points import (
     voxelize_large_batch,
     voxelize_occupancy,
 )
+from .profiler import MemoryProfiler, MemorySnapshot
+from .results import BenchReport, CompareReport, ExportReport, ReplayReport
+from .verbs import BenchConfig, bench, compare, export, read_report, replay
 
 __version__ = version()
 
 __all__ = [
+    "BenchConfig",
+    "BenchReport",
     "ChunkingConfig",
     "CommandFailed",
+    "CompareReport",
     "Device",
     "Error",
     "Estimate",
+    "ExportReport",
     "GPUMemoryManager",
     "ItemDoesNotFit",
     "MemoryInfo",
+    "MemoryProfiler",
+    "MemorySnapshot",
     "Monitor",
     "NeverFits",
     "OutOfMemory",
+    "ReplayReport",
     "RunReport",
     "Sample",
     "TimeLeft",
@@ -73,14 +83,17 @@ __all__ = [
     "adaptive_map",
     "auto_chunk",
     "available_bytes",
+    "bench",
     "calculate_chunking",
     "chunk_and_process",
     "command",
+    "compare",
     "current_device",
     "devices",
     "doctor",
     "estimate",
     "estimate_voxelization_memory",
+    "export",
     "format_bytes",
     "generate_memory_report",
     "get_available_memory_gb",
@@ -95,10 +108,13 @@ __all__ = [
     "memory_info",
     "monitor",
     "parse_bytes",
+    "read_report",
+    "replay",
     "run",
     "should_reduce_batch",
     "stats",
     "suggest_voxelization_chunking",
+    "torch",
     "version",
     "voxelization_will_oom",
     "voxelize",

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sysconfig
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,9 @@ from typing import Any
 from .errors import CommandFailed, Unavailable
 
 BAD_INPUT = 2
+
+#: How long a command that is told to stop may take for what it writes at the end.
+SECONDS_TO_STOP = 10.0
 
 
 @functools.cache
@@ -71,7 +75,7 @@ def ask(words: Iterable[str | os.PathLike[str]], *, no_is_an_answer: bool = True
     """Runs the command with `--json` and returns what it printed.
 
     Exit code 1 means "no" (it does not fit, it got slower): an answer like any other. Ctrl-C
-    ends the command as well.
+    stops the command as well.
 
     Raises `ValueError` for what the command calls bad usage or input, `CommandFailed` for what
     else went wrong.
@@ -84,14 +88,48 @@ def ask(words: Iterable[str | os.PathLike[str]], *, no_is_an_answer: bool = True
 
 
 def run(words: Iterable[str | os.PathLike[str]], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs the command to its end; what it says on stderr is captured."""
+    """Runs the command to its end; what it says on stderr is captured.
+
+    Where this is interrupted, the command is told to stop as by Ctrl-C, and gets the time to write
+    what it has. It runs in a session of its own: with the terminal's Ctrl-C it would get two
+    signals, and end at the second without cleaning up.
+    """
     line = [executable(), *(os.fspath(word) for word in words)]
-    return subprocess.run(line, stderr=subprocess.PIPE, text=True, errors="replace", **options)
+    options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", **options}
+    with subprocess.Popen(line, start_new_session=True, **options) as child:
+        try:
+            said, complained = child.communicate()
+        except BaseException:
+            _stop(child)
+            raise
+    return subprocess.CompletedProcess(line, child.returncode, said, complained)
+
+
+def _stop(child: subprocess.Popen[str]) -> None:
+    for how, patience in ((signal.SIGINT, SECONDS_TO_STOP), (signal.SIGKILL, None)):
+        try:
+            os.killpg(child.pid, how)
+            # Its last words are read as well: a full pipe would keep it from ending.
+            child.communicate(timeout=patience)
+        except (subprocess.TimeoutExpired, ValueError):
+            continue
+        except ProcessLookupError:
+            pass
+        return
 
 
 def failure(said: str, code: int) -> Exception:
-    """The error for what the command said as it failed."""
-    lines = [line for line in said.splitlines() if line.strip()]
-    text = next((line for line in lines if line.startswith("error: ")), said.strip())
-    text = text.removeprefix("error: ") or f"plimsoll ended with exit code {code}"
+    """The error for what the command said as it failed: JSON, or text where it could not."""
+    text = next((why for line in reversed(said.splitlines()) if (why := _complaint(line))), said.strip())
+    text = text or f"plimsoll ended with exit code {code}"
     return ValueError(text) if code == BAD_INPUT else CommandFailed(text, code)
+
+
+def _complaint(line: str) -> str | None:
+    if line.startswith("error: "):
+        return line.removeprefix("error: ")
+    try:
+        error = json.loads(line)["error"]
+        return ": ".join([error["message"], *error["causes"]])
+    except (ValueError, LookupError, TypeError):
+        return None

@@ -7,6 +7,7 @@ The names are those of the report's schema (docs/schema/report.schema.json); wha
 from __future__ import annotations
 
 import copy
+import json
 import types
 import typing
 from collections.abc import Mapping
@@ -26,20 +27,29 @@ class Record:
     def from_dict(cls: type[T], said: Mapping[str, Any]) -> T:
         """Reads the command's JSON. What this version does not know is kept for `to_dict`."""
         hints = _hints(cls)
-        missing = [field.name for field in fields(cls) if field.name not in said]
+        keys = {field.name: _key(field.name) for field in fields(cls)}
+        missing = [key for key in keys.values() if key not in said]
         if missing:
             raise Error(
                 f"the command's answer has no {', '.join(missing)}: the command and this package "
                 "are of different versions; install the package again"
             )
-        record = cls(**{field.name: _read(hints[field.name], said[field.name]) for field in fields(cls)})
+        record = cls(**{name: _read(hints[name], said[key]) for name, key in keys.items()})
         object.__setattr__(record, "_said", said)
         return record
 
     def to_dict(self) -> dict[str, Any]:
         """All that the command said, as its JSON has it."""
         said: Mapping[str, Any] | None = getattr(self, "_said", None)
-        return asdict(self) if said is None else copy.deepcopy(dict(said))
+        if said is None:
+            named = asdict(self, dict_factory=lambda pairs: {_key(name): value for name, value in pairs})
+            return dict(json.loads(json.dumps(named)))
+        return copy.deepcopy(dict(said))
+
+
+def _key(name: str) -> str:
+    """The key of a field: `pass_` and `from_` are `pass` and `from`, which Python's grammar keeps."""
+    return name.rstrip("_")
 
 
 _HINTS: dict[type, dict[str, Any]] = {}
