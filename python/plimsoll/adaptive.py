@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import itertools
 import operator
 import sys
@@ -180,17 +181,18 @@ class _Work(Generic[Item, Result]):
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            # Once more alone: by then every framework has returned what it only cached.
             if self.tried_alone:
                 raise self.too_large(batch[0], error) from error
-            self.tried_alone = count == 1
+            raised_by = type(error).__module__.partition(".")[0]
         else:
             self.check(results, count)
             self.tried_alone = False
             self.size.succeeded(count, time.perf_counter() - start)
             return results
-        # Here the error is gone, and with it the frames that kept what was allocated.
-        _release()
+        # Here the error is gone, and with it the frames that kept what was allocated. One item is
+        # tried once more, when everything has been returned that is only cached.
+        self.tried_alone = count == 1
+        _release(raised_by, thoroughly=self.tried_alone)
         self.size.failed(count, time.perf_counter() - start)
         return None
 
@@ -221,25 +223,30 @@ def _finished(results: Any) -> Any:
     return results if wait is None else wait(results)
 
 
-def _release() -> None:
-    """Returns what is cached and not used, in every framework that is loaded: what one of them
-    keeps is missing to the others."""
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+def _release(raised_by: str, *, thoroughly: bool) -> None:
+    """Returns what frameworks cache and do not use: what one of them keeps is missing to the others.
+
+    The one that failed has done it before it failed. Only the youngest objects are looked through
+    for cycles that keep memory, as all of them take a second in a large program; and everything
+    is, where one item alone has failed.
+    """
+    gc.collect(2 if thoroughly else 1)
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and (thoroughly or raised_by != "torch") and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    cupy = sys.modules.get("cupy")
-    if cupy is not None:
+    if cupy is not None and (thoroughly or not raised_by.startswith("cupy")):
         cupy.get_default_memory_pool().free_all_blocks()
 
 
 def _bar(total: int | None, progress: bool | None) -> Any:
-    if progress is False:
-        return None
-    if progress is None and not (sys.stderr is not None and sys.stderr.isatty() or _in_notebook()):
+    in_notebook = _in_notebook()
+    seen = in_notebook or (sys.stderr is not None and sys.stderr.isatty())
+    if progress is False or (progress is None and not seen):
         return None
     try:
-        from tqdm.auto import tqdm
+        # The notebook's own bar warns where its widgets are not installed; the plain one does not.
+        own = in_notebook and importlib.util.find_spec("ipywidgets") is not None
+        tqdm = importlib.import_module("tqdm.notebook" if own else "tqdm").tqdm
     except ImportError:
         return None
     return tqdm(total=total, unit="item")

@@ -107,7 +107,8 @@ class _Axes:
             at = self.x(min(max(x, self.first), self.last))
             end = at > WIDTH * 0.75
             parts.append(_straight(at, TOP, at, HEIGHT - BOTTOM, "#97a3b0", dashed=True))
-            parts.append(_text(at + (-3 if end else 3), TOP + 9, "end" if end else "start", label))
+            anchor, shift = ("end", -3) if end else ("start", 3)
+            parts.append(_text(at + shift, HEIGHT - BOTTOM - 4, anchor, label))
         return parts
 
 

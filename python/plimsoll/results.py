@@ -56,7 +56,7 @@ class BenchReport(Record):
 
     def _repr_html_(self) -> str:
         safety = self.memory_safety
-        held = f"limit {safety.effective_limit_gb:.2f} GiB, {safety.limit_type}"
+        held = f"limit {safety.effective_limit_gb:.2f} GiB, {_HELD[safety.limit_type]}"
         doubts = "".join(f"<li>{html.escape(doubt.text)}</li>" for doubt in self.doubts)
         return _page(
             f"Benchmark {self.metadata.run_name}",
@@ -80,6 +80,9 @@ class BenchReport(Record):
 _HEADINGS = ("slot", "model", "status", "frames", "fps", "p50 ms", "p99 ms", "peak memory", "within limit")
 
 
+_HELD = {"hard": "enforced", "soft": "partly enforced", "unavailable": "not enforced"}
+
+
 def _row(model: ModelRecord) -> Sequence[str]:
     speed, memory = model.performance, model.gpu_memory
     within = {True: "yes", False: "no", None: UNKNOWN}[memory.within_limit]
@@ -92,7 +95,7 @@ def _row(model: ModelRecord) -> Sequence[str]:
         _number(speed.whole.p50_ms if speed else None, "{:.2f}"),
         _number(speed.whole.p99_ms if speed else None, "{:.2f}"),
         UNKNOWN if memory.peak_gb is None else f"{memory.peak_gb:.2f} GiB, {memory.obtained}",
-        f"{within} ({memory.limit_type})",
+        f"{within}, {_HELD[memory.limit_type]}",
     )
 
 

@@ -32,6 +32,10 @@ __all__ = ["AllocatingLine", "MemoryProfiler", "record"]
 #: Events that are kept unless told otherwise: the newest. About 2 KB each in memory.
 MOST_EVENTS = 1_000_000
 
+#: What is shown in place of a line.
+BEFORE = "allocated before the recording"
+NO_PYTHON = "no line of Python: the backward pass, or C++"
+
 
 @dataclass(frozen=True)
 class AllocatingLine:
@@ -191,7 +195,7 @@ def _live(snapshot: dict[str, Any], device: int) -> list[dict[str, Any]]:
                         "addr": start,
                         "size": block.get("requested_size", block["size"]),
                         "stream": segment["stream"],
-                        "frames": block.get("frames", []),
+                        "frames": [{"filename": BEFORE, "line": 0, "name": ""}],
                     }
                 )
     return events
@@ -229,7 +233,7 @@ def _place(frames: list[dict[str, Any]], libraries: tuple[str, ...]) -> tuple[st
     program = [frame for frame in frames if not frame["filename"].startswith(libraries)]
     for frame in [*program, *frames]:
         return frame["filename"], frame["line"], frame["name"]
-    return "allocated before the recording", 0, ""
+    return NO_PYTHON, 0, ""
 
 
 def _dump(snapshot: dict[str, Any], file: IO[bytes], path: Path) -> None:

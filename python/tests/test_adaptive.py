@@ -148,6 +148,24 @@ def test_a_size_of_one_is_tried_again_once_caches_are_empty(monkeypatch: pytest.
     assert emptied == ["torch", "cupy"]
 
 
+def test_a_framework_that_failed_is_not_told_to_empty_its_own_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emptied = []
+    cuda = types.SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: emptied.append("torch"))
+    pool = types.SimpleNamespace(free_all_blocks=lambda: emptied.append("cupy"))
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    cupy = types.SimpleNamespace(get_default_memory_pool=lambda: pool)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    items = [(0, 1), (1, 1)]
+    for module, others in (("torch", ["cupy"]), ("cupy.cuda.memory", ["torch"]), ("jax.errors", [])):
+        emptied.clear()
+        kind = made(module, "OutOfMemoryError", MemoryError)
+        fn = Recorder(lambda call: 1 if call == 1 else 2, kind)
+        assert list(adaptive_map(fn, items, batch=2)) == [0, 2]
+        assert emptied == (others or ["torch", "cupy"])
+
+
 def made(module: str, name: str, *bases: type[BaseException]) -> type[BaseException]:
     return type(name, bases or (RuntimeError,), {"__module__": module})
 

@@ -57,13 +57,13 @@ class FakeTorch(types.ModuleType):
 
     def event(self, action: str, addr: int, size: int, line: int) -> dict[str, Any]:
         self.time_us += 10
-        frames = [
+        frames: list[dict[str, object]] = [
             {"filename": "/site/torch/nn/functional.py", "line": 1, "name": "linear"},
             {"filename": "train.py", "line": line, "name": "step"},
         ]
         return {
             "action": action, "addr": addr, "size": size, "stream": 0, "time_us": self.time_us,
-            "frames": frames,
+            "frames": frames if line else [],
         }  # fmt: skip
 
     def allocate(self, addr: int, size: int, line: int) -> None:
@@ -109,19 +109,21 @@ def work(torch: FakeTorch) -> None:
 def test_a_recording_is_replayed_and_names_the_lines(torch: FakeTorch, tmp_path: Path) -> None:
     torch.allocate(9 << 32, 7 * MIB, line=3)
     with record(tmp_path / "trace.pickle") as recording:
+        torch.allocate(4 << 32, MIB, line=0)  # in a thread of C++
         work(torch)
     assert torch.history is None, "the recording has ended"
-    assert recording.peak_bytes == 57 * MIB
+    assert recording.peak_bytes == 58 * MIB
     assert [(line.file, line.line, line.bytes // MIB) for line in recording.lines] == [
         ("train.py", 10, 30),
         ("train.py", 11, 20),
         ("allocated before the recording", 0, 7),
+        ("no line of Python: the backward pass, or C++", 0, 1),
     ]
     assert "30.00 MiB  train.py:10 in step" in repr(recording)
     assert "<code>train.py:10 in step</code>" in recording._repr_html_()
     replayed = plimsoll.replay(tmp_path / "trace.pickle", passes=1)
-    assert (replayed.peak_live_bytes, replayed.events) == (57 * MIB, 5)
-    assert (replayed.never_freed_count, replayed.skipped_frees) == (3, 0)
+    assert (replayed.peak_live_bytes, replayed.events) == (58 * MIB, 6)
+    assert (replayed.never_freed_count, replayed.skipped_frees) == (4, 0)
 
 
 def test_a_block_that_raises_is_recorded_too(torch: FakeTorch, tmp_path: Path) -> None:

@@ -10,6 +10,9 @@
 //! chunks that the same items are repeated in. A size that fails now and then is so weighed
 //! against a smaller one that never does.
 //!
+//! **The first chunk of a size is not counted**: kernels are loaded and chosen for its shape, which
+//! takes many times the work itself, and would keep the search from ever coming back.
+//!
 //! Most chunks have the best size; a small share of the time goes to its two neighbours, less
 //! to one that failed, half as much again with each failure. Memory that becomes free later is
 //! found that way, and sizes from one item on are found at the start.
@@ -64,6 +67,8 @@ struct TriedSize {
     items: f64,
     seconds: f64,
     failures: u32,
+    /// Whether a first chunk has gone through.
+    warm: bool,
 }
 
 /// Items of a chunk that failed and are not done yet.
@@ -104,6 +109,10 @@ impl ChunkSearch {
 
     /// A chunk of `count` items was done in this time.
     pub fn succeeded(&mut self, count: u64, took: Duration) {
+        let first = !std::mem::replace(&mut self.tried[self.chosen].warm, true);
+        if first && self.retry.is_none() {
+            return;
+        }
         self.charge(count, took);
         match &mut self.retry {
             None => {
@@ -153,16 +162,17 @@ impl ChunkSearch {
     /// The best size, or a neighbour of it that has not had its share of the time.
     fn choose(&mut self) {
         let best = self.fastest();
-        let larger = (best + 1 < SIZES && size_at(best) < self.most).then_some(best + 1);
+        // Sizes that nobody has tried are doubled; those between are looked at later.
+        let next = if best + 1 == self.tried.len() { best + 2 } else { best + 1 };
+        let larger = (next < SIZES && size_at(best) < self.most).then_some(next);
         let neighbours = [larger, best.checked_sub(1)];
         let wanting = neighbours.into_iter().flatten().find(|&index| {
             let tried = self.tried.get(index).copied().unwrap_or_default();
             tried.seconds < self.seconds * LOOKING * 0.5f64.powi(tried.failures as i32)
         });
         self.chosen = wanting.unwrap_or(best);
-        if self.chosen == self.tried.len() {
-            self.tried.push(TriedSize::default());
-        }
+        let known = self.tried.len().max(self.chosen + 1);
+        self.tried.resize(known, TriedSize::default());
     }
 }
 
