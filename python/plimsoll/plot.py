@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT = 640, 220
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 30, 34
+#: About the width of a letter.
+LETTER = 6.5
 COLOURS = ("#2563c9", "#d2601a", "#13795b", "#8a3fb0")
 
 
@@ -102,13 +104,16 @@ class _Axes:
         return _straight(LEFT, at, WIDTH - RIGHT, at, "#b3261e", dashed=True) + label
 
     def marks(self, marks: Iterable[tuple[float, str]]) -> list[str]:
-        parts = []
-        for x, label in marks:
+        parts, free_from = [], 0.0
+        for x, label in sorted(marks):
             at = self.x(min(max(x, self.first), self.last))
-            end = at > WIDTH * 0.75
             parts.append(_straight(at, TOP, at, HEIGHT - BOTTOM, "#97a3b0", dashed=True))
-            anchor, shift = ("end", -3) if end else ("start", 3)
-            parts.append(_text(at + shift, HEIGHT - BOTTOM - 4, anchor, label))
+            width = LETTER * len(label)
+            start = min(at + 3, WIDTH - RIGHT - width)
+            # A label that would cover the one before it is left out; its line stays.
+            if start >= free_from:
+                parts.append(_text(start, HEIGHT - BOTTOM - 4, "start", label))
+                free_from = start + width
         return parts
 
 
@@ -123,10 +128,10 @@ def _ticks(low: float, high: float, wanted: int) -> list[float]:
 
 def _legend(title: str, lines: Sequence[Line]) -> list[str]:
     parts = [_text(LEFT, 14, "start", title, "#1a2027", weight=600)]
-    at = WIDTH - RIGHT
+    at: float = WIDTH - RIGHT
     for number, line in reversed(list(enumerate(lines))):
         parts.append(_text(at, 14, "end", line.name))
-        at -= 7 * len(line.name) + 6
+        at -= LETTER * len(line.name) + 8
         parts.append(_straight(at - 14, 10, at, 10, COLOURS[number % len(COLOURS)], width=3))
         at -= 28
     return parts
