@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import types
 
 import pytest
 
@@ -19,6 +21,17 @@ def test_memory_info_has_the_names_of_the_document() -> None:
     assert names <= info.keys()
     assert info["system_total"] == plimsoll.memory_info().system_total
     assert plimsoll.is_jetson() is False or plimsoll.is_unified() is True
+
+
+def test_pytorch_counts_in_a_process_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"memory_allocated": 3, "memory_reserved": 4, "max_memory_allocated": 5, "max_memory_reserved": 6}
+    cuda = types.SimpleNamespace(**{name: lambda n=n: n for name, n in counts.items()}, is_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    info = plimsoll.get_memory_info()
+    assert (info["gpu_alloc"], info["gpu_reserved"]) == (3, 4)
+    assert plimsoll.get_gpu_peaks() == (5, 6)
+    cuda.is_initialized = lambda: False
+    assert plimsoll.get_memory_info()["gpu_alloc"] is None and plimsoll.get_gpu_peaks() == (0, 0)
 
 
 def test_available_memory_in_gigabytes_is_decimal() -> None:

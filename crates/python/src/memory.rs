@@ -78,7 +78,7 @@ fn shown(bytes: Option<Bytes>) -> String {
     bytes.map_or_else(|| "–".to_string(), |bytes| bytes.to_string())
 }
 
-/// The memory of this machine, with what this process's pools hold on GPUs where there is one.
+/// The memory of this machine.
 ///
 /// >>> import plimsoll
 /// >>> plimsoll.memory_info().to_dict()["system_total"] > 0
@@ -110,13 +110,7 @@ pub(crate) fn is_unified(py: Python<'_>) -> Option<bool> {
 
 /// The most that the pools of this process had handed out and held on GPUs at once, counted.
 ///
-/// (0, 0) before the first pool on a GPU: what other libraries allocate is not seen here; in a
-/// limited process `stats()` counts all of it.
-///
-/// >>> import plimsoll
-/// >>> allocated, reserved = plimsoll.get_gpu_peaks()
-/// >>> allocated <= reserved
-/// True
+/// (0, 0) before the first pool on a GPU.
 #[pyfunction]
 #[pyo3(name = "get_gpu_peaks")]
 pub(crate) fn gpu_peaks() -> (u64, u64) {
