@@ -23,7 +23,6 @@ from ._plimsoll import (
     estimate_voxelization_memory,
     format_bytes,
     generate_memory_report,
-    get_gpu_peaks,
     is_guarded,
     is_jetson,
     is_unified,
@@ -41,7 +40,13 @@ from .adaptive import ItemDoesNotFit, adaptive_map
 from .errors import CommandFailed, Error, NeverFits, OutOfMemory, Unavailable
 from .estimates import Estimate, estimate
 from .limits import RunReport, guarded, run
-from .memory import doctor, get_available_memory_gb, get_free_memory, get_memory_info
+from .memory import (
+    doctor,
+    get_available_memory_gb,
+    get_free_memory,
+    get_gpu_peaks,
+    get_memory_info,
+)
 from .monitoring import Monitor, Sample, TimeLeft, monitor, watch
 from .points import (
     chunk_and_process,

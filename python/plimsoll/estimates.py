@@ -84,7 +84,7 @@ def estimate(
     >>> plimsoll.estimate(mistral, context=4096, limit="6.9GiB").fits
     False
     >>> plimsoll.estimate(mistral, context=4096)
-    Estimate(14.28 GiB: weights 13.49 GiB, KV cache 512.00 MiB, activations 296.04 MiB, overhead 0 B)
+    Estimate(14.28 GiB: weights 13.49 GiB, KV cache 512.00 MiB, activations 296.00 MiB, overhead 0 B)
     """
     if isinstance(model, (str, os.PathLike)):
         details = estimate_file(os.fspath(model), device=device, **options)

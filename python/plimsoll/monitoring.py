@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -80,18 +81,11 @@ class Monitor:
 
     def __init__(self, words: list[str]) -> None:
         line = [command.executable(), "monitor", "--format", "jsonl", *words]
+        # What it says beside the samples is kept for an error; a file never makes it wait.
+        self._said = tempfile.TemporaryFile("w+", errors="replace")
         self._child = subprocess.Popen(
-            line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+            line, stdout=subprocess.PIPE, stderr=self._said, text=True, errors="replace"
         )
-        # What it says beside the samples is kept for an error, and read so that it never blocks.
-        self._said: list[str] = []
-        self._listener = threading.Thread(target=self._listen, daemon=True, name="plimsoll-monitor")
-        self._listener.start()
-
-    def _listen(self) -> None:
-        assert self._child.stderr is not None
-        for line in self._child.stderr:
-            self._said = [*self._said[-20:], line]
 
     def __iter__(self) -> Iterator[Sample]:
         return self
@@ -100,14 +94,17 @@ class Monitor:
         assert self._child.stdout is not None
         try:
             line = self._child.stdout.readline()
-        except ValueError:  # closed, by another thread or before
+        except ValueError:  # closed
             line = ""
         if line:
             return Sample.of(json.loads(line))
         code = self._child.wait()
-        if code in (2, 3):
-            self._listener.join(timeout=1)
-            raise command.failure("".join(self._said), code)
+        if code in (2, 3) and not self._said.closed:
+            self._said.seek(0)
+            failure = command.failure(self._said.read(), code)
+            self.close()
+            raise failure
+        self.close()
         raise StopIteration
 
     def close(self) -> None:
@@ -119,10 +116,9 @@ class Monitor:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        self._listener.join(timeout=1)
-        for pipe in (self._child.stdout, self._child.stderr):
-            if pipe is not None and not (pipe is self._child.stderr and self._listener.is_alive()):
-                pipe.close()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+        self._said.close()
 
     def __enter__(self) -> Monitor:
         return self
@@ -131,8 +127,7 @@ class Monitor:
         self.close()
 
     def __del__(self) -> None:
-        child = getattr(self, "_child", None)
-        if child is not None and child.poll() is None:
+        if hasattr(self, "_child"):
             self.close()
 
 

@@ -60,22 +60,20 @@ def voxelize(
     >>> plimsoll.voxelize(points, 2, 0.5).tolist()
     [[[1.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]
     """
+    what = (grid_size, voxel_size, origin, mode, dtype)
     if isinstance(points, np.ndarray):
-        arguments = (points, grid_size, voxel_size, origin, mode, dtype)
-        return _on_host(*arguments, out=out, chunk=chunk_size, device=device, limit=limit)
+        return _on_host(points, *what, out=out, chunk=chunk_size, device=device, limit=limit)
     library = type(points).__module__.partition(".")[0]
     if library == "torch" and points.is_cuda:
-        return _torch(points, grid_size, voxel_size, origin, mode, dtype, out, chunk_size)
+        return _torch(points, *what, out, chunk_size)
     if library == "cupy":
-        return _cupy(points, grid_size, voxel_size, origin, mode, dtype, out, chunk_size)
+        return _cupy(points, *what, out, chunk_size)
     if library == "torch":
-        arguments = (points.detach().cpu().numpy(), grid_size, voxel_size, origin, mode, dtype)
-        own = None if out is None else out.numpy()
-        made = _on_host(*arguments, out=own, chunk=chunk_size, device=device, limit=limit)
+        array, own = points.detach().cpu().numpy(), None if out is None else out.numpy()
+        made = _on_host(array, *what, out=own, chunk=chunk_size, device=device, limit=limit)
         return sys.modules["torch"].from_numpy(made) if out is None else out
     if isinstance(points, (list, tuple)) and points and isinstance(points[0], np.ndarray):
-        arguments = (points, grid_size, voxel_size, origin, mode, dtype)
-        return _on_host(*arguments, out=out, chunk=chunk_size, device=device, limit=limit)
+        return _on_host(points, *what, out=out, chunk=chunk_size, device=device, limit=limit)
     raise TypeError(
         "points must be an array of numpy (or a list of them, which may differ in length), or a "
         f"tensor of PyTorch or CuPy, not {type(points).__module__}.{type(points).__name__}"
@@ -119,7 +117,8 @@ def voxelize_chunked(
         where = f"cuda:{points.device.id}"
     if chunk_size is None:
         try:
-            plan = suggest_voxelization_chunking(clouds, each, *_three(grid_size, int), device=where)
+            depth, height, width = _three(grid_size, int)
+            plan = suggest_voxelization_chunking(clouds, each, depth, height, width, where)
             chunk_size = plan.chunk_size
         except NeverFits:
             chunk_size = 1
@@ -238,8 +237,8 @@ def _on_host(
         columns = clouds[0].shape[-1]
     spec, cells = _spec(grid, size, origin, mode, dtype, columns - 3)
     grid = _three(grid, int)
-    planes = (spec.planes,) if mode in ("mean", "max") else ()
-    voxels = (-(-grid[0] * grid[1] * grid[2] // 8),) if cells == "bits" else grid
+    planes: tuple[int, ...] = (spec.planes,) if mode in ("mean", "max") else ()
+    voxels: tuple[int, ...] = (-(-grid[0] * grid[1] * grid[2] // 8),) if cells == "bits" else grid
     shape = (*((len(clouds),) if batched else ()), *planes, *voxels)
     if out is None:
         out = _empty(shape, Dtypes[cells])
@@ -266,10 +265,9 @@ def _resident(
     """What is made, as what, of how many clouds, points and columns, and its shape."""
     shape = points.shape
     if len(shape) == 2:
-        clouds, (count, columns), lead = 1, shape, ()
+        clouds, (count, columns) = 1, shape
     elif len(shape) == 3:
         clouds, count, columns = shape
-        lead = (clouds,)
     else:
         raise ValueError(f"points has {len(shape)} dimensions; it must be [N, 3] or [B, N, 3]")
     spec, cells = _spec(grid, size, origin, mode, dtype, columns - 3)
@@ -278,7 +276,8 @@ def _resident(
             f"{mode} as {cells} on a GPU's tensors is not available: there are kernels for occupancy "
             "as float32 and uint8; use an array of numpy (device='cuda:0' keeps the GPU)"
         )
-    return spec, cells, clouds, count, columns, (*lead, *(grid if type(grid) is tuple else _three(grid, int)))
+    grid = grid if type(grid) is tuple else _three(grid, int)
+    return spec, cells, clouds, count, columns, (*shape[:-2], *grid)
 
 
 def _torch(

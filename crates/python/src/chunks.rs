@@ -13,6 +13,13 @@ use crate::errors::OrRaise;
 use crate::memory::available_bytes;
 
 /// How many chunks, how large, and what one takes.
+///
+/// >>> import plimsoll
+/// >>> plan = plimsoll.calculate_chunking(10, 100, 400, 1.0)
+/// >>> plan.num_chunks, plan.chunk_size, plan.last_chunk_size
+/// (3, 4, 2)
+/// >>> plan.ranges()
+/// [range(0, 4), range(4, 8), range(8, 10)]
 #[pyclass(name = "ChunkingConfig", module = "plimsoll", frozen, eq)]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PyChunkingConfig(ChunkingConfig);
@@ -83,6 +90,10 @@ impl PyChunkingConfig {
 }
 
 /// This many items of this many bytes into what a device has free, with the safety margin.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.auto_chunk(64, "1KiB", "cpu").num_chunks
+/// 1
 #[pyfunction]
 #[pyo3(signature = (total_batch_size, bytes_per_item, device = None))]
 pub(crate) fn auto_chunk(
@@ -96,6 +107,10 @@ pub(crate) fn auto_chunk(
 }
 
 /// This many items of this many bytes into so much memory, of which a share may be used.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.calculate_chunking(64, "9.5MiB", "220MiB").to_string()
+/// '4 chunks of 16 items, 152.00 MiB a chunk'
 #[pyfunction]
 #[pyo3(signature = (total_items, bytes_per_item, available_memory, safety_margin = SAFETY_MARGIN))]
 pub(crate) fn calculate_chunking(
@@ -110,6 +125,10 @@ pub(crate) fn calculate_chunking(
 }
 
 /// What voxelizing a batch takes, in bytes.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.estimate_voxelization_memory(1, 1000, 8, 8, 8).points_bytes
+/// 12000
 #[pyclass(name = "VoxelizationEstimate", module = "plimsoll", frozen, eq)]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PyVoxelizationEstimate(VoxelizationEstimate);
@@ -160,6 +179,10 @@ impl PyVoxelizationEstimate {
 }
 
 /// What voxelizing a batch takes on the device that does it.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.estimate_voxelization_memory(64, 100_000, 128, 128, 128).output_bytes
+/// 536870912
 #[pyfunction]
 #[pyo3(signature = (batch_size, num_points, depth, height, width, feature_dim = 0))]
 pub(crate) fn estimate_voxelization_memory(
@@ -175,6 +198,10 @@ pub(crate) fn estimate_voxelization_memory(
 }
 
 /// Whether voxelizing a batch takes more than the safety margin leaves of a device's free memory.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.voxelization_will_oom(2**40, 100_000, 128, 128, 128, "cpu")
+/// True
 #[pyfunction]
 #[pyo3(signature = (batch_size, num_points, depth, height, width, device = None))]
 pub(crate) fn voxelization_will_oom(
@@ -191,6 +218,10 @@ pub(crate) fn voxelization_will_oom(
 }
 
 /// How many clouds at a time fit into what a device has free.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.suggest_voxelization_chunking(4, 1000, 8, 8, 8, "cpu").num_chunks
+/// 1
 #[pyfunction]
 #[pyo3(signature = (batch_size, num_points, depth, height, width, device = None))]
 pub(crate) fn suggest_voxelization_chunking(

@@ -45,6 +45,13 @@ fn used(guard: &GuardClient, number: u32) -> Option<(usize, &'static LedgerDevic
 /// The limit of this process on a device, in bytes; None where memory is only counted.
 ///
 /// Raises `Unavailable` in a process that is not limited.
+///
+/// >>> import plimsoll
+/// >>> try:
+/// ...     plimsoll.limit()
+/// ... except plimsoll.Unavailable as error:
+/// ...     print("python -m plimsoll run" in str(error))
+/// True
 #[pyfunction]
 #[pyo3(signature = (device = 0))]
 pub(crate) fn limit(device: u32) -> PyResult<Option<u64>> {
@@ -56,6 +63,10 @@ pub(crate) fn limit(device: u32) -> PyResult<Option<u64>> {
 }
 
 /// Whether this process runs under a limit, or is only counted.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.is_guarded()
+/// False
 #[pyfunction]
 pub(crate) fn is_guarded() -> bool {
     guard().is_ok()
@@ -69,6 +80,13 @@ pub(crate) fn is_guarded() -> bool {
 /// that the limit refused. `charged_bytes.*` is what all processes under the limit hold together.
 ///
 /// Raises `Unavailable` in a process that is not limited.
+///
+/// >>> import plimsoll
+/// >>> try:
+/// ...     plimsoll.stats()
+/// ... except plimsoll.Unavailable as error:
+/// ...     print("python -m plimsoll run" in str(error))
+/// True
 #[pyfunction]
 #[pyo3(signature = (device = 0))]
 pub(crate) fn stats(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyDict>> {

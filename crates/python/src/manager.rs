@@ -12,6 +12,14 @@ use crate::errors::OrRaise;
 /// What other libraries allocate in the same process is not held: `apply_limits()` says so, and
 /// gives the settings by which they hold themselves. `plimsoll.run` and `plimsoll.guarded` hold
 /// whole processes.
+///
+/// >>> import plimsoll
+/// >>> manager = plimsoll.GPUMemoryManager("4GiB")
+/// >>> report = manager.apply_limits()
+/// >>> report["limit_type"] in ("hard", "soft", "unavailable")
+/// True
+/// >>> manager.get_tensorrt_workspace_size() == report["effective_limit_bytes"] // 2
+/// True
 #[pyclass(name = "GPUMemoryManager", module = "plimsoll", frozen)]
 pub(crate) struct PyGpuMemoryManager {
     manager: GpuMemoryManager,

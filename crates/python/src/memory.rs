@@ -9,6 +9,11 @@ use crate::arguments::{Amount, device};
 use crate::errors::{OrRaise, unavailable};
 
 /// The machine's memory: the system's, and the GPU's as a part of it or beside it.
+///
+/// >>> import plimsoll
+/// >>> info = plimsoll.memory_info()
+/// >>> info.system_available <= info.system_total
+/// True
 #[pyclass(name = "MemoryInfo", module = "plimsoll", frozen, eq, get_all)]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PyMemoryInfo {
@@ -73,19 +78,31 @@ fn shown(bytes: Option<Bytes>) -> String {
     bytes.map_or_else(|| "–".to_string(), |bytes| bytes.to_string())
 }
 
-/// The memory of this machine, with what this process's pools hold on GPUs where there is one.
+/// The memory of this machine.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.memory_info().to_dict()["system_total"] > 0
+/// True
 #[pyfunction]
 pub(crate) fn memory_info(py: Python<'_>) -> PyMemoryInfo {
     py.detach(plimsoll::memory_info).into()
 }
 
 /// Whether this machine is a Jetson, by the files of its board.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.is_jetson() in (True, False)
+/// True
 #[pyfunction]
 pub(crate) fn is_jetson(py: Python<'_>) -> bool {
     py.detach(plimsoll::is_jetson)
 }
 
 /// Whether the GPU shares the system's memory; None where nothing tells, as without a GPU.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.is_unified() in (True, False, None)
+/// True
 #[pyfunction]
 pub(crate) fn is_unified(py: Python<'_>) -> Option<bool> {
     py.detach(plimsoll::is_unified)
@@ -93,8 +110,7 @@ pub(crate) fn is_unified(py: Python<'_>) -> Option<bool> {
 
 /// The most that the pools of this process had handed out and held on GPUs at once, counted.
 ///
-/// (0, 0) before the first pool on a GPU: what other libraries allocate is not seen here; in a
-/// limited process `stats()` counts all of it.
+/// (0, 0) before the first pool on a GPU.
 #[pyfunction]
 #[pyo3(name = "get_gpu_peaks")]
 pub(crate) fn gpu_peaks() -> (u64, u64) {
@@ -102,6 +118,11 @@ pub(crate) fn gpu_peaks() -> (u64, u64) {
 }
 
 /// A device, as it is found now.
+///
+/// >>> import plimsoll
+/// >>> host = plimsoll.devices()[-1]
+/// >>> host.id
+/// 'cpu'
 #[pyclass(name = "Device", module = "plimsoll", frozen, eq, get_all)]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PyDevice {
@@ -150,6 +171,10 @@ fn described(id: DeviceId) -> plimsoll::Result<PyDevice> {
 ///
 /// Each is opened to be asked, which makes a context on a GPU. `doctor()` also says why a kind of
 /// device is not there.
+///
+/// >>> import plimsoll
+/// >>> [device.id for device in plimsoll.devices()][-1]
+/// 'cpu'
 #[pyfunction]
 pub(crate) fn devices(py: Python<'_>) -> Vec<PyDevice> {
     py.detach(|| {
@@ -163,6 +188,10 @@ pub(crate) fn devices(py: Python<'_>) -> Vec<PyDevice> {
 
 /// What can be had on a device now, in bytes; on the current one where none is named. On unified
 /// memory it is what the system has available.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.available_bytes("cpu") > 0
+/// True
 #[pyfunction]
 #[pyo3(signature = (device = None))]
 pub(crate) fn available_bytes(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
@@ -172,14 +201,22 @@ pub(crate) fn available_bytes(py: Python<'_>, device: Option<&Bound<'_, PyAny>>)
 
 /// Whether less than a share of memory is available: the system's, and on a GPU with memory of
 /// its own also that.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.should_reduce_batch(below=0.0)
+/// False
 #[pyfunction]
-#[pyo3(signature = (below = current::REDUCE_BATCH_BELOW))]
+#[pyo3(signature = (below = 0.2))]
 pub(crate) fn should_reduce_batch(py: Python<'_>, below: f64) -> PyResult<bool> {
     py.detach(|| current::should_reduce_batch_below(below))
         .ok_or_else(|| unavailable("what is available", "the system does not say"))
 }
 
 /// Whether this much is more than the safety margin (70 %) leaves of a device's free memory.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.will_oom("1KiB", "cpu"), plimsoll.will_oom("1TiB", "cpu")
+/// (False, True)
 #[pyfunction]
 #[pyo3(signature = (required_bytes, device = None))]
 pub(crate) fn will_oom(
@@ -191,6 +228,10 @@ pub(crate) fn will_oom(
 }
 
 /// A report on a device and its memory, as text.
+///
+/// >>> import plimsoll
+/// >>> print(plimsoll.generate_memory_report("sim").splitlines()[2])
+/// Device: sim
 #[pyfunction]
 #[pyo3(name = "generate_memory_report", signature = (device = None))]
 pub(crate) fn memory_report(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
@@ -199,18 +240,30 @@ pub(crate) fn memory_report(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -
 }
 
 /// A number of bytes as text with its unit: `1.50 GiB`.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.format_bytes(1536 * 1024**2)
+/// '1.50 GiB'
 #[pyfunction]
 pub(crate) fn format_bytes(n: u64) -> String {
     plimsoll::format_bytes(n)
 }
 
 /// An amount of memory as a number of bytes: `8GiB` is binary, `8GB` decimal.
+///
+/// >>> import plimsoll
+/// >>> plimsoll.parse_bytes("8GiB"), plimsoll.parse_bytes("8GB")
+/// (8589934592, 8000000000)
 #[pyfunction]
 pub(crate) fn parse_bytes(amount: Amount) -> u64 {
     amount.0.get()
 }
 
 /// The name of the device that is meant where none is named.
+///
+/// >>> import plimsoll
+/// >>> ":" in plimsoll.current_device() or plimsoll.current_device() == "cpu"
+/// True
 #[pyfunction]
 pub(crate) fn current_device(py: Python<'_>) -> Bound<'_, PyString> {
     PyString::new(py, &py.detach(current::device).to_string())

@@ -5,7 +5,7 @@
 //! process ends: an interpreter that is shutting down has often lost the driver already.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll::backend::cuda::{Cuda, CudaOptions};
 use plimsoll::{AdaptiveRunner, Error, Stream};
@@ -13,7 +13,7 @@ use plimsoll_points::VoxelSpec;
 use plimsoll_points::backend::cuda::{ResidentShape, ResidentVoxels};
 use pyo3::prelude::*;
 
-use super::PyVoxelSpec;
+use super::{PyVoxelSpec, check_fork};
 use crate::errors::OrRaise;
 
 /// Shapes that are kept for each device: a program has few of them.
@@ -28,25 +28,25 @@ struct CudaState {
     shapes: Vec<(Stream, ResidentShape, Arc<ResidentVoxels>)>,
 }
 
-/// By process, as a child of fork has none of it, and by the device's number.
-type CudaStates = Mutex<HashMap<(u32, u32), &'static Mutex<CudaState>>>;
+/// By the device's number.
+type CudaStates = Mutex<Vec<(u32, &'static Mutex<CudaState>)>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn state(number: u32) -> plimsoll::Result<&'static Mutex<CudaState>> {
-    static STATES: OnceLock<CudaStates> = OnceLock::new();
-    let mut states = lock(STATES.get_or_init(Mutex::default));
-    let key = (std::process::id(), number);
-    if let Some(state) = states.get(&key) {
+    static STATES: CudaStates = Mutex::new(Vec::new());
+    check_fork()?;
+    let mut states = lock(&STATES);
+    if let Some((_, state)) = states.iter().find(|(of, _)| *of == number) {
         return Ok(state);
     }
     // Plain blocks: what kernels work in is small, and never given back.
     let device = Arc::new(Cuda::open_with(&CudaOptions::new(number).mapping(false))?);
     let state = CudaState { device, streams: HashMap::new(), shapes: Vec::new() };
     let state: &'static _ = Box::leak(Box::new(Mutex::new(state)));
-    states.insert(key, state);
+    states.push((number, state));
     Ok(state)
 }
 
@@ -124,7 +124,7 @@ impl ResidentBatch {
     fn unit(&self) -> u64 {
         let points = self.count * self.stride * FLOAT;
         let grid = self.spec.cloud_bytes(self.spec.grid().voxels());
-        let whole = |unit: &u64| [points, grid].iter().all(|each| each * unit % 16 == 0);
+        let whole = |unit: &u64| [points, grid].iter().all(|each| (each * unit).is_multiple_of(16));
         [1, 2, 4, 8].into_iter().find(whole).unwrap_or(16)
     }
 

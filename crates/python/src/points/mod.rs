@@ -5,7 +5,10 @@
 pub(crate) mod cuda;
 mod workers;
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray2, PyUntypedArrayMethods};
 use plimsoll::backend::{BackendKind, DeviceId};
@@ -126,35 +129,70 @@ impl Sink for ArraySink<'_> {
     }
 }
 
-/// Backends of devices, each opened once: to compile kernels and to pin memory takes long. The
-/// host needs none.
-fn with_backend<T>(
+/// How long a reading of the host's free memory is good for work that is small beside it: to read
+/// it takes as long as to voxelize thousands of points.
+const READING_LASTS: Duration = Duration::from_millis(100);
+/// Work up to here is small.
+const SMALL_BYTES: u64 = 64 << 20;
+
+/// The host as a backend.
+fn host(limit: Option<Bytes>, bytes: u64) -> plimsoll::Result<Arc<VoxelizeBackend>> {
+    type Reading = (Instant, Option<Bytes>, Arc<VoxelizeBackend>);
+    static LAST: Mutex<Option<Reading>> = Mutex::new(None);
+    // Never waited for: in a child of fork nobody may be left to unlock it.
+    let mut last = LAST.try_lock().ok();
+    let known = last.as_ref().and_then(|last| last.as_ref());
+    if let Some((at, of, backend)) = known
+        && *of == limit
+        && bytes <= SMALL_BYTES
+        && at.elapsed() < READING_LASTS
+    {
+        return Ok(Arc::clone(backend));
+    }
+    let backend = Arc::new(open::open(Some(BackendKind::Host.into()), limit)?);
+    if let Some(last) = &mut last {
+        **last = Some((Instant::now(), limit, Arc::clone(&backend)));
+    }
+    Ok(backend)
+}
+
+/// The backend of a device. Each is opened once and kept: to compile kernels and to pin memory
+/// takes long.
+fn backend_of(
     device: DeviceId,
     limit: Option<Bytes>,
-    work: impl FnOnce(&VoxelizeBackend) -> plimsoll::Result<T>,
-) -> plimsoll::Result<T> {
-    type Opened = Vec<(u32, DeviceId, Option<Bytes>, &'static VoxelizeBackend)>;
-    static OPENED: OnceLock<Mutex<Opened>> = OnceLock::new();
+    bytes: u64,
+) -> plimsoll::Result<Arc<VoxelizeBackend>> {
+    type Opened = Vec<(DeviceId, Option<Bytes>, Arc<VoxelizeBackend>)>;
+    static OPENED: Mutex<Opened> = Mutex::new(Vec::new());
     if device.kind == BackendKind::Host {
-        return work(&open::open(Some(device), limit)?);
+        return host(limit, bytes);
     }
+    check_fork()?;
+    let mut all = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = all.iter().find(|(id, of, _)| (*id, *of) == (device, limit));
+    if let Some((.., backend)) = known {
+        return Ok(Arc::clone(backend));
+    }
+    let opened = Arc::new(open::open(Some(device), limit)?);
+    all.push((device, limit, Arc::clone(&opened)));
+    Ok(opened)
+}
+
+/// Drivers do not survive fork: a child whose parent has used one is told so, as locks that its
+/// parent held would stay locked for ever.
+fn check_fork() -> plimsoll::Result<()> {
+    static USER: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
-    let all = OPENED.get_or_init(Mutex::default);
-    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_it = |(own, id, of, _): &&(u32, DeviceId, Option<Bytes>, _)| {
-        (*own, *id, *of) == (process, device, limit)
-    };
-    let known = all.iter().find(is_it).map(|(.., backend)| *backend);
-    let backend = match known {
-        Some(backend) => backend,
-        None => {
-            let opened: &'static _ = Box::leak(Box::new(open::open(Some(device), limit)?));
-            all.push((process, device, limit, opened));
-            opened
-        }
-    };
-    drop(all);
-    work(backend)
+    match USER.compare_exchange(0, process, AcqRel, Acquire) {
+        Err(other) if other != process => Err(Error::Unavailable {
+            what: "a GPU in a child of fork whose parent has used it".to_string(),
+            why: "drivers do not survive fork; start the child with spawn \
+                  (multiprocessing.set_start_method('spawn'))"
+                .to_string(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Makes dense grids of clouds that are arrays, in an array of bytes.
@@ -182,18 +220,17 @@ pub(crate) fn voxelize_arrays<'py>(
     }
     let (limit, made) = (limit.map(|limit| limit.0), spec.0);
     let report = workers::interruptible(py, |is_stopped| {
-        with_backend(device, limit, |opened| {
-            let job = VoxelJob {
-                batch: &batch,
-                spec: made,
-                backend: &*opened.backend,
-                or_host: false,
-                chunk,
-                available: opened.available,
-                room: opened.room,
-            };
-            job.run(&mut ArraySink(bytes), &mut |_, _| !is_stopped())
-        })
+        let opened = backend_of(device, limit, wanted)?;
+        let job = VoxelJob {
+            batch: &batch,
+            spec: made,
+            backend: &*opened.backend,
+            or_host: false,
+            chunk,
+            available: opened.available,
+            room: opened.room,
+        };
+        job.run(&mut ArraySink(bytes), &mut |_, _| !is_stopped())
     })?;
     tally(py, &report)
 }
