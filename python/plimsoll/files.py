@@ -13,9 +13,9 @@ from typing import IO
 def write_whole(path: str | os.PathLike[str], content: bytes | Callable[[IO[bytes]], object]) -> None:
     """Writes a file, or leaves what was there: under another name first, then in its place.
 
-    >>> import tempfile
+    >>> import pathlib, tempfile
     >>> from plimsoll.files import write_whole
-    >>> place = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> place = pathlib.Path(tempfile.mkdtemp()) / "note.txt"
     >>> write_whole(place, b"whole")
     >>> place.read_bytes(), [file.name for file in place.parent.iterdir()]
     (b'whole', ['note.txt'])

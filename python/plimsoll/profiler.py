@@ -92,7 +92,13 @@ class MemoryProfiler:
         profiler.save("memory.svg")       # in a notebook: the last line `profiler` shows it
 
     `capture`, `print_summary`, `reset_peak_memory` and `get_peak_memory` also work on the class,
-    without a profiler.
+    without a profiler. Where nobody counts, that is said:
+
+    >>> import plimsoll
+    >>> plimsoll.MemoryProfiler.capture("now")
+    Traceback (most recent call last):
+        ...
+    plimsoll.errors.Unavailable: the GPU memory of this process is not counted: ...
     """
 
     def __init__(self, *, device: int | None = None, interval_s: float = 0.02) -> None:

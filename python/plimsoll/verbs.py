@@ -97,7 +97,13 @@ def bench(config: BenchConfig | None = None, /, **changes: Any) -> BenchReport:
 
 
 def read_report(path: PathLike) -> BenchReport:
-    """The report of a run that `bench` or the command made: of its folder, or its report.json."""
+    """The report of a run that `bench` or the command made: of its folder, or its report.json.
+
+    >>> import plimsoll, tempfile
+    >>> report = plimsoll.bench(max_frames=1, warmup=0, mode="rgb", output_dir=tempfile.mkdtemp())
+    >>> plimsoll.read_report(report.folder) == report
+    True
+    """
     place = Path(path)
     folder = place if place.is_dir() else place.parent
     with open(folder / "report.json" if place.is_dir() else place, encoding="utf-8") as file:
@@ -117,6 +123,11 @@ def compare(
 
     `tolerance` is a share such as "5%" or 0.05. Two runs of different things are a `ValueError`
     unless `force` is given.
+
+    >>> import plimsoll, tempfile
+    >>> report = plimsoll.bench(max_frames=1, warmup=0, mode="rgb", output_dir=tempfile.mkdtemp())
+    >>> plimsoll.compare(report, report.folder).regression
+    False
     """
     options = command.flags({"tolerance": tolerance, "force": force})
     return CompareReport.from_dict(command.ask(["compare", *map(_place, (a, b)), *options]))
@@ -146,6 +157,12 @@ def export(
 
     `imgsz` is the side of the image, or rows and columns. A file that was there is kept unless
     the new one is whole.
+
+    >>> import plimsoll
+    >>> plimsoll.export("missing.pt", to="missing.onnx")
+    Traceback (most recent call last):
+        ...
+    ValueError: ...missing.pt...
     """
     size = "x".join(map(str, imgsz)) if isinstance(imgsz, tuple) else imgsz
     options = {"to": to, "imgsz": size, "dynamic": dynamic, "half": half, "int8": int8}
@@ -172,6 +189,13 @@ def replay(
     `trace` is what `plimsoll.torch.record` wrote, a snapshot of PyTorch's, or a csv; the other
     arguments are the flags of `plimsoll replay`. A trace that does not fit into `cap` is an answer:
     `completed` is false.
+
+    >>> import pathlib, plimsoll, tempfile
+    >>> trace = pathlib.Path(tempfile.mkdtemp()) / "trace.csv"
+    >>> _ = trace.write_text("op,id,size,stream,t_us\\na,1,1000000,0,5\\nf,1,1000000,0,9\\n")
+    >>> replayed = plimsoll.replay(trace, passes=1)
+    >>> replayed.completed, replayed.peak_live_bytes
+    (True, 1000000)
     """
     options = {"backend": backend, "tight": tight, "no_map": no_map, "cap": cap, "device": device}
     options |= {"threads": threads, "passes": passes, "latencies": latencies}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import doctest
 import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import plimsoll
-from plimsoll import command
+from plimsoll import adaptive, command, files, plot
 
 ROOT = Path(__file__).resolve().parents[2]
 # Classes that a call of the same module shows, and modules.
-WITHOUT = {"Monitor", "Sample", "TimeLeft", "RunReport", "Estimate", "version", "command"}
+WITHOUT = {
+    *("Monitor", "Sample", "TimeLeft", "RunReport", "Estimate", "version", "command"),
+    *("BenchReport", "CompareReport", "ExportReport", "ReplayReport", "MemorySnapshot"),
+}
 NAMES = sorted(
     name
     for name in plimsoll.__all__
@@ -36,9 +40,12 @@ def test_every_public_name_has_an_example_that_runs(name: str) -> None:
     run(inspect.getdoc(getattr(plimsoll, name)) or "", name)
 
 
-@pytest.mark.parametrize("name", ["executable", "flags"])
-def test_the_modules_own_examples_run(name: str) -> None:
-    run(inspect.getdoc(getattr(command, name)) or "", name)
+@pytest.mark.parametrize(
+    "one",
+    [command.executable, command.flags, adaptive.is_out_of_memory, plot.over_time, files.write_whole],
+)
+def test_the_modules_own_examples_run(one: Callable[..., object]) -> None:
+    run(inspect.getdoc(one) or "", one.__name__)
 
 
 def test_every_public_thing_says_what_it_is() -> None:
