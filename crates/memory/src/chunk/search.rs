@@ -263,6 +263,71 @@ mod tests {
         assert!(search.best() > 1000, "{}", search.best());
     }
 
+    /// What chunks of items of unequal length take: seconds and bytes.
+    type Costs = fn(&[f64]) -> (f64, f64);
+
+    const CAPACITY: f64 = 7e9;
+
+    fn padded(chunk: &[f64]) -> f64 {
+        chunk.iter().copied().fold(0.0, f64::max) * chunk.len() as f64
+    }
+
+    /// Seconds with one size throughout; nothing where it does not fit once.
+    fn fixed(items: &[f64], size: usize, costs: Costs) -> Option<f64> {
+        items
+            .chunks(size)
+            .map(costs)
+            .try_fold(0.0, |sum, (seconds, bytes)| (bytes <= CAPACITY).then_some(sum + seconds))
+    }
+
+    /// Seconds with the search, failures included.
+    fn searched(items: &[f64], costs: Costs) -> f64 {
+        let (mut search, mut done, mut sum) = (ChunkSearch::new(4096), 0, 0.0);
+        while done < items.len() {
+            let size = usize::try_from(search.size()).unwrap().min(items.len() - done);
+            let (seconds, bytes) = costs(&items[done..done + size]);
+            let fits = bytes <= CAPACITY;
+            // An attempt that fails has done most of its work, and has freed what it had.
+            let took = if fits { seconds } else { 0.6 * seconds + 0.01 };
+            let (count, time) = (size as u64, Duration::from_secs_f64(took));
+            sum += took;
+            if fits {
+                search.succeeded(count, time);
+                done += size;
+            } else {
+                search.failed(count, time);
+            }
+        }
+        sum
+    }
+
+    #[test]
+    fn it_loses_little_to_the_best_fixed_size() {
+        let mut state = 1u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 40) as f64 / (1u64 << 24) as f64
+        };
+        let lengths: Vec<f64> = (0..60_000).map(|_| 16.0 * 32f64.powf(random())).collect();
+        let models: [(&str, Costs); 4] = [
+            ("padded, far from the limit", |c| (0.003 + padded(c) * 1e-6, padded(c) * 4e4)),
+            ("padded, at the limit", |c| (0.003 + padded(c) * 1e-6, padded(c) * 4e5)),
+            ("put together, at the limit", |c| {
+                let sum = c.iter().sum::<f64>();
+                (0.01 + sum * 1e-6, sum * 4e5)
+            }),
+            ("equal items", |c| {
+                let count = c.len() as f64;
+                (0.004 + count * 1e-3, count * 5e7)
+            }),
+        ];
+        for (name, costs) in models {
+            let best = (1..=600).step_by(3).filter_map(|size| fixed(&lengths, size, costs));
+            let share = best.fold(f64::INFINITY, f64::min) / searched(&lengths, costs);
+            assert!(share > 0.95, "{name}: {share:.3} of the best fixed size");
+        }
+    }
+
     proptest! {
         #[test]
         fn sizes_stay_in_bounds(
