@@ -26,6 +26,7 @@ from .errors import NeverFits, OutOfMemory, Unavailable
 
 Triple = float | Sequence[float]
 Dtypes = {"f32": "float32", "u32": "uint32", "u8": "uint8", "bits": "uint8"}
+PLAIN = (int, float, tuple)
 CELLS = {"float32": "f32", "uint32": "u32", "uint8": "u8", "bool": "u8", "bits": "bits"}
 
 
@@ -180,36 +181,29 @@ def _three(value: Any, kind: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _made_spec(
-    grid: tuple[int, int, int],
-    size: tuple[float, float, float],
-    origin: tuple[float, float, float],
-    mode: str,
-    cells: str | None,
-    features: int,
-) -> tuple[VoxelSpec, str]:
-    spec = VoxelSpec(grid, size, origin, mode, cells, features)
-    return spec, spec.cells
-
-
-def _spec(
+def _made_plan(
     grid: Any, size: Any, origin: Any, mode: str, dtype: Any, features: int
-) -> tuple[VoxelSpec, str]:
+) -> tuple[VoxelSpec, str, tuple[int, int, int]]:
     cells = None
     if dtype is not None:
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
-        name = name.removeprefix("torch.").removesuffix("_")
-        cells = CELLS.get(name)
+        cells = CELLS.get(name.removeprefix("torch."))
         if cells is None:
             raise ValueError(f"dtype is {dtype!r}; it must be float32, uint32, uint8 or 'bits'")
-    if type(grid) is not tuple or len(grid) != 3:
-        grid = _three(grid, int)
-    if type(size) is not tuple or len(size) != 3:
-        size = _three(size, float)
-    if type(origin) is not tuple or len(origin) != 3:
-        origin = _three(origin, float)
-    of_features = mode in ("mean", "max")
-    return _made_spec(grid, size, origin, mode, cells, features if of_features else 0)
+    grid = _three(grid, int)
+    of_features = features if mode in ("mean", "max") else 0
+    spec = VoxelSpec(grid, _three(size, float), _three(origin, float), mode, cells, of_features)
+    return spec, spec.cells, grid
+
+
+def _plan(
+    grid: Any, size: Any, origin: Any, mode: str, dtype: Any, features: int
+) -> tuple[VoxelSpec, str, tuple[int, int, int]]:
+    """What is made, as what, and its three extents. Kept for numbers and tuples; arrays and tensors
+    may change."""
+    if not (type(grid) in PLAIN and type(size) in PLAIN and type(origin) in PLAIN):
+        grid, size, origin = _three(grid, int), _three(size, float), _three(origin, float)
+    return _made_plan(grid, size, origin, mode, dtype, features)
 
 
 def _on_host(
@@ -235,8 +229,7 @@ def _on_host(
     else:
         clouds = [np.ascontiguousarray(one, dtype=np.float32) for one in points]
         columns = clouds[0].shape[-1]
-    spec, cells = _spec(grid, size, origin, mode, dtype, columns - 3)
-    grid = _three(grid, int)
+    spec, cells, grid = _plan(grid, size, origin, mode, dtype, columns - 3)
     planes: tuple[int, ...] = (spec.planes,) if mode in ("mean", "max") else ()
     voxels: tuple[int, ...] = (-(-grid[0] * grid[1] * grid[2] // 8),) if cells == "bits" else grid
     shape = (*((len(clouds),) if batched else ()), *planes, *voxels)
@@ -260,31 +253,26 @@ def _empty(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
 
 
 def _resident(
-    points: Any, grid: Any, size: Any, origin: Any, mode: str, dtype: Any
-) -> tuple[VoxelSpec, str, int, int, int, tuple[int, ...]]:
-    """What is made, as what, of how many clouds, points and columns, and its shape."""
-    shape = points.shape
-    if len(shape) == 2:
-        clouds, (count, columns) = 1, shape
-    elif len(shape) == 3:
-        clouds, count, columns = shape
-    else:
-        raise ValueError(f"points has {len(shape)} dimensions; it must be [N, 3] or [B, N, 3]")
-    spec, cells = _spec(grid, size, origin, mode, dtype, columns - 3)
+    shape: tuple[int, ...], grid: Any, size: Any, origin: Any, mode: str, dtype: Any
+) -> tuple[VoxelSpec, str, tuple[int, ...]]:
+    """What is made of points of this shape, as what, and its shape."""
+    if len(shape) not in (2, 3) or shape[-1] < 3:
+        raise ValueError(f"points is {tuple(shape)}; it must be [N, 3] or [B, N, 3], or have more columns")
+    spec, cells, grid = _plan(grid, size, origin, mode, dtype, shape[-1] - 3)
     if mode != "occupancy" or cells not in ("f32", "u8"):
         raise Unavailable(
             f"{mode} as {cells} on a GPU's tensors is not available: there are kernels for occupancy "
             "as float32 and uint8; use an array of numpy (device='cuda:0' keeps the GPU)"
         )
-    grid = grid if type(grid) is tuple else _three(grid, int)
-    return spec, cells, clouds, count, columns, (*shape[:-2], *grid)
+    return spec, cells, (shape[0], *grid) if len(shape) == 3 else grid
 
 
 def _torch(
     points: Any, grid: Any, size: Any, origin: Any, mode: str, dtype: Any, out: Any, chunk: int | None
 ) -> Any:
     torch = sys.modules["torch"]
-    spec, cells, clouds, count, columns, shape = _resident(points, grid, size, origin, mode, dtype)
+    own = points.shape
+    spec, cells, shape = _resident(own, grid, size, origin, mode, dtype)
     kind = torch.float32 if cells == "f32" else torch.uint8
     if points.dtype is not torch.float32 or not points.is_contiguous() or points.data_ptr() % 16:
         points = points.detach().to(torch.float32, copy=True).contiguous()
@@ -298,8 +286,10 @@ def _torch(
         raise ValueError(f"out must be a contiguous tensor of {kind} on {device} of shape {shape}")
     number = device.index
     stream = torch._C._cuda_getCurrentRawStream(number)
-    addresses = (points.data_ptr(), out.data_ptr())
-    voxelize_resident(spec, number, stream, *addresses, clouds, count, columns, chunk)
+    clouds = own[0] if len(own) == 3 else 1
+    voxelize_resident(
+        spec, number, stream, points.data_ptr(), out.data_ptr(), clouds, own[-2], own[-1], chunk
+    )
     return out
 
 
@@ -307,7 +297,8 @@ def _cupy(
     points: Any, grid: Any, size: Any, origin: Any, mode: str, dtype: Any, out: Any, chunk: int | None
 ) -> Any:
     cupy = sys.modules["cupy"]
-    spec, cells, clouds, count, columns, shape = _resident(points, grid, size, origin, mode, dtype)
+    own = points.shape
+    spec, cells, shape = _resident(own, grid, size, origin, mode, dtype)
     kind = Dtypes[cells]
     with points.device:
         if points.dtype != "float32" or not points.flags.c_contiguous or points.data.ptr % 16:
@@ -320,8 +311,9 @@ def _cupy(
         elif out.shape != shape or out.dtype != kind or not out.flags.c_contiguous:
             raise ValueError(f"out must be a contiguous array of {kind} of shape {shape}")
         stream = cupy.cuda.get_current_stream().ptr
+        clouds, number = own[0] if len(own) == 3 else 1, points.device.id
         addresses = (points.data.ptr, out.data.ptr)
-        voxelize_resident(spec, points.device.id, stream, *addresses, clouds, count, columns, chunk)
+        voxelize_resident(spec, number, stream, *addresses, clouds, own[-2], own[-1], chunk)
     return out
 
 
