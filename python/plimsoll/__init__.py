@@ -8,7 +8,10 @@ Amounts of memory are numbers of bytes, or text with a unit. A device is named a
 ("cuda:0", "cpu") and is the current one where none is named: the first GPU, or the host.
 """
 
-from . import command, torch
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from . import command
 from ._plimsoll import (
     ChunkingConfig,
     Device,
@@ -36,7 +39,6 @@ from ._plimsoll import (
     voxelization_will_oom,
     will_oom,
 )
-from .adaptive import ItemDoesNotFit, adaptive_map
 from .errors import CommandFailed, Error, NeverFits, OutOfMemory, Unavailable
 from .estimates import Estimate, estimate
 from .limits import RunReport, guarded, run
@@ -55,11 +57,39 @@ from .points import (
     voxelize_large_batch,
     voxelize_occupancy,
 )
-from .profiler import MemoryProfiler, MemorySnapshot
-from .results import BenchReport, CompareReport, ExportReport, ReplayReport
-from .verbs import BenchConfig, bench, compare, export, read_report, replay
+
+if TYPE_CHECKING:
+    from . import torch
+    from .adaptive import ItemDoesNotFit, adaptive_map
+    from .profiler import MemoryProfiler, MemorySnapshot
+    from .results import BenchReport, CompareReport, ExportReport, ReplayReport
+    from .verbs import BenchConfig, bench, compare, export, read_report, replay
+
+# Loaded when they are first used: their types would take as long to make as all of the rest.
+_LATER = {
+    "adaptive": ("ItemDoesNotFit", "adaptive_map"),
+    "profiler": ("MemoryProfiler", "MemorySnapshot"),
+    "results": ("BenchReport", "CompareReport", "ExportReport", "ReplayReport"),
+    "torch": ("torch",),
+    "verbs": ("BenchConfig", "bench", "compare", "export", "read_report", "replay"),
+}
 
 __version__ = version()
+
+
+if not TYPE_CHECKING:  # a checker would take every name to be there
+
+    def __getattr__(name: str) -> Any:
+        for module, names in _LATER.items():
+            if name in names:
+                found = importlib.import_module(f".{module}", __name__)
+                return found if name == module else getattr(found, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "BenchConfig",

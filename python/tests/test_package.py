@@ -34,3 +34,12 @@ def test_errors_are_what_python_programs_catch() -> None:
     assert issubclass(plimsoll.Unavailable, RuntimeError)
     failed = pickle.loads(pickle.dumps(plimsoll.CommandFailed("it broke", 3)))
     assert (str(failed), failed.code) == ("it broke", 3)
+
+
+def test_names_that_are_loaded_later_are_there() -> None:
+    assert set(plimsoll.__all__) <= set(dir(plimsoll))
+    program = "import plimsoll, sys; print('plimsoll.records' in sys.modules); from plimsoll import bench"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (said.stdout, said.returncode) == ("False\n", 0), said
+    with pytest.raises(AttributeError, match="no attribute 'surely_not'"):
+        getattr(plimsoll, "surely_not")
