@@ -92,9 +92,24 @@ impl GuardClient {
         Some(self.ledger.default_budget.load(Relaxed)).filter(|limit| *limit != NO_LIMIT)
     }
 
+    /// The limit of the device of this number, as the process counts them; `None` where nothing is
+    /// refused.
+    #[must_use]
+    pub fn limit_of(&self, number: u32) -> Option<u64> {
+        let own = self.ledger.budgets.get(number as usize).map_or(0, |own| own.load(Relaxed));
+        if own > 0 { Some(own).filter(|limit| *limit != NO_LIMIT) } else { self.limit() }
+    }
+
     /// The devices that were used.
     pub fn devices(&self) -> impl Iterator<Item = &'static LedgerDevice> {
-        self.ledger.devices.iter().filter(|device| device.state.load(Acquire) == 2)
+        self.placed_devices().map(|(_, device)| device)
+    }
+
+    /// The devices that were used, each with its place in the ledger, by which a process's share
+    /// of it is found.
+    pub fn placed_devices(&self) -> impl Iterator<Item = (usize, &'static LedgerDevice)> {
+        let all = self.ledger.devices.iter().enumerate();
+        all.filter(|(_, device)| device.state.load(Acquire) == 2)
     }
 
     /// What this process holds; `None` before it has called the driver.

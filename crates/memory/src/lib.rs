@@ -44,8 +44,8 @@ mod sys;
 pub use backend::{BackendKind, DeviceId, select_backend_for_model};
 pub use budget::Budget;
 pub use chunk::{
-    AdaptiveReport, AdaptiveRunner, ChunkFailure, ChunkPlan, ChunkingConfig, FullNow,
-    SAFETY_MARGIN, auto_chunk, calculate_chunking, run_adaptive, will_oom,
+    AdaptiveReport, AdaptiveRunner, ChunkFailure, ChunkPace, ChunkPlan, ChunkSearch,
+    ChunkingConfig, FullNow, SAFETY_MARGIN, auto_chunk, calculate_chunking, run_adaptive, will_oom,
 };
 pub use config::{MemoryConfig, Packing};
 pub use current::should_reduce_batch;

@@ -23,10 +23,34 @@ pub struct Cloud {
     stride: usize,
 }
 
-#[derive(Debug)]
 enum Floats {
     Owned(Vec<f32>),
+    /// Memory of the caller's, such as an array of numpy.
+    Shared(SharedFloats),
     InFile(InFile),
+}
+
+impl Floats {
+    /// Those that are in memory.
+    fn in_memory(&self) -> Result<&[f32], &InFile> {
+        match self {
+            Floats::Owned(floats) => Ok(floats),
+            Floats::Shared(floats) => Ok((**floats).as_ref()),
+            Floats::InFile(file) => Err(file),
+        }
+    }
+}
+
+/// Floats that somebody else owns.
+pub type SharedFloats = Box<dyn AsRef<[f32]> + Send + Sync>;
+
+impl std::fmt::Debug for Floats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.in_memory() {
+            Ok(floats) => write!(f, "{} floats in memory", floats.len()),
+            Err(file) => file.fmt(f),
+        }
+    }
 }
 
 /// A file that holds floats of this machine's own form from some byte on.
@@ -76,16 +100,30 @@ impl Cloud {
     ///
     /// [`Error::Config`] where the floats do not make whole points.
     pub fn from_points(floats: Vec<f32>, features: usize) -> Result<Cloud> {
+        let count = floats.len();
+        Cloud::whole(Floats::Owned(floats), count, features)
+    }
+
+    /// The same of memory that somebody else owns, which is not copied.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cloud::from_points`].
+    pub fn from_shared(floats: SharedFloats, features: usize) -> Result<Cloud> {
+        let count = (*floats).as_ref().len();
+        Cloud::whole(Floats::Shared(floats), count, features)
+    }
+
+    fn whole(floats: Floats, count: usize, features: usize) -> Result<Cloud> {
         let stride = features.saturating_add(3);
-        if !floats.len().is_multiple_of(stride) {
+        if !count.is_multiple_of(stride) {
             return Err(Error::Config {
                 field: "points",
-                value: format!("{} floats", floats.len()),
+                value: format!("{count} floats"),
                 range: "a multiple of 3 + features",
             });
         }
-        let range = 0..floats.len();
-        Ok(Cloud { floats: Arc::new(Floats::Owned(floats)), range, stride })
+        Ok(Cloud { floats: Arc::new(floats), range: 0..count, stride })
     }
 
     /// The clouds of a file, `points` points each.
@@ -111,9 +149,9 @@ impl Cloud {
             place.min(self.range.end)
         };
         let range = place(points.start)..place(points.end);
-        match &*self.floats {
-            Floats::Owned(floats) => Ok(floats.get(range).unwrap_or_default()),
-            Floats::InFile(file) => {
+        match self.floats.in_memory() {
+            Ok(floats) => Ok(floats.get(range).unwrap_or_default()),
+            Err(file) => {
                 buffer.resize(range.len(), 0.0);
                 file.read(range, buffer)?;
                 Ok(buffer)
@@ -127,11 +165,9 @@ impl Cloud {
     ///
     /// As [`Cloud::read`].
     pub fn floats(&self) -> Result<Cow<'_, [f32]>> {
-        match &*self.floats {
-            Floats::Owned(floats) => {
-                Ok(Cow::Borrowed(floats.get(self.range.clone()).unwrap_or_default()))
-            }
-            Floats::InFile(_) => {
+        match self.floats.in_memory() {
+            Ok(floats) => Ok(Cow::Borrowed(floats.get(self.range.clone()).unwrap_or_default())),
+            Err(_) => {
                 let mut buffer = Vec::new();
                 self.read(0..self.len(), &mut buffer)?;
                 Ok(Cow::Owned(buffer))
@@ -166,10 +202,7 @@ impl Cloud {
     /// What it takes of the memory: nothing where the points are read from a file in passing.
     #[must_use]
     pub fn bytes_in_memory(&self) -> u64 {
-        match *self.floats {
-            Floats::Owned(_) => self.range.len() as u64 * 4,
-            Floats::InFile(_) => 0,
-        }
+        if self.floats.in_memory().is_ok() { self.range.len() as u64 * 4 } else { 0 }
     }
 }
 
@@ -183,6 +216,24 @@ mod tests {
         let cloud = Cloud::from_points(vec![0.0; 8], 1).unwrap();
         assert_eq!((cloud.len(), cloud.features(), cloud.is_empty()), (2, 1, false));
         assert!(Cloud::from_points(Vec::new(), 5).unwrap().is_empty());
+    }
+
+    #[test]
+    fn memory_of_others_is_read_where_it_is() {
+        let floats: Arc<[f32]> = (0..12).map(|n| n as f32).collect();
+        struct Of(Arc<[f32]>);
+        impl AsRef<[f32]> for Of {
+            fn as_ref(&self) -> &[f32] {
+                &self.0
+            }
+        }
+        let shared = |floats: &Arc<[f32]>| Box::new(Of(Arc::clone(floats))) as SharedFloats;
+        assert!(Cloud::from_shared(shared(&floats), 2).is_err());
+        let cloud = Cloud::from_shared(shared(&floats), 1).unwrap();
+        let mut buffer = Vec::new();
+        assert_eq!(cloud.read(1..2, &mut buffer).unwrap(), [4.0, 5.0, 6.0, 7.0]);
+        assert_eq!(cloud.floats().unwrap().as_ptr(), floats.as_ptr(), "not copied");
+        assert_eq!(cloud.bytes_in_memory(), 48);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod cloud;
 mod estimate;
 mod grid;
 pub mod job;
+pub mod open;
 mod preview;
 pub mod read;
 mod simd;
@@ -35,7 +36,7 @@ mod spec;
 pub mod write;
 
 pub use backend::{VoxelTally, Voxelized, voxelize};
-pub use cloud::Cloud;
+pub use cloud::{Cloud, SharedFloats};
 pub use estimate::{
     VoxelizationEstimate, VoxelizationShape, estimate_voxelization_memory,
     suggest_voxelization_chunking, voxelization_will_oom,

@@ -19,7 +19,7 @@ use crate::{sys, watch};
 const LIBRARY: &str = "libplimsoll_guard.so";
 const PREFIX: &str = "plimsoll-run-";
 /// The ledger's file, or a link to it.
-const LEDGER: &str = "ledger";
+pub(super) const LEDGER: &str = "ledger";
 
 /// The folders of a launch. Dropping them deletes them.
 #[derive(Debug)]

@@ -40,7 +40,9 @@ use gather::Gathered;
 use tree::ProcessTree;
 
 use crate::client::GuardClient;
-use crate::watch::{DESCRIPTOR_VARIABLE, GuardSettings, GuardWatch, LIMIT_VARIABLE, VARIABLE};
+use crate::watch::{
+    DESCRIPTOR_VARIABLE, GuardSettings, GuardWatch, LIMIT_VARIABLE, VARIABLE, is_in_use,
+};
 
 pub use gather::{ProcessFigures, ProcessKey};
 pub use history::{ChargeCourse, ChargePoint, HistoryBlock, HistoryRefusal, LaunchHistory};
@@ -219,6 +221,17 @@ impl Launcher {
     #[must_use]
     pub fn keep_folders(self) -> Vec<PathBuf> {
         self.folder.keep()
+    }
+
+    /// Deletes the folders, unless processes use them: then they are returned, and a later launch
+    /// removes them once nobody does.
+    #[must_use]
+    pub fn end(self) -> Vec<PathBuf> {
+        let Launcher { watch, folder } = self;
+        let ledger = watch.folder().join(folder::LEDGER);
+        // This process is no user any more.
+        drop(watch);
+        if is_in_use(&ledger) { folder.keep() } else { Vec::new() }
     }
 
     /// Runs the program to its end.

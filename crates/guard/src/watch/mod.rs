@@ -23,7 +23,7 @@ pub use events::{
 pub use stacks::parse_stacks;
 
 use crate::ledger::{
-    self, DEVICES, GuardLedger, LedgerProcess, LedgerSetup, Liveness, NO_LIMIT, state,
+    self, DEVICES, GuardLedger, LedgerDevice, LedgerProcess, LedgerSetup, Liveness, NO_LIMIT, state,
 };
 use crate::liveness::{self, LivenessCheck};
 use crate::{join, sys};
@@ -138,6 +138,11 @@ impl GuardWatch {
     pub fn ledger(&self) -> &GuardLedger {
         // SAFETY: mapped for as long as `self` lives; what changes in it is atomic.
         unsafe { &*self.ledger }
+    }
+
+    /// The devices that were used.
+    pub fn devices(&self) -> impl Iterator<Item = &LedgerDevice> {
+        self.ledger().devices.iter().filter(|device| device.state.load(Acquire) == 2)
     }
 
     /// The folder.

@@ -8,7 +8,7 @@
 //!
 //! A plan is made before the work; memory changes during it. [`AdaptiveRunner`] goes on when a
 //! chunk fails for want of memory: it halves that chunk, repeats nothing that was done, and
-//! grows back.
+//! grows back. Where nobody knows a good size, [`ChunkSearch`] finds the fastest.
 //!
 //! ```
 //! use plimsoll_memory::{Bytes, auto_chunk, will_oom};
@@ -26,9 +26,13 @@
 
 mod adaptive;
 mod plan;
+mod search;
 
-pub use adaptive::{AdaptiveReport, AdaptiveRunner, ChunkFailure, FullNow, run_adaptive};
+pub use adaptive::{
+    AdaptiveReport, AdaptiveRunner, ChunkFailure, ChunkPace, FullNow, run_adaptive,
+};
 pub use plan::{ChunkPlan, auto_chunk, calculate_chunking};
+pub use search::ChunkSearch;
 
 use std::fmt;
 use std::ops::Range;

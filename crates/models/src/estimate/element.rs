@@ -7,6 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::WeightType;
 use plimsoll_machine::error::Error;
 use plimsoll_machine::units::Bytes;
 
@@ -277,6 +278,19 @@ pub struct CacheTypes {
 }
 
 impl CacheTypes {
+    /// As engines keep it beside weights of a type: alike where those are plain floats, f16 beside
+    /// quantised ones, which are made once with care while the cache is written anew for every
+    /// token.
+    #[must_use]
+    pub fn beside(weights: WeightType) -> CacheTypes {
+        let both = match weights {
+            WeightType::F32 => ElementType::F32,
+            WeightType::Bf16 => ElementType::Bf16,
+            _ => ElementType::F16,
+        };
+        both.into()
+    }
+
     /// What this many keys and as many values take.
     #[must_use]
     pub fn bytes_for(self, elements: u64) -> Bytes {

@@ -287,17 +287,22 @@ impl VoxelWork<'_> {
         first: u64,
     ) -> Result<VoxelTally> {
         let spec = &self.job.spec;
+        let whole = spec.plane_bytes(spec.grid().voxels());
+        let is_whole = piece.voxels == (0..spec.grid().voxels());
+        let start = first.saturating_mul(whole).saturating_mul(spec.planes());
+        self.hold(piece, piece.bytes());
+        if is_whole && let Some(out) = self.sink.in_place(start, piece.bytes()) {
+            return backend.dense(piece, out);
+        }
         if (self.room.len() as u64) < piece.bytes().div_ceil(8) {
             self.room = Vec::new();
             self.room = zeroed_words(piece.bytes())?;
         }
-        self.hold(piece, piece.bytes());
         let out: &mut [u8] = bytemuck::cast_slice_mut(&mut self.room);
         let out = out.get_mut(..piece.bytes() as usize).unwrap_or_default();
         let tally = backend.dense(piece, out)?;
-        let whole = spec.plane_bytes(spec.grid().voxels());
-        if piece.voxels == (0..spec.grid().voxels()) {
-            self.sink.dense(first.saturating_mul(whole).saturating_mul(spec.planes()), out)?;
+        if is_whole {
+            self.sink.dense(start, out)?;
             return Ok(tally);
         }
         let own = spec.plane_bytes(piece.span()) as usize;

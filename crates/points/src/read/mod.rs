@@ -124,10 +124,13 @@ pub fn clouds_in(format: CloudFormat, bytes: &[u8], features: bool) -> Read<Vec<
     }
 }
 
-/// Clouds in files: one, a folder of them or all that match a pattern.
+/// Clouds in files: one, a folder of them or all that match a pattern. Or clouds that are in
+/// memory already.
 #[derive(Debug)]
 pub struct Batch {
     files: Vec<FileEntry>,
+    /// Where there are no files: the clouds.
+    held: Vec<Cloud>,
     stacked: bool,
     /// What was read last, which the next chunk mostly begins with.
     last: Mutex<Option<HeldPoints>>,
@@ -183,7 +186,13 @@ impl Batch {
             first += file.counts.len() as u64;
             files.push(file);
         }
-        Ok(Batch { files, stacked, last: Mutex::new(None) })
+        Ok(Batch { files, held: Vec::new(), stacked, last: Mutex::new(None) })
+    }
+
+    /// Clouds that are there already. `stacked` says whether the result has an axis for them.
+    #[must_use]
+    pub fn of(clouds: Vec<Cloud>, stacked: bool) -> Batch {
+        Batch { files: Vec::new(), held: clouds, stacked, last: Mutex::new(None) }
     }
 
     /// The files, in order.
@@ -194,12 +203,14 @@ impl Batch {
     /// How many clouds.
     #[must_use]
     pub fn clouds(&self) -> u64 {
-        self.files.last().map_or(0, |file| file.first + file.counts.len() as u64)
+        let in_files = self.files.last().map_or(0, |file| file.first + file.counts.len() as u64);
+        in_files + self.held.len() as u64
     }
 
     /// Points of each cloud, in order.
     pub fn counts(&self) -> impl Iterator<Item = u64> {
-        self.files.iter().flat_map(|file| file.counts.iter().copied())
+        let held = self.held.iter().map(|cloud| cloud.len() as u64);
+        self.files.iter().flat_map(|file| file.counts.iter().copied()).chain(held)
     }
 
     /// Numbers of a point beside its coordinates. Files may differ in them where nobody asks.
@@ -208,7 +219,8 @@ impl Batch {
     ///
     /// [`Error::Malformed`] with the first file that has others than those before it.
     pub fn features(&self) -> Result<usize> {
-        let all = self.files.first().map_or(0, |file| file.features);
+        let held = self.held.first().map_or(0, Cloud::features);
+        let all = self.files.first().map_or(held, |file| file.features);
         match self.files.iter().find(|file| file.features != all) {
             None => Ok(all),
             Some(other) => Err(Error::Malformed {
@@ -244,7 +256,8 @@ impl Batch {
     ///
     /// As [`Batch::open`].
     pub fn load(&self, range: Range<u64>, features: bool) -> Result<Vec<Cloud>> {
-        let mut clouds = Vec::new();
+        let held = range.start as usize..range.end.min(self.held.len() as u64) as usize;
+        let mut clouds = self.held.get(held).unwrap_or_default().to_vec();
         for (index, file) in self.files.iter().enumerate() {
             let end = file.first + file.counts.len() as u64;
             let (from, to) = (range.start.max(file.first), range.end.min(end));

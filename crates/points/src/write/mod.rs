@@ -29,6 +29,12 @@ pub trait Sink {
     /// [`Error::Device`] where they cannot be written.
     fn dense(&mut self, at: u64, bytes: &[u8]) -> Result<()>;
 
+    /// The memory that these bytes of the dense result go to, aligned to four, where they may be
+    /// made right there: then [`Sink::dense`] is not called for them.
+    fn in_place(&mut self, _at: u64, _bytes: u64) -> Option<&mut [u8]> {
+        None
+    }
+
     /// Voxels of a cloud; those of one cloud come in order, and clouds do.
     ///
     /// # Errors

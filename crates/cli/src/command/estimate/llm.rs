@@ -1,14 +1,10 @@
 //! `plimsoll estimate llm`: a language model, from the numbers of its `config.json`.
 //!
 //! The library does the arithmetic ([`ModelShape`]); here flags become a shape, and a
-//! shape that cannot be is an error that names the flag. The cache's type follows the
-//! weights' where those are plain floats, as the engines do it, and is f16 beside
-//! quantised weights, which are made once with care while the cache is written anew for
-//! every token.
+//! shape that cannot be is an error that names the flag.
 
 use plimsoll::{
-    Biases, Bytes, CacheTypes, ElementType, Error, InferenceMemoryEstimate, Mlp, ModelShape,
-    WeightType,
+    Biases, Bytes, CacheTypes, Error, InferenceMemoryEstimate, Mlp, ModelShape, WeightType,
 };
 use serde::Serialize;
 
@@ -124,12 +120,7 @@ fn experts(text: &str) -> Result<Experts, String> {
 impl Args {
     /// How the cache is stored: as said, or as follows from the weights.
     pub(super) fn cache_type(&self) -> CacheTypes {
-        let usual = match self.dtype {
-            WeightType::F32 => ElementType::F32,
-            WeightType::Bf16 => ElementType::Bf16,
-            _ => ElementType::F16,
-        };
-        self.kv_dtype.unwrap_or(usual.into())
+        self.kv_dtype.unwrap_or_else(|| CacheTypes::beside(self.dtype))
     }
 
     fn shape(&self) -> ModelShape {

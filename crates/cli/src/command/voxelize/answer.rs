@@ -8,9 +8,9 @@ use plimsoll_points::job::{VoxelJob, VoxelReport};
 use serde::Serialize;
 
 use super::flags::Args;
-use super::open::VoxelizeBackend;
 use crate::output::Answer;
 use crate::page::{TextCell, TextPage, TextTone};
+use plimsoll_points::open::VoxelizeBackend;
 
 #[derive(Debug, Serialize)]
 pub(super) struct VoxelizeAnswer {

@@ -6,7 +6,6 @@
 
 mod answer;
 mod flags;
-mod open;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use anyhow::Context;
 use plimsoll::Error;
 use plimsoll_points::backend::{Filled, cuda};
 use plimsoll_points::job::{VoxelJob, VoxelReport};
+use plimsoll_points::open;
 use plimsoll_points::write::{GridFile, Sink, SparseFile};
 use plimsoll_points::{Batch, Cells, Preview, VoxelSpec};
 

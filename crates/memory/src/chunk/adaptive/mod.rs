@@ -80,6 +80,19 @@ impl AdaptiveRunner {
         AdaptiveRunner { grow_after, ..self }
     }
 
+    /// The sizes of chunks alone.
+    #[must_use]
+    pub fn pace(&self) -> ChunkPace {
+        ChunkPace {
+            size: self.first,
+            most: self.most,
+            grow_after: self.grow_after,
+            wanted: self.grow_after,
+            successes: 0,
+            just_grown: false,
+        }
+    }
+
     /// Runs `work` over all items, in order, each in exactly one chunk that succeeded.
     ///
     /// # Errors
@@ -125,7 +138,7 @@ impl AdaptiveRunner {
         mut work: impl FnMut(Range<u64>) -> Result<T, E>,
         is_full_now: impl Fn(&E) -> bool,
     ) -> Result<AdaptiveReport<T>, Box<ChunkFailure<T, E>>> {
-        let mut pace = ChunkPace::new(self);
+        let mut pace = self.pace();
         let mut report = AdaptiveReport::default();
         while report.items < total {
             let range = report.items..total.min(report.items.saturating_add(pace.size));
@@ -163,8 +176,20 @@ pub fn run_adaptive<T, E: FullNow>(
     AdaptiveRunner::new(chunk).run(total, work)
 }
 
-/// The size of the next chunk, and when to try a larger one.
-struct ChunkPace {
+/// The size of the next chunk, and when to try a larger one: [`AdaptiveRunner`] for loops that
+/// cannot be turned inside out.
+///
+/// ```
+/// use plimsoll_memory::AdaptiveRunner;
+/// let mut pace = AdaptiveRunner::new(16).with_grow_after(2).pace();
+/// pace.failed(16);
+/// assert_eq!(pace.size(), 8);
+/// assert!(!pace.succeeded());
+/// assert!(pace.succeeded());
+/// assert_eq!(pace.size(), 16);
+/// ```
+#[derive(Debug, Clone)]
+pub struct ChunkPace {
     size: u64,
     most: u64,
     grow_after: u64,
@@ -175,19 +200,14 @@ struct ChunkPace {
 }
 
 impl ChunkPace {
-    fn new(runner: &AdaptiveRunner) -> Self {
-        ChunkPace {
-            size: runner.first,
-            most: runner.most,
-            grow_after: runner.grow_after,
-            wanted: runner.grow_after,
-            successes: 0,
-            just_grown: false,
-        }
+    /// How many items the next chunk takes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
     }
 
     /// A chunk succeeded; says whether the next will be larger.
-    fn succeeded(&mut self) -> bool {
+    pub fn succeeded(&mut self) -> bool {
         if self.just_grown {
             self.wanted = self.grow_after;
             self.just_grown = false;
@@ -204,7 +224,7 @@ impl ChunkPace {
 
     /// A chunk of `count` items did not fit. The last chunk may be shorter than the size, so
     /// what was really tried is halved.
-    fn failed(&mut self, count: u64) {
+    pub fn failed(&mut self, count: u64) {
         if self.just_grown {
             self.wanted = self.wanted.saturating_mul(2);
             self.just_grown = false;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_memory::backend::cuda::{Argument, Cuda, Launch, Module};
+use plimsoll_memory::backend::cuda::{Argument, Cuda, Function, Launch};
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
 
 use super::plan::{Exchange, PlanFacts, VoxelPlan};
@@ -41,7 +41,9 @@ pub struct ResidentCounts {
 #[derive(Debug)]
 pub struct ResidentVoxels {
     device: Arc<Cuda>,
-    module: Module,
+    /// The plan's kernels, in the order in which they run: to look one up takes as long as to
+    /// queue it.
+    kernels: Vec<Function>,
     shape: ResidentShape,
     plan: VoxelPlan,
     /// Bits or bins (or nothing), a report, and a second one or the gate that blocks meet at.
@@ -104,6 +106,8 @@ impl ResidentVoxels {
             bytes: cell == 1,
         };
         let module = load(&device, &defines)?;
+        let kernels = kernels(plan).into_iter().map(|name| module.function(&name));
+        let kernels = kernels.collect::<Result<Vec<Function>>>()?;
         let bits = match plan {
             VoxelPlan::Bits => shape.clouds * words(voxels) * 4,
             VoxelPlan::Exchange(exchange) => exchange.left(),
@@ -116,7 +120,7 @@ impl ResidentVoxels {
             device.fill_on(Stream::DEFAULT, block.address(), 0, Bytes(bytes))?;
         }
         device.synchronize_stream(Stream::DEFAULT)?;
-        Ok(ResidentVoxels { device, module, shape: *shape, plan, workspace })
+        Ok(ResidentVoxels { device, kernels, shape: *shape, plan, workspace })
     }
 
     /// The plan in words.
@@ -164,12 +168,45 @@ impl ResidentVoxels {
                 });
             }
         }
+        let (points, out) = (points.address().into(), out.address().into());
+        self.queue_all(stream, points, self.shape.points, out)
+    }
+
+    /// The same with memory of the caller's: clouds of `count` points each, which may be fewer
+    /// than the shape's, and the output. The addresses are multiples of 16.
+    ///
+    /// # Safety
+    ///
+    /// At the addresses are as many bytes of this device as the shape says (of points: as `count`
+    /// says), and they stay there until the stream is past the launch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for more points than the shape's, or an address that is not a multiple
+    /// of 16; what the driver says otherwise.
+    pub unsafe fn launch_at(
+        &self,
+        stream: Stream,
+        points: u64,
+        count: u64,
+        out: u64,
+    ) -> Result<()> {
+        if count > self.shape.points || !points.is_multiple_of(16) || !out.is_multiple_of(16) {
+            return Err(Error::Config {
+                field: "points",
+                value: format!("{count} points at {points:#x}, their grids at {out:#x}"),
+                range: "no more points than the shape's, at addresses that are multiples of 16",
+            });
+        }
+        self.queue_all(stream, Argument::U64(points), count, Argument::U64(out))
+    }
+
+    fn queue_all(&self, stream: Stream, points: Argument, count: u64, out: Argument) -> Result<()> {
         let [bits, first, second] = self.workspace.map(|block| Argument::from(block.address()));
         let [blocks, after] = report_blocks(&self.shape, self.plan);
-        let (points, out) = (points.address().into(), out.address().into());
         let over_points = |report: &[Argument]| {
             let mut arguments = vec![points, Argument::U64(0)];
-            arguments.extend(self.grid());
+            arguments.extend(self.grid(count));
             arguments.extend_from_slice(report);
             arguments
         };
@@ -178,12 +215,12 @@ impl ResidentVoxels {
         let square = |blocks: u32| Launch { grid: [blocks / down, down, 1], ..flat(blocks) };
         let words = words(self.shape.spec.grid().voxels());
         match self.plan {
-            VoxelPlan::Slabs { slabs, words, parts } => {
-                let (shared, name) = (words as u32 * 4, format!("slabs_{parts}"));
+            VoxelPlan::Slabs { slabs, words, .. } => {
+                let shared = words as u32 * 4;
                 let launch = Launch { grid: [blocks, 1, 1], block: [SLAB_THREADS, 1, 1], shared };
                 let cut = [slabs, words].map(|number| Argument::U32(number as u32));
                 let arguments = over_points(&[cut[0], cut[1], out, first]);
-                self.queue(&name, stream, launch, &arguments, LaunchKind::Plain)
+                self.queue(0, stream, launch, &arguments, LaunchKind::Plain)
             }
             VoxelPlan::Exchange(exchange) => {
                 let Exchange { slab_bits, vector_bits, .. } = exchange;
@@ -191,24 +228,24 @@ impl ResidentVoxels {
                 let launch = Launch { grid: [blocks, 1, 1], block: [SLAB_THREADS, 1, 1], shared };
                 let cut = [slab_bits, vector_bits].map(Argument::U32);
                 let arguments = over_points(&[cut[0], cut[1], bits, second, out, first]);
-                self.queue("exchange", stream, launch, &arguments, LaunchKind::Together)
+                self.queue(0, stream, launch, &arguments, LaunchKind::Together)
             }
             VoxelPlan::Direct => {
                 let vectors = self.out_bytes() / 16;
                 let wipe = [out, Argument::U64(vectors)];
                 let across = vectors.div_ceil(THREADS.into()).clamp(1, 1056) as u32;
-                self.queue("wipe", stream, flat(across), &wipe, LaunchKind::Plain)?;
+                self.queue(0, stream, flat(across), &wipe, LaunchKind::Plain)?;
                 let early = self.device.info().compute_capability >= Some((9, 0));
                 let how = if early { LaunchKind::Early } else { LaunchKind::Plain };
-                self.queue("light", stream, square(blocks), &over_points(&[out, first]), how)
+                self.queue(1, stream, square(blocks), &over_points(&[out, first]), how)
             }
             VoxelPlan::Bits => {
                 let mark = over_points(&[bits, Argument::U64(words), first]);
-                self.queue("mark", stream, square(blocks), &mark, LaunchKind::Plain)?;
+                self.queue(0, stream, square(blocks), &mark, LaunchKind::Plain)?;
                 let voxels = self.shape.spec.grid().voxels();
                 let numbers = [words, voxels, self.shape.clouds].map(Argument::U64);
                 let expand = [bits, numbers[0], numbers[1], numbers[2], out, second];
-                self.queue("expand", stream, square(after), &expand, LaunchKind::Plain)
+                self.queue(1, stream, square(after), &expand, LaunchKind::Plain)
             }
         }
     }
@@ -249,30 +286,34 @@ impl ResidentVoxels {
         self.shape.clouds.clamp(1, 65_535) as u32
     }
 
-    fn grid(&self) -> Vec<Argument> {
+    fn grid(&self, points: u64) -> Vec<Argument> {
         let grid = self.shape.spec.grid();
         let mut arguments: Vec<Argument> = Vec::new();
         arguments.extend(grid.origin().map(Argument::F32));
         arguments.extend(grid.size().map(Argument::F32));
         arguments.extend(grid.size().map(|size| Argument::F32(1.0 / size)));
         arguments.extend(grid.cells().map(Argument::U32));
-        let numbers = [0, grid.voxels(), self.shape.points, self.shape.clouds];
+        let numbers = [0, grid.voxels(), points, self.shape.clouds];
         arguments.extend(numbers.map(Argument::U64));
         arguments
     }
 
     fn queue(
         &self,
-        name: &str,
+        kernel: usize,
         stream: Stream,
         launch: Launch,
         arguments: &[Argument],
         how: LaunchKind,
     ) -> Result<()> {
-        let function = self.module.function(name)?;
-        // SAFETY: the arguments are those of the kernel, whose text keeps inside the blocks
-        // that it is given; these were checked to be as large as the shape says, and live
-        // until they are returned behind the work of their stream.
+        let function = self.kernels.get(kernel).ok_or_else(|| Error::Device {
+            call: "launch",
+            why: format!("the plan has no kernel {kernel}"),
+        })?;
+        // SAFETY: the arguments are those of the kernel, whose text keeps inside the memory
+        // that it is given; blocks were checked to be as large as the shape says and live
+        // until they are returned behind the work of their stream, and of other memory the
+        // caller of `launch_at` has promised the same.
         unsafe {
             match how {
                 LaunchKind::Plain => function.launch(stream, launch, arguments),
@@ -291,6 +332,17 @@ impl Drop for ResidentVoxels {
             }
         }
     }
+}
+
+/// The kernels of a plan, in the order in which they run.
+fn kernels(plan: VoxelPlan) -> Vec<String> {
+    let names: &[&str] = match plan {
+        VoxelPlan::Slabs { parts, .. } => return vec![format!("slabs_{parts}")],
+        VoxelPlan::Exchange(_) => &["exchange"],
+        VoxelPlan::Direct => &["wipe", "light"],
+        VoxelPlan::Bits => &["mark", "expand"],
+    };
+    names.iter().map(ToString::to_string).collect()
 }
 
 fn words(voxels: u64) -> u64 {

@@ -1,30 +1,34 @@
-//! Which backend does the work, and what it may use.
+//! Which backend does the work, and what it may use: for programs that let their users choose.
 
 use std::path::Path;
 
-use plimsoll::backend::{BackendKind, DeviceId};
-use plimsoll::platform::{memory_left, system_memory};
-use plimsoll::{Bytes, Error, MemoryConfig};
-use plimsoll_points::backend::device::VoxelDevice;
-use plimsoll_points::backend::host::VoxelHost;
-use plimsoll_points::backend::{VoxelBackend, cuda, opencl};
+use plimsoll_machine::platform::{memory_left, system_memory};
+use plimsoll_memory::backend::{BackendKind, DeviceId};
+use plimsoll_memory::{Bytes, Error, MemoryConfig, Result};
+
+use crate::backend::device::VoxelDevice;
+use crate::backend::host::VoxelHost;
+use crate::backend::{VoxelBackend, cuda, opencl};
 
 /// A backend, and what it may use.
-pub(super) struct VoxelizeBackend {
-    pub(super) backend: Box<dyn VoxelBackend>,
-    /// Of the memory that it works in.
-    pub(super) available: Bytes,
+#[non_exhaustive]
+pub struct VoxelizeBackend {
+    /// The backend.
+    pub backend: Box<dyn VoxelBackend>,
+    /// What it may use of the memory that it works in.
+    pub available: Bytes,
     /// How that is known.
-    pub(super) source: String,
-    /// Of the host's.
-    pub(super) room: Bytes,
+    pub source: String,
+    /// What may be used of the host's memory.
+    pub room: Bytes,
 }
 
 /// The backend that was asked for; by default the GPU where there is one, otherwise the host.
-pub(super) fn open(
-    wanted: Option<DeviceId>,
-    limit: Option<Bytes>,
-) -> plimsoll::Result<VoxelizeBackend> {
+///
+/// # Errors
+///
+/// [`Error::Unavailable`] where the device is not here, or there are no kernels for its kind.
+pub fn open(wanted: Option<DeviceId>, limit: Option<Bytes>) -> Result<VoxelizeBackend> {
     match wanted.map(|device| (device.kind, device.number)) {
         None => match cuda::open(0, limit) {
             Ok(gpu) => Ok(device(gpu, limit)),
@@ -38,7 +42,7 @@ pub(super) fn open(
         Some((BackendKind::OpenCl, number)) => Ok(device(opencl::open(number, limit)?, limit)),
         Some((kind, _)) => Err(Error::Unavailable {
             what: format!("voxelization on {kind}"),
-            why: "there are kernels for CUDA and OpenCL; use --backend opencl or host".to_string(),
+            why: "there are kernels for CUDA and OpenCL; use opencl or host".to_string(),
         }),
     }
 }

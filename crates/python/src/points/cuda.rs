@@ -1,0 +1,173 @@
+//! Tensors that are on a GPU, on the stream of whoever owns them.
+//!
+//! Kernels, what they work in and the streams that they were given are kept from call to call, so
+//! that the second call of a shape only queues kernels. What is kept is never freed before the
+//! process ends: an interpreter that is shutting down has often lost the driver already.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use plimsoll::backend::cuda::{Cuda, CudaOptions};
+use plimsoll::{AdaptiveRunner, Error, Stream};
+use plimsoll_points::VoxelSpec;
+use plimsoll_points::backend::cuda::{ResidentShape, ResidentVoxels};
+use pyo3::prelude::*;
+
+use super::{PyVoxelSpec, check_fork};
+use crate::errors::OrRaise;
+
+/// Shapes that are kept for each device: a program has few of them.
+const MOST_SHAPES: usize = 64;
+/// Bytes of a float.
+const FLOAT: u64 = 4;
+
+/// A device and what was made on it.
+struct CudaState {
+    device: Arc<Cuda>,
+    streams: HashMap<usize, Stream>,
+    shapes: Vec<(Stream, ResidentShape, Arc<ResidentVoxels>)>,
+}
+
+/// By the device's number.
+type CudaStates = Mutex<Vec<(u32, &'static Mutex<CudaState>)>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn state(number: u32) -> plimsoll::Result<&'static Mutex<CudaState>> {
+    static STATES: CudaStates = Mutex::new(Vec::new());
+    check_fork()?;
+    let mut states = lock(&STATES);
+    if let Some((_, state)) = states.iter().find(|(of, _)| *of == number) {
+        return Ok(state);
+    }
+    // Plain blocks: what kernels work in is small, and never given back.
+    let device = Arc::new(Cuda::open_with(&CudaOptions::new(number).mapping(false))?);
+    let state = CudaState { device, streams: HashMap::new(), shapes: Vec::new() };
+    let state: &'static _ = Box::leak(Box::new(Mutex::new(state)));
+    states.push((number, state));
+    Ok(state)
+}
+
+impl CudaState {
+    fn stream(&mut self, raw: usize) -> plimsoll::Result<Stream> {
+        if raw == 0 {
+            return Ok(Stream::DEFAULT);
+        }
+        if let Some(stream) = self.streams.get(&raw) {
+            return Ok(*stream);
+        }
+        // SAFETY: the caller's current stream of this device's primary context, which every
+        // library shares. The device is never dropped, so nothing waits for a stream that is
+        // gone; a new stream at the same address is as good.
+        let stream = unsafe { self.device.adopt_stream(raw as *mut std::ffi::c_void) }?;
+        self.streams.insert(raw, stream);
+        Ok(stream)
+    }
+
+    /// Kernels for a shape on a stream: those of one stream follow each other, so they can share
+    /// what they work in.
+    fn voxels(
+        &mut self,
+        stream: Stream,
+        shape: &ResidentShape,
+    ) -> plimsoll::Result<Arc<ResidentVoxels>> {
+        let known = self.shapes.iter().position(|(on, of, _)| *on == stream && of == shape);
+        if let Some(place) = known {
+            return Ok(Arc::clone(&self.shapes[place].2));
+        }
+        let made = Arc::new(ResidentVoxels::new(Arc::clone(&self.device), shape)?);
+        if self.shapes.len() >= MOST_SHAPES {
+            // What it works in is returned behind the work of all streams.
+            self.device.synchronize_stream(self.shapes[0].0)?;
+            self.shapes.remove(0);
+        }
+        self.shapes.push((stream, *shape, Arc::clone(&made)));
+        Ok(made)
+    }
+}
+
+/// Tensors as numbers: clouds of equally many points, one after the other, and their grids.
+#[derive(Debug, Clone, Copy)]
+struct ResidentBatch {
+    spec: VoxelSpec,
+    points: u64,
+    out: u64,
+    clouds: u64,
+    count: u64,
+    stride: u64,
+    stream: usize,
+}
+
+impl ResidentBatch {
+    fn launch(&self, state: &Mutex<CudaState>, from: u64, clouds: u64) -> plimsoll::Result<()> {
+        let spec = self.spec;
+        let shape = ResidentShape {
+            spec,
+            clouds,
+            // Clouds of changing length share kernels: the next power of two has room for all.
+            points: self.count.next_power_of_two(),
+            features: (self.stride - 3) as usize,
+        };
+        let mut state = lock(state);
+        let stream = state.stream(self.stream)?;
+        let voxels = state.voxels(stream, &shape)?;
+        let points = self.points + from * self.count * self.stride * FLOAT;
+        let out = self.out + from * spec.cloud_bytes(spec.grid().voxels());
+        // SAFETY: the caller's tensors, which it keeps until its stream is past the launch.
+        unsafe { voxels.launch_at(stream, points, self.count, out) }
+    }
+
+    /// Clouds that parts of the batch are a multiple of, so that points and grids of every part
+    /// begin with a multiple of 16 bytes, as the whole does.
+    fn unit(&self) -> u64 {
+        let points = self.count * self.stride * FLOAT;
+        let grid = self.spec.cloud_bytes(self.spec.grid().voxels());
+        let whole = |unit: &u64| [points, grid].iter().all(|each| (each * unit).is_multiple_of(16));
+        [1, 2, 4, 8].into_iter().find(whole).unwrap_or(16)
+    }
+
+    /// At most this many clouds at once, or all of them; and where what the kernels work in does
+    /// not fit, fewer.
+    fn launch_all(&self, device: u32, chunk: Option<u64>) -> plimsoll::Result<()> {
+        let (state, unit) = (state(device)?, self.unit());
+        let most = chunk.map_or(self.clouds, |chunk| chunk.clamp(1, self.clouds));
+        if most == self.clouds {
+            match self.launch(state, 0, self.clouds) {
+                Err(error) if error.is_out_of_memory() && self.clouds > unit => {}
+                other => return other,
+            }
+        }
+        let launch = |units: std::ops::Range<u64>| {
+            let end = (units.end * unit).min(self.clouds);
+            self.launch(state, units.start * unit, end - units.start * unit)
+        };
+        let run = AdaptiveRunner::new((most / unit).max(1));
+        let run = run.run_by(self.clouds.div_ceil(unit), launch, Error::is_out_of_memory);
+        run.map(drop).map_err(|failure| failure.error)
+    }
+}
+
+/// Queues the kernels that make occupancy of tensors on a GPU, on a stream of the caller's.
+#[pyfunction]
+#[pyo3(signature = (spec, device, stream, points, out, clouds, count, columns, chunk = None))]
+#[expect(clippy::too_many_arguments, reason = "what Python knows of two tensors")]
+pub(crate) fn voxelize_resident(
+    py: Python<'_>,
+    spec: &PyVoxelSpec,
+    device: u32,
+    stream: usize,
+    points: u64,
+    out: u64,
+    clouds: u64,
+    count: u64,
+    columns: u64,
+    chunk: Option<u64>,
+) -> PyResult<()> {
+    let batch = ResidentBatch { spec: spec.0, points, out, clouds, count, stride: columns, stream };
+    if clouds == 0 {
+        return Ok(());
+    }
+    py.detach(|| batch.launch_all(device, chunk)).or_raise()
+}

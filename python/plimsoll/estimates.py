@@ -1,0 +1,107 @@
+"""What running a model takes, before it is run."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._plimsoll import available_bytes, estimate_file, estimate_shape, format_bytes, parse_bytes
+
+TERMS = {
+    "weights": "weights_bytes",
+    "KV cache": "kv_cache_bytes",
+    "activations": "activation_bytes",
+    "overhead": "overhead_bytes",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a model takes, term by term, in bytes; estimated."""
+
+    total_bytes: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    activation_bytes: int
+    overhead_bytes: int
+    limit_bytes: int | None
+    """What it was compared with."""
+    fits: bool | None
+    """Whether it fits into that; None without a limit."""
+    details: dict[str, Any] = field(repr=False)
+    """Everything that the library says of it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that the library says of it, with the limit and whether it fits."""
+        return {**self.details, "limit_bytes": self.limit_bytes, "fits": self.fits}
+
+    def rows(self) -> list[tuple[str, int]]:
+        """The terms with their names, as a table has them."""
+        return [(name, int(self.details[key])) for name, key in TERMS.items()]
+
+    def __repr__(self) -> str:
+        terms = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.rows())
+        text = f"Estimate({format_bytes(self.total_bytes)}: {terms}"
+        if self.limit_bytes is None:
+            return text + ")"
+        verdict = "fits into" if self.fits else "does not fit into"
+        return f"{text}; {verdict} {format_bytes(self.limit_bytes)})"
+
+    def _repr_html_(self) -> str:
+        row = '<tr><td style="text-align:left">{}</td><td style="text-align:right">{}</td></tr>'
+        rows = [row.format(html.escape(name), format_bytes(size)) for name, size in self.rows()]
+        total = f"<b>{format_bytes(self.total_bytes)}</b>"
+        rows.append(row.format("<b>total</b>, estimated", total))
+        verdict = ""
+        if self.limit_bytes is not None:
+            colour, words = ("#1a7f37", "fits into") if self.fits else ("#cf222e", "does not fit into")
+            text = f"{words} {format_bytes(self.limit_bytes)}"
+            verdict = f'<div style="color:{colour};font-weight:600">{text}</div>'
+        name = self.details.get("model")
+        head = f"<div>{html.escape(str(name))}</div>" if name else ""
+        return f"<div>{head}<table>{''.join(rows)}</table>{verdict}</div>"
+
+
+def estimate(
+    model: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    *,
+    limit: int | str | None = None,
+    device: object = None,
+    **options: Any,
+) -> Estimate:
+    """What running a model takes: of a file or folder (ONNX, .pt, GGUF, safetensors), or of the
+    shape of a language model, as a dict or as keyword arguments.
+
+    Other options are the flags of `plimsoll estimate` (`engine="ort"`, `context=4096`,
+    `kv_dtype="q8_0"`). With a `limit`, or a `device` whose free memory then counts, it says whether
+    it fits.
+
+    >>> import plimsoll
+    >>> mistral = dict(hidden=4096, intermediate=14336, layers=32, vocab=32000, heads=32, kv_heads=8)
+    >>> plimsoll.estimate(mistral, context=4096, limit="6.9GiB").fits
+    False
+    >>> plimsoll.estimate(mistral, context=4096)
+    Estimate(14.28 GiB: weights 13.49 GiB, KV cache 512.00 MiB, activations 296.00 MiB, overhead 0 B)
+    """
+    if isinstance(model, (str, os.PathLike)):
+        details = estimate_file(os.fspath(model), device=device, **options)
+    else:
+        details = estimate_shape(**(model or {}), **options)
+    most = None if limit is None else parse_bytes(limit)
+    if device is not None:
+        free = available_bytes(device)
+        most = free if most is None else min(most, free)
+    total = int(details["total_bytes"])
+    return Estimate(
+        total_bytes=total,
+        weights_bytes=details["weights_bytes"],
+        kv_cache_bytes=details["kv_cache_bytes"],
+        activation_bytes=details["activation_bytes"],
+        overhead_bytes=details["overhead_bytes"],
+        limit_bytes=most,
+        fits=None if most is None else total <= most,
+        details=details,
+    )

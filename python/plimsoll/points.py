@@ -1,0 +1,324 @@
+"""Point clouds into voxel grids: arrays of numpy on the host, tensors of PyTorch and CuPy where they
+are.
+
+Points are `[N, 3 + F]`, or `[B, N, 3 + F]` for a batch; grids are `[D, H, W]` or `[B, D, H, W]`,
+with features `[B, F, D, H, W]`. x counts along the width, y along the height, z along the depth.
+The rules are those of the command (`plimsoll voxelize`), and so are the bits of the result.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._plimsoll import (
+    VoxelSpec,
+    suggest_voxelization_chunking,
+    voxelize_arrays,
+    voxelize_resident,
+)
+from .errors import NeverFits, OutOfMemory, Unavailable
+
+Triple = float | Sequence[float]
+Dtypes = {"f32": "float32", "u32": "uint32", "u8": "uint8", "bits": "uint8"}
+PLAIN = (int, float, tuple)
+CELLS = {"float32": "f32", "uint32": "u32", "uint8": "u8", "bool": "u8", "bits": "bits"}
+
+
+def voxelize(
+    points: Any,
+    grid_size: int | Sequence[int],
+    voxel_size: Triple,
+    origin: Triple = 0.0,
+    *,
+    mode: str = "occupancy",
+    dtype: Any = None,
+    out: Any = None,
+    chunk_size: int | None = None,
+    device: object = None,
+    limit: int | str | None = None,
+) -> Any:
+    """Voxel grids of point clouds, of the same kind as the points.
+
+    `grid_size` is depth, height and width; `voxel_size` one size or those along x, y and z; `mode`
+    is occupancy, count, mean or max (of the features). `dtype` is float32 unless counts are wanted
+    (uint32); occupancy can be uint8 or "bits". Points that are not finite or outside are dropped.
+
+    Arrays of numpy are made on the host, or on a `device` ("cuda:0", "opencl:0") that is named, in
+    no more of its memory than `limit`. Tensors of PyTorch and CuPy on a GPU stay there: nothing is
+    copied, the work is queued on the caller's current stream, and the result is allocated by their
+    own library (or is `out`). On a GPU there is occupancy, as float32 or uint8.
+
+    Work that does not fit is done in chunks; the result does not depend on them.
+
+    >>> import numpy as np, plimsoll
+    >>> points = np.array([[0.1, 0.2, 0.3], [0.9, 0.2, 0.3]], dtype=np.float32)
+    >>> plimsoll.voxelize(points, 2, 0.5).tolist()
+    [[[1.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]
+    """
+    what = (grid_size, voxel_size, origin, mode, dtype)
+    if isinstance(points, np.ndarray):
+        return _on_host(points, *what, out=out, chunk=chunk_size, device=device, limit=limit)
+    library = type(points).__module__.partition(".")[0]
+    if library == "torch" and points.is_cuda:
+        return _torch(points, *what, out, chunk_size)
+    if library == "cupy":
+        return _cupy(points, *what, out, chunk_size)
+    if library == "torch":
+        array, own = points.detach().cpu().numpy(), None if out is None else out.numpy()
+        made = _on_host(array, *what, out=own, chunk=chunk_size, device=device, limit=limit)
+        return sys.modules["torch"].from_numpy(made) if out is None else out
+    if isinstance(points, (list, tuple)) and points and isinstance(points[0], np.ndarray):
+        return _on_host(points, *what, out=out, chunk=chunk_size, device=device, limit=limit)
+    raise TypeError(
+        "points must be an array of numpy (or a list of them, which may differ in length), or a "
+        f"tensor of PyTorch or CuPy, not {type(points).__module__}.{type(points).__name__}"
+    )
+
+
+def voxelize_occupancy(
+    points: Any, grid_size: int | Sequence[int], voxel_size: Triple, origin: Triple = 0.0, **options: Any
+) -> Any:
+    """`voxelize` in its usual mode: 1 where a voxel has a point, 0 where it has none.
+
+    >>> import numpy as np, plimsoll
+    >>> plimsoll.voxelize_occupancy(np.zeros((1, 3), np.float32), 2, 1.0).sum()
+    np.float32(1.0)
+    """
+    return voxelize(points, grid_size, voxel_size, origin, mode="occupancy", **options)
+
+
+def voxelize_chunked(
+    points: Any,
+    grid_size: int | Sequence[int],
+    voxel_size: Triple,
+    origin: Triple = 0.0,
+    *,
+    chunk_size: int | None = None,
+    **options: Any,
+) -> Iterator[Any]:
+    """The grids of a batch, some clouds at a time, each chunk where the points are: for results
+    that do not fit as a whole. Without `chunk_size`, as many as fit now.
+
+    A chunk whose result does not fit after all is halved; nothing is made twice.
+
+    >>> import numpy as np, plimsoll
+    >>> points = np.zeros((5, 4, 3), np.float32)
+    >>> [grids.shape for grids in plimsoll.voxelize_chunked(points, 2, 1.0, chunk_size=2)]
+    [(2, 2, 2, 2), (2, 2, 2, 2), (1, 2, 2, 2)]
+    """
+    clouds, each = int(points.shape[0]), int(points.shape[1])
+    where = str(points.device) if hasattr(points, "is_cuda") and points.is_cuda else "cpu"
+    if type(points).__module__.partition(".")[0] == "cupy":
+        where = f"cuda:{points.device.id}"
+    if chunk_size is None:
+        try:
+            depth, height, width = _three(grid_size, int)
+            plan = suggest_voxelization_chunking(clouds, each, depth, height, width, where)
+            chunk_size = plan.chunk_size
+        except NeverFits:
+            chunk_size = 1
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size is {chunk_size}; it must be at least 1")
+    at = 0
+    while at < clouds:
+        size = min(chunk_size, clouds - at)
+        try:
+            grids = voxelize(points[at : at + size], grid_size, voxel_size, origin, **options)
+        except OutOfMemory:
+            if size == 1:
+                raise
+            chunk_size = max(1, size // 2)
+            continue
+        yield grids
+        at += size
+
+
+def voxelize_large_batch(
+    points: Any,
+    grid_size: int | Sequence[int],
+    voxel_size: Triple,
+    origin: Triple = 0.0,
+    chunk_size: int = 16,
+    **options: Any,
+) -> Any:
+    """The grids of a batch as one result, made at most `chunk_size` clouds at a time.
+
+    >>> import numpy as np, plimsoll
+    >>> plimsoll.voxelize_large_batch(np.zeros((5, 4, 3), np.float32), 2, 1.0, chunk_size=2).shape
+    (5, 2, 2, 2)
+    """
+    return voxelize(points, grid_size, voxel_size, origin, chunk_size=chunk_size, **options)
+
+
+def chunk_and_process(
+    points: Any, depth: int, height: int, width: int, voxel_size: Triple, origin: Triple = 0.0, **options: Any
+) -> list[Any]:
+    """The grids of a batch as a list of chunks, each as large as fits now.
+
+    >>> import numpy as np, plimsoll
+    >>> len(plimsoll.chunk_and_process(np.zeros((3, 4, 3), np.float32), 2, 2, 2, 1.0))
+    1
+    """
+    grid = (depth, height, width)
+    return list(voxelize_chunked(points, grid, voxel_size, origin, **options))
+
+
+def _three(value: Any, kind: Any) -> Any:
+    if hasattr(value, "tolist"):  # an array or a tensor
+        value = value.tolist()
+    if isinstance(value, (int, float)):
+        return (kind(value),) * 3
+    values = tuple(kind(one) for one in value)
+    if len(values) != 3:
+        raise ValueError(f"expected one number or three, not {len(values)}")
+    return values
+
+
+@functools.lru_cache(maxsize=256)
+def _made_plan(
+    grid: Any, size: Any, origin: Any, mode: str, dtype: Any, features: int
+) -> tuple[VoxelSpec, str, tuple[int, int, int]]:
+    cells = None
+    if dtype is not None:
+        name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
+        cells = CELLS.get(name.removeprefix("torch."))
+        if cells is None:
+            raise ValueError(f"dtype is {dtype!r}; it must be float32, uint32, uint8 or 'bits'")
+    grid = _three(grid, int)
+    of_features = features if mode in ("mean", "max") else 0
+    spec = VoxelSpec(grid, _three(size, float), _three(origin, float), mode, cells, of_features)
+    return spec, spec.cells, grid
+
+
+def _plan(
+    grid: Any, size: Any, origin: Any, mode: str, dtype: Any, features: int
+) -> tuple[VoxelSpec, str, tuple[int, int, int]]:
+    """What is made, as what, and its three extents. Kept for numbers and tuples; arrays and tensors
+    may change."""
+    if not (type(grid) in PLAIN and type(size) in PLAIN and type(origin) in PLAIN):
+        grid, size, origin = _three(grid, int), _three(size, float), _three(origin, float)
+    return _made_plan(grid, size, origin, mode, dtype, features)
+
+
+def _on_host(
+    points: npt.NDArray[Any] | Sequence[npt.NDArray[Any]],
+    grid: Any,
+    size: Any,
+    origin: Any,
+    mode: str,
+    dtype: Any,
+    *,
+    out: npt.NDArray[Any] | None,
+    chunk: int | None,
+    device: object,
+    limit: int | str | None,
+) -> npt.NDArray[Any]:
+    if isinstance(points, np.ndarray) and points.ndim not in (2, 3):
+        raise ValueError(f"points has {points.ndim} dimensions; it must be [N, 3] or [B, N, 3]")
+    batched = not isinstance(points, np.ndarray) or points.ndim == 3
+    if isinstance(points, np.ndarray):
+        whole = np.ascontiguousarray(points, dtype=np.float32)
+        clouds = list(whole) if batched else [whole]
+        columns = points.shape[-1]
+    else:
+        clouds = [np.ascontiguousarray(one, dtype=np.float32) for one in points]
+        columns = clouds[0].shape[-1]
+    spec, cells, grid = _plan(grid, size, origin, mode, dtype, columns - 3)
+    planes: tuple[int, ...] = (spec.planes,) if mode in ("mean", "max") else ()
+    voxels: tuple[int, ...] = (-(-grid[0] * grid[1] * grid[2] // 8),) if cells == "bits" else grid
+    shape = (*((len(clouds),) if batched else ()), *planes, *voxels)
+    if out is None:
+        out = _empty(shape, Dtypes[cells])
+    elif out.shape != shape or out.dtype != Dtypes[cells] or not out.flags.c_contiguous:
+        raise ValueError(f"out must be a contiguous array of {Dtypes[cells]} of shape {shape}")
+    where = "cpu" if device is None else str(device)
+    voxelize_arrays(clouds, spec, out.reshape(-1).view(np.uint8), where, chunk, limit)
+    return out
+
+
+def _empty(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+    try:
+        return np.empty(shape, dtype=dtype)
+    except MemoryError as error:
+        raise OutOfMemory(
+            f"out of memory on cpu: the result of shape {shape} cannot be allocated; "
+            "voxelize_chunked makes it some clouds at a time"
+        ) from error
+
+
+def _resident(
+    shape: tuple[int, ...], grid: Any, size: Any, origin: Any, mode: str, dtype: Any
+) -> tuple[VoxelSpec, str, tuple[int, ...]]:
+    """What is made of points of this shape, as what, and its shape."""
+    if len(shape) not in (2, 3) or shape[-1] < 3:
+        raise ValueError(f"points is {tuple(shape)}; it must be [N, 3] or [B, N, 3], or have more columns")
+    spec, cells, grid = _plan(grid, size, origin, mode, dtype, shape[-1] - 3)
+    if mode != "occupancy" or cells not in ("f32", "u8"):
+        raise Unavailable(
+            f"{mode} as {cells} on a GPU's tensors is not available: there are kernels for occupancy "
+            "as float32 and uint8; use an array of numpy (device='cuda:0' keeps the GPU)"
+        )
+    return spec, cells, (shape[0], *grid) if len(shape) == 3 else grid
+
+
+def _torch(
+    points: Any, grid: Any, size: Any, origin: Any, mode: str, dtype: Any, out: Any, chunk: int | None
+) -> Any:
+    torch = sys.modules["torch"]
+    own = points.shape
+    spec, cells, shape = _resident(own, grid, size, origin, mode, dtype)
+    kind = torch.float32 if cells == "f32" else torch.uint8
+    if points.dtype is not torch.float32 or not points.is_contiguous() or points.data_ptr() % 16:
+        points = points.detach().to(torch.float32, copy=True).contiguous()
+    device = points.device
+    if out is None:
+        try:
+            out = torch.empty(shape, dtype=kind, device=device)
+        except torch.cuda.OutOfMemoryError as error:
+            raise _too_large(shape, device) from error
+    elif out.shape != shape or out.dtype is not kind or out.device != device or not out.is_contiguous():
+        raise ValueError(f"out must be a contiguous tensor of {kind} on {device} of shape {shape}")
+    number = device.index
+    stream = torch._C._cuda_getCurrentRawStream(number)
+    clouds = own[0] if len(own) == 3 else 1
+    voxelize_resident(
+        spec, number, stream, points.data_ptr(), out.data_ptr(), clouds, own[-2], own[-1], chunk
+    )
+    return out
+
+
+def _cupy(
+    points: Any, grid: Any, size: Any, origin: Any, mode: str, dtype: Any, out: Any, chunk: int | None
+) -> Any:
+    cupy = sys.modules["cupy"]
+    own = points.shape
+    spec, cells, shape = _resident(own, grid, size, origin, mode, dtype)
+    kind = Dtypes[cells]
+    with points.device:
+        if points.dtype != "float32" or not points.flags.c_contiguous or points.data.ptr % 16:
+            points = cupy.array(points, dtype="float32", order="C", copy=True)
+        if out is None:
+            try:
+                out = cupy.empty(shape, dtype=kind)
+            except cupy.cuda.memory.OutOfMemoryError as error:
+                raise _too_large(shape, points.device) from error
+        elif out.shape != shape or out.dtype != kind or not out.flags.c_contiguous:
+            raise ValueError(f"out must be a contiguous array of {kind} of shape {shape}")
+        stream = cupy.cuda.get_current_stream().ptr
+        clouds, number = own[0] if len(own) == 3 else 1, points.device.id
+        addresses = (points.data.ptr, out.data.ptr)
+        voxelize_resident(spec, number, stream, *addresses, clouds, own[-2], own[-1], chunk)
+    return out
+
+
+def _too_large(shape: tuple[int, ...], device: object) -> OutOfMemory:
+    return OutOfMemory(
+        f"out of memory on {device}: the result of shape {shape} cannot be allocated; "
+        "voxelize_chunked makes it some clouds at a time"
+    )

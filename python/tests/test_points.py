@@ -1,0 +1,193 @@
+"""Voxels: the same bits as the command's, in chunks, from threads, forked and interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import plimsoll
+from plimsoll import command
+
+GRID, SIZE, ORIGIN = (8, 9, 10), (0.3, 0.2, 0.1), (-1.0, -0.9, -0.4)
+
+
+def clouds(shape: tuple[int, ...], seed: int = 1) -> npt.NDArray[np.float32]:
+    points = np.random.default_rng(seed).uniform(-1.2, 2.2, shape).astype(np.float32)
+    points.reshape(-1)[:: 97] = np.nan
+    points.reshape(-1)[:: 131] = np.inf
+    return points
+
+
+def of_command(points: npt.NDArray[np.float32], folder: Path, *words: str) -> npt.NDArray[Any]:
+    np.save(folder / "in.npy", points)
+    text = [",".join(map(str, three)) for three in (GRID, SIZE, ORIGIN)]
+    flags = ["--grid", text[0], "--voxel-size", text[1], "--origin", text[2], "--backend", "host"]
+    command.ask(["voxelize", folder / "in.npy", *flags, *words, "--out", folder / "out.npy"])
+    made: npt.NDArray[Any] = np.load(folder / "out.npy")
+    return made
+
+
+@pytest.mark.parametrize("shape", [(500, 3), (3, 500, 3), (3, 500, 5)])
+@pytest.mark.parametrize(
+    ("mode", "dtype", "cells"),
+    [
+        ("occupancy", None, "f32"),
+        ("occupancy", np.uint8, "u8"),
+        ("occupancy", "bits", "bits"),
+        ("count", None, "u32"),
+        ("mean", None, "f32"),
+        ("max", "float32", "f32"),
+    ],
+)
+def test_the_bits_are_the_commands(
+    shape: tuple[int, ...], mode: str, dtype: Any, cells: str, tmp_path: Path
+) -> None:
+    points = clouds(shape)
+    if mode in ("mean", "max") and shape[-1] == 3:
+        with pytest.raises(ValueError):
+            plimsoll.voxelize(points, GRID, SIZE, ORIGIN, mode=mode, dtype=dtype)
+        return
+    ours = plimsoll.voxelize(points, GRID, SIZE, ORIGIN, mode=mode, dtype=dtype)
+    theirs = of_command(points, tmp_path, "--mode", mode, "--dtype", cells)
+    assert ours.dtype == theirs.dtype
+    assert ours.tobytes() == theirs.tobytes()
+    assert cells == "bits" or ours.shape == theirs.shape
+
+
+def test_chunks_do_not_show_in_the_result() -> None:
+    points = clouds((7, 300, 3))
+    whole = plimsoll.voxelize(points, GRID, SIZE, ORIGIN)
+    assert np.array_equal(plimsoll.voxelize_large_batch(points, GRID, SIZE, ORIGIN, chunk_size=2), whole)
+    parts = list(plimsoll.voxelize_chunked(points, GRID, SIZE, ORIGIN, chunk_size=3))
+    assert [len(part) for part in parts] == [3, 3, 1] and np.array_equal(np.concatenate(parts), whole)
+    parts = plimsoll.chunk_and_process(points, *GRID, SIZE, ORIGIN)
+    assert np.array_equal(np.concatenate(parts), whole)
+    tight = plimsoll.voxelize(points, GRID, SIZE, ORIGIN, limit="24KiB")
+    assert np.array_equal(tight, whole)
+
+
+def test_clouds_of_different_length_and_other_types() -> None:
+    points = clouds((2, 300, 3))
+    ragged = [points[0], points[1][:100]]
+    made = plimsoll.voxelize(ragged, GRID, SIZE, ORIGIN)
+    assert np.array_equal(made[1], plimsoll.voxelize(points[1][:100], GRID, SIZE, ORIGIN))
+    turned = np.asfortranarray(points.astype(np.float64))
+    assert np.array_equal(plimsoll.voxelize(turned, GRID, SIZE, ORIGIN), plimsoll.voxelize(points, GRID, SIZE, ORIGIN))
+    empty = plimsoll.voxelize(np.empty((0, 3), np.float32), GRID, SIZE)
+    assert empty.shape == GRID and empty.sum() == 0
+
+
+def test_a_result_goes_where_it_is_wanted() -> None:
+    points, out = clouds((100, 3)), np.full(GRID, 7, np.float32)
+    assert plimsoll.voxelize(points, GRID, SIZE, ORIGIN, out=out) is out
+    assert set(np.unique(out)) == {0.0, 1.0}
+    for wrong in (np.empty((1, 2, 3), np.float32), np.empty(GRID, np.uint8), np.empty(GRID, np.float32, order="F")):
+        with pytest.raises(ValueError, match="out must be"):
+            plimsoll.voxelize(points, GRID, SIZE, ORIGIN, out=wrong)
+
+
+def test_what_is_wrong_is_said() -> None:
+    points = clouds((10, 3))
+    wrongs: list[tuple[Callable[[], Any], type[Exception]]] = [
+        (lambda: plimsoll.voxelize(points[:, :2], GRID, SIZE), ValueError),
+        (lambda: plimsoll.voxelize(points[0], GRID, SIZE), ValueError),
+        (lambda: plimsoll.voxelize(points, (0, 1, 1), SIZE), ValueError),
+        (lambda: plimsoll.voxelize(points, GRID, -1.0), ValueError),
+        (lambda: plimsoll.voxelize(points, GRID, SIZE, mode="median"), ValueError),
+        (lambda: plimsoll.voxelize(points, GRID, SIZE, dtype="int64"), ValueError),
+        (lambda: plimsoll.voxelize("points", GRID, SIZE), TypeError),
+        (lambda: plimsoll.voxelize(points, GRID, SIZE, device="cuda:99"), plimsoll.Unavailable),
+        (lambda: plimsoll.voxelize(points, (1 << 20, 1 << 20, 1), SIZE), plimsoll.OutOfMemory),
+    ]
+    for wrong, error in wrongs:
+        with pytest.raises(error):
+            wrong()
+
+
+def test_opencl_makes_the_same_bits() -> None:
+    if not any(device.id.startswith("opencl") for device in plimsoll.devices()):
+        pytest.skip("there is no OpenCL device")
+    points = clouds((3, 200, 3))
+    whole = plimsoll.voxelize(points, GRID, SIZE, ORIGIN)
+    assert np.array_equal(plimsoll.voxelize(points, GRID, SIZE, ORIGIN, device="opencl:0"), whole)
+
+
+def test_tensors_of_pytorch_on_the_host_stay_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    points = clouds((2, 100, 3))
+    made = plimsoll.voxelize(torch.from_numpy(points), GRID, SIZE, ORIGIN)
+    assert isinstance(made, torch.Tensor)
+    assert np.array_equal(made.numpy(), plimsoll.voxelize(points, GRID, SIZE, ORIGIN))
+
+
+def test_other_threads_run_meanwhile() -> None:
+    points, stop, turns = clouds((200_000, 3)), threading.Event(), [0]
+
+    def count() -> None:
+        while not stop.is_set():
+            turns[0] += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        before = turns[0]
+        for _ in range(20):
+            plimsoll.voxelize(points, 64, 0.05, -1.0)
+        assert turns[0] > before + 20, "the interpreter was held all the time"
+    finally:
+        stop.set()
+        thread.join()
+
+
+FORKED = """
+import os, sys, numpy as np, plimsoll
+points = np.zeros((4, 1000, 3), np.float32)
+assert plimsoll.voxelize(points, 16, 1.0).sum() == 4
+child = os.fork()
+if child == 0:
+    made = plimsoll.voxelize(points, 16, 1.0).sum()
+    os._exit(0 if made == 4 else 1)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0
+assert plimsoll.voxelize(points, 16, 1.0).sum() == 4
+print("done")
+"""
+
+
+def test_a_child_of_fork_has_threads_of_its_own() -> None:
+    words = [sys.executable, "-W", "ignore", "-c", FORKED]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert said.stdout == "done\n", said
+
+
+LONG = """
+import numpy as np, plimsoll
+points = np.zeros((64, 1000, 3), np.float32)
+print("on", flush=True)
+while True:
+    plimsoll.voxelize(points, 128, 1.0, chunk_size=1)
+"""
+
+
+def test_ctrl_c_is_heard_during_work() -> None:
+    words = [sys.executable, "-c", LONG]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "on\n"
+    time.sleep(0.7)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=30)
+    assert "KeyboardInterrupt" in said and "voxelize" in said
+    assert child.returncode in (-signal.SIGINT, 130, 1)
+    assert os.getpid() != child.pid
