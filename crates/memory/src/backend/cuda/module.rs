@@ -29,8 +29,9 @@ use crate::memory::{Address, Stream};
 use plimsoll_cuda::{LaunchMode, RawFunction, RawModule};
 use plimsoll_machine::error::Result;
 
-/// Bytes of dynamic shared memory that a launch may use without asking the driver first.
-const PLAIN_SHARED: u32 = 48 << 10;
+/// A block may have 48 KiB of shared memory without being asked for more. What a kernel declares for
+/// itself counts as well and is not known here: so it is asked for from this much on.
+const PLAIN_SHARED: u32 = 32 << 10;
 
 /// Code that a device can load.
 #[derive(Debug, Clone)]
