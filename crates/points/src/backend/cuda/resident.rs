@@ -103,7 +103,7 @@ impl ResidentVoxels {
             ragged: false,
             bytes: cell == 1,
         };
-        let module = load(&device, &defines)?;
+        let module = load(&device, &defines.text())?;
         let bits = match plan {
             VoxelPlan::Bits => shape.clouds * words(voxels) * 4,
             VoxelPlan::Exchange(exchange) => exchange.left(),
