@@ -32,7 +32,7 @@ pub fn dynamic_coordinates(
         let pieces = own.par_chunks_mut(PIECE * width).zip(floats.par_chunks(PIECE * columns));
         pieces.for_each(|(own, floats)| {
             for (to, point) in own.chunks_exact_mut(width).zip(floats.chunks_exact(columns)) {
-                form.write(cloud, cells_of(grid, point), to);
+                form.write(batch.number(cloud), cells_of(grid, point), to);
             }
         });
     }
@@ -115,7 +115,7 @@ impl UniqueVoxels {
                 let at = self.coordinates.len();
                 self.coordinates.resize(at + form.columns(), 0);
                 let cells = floats.get(point * columns..).and_then(|point| cells_of(grid, point));
-                form.write(cloud, cells, &mut self.coordinates[at..]);
+                form.write(batch.number(cloud), cells, &mut self.coordinates[at..]);
             }
             let number = numbers[first as usize];
             self.point_to_voxel.push(number);

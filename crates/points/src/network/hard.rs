@@ -142,6 +142,14 @@ impl HardHost {
         Ok(voxels)
     }
 
+    /// What it works in for a cloud of so many points at most, the result not counted: cells,
+    /// chains, and tables that are at most half full.
+    #[must_use]
+    pub fn working_bytes(points: u64) -> u64 {
+        let table = 4 * size_of::<group::CellEntry<u64>>() as u64;
+        points.saturating_mul(8 + 4 + 4 + table)
+    }
+
     /// Chains the points of one cloud and numbers its voxels.
     fn link(&mut self, batch: &PointBatch<'_>, cloud: usize) -> Dropped {
         let (floats, columns) = (batch.cloud(cloud), batch.columns());
@@ -164,7 +172,7 @@ impl HardHost {
         made: &mut HardVoxels,
     ) {
         let (spec, columns, links) = (&self.spec, batch.columns(), &self.links);
-        let (floats, form) = (batch.cloud(cloud), spec.form());
+        let (floats, form, number) = (batch.cloud(cloud), spec.form(), batch.number(cloud));
         let each = spec.max_points() as usize * columns;
         let HardVoxels { voxels, coordinates, num_points, .. } = made;
         let voxels = voxels.get_mut(start * each..).unwrap_or_default();
@@ -179,7 +187,7 @@ impl HardHost {
             let voxels = voxels.chunks_exact_mut(each).zip(places.chunks_exact_mut(form.columns()));
             for ((voxel, count), first) in voxels.zip(counts).zip(firsts) {
                 *count = links.gather(floats, columns, *first, voxel.0);
-                form.write(cloud, Some(place(spec.grid(), floats, columns, *first)), voxel.1);
+                form.write(number, Some(place(spec.grid(), floats, columns, *first)), voxel.1);
             }
         });
     }

@@ -14,6 +14,8 @@ pub struct PointBatch<'a> {
     columns: usize,
     /// Where each cloud begins, and where the last ends, in points.
     starts: Vec<usize>,
+    /// The number of the first cloud.
+    first: usize,
 }
 
 impl<'a> PointBatch<'a> {
@@ -49,7 +51,18 @@ impl<'a> PointBatch<'a> {
                 range: "whole points of three floats or more, fewer than 2^31 in a cloud",
             });
         }
-        Ok(PointBatch { floats, columns, starts })
+        Ok(PointBatch { floats, columns, starts, first: 0 })
+    }
+
+    /// The same with another number for the first cloud, where a batch is a part of a larger one.
+    #[must_use]
+    pub fn numbered_from(self, first: usize) -> PointBatch<'a> {
+        PointBatch { first, ..self }
+    }
+
+    /// The number of a cloud in coordinates with a batch index.
+    pub(crate) fn number(&self, cloud: usize) -> usize {
+        self.first.saturating_add(cloud)
     }
 
     /// Floats of a point.

@@ -6,6 +6,7 @@
 
 mod answer;
 mod flags;
+mod hard;
 mod open;
 
 use std::path::Path;
@@ -35,6 +36,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         let folder = folder.display().to_string();
         out.answer(&CompiledKernels { folder, target: args.target.clone(), files })?;
         return Ok(Outcome::Yes);
+    }
+    if let Some(outcome) = hard::run(args, out)? {
+        return Ok(outcome);
     }
     // Clap has seen to it that something is wanted.
     let Some(wanted) = args.wanted()? else { return Ok(Outcome::Code(2)) };

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plimsoll_memory::backend::cuda::{Argument, Cuda, Function, Launch};
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
 
-use super::load;
+use super::{grid_arguments, load};
 use crate::backend::device::program::{
     HARD_LANES, HARD_LIST, hard_point_bits, hard_slots, hard_text,
 };
@@ -276,7 +276,8 @@ impl ResidentHard {
         ];
         for (kernel, rest, early) in steps {
             let mut arguments = vec![address(buffers.points), address(starts)];
-            arguments.extend(self.grid(longest, count));
+            let launch = [0, spec.grid().voxels(), longest, u64::from(count)];
+            arguments.extend(grid_arguments(spec.grid(), launch));
             arguments.extend_from_slice(rest);
             // SAFETY: the arguments are those of the kernel; the workspace is as large as the
             // shape says, which the clouds are within, and the rest is the caller's promise.
@@ -348,18 +349,6 @@ impl ResidentHard {
             self.device.fill_on(stream, block.address(), 0, Bytes(*bytes))?;
         }
         Ok(())
-    }
-
-    fn grid(&self, points: u64, clouds: u32) -> Vec<Argument> {
-        let grid = self.shape.spec.grid();
-        let mut arguments: Vec<Argument> = Vec::new();
-        arguments.extend(grid.origin().map(Argument::F32));
-        arguments.extend(grid.size().map(Argument::F32));
-        arguments.extend(grid.size().map(|size| Argument::F32(1.0 / size)));
-        arguments.extend(grid.cells().map(Argument::U32));
-        let numbers = [0, grid.voxels(), points, u64::from(clouds)];
-        arguments.extend(numbers.map(Argument::U64));
-        arguments
     }
 }
 

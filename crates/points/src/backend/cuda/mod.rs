@@ -20,6 +20,7 @@ use plimsoll_memory::backend::cuda::{
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Pool, Request, Result, Stream};
 
 use super::cache;
+use crate::grid::VoxelGrid;
 use super::device::program::{Defines, Division, ProgramText};
 use super::device::{
     Arg, Kernel, KernelEngine, KernelProgram, KernelShape, Staging, VoxelDevice, pool_on,
@@ -110,6 +111,21 @@ fn options(text: &ProgramText) -> Vec<String> {
 fn build(target: &str, text: &ProgramText, options: &[String]) -> Result<Code> {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     compile(text.source, target, &options)
+}
+
+/// As [`program::grid_arguments`](super::device::program::grid_arguments), for launches here.
+fn grid_arguments(grid: &VoxelGrid, launch: [u64; 4]) -> Vec<Argument> {
+    let arguments = super::device::program::grid_arguments(grid, launch);
+    arguments.iter().map(argument).collect()
+}
+
+fn argument(argument: &Arg<'_>) -> Argument {
+    match argument {
+        Arg::Block(block) => block.address().into(),
+        Arg::U64(value) => (*value).into(),
+        Arg::U32(value) => (*value).into(),
+        Arg::F32(value) => (*value).into(),
+    }
 }
 
 struct CudaEngine {
@@ -247,15 +263,7 @@ impl KernelProgram for CudaProgram {
         arguments: &[Arg<'_>],
     ) -> Result<()> {
         let function = self.0.function(kernel.name())?;
-        let arguments: Vec<Argument> = arguments
-            .iter()
-            .map(|argument| match argument {
-                Arg::Block(block) => block.address().into(),
-                Arg::U64(value) => (*value).into(),
-                Arg::U32(value) => (*value).into(),
-                Arg::F32(value) => (*value).into(),
-            })
-            .collect();
+        let arguments: Vec<Argument> = arguments.iter().map(argument).collect();
         let [x, y] = shape.blocks;
         let launch = Launch { grid: [x, y, 1], block: [shape.lanes, 1, 1], shared: 0 };
         // SAFETY: the arguments are those of the kernel, whose text keeps inside the blocks

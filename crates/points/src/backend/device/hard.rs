@@ -76,19 +76,13 @@ fn blocks(spec: &HardSpec, columns: usize, points: u64, cuda: bool) -> Vec<(Use,
 
 impl VoxelDevice {
     /// What hard voxelization of a cloud of so many points takes on the device.
-    #[must_use]
-    pub fn hard_bytes(&self, spec: &HardSpec, columns: usize, points: u64) -> u64 {
+    pub(super) fn bytes_of_hard(&self, spec: &HardSpec, columns: usize, points: u64) -> u64 {
         let all = blocks(spec, columns, points, self.engine.is_cuda());
         all.iter().fold(0, |sum: u64, (_, bytes, _)| sum.saturating_add(*bytes))
     }
 
     /// Makes the voxels of a batch, in the place of what `made` holds.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`] where a cloud does not fit; [`Error::Unavailable`] where the grid is
-    /// too large for the device's table, which the host's is not; what the driver says otherwise.
-    pub fn hard(
+    pub(super) fn make_hard(
         &self,
         batch: &PointBatch<'_>,
         spec: &HardSpec,
@@ -149,9 +143,10 @@ impl<'t> HardTurn<'t> {
             device.engine.write(stream, turn.block(Use::Points), floats)?;
         }
         device.engine.write(stream, turn.block(Use::Starts), bytemuck::cast_slice(&starts))?;
+        let number = batch.number(cloud);
         let before: usize = made.clouds.iter().sum();
         let voxels =
-            if cuda { turn.by_cuda(&*program, cloud)? } else { turn.by_opencl(&*program, cloud)? };
+            if cuda { turn.by_cuda(&*program, number)? } else { turn.by_opencl(&*program, number)? };
         made.clouds.push(voxels);
         turn.fetch(columns, before, voxels, made)
     }

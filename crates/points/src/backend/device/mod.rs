@@ -24,6 +24,7 @@ use self::lane::{LaneMemory, VoxelLane, VoxelTurn};
 use self::program::{Defines, ProgramText};
 use super::host::VoxelHost;
 use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features};
+use crate::network::{HardSpec, HardVoxels, PointBatch};
 use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
@@ -316,6 +317,19 @@ impl VoxelBackend for VoxelDevice {
 
     fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64 {
         device_bytes(spec, points, span)
+    }
+
+    fn hard(
+        &self,
+        batch: &PointBatch<'_>,
+        spec: &HardSpec,
+        made: &mut HardVoxels,
+    ) -> Result<()> {
+        self.make_hard(batch, spec, made)
+    }
+
+    fn hard_bytes(&self, spec: &HardSpec, columns: usize, points: u64) -> u64 {
+        self.bytes_of_hard(spec, columns, points)
     }
 
     fn peak_bytes(&self) -> Option<u64> {
