@@ -75,6 +75,8 @@ pub struct ResidentHard {
     device: Arc<Cuda>,
     shape: HardShape,
     kernels: [Function; 3],
+    /// Whether kernels may start before the work in front of them is over.
+    early: bool,
     workspace: Vec<(Block, u64)>,
     /// Streams of the caller's, by their pointers.
     streams: Mutex<HashMap<usize, Stream>>,
@@ -157,8 +159,10 @@ impl ResidentHard {
             module.function("hard_number")?,
             module.function("hard_copy")?,
         ];
+        let early = device.info().compute_capability >= Some((9, 0))
+            && device.facts().driver_version >= 12_000;
         let (workspace, streams) = (Vec::new(), Mutex::default());
-        let mut made = ResidentHard { device, shape: *shape, kernels, workspace, streams };
+        let mut made = ResidentHard { device, shape: *shape, kernels, early, workspace, streams };
         for bytes in shape.blocks() {
             let block = made.device.allocate(Request::new(Bytes(bytes)))?;
             made.workspace.push((block, bytes));
@@ -267,12 +271,10 @@ impl ResidentHard {
             own(STATE),
             address(buffers.voxels),
         ];
-        let early = self.device.info().compute_capability >= Some((9, 0))
-            && self.device.facts().driver_version >= 12_000;
         let steps: [(&Function, &[Argument], bool); 3] = [
             (&self.kernels[0], &insert, false),
-            (&self.kernels[1], &number, early),
-            (&self.kernels[2], &copy, early),
+            (&self.kernels[1], &number, self.early),
+            (&self.kernels[2], &copy, self.early),
         ];
         for (kernel, rest, early) in steps {
             let mut arguments = vec![address(buffers.points), address(starts)];
