@@ -2,14 +2,11 @@
 
 use plimsoll_memory::{Error, Result};
 use plimsoll_points::network::{
-    HardHost, HardVoxels, PointBatch, birds_eye, dynamic_coordinates, pillar_features,
+    HardHost, HardSlices, HardVoxels, PointBatch, birds_eye, dynamic_coordinates, pillar_features,
 };
 
 use crate::error::{PlimsollStatus, slice, slice_mut, status};
 use crate::spec::PlimsollHardSpec;
-
-/// Voxels that are made before they are copied to the caller: they stay in the caches.
-const PART: usize = 1 << 12;
 
 /// The clouds of the caller.
 ///
@@ -64,36 +61,24 @@ pub unsafe extern "C" fn plimsoll_hard_voxelize(
         // SAFETY: the caller's promise, for this and all slices below.
         let spec = unsafe { PlimsollHardSpec::read(spec) }?;
         let batch = unsafe { clouds(points, columns, lengths, cloud_count) }?;
+        let each = spec.max_points() as usize * batch.columns();
+        let most = (0..batch.clouds())
+            .map(|cloud| spec.most_voxels(batch.range(cloud).len() as u64))
+            .fold(0u64, u64::saturating_add);
+        // Nothing is made past this, so that a careless capacity does no harm.
+        let room = usize::try_from(capacity.min(most)).unwrap_or(usize::MAX);
+        let to = unsafe {
+            HardSlices {
+                voxels: slice_mut("voxels", voxels, room.saturating_mul(each))?,
+                coordinates: slice_mut("coordinates", coordinates, room * spec.form().columns())?,
+                num_points: slice_mut("num_points", num_points, room)?,
+            }
+        };
         let totals = unsafe { slice_mut("totals", totals, batch.clouds() + 1) }?;
-        let (each, width) = (spec.max_points() as usize * batch.columns(), spec.form().columns());
-        let (mut host, mut part, mut before) = (HardHost::new(spec), HardVoxels::default(), 0usize);
-        for (cloud, total) in (0..batch.clouds()).zip(totals.iter_mut()) {
-            let found = host.run_in_parts(&batch, cloud, PART, &mut part, &mut |part| {
-                let end = before + part.num_points.len();
-                if end as u64 > capacity {
-                    return Err(Error::Config {
-                        field: "capacity",
-                        value: format!("{capacity} for {end} voxels or more"),
-                        range: "min(points, max_voxels) of each cloud",
-                    });
-                }
-                unsafe {
-                    let to = voxels.wrapping_add(before * each);
-                    slice_mut("voxels", to, part.voxels.len())?.copy_from_slice(&part.voxels);
-                    let to = coordinates.wrapping_add(before * width);
-                    slice_mut("coordinates", to, part.coordinates.len())?
-                        .copy_from_slice(&part.coordinates);
-                    let to = num_points.wrapping_add(before);
-                    slice_mut("num_points", to, part.num_points.len())?
-                        .copy_from_slice(&part.num_points);
-                }
-                before = end;
-                Ok(())
-            })?;
-            *total = found as i32;
-        }
-        if let Some(all) = totals.last_mut() {
-            *all = before as i32;
+        let made = HardHost::new(spec).run_into(&batch, to)?;
+        let all = made.iter().sum();
+        for (to, count) in totals.iter_mut().zip(made.into_iter().chain([all])) {
+            *to = count as i32;
         }
         Ok(())
     })
@@ -178,8 +163,7 @@ pub unsafe extern "C" fn plimsoll_birds_eye(
         // SAFETY: the caller's promise, for this and all slices below.
         let spec = unsafe { PlimsollHardSpec::read(spec) }?;
         let (count, features) = (voxel_count as usize, feature_count as usize);
-        let places =
-            unsafe { slice("coordinates", coordinates, count * spec.form().columns()) }?;
+        let places = unsafe { slice("coordinates", coordinates, count * spec.form().columns()) }?;
         let values = unsafe { slice("values", values, count * features) }?;
         let made = birds_eye(values, features, places, &spec, cloud_count as usize)?;
         unsafe { slice_mut("image", image, made.len()) }?.copy_from_slice(&made);

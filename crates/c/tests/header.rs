@@ -33,7 +33,8 @@ fn the_header_is_in_step() {
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap();
-    let name = format!("{}plimsoll_c{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let name =
+        format!("{}plimsoll_c{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let places = [folder.join(&name), folder.parent().unwrap().join(&name)];
     places.into_iter().find(|path| path.is_file()).expect("cargo makes the shared library")
 }

@@ -18,8 +18,17 @@ const POINTS: [[f32; 4]; 6] = [
     [f32::NAN, 0.5, 0.5, 16.0],
 ];
 const HARD: [&str; 11] = [
-    "--hard", "--max-points", "2", "--max-voxels", "9", "--range", "0,0,0,4,2,1", "--voxel-size",
-    "1", "--backend", "host",
+    "--hard",
+    "--max-points",
+    "2",
+    "--max-voxels",
+    "9",
+    "--range",
+    "0,0,0,4,2,1",
+    "--voxel-size",
+    "1",
+    "--backend",
+    "host",
 ];
 
 fn cloud(path: &Path, points: &[[f32; 4]]) -> Result<String> {
@@ -110,8 +119,17 @@ fn a_small_limit_gives_the_same_file() -> Result {
     let (one, two) = (folder.path().join("1.npz"), folder.path().join("2.npz"));
     let (one, two) = (one.display().to_string(), two.display().to_string());
     let hard = [
-        "--hard", "--max-points", "20", "--max-voxels", "50000", "--range", "0,0,0,4,4,4",
-        "--voxel-size", "0.1", "--backend", "host",
+        "--hard",
+        "--max-points",
+        "20",
+        "--max-voxels",
+        "50000",
+        "--range",
+        "0,0,0,4,4,4",
+        "--voxel-size",
+        "0.1",
+        "--backend",
+        "host",
     ];
     json(&[&["voxelize", &input, "--out", &one][..], &hard].concat(), 0)?;
     let limit = ["--gpu-mem-limit", "12MiB"];

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use plimsoll_points::VoxelGrid;
 use plimsoll_points::network::{
-    CoordinateForm, CoordinateOrder, HardHost, HardSpec, HardVoxels, PointBatch, ScatterRule,
-    UniqueVoxels, birds_eye, dynamic_coordinates, hard_voxelize, pillar_features, scatter_points,
-    voxels_to_points,
+    CoordinateForm, CoordinateOrder, HardHost, HardSlices, HardSpec, HardVoxels, PointBatch,
+    ScatterRule, UniqueVoxels, birds_eye, dynamic_coordinates, hard_voxelize, pillar_features,
+    scatter_points, voxels_to_points,
 };
 use proptest::prelude::*;
 
@@ -37,7 +37,8 @@ fn reference(batch: &PointBatch<'_>, spec: &HardSpec) -> (Vec<u32>, Vec<i32>, Ve
     for cloud in 0..batch.clouds() {
         let mut known: HashMap<[i32; 3], Vec<&[f32]>> = HashMap::new();
         let mut order = Vec::new();
-        let floats = &batch.floats()[batch.range(cloud).start * columns..][..batch.range(cloud).len() * columns];
+        let floats = &batch.floats()[batch.range(cloud).start * columns..]
+            [..batch.range(cloud).len() * columns];
         for point in floats.chunks_exact(columns) {
             let Some(place) = cells(spec.grid(), point) else { continue };
             if !known.contains_key(&place) {
@@ -99,7 +100,8 @@ fn spec() -> impl Strategy<Value = HardSpec> {
     (prop::array::uniform3(size), 1u32..7, 1u32..60, form()).prop_filter_map(
         "a range",
         |(size, points, voxels, form)| {
-            let spec = HardSpec::new(size, [-0.5, 0.0, 0.25, 5.0, 4.5, 3.5], points, voxels).ok()?;
+            let spec =
+                HardSpec::new(size, [-0.5, 0.0, 0.25, 5.0, 4.5, 3.5], points, voxels).ok()?;
             Some(spec.with_form(form))
         },
     )
@@ -125,6 +127,20 @@ proptest! {
             prop_assert_eq!(&made.coordinates, &coordinates);
             prop_assert_eq!(&made.num_points, &counts);
             prop_assert_eq!(made.clouds.iter().sum::<usize>(), counts.len());
+        }
+        let most: u64 = lengths.iter().map(|points| spec.most_voxels(*points as u64)).sum();
+        let (most, width) = (most as usize, spec.form().columns());
+        let each = spec.max_points() as usize * 4;
+        let (mut a, mut b, mut c) = (vec![7.0; most * each], vec![7; most * width], vec![7; most]);
+        let to = HardSlices { voxels: &mut a, coordinates: &mut b, num_points: &mut c };
+        prop_assert_eq!(host.run_into(&batch, to).unwrap(), made.clouds.clone());
+        prop_assert_eq!(bits(&a[..counts.len() * each]), voxels.clone());
+        prop_assert_eq!(&b[..counts.len() * width], &coordinates);
+        prop_assert_eq!(&c[..counts.len()], &counts);
+        prop_assert!(a[counts.len() * each..].iter().all(|value| *value == 7.0), "nothing behind them");
+        if !counts.is_empty() {
+            let few = HardSlices { voxels: &mut a, coordinates: &mut b, num_points: &mut c[1..counts.len()] };
+            prop_assert!(host.run_into(&batch, few).is_err());
         }
         let unique = UniqueVoxels::of(&batch, spec.grid(), spec.form()).unwrap();
         let inside = unique.point_to_voxel.iter().filter(|voxel| **voxel >= 0).count() as u64;

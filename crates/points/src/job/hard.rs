@@ -181,7 +181,11 @@ impl HardWork<'_> {
             let run = host.run_in_parts(batch, 0, *part, made, &mut |made| {
                 written = true;
                 voxels += made.num_points.len() as u64;
-                kept += made.num_points.iter().map(|count| u64::from(count.cast_unsigned())).sum::<u64>();
+                kept += made
+                    .num_points
+                    .iter()
+                    .map(|count| u64::from(count.cast_unsigned()))
+                    .sum::<u64>();
                 most = most.max(made.num_points.len() as u64);
                 sink(made)
             });
@@ -209,7 +213,8 @@ impl HardWork<'_> {
     fn seen(&mut self, batch: &PointBatch<'_>, between: u64) {
         let counts = &self.made.num_points;
         self.report.voxels += counts.len() as u64;
-        self.report.kept += counts.iter().map(|count| u64::from(count.cast_unsigned())).sum::<u64>();
+        self.report.kept +=
+            counts.iter().map(|count| u64::from(count.cast_unsigned())).sum::<u64>();
         self.hold(batch, counts.len() as u64, between);
     }
 

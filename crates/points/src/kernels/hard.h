@@ -4,23 +4,27 @@
 //
 //   insert  finds the voxel of each point in a table of cells, and enters points into it by
 //           runs, in any order; a run is what one warp has in one cell (CUDA), or one point
-//           (OpenCL). A list holds LIST runs. Of what comes later only the first MAX_POINTS runs
+//           (OpenCL). The first that comes is the head of a list, which holds LIST more. Of what
+//           comes later only the first MAX_POINTS runs
 //           are kept, in a row, by one rule: at each place the earlier run stays and the later
 //           one moves on. So a row ends the same in whatever order runs come. What is kept of a
 //           voxel lies at its owner's number: that of the point that claimed its slot of the
 //           table first (CUDA), or the slot's own (OpenCL).
 //   number  counts for each run the points of its voxel before it. A run without any begins a
 //           voxel, and the number of these before it is the voxel's number.
-//   copy    copies each point to its place, and leaves the table as it was before: all zeros.
+//   copy    copies each point to its place. The table and what else must begin as zeros is zeros
+//           again behind it.
 //
 //   MAX_POINTS    points of a voxel at most
 //   COORDINATES   numbers of a voxel's coordinates: 3, or 4 with the number of its cloud in front
 //   ORDER_XYZ     1 where they are x, y, z, and 0 for z, y, x
-//   LIST          runs of a list; 0 without lists (OpenCL)
+//   LIST          runs of a list beside its head (CUDA)
 //   POINT_BITS    of the 64 of a key, for the number of the point that claimed it (CUDA)
 //   HARD_LANES    lanes of a block
 
 #define NOBODY 0xFFFFFFFFu
+// Runs that are read together: more of them cost registers, and so blocks that run at a time.
+#define LIST_STEP (LIST > 32 ? 16 : 4)
 #define VOXEL_FLOATS (MAX_POINTS * STRIDE)
 
 // What is kept between the steps. Points are numbered through all clouds.
@@ -113,8 +117,9 @@ DEVICE void put(GLOBAL u32 *row, u32 run) {
 // Report: not finite, outside.
 KERNEL void BOUNDS(HARD_LANES, 2048 / HARD_LANES)
     hard_insert(const GLOBAL float *points, const GLOBAL u64 *starts, GRID_ARGUMENTS,
-                GLOBAL cell_key_t *keys, u32 slots, GLOBAL u32 *counters, GLOBAL run_t *lists,
-                GLOBAL run_t *rows, GLOBAL u32 *owners, GLOBAL u32 *claims, GLOBAL u32 *report) {
+                GLOBAL cell_key_t *keys, u32 slots, GLOBAL u32 *counters, GLOBAL run_t *heads,
+                GLOBAL run_t *lists, GLOBAL run_t *rows, GLOBAL u32 *owners,
+                GLOBAL u32 *claims, GLOBAL u32 *report) {
     const Grid grid = GRID;
     u64 begin, end;
     bounds(&grid, starts, BLOCK_Y, &begin, &end);
@@ -128,18 +133,20 @@ KERNEL void BOUNDS(HARD_LANES, 2048 / HARD_LANES)
         if (!inside) broken = is_broken(x, y, z);
     }
 #if CUDA
-    const u32 lane = LANE & 31, lanes = __ballot_sync(0xFFFFFFFFu, inside);
-    const u32 same = inside ? __match_any_sync(lanes, cell) : 0;
+    const u32 lane = LANE & 31;
+    const u32 same = __match_any_sync(0xFFFFFFFFu, inside ? cell : ~(voxel_t)0);
     const int leads = inside && (same & ((1u << lane) - 1)) == 0;
     let_next_start();
     u32 slot;
     u32 owner = owner_of(keys, slots, (u64)BLOCK_Y * grid.span + cell, (u32)point, leads, &slot);
-    u32 place = 0;
-    if (leads && slot == NOBODY) place = 1 + atomicAdd(counters + owner, 1u);
     const u64 run = RUN_OF((u32)(number >> 5), same);
-    if (leads && place < LIST) lists[(u64)owner * LIST + place] = run;
-    put(rows + (u64)owner * MAX_POINTS, run, leads && place >= LIST);
-    owner = __shfl_sync(0xFFFFFFFFu, owner, inside ? __ffs(same) - 1 : 0);
+    const int joins = leads && slot == NOBODY;
+    u32 place = 0;
+    if (joins) place = atomicAdd(counters + owner, 1u);
+    if (leads && !joins) heads[point] = run;
+    if (joins && place < LIST) lists[(u64)owner * LIST + place] = run;
+    put(rows + (u64)owner * MAX_POINTS, run, joins && place >= LIST);
+    owner = __shfl_sync(0xFFFFFFFFu, owner, __ffs(same) - 1);
     if (point < end) {
         owners[point] = inside ? owner : NOBODY;
         claims[point] = slot;
@@ -196,28 +203,32 @@ DEVICE void zero_floats(GLOBAL float *array, u64 start, u32 floats) {
 
 #if CUDA
 
+// Adds up the points of runs, and of those before a run. A list ends with its last run, or with 0.
+DEVICE void add_runs(const u64 *runs, u32 count, u64 run, u32 *before, u32 *sum) {
+    for (u32 start = 0; start < count; start += LIST_STEP) {
+        u64 some[LIST_STEP];
+#pragma unroll
+        for (u32 k = 0; k < LIST_STEP; k++) some[k] = start + k < count ? runs[start + k] : 0;
+#pragma unroll
+        for (u32 k = 0; k < LIST_STEP; k++) {
+            *sum += POINTS_OF(some[k]);
+            *before += some[k] > run ? POINTS_OF(some[k]) : 0;
+        }
+        if (some[LIST_STEP - 1] == 0) return;
+    }
+}
+
 // The points of a run's voxel that are before the run; `all` is how many the voxel has.
-DEVICE u32 points_before(const u32 *counters, const u64 *lists, const u64 *rows, u32 owner, u64 run,
-                         u32 *all) {
+DEVICE u32 points_before(const u32 *counters, const u64 *heads, const u64 *lists, const u64 *rows,
+                         u32 owner, u64 run, u32 *all) {
     const u32 others = counters[owner];
     u32 before = 0, sum = POINTS_OF(run);
     if (others) {
-        const u64 *list = lists + (u64)owner * LIST;
-        const u32 listed = others < LIST ? others + 1 : LIST;
-        sum = 0;
-#pragma unroll
-        for (u32 k = 0; k < LIST; k++) {
-            const u64 other = k < listed ? list[k] : 0;
-            sum += POINTS_OF(other);
-            before += other > run ? POINTS_OF(other) : 0;
-        }
-        if (others >= LIST) {
-            const u64 *row = rows + (u64)owner * MAX_POINTS;
-            for (u32 k = 0; k < MAX_POINTS && row[k]; k++) {
-                sum += POINTS_OF(row[k]);
-                before += row[k] > run ? POINTS_OF(row[k]) : 0;
-            }
-        }
+        const u64 head = heads[owner];
+        sum = POINTS_OF(head);
+        before = head > run ? sum : 0;
+        add_runs(lists + (u64)owner * LIST, others < LIST ? others : LIST, run, &before, &sum);
+        if (others > LIST) add_runs(rows + (u64)owner * MAX_POINTS, MAX_POINTS, run, &before, &sum);
     }
     *all = sum < MAX_POINTS ? sum : MAX_POINTS;
     return before;
@@ -243,13 +254,19 @@ DEVICE u32 sum_of_block(u32 own, u32 *shared) {
     return own;
 }
 
+#if LIST > 32
+#define NUMBER_BOUNDS
+#else
+#define NUMBER_BOUNDS BOUNDS(HARD_LANES, 2048 / HARD_LANES)
+#endif
+
 // `status` has a word for each block and one for each cloud, and `totals` a number for each cloud
 // and the sum of all. `first_cloud` is the number of the first cloud for the coordinates.
-KERNEL void BOUNDS(HARD_LANES, 2048 / HARD_LANES)
+KERNEL void NUMBER_BOUNDS
     hard_number(const float *__restrict__ points, const u64 *__restrict__ starts, GRID_ARGUMENTS,
-                u32 *counters, u64 *lists, u64 *rows, u32 *owners, u32 *status, u32 *state,
-                u32 max_voxels, u32 first_cloud, u32 *ranks, u32 *numbers,
-                float *voxels, int *coordinates, int *counts, int *totals) {
+                u64 *keys, u32 *claims, u32 *counters, u64 *heads, u64 *lists, u64 *rows,
+                u32 *owners, u32 *status, u32 *state, u32 max_voxels, u32 first_cloud, u32 *ranks,
+                u32 *numbers, float *voxels, int *coordinates, int *counts, int *totals) {
     __shared__ u32 warps[HARD_LANES / 32], shared[HARD_LANES / 32], ticket;
     const Grid grid = GRID;
     // A block waits for those before it. Numbered as they start, they run.
@@ -269,7 +286,8 @@ KERNEL void BOUNDS(HARD_LANES, 2048 / HARD_LANES)
     const int leads = owner != NOBODY && (same & ((1u << lane) - 1)) == 0;
     u32 before = 0, all = 0;
     if (leads)
-        before = points_before(counters, lists, rows, owner, RUN_OF(number >> 5, same), &all);
+        before = points_before(counters, heads, lists, rows, owner, RUN_OF(number >> 5, same),
+                               &all);
     const u32 begins = __ballot_sync(0xFFFFFFFFu, leads && before == 0);
     if (lane == 0) warps[LANE >> 5] = __popc(begins);
     before = __shfl_sync(0xFFFFFFFFu, before, __ffs(same) - 1);
@@ -282,7 +300,12 @@ KERNEL void BOUNDS(HARD_LANES, 2048 / HARD_LANES)
         count += warps[warp];
     }
     if (LANE == 0) *(volatile u32 *)(status + cloud * across + block) = count + 1;
-    if (number < length) ranks[begin + number] = rank < MAX_POINTS ? rank : NOBODY;
+    if (number < length) {
+        ranks[begin + number] = rank < MAX_POINTS ? rank : NOBODY;
+        // While others count: the table is not needed any more.
+        const u32 claim = claims[begin + number];
+        if (claim != NOBODY) keys[claim] = 0;
+    }
     u32 earlier = 0;
     for (u32 other = LANE; other < block; other += HARD_LANES)
         earlier += hear(status + cloud * across + other);
@@ -367,12 +390,10 @@ KERNEL void hard_number(const GLOBAL float *points, const GLOBAL u64 *starts, GR
 
 #endif
 
-// On CUDA, what the launch has used becomes zeros again.
 KERNEL void BOUNDS(HARD_LANES, 2048 / HARD_LANES)
     hard_copy(const GLOBAL float *points, const GLOBAL u64 *starts, GRID_ARGUMENTS,
               const GLOBAL u32 *owners, const GLOBAL u32 *ranks, const GLOBAL u32 *numbers,
-              GLOBAL cell_key_t *keys, GLOBAL u32 *counters, GLOBAL run_t *rows,
-              const GLOBAL u32 *claims, GLOBAL u32 *status, u32 statuses, GLOBAL u32 *state,
+              GLOBAL u32 *counters, GLOBAL run_t *rows, GLOBAL u32 *status, u32 statuses, GLOBAL u32 *state,
               GLOBAL float *voxels) {
     const Grid grid = GRID;
     u64 begin, end;
@@ -385,7 +406,6 @@ KERNEL void BOUNDS(HARD_LANES, 2048 / HARD_LANES)
     const u32 rank = point < end ? ranks[point] : NOBODY;
     const u32 voxel = owner != NOBODY && rank != NOBODY ? numbers[owner] : NOBODY;
 #if CUDA
-    const u32 claim = point < end ? claims[point] : NOBODY;
     const u64 to = voxel == NOBODY ? ~(u64)0 : (u64)voxel * MAX_POINTS + rank;
 #if STRIDE == 4
     if (voxel != NOBODY) ((float4 *)voxels)[to] = __ldg((const float4 *)points + point);
@@ -400,13 +420,11 @@ KERNEL void BOUNDS(HARD_LANES, 2048 / HARD_LANES)
             voxels[place * STRIDE + column] = points[(warp + other) * STRIDE + column];
     }
 #endif
-    if (claim != NOBODY) {
-        keys[claim] = 0;
-        const u32 others = counters[point];
-        if (others) counters[point] = 0;
-        if (others >= LIST)
-            for (u32 k = 0; k < MAX_POINTS; k++) rows[point * MAX_POINTS + k] = 0;
-    }
+    // A voxel's runs are counted at its owner.
+    const u32 others = point < end ? counters[point] : 0;
+    if (others) counters[point] = 0;
+    if (others > LIST)
+        for (u32 k = 0; k < MAX_POINTS; k++) rows[point * MAX_POINTS + k] = 0;
     const u64 worker = ((u64)BLOCK_Y * BLOCKS_X + BLOCK_X) * LANES + LANE;
     for (u64 at = worker; at < statuses; at += (u64)BLOCKS_X * BLOCKS_Y * LANES) status[at] = 0;
     if (worker == 0) state[0] = 0;

@@ -101,7 +101,8 @@ impl UniqueVoxels {
         cloud: usize,
         firsts: &[AtomicU32],
     ) {
-        let (floats, columns, before) = (batch.cloud(cloud), batch.columns(), self.num_points.len());
+        let (floats, columns, before) =
+            (batch.cloud(cloud), batch.columns(), self.num_points.len());
         let mut numbers = vec![0i32; firsts.len()];
         for (point, first) in firsts.iter().enumerate() {
             let first = first.load(Ordering::Relaxed);

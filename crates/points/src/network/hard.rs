@@ -109,10 +109,46 @@ impl HardHost {
             let voxels = self.links.firsts.len();
             made.clouds.push(voxels);
             made.make_room(before + voxels, &self.spec, batch.columns())?;
-            self.fill(batch, cloud, 0, before, made);
+            self.fill(batch, cloud, 0, made.slices().from(before, &self.spec, batch.columns()));
             before += voxels;
         }
         made.make_room(before, &self.spec, batch.columns())
+    }
+
+    /// Makes the voxels of a batch in memory of the caller's, from its start on; what is behind
+    /// them stays as it is. Gives how many voxels each cloud has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] where there is not enough of it: min(points, maximum) voxels of each
+    /// cloud always are.
+    pub fn run_into(
+        &mut self,
+        batch: &PointBatch<'_>,
+        mut to: HardSlices<'_>,
+    ) -> Result<Vec<usize>> {
+        let (spec, columns) = (self.spec, batch.columns());
+        let (mut clouds, mut before) = (Vec::new(), 0usize);
+        for cloud in 0..batch.clouds() {
+            self.link(batch, cloud);
+            let voxels = self.links.firsts.len();
+            let room = to.from(before, &spec, columns);
+            let each = spec.max_points() as usize * columns;
+            let fits = room.voxels.len() / each.max(1) >= voxels
+                && room.coordinates.len() / spec.form().columns() >= voxels
+                && room.num_points.len() >= voxels;
+            if !fits {
+                return Err(Error::Config {
+                    field: "capacity",
+                    value: format!("too little for {} voxels", before + voxels),
+                    range: "min(points, max_voxels) of each cloud",
+                });
+            }
+            self.fill(batch, cloud, 0, room);
+            clouds.push(voxels);
+            before += voxels;
+        }
+        Ok(clouds)
     }
 
     /// Makes the voxels of one cloud and hands them to `take` a part at a time, at most so many
@@ -136,7 +172,7 @@ impl HardHost {
             let some = part.max(1).min(voxels - start);
             made.clouds = vec![some];
             made.make_room(some, &self.spec, batch.columns())?;
-            self.fill(batch, cloud, start, 0, made);
+            self.fill(batch, cloud, start, made.slices());
             take(made)?;
         }
         Ok(voxels)
@@ -155,33 +191,21 @@ impl HardHost {
         let (floats, columns) = (batch.cloud(cloud), batch.columns());
         let spec = &self.spec;
         match &mut self.narrow {
-            Some((places, workspace)) => {
-                self.links.link(places, workspace, floats, columns, spec)
-            }
+            Some((places, workspace)) => self.links.link(places, workspace, floats, columns, spec),
             None => self.links.link(spec.grid(), &mut self.wide, floats, columns, spec),
         }
     }
 
-    /// Fills voxels from the `first` of the cloud on into those of `made` from `start` on.
-    fn fill(
-        &self,
-        batch: &PointBatch<'_>,
-        cloud: usize,
-        first: usize,
-        start: usize,
-        made: &mut HardVoxels,
-    ) {
+    /// Fills voxels from the `first` of the cloud on, as many as there is room for.
+    fn fill(&self, batch: &PointBatch<'_>, cloud: usize, first: usize, to: HardSlices<'_>) {
         let (spec, columns, links) = (&self.spec, batch.columns(), &self.links);
         let (floats, form, number) = (batch.cloud(cloud), spec.form(), batch.number(cloud));
         let each = spec.max_points() as usize * columns;
-        let HardVoxels { voxels, coordinates, num_points, .. } = made;
-        let voxels = voxels.get_mut(start * each..).unwrap_or_default();
-        let places = coordinates.get_mut(start * form.columns()..).unwrap_or_default();
-        let counts = num_points.get_mut(start..).unwrap_or_default();
+        let HardSlices { voxels, coordinates, num_points } = to;
         let firsts = links.firsts.get(first..).unwrap_or_default();
         let voxels = voxels.par_chunks_mut(VOXELS * each);
-        let places = places.par_chunks_mut(VOXELS * form.columns());
-        let counts = counts.par_chunks_mut(VOXELS);
+        let places = coordinates.par_chunks_mut(VOXELS * form.columns());
+        let counts = num_points.par_chunks_mut(VOXELS);
         let pieces = voxels.zip(places).zip(counts).zip(firsts.par_chunks(VOXELS));
         pieces.for_each(|(((voxels, places), counts), firsts)| {
             let voxels = voxels.chunks_exact_mut(each).zip(places.chunks_exact_mut(form.columns()));
@@ -190,6 +214,31 @@ impl HardHost {
                 form.write(number, Some(place(spec.grid(), floats, columns, *first)), voxel.1);
             }
         });
+    }
+}
+
+/// Memory of the caller's for voxels: points and columns of each, its coordinates, and how many
+/// points it has.
+#[derive(Debug)]
+pub struct HardSlices<'s> {
+    /// Voxels, points, columns.
+    pub voxels: &'s mut [f32],
+    /// Voxels, and three or four numbers of each.
+    pub coordinates: &'s mut [i32],
+    /// Points of each voxel.
+    pub num_points: &'s mut [i32],
+}
+
+impl HardSlices<'_> {
+    /// From a voxel on.
+    fn from(&mut self, voxel: usize, spec: &HardSpec, columns: usize) -> HardSlices<'_> {
+        let each = spec.max_points() as usize * columns;
+        let HardSlices { voxels, coordinates, num_points } = self;
+        HardSlices {
+            voxels: voxels.get_mut(voxel * each..).unwrap_or_default(),
+            coordinates: coordinates.get_mut(voxel * spec.form().columns()..).unwrap_or_default(),
+            num_points: num_points.get_mut(voxel..).unwrap_or_default(),
+        }
     }
 }
 
@@ -272,7 +321,8 @@ impl HardLinks {
             let at = point as usize * columns;
             place.copy_from_slice(floats.get(at..at + columns).unwrap_or_default());
             count += 1;
-            let next = self.next.get(point as usize).map_or(END, |next| next.load(Ordering::Relaxed));
+            let next =
+                self.next.get(point as usize).map_or(END, |next| next.load(Ordering::Relaxed));
             point = next & END;
             if point == END {
                 break;
@@ -284,8 +334,21 @@ impl HardLinks {
 }
 
 impl HardVoxels {
+    fn slices(&mut self) -> HardSlices<'_> {
+        HardSlices {
+            voxels: &mut self.voxels,
+            coordinates: &mut self.coordinates,
+            num_points: &mut self.num_points,
+        }
+    }
+
     /// Exactly as many voxels; those that were there stay, and new ones are 0.
-    pub(crate) fn make_room(&mut self, voxels: usize, spec: &HardSpec, columns: usize) -> Result<()> {
+    pub(crate) fn make_room(
+        &mut self,
+        voxels: usize,
+        spec: &HardSpec,
+        columns: usize,
+    ) -> Result<()> {
         let floats = voxels.checked_mul(spec.max_points() as usize);
         let floats = floats.and_then(|points| points.checked_mul(columns)).unwrap_or(usize::MAX);
         resize(&mut self.voxels, floats)?;
@@ -299,7 +362,8 @@ fn resize<T: bytemuck::Zeroable + Copy>(list: &mut Vec<T>, length: usize) -> Res
     if list.is_empty() && length > list.capacity() {
         // The system gives pages of zeros, which then need no writing.
         let fresh = bytemuck::allocation::try_zeroed_vec(length);
-        *list = fresh.map_err(|()| refused((length as u64).saturating_mul(size_of::<T>() as u64)))?;
+        *list =
+            fresh.map_err(|()| refused((length as u64).saturating_mul(size_of::<T>() as u64)))?;
         return Ok(());
     }
     let more = length.saturating_sub(list.len());

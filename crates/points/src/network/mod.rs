@@ -21,7 +21,7 @@ mod spec;
 pub use dynamic::{
     ScatterRule, UniqueVoxels, dynamic_coordinates, scatter_points, voxels_to_points,
 };
-pub use hard::{HardHost, HardVoxels, hard_voxelize};
+pub use hard::{HardHost, HardSlices, HardVoxels, hard_voxelize};
 pub use pillars::{birds_eye, pillar_features};
 pub use points::PointBatch;
 pub use spec::{CoordinateForm, CoordinateOrder, HardSpec};

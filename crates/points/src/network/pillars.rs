@@ -32,7 +32,8 @@ pub fn pillar_features(made: &HardVoxels, spec: &HardSpec, columns: usize) -> Re
     }
     let width = columns + 6;
     let mut features = vec![0.0; voxels * points * width];
-    let rows = features.par_chunks_mut(points * width).zip(made.voxels.par_chunks(points * columns));
+    let rows =
+        features.par_chunks_mut(points * width).zip(made.voxels.par_chunks(points * columns));
     let cells = made.coordinates.par_chunks(form.columns()).zip(&made.num_points);
     rows.zip(cells).for_each(|((features, voxel), (cells, count))| {
         let count = usize::try_from(*count).unwrap_or(0).min(points);

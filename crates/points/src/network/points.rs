@@ -33,11 +33,7 @@ impl<'a> PointBatch<'a> {
     /// # Errors
     ///
     /// As [`PointBatch::one`], and for lengths whose sum is not the number of points.
-    pub fn ragged(
-        floats: &'a [f32],
-        columns: usize,
-        lengths: &[usize],
-    ) -> Result<PointBatch<'a>> {
+    pub fn ragged(floats: &'a [f32], columns: usize, lengths: &[usize]) -> Result<PointBatch<'a>> {
         let mut starts = vec![0usize];
         for length in lengths {
             starts.push(starts.last().map_or(0, |start| start.saturating_add(*length)));

@@ -95,12 +95,7 @@ pub(super) struct HardArgs {
     )]
     hard: bool,
     /// The range that voxels fill
-    #[arg(
-        long,
-        value_name = "X0,Y0,Z0,X1,Y1,Z1",
-        allow_hyphen_values = true,
-        requires = "hard"
-    )]
+    #[arg(long, value_name = "X0,Y0,Z0,X1,Y1,Z1", allow_hyphen_values = true, requires = "hard")]
     range: Option<Six>,
     /// Points of a voxel at most
     #[arg(long, value_name = "P", requires = "hard")]

@@ -38,7 +38,8 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
         room: opened.room,
     };
     writes_may_fail()?;
-    let most = batch.counts().fold(0u64, |sum, points| sum.saturating_add(spec.most_voxels(points)));
+    let most =
+        batch.counts().fold(0u64, |sum, points| sum.saturating_add(spec.most_voxels(points)));
     let mut file = HardFile::create(path, &spec, columns, most)?;
     let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
@@ -183,7 +184,11 @@ impl Answer for HardAnswer {
             row("past a maximum", dropped.past_maximum.to_string(), "dropped"),
             row("chunks", self.chunks.to_string(), &format!("made on {}", self.backend)),
             row("retries", self.retries.to_string(), ""),
-            row("peak", Bytes(self.peak_bytes).to_string(), &format!("{}, on {on}", self.peak_source)),
+            row(
+                "peak",
+                Bytes(self.peak_bytes).to_string(),
+                &format!("{}, on {on}", self.peak_source),
+            ),
             row("written", Bytes(self.output_bytes).to_string(), ""),
             row("time", format!("{:.3} s", self.seconds), &speed),
         ]);

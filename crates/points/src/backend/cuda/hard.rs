@@ -12,7 +12,7 @@ use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Request, Result, Stre
 
 use super::{grid_arguments, load};
 use crate::backend::device::program::{
-    HARD_LANES, HARD_LIST, hard_point_bits, hard_slots, hard_text,
+    HARD_LANES, hard_list, hard_point_bits, hard_slots, hard_text,
 };
 use crate::network::HardSpec;
 
@@ -96,10 +96,11 @@ const CLAIMS: usize = 7;
 const RANKS: usize = 8;
 const NUMBERS: usize = 9;
 const REPORT: usize = 10;
+const HEADS: usize = 11;
 
 impl HardShape {
     /// Bytes of the workspace, block by block.
-    fn blocks(&self) -> [u64; 11] {
+    fn blocks(&self) -> [u64; 12] {
         let (points, most) = (self.points.max(1), u64::from(self.spec.max_points()));
         let clouds = u64::from(self.clouds.max(1));
         // Each cloud may end within a block.
@@ -111,12 +112,13 @@ impl HardShape {
             times(most.saturating_mul(8)),
             across.saturating_add(clouds).saturating_mul(4),
             4,
-            times(8 * HARD_LIST),
+            times(hard_list(&self.spec).saturating_mul(8)),
             times(4),
             times(4),
             times(4),
             times(4),
             across.saturating_mul(8),
+            times(8),
         ]
     }
 
@@ -222,11 +224,8 @@ impl ResidentHard {
     ) -> Result<()> {
         let (count, longest, starts) = self.check(clouds, buffers)?;
         let across = longest.div_ceil(HARD_LANES.into()).max(1);
-        let shape = Launch {
-            grid: [across as u32, count, 1],
-            block: [HARD_LANES, 1, 1],
-            shared: 0,
-        };
+        let shape =
+            Launch { grid: [across as u32, count, 1], block: [HARD_LANES, 1, 1], shared: 0 };
         let statuses = (across as u32 + 1) * count;
         let own = |index: usize| Argument::from(self.workspace[index].0.address());
         let spec = &self.shape.spec;
@@ -236,6 +235,7 @@ impl ResidentHard {
             own(KEYS),
             Argument::U32(slots),
             own(COUNTERS),
+            own(HEADS),
             own(LISTS),
             own(ROWS),
             own(OWNERS),
@@ -243,7 +243,10 @@ impl ResidentHard {
             own(REPORT),
         ];
         let number = [
+            own(KEYS),
+            own(CLAIMS),
             own(COUNTERS),
+            own(HEADS),
             own(LISTS),
             own(ROWS),
             own(OWNERS),
@@ -262,10 +265,8 @@ impl ResidentHard {
             own(OWNERS),
             own(RANKS),
             own(NUMBERS),
-            own(KEYS),
             own(COUNTERS),
             own(ROWS),
-            own(CLAIMS),
             own(STATUS),
             Argument::U32(statuses),
             own(STATE),

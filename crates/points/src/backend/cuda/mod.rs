@@ -20,11 +20,12 @@ use plimsoll_memory::backend::cuda::{
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Pool, Request, Result, Stream};
 
 use super::cache;
-use crate::grid::VoxelGrid;
-use super::device::program::{Defines, Division, ProgramText};
+use super::device::program::{Defines, Division, ProgramText, hard_text};
 use super::device::{
     Arg, Kernel, KernelEngine, KernelProgram, KernelShape, Staging, VoxelDevice, pool_on,
 };
+use crate::grid::VoxelGrid;
+use crate::network::{CoordinateForm, HardSpec};
 
 pub use hard::{HardBuffers, HardClouds, HardShape, ResidentHard};
 pub use resident::{ResidentCounts, ResidentShape, ResidentVoxels};
@@ -88,6 +89,29 @@ pub fn compile_kernels(folder: &Path, target: &str, features: &[usize]) -> Resul
                 };
                 names.push(keep_compiled(folder, target, &one.text())?);
             }
+        }
+    }
+    Ok(names)
+}
+
+/// The same for hard voxels of points with so many features, of one cloud and of batches.
+///
+/// # Errors
+///
+/// As [`compile_kernels`].
+pub fn compile_hard_kernels(
+    folder: &Path,
+    target: &str,
+    spec: &HardSpec,
+    features: usize,
+) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for batch_index in [false, true] {
+        let spec = spec.with_form(CoordinateForm { batch_index, ..spec.form() });
+        // Clouds of up to 2²⁴ points; others are compiled where the compiler is.
+        for (bits, ragged) in [(20, true), (20, false), (24, true), (24, false)] {
+            let text = hard_text(&spec, 3 + features, bits, ragged);
+            names.push(keep_compiled(folder, target, &text)?);
         }
     }
     Ok(names)

@@ -6,7 +6,7 @@
 use plimsoll_memory::{Block, Error, Result, Stream};
 
 use super::program::{
-    HARD_LANES, HARD_LIST, grid_arguments, hard_point_bits, hard_slots, hard_text,
+    HARD_LANES, grid_arguments, hard_list, hard_point_bits, hard_slots, hard_text,
 };
 use super::{Arg, Kernel, KernelProgram, KernelShape, VoxelDevice};
 use crate::network::{HardSpec, HardVoxels, PointBatch};
@@ -18,6 +18,7 @@ enum HardUse {
     Starts,
     Keys,
     Counters,
+    Heads,
     Lists,
     Rows,
     Owners,
@@ -56,7 +57,8 @@ fn blocks(spec: &HardSpec, columns: usize, points: u64, cuda: bool) -> Vec<(Use,
         vec![
             (Use::Keys, times(slots, 8), true),
             (Use::Counters, times(points, 4), true),
-            (Use::Lists, times(points, 8 * HARD_LIST), false),
+            (Use::Heads, times(points, 8), false),
+            (Use::Lists, times(points, times(hard_list(spec), 8)), false),
             (Use::Rows, times(points, times(most, 8)), true),
             (Use::Claims, times(points, 4), false),
             (Use::State, 4, true),
@@ -145,8 +147,11 @@ impl<'t> HardTurn<'t> {
         device.engine.write(stream, turn.block(Use::Starts), bytemuck::cast_slice(&starts))?;
         let number = batch.number(cloud);
         let before: usize = made.clouds.iter().sum();
-        let voxels =
-            if cuda { turn.by_cuda(&*program, number)? } else { turn.by_opencl(&*program, number)? };
+        let voxels = if cuda {
+            turn.by_cuda(&*program, number)?
+        } else {
+            turn.by_opencl(&*program, number)?
+        };
         made.clouds.push(voxels);
         turn.fetch(columns, before, voxels, made)
     }
@@ -193,6 +198,7 @@ impl<'t> HardTurn<'t> {
             own(Use::Keys),
             slots,
             only(Use::Counters),
+            only(Use::Heads),
             only(Use::Lists),
             own(Use::Rows),
             own(Use::Owners),
@@ -210,10 +216,8 @@ impl<'t> HardTurn<'t> {
             own(Use::Owners),
             own(Use::Ranks),
             own(Use::Numbers),
-            own(Use::Keys),
             only(Use::Counters),
             own(Use::Rows),
-            only(Use::Claims),
             own(Use::Status),
             statuses,
             only(Use::State),
@@ -227,7 +231,10 @@ impl<'t> HardTurn<'t> {
         let own = |of| Arg::Block(self.block(of));
         self.insert(program, true)?;
         let rest = [
+            own(Use::Keys),
+            own(Use::Claims),
             own(Use::Counters),
+            own(Use::Heads),
             own(Use::Lists),
             own(Use::Rows),
             own(Use::Owners),

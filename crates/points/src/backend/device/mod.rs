@@ -24,8 +24,8 @@ use self::lane::{LaneMemory, VoxelLane, VoxelTurn};
 use self::program::{Defines, ProgramText};
 use super::host::VoxelHost;
 use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features};
-use crate::network::{HardSpec, HardVoxels, PointBatch};
 use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
+use crate::network::{HardSpec, HardVoxels, PointBatch};
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// Who compiles, launches and copies.
@@ -319,12 +319,7 @@ impl VoxelBackend for VoxelDevice {
         device_bytes(spec, points, span)
     }
 
-    fn hard(
-        &self,
-        batch: &PointBatch<'_>,
-        spec: &HardSpec,
-        made: &mut HardVoxels,
-    ) -> Result<()> {
+    fn hard(&self, batch: &PointBatch<'_>, spec: &HardSpec, made: &mut HardVoxels) -> Result<()> {
         self.make_hard(batch, spec, made)
     }
 

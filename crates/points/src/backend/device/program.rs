@@ -41,8 +41,12 @@ const HARD_SOURCE: &str = concat!(
 
 /// Lanes of a block of hard voxelization; `sums` is written for as many.
 pub(crate) const HARD_LANES: u32 = 256;
-/// Runs of a list (CUDA).
-pub(crate) const HARD_LIST: u64 = 8;
+
+/// Runs of a voxel's list (CUDA): enough for most voxels of those who want as many points of one,
+/// as runs that come later take longer.
+pub(crate) fn hard_list(spec: &HardSpec) -> u64 {
+    if spec.max_points() > 16 { 64 } else { 32 }
+}
 
 /// The program that makes hard voxels of points of so many columns, fewer than 2^`point_bits` in
 /// a launch. `ragged` says that clouds differ in length.
@@ -65,7 +69,7 @@ pub(crate) fn hard_text(
         ("MAX_POINTS", spec.max_points() as usize),
         ("COORDINATES", form.columns()),
         ("ORDER_XYZ", usize::from(form.order == CoordinateOrder::Xyz)),
-        ("LIST", HARD_LIST as usize),
+        ("LIST", hard_list(spec) as usize),
         ("POINT_BITS", point_bits as usize),
         ("HARD_LANES", HARD_LANES as usize),
     ];
