@@ -15,8 +15,8 @@ use plimsoll_bench::workload::{LOG_TARGET, Level, LogLine, Logged};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Subscriber};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::{Registry, fmt as text};
 
 use crate::args::Global;

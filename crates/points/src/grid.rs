@@ -50,6 +50,34 @@ impl VoxelGrid {
         Ok(VoxelGrid { dims, size, origin })
     }
 
+    /// The grid of voxels of this size in a range: x, y and z of its first corner, then of its
+    /// last. There are as many along an axis as the length over the size, rounded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a range without room for a voxel, and as [`VoxelGrid::new`].
+    pub fn of_range(size: [f32; 3], range: [f32; 6]) -> Result<VoxelGrid> {
+        let [x0, y0, z0, x1, y1, z1] = range;
+        let (origin, last) = ([x0, y0, z0], [x1, y1, z1]);
+        // Sizes that no grid has are named before what follows from them.
+        VoxelGrid::new([1; 3], size, [0.0; 3])?;
+        let mut cells = [0; 3];
+        for axis in 0..3 {
+            let count = ((last[axis] - origin[axis]) / size[axis]).round();
+            if range.iter().any(|end| !end.is_finite()) || !(count >= 1.0) {
+                return Err(Error::Config {
+                    field: "range",
+                    value: format!("{x0},{y0},{z0},{x1},{y1},{z1}"),
+                    range: "x0,y0,z0,x1,y1,z1: finite, and at least half a voxel along each axis",
+                });
+            }
+            // Past 2³² it saturates, and is refused below.
+            cells[axis] = count as u32;
+        }
+        let [width, height, depth] = cells;
+        VoxelGrid::new([depth, height, width], size, origin)
+    }
+
     /// Depth, height, width.
     #[must_use]
     pub fn dims(&self) -> [u32; 3] {
@@ -138,6 +166,18 @@ mod tests {
         let voxel = grid.voxel(last.map(|cell| cell as f32 + 0.5)).unwrap();
         assert_eq!(voxel, grid.voxels() - 1);
         assert_eq!(grid.place(voxel), [(1 << 20) - 1, (1 << 21) - 1, (1 << 21) - 1]);
+    }
+
+    #[test]
+    fn a_range_is_cut_into_whole_voxels() {
+        let grid = VoxelGrid::of_range([0.16, 0.16, 4.0], [0.0, -39.68, -3.0, 69.12, 39.68, 1.0]);
+        assert_eq!(grid.unwrap().dims(), [1, 496, 432]);
+        let range = |range| VoxelGrid::of_range([1.0; 3], range).unwrap_err().to_string();
+        for ends in [[0.0; 6], [0.0, 0.0, 0.0, -1.0, 1.0, 1.0], [f32::NAN; 6]] {
+            assert!(range(ends).starts_with("range"), "{}", range(ends));
+        }
+        assert!(range([0.0, 0.0, 0.0, 1e30, 1.0, 1.0]).starts_with("grid"));
+        assert!(VoxelGrid::of_range([0.0; 3], [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //!   exact, so that the host, CUDA and OpenCL give the same bits.
 //! - [`backend`] makes one piece of the result; [`job`] cuts the work so that each piece fits,
 //!   halves where it does not after all, and ends on the host.
+//! - [`network`] makes what detectors take of points: hard and dynamic voxels, and pillars.
 //! - [`mod@write`] streams what was made into a file that is whole or not there.
 //!
 //! ```
@@ -28,9 +29,11 @@ mod cloud;
 mod estimate;
 mod grid;
 pub mod job;
+pub mod network;
 pub mod open;
 mod preview;
 pub mod read;
+mod reduce;
 mod simd;
 mod spec;
 pub mod write;

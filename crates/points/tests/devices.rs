@@ -6,6 +6,9 @@ use plimsoll_memory::{Bytes, Error, Result};
 use plimsoll_points::backend::device::VoxelDevice;
 use plimsoll_points::backend::host::VoxelHost;
 use plimsoll_points::backend::{VoxelBackend, VoxelPiece, cuda, opencl};
+use plimsoll_points::network::{
+    CoordinateForm, CoordinateOrder, HardSpec, HardVoxels, PointBatch, hard_voxelize,
+};
 use plimsoll_points::{Cells, Cloud, VoxelGrid, VoxelMode, VoxelSpec};
 
 /// The device, or nothing where it may be missing.
@@ -132,6 +135,64 @@ fn a_line_is_kept_and_a_piece_past_it_is_refused() -> Result<()> {
         assert!(gpu.peak_bytes().is_some_and(|peak| peak <= 2 << 20));
         let Some(small) = device(name, Some(Bytes::kib(512)))? else { continue };
         let refused = made(&small, &piece).map(|_| ()).unwrap_err();
+        assert!(refused.is_out_of_memory(), "{refused}");
+    }
+    Ok(())
+}
+
+fn hard_is_the_same_as_on_the_host(name: &str) -> Result<()> {
+    let Some(gpu) = device(name, None)? else { return Ok(()) };
+    let clouds = clouds(4, 6000, 2, 11)?;
+    let floats: Vec<Vec<f32>> =
+        clouds.iter().map(|cloud| Ok(cloud.floats()?.into_owned())).collect::<Result<_>>()?;
+    let lengths: Vec<usize> = floats.iter().map(|floats| floats.len() / 5).collect();
+    let floats = floats.concat();
+    let batch = PointBatch::ragged(&floats, 5, &lengths)?;
+    let sizes = [[0.1, 0.1, 0.3], [0.25; 3], [1e-12, 0.5, 0.5], [4.0, 4.0, 4.0]];
+    for (round, size) in sizes.into_iter().enumerate() {
+        for (points, voxels) in [(1, 5000), (10, 700), (35, 40)] {
+            let range = if round == 2 { 5e-12 } else { 3.0 };
+            let spec = HardSpec::new(size, [0.0, 0.0, 0.0, range, 3.2, 3.2], points, voxels)?;
+            let order = if round == 1 { CoordinateOrder::Xyz } else { CoordinateOrder::Zyx };
+            let spec = spec.with_form(CoordinateForm { order, batch_index: round > 0 });
+            let want = hard_voxelize(&batch, &spec)?;
+            let mut got = HardVoxels::default();
+            // Twice: what the first leaves behind must not matter.
+            for _ in 0..2 {
+                gpu.hard(&batch, &spec, &mut got)?;
+                let bits = |made: &HardVoxels| {
+                    made.voxels.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
+                };
+                assert!(bits(&got) == bits(&want), "{name} {spec:?}: points");
+                assert!(got.coordinates == want.coordinates, "{name} {spec:?}: coordinates");
+                assert_eq!(got.num_points, want.num_points, "{name} {spec:?}");
+                assert_eq!(got.clouds, want.clouds, "{name} {spec:?}");
+                let dropped = |made: &HardVoxels| (made.not_finite, made.outside);
+                assert_eq!(dropped(&got), dropped(&want), "{name} {spec:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn opencl_gives_the_hard_voxels_of_the_host() -> Result<()> {
+    hard_is_the_same_as_on_the_host("opencl")
+}
+
+#[test]
+fn cuda_gives_the_hard_voxels_of_the_host() -> Result<()> {
+    hard_is_the_same_as_on_the_host("cuda")
+}
+
+#[test]
+fn a_cloud_past_the_limit_is_refused() -> Result<()> {
+    let floats = vec![0.5f32; 3 * 50_000];
+    let spec = HardSpec::new([0.1; 3], [0.0, 0.0, 0.0, 3.0, 3.0, 3.0], 32, 40_000)?;
+    for name in ["cuda", "opencl"] {
+        let Some(small) = device(name, Some(Bytes::kib(512)))? else { continue };
+        let batch = PointBatch::one(&floats, 3)?;
+        let refused = small.hard(&batch, &spec, &mut HardVoxels::default()).unwrap_err();
         assert!(refused.is_out_of_memory(), "{refused}");
     }
     Ok(())

@@ -15,6 +15,7 @@ use plimsoll_machine::platform;
 use plimsoll_memory::{Error, Result};
 
 use crate::cloud::Cloud;
+use crate::network::{HardSpec, HardVoxels, PointBatch};
 use crate::spec::{Cells, VoxelSpec};
 
 /// Some clouds, and some of the voxels of each in the order of the output.
@@ -127,6 +128,18 @@ pub trait VoxelBackend: Send + Sync {
     /// What it takes to make this many voxels of a cloud of this many points, in the memory that
     /// it works in; the host's does not count the points, which lie where they were read.
     fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64;
+
+    /// Makes hard voxels of a batch, in the place of what `made` holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] where a cloud does not fit; [`Error::Unavailable`] where the grid has
+    /// more cells than a device's table can tell apart, which the host's can.
+    fn hard(&self, batch: &PointBatch<'_>, spec: &HardSpec, made: &mut HardVoxels) -> Result<()>;
+
+    /// What hard voxelization of a cloud takes, in the memory that it works in: on a device its
+    /// points, the result and what lies between; on the host what lies between.
+    fn hard_bytes(&self, spec: &HardSpec, columns: usize, points: u64) -> u64;
 
     /// The most memory that it held so far, where it counts.
     fn peak_bytes(&self) -> Option<u64> {

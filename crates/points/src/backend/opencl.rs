@@ -29,7 +29,7 @@ use plimsoll_machine::platform::memory_left;
 use plimsoll_memory::backend::opencl::{OpenCl, OpenClView};
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Pool, Result, Stream};
 
-use super::device::program::{Defines, Division, SOURCE};
+use super::device::program::ProgramText;
 use super::device::{
     Arg, Kernel, KernelEngine, KernelProgram, KernelShape, Staging, VoxelDevice, pool_on,
 };
@@ -72,7 +72,7 @@ pub fn open(number: u32, limit: Option<Bytes>) -> Result<VoxelDevice> {
 struct OpenClEngine {
     number: u32,
     // Before the device: what was compiled goes first.
-    programs: Mutex<HashMap<Defines, Arc<OpenClProgram>>>,
+    programs: Mutex<HashMap<ProgramText, Arc<OpenClProgram>>>,
     pool: Pool,
     doubles: bool,
     device: Arc<OpenCl>,
@@ -117,14 +117,18 @@ impl KernelEngine for OpenClEngine {
         self.device.new_stream()
     }
 
-    fn program(&self, defines: &Defines) -> Result<Arc<dyn KernelProgram>> {
+    fn program(&self, text: &ProgramText) -> Result<Arc<dyn KernelProgram>> {
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = programs.get(defines) {
+        if let Some(program) = programs.get(text) {
             return Ok(Arc::clone(program) as Arc<dyn KernelProgram>);
         }
-        let program = Arc::new(OpenClProgram::build(&self.device, defines, self.doubles)?);
-        programs.insert(*defines, Arc::clone(&program));
+        let program = Arc::new(OpenClProgram::build(&self.device, text, self.doubles)?);
+        programs.insert(text.clone(), Arc::clone(&program));
         Ok(program)
+    }
+
+    fn is_cuda(&self) -> bool {
+        false
     }
 
     fn staging(&self, bytes: u64) -> Result<Box<dyn Staging>> {
@@ -179,12 +183,11 @@ unsafe impl Send for OpenClProgram {}
 unsafe impl Sync for OpenClProgram {}
 
 impl OpenClProgram {
-    fn build(device: &Arc<OpenCl>, defines: &Defines, doubles: bool) -> Result<OpenClProgram> {
-        let program = create_program_with_source(device.raw_context(), &[SOURCE])
+    fn build(device: &Arc<OpenCl>, text: &ProgramText, doubles: bool) -> Result<OpenClProgram> {
+        let program = create_program_with_source(device.raw_context(), &[text.source])
             .map_err(failed("clCreateProgramWithSource"))?;
         let compiled = OpenClProgram { program, device: Arc::clone(device) };
-        // The others are written in steps that only CUDA has.
-        let mut flags = Defines { division: Division::Plain, ..*defines }.flags();
+        let mut flags = text.flags.clone();
         flags.push("-cl-std=CL1.2".to_string());
         flags.push("-cl-fp32-correctly-rounded-divide-sqrt".to_string());
         if !doubles {

@@ -6,6 +6,8 @@
 //! smaller slabs where the host refuses it too. A device without kernels for the work, where
 //! any will do, leaves all of it to the host. None of this can be seen in the result.
 
+mod hard;
+
 use std::ops::Range;
 
 use plimsoll_memory::{AdaptiveRunner, Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
@@ -16,6 +18,8 @@ use crate::cloud::Cloud;
 use crate::read::{Batch, LoadedBytes};
 use crate::spec::{Cells, VoxelSpec};
 use crate::write::Sink;
+
+pub use hard::{HardJob, HardReport, HardSink};
 
 /// The most that is made before it is written: more gains nothing, and keeps the caches busy.
 const MOST_AT_ONCE: u64 = 256 << 20;

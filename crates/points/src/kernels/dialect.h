@@ -18,7 +18,11 @@ typedef ulong u64;
 #define DEVICE static inline
 #define GLOBAL __global
 #define SHARED __local
+#define IN_SHARED __local // what a pointer leads to
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
+// Behind it, what other lanes of the block wrote to memory is written.
+#define WRITTEN_BARRIER() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+#define BOUNDS(lanes, blocks)
 #define LANE ((u32)get_local_id(0))
 #define LANES ((u32)get_local_size(0))
 #define BLOCK_X ((u32)get_group_id(0))
@@ -43,7 +47,11 @@ typedef unsigned long long u64;
 #define DEVICE static __device__ __forceinline__
 #define GLOBAL
 #define SHARED __shared__
+#define IN_SHARED
 #define BARRIER() __syncthreads()
+#define WRITTEN_BARRIER() __syncthreads()
+// Registers are shared out so that this many blocks of so many lanes run on a processor.
+#define BOUNDS(lanes, blocks) __launch_bounds__(lanes, blocks)
 #define LANE ((u32)threadIdx.x)
 #define LANES ((u32)blockDim.x)
 #define BLOCK_X ((u32)blockIdx.x)

@@ -4,19 +4,6 @@
 
 #if CUDA && WHOLE && !WIDE
 
-// The next kernel of the stream may start now; it waits by itself before it writes.
-DEVICE void let_next_start() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
-DEVICE void wait_for_last() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 KERNEL void wipe(uint4 *out, u64 vectors) {
     let_next_start();
     for (u64 i = (u64)BLOCK_X * LANES + LANE; i < vectors; i += (u64)BLOCKS_X * LANES)

@@ -47,6 +47,18 @@ DEVICE u32 cell_of(float difference, float size, float inverse) {
 #endif
 }
 
+// The cell of a coordinate along one axis, or a number past every extent.
+DEVICE u32 cell_along(const Grid *grid, float coordinate, int axis) {
+    const float difference = coordinate - grid->origin[axis];
+#if CUDA && DIVISION == 3
+    if (fabsf(difference) < NEAR_ORIGIN) {
+        const float exact = __fdiv_rn(difference, grid->size[axis]);
+        return __float_as_uint(__fadd_rd(exact, 8388608.0f)) - 0x4B000000u;
+    }
+#endif
+    return cell_of(difference, grid->size[axis], grid->inverse[axis]);
+}
+
 // 1 with the voxel's place in this piece, or 0 where the point is in none of its voxels;
 // `inside` says whether it is in the grid at all.
 DEVICE int locate(const Grid *grid, float x, float y, float z, voxel_t *at, int *inside) {

@@ -48,6 +48,19 @@ pub(crate) fn bytes(words: &[u64], out: &mut [u8]) {
     spread::bytes(words, out);
 }
 
+/// Has an element on its way to the caches, for whoever will need it soon.
+#[inline(always)]
+pub(crate) fn fetch<T>(slice: &[T], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(element) = slice.get(index) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the address is that of an element, and nothing is read from it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(element).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, index);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,9 @@ use crate::grid::VoxelGrid;
 
 /// Where there is no voxel: this or more.
 pub(crate) const NOWHERE: u32 = 1 << 30;
-/// Points of a block: its patterns are 48 numbers long, a multiple of 3 and of every vector.
+/// Points at a time: coordinates and places stay in the first-level cache.
+pub(crate) const BLOCK: usize = 512;
+/// Points of a block of vectors: its patterns are 48 numbers long, a multiple of 3 and of every vector.
 const POINTS: usize = 16;
 const NUMBERS: usize = 3 * POINTS;
 /// Added to a whole number from 0 below 2²³, it leaves that number in the low bits.
@@ -68,4 +70,20 @@ fn one_block(rule: &SimdPlaces, block: &[f32; NUMBERS], out: &mut [u32; POINTS])
     for (place, share) in out.iter_mut().zip(shares.chunks_exact(3)) {
         *place = share[0] + share[1] + share[2];
     }
+}
+
+/// The coordinates of at most [`BLOCK`] points alone, one triple after the other.
+pub(crate) fn triples<'a>(
+    block: &'a [f32],
+    stride: usize,
+    packed: &'a mut [f32; 3 * BLOCK],
+) -> &'a [f32] {
+    if stride == 3 {
+        return block;
+    }
+    let count = block.len() / stride;
+    for (to, from) in packed.chunks_exact_mut(3).zip(block.chunks_exact(stride)) {
+        to.copy_from_slice(&from[..3]);
+    }
+    &packed[..3 * count]
 }

@@ -5,10 +5,13 @@
 //! header; then the header is written and the file gets its name. Whoever finds a file of that
 //! name finds a whole one, however the program ended.
 
+mod hard;
 mod npy;
+mod npz;
 mod partial;
 mod sparse;
 
+pub use hard::HardFile;
 pub use npy::GridFile;
 pub use partial::Partial;
 pub use sparse::SparseFile;

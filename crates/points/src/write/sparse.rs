@@ -4,15 +4,13 @@
 //! there is only one), as 32-bit integers, in order. `values` has its count, or its features,
 //! and is not there for occupancy. A `.npz` holds both; a `.npy` only coordinates.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Error, Result};
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipWriter};
 
-use super::{HEADER, Partial, Sink, failed, header};
+use super::npz::{begin, complete, pack};
+use super::{Partial, Sink, failed, header};
 use crate::backend::Filled;
 use crate::spec::{VoxelMode, VoxelSpec};
 
@@ -49,19 +47,13 @@ impl SparseFile {
                 });
             }
         };
-        let begin = || {
-            let mut file = BufWriter::with_capacity(1 << 20, Partial::create(path, "out")?);
-            let blank = [0; HEADER as usize];
-            file.write_all(&blank).map_err(|error| failed(path, &error))?;
-            Ok::<_, Error>(file)
-        };
         Ok(SparseFile {
             path: path.to_path_buf(),
             spec: *spec,
             stacked,
             archive,
-            coordinates: begin()?,
-            values: begin()?,
+            coordinates: begin(path)?,
+            values: begin(path)?,
             rows: 0,
         })
     }
@@ -90,7 +82,8 @@ impl SparseFile {
                 VoxelMode::Count => Some(complete(values, &header("<u4", &[rows]))?),
                 _ => Some(complete(values, &header("<f4", &[rows, spec.planes()]))?),
             };
-            pack(&path, coordinates, values)
+            let values = values.map(|values| ("values.npy", values));
+            pack(&path, [("coords.npy", coordinates)].into_iter().chain(values))
         };
         end().and_then(Partial::finish).map_err(|error| failed(&path, &error))
     }
@@ -131,45 +124,5 @@ impl Sink for SparseFile {
 
     fn sparse(&mut self, cloud: u64, filled: &Filled) -> Result<()> {
         self.write(cloud, filled).map_err(|error| failed(&self.path, &error))
-    }
-}
-
-fn complete(file: BufWriter<Partial>, header: &[u8]) -> io::Result<Partial> {
-    let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.seek(SeekFrom::Start(0))?;
-    file.write_all(header)?;
-    file.seek(SeekFrom::Start(0))?;
-    Ok(file)
-}
-
-fn pack(path: &Path, coordinates: Partial, values: Option<Partial>) -> io::Result<Partial> {
-    let whole = Partial::create(path, "out").map_err(io::Error::other)?;
-    let mut archive = ZipWriter::new(whole);
-    let members = [("coords.npy", Some(coordinates)), ("values.npy", values)];
-    for (name, file) in members {
-        let Some(mut file) = file else { continue };
-        // Without the larger form of sizes an archive ends at 4 GiB.
-        let large = length(file.as_file())? >= u64::from(u32::MAX);
-        let options = SimpleFileOptions::default()
-            .compression_method(CompressionMethod::Stored)
-            .large_file(large);
-        archive.start_file(name, options)?;
-        copy(&mut file, &mut archive)?;
-    }
-    Ok(archive.finish()?)
-}
-
-fn length(file: &File) -> io::Result<u64> {
-    Ok(file.metadata()?.len())
-}
-
-fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let count = from.read(&mut buffer)?;
-        if count == 0 {
-            return Ok(());
-        }
-        to.write_all(&buffer[..count])?;
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use plimsoll::backend::{BackendKind, DeviceId};
+use plimsoll_points::network::{CoordinateForm, CoordinateOrder, HardSpec};
 use plimsoll_points::{Batch, Cells, VoxelGrid, VoxelMode, VoxelSpec};
 
 use crate::limit::LimitArgs;
@@ -16,11 +17,15 @@ Examples:
     --mode mean --out means.npy --preview means.png
   plimsoll voxelize 'scans/*.bin' --grid 64,512,512 --voxel-size 0.2 --origin -51.2,-51.2,-5 \\
     --dtype bits --gpu-mem-limit 2GiB --out bits.npy --json
+  plimsoll voxelize 'scans/*.bin' --hard --max-points 32 --max-voxels 40000 \\
+    --range 0,-39.68,-3,69.12,39.68,1 --voxel-size 0.16,0.16,4 --out pillars.npz
   plimsoll voxelize --compile-kernels kernels --target sm_87 --features 1
 
 Files: .npy and .npz ([N,3], [B,N,3], more columns are features), .ply, .pcd, KITTI's .bin.
 A folder, a pattern in quotes or several files are a batch, whose clouds may differ in length.
-The result is [B,D,H,W], or [B,F,D,H,W] for mean and max; one cloud of [N,3] has no B.";
+The result is [B,D,H,W], or [B,F,D,H,W] for mean and max; one cloud of [N,3] has no B.
+With --hard it is an .npz of voxels [M,P,C], coordinates [M,3] (or [M,4] for a batch, with the
+number of the cloud in front) and num_points [M], as detection networks take them.";
 
 /// Turn point clouds into voxel grids, cut to what memory there is
 #[derive(Debug, clap::Args)]
@@ -30,7 +35,7 @@ pub(crate) struct Args {
     #[arg(value_name = "IN", required_unless_present = "compile_kernels")]
     pub(super) input: Vec<PathBuf>,
     /// Voxels along depth (z), height (y) and width (x)
-    #[arg(long, value_name = "D,H,W", required_unless_present = "compile_kernels")]
+    #[arg(long, value_name = "D,H,W", required_unless_present_any = ["compile_kernels", "hard"])]
     grid: Option<Three<u32>>,
     /// The size of a voxel, or its sizes along x, y and z
     #[arg(long, value_name = "S|X,Y,Z", required_unless_present = "compile_kernels")]
@@ -40,9 +45,11 @@ pub(crate) struct Args {
         long,
         value_name = "X,Y,Z",
         allow_hyphen_values = true,
-        required_unless_present = "compile_kernels"
+        required_unless_present_any = ["compile_kernels", "hard"]
     )]
     origin: Option<Three<f32>>,
+    #[command(flatten)]
+    pub(super) hard: HardArgs,
     /// What is computed for a voxel: occupancy, count, mean or max (of features)
     #[arg(long, value_name = "MODE", default_value = "occupancy")]
     mode: VoxelMode,
@@ -76,6 +83,31 @@ pub(crate) struct Args {
     pub(super) features: Vec<usize>,
 }
 
+/// Hard voxels.
+#[derive(Debug, clap::Args)]
+pub(super) struct HardArgs {
+    /// Make what detection networks take: the first points of the first voxels, in the order of
+    /// points
+    #[arg(
+        long,
+        requires_all = ["range", "max_points", "max_voxels"],
+        conflicts_with_all = ["grid", "origin", "mode", "dtype", "preview"]
+    )]
+    hard: bool,
+    /// The range that voxels fill
+    #[arg(long, value_name = "X0,Y0,Z0,X1,Y1,Z1", allow_hyphen_values = true, requires = "hard")]
+    range: Option<Six>,
+    /// Points of a voxel at most
+    #[arg(long, value_name = "P", requires = "hard")]
+    max_points: Option<u32>,
+    /// Voxels of a cloud at most
+    #[arg(long, value_name = "M", requires = "hard")]
+    max_voxels: Option<u32>,
+    /// The order of coordinates: zyx (mmcv, OpenPCDet, spconv) or xyz
+    #[arg(long, value_name = "ORDER", default_value = "zyx", requires = "hard")]
+    order: CoordinateOrder,
+}
+
 /// What to make, with everything that it needs.
 pub(super) struct Wanted<'a> {
     pub(super) input: &'a [PathBuf],
@@ -95,6 +127,18 @@ impl Args {
         Ok(Some(Wanted { input, out, grid }))
     }
 
+    /// Hard voxels, where these are to be made of clouds; `stacked` says that there are several.
+    pub(super) fn hard(&self, stacked: bool) -> plimsoll::Result<Option<HardSpec>> {
+        let HardArgs { hard, range, max_points, max_voxels, order } = &self.hard;
+        let (Some(size), Some(range), Some(points), Some(voxels), true) =
+            (self.voxel_size, range, max_points, max_voxels, hard)
+        else {
+            return Ok(None);
+        };
+        let form = CoordinateForm { order: *order, batch_index: stacked };
+        Ok(Some(HardSpec::new(size.0, range.0, *points, *voxels)?.with_form(form)))
+    }
+
     /// What is computed from these clouds. Their features matter only in a mode that uses them.
     pub(super) fn spec(&self, wanted: &Wanted<'_>, batch: &Batch) -> anyhow::Result<VoxelSpec> {
         let cells = self.dtype.unwrap_or_else(|| Cells::of(self.mode));
@@ -112,10 +156,28 @@ impl<T: FromStr> FromStr for Three<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Three<T>, String> {
-        let numbers: Option<Vec<T>> =
-            text.split(',').map(|number| number.trim().parse().ok()).collect();
-        let three = numbers.and_then(|numbers| numbers.try_into().ok());
-        three.map(Three).ok_or_else(|| "it must be three numbers with commas between them".into())
+        let three = numbers(text).map(Three);
+        three.ok_or_else(|| "it must be three numbers with commas between them".into())
+    }
+}
+
+/// As many numbers as are wanted, with commas between them.
+fn numbers<T: FromStr, const N: usize>(text: &str) -> Option<[T; N]> {
+    let numbers: Option<Vec<T>> =
+        text.split(',').map(|number| number.trim().parse().ok()).collect();
+    numbers.and_then(|numbers| numbers.try_into().ok())
+}
+
+/// The first and the last corner of a range.
+#[derive(Debug, Clone, Copy)]
+struct Six([f32; 6]);
+
+impl FromStr for Six {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Six, String> {
+        let six = numbers(text).map(Six);
+        six.ok_or_else(|| "it must be six numbers with commas between them".into())
     }
 }
 

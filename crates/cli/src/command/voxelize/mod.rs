@@ -6,6 +6,7 @@
 
 mod answer;
 mod flags;
+mod hard;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,10 +32,20 @@ use crate::stop::{STOPPED, listen};
 /// Makes the grids.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if let Some(folder) = &args.compile_kernels {
-        let files = cuda::compile_kernels(folder, &args.target, &args.features)?;
+        let mut files = cuda::compile_kernels(folder, &args.target, &args.features)?;
+        if let Some(spec) = args.hard(false)? {
+            let features = if args.features.is_empty() { &[0][..] } else { &args.features };
+            for features in features {
+                let hard = cuda::compile_hard_kernels(folder, &args.target, &spec, *features)?;
+                files.extend(hard);
+            }
+        }
         let folder = folder.display().to_string();
         out.answer(&CompiledKernels { folder, target: args.target.clone(), files })?;
         return Ok(Outcome::Yes);
+    }
+    if let Some(outcome) = hard::run(args, out)? {
+        return Ok(outcome);
     }
     // Clap has seen to it that something is wanted.
     let Some(wanted) = args.wanted()? else { return Ok(Outcome::Code(2)) };

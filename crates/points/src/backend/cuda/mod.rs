@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "kernels are launched, and pinned memory has an address")]
 
+mod hard;
 mod plan;
 mod resident;
 
@@ -19,11 +20,14 @@ use plimsoll_memory::backend::cuda::{
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Pool, Request, Result, Stream};
 
 use super::cache;
-use super::device::program::{Defines, Division, SOURCE};
+use super::device::program::{Defines, Division, ProgramText, hard_text};
 use super::device::{
     Arg, Kernel, KernelEngine, KernelProgram, KernelShape, Staging, VoxelDevice, pool_on,
 };
+use crate::grid::VoxelGrid;
+use crate::network::{CoordinateForm, HardSpec};
 
+pub use hard::{HardBuffers, HardClouds, HardShape, ResidentHard};
 pub use resident::{ResidentCounts, ResidentShape, ResidentVoxels};
 
 /// Every operation for itself, rounded to nearest, with subnormals.
@@ -83,31 +87,74 @@ pub fn compile_kernels(folder: &Path, target: &str, features: &[usize]) -> Resul
                     ragged: true,
                     bytes: false,
                 };
-                let options = options(&one);
-                let name = cache::name(target, SOURCE, &options);
-                cache::keep(folder, &name, build(target, &options)?.bytes())?;
-                names.push(name);
+                names.push(keep_compiled(folder, target, &one.text())?);
             }
         }
     }
     Ok(names)
 }
 
-fn options(defines: &Defines) -> Vec<String> {
+/// The same for hard voxels of points with so many features, of one cloud and of batches.
+///
+/// # Errors
+///
+/// As [`compile_kernels`].
+pub fn compile_hard_kernels(
+    folder: &Path,
+    target: &str,
+    spec: &HardSpec,
+    features: usize,
+) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for batch_index in [false, true] {
+        let spec = spec.with_form(CoordinateForm { batch_index, ..spec.form() });
+        // Clouds of up to 2²⁴ points; others are compiled where the compiler is.
+        for (bits, ragged) in [(20, true), (20, false), (24, true), (24, false)] {
+            let text = hard_text(&spec, 3 + features, bits, ragged);
+            names.push(keep_compiled(folder, target, &text)?);
+        }
+    }
+    Ok(names)
+}
+
+/// Compiles a program into a folder; gives the name of its file.
+fn keep_compiled(folder: &Path, target: &str, text: &ProgramText) -> Result<String> {
+    let options = options(text);
+    let name = cache::name(target, text.source, &options);
+    cache::keep(folder, &name, build(target, text, &options)?.bytes())?;
+    Ok(name)
+}
+
+fn options(text: &ProgramText) -> Vec<String> {
     let mut options: Vec<String> = EXACT.iter().map(ToString::to_string).collect();
-    options.extend(defines.flags());
+    options.extend_from_slice(&text.flags);
     options.push("-diag-suppress=177".to_string());
     options
 }
 
-fn build(target: &str, options: &[String]) -> Result<Code> {
+fn build(target: &str, text: &ProgramText, options: &[String]) -> Result<Code> {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    compile(SOURCE, target, &options)
+    compile(text.source, target, &options)
+}
+
+/// As [`program::grid_arguments`](super::device::program::grid_arguments), for launches here.
+fn grid_arguments(grid: &VoxelGrid, launch: [u64; 4]) -> Vec<Argument> {
+    let arguments = super::device::program::grid_arguments(grid, launch);
+    arguments.iter().map(argument).collect()
+}
+
+fn argument(argument: &Arg<'_>) -> Argument {
+    match argument {
+        Arg::Block(block) => block.address().into(),
+        Arg::U64(value) => (*value).into(),
+        Arg::U32(value) => (*value).into(),
+        Arg::F32(value) => (*value).into(),
+    }
 }
 
 struct CudaEngine {
     number: u32,
-    programs: Mutex<HashMap<Defines, Arc<CudaProgram>>>,
+    programs: Mutex<HashMap<ProgramText, Arc<CudaProgram>>>,
     pool: Pool,
     pinned: Option<Arc<Pool>>,
     device: Arc<Cuda>,
@@ -116,9 +163,9 @@ struct CudaEngine {
 /// The program, from the disk where it was compiled before, otherwise by the compiler. Where the
 /// driver refuses what lay on the disk (made for another driver, or for another device), it is
 /// compiled anew.
-fn load(device: &Cuda, defines: &Defines) -> Result<Module> {
-    let (target, options) = (device.target(), options(defines));
-    let name = cache::name(&target, SOURCE, &options);
+fn load(device: &Cuda, text: &ProgramText) -> Result<Module> {
+    let (target, options) = (device.target(), options(text));
+    let name = cache::name(&target, text.source, &options);
     let mut refused = String::new();
     if let Some(code) = cache::find(&name) {
         // SAFETY: NVRTC made it, and the checksum says that all of it is here.
@@ -130,7 +177,7 @@ fn load(device: &Cuda, defines: &Defines) -> Result<Module> {
             loaded => return loaded,
         }
     }
-    let code = build(&target, &options).map_err(|error| match error {
+    let code = build(&target, text, &options).map_err(|error| match error {
         Error::Unavailable { what, why } => Error::Unavailable {
             what: format!("{refused}{what}"),
             why: format!(
@@ -170,14 +217,18 @@ impl KernelEngine for CudaEngine {
         self.device.new_stream()
     }
 
-    fn program(&self, defines: &Defines) -> Result<Arc<dyn KernelProgram>> {
+    fn program(&self, text: &ProgramText) -> Result<Arc<dyn KernelProgram>> {
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = programs.get(defines) {
+        if let Some(program) = programs.get(text) {
             return Ok(Arc::clone(program) as Arc<dyn KernelProgram>);
         }
-        let program = Arc::new(CudaProgram(load(&self.device, defines)?));
-        programs.insert(*defines, Arc::clone(&program));
+        let program = Arc::new(CudaProgram(load(&self.device, text)?));
+        programs.insert(text.clone(), Arc::clone(&program));
         Ok(program)
+    }
+
+    fn is_cuda(&self) -> bool {
+        true
     }
 
     fn staging(&self, bytes: u64) -> Result<Box<dyn Staging>> {
@@ -236,15 +287,7 @@ impl KernelProgram for CudaProgram {
         arguments: &[Arg<'_>],
     ) -> Result<()> {
         let function = self.0.function(kernel.name())?;
-        let arguments: Vec<Argument> = arguments
-            .iter()
-            .map(|argument| match argument {
-                Arg::Block(block) => block.address().into(),
-                Arg::U64(value) => (*value).into(),
-                Arg::U32(value) => (*value).into(),
-                Arg::F32(value) => (*value).into(),
-            })
-            .collect();
+        let arguments: Vec<Argument> = arguments.iter().map(argument).collect();
         let [x, y] = shape.blocks;
         let launch = Launch { grid: [x, y, 1], block: [shape.lanes, 1, 1], shared: 0 };
         // SAFETY: the arguments are those of the kernel, whose text keeps inside the blocks

@@ -9,7 +9,7 @@ use plimsoll_memory::backend::cuda::{Argument, Cuda, Function, Launch};
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
 
 use super::plan::{Exchange, PlanFacts, VoxelPlan};
-use super::{Defines, Division, load};
+use super::{Defines, Division, grid_arguments, load};
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// The shape of a batch: clouds of equally many points, every point with its features.
@@ -105,7 +105,7 @@ impl ResidentVoxels {
             ragged: false,
             bytes: cell == 1,
         };
-        let module = load(&device, &defines)?;
+        let module = load(&device, &defines.text())?;
         let kernels = kernels(plan).into_iter().map(|name| module.function(&name));
         let kernels = kernels.collect::<Result<Vec<Function>>>()?;
         let bits = match plan {
@@ -288,14 +288,7 @@ impl ResidentVoxels {
 
     fn grid(&self, points: u64) -> Vec<Argument> {
         let grid = self.shape.spec.grid();
-        let mut arguments: Vec<Argument> = Vec::new();
-        arguments.extend(grid.origin().map(Argument::F32));
-        arguments.extend(grid.size().map(Argument::F32));
-        arguments.extend(grid.size().map(|size| Argument::F32(1.0 / size)));
-        arguments.extend(grid.cells().map(Argument::U32));
-        let numbers = [0, grid.voxels(), points, self.shape.clouds];
-        arguments.extend(numbers.map(Argument::U64));
-        arguments
+        grid_arguments(grid, [0, grid.voxels(), points, self.shape.clouds])
     }
 
     fn queue(

@@ -3,7 +3,7 @@
 use plimsoll_memory::{Block, Result, Stream};
 use rayon::prelude::*;
 
-use super::program::stride_of;
+use super::program::{grid_arguments, stride_of};
 use super::{Arg, Kernel, KernelProgram, KernelShape, Staging, VoxelDevice};
 use crate::backend::host::occupancy::spread;
 use crate::backend::{VoxelPiece, VoxelTally};
@@ -33,6 +33,10 @@ pub(super) struct LaneMemory {
 impl LaneMemory {
     pub(super) fn new(stream: Stream) -> LaneMemory {
         LaneMemory { stream, blocks: Vec::new(), staging: None }
+    }
+
+    pub(super) fn stream(&self) -> Stream {
+        self.stream
     }
 
     pub(super) fn release(self, device: &VoxelDevice) {
@@ -185,14 +189,8 @@ impl<'l> VoxelLane<'l> {
 
     /// The numbers of the grid, as every kernel over points takes them.
     fn grid(&self, clouds: u64) -> Vec<Arg<'static>> {
-        let grid = self.piece.spec.grid();
-        let mut arguments: Vec<Arg<'static>> = Vec::new();
-        arguments.extend(grid.origin().map(Arg::F32));
-        arguments.extend(grid.size().map(Arg::F32));
-        arguments.extend(grid.size().map(|size| Arg::F32(1.0 / size)));
-        arguments.extend(grid.cells().map(Arg::U32));
-        arguments.extend([self.piece.voxels.start, self.piece.span(), 0, clouds].map(Arg::U64));
-        arguments
+        let launch = [self.piece.voxels.start, self.piece.span(), 0, clouds];
+        grid_arguments(self.piece.spec.grid(), launch)
     }
 
     fn over_points(&self, clouds: &[Cloud]) -> KernelShape {

@@ -9,6 +9,7 @@
 //! Device memory comes from a [`Pool`] under a [`Limit`], which holds the limit and counts. A lane's
 //! stream and memory are kept for the next one, so that a slab after the other calls no driver.
 
+mod hard;
 mod lane;
 pub(crate) mod program;
 
@@ -20,10 +21,11 @@ use plimsoll_memory::{
 };
 
 use self::lane::{LaneMemory, VoxelLane, VoxelTurn};
-use self::program::Defines;
+use self::program::{Defines, ProgramText};
 use super::host::VoxelHost;
 use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features};
 use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
+use crate::network::{HardSpec, HardVoxels, PointBatch};
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// Who compiles, launches and copies.
@@ -44,7 +46,10 @@ pub(crate) trait KernelEngine: Send + Sync {
     fn stream(&self) -> Result<Stream>;
 
     /// The compiled program, from memory where it was compiled before.
-    fn program(&self, defines: &Defines) -> Result<Arc<dyn KernelProgram>>;
+    fn program(&self, text: &ProgramText) -> Result<Arc<dyn KernelProgram>>;
+
+    /// Whether kernels are compiled as CUDA, whose forms of some take other arguments.
+    fn is_cuda(&self) -> bool;
 
     /// Room for bytes on their way, pinned where that helps.
     fn staging(&self, bytes: u64) -> Result<Box<dyn Staging>>;
@@ -82,6 +87,10 @@ pub(crate) enum Kernel {
     Sums,
     Move,
     Means,
+    HardInsert,
+    HardCount,
+    HardNumber,
+    HardCopy,
 }
 
 impl Kernel {
@@ -96,6 +105,10 @@ impl Kernel {
             Kernel::Sums => "sums",
             Kernel::Move => "move",
             Kernel::Means => "means",
+            Kernel::HardInsert => "hard_insert",
+            Kernel::HardCount => "hard_count",
+            Kernel::HardNumber => "hard_number",
+            Kernel::HardCopy => "hard_copy",
         }
     }
 }
@@ -201,7 +214,7 @@ impl VoxelDevice {
         }
         let (turn, lanes) = self.cut(piece);
         let keys = (turn as u64).saturating_mul(piece.span());
-        let program = self.engine.program(&Defines::of(piece, keys))?;
+        let program = self.engine.program(&Defines::of(piece, keys).text())?;
         let turns = piece.clouds.chunks(turn).zip(out.chunks_mut(each * turn));
         let turns = Mutex::new(turns.map(|(clouds, out)| VoxelTurn { clouds, out }));
         let next = || turns.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -304,6 +317,14 @@ impl VoxelBackend for VoxelDevice {
 
     fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64 {
         device_bytes(spec, points, span)
+    }
+
+    fn hard(&self, batch: &PointBatch<'_>, spec: &HardSpec, made: &mut HardVoxels) -> Result<()> {
+        self.make_hard(batch, spec, made)
+    }
+
+    fn hard_bytes(&self, spec: &HardSpec, columns: usize, points: u64) -> u64 {
+        self.bytes_of_hard(spec, columns, points)
     }
 
     fn peak_bytes(&self) -> Option<u64> {

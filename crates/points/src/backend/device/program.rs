@@ -4,8 +4,10 @@
 //! told before it is compiled (how long a point is, whether a voxel's number needs 64 bits) is
 //! a definition and costs nothing when it runs.
 
+use super::Arg;
 use crate::backend::VoxelPiece;
 use crate::grid::VoxelGrid;
+use crate::network::{CoordinateOrder, HardSpec};
 use crate::spec::{VoxelMode, VoxelSpec};
 
 /// The whole program.
@@ -14,11 +16,93 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("../../kernels/place.h"),
     include_str!("../../kernels/occupancy.h"),
     include_str!("../../kernels/shared.h"),
+    include_str!("../../kernels/early.h"),
     include_str!("../../kernels/direct.h"),
     include_str!("../../kernels/gate.h"),
     include_str!("../../kernels/exchange.h"),
     include_str!("../../kernels/features.h"),
 );
+
+/// A program: its text, and what is defined for one compilation of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ProgramText {
+    pub(crate) source: &'static str,
+    pub(crate) flags: Vec<String>,
+}
+
+/// The program of hard voxelization.
+const HARD_SOURCE: &str = concat!(
+    include_str!("../../kernels/dialect.h"),
+    include_str!("../../kernels/place.h"),
+    include_str!("../../kernels/early.h"),
+    include_str!("../../kernels/features.h"),
+    include_str!("../../kernels/hard.h"),
+);
+
+/// Lanes of a block of hard voxelization; `sums` is written for as many.
+pub(crate) const HARD_LANES: u32 = 256;
+
+/// Runs of a voxel's list (CUDA): enough for most voxels of those who want as many points of one,
+/// as runs that come later take longer.
+pub(crate) fn hard_list(spec: &HardSpec) -> u64 {
+    if spec.max_points() > 16 { 64 } else { 32 }
+}
+
+/// The program that makes hard voxels of points of so many columns, fewer than 2^`point_bits` in
+/// a launch. `ragged` says that clouds differ in length.
+pub(crate) fn hard_text(
+    spec: &HardSpec,
+    columns: usize,
+    point_bits: u32,
+    ragged: bool,
+) -> ProgramText {
+    let grid = spec.grid();
+    let form = spec.form();
+    let flags = [
+        ("STRIDE", columns),
+        ("WIDE", usize::from(grid.voxels() >= 1 << 32)),
+        ("WIDE_KEYS", 0),
+        ("WHOLE", 1),
+        ("DIVISION", Division::of(grid) as usize),
+        ("RAGGED", ragged.into()),
+        ("OUT_U8", 0),
+        ("MAX_POINTS", spec.max_points() as usize),
+        ("COORDINATES", form.columns()),
+        ("ORDER_XYZ", usize::from(form.order == CoordinateOrder::Xyz)),
+        ("LIST", hard_list(spec) as usize),
+        ("POINT_BITS", point_bits as usize),
+        ("HARD_LANES", HARD_LANES as usize),
+    ];
+    let flags = flags.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
+    ProgramText { source: HARD_SOURCE, flags }
+}
+
+/// Bits for the number of one of so many points, in steps, so that few programs are compiled.
+/// Nothing where these and the cells of all clouds do not fit into a key.
+pub(crate) fn hard_point_bits(spec: &HardSpec, clouds: u64, points: u64) -> Option<u32> {
+    let cells = spec.grid().voxels().checked_mul(clouds.max(1))?.checked_add(1)?;
+    let steps = [20, 24, 28, 31];
+    let bits = steps.into_iter().find(|bits| points < 1 << bits)?;
+    (cells <= 1 << (64 - bits)).then_some(bits)
+}
+
+/// Slots of the table for so many points: few meet another cell's on the way.
+pub(crate) fn hard_slots(points: u64) -> u64 {
+    let times = if points > 1 << 20 { 2 } else { 4 };
+    points.max(16).saturating_mul(times)
+}
+
+/// The numbers of a grid as every kernel over points takes them, then those of a launch: its first
+/// voxel and how many, the points of each cloud, and the clouds.
+pub(crate) fn grid_arguments(grid: &VoxelGrid, launch: [u64; 4]) -> Vec<Arg<'static>> {
+    let mut arguments: Vec<Arg<'static>> = Vec::new();
+    arguments.extend(grid.origin().map(Arg::F32));
+    arguments.extend(grid.size().map(Arg::F32));
+    arguments.extend(grid.size().map(|size| Arg::F32(1.0 / size)));
+    arguments.extend(grid.cells().map(Arg::U32));
+    arguments.extend(launch.map(Arg::U64));
+    arguments
+}
 
 /// What is defined for one compilation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,10 +139,10 @@ impl Defines {
         }
     }
 
-    /// The same as flags of a compiler.
-    pub(crate) fn flags(&self) -> Vec<String> {
+    /// The program that it is of.
+    pub(crate) fn text(&self) -> ProgramText {
         let flag = |name: &str, value: usize| format!("-D{name}={value}");
-        vec![
+        let flags = vec![
             flag("STRIDE", self.stride),
             flag("WIDE", self.wide.into()),
             flag("WIDE_KEYS", self.wide_keys.into()),
@@ -66,7 +150,8 @@ impl Defines {
             flag("DIVISION", self.division as usize),
             flag("RAGGED", self.ragged.into()),
             flag("OUT_U8", self.bytes.into()),
-        ]
+        ];
+        ProgramText { source: SOURCE, flags }
     }
 }
 

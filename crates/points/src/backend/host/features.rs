@@ -10,6 +10,7 @@ use super::room_for;
 use super::visit::Finder;
 use crate::backend::{Filled, VoxelPiece, VoxelTally};
 use crate::cloud::Cloud;
+use crate::reduce::{largest, mean};
 use crate::spec::VoxelMode;
 
 /// Whether a voxel and a point fit into one word.
@@ -112,24 +113,4 @@ fn per_feature<K: Copy + Sync>(
         }
     });
     Ok(values)
-}
-
-/// Summed in double precision in the order of points, divided, rounded to single once. What is
-/// no number is the same NaN whoever adds, as processors differ in which they make.
-fn mean(values: &mut dyn Iterator<Item = f32>) -> f32 {
-    let (mut sum, mut count) = (0.0f64, 0u64);
-    for value in values {
-        sum += f64::from(value);
-        count += 1;
-    }
-    quiet((sum / count as f64) as f32)
-}
-
-fn quiet(value: f32) -> f32 {
-    if value.is_nan() { f32::NAN } else { value }
-}
-
-/// By IEEE's total order, where +0 is above −0, and any NaN above everything.
-fn largest(values: &mut dyn Iterator<Item = f32>) -> f32 {
-    values.map(quiet).max_by(f32::total_cmp).unwrap_or(0.0)
 }

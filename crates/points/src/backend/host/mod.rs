@@ -19,6 +19,7 @@ use rayon::prelude::*;
 
 use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features, refused};
 use crate::cloud::Cloud;
+use crate::network::{HardHost, HardSpec, HardVoxels, PointBatch};
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// This machine's processors.
@@ -65,6 +66,14 @@ impl VoxelBackend for VoxelHost {
         let made = made?;
         let tally = made.iter().map(|(_, tally)| *tally).sum();
         Ok((made.into_iter().map(|(filled, _)| filled).collect(), tally))
+    }
+
+    fn hard(&self, batch: &PointBatch<'_>, spec: &HardSpec, made: &mut HardVoxels) -> Result<()> {
+        HardHost::new(*spec).run(batch, made)
+    }
+
+    fn hard_bytes(&self, _: &HardSpec, _: usize, points: u64) -> u64 {
+        HardHost::working_bytes(points)
     }
 
     fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64 {

@@ -8,10 +8,8 @@ use crate::backend::VoxelTally;
 use crate::cloud::Cloud;
 use crate::grid::VoxelGrid;
 use crate::simd;
-use crate::simd::place::{NOWHERE, SimdPlaces};
+use crate::simd::place::{BLOCK, NOWHERE, SimdPlaces, triples};
 
-/// Points at a time: coordinates and places stay in the first-level cache.
-const BLOCK: usize = 512;
 /// Points that are read from a file at a time: a call of the system for each, and they stay in
 /// the second-level cache.
 const READ: usize = 16 * BLOCK;
@@ -91,16 +89,4 @@ impl<'a> Finder<'a> {
             }
         }
     }
-}
-
-/// Coordinates alone, one triple after the other.
-fn triples<'a>(block: &'a [f32], stride: usize, packed: &'a mut [f32; 3 * BLOCK]) -> &'a [f32] {
-    if stride == 3 {
-        return block;
-    }
-    let count = block.len() / stride;
-    for (to, from) in packed.chunks_exact_mut(3).zip(block.chunks_exact(stride)) {
-        to.copy_from_slice(&from[..3]);
-    }
-    &packed[..3 * count]
 }

@@ -1,0 +1,172 @@
+//! On the host, in the caller's memory.
+
+use plimsoll_memory::{Error, Result};
+use plimsoll_points::network::{
+    HardHost, HardSlices, HardVoxels, PointBatch, birds_eye, dynamic_coordinates, pillar_features,
+};
+
+use crate::error::{PlimsollStatus, slice, slice_mut, status};
+use crate::spec::PlimsollHardSpec;
+
+/// The clouds of the caller.
+///
+/// # Safety
+///
+/// As [`plimsoll_hard_voxelize`].
+unsafe fn clouds<'a>(
+    points: *const f32,
+    columns: u32,
+    lengths: *const u64,
+    clouds: u32,
+) -> Result<PointBatch<'a>> {
+    // SAFETY: the caller's promise.
+    let lengths = unsafe { slice("lengths", lengths, clouds as usize) }?;
+    let lengths: Vec<usize> =
+        lengths.iter().map(|length| usize::try_from(*length).unwrap_or(usize::MAX)).collect();
+    let all = lengths.iter().fold(0usize, |sum, length| sum.saturating_add(*length));
+    let floats = all.saturating_mul(columns as usize);
+    if floats > isize::MAX as usize / size_of::<f32>() {
+        let range = "as many points as memory can hold";
+        return Err(Error::Config { field: "lengths", value: format!("{all} points"), range });
+    }
+    // SAFETY: the caller's promise; the size was checked.
+    let floats = unsafe { slice("points", points, floats) }?;
+    PointBatch::ragged(floats, columns as usize, &lengths)
+}
+
+/// Makes hard voxels of clouds that follow each other in memory: `lengths` has the points of each
+/// cloud, and a point has `columns` floats.
+///
+/// `voxels` ([voxels, max_points, columns]), `coordinates` (3 or 4 of a voxel) and `num_points`
+/// have room for `capacity` voxels; a batch needs at most min(points, max_voxels) of each cloud.
+/// `totals` gets the voxels of each cloud, then of all. Voxels of the clouds follow each other.
+///
+/// # Safety
+///
+/// All pointers lead to as much memory as is said above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_hard_voxelize(
+    spec: *const PlimsollHardSpec,
+    points: *const f32,
+    columns: u32,
+    lengths: *const u64,
+    cloud_count: u32,
+    capacity: u64,
+    voxels: *mut f32,
+    coordinates: *mut i32,
+    num_points: *mut i32,
+    totals: *mut i32,
+) -> PlimsollStatus {
+    status(|| {
+        // SAFETY: the caller's promise, for this and all slices below.
+        let spec = unsafe { PlimsollHardSpec::read(spec) }?;
+        let batch = unsafe { clouds(points, columns, lengths, cloud_count) }?;
+        let each = spec.max_points() as usize * batch.columns();
+        let most = (0..batch.clouds())
+            .map(|cloud| spec.most_voxels(batch.range(cloud).len() as u64))
+            .fold(0u64, u64::saturating_add);
+        // Nothing is made past this, so that a careless capacity does no harm.
+        let room = usize::try_from(capacity.min(most)).unwrap_or(usize::MAX);
+        let to = unsafe {
+            HardSlices {
+                voxels: slice_mut("voxels", voxels, room.saturating_mul(each))?,
+                coordinates: slice_mut("coordinates", coordinates, room * spec.form().columns())?,
+                num_points: slice_mut("num_points", num_points, room)?,
+            }
+        };
+        let totals = unsafe { slice_mut("totals", totals, batch.clouds() + 1) }?;
+        let made = HardHost::new(spec).run_into(&batch, to)?;
+        let all = made.iter().sum();
+        for (to, count) in totals.iter_mut().zip(made.into_iter().chain([all])) {
+            *to = count as i32;
+        }
+        Ok(())
+    })
+}
+
+/// The coordinates of every point's voxel, or −1: [points, 3], or 4 with a batch index.
+///
+/// # Safety
+///
+/// As [`plimsoll_hard_voxelize`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_dynamic_coordinates(
+    spec: *const PlimsollHardSpec,
+    points: *const f32,
+    columns: u32,
+    lengths: *const u64,
+    cloud_count: u32,
+    coordinates: *mut i32,
+) -> PlimsollStatus {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let spec = unsafe { PlimsollHardSpec::read(spec) }?;
+        let batch = unsafe { clouds(points, columns, lengths, cloud_count) }?;
+        let made = dynamic_coordinates(&batch, spec.grid(), spec.form());
+        // SAFETY: the caller's promise.
+        unsafe { slice_mut("coordinates", coordinates, made.len()) }?.copy_from_slice(&made);
+        Ok(())
+    })
+}
+
+/// The features of pillars of what [`plimsoll_hard_voxelize`] made: those of each point, its
+/// offset from the mean of the pillar's points and from the pillar's centre:
+/// [voxels, max_points, columns + 6]. Points of four columns so get OpenPCDet's ten.
+///
+/// # Safety
+///
+/// As [`plimsoll_hard_voxelize`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_pillar_features(
+    spec: *const PlimsollHardSpec,
+    columns: u32,
+    voxel_count: u64,
+    voxels: *const f32,
+    coordinates: *const i32,
+    num_points: *const i32,
+    features: *mut f32,
+) -> PlimsollStatus {
+    status(|| {
+        // SAFETY: the caller's promise, for this and all slices below.
+        let spec = unsafe { PlimsollHardSpec::read(spec) }?;
+        let (count, each) = (voxel_count as usize, spec.max_points() as usize * columns as usize);
+        let mut made = HardVoxels::default();
+        unsafe {
+            made.voxels = slice("voxels", voxels, count * each)?.to_vec();
+            let places = slice("coordinates", coordinates, count * spec.form().columns())?;
+            made.coordinates = places.to_vec();
+            made.num_points = slice("num_points", num_points, count)?.to_vec();
+        }
+        let found = pillar_features(&made, &spec, columns as usize)?;
+        unsafe { slice_mut("features", features, found.len()) }?.copy_from_slice(&found);
+        Ok(())
+    })
+}
+
+/// The image from above: what a network made of each pillar (`values`, a row of `feature_count`
+/// floats each) at its place, and 0 elsewhere: [clouds, features, height, width].
+///
+/// # Safety
+///
+/// As [`plimsoll_hard_voxelize`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_birds_eye(
+    spec: *const PlimsollHardSpec,
+    voxel_count: u64,
+    coordinates: *const i32,
+    values: *const f32,
+    feature_count: u32,
+    cloud_count: u32,
+    image: *mut f32,
+) -> PlimsollStatus {
+    status(|| {
+        // SAFETY: the caller's promise, for this and all slices below.
+        let spec = unsafe { PlimsollHardSpec::read(spec) }?;
+        let (count, features) = (voxel_count as usize, feature_count as usize);
+        let places = unsafe { slice("coordinates", coordinates, count * spec.form().columns()) }?;
+        let values = unsafe { slice("values", values, count * features) }?;
+        let made = birds_eye(values, features, places, &spec, cloud_count as usize)?;
+        unsafe { slice_mut("image", image, made.len()) }?.copy_from_slice(&made);
+        Ok(())
+    })
+}

@@ -1,0 +1,373 @@
+//! Hard voxels of clouds that are on the device already, on the caller's memory and stream.
+//!
+//! Made once for a shape, launched as often as wanted, captured in a graph where one likes: a
+//! launch queues three kernels and waits for nothing. They leave the workspace as they found it.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_memory::backend::cuda::{Argument, Cuda, Function, Launch};
+use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
+
+use super::{grid_arguments, load};
+use crate::backend::device::program::{
+    HARD_LANES, hard_list, hard_point_bits, hard_slots, hard_text,
+};
+use crate::network::HardSpec;
+
+/// The most that is launched with one [`ResidentHard`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HardShape {
+    /// What is made of each cloud.
+    pub spec: HardSpec,
+    /// Floats of a point.
+    pub columns: usize,
+    /// Clouds at most.
+    pub clouds: u32,
+    /// Points of all clouds at most.
+    pub points: u64,
+    /// Whether clouds differ in length, and memory of the device says where each begins.
+    pub ragged: bool,
+}
+
+/// The clouds of one launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HardClouds {
+    /// Each has as many points.
+    Equal {
+        /// How many clouds.
+        clouds: u32,
+        /// Points of each.
+        points: u64,
+    },
+    /// They differ.
+    Ragged {
+        /// How many clouds.
+        clouds: u32,
+        /// Points of the longest, or more.
+        longest: u64,
+        /// The address of numbers of 64 bits on the device, one more than there are clouds:
+        /// where each begins, and where the last ends, in points.
+        starts: u64,
+    },
+}
+
+/// Addresses of the caller's memory on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HardBuffers {
+    /// Points, and `columns` floats of each; aligned to 16 bytes.
+    pub points: u64,
+    /// Voxels, points and columns, with room for the most voxels that there can be; aligned to
+    /// 16 bytes.
+    pub voxels: u64,
+    /// Three or four numbers of each voxel (`i32`).
+    pub coordinates: u64,
+    /// Points of each voxel (`i32`).
+    pub num_points: u64,
+    /// The voxels of each cloud, then of all (`i32`). What is written elsewhere ends there.
+    pub totals: u64,
+}
+
+/// Hard voxelization on the device, for shapes up to one.
+#[derive(Debug)]
+pub struct ResidentHard {
+    device: Arc<Cuda>,
+    shape: HardShape,
+    kernels: [Function; 3],
+    /// Whether kernels may start before the work in front of them is over.
+    early: bool,
+    workspace: Vec<(Block, u64)>,
+    /// Streams of the caller's, by their pointers.
+    streams: Mutex<HashMap<usize, Stream>>,
+}
+
+/// Where blocks of the workspace stand.
+const KEYS: usize = 0;
+const COUNTERS: usize = 1;
+const ROWS: usize = 2;
+const STATUS: usize = 3;
+const STATE: usize = 4;
+/// Those before this begin as zeros, and end as zeros after each launch.
+const ZEROED: usize = 5;
+const LISTS: usize = 5;
+const OWNERS: usize = 6;
+const CLAIMS: usize = 7;
+const RANKS: usize = 8;
+const NUMBERS: usize = 9;
+const REPORT: usize = 10;
+const HEADS: usize = 11;
+
+impl HardShape {
+    /// Bytes of the workspace, block by block.
+    fn blocks(&self) -> [u64; 12] {
+        let (points, most) = (self.points.max(1), u64::from(self.spec.max_points()));
+        let clouds = u64::from(self.clouds.max(1));
+        // Each cloud may end within a block.
+        let across = points.div_ceil(HARD_LANES.into()).saturating_add(1).saturating_mul(clouds);
+        let times = |bytes: u64| points.saturating_mul(bytes);
+        [
+            hard_slots(points).saturating_mul(8),
+            times(4),
+            times(most.saturating_mul(8)),
+            across.saturating_add(clouds).saturating_mul(4),
+            4,
+            times(hard_list(&self.spec).saturating_mul(8)),
+            times(4),
+            times(4),
+            times(4),
+            times(4),
+            across.saturating_mul(8),
+            times(8),
+        ]
+    }
+
+    /// What [`ResidentHard`] takes of the device beside the caller's memory.
+    #[must_use]
+    pub fn workspace_bytes(&self) -> Bytes {
+        Bytes(self.blocks().iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)))
+    }
+}
+
+impl ResidentHard {
+    /// Compiles the kernels and takes what they work in.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for fewer than three columns, no clouds, more than 65,535 clouds, 2³¹
+    /// points or more, or more cells than a key of 64 bits holds beside them; what compiling and
+    /// allocating end with.
+    pub fn new(device: Arc<Cuda>, shape: &HardShape) -> Result<ResidentHard> {
+        let bits = hard_point_bits(&shape.spec, shape.clouds.into(), shape.points.max(1));
+        let fits = shape.columns >= 3 && (1..=65_535).contains(&shape.clouds);
+        let Some(bits) = bits.filter(|_| fits) else {
+            return Err(Error::Config {
+                field: "shape",
+                value: format!(
+                    "{} points of {} columns in {} clouds, {} cells each",
+                    shape.points,
+                    shape.columns,
+                    shape.clouds,
+                    shape.spec.grid().voxels()
+                ),
+                range: "three columns or more, 1 to 65535 clouds, fewer than 2^31 points, and \
+                        cells of all clouds that fit into 64 bits beside the number of a point",
+            });
+        };
+        let text = hard_text(&shape.spec, shape.columns, bits, shape.ragged);
+        let module = load(&device, &text)?;
+        let kernels = [
+            module.function("hard_insert")?,
+            module.function("hard_number")?,
+            module.function("hard_copy")?,
+        ];
+        let early = device.info().compute_capability >= Some((9, 0))
+            && device.facts().driver_version >= 12_000;
+        let (workspace, streams) = (Vec::new(), Mutex::default());
+        let mut made = ResidentHard { device, shape: *shape, kernels, early, workspace, streams };
+        for bytes in shape.blocks() {
+            let block = made.device.allocate(Request::new(Bytes(bytes)))?;
+            made.workspace.push((block, bytes));
+        }
+        made.clear(Stream::DEFAULT)?;
+        made.device.synchronize_stream(Stream::DEFAULT)?;
+        Ok(made)
+    }
+
+    /// The shape that it was made for.
+    #[must_use]
+    pub fn shape(&self) -> &HardShape {
+        &self.shape
+    }
+
+    /// A stream of the caller's, for [`ResidentHard::launch`]; a null pointer is the default one.
+    ///
+    /// # Errors
+    ///
+    /// Where there are too many streams.
+    ///
+    /// # Safety
+    ///
+    /// It is a `CUstream` of the device's context, and outlives this value.
+    pub unsafe fn stream(&self, raw: *mut c_void) -> Result<Stream> {
+        if raw.is_null() {
+            return Ok(Stream::DEFAULT);
+        }
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = streams.get(&raw.addr()) {
+            return Ok(*stream);
+        }
+        // SAFETY: the caller's promise.
+        let stream = unsafe { self.device.adopt_stream(raw) }?;
+        streams.insert(raw.addr(), stream);
+        Ok(stream)
+    }
+
+    /// Queues the work on a stream. One launch at a time: those of the same value must follow each
+    /// other, as they do on one stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for more than the shape says, or addresses that are not aligned; what the
+    /// driver says otherwise.
+    ///
+    /// # Safety
+    ///
+    /// The addresses are of memory of this device that is as large as the clouds and
+    /// [`HardBuffers`] say, and lives until the stream is past the launch; `starts` never
+    /// decreases and ends with no more points than the shape's.
+    pub unsafe fn launch(
+        &self,
+        stream: Stream,
+        clouds: HardClouds,
+        buffers: &HardBuffers,
+    ) -> Result<()> {
+        let (count, longest, starts) = self.check(clouds, buffers)?;
+        let across = longest.div_ceil(HARD_LANES.into()).max(1);
+        let shape =
+            Launch { grid: [across as u32, count, 1], block: [HARD_LANES, 1, 1], shared: 0 };
+        let statuses = (across as u32 + 1) * count;
+        let own = |index: usize| Argument::from(self.workspace[index].0.address());
+        let spec = &self.shape.spec;
+        let slots = hard_slots(self.shape.points.max(1)) as u32;
+        let address = |address: u64| Argument::U64(address);
+        let insert = [
+            own(KEYS),
+            Argument::U32(slots),
+            own(COUNTERS),
+            own(HEADS),
+            own(LISTS),
+            own(ROWS),
+            own(OWNERS),
+            own(CLAIMS),
+            own(REPORT),
+        ];
+        let number = [
+            own(KEYS),
+            own(CLAIMS),
+            own(COUNTERS),
+            own(HEADS),
+            own(LISTS),
+            own(ROWS),
+            own(OWNERS),
+            own(STATUS),
+            own(STATE),
+            Argument::U32(spec.max_voxels()),
+            Argument::U32(0),
+            own(RANKS),
+            own(NUMBERS),
+            address(buffers.voxels),
+            address(buffers.coordinates),
+            address(buffers.num_points),
+            address(buffers.totals),
+        ];
+        let copy = [
+            own(OWNERS),
+            own(RANKS),
+            own(NUMBERS),
+            own(COUNTERS),
+            own(ROWS),
+            own(STATUS),
+            Argument::U32(statuses),
+            own(STATE),
+            address(buffers.voxels),
+        ];
+        let steps: [(&Function, &[Argument], bool); 3] = [
+            (&self.kernels[0], &insert, false),
+            (&self.kernels[1], &number, self.early),
+            (&self.kernels[2], &copy, self.early),
+        ];
+        for (kernel, rest, early) in steps {
+            let mut arguments = vec![address(buffers.points), address(starts)];
+            let launch = [0, spec.grid().voxels(), longest, u64::from(count)];
+            arguments.extend(grid_arguments(spec.grid(), launch));
+            arguments.extend_from_slice(rest);
+            // SAFETY: the arguments are those of the kernel; the workspace is as large as the
+            // shape says, which the clouds are within, and the rest is the caller's promise.
+            let queued = unsafe {
+                match early {
+                    true => kernel.launch_early(stream, shape, &arguments),
+                    false => kernel.launch(stream, shape, &arguments),
+                }
+            };
+            // A step without the next leaves something behind.
+            queued.inspect_err(|_| drop(self.clear(stream)))?;
+        }
+        Ok(())
+    }
+
+    /// Clouds, points of the longest, and where they begin.
+    fn check(&self, clouds: HardClouds, buffers: &HardBuffers) -> Result<(u32, u64, u64)> {
+        let shape = &self.shape;
+        let (count, longest, starts) = match clouds {
+            HardClouds::Equal { clouds, points } => (clouds, points, 0),
+            HardClouds::Ragged { clouds, longest, starts } => (clouds, longest, starts),
+        };
+        let ragged = matches!(clouds, HardClouds::Ragged { .. });
+        let all = if ragged { longest } else { longest.saturating_mul(count.into()) };
+        if count == 0 || count > shape.clouds || all > shape.points || ragged != shape.ragged {
+            return Err(Error::Config {
+                field: "clouds",
+                value: format!("{clouds:?}"),
+                range: "1 or more, and no more clouds and points than the shape says",
+            });
+        }
+        let whole = [buffers.points, buffers.voxels];
+        let words = [buffers.coordinates, buffers.num_points, buffers.totals];
+        let aligned = whole.iter().all(|address| address % 16 == 0)
+            && words.iter().all(|address| address % 4 == 0 && *address != 0)
+            && starts % 8 == 0;
+        if !aligned {
+            return Err(Error::Config {
+                field: "buffers",
+                value: format!("{buffers:?}"),
+                range: "addresses of the device: points and voxels aligned to 16 bytes, starts to 8",
+            });
+        }
+        Ok((count, longest, starts))
+    }
+
+    /// Points without a voxel in the last launch, once the stream has passed it: because they are
+    /// not finite, and because they lie outside.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn dropped(&self, stream: Stream, clouds: HardClouds) -> Result<(u64, u64)> {
+        let (count, longest) = match clouds {
+            HardClouds::Equal { clouds, points } => (clouds, points),
+            HardClouds::Ragged { clouds, longest, .. } => (clouds, longest),
+        };
+        self.device.synchronize_stream(stream)?;
+        let blocks = longest.div_ceil(HARD_LANES.into()).max(1) * u64::from(count);
+        let mut report = vec![[0u32; 2]; blocks as usize];
+        let address = self.workspace[REPORT].0.address();
+        self.device.read(address, bytemuck::cast_slice_mut(&mut report))?;
+        let sum = |slot: usize| report.iter().map(|block| u64::from(block[slot])).sum();
+        Ok((sum(0), sum(1)))
+    }
+
+    fn clear(&self, stream: Stream) -> Result<()> {
+        for (block, bytes) in self.workspace.iter().take(ZEROED) {
+            self.device.fill_on(stream, block.address(), 0, Bytes(*bytes))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ResidentHard {
+    fn drop(&mut self) {
+        // Work on streams of the caller's may still use the workspace.
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        for stream in streams.values() {
+            if let Err(error) = self.device.synchronize_stream(*stream) {
+                tracing::warn!(%error, "a stream could not be waited for");
+            }
+        }
+        for (block, _) in self.workspace.drain(..) {
+            if let Err(error) = self.device.release(block, Stream::DEFAULT) {
+                tracing::warn!(%error, "a block could not be returned to the device");
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+// A kernel that starts before the work in front of it is over (CUDA only).
+
+#if CUDA
+
+// The next kernel of the stream may start now; it waits by itself before it writes.
+DEVICE void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+DEVICE void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+#endif

@@ -1,0 +1,382 @@
+//! Hard voxelization on the host.
+//!
+//! Points of a cell are chained in their order, first come the cells' first points. These are
+//! numbered, and each voxel is filled from its chain. Every step uses all processors.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use plimsoll_memory::{Error, Result};
+use rayon::prelude::*;
+
+use super::group::{self, CellNumber, CellTable, Dropped, FindCells};
+use super::{HardSpec, PointBatch};
+use crate::grid::VoxelGrid;
+use crate::simd::place::SimdPlaces;
+
+/// What hard voxelization makes. Clouds follow each other.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct HardVoxels {
+    /// Voxels, points, columns; what has no point is 0.
+    pub voxels: Vec<f32>,
+    /// Voxels, and three or four numbers of each.
+    pub coordinates: Vec<i32>,
+    /// Points of each voxel.
+    pub num_points: Vec<i32>,
+    /// Voxels of each cloud.
+    pub clouds: Vec<usize>,
+    /// Points without a voxel because a coordinate is NaN or infinite.
+    pub not_finite: u64,
+    /// Points without a voxel because they lie outside the range.
+    pub outside: u64,
+}
+
+/// Hard voxelization of clouds in memory, on the host.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] where there is no room for the result.
+pub fn hard_voxelize(batch: &PointBatch<'_>, spec: &HardSpec) -> Result<HardVoxels> {
+    let mut made = HardVoxels::default();
+    HardHost::new(*spec).run(batch, &mut made)?;
+    Ok(made)
+}
+
+/// Hard voxelization on the host, which keeps what it works in from one call to the next.
+#[derive(Debug)]
+pub struct HardHost {
+    spec: HardSpec,
+    narrow: Option<(SimdPlaces, Workspace<u32>)>,
+    wide: Workspace<u64>,
+    links: HardLinks,
+}
+
+#[derive(Debug)]
+struct Workspace<K> {
+    cells: Vec<K>,
+    tables: Vec<CellTable<K>>,
+}
+
+/// Which points are in one voxel: what lies between finding cells and filling voxels.
+#[derive(Debug, Default)]
+struct HardLinks {
+    /// The next point of each point's voxel, or [`END`]; with the bit [`FIRST`] where the point
+    /// is the first of its voxel.
+    next: Vec<AtomicU32>,
+    /// The first points of the voxels, in order.
+    firsts: Vec<u32>,
+}
+
+const END: u32 = 0x7FFF_FFFF;
+const FIRST: u32 = 0x8000_0000;
+/// Points of a piece of parallel work, and voxels of one.
+const PIECE: usize = 1 << 13;
+const VOXELS: usize = 1 << 10;
+
+impl<K> Default for Workspace<K> {
+    fn default() -> Workspace<K> {
+        Workspace { cells: Vec::new(), tables: Vec::new() }
+    }
+}
+
+impl HardHost {
+    /// With nothing to work in yet.
+    #[must_use]
+    pub fn new(spec: HardSpec) -> HardHost {
+        let narrow = SimdPlaces::new(spec.grid()).map(|places| (places, Workspace::default()));
+        HardHost { spec, narrow, wide: Workspace::default(), links: HardLinks::default() }
+    }
+
+    /// What it makes.
+    #[must_use]
+    pub fn spec(&self) -> &HardSpec {
+        &self.spec
+    }
+
+    /// Makes the voxels of a batch, in the place of what `made` holds; its memory is used again.
+    ///
+    /// # Errors
+    ///
+    /// As [`hard_voxelize`].
+    pub fn run(&mut self, batch: &PointBatch<'_>, made: &mut HardVoxels) -> Result<()> {
+        made.clouds.clear();
+        (made.not_finite, made.outside) = (0, 0);
+        let mut before = 0;
+        for cloud in 0..batch.clouds() {
+            let dropped = self.link(batch, cloud);
+            made.not_finite += dropped.not_finite;
+            made.outside += dropped.outside;
+            let voxels = self.links.firsts.len();
+            made.clouds.push(voxels);
+            made.make_room(before + voxels, &self.spec, batch.columns())?;
+            self.fill(batch, cloud, 0, made.slices().from(before, &self.spec, batch.columns()));
+            before += voxels;
+        }
+        made.make_room(before, &self.spec, batch.columns())
+    }
+
+    /// Makes the voxels of a batch in memory of the caller's, from its start on; what is behind
+    /// them stays as it is. Gives how many voxels each cloud has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] where there is not enough of it: min(points, maximum) voxels of each
+    /// cloud always are.
+    pub fn run_into(
+        &mut self,
+        batch: &PointBatch<'_>,
+        mut to: HardSlices<'_>,
+    ) -> Result<Vec<usize>> {
+        let (spec, columns) = (self.spec, batch.columns());
+        let (mut clouds, mut before) = (Vec::new(), 0usize);
+        for cloud in 0..batch.clouds() {
+            self.link(batch, cloud);
+            let voxels = self.links.firsts.len();
+            let room = to.from(before, &spec, columns);
+            let each = spec.max_points() as usize * columns;
+            let fits = room.voxels.len() / each.max(1) >= voxels
+                && room.coordinates.len() / spec.form().columns() >= voxels
+                && room.num_points.len() >= voxels;
+            if !fits {
+                return Err(Error::Config {
+                    field: "capacity",
+                    value: format!("too little for {} voxels", before + voxels),
+                    range: "min(points, max_voxels) of each cloud",
+                });
+            }
+            self.fill(batch, cloud, 0, room);
+            clouds.push(voxels);
+            before += voxels;
+        }
+        Ok(clouds)
+    }
+
+    /// Makes the voxels of one cloud and hands them to `take` a part at a time, at most so many
+    /// voxels each. Gives how many there are.
+    ///
+    /// # Errors
+    ///
+    /// As [`hard_voxelize`], and what `take` ends with.
+    pub fn run_in_parts(
+        &mut self,
+        batch: &PointBatch<'_>,
+        cloud: usize,
+        part: usize,
+        made: &mut HardVoxels,
+        take: &mut dyn FnMut(&HardVoxels) -> Result<()>,
+    ) -> Result<usize> {
+        let dropped = self.link(batch, cloud);
+        (made.not_finite, made.outside) = (dropped.not_finite, dropped.outside);
+        let voxels = self.links.firsts.len();
+        for start in (0..voxels).step_by(part.max(1)) {
+            let some = part.max(1).min(voxels - start);
+            made.clouds = vec![some];
+            made.make_room(some, &self.spec, batch.columns())?;
+            self.fill(batch, cloud, start, made.slices());
+            take(made)?;
+        }
+        Ok(voxels)
+    }
+
+    /// What it works in for a cloud of so many points at most, the result not counted: cells,
+    /// chains, and tables that are at most half full.
+    #[must_use]
+    pub fn working_bytes(points: u64) -> u64 {
+        let table = 4 * size_of::<group::CellEntry<u64>>() as u64;
+        points.saturating_mul(8 + 4 + 4 + table)
+    }
+
+    /// Chains the points of one cloud and numbers its voxels.
+    fn link(&mut self, batch: &PointBatch<'_>, cloud: usize) -> Dropped {
+        let (floats, columns) = (batch.cloud(cloud), batch.columns());
+        let spec = &self.spec;
+        match &mut self.narrow {
+            Some((places, workspace)) => self.links.link(places, workspace, floats, columns, spec),
+            None => self.links.link(spec.grid(), &mut self.wide, floats, columns, spec),
+        }
+    }
+
+    /// Fills voxels from the `first` of the cloud on, as many as there is room for.
+    fn fill(&self, batch: &PointBatch<'_>, cloud: usize, first: usize, to: HardSlices<'_>) {
+        let (spec, columns, links) = (&self.spec, batch.columns(), &self.links);
+        let (floats, form, number) = (batch.cloud(cloud), spec.form(), batch.number(cloud));
+        let each = spec.max_points() as usize * columns;
+        let HardSlices { voxels, coordinates, num_points } = to;
+        let firsts = links.firsts.get(first..).unwrap_or_default();
+        let voxels = voxels.par_chunks_mut(VOXELS * each);
+        let places = coordinates.par_chunks_mut(VOXELS * form.columns());
+        let counts = num_points.par_chunks_mut(VOXELS);
+        let pieces = voxels.zip(places).zip(counts).zip(firsts.par_chunks(VOXELS));
+        pieces.for_each(|(((voxels, places), counts), firsts)| {
+            let voxels = voxels.chunks_exact_mut(each).zip(places.chunks_exact_mut(form.columns()));
+            for ((voxel, count), first) in voxels.zip(counts).zip(firsts) {
+                *count = links.gather(floats, columns, *first, voxel.0);
+                form.write(number, Some(place(spec.grid(), floats, columns, *first)), voxel.1);
+            }
+        });
+    }
+}
+
+/// Memory of the caller's for voxels: points and columns of each, its coordinates, and how many
+/// points it has.
+#[derive(Debug)]
+pub struct HardSlices<'s> {
+    /// Voxels, points, columns.
+    pub voxels: &'s mut [f32],
+    /// Voxels, and three or four numbers of each.
+    pub coordinates: &'s mut [i32],
+    /// Points of each voxel.
+    pub num_points: &'s mut [i32],
+}
+
+impl HardSlices<'_> {
+    /// From a voxel on.
+    fn from(&mut self, voxel: usize, spec: &HardSpec, columns: usize) -> HardSlices<'_> {
+        let each = spec.max_points() as usize * columns;
+        let HardSlices { voxels, coordinates, num_points } = self;
+        HardSlices {
+            voxels: voxels.get_mut(voxel * each..).unwrap_or_default(),
+            coordinates: coordinates.get_mut(voxel * spec.form().columns()..).unwrap_or_default(),
+            num_points: num_points.get_mut(voxel..).unwrap_or_default(),
+        }
+    }
+}
+
+/// The cells of a point that has a voxel.
+fn place(grid: &VoxelGrid, floats: &[f32], columns: usize, point: u32) -> [u32; 3] {
+    let at = point as usize * columns;
+    let cell = |axis: usize| {
+        let coordinate = floats.get(at + axis).copied().unwrap_or_default();
+        ((coordinate - grid.origin()[axis]) / grid.size()[axis]).floor() as u32
+    };
+    [cell(2), cell(1), cell(0)]
+}
+
+impl HardLinks {
+    fn link<K: CellNumber>(
+        &mut self,
+        finder: &impl FindCells<K>,
+        workspace: &mut Workspace<K>,
+        floats: &[f32],
+        columns: usize,
+        spec: &HardSpec,
+    ) -> Dropped {
+        let Workspace { cells, tables } = workspace;
+        let dropped = finder.find(floats, columns, cells);
+        self.next.resize_with(cells.len(), || AtomicU32::new(END));
+        let next = self.next.as_slice();
+        next.par_chunks(PIECE).for_each(|next| {
+            next.iter().for_each(|next| next.store(END, Ordering::Relaxed));
+        });
+        let set = |point: u32, value: u32| {
+            if let Some(next) = next.get(point as usize) {
+                next.store(value, Ordering::Relaxed);
+            }
+        };
+        group::visit(cells, tables, |point, cell| {
+            let chained = cell.seen < spec.max_points();
+            match cell.seen {
+                0 => set(point, FIRST | END),
+                1 if chained => set(cell.last, FIRST | point),
+                _ if chained => set(cell.last, point),
+                _ => {}
+            }
+            chained
+        });
+        self.number(spec.max_voxels() as usize);
+        dropped
+    }
+
+    /// Lists the first points, no more than there may be voxels.
+    fn number(&mut self, most: usize) {
+        let is_first = |next: &AtomicU32| next.load(Ordering::Relaxed) & FIRST != 0;
+        let pieces = self.next.par_chunks(PIECE);
+        let counts: Vec<usize> =
+            pieces.map(|next| next.iter().filter(|next| is_first(next)).count()).collect();
+        self.firsts.clear();
+        self.firsts.resize(counts.iter().sum(), 0);
+        let mut rest = self.firsts.as_mut_slice();
+        let mut parts = Vec::with_capacity(counts.len());
+        for (piece, count) in counts.into_iter().enumerate() {
+            let (part, after) = rest.split_at_mut(count);
+            parts.push((piece * PIECE, part));
+            rest = after;
+        }
+        let next = self.next.as_slice();
+        parts.into_par_iter().for_each(|(start, part)| {
+            let piece = next.get(start..).unwrap_or_default().iter().take(PIECE);
+            let firsts = piece.enumerate().filter(|(_, next)| is_first(next));
+            for (to, (index, _)) in part.iter_mut().zip(firsts) {
+                *to = (start + index) as u32;
+            }
+        });
+        self.firsts.truncate(most);
+    }
+
+    /// Copies the points of a chain, with zeros behind them; says how many there are.
+    fn gather(&self, floats: &[f32], columns: usize, first: u32, voxel: &mut [f32]) -> i32 {
+        let (mut point, mut count) = (first, 0);
+        let mut places = voxel.chunks_exact_mut(columns);
+        for place in &mut places {
+            let at = point as usize * columns;
+            place.copy_from_slice(floats.get(at..at + columns).unwrap_or_default());
+            count += 1;
+            let next =
+                self.next.get(point as usize).map_or(END, |next| next.load(Ordering::Relaxed));
+            point = next & END;
+            if point == END {
+                break;
+            }
+        }
+        places.for_each(|place| place.fill(0.0));
+        count
+    }
+}
+
+impl HardVoxels {
+    fn slices(&mut self) -> HardSlices<'_> {
+        HardSlices {
+            voxels: &mut self.voxels,
+            coordinates: &mut self.coordinates,
+            num_points: &mut self.num_points,
+        }
+    }
+
+    /// Exactly as many voxels; those that were there stay, and new ones are 0.
+    pub(crate) fn make_room(
+        &mut self,
+        voxels: usize,
+        spec: &HardSpec,
+        columns: usize,
+    ) -> Result<()> {
+        let floats = voxels.checked_mul(spec.max_points() as usize);
+        let floats = floats.and_then(|points| points.checked_mul(columns)).unwrap_or(usize::MAX);
+        resize(&mut self.voxels, floats)?;
+        resize(&mut self.coordinates, voxels * spec.form().columns())?;
+        resize(&mut self.num_points, voxels)
+    }
+}
+
+/// Without taking the process down where there is no room.
+fn resize<T: bytemuck::Zeroable + Copy>(list: &mut Vec<T>, length: usize) -> Result<()> {
+    if list.is_empty() && length > list.capacity() {
+        // The system gives pages of zeros, which then need no writing.
+        let fresh = bytemuck::allocation::try_zeroed_vec(length);
+        *list =
+            fresh.map_err(|()| refused((length as u64).saturating_mul(size_of::<T>() as u64)))?;
+        return Ok(());
+    }
+    let more = length.saturating_sub(list.len());
+    let bytes = (more as u64).saturating_mul(size_of::<T>() as u64);
+    list.try_reserve(more).map_err(|_| refused(bytes))?;
+    list.resize(length, T::zeroed());
+    Ok(())
+}
+
+fn refused(bytes: u64) -> Error {
+    Error::OutOfMemory {
+        memory: "host".to_string(),
+        requested: plimsoll_memory::Bytes(bytes),
+        available: plimsoll_memory::Bytes::ZERO,
+    }
+}

@@ -1,0 +1,27 @@
+//! Voxels as networks that detect objects in point clouds take them.
+//!
+//! - [`HardHost`] makes the first points of the first voxels ([`HardSpec`]): `voxels`,
+//!   `coordinates` and `num_points`, in the order that mmcv's deterministic operator has.
+//! - [`dynamic_coordinates`] gives the voxel of every point, [`UniqueVoxels`] the voxels that have
+//!   any; [`scatter_points`] sums, averages or takes the largest of their points, in the order of
+//!   points, and [`voxels_to_points`] goes back.
+//! - [`pillar_features`] adds offsets from a pillar's mean and centre to its points;
+//!   [`birds_eye`] puts what a network made of each pillar into an image from above.
+//!
+//! This is the rule and the host's form of it. What devices make is the same to the bit
+//! ([`backend`](crate::backend)).
+
+mod dynamic;
+mod group;
+mod hard;
+mod pillars;
+mod points;
+mod spec;
+
+pub use dynamic::{
+    ScatterRule, UniqueVoxels, dynamic_coordinates, scatter_points, voxels_to_points,
+};
+pub use hard::{HardHost, HardSlices, HardVoxels, hard_voxelize};
+pub use pillars::{birds_eye, pillar_features};
+pub use points::PointBatch;
+pub use spec::{CoordinateForm, CoordinateOrder, HardSpec};

@@ -1,0 +1,122 @@
+//! Pillars: voxels as high as the range, as PointPillars takes them.
+
+use plimsoll_memory::{Error, Result};
+use rayon::prelude::*;
+
+use super::{CoordinateForm, CoordinateOrder, HardSpec, HardVoxels};
+use crate::reduce::mean;
+
+/// The features of every point of every voxel: those that it has, its offset from the mean of its
+/// voxel's points, and from the voxel's centre, x, y and z each. Points with an intensity so get
+/// OpenPCDet's ten. Places without a point are 0: [voxels, points, columns + 6].
+///
+/// The mean is summed in the order of points in double precision, divided and rounded to single
+/// once. The centre is cell × size + (size / 2 + origin); that and the offsets are in single
+/// precision, each operation rounded.
+///
+/// # Errors
+///
+/// [`Error::Config`] where `made` has not the shape that the spec and the columns say.
+pub fn pillar_features(made: &HardVoxels, spec: &HardSpec, columns: usize) -> Result<Vec<f32>> {
+    let (points, form) = (spec.max_points() as usize, spec.form());
+    let voxels = made.num_points.len();
+    let fits = made.voxels.len() == voxels * points * columns
+        && made.coordinates.len() == voxels * form.columns()
+        && columns >= 3;
+    if !fits {
+        return Err(Error::Config {
+            field: "voxels",
+            value: format!("{} floats for {voxels} voxels of {columns} columns", made.voxels.len()),
+            range: "what hard voxelization made with this spec, of three columns or more",
+        });
+    }
+    let width = columns + 6;
+    let mut features = vec![0.0; voxels * points * width];
+    let rows =
+        features.par_chunks_mut(points * width).zip(made.voxels.par_chunks(points * columns));
+    let cells = made.coordinates.par_chunks(form.columns()).zip(&made.num_points);
+    rows.zip(cells).for_each(|((features, voxel), (cells, count))| {
+        let count = usize::try_from(*count).unwrap_or(0).min(points);
+        let own = &voxel[..count * columns];
+        let centre = centre(spec, form, cells);
+        let mean: [f32; 3] = std::array::from_fn(|axis| {
+            mean(&mut own.chunks_exact(columns).map(|point| point[axis]))
+        });
+        for (to, point) in features.chunks_exact_mut(width).zip(own.chunks_exact(columns)) {
+            to[..columns].copy_from_slice(point);
+            for axis in 0..3 {
+                to[columns + axis] = point[axis] - mean[axis];
+                to[columns + 3 + axis] = point[axis] - centre[axis];
+            }
+        }
+    });
+    Ok(features)
+}
+
+/// The centre of a voxel along x, y and z.
+fn centre(spec: &HardSpec, form: CoordinateForm, cells: &[i32]) -> [f32; 3] {
+    let cells = &cells[form.columns() - 3..];
+    std::array::from_fn(|axis| {
+        let cell = match form.order {
+            CoordinateOrder::Zyx => cells[2 - axis],
+            CoordinateOrder::Xyz => cells[axis],
+        };
+        let (size, origin) = (spec.grid().size()[axis], spec.grid().origin()[axis]);
+        cell as f32 * size + (size / 2.0 + origin)
+    })
+}
+
+/// The image from above: what was made of each pillar at its place, and 0 elsewhere:
+/// [clouds, features, height, width]. `values` has a row of `features` floats for each pillar.
+///
+/// # Errors
+///
+/// [`Error::Config`] for a range with more than one voxel along z, coordinates of a cloud or a
+/// cell that there is not, or as many values as do not fit.
+pub fn birds_eye(
+    values: &[f32],
+    features: usize,
+    coordinates: &[i32],
+    spec: &HardSpec,
+    clouds: usize,
+) -> Result<Vec<f32>> {
+    let [depth, height, width] = spec.grid().dims().map(|extent| extent as usize);
+    let form = spec.form();
+    let refuse = |value: String| Error::Config {
+        field: "pillars",
+        value,
+        range: "one voxel along z, places that there are, and a row of values for each pillar",
+    };
+    let pillars = coordinates.len() / form.columns();
+    if depth != 1 || values.len() != pillars.saturating_mul(features) {
+        return Err(refuse(format!("{depth} along z, {} values", values.len())));
+    }
+    let area = height * width;
+    let mut places = Vec::with_capacity(pillars);
+    for cells in coordinates.chunks_exact(form.columns()) {
+        let (cloud, cells) = cells.split_at(form.columns() - 3);
+        let [z, y, x] = match form.order {
+            CoordinateOrder::Zyx => [cells[0], cells[1], cells[2]],
+            CoordinateOrder::Xyz => [cells[2], cells[1], cells[0]],
+        };
+        let index = |number: i32, extent: usize| {
+            usize::try_from(number).ok().filter(|number| *number < extent)
+        };
+        let cloud = cloud.first().copied().unwrap_or(0);
+        let at = index(z, 1).and(index(y, height)).zip(index(x, width)).zip(index(cloud, clouds));
+        let ((y, x), cloud) = at.ok_or_else(|| refuse(format!("{cloud},{z},{y},{x}")))?;
+        places.push((cloud, y * width + x));
+    }
+    let mut image = vec![0.0; clouds * features * area];
+    if area > 0 {
+        image.par_chunks_mut(area).enumerate().for_each(|(plane, image)| {
+            let (cloud, feature) = (plane / features, plane % features);
+            for (pillar, (own, place)) in places.iter().enumerate() {
+                if *own == cloud {
+                    image[*place] = values[pillar * features + feature];
+                }
+            }
+        });
+    }
+    Ok(image)
+}

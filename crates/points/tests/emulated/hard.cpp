@@ -1,0 +1,194 @@
+// The kernels of hard voxelization on the processor, as they are compiled for CUDA: each block is
+// a process, so that what a kernel calls shared is the block's own, and each lane a thread; the
+// device's memory is shared by all processes. Reads a Head and points, writes the number of voxels
+// of each cloud and of all, how many points each has, coordinates and points of the last launch,
+// and how many words of the workspace are not zero after it, where all must be.
+#include <cfenv>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+struct float4 { float x, y, z, w; };
+struct Place { unsigned x = 0, y = 0; };
+static thread_local Place threadIdx;
+static Place blockIdx, blockDim, gridDim;
+static pthread_barrier_t lanes_meet, warps_meet[32];
+static unsigned long long told[32][32];
+static unsigned counted;
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __shared__ static
+#define __restrict__
+#define __launch_bounds__(...)
+using std::isfinite;
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+template <class T> static T __ldg(const T *from) { return *from; }
+template <class T> static T __ldcg(const T *from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
+static unsigned atomicAdd(unsigned *at, unsigned more) { return __atomic_fetch_add(at, more, __ATOMIC_RELAXED); }
+static unsigned long long atomicCAS(unsigned long long *at, unsigned long long was, unsigned long long now) {
+    __atomic_compare_exchange_n(at, &was, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return was;
+}
+template <class T> static T atomicMax(T *at, T value) {
+    T was = __atomic_load_n(at, __ATOMIC_RELAXED);
+    while (was < value && !__atomic_compare_exchange_n(at, &was, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+    return was;
+}
+static void __syncthreads() { pthread_barrier_wait(&lanes_meet); }
+static int __syncthreads_count(int value) {
+    if (threadIdx.x == 0) counted = 0;
+    __syncthreads();
+    if (value) atomicAdd(&counted, 1);
+    __syncthreads();
+    const int all = (int)counted;
+    __syncthreads();
+    return all;
+}
+// What each lane of a warp has, to every lane of it.
+template <class F> static auto among(unsigned long long value, F of) {
+    const unsigned warp = threadIdx.x / 32;
+    told[warp][threadIdx.x % 32] = value;
+    pthread_barrier_wait(&warps_meet[warp]);
+    const auto found = of(told[warp]);
+    pthread_barrier_wait(&warps_meet[warp]);
+    return found;
+}
+template <class T> static T __shfl_sync(unsigned, T value, unsigned from) {
+    return (T)among(value, [=](unsigned long long *all) { return all[from]; });
+}
+static unsigned __shfl_xor_sync(unsigned, unsigned value, int step) {
+    const unsigned from = threadIdx.x % 32 ^ step;
+    return (unsigned)among(value, [=](unsigned long long *all) { return all[from]; });
+}
+static unsigned __ballot_sync(unsigned, int value) {
+    return among(value != 0, [](unsigned long long *all) {
+        unsigned bits = 0;
+        for (int lane = 0; lane < 32; lane++) bits |= (unsigned)all[lane] << lane;
+        return bits;
+    });
+}
+static int __any_sync(unsigned mask, int value) { return __ballot_sync(mask, value) != 0; }
+template <class T> static unsigned __match_any_sync(unsigned, T value) {
+    return among(value, [=](unsigned long long *all) {
+        unsigned bits = 0;
+        for (int lane = 0; lane < 32; lane++) bits |= (unsigned)(all[lane] == value) << lane;
+        return bits;
+    });
+}
+static int __ffs(unsigned bits) { return __builtin_ffs((int)bits); }
+static int __popc(unsigned bits) { return __builtin_popcount(bits); }
+static unsigned __float_as_uint(float value) { unsigned bits; memcpy(&bits, &value, 4); return bits; }
+static float __uint_as_float(unsigned bits) { float value; memcpy(&value, &bits, 4); return value; }
+static float __fdiv_rn(float a, float b) { return a / b; }
+static float __fadd_rd(float a, float b) {
+    fesetround(FE_DOWNWARD);
+    volatile float x = a, sum = x + b;
+    fesetround(FE_TONEAREST);
+    return sum;
+}
+// Launches follow each other without overlap here.
+static void let_next_start() {}
+static void wait_for_last() {}
+
+#include DIALECT
+#include PLACE
+#include HARD
+
+struct Head {
+    unsigned clouds, longest, max_voxels, slots, launches;
+    float origin[3], size[3];
+    unsigned cells[3];
+};
+
+template <class T> static T *device(size_t many) {
+    const size_t bytes = many * sizeof(T) + 4096;
+    void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) _exit(3);
+    return (T *)at;
+}
+
+static void launch(unsigned across, unsigned down, const std::function<void()> &kernel) {
+    std::vector<pid_t> blocks;
+    gridDim.x = across, gridDim.y = down, blockDim.x = HARD_LANES;
+    for (unsigned block = 0; block < across * down; block++) {
+        const pid_t child = fork();
+        if (child < 0) _exit(4);
+        if (child == 0) {
+            blockIdx.x = block % across, blockIdx.y = block / across;
+            pthread_barrier_init(&lanes_meet, nullptr, HARD_LANES);
+            for (auto &warp : warps_meet) pthread_barrier_init(&warp, nullptr, 32);
+            std::vector<std::thread> lanes;
+            for (unsigned lane = 0; lane < HARD_LANES; lane++)
+                lanes.emplace_back([&, lane] { threadIdx.x = lane; kernel(); });
+            for (auto &lane : lanes) lane.join();
+            _exit(0);
+        }
+        blocks.push_back(child);
+    }
+    for (const pid_t block : blocks) {
+        int status = 0;
+        waitpid(block, &status, 0);
+        if (status) _exit(5);
+    }
+}
+
+template <class T> static void read_all(T *to, size_t many) {
+    if (many && fread(to, sizeof(T), many, stdin) != many) _exit(2);
+}
+
+int main() {
+    Head h;
+    read_all(&h, 1);
+    u64 *starts = device<u64>(h.clouds + 1);
+    read_all(starts, h.clouds + 1);
+    const u64 points = starts[h.clouds], span = (u64)h.cells[0] * h.cells[1] * h.cells[2];
+    float *floats = device<float>(points * STRIDE);
+    read_all(floats, points * STRIDE);
+    const unsigned across = h.longest ? (h.longest + HARD_LANES - 1) / HARD_LANES : 1;
+    const unsigned statuses = (across + 1) * h.clouds;
+    u64 *keys = device<u64>(h.slots), *heads = device<u64>(points), *lists = device<u64>(points * LIST), *rows = device<u64>(points * MAX_POINTS);
+    u32 *counters = device<u32>(points), *owners = device<u32>(points), *claims = device<u32>(points);
+    u32 *ranks = device<u32>(points), *numbers = device<u32>(points), *status = device<u32>(statuses);
+    u32 *state = device<u32>(1), *report = device<u32>((u64)across * h.clouds * 2);
+    float *voxels = device<float>(points * VOXEL_FLOATS);
+    int *coordinates = device<int>(points * COORDINATES), *counts = device<int>(points), *totals = device<int>(h.clouds + 1);
+#define GRID_OF_HEAD                                                                                         \
+    h.origin[0], h.origin[1], h.origin[2], h.size[0], h.size[1], h.size[2], 1 / h.size[0], 1 / h.size[1],    \
+        1 / h.size[2], h.cells[0], h.cells[1], h.cells[2], 0, span, h.longest, h.clouds
+    for (unsigned round = 0; round < h.launches; round++) {
+        memset(voxels, 0x55, points * VOXEL_FLOATS * sizeof(float));
+        launch(across, h.clouds, [&] {
+            hard_insert(floats, starts, GRID_OF_HEAD, keys, h.slots, counters, heads, lists, rows, owners, claims, report);
+        });
+        launch(across, h.clouds, [&] {
+            hard_number(floats, starts, GRID_OF_HEAD, keys, claims, counters, heads, lists, rows, owners, status, state,
+                        h.max_voxels, 0, ranks, numbers, voxels, coordinates, counts, totals);
+        });
+        launch(across, h.clouds, [&] {
+            hard_copy(floats, starts, GRID_OF_HEAD, owners, ranks, numbers, counters, rows, status, statuses, state, voxels);
+        });
+    }
+    u32 left = state[0] != 0;
+    for (u64 at = 0; at < h.slots; at++) left += keys[at] != 0;
+    for (u64 at = 0; at < points; at++) left += counters[at] != 0;
+    for (u64 at = 0; at < points * MAX_POINTS; at++) left += rows[at] != 0;
+    for (u64 at = 0; at < statuses; at++) left += status[at] != 0;
+    const size_t made = totals[h.clouds];
+    fwrite(&left, 4, 1, stdout);
+    fwrite(totals, 4, h.clouds + 1, stdout);
+    fwrite(counts, 4, made, stdout);
+    fwrite(coordinates, 4, made * COORDINATES, stdout);
+    fwrite(voxels, 4, made * VOXEL_FLOATS, stdout);
+    return 0;
+}
