@@ -45,6 +45,7 @@ unsafe fn clouds<'a>(
 ///
 /// All pointers lead to as much memory as is said above.
 #[unsafe(no_mangle)]
+#[expect(clippy::too_many_arguments, reason = "a call of C has no other way")]
 pub unsafe extern "C" fn plimsoll_hard_voxelize(
     spec: *const PlimsollHardSpec,
     points: *const f32,
@@ -58,8 +59,9 @@ pub unsafe extern "C" fn plimsoll_hard_voxelize(
     totals: *mut i32,
 ) -> PlimsollStatus {
     status(|| {
-        // SAFETY: the caller's promise, for this and all slices below.
+        // SAFETY: the caller's promise.
         let spec = unsafe { PlimsollHardSpec::read(spec) }?;
+        // SAFETY: the caller's promise.
         let batch = unsafe { clouds(points, columns, lengths, cloud_count) }?;
         let each = spec.max_points() as usize * batch.columns();
         let most = (0..batch.clouds())
@@ -67,6 +69,7 @@ pub unsafe extern "C" fn plimsoll_hard_voxelize(
             .fold(0u64, u64::saturating_add);
         // Nothing is made past this, so that a careless capacity does no harm.
         let room = usize::try_from(capacity.min(most)).unwrap_or(usize::MAX);
+        // SAFETY: the caller's promise.
         let to = unsafe {
             HardSlices {
                 voxels: slice_mut("voxels", voxels, room.saturating_mul(each))?,
@@ -74,6 +77,7 @@ pub unsafe extern "C" fn plimsoll_hard_voxelize(
                 num_points: slice_mut("num_points", num_points, room)?,
             }
         };
+        // SAFETY: the caller's promise.
         let totals = unsafe { slice_mut("totals", totals, batch.clouds() + 1) }?;
         let made = HardHost::new(spec).run_into(&batch, to)?;
         let all = made.iter().sum();
@@ -101,6 +105,7 @@ pub unsafe extern "C" fn plimsoll_dynamic_coordinates(
     status(|| {
         // SAFETY: the caller's promise.
         let spec = unsafe { PlimsollHardSpec::read(spec) }?;
+        // SAFETY: the caller's promise.
         let batch = unsafe { clouds(points, columns, lengths, cloud_count) }?;
         let made = dynamic_coordinates(&batch, spec.grid(), spec.form());
         // SAFETY: the caller's promise.
@@ -127,10 +132,11 @@ pub unsafe extern "C" fn plimsoll_pillar_features(
     features: *mut f32,
 ) -> PlimsollStatus {
     status(|| {
-        // SAFETY: the caller's promise, for this and all slices below.
+        // SAFETY: the caller's promise.
         let spec = unsafe { PlimsollHardSpec::read(spec) }?;
         let (count, each) = (voxel_count as usize, spec.max_points() as usize * columns as usize);
         let mut made = HardVoxels::default();
+        // SAFETY: the caller's promise.
         unsafe {
             made.voxels = slice("voxels", voxels, count * each)?.to_vec();
             let places = slice("coordinates", coordinates, count * spec.form().columns())?;
@@ -138,6 +144,7 @@ pub unsafe extern "C" fn plimsoll_pillar_features(
             made.num_points = slice("num_points", num_points, count)?.to_vec();
         }
         let found = pillar_features(&made, &spec, columns as usize)?;
+        // SAFETY: the caller's promise.
         unsafe { slice_mut("features", features, found.len()) }?.copy_from_slice(&found);
         Ok(())
     })
@@ -160,12 +167,15 @@ pub unsafe extern "C" fn plimsoll_birds_eye(
     image: *mut f32,
 ) -> PlimsollStatus {
     status(|| {
-        // SAFETY: the caller's promise, for this and all slices below.
+        // SAFETY: the caller's promise.
         let spec = unsafe { PlimsollHardSpec::read(spec) }?;
         let (count, features) = (voxel_count as usize, feature_count as usize);
+        // SAFETY: the caller's promise.
         let places = unsafe { slice("coordinates", coordinates, count * spec.form().columns()) }?;
+        // SAFETY: the caller's promise.
         let values = unsafe { slice("values", values, count * features) }?;
         let made = birds_eye(values, features, places, &spec, cloud_count as usize)?;
+        // SAFETY: the caller's promise.
         unsafe { slice_mut("image", image, made.len()) }?.copy_from_slice(&made);
         Ok(())
     })

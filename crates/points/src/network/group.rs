@@ -49,12 +49,12 @@ impl CellNumber for u64 {
 
 /// Points that have no cell, and why.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Dropped {
+pub(super) struct DroppedPoints {
     pub(super) not_finite: u64,
     pub(super) outside: u64,
 }
 
-impl Dropped {
+impl DroppedPoints {
     fn see(&mut self, point: &[f32]) {
         if point.iter().take(3).all(|value| value.is_finite()) {
             self.outside += 1;
@@ -63,8 +63,8 @@ impl Dropped {
         }
     }
 
-    fn plus(self, other: Dropped) -> Dropped {
-        Dropped {
+    fn plus(self, other: DroppedPoints) -> DroppedPoints {
+        DroppedPoints {
             not_finite: self.not_finite + other.not_finite,
             outside: self.outside + other.outside,
         }
@@ -73,11 +73,11 @@ impl Dropped {
 
 /// The cell of every point, into `cells`.
 pub(super) trait FindCells<K> {
-    fn find(&self, floats: &[f32], columns: usize, cells: &mut Vec<K>) -> Dropped;
+    fn find(&self, floats: &[f32], columns: usize, cells: &mut Vec<K>) -> DroppedPoints;
 }
 
 impl FindCells<u32> for SimdPlaces {
-    fn find(&self, floats: &[f32], columns: usize, cells: &mut Vec<u32>) -> Dropped {
+    fn find(&self, floats: &[f32], columns: usize, cells: &mut Vec<u32>) -> DroppedPoints {
         by_pieces(floats, columns, cells, |floats, cells| {
             let mut packed = [0.0; 3 * BLOCK];
             for (block, cells) in floats.chunks(BLOCK * columns).zip(cells.chunks_mut(BLOCK)) {
@@ -88,7 +88,7 @@ impl FindCells<u32> for SimdPlaces {
 }
 
 impl FindCells<u64> for VoxelGrid {
-    fn find(&self, floats: &[f32], columns: usize, cells: &mut Vec<u64>) -> Dropped {
+    fn find(&self, floats: &[f32], columns: usize, cells: &mut Vec<u64>) -> DroppedPoints {
         by_pieces(floats, columns, cells, |floats, cells| {
             for (point, cell) in floats.chunks_exact(columns).zip(cells) {
                 *cell = self.voxel([point[0], point[1], point[2]]).unwrap_or(u64::MAX);
@@ -102,12 +102,12 @@ fn by_pieces<K: CellNumber>(
     columns: usize,
     cells: &mut Vec<K>,
     find: impl Fn(&[f32], &mut [K]) + Sync,
-) -> Dropped {
+) -> DroppedPoints {
     cells.resize(floats.len() / columns, K::NOWHERE);
     let pieces = floats.par_chunks(PIECE * columns).zip(cells.par_chunks_mut(PIECE));
     let dropped = pieces.map(|(floats, cells)| {
         find(floats, cells);
-        let mut dropped = Dropped::default();
+        let mut dropped = DroppedPoints::default();
         for (cell, point) in cells.iter().zip(floats.chunks_exact(columns)) {
             if !cell.is_somewhere() {
                 dropped.see(point);
@@ -115,7 +115,7 @@ fn by_pieces<K: CellNumber>(
         }
         dropped
     });
-    dropped.reduce(Dropped::default, Dropped::plus)
+    dropped.reduce(DroppedPoints::default, DroppedPoints::plus)
 }
 
 /// A cell with points: the first, the last so far, and how many.

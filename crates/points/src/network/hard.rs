@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
-use super::group::{self, CellNumber, CellTable, Dropped, FindCells};
+use super::group::{self, CellNumber, CellTable, DroppedPoints, FindCells};
 use super::{HardSpec, PointBatch};
 use crate::grid::VoxelGrid;
 use crate::simd::place::SimdPlaces;
@@ -187,7 +187,7 @@ impl HardHost {
     }
 
     /// Chains the points of one cloud and numbers its voxels.
-    fn link(&mut self, batch: &PointBatch<'_>, cloud: usize) -> Dropped {
+    fn link(&mut self, batch: &PointBatch<'_>, cloud: usize) -> DroppedPoints {
         let (floats, columns) = (batch.cloud(cloud), batch.columns());
         let spec = &self.spec;
         match &mut self.narrow {
@@ -260,7 +260,7 @@ impl HardLinks {
         floats: &[f32],
         columns: usize,
         spec: &HardSpec,
-    ) -> Dropped {
+    ) -> DroppedPoints {
         let Workspace { cells, tables } = workspace;
         let dropped = finder.find(floats, columns, cells);
         self.next.resize_with(cells.len(), || AtomicU32::new(END));

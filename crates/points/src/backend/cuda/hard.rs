@@ -227,61 +227,14 @@ impl ResidentHard {
         let shape =
             Launch { grid: [across as u32, count, 1], block: [HARD_LANES, 1, 1], shared: 0 };
         let statuses = (across as u32 + 1) * count;
-        let own = |index: usize| Argument::from(self.workspace[index].0.address());
-        let spec = &self.shape.spec;
-        let slots = hard_slots(self.shape.points.max(1)) as u32;
-        let address = |address: u64| Argument::U64(address);
-        let insert = [
-            own(KEYS),
-            Argument::U32(slots),
-            own(COUNTERS),
-            own(HEADS),
-            own(LISTS),
-            own(ROWS),
-            own(OWNERS),
-            own(CLAIMS),
-            own(REPORT),
-        ];
-        let number = [
-            own(KEYS),
-            own(CLAIMS),
-            own(COUNTERS),
-            own(HEADS),
-            own(LISTS),
-            own(ROWS),
-            own(OWNERS),
-            own(STATUS),
-            own(STATE),
-            Argument::U32(spec.max_voxels()),
-            Argument::U32(0),
-            own(RANKS),
-            own(NUMBERS),
-            address(buffers.voxels),
-            address(buffers.coordinates),
-            address(buffers.num_points),
-            address(buffers.totals),
-        ];
-        let copy = [
-            own(OWNERS),
-            own(RANKS),
-            own(NUMBERS),
-            own(COUNTERS),
-            own(ROWS),
-            own(STATUS),
-            Argument::U32(statuses),
-            own(STATE),
-            address(buffers.voxels),
-        ];
-        let steps: [(&Function, &[Argument], bool); 3] = [
-            (&self.kernels[0], &insert, false),
-            (&self.kernels[1], &number, self.early),
-            (&self.kernels[2], &copy, self.early),
-        ];
-        for (kernel, rest, early) in steps {
-            let mut arguments = vec![address(buffers.points), address(starts)];
-            let launch = [0, spec.grid().voxels(), longest, u64::from(count)];
-            arguments.extend(grid_arguments(spec.grid(), launch));
-            arguments.extend_from_slice(rest);
+        let rests = self.arguments(buffers, statuses);
+        let early = [false, self.early, self.early];
+        for ((kernel, rest), early) in self.kernels.iter().zip(rests).zip(early) {
+            let mut arguments = vec![Argument::U64(buffers.points), Argument::U64(starts)];
+            let grid = self.shape.spec.grid();
+            let launch = [0, grid.voxels(), longest, u64::from(count)];
+            arguments.extend(grid_arguments(grid, launch));
+            arguments.extend(rest);
             // SAFETY: the arguments are those of the kernel; the workspace is as large as the
             // shape says, which the clouds are within, and the rest is the caller's promise.
             let queued = unsafe {
@@ -294,6 +247,55 @@ impl ResidentHard {
             queued.inspect_err(|_| drop(self.clear(stream)))?;
         }
         Ok(())
+    }
+
+    /// What each kernel takes behind points, where clouds begin and the grid.
+    fn arguments(&self, buffers: &HardBuffers, statuses: u32) -> [Vec<Argument>; 3] {
+        let own = |index: usize| Argument::from(self.workspace[index].0.address());
+        let slots = hard_slots(self.shape.points.max(1)) as u32;
+        let address = |address: u64| Argument::U64(address);
+        let insert = vec![
+            own(KEYS),
+            Argument::U32(slots),
+            own(COUNTERS),
+            own(HEADS),
+            own(LISTS),
+            own(ROWS),
+            own(OWNERS),
+            own(CLAIMS),
+            own(REPORT),
+        ];
+        let number = vec![
+            own(KEYS),
+            own(CLAIMS),
+            own(COUNTERS),
+            own(HEADS),
+            own(LISTS),
+            own(ROWS),
+            own(OWNERS),
+            own(STATUS),
+            own(STATE),
+            Argument::U32(self.shape.spec.max_voxels()),
+            Argument::U32(0),
+            own(RANKS),
+            own(NUMBERS),
+            address(buffers.voxels),
+            address(buffers.coordinates),
+            address(buffers.num_points),
+            address(buffers.totals),
+        ];
+        let copy = vec![
+            own(OWNERS),
+            own(RANKS),
+            own(NUMBERS),
+            own(COUNTERS),
+            own(ROWS),
+            own(STATUS),
+            Argument::U32(statuses),
+            own(STATE),
+            address(buffers.voxels),
+        ];
+        [insert, number, copy]
     }
 
     /// Clouds, points of the longest, and where they begin.
