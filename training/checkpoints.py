@@ -2,7 +2,8 @@
 
 Fresh networks give nearly the same output everywhere, whatever an engine does wrong: batch
 norms that do nothing, biases that are all alike, features that die away on their long way. So
-the batch norms take their statistics from pictures, and the last weights are scaled until the
+the batch norms take their statistics from pictures (those that are compared: a network that
+learnt nothing goes astray on others), and the last weights are scaled until the
 outputs vary: classes that are told apart, boxes, masks, keypoints and angles of many kinds.
 """
 
@@ -10,6 +11,7 @@ import math
 
 import numpy as np
 import torch
+from ultralytics.data.augment import LetterBox
 from ultralytics.nn import tasks
 
 MODELS = {
@@ -47,13 +49,28 @@ def pictures(count, rows, columns, seed=0):
     return made
 
 
+# Rows and columns of the pictures that networks are made and compared with.
+SIZES = ((480, 640), (375, 500), (640, 480))
+
+
+def shots():
+    """A picture of each size."""
+    return [pictures(1, *size, seed=40 + number)[0] for number, size in enumerate(SIZES)]
+
+
+def boxed(side, fill=False):
+    """The same in squares as a network sees them: with Ultralytics' border, or stretched."""
+    fit = LetterBox((side, side), auto=False, scale_fill=fill)
+    return tensor([fit(image=image) for image in shots()])
+
+
 def tensor(images):
     """As Ultralytics gives them to a network."""
     stack = np.stack([image[..., ::-1].transpose(2, 0, 1) for image in images])
     return torch.from_numpy(np.ascontiguousarray(stack)).float() / 255
 
 
-def build(shape, names=None, side=320, sure=0.999):
+def build(shape, names=None, side=320, sure=0.95, images=None):
     """A network from Ultralytics' own definition: a name such as yolo11n-seg.yaml, or a dict.
 
     `sure` is the share of places whose surest class stays below a confidence of 0.25.
@@ -63,8 +80,8 @@ def build(shape, names=None, side=320, sure=0.999):
     rtdetr = definition["head"][-1][2] == "RTDETRDecoder"
     kind = tasks.RTDETRDetectionModel if rtdetr else MODELS[task]
     model = kind(shape, ch=3, verbose=False)
-    model.task = task
-    images = tensor(pictures(4, side, side))
+    model.task = task or "detect"
+    images = boxed(side, rtdetr) if images is None else torch.cat([images, images.flip(3), images.flip(2)])
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = None  # the mean of all that is seen
@@ -119,9 +136,9 @@ def spread(model, images, sure):
     ends, scores = [], []
     for prefix in ("", "one2one_"):
         branch = lambda name: getattr(head, prefix + name, None) or ()  # noqa: E731
-        ends += [(end[-1], 1.5, 1.0 if head.reg_max == 1 else 0.0) for end in branch("cv2")]
+        ends += [(end[-1], 1.0, 1.5 if head.reg_max == 1 else 0.0) for end in branch("cv2")]
         if hasattr(head, "cv4_kpts"):
-            ends += [(end, 1.5, 0.0) for end in branch("cv4_kpts")]
+            ends += [(end, 1.0, 0.0) for end in branch("cv4_kpts")]
         else:
             ends += [(end[-1], 1.0, 0.0) for end in branch("cv4")]
         scores.append([end[-1] for end in branch("cv3")])
@@ -156,10 +173,19 @@ def scaled(model, images, ends):
 
 
 def settle(model, images, ends, sure):
-    """The same of the scores, so that few places are above a confidence of 0.25."""
+    """The same of the scores: few places are above a confidence of 0.25, and none near 1, where
+    confidences are all alike and decide nothing."""
     scaled(model, images, [(end, 2.0, 0.0) for end in ends])
-    best = torch.cat([value.max(1).values for value in outputs(model, images, ends).values()])
-    shift = math.log(0.25 / 0.75) - float(best.quantile(sure)) if best.numel() else 0.0
+
+    def best():
+        return torch.cat([value.max(1).values for value in outputs(model, images, ends).values()])
+
+    values = best()
+    factor = 3.0 / float((values.max() - values.quantile(sure)).clamp(min=1e-3))
+    for end in ends:
+        end.weight.data *= factor
+        end.bias.data *= factor
+    shift = math.log(0.25 / 0.75) - float(best().quantile(sure))
     for end in ends:
         end.bias.data += shift
 

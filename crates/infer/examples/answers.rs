@@ -4,19 +4,23 @@
 //! ```text
 //! graph CHECKPOINT OUT ROWSxCOLUMNS nms|nms-free
 //! answer MODEL rten|ort ROWSxCOLUMNS CONF IOU MAX_DET OUT FRAME WIDTHxHEIGHT …
+//! time segment|pose NAMES KPT_SHAPE CONF IOU MAX_DET TURNS RAW SHAPE …
 //! ```
+//!
+//! `time` decodes raw outputs again and again and prints the count of detections and the
+//! milliseconds of each turn.
 //!
 //! Frames are files of bytes, blue first, as OpenCV has them. Answers come out as JSON: for each
 //! frame a list of detections; masks as run lengths over the model's input, row by row.
 
 use std::error::Error;
-use std::io::BufRead;
+use std::io::{BufRead, Write};
 use std::time::Duration;
 
 use plimsoll_infer::engine::open;
 use plimsoll_infer::{
-    Detail, Detection, EngineDevice, EngineKind, EngineOptions, Frame, Mask, ModelSource, Pipeline,
-    Pixels, Thresholds,
+    Decoder, Detail, Detection, EngineDevice, EngineKind, EngineOptions, Frame, Letterbox, Mask,
+    ModelInfo, ModelSource, Pipeline, Pixels, Tensor, Thresholds,
 };
 use plimsoll_models::{GraphOptions, pt};
 use serde_json::{Value, json};
@@ -40,9 +44,54 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let answers = answer(model, engine, extents(size)?.into(), thresholds, frames)?;
                 std::fs::write(out, serde_json::to_vec(&answers)?)?;
             }
+            ["time", task, names, shape, conf, iou, most, turns, outputs @ ..] => {
+                let thresholds = Thresholds {
+                    confidence: conf.parse()?,
+                    iou: iou.parse()?,
+                    max_detections: most.parse()?,
+                };
+                time([task, names, shape], thresholds, turns.parse()?, outputs)?;
+            }
             _ => return Err(format!("not a job: {line}").into()),
         }
     }
+    Ok(())
+}
+
+/// Decodes outputs that lie in files of floats.
+fn time(
+    [task, names, keypoints]: [&str; 3],
+    thresholds: Thresholds,
+    turns: usize,
+    outputs: &[&str],
+) -> Result<(), Box<dyn Error>> {
+    let mut tensors = Vec::new();
+    for pair in outputs.chunks_exact(2) {
+        let shape: Vec<usize> = pair[1].split('x').map(str::parse).collect::<Result<_, _>>()?;
+        let bytes = std::fs::read(pair[0])?;
+        let data = bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect();
+        tensors.push(Tensor { shape, data });
+    }
+    let list: Vec<String> =
+        (0..names.parse()?).map(|class: usize| format!("{class}: 'c{class}'")).collect();
+    let mut model = ModelInfo { input_size: Some((640, 640)), ..ModelInfo::default() };
+    for (key, value) in [
+        ("task", task.to_string()),
+        ("names", format!("{{{}}}", list.join(", "))),
+        ("kpt_shape", format!("[{}]", keypoints.replace('x', ", "))),
+    ] {
+        model.metadata.insert(key.to_string(), value);
+    }
+    let shapes: Vec<Vec<usize>> = tensors.iter().map(|tensor| tensor.shape.clone()).collect();
+    let mut decoder = Decoder::new(&model, &shapes)?;
+    let letterbox = Letterbox::fit((720, 1280), (640, 640)).ok_or("nothing is left")?;
+    let (mut found, mut times) = (Vec::new(), Vec::new());
+    for _ in 0..turns {
+        let begun = std::time::Instant::now();
+        decoder.decode(&tensors, &letterbox, &thresholds, &mut found)?;
+        times.push(1e3 * begun.elapsed().as_secs_f64());
+    }
+    writeln!(std::io::stdout(), "{}", json!({ "found": found.len(), "times": times }))?;
     Ok(())
 }
 

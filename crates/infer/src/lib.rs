@@ -29,6 +29,6 @@ pub use engine::{
 pub use error::{InferError, InferResult};
 pub use pipeline::{Pipeline, Stage, Stopwatch};
 pub use plimsoll_models::{ModelInfo, ModelSource, find_weights};
-pub use prepare::{Letterbox, Prepare};
+pub use prepare::{Framing, Letterbox, Prepare};
 pub use source::{Frame, Pixels, Source, SourceInfo, Stager, Truth};
 pub use tensor::Tensor;

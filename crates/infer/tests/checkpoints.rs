@@ -80,6 +80,64 @@ fn ort_agrees_with_torch_on_small_checkpoints() {
     agrees_on_small(EngineKind::Ort);
 }
 
+/// The networks of the other families and tasks, all outputs one after the other, against what
+/// torch computed: with the head whose boxes are suppressed, and with the one that needs none.
+fn agrees_on_families(kind: EngineKind) {
+    for name in FAMILIES {
+        for (ending, nms_free) in [("f32", false), ("free.f32", true)] {
+            let wanted = fixture(&format!("{name}.{ending}"));
+            if !wanted.is_file() {
+                assert!(nms_free && !name.contains("10") && !name.contains("26"), "{name}");
+                continue;
+            }
+            let mut graph = GraphOptions::sized((64, 64));
+            graph.nms_free = nms_free;
+            let file = std::fs::read(fixture(&format!("{name}.pt"))).expect("read");
+            let bytes = pt::to_onnx(&file, &graph).expect("a graph");
+            let mut options = EngineOptions::default();
+            (options.device, options.threads) = (EngineDevice::Cpu, Some(2));
+            let mut engine = match open(kind, &ModelSource::bytes(name, bytes), &options) {
+                Ok(engine) => engine,
+                Err(InferError::Unavailable { what, .. }) => {
+                    println!("skipped: {kind}: {what} is not available");
+                    return;
+                }
+                Err(error) => panic!("{kind}: {name}: {error}"),
+            };
+            let found = engine.run(&small_input()).expect("run");
+            let found: Vec<f32> = found.iter().flat_map(|out| out.data.iter().copied()).collect();
+            let wanted = floats(&wanted);
+            assert_eq!(found.len(), wanted.len(), "{kind}: {name}");
+            let far = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);
+            println!("{kind}: {name}, nms_free {nms_free}: to {far:e}");
+            assert!(far <= 2e-3, "{kind}: {name}, nms_free {nms_free}: {far}");
+        }
+    }
+}
+
+const FAMILIES: [&str; 10] = [
+    "small9",
+    "small10",
+    "smallseg",
+    "smallpose",
+    "smallobb",
+    "smallcls",
+    "small26seg",
+    "small26pose",
+    "small26obb",
+    "smallrt",
+];
+
+#[test]
+fn rten_agrees_with_torch_on_every_family_and_task() {
+    agrees_on_families(EngineKind::Rten);
+}
+
+#[test]
+fn ort_agrees_with_torch_on_every_family_and_task() {
+    agrees_on_families(EngineKind::Ort);
+}
+
 /// In sixteen bits, which rten widens: the guide says that it runs.
 fn runs_half(kind: EngineKind) {
     let file = std::fs::read(fixture("small11.pt")).expect("read");

@@ -23,7 +23,7 @@ pub use names::parse_names;
 
 use crate::engine::{InferenceEngine, ModelInfo};
 use crate::error::{InferError, InferResult};
-use crate::prepare::Letterbox;
+use crate::prepare::{Framing, Letterbox};
 use crate::tensor::Tensor;
 use layout::{Hints, Told};
 use oriented::TurnedBoxes;
@@ -135,6 +135,16 @@ impl Decoder {
     #[must_use]
     pub fn task(&self) -> Task {
         self.hints.task
+    }
+
+    /// How the model wants frames brought to its size.
+    #[must_use]
+    pub fn framing(&self) -> Framing {
+        match self.hints.task {
+            Task::Classify => Framing::Crop,
+            _ if self.hints.queries => Framing::Fill,
+            _ => Framing::Letterbox,
+        }
     }
 
     /// The greatest step between places of the input, where the model says.

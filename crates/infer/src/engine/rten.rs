@@ -31,10 +31,19 @@ pub struct Rten {
     results: Vec<Tensor>,
 }
 
+/// Whether a graph has the operator that drops overlapping boxes: by the field of a node that
+/// names its kind. rten divides by the box around both boxes instead of by their union, and takes
+/// them in the order in which they come instead of the surest first.
+fn suppresses(bytes: &[u8]) -> bool {
+    const KIND: &[u8] = b"\x22\x11NonMaxSuppression";
+    bytes.windows(KIND.len()).any(|window| window == KIND)
+}
+
 impl Rten {
     /// Loads a model.
     ///
     /// # Errors
+    /// [`InferError::Unavailable`] when it has an operator that rten computes otherwise, and
     /// [`InferError::Model`] when rten cannot read it or lacks one of its operators.
     pub fn open(model: &Model, options: &EngineOptions, why: &str) -> InferResult<Rten> {
         let info = EngineInfo {
@@ -45,6 +54,17 @@ impl Rten {
             threads: options.threads,
             ..EngineInfo::default()
         };
+        if suppresses(&model.bytes) {
+            return Err(InferError::Unavailable {
+                what: "rten's suppression of overlapping boxes inside a model".into(),
+                why: format!(
+                    "rten {VERSION} measures overlaps otherwise than ONNX says, and would find \
+                     other boxes in {}; run it with `--engine ort`, or export it without \
+                     `nms=True`: boxes are then suppressed here",
+                    model.info.name
+                ),
+            });
+        }
         let refuse = |why: String| InferError::Model { model: model.info.name.clone(), why };
         let graph = shielded(NAME, || {
             ModelOptions::with_all_ops()

@@ -75,7 +75,7 @@ impl Pipeline {
         let mut decoder = Decoder::new(model, &shapes)?;
         decoder.delegate(&mut *engine)?;
         Ok(Pipeline {
-            prepare: Prepare::new(height, width),
+            prepare: Prepare::framed(height, width, decoder.framing()),
             engine,
             decoder,
             thresholds,
@@ -94,7 +94,7 @@ impl Pipeline {
         let Pipeline { prepare, engine, input, painted, .. } = self;
         let letterbox;
         let fitted = prepare.fit(frame)?.letterbox;
-        let outputs = if engine.load(frame, prepare)? {
+        let outputs = if prepare.is_by_tables() && engine.load(frame, prepare)? {
             letterbox = fitted;
             *painted = None;
             watch.lap(Stage::Prepare);

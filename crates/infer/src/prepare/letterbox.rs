@@ -58,6 +58,24 @@ impl Letterbox {
         })
     }
 
+    /// Stretches a frame over the whole tensor, whatever its proportions.
+    #[must_use]
+    pub fn fill(frame: (usize, usize), tensor: (usize, usize)) -> Option<Letterbox> {
+        if frame.0 == 0 || frame.1 == 0 || tensor.0 == 0 || tensor.1 == 0 {
+            return None;
+        }
+        Some(Letterbox {
+            scale_x: (tensor.1 as f64 / frame.1 as f64) as f32,
+            scale_y: (tensor.0 as f64 / frame.0 as f64) as f32,
+            pad_x: 0,
+            pad_y: 0,
+            width: tensor.1,
+            height: tensor.0,
+            frame_width: frame.1,
+            frame_height: frame.0,
+        })
+    }
+
     /// Takes a box (left, top, right, bottom) from tensor pixels to frame pixels and
     /// clips it to the frame.
     #[must_use]

@@ -7,15 +7,18 @@
 //! allocated while sizes stay as they are.
 //!
 //! The result equals Ultralytics' letterbox (`cv2.resize` with `INTER_LINEAR`, then a
-//! border of grey 114, then a division by 255) to the bit. A frame that needs no resizing
+//! border of grey 114, then a division by 255) to the bit; other framings are in [`Framing`]. A frame that needs no resizing
 //! is not interpolated, and one that is halved is summed in fours.
 
+mod crop;
 mod letterbox;
 pub(crate) mod rows;
 mod stretch;
 pub(crate) mod weights;
 
 pub use letterbox::Letterbox;
+
+use crop::Crop;
 
 use crate::error::{InferError, InferResult};
 use crate::simd;
@@ -27,11 +30,25 @@ use weights::{Column, Tap};
 /// The grey of the border, as detectors were trained with.
 const BORDER: u8 = 114;
 
+/// How a frame is brought to a tensor's size, as Ultralytics does it for each kind of model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Framing {
+    /// Whole and in its proportions, with a border: most models.
+    #[default]
+    Letterbox,
+    /// Stretched over the tensor: RT-DETR.
+    Fill,
+    /// In its proportions, the middle taken: classifiers.
+    Crop,
+}
+
 /// Fits frames into tensors of one size.
 #[derive(Debug)]
 pub struct Prepare {
     height: usize,
     width: usize,
+    framing: Framing,
+    crop: Option<Crop>,
     fit: Option<Fit>,
     stretch: Stretch,
     rows: Rows,
@@ -90,7 +107,19 @@ impl Prepare {
     /// For tensors of `[1, 3, height, width]`.
     #[must_use]
     pub fn new(height: usize, width: usize) -> Prepare {
-        Prepare { height, width, fit: None, stretch: Stretch::default(), rows: Rows::default() }
+        Prepare::framed(height, width, Framing::Letterbox)
+    }
+
+    /// The same with another framing.
+    #[must_use]
+    pub fn framed(height: usize, width: usize, framing: Framing) -> Prepare {
+        let (stretch, rows) = (Stretch::default(), Rows::default());
+        Prepare { height, width, framing, crop: None, fit: None, stretch, rows }
+    }
+
+    /// Whether a device may do the same from the tables of [`Prepare::fit`].
+    pub(crate) fn is_by_tables(&self) -> bool {
+        self.framing != Framing::Crop
     }
 
     /// Rows and columns of the tensors.
@@ -146,6 +175,11 @@ impl Prepare {
         let (red, rest) = out.split_at_mut(area);
         let (green, blue) = rest.split_at_mut(area);
         let mut planes = [red, green, blue];
+        if self.framing == Framing::Crop {
+            self.cut(plane, (frame.height, frame.width), planes);
+            *painted = None;
+            return Ok(fitted);
+        }
         if painted.replace(fitted) != Some(fitted) {
             for plane in &mut planes {
                 border(plane, self.width, &fitted);
@@ -179,14 +213,17 @@ impl Prepare {
 
     fn make(&mut self, frame: &Frame) -> InferResult<Fit> {
         let tensor = (self.height, self.width);
-        let letterbox = Letterbox::fit((frame.height, frame.width), tensor).ok_or_else(|| {
-            InferError::Frame {
-                frame: frame.name.clone(),
-                why: format!(
-                    "{}x{} pixels leave nothing in a tensor of {}x{}",
-                    frame.width, frame.height, self.width, self.height
-                ),
-            }
+        let size = (frame.height, frame.width);
+        let letterbox = match self.framing {
+            Framing::Letterbox => Letterbox::fit(size, tensor),
+            Framing::Fill | Framing::Crop => Letterbox::fill(size, tensor),
+        };
+        let letterbox = letterbox.ok_or_else(|| InferError::Frame {
+            frame: frame.name.clone(),
+            why: format!(
+                "{}x{} pixels leave nothing in a tensor of {}x{}",
+                frame.width, frame.height, self.width, self.height
+            ),
         })?;
         for mixed in &mut self.rows.mixed {
             mixed.resize(4 * letterbox.width, 0);
@@ -195,6 +232,30 @@ impl Prepare {
         // Two pixels at least: the kernels read pairs.
         self.rows.source.resize(3 * letterbox.frame_width.max(2), 0);
         Ok(Fit::new(letterbox))
+    }
+
+    /// The middle of a frame, its shorter side fitted.
+    fn cut(&mut self, plane: Plane<'_>, size: (usize, usize), planes: [&mut [f32]; 3]) {
+        let crop = match self.crop.take_if(|crop| crop.fits(size)) {
+            Some(crop) => crop,
+            None => Crop::new(size, (self.height, self.width)),
+        };
+        let (width, stretch) = (size.1, &self.stretch);
+        let mut grey = vec![0; width];
+        let line = |row: usize, out: &mut [u8]| {
+            match plane {
+                Plane::Colour(pixels, _) => {
+                    return out.copy_from_slice(&pixels[3 * row * width..][..3 * width]);
+                }
+                Plane::Grey(pixels) => grey.copy_from_slice(&pixels[row * width..][..width]),
+                Plane::Deep(pixels) => stretch.row(&pixels[row * width..][..width], &mut grey),
+            }
+            for (pixel, &value) in out.as_chunks_mut::<3>().0.iter_mut().zip(&grey) {
+                *pixel = [value; 3];
+            }
+        };
+        let blue_first = matches!(plane, Plane::Colour(_, true));
+        self.crop.insert(crop).run(line, ordered(planes, blue_first));
     }
 
     /// A row of the result.

@@ -2,9 +2,9 @@
 //!
 //! The tree of modules says what is computed, the routes between its layers in which
 //! order; both are in the checkpoint, so nothing is guessed from a name like `yolo11n`:
-//! any scale, and any network of the same modules, comes out right. `blocks` has
-//! Ultralytics' modules, `torch_layers` PyTorch's, `detect` the head; `build` collects nodes and
-//! weights, `message` writes them as protobuf.
+//! any scale, and any network of the same modules, comes out right. `blocks`, `stages`,
+//! `attention` and `reparameterized` have Ultralytics' modules, `torch_layers` PyTorch's, `heads`
+//! the last layers; `build` collects nodes and weights, `message` writes them as protobuf.
 //!
 //! Opset 17: the newest that TensorRT 8.5, the oldest runtime that engines are built for,
 //! can read.
@@ -17,21 +17,22 @@
 //!    never functions.
 //! 2. `pt/module.rs`: `PtClass::of_torch` and `PtClass::of_ultralytics` recognise a class by the
 //!    prefix of its Python module. A class of another package needs a test of its own prefix.
-//! 3. `graph/blocks.rs`: a function that writes its ONNX nodes, and an arm in `run`. Layers of
-//!    PyTorch are in `graph/torch_layers.rs`.
-//! 4. `route` here, if it has several inputs: only `Concat` has. `run` takes one input.
-//! 5. `fuzz/checkpoints.py`: a seed with the module. `crates/infer/tests/checkpoints.rs`: its
-//!    output compared with that of Ultralytics.
+//! 3. `graph/stages.rs`, or `graph/attention.rs` where it attends: a function that writes its ONNX
+//!    nodes, and an arm in `run` of `graph/blocks.rs`. Layers of PyTorch are in
+//!    `graph/torch_layers.rs`.
+//! 4. `route` here, if it has several inputs (`Concat`, `CBFuse`) or values (`CBLinear`). `run` takes
+//!    one input.
+//! 5. `training/families.py`: a small network with the module, whose output
+//!    `crates/infer/tests/checkpoints.rs` compares with torch's. `fuzz/checkpoints.py`: a seed.
 //!
 //! # How to add a head
 //!
-//! The last layer of a network is its head, and `Detect` is the only one.
+//! The last layer of a network is its head.
 //!
-//! 1. `graph/detect.rs`: `refuse_other_heads` refuses every other class; accept the new one there
-//!    and write its nodes. `Detected` is what a head gives: the output's name, the classes, the
-//!    places and the stride.
-//! 2. `from_modules` here writes the output's shape as `[1, 4 + classes, places]`, and `metadata`
-//!    writes `task` and `head`: change both if the head differs in them.
+//! 1. `graph/heads/mod.rs`: `run` chooses by class; write the nodes of the new one in a file beside
+//!    it. `HeadOutput` is what a head gives: the outputs with their shapes, the classes, the task,
+//!    the stride.
+//! 2. `crates/infer/src/decode/detection.rs`: a `Task` and a `Detail`, if it answers something new.
 //! 3. `crates/infer/src/decode/layout.rs`: a variant of `Layout`, if the output has another layout.
 
 mod attention;

@@ -9,8 +9,16 @@ mod forged;
 
 use forged::dict;
 
+macro_rules! family {
+    ($name:literal) => {
+        include_bytes!(concat!("../../../tests/fixtures/", $name, ".pt"))
+    };
+}
+
 const SMALL11: &[u8] = include_bytes!("../../../tests/fixtures/small11.pt");
 const SMALL8: &[u8] = include_bytes!("../../../../../docs/examples/small8.pt");
+
+const SEGMENT: &[u8] = family!("smallseg");
 
 fn options() -> GraphOptions {
     GraphOptions::sized((64, 64))
@@ -100,17 +108,68 @@ fn what_is_not_supported_is_named_with_its_place() {
 
 #[test]
 fn other_tasks_are_told() {
-    for (from, to, task) in [
-        ("tasks\nDetectionModel\n", "tasks\nSegmentationModel\n", "segment"),
-        ("tasks\nDetectionModel\n", "tasks\nClassificationModel\n", "classify"),
-        ("tasks\nDetectionModel\n", "tasks\nPoseModel\n", "pose"),
-        ("head\nDetect\n", "head\nOBB\n", "obb"),
-        ("head\nDetect\n", "head\nSegment\n", "segment"),
+    let other = replaced(SEGMENT, "tasks\nSegmentationModel\n", "tasks\nStereoModel\n");
+    let why = why(&replaced(&other, "segment", "stereos"));
+    assert!(why.contains("`stereos`") && why.contains("classify"), "{why}");
+    for (from, to, told) in [
+        ("tasks\nDetectionModel\n", "tasks\nStereoModel\n", "StereoModel at the root"),
+        ("head\nDetect\n", "head\nStereo\n", "head.Stereo at model."),
+        ("head\nDetect\n", "head\nOBB\n", "no count \"ne\""),
+        ("head\nDetect\n", "head\nSegment\n", "no count \"nm\""),
+        ("head\nDetect\n", "head\nPose\n", "no pair of counts \"kpt_shape\""),
+        ("head\nDetect\n", "head\nRTDETRDecoder\n", "no module \"input_proj\""),
     ] {
-        let why = why(&replaced(SMALL11, from, to));
-        assert!(why.contains(&format!("`{task}`")), "{why}");
+        let why = self::why(&replaced(SMALL11, from, to));
+        assert!(why.contains(told), "{why}");
     }
 }
+
+/// Every small network, with and without the head that needs no suppression.
+#[test]
+fn every_family_and_task_becomes_a_graph_whose_header_says_so() {
+    for (name, file, task, shapes) in FAMILIES {
+        let header = |options: &GraphOptions| {
+            let graph = to_onnx(file, options).unwrap_or_else(|why| panic!("{name}: {why}"));
+            super::super::onnx::OnnxHeader::parse(&graph).unwrap()
+        };
+        let read = header(&options());
+        assert_eq!(read.metadata["task"], task, "{name}");
+        let shape = |output: &super::super::onnx::ValueInfo| -> Vec<usize> {
+            output.shape.iter().flatten().map(|extent| extent.unwrap_or(0)).collect()
+        };
+        let found: Vec<Vec<usize>> = read.outputs.iter().map(shape).collect();
+        assert_eq!(found, shapes, "{name}");
+        let free = header(&GraphOptions { nms_free: true, ..options() });
+        let both = name.ends_with("10") || name.contains("26");
+        assert_eq!(free.metadata["end2end"], if both { "True" } else { "False" }, "{name}");
+        let any = GraphOptions { dynamic: true, ..options() };
+        match to_onnx(file, &any) {
+            Ok(_) => assert_ne!(name, "smallrt"),
+            Err(why) => assert!(name == "smallrt" && why.to_string().contains("one size")),
+        }
+        // Without what is in the weights, as sizes are told from.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.pt");
+        std::fs::write(&path, file).unwrap();
+        let outlined = outline(File::open(&path).unwrap(), &options()).unwrap();
+        assert!(matches!(outlined, Outline::Graph(_)), "{name}");
+    }
+}
+
+type Family = (&'static str, &'static [u8], &'static str, &'static [&'static [usize]]);
+
+const FAMILIES: [Family; 10] = [
+    ("small9", family!("small9"), "detect", &[&[1, 7, 32]]),
+    ("small10", family!("small10"), "detect", &[&[1, 7, 32]]),
+    ("smallseg", SEGMENT, "segment", &[&[1, 15, 80], &[1, 8, 16, 16]]),
+    ("smallpose", family!("smallpose"), "pose", &[&[1, 16, 80]]),
+    ("smallobb", family!("smallobb"), "obb", &[&[1, 8, 80]]),
+    ("smallcls", family!("smallcls"), "classify", &[&[1, 3]]),
+    ("small26seg", family!("small26seg"), "segment", &[&[1, 15, 80], &[1, 8, 16, 16]]),
+    ("small26pose", family!("small26pose"), "pose", &[&[1, 16, 80]]),
+    ("small26obb", family!("small26obb"), "obb", &[&[1, 8, 80]]),
+    ("smallrt", family!("smallrt"), "detect", &[&[1, 20, 6]]),
+];
 
 #[test]
 fn code_in_a_file_is_named_and_not_run() {
