@@ -211,6 +211,7 @@ pub(crate) fn record(wish: &Wish) -> BenchRecord {
             unpaired: None,
         },
         models: vec![rgb, thermal],
+        fusion: None,
         system_metrics: machine(wish),
         memory_safety: safety(ReportLimitType::Hard),
         shared: SharedMemory::unmeasured("the engine does not tell"),
