@@ -132,6 +132,8 @@ pub struct BenchPlan {
     pub labels: Option<PathBuf>,
     /// In dual mode, labels of the thermal frames.
     pub thermal_labels: Option<PathBuf>,
+    /// Where the detections that are judged are written, as COCO's results.
+    pub predictions: Option<PathBuf>,
     /// Where detections are written, one JSON object per frame.
     pub detections: Option<PathBuf>,
     /// The least severe level in `run.log`.
@@ -185,6 +187,7 @@ impl Default for BenchPlan {
             run_name: None,
             labels: None,
             thermal_labels: None,
+            predictions: None,
             detections: None,
             log_level: Level::default(),
             logged: None,

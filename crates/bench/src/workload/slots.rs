@@ -10,6 +10,8 @@
 //! A plan with rows has no slots: each row is a model on an engine, all of them run, and all see
 //! the frames of the same sources. What is a slot elsewhere in this module is then a row.
 
+use std::path::Path;
+
 use plimsoll_infer::source::synthetic::{SceneKind, demo};
 use plimsoll_infer::source::{self, Spec};
 use plimsoll_infer::{EngineChoice, EngineKind, ModelSource};
@@ -232,14 +234,20 @@ fn check_outputs(plan: &BenchPlan) -> Result<(), BenchError> {
     if runs.exists() && !runs.is_dir() {
         return Err(BenchError::Plan(format!("--output-dir {} is not a folder", runs.display())));
     }
-    let Some(path) = &plan.detections else { return Ok(()) };
+    let detections = plan.detections.iter().map(|path| ("--detections", path));
+    let predictions = plan.predictions.iter().map(|path| ("--predictions", path));
+    detections.chain(predictions).try_for_each(|(flag, path)| check_output(flag, path))
+}
+
+/// Checks that a file can be made.
+fn check_output(flag: &str, path: &Path) -> Result<(), BenchError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let why = match folder.filter(|folder| !folder.is_dir()) {
         Some(folder) => format!("there is no folder {}", folder.display()),
         None if path.is_dir() => "it is a folder".to_string(),
         None => return Ok(()),
     };
-    Err(BenchError::Plan(format!("cannot write --detections {}: {why}", path.display())))
+    Err(BenchError::Plan(format!("cannot write {flag} {}: {why}", path.display())))
 }
 
 fn given(plan: &BenchPlan) -> impl Iterator<Item = &String> {

@@ -101,17 +101,7 @@ impl<'s, 'a> Snapshot<'s, 'a> {
         }
         if model.performance.is_some() {
             model.detection_summary = Some(state.detections());
-            let why = match &state.judged {
-                Some(Ok(judged)) => {
-                    model.accuracy = Some(judged.accuracy.clone());
-                    model.box_accuracy.clone_from(&judged.boxes);
-                    ""
-                }
-                Some(Err(why)) => why,
-                None if self.data.run.layout.truth(slot).is_some() => "it was not judged",
-                None => "there are no labels for these frames (--labels)",
-            };
-            model.unknown.insert("accuracy".to_string(), why.to_string());
+            self.accuracy(state, &mut model);
             match self.energy(state, model.performance.as_ref()) {
                 Ok((joules, of)) => {
                     (model.energy_per_frame_j, model.energy_of) = (Some(joules), Some(of));
@@ -148,6 +138,21 @@ impl<'s, 'a> Snapshot<'s, 'a> {
         let performance = performance.filter(|p| p.frames > 0);
         let performance = performance.ok_or_else(|| "no frame was measured".to_string())?;
         Ok((watts * performance.wall_s / performance.frames as f64, of))
+    }
+
+    /// How accurate a slot is, or why that is not known.
+    fn accuracy(&self, state: &SlotState, model: &mut ModelRecord) {
+        let why = match &state.judged {
+            Some(Ok(judged)) => {
+                model.accuracy = Some(judged.accuracy.clone());
+                model.box_accuracy.clone_from(&judged.boxes);
+                ""
+            }
+            Some(Err(why)) => why,
+            None if self.data.run.layout.truth(state.slot).is_some() => "it was not judged",
+            None => "there are no labels for these frames (--labels)",
+        };
+        model.unknown.insert("accuracy".to_string(), why.to_string());
     }
 
     /// The memory of a slot.

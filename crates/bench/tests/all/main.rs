@@ -1,6 +1,8 @@
 //! Everything that needs more than one module, on made-up measurements.
 
 #[cfg(test)]
+mod accuracy;
+#[cfg(test)]
 mod compare;
 #[cfg(test)]
 mod files;

@@ -7,16 +7,18 @@
 //! detections has the user's own `--conf`.
 
 mod fusion;
+mod predictions;
 mod score;
 mod truth;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plimsoll_accuracy::{FoundObject, LabelClass, LabelledObject, TaskAccuracy};
 use plimsoll_infer::source::{self, SourceOptions};
 use plimsoll_infer::{Frame, InferError, Thresholds};
 
 pub(super) use fusion::fuse;
+use predictions::Predictions;
 use score::{Scores, class_map, found};
 use truth::FrameTruth;
 pub(super) use truth::SlotTruth;
@@ -29,6 +31,9 @@ use super::load::LoadedSlot;
 const LEAST_SCORE: f32 = 0.001;
 /// The most detections of a picture that are judged.
 const MOST_FOUND: usize = 300;
+
+/// Where a run has a most time, judging takes at most this part of it.
+const JUDGING: u32 = 3;
 
 /// How accurate a slot is.
 #[derive(Debug)]
@@ -84,9 +89,17 @@ impl SlotJob<'_> {
         let wrong = |error: InferError| error.to_string();
         let mut source = source::open_all(truth.specs(), &options).map_err(wrong)?;
         let most = truth.images(self.plan).unwrap_or(u64::MAX);
+        let number = truth.several().then_some(self.slot);
+        let predictions = self.plan.predictions.as_deref();
+        let mut predictions =
+            predictions.map(|path| Predictions::create(path, number)).transpose()?;
+        let until = self.plan.most_time.map(|time| Instant::now() + time / JUDGING);
         let mut views = Vec::new();
         let mut images = 0;
         while images < most {
+            if images > 0 && until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
             if self.stopped() {
                 return Err("the run was stopped before it was judged".to_string());
             }
@@ -106,11 +119,15 @@ impl SlotJob<'_> {
             let size = (frame.height as u32, frame.width as u32);
             let found: Vec<FoundObject> =
                 detections.iter().filter_map(|one| found(one, &classes, size)).collect();
+            if let Some(predictions) = &mut predictions {
+                predictions.add(&there.id, &found, truth.classes())?;
+            }
             scores.add(size, &there, &found);
             views.extend(truth.paired().then(|| view(&frame, &there, &found)));
             images += 1;
             self.send(SlotEvent::Judging { slot: self.slot, images, of: truth.images(self.plan) });
         }
+        predictions.map_or(Ok(()), Predictions::end)?;
         let (accuracy, boxes) = scores.total(truth)?;
         Ok(SlotJudged { accuracy, boxes, classes: truth.classes().to_vec(), views })
     }

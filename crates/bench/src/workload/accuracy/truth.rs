@@ -9,6 +9,8 @@ use plimsoll_infer::Frame;
 use plimsoll_infer::source::synthetic::{CLASSES, SceneKind};
 use plimsoll_infer::source::{self, Spec};
 
+use serde_json::Value;
+
 use super::super::BenchError;
 use super::super::plan::BenchPlan;
 use super::super::slots::Input;
@@ -25,6 +27,8 @@ pub(in super::super) struct SlotTruth {
     origin: TruthOrigin,
     /// Whether another camera looks at the same scenes.
     paired: bool,
+    /// Whether several models are judged.
+    several: bool,
 }
 
 #[derive(Debug)]
@@ -40,6 +44,8 @@ enum TruthOrigin {
 pub(super) struct FrameTruth {
     /// Its place among the images.
     pub(super) order: ImageOrder,
+    /// Its id in COCO's labels; else its name without an ending.
+    pub(super) id: Value,
     pub(super) objects: Vec<LabelledObject>,
 }
 
@@ -58,9 +64,15 @@ impl SlotTruth {
         inputs: &[Input],
     ) -> Result<Vec<Option<SlotTruth>>, BenchError> {
         let paired = inputs.len() == 2;
+        let several = inputs.iter().map(|input| input.slots.len()).sum::<usize>() > 1;
         if plan.thermal_labels.is_some() && !paired {
             let text = "--thermal-labels is for two cameras (--rgb-source and --thermal-source); \
                         for one use --labels";
+            return Err(BenchError::Plan(text.to_string()));
+        }
+        if plan.predictions.is_some() && plan.labels.is_none() && !demo {
+            let text = "--predictions are the detections that are judged, and nothing is without \
+                        --labels; for all detections use --detections";
             return Err(BenchError::Plan(text.to_string()));
         }
         if plan.labels.is_some() && inputs.is_empty() {
@@ -74,7 +86,7 @@ impl SlotTruth {
                 None if demo => Some(SlotTruth::drawn(input)),
                 None => None,
             };
-            Ok(truth.map(|truth| SlotTruth { paired, ..truth }))
+            Ok(truth.map(|truth| SlotTruth { paired, several, ..truth }))
         };
         inputs.iter().enumerate().map(of_input).collect()
     }
@@ -89,6 +101,7 @@ impl SlotTruth {
                 .collect(),
             origin: TruthOrigin::Drawn,
             paired: false,
+            several: false,
         }
     }
 
@@ -134,6 +147,7 @@ impl SlotTruth {
             classes: labels.classes().to_vec(),
             origin: TruthOrigin::Labels { labels, places },
             paired: false,
+            several: false,
         })
     }
 
@@ -147,6 +161,10 @@ impl SlotTruth {
 
     pub(super) fn classes(&self) -> &[LabelClass] {
         &self.classes
+    }
+
+    pub(super) fn several(&self) -> bool {
+        self.several
     }
 
     pub(super) fn paired(&self) -> bool {
@@ -188,7 +206,8 @@ impl SlotTruth {
                 let size = (frame.height as u32, frame.width as u32);
                 let image = labels.image(place, size).map_err(|error| error.to_string())?;
                 let order = ImageOrder::Labels(place.clone());
-                Ok(Some(FrameTruth { order, objects: image.objects }))
+                let id = image.id.map_or_else(|| stem(&frame.name), Value::from);
+                Ok(Some(FrameTruth { order, id, objects: image.objects }))
             }
             TruthOrigin::Drawn => Ok(frame.truth.as_ref().map(|all| {
                 let objects = all.iter().map(|one| {
@@ -202,8 +221,13 @@ impl SlotTruth {
                     }
                 });
                 let order = ImageOrder::Drawn(frame.timestamp);
-                FrameTruth { order, objects: objects.collect() }
+                FrameTruth { order, id: stem(&frame.name), objects: objects.collect() }
             })),
         }
     }
+}
+
+/// The name of a picture without its ending.
+fn stem(name: &str) -> Value {
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem).into()
 }

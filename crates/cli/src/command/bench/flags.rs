@@ -19,9 +19,9 @@ plimsoll bench [OPTIONS] MODEL… [SOURCE…]    a row for each model and engine
                                                     two slots, for two cameras; without a model, \
 the demo";
 
-/// The most that a slot of the demo takes, where nothing else is asked for: with loading, both
-/// slots take less than half a minute.
-const FIRST_RUN: Duration = Duration::from_secs(11);
+/// The most that measuring a slot of the demo takes, where nothing else is asked for: with loading
+/// and judging, which takes a third of it, both slots take less than half a minute.
+const FIRST_RUN: Duration = Duration::from_secs(9);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -118,6 +118,10 @@ pub(crate) struct Args {
     /// The name of the run's folder; without it, the time
     #[arg(long, value_name = "NAME")]
     run_name: Option<String>,
+    /// Write the detections that are judged, from a score of 0.001 on, as COCO's results; with
+    /// several models a file each, numbered
+    #[arg(long, value_name = "FILE")]
+    predictions: Option<PathBuf>,
     /// Write what was found, one JSON object a frame
     #[arg(long, value_name = "FILE")]
     detections: Option<PathBuf>,
@@ -138,7 +142,7 @@ struct BenchWork {
     /// The most detections a frame
     #[arg(long, value_name = "N", default_value_t = 300)]
     max_det: u32,
-    /// The most frames a slot or row; 300 (in the bare demo at most 11 s), or no end where a
+    /// The most frames a slot or row; 300 (in the bare demo at most 9 s), or no end where a
     /// duration is given
     #[arg(long, value_name = "N")]
     max_frames: Option<u64>,
@@ -213,6 +217,7 @@ impl Args {
             run_name: self.run_name.clone(),
             labels: self.labels.clone(),
             thermal_labels: self.thermal_labels.clone(),
+            predictions: self.predictions.clone(),
             detections: self.detections.clone(),
             command_line: std::env::args_os()
                 .map(|word| word.to_string_lossy().into_owned())

@@ -116,7 +116,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 }
 
 fn check_apart(plan: &BenchPlan) -> anyhow::Result<()> {
-    let output = plan.detections.iter().map(|path| ("--detections", path.clone()));
+    let detections = plan.detections.iter().map(|path| ("--detections", path.clone()));
+    let predictions = plan.predictions.iter().map(|path| ("--predictions", path.clone()));
+    let output = detections.chain(predictions);
     output_conflicts::check(&output.collect::<Vec<_>>(), || {
         let models = ["--model0", "--model1"].into_iter().zip(&plan.models);
         let models = models.flat_map(|(flag, model)| {

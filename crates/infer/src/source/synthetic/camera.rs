@@ -11,6 +11,8 @@ const NOISE: usize = 1 << 14;
 /// A kind of camera: the inks it sees and the faults it has.
 pub(super) trait Camera: Send {
     type Ink: Ink;
+    /// Sets its numbers apart from those of the scene.
+    const SEED: u64;
 
     /// Chooses what holds for a whole frame: weather, time of day.
     fn begin(rng: &mut Rng) -> Self;
@@ -61,6 +63,7 @@ impl Daylight {
 
 impl Camera for Daylight {
     type Ink = Colour;
+    const SEED: u64 = 0x7267_6200;
 
     fn begin(rng: &mut Rng) -> Daylight {
         Daylight { level: rng.between(60.0, 190.0) }
@@ -133,6 +136,7 @@ pub(super) struct Thermal {
 
 impl Camera for Thermal {
     type Ink = Heat;
+    const SEED: u64 = 0x6865_6174;
 
     fn begin(rng: &mut Rng) -> Thermal {
         Thermal { ambient: rng.between(27_500.0, 29_300.0) }

@@ -6,6 +6,9 @@
 //! backgrounds and numbers of objects ([`SceneOptions::training`]), and judged on others
 //! ([`SceneOptions::new`]).
 //!
+//! The two cameras look at the same scenes: which objects there are and where follows from the
+//! seed and the number, whatever the camera. So what a second camera is worth can be judged.
+//!
 //! `ground` draws what is behind, `shape` the objects, `camera` says what either looks like
 //! in colour or in heat and adds the faults of a sensor.
 
@@ -138,17 +141,13 @@ impl Synthetic {
 
     fn draw<C: Camera>(&self, number: u64) -> Frame {
         let options = &self.options;
-        let mut rng = Rng::new(options.seed, number);
+        let mut rng = Rng::new(options.seed ^ C::SEED, number);
         let mut canvas = Canvas::new(options.width, options.height);
         let camera = C::begin(&mut rng);
         let family = options.backgrounds[rng.index(options.backgrounds.len())];
         ground::draw(&mut canvas, family, &mut rng, &|rng| camera.ground(rng));
-        let most = rng.whole(*options.objects.start() as i32, *options.objects.end() as i32);
         let mut truth: Vec<Truth> = Vec::new();
-        for _ in 0..most {
-            let class = rng.index(SceneShape::ALL.len());
-            let pose = place(SceneShape::ALL[class], &canvas, &truth, &mut rng);
-            let Some(pose) = pose else { continue };
+        for (class, pose) in self.objects(number) {
             let behind = canvas.at(pose.centre.0, pose.centre.1);
             let inks = camera.inks(pose.shape, behind, &mut rng);
             let shade = camera.shade(&mut rng);
@@ -166,6 +165,38 @@ impl Synthetic {
     }
 }
 
+impl Synthetic {
+    /// The objects of a scene with their classes, as they stand in the frame: the same for both
+    /// cameras.
+    fn objects(&self, number: u64) -> Vec<(usize, Pose)> {
+        let options = &self.options;
+        let mut rng = Rng::new(options.seed, number);
+        let (width, height) = (options.width as f32, options.height as f32);
+        let field = field(width, height);
+        let most = rng.whole(*options.objects.start() as i32, *options.objects.end() as i32);
+        let mut objects: Vec<(usize, Pose)> = Vec::new();
+        for _ in 0..most {
+            let class = rng.index(SceneShape::ALL.len());
+            let taken: Vec<[f32; 4]> = objects.iter().map(|(_, pose)| pose.bounds()).collect();
+            let pose = place(SceneShape::ALL[class], field, &taken, &mut rng);
+            objects.extend(pose.map(|pose| (class, pose)));
+        }
+        let (across, down) = (width / field.0, height / field.1);
+        for (_, pose) in &mut objects {
+            pose.centre = (pose.centre.0 * across, pose.centre.1 * down);
+            pose.half = (pose.half.0 * across, pose.half.1 * down);
+        }
+        objects
+    }
+}
+
+/// What a camera sees, in pixels of the colour camera. Frames that are about as wide as 4:3 show
+/// the same field, so that the thermal camera's 5:4 does; others one of their own shape.
+fn field(width: f32, height: f32) -> (f32, f32) {
+    let wide = width / height;
+    if (1.2..1.47).contains(&wide) { (640.0, 480.0) } else { (480.0 * wide, 480.0) }
+}
+
 impl Source for Synthetic {
     fn info(&self) -> &SourceInfo {
         &self.info
@@ -181,14 +212,13 @@ impl Source for Synthetic {
 }
 
 /// Finds room for an object, so that no other is hidden by more than three tenths.
-fn place<I: canvas::Ink>(
+fn place(
     shape: SceneShape,
-    canvas: &Canvas<I>,
-    taken: &[Truth],
+    (width, height): (f32, f32),
+    taken: &[[f32; 4]],
     rng: &mut Rng,
 ) -> Option<Pose> {
-    let (width, height) = (canvas.width as f32, canvas.height as f32);
-    // Sizes go with the frame; small ones are as many as large ones are big.
+    // Sizes go with the field; small ones are as many as large ones are big.
     let scale = width.min(height * 1.34);
     let size = |rng: &mut Rng, low: f32, high: f32| {
         let part = rng.unit();
@@ -214,7 +244,7 @@ fn place<I: canvas::Ink>(
             (rng.between(margin.0, width - margin.0), rng.between(margin.1, height - margin.1));
         let (variant, mirrored) = (rng.unit(), rng.chance(0.5));
         let pose = Pose { shape, variant, centre, half, angle, mirrored };
-        if taken.iter().all(|truth| overlap(truth.bounds, pose.bounds()) <= 0.3) {
+        if taken.iter().all(|other| overlap(*other, pose.bounds()) <= 0.3) {
             return Some(pose);
         }
     }
