@@ -168,7 +168,7 @@ fn judged(map: f64, classes: i64) -> TaskAccuracy {
 
 #[test]
 fn accuracy_is_shown_and_eighty_classes_fold() {
-    let mut record = made_up::record(&made_up::Wish::default());
+    let mut record = made_up::rows(&made_up::Wish::default());
     record.models[0].accuracy = Some(judged(0.512, 80));
     record.models[1].accuracy = Some(judged(0.478, 3));
     record.settle();
@@ -185,9 +185,14 @@ fn accuracy_is_shown_and_eighty_classes_fold() {
         html.contains("<h2>Accuracy against latency</h2>") && html.contains("-0.034"),
         "{html}"
     );
+    let plotted = |record: &BenchRecord| {
+        Rendered::new(record, &[]).unwrap().html.contains("Accuracy against latency")
+    };
+    let mut slots = made_up::record(&made_up::Wish::default());
+    slots.models.iter_mut().for_each(|model| model.accuracy = Some(judged(0.5, 3)));
+    assert!(!plotted(&slots), "slots see other frames");
     record.models[1].accuracy = None;
-    let html = Rendered::new(&record, &[]).unwrap().html;
-    assert!(!html.contains("Accuracy against latency"), "one point is no plot");
+    assert!(!plotted(&record), "one point is no plot");
 }
 
 /// In a narrow terminal the table is cut to its width, and says the figures.
