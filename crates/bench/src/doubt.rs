@@ -214,9 +214,9 @@ impl Doubt {
             Doubt::ClocksNotLocked => "clocks not locked".to_string(),
             Doubt::PowerModeUnknown => "power mode ?".to_string(),
             Doubt::ProviderFallback { .. } => "not as asked".to_string(),
-            Doubt::OtherLoad { percent } => format!("other load {percent:.0} %"),
+            Doubt::OtherLoad { percent } => format!("other load {percent:.0}\u{a0}%"),
             Doubt::Drift { first_ms, last_ms } => {
-                format!("drift {:+.0} %", (last_ms / first_ms - 1.0) * 100.0)
+                format!("drift {:+.0}\u{a0}%", (last_ms / first_ms - 1.0) * 100.0)
             }
             Doubt::NoMemorySample { .. } => "not measured".to_string(),
             Doubt::MemorySampled { .. } => "sampled".to_string(),

@@ -89,14 +89,17 @@ pub fn table(record: &BenchRecord, width: Option<usize>) -> String {
     text
 }
 
+/// A column of the table: its name, and a cell for each slot or row.
+type TableColumn = (&'static str, Vec<String>);
+
 /// The columns that go first where a terminal is narrow and all their cells are equal.
 const SPARE: [&str; 4] = ["status", "frames", "J/frame", "mAP"];
 
 /// The columns of the table: their names, and a cell for each slot or row.
-fn columns(record: &BenchRecord) -> Vec<(&'static str, Vec<String>)> {
+fn columns(record: &BenchRecord) -> Vec<TableColumn> {
     let headlines = Headline::of(record);
     let one = |text: &str| one_line(text).into_owned();
-    let mut columns: Vec<(&'static str, Vec<String>)> = Vec::new();
+    let mut columns: Vec<TableColumn> = Vec::new();
     if record.has_slots() {
         let slot = |m: &ModelRecord| m.slot_name.as_deref().map_or(DASH.to_string(), one);
         columns.push(("slot", record.models.iter().map(slot).collect()));
@@ -187,18 +190,18 @@ fn memory((title, rows): &(String, Vec<ReportRow>)) -> String {
 }
 
 /// How wide a column is.
-fn wide((name, cells): &(&'static str, Vec<String>)) -> usize {
+fn wide((name, cells): &TableColumn) -> usize {
     let cells = cells.iter().map(|cell| cell.chars().count());
     cells.chain([name.chars().count()]).max().unwrap_or(0)
 }
 
-fn width_of(columns: &[(&'static str, Vec<String>)]) -> usize {
+fn width_of(columns: &[TableColumn]) -> usize {
     columns.iter().map(|column| wide(column) + 2).sum::<usize>().saturating_sub(2)
 }
 
-fn lines(columns: &[(&'static str, Vec<String>)]) -> String {
+fn lines(columns: &[TableColumn]) -> String {
     let rows = columns.iter().map(|(_, cells)| cells.len()).max().unwrap_or(0);
-    let line = |cell: &dyn Fn(&(&'static str, Vec<String>)) -> String| {
+    let line = |cell: &dyn Fn(&TableColumn) -> String| {
         let cells = columns.iter().map(|column| match column.0 {
             "slot" | "model" | "status" => format!("{:<1$}", cell(column), wide(column)),
             _ => format!("{:>1$}", cell(column), wide(column)),

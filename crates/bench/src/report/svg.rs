@@ -146,7 +146,7 @@ impl Axes {
                 (text("tick", at, "middle", &label(x, self.x.1 - self.x.0)))
             }
             (text("axis", (WIDTH - RIGHT, HEIGHT - 4.0), "end", x_name))
-            (text("axis", (4.0, 11.0), "start", y_name))
+            (text("axis", (LEFT, 10.0), "start", y_name))
         }
     }
 }
@@ -276,10 +276,12 @@ pub fn matrix(name: &str, names: &[String], counts: &[Vec<u64>]) -> Option<Plot>
     let n = counts.len();
     counts.iter().flatten().find(|count| **count > 0)?;
     let named = n <= 24;
-    let (left, top) = if named { (118.0, 92.0) } else { (18.0, 18.0) };
+    let (left, top) = if named { (118.0, 96.0) } else { (18.0, 18.0) };
     let cell = if n <= 12 { 42.0 } else { 560.0 / n as f64 };
     let at = |row: usize, column: usize| (left + column as f64 * cell, top + row as f64 * cell);
-    let size = left.max(top) + n as f64 * cell + 4.0;
+    // The names of the last columns lean beyond them.
+    let beyond = if named { 60.0 } else { 4.0 };
+    let (width, height) = (left + n as f64 * cell + beyond, top + n as f64 * cell + 4.0);
     let word = |number: usize| names.get(number).map_or_else(|| number.to_string(), Clone::clone);
     let square = |row: usize, column: usize, count: u64, all: u64| {
         let (x, y) = at(row, column);
@@ -297,7 +299,7 @@ pub fn matrix(name: &str, names: &[String], counts: &[Vec<u64>]) -> Option<Plot>
         }
     };
     let drawing = html! {
-        svg.matrix viewBox={ "0 0 " (tenth(size)) " " (tenth(size)) } role="img" aria-label=(one_line(name)) {
+        svg.matrix viewBox={ "0 0 " (tenth(width)) " " (tenth(height)) } role="img" aria-label=(one_line(name)) {
             title { (one_line(name)) }
             (text("axis", (left, 12.0), "start", "found →"))
             (text("axis", (4.0, top - 6.0), "start", "truth ↓"))

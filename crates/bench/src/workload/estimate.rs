@@ -12,7 +12,7 @@ pub(super) fn of(
     weights: &ModelSource,
     engine: EngineChoice,
     plan: &BenchPlan,
-) -> Result<FileEstimate, String> {
+) -> Result<BenchEstimate, String> {
     let mut request = EstimateRequest::default();
     request.runner = match engine {
         EngineChoice::Kind(EngineKind::Ort) => Some(Runner::Ort),
@@ -43,12 +43,12 @@ pub(super) fn of(
         overhead_bytes: found.overhead.bytes,
         total_bytes: found.total_bytes,
     };
-    Ok(FileEstimate { memory, weights_type })
+    Ok(BenchEstimate { memory, weights_type })
 }
 
 /// What a model's file alone says about running it.
 #[derive(Debug)]
-pub(super) struct FileEstimate {
+pub(super) struct BenchEstimate {
     pub(super) memory: MemoryEstimate,
     /// The type of most of its weights.
     pub(super) weights_type: Option<String>,

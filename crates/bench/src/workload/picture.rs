@@ -72,11 +72,11 @@ fn item(found: &Detection, names: &[String]) -> PictureItem {
 fn colours(frame: &Frame) -> Option<Box<dyn Fn(usize) -> [u8; 3] + '_>> {
     Some(match &frame.pixels {
         Pixels::Rgb8(all) if is_grey(all) => {
-            let stretch = Stretch::of(all.iter().step_by(3).map(|value| u16::from(*value)));
+            let stretch = GreyStretch::of(all.iter().step_by(3).map(|value| u16::from(*value)));
             Box::new(move |at| stretch.grey(u16::from(all.get(at * 3).copied().unwrap_or(0))))
         }
         Pixels::Bgr8(all) if is_grey(all) => {
-            let stretch = Stretch::of(all.iter().step_by(3).map(|value| u16::from(*value)));
+            let stretch = GreyStretch::of(all.iter().step_by(3).map(|value| u16::from(*value)));
             Box::new(move |at| stretch.grey(u16::from(all.get(at * 3).copied().unwrap_or(0))))
         }
         Pixels::Rgb8(all) => Box::new(move |at| match all.get(at * 3..at * 3 + 3) {
@@ -88,11 +88,11 @@ fn colours(frame: &Frame) -> Option<Box<dyn Fn(usize) -> [u8; 3] + '_>> {
             _ => [0; 3],
         }),
         Pixels::Grey8(all) => {
-            let stretch = Stretch::of(all.iter().map(|value| u16::from(*value)));
+            let stretch = GreyStretch::of(all.iter().map(|value| u16::from(*value)));
             Box::new(move |at| stretch.grey(u16::from(all.get(at).copied().unwrap_or(0))))
         }
         Pixels::Grey16(all) => {
-            let stretch = Stretch::of(all.iter().copied());
+            let stretch = GreyStretch::of(all.iter().copied());
             Box::new(move |at| stretch.grey(all.get(at).copied().unwrap_or(0)))
         }
         _ => return None,
@@ -105,20 +105,20 @@ fn is_grey(all: &[u8]) -> bool {
 }
 
 /// The range of values that becomes black to white.
-struct Stretch {
+struct GreyStretch {
     low: u16,
     span: f32,
 }
 
-impl Stretch {
-    fn of(values: impl Iterator<Item = u16>) -> Stretch {
+impl GreyStretch {
+    fn of(values: impl Iterator<Item = u16>) -> GreyStretch {
         let mut counts = vec![0u64; 1 << 16];
         values.for_each(|value| counts[usize::from(value)] += 1);
         let all: u64 = counts.iter().sum();
         let aside = (all as f64 * OUTLIERS) as u64;
         let low = past(counts.iter().enumerate(), aside);
         let high = past(counts.iter().enumerate().rev(), aside);
-        Stretch { low, span: f32::from(high.saturating_sub(low)).max(1.0) }
+        GreyStretch { low, span: f32::from(high.saturating_sub(low)).max(1.0) }
     }
 
     fn grey(&self, value: u16) -> [u8; 3] {

@@ -41,7 +41,7 @@ pub(super) fn refusals(
     progress: &mut dyn BenchProgress,
     stop: &AtomicBool,
 ) -> Vec<Option<String>> {
-    let mut attempt = |(number, slot): (usize, &ResolvedSlot)| {
+    let attempt = |(number, slot): (usize, &ResolvedSlot)| {
         let trial = plan.trial.as_ref()?;
         let ModelSource::Path(path) = slot.weights()? else { return None };
         if slot.engine == EngineChoice::Kind(EngineKind::Echo) {
@@ -52,5 +52,5 @@ pub(super) fn refusals(
         progress.trying(&name, path);
         trial.attempt(path, slot.engine, plan, stop).err()
     };
-    layout.slots.iter().enumerate().map(|slot| attempt(slot)).collect()
+    layout.slots.iter().enumerate().map(attempt).collect()
 }

@@ -2,7 +2,10 @@
 
 use crate::made_up;
 use plimsoll::Bytes;
-use plimsoll_bench::record::{BenchRecord, MeasuredWhat, MemoryArchitecture, MemoryEstimate};
+use plimsoll_bench::record::{
+    BenchRecord, ClassAccuracy, Confusion, MeasuredWhat, MemoryArchitecture, MemoryEstimate,
+    PrecisionRecall, TaskAccuracy,
+};
 use plimsoll_bench::report::html::{Picture, PictureFormat, PictureItem};
 use plimsoll_bench::report::{Rendered, console};
 
@@ -128,6 +131,68 @@ fn the_page_begins_with_the_results_and_their_doubts() {
         // More than two models are a table, in which the best of a column stands out.
         assert_eq!(html.contains("<table class=\"results\">"), kind == "rows");
     }
+}
+
+/// The accuracy of a model with this many classes.
+fn judged(map: f64, classes: i64) -> TaskAccuracy {
+    let class = |number: i64| ClassAccuracy {
+        class: number,
+        name: format!("kind {number}"),
+        truths: 5 + number as u64,
+        map: Some(map),
+        ..ClassAccuracy::default()
+    };
+    let curve = |class| PrecisionRecall {
+        class,
+        recall: vec![0.0, 0.5, 1.0],
+        precision: vec![1.0, 0.9, 0.1],
+    };
+    let size = classes as usize + 1;
+    TaskAccuracy {
+        labels: "data.yaml".into(),
+        images: 8,
+        truths: 40,
+        map: Some(map),
+        map50: Some(map + 0.2),
+        classes: (0..classes).map(class).collect(),
+        precision_recall: vec![curve(None), curve(Some(0)), curve(Some(classes - 1))],
+        confusion: Confusion {
+            names: (0..size).map(|number| format!("kind {number}")).collect(),
+            counts: (0..size).map(|row| (0..size).map(|c| u64::from(row == c)).collect()).collect(),
+            iou: 0.45,
+            score: 0.25,
+        },
+        ..TaskAccuracy::default()
+    }
+}
+
+#[test]
+fn accuracy_is_shown_and_eighty_classes_fold() {
+    let mut record = made_up::rows(&made_up::Wish::default());
+    record.models[0].accuracy = Some(judged(0.512, 80));
+    record.models[1].accuracy = Some(judged(0.478, 3));
+    record.settle();
+    let Rendered { html, markdown, csv, .. } = Rendered::new(&record, &[]).unwrap();
+    for text in [&html, &markdown, &csv, &console::end(&record, None)] {
+        assert!(text.contains("0.512") && text.contains("0.478"), "{text}");
+    }
+    assert!(csv.contains(",0.51200,0.71200,"), "{csv}");
+    assert!(html.contains("<details><summary>80 classes</summary>"));
+    assert!(!html.contains("<summary>3 classes"), "a short table stays open");
+    assert_eq!(html.matches("<svg class=\"matrix\"").count(), 2);
+    // What each gains in time and loses in accuracy, in one plot.
+    assert!(
+        html.contains("<h2>Accuracy against latency</h2>") && html.contains("-0.034"),
+        "{html}"
+    );
+    let plotted = |record: &BenchRecord| {
+        Rendered::new(record, &[]).unwrap().html.contains("Accuracy against latency")
+    };
+    let mut slots = made_up::record(&made_up::Wish::default());
+    slots.models.iter_mut().for_each(|model| model.accuracy = Some(judged(0.5, 3)));
+    assert!(!plotted(&slots), "slots see other frames");
+    record.models[1].accuracy = None;
+    assert!(!plotted(&record), "one point is no plot");
 }
 
 /// In a narrow terminal the table is cut to its width, and says the figures.

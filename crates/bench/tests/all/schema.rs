@@ -58,9 +58,9 @@ fn what_is_wrong_is_found() {
 
 /// Nulls that mean "does not apply" and need no reason.
 const PLAIN: [&str; 31] = [
-    "weights_type",
     "fusion",
     "box_accuracy",
+    "weights_type",
     "slot_name",
     "row",
     "imgsz",

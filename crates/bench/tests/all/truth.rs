@@ -7,10 +7,10 @@ use plimsoll::Bytes;
 use plimsoll_bench::doubt::Doubt;
 use plimsoll_bench::record::{BenchRecord, MeasuredWhat, ModelRecord, Status};
 use plimsoll_bench::workload::{
-    BenchError, BenchPlan, BenchProgress, Finished, Level, Silent, SlotProgress, run,
+    BenchError, BenchPlan, BenchProgress, Finished, Level, RowPlan, Silent, SlotProgress, run,
 };
 use plimsoll_infer::engine::EngineMemory;
-use plimsoll_infer::{EngineChoice, EngineKind, Tensor};
+use plimsoll_infer::{EngineChoice, EngineKind, ModelSource, Tensor};
 
 use crate::workload::{doubts, echo, plimsoll_bmp, ran};
 
@@ -192,4 +192,34 @@ fn passwords_and_tokens_are_in_no_file() {
         files += usize::from(text.contains("@127.0.0.1:1/live?token="));
     }
     assert!(files >= 4, "report.json, report.md, report.html and run.log show the address");
+}
+
+/// Files of the same name are told apart by their folders, engines by their names, and what is the
+/// same twice by a number.
+#[test]
+fn rows_have_names_of_their_own_and_share_the_frames() {
+    let place = tempfile::tempdir().unwrap();
+    let row = |path: &str| RowPlan {
+        weights: ModelSource::path(path),
+        engine: EngineChoice::Kind(EngineKind::Echo),
+    };
+    let paths = ["runs/one/best.onnx", "runs/two/best.onnx", "other.onnx", "other.onnx"];
+    let plan = BenchPlan {
+        rows: paths.map(row).to_vec(),
+        row_sources: vec!["synthetic:frames=3,size=96x64".to_string()],
+        models: [None, None],
+        source: None,
+        ..echo(place.path())
+    };
+    let Finished { record, folder, .. } = ran(&plan);
+    let names: Vec<String> = record.models.iter().map(ModelRecord::label).collect();
+    assert_eq!(names, ["one/best.onnx", "two/best.onnx", "other.onnx", "other.onnx #2"]);
+    assert_eq!(record.summary.text.split(';').next(), Some("4 of 4 rows completed, 12 frames"));
+    assert_eq!(record.exit_code(true), 0);
+    for model in &record.models {
+        assert_eq!(model.performance.as_ref().map(|p| p.frames), Some(3), "{}", model.label());
+        assert_eq!((&model.slot_name, model.accuracy.is_none()), (&None, true));
+    }
+    let log = std::fs::read_to_string(folder.join("run.log")).unwrap();
+    assert!(log.contains("two/best.onnx: echo on cpu"), "{log}");
 }

@@ -29,14 +29,14 @@ pub fn open_all(specs: &[String], options: &SourceOptions) -> InferResult<Box<dy
         info.frames = None;
     }
     let specs = specs.to_vec();
-    let chain = Chain { info, current, specs, next: 1, good: false, options: alone };
+    let chain = SourceChain { info, current, specs, next: 1, good: false, options: alone };
     if options.ahead == 0 {
         return Ok(Box::new(chain));
     }
     Ok(Box::new(Ahead::new(Box::new(chain), options, None)?))
 }
 
-struct Chain {
+struct SourceChain {
     info: SourceInfo,
     current: Box<dyn Source>,
     specs: Vec<String>,
@@ -48,7 +48,7 @@ struct Chain {
     options: SourceOptions,
 }
 
-impl Source for Chain {
+impl Source for SourceChain {
     fn info(&self) -> &SourceInfo {
         &self.info
     }

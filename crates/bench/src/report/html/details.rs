@@ -90,18 +90,14 @@ pub(super) fn accuracy_against_latency(record: &BenchRecord) -> Markup {
             Some(ScatterPoint { name: model.label(), x, y: accuracy::map(model)? })
         })
         .collect();
-    if points.len() < 2 {
+    // The two slots see other frames with other labels, so nothing follows from their difference.
+    if points.len() < 2 || record.has_slots() {
         return html! {};
     }
     let name = "mAP against median latency";
     let plot = svg::scatter(name, ("p50, ms", "mAP"), &points);
-    section(
-        "Accuracy against latency",
-        &html! {
-            (figure("Up is more accurate, left is faster", plot.as_ref(), &[]))
-            (losses(&points))
-        },
-    )
+    let plot = figure("Up is more accurate, left is faster", plot.as_ref(), &[]);
+    section("Accuracy against latency", &two(&plot, &losses(&points)))
 }
 
 /// What each loses in accuracy and gains in time, against the most accurate.

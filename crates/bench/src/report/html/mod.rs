@@ -188,8 +188,10 @@ fn machine(record: &BenchRecord, sheet: &Sheet) -> Markup {
     let (unknown, known): (Vec<ReportRow>, Vec<ReportRow>) =
         sheet.system.iter().cloned().partition(|row| row.value.starts_with(DASH));
     let body = html! {
-        (two(&table(&known), &html! { (usage) (architecture) }))
-        div.plots { @for plot in all { (draw(plot)) } }
+        (two(
+            &html! { (table(&known)) div.plots { @for plot in all { (draw(plot)) } } },
+            &html! { (usage) (architecture) }
+        ))
         @if !unknown.is_empty() {
             details { summary { "What this machine does not report (" (unknown.len()) ")" } (table(&unknown)) }
         }

@@ -147,7 +147,7 @@ fn table_row(line: &Headline, all: &[Headline]) -> Markup {
                 }
             }
             @for (at, figure) in line.figures.iter().enumerate() {
-                td data-name=(figure.figure.name()) class=[is_best(at, line, all).then_some("best")] {
+                td data-name=(figure.figure.name()) title=[figure.note.as_deref().map(one_line)] class=[is_best(at, line, all).then_some("best")] {
                     (figure.value)
                     @if !figure.unit.is_empty() { span.unit { " " (figure.unit) } }
                     @if let Some(share) = line.memory_share.filter(|_| figure.figure == ReportFigure::Memory) {

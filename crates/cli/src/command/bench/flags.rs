@@ -44,7 +44,7 @@ Exit codes:
 pub(crate) struct Args {
     /// Weights (.onnx, .pt, .engine) and sources (a folder of pictures, pictures, videos,
     /// camera=N, rtsp://…, gst='PIPELINE', synthetic), told apart by what they are
-    #[arg(value_name = "MODEL… [SOURCE…]")]
+    #[arg(value_name = "MODEL|SOURCE")]
     words: Vec<String>,
     /// Which slots run: rgb (slot 0), thermal (slot 1) or dual
     #[arg(long, value_name = "MODE")]
