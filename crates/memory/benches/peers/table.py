@@ -1,13 +1,14 @@
-"""Renders what scripts/replay-peers measured: table.py ROWS.jsonl VERSION PASSES."""
+"""Renders what scripts/replay-peers measured: table.py ROWS.jsonl VERSION PASSES ROUNDS."""
 
 import datetime
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 
-path, version, passes = sys.argv[1:]
+path, version, passes, rounds = sys.argv[1:]
 
 
 def told(*command):
@@ -18,7 +19,7 @@ def told(*command):
 
 
 def rows():
-    """One dictionary for each allocator and trace; ours come in two parts."""
+    """One dictionary for each allocator and trace: the median of what its processes measured."""
     found = {}
     for line in open(path):
         if not line.strip():
@@ -29,10 +30,17 @@ def rows():
         trace = os.path.basename(d["trace"]).split(".")[0]
         row = found.setdefault((trace, who), {})
         if ours and d["kernels"]:
-            row["kernels_warm_ns_per_event"] = d["warm_ns_per_event"]
-        else:
-            row.update({k: v for k, v in d.items() if not (k.startswith("kernels") and ours)})
-    return found
+            d = {"kernels_warm_ns_per_event": d["warm_ns_per_event"]}
+        for key, value in d.items():
+            if value is not None and not (ours and key == "kernels"):
+                row.setdefault(key, []).append(value)
+    return {key: {name: middle(values) for name, values in row.items()} for key, row in found.items()}
+
+
+def middle(values):
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        return statistics.median(values)
+    return next((value for value in values if value), values[0])
 
 
 def number(value, digits=0):
@@ -67,12 +75,15 @@ def verdicts(found):
             mine = figure(ours)
             if best and (mine is None or best[0] < mine):
                 yield f"- {trace}, {name}: {best[1]} {best[0]:.4g}, ours {number(mine, 3)}"
-        quiet = ours.get("warm_unmapped_ns_per_event")
-        if quiet is None or quiet > 100:
-            yield f"- {trace}: events that map nothing take {number(quiet)} ns, not 100 or less"
-        tight = FIGURES["held ÷ live"](rows.get("Plimsoll, tight", {}))
-        if tight is None or tight > 1.02:
-            yield f"- {trace}: tight packing holds {number(tight, 3)} of what is live, not 1.02 or less"
+        live = ours.get("peak_live_bytes") or 1
+        if (ours.get("peak_reserved_bytes") or 1e99) > 1.05 * live + (8 << 20):
+            yield f"- {trace}: more than 1.05 of what is live and 8 MiB is reserved"
+        warm = ours.get("warm_ns_per_event")
+        if warm is None or warm > 100:
+            yield f"- {trace}: a warm event takes {number(warm)} ns, not 100 or less"
+        tight = rows.get("Plimsoll, tight", {}).get("peak_reserved_bytes") or 1e99
+        if tight > max(1.02 * live, live + (6 << 20)):
+            yield f"- {trace}: tight packing reserves {ratio(tight, live)} of what is live"
 
 
 gpu = told("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()[0]
@@ -83,7 +94,8 @@ print(f"""# Recorded traces on a GPU, beside other allocators
 - machine: {gpu.replace(', ', ' (driver ')}), {cpu}, {os.cpu_count()} cores
 - date: {datetime.date.today()}
 - versions: {version}, RMM 26.10 (librmm-cu13), PyTorch {torch}
-- command: `scripts/replay-peers`, all rows in one run, {passes} warm passes
+- command: `scripts/replay-peers`, all rows in one run, medians of {rounds} processes taken in turn,
+  {passes} warm passes each (tight packing: one process, 2 passes)
 
 Nanoseconds an event, mapping included: *cold* is the first pass, *warm* the fastest of those
 after it, *no mapping* our events that needed nothing from the device. *held ÷ live* is peak

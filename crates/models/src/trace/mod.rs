@@ -24,7 +24,9 @@
 //! ```
 
 mod build;
+pub mod corpus;
 mod csv;
+pub mod peers;
 pub mod replay;
 mod snapshot;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::io::{self, BufReader, Cursor, ErrorKind, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
-use plimsoll::trace::{Trace, TraceFormat};
+use plimsoll::trace::{Trace, TraceFormat, corpus};
 use plimsoll::{Bytes, Error};
 
 use crate::outcome::{BadInput, OrBadInput};
@@ -26,6 +26,11 @@ const PART: u64 = 1 << 20;
 
 /// The name that messages use, and the trace.
 pub(super) fn read(path: &Path, device: Option<usize>) -> anyhow::Result<(String, Trace)> {
+    if let Some(seed) = path.to_str().and_then(|path| path.strip_prefix("corpus:")) {
+        let seed =
+            seed.parse().or_bad_input(|| format!("corpus:{seed}: a seed is a whole number"))?;
+        return Ok((format!("corpus:{seed}"), corpus::trace(seed)?));
+    }
     let (name, bytes) = if path == Path::new("-") {
         ("stdin".to_string(), unpacked("stdin", io::stdin().lock(), MOST_READ)?)
     } else {

@@ -22,6 +22,7 @@
 
 mod answer;
 mod cap;
+mod corpus;
 mod input;
 mod measure;
 mod page;
@@ -48,6 +49,7 @@ Examples:
   plimsoll replay trace.csv --smallest-cap    the smallest device that it completes on
   plimsoll replay trace.csv --backend cuda    on a GPU; --kernels with work in flight there
   zcat trace.csv.gz | plimsoll replay -
+  plimsoll replay --corpus 200                made-up programs: means and worst cases
 
 A trace is csv (op,id,size,stream,t_us; op is a or f) or a PyTorch memory snapshot, gzipped or
 not. Warm figures are the fastest of the passes after the first. Exits 1 when it does not fit.";
@@ -56,8 +58,13 @@ not. Warm figures are the fastest of the passes after the first. Exits 1 when it
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The recording; - is stdin
-    trace: PathBuf,
+    /// The recording; - is stdin, corpus:SEED a made-up program
+    #[arg(required_unless_present = "corpus", conflicts_with = "corpus")]
+    trace: Option<PathBuf>,
+    /// Replay N made-up programs, in both packings, beside the rules of other allocators
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000),
+          conflicts_with_all = ["tight", "device", "threads", "smallest_cap", "kernels"])]
+    corpus: Option<u64>,
     /// The device under the pool: sim (a simulated one), host (system memory), cuda:N, opencl:N …
     #[arg(long, value_name = "BACKEND", default_value = "sim")]
     backend: DeviceId,
@@ -102,7 +109,15 @@ enum LatenciesWord {
 /// Replays.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let setup = setup(args)?;
-    let (name, trace) = input::read(&args.trace, args.device)?;
+    let path = match (&args.trace, args.corpus) {
+        (_, Some(count)) => {
+            out.answer(&corpus::run(&setup, count, args.passes, &mut out.progress())?)?;
+            return Ok(Outcome::from(true));
+        }
+        (Some(path), None) => path,
+        (None, None) => return Err(BadInput::new("name a recording, or --corpus N").into()),
+    };
+    let (name, trace) = input::read(path, args.device)?;
     tracing::info!("{name}: {} events", trace.events().len());
     let stand = setup.open()?;
     let measured = measure::run(&stand, &trace, args.passes)?;

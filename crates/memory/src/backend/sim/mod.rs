@@ -46,6 +46,9 @@ pub struct SimConfig {
     pub alignment: u64,
     /// What the calls cost; nothing unless asked for.
     pub latencies: Option<Latencies>,
+    /// How long after it was recorded an event is over at the earliest. On a GPU that takes some
+    /// microseconds even behind no work, so none is over when it is asked after at once.
+    pub event_lag: Duration,
 }
 
 impl Default for SimConfig {
@@ -57,6 +60,7 @@ impl Default for SimConfig {
             granularity: Bytes::kib(4),
             alignment: 256,
             latencies: None,
+            event_lag: Duration::ZERO,
         }
     }
 }
@@ -80,6 +84,13 @@ impl SimConfig {
     #[must_use]
     pub fn with_latencies(mut self, latencies: Latencies) -> Self {
         self.latencies = Some(latencies);
+        self
+    }
+
+    /// A device whose events are over this long after they were recorded.
+    #[must_use]
+    pub fn with_event_lag(mut self, lag: Duration) -> Self {
+        self.event_lag = lag;
         self
     }
 }
@@ -309,7 +320,8 @@ impl Device for Sim {
     }
 
     fn record(&self, stream: Stream) -> Result<Event> {
-        Ok(self.enter(SimCall::Record, Bytes::ZERO)?.work.record(stream))
+        let lag = self.config.event_lag.as_nanos() as u64;
+        Ok(self.enter(SimCall::Record, Bytes::ZERO)?.work.record(stream, lag))
     }
 
     fn is_done(&self, event: Event) -> Result<bool> {

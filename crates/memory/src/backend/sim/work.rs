@@ -127,9 +127,11 @@ impl SimTimeline {
         self.now = self.now.saturating_add(time);
     }
 
-    pub(super) fn record(&mut self, stream: Stream) -> Event {
+    pub(super) fn record(&mut self, stream: Stream, lag: u64) -> Event {
+        let now = self.now;
         let lane = self.lane(stream);
-        let mark = SimMark { ends: lane.ends, order: lane.order.clone() };
+        let ends = if lag > 0 { lane.ends.max(now) + lag } else { lane.ends };
+        let mark = SimMark { ends, order: lane.order.clone() };
         let event = self.first_mark + self.marks.len() as u64;
         self.marks.push_back(Some(mark));
         Event(event)

@@ -18,11 +18,9 @@ use crate::stats::{Counters, StatFigures};
 
 /// How many pieces of a bin the fast path looks at.
 const LOOKS: usize = 32;
-/// What sharing with other arenas may cost: nanoseconds for each request, and to begin with.
+/// What waiting for other threads may cost: nanoseconds for each request, and to begin with.
 const CREDIT: u64 = 400;
 const FIRST_CREDIT: u64 = 20_000_000;
-/// What it costs to look for a piece in other arenas: an event, and some locks.
-const LOOKED: u64 = 500;
 /// What it costs to wait for another thread.
 const WAITED: u64 = 20_000;
 
@@ -33,9 +31,7 @@ pub(super) struct ArenaState {
     pub(super) figures: StatFigures,
     /// Whether regions are plain blocks.
     plain: bool,
-    /// Nanoseconds that sharing with other arenas has cost, as measured on a device.
-    pub(super) shared: u64,
-    /// The same for waiting for locks, and how many waits it has counted so far.
+    /// Nanoseconds that waiting for locks has cost, and how many waits it has counted so far.
     waited: u64,
     crowd: u64,
     /// The piece that was returned last, set aside until somebody else comes.
@@ -94,7 +90,6 @@ impl Arena {
             figures: StatFigures::default(),
             plain,
             last: NONE,
-            shared: 0,
             waited: 0,
             crowd: crowd.load(Ordering::Relaxed),
             pins: pins.filter(|_| plain).map(Arc::clone),
@@ -222,15 +217,15 @@ impl Arena {
 
 impl ArenaState {
     /// Whether the arena may go on sharing: taking pieces and pages from others keeps what
-    /// is held small, and costs device calls and locks. Where streams are in each other's
-    /// way all the time, each had better have memory of its own.
+    /// is held small, and costs locks. Where threads are in each other's way all the time,
+    /// each had better have memory of its own. A single thread always shares: what it holds
+    /// must not depend on how long it has run.
     fn may_share(&mut self, crowd: u64) -> bool {
         let new = crowd - std::mem::replace(&mut self.crowd, crowd).min(crowd);
         // Old waits count for less and less, or a storm would be remembered for ever.
         self.waited = self.waited / 2 + new * WAITED;
-        self.shared += LOOKED;
         let requests = self.figures.hits + self.figures.misses;
-        self.shared + self.waited <= FIRST_CREDIT + requests * CREDIT
+        self.waited <= FIRST_CREDIT + requests * CREDIT
     }
 
     /// Takes the piece that was returned last, if it is of just this size. Half of all

@@ -33,6 +33,7 @@ use std::time::Instant;
 use super::arena::{Arena, ArenaState, Miss, TakenPiece};
 use super::heap::{NONE, PieceId};
 use super::region::{Extent, FreePlace, LooseExtents, MapPlan, Region};
+use super::shrink::Unfinished;
 use super::{Growth, Pool};
 use crate::config::Packing;
 use crate::memory::{Block, Memory, Request, Stream};
@@ -46,14 +47,20 @@ const MOST_PAGES: u64 = 32;
 /// `BUDGET_SHARE`: a handle is at most 1/128 of the budget, because one live piece in a handle
 /// keeps the whole handle.
 const BUDGET_SHARE: u64 = 128;
-/// `HELD_SHARE`: a handle above `SMALL_PAGES` is at most 1/64 of what is held.
+/// `HELD_SHARE`: a handle above `SMALL_PAGES` is at most 1/64 of what will be held.
 const HELD_SHARE: u64 = 64;
-/// `SMALL_PAGES`: a handle of up to 8 pages is taken however little is held.
+/// `SMALL_PAGES`, `SMALL_SHARE` and `REQUEST_SHARE`: up to 8 pages, a handle is at most 1/32 of
+/// what will be held, so that small pools do not pay for large handles, or 1/4 of what one
+/// request lacks, which is returned together.
 const SMALL_PAGES: u64 = 8;
+const SMALL_SHARE: u64 = 32;
+const REQUEST_SHARE: u64 = 4;
 /// `AHEAD_PAGES`: at most 4 pages are taken before they are needed.
 const AHEAD_PAGES: u64 = 4;
-/// `SLACK`: quick packing may hold 1/16 more than was ever live before it moves memory.
-const SLACK: u64 = 16;
+/// `SLACK`, `EXTRA`: quick packing may hold 1/20 and 4 MiB more than was ever live before it
+/// moves memory.
+const SLACK: u64 = 20;
+const EXTRA: u64 = 4 << 20;
 /// `LAST`: at most 1/16 of what may still be taken is taken before it is needed.
 const LAST: u64 = 16;
 
@@ -193,7 +200,7 @@ impl Pool {
         let mut hand = LooseExtents::new(share);
         let held = self.counts.held.load(Ordering::Relaxed);
         let mapped = self
-            .gather(growth, &mut hand, &mut plan, request.size)
+            .gather(growth, &mut hand, &mut plan, (request.size, size))
             .and_then(|()| self.map(home, found.piece, &mut hand, plan));
         let mut inner = home.lock();
         inner.settle_around(found.piece);
@@ -262,9 +269,9 @@ impl Pool {
         growth: &mut Growth,
         hand: &mut LooseExtents,
         plan: &mut MapPlan,
-        asked: Bytes,
+        (asked, size): (Bytes, u64),
     ) -> Result<()> {
-        let gathered = self.find_memory(growth, hand, plan);
+        let gathered = self.find_memory(growth, hand, plan, size);
         if gathered.is_ok() && plan.missing() == 0 {
             return Ok(());
         }
@@ -277,29 +284,20 @@ impl Pool {
         growth: &mut Growth,
         hand: &mut LooseExtents,
         plan: &mut MapPlan,
+        size: u64,
     ) -> Result<()> {
         while hand.pages() < plan.missing() {
             let Some(extent) = growth.spare.pop() else { break };
             self.counts.spare.fetch_sub(extent.pages * self.page, Ordering::Release);
             hand.add(extent);
         }
-        let thrifty = hand.thrifty && !self.may_grow(growth, plan.missing());
-        if thrifty {
-            self.collect(growth, hand, plan.missing())?;
-            if hand.pages() < plan.missing() {
-                self.await_briefly(growth)?;
-                self.collect(growth, hand, plan.missing())?;
-            }
+        if hand.thrifty && !self.may_grow(growth, plan.missing(), size) {
+            self.collect(growth, hand, plan.missing(), Unfinished::Await)?;
         }
         self.exchange(growth, hand, plan)?;
-        if !thrifty && plan.missing() > 0 {
-            self.collect(growth, hand, plan.missing())?;
-            self.exchange(growth, hand, plan)?;
-        }
         if plan.missing() > 0 {
-            // Full: now it is worth waiting for work that still holds free memory.
-            self.await_free(growth)?;
-            self.collect(growth, hand, plan.missing())?;
+            // Full: what lies free anywhere is worth more than another thread's peace.
+            self.collect(growth, hand, plan.missing(), Unfinished::Await)?;
             self.exchange(growth, hand, plan)?;
         }
         Ok(())
@@ -307,12 +305,11 @@ impl Pool {
 
     /// Whether this many pages may be taken from the device though memory lies free: what is
     /// held beyond what was ever live is so little that it saves more than it costs.
-    fn may_grow(&self, growth: &mut Growth, pages: u64) -> bool {
-        let more = pages * self.page;
+    fn may_grow(&self, growth: &mut Growth, pages: u64, size: u64) -> bool {
         let live: u64 = self.shared_arenas().map(|arena| arena.figures().taken).sum();
-        growth.most_live = growth.most_live.max(live + more);
-        let line = growth.most_live + growth.most_live / SLACK;
-        self.most > 1 && self.counts.held.load(Ordering::Relaxed) + more <= line
+        growth.most_live = growth.most_live.max(live + size);
+        let line = growth.most_live + growth.most_live / SLACK + EXTRA;
+        self.most > 1 && self.counts.held.load(Ordering::Relaxed) + pages * self.page <= line
     }
 
     /// Lays what is in hand, gives back what does not fit, and takes as much as is missing
@@ -336,7 +333,7 @@ impl Pool {
             self.count_returned(extent.pages * self.page);
         }
         let mut room = self.room(growth, plan.missing() * self.page)? / self.page;
-        let (fewest, mut most) = self.handle_pages();
+        let (fewest, mut most) = self.handle_pages(plan.missing());
         while let Some(hole) = plan.holes.first_mut() {
             let wanted = hole.end - hole.start;
             let gap = if hole.end == plan.end { plan.gap } else { 0 };
@@ -367,11 +364,13 @@ impl Pool {
     }
 
     /// The fewest pages that are taken from the device at a time, and the most by one
-    /// handle: more, as the pool grows.
-    fn handle_pages(&self) -> (u64, u64) {
-        let share = self.counts.held.load(Ordering::Relaxed) / self.page / HELD_SHARE;
+    /// handle: more, as the pool grows and for a large request.
+    fn handle_pages(&self, missing: u64) -> (u64, u64) {
+        let pages = self.counts.held.load(Ordering::Relaxed) / self.page + missing;
+        let share = pages / HELD_SHARE;
+        let small = (pages / SMALL_SHARE).max(missing / REQUEST_SHARE).clamp(1, SMALL_PAGES);
         let fewest = share.clamp(1, AHEAD_PAGES).min(self.most);
-        (fewest, share.max(SMALL_PAGES).min(self.most))
+        (fewest, share.max(small).min(self.most))
     }
 
     /// Maps what was laid behind a piece; after a failure the rest is back in the hand.
@@ -403,7 +402,6 @@ impl Pool {
             }
         }
         inner.figures.held += mapped;
-        inner.shared += hand.cost();
         self.counts.remapped.fetch_add(hand.moved.min(extents), Ordering::Relaxed);
         result
     }

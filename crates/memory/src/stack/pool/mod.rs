@@ -19,8 +19,8 @@
 //!
 //! Mapping costs about 50 µs a handle of any size, a search in mapped memory some tens of
 //! nanoseconds. [`Packing::Quick`] takes handles as large as what is missing, within shares
-//! of what is held and of the budget, prefers what is mapped, and holds up to a sixteenth more
-//! than was live before it moves anything; [`Packing::Tight`] uses the device's smallest
+//! of what is held and of the budget, prefers what is mapped, and holds up to a twentieth and
+//! 4 MiB more than was live before it moves anything; [`Packing::Tight`] uses the device's smallest
 //! handles and the tightest place in one range, and pays with more mapping for holding less.
 //!
 //! # Locks

@@ -49,6 +49,9 @@ enum WorkAnswer {
 const ROW: usize = 64;
 const ROWS: usize = 1024;
 
+/// Events kept of a stream. The oldest goes when there are more: what it covers, the next does.
+const MOST_EVENTS: usize = 64;
+
 /// The order of all streams of a pool.
 #[derive(Debug)]
 pub(super) struct StreamOrder {
@@ -133,6 +136,8 @@ impl StreamOrder {
             if tag.stream() == stream || self.knows(stream, tag) {
                 continue;
             }
+            // Whether it is over is not asked: the wait costs less than the question, and what
+            // is handed out later must not depend on how fast the device is.
             let wait = |event| device.wait(stream, event).map(|()| false);
             match self.ask(device, tag, wait)? {
                 WorkAnswer::Over => {}
@@ -153,7 +158,7 @@ impl StreamOrder {
     /// Whether all of these are over, so that memory may be unmapped.
     pub(super) fn is_over(&self, device: &dyn Device, tags: &UseTags) -> Result<bool> {
         for tag in tags.iter() {
-            if !matches!(self.ask(device, tag, |_| Ok(false))?, WorkAnswer::Over) {
+            if !matches!(self.ask(device, tag, |event| device.is_done(event))?, WorkAnswer::Over) {
                 return Ok(false);
             }
         }
@@ -165,16 +170,18 @@ impl StreamOrder {
     pub(super) fn await_all(&self, device: &dyn Device, tags: &UseTags) -> Result<()> {
         for tag in tags.iter() {
             self.ask(device, tag, |event| {
-                device.synchronize(event)?;
-                self.waits.fetch_add(1, Ordering::Relaxed);
+                if !device.is_done(event)? {
+                    device.synchronize(event)?;
+                    self.waits.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok(true)
             })?;
         }
         Ok(())
     }
 
-    /// Finds out about the work that a tag stands for. Where it is not over, `pending` may
-    /// use the event, and says whether it is over now.
+    /// Finds out about the work that a tag stands for. Where it is not known to be over,
+    /// `pending` may use the event, and says whether it is over now.
     fn ask(
         &self,
         device: &dyn Device,
@@ -201,10 +208,15 @@ impl StreamOrder {
                 let (epoch, event) = lane.epochs.close(|| device.record(tag.stream()));
                 let event = event?;
                 events.push_back((epoch, event));
+                if events.len() > MOST_EVENTS
+                    && let Some((_, oldest)) = events.pop_front()
+                {
+                    device.forget(oldest)?;
+                }
                 (epoch, event)
             }
         };
-        if device.is_done(event)? || pending(event)? {
+        if pending(event)? {
             StreamOrder::retire(device, lane, &mut events, epoch)?;
             return Ok(WorkAnswer::Over);
         }

@@ -8,9 +8,6 @@ use super::arena::ArenaState;
 use super::heap::{IndexKey, PieceId, PieceNode};
 use crate::memory::{Address, Block, Handle};
 
-/// Nanoseconds that moving an extent costs.
-const MOVE_COST: u64 = 50_000;
-
 /// Physical memory of one handle, as it was taken from the device: this many pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
@@ -149,11 +146,6 @@ impl LooseExtents {
     /// Nothing yet.
     pub(super) fn new(thrifty: bool) -> LooseExtents {
         LooseExtents { extents: Vec::new(), moved: 0, thrifty }
-    }
-
-    /// Nanoseconds that the extents which were moved have cost, as measured on a device.
-    pub(super) fn cost(&self) -> u64 {
-        self.moved * MOVE_COST
     }
 
     pub(super) fn add(&mut self, extent: Extent) {

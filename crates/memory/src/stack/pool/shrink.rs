@@ -1,8 +1,7 @@
 //! Memory that lies free: found, waited for, moved to where it is needed, and given back.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, MutexGuard};
 
 use super::arena::{Arena, ArenaState};
 use super::heap::{PieceId, PieceState};
@@ -13,8 +12,15 @@ use crate::memory::{Memory, Stream};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
-/// About what a handle costs: created, mapped and made accessible.
-const MAP_COST: Duration = Duration::from_micros(50);
+/// What becomes of free memory that work in flight still uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unfinished {
+    /// The work is waited for: which memory is taken depends on what was asked for and
+    /// returned, and not on how far the device has come.
+    Await,
+    /// It is left where it is.
+    Leave,
+}
 
 impl Pool {
     /// Unmaps extents that lie wholly free until there is enough: in the longest stretches
@@ -24,6 +30,7 @@ impl Pool {
         growth: &Growth,
         hand: &mut LooseExtents,
         pages: u64,
+        unfinished: Unfinished,
     ) -> Result<()> {
         if hand.pages() >= pages {
             return Ok(());
@@ -45,13 +52,40 @@ impl Pool {
                 if hand.pages() >= pages {
                     return Ok(());
                 }
-                let mut inner = arenas[*index].lock();
+                let arena = arenas[*index];
+                let Some(mut inner) = self.lock_over(arena, *piece, unfinished)? else { continue };
                 let unmapped = self.unmap_free(&mut inner, *piece, hand, pages, fitting);
-                arenas[*index].publish(&mut inner);
+                arena.publish(&mut inner);
                 unmapped?;
             }
         }
         Ok(())
+    }
+
+    /// Locks an arena in which a piece is free and the work on it over; nothing where it is not.
+    fn lock_over<'a>(
+        &self,
+        arena: &'a Arena,
+        piece: PieceId,
+        unfinished: Unfinished,
+    ) -> Result<Option<MutexGuard<'a, ArenaState>>> {
+        let mut inner = arena.lock();
+        for awaited in [false, true] {
+            // The arena was unlocked meanwhile: the piece may be gone, live or another one.
+            let free = inner.heap.get(piece).filter(|node| node.state == PieceState::Free);
+            let Some(tags) = free.map(|node| node.tags.clone()) else { return Ok(None) };
+            if self.order.is_over(self.device(), &tags)? {
+                return Ok(Some(inner));
+            }
+            if awaited || unfinished == Unfinished::Leave {
+                break;
+            }
+            // No arena is locked meanwhile, so that the work can give memory back.
+            drop(inner);
+            self.order.await_all(self.device(), &tags)?;
+            inner = arena.lock();
+        }
+        Ok(None)
     }
 
     /// Unmaps extents of a free piece, from its end, until there is enough.
@@ -64,11 +98,7 @@ impl Pool {
         fitting: bool,
     ) -> Result<()> {
         let mapping = self.mapping()?;
-        let Some(node) = inner.heap.get(piece).cloned() else { return Ok(()) };
-        // The arena was unlocked meanwhile: the piece may be gone, live or another one.
-        if node.state != PieceState::Free || !self.order.is_over(self.device(), &node.tags)? {
-            return Ok(());
-        }
+        let node = inner.heap.node(piece).clone();
         inner.heap.unsettle(piece);
         let mut result = Ok(());
         let mut unmapped = 0;
@@ -101,16 +131,6 @@ impl Pool {
     /// meanwhile, so that the work can give memory back.
     pub(super) fn await_free(&self, growth: &Growth) -> Result<()> {
         self.order.await_all(self.device(), &self.last_users(growth))
-    }
-
-    /// The same for as long as taking new memory would cost: an event that was recorded just
-    /// now is never over yet, and one behind which nothing runs is over in a few microseconds.
-    pub(super) fn await_briefly(&self, growth: &Growth) -> Result<()> {
-        let (all, begun) = (self.last_users(growth), Instant::now());
-        while !self.order.is_over(self.device(), &all)? && begun.elapsed() < MAP_COST {
-            std::hint::spin_loop();
-        }
-        Ok(())
     }
 
     /// Who has used what lies free.
@@ -152,7 +172,7 @@ impl Pool {
     /// Gives back everything that lies wholly free.
     fn return_pages(&self, growth: &mut Growth) -> Result<()> {
         let mut hand = LooseExtents::new(true);
-        let collected = self.collect(growth, &mut hand, u64::MAX);
+        let collected = self.collect(growth, &mut hand, u64::MAX, Unfinished::Leave);
         self.keep(growth, hand);
         collected?;
         self.destroy_spare(growth, 0)
