@@ -45,7 +45,6 @@ unsafe fn clouds<'a>(
 ///
 /// All pointers lead to as much memory as is said above.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "a call of C has no other way")]
 pub unsafe extern "C" fn plimsoll_hard_voxelize(
     spec: *const PlimsollHardSpec,
     points: *const f32,

@@ -64,7 +64,7 @@ impl VoxelGrid {
         let mut cells = [0; 3];
         for axis in 0..3 {
             let count = ((last[axis] - origin[axis]) / size[axis]).round();
-            if range.iter().any(|end| !end.is_finite()) || !(count >= 1.0) {
+            if range.iter().any(|end| !end.is_finite()) || count < 1.0 {
                 return Err(Error::Config {
                     field: "range",
                     value: format!("{x0},{y0},{z0},{x1},{y1},{z1}"),

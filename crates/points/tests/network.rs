@@ -226,7 +226,7 @@ fn plain(rule: ScatterRule, values: &[f32]) -> f32 {
         ScatterRule::Sum => quiet(sum as f32),
         ScatterRule::Mean => quiet((sum / values.len() as f64) as f32),
         _ if values.iter().any(|value| value.is_nan()) => f32::NAN,
-        _ => values.iter().copied().max_by(f32::total_cmp).unwrap(),
+        _ => values.iter().copied().max_by(f32::total_cmp).unwrap_or_default(),
     }
 }
 

@@ -2,12 +2,21 @@
 
 use super::*;
 use crate::grid::VoxelGrid;
+use crate::network::{HardSpec, HardVoxels, PointBatch};
 use crate::spec::VoxelMode;
 
 /// The host with room for this many voxels.
 struct Cramped(u64);
 
 impl VoxelBackend for Cramped {
+    fn hard(&self, batch: &PointBatch<'_>, spec: &HardSpec, made: &mut HardVoxels) -> Result<()> {
+        VoxelHost::default().hard(batch, spec, made)
+    }
+
+    fn hard_bytes(&self, spec: &HardSpec, columns: usize, points: u64) -> u64 {
+        VoxelHost::default().hard_bytes(spec, columns, points)
+    }
+
     fn name(&self) -> String {
         VoxelHost::default().name()
     }
