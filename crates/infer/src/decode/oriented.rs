@@ -12,7 +12,7 @@ const EPSILON: f32 = 1e-7;
 
 /// A box as a normal distribution: its centre, moved by its class, and its covariance.
 #[derive(Debug, Clone, Copy)]
-struct Spread {
+struct BoxSpread {
     centre: [f32; 2],
     /// Across, down, and both.
     covariance: [f32; 3],
@@ -21,9 +21,9 @@ struct Spread {
     class: u32,
 }
 
-impl Spread {
+impl BoxSpread {
     /// `bounds` are centre and extents.
-    fn new(candidate: &Candidate, angle: f32) -> Spread {
+    fn new(candidate: &Candidate, angle: f32) -> BoxSpread {
         let by = candidate.class as f32 * suppress::APART;
         let [x, y, width, height] = candidate.bounds;
         let (a, b) = (width * width / 12.0, height * height / 12.0);
@@ -31,7 +31,7 @@ impl Spread {
         let (cos2, sin2) = (cos * cos, sin * sin);
         let covariance = [a * cos2 + b * sin2, a * sin2 + b * cos2, (a - b) * cos * sin];
         let [across, down, both] = covariance;
-        Spread {
+        BoxSpread {
             centre: [x + by, y + by],
             covariance,
             determinant: (across * down - both * both).max(0.0),
@@ -40,7 +40,7 @@ impl Spread {
     }
 
     /// How much two overlap, 0 to 1.
-    fn overlap(&self, other: &Spread) -> f32 {
+    fn overlap(&self, other: &BoxSpread) -> f32 {
         let [a, b, c] = std::array::from_fn(|at| self.covariance[at] + other.covariance[at]);
         let (dx, dy) = (self.centre[0] - other.centre[0], self.centre[1] - other.centre[1]);
         let whole = a * b - c * c;
@@ -56,7 +56,7 @@ impl Spread {
 /// Turned boxes that were looked at, by class.
 #[derive(Debug, Default)]
 pub(super) struct TurnedBoxes {
-    seen: Vec<Spread>,
+    seen: Vec<BoxSpread>,
 }
 
 impl TurnedBoxes {
@@ -75,8 +75,8 @@ impl TurnedBoxes {
             if kept >= thresholds.max_detections {
                 return false;
             }
-            let one = Spread::new(candidate, angle(candidate));
-            let hides = |other: &Spread| {
+            let one = BoxSpread::new(candidate, angle(candidate));
+            let hides = |other: &BoxSpread| {
                 // Another class lies too far away to overlap.
                 other.class == one.class && f64::from(other.overlap(&one)) > thresholds.iou
             };
@@ -107,7 +107,7 @@ mod tests {
             (([50.0, 50.0, 40.0, 10.0], 0.0), ([90.0, 50.0, 40.0, 10.0], 1.5), WANTED[2]),
             (([5.0, 5.0, 3.0, 3.0], -0.7), ([5.0, 5.0, 3.0, 3.0], -0.7), WANTED[3]),
         ] {
-            let spread = |(bounds, angle)| Spread::new(&candidate(bounds, 0), angle);
+            let spread = |(bounds, angle)| BoxSpread::new(&candidate(bounds, 0), angle);
             let overlap = spread(one).overlap(&spread(other));
             assert!((overlap - wanted).abs() < 1e-5, "{overlap} for {wanted}");
         }

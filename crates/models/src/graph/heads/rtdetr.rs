@@ -19,7 +19,7 @@ const EDGE: f32 = 0.01;
 const LEAST: f32 = 1e-5;
 
 /// The images that are attended to, as tokens.
-struct Memory {
+struct EncodedImages {
     tokens: Tokens,
     /// Rows and columns of each scale.
     sizes: Vec<(usize, usize)>,
@@ -69,7 +69,7 @@ fn memory(
     graph: &mut GraphBuilder,
     module: &PtModule<'_>,
     inputs: &[ImageValue],
-) -> PtResult<Memory> {
+) -> PtResult<EncodedImages> {
     let place = &module.place;
     let projections = module.child("input_proj")?.children()?;
     if projections.len() != inputs.len() || inputs.is_empty() {
@@ -95,14 +95,14 @@ fn memory(
     }
     let places: usize = sizes.iter().map(|(rows, columns)| rows * columns).sum();
     let queries = module.count("num_queries")?.min(places);
-    Ok(Memory { tokens: Tokens { name, width }, sizes, queries })
+    Ok(EncodedImages { tokens: Tokens { name, width }, sizes, queries })
 }
 
 /// The best places, as what asks and as the boxes (before their sigmoid) that it begins from.
 fn queries(
     graph: &mut GraphBuilder,
     module: &PtModule<'_>,
-    memory: &Memory,
+    memory: &EncodedImages,
 ) -> PtResult<(Tokens, String)> {
     let place = &module.place;
     let (anchors, valid) = anchors(&memory.sizes);
@@ -179,7 +179,7 @@ fn refine(
     value: &Tokens,
     position: &Tokens,
     boxes: &str,
-    memory: &Memory,
+    memory: &EncodedImages,
 ) -> PtResult<Tokens> {
     let asked = add_tokens(graph, layer, value, position)?;
     let seen = multihead(graph, &layer.child("self_attn")?, &asked, value)?;
@@ -202,7 +202,7 @@ fn deformable(
     module: &PtModule<'_>,
     query: &Tokens,
     boxes: &str,
-    memory: &Memory,
+    memory: &EncodedImages,
 ) -> PtResult<Tokens> {
     let (heads, points) = (module.count("n_heads")?, module.count("n_points")?);
     let width = memory.tokens.width;
