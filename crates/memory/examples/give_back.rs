@@ -8,6 +8,8 @@
 //!
 //! It prints one line of JSON, and exits 1 where there is no GPU.
 
+#![expect(clippy::print_stdout, reason = "what it prints is its answer")]
+
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

@@ -6,6 +6,8 @@
 //!
 //! It prints one object of JSON with the names that `plimsoll replay --json` uses.
 
+#![expect(clippy::print_stdout, reason = "what it prints is its answer")]
+
 use std::error::Error;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -31,11 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = words.iter().find(is_file).ok_or("name a FILE.csv")?;
     let trace = Trace::parse(&std::fs::read(file)?)?;
     let packing = if has("--tight") { Packing::Tight } else { Packing::Quick };
-    let config = MemoryConfig::new()
-        .with_gpu_memory_fraction(1.0)
-        .with_min_free_bytes(0)
-        .with_tracking(false)
-        .with_packing(packing);
+    let config = whole(packing);
     let cuda = if has("--sim") { None } else { Some(Arc::new(Cuda::open(0)?)) };
     let device: Arc<dyn Device> = match &cuda {
         Some(cuda) => cuda.clone(),
@@ -66,12 +64,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         passes.push((nanos(wall), moved, nanos(quiet)));
     }
     let fastest = passes[1..].iter().min_by(|a, b| a.0.total_cmp(&b.0)).ok_or("no warm pass")?;
+    let name = if packing == Packing::Tight { "tight" } else { "quick" };
     println!(
         "{{\"trace\": \"{file}\", \"packing\": \"{}\", \"kernels\": {touch}, \"peak_live_bytes\": {}, \
          \"peak_reserved_bytes\": {}, \"cold_ns_per_event\": {:.1}, \"cold_remapped_handles\": {}, \
          \"warm_ns_per_event\": {:.1}, \"remapped_handles\": {}, \
          \"warm_unmapped_ns_per_event\": {:.1}, \"taken\": {}}}",
-        if packing == Packing::Tight { "tight" } else { "quick" },
+        name,
         trace.peak_live().get(),
         pool.stats().peak_bytes.get(),
         passes[0].0,
@@ -82,6 +81,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         pool.activity().taken_from_device,
     );
     Ok(())
+}
+
+/// All of the device, and nothing but the pool.
+fn whole(packing: Packing) -> MemoryConfig {
+    MemoryConfig::new()
+        .with_gpu_memory_fraction(1.0)
+        .with_min_free_bytes(0)
+        .with_tracking(false)
+        .with_packing(packing)
 }
 
 /// The whole trace on each of 1 and of so many threads at once, each on a stream of its own.
@@ -95,7 +103,7 @@ fn many(pool: &Pool, trace: &Trace, threads: u32, passes: u32) -> Result<(), Box
     for count in [1, threads as usize] {
         let mut fastest = Duration::MAX;
         for _ in 0..=passes {
-            let (barrier, begun) = (Barrier::new(count + 1), Instant::now());
+            let barrier = Barrier::new(count + 1);
             let spent = std::thread::scope(|scope| {
                 let replay = |stream: Stream| {
                     let barrier = &barrier;
@@ -114,7 +122,6 @@ fn many(pool: &Pool, trace: &Trace, threads: u32, passes: u32) -> Result<(), Box
                 Ok::<Duration, Box<dyn Error>>(start.elapsed())
             })?;
             fastest = fastest.min(spent);
-            let _ = begun;
         }
         rates.push(trace.events().len() as f64 * count as f64 / fastest.as_secs_f64() / 1e6);
     }

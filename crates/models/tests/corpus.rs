@@ -1,5 +1,7 @@
 //! The pool on made-up programs: the same whatever the device's pace, and however long it runs.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -92,7 +92,7 @@ struct Program {
 
 /// How the lifetimes of a phase lie to each other.
 #[derive(Clone, Copy)]
-enum Pattern {
+enum LifetimePattern {
     /// Forward and backward: what is allocated last is freed first.
     Nested,
     /// A pipeline: each layer frees the output before the last.
@@ -107,13 +107,13 @@ enum Pattern {
     Shrinking,
 }
 
-const PATTERNS: [Pattern; 6] = [
-    Pattern::Nested,
-    Pattern::Chain,
-    Pattern::Crossing,
-    Pattern::Mixed,
-    Pattern::Growing,
-    Pattern::Shrinking,
+const PATTERNS: [LifetimePattern; 6] = [
+    LifetimePattern::Nested,
+    LifetimePattern::Chain,
+    LifetimePattern::Crossing,
+    LifetimePattern::Mixed,
+    LifetimePattern::Growing,
+    LifetimePattern::Shrinking,
 ];
 
 impl Program {
@@ -190,14 +190,20 @@ impl Program {
         Ok(())
     }
 
-    fn step(&mut self, pattern: Pattern, depth: u64, shape: f64, stream: u64) -> Result<()> {
+    fn step(
+        &mut self,
+        pattern: LifetimePattern,
+        depth: u64,
+        shape: f64,
+        stream: u64,
+    ) -> Result<()> {
         match pattern {
-            Pattern::Nested => self.nested(depth, shape, stream),
-            Pattern::Chain => self.chain(depth * 2, shape, stream),
-            Pattern::Crossing => self.crossing(depth, shape),
-            Pattern::Mixed => self.mixed(depth, shape, stream),
-            Pattern::Growing => self.growing(depth, shape, stream),
-            Pattern::Shrinking => self.shrinking(depth, shape, stream),
+            LifetimePattern::Nested => self.nested(depth, shape, stream),
+            LifetimePattern::Chain => self.chain(depth * 2, shape, stream),
+            LifetimePattern::Crossing => self.crossing(depth, shape),
+            LifetimePattern::Mixed => self.mixed(depth, shape, stream),
+            LifetimePattern::Growing => self.growing(depth, shape, stream),
+            LifetimePattern::Shrinking => self.shrinking(depth, shape, stream),
         }
     }
 
