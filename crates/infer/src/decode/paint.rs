@@ -225,7 +225,7 @@ mod tests {
             seed in any::<u32>(),
         ) {
             // Whole numbers: their sums are exact in any order.
-            let number = |at: usize| (((at as u64 + 1) * (u64::from(seed) | 1) >> 7) % 7) as f32 - 3.0;
+            let number = |at: usize| ((((at as u64 + 1) * (u64::from(seed) | 1)) >> 7) % 7) as f32 - 3.0;
             let data: Vec<f32> = (0..count * rows * columns).map(number).collect();
             let coefficients: Vec<f32> = (0..count).map(|at| number(at + 1000)).collect();
             let tensor = Tensor { shape: vec![1, count, rows, columns], data };
