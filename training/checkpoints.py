@@ -119,7 +119,7 @@ def vary_decoder(head):
     """Weights of RT-DETR's decoder that begin as zeros."""
     for module in head.modules():
         if isinstance(module, torch.nn.Linear) and float(module.weight.data.abs().max()) == 0:
-            torch.nn.init.normal_(module.weight, std=0.05)
+            torch.nn.init.normal_(module.weight, std=0.02)
 
 
 def spread(model, images, sure):
@@ -130,7 +130,7 @@ def spread(model, images, sure):
         return scaled(model, images, [(head.linear, 2.0, 0.0)])
     if isinstance(head, tasks.RTDETRDecoder):
         scaled(model, images, [(head.enc_score_head, 1.5, 0.0)])
-        ends = [(mlp.layers[-1], 0.6, 0.0) for mlp in (head.enc_bbox_head, *head.dec_bbox_head)]
+        ends = [(mlp.layers[-1], 0.2, 0.0) for mlp in (head.enc_bbox_head, *head.dec_bbox_head)]
         scaled(model, images, ends)
         return settle(model, images, list(head.dec_score_head)[-1:], sure=0.5)
     ends, scores = [], []

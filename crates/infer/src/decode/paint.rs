@@ -151,18 +151,23 @@ impl Painter {
 #[inline(always)]
 pub(crate) fn weigh(data: &[f32], plane: usize, coefficients: &[f32], out: &mut [f32]) {
     out.fill(0.0);
+    let length = out.len();
     let (eights, rest) = coefficients.as_chunks::<TOGETHER>();
     for (group, weights) in eights.iter().enumerate() {
-        let row = |at: usize| data.get((group * TOGETHER + at) * plane..)?.get(..out.len());
+        let row = |at: usize| data.get((group * TOGETHER + at) * plane..)?.get(..length);
         let rows: [Option<&[f32]>; TOGETHER] = std::array::from_fn(row);
-        let rows = rows.map(Option::unwrap_or_default);
-        if rows.iter().any(|row| row.len() != out.len()) {
+        if rows.iter().any(Option::is_none) {
             return;
         }
-        for (at, sum) in out.iter_mut().enumerate() {
+        // Slices of one length that the compiler knows: no check is left in the loop.
+        let rows = rows.map(|row| &row.unwrap_or_default()[..length]);
+        let out = &mut out[..length];
+        for at in 0..length {
+            let mut sum = out[at];
             for (row, weight) in rows.iter().zip(weights) {
-                *sum += row[at] * weight;
+                sum += row[at] * weight;
             }
+            out[at] = sum;
         }
     }
     for (at, weight) in rest.iter().enumerate() {
@@ -175,17 +180,36 @@ pub(crate) fn weigh(data: &[f32], plane: usize, coefficients: &[f32], out: &mut 
 /// The signs of a mix of two rows, a bit each: set where the mix is above zero.
 #[inline(always)]
 pub(crate) fn signs(upper: &[f32], lower: &[f32], weights: [f32; 2], out: &mut [u64]) {
-    for (word, (upper, lower)) in out.iter_mut().zip(upper.chunks(64).zip(lower.chunks(64))) {
-        let mut above = [0_u8; 64];
-        for ((above, upper), lower) in above.iter_mut().zip(upper).zip(lower) {
-            *above = u8::from(weights[0] * upper + weights[1] * lower > 0.0);
-        }
-        *word = above.as_chunks::<8>().0.iter().rev().fold(0, |bits, eight| {
-            // Eight bytes of 0 or 1 to eight bits: the product brings byte k to bit 56 + k.
-            let packed = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-            bits << 8 | packed
-        });
+    let (uppers, upper) = upper.as_chunks::<WORD>();
+    let (lowers, lower) = lower.as_chunks::<WORD>();
+    for (word, (upper, lower)) in out.iter_mut().zip(uppers.iter().zip(lowers)) {
+        *word = packed(upper, lower, weights);
     }
+    if let Some(word) = out.get_mut(uppers.len())
+        && !upper.is_empty()
+        && upper.len() == lower.len()
+    {
+        // What is missing of the last word is not above zero.
+        let mut ends = [[0.0; WORD]; 2];
+        ends[0][..upper.len()].copy_from_slice(upper);
+        ends[1][..lower.len()].copy_from_slice(lower);
+        *word = packed(&ends[0], &ends[1], weights);
+    }
+}
+
+/// Pixels of a word.
+const WORD: usize = 64;
+
+#[inline(always)]
+fn packed(upper: &[f32; WORD], lower: &[f32; WORD], weights: [f32; 2]) -> u64 {
+    let mut above = [0_u8; WORD];
+    for at in 0..WORD {
+        above[at] = u8::from(weights[0] * upper[at] + weights[1] * lower[at] > 0.0);
+    }
+    above.as_chunks::<8>().0.iter().rev().fold(0, |bits, eight| {
+        // Eight bytes of 0 or 1 to eight bits: the product brings byte k to bit 56 + k.
+        bits << 8 | u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56
+    })
 }
 
 #[cfg(test)]
