@@ -99,7 +99,10 @@ fn words_of_the_command_line() -> Result {
     tame(&["chunk", "--items", "4", "--item-bytes", "1MiB", "--available", HOSTILE])?;
     tame(&["bench", "--engine", HOSTILE])?;
     tame(&["guard", "--to", HOSTILE])?;
-    tame(&["guard", "--to", &format!("/nowhere/{}", HOSTILE.replace([' ', ':', '\n'], ""))])?;
+    let nowhere = format!("/nowhere/{}", HOSTILE.replace([' ', ':', '\n'], ""));
+    tame(&["guard", "--to", &nowhere])?;
+    // As root /nowhere could be made; below a device nothing can.
+    tame(&["generate", "--man", &nowhere.replace("/nowhere", "/dev/null")])?;
     tame(&["run", "--limit", "1GiB", "--", HOSTILE])
 }
 

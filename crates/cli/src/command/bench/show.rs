@@ -193,10 +193,10 @@ mod tests {
             assert_eq!(left(Some(Duration::from_secs(seconds))).as_deref(), Some(text));
         }
         let host = SlotProgress { what: MeasuredWhat::ProcessMemory, ..view };
-        assert!(plain(&host).ends_with(" fps, MEM: 5.23/8.00GiB"), "{}", plain(&host));
+        assert!(plain(&host).ends_with(" s left, MEM: 5.23/8.00GiB"), "{}", plain(&host));
         assert!(!bar(&host).contains("GPU"), "{}", bar(&host));
         let uncompared = SlotProgress { limit_gb: None, ..host };
-        assert!(plain(&uncompared).ends_with(" fps, MEM: 5.23GiB"), "{}", plain(&uncompared));
+        assert!(plain(&uncompared).ends_with(" s left, MEM: 5.23GiB"), "{}", plain(&uncompared));
         let endless = SlotProgress { of: None, fps: None, left: None, memory: None, ..view };
         assert_eq!(plain(&endless), "yolo11n.onnx (slot 0): 150 frames, – fps, GPU_MEM: –/8.00GiB");
     }
