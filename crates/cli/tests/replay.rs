@@ -359,7 +359,7 @@ fn many_passes_hold_no_more_than_few() -> Result {
         println!("skipped: no recorded traces beside the workspace");
         return Ok(());
     };
-    for name in ["pointcloud", "unet_diffusion", "two_streams"] {
+    for name in ["pointcloud", "unet_diffusion"] {
         let path: PathBuf = Path::new(&folder).join(format!("{name}.csv.gz"));
         let path = path.to_str().ok_or("not UTF-8")?;
         let report = json(&["replay", path, "--passes", "10"], 0)?;

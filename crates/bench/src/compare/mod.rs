@@ -3,7 +3,7 @@
 //! Runs of different models, sources or machines are not compared unless the user forces it; the
 //! differences are named. The best evidence that both runs have is used: repeats, then the
 //! frames in `metrics.jsonl` beside the report, then the summaries, with wider intervals. Where
-//! that does not decide, [`advice`] says what would help.
+//! that does not decide, `advice` says what would help.
 //!
 //! Slots are compared by their place, rows by their names.
 

@@ -1,8 +1,8 @@
 //! `report.html`: one file that opens without a network, in light and dark, on a phone and on
 //! paper.
 //!
-//! It begins with the results ([`results`]), goes on with the details of each model
-//! ([`details`]), frames, memory and the machine, and ends with the settings. The templates are
+//! It begins with the results (`results`), goes on with the details of each model
+//! (`details`), frames, memory and the machine, and ends with the settings. The templates are
 //! checked when they are compiled, and escape every text. Text from outside also goes through
 //! [`one_line`], which removes control characters. The page's own policy forbids it to load or
 //! run anything.

@@ -59,7 +59,7 @@ not. Warm figures are the fastest of the passes after the first. Exits 1 when it
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The recording; - is stdin, corpus:SEED a made-up program
-    #[arg(required_unless_present = "corpus", conflicts_with = "corpus")]
+    #[arg(conflicts_with = "corpus")]
     trace: Option<PathBuf>,
     /// Replay N made-up programs, in both packings, beside the rules of other allocators
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000),
@@ -115,7 +115,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
             return Ok(Outcome::from(true));
         }
         (Some(path), None) => path,
-        (None, None) => return Err(BadInput::new("name a recording, or --corpus N").into()),
+        (None, None) => {
+            return Err(
+                BadInput::new("name a recording (plimsoll replay TRACE), or --corpus N").into()
+            );
+        }
     };
     let (name, trace) = input::read(path, args.device)?;
     tracing::info!("{name}: {} events", trace.events().len());
