@@ -208,7 +208,57 @@ class DetectionSummary(Record):
 
 
 @dataclass(frozen=True)
-class Accuracy(Record):
+class ClassAccuracy(Record):
+    class_: int
+    name: str
+    truths: int
+    map: float | None
+    map50: float | None
+    precision: float | None
+    recall: float | None
+
+
+@dataclass(frozen=True)
+class PrecisionRecall(Record):
+    """A curve; of all classes together where `class_` is `None`."""
+
+    class_: int | None
+    recall: tuple[float, ...]
+    precision: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Confusion(Record):
+    """Rows are what was there, columns what was found; the last of each is background."""
+
+    names: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    iou: float
+    score: float
+
+
+@dataclass(frozen=True)
+class TaskAccuracy(Record):
+    """Detections judged by COCO's rules; `map` is mAP50-95, and `how` says what was done."""
+
+    labels: str
+    task: Literal["boxes", "masks", "keypoints"]
+    images: int
+    truths: int
+    map: float | None
+    map50: float | None
+    map75: float | None
+    map_small: float | None
+    map_medium: float | None
+    map_large: float | None
+    mar: float | None
+    mar1: float | None
+    mar10: float | None
+    mar50: float | None
+    mar75: float | None
+    mar_small: float | None
+    mar_medium: float | None
+    mar_large: float | None
     precision: float | None
     recall: float | None
     iou: float
@@ -216,6 +266,29 @@ class Accuracy(Record):
     matched: int
     found: int
     present: int
+    classes: tuple[ClassAccuracy, ...]
+    precision_recall: tuple[PrecisionRecall, ...]
+    confusion: Confusion
+    how: str
+
+
+@dataclass(frozen=True)
+class CameraAccuracy(Record):
+    map: float | None
+    map50: float | None
+    precision: float | None
+    recall: float | None
+
+
+@dataclass(frozen=True)
+class Fusion(Record):
+    """What two cameras find alone and together, judged by the same truths; `rule` says how."""
+
+    rule: str
+    images: int
+    truths: int
+    cameras: tuple[CameraAccuracy, ...]
+    fused: CameraAccuracy
 
 
 @dataclass(frozen=True)
@@ -227,10 +300,11 @@ class SlotTimeline(Record):
 
 @dataclass(frozen=True)
 class ModelRecord(Record):
-    """One slot of a run and the model that was measured in it."""
+    """One slot or row of a run and the model that was measured in it."""
 
     slot: int
-    slot_name: str
+    slot_name: str | None
+    row: str | None
     name: str | None
     status: Status
     reason: str | None
@@ -239,9 +313,18 @@ class ModelRecord(Record):
     estimate: MemoryEstimate | None
     gpu_memory: GpuMemory
     detection_summary: DetectionSummary | None
-    accuracy: Accuracy | None
+    weights_type: str | None
+    accuracy: TaskAccuracy | None
+    box_accuracy: TaskAccuracy | None
+    energy_per_frame_j: float | None
+    energy_of: Literal["machine", "gpus"] | None
     timeline: SlotTimeline
     unknown: dict[str, str]
+
+    @property
+    def label(self) -> str:
+        """What tells it from the others of the run."""
+        return self.slot_name or self.row or self.name or str(self.slot)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from . import plot
 from ._plimsoll import format_bytes
 from .records import (
     DoubtRecord,
+    Fusion,
     InputSource,
     Interval,
     MemorySafety,
@@ -39,6 +40,7 @@ class BenchReport(Record):
     system_metrics: SystemMetrics
     memory_safety: MemorySafety
     shared: SharedMemory
+    fusion: Fusion | None
     doubts: tuple[DoubtRecord, ...]
     summary: RecordSummary
     interrupted: bool
@@ -77,7 +79,18 @@ class BenchReport(Record):
         return [svg for svg in (latency, plot.over_time("Memory over time", "GiB", memory, limit=near)) if svg]
 
 
-_HEADINGS = ("slot", "model", "status", "frames", "fps", "p50 ms", "p99 ms", "peak memory", "within limit")
+_HEADINGS = (
+    "slot",
+    "model",
+    "status",
+    "frames",
+    "fps",
+    "p50 ms",
+    "p99 ms",
+    "mAP",
+    "peak memory",
+    "within limit",
+)
 
 
 _HELD = {"hard": "enforced", "soft": "partly enforced", "unavailable": "not enforced"}
@@ -87,13 +100,14 @@ def _row(model: ModelRecord) -> Sequence[str]:
     speed, memory = model.performance, model.gpu_memory
     within = {True: "yes", False: "no", None: UNKNOWN}[memory.within_limit]
     return (
-        model.slot_name,
+        model.label,
         model.name or UNKNOWN,
         model.status if model.reason is None else f"{model.status}: {model.reason}",
         UNKNOWN if speed is None else str(speed.frames),
         _number(speed.fps if speed else None, "{:.1f}"),
         _number(speed.whole.p50_ms if speed else None, "{:.2f}"),
         _number(speed.whole.p99_ms if speed else None, "{:.2f}"),
+        _number(model.accuracy.map if model.accuracy else None, "{:.3f}"),
         UNKNOWN if memory.peak_gb is None else f"{memory.peak_gb:.2f} GiB, {memory.obtained}",
         f"{within}, {_HELD[memory.limit_type]}",
     )
@@ -104,7 +118,7 @@ def _lines(models: Iterable[ModelRecord], field: Literal["whole_ms", "memory_gb"
     for model in models:
         points: tuple[TimePoint, ...] = getattr(model.timeline, field)
         if points:
-            lines.append(plot.Line(model.slot_name, [(point.t, point.max) for point in points]))
+            lines.append(plot.Line(model.label, [(point.t, point.max) for point in points]))
     return lines
 
 
@@ -254,17 +268,30 @@ class Judgement(Record):
 
 
 @dataclass(frozen=True)
+class ComparedFigure(Record):
+    """A figure of both runs; `change` is relative to the first."""
+
+    name: str
+    unit: str
+    a: float | None
+    b: float | None
+    change: float | None
+    tone: Literal["better", "worse", "same", "unsure"]
+
+
+@dataclass(frozen=True)
 class SlotComparison(Record):
+    """A slot or row of both runs; `advice` says what would help where there is no verdict."""
+
     slot: int
-    slot_name: str
+    slot_name: str | None
     name: str | None
+    label: str
     judgement: Judgement | None
     evidence: str | None
     reason: str | None
-    p50_ms_a: float | None
-    p50_ms_b: float | None
-    peak_gb_a: float | None
-    peak_gb_b: float | None
+    advice: str | None
+    figures: tuple[ComparedFigure, ...]
     regression: bool
     broken: str | None
 
@@ -281,7 +308,7 @@ class CompareReport(Record):
     tolerance: float
 
     def _rows(self) -> list[tuple[str, ...]]:
-        return [_comparison(slot) for slot in self.slots]
+        return [row for slot in self.slots for row in _comparison(slot)]
 
     @property
     def _verdict(self) -> str:
@@ -296,23 +323,27 @@ class CompareReport(Record):
         return _page("Comparison", self._verdict, _table(_COMPARED, self._rows()))
 
 
-_COMPARED = ("slot", "verdict", "p50 ms before", "after", "ratio", "interval", "peak before", "after")
+_COMPARED = ("slot", "verdict", "ratio", "interval", "figure", "before", "after", "change")
 
 
-def _comparison(slot: SlotComparison) -> tuple[str, ...]:
+def _comparison(slot: SlotComparison) -> list[tuple[str, ...]]:
+    """A line for each figure; what is said of all of them stands in the first."""
     said = slot.judgement
     interval = said and said.interval
     verdict = slot.broken or (said.verdict.replace("_", " ") if said else slot.reason or UNKNOWN)
-    return (
-        slot.slot_name,
+    first: tuple[str, ...] = (
+        slot.label,
         verdict,
-        _number(slot.p50_ms_a, "{:.2f}"),
-        _number(slot.p50_ms_b, "{:.2f}"),
         _number(said.ratio if said else None, "{:.3f}"),
         f"{interval.low:.3f} to {interval.high:.3f}" if interval else UNKNOWN,
-        _number(slot.peak_gb_a, "{:.2f} GiB"),
-        _number(slot.peak_gb_b, "{:.2f} GiB"),
     )
+    rows = []
+    for figure in slot.figures:
+        unit = f" {figure.unit}" if figure.unit else ""
+        values = (_number(value, "{:.4g}" + unit) for value in (figure.a, figure.b))
+        rows.append((*first, figure.name, *values, _number(figure.change, "{:+.1%}")))
+        first = ("",) * len(first)
+    return rows
 
 
 def _number(value: float | None, form: str) -> str:

@@ -38,7 +38,10 @@ def test_a_benchmark_has_what_the_documents_name(report: plimsoll.BenchReport) -
         assert memory.peak_gb >= memory.mean_gb > 0
         assert memory.limit_type in ("hard", "soft", "unavailable")
         assert model.performance is not None and model.performance.frames == 20
-    assert "demo_rgb.onnx" in repr(report)
+        assert model.accuracy is not None and model.accuracy.map is not None
+        assert 0.3 < model.accuracy.map <= (model.accuracy.map50 or 0) <= 1.0
+    assert report.fusion is not None and len(report.fusion.cameras) == 2
+    assert "demo_rgb.onnx" in repr(report) and "mAP" in repr(report)
 
 
 def test_to_dict_is_the_report_on_disk(report: plimsoll.BenchReport) -> None:
@@ -56,11 +59,12 @@ def test_every_field_of_the_schema_is_typed() -> None:
     schema = json.loads((ROOT / "docs/schema/report.schema.json").read_text())
     # The configuration stays a dict: `BenchConfig` here is what is asked for. These are texts.
     texts = {"BenchConfig", "HowObtained", "MeasuredWhat", "MemoryArchitecture", "ReportLimitType", "Status"}
+    texts |= {"AccuracyTask", "EnergyOf"}
     for name, definition in {**schema["$defs"], "BenchReport": schema}.items():
         if name in texts:
             continue
         kind = getattr(records, name, None) or getattr(results, name)
-        hints = typing.get_type_hints(kind)
+        hints = {name.rstrip("_"): hint for name, hint in typing.get_type_hints(kind).items()}
         assert set(hints) == set(definition["properties"]), name
         for field, declared in definition["properties"].items():
             may_be_null = "null" in json.dumps(declared.get("type", declared.get("anyOf", "")))
@@ -86,6 +90,7 @@ def test_runs_are_compared(report: plimsoll.BenchReport) -> None:
     same = plimsoll.compare(report, report.folder or "", tolerance="10%")
     assert not same.regression and same.tolerance == 0.1 and same.comparable
     assert [slot.slot for slot in same.slots] == [0, 1]
+    assert {"fps", "mAP", "peak memory"} <= {figure.name for figure in same.slots[0].figures}
     assert "cannot say" in repr(same) and "<table>" in same._repr_html_()
     with pytest.raises(ValueError, match="has no folder"):
         plimsoll.compare(dataclasses.replace(report), report)
