@@ -8,7 +8,7 @@
 //!
 //! A plan is made before the work; memory changes during it. [`AdaptiveRunner`] goes on when a
 //! chunk fails for want of memory: it halves that chunk, repeats nothing that was done, and
-//! grows back. Where nobody knows a good size, [`ChunkSearch`] finds the fastest.
+//! grows back. Where nobody knows a good size, [`ChunkSearch`] looks for the fastest.
 //!
 //! ```
 //! use plimsoll_memory::{Bytes, auto_chunk, will_oom};

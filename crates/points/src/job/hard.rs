@@ -3,33 +3,17 @@
 
 use plimsoll_memory::{Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
 
-use super::VoxelProgress;
+use super::{VoxelJob, VoxelProgress};
 use crate::backend::VoxelBackend;
 use crate::backend::host::VoxelHost;
 use crate::cloud::Cloud;
 use crate::network::{HardHost, HardSpec, HardVoxels, PointBatch};
-use crate::read::Batch;
 
 /// What waits on the host to be written, at most, where it can be less than a whole cloud.
 const PART: u64 = 64 << 20;
 
-/// What to make, and within what.
-pub struct HardJob<'a> {
-    /// The clouds.
-    pub batch: &'a Batch,
-    /// What is made of each.
-    pub spec: HardSpec,
-    /// Who makes it.
-    pub backend: &'a dyn VoxelBackend,
-    /// Whether the host does the work where the backend has no kernels for it.
-    pub or_host: bool,
-    /// Clouds of a chunk at most; by the plan where none is given.
-    pub chunk: Option<u64>,
-    /// What the backend may use of the memory that it works in.
-    pub available: Bytes,
-    /// What may be used of the host's.
-    pub room: Bytes,
-}
+/// Hard voxels to make, and within what.
+pub type HardJob<'a> = VoxelJob<'a, HardSpec>;
 
 /// What the work came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -26,12 +26,12 @@ const MOST_AT_ONCE: u64 = 256 << 20;
 /// Voxels of the smallest slab, and what every slab but the last is a multiple of.
 const SMALLEST_SLAB: u64 = 1 << 16;
 
-/// What to make, and within what.
-pub struct VoxelJob<'a> {
+/// What to make, and within what: grids, or what another `spec` says.
+pub struct VoxelJob<'a, S = VoxelSpec> {
     /// The clouds.
     pub batch: &'a Batch,
     /// What is made of each.
-    pub spec: VoxelSpec,
+    pub spec: S,
     /// Who makes it.
     pub backend: &'a dyn VoxelBackend,
     /// Whether the host does the work where the backend has no kernels for it: nobody asked

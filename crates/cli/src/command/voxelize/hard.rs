@@ -28,15 +28,7 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     let columns = batch.features().or_bad_input(|| "the clouds differ in their features")? + 3;
     check_apart(args, path, &batch)?;
     let opened = open::open(args.backend.0, args.limit.limit())?;
-    let job = HardJob {
-        batch: &batch,
-        spec,
-        backend: &*opened.backend,
-        or_host: args.backend.0.is_none(),
-        chunk: args.chunk.0,
-        available: opened.available,
-        room: opened.room,
-    };
+    let job = super::job(args, &batch, spec, &opened);
     writes_may_fail()?;
     let most =
         batch.counts().fold(0u64, |sum, points| sum.saturating_add(spec.most_voxels(points)));

@@ -17,7 +17,7 @@ use anyhow::Context;
 use plimsoll::Error;
 use plimsoll_points::backend::{Filled, cuda};
 use plimsoll_points::job::{VoxelJob, VoxelReport};
-use plimsoll_points::open;
+use plimsoll_points::open::{self, VoxelizeBackend};
 use plimsoll_points::write::{GridFile, Sink, SparseFile};
 use plimsoll_points::{Batch, Cells, Preview, VoxelSpec};
 
@@ -53,15 +53,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let spec = args.spec(&wanted, &batch)?;
     check_apart(args, wanted.out, &batch)?;
     let opened = open::open(args.backend.0, args.limit.limit())?;
-    let job = VoxelJob {
-        batch: &batch,
-        spec,
-        backend: &*opened.backend,
-        or_host: args.backend.0.is_none(),
-        chunk: args.chunk.0,
-        available: opened.available,
-        room: opened.room,
-    };
+    let job = job(args, &batch, spec, &opened);
     let preview =
         args.preview.as_ref().map(|path| Preview::create(path, spec.grid())).transpose()?;
     writes_may_fail()?;
@@ -83,6 +75,24 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     }
     out.answer(&VoxelizeAnswer::new(args, &job, &opened, &report, seconds))?;
     Ok(Outcome::Yes)
+}
+
+/// What the flags say of the work, whatever is made.
+fn job<'a, S>(
+    args: &Args,
+    batch: &'a Batch,
+    spec: S,
+    opened: &'a VoxelizeBackend,
+) -> VoxelJob<'a, S> {
+    VoxelJob {
+        batch,
+        spec,
+        backend: &*opened.backend,
+        or_host: args.backend.0.is_none(),
+        chunk: args.chunk.0,
+        available: opened.available,
+        room: opened.room,
+    }
 }
 
 fn check_apart(args: &Args, out: &Path, batch: &Batch) -> anyhow::Result<()> {
