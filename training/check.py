@@ -218,6 +218,25 @@ def exports(names, side, given, folder, engines):
     return good
 
 
+def floor(names, side, given, folder):
+    """What is left of Ultralytics' detections when Ultralytics itself runs its own export on ONNX
+    Runtime: no other program can be expected to keep more."""
+    print(HEADER, flush=True)
+    for name in names:
+        begun = time.perf_counter()
+        path = checkpoint(name, folder, side)
+        results = theirs(path, side, given)
+        kind = ultralytics.RTDETR if "rtdetr" in name else ultralytics.YOLO
+        graph = kind(str(path)).export(format="onnx", imgsz=side, simplify=False, opset=17, verbose=False, device="cpu")
+        found = [
+            [{"class": int(number), "confidence": sure, "box": box} for number, sure, box in zip(*(part.tolist() for part in (boxes.cls, boxes.conf, boxes.xyxy)))]
+            for boxes in (result.boxes for result in theirs(graph, side, given))
+        ]
+        line(name, side, "Ultralytics on ort", compare(found, results), time.perf_counter() - begun)
+        for each in (graph, path):
+            Path(each).unlink()
+
+
 def times(folder, rounds=3, turns=5):
     """How long masks and keypoints take, from raw outputs to results, in turns with Ultralytics' functions."""
     from ultralytics.utils import nms, ops
@@ -272,7 +291,7 @@ def times(folder, rounds=3, turns=5):
 
 def main():
     words = argparse.ArgumentParser()
-    words.add_argument("what", choices=["answers", "outputs", "exports", "times"])
+    words.add_argument("what", choices=["answers", "outputs", "exports", "floor", "times"])
     words.add_argument("names", nargs="*")
     words.add_argument("--side", type=int, default=320)
     words.add_argument("--frames", type=int, default=3)
@@ -287,6 +306,8 @@ def main():
         if words.what == "answers":
             smallest = [task.format(size) for task in TASKS for size in "ns"] + ["yolov9c-seg"]
             good = answers(words.names or DETECTORS + smallest, words.side, given, folder, engines)
+        elif words.what == "floor":
+            floor(words.names, words.side, given, folder)
         elif words.what == "times":
             good = times(folder)
         elif words.what == "outputs":

@@ -110,7 +110,10 @@ fn agrees_on_families(kind: EngineKind) {
             assert_eq!(found.len(), wanted.len(), "{kind}: {name}");
             let far = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);
             println!("{kind}: {name}, nms_free {nms_free}: to {far:e}");
-            assert!(far <= 2e-3, "{kind}: {name}, nms_free {nms_free}: {far}");
+            // RT-DETR's boxes are fractions of the image; the others' are pixels. It was 4e-4 without
+            // the anchors that the checkpoint keeps in 16 bits.
+            let most = if name == "smallrt" { 1e-5 } else { 2e-3 };
+            assert!(far <= most, "{kind}: {name}, nms_free {nms_free}: {far}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Boxes are fractions of the image, and all shapes are fixed: the places and how many of them
 //! become queries are part of the graph.
 
+use super::super::super::pickle::PickleRef;
 use super::super::super::pt::{Array, MOST_NAMES, PtModule, PtResult};
 use super::super::attention::{Tokens, activate, add_tokens, layer_norm, linear, multihead};
 use super::super::build::{FLOAT, GraphBuilder, ImageValue, NodeAttribute};
@@ -106,6 +107,7 @@ fn queries(
 ) -> PtResult<(Tokens, String)> {
     let place = &module.place;
     let (anchors, valid) = anchors(&memory.sizes);
+    let anchors = kept_anchors(module, &memory.sizes)?.unwrap_or(anchors);
     let valid = graph.weight(format!("{place}.valid"), &valid)?;
     let anchors = graph.weight(format!("{place}.anchors"), &anchors)?;
     let width = memory.tokens.width;
@@ -146,6 +148,22 @@ fn anchors(sizes: &[(usize, usize)]) -> (Array, Array) {
     let places = valid.len();
     let boxes = Array { shape: vec![1, places, 4], data: boxes };
     (boxes, Array { shape: vec![1, places, 1], data: valid })
+}
+
+/// The anchors that the checkpoint has for these sizes. Ultralytics keeps those of the size that
+/// the network last saw, rounds them to 16 bits with the weights, and uses them for that size.
+fn kept_anchors(module: &PtModule<'_>, sizes: &[(usize, usize)]) -> PtResult<Option<Array>> {
+    let Some(kept) = module.field("shapes").and_then(PickleRef::items) else { return Ok(None) };
+    let kept = kept.take(sizes.len() + 1).map(|size| {
+        let mut extents = size.items()?.map(PickleRef::as_u64);
+        Some((extents.next()??, extents.next()??))
+    });
+    let wanted = sizes.iter().map(|&(rows, columns)| Some((rows as u64, columns as u64)));
+    if module.flag("dynamic") || !kept.eq(wanted) {
+        return Ok(None);
+    }
+    let places = sizes.iter().map(|(rows, columns)| rows * columns).sum();
+    Ok(module.array("anchors")?.filter(|anchors| anchors.shape == [1, places, 4]))
 }
 
 /// Linear layers with an activation between them.
