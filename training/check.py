@@ -54,11 +54,14 @@ def frames(folder):
     return made
 
 
+BIAS = 0.0
+
+
 def checkpoint(name, folder, side, sure=0.95):
     """A checkpoint of this shape. Ultralytics takes some names for files of its own."""
     torch.manual_seed(sum(map(ord, name)))
     path = folder / f"{name.replace('yolov5', 'v5').replace('-', '_')}_.pt"
-    save(build(f"{name}.yaml", side=side, sure=sure), path)
+    save(build(f"{name}.yaml", side=side, sure=sure, bias=BIAS), path)
     return path
 
 
@@ -296,7 +299,10 @@ def main():
     words.add_argument("--side", type=int, default=320)
     words.add_argument("--frames", type=int, default=3)
     words.add_argument("--engines", default="ort")
+    words.add_argument("--bias", type=float, default=0.0, help="mean of the batch norms' biases; 1 for the deepest networks")
     words = words.parse_args()
+    global BIAS
+    BIAS = words.bias
     torch.set_num_threads(2)
     engines = words.engines.split(",")
     good = True

@@ -70,10 +70,12 @@ def tensor(images):
     return torch.from_numpy(np.ascontiguousarray(stack)).float() / 255
 
 
-def build(shape, names=None, side=320, sure=0.95, images=None):
+def build(shape, names=None, side=320, sure=0.95, images=None, bias=0.0):
     """A network from Ultralytics' own definition: a name such as yolo11n-seg.yaml, or a dict.
 
-    `sure` is the share of places whose surest class stays below a confidence of 0.25.
+    `sure` is the share of places whose surest class stays below a confidence of 0.25; `bias` the mean
+    of the batch norms' biases. Deep networks with random weights magnify roundings; with a bias of 1
+    their activations are nearly linear, and they magnify less.
     """
     definition = shape if isinstance(shape, dict) else tasks.yaml_model_load(shape)
     task = tasks.guess_model_task(definition)
@@ -86,7 +88,7 @@ def build(shape, names=None, side=320, sure=0.95, images=None):
     for norm in norms:
         norm.momentum = None  # the mean of all that is seen
         norm.weight.data = 0.8 + 0.4 * torch.rand(norm.num_features)
-        norm.bias.data = 0.2 * torch.randn(norm.num_features)
+        norm.bias.data = bias + 0.2 * torch.randn(norm.num_features)
     for module in model.modules():
         if type(module).__name__ == "A2C2f" and module.gamma is not None:
             module.gamma.data = 0.3 + 0.3 * torch.rand(module.gamma.shape)
