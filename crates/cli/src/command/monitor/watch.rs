@@ -71,7 +71,10 @@ impl MonitorWatch {
             self.judge_room(record, &pool, t);
         }
         record.time_left = soonest;
-        record.missing = missing::missing(record);
+        // A log of ours says what its machine did not tell.
+        if record.missing.is_empty() {
+            record.missing = missing::missing(record);
+        }
         self.summary.take(record);
         self.running.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         for alert in &record.alerts {
