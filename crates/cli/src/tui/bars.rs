@@ -13,11 +13,14 @@ use crate::command::monitor::record::{
     MonitorGpu, MonitorPool, MonitorProcess, MonitorRecord, PoolOwner,
 };
 use crate::command::monitor::table::duration;
+use crate::page::UNKNOWN;
 
 /// This many runs have a bar.
 const MOST_RUNS: usize = 4;
 /// The forecast's shortest window.
 const FIRST_FORECAST_S: f64 = 24.0;
+/// As much of a command line says who holds most.
+const LONGEST_NAME: usize = 32;
 const NOT_KNOWN: &str = "     – not known";
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -196,14 +199,26 @@ fn holds_most(record: &MonitorRecord) -> Option<Line<'static>> {
     };
     let most = record.processes.iter().max_by_key(|process| size(process))?;
     let (bytes, whole) = (size(most)?, if by_gpu { "GPU memory" } else { "RAM" });
-    let name = most.name.as_deref().unwrap_or("a process");
+    // The name of an interpreter says little; the word behind it does.
+    let command = command(most);
+    let name: String = command.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    let name: String = name.chars().take(LONGEST_NAME).collect();
     let user = most.user.as_ref().map(|user| format!(", user {user}")).unwrap_or_default();
     let place = most.container.as_ref().map(|name| format!(", {name}")).unwrap_or_default();
     Some(Line::from(vec![
         Span::styled("Most     ", STRONG),
-        Span::styled(name.to_string(), STRONG),
+        Span::styled(name, STRONG),
         Span::raw(format!(" holds {} of {whole} (pid {}{user}{place})", Bytes(bytes), most.pid)),
     ]))
+}
+
+/// The command line without the folder of its program; the name in brackets where there is none.
+pub(super) fn command(process: &MonitorProcess) -> String {
+    let name = process.name.as_deref().unwrap_or(UNKNOWN);
+    let Some(line) = &process.command else { return format!("[{name}]") };
+    let (program, rest) = line.split_once(' ').map_or((line.as_str(), ""), |(a, b)| (a, b));
+    let program = program.rsplit('/').next().filter(|last| !last.is_empty()).unwrap_or(program);
+    format!("{program} {rest}").trim_end().to_string()
 }
 
 /// GPU memory of a process: what the driver tells, or what the guard has counted.

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::bars::{draw_gauge, gib, held};
+use super::bars::{command, draw_gauge, gib, held};
 use super::palette::{ALARM, FAINT, GPU, MEMORY, STRONG};
 use super::view::{LiveView, ProcessSort};
 use crate::command::monitor::record::{MonitorProcess, MonitorRecord};
@@ -155,15 +155,6 @@ fn whole(record: &MonitorRecord, by_gpu: bool) -> u64 {
     let own = (0..record.gpus.len()).filter_map(|at| record.own(at)).map(|pool| pool.end()).max();
     let system = record.system().map(|pool| pool.end());
     own.filter(|_| by_gpu).or(system).unwrap_or(0)
-}
-
-/// The command line without the folder of its program; the name in brackets where there is none.
-fn command(process: &MonitorProcess) -> String {
-    let name = process.name.as_deref().unwrap_or(UNKNOWN);
-    let Some(line) = &process.command else { return format!("[{name}]") };
-    let (program, rest) = line.split_once(' ').map_or((line.as_str(), ""), |(a, b)| (a, b));
-    let program = program.rsplit('/').next().filter(|last| !last.is_empty()).unwrap_or(program);
-    format!("{program} {rest}").trim_end().to_string()
 }
 
 /// Rows that the table would like: a header, and each process.

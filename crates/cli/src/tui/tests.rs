@@ -187,7 +187,7 @@ fn the_four_questions_are_answered_at_80_by_24() {
         "System        6.00 of   8.00 GiB  75 %",
         "of it GPU   3.00 of   8.00 GiB",
         "1.00 GiB below the limit of 7.00 GiB, system memory",
-        "detector holds 1.00 GiB of GPU memory (pid 9, user ada)",
+        "detector --model holds 1.00 GiB of GPU memory (pid 9, user ada)",
         "in 28 s (24 s to 33 s), about 10:30:28, growing 38.15 MiB/s",
         "limit 7.00 GiB ──",
         "+28 s (24 s to 33 s)",
