@@ -1,10 +1,11 @@
 //! What the guard holds: limit and use of processes under `plimsoll run`, by their ledgers.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use plimsoll_guard::watch::{GuardShare, GuardedProcess};
 
-use super::record::{MonitorRecord, MonitorRun};
+use super::record::{MonitorProcess, MonitorRecord, MonitorRun};
 
 /// The processes whose ledgers are known, by number.
 #[derive(Default)]
@@ -33,6 +34,9 @@ impl GuardedProcesses {
             process.guarded_bytes = share.map(|share| share.used);
             process.limit_bytes = share.and_then(|share| share.limit);
         }
+        // Those that hold GPU memory stay first, also where only the guard knows of it.
+        let held = |process: &MonitorProcess| process.gpu_bytes.or(process.guarded_bytes);
+        record.processes.sort_by_key(|process| Reverse(held(process)));
         record.runs = runs.into_iter().map(|(_, run)| run).collect();
     }
 
