@@ -1,11 +1,18 @@
 //! `plimsoll monitor` as a user meets it.
 
 mod common;
+#[cfg(target_os = "linux")]
+#[path = "monitor/guarded.rs"]
+mod guarded;
 #[path = "monitor/serve.rs"]
 mod serve;
 #[cfg(target_os = "linux")]
 #[path = "monitor/sources.rs"]
 mod sources;
+#[cfg(target_os = "linux")]
+#[expect(dead_code, reason = "its answers of `run` are not asked for here")]
+#[path = "common/stage.rs"]
+mod stage;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -137,6 +144,57 @@ fn the_orin_nanos_way_to_the_end_raises_an_alert_in_time() -> Result {
     }
     let words = fs::read_to_string(&told)?;
     assert!(words.contains("system memory runs out in"), "{words}");
+    Ok(())
+}
+
+/// The forecast goes to the limit, and an alert is about what is left below it.
+#[test]
+fn a_limit_is_what_memory_is_compared_with() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = log(folder.path(), 100, |t| 4000.0 + 20.0 * t)?;
+    let words = ["monitor", "--format", "jsonl", "--alert-free", "1GiB", "--replay"];
+    let run = plimsoll(&words).arg(&path).args(["--limit", "6.5GiB"]).output()?;
+    let found = lines(&run.stdout)?;
+    let last = found.last().ok_or("no record")?;
+    assert_eq!(last["memory"]["limit_bytes"], json!(13u64 << 29));
+    assert_eq!(last["time_left"]["limit_bytes"], json!(13u64 << 29));
+    let left = last["time_left"]["seconds"].as_f64().ok_or("no forecast")?;
+    // 6656 MiB less the 5980 of now, at 20 MiB a second.
+    assert!((30.0..=37.0).contains(&left), "{left}");
+    assert!(
+        text(&run.stderr).contains("of 6.50 GiB left, less than 1.00 GiB"),
+        "{}",
+        text(&run.stderr)
+    );
+    let said = last["missing"][0].as_str().unwrap_or_default();
+    assert!(said.contains("not recorded") && said.contains("processes"), "{last}");
+    let metrics = plimsoll(&["monitor", "--format", "prometheus", "--limit", "6GiB", "--replay"])
+        .arg(&path)
+        .output()?;
+    assert!(text(&metrics.stdout).contains("plimsoll_memory_limit_bytes 6442450944\n"));
+    assert!(complaint(&["monitor", "--once", "--limit", "8"])?.contains("8GiB"));
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn processes_say_who_they_are_and_can_be_left_out() -> Result {
+    let mut sleep = Command::new("python3")
+        .args(["-c", "import time; held = b'x' * (200 << 20); time.sleep(60)", "a word"])
+        .spawn()?;
+    std::thread::sleep(Duration::from_secs(1));
+    let record = json(&["monitor", "--once", "--interval", "50ms"], 0);
+    let without = json(&["monitor", "--once", "--interval", "50ms", "--no-processes"], 0);
+    sleep.kill()?;
+    sleep.wait()?;
+    let record = record?;
+    let all = record["processes"].as_array().ok_or("no processes")?;
+    let found = all.iter().find(|process| process["pid"] == json!(sleep.id()));
+    let command = found.and_then(|process| process["command"].as_str()).unwrap_or_default();
+    assert!(command.ends_with(" a word") && command.contains(" -c import time"), "{found:?}");
+    assert!(found.is_some_and(|process| process["user"].is_string()), "{found:?}");
+    assert!(all.len() <= 32, "what is written is bounded");
+    assert_eq!(without?["processes"], json!([]));
     Ok(())
 }
 

@@ -69,6 +69,19 @@ fn an_orin_nano_tells_by_hwmon_and_devfreq() {
 }
 
 #[test]
+fn fans_are_told_by_how_far_they_are_driven_and_how_fast_they_turn() {
+    let fans = |name: &str| -> Vec<_> {
+        let fans = sample(name).fans.into_iter();
+        fans.map(|fan| (fan.name, fan.percent.map(f64::round), fan.rpm)).collect()
+    };
+    let fan = |name: &str, percent, rpm| vec![(name.to_string(), Some(percent), Some(rpm))];
+    assert_eq!(fans("orin-nano"), fan("pwmfan", 40.0, 2310.0), "two drivers tell of one fan");
+    assert_eq!(fans("nano"), fan("pwm-fan", 100.0, 5100.0));
+    assert_eq!(fans("server"), []);
+    assert_eq!(sample("amd").gpus[1].fan_percent.map(f64::round), Some(50.0));
+}
+
+#[test]
 fn an_agx_orin_with_its_gpu_asleep_tells_no_temperature_of_it() {
     let orin = sample("agx-orin");
     assert_eq!((orin.gpus[0].celsius, celsius(&orin, "gpu")), (None, None));

@@ -3,52 +3,96 @@
 use plimsoll::text::is_steering;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Paragraph};
+use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
+use super::bars::{self, draw_bars, headline, local_time};
+use super::facts::{core_rows, draw_cores, draw_facts, fact_rows};
 use super::keys::HELP;
+use super::palette::{ALERT, FAINT, HIGH, STRONG, remove_colours};
+use super::plots::draw_plots;
+use super::processes::{draw_processes, wanted_rows};
 use super::view::LiveView;
-use super::{parts, plot};
 
-pub(super) const FAINT: Style = Style::new().fg(Color::DarkGray);
-pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+/// The least rows for the plots, before processes get more than a few.
+const LEAST_PLOT: u16 = 7;
 
-/// Draws everything; what does not fit gives way from the plot first, then the processes.
+/// The rows of each part, from the top.
+struct FrameParts {
+    title: Rect,
+    bars: Rect,
+    headline: Rect,
+    missing: Rect,
+    plots: Rect,
+    cores: Rect,
+    facts: Rect,
+    processes: Rect,
+    notice: Rect,
+    keys: Rect,
+}
+
+impl FrameParts {
+    /// What does not fit gives way from the plots first, then the processes.
+    fn new(area: Rect, view: &LiveView, bars: usize) -> FrameParts {
+        let record = view.record.as_ref();
+        let (small, large) = (area.height < 30, area.height >= 50);
+        let most = if small {
+            (1, 2)
+        } else if large {
+            (6, 8)
+        } else {
+            (3, 6)
+        };
+        let cores = record.map_or(0, |record| core_rows(record, area.width, most.0));
+        let facts = record.map_or(0, |record| fact_rows(record, most.1));
+        let missing = u16::from(record.is_some_and(|record| !record.missing.is_empty()));
+        let headline = 2 + u16::from(wanted_rows(view) > 0);
+        let notice = u16::from(view.notice.is_some());
+        let (_, bars) = bars::shape(bars, area.width);
+        let fixed = 1 + bars + headline + cores + facts + missing + notice + 1;
+        let rest = area.height.saturating_sub(fixed);
+        let list = wanted_rows(view).min((rest * 2 / 5).max(4)).min(rest);
+        // Plots that would be too low leave their rows to the processes.
+        let list =
+            if rest - list < LEAST_PLOT { wanted_rows(view).min(rest.max(list)) } else { list };
+        let fixed = [1, bars, headline, missing].map(Constraint::Length);
+        let below = [cores, facts, list, notice, 1].map(Constraint::Length);
+        let rows = fixed.into_iter().chain([Constraint::Fill(1)]).chain(below);
+        let [title, bars, headline, missing, plots, cores, facts, processes, notice, keys] =
+            Layout::vertical(rows).areas(area);
+        FrameParts { title, bars, headline, plots, cores, facts, processes, missing, notice, keys }
+    }
+}
+
+/// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &LiveView) {
     let area = frame.area();
-    let bars = view.record.as_ref().map(parts::bars).unwrap_or_default();
-    let facts =
-        view.record.as_ref().map(|record| parts::facts(record, area.width)).unwrap_or_default();
-    let left = area.height.saturating_sub(4 + (bars.len() + facts.len()) as u16);
-    let list = parts::list_height(view).min(left / 2);
-    let [title, top, time, picture, middle, processes, notice, foot] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(bars.len() as u16),
-        Constraint::Length(1),
-        Constraint::Fill(1),
-        Constraint::Length(facts.len() as u16),
-        Constraint::Length(list),
-        Constraint::Length(1),
-        Constraint::Length(1),
-    ])
-    .areas(area);
-    frame.render_widget(head(view), title);
-    for (bar, row) in bars.iter().zip(top.rows()) {
-        parts::draw_bar(frame, row, bar);
-    }
+    let bars = view.record.as_ref().map(bars::bars).unwrap_or_default();
+    let parts = FrameParts::new(area, view, bars.len());
+    let clock = clock(view);
+    let room = parts.title.width.saturating_sub(clock.width() as u16 + 1);
+    frame.render_widget(title(view), Rect { width: room, ..parts.title });
+    frame.render_widget(clock.right_aligned(), parts.title);
+    let buffer = frame.buffer_mut();
+    draw_bars(buffer, parts.bars, &bars);
+    draw_plots(buffer, parts.plots, view);
     if let Some(record) = &view.record {
-        frame.render_widget(parts::time_left(record), time);
+        draw_cores(buffer, parts.cores, record);
+        draw_facts(buffer, parts.facts, record);
     }
-    plot::draw(frame, picture, view);
-    frame.render_widget(Paragraph::new(facts), middle);
-    parts::draw_processes(frame, processes, view);
-    frame.render_widget(word(view), notice);
-    frame.render_widget(keys(), foot);
+    draw_processes(buffer, parts.processes, view);
+    frame.render_widget(Paragraph::new(headline(view)), parts.headline);
+    frame.render_widget(missing(view, parts.missing.width), parts.missing);
+    frame.render_widget(notice(view), parts.notice);
+    frame.render_widget(keys(), parts.keys);
     if view.help {
-        help(frame, area);
+        help(frame, area, view);
     }
     remove_control_characters(frame);
+    if !view.settings.colour {
+        remove_colours(frame.buffer_mut());
+    }
 }
 
 /// Removes control characters from text from outside: one may be in the cell of another character.
@@ -60,51 +104,72 @@ fn remove_control_characters(frame: &mut Frame<'_>) {
     }
 }
 
-fn head(view: &LiveView) -> Line<'static> {
-    let record = view.record.as_ref();
-    let t = record.and_then(|r| r.t).map_or_else(String::new, |t| format!("  {t:.1} s"));
-    let time = record.and_then(|r| r.time.clone()).unwrap_or_default();
-    let recorded = record.is_some_and(|record| record.how == "recorded");
-    let every = match recorded {
-        true => String::new(),
-        false => format!("  every {} ms", view.interval.as_millis()),
-    };
+fn title(view: &LiveView) -> Line<'static> {
+    let recorded = view.record.as_ref().is_some_and(|record| record.how == "recorded");
     let state = match (view.paused, view.ended) {
-        (true, _) => "  paused",
-        (_, true) => "  end of the log",
+        (true, _) => "  PAUSED",
+        (_, true) => "  END",
         _ => "",
     };
+    let style = if recorded { ALERT } else { Style::new() };
     Line::from(vec![
         Span::styled("plimsoll monitor", STRONG),
-        Span::raw(format!("  {}", view.source)),
-        Span::styled(format!("  {time}{t}{every}"), FAINT),
-        Span::styled(state, Style::new().fg(Color::Yellow)),
+        Span::styled(state, ALERT),
+        Span::styled(format!("  {}", view.settings.source), style),
     ])
 }
 
-fn word(view: &LiveView) -> Line<'static> {
+/// When it is, where the reader is.
+fn clock(view: &LiveView) -> Line<'static> {
+    let Some(record) = &view.record else { return Line::styled("waiting for a sample", FAINT) };
+    let time = local_time(record, &view.settings.zone);
+    let more = match record.how == "recorded" {
+        true => record.t.map(|t| format!("  t {t:.1} s")).unwrap_or_default(),
+        false => format!("  every {} ms", view.interval().as_millis()),
+    };
+    Line::from(vec![Span::raw(time), Span::styled(more, FAINT)])
+}
+
+/// What is missing, as much of it as fits; the help has all.
+fn missing(view: &LiveView, width: u16) -> Line<'static> {
+    let Some(record) = view.record.as_ref().filter(|r| !r.missing.is_empty()) else {
+        return Line::default();
+    };
+    let text = record.missing.join("; ");
+    let room = usize::from(width).saturating_sub(9);
+    let text = match text.chars().count() > room {
+        true => text.chars().take(room.saturating_sub(9)).chain("… (? all)".chars()).collect(),
+        false => text,
+    };
+    Line::from(vec![Span::styled("Missing  ", STRONG), Span::styled(text, Style::new().fg(HIGH))])
+}
+
+fn notice(view: &LiveView) -> Line<'static> {
     match &view.notice {
-        Some((true, text)) => {
-            Line::styled(format!("alert: {text}"), Style::new().fg(Color::Red).patch(STRONG))
-        }
-        Some((false, text)) => Line::styled(text.clone(), Style::new().fg(Color::Yellow)),
+        Some((true, text)) => Line::styled(format!("alert: {text}"), ALERT),
+        Some((false, text)) => Line::styled(format!("warning: {text}"), Style::new().fg(HIGH)),
         None => Line::default(),
     }
 }
 
 fn keys() -> Line<'static> {
-    Line::styled("q quit   space pause   s sort   + - interval   ? help", FAINT)
+    Line::styled(
+        "q quit  space pause  s sort  / filter  ↑↓ scroll  z zoom  + - interval  ? help",
+        FAINT,
+    )
 }
 
-fn help(frame: &mut Frame<'_>, area: Rect) {
-    let lines: Vec<Line<'_>> = HELP
+fn help(frame: &mut Frame<'_>, area: Rect, view: &LiveView) {
+    let mut lines: Vec<Line<'_>> = HELP
         .iter()
         .map(|(key, what)| {
-            Line::from(vec![Span::styled(format!(" {key:<8} "), STRONG), Span::raw(*what)])
+            Line::from(vec![Span::styled(format!(" {key:<9} "), STRONG), Span::raw(*what)])
         })
         .collect();
-    let height = lines.len() as u16 + 2;
     let width = lines.iter().map(Line::width).max().unwrap_or(0) as u16 + 4;
+    let missing = view.record.iter().flat_map(|record| &record.missing);
+    lines.extend(missing.map(|text| Line::raw(format!(" missing: {text}"))));
+    let height = lines.len() as u16 + 3;
     let [_, middle, _] =
         Layout::vertical([Constraint::Fill(1), Constraint::Length(height), Constraint::Fill(1)])
             .areas(area);
@@ -112,5 +177,6 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
         Layout::horizontal([Constraint::Fill(1), Constraint::Length(width), Constraint::Fill(1)])
             .areas(middle);
     frame.render_widget(Clear, place);
-    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" Keys ")), place);
+    let text = Paragraph::new(lines).wrap(Wrap { trim: false });
+    frame.render_widget(text.block(Block::bordered().title(" Keys ")), place);
 }

@@ -4,10 +4,15 @@
 //! tested without a terminal. [`Screen`] switches the terminal to the view and restores it when it
 //! is dropped. A panic restores it by [`restore`], and a signal ends the loop.
 
+mod bars;
 mod draw;
+mod facts;
+mod filter;
 mod keys;
-mod parts;
+mod palette;
 mod plot;
+mod plots;
+mod processes;
 #[cfg(all(test, target_os = "linux"))]
 #[path = "../../tests/common/terminal.rs"]
 mod terminal;
@@ -29,7 +34,7 @@ use ratatui::crossterm::terminal::{
 };
 
 pub(crate) use keys::KeyAction;
-pub(crate) use view::LiveView;
+pub(crate) use view::{LiveView, ViewSettings};
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -58,7 +63,11 @@ impl Screen {
 
     /// Waits for a key until the timeout, and returns its action. A change of the window's size
     /// is an action too: it asks for a new frame.
-    pub(crate) fn next_action(&self, timeout: Duration) -> io::Result<Option<KeyAction>> {
+    pub(crate) fn next_action(
+        &self,
+        timeout: Duration,
+        view: &LiveView,
+    ) -> io::Result<Option<KeyAction>> {
         if is_gone(timeout) {
             return Ok(Some(KeyAction::Quit));
         }
@@ -66,7 +75,7 @@ impl Screen {
             return Ok(None);
         }
         Ok(match event::read()? {
-            Event::Key(key) => keys::action_of(&key),
+            Event::Key(key) => keys::action_of(&key, view.is_typing(), !view.quits_on_escape()),
             Event::Resize(..) => Some(KeyAction::Redraw),
             _ => None,
         })

@@ -1,73 +1,268 @@
-//! The history of memory.
+//! A plot in characters: lines and areas of braille dots, a limit across it, a forecast up to that.
+//!
+//! The widget of the library draws neither a limit nor a future, puts a box with names over the
+//! data, and costs several times as much a frame.
 
-use ratatui::Frame;
-use ratatui::layout::{Constraint, Rect};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
-use ratatui::symbols::Marker;
-use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LegendPosition};
 
-use super::draw::FAINT;
-use super::view::{LiveView, MOST_GPUS, PlotPoint};
+use super::palette::{ALARM, ALERT, FAINT, STRONG};
 
-/// Of the GPUs, the first in front.
-const COLOURS: [Color; MOST_GPUS] = [
-    Color::Magenta,
-    Color::Cyan,
-    Color::Yellow,
-    Color::Blue,
-    Color::LightRed,
-    Color::LightGreen,
-    Color::LightMagenta,
-    Color::LightBlue,
-];
-/// Lower than this it would show nothing.
-const LEAST_ROWS: u16 = 4;
+/// A line of a plot: what is shown, and a value for each time; an unknown one is a gap.
+pub(super) struct Series {
+    pub(super) colour: Color,
+    pub(super) points: Vec<(f64, Option<f64>)>,
+}
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, view: &LiveView) {
-    if area.height < LEAST_ROWS || view.history.is_empty() {
-        return;
+/// What is to come: seconds from now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlotFuture {
+    /// When the end is reached.
+    pub(super) seconds: f64,
+    pub(super) at_least: f64,
+    pub(super) at_most: Option<f64>,
+    /// The last value, from which it goes on.
+    pub(super) from: f64,
+}
+
+/// What is plotted.
+pub(super) struct Plot {
+    pub(super) title: String,
+    /// What stands on the right of the title.
+    pub(super) now: String,
+    pub(super) series: Vec<Series>,
+    /// The bottom of the plot: 0, unless the way to the limit would be too low to be seen.
+    pub(super) bottom: f64,
+    /// The value at the bottom, in words.
+    pub(super) bottom_label: String,
+    /// The top of the plot.
+    pub(super) top: f64,
+    /// The value at the top, in words.
+    pub(super) top_label: String,
+    pub(super) limit: Option<(f64, String)>,
+    pub(super) future: Option<PlotFuture>,
+    /// How many seconds are shown, up to now.
+    pub(super) span: f64,
+    /// Now, by the clock of the points.
+    pub(super) last: f64,
+    /// Whether times stand below it.
+    pub(super) axis: bool,
+}
+
+/// Dots, two by four in a character.
+struct Canvas {
+    width: usize,
+    height: usize,
+    dots: Vec<u8>,
+    inks: Vec<Color>,
+}
+
+/// The bit of a dot, by row and column in its character.
+const BITS: [[u8; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
+
+impl Canvas {
+    fn new(area: Rect) -> Canvas {
+        let (width, height) = (usize::from(area.width), usize::from(area.height));
+        let cells = width * height;
+        Canvas { width, height, dots: vec![0; cells], inks: vec![Color::Reset; cells] }
     }
-    // Two points stand beside each other on a column.
-    let room = usize::from(area.width).saturating_mul(2);
-    let skip = view.history.len().saturating_sub(room);
-    let points = || view.history.iter().skip(skip);
-    let line = |of: &dyn Fn(&PlotPoint) -> Option<f64>| -> Vec<(f64, f64)> {
-        points().filter_map(|point| Some((point.t, of(point)? * 100.0))).collect()
-    };
-    let memory = line(&|point| point.memory);
-    let gpus: Vec<_> = (0..MOST_GPUS).map(|at| line(&|point| point.gpus[at])).collect();
-    let last = view.history.back().map_or(0.0, |point| point.t);
-    let first = points().next().map_or(0.0, |point| point.t).min(last - 1.0);
-    let set = |name: String, colour, data| {
-        Dataset::default()
-            .name(name)
-            .marker(Marker::Braille)
-            .graph_type(GraphType::Line)
-            .style(Style::new().fg(colour))
-            .data(data)
-    };
-    let record = view.record.as_ref();
-    let unified = record.is_some_and(|record| record.unified == Some(true));
-    let name = if unified { "System" } else { "RAM" };
-    let mut sets = vec![set(name.to_string(), Color::Green, &memory)];
-    let known = gpus.iter().enumerate().filter(|(_, line)| !line.is_empty());
-    let several = known.clone().count() > 1;
-    sets.extend(known.map(|(at, line)| {
-        let gpu = record.and_then(|record| record.gpus.get(at));
-        let name = match gpu.is_some_and(|gpu| gpu.unified) {
-            true => "of it GPU".to_string(),
-            false if several => format!("GPU{at} VRAM"),
-            false => "GPU VRAM".to_string(),
+
+    /// Sets a dot; `y` counts from the bottom.
+    fn dot(&mut self, x: usize, y: usize, ink: Color) {
+        let (column, rows) = (x / 2, self.height * 4);
+        if column < self.width && y < rows {
+            let from_top = rows - 1 - y;
+            let at = from_top / 4 * self.width + column;
+            self.dots[at] |= BITS[from_top % 4][x % 2];
+            self.inks[at] = ink;
+        }
+    }
+
+    fn render(&self, area: Rect, buffer: &mut Buffer) {
+        for (at, dots) in self.dots.iter().enumerate().filter(|(_, dots)| **dots != 0) {
+            let (x, y) = ((at % self.width) as u16, (at / self.width) as u16);
+            if let Some(cell) = buffer.cell_mut((area.x + x, area.y + y)) {
+                let braille = char::from_u32(0x2800 + u32::from(*dots)).unwrap_or(' ');
+                cell.set_char(braille).set_fg(self.inks[at]);
+            }
+        }
+    }
+}
+
+/// The time of a column, and the other way round: the past in its share of the width, the future
+/// in the rest.
+struct PlotTimes {
+    /// The dot of now.
+    now: usize,
+    end: usize,
+    span: f64,
+    future: f64,
+}
+
+impl PlotTimes {
+    fn new(width: usize, plot: &Plot) -> PlotTimes {
+        let end = width.saturating_mul(2).saturating_sub(1);
+        // As far as the range goes, where that is not much farther than the best guess.
+        let future = plot.future.map_or(0.0, |future| {
+            let seconds = future.seconds.max(1.0);
+            future.at_most.unwrap_or(f64::MAX).clamp(1.1 * seconds, 1.6 * seconds)
+        });
+        // One scale for both as long as both can be seen.
+        let share = if future > 0.0 { future / (plot.span + future) } else { 0.0 };
+        let share = if future > 0.0 { share.clamp(0.28, 0.5) } else { 0.0 };
+        let now = end - (end as f64 * share).round() as usize;
+        PlotTimes { now, end, span: plot.span.max(1.0), future }
+    }
+
+    fn past(&self, ago: f64) -> Option<usize> {
+        let back = ago / self.span * self.now as f64;
+        (ago >= 0.0 && back <= self.now as f64).then(|| self.now - back.round() as usize)
+    }
+
+    fn ahead(&self, seconds: f64) -> usize {
+        let room = (self.end - self.now) as f64;
+        let ahead = (seconds / self.future.max(1e-9) * room).round();
+        (self.now + ahead.max(0.0) as usize).min(self.end)
+    }
+}
+
+impl Plot {
+    /// Draws it, where there is room for anything.
+    pub(super) fn render(&self, area: Rect, buffer: &mut Buffer) {
+        let below = u16::from(self.axis);
+        if area.width < 16 || area.height < 3 + below {
+            return;
+        }
+        buffer.set_stringn(area.x, area.y, &self.title, usize::from(area.width), STRONG);
+        let (title, now) = (self.title.chars().count(), self.now.chars().count());
+        if title + now + 2 <= usize::from(area.width) {
+            buffer.set_string(area.right() - now as u16, area.y, &self.now, Style::new());
+        }
+        let gutter = self.top_label.chars().count().max(4) as u16 + 1;
+        let body = Rect {
+            x: area.x + gutter,
+            y: area.y + 1,
+            width: area.width - gutter,
+            height: area.height - 1 - below,
         };
-        set(name, COLOURS[at], line)
-    }));
-    let ago = format!("-{:.0} s", last - first);
-    let x = Axis::default().bounds([first, last]).labels([ago, "now".to_string()]).style(FAINT);
-    let y = Axis::default().bounds([0.0, 100.0]).labels(["0", "50", "100 %"]).style(FAINT);
-    // Which line is whose is worth a corner of the plot.
-    let chart = Chart::new(sets)
-        .x_axis(x)
-        .y_axis(y)
-        .hidden_legend_constraints((Constraint::Ratio(1, 2), Constraint::Ratio(3, 4)));
-    frame.render_widget(chart.legend_position(Some(LegendPosition::TopLeft)), area);
+        let label = |buffer: &mut Buffer, y: u16, text: &str| {
+            let x = body.x - 1 - (text.chars().count() as u16).min(gutter - 1);
+            buffer.set_stringn(x, y, text, usize::from(gutter), FAINT);
+        };
+        label(buffer, body.y, &self.top_label);
+        label(buffer, body.bottom() - 1, &self.bottom_label);
+        let times = PlotTimes::new(usize::from(body.width), self);
+        let mut canvas = Canvas::new(body);
+        for series in &self.series {
+            self.draw_series(&mut canvas, &times, series, self.series.len() == 1);
+        }
+        self.draw_future(&mut canvas, &times);
+        canvas.render(body, buffer);
+        self.draw_limit(body, &times, buffer);
+        if self.axis {
+            self.draw_axis(body, &times, buffer);
+        }
+    }
+
+    fn height_of(&self, value: f64, rows: usize) -> usize {
+        let most = (rows * 4).saturating_sub(1) as f64;
+        let share = (value - self.bottom) / (self.top - self.bottom).max(1e-9);
+        (share * most).round().clamp(0.0, most) as usize
+    }
+
+    fn draw_series(&self, canvas: &mut Canvas, times: &PlotTimes, series: &Series, fill: bool) {
+        let mut before: Option<(usize, usize)> = None;
+        for (t, value) in &series.points {
+            let place = times.past(self.last - t);
+            let (Some(x), Some(value)) = (place, value) else {
+                before = None;
+                continue;
+            };
+            let y = self.height_of(*value, canvas.height);
+            let (from_x, from_y) = before.unwrap_or((x, y));
+            let steps = x.abs_diff(from_x).max(1);
+            for step in 0..=steps {
+                let at = from_x + step.min(x - from_x.min(x));
+                let share = step as f64 / steps as f64;
+                let level = from_y as f64 + (y as f64 - from_y as f64) * share;
+                let level = level.round() as usize;
+                let low = if fill { 0 } else { level };
+                (low..=level).for_each(|dot| canvas.dot(at, dot, series.colour));
+            }
+            // A steep rise within a column is a line too.
+            (from_y.min(y)..=from_y.max(y)).for_each(|dot| canvas.dot(x, dot, series.colour));
+            before = Some((x, y));
+        }
+    }
+
+    /// Dashes from now to where it reaches the limit, or the top.
+    fn draw_future(&self, canvas: &mut Canvas, times: &PlotTimes) {
+        let Some(future) = self.future else { return };
+        let end = self.limit.as_ref().map_or(self.top, |(limit, _)| *limit);
+        let (from, to) = (times.now + 1, times.ahead(future.seconds));
+        let rise = end - future.from;
+        for x in from..=to {
+            let share = (x - times.now) as f64 / (to - times.now).max(1) as f64;
+            if (x - from) % 5 < 3 {
+                let y = self.height_of(future.from + rise * share, canvas.height);
+                canvas.dot(x, y, ALARM);
+            }
+        }
+    }
+
+    fn row_of(&self, value: f64, body: Rect) -> u16 {
+        let dots = self.height_of(value, usize::from(body.height));
+        body.bottom() - 1 - (dots / 4) as u16
+    }
+
+    /// The limit across the plot, and on it when it is reached: from the soonest to the latest.
+    fn draw_limit(&self, body: Rect, times: &PlotTimes, buffer: &mut Buffer) {
+        let end = self.limit.as_ref().map_or(self.top, |(limit, _)| *limit);
+        let y = self.row_of(end, body);
+        if let Some((_, text)) = &self.limit {
+            for x in body.left()..body.right() {
+                buffer.set_string(x, y, "─", Style::new().fg(ALARM));
+            }
+            let room = usize::from(body.width).saturating_sub(2);
+            buffer.set_stringn(body.x + 1, y, format!(" {text} "), room, ALERT);
+        }
+        let Some(future) = self.future else { return };
+        let column = |seconds: f64| body.x + (times.ahead(seconds) / 2) as u16;
+        let latest = future.at_most.map_or(body.right() - 1, column);
+        for x in column(future.at_least)..=latest.min(body.right() - 1) {
+            buffer.set_string(x, y, "═", ALERT);
+        }
+        buffer.set_string(column(future.seconds).min(body.right() - 1), y, "◆", ALERT);
+    }
+
+    fn draw_axis(&self, body: Rect, times: &PlotTimes, buffer: &mut Buffer) {
+        let y = body.bottom();
+        let past = format!("-{}", short(self.span));
+        buffer.set_stringn(body.x, y, &past, usize::from(body.width), FAINT);
+        let now = body.x + (times.now / 2) as u16;
+        match self.future {
+            None => {
+                let x = body.right().saturating_sub(3);
+                buffer.set_string(x, y, "now", FAINT);
+            }
+            Some(future) => {
+                let latest = future.at_most.map_or("?".to_string(), short);
+                let text =
+                    format!("+{} ({} to {latest})", short(future.seconds), short(future.at_least));
+                let width = text.chars().count() as u16;
+                let x = body.right().saturating_sub(width).max(body.x);
+                buffer.set_stringn(x, y, &text, usize::from(body.width), ALERT);
+                let word = now.saturating_sub(1);
+                if word + 4 <= x && word > body.x + past.chars().count() as u16 {
+                    buffer.set_string(word, y, "now", FAINT);
+                }
+            }
+        }
+    }
+}
+
+/// `28 s`, `5 min`, `2.5 h`.
+fn short(seconds: f64) -> String {
+    crate::command::monitor::table::duration(seconds)
 }

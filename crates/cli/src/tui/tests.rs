@@ -2,31 +2,50 @@
 
 use std::time::Duration;
 
+use jiff::tz::{Offset, TimeZone};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::style::Color;
 
 use super::draw::draw;
-use super::{KeyAction, LiveView};
+use super::filter::FilterKey;
+use super::{KeyAction, LiveView, ViewSettings};
 use crate::command::monitor::record::{
-    MonitorGpu, MonitorMemory, MonitorProcess, MonitorRecord, MonitorTimeLeft,
+    MonitorCore, MonitorEngine, MonitorFan, MonitorGpu, MonitorMemory, MonitorProcess,
+    MonitorRecord, MonitorRun, MonitorTimeLeft,
 };
 
-fn orin() -> MonitorRecord {
-    let process = |pid, name: &str, gpu_bytes, resident_bytes| MonitorProcess {
+const GIB: u64 = 1 << 30;
+
+fn process(pid: u32, command: &str, gpu_bytes: Option<u64>, resident: u64) -> MonitorProcess {
+    MonitorProcess {
         pid,
-        name: Some(name.to_string()),
+        name: command.split(' ').next().map(String::from),
+        command: Some(format!("/usr/bin/{command}")),
+        user: Some("ada".to_string()),
+        gpu: gpu_bytes.map(|_| 0),
         gpu_bytes,
-        resident_bytes,
+        resident_bytes: Some(resident),
+        cpu_percent: Some(7.0),
         ..MonitorProcess::default()
-    };
-    MonitorRecord {
+    }
+}
+
+/// A Jetson whose memory grows towards a limit.
+fn orin() -> MonitorRecord {
+    let engine = |mhz| MonitorEngine { off: false, percent: None, mhz: Some(mhz) };
+    let core = |percent| MonitorCore { online: true, percent: Some(percent), mhz: Some(1510.0) };
+    let mut record = MonitorRecord {
         time: Some("2026-11-15T09:30:00Z".to_string()),
         t: Some(12.0),
+        how: "sampled".to_string(),
         unified: Some(true),
         memory: MonitorMemory {
-            total_bytes: Some(8 << 30),
-            available_bytes: Some(2 << 30),
-            gpu_share_bytes: Some(3 << 30),
+            total_bytes: Some(8 * GIB),
+            available_bytes: Some(2 * GIB),
+            gpu_share_bytes: Some(3 * GIB),
+            limit_bytes: Some(7 * GIB),
             ..MonitorMemory::default()
         },
         gpus: vec![MonitorGpu {
@@ -37,110 +56,270 @@ fn orin() -> MonitorRecord {
         }],
         time_left: Some(MonitorTimeLeft {
             memory: "system".to_string(),
+            limit_bytes: Some(7 * GIB),
             seconds: 28.0,
             at_least_s: 24.0,
             at_most_s: Some(33.0),
             bytes_per_s: 4e7,
         }),
+        engines: [("NVDEC".to_string(), engine(268.0)), ("VIC".to_string(), engine(115.0))].into(),
+        fans: [("pwmfan".to_string(), MonitorFan { percent: Some(40.0), rpm: Some(2310.0) })]
+            .into(),
+        power_w: [("VDD_SOC".to_string(), Some(1.5))].into(),
+        power_mode: Some("15W".to_string()),
         total_power_w: Some(5.3),
         processes: vec![
-            process(7, "camera", None, Some(9 << 20)),
-            process(9, "detector", Some(1 << 30), Some(1 << 20)),
+            process(7, "camera --device /dev/video0", None, 9 << 20),
+            process(9, "detector --model yolo11n.engine", Some(GIB), 1 << 20),
         ],
+        missing: vec!["not told by this machine: temperatures".to_string()],
         ..MonitorRecord::default()
+    };
+    record.cpu.percent = Some(37.0);
+    record.cpu.cores = vec![core(20.0), core(90.0), MonitorCore::default()];
+    record
+}
+
+/// A server: two GPUs, one held to a limit by the guard, and a container.
+fn server() -> MonitorRecord {
+    let gpu = |used: u64, percent| MonitorGpu {
+        name: Some("Pretend 80GB".to_string()),
+        used_bytes: Some(used * GIB),
+        total_bytes: Some(80 * GIB),
+        percent: Some(percent),
+        mhz: Some(1755.0),
+        power_w: Some(412.0),
+        power_limit_w: Some(700.0),
+        temperature_c: Some(64.0),
+        fan_percent: Some(30.0),
+        throttled_by: Some(vec!["power cap".to_string()]),
+        ..MonitorGpu::default()
+    };
+    let mut held = process(4711, "python3 train.py --batch 64", Some(6 * GIB), 3 * GIB);
+    (held.guarded_bytes, held.limit_bytes) = (Some(6 * GIB), Some(8 * GIB));
+    let mut other = process(90, "python3 serve.py", Some(78 * GIB), 12 * GIB);
+    (other.gpu, other.user) = (Some(1), Some("bob".to_string()));
+    other.container = Some("docker 3f2a1b7c9d10".to_string());
+    let run = MonitorRun { pid: 4711, gpu: 0, used_bytes: 6 * GIB, limit_bytes: Some(8 * GIB) };
+    let (unified, orin) = (Some(false), orin());
+    MonitorRecord {
+        unified,
+        memory: MonitorMemory { gpu_share_bytes: None, limit_bytes: None, ..orin.memory.clone() },
+        gpus: vec![gpu(8, 97.0), gpu(79, 12.0)],
+        processes: vec![other, held],
+        runs: vec![run],
+        time_left: None,
+        missing: Vec::new(),
+        engines: [].into(),
+        fans: [].into(),
+        power_w: [].into(),
+        power_mode: None,
+        ..orin
     }
 }
 
-fn frame(view: &LiveView, width: u16, height: u16) -> Vec<String> {
+/// A machine without a GPU.
+fn bare() -> MonitorRecord {
+    let mut record = MonitorRecord { unified: None, gpus: Vec::new(), ..orin() };
+    record.memory.gpu_share_bytes = None;
+    record.processes.truncate(1);
+    record.processes[0].resident_bytes = Some(5 * GIB);
+    record.missing = vec!["no GPU found: plimsoll doctor".to_string()];
+    record
+}
+
+fn buffer(view: &LiveView, width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, view)).unwrap();
-    let buffer = terminal.backend().buffer().clone();
+    terminal.backend().buffer().clone()
+}
+
+fn frame(view: &LiveView, width: u16, height: u16) -> Vec<String> {
+    let buffer = buffer(view, width, height);
     let cell = |x, y| buffer.cell((x, y)).map_or(" ", |cell| cell.symbol()).to_string();
     (0..height).map(|y| (0..width).map(|x| cell(x, y)).collect()).collect()
 }
 
+fn settings() -> ViewSettings {
+    let zone = TimeZone::fixed(Offset::constant(1));
+    ViewSettings { source: String::new(), interval: Duration::from_millis(500), colour: true, zone }
+}
+
+/// A minute of a record, its memory growing up to it.
 fn view(record: &MonitorRecord) -> LiveView {
-    let mut view = LiveView::new("test".to_string(), Duration::from_millis(500));
-    (0..30).for_each(|n| view.take(&MonitorRecord { t: Some(f64::from(n)), ..record.clone() }));
+    let mut view = LiveView::new(settings());
+    for n in 0..120u64 {
+        let mut then = MonitorRecord { t: Some(n as f64 / 2.0), ..record.clone() };
+        let more = |bytes: u64| bytes + (119 - n) * (16 << 20);
+        then.memory.available_bytes = record.memory.available_bytes.map(more);
+        view.take(then);
+    }
     view
 }
 
+/// The frames of each machine at three sizes, as files to be read. `PLIMSOLL_WRITE_FRAMES=1` writes
+/// them anew.
 #[test]
-fn everything_fits_on_80_by_24() {
-    let frame = frame(&view(&orin()), 80, 24);
-    let text = frame.join("\n");
+fn frames_are_as_they_were_looked_at() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tui/frames");
+    for (name, record) in [("orin", orin()), ("server", server()), ("bare", bare())] {
+        for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+            let path = folder.join(format!("{name}-{width}x{height}.txt"));
+            let lines = frame(&view(&record), width, height);
+            let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+            let text = lines.join("\n") + "\n";
+            if std::env::var_os("PLIMSOLL_WRITE_FRAMES").is_some() {
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::write(&path, &text).unwrap();
+            }
+            let known = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(known == text, "{} is not what is drawn:\n{text}", path.display());
+        }
+    }
+}
+
+/// Who holds most, what is left below the limit, when it runs out, and what is missing.
+#[test]
+fn the_four_questions_are_answered_at_80_by_24() {
+    let lines = frame(&view(&orin()), 80, 24);
+    let text = lines.join("\n");
     for word in [
-        "System",
-        "6.00 GiB /   8.00 GiB",
-        "75 %",
-        "medium",
-        "of it GPU",
-        "3.00 GiB",
-        "Time left",
-        "28 s",
-        "24 s to 33 s",
-        "GPU0 62 %",
+        "System        6.00 of   8.00 GiB  75 %",
+        "of it GPU   3.00 of   8.00 GiB",
+        "1.00 GiB below the limit of 7.00 GiB, system memory",
+        "detector --model holds 1.00 GiB of GPU memory (pid 9, user ada)",
+        "in 28 s (24 s to 33 s), about 10:30:28, growing 38.15 MiB/s",
+        "limit 7.00 GiB ──",
+        "+28 s (24 s to 33 s)",
+        "═◆═",
+        "GPU load, %",
+        "GPU memory, GiB",
         "612 MHz",
-        "5.3 W",
-        "detector",
-        "camera",
+        "board 5.3 W",
+        "mode 15W",
+        "10:30:00 +01",
+        "Missing  not told by this machine: temperatures",
         "q quit",
-        "-29 s",
     ] {
         assert!(text.contains(word), "{word:?} is not in\n{text}");
     }
-    let row = |name: &str| frame.iter().position(|line| line.contains(name));
-    assert!(row("detector") < row("camera"), "GPU memory comes first");
+    let row = |name: &str| lines.iter().position(|line| line.contains(name));
+    assert!(row("detector --model") < row("camera --device"), "GPU memory comes first\n{text}");
+    let none = frame(&view(&bare()), 80, 24).join("\n");
+    assert!(none.contains("no GPU found: plimsoll doctor"), "{none}");
 }
 
 #[test]
-fn discrete_gpus_have_memory_of_their_own() {
-    let gpu = |used| MonitorGpu {
-        used_bytes: Some(used),
-        total_bytes: Some(80 << 30),
-        throttled_by: Some(vec!["power cap".to_string()]),
-        ..MonitorGpu::default()
-    };
-    let record =
-        MonitorRecord { unified: Some(false), gpus: vec![gpu(8 << 30), gpu(79 << 30)], ..orin() };
-    let text = frame(&view(&record), 100, 30).join("\n");
-    for word in ["RAM", "GPU0 VRAM", "GPU1 VRAM", "critical", "throttled by power cap"] {
+fn discrete_gpus_come_first_and_runs_have_their_limit() {
+    let lines = frame(&view(&server()), 120, 40);
+    let text = lines.join("\n");
+    for word in [
+        "GPU0          8.00 of  80.00 GiB",
+        "run 4711      6.00 of   8.00 GiB  75 %",
+        "held by plimsoll run",
+        "critical",
+        "6.00/8.00",
+        "docker 3f2a1b7c9d10",
+        "bob",
+        "412/700 W",
+        "GPU1 throttled by power cap",
+        "GPU memory, %",
+        "python3 train.py --batch 64",
+    ] {
         assert!(text.contains(word), "{word:?} is not in\n{text}");
     }
-    assert_eq!(text.matches("GPU1 VRAM").count(), 2, "beside its bar and in the plot\n{text}");
+    let row = |name: &str| lines.iter().position(|line| line.starts_with(name));
+    assert!(row("GPU0") < row("RAM") && row("GPU0").is_some(), "{text}");
     assert!(!text.contains("of it GPU"), "{text}");
 }
 
 #[test]
 fn any_size_and_any_record_can_be_drawn() {
-    for (width, height) in [(1, 1), (10, 3), (20, 5), (40, 10), (80, 24), (300, 100)] {
-        frame(&view(&orin()), width, height);
-        frame(&view(&MonitorRecord::default()), width, height);
-        let mut help = view(&orin());
-        help.grant(KeyAction::Help);
-        frame(&help, width, height);
+    let many = MonitorRecord { gpus: vec![MonitorGpu::default(); 20], ..server() };
+    let mut cores = orin();
+    cores.cpu.cores = vec![MonitorCore { online: true, percent: Some(50.0), mhz: None }; 512];
+    let mut full = orin();
+    full.memory.available_bytes = Some(0);
+    let records = [orin(), server(), bare(), many, cores, full, MonitorRecord::default()];
+    for (width, height) in [(1, 1), (10, 3), (20, 5), (40, 10), (60, 16), (80, 24), (300, 100)] {
+        for record in &records {
+            let mut view = view(record);
+            frame(&view, width, height);
+            view.grant(KeyAction::Help);
+            frame(&view, width, height);
+        }
     }
-    frame(&LiveView::new(String::new(), Duration::ZERO), 80, 24);
+    frame(&LiveView::new(settings()), 80, 24);
 }
 
 #[test]
 fn keys_change_the_view() {
     let mut view = view(&orin());
     view.grant(KeyAction::Faster);
-    assert_eq!(view.interval, Duration::from_millis(250));
+    assert_eq!(view.interval(), Duration::from_millis(250));
     view.grant(KeyAction::Slower);
     view.grant(KeyAction::Slower);
-    assert_eq!(view.interval, Duration::from_secs(1));
+    assert_eq!(view.interval(), Duration::from_secs(1));
     view.grant(KeyAction::Sort);
     let text = frame(&view, 80, 24).join("\n");
-    assert!(text.find("camera") < text.find("detector"), "resident memory comes first\n{text}");
+    let row = |words: &str| text.find(words);
+    assert!(row("camera --") < row("detector --"), "resident memory comes first\n{text}");
+    assert!(text.contains("▾RAM GiB"), "{text}");
     view.grant(KeyAction::Pause);
-    view.take(&MonitorRecord { t: Some(99.0), alerts: vec!["full".to_string()], ..orin() });
+    let later =
+        MonitorRecord { total_power_w: Some(99.0), alerts: vec!["full".to_string()], ..orin() };
+    view.take(later);
     let text = frame(&view, 80, 24).join("\n");
-    assert!(text.contains("paused") && !text.contains("99.0 s"), "{text}");
+    assert!(text.contains("PAUSED") && !text.contains("99.0 W"), "{text}");
     assert!(text.contains("alert: full"), "alerts are shown all the same\n{text}");
+    view.grant(KeyAction::Zoom);
+    assert_eq!(view.span, 600.0);
     view.grant(KeyAction::Help);
-    assert!(frame(&view, 80, 24).join("\n").contains("sort processes by"));
+    let text = frame(&view, 80, 24).join("\n");
+    assert!(text.contains("sort by GPU memory") && text.contains("missing: "), "{text}");
+}
+
+#[test]
+fn processes_are_scrolled_and_filtered() {
+    let mut record = orin();
+    record.processes =
+        (0..50).map(|pid| process(pid, "worker", None, u64::from(99 - pid))).collect();
+    record.processes[44].user = Some("bob".to_string());
+    let mut view = view(&record);
+    let pids = |view: &LiveView| -> Vec<String> {
+        let lines = frame(view, 80, 24);
+        let table = lines.iter().skip_while(|line| !line.contains("command"));
+        let rows = table.skip(1).take_while(|line| line.contains("worker"));
+        rows.filter_map(|line| line.split_whitespace().next().map(String::from)).collect()
+    };
+    let shown = pids(&view).len();
+    assert!(shown >= 4 && pids(&view)[0] == "0", "{:?}", pids(&view));
+    view.grant(KeyAction::Scroll(3));
+    assert_eq!(pids(&view)[0], "3");
+    view.grant(KeyAction::Bottom);
+    assert_eq!(pids(&view).last().map(String::as_str), Some("49"));
+    view.grant(KeyAction::Scroll(-1));
+    view.grant(KeyAction::Top);
+    assert_eq!(pids(&view)[0], "0");
+    view.grant(KeyAction::Filter(FilterKey::Begin));
+    assert!(view.is_typing() && !view.quits_on_escape());
+    "user:bob".chars().for_each(|c| view.grant(KeyAction::Filter(FilterKey::Letter(c))));
+    assert_eq!(pids(&view), ["44"]);
+    assert!(frame(&view, 80, 24).join("\n").contains("filter: user:bob_  1"));
+    view.grant(KeyAction::Filter(FilterKey::Clear));
+    assert_eq!(pids(&view).len(), shown);
+}
+
+#[test]
+fn without_colours_everything_is_still_there() {
+    let record = server();
+    let mut plain = view(&record);
+    plain.settings.colour = false;
+    let (plain, coloured) = (buffer(&plain, 120, 40), buffer(&view(&record), 120, 40));
+    let same = |(a, b): (&ratatui::buffer::Cell, &ratatui::buffer::Cell)| a.symbol() == b.symbol();
+    assert!(plain.content.iter().zip(&coloured.content).all(same));
+    assert!(plain.content.iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
+    assert!(coloured.content.iter().any(|cell| cell.fg != Color::Reset));
 }
 
 #[cfg(target_os = "linux")]
@@ -153,8 +332,9 @@ fn panics_in_the_view_when_told_to() {
     if std::env::var_os(PANIC_VARIABLE).is_some() {
         crate::output::report_panics(false);
         let mut screen = super::Screen::take().unwrap();
-        screen.show(&view(&orin())).unwrap();
-        screen.next_action(Duration::from_secs(60)).unwrap();
+        let view = view(&orin());
+        screen.show(&view).unwrap();
+        screen.next_action(Duration::from_secs(60), &view).unwrap();
         panic!("in the middle of a frame");
     }
 }
@@ -184,7 +364,10 @@ fn names_of_strangers_steer_no_terminal() {
     record.time = Some(HOSTILE.to_string());
     record.power_mode = Some(HOSTILE.to_string());
     record.temperatures_c = [(HOSTILE.to_string(), Some(50.0))].into();
-    record.processes[0].name = Some(HOSTILE.to_string());
+    record.processes[0].command = Some(HOSTILE.to_string());
+    record.processes[0].user = Some(HOSTILE.to_string());
+    record.processes[1].container = Some(HOSTILE.to_string());
+    record.missing = vec![HOSTILE.to_string()];
     let mut view = view(&record);
     view.warn(HOSTILE.to_string());
     let text = frame(&view, 100, 30).join("\n");

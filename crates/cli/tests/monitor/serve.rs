@@ -114,3 +114,18 @@ fn the_page_shows_in_a_browser_what_it_should() -> Result {
     }
     Ok(())
 }
+
+/// The pictures of the documents show what the program shows: see `scripts/make-images`.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_pictures_of_the_monitor_are_not_stale() -> Result {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-images");
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    let run = Command::new("python3").arg(script).args(["--check", program]).output();
+    let Ok(run) = run else {
+        println!("skipped: python3 is missing");
+        return Ok(());
+    };
+    assert_eq!(run.status.code(), Some(0), "{}{}", text(&run.stdout), text(&run.stderr));
+    Ok(())
+}

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "maps the ledger that the guarded processes write to")]
 
 mod events;
+mod outside;
 mod stacks;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -20,6 +21,7 @@ use std::time::Duration;
 pub use events::{
     EventLogFile, EventLogHeader, GuardEvent, GuardEventReader, ProcessLog, parse_log,
 };
+pub use outside::{GuardShare, GuardedProcess};
 pub use stacks::parse_stacks;
 
 use crate::ledger::{

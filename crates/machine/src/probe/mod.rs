@@ -17,6 +17,7 @@
 //! to what `monitor` shows.
 
 mod amdgpu;
+mod fans;
 mod forecast;
 mod jetson;
 mod nvml;
@@ -33,7 +34,7 @@ use std::time::Duration;
 pub use forecast::{Forecast, TimeLeft};
 pub use proc::{ResidentReader, Ticks};
 pub use sample::{
-    CoreSample, EngineSample, GpuSample, HelperCost, MachineSample, ProcessSample, Rail,
+    CoreSample, EngineSample, FanSample, GpuSample, HelperCost, MachineSample, ProcessSample, Rail,
     Temperature, is_placeholder,
 };
 pub use sampler::{Opener, Sampler, TakenSample, look};

@@ -111,6 +111,7 @@ impl Fixed {
             power_w: device.power_usage().ok().map(watts),
             power_limit_w: self.power_limit_w,
             celsius: device.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
+            fan_percent: device.fan_speed(0).ok().map(f64::from),
             throttled_by: device.current_throttle_reasons().ok().map(reasons),
         }
     }

@@ -24,6 +24,8 @@ pub struct MachineSample {
     pub engines: Vec<EngineSample>,
     /// Temperatures.
     pub temperatures: Vec<Temperature>,
+    /// Fans of the board or machine.
+    pub fans: Vec<FanSample>,
     /// Power by rail.
     pub rails: Vec<Rail>,
     /// Power of the whole machine or board, in watts.
@@ -77,6 +79,8 @@ pub struct GpuSample {
     pub power_limit_w: Option<f64>,
     /// Temperature.
     pub celsius: Option<f64>,
+    /// How far its fan is driven, in percent.
+    pub fan_percent: Option<f64>,
     /// What holds its clocks down just now; `None` where nobody tells.
     pub throttled_by: Option<Vec<String>>,
 }
@@ -110,6 +114,17 @@ pub fn is_placeholder(sensor: &str) -> bool {
     sensor.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("PMIC"))
 }
 
+/// A fan.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FanSample {
+    /// The name of its controller, with a number where that has several.
+    pub name: String,
+    /// How far it is driven, in percent.
+    pub percent: Option<f64>,
+    /// Turns a minute.
+    pub rpm: Option<f64>,
+}
+
 /// A supply rail.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Rail {
@@ -126,6 +141,12 @@ pub struct ProcessSample {
     pub pid: u32,
     /// Its name.
     pub name: Option<String>,
+    /// Its user: a name, or a number where that has none.
+    pub user: Option<String>,
+    /// Its command line, as far as it is kept.
+    pub command: Option<String>,
+    /// The container that it is in, as its tools name it.
+    pub container: Option<String>,
     /// The GPU that it uses, by its place in [`MachineSample::gpus`].
     pub gpu: Option<usize>,
     /// GPU memory that it holds.
@@ -174,6 +195,9 @@ impl MachineSample {
         }
         if self.temperatures.is_empty() {
             self.temperatures = other.temperatures;
+        }
+        if self.fans.is_empty() {
+            self.fans = other.fans;
         }
         if self.rails.is_empty() {
             self.rails = other.rails;
@@ -242,6 +266,7 @@ impl GpuSample {
         self.power_w = self.power_w.or(other.power_w);
         self.power_limit_w = self.power_limit_w.or(other.power_limit_w);
         self.celsius = self.celsius.or(other.celsius);
+        self.fan_percent = self.fan_percent.or(other.fan_percent);
         self.throttled_by = self.throttled_by.take().or(other.throttled_by);
     }
 }
@@ -249,6 +274,9 @@ impl GpuSample {
 impl ProcessSample {
     fn fill(&mut self, other: ProcessSample) {
         self.name = self.name.take().or(other.name);
+        self.user = self.user.take().or(other.user);
+        self.command = self.command.take().or(other.command);
+        self.container = self.container.take().or(other.container);
         self.gpu = self.gpu.or(other.gpu);
         self.gpu_bytes = self.gpu_bytes.or(other.gpu_bytes);
         self.resident = self.resident.or(other.resident);

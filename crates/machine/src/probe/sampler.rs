@@ -25,7 +25,7 @@ const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
 /// A machine that is busy may be late once; one that is later than this gets a warning.
 const WARN_AFTER: Duration = Duration::from_secs(1);
 /// This many processes are kept in a sample, those with the most memory.
-const MOST_PROCESSES: usize = 32;
+const MOST_PROCESSES: usize = 256;
 const STACK: usize = 256 << 10;
 
 /// A sample, and when it was taken.

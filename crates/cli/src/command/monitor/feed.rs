@@ -10,6 +10,8 @@ use plimsoll::probe::{self, ProbeSettings, Sampler, usual};
 use serde_json::Value;
 
 use super::flags::Args;
+#[cfg(target_os = "linux")]
+use super::guarded::GuardedProcesses;
 use super::record::{MonitorCost, MonitorGpu, MonitorMemory, MonitorRecord};
 use super::tegrastats;
 use crate::outcome::{BadInput, OrBadInput};
@@ -18,6 +20,9 @@ use crate::outcome::{BadInput, OrBadInput};
 const LONGEST: u64 = 1 << 20;
 /// How long tegrastats waits between two lines by default.
 const USUAL_STEP: f64 = 1.0;
+
+/// Processes are looked at no more often than this.
+const PROCESSES_EVERY: Duration = Duration::from_secs(2);
 
 /// What a feed gives.
 pub(super) enum Item {
@@ -33,8 +38,8 @@ pub(super) enum Item {
 
 /// Where records come from.
 pub(super) enum MonitorFeed {
-    /// Probes; the word says whether of this machine or of a recorded one.
-    Live(Sampler, &'static str),
+    /// Probes.
+    Live(Box<MachineFeed>),
     Log(Box<ReplayLog>),
 }
 
@@ -47,41 +52,61 @@ impl MonitorFeed {
         std::fs::read_dir(&args.root).or_bad_input(|| {
             format!("--root {} cannot be read as a folder", args.root.display())
         })?;
-        let processes = Some(args.interval.max(Duration::from_secs(2)));
+        let processes = Some(args.interval.max(PROCESSES_EVERY)).filter(|_| !args.no_processes);
         let settings =
             ProbeSettings { root: args.root.clone(), interval: args.interval, processes };
-        let how = if args.root == Path::new("/") { "sampled" } else { "recorded" };
-        Ok(MonitorFeed::Live(Sampler::start(&kinds, &args.source, &settings)?, how))
+        Ok(MonitorFeed::Live(Box::new(MachineFeed {
+            sampler: Sampler::start(&kinds, &args.source, &settings)?,
+            here: args.root == Path::new("/"),
+            #[cfg(target_os = "linux")]
+            guarded: GuardedProcesses::default(),
+        })))
     }
 
     /// The next of them; nothing where none comes within this time.
     pub(super) fn next(&mut self, timeout: Duration) -> Item {
         match self {
-            MonitorFeed::Live(sampler, how) => match sampler.next(timeout) {
-                Some(taken) => {
-                    let t = taken.since_start.as_secs_f64();
-                    let mut record = MonitorRecord::live(taken.at, t, how, &taken.sample);
-                    record.warnings = taken.warnings;
-                    let own = probe::HelperCost::of("plimsoll", std::process::id());
-                    record.cost.splice(..0, own.iter().map(MonitorCost::new));
-                    Item::Record(Box::new(record))
-                }
-                None => Item::Nothing,
-            },
+            MonitorFeed::Live(machine) => machine.next(timeout),
             MonitorFeed::Log(log) => log.next(),
         }
     }
 
     /// From now on this long between two samples; a log has its own times.
     pub(super) fn set_interval(&self, interval: Duration) {
-        if let MonitorFeed::Live(sampler, _) = self {
-            sampler.set_interval(interval);
+        if let MonitorFeed::Live(machine) = self {
+            machine.sampler.set_interval(interval);
         }
     }
 
     /// Whether it is a machine that is looked at now.
     pub(super) fn is_live(&self) -> bool {
         matches!(self, MonitorFeed::Live(..))
+    }
+}
+
+/// A machine that is looked at.
+pub(super) struct MachineFeed {
+    sampler: Sampler,
+    /// Whether it is this one, and not a recorded one.
+    here: bool,
+    #[cfg(target_os = "linux")]
+    guarded: GuardedProcesses,
+}
+
+impl MachineFeed {
+    fn next(&mut self, timeout: Duration) -> Item {
+        let Some(taken) = self.sampler.next(timeout) else { return Item::Nothing };
+        let t = taken.since_start.as_secs_f64();
+        let how = if self.here { "sampled" } else { "recorded" };
+        let mut record = MonitorRecord::live(taken.at, t, how, &taken.sample);
+        record.warnings = taken.warnings;
+        let own = probe::HelperCost::of("plimsoll", std::process::id());
+        record.cost.splice(..0, own.iter().map(MonitorCost::new));
+        #[cfg(target_os = "linux")]
+        if self.here {
+            self.guarded.add(&mut record);
+        }
+        Item::Record(Box::new(record))
     }
 }
 

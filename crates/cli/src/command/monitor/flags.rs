@@ -8,11 +8,12 @@ use plimsoll::Bytes;
 use plimsoll::probe::ProbeKind;
 
 use crate::duration::duration;
-use crate::limit::size;
+use crate::limit::{LimitArgs, size};
 
 const EXAMPLES: &str = "\
 Examples:
   plimsoll monitor                                   live view; ? shows its keys
+  plimsoll monitor --limit 7GiB                      the same, with what is left below a limit
   plimsoll monitor --once                            one look
   plimsoll monitor --format jsonl --duration 10m     a sample a line, for programs
   plimsoll monitor --log memory.jsonl                the live view, and a log of it
@@ -43,6 +44,11 @@ pub(crate) struct Args {
     /// Append each sample to this file as a line of JSON
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) limit: LimitArgs,
+    /// Leave processes out, which cost more than all the rest
+    #[arg(long)]
+    pub(super) no_processes: bool,
     /// Which sources to ask, comma-separated; without it, all that this machine has
     #[arg(long, value_name = "SOURCE", value_delimiter = ',', value_parser = source)]
     pub(super) source: Vec<ProbeKind>,

@@ -4,22 +4,30 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use jiff::tz::TimeZone;
 
 use super::Monitor;
 use super::feed::Item;
 use super::flags::Args;
 use super::record::MonitorRecord;
-use crate::tui::{KeyAction, LiveView, Screen};
+use crate::output::colour_on;
+use crate::tui::{KeyAction, LiveView, Screen, ViewSettings};
 
-/// How long to wait for a key before looking for the next record.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long to wait for a key at most, and at least, before looking for the next record.
+const LONGEST_POLL: Duration = Duration::from_millis(100);
+const SHORTEST_POLL: Duration = Duration::from_millis(10);
 /// A hole in a log is not waited out.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 impl Monitor {
     /// Shows records until the user has seen enough.
     pub(super) fn live(&mut self, args: &Args) -> anyhow::Result<()> {
-        let mut view = LiveView::new(self.source(args), args.interval);
+        let mut view = LiveView::new(ViewSettings {
+            source: self.source(args),
+            interval: args.interval,
+            colour: colour_on(true),
+            zone: TimeZone::system(),
+        });
         let mut pace = ReplayPace::new(args.replay.speed);
         let mut screen = Screen::take().context("cannot take the terminal; try --format table")?;
         let start = Instant::now();
@@ -29,11 +37,14 @@ impl Monitor {
             if std::mem::take(&mut stale) {
                 screen.show(&view).context("cannot draw on the terminal")?;
             }
-            match screen.next_action(POLL_INTERVAL).context("cannot read keys")? {
+            // To wake up often costs more than to draw.
+            let wait = (view.interval() / 4).clamp(SHORTEST_POLL, LONGEST_POLL);
+            let wait = pace.wait().map_or(wait, |due| due.clamp(SHORTEST_POLL, wait));
+            match screen.next_action(wait, &view).context("cannot read keys")? {
                 Some(KeyAction::Quit) => break,
                 Some(wish) => {
                     view.grant(wish);
-                    self.feed.set_interval(view.interval);
+                    self.feed.set_interval(view.interval());
                     stale = true;
                 }
                 None => {}
@@ -48,7 +59,7 @@ impl Monitor {
     fn source(&self, args: &Args) -> String {
         let what = match &args.replay.file {
             Some(path) => {
-                format!("replay of {}", path.file_name().unwrap_or_default().display())
+                format!("REPLAY of {}", path.file_name().unwrap_or_default().display())
             }
             None if args.root == std::path::Path::new("/") => String::new(),
             None => "a recorded machine".to_string(),
@@ -66,10 +77,10 @@ impl Monitor {
         while pace.is_due() && !pace.ended {
             match self.next(Duration::ZERO) {
                 Item::Record(record) => {
-                    view.take(&record);
                     if !self.feed.is_live() {
                         pace.follow(&record);
                     }
+                    view.take(*record);
                 }
                 Item::Nonsense { line, why } => view.warn(format!("line {line}: {why}")),
                 Item::Nothing => return news,

@@ -16,18 +16,22 @@
 //!    lost when two probes report the same GPU or process.
 //! 2. The probe that reads it, in `crates/machine/src/probe`. Its parser takes text; add a recorded
 //!    file to `crates/machine/tests/machines`.
-//! 3. `record.rs`: the field of the record and its value in `new`. JSON and logs then have it.
+//! 3. `record/mod.rs`: the field of the record, and its value in `record/sample.rs`. JSON and logs then have it.
 //! 4. The forms that show it, each by itself: `prometheus.rs`, `csv.rs` (header and cells),
-//!    `table.rs`, `tui/parts.rs` for the terminal view, and `summary.rs` for the least, mean and
-//!    most at the end.
+//!    `table.rs`, `tui/facts.rs` for the terminal view, `serve/page.html`, and `summary.rs` for the
+//!    least, mean and most at the end; `missing.rs` where a reader should learn that it is not
+//!    there.
 //!
 //! For the same metric in `bench`, see `crates/bench/src/measure/mod.rs`.
 
 mod csv;
 mod feed;
 mod flags;
+#[cfg(target_os = "linux")]
+mod guarded;
 mod live;
 mod log;
+mod missing;
 mod prometheus;
 pub(crate) mod record;
 mod serve;
@@ -75,7 +79,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let (feed, server) = (MonitorFeed::open(args)?, MonitorServer::start(&args.serve)?);
     let mut monitor = Monitor {
         feed,
-        watch: MonitorWatch::new(&args.alert),
+        watch: MonitorWatch::new(&args.alert, args.limit.limit()),
         // The last, so that what cannot start leaves no log.
         log: args.log.as_deref().map(MonitorLog::open).transpose()?,
         server,

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::record::{MonitorCost, MonitorProcess, MonitorRecord, MonitorTimeLeft};
+use super::record::{
+    MOST_WRITTEN, MonitorCost, MonitorProcess, MonitorRecord, MonitorRun, MonitorTimeLeft,
+};
 use super::summary::MonitorSummary;
 
 /// A family of metrics: name, help, and a value for each set of labels.
@@ -78,6 +80,11 @@ fn system(record: &MonitorRecord) -> Vec<Family> {
             "The largest free piece of system memory.",
             bytes(memory.largest_free_bytes),
         ),
+        gauge(
+            "plimsoll_memory_limit_bytes",
+            "What use of system memory is compared with.",
+            bytes(memory.limit_bytes),
+        ),
         gauge("plimsoll_swap_size_bytes", "Swap.", bytes(record.swap.total_bytes)),
         gauge("plimsoll_swap_used_bytes", "Swap in use.", bytes(record.swap.used_bytes)),
         gauge(
@@ -124,6 +131,11 @@ fn gpus(record: &MonitorRecord) -> Vec<Family> {
             "plimsoll_gpu_memory_used_bytes",
             "Memory that a GPU uses; part of the system's where memory is unified.",
             each(|gpu| bytes(gpu.used_bytes)),
+        ),
+        labelled(
+            "plimsoll_gpu_memory_limit_bytes",
+            "What use of a GPU's own memory is compared with.",
+            each(|gpu| bytes(gpu.limit_bytes)),
         ),
         labelled(
             "plimsoll_gpu_utilization_ratio",
@@ -178,6 +190,11 @@ fn sensors(record: &MonitorRecord) -> Vec<Family> {
             "Load of an engine beside the GPU.",
             record.engines.iter().map(|(name, one)| (named("engine", name), ratio(one.percent))),
         ),
+        labelled(
+            "plimsoll_fan_drive_ratio",
+            "How far a fan is driven.",
+            record.fans.iter().map(|(name, fan)| (named("fan", name), ratio(fan.percent))),
+        ),
     ]
 }
 
@@ -186,15 +203,32 @@ fn processes(record: &MonitorRecord) -> Vec<Family> {
         let name = process.name.clone().unwrap_or_default();
         vec![("pid", process.pid.to_string()), ("name", name)]
     };
-    let held = record.processes.iter().map(|process| {
+    let listed = &record.processes[..record.processes.len().min(MOST_WRITTEN)];
+    let held = listed.iter().map(|process| {
         let gpu = process.gpu.map(|gpu| ("gpu", gpu.to_string()));
         (labels(process).into_iter().chain(gpu).collect(), bytes(process.gpu_bytes))
     });
     // One that uses several GPUs stands there once for each, and is resident once.
-    let first = |at: usize, pid: u32| !record.processes[..at].iter().any(|p| p.pid == pid);
-    let each = record.processes.iter().enumerate().filter(|(at, p)| first(*at, p.pid));
+    let first = |at: usize, pid: u32| !listed[..at].iter().any(|p| p.pid == pid);
+    let each = listed.iter().enumerate().filter(|(at, p)| first(*at, p.pid));
     let resident = each.map(|(_, process)| (labels(process), bytes(process.resident_bytes)));
+    let run = |value: fn(&MonitorRun) -> Option<u64>| {
+        record.runs.iter().map(move |run| {
+            let labels = vec![("run", run.pid.to_string()), ("gpu", run.gpu.to_string())];
+            (labels, bytes(value(run)))
+        })
+    };
     vec![
+        labelled(
+            "plimsoll_run_gpu_memory_used_bytes",
+            "GPU memory that the guard has counted for a run.",
+            run(|run| Some(run.used_bytes)),
+        ),
+        labelled(
+            "plimsoll_run_gpu_memory_limit_bytes",
+            "The limit of a run that the guard holds.",
+            run(|run| run.limit_bytes),
+        ),
         labelled("plimsoll_process_gpu_memory_bytes", "GPU memory that a process uses.", held),
         labelled(
             "plimsoll_process_resident_memory_bytes",

@@ -56,11 +56,8 @@ pub(super) fn row(record: &MonitorRecord) -> String {
 fn all_vram(record: &MonitorRecord) -> Option<MonitorPool> {
     let own: Vec<MonitorPool> = (0..record.gpus.len()).filter_map(|at| record.own(at)).collect();
     let sum = |of: fn(&MonitorPool) -> u64| own.iter().map(of).sum();
-    (!own.is_empty()).then(|| MonitorPool {
-        gpu: None,
-        used: sum(|p| p.used),
-        total: sum(|p| p.total),
-    })
+    let owner = own.first()?.owner;
+    Some(MonitorPool { owner, used: sum(|p| p.used), total: sum(|p| p.total), limit: None })
 }
 
 fn figure(value: Option<f64>, decimals: usize) -> String {
@@ -116,8 +113,8 @@ impl Answer for Look<'_> {
             page.heading("Processes");
             page.table(&processes(record));
         }
-        for warning in &record.warnings {
-            page.advice(warning);
+        for text in record.missing.iter().chain(&record.warnings) {
+            page.advice(text);
         }
     }
 }

@@ -8,7 +8,8 @@ use plimsoll::Bytes;
 use plimsoll::probe::Forecast;
 
 use super::flags::{Alert, FreeAlert};
-use super::record::{MonitorPool, MonitorRecord, MonitorTimeLeft};
+use super::missing;
+use super::record::{MonitorPool, MonitorRecord, MonitorTimeLeft, PoolOwner};
 use super::summary::MonitorSummary;
 
 /// An alert is raised again only after its reason has been gone for so long.
@@ -18,20 +19,22 @@ const MOST_COMMANDS: usize = 4;
 
 /// Follows a feed.
 pub(super) struct MonitorWatch {
+    limit: Option<Bytes>,
     free: Option<FreeAlert>,
     within: Option<Duration>,
     command: Option<String>,
     running: Vec<Child>,
-    forecasts: BTreeMap<Option<usize>, Forecast>,
+    forecasts: BTreeMap<PoolOwner, Forecast>,
     /// When each reason for an alert was last there.
-    reasons: BTreeMap<(&'static str, Option<usize>), f64>,
+    reasons: BTreeMap<(&'static str, PoolOwner), f64>,
     pub(super) raised: u64,
     pub(super) summary: MonitorSummary,
 }
 
 impl MonitorWatch {
-    pub(super) fn new(alert: &Alert) -> MonitorWatch {
+    pub(super) fn new(alert: &Alert, limit: Option<Bytes>) -> MonitorWatch {
         MonitorWatch {
+            limit,
             free: alert.alert_free,
             within: alert.alert_within,
             command: alert.alert_exec.clone(),
@@ -45,13 +48,21 @@ impl MonitorWatch {
 
     /// Takes a record in, and adds to it what follows from it and those before.
     pub(super) fn take(&mut self, record: &mut MonitorRecord) {
+        if let Some(limit) = self.limit {
+            record.set_limit(limit.get());
+        }
         let t = record.t.unwrap_or_default();
         let pools: Vec<MonitorPool> = record.pools().collect();
+        // A run that has ended is not asked about again.
+        self.forecasts.retain(|owner, _| pools.iter().any(|pool| pool.owner == *owner));
         let mut soonest: Option<MonitorTimeLeft> = None;
         for pool in pools {
-            let forecast = self.forecasts.entry(pool.gpu).or_default();
-            let left = forecast.push(t, Bytes(pool.used), Bytes(pool.total));
-            if let Some(left) = left.map(|left| MonitorTimeLeft::new(pool.gpu, left)) {
+            let forecast = self.forecasts.entry(pool.owner).or_default();
+            let left = match pool.limit {
+                Some(limit) => forecast.push_to_limit(t, Bytes(pool.used), Bytes(limit)),
+                None => forecast.push(t, Bytes(pool.used), Bytes(pool.total)),
+            };
+            if let Some(left) = left.map(|left| MonitorTimeLeft::new(&pool, left)) {
                 self.judge_time(record, &pool, &left, t);
                 if soonest.as_ref().is_none_or(|soonest| left.seconds < soonest.seconds) {
                     soonest = Some(left);
@@ -60,6 +71,10 @@ impl MonitorWatch {
             self.judge_room(record, &pool, t);
         }
         record.time_left = soonest;
+        // A log of ours says what its machine did not tell.
+        if record.missing.is_empty() {
+            record.missing = missing::missing(record);
+        }
         self.summary.take(record);
         self.running.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         for alert in &record.alerts {
@@ -76,12 +91,16 @@ impl MonitorWatch {
         t: f64,
     ) {
         let Some(within) = self.within else { return };
-        if left.seconds > within.as_secs_f64() || !self.is_new("within", pool.gpu, t) {
+        if left.seconds > within.as_secs_f64() || !self.is_new("within", pool.owner, t) {
             return;
         }
         let latest = left.at_most_s.map_or_else(|| "–".to_string(), |s| format!("{s:.0}"));
+        let what = match left.limit_bytes {
+            Some(limit) => format!("reaches its limit of {}", Bytes(limit)),
+            None => "runs out".to_string(),
+        };
         record.alerts.push(format!(
-            "{} memory runs out in {:.0} s ({:.0} to {latest} s) at {}/s",
+            "{} memory {what} in {:.0} s ({:.0} to {latest} s) at {}/s",
             left.memory,
             left.seconds,
             left.at_least_s,
@@ -91,22 +110,22 @@ impl MonitorWatch {
 
     fn judge_room(&mut self, record: &mut MonitorRecord, pool: &MonitorPool, t: f64) {
         let Some(free) = self.free else { return };
-        let least = free.of(pool.total);
-        if pool.free() >= least || !self.is_new("free", pool.gpu, t) {
+        let least = free.of(pool.end());
+        if pool.free() >= least || !self.is_new("free", pool.owner, t) {
             return;
         }
         record.alerts.push(format!(
             "{} memory: {} of {} left, less than {}",
-            MonitorPool::name(pool.gpu),
+            pool.owner,
             Bytes(pool.free()),
-            Bytes(pool.total),
+            Bytes(pool.end()),
             Bytes(least),
         ));
     }
 
     /// Whether a reason that is there now was not there a while ago.
-    fn is_new(&mut self, kind: &'static str, gpu: Option<usize>, t: f64) -> bool {
-        let last = self.reasons.insert((kind, gpu), t);
+    fn is_new(&mut self, kind: &'static str, owner: PoolOwner, t: f64) -> bool {
+        let last = self.reasons.insert((kind, owner), t);
         last.is_none_or(|last| t - last > ALERT_PAUSE_S || t < last)
     }
 }

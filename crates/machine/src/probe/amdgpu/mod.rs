@@ -10,6 +10,7 @@ mod clients;
 use std::time::Duration;
 
 use super::Probe;
+use super::fans::fan_percent;
 use super::open_file::OpenFile;
 use super::sample::{GpuSample, MachineSample};
 use crate::error::{Error, Result};
@@ -34,6 +35,8 @@ struct Card {
     power_cap: Option<OpenFile>,
     /// In thousandths of a degree.
     heat: Option<OpenFile>,
+    /// Up to 255.
+    fan: Option<OpenFile>,
 }
 
 /// The probe.
@@ -97,6 +100,7 @@ fn card(machine: &Machine, path: &str) -> Option<Card> {
         power: sensor("power1_average").or_else(|| sensor("power1_input")),
         power_cap: sensor("power1_cap"),
         heat: sensor("temp1_input"),
+        fan: sensor("pwm1"),
     })
 }
 
@@ -118,6 +122,7 @@ impl Card {
             power_w: scaled(&self.power, 1e6),
             power_limit_w: scaled(&self.power_cap, 1e6),
             celsius: scaled(&self.heat, 1e3),
+            fan_percent: number(&self.fan).map(fan_percent),
             ..GpuSample::default()
         }
     }

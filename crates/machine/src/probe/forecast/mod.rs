@@ -85,6 +85,15 @@ impl Forecast {
     /// Takes a sample in: `t` in seconds by any clock, what is used and what there is. Tells
     /// when it runs out, where it does.
     pub fn push(&mut self, t: f64, used: Bytes, total: Bytes) -> Option<TimeLeft> {
+        self.push_until(t, used, total, total.get() as f64 * (1.0 - RESERVE))
+    }
+
+    /// The same towards a limit that somebody has set, all of which can be had.
+    pub fn push_to_limit(&mut self, t: f64, used: Bytes, limit: Bytes) -> Option<TimeLeft> {
+        self.push_until(t, used, limit, limit.get() as f64)
+    }
+
+    fn push_until(&mut self, t: f64, used: Bytes, total: Bytes, end: f64) -> Option<TimeLeft> {
         let step = self.last.map_or(0.0, |last| t - last);
         if total != self.total || !(0.0..HOLE_S.max(self.usual_step() * 5.0)).contains(&step) {
             *self = Forecast { total, ..Forecast::default() };
@@ -104,7 +113,6 @@ impl Forecast {
         if trend.is_left_behind(t, self.newest) {
             return None;
         }
-        let end = size * (1.0 - RESERVE);
         // Where growth would be is not where it has been: a long window still rises when the
         // memory has turned back already.
         let level = trend.level(t).min(self.windows[0].peak());
@@ -170,6 +178,20 @@ fn reach(room: f64, slope: f64, bend: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_can_be_used_up_and_a_memory_not_quite() {
+        let (mut memory, mut limit) = (Forecast::default(), Forecast::default());
+        let used = |t: u32| Bytes::mib(4000 + 20 * u64::from(t));
+        let last = |told: Option<TimeLeft>| told.map_or(f64::NAN, |left| left.seconds);
+        let (mut sooner, mut later) = (f64::NAN, f64::NAN);
+        for t in 0..60 {
+            sooner = last(memory.push(f64::from(t), used(t), Bytes::mib(8000)));
+            later = last(limit.push_to_limit(f64::from(t), used(t), Bytes::mib(8000)));
+        }
+        // 1.5 % of 8000 MiB are 6 seconds of growth.
+        assert!((later - sooner - 6.0).abs() < 0.1, "{sooner} {later}");
+    }
 
     #[test]
     fn straight_and_bent_growth_reaches_where_it_should() {

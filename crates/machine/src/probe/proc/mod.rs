@@ -4,6 +4,7 @@
 //! looked at less often: one file each, and the expensive one (`smaps_rollup`, which walks all
 //! of a process's memory) only for the few that hold the most GPU memory.
 
+mod container;
 mod cost;
 mod processes;
 mod resident;
@@ -15,6 +16,7 @@ pub use resident::ResidentReader;
 pub use ticks::Ticks;
 
 use super::Probe;
+use super::fans::Fans;
 use super::jetson::{is_jetson, thermal};
 use super::open_file::OpenFile;
 use super::sample::{CoreSample, MachineSample};
@@ -36,6 +38,7 @@ pub(super) struct Proc {
     /// The clock of a processor, by its number.
     clocks: Vec<(usize, OpenFile)>,
     zones: Vec<(String, OpenFile)>,
+    fans: Fans,
     /// How many processors there can be, on or off.
     cores: usize,
     last: Option<Vec<Ticks>>,
@@ -65,12 +68,13 @@ impl Proc {
             clocks: (0..cores.min(MOST_CLOCKS)).filter_map(clock).collect(),
             // A Jetson's own probe reports them.
             zones: if is_jetson(machine) { Vec::new() } else { thermal::zones(machine) },
+            fans: Fans::open(machine),
             cores,
             last: None,
             // The processes of a recorded machine are not there any more.
             processes: processes
                 .filter(|_| machine.is_here())
-                .map(|every| (Processes::default(), every, None)),
+                .map(|every| (Processes::new(), every, None)),
             buffer: Vec::new(),
         })
     }
@@ -121,6 +125,7 @@ impl Probe for Proc {
             sample.largest_free = largest_free(text);
         }
         sample.temperatures = thermal::temperatures(&self.zones);
+        sample.fans = self.fans.read();
         let _ = self.processors(sample);
         self.look_at_processes(sample);
         Ok(())

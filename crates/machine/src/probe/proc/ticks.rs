@@ -65,17 +65,27 @@ pub(super) struct ProcessStat<'a> {
     pub(super) name: &'a str,
     pub(super) ticks: u64,
     pub(super) resident_pages: u64,
+    /// When it started, in ticks since the machine did.
+    pub(super) start: u64,
+    /// Whether it is a thread of the kernel.
+    pub(super) kernel: bool,
 }
+
+/// The flag of the kernel's own threads.
+const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// The name in the middle may hold anything, brackets too.
 pub(super) fn parse_process(text: &str) -> Option<ProcessStat<'_>> {
     let (start, rest) = text.rsplit_once(')')?;
     let name = start.split_once('(')?.1;
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let flags: u64 = fields.nth(6)?.parse().ok()?;
+    let user: u64 = fields.nth(4)?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
-    let resident_pages = fields.nth(8)?.parse().ok()?;
-    Some(ProcessStat { name, ticks: user.saturating_add(system), resident_pages })
+    let start = fields.nth(6)?.parse().ok()?;
+    let resident_pages = fields.nth(1)?.parse().ok()?;
+    let kernel = flags & KERNEL_THREAD != 0;
+    Some(ProcessStat { name, ticks: user.saturating_add(system), resident_pages, start, kernel })
 }
 
 #[cfg(test)]
@@ -98,8 +108,11 @@ mod tests {
     #[test]
     fn a_process_may_be_called_anything() {
         let text = "42 (a) b (c)) S 1 42 42 0 -1 4194304 100 0 0 0 7 5 0 0 20 0 1 0 3 9000 77 1";
-        let found = ProcessStat { name: "a) b (c)", ticks: 12, resident_pages: 77 };
+        let (start, kernel) = (3, false);
+        let found = ProcessStat { name: "a) b (c)", ticks: 12, resident_pages: 77, start, kernel };
         assert_eq!(parse_process(text), Some(found));
+        let thread = text.replace("4194304", "2129984");
+        assert!(parse_process(&thread).is_some_and(|found| found.kernel));
         assert_eq!(parse_process("42 (a"), None);
     }
 }

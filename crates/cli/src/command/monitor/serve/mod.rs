@@ -10,9 +10,9 @@
 //! token is required.
 
 mod access;
+mod history;
 mod http;
 
-use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,10 +21,11 @@ use std::time::Duration;
 
 use super::flags::Serve;
 use super::prometheus;
-use super::record::{MonitorCpu, MonitorGpu, MonitorMemory, MonitorRecord};
+use super::record::MonitorRecord;
 use super::summary::MonitorSummary;
 use crate::outcome::{BadInput, OrBadInput};
 use access::{AccessRefusal, AccessRules};
+use history::PageHistory;
 use http::HttpResponse;
 
 const PAGE: &str = include_str!("page.html");
@@ -37,8 +38,6 @@ const MOST_STREAMS: usize = 24;
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a stream without records sends an empty comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// How many records are kept for pages that are opened later.
-const MOST_HISTORY: usize = 600;
 const STACK: usize = 256 << 10;
 
 /// What clients may request.
@@ -46,8 +45,8 @@ const STACK: usize = 256 << 10;
 struct NewestRecord {
     number: u64,
     record: Arc<(MonitorRecord, MonitorSummary)>,
-    /// The last records without their long lists, so that a page starts with a plot.
-    history: VecDeque<MonitorRecord>,
+    /// The last hour, so that a page starts with a plot.
+    history: PageHistory,
 }
 
 struct ServeState {
@@ -106,26 +105,9 @@ impl MonitorServer {
         let mut newest = self.shared.newest();
         newest.number += 1;
         newest.record = Arc::new((record.clone(), summary.clone()));
-        if newest.history.len() == MOST_HISTORY {
-            newest.history.pop_front();
-        }
-        newest.history.push_back(for_plots(record));
+        newest.history.push(record);
         drop(newest);
         self.shared.news.notify_all();
-    }
-}
-
-/// A record for plots: its figures, without what only tables show.
-fn for_plots(record: &MonitorRecord) -> MonitorRecord {
-    let gpus =
-        record.gpus.iter().map(|gpu| MonitorGpu { name: None, throttled_by: None, ..gpu.clone() });
-    MonitorRecord {
-        t: record.t,
-        unified: record.unified,
-        memory: MonitorMemory { pressure: None, ..record.memory.clone() },
-        cpu: MonitorCpu { percent: record.cpu.percent, cores: Vec::new() },
-        gpus: gpus.collect(),
-        ..MonitorRecord::default()
     }
 }
 
@@ -227,8 +209,7 @@ fn serve(stream: &TcpStream, shared: &Arc<ServeState>) -> io::Result<()> {
             HttpResponse::new("application/json", json)
         }
         "/api/history" => {
-            let history: Vec<MonitorRecord> = shared.newest().history.iter().cloned().collect();
-            let json = serde_json::to_string(&history).map_err(io::Error::other)?;
+            let json = serde_json::to_string(&shared.newest().history).map_err(io::Error::other)?;
             HttpResponse::new("application/json", json)
         }
         "/api/stream" if bare => HttpResponse::new("text/event-stream", String::new()),
