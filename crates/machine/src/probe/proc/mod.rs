@@ -5,12 +5,14 @@
 //! of a process's memory) only for the few that hold the most GPU memory.
 
 mod cost;
+mod identity;
 mod processes;
 mod resident;
 mod ticks;
 
 use std::time::{Duration, Instant};
 
+pub use identity::{ProcessContainer, ProcessIdentity};
 pub use resident::ResidentReader;
 pub use ticks::Ticks;
 
