@@ -123,7 +123,7 @@ impl Output {
         if !self.quiet {
             let mut page = TextPage::new(colour_on(io::stderr().is_terminal()), false);
             answer.page(&mut page);
-            print_to_stderr(&page.into_text());
+            page_on_stderr(page);
         }
     }
 
@@ -201,6 +201,15 @@ impl Drop for ProgressLine {
 /// Writes lines for people to stderr while a verb works; text from outside cannot begin a line.
 pub(crate) fn note(text: &str) {
     print_to_stderr(&redact(&text::lines(text.trim_end())));
+}
+
+/// Writes a page to stderr, where it has anything. What is on a page is safe to show already, and
+/// its colours are its own.
+pub(crate) fn page_on_stderr(page: TextPage) {
+    let text = page.into_text();
+    if !text.is_empty() {
+        print_to_stderr(&redact(text.trim_end_matches('\n')));
+    }
 }
 
 /// The same for one line, whatever is in it.

@@ -4,6 +4,8 @@
 
 #[expect(dead_code, reason = "each test file uses its own part")]
 mod common;
+#[path = "common/stage.rs"]
+mod stage;
 #[path = "common/terminal.rs"]
 #[expect(dead_code, reason = "each test file uses its own part")]
 mod terminal;
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Result, plimsoll, text};
 use serde_json::Value;
+use stage::{DRIVER, StagePart, answer_of};
 use terminal::Terminal;
 
 fn tree(name: &str) -> PathBuf {
@@ -164,5 +167,144 @@ fn a_report_can_be_watched_and_a_page_that_cannot_be_written_is_named() -> Resul
         plimsoll(&["report", "--html", "/nowhere/at/all.html", "--root"]).arg(&root).output()?;
     assert_eq!(run.status.code(), Some(2));
     assert!(text(&run.stderr).contains("/nowhere/at/all.html"));
+    Ok(())
+}
+
+/// The fake driver, and a program that uses it as a training run does.
+const PARTS: [StagePart; 2] = [DRIVER, ("worker.c", &["-rdynamic"], "worker")];
+
+/// `plimsoll run` of the worker, which asks for more than 3 GiB once.
+fn worker(words: &[&str]) -> Result<std::process::Command> {
+    let stage = stage::stage(&PARTS)?;
+    let limits = ["--limit", "3GiB", "--reserve", "0"];
+    let mut command = plimsoll(&[&["run"], &limits[..], words].concat());
+    command.arg("--").arg(stage.join("worker"));
+    command.env("LD_LIBRARY_PATH", stage).env("WAY", "runtime");
+    Ok(command)
+}
+
+#[test]
+fn what_was_live_at_the_peak_is_known_by_its_place() -> Result {
+    let answer = answer_of(&mut worker(&["--json", "--stacks"])?)?;
+    let (device, peak) = (&answer["devices"][0], &answer["devices"][0]["at_peak"]);
+    assert_eq!(peak["bytes"], device["peak_bytes"], "{device:#}");
+    let places = peak["places"].as_array().ok_or("no places")?;
+    let bytes: u64 = places.iter().filter_map(|place| place["bytes"].as_u64()).sum();
+    assert_eq!(Some(bytes), peak["bytes"].as_u64(), "all of the peak has a place");
+    let of = |name: &str| {
+        let has = |place: &&Value| place["stack"][0].as_str().is_some_and(|f| f.contains(name));
+        places.iter().find(has).ok_or(format!("no place in {name}: {places:#?}"))
+    };
+    assert_eq!(of("load_layer")?["bytes"], 16u64 * 96 << 20);
+    assert_eq!(of("load_layer")?["blocks"], 16);
+    assert!(of("mlp")?["bytes"].as_u64() > of("attention")?["bytes"].as_u64());
+    let without = answer_of(&mut worker(&["--json"])?)?;
+    let places = without["devices"][0]["at_peak"]["places"].as_array().ok_or("no places")?;
+    assert!(places.iter().all(|place| place["stack"].as_array().is_some_and(Vec::is_empty)));
+    Ok(())
+}
+
+#[test]
+fn a_run_ends_with_a_picture_and_the_places_that_held_the_most() -> Result {
+    for columns in [80, 200] {
+        let terminal = Terminal::open(columns, 60)?;
+        let mut command = worker(&["--stacks"])?;
+        command.env("NO_COLOR", "1").env("TERM", "xterm");
+        let status = terminal.run(command, "nothing waits for this", |_, _| Ok(()))?;
+        let shown = terminal.written();
+        assert!(status.success(), "{shown}");
+        let lines: Vec<&str> = shown.lines().collect();
+        let limit = lines.iter().find(|line| line.contains("3.00 GiB │")).ok_or("no limit")?;
+        assert!(limit.contains('┄'), "{shown}");
+        assert_eq!(lines.iter().filter(|line| line.contains('│')).count(), 6, "{shown}");
+        assert!(lines.iter().any(|line| line.contains("refused") && line.contains('▲')), "{shown}");
+        let places = shown.find("live at the peak of cuda:0").ok_or("no places")?;
+        let first = shown[places..].find("load_layer (worker)");
+        assert!(first.is_some() && first < shown[places..].find("mlp (worker)"), "{shown}");
+        let plot = lines.iter().filter(|line| line.contains(['│', '└', '▲']));
+        assert!(plot.clone().all(|line| line.chars().count() <= usize::from(columns)), "{shown}");
+    }
+    // A log of a program that is not in a terminal stays short.
+    let run = worker(&[])?.output()?;
+    assert!(!text(&run.stderr).contains('│'), "{}", text(&run.stderr));
+    Ok(())
+}
+
+#[test]
+fn the_page_of_a_run_has_the_flame_graph_and_what_was_refused() -> Result {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("out");
+    let run = worker(&["--quiet", "--stacks", "--report", &out.to_string_lossy()])?.output()?;
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let html = fs::read_to_string(out.join("report.html"))?;
+    for words in [
+        "Live memory at the peak by call stack",
+        "load_layer (worker): 1.50 GiB",
+        "<title>80.00 MiB by cuMemAlloc was refused at ",
+        "refused: 80.00 MiB",
+    ] {
+        assert!(html.contains(words), "{words}: {html}");
+    }
+    assert!(!html.contains("plimsoll.torch.record"), "there is no Python in it");
+    let without = worker(&["--quiet", "--report", &out.to_string_lossy()])?.output()?;
+    assert!(without.status.success());
+    let html = fs::read_to_string(out.join("report.html"))?;
+    assert!(html.contains("With --stacks this is drawn by call stack"), "{html}");
+    Ok(())
+}
+
+/// A program of this name stands for the interpreter: only its name is looked at.
+#[test]
+fn a_python_program_is_told_where_its_own_lines_are() -> Result {
+    let stage = stage::stage(&PARTS)?;
+    let folder = tempfile::tempdir()?;
+    let python = folder.path().join("python3");
+    fs::copy(stage.join("worker"), &python)?;
+    let mut command = plimsoll(&["run", "--limit", "3GiB", "--reserve", "0", "--stacks", "--"]);
+    command.arg(&python).env("LD_LIBRARY_PATH", stage).env("WAY", "runtime");
+    let shown = text(&command.output()?.stderr);
+    assert!(shown.contains("plimsoll.torch.record"), "{shown}");
+    Ok(())
+}
+
+/// A trace whose figures are known: ten blocks of 1 MiB, one of 64 MiB, of which half are freed.
+fn trace() -> String {
+    let mut csv = "op,id,size,stream,t_us\n".to_string();
+    (0..10).for_each(|id| csv += &format!("a,{id},1048576,0,{}\n", id * 1000));
+    csv += "a,99,67108864,0,20000\n";
+    (0..5).for_each(|id| csv += &format!("f,{id},1048576,0,{}\n", 30_000 + id * 1000));
+    csv
+}
+
+#[test]
+fn a_replay_becomes_a_page_with_its_course_and_the_blocks_at_the_peak() -> Result {
+    let folder = tempfile::tempdir()?;
+    let (file, page) = (folder.path().join("<b>trace.csv"), folder.path().join("trace.html"));
+    fs::write(&file, trace())?;
+    let run = plimsoll(&["replay", "--html"]).arg(&page).arg(&file).output()?;
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let html = fs::read_to_string(&page)?;
+    for words in [
+        "Live and reserved memory",
+        "11 blocks are live at event 11, 74.00 MiB in all",
+        "64.00 MiB</td><td data-name=\"blocks\">1</td>",
+        "1.00 MiB</td><td data-name=\"blocks\">10</td><td data-name=\"together\">10.00 MiB</td>",
+        "It completes on a device",
+    ] {
+        assert!(html.contains(words), "{words}: {html}");
+    }
+    assert!(!html.contains("<b>trace") && html.contains("&lt;b&gt;trace.csv"));
+    // One that does not fit ends where it ends, and is drawn so far.
+    let run = plimsoll(&["replay", "--cap", "32MiB", "--html"]).arg(&page).arg(&file).output()?;
+    assert_eq!(run.status.code(), Some(1), "{}", text(&run.stderr));
+    let html = fs::read_to_string(&page)?;
+    assert!(
+        html.contains("It does not complete: event 11 of 16") && html.contains(">ends<"),
+        "{html}"
+    );
+    // The page must not replace the recording.
+    let run = plimsoll(&["replay", "--html"]).arg(&file).arg(&file).output()?;
+    assert_eq!(run.status.code(), Some(2));
+    assert_eq!(fs::read_to_string(&file)?, trace());
     Ok(())
 }

@@ -42,7 +42,7 @@ fn headline(report: &MachineReport) -> Markup {
         &html! {
             (facts(rows))
             @match &most.end_command {
-                Some(command) => code.do { (safe(command)) },
+                Some(command) => { p.why { "To end it:" } code.do { (safe(command)) } },
                 None => p.why { "It draws the desktop: to end it ends the session." },
             }
         },
