@@ -188,6 +188,25 @@ impl ProgressLine {
             rewrite(text, false);
         }
     }
+
+    /// The same, with the time that the rest takes if it goes on like this.
+    pub(crate) fn show_part(&mut self, text: &str, done: u64, total: u64) {
+        match time_left(self.since.elapsed(), done, total) {
+            Some(left) => self.show(&format!("{text}, {left} left")),
+            None => self.show(text),
+        }
+    }
+}
+
+/// What the rest takes at the pace so far; nothing where there is no pace yet.
+fn time_left(so_far: Duration, done: u64, total: u64) -> Option<String> {
+    let rest = total.checked_sub(done)?;
+    let seconds = (done > 0).then(|| so_far.as_secs_f64() / done as f64 * rest as f64)?;
+    Some(match seconds.round() as u64 {
+        seconds @ 0..100 => format!("{seconds} s"),
+        seconds @ 100..6000 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h", seconds.div_ceil(3600)),
+    })
 }
 
 impl Drop for ProgressLine {

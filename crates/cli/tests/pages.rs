@@ -308,3 +308,79 @@ fn a_replay_becomes_a_page_with_its_course_and_the_blocks_at_the_peak() -> Resul
     assert_eq!(fs::read_to_string(&file)?, trace());
     Ok(())
 }
+
+#[test]
+fn the_tables_of_cost_need_nothing_else_to_be_read() -> Result {
+    let shown = in_terminal(&["cost", "--table"], 80)?;
+    golden("cost-table-80.txt", &shown)?;
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    Ok(())
+}
+
+/// Points of a LiDAR on a flat field: 150 m wide, 4 m high; in KITTI's form.
+fn flat_cloud(to: &Path) -> Result {
+    let mut bytes = Vec::new();
+    for n in 0..20_000u32 {
+        let (angle, far) = (n as f32 * 0.0137, 4.0 + (n % 640) as f32 * 0.11);
+        let point = [far * angle.cos(), far * angle.sin(), -1.8 + (n % 37) as f32 * 0.1, 0.5];
+        point.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+    }
+    Ok(fs::write(to, bytes)?)
+}
+
+#[test]
+fn a_grid_that_holds_next_to_nothing_is_warned_of_with_one_that_holds_all() -> Result {
+    let folder = tempfile::tempdir()?;
+    let (cloud, out) = (folder.path().join("cloud.bin"), folder.path().join("grid.npy"));
+    flat_cloud(&cloud)?;
+    let voxelize = |flags: &[&str]| -> Result<std::process::Output> {
+        let mut command = plimsoll(&["voxelize", "--grid", "10,400,352", "--out"]);
+        command.arg(&out).arg(&cloud).args(["--backend", "host"]).args(flags);
+        Ok(command.output()?)
+    };
+    let run = voxelize(&["--origin", "900,0,0", "--voxel-size", "0.1"])?;
+    let shown = text(&run.stdout);
+    assert!(shown.contains("warning: most points were dropped: 100.0 % lie outside"), "{shown}");
+    let flags = shown.lines().find_map(|line| line.split_once("hold all of them: "));
+    let flags: Vec<&str> = flags.ok_or("no flags")?.1.split(' ').collect();
+    let run = voxelize(&[&flags[..], &["--json"]].concat())?;
+    let answer: Value = serde_json::from_slice(&run.stdout)?;
+    assert_eq!(answer["dropped"]["out_of_range"], 0, "{flags:?}: {answer:#}");
+    assert_eq!(answer["extent"], Value::Null, "there is nothing to say");
+    let shown = text(&voxelize(&flags)?.stdout);
+    assert!(!shown.contains("warning"), "{shown}");
+    Ok(())
+}
+
+/// Help begins with the commonest uses, in every verb and at the top.
+#[test]
+fn help_begins_with_what_people_type() -> Result {
+    let top = text(&plimsoll(&["--help"]).output()?.stdout);
+    assert!(top.find("Examples:") < top.find("Usage:") && top.contains("Examples:"), "{top}");
+    let verbs = top.split("Commands:").nth(1).and_then(|rest| rest.split("\n\n").next());
+    // A verb begins two columns in; its description may go on below it.
+    let lines = verbs.unwrap_or_default().lines().filter(|line| !line.starts_with("   "));
+    let verbs = lines.filter_map(|line| line.split_whitespace().next());
+    for verb in verbs.filter(|verb| *verb != "help") {
+        let help = text(&plimsoll(&[verb, "--help"]).output()?.stdout);
+        let first = help.find("Examples:\n  ").ok_or(format!("{verb}: {help}"))?;
+        assert!(Some(first) < help.find("Usage:"), "{verb}: {help}");
+        let before = &help[first..help.find("Usage:").unwrap_or(first)];
+        let examples =
+            before.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        assert!((1..=3).contains(&examples.count()), "{verb}: {before}");
+    }
+    Ok(())
+}
+
+/// The scripts that shells read have the values of flags.
+#[test]
+fn shells_complete_the_values_of_flags() -> Result {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&plimsoll(&["completions", shell]).output()?.stdout);
+        for value in ["thermal", "tensorrt", "agx-orin-64gb", "occupancy", "llama.cpp"] {
+            assert!(script.contains(value), "{shell}: {value}");
+        }
+    }
+    Ok(())
+}

@@ -135,7 +135,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let (name, trace) = input::read(path, args.device)?;
     tracing::info!("{name}: {} events", trace.events().len());
     let stand = setup.open()?;
-    let measured = measure::run(&stand, &trace, args.passes)?;
+    let mut line = out.progress();
+    let measured = measure::run(&stand, &trace, args.passes, &mut |done, all| {
+        line.show_part(&format!("replay: pass {} of {all}", done + 1), done.into(), all.into());
+    })?;
+    drop(line);
     let mut report = ReplayReport::new(name, &trace, &setup, &stand, &measured);
     drop(stand);
     if args.threads > 1 && report.completed {
@@ -145,7 +149,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if args.smallest_cap {
         let found = cap::smallest(&setup, &trace, &mut out.progress())?;
         let there = found.map(|cap| setup.with_cap(cap).open()).transpose()?;
-        let there = there.map(|stand| measure::run(&stand, &trace, args.passes)).transpose()?;
+        let there = there
+            .map(|stand| measure::run(&stand, &trace, args.passes, &mut |_, _| {}))
+            .transpose()?;
         report = report.with_smallest_cap(found, there.as_ref(), &trace);
     }
     out.answer(&report)?;
