@@ -11,8 +11,10 @@
 
 use std::ffi::OsString;
 
+use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser};
 
+use plimsoll::LIMIT_PROFILES;
 use plimsoll::text::one_line;
 
 use crate::command::Verb;
@@ -21,15 +23,15 @@ const ABOUT: &str = "GPU memory: what fits, a hard limit, and honest measurement
 
 const EXAMPLES: &str = "\
 Examples:
+  plimsoll run --limit 8GiB -- python3 train.py   a hard limit of GPU memory
+  plimsoll estimate model.gguf --limit 8GiB       whether a model fits
+  plimsoll report                 who holds the memory now, and how to end it
+  plimsoll monitor                memory while it runs, and when it runs out
+  plimsoll doctor                 what this machine can do, and what to do next
   plimsoll bench                  two detectors of its own on drawn scenes, measured
   plimsoll compare A B            whether the second run is slower
-  plimsoll doctor                 what this machine is and can do
-  plimsoll doctor --json          the same for programs
-  plimsoll monitor                memory while it runs
-  plimsoll estimate model.gguf --limit 8GiB       whether a model fits
-  plimsoll run --limit 8GiB -- python3 train.py   a hard limit of GPU memory
   plimsoll generate --tensorrt    build what .engine files need, where TensorRT is installed
-  plimsoll help doctor            all about one verb
+  plimsoll help doctor            all about one verb; --json is the same for programs
 
 Exit codes:
   0 fine, 1 the answer is no, 2 bad usage or input, 3 something failed";
@@ -70,7 +72,7 @@ pub(crate) fn parse(argv: Vec<OsString>) -> Result<Args, clap::Error> {
 }
 
 fn parse_as_given(argv: Vec<OsString>) -> Result<Args, clap::Error> {
-    let mut command = command();
+    let mut command = with_examples_first(command());
     let matches = command.try_get_matches_from_mut(argv)?;
     Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
@@ -88,12 +90,76 @@ pub(crate) fn command() -> Command {
 /// The tree as shells complete it: without the verbs that are hidden from help, which
 /// scripts would offer all the same.
 pub(crate) fn shown() -> Command {
-    let command = command();
+    let command = with_values(command());
     let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
     Command::new("plimsoll")
         .version(env!("CARGO_PKG_VERSION"))
         .args(command.get_arguments().cloned())
         .subcommands(verbs)
+}
+
+/// Values of flags that shells complete. The flags' own parsers take more, such as `cuda:7`, so
+/// these are not the only ones; a test sees that they are taken.
+const COMPLETED: [(&str, &str, &[&str]); 7] = [
+    ("bench", "mode", &["rgb", "thermal", "dual"]),
+    ("bench", "engine", &["auto", "rten", "ort", "tensorrt", "echo"]),
+    ("bench", "device", &["auto", "cpu", "cuda:0", "cuda:1"]),
+    ("voxelize", "mode", &["occupancy", "count", "mean", "max"]),
+    ("voxelize", "dtype", &["f32", "u8", "bits", "u32", "sparse"]),
+    ("voxelize", "backend", &["auto", "host", "cuda", "opencl"]),
+    ("estimate", "engine", &["ort", "rten", "tensorrt", "llama.cpp", "pytorch"]),
+];
+
+/// Gives flags the values that shells complete.
+fn with_values(command: Command) -> Command {
+    let profiles: Vec<&str> = LIMIT_PROFILES.iter().map(|profile| profile.name).collect();
+    let of_profile = ["bench", "run"].map(|verb| (verb, "profile", profiles.as_slice()));
+    let all = COMPLETED.into_iter().chain(of_profile);
+    all.fold(command, |command, (verb, flag, values)| {
+        command.mut_subcommand(verb, |verb| {
+            let known = verb.get_arguments().any(|arg| arg.get_id() == flag);
+            let values = PossibleValuesParser::new(values.iter().map(|value| value.to_string()));
+            if known { verb.mut_arg(flag, |arg| arg.value_parser(values)) } else { verb }
+        })
+    })
+}
+
+/// How many examples a verb's help begins with.
+const FIRST_EXAMPLES: usize = 3;
+
+/// Has the help of every verb begin with its commonest uses; the rest stays at its end. Man pages
+/// have all of them in one place.
+fn with_examples_first(command: Command) -> Command {
+    let command = command.mut_subcommands(with_examples_first);
+    let after = command.get_after_help().map(ToString::to_string);
+    let Some((first, rest)) = after.as_deref().and_then(split_examples) else { return command };
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    // What `--help` says beyond the first line comes after the flags.
+    let long = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+    let more = long.strip_prefix(&about).unwrap_or(&long).trim();
+    let more = [more, &rest].into_iter().filter(|part| !part.is_empty());
+    let more = more.collect::<Vec<_>>().join("\n\n");
+    // A template would read braces as names.
+    if first.contains(['{', '}']) || about.contains(['{', '}']) {
+        return command;
+    }
+    let template = format!(
+        "{about}\n\nExamples:\n{first}\n\n{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}"
+    );
+    command.help_template(template).after_help(rest).after_long_help(more)
+}
+
+/// The first examples of a text that begins with `Examples:`, and the text without them.
+fn split_examples(after: &str) -> Option<(String, String)> {
+    let lines: Vec<&str> = after.strip_prefix("Examples:\n")?.lines().collect();
+    let end = lines.iter().position(|line| line.is_empty()).unwrap_or(lines.len());
+    // An example begins two columns in; what stands further in belongs to the one above it.
+    let starts = lines[..end].iter().enumerate().filter(|(_, line)| !line.starts_with("   "));
+    let cut = starts.map(|(at, _)| at).nth(FIRST_EXAMPLES).unwrap_or(end);
+    let (first, more) = (lines[..cut].join("\n"), lines[cut..end].join("\n"));
+    let more = if more.is_empty() { String::new() } else { format!("More examples:\n{more}") };
+    let tail = lines[end..].join("\n");
+    Some((first, format!("{more}\n{tail}").trim_matches('\n').to_string()))
 }
 
 fn with_snake_case(command: Command) -> Command {
@@ -165,6 +231,47 @@ mod tests {
         let mut command = chunk();
         let chunk = command.find_subcommand_mut("chunk").unwrap();
         assert!(!chunk.render_long_help().to_string().contains("item_bytes"));
+    }
+
+    #[test]
+    fn values_that_shells_complete_are_taken() {
+        use clap::error::ErrorKind::{InvalidValue, ValueValidation};
+        let refused = |verb: &str, flag: &str, value: &str| {
+            let words = ["plimsoll", verb, &format!("--{flag}={value}")];
+            let error = command().try_get_matches_from(words).err();
+            error.is_some_and(|error| matches!(error.kind(), InvalidValue | ValueValidation))
+        };
+        for (verb, flag, values) in COMPLETED {
+            for value in values {
+                assert!(!refused(verb, flag, value), "{verb} --{flag} {value}");
+            }
+            assert!(refused(verb, flag, "surely-none"), "{verb} --{flag}");
+        }
+        let tree = shown();
+        for (verb, flag) in
+            [("bench", "mode"), ("bench", "engine"), ("bench", "profile"), ("run", "profile")]
+        {
+            let verb = tree.find_subcommand(verb).unwrap();
+            let arg = verb.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
+            assert!(arg.get_possible_values().len() > 2, "{flag}");
+        }
+        tree.debug_assert();
+    }
+
+    #[test]
+    fn the_first_three_examples_come_first() {
+        let after = "Examples:\n  a 1\n  b 2 \\\n      b 3\n  c\n  d\n\nExit codes:\n  0";
+        let (first, rest) = split_examples(after).unwrap();
+        assert_eq!(first, "  a 1\n  b 2 \\\n      b 3\n  c");
+        assert_eq!(rest, "More examples:\n  d\n\nExit codes:\n  0");
+        assert_eq!(split_examples("Examples:\n  a"), Some(("  a".into(), String::new())));
+        assert_eq!(split_examples("Notes"), None);
+        let mut tree = with_examples_first(command());
+        for verb in ["run", "report", "bench", "voxelize"] {
+            let help = tree.find_subcommand_mut(verb).unwrap().render_long_help().to_string();
+            let (examples, usage) = (help.find("Examples:"), help.find("Usage:"));
+            assert!(examples.is_some() && examples < usage, "{help}");
+        }
     }
 
     #[test]

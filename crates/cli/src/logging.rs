@@ -4,6 +4,9 @@
 //! only warnings are shown. What stands on the command line was typed for this run, so it
 //! wins over the environment. A run that keeps a log of its own ([`collect`]) gets warnings
 //! whatever is shown, and with `-v` more.
+//!
+//! Whoever did not ask for a log reads sentences: `warning: …`, as errors begin with `error: …`.
+//! With `-v` or `RUST_LOG` each line has its time and where it comes from.
 
 use std::fmt::{self, Write};
 use std::io::{self, IsTerminal};
@@ -11,12 +14,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use plimsoll::text::one_line;
 use plimsoll_bench::workload::{LOG_TARGET, Level, LogLine, Logged};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Registry, fmt as text};
 
 use crate::args::Global;
@@ -26,10 +32,13 @@ use crate::output::{LogWriter, colour_on};
 pub(crate) fn start(global: &Global) {
     let wish = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let (filter, complaint) = filter(global, wish.as_deref());
-    let shown = text::layer()
-        .with_writer(|| LogWriter)
-        .with_ansi(colour_on(io::stderr().is_terminal()))
-        .with_filter(filter);
+    let asked_for = global.verbose > 0 || wish.is_some();
+    let layer =
+        text::layer().with_writer(|| LogWriter).with_ansi(colour_on(io::stderr().is_terminal()));
+    let shown: Box<dyn Layer<Registry> + Send + Sync> = match asked_for {
+        true => layer.with_filter(filter).boxed(),
+        false => layer.event_format(PlainEvent).with_filter(filter).boxed(),
+    };
     let kept = match global.verbose {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
@@ -41,6 +50,37 @@ pub(crate) fn start(global: &Global) {
     let _ = tracing::subscriber::set_global_default(subscriber);
     if let Some(complaint) = complaint {
         tracing::warn!("RUST_LOG is ignored: {complaint}");
+    }
+}
+
+/// An event as a sentence for people.
+struct PlainEvent;
+
+impl<S, N> FormatEvent<S, N> for PlainEvent
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: text::format::Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let (word, colour) = match *event.metadata().level() {
+            tracing::Level::ERROR => ("error", "\x1b[1;31m"),
+            tracing::Level::WARN => ("warning", "\x1b[33m"),
+            _ => ("note", ""),
+        };
+        let mut words = LogMessage::default();
+        event.record(&mut words);
+        // The writer keeps escapes, which are to be colours of ours only.
+        let said = format!("{}{}", words.message, words.fields);
+        let said = one_line(&said);
+        match writer.has_ansi_escapes() && !colour.is_empty() {
+            true => writeln!(writer, "{colour}{word}:\x1b[0m {said}"),
+            false => writeln!(writer, "{word}: {said}"),
+        }
     }
 }
 
@@ -148,6 +188,20 @@ mod tests {
         let (filter, complaint) = filter(&global, Some("plimsoll=shouting"));
         assert_eq!(filter.to_string(), "warn");
         assert!(complaint.is_some());
+    }
+
+    #[test]
+    fn whoever_did_not_ask_for_a_log_reads_sentences() {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let layer = text::layer().with_writer(Arc::clone(&said)).with_ansi(false);
+        let subscriber = Registry::default().with(layer.event_format(PlainEvent));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(engine = "ort", "does less\x1b[31m");
+            tracing::error!("failed\nfits");
+        });
+        let said = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(said, "warning: does less�[31m engine=\"ort\"\nerror: failed fits\n");
     }
 
     #[test]

@@ -5,15 +5,18 @@
 //! ([`output::Answer`]) and whether it is yes or no ([`outcome::Outcome`]).
 
 mod args;
+mod chart;
 mod command;
 mod driver_timeout;
 mod duration;
+mod html;
 mod limit;
 mod logging;
 mod outcome;
 mod output;
 mod output_conflicts;
 mod page;
+mod reason;
 mod stop;
 mod tui;
 

@@ -69,16 +69,40 @@ impl Output {
             let value = value.context("cannot write the answer as JSON")?;
             text::json(&value).into_owned() + "\n"
         } else {
-            let mut page = TextPage::new(self.colour, self.quiet);
-            page.fit(io::stdout().is_terminal().then(terminal_width));
-            if self.quiet {
-                answer.bare(&mut page)
-            } else {
-                answer.page(&mut page)
-            }
-            page.into_text()
+            self.text_of(answer)
         };
         self.attempt(|stdout| stdout.write_all(text.as_bytes()))
+    }
+
+    fn text_of<A: Answer>(&self, answer: &A) -> String {
+        let mut page = TextPage::new(self.colour, self.quiet);
+        page.fit(io::stdout().is_terminal().then(terminal_width));
+        page.say_more(self.verbose);
+        if self.quiet {
+            answer.bare(&mut page)
+        } else {
+            answer.page(&mut page)
+        }
+        page.into_text()
+    }
+
+    /// Prints an answer in the place of the one before, as much of it as the terminal has rows for;
+    /// where there is no terminal, below it. JSON is a line. Whether anybody still reads.
+    pub(crate) fn redraw<A: Answer>(&mut self, answer: &A) -> anyhow::Result<bool> {
+        if self.json {
+            let value = serde_json::to_string(answer).context("cannot write the answer as JSON")?;
+            return self.line(&value);
+        }
+        let text = self.text_of(answer);
+        let text = match io::stdout().is_terminal() {
+            true => screenful(&text, terminal_rows()),
+            false => text + "\n",
+        };
+        self.attempt(|stdout| {
+            stdout.write_all(text.as_bytes())?;
+            stdout.flush()
+        })?;
+        Ok(self.open)
     }
 
     /// Prints a line of a stream at once, or several; whether anybody still reads.
@@ -99,7 +123,7 @@ impl Output {
         if !self.quiet {
             let mut page = TextPage::new(colour_on(io::stderr().is_terminal()), false);
             answer.page(&mut page);
-            print_to_stderr(&page.into_text());
+            page_on_stderr(page);
         }
     }
 
@@ -164,6 +188,25 @@ impl ProgressLine {
             rewrite(text, false);
         }
     }
+
+    /// The same, with the time that the rest takes if it goes on like this.
+    pub(crate) fn show_part(&mut self, text: &str, done: u64, total: u64) {
+        match time_left(self.since.elapsed(), done, total) {
+            Some(left) => self.show(&format!("{text}, {left} left")),
+            None => self.show(text),
+        }
+    }
+}
+
+/// What the rest takes at the pace so far; nothing where there is no pace yet.
+fn time_left(so_far: Duration, done: u64, total: u64) -> Option<String> {
+    let rest = total.checked_sub(done)?;
+    let seconds = (done > 0).then(|| so_far.as_secs_f64() / done as f64 * rest as f64)?;
+    Some(match seconds.round() as u64 {
+        seconds @ 0..100 => format!("{seconds} s"),
+        seconds @ 100..6000 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h", seconds.div_ceil(3600)),
+    })
 }
 
 impl Drop for ProgressLine {
@@ -177,6 +220,15 @@ impl Drop for ProgressLine {
 /// Writes lines for people to stderr while a verb works; text from outside cannot begin a line.
 pub(crate) fn note(text: &str) {
     print_to_stderr(&redact(&text::lines(text.trim_end())));
+}
+
+/// Writes a page to stderr, where it has anything. What is on a page is safe to show already, and
+/// its colours are its own.
+pub(crate) fn page_on_stderr(page: TextPage) {
+    let text = page.into_text();
+    if !text.is_empty() {
+        print_to_stderr(&redact(text.trim_end_matches('\n')));
+    }
 }
 
 /// The same for one line, whatever is in it.
@@ -222,6 +274,27 @@ pub(crate) fn rewrite(text: &str, last: bool) {
 pub(crate) fn terminal_width() -> usize {
     let size = ratatui::crossterm::terminal::size();
     size.map_or(80, |(columns, _)| usize::from(columns)).max(40)
+}
+
+/// The rows of the terminal; 24 where it does not say.
+fn terminal_rows() -> usize {
+    let size = ratatui::crossterm::terminal::size();
+    size.map_or(24, |(_, rows)| usize::from(rows)).max(4)
+}
+
+/// The text from the top of the screen, each line over what was there.
+fn screenful(text: &str, rows: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let shown = if lines.len() < rows { lines.len() } else { rows - 2 };
+    let mut screen = "\x1b[H".to_string();
+    for line in &lines[..shown] {
+        screen.push_str(line);
+        screen.push_str("\x1b[K\n");
+    }
+    if shown < lines.len() {
+        screen.push_str(&format!("… {} more lines\x1b[K\n", lines.len() - shown));
+    }
+    screen + "\x1b[J"
 }
 
 /// Whether to colour: only on a terminal, and not where `NO_COLOR` or a dumb terminal

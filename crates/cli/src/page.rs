@@ -15,6 +15,75 @@ pub(crate) fn or_unknown(value: Option<impl ToString>) -> String {
     value.map_or_else(|| UNKNOWN.to_string(), |known| known.to_string())
 }
 
+/// The unit of all sizes in a table, so that they can be compared at a glance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SizeUnit {
+    name: &'static str,
+    shift: u32,
+}
+
+impl SizeUnit {
+    /// The unit for a table whose largest size is this.
+    pub(crate) fn of(sizes: impl IntoIterator<Item = Option<u64>>) -> SizeUnit {
+        let largest = sizes.into_iter().flatten().max().unwrap_or(0);
+        let (name, shift) = match largest {
+            0..0x400 => ("B", 0),
+            0x400..0x10_0000 => ("KiB", 10),
+            0x10_0000..0x4000_0000 => ("MiB", 20),
+            _ => ("GiB", 30),
+        };
+        SizeUnit { name, shift }
+    }
+
+    /// Its name, for a column that has no other.
+    pub(crate) fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// A size as a number in this unit. What is too small to show is no zero.
+    pub(crate) fn number(self, bytes: u64) -> String {
+        match bytes as f64 / (1u64 << self.shift) as f64 {
+            _ if self.shift == 0 || bytes == 0 => format!("{}", bytes >> self.shift),
+            small if small < 0.005 => "<0.01".to_string(),
+            value => format!("{value:.2}"),
+        }
+    }
+
+    /// The same with the unit behind it.
+    pub(crate) fn text(self, bytes: u64) -> String {
+        format!("{} {}", self.number(bytes), self.name)
+    }
+
+    /// The same as a figure of a table.
+    pub(crate) fn figure(self, bytes: Option<u64>) -> TextCell {
+        TextCell::figure(bytes.map(|bytes| self.text(bytes)))
+    }
+}
+
+/// A text cut to this many characters, with an ellipsis where something is missing.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    match text.chars().nth(width) {
+        None => text.to_string(),
+        Some(_) => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+/// A text in lines of at most this many characters, broken at blanks. A word that is longer has a
+/// line for itself.
+pub(crate) fn fold(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
 /// How a piece of text is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum TextTone {
@@ -83,18 +152,29 @@ pub(crate) struct TextPage {
     text: String,
     colour: bool,
     quiet: bool,
+    verbose: bool,
     width: Option<usize>,
 }
 
 impl TextPage {
     /// An empty page. `quiet` leaves advice out.
     pub(crate) fn new(colour: bool, quiet: bool) -> TextPage {
-        TextPage { text: String::new(), colour, quiet, width: None }
+        TextPage { text: String::new(), colour, quiet, verbose: false, width: None }
     }
 
     /// The page is for a terminal of this many columns, or for a file of any width.
     pub(crate) fn fit(&mut self, width: Option<usize>) {
         self.width = width;
+    }
+
+    /// The reader wants all of it (`-v`).
+    pub(crate) fn say_more(&mut self, verbose: bool) {
+        self.verbose = verbose;
+    }
+
+    /// Whether the reader wants all of it.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose
     }
 
     /// The columns that a table should fit into; `None` where any width will do.
@@ -135,8 +215,15 @@ impl TextPage {
 
     /// Advice: a line that a quiet page leaves out.
     pub(crate) fn advice(&mut self, text: &str) {
-        if !self.quiet {
-            self.push(&format!("  {text}"), TextTone::Faint);
+        if self.quiet {
+            return;
+        }
+        let lines = match self.width {
+            Some(width) => fold(text, width.saturating_sub(2)),
+            None => vec![text.to_string()],
+        };
+        for line in lines {
+            self.push(&format!("  {line}"), TextTone::Faint);
             self.text.push('\n');
         }
     }
@@ -152,6 +239,34 @@ impl TextPage {
         for row in rows {
             self.row(row, &widths);
         }
+    }
+
+    /// The same, with the last column folded into what a terminal leaves for it. Where that is
+    /// next to nothing, or where there is no terminal, it is a plain table.
+    pub(crate) fn folded(&mut self, rows: &[Vec<TextCell>]) {
+        let last = rows.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1);
+        let before: usize = (0..last)
+            .map(|column| {
+                rows.iter().filter_map(|row| row.get(column)).map(width).max().unwrap_or(0) + 2
+            })
+            .sum();
+        let room = self.width.map(|all| all.saturating_sub(before + 2)).filter(|room| *room >= 16);
+        let Some(room) = room else { return self.table(rows) };
+        let mut lines = Vec::new();
+        for row in rows {
+            let long = row.get(last).filter(|cell| !cell.right && width(cell) > room);
+            let Some(cell) = long else {
+                lines.push(row.clone());
+                continue;
+            };
+            for (at, part) in fold(&cell.text, room).into_iter().enumerate() {
+                let mut line =
+                    if at == 0 { row[..last].to_vec() } else { vec![TextCell::default(); last] };
+                line.push(TextCell::new(part, cell.tone));
+                lines.push(line);
+            }
+        }
+        self.table(&lines);
     }
 
     fn row(&mut self, row: &[TextCell], widths: &[usize]) {
@@ -255,6 +370,26 @@ Next
         page.raw("g\u{9b}\nh\n");
         let text = "  a b�[31m  c�\n  1�\n\nd fits\n  e fits\nf fits\ng�\nh\n";
         assert_eq!(page.into_text(), text);
+    }
+
+    #[test]
+    fn a_table_has_one_unit_and_what_is_small_is_no_zero() {
+        let unit = SizeUnit::of([Some(3 << 30), None, Some(5 << 20)]);
+        assert_eq!(
+            (unit.text(3 << 30), unit.text(5 << 20)),
+            ("3.00 GiB".into(), "<0.01 GiB".into())
+        );
+        assert_eq!((unit.number(6 << 20), unit.text(0)), ("0.01".into(), "0 GiB".into()));
+        assert_eq!(SizeUnit::of([Some(900)]).text(900), "900 B");
+        assert_eq!(SizeUnit::of([None]).name(), "B");
+    }
+
+    #[test]
+    fn long_text_is_cut_or_folded() {
+        assert_eq!((cut("abcdef", 4), cut("abc", 4)), ("abc…".to_string(), "abc".to_string()));
+        assert_eq!(fold("one two  three", 7), ["one two", "three"]);
+        assert_eq!(fold("abcdefgh ij", 4), ["abcdefgh", "ij"]);
+        assert!(fold("", 9).is_empty());
     }
 
     #[test]

@@ -144,9 +144,13 @@ fn the_doctor_knows_a_jetson_by_its_files() -> Result {
     let run = plimsoll(&["doctor", "--root"]).arg(root.path()).output()?;
     let page = text(&run.stdout);
     assert!(page.contains("NVIDIA Jetson Orin Nano Developer Kit"), "{page}");
+    assert!(page.contains("Memory (recorded)") && page.contains("7.44 GiB\n"), "{page}");
+    assert!(!page.contains('\x1b'), "colours where there is no terminal: {page}");
+    // Where each value comes from, and where unknown ones were looked for.
+    let run = plimsoll(&["doctor", "--verbose", "--root"]).arg(root.path()).output()?;
+    let page = text(&run.stdout);
     assert!(page.contains("7.44 GiB  recorded: /proc/meminfo MemTotal"), "{page}");
     assert!(page.contains("–  unknown: /proc/meminfo SwapTotal"), "{page}");
-    assert!(!page.contains('\x1b'), "colours where there is no terminal: {page}");
     Ok(())
 }
 

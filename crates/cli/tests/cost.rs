@@ -155,10 +155,15 @@ fn the_documents_tables_are_corrected_and_it_is_said() -> Result {
         .collect();
     assert_eq!(bytes, [64u64, 128, 256, 512].map(|side| Value::from(side.pow(3) * 4)));
     assert_eq!(tables["corrections"].as_array().map(Vec::len), Some(4));
-    let page = text(&run(&["cost", "--table"])?.stdout);
-    for word in ["536.9 MB", "536 MB", "whole price by one day's output", "1,491 a year less"] {
+    let documents: Vec<_> = tables["grids"].as_array().into_iter().flatten().collect();
+    assert_eq!(documents.last().map(|row| &row["documents"]), Some(&"536 MB".into()));
+    let page = text(&run(&["cost", "--table", "--verbose"])?.stdout);
+    for word in ["536.9 MB", "print 536", "whole price by one day's output", "1,491 a year less"] {
         assert!(page.contains(word), "{word}: {page}");
     }
+    // Whoever has never seen the documents reads nothing of them.
+    let page = text(&run(&["cost", "--table"])?.stdout);
+    assert!(page.contains("536.9 MB") && !page.contains("documents"), "{page}");
     Ok(())
 }
 

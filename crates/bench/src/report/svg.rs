@@ -47,6 +47,17 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
+/// A moment that a plot over time marks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimeMark {
+    /// When.
+    pub t: f64,
+    /// What happened, in a word or two beside the mark.
+    pub label: String,
+    /// The same in full, shown when the pointer rests on the mark.
+    pub detail: String,
+}
+
 /// A plot, and what it does not show.
 #[derive(Debug)]
 pub struct Plot {
@@ -178,6 +189,20 @@ fn plot(name: &str, body: &Markup) -> Markup {
 /// are near it. `None` where there is nothing to draw.
 #[must_use]
 pub fn over_time(name: &str, unit: &str, all: &[Series<'_>], limit: Option<f64>) -> Option<Plot> {
+    over_time_with_marks(name, ("s", unit), all, limit, &[])
+}
+
+/// The same with moments marked; labels that would cover each other are left out. `axes_names` are
+/// the units across and up.
+#[must_use]
+pub fn over_time_with_marks(
+    name: &str,
+    axes_names: (&str, &str),
+    all: &[Series<'_>],
+    limit: Option<f64>,
+    marks: &[TimeMark],
+) -> Option<Plot> {
+    let (x_name, unit) = axes_names;
     let points = || all.iter().flat_map(|series| series.points);
     points().next()?;
     let end = points().map(|p| p.t).fold(0.0, f64::max);
@@ -187,7 +212,7 @@ pub fn over_time(name: &str, unit: &str, all: &[Series<'_>], limit: Option<f64>)
     let drawn = limit.filter(|limit| most >= limit * NEAR);
     let axes = Axes::new((start, end), around(least, drawn.map_or(most, |limit| limit.max(most))));
     let body = html! {
-        (axes.frame("s", unit))
+        (axes.frame(x_name, unit))
         @for (at, series) in all.iter().enumerate() { (axes.series(at % 6, series.points)) }
         @if let Some(limit) = drawn {
             @let y = axes.py(limit);
@@ -195,6 +220,7 @@ pub fn over_time(name: &str, unit: &str, all: &[Series<'_>], limit: Option<f64>)
             (line("limit", (LEFT, y), (WIDTH - RIGHT, y)))
             (text("limit-name", (WIDTH - RIGHT - 4.0, y + 13.0), "end", &name))
         }
+        (time_marks(&axes, marks))
     };
     let far = limit.filter(|_| drawn.is_none());
     let note = far.filter(|limit| *limit > 0.0).map(|limit| {
@@ -205,6 +231,35 @@ pub fn over_time(name: &str, unit: &str, all: &[Series<'_>], limit: Option<f64>)
         )
     });
     Some(Plot { drawing: plot(name, &body), note })
+}
+
+/// Lines from top to bottom with a head that can be pointed at.
+fn time_marks(axes: &Axes, marks: &[TimeMark]) -> Markup {
+    let mut free_from = LEFT;
+    let mut place = |mark: &TimeMark| {
+        let x = axes.px(mark.t.clamp(axes.x.0, axes.x.1));
+        // A letter is about 6.5 units wide.
+        let width = mark.label.chars().count() as f64 * 6.5 + 8.0;
+        let from = if x + width > WIDTH - RIGHT { x - width } else { x };
+        let has_room = from >= free_from;
+        if has_room {
+            free_from = from + width;
+        }
+        (x, has_room.then_some(from))
+    };
+    html! {
+        @for mark in marks {
+            @let (x, label) = place(mark);
+            g {
+                title { (one_line(&mark.detail)) }
+                (line("refusal", (x, TOP), (x, HEIGHT - BOTTOM)))
+                circle.refusal-head cx=(tenth(x)) cy=(tenth(TOP)) r="4" {}
+            }
+            @if let Some(from) = label {
+                (text("limit-name", (from + 6.0, HEIGHT - BOTTOM - 6.0), "start", &mark.label))
+            }
+        }
+    }
 }
 
 /// A size with its unit; many MiB are GiB.
@@ -391,6 +446,19 @@ mod tests {
         assert_eq!(around(0.0, 10.0), (0.0, 10.8));
         assert!(around(40.0, 43.0).0 > 39.0);
         assert_eq!(around(5.0, 5.0), (4.5, 5.5), "a flat line lies in the middle");
+    }
+
+    #[test]
+    fn moments_are_marked_and_their_labels_do_not_cover_each_other() {
+        let points = [0.0, 10.0].map(|t| TimePoint { t, min: 1.0, mean: 2.0, max: 3.0 });
+        let series = [Series { name: "a", points: &points }];
+        let mark = |t: f64| TimeMark { t, label: format!("{t} GiB"), detail: format!("<b>{t}") };
+        let marks = [mark(1.0), mark(1.01), mark(9.99), mark(99.0)];
+        let plot = over_time_with_marks("x", ("s", "GiB"), &series, None, &marks).unwrap();
+        let svg = plot.drawing.into_string();
+        assert_eq!(svg.matches("refusal-head").count(), 4);
+        assert_eq!(svg.matches("limit-name").count(), 2, "{svg}");
+        assert!(svg.contains("&lt;b&gt;1.01") && !svg.contains("<b>"), "{svg}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ use crate::watch::{
 
 pub use gather::{ProcessFigures, ProcessKey};
 pub use history::{ChargeCourse, ChargePoint, HistoryBlock, HistoryRefusal, LaunchHistory};
-pub use history::{ListCounts, NeverFreedBlocks};
+pub use history::{ListCounts, NeverFreedBlocks, PeakMemory, PeakPlace};
 pub use preflight::why_not_guarded;
 pub use signals::remove_on_signal;
 pub use system::can_load;

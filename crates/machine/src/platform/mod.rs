@@ -36,6 +36,9 @@ pub struct MemInfo {
     pub swap_total: Option<Bytes>,
     /// `SwapFree`.
     pub swap_free: Option<Bytes>,
+    /// `Cached` and `Buffers` less `Shmem`: files that the kernel keeps in memory and gives up
+    /// when programs need it.
+    pub page_cache: Option<Bytes>,
     /// `NvMapMemUsed`: the GPU's share on a Jetson (Nano to Orin), with what codecs and
     /// cameras hold counted in. Absent everywhere else.
     pub nvmap_used: Option<Bytes>,
@@ -58,6 +61,7 @@ impl MemInfo {
             free: self.free.or(other.free),
             swap_total: self.swap_total.or(other.swap_total),
             swap_free: self.swap_free.or(other.swap_free),
+            page_cache: self.page_cache.or(other.page_cache),
             nvmap_used: self.nvmap_used.or(other.nvmap_used),
         }
     }
@@ -103,6 +107,7 @@ pub fn die_with_spawner(command: &mut std::process::Command) {
 #[must_use]
 pub fn parse_meminfo(text: &str) -> MemInfo {
     let mut memory = MemInfo::default();
+    let (mut cached, mut buffers, mut shared) = (None, None, None);
     for line in text.lines() {
         let Some((name, value)) = line.split_once(':') else { continue };
         let field = match name.trim() {
@@ -112,10 +117,16 @@ pub fn parse_meminfo(text: &str) -> MemInfo {
             "SwapTotal" => &mut memory.swap_total,
             "SwapFree" => &mut memory.swap_free,
             "NvMapMemUsed" => &mut memory.nvmap_used,
+            "Cached" => &mut cached,
+            "Buffers" => &mut buffers,
+            "Shmem" => &mut shared,
             _ => continue,
         };
         *field = kibibytes(value);
     }
+    // Kernels that do not list one of the two have it in `Cached`.
+    let files = |cached: Bytes| cached.saturating_add(buffers.unwrap_or_default());
+    memory.page_cache = cached.map(files).map(|f| f.saturating_sub(shared.unwrap_or_default()));
     // No machine runs without memory.
     memory.total = memory.total.filter(|total| *total > Bytes::ZERO);
     memory
@@ -183,6 +194,14 @@ NvMapMemUsed:     655360 kB
         assert_eq!(memory.nvmap_used, Some(Bytes::mib(640)));
         assert_eq!(memory.used(), Some(Bytes::kib(7_802_096 - 4_915_200)));
         assert_eq!(memory.swap_used(), Some(Bytes::ZERO));
+    }
+
+    #[test]
+    fn the_page_cache_is_files_and_not_shared_memory() {
+        let text = "Buffers: 100 kB\nCached: 2000 kB\nShmem: 500 kB\n";
+        assert_eq!(parse_meminfo(text).page_cache, Some(Bytes::kib(1600)));
+        assert_eq!(parse_meminfo("Cached: 2000 kB\n").page_cache, Some(Bytes::kib(2000)));
+        assert_eq!(parse_meminfo(ORIN_NANO).page_cache, None, "Buffers alone say too little");
     }
 
     #[test]

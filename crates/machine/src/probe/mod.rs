@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use forecast::{Forecast, TimeLeft};
-pub use proc::{ResidentReader, Ticks};
+pub use proc::{ProcessIdentity, ResidentReader, Ticks};
 pub use sample::{
     CoreSample, EngineSample, FanSample, GpuSample, HelperCost, MachineSample, ProcessSample, Rail,
     Temperature, is_placeholder,

@@ -313,14 +313,15 @@ fn settle(sample: &mut MachineSample) {
     sample.processes.truncate(MOST_PROCESSES);
 }
 
-/// One sample of the machine under `root`, from its files alone: for recorded machines
-/// and for a look that needs no clock.
+/// One sample of the machine under `root`, with its processes: for recorded machines and for a
+/// look that needs no clock. What only two samples tell, such as loads, is missing.
 ///
 /// # Errors
 ///
 /// [`Error::Unavailable`] where there is nothing to read.
 pub fn look(root: PathBuf, kinds: &[ProbeKind]) -> Result<MachineSample> {
-    let settings = ProbeSettings { root, processes: None, ..ProbeSettings::default() };
+    let settings =
+        ProbeSettings { root, processes: Some(Duration::ZERO), ..ProbeSettings::default() };
     let mut sample = MachineSample::default();
     let mut failure = None;
     let mut seen = false;

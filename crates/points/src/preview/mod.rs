@@ -3,7 +3,8 @@
 //! Each side is a sheet of glass through which one looks along an axis: the more voxels with
 //! points behind a place, the brighter it is, on a scale that shows one as well as a hundred.
 //! Top, front and side stand beside each other, x to the right on the first two, z upwards on
-//! the last two. Below are the numbers that a picture needs to be read: how many voxels the
+//! the last two. A side that would be a strip, as those of a flat LiDAR cloud, is stretched, and the
+//! picture says by how much. Below are the numbers that a picture needs to be read: how many voxels the
 //! darkest and the brightest places of each side have behind them, and where each axis begins
 //! and ends. A cloud of few points is drawn in large dots, and one of none says so.
 //!
@@ -142,7 +143,7 @@ impl Preview {
         let slot = |panel: &Panel<'_>| panel.width.max(SLOT) + MARGIN;
         let wide = sides.iter().map(|(_, panel)| slot(panel)).sum::<usize>() + MARGIN;
         let floor = sides.iter().map(|(_, panel)| panel.height).max().unwrap_or(0) + MARGIN;
-        let mut canvas = PreviewCanvas::new(wide, floor + MARGIN + 7 * LINE);
+        let mut canvas = PreviewCanvas::new(wide, floor + MARGIN + 8 * LINE);
         let mut left = MARGIN;
         for (name, panel) in &sides {
             panel.paint(&mut canvas, left, floor - panel.height);
@@ -150,6 +151,15 @@ impl Preview {
             left += slot(panel);
         }
         self.legend(&mut canvas, floor + 3 * LINE);
+        let stretched = sides.iter().filter_map(|(name, panel)| {
+            let name = name.split(':').next().unwrap_or(name);
+            Some(format!("{name} {:.1} times", panel.stretched?))
+        });
+        let stretched: Vec<String> = stretched.collect();
+        if !stretched.is_empty() {
+            let line = format!("stretched to be seen: {}", stretched.join(", "));
+            canvas.write_text(MARGIN, floor + 7 * LINE, &line, INK);
+        }
         canvas
     }
 

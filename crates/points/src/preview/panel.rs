@@ -7,6 +7,9 @@ const FRAME: [u8; 3] = [96, 96, 112];
 const LONGEST: usize = 384;
 /// The shortest: a grid of one layer is still seen.
 const SHORTEST: usize = 6;
+/// A side is at least this part of its other side: a flat cloud would else be a strip, in which
+/// nothing can be told apart.
+const LEAST_PART: usize = 4;
 /// Where no more places than this have anything behind them, they are drawn in large dots.
 const FEW: usize = 200;
 /// The width of such a dot, in pixels.
@@ -23,6 +26,8 @@ pub(super) struct Panel<'a> {
     most: u32,
     /// Pixels that a place is drawn beyond its own.
     wider: usize,
+    /// How many times longer than to scale its short side is drawn, where it is.
+    pub(super) stretched: Option<f64>,
 }
 
 impl Panel<'_> {
@@ -38,12 +43,17 @@ impl Panel<'_> {
         let wide = LONGEST / longest;
         let wider =
             if filled().take(FEW + 1).count() <= FEW { DOT.saturating_sub(wide) / 2 } else { 0 };
+        let (to_scale_x, to_scale_y) = (pixels(columns), pixels(rows));
+        let width = to_scale_x.max(to_scale_y / LEAST_PART);
+        let height = to_scale_y.max(to_scale_x / LEAST_PART);
+        let longer = (width as f64 / to_scale_x as f64).max(height as f64 / to_scale_y as f64);
         Panel {
             counts,
             columns,
             rows,
-            width: pixels(columns),
-            height: pixels(rows),
+            width,
+            height,
+            stretched: (longer > 1.0).then_some(longer),
             least: filled().min().unwrap_or(0),
             most: filled().max().unwrap_or(0),
             wider,

@@ -48,3 +48,21 @@ fn numbers_are_as_short_as_they_can_be() {
         ["-51.2", "0", "1000000", "0.1", "-123457"]
     );
 }
+
+/// A LiDAR's grid, 10 voxels high and 352 wide, is seen from the front as more than a line.
+#[test]
+fn a_flat_grid_is_no_strip() {
+    let counts = vec![1; 10 * 352];
+    let front = Panel::new(&counts, 352, 10, 352);
+    assert!(front.height * 4 >= front.width, "{} x {}", front.width, front.height);
+    assert!(
+        front.stretched.is_some_and(|times| (times - 8.8).abs() < 0.1),
+        "{:?}",
+        front.stretched
+    );
+    let counts = vec![1; 352 * 400];
+    let top = Panel::new(&counts, 352, 400, 400);
+    assert_eq!(top.stretched, None, "to scale");
+    let tall = Panel::new(&[1; 2000 * 3], 3, 2000, 2000);
+    assert!(tall.width * 4 >= tall.height);
+}

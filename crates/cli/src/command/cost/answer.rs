@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::rule::{BreakEven, CostFigures, CostMachine};
 use super::table::{CostTables, megabytes};
 use crate::output;
-use crate::page::{TextCell, TextPage, TextTone, or_unknown};
+use crate::page::{SizeUnit, TextCell, TextPage, TextTone, or_unknown};
 
 #[derive(Debug, Serialize)]
 pub(super) struct CostAnswer {
@@ -155,7 +155,8 @@ fn even_page(even: &BreakEven, first: &CostMachine, second: &CostMachine, page: 
 impl CostMemory {
     fn page(&self, page: &mut TextPage) {
         page.heading("Memory");
-        let size = |name: &str, bytes: u64, note: &str| row(name, Bytes(bytes).to_string(), note);
+        let unit = SizeUnit::of([Some(self.smallest_bytes), Some(self.required_bytes)]);
+        let size = |name: &str, bytes: u64, note: &str| row(name, unit.text(bytes), note);
         let sold = self.sold_gb.map_or_else(
             || "more than one card: work in chunks".to_string(),
             |size| format!("sold as {size} GB"),
@@ -175,47 +176,60 @@ impl CostMemory {
     }
 }
 
+/// Three tables that can be read without anything else; how they differ from the figures that this
+/// project was first described with is for `--verbose`.
 fn tables_page(tables: &CostTables, page: &mut TextPage) {
-    page.heading("Grids of floats");
-    let mut rows = vec![head(&["grid", "voxels", "bytes", "the documents"])];
+    page.heading("One grid: a float (4 bytes) for each voxel");
+    let mut rows = vec![head(&["voxels a side", "voxels", "memory"])];
     rows.extend(tables.grids.iter().map(|grid| {
-        figures(
-            &format!("{}³", grid.side),
-            &[grid.voxels.to_string(), megabytes(grid.f32_bytes), grid.documents.to_string()],
-        )
+        figures(&grid.side.to_string(), &[thousands(grid.voxels), megabytes(grid.f32_bytes)])
     }));
     page.table(&rows);
-    page.heading("Memory for a batch of 512³ grids");
-    let mut rows = vec![head(&["batch", "needs", "smallest", "sold as", "the documents"])];
+    page.heading("A batch: clouds of 1,000,000 points, each into a grid of 512 x 512 x 512 floats");
+    let unit = SizeUnit::of(tables.sizes.iter().map(|size| Some(size.smallest_bytes)));
+    let mut rows = vec![head(&["clouds", "needs", "smallest memory", "sold as"])];
     rows.extend(tables.sizes.iter().map(|size| {
         figures(
             &size.batch.to_string(),
             &[
-                Bytes(size.required_bytes).to_string(),
-                Bytes(size.smallest_bytes).to_string(),
+                unit.text(size.required_bytes),
+                unit.text(size.smallest_bytes),
                 or_unknown(size.sold_gb.map(|size| format!("{size} GB"))),
-                size.documents.to_string(),
             ],
         )
     }));
     page.table(&rows);
-    page.heading("A million clouds, a billion a day, over three years");
-    let mut rows = vec![head(&["GPU", "price", "a million", "the documents"])];
+    page.advice("The smallest memory leaves 30 % free: 70 % of it is what the batch needs.");
+    page.heading("An example: a GPU that makes a billion clouds a day, used for three years");
+    let mut rows = vec![head(&["GPU", "price", "clouds a day", "cost of a million"])];
     rows.extend(tables.example.iter().map(|example| {
+        let clouds = format!("{:.2} billion", example.clouds_per_day / 1e9);
         figures(
             example.gpu,
-            &[
-                example.price.to_string(),
-                significant(example.per_million_clouds),
-                significant(example.documents_per_million_clouds),
-            ],
+            &[thousands(example.price as u64), clouds, significant(example.per_million_clouds)],
         )
     }));
     page.table(&rows);
-    page.heading("Corrected");
-    for correction in tables.corrections {
-        page.raw(&format!("  - {correction}\n"));
+    page.advice("The price is spread over three years; electricity is not counted. Prices are examples, in any currency: --price and --throughput have your own.");
+    if page.is_verbose() {
+        page.heading("How this differs from the documents that Plimsoll was first described in");
+        for correction in tables.corrections {
+            page.raw(&format!("  - {correction}\n"));
+        }
     }
+}
+
+/// A number with commas.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn head(names: &[&str]) -> Vec<TextCell> {

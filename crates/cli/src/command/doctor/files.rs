@@ -193,15 +193,15 @@ pub(super) fn tools(root: &Root, jetson: bool) -> Vec<Tool> {
     TOOLS.into_iter().map(tool).chain(ELEMENTS.into_iter().map(element)).collect()
 }
 
-const NO_JETSON: &str = "not needed: this is no Jetson";
+pub(super) const NO_JETSON: &str = "not needed: this is no Jetson";
 
-fn find(root: &Root, folders: &[String], name: &str) -> Option<PathBuf> {
+pub(super) fn find(root: &Root, folders: &[String], name: &str) -> Option<PathBuf> {
     let paths = folders.iter().map(|folder| format!("{}/{name}", folder.trim_end_matches('/')));
     paths.into_iter().find(|path| root.machine().has_file(path)).map(PathBuf::from)
 }
 
 /// The loader's order: the environment, the configuration of `ld.so`, the usual places.
-fn library_folders(root: &Root) -> Vec<String> {
+pub(super) fn library_folders(root: &Root) -> Vec<String> {
     let configured = root
         .machine()
         .list("/etc/ld.so.conf.d")

@@ -6,9 +6,12 @@
 //! a remedy.
 
 mod backends;
+mod engines;
 mod files;
+mod hardware;
 mod limits;
 mod machine;
+mod next;
 mod page;
 mod root;
 mod selftest;
@@ -20,16 +23,20 @@ use serde::Serialize;
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::Output;
 use backends::{BackendName, DoctorBackend, DoctorGpu};
+use engines::DoctorEngine;
 use files::{DoctorLibrary, Permission, Tool};
+use hardware::GpuHardware;
 use limits::DoctorLimits;
 use machine::{DoctorMachine, DoctorMemory};
+use next::NextStep;
 use root::Root;
 
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll doctor                     what this machine is and can do
-  plimsoll doctor --json              the same for programs
+  plimsoll doctor                     what this machine can do, and what to do next
+  plimsoll doctor --verbose           with the files that were tried, and where values come from
   plimsoll doctor --require host,sim  exit 1 unless these backends are available
+  plimsoll doctor --json              the same for programs
   plimsoll doctor --selftest bundle   try every promise that this machine can check, and
                                       leave a folder to pass on; exit 1 if one is broken";
 
@@ -88,10 +95,25 @@ struct DoctorReport {
     backends: Vec<DoctorBackend>,
     limits: DoctorLimits,
     libraries: Vec<DoctorLibrary>,
+    /// What runs models.
+    engines: Vec<DoctorEngine>,
     tools: Vec<Tool>,
     permissions: Vec<Permission>,
     /// What was required and cannot be had; it decides the exit code.
     lacks: Vec<BackendName>,
+    /// The GPUs that the machine has, whether or not a driver runs them.
+    #[serde(skip)]
+    hardware: GpuHardware,
+    /// Whether it is another machine's files.
+    #[serde(skip)]
+    recorded: bool,
+    /// Whether this program runs in a container.
+    #[serde(skip)]
+    in_container: bool,
+    /// What works here.
+    you_can: Vec<String>,
+    /// One to three commands.
+    do_next: Vec<NextStep>,
 }
 
 /// Examines the machine.
@@ -101,6 +123,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         .or_bad_input(|| format!("--root {} cannot be read as a folder", args.root.display()))?;
     tracing::info!("examining {}", args.root.display());
     let mut report = examine(&root)?;
+    report.you_can = next::you_can(&report);
+    report.do_next = next::do_next(&report);
     let available =
         |name: &BackendName| report.backends.iter().any(|b| b.available && b.name == *name);
     report.lacks = args.require.iter().copied().filter(|name| !available(name)).collect();
@@ -114,6 +138,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 fn examine(root: &Root) -> anyhow::Result<DoctorReport> {
     let machine = machine::machine(root);
     let libraries = files::libraries(root);
+    let hardware = GpuHardware::of(root, machine.jetson);
     let mut backends = backends::backends(root, &libraries);
     let (gpus, no_nvml) = match backends::gpus(root) {
         Ok(gpus) => (Some(gpus), None),
@@ -127,9 +152,17 @@ fn examine(root: &Root) -> anyhow::Result<DoctorReport> {
         backends,
         tools: files::tools(root, machine.jetson),
         permissions: files::permissions(root),
+        engines: engines::engines(root, hardware),
         libraries,
         machine,
         lacks: Vec::new(),
+        hardware,
+        recorded: !root.is_live(),
+        in_container: ["/.dockerenv", "/run/.containerenv"]
+            .iter()
+            .any(|file| root.machine().has_file(file)),
+        you_can: Vec::new(),
+        do_next: Vec::new(),
     })
 }
 

@@ -5,11 +5,14 @@ use std::path::PathBuf;
 use plimsoll::Bytes;
 
 use super::backends::{DoctorBackend, DoctorDevice, DoctorGpu};
+use super::engines::DoctorEngine;
+use super::files::NO_JETSON;
 use super::limits::DoctorLimits;
 use super::machine::{DoctorMachine, DoctorMemory};
 use super::{DoctorReport, Fact};
 use crate::output::Answer;
-use crate::page::{TextCell, TextPage, TextTone, UNKNOWN, or_unknown};
+use crate::page::{SizeUnit, TextCell, TextPage, TextTone, UNKNOWN, fold, or_unknown};
+use crate::reason::brief;
 
 impl Answer for DoctorReport {
     /// What can be used here, and what was required and cannot.
@@ -24,49 +27,151 @@ impl Answer for DoctorReport {
     }
 
     fn page(&self, page: &mut TextPage) {
-        page.heading("Machine");
-        page.table(&machine(&self.machine));
-        page.heading("Memory");
-        page.table(&memory(&self.memory));
+        let how = self.how();
+        page.heading(&format!("Machine ({how})"));
+        page.folded(&machine(&self.machine, page.is_verbose()));
+        let unified = self.machine.unified.value.map(|yes| if yes { "yes" } else { "no" });
+        let because = &self.machine.unified.source;
+        page.advice(&format!("unified memory: {}; {because}", or_unknown(unified)));
+        page.heading(&format!("Memory ({how})"));
+        page.folded(&memory(&self.memory, page.is_verbose()));
         self.gpus_page(page);
-        page.heading("Backends");
-        page.table(&self.backends.iter().map(backend).collect::<Vec<_>>());
-        let devices: Vec<_> =
-            self.backends.iter().flat_map(|backend| &backend.devices).map(device).collect();
-        if !devices.is_empty() {
-            page.heading("Devices");
-            page.table(&devices);
-        }
+        self.backends_page(page);
         page.heading("Limit");
-        page.table(&limit(&self.limits));
-        page.heading("Driver libraries");
-        let library = |l: &super::DoctorLibrary| found(l.name, l.opens, l.path.as_ref(), l.remedy);
-        page.table(&self.libraries.iter().map(library).collect::<Vec<_>>());
-        page.advice("Looked for as files; whether they work: see Backends.");
-        page.heading("Tools");
-        let tool = |t: &super::Tool| found(t.name, t.serves, t.path.as_ref(), t.remedy);
-        page.table(&self.tools.iter().map(tool).collect::<Vec<_>>());
+        page.folded(&limit(&self.limits, self.hardware.any));
+        self.engines_page(page);
+        self.files_page(page);
         self.permissions_page(page);
         if !self.lacks.is_empty() {
             let lacks = self.lacks.iter().map(|name| name.word()).collect::<Vec<_>>().join(", ");
             page.heading("Required, and unavailable");
-            page.table(&[vec![TextCell::new(lacks, TextTone::Doubt)]]);
+            page.table(&[vec![TextCell::new(lacks, TextTone::Bad)]]);
         }
+        self.end_page(page);
     }
 }
 
 impl DoctorReport {
+    /// How the values of this machine were obtained; those that are not known are dashes.
+    fn how(&self) -> &'static str {
+        if self.is_recorded() { "recorded" } else { "sampled" }
+    }
+
+    fn backends_page(&self, page: &mut TextPage) {
+        page.heading("Backends");
+        let verbose = page.is_verbose();
+        let rows: Vec<_> = self
+            .backends
+            .iter()
+            .map(|found| backend(found, self.matters(found.name.word().as_str()), verbose))
+            .collect();
+        page.folded(&rows);
+        let all = || self.backends.iter().flat_map(|backend| &backend.devices);
+        let unit = SizeUnit::of(all().flat_map(|device| [device.total_bytes, device.free_bytes]));
+        let devices: Vec<_> = all().map(|found| device(found, unit)).collect();
+        if !devices.is_empty() {
+            page.heading("Devices");
+            page.folded(&devices);
+        }
+    }
+
+    /// Whether this machine has hardware that the thing of this name is for.
+    fn matters(&self, name: &str) -> bool {
+        let (hardware, jetson) = (self.hardware, self.machine.jetson);
+        match name {
+            "cuda" | "libcuda.so.1" => hardware.nvidia,
+            "nvidia-smi" | "libnvidia-ml.so.1" => hardware.nvidia && !jetson,
+            "rocm" | "libamdhip64.so" => hardware.amd,
+            "tegrastats" | "nvpmodel" | "nvarguscamerasrc" | "nvv4l2decoder" => jetson,
+            _ => false,
+        }
+    }
+
+    fn engines_page(&self, page: &mut TextPage) {
+        page.heading("Engines for models");
+        let row = |engine: &DoctorEngine| {
+            let more = match (&engine.path, &engine.remedy) {
+                (Some(path), None) => path.display().to_string(),
+                (Some(path), Some(remedy)) => format!("{}; {remedy}", path.display()),
+                (None, remedy) => remedy.clone().unwrap_or_default(),
+            };
+            let state = state(engine.found, engine.matters);
+            let about = match more.is_empty() {
+                true => engine.serves.to_string(),
+                false => format!("{}: {more}", engine.serves),
+            };
+            vec![engine.name.into(), state, TextCell::new(about, TextTone::Faint)]
+        };
+        page.folded(&self.engines.iter().map(row).collect::<Vec<_>>());
+        let verbose = page.is_verbose();
+        for engine in self.engines.iter().filter(|engine| verbose && !engine.found) {
+            page.advice(&format!("{} was looked for in {}", engine.name, engine.looked.join(", ")));
+        }
+    }
+
+    /// Driver libraries and tools; those that are missing and serve nothing here are only named.
+    fn files_page(&self, page: &mut TextPage) {
+        let verbose = page.is_verbose();
+        let libraries = self.libraries.iter().map(|l| (l.name, l.opens, l.path.as_ref(), l.remedy));
+        let tools = self.tools.iter().map(|t| (t.name, t.serves, t.path.as_ref(), t.remedy));
+        let lists: [(&str, Vec<_>); 2] =
+            [("Driver libraries", libraries.collect()), ("Tools", tools.collect())];
+        for (title, all) in lists {
+            page.heading(title);
+            let idle = |(name, _, path, remedy): &(&str, &str, Option<&PathBuf>, Option<&str>)| {
+                path.is_none() && !self.matters(name) && *remedy == Some(NO_JETSON)
+            };
+            let shown = all.iter().filter(|item| verbose || !idle(item));
+            let rows = shown.map(|(name, serves, path, remedy)| {
+                found(name, serves, *path, *remedy, self.matters(name))
+            });
+            page.folded(&rows.collect::<Vec<_>>());
+            let names: Vec<&str> =
+                all.iter().filter(|item| !verbose && idle(item)).map(|item| item.0).collect();
+            if !names.is_empty() {
+                page.advice(&format!("not needed, as this is no Jetson: {}", names.join(", ")));
+            }
+        }
+        if verbose {
+            page.advice("Looked for as files; whether they work: see Backends.");
+        }
+    }
+
+    /// What works, and what to do next.
+    fn end_page(&self, page: &mut TextPage) {
+        page.heading(match self.is_recorded() {
+            true => "You can, as far as recorded files tell:",
+            false => "You can:",
+        });
+        let width = page.width().unwrap_or(usize::MAX).saturating_sub(4);
+        for ability in &self.you_can {
+            for (at, line) in fold(ability, width).iter().enumerate() {
+                page.line(&format!("  {} {line}", if at == 0 { '-' } else { ' ' }));
+            }
+        }
+        page.heading("Do this next:");
+        for (at, next) in self.do_next.iter().enumerate() {
+            for (line_at, line) in fold(&next.why, width.saturating_sub(1)).iter().enumerate() {
+                let number = if line_at == 0 { format!("{}.", at + 1) } else { "  ".to_string() };
+                page.line(&format!("  {number} {line}"));
+            }
+            page.toned(&format!("       {}", next.command), TextTone::Strong);
+        }
+    }
+
     fn gpus_page(&self, page: &mut TextPage) {
         page.heading("GPUs, by NVML");
         match (&self.gpus, &self.no_nvml) {
             (Some(gpus), _) if gpus.is_empty() => {
-                page.table(&[vec![TextCell::new("none", TextTone::Doubt)]]);
+                let tone = if self.hardware.nvidia { TextTone::Doubt } else { TextTone::Faint };
+                page.table(&[vec![TextCell::new("none", tone)]]);
             }
             (Some(gpus), _) => page.table(&gpus.iter().map(gpu).collect::<Vec<_>>()),
             (None, why) => {
-                page.table(&[vec![
+                let why = why.as_deref().unwrap_or(UNKNOWN);
+                page.folded(&[vec![
                     UNKNOWN.into(),
-                    TextCell::new(or_unknown(why.as_ref()), TextTone::Faint),
+                    TextCell::new(reason(why, page.is_verbose()), TextTone::Faint),
                 ]]);
             }
         }
@@ -85,44 +190,46 @@ impl DoctorReport {
             let remedy = TextCell::new(p.remedy.unwrap_or_default(), TextTone::Faint);
             vec![p.path.into(), state, p.serves.into(), remedy]
         };
-        page.table(&self.permissions.iter().map(row).collect::<Vec<_>>());
+        page.folded(&self.permissions.iter().map(row).collect::<Vec<_>>());
     }
 }
 
-fn machine(machine: &DoctorMachine) -> Vec<Vec<TextCell>> {
+fn machine(machine: &DoctorMachine, verbose: bool) -> Vec<Vec<TextCell>> {
     let mut rows = vec![
-        text("system", &machine.distribution),
-        text("kernel", &machine.os),
-        text("release", &machine.kernel),
-        text("arch", &machine.arch),
-        text("processor", &machine.cpu_model),
-        text("processors", &machine.cpus),
-        text("usable here", &machine.cpus_usable),
-        text("board", &machine.board),
+        text("system", &machine.distribution, verbose),
+        text("kernel", &machine.os, verbose),
+        text("release", &machine.kernel, verbose),
+        text("arch", &machine.arch, verbose),
+        text("processor", &machine.cpu_model, verbose),
+        text("processors", &machine.cpus, verbose),
+        text("usable here", &machine.cpus_usable, verbose),
+        text("board", &machine.board, verbose),
     ];
     if machine.jetson {
-        rows.push(text("Jetson Linux", &machine.l4t));
+        rows.push(text("Jetson Linux", &machine.l4t, verbose));
     }
-    let unified = machine.unified.value.map(|yes| if yes { "yes" } else { "no" });
-    rows.push(row("unified", or_unknown(unified).into(), &machine.unified));
     rows
 }
 
-fn memory(memory: &DoctorMemory) -> Vec<Vec<TextCell>> {
+fn memory(memory: &DoctorMemory, verbose: bool) -> Vec<Vec<TextCell>> {
     if let Some(why) = &memory.unreadable {
         return vec![vec![UNKNOWN.into(), TextCell::new(why, TextTone::Faint)]];
     }
-    let mut rows = vec![
-        size("total", &memory.total_bytes),
-        size("available", &memory.available_bytes),
-        size("free", &memory.free_bytes),
-        size("swap", &memory.swap_total_bytes),
-        size("swap free", &memory.swap_free_bytes),
+    let mut shown = vec![
+        ("total", &memory.total_bytes),
+        ("available", &memory.available_bytes),
+        ("free", &memory.free_bytes),
+        ("swap", &memory.swap_total_bytes),
+        ("swap free", &memory.swap_free_bytes),
     ];
     if memory.nvmap_used_bytes.value.is_some() {
-        rows.push(size("of it GPU, codecs, cameras", &memory.nvmap_used_bytes));
+        shown.push(("of it GPU, codecs, cameras", &memory.nvmap_used_bytes));
     }
-    rows
+    let unit = SizeUnit::of(shown.iter().map(|(_, fact)| fact.value));
+    shown
+        .into_iter()
+        .map(|(name, fact)| row(name, unit.figure(fact.value), fact, verbose))
+        .collect()
 }
 
 fn gpu(gpu: &DoctorGpu) -> Vec<TextCell> {
@@ -136,32 +243,53 @@ fn gpu(gpu: &DoctorGpu) -> Vec<TextCell> {
     ]
 }
 
-fn backend(backend: &DoctorBackend) -> Vec<TextCell> {
-    let state = match backend.available {
-        true => TextCell::new("available", TextTone::Good),
-        false => TextCell::new("unavailable", TextTone::Doubt),
-    };
-    vec![backend.name.word().into(), state, TextCell::new(&backend.why, TextTone::Faint)]
+/// A reason, without the files that were tried unless the reader wants all of it.
+fn reason(why: &str, verbose: bool) -> String {
+    if verbose { why.to_string() } else { brief(why) }
 }
 
-fn device(found: &DoctorDevice) -> Vec<TextCell> {
+fn backend(backend: &DoctorBackend, matters: bool, verbose: bool) -> Vec<TextCell> {
+    let state = match (backend.available, matters) {
+        (true, _) => TextCell::new("available", TextTone::Good),
+        (false, true) => TextCell::new("unavailable", TextTone::Doubt),
+        (false, false) => TextCell::new("unavailable", TextTone::Faint),
+    };
+    let why = TextCell::new(reason(&backend.why, verbose), TextTone::Faint);
+    vec![backend.name.word().into(), state, why]
+}
+
+/// Yellow is for what is missing although the machine has a use for it.
+fn state(found: bool, matters: bool) -> TextCell {
+    match (found, matters) {
+        (true, _) => TextCell::new("found", TextTone::Good),
+        (false, true) => TextCell::new("not found", TextTone::Doubt),
+        (false, false) => TextCell::new("not found", TextTone::Faint),
+    }
+}
+
+fn device(found: &DoctorDevice, unit: SizeUnit) -> Vec<TextCell> {
     let unified =
         found.unified.map(|yes| if yes { "the system's memory" } else { "its own memory" });
-    let about = match &found.problem {
-        Some(problem) => problem.clone(),
-        None => or_unknown(unified),
+    let name = or_unknown(found.name.as_ref());
+    let about = match (&found.problem, unified) {
+        (Some(problem), _) => format!("{name}: {problem}"),
+        (None, Some(unified)) => format!("{name}: {unified}"),
+        (None, None) => name,
     };
     vec![
         found.device.clone().into(),
-        or_unknown(found.name.as_ref()).into(),
-        TextCell::figure(found.total_bytes.map(Bytes)),
-        format!("{} free", or_unknown(found.free_bytes.map(Bytes))).into(),
+        unit.figure(found.total_bytes),
+        format!("{} free", or_unknown(found.free_bytes.map(|free| unit.text(free)))).into(),
         TextCell::new(about, TextTone::Faint),
     ]
 }
 
-fn limit(limits: &DoctorLimits) -> Vec<Vec<TextCell>> {
-    let tone = if limits.limit_type == "hard" { TextTone::Good } else { TextTone::Doubt };
+fn limit(limits: &DoctorLimits, has_gpu: bool) -> Vec<Vec<TextCell>> {
+    let tone = match (limits.limit_type.as_str(), has_gpu) {
+        ("hard", _) => TextTone::Good,
+        (_, true) => TextTone::Doubt,
+        (_, false) => TextTone::Plain,
+    };
     let tried = if limits.verified { "tested and enforced" } else { "not tested" };
     let mut rows = vec![
         vec![
@@ -199,26 +327,31 @@ fn limit(limits: &DoctorLimits) -> Vec<Vec<TextCell>> {
     rows
 }
 
-fn found(name: &str, serves: &str, path: Option<&PathBuf>, remedy: Option<&str>) -> Vec<TextCell> {
-    let (state, more) = match path {
-        Some(path) => (TextCell::new("found", TextTone::Good), path.display().to_string()),
-        None => {
-            (TextCell::new("not found", TextTone::Doubt), remedy.unwrap_or(UNKNOWN).to_string())
-        }
+fn found(
+    name: &str,
+    serves: &str,
+    path: Option<&PathBuf>,
+    remedy: Option<&str>,
+    matters: bool,
+) -> Vec<TextCell> {
+    let more = match path {
+        Some(path) => path.display().to_string(),
+        None => remedy.unwrap_or(UNKNOWN).to_string(),
     };
-    vec![name.into(), state, serves.into(), TextCell::new(more, TextTone::Faint)]
+    let state = state(path.is_some(), matters);
+    vec![name.into(), state, TextCell::new(format!("{serves}: {more}"), TextTone::Faint)]
 }
 
-fn text<T: ToString>(name: &str, fact: &Fact<T>) -> Vec<TextCell> {
-    row(name, or_unknown(fact.value.as_ref().map(ToString::to_string)).into(), fact)
+fn text<T: ToString>(name: &str, fact: &Fact<T>, verbose: bool) -> Vec<TextCell> {
+    row(name, or_unknown(fact.value.as_ref().map(ToString::to_string)).into(), fact, verbose)
 }
 
-fn size(name: &str, fact: &Fact<u64>) -> Vec<TextCell> {
-    row(name, TextCell::figure(fact.value.map(Bytes)), fact)
-}
-
-fn row<T>(name: &str, value: TextCell, fact: &Fact<T>) -> Vec<TextCell> {
-    let how = fact.how.map_or("unknown", super::FactSource::word);
-    let origin = TextCell::new(format!("{how}: {}", fact.source), TextTone::Faint);
-    vec![name.into(), value, origin]
+/// A value; `sourced` adds how it was obtained, and the file that it was read or looked for in.
+fn row<T>(name: &str, value: TextCell, fact: &Fact<T>, sourced: bool) -> Vec<TextCell> {
+    let mut row = vec![name.into(), value];
+    if sourced {
+        let how = fact.how.map_or("unknown", super::FactSource::word);
+        row.push(TextCell::new(format!("{how}: {}", fact.source), TextTone::Faint));
+    }
+    row
 }

@@ -64,11 +64,11 @@ pub(super) fn run(
     let mut ours = [CorpusSums::default(), CorpusSums::default()];
     let mut peers = PeerRule::ALL.map(|_| CorpusSums::default());
     for seed in 0..count {
-        progress.show(&format!("trace {} of {count}", seed + 1));
+        progress.show_part(&format!("trace {} of {count}", seed + 1), seed, count);
         let trace = corpus::trace(seed)?;
         for (sums, tight) in ours.iter_mut().zip([false, true]) {
             let setup = Setup { tight, ..setup.clone() };
-            let measured = measure::run(&setup.open()?, &trace, passes)?;
+            let measured = measure::run(&setup.open()?, &trace, passes, &mut |_, _| {})?;
             if let Some(failure) = &measured.failure {
                 anyhow::bail!("the trace of seed {seed} does not fit: {}", failure.why);
             }

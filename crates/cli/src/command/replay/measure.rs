@@ -67,14 +67,21 @@ pub(super) struct ReplayMeasured {
     pub(super) failure: Option<ReplayFailure>,
 }
 
-/// Runs the trace through the pool once, and then `passes` times more.
-pub(super) fn run(stand: &Stand, trace: &Trace, passes: u32) -> anyhow::Result<ReplayMeasured> {
+/// Runs the trace through the pool once, and then `passes` times more. `told` hears before each
+/// pass how many are done of how many.
+pub(super) fn run(
+    stand: &Stand,
+    trace: &Trace,
+    passes: u32,
+    told: &mut dyn FnMut(u32, u32),
+) -> anyhow::Result<ReplayMeasured> {
     let events = trace.events().len() as u64;
     let mut replay = stand.replay(trace)?;
     let mut yardstick = Yardstick::new(trace);
     let mut runs: Vec<ReplayPass> = Vec::new();
     let mut failure = None;
     for pass in 0..=passes {
+        told(pass, passes + 1);
         match on_a_thread(|| taken(stand, &mut replay)) {
             Ok(taken) => runs.push(taken),
             Err(error) if error.is_out_of_memory() => {

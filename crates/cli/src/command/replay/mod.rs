@@ -23,6 +23,8 @@
 mod answer;
 mod cap;
 mod corpus;
+mod course;
+mod html;
 mod input;
 mod measure;
 mod page;
@@ -35,16 +37,20 @@ use clap::ValueEnum;
 use plimsoll::Bytes;
 use plimsoll::backend::{BackendKind, DeviceId};
 
+use crate::html::write_file;
 use crate::limit::size_above_zero;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::Output;
+use crate::output_conflicts;
 use answer::ReplayReport;
+use course::TraceCourse;
 use stand::{MOST_TOTAL, Setup};
 
 const EXAMPLES: &str = "\
 Examples:
   plimsoll replay trace.csv                   ns an event, peak live, peak reserved, leaks
   plimsoll replay snapshot.pickle --device 0  what torch.cuda.memory._dump_snapshot wrote
+  plimsoll replay trace.csv --html trace.html live and reserved over time, blocks at the peak
   plimsoll replay trace.csv.gz --tight --cap 8GiB --json
   plimsoll replay trace.csv --smallest-cap    the smallest device that it completes on
   plimsoll replay trace.csv --backend cuda    on a GPU; --kernels with work in flight there
@@ -92,6 +98,9 @@ pub(crate) struct Args {
     /// Also find the smallest device on which the trace completes twice, and its time there
     #[arg(long)]
     smallest_cap: bool,
+    /// Also write a page: live and reserved memory over the trace, and the blocks at the peak
+    #[arg(long, value_name = "FILE", conflicts_with = "corpus")]
+    html: Option<PathBuf>,
     /// Let a kernel touch every block that is handed out (cuda:N); the pool's calls are timed
     /// one by one then
     #[arg(long)]
@@ -121,10 +130,16 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
             );
         }
     };
+    let page = args.html.clone().map(|page| ("--html", page));
+    output_conflicts::check(page.as_slice(), || [("the recording", path.clone())])?;
     let (name, trace) = input::read(path, args.device)?;
     tracing::info!("{name}: {} events", trace.events().len());
     let stand = setup.open()?;
-    let measured = measure::run(&stand, &trace, args.passes)?;
+    let mut line = out.progress();
+    let measured = measure::run(&stand, &trace, args.passes, &mut |done, all| {
+        line.show_part(&format!("replay: pass {} of {all}", done + 1), done.into(), all.into());
+    })?;
+    drop(line);
     let mut report = ReplayReport::new(name, &trace, &setup, &stand, &measured);
     drop(stand);
     if args.threads > 1 && report.completed {
@@ -134,10 +149,16 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if args.smallest_cap {
         let found = cap::smallest(&setup, &trace, &mut out.progress())?;
         let there = found.map(|cap| setup.with_cap(cap).open()).transpose()?;
-        let there = there.map(|stand| measure::run(&stand, &trace, args.passes)).transpose()?;
+        let there = there
+            .map(|stand| measure::run(&stand, &trace, args.passes, &mut |_, _| {}))
+            .transpose()?;
         report = report.with_smallest_cap(found, there.as_ref(), &trace);
     }
     out.answer(&report)?;
+    if let Some(page) = &args.html {
+        let course = TraceCourse::of(&trace, &setup)?;
+        write_file(page, &html::render(&report, &course))?;
+    }
     Ok(Outcome::from(report.is_yes()))
 }
 

@@ -4,7 +4,7 @@ use plimsoll::Bytes;
 
 use super::answer::ReplayReport;
 use crate::output::Answer;
-use crate::page::{TextCell, TextPage, TextTone, or_unknown};
+use crate::page::{SizeUnit, TextCell, TextPage, TextTone, or_unknown};
 
 impl Answer for ReplayReport {
     fn bare(&self, page: &mut TextPage) {
@@ -25,13 +25,15 @@ impl Answer for ReplayReport {
     fn page(&self, page: &mut TextPage) {
         title(self).iter().for_each(|line| page.line(line));
         if let Some(failure) = &self.failure {
+            let sizes = [failure.requested_bytes, failure.live_bytes, failure.reserved_bytes];
+            let unit = SizeUnit::of(sizes.map(Some));
             page.heading("Does not complete");
             page.table(&[
                 row("pass", failure.pass.to_string(), if failure.pass == 0 { "cold" } else { "" }),
                 row("event", failure.event.to_string(), &format!("of {}", self.events)),
-                row("requested", size(failure.requested_bytes), ""),
-                row("live", size(failure.live_bytes), ""),
-                row("reserved", size(failure.reserved_bytes), ""),
+                row("requested", unit.text(failure.requested_bytes), ""),
+                row("live", unit.text(failure.live_bytes), ""),
+                row("reserved", unit.text(failure.reserved_bytes), ""),
             ]);
             page.advice(&failure.why);
         } else {
@@ -82,10 +84,6 @@ fn row(name: &str, value: String, note: &str) -> Vec<TextCell> {
     vec![name.into(), TextCell::figure(Some(value)), TextCell::new(note, TextTone::Faint)]
 }
 
-fn size(bytes: u64) -> String {
-    Bytes(bytes).to_string()
-}
-
 fn nanos(ns: Option<f64>) -> String {
     or_unknown(ns.map(|ns| format!("{ns:.1} ns")))
 }
@@ -125,9 +123,11 @@ fn times(report: &ReplayReport) -> Vec<Vec<TextCell>> {
 }
 
 fn memory(report: &ReplayReport) -> Vec<Vec<TextCell>> {
+    let unit = SizeUnit::of([Some(report.peak_live_bytes), report.peak_reserved_bytes]);
+    let reserved = report.peak_reserved_bytes.map(|bytes| unit.text(bytes));
     vec![
-        row("peak live", size(report.peak_live_bytes), ""),
-        row("peak reserved", or_unknown(report.peak_reserved_bytes.map(Bytes)), ""),
+        row("peak live", unit.text(report.peak_live_bytes), ""),
+        row("peak reserved", or_unknown(reserved), ""),
         row("reserved / live", or_unknown(report.ratio.map(|ratio| format!("{ratio:.4}"))), ""),
     ]
 }
@@ -165,13 +165,14 @@ fn pool(report: &ReplayReport) -> Vec<Vec<TextCell>> {
 fn never_freed(report: &ReplayReport) -> Vec<Vec<TextCell>> {
     let blocks = if report.leaks.never_freed_count == 1 { "block" } else { "blocks" };
     let count = format!("{} {blocks}", report.leaks.never_freed_count);
-    let mut rows = vec![row("in all", size(report.leaks.never_freed_bytes), &count)];
+    let unit = SizeUnit::of([Some(report.leaks.never_freed_bytes)]);
+    let mut rows = vec![row("in all", unit.text(report.leaks.never_freed_bytes), &count)];
     rows.extend(
         report
             .leaks
             .never_freed_largest
             .iter()
-            .map(|block| row(&format!("id {}", block.id), size(block.size_bytes), "")),
+            .map(|block| row(&format!("id {}", block.id), unit.text(block.size_bytes), "")),
     );
     rows
 }

@@ -4,14 +4,15 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::UNIX_EPOCH;
 
 use plimsoll_guard::launch::{
-    HistoryBlock, HistoryRefusal, LaunchHistory, Launched, Launcher, ProcessFigures,
-    UnguardedProcess, can_load,
+    HistoryBlock, HistoryRefusal, LaunchHistory, Launched, Launcher, PeakMemory, PeakPlace,
+    ProcessFigures, UnguardedProcess, can_load,
 };
 use plimsoll_guard::ledger::{LedgerDevice, NO_LIMIT};
 use plimsoll_guard::watch::GuardWatch;
 use serde::Serialize;
 
 use super::flags::{Args, RunLimit};
+use super::frame::is_python;
 use super::warnings;
 
 #[derive(Debug, Serialize)]
@@ -96,6 +97,29 @@ pub(super) struct RunDevice {
     /// Still charged at the end, by processes that still run.
     pub(super) held_at_end_bytes: u64,
     pub(super) source: &'static str,
+    /// What was live when the charge was highest; null where events are missing.
+    pub(super) at_peak: Option<PeakReport>,
+}
+
+/// What was live at the peak of a device, by the place that allocated it.
+#[derive(Debug, Serialize)]
+pub(super) struct PeakReport {
+    pub(super) at_seconds: f64,
+    pub(super) bytes: u64,
+    pub(super) places: Vec<PlaceReport>,
+    /// What places hold that are not listed.
+    pub(super) elsewhere_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct PlaceReport {
+    pub(super) pid: u32,
+    pub(super) bytes: u64,
+    pub(super) blocks: u64,
+    /// Whether the driver took it for itself.
+    pub(super) by_driver: bool,
+    /// Native frames, the innermost first; empty without `--stacks`.
+    pub(super) stack: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -163,6 +187,15 @@ impl RunReport {
     pub(super) fn is_within_limit(&self, strict: bool) -> bool {
         let over = self.devices.iter().any(|device| device.within_limit == Some(false));
         !strict || self.escaped().next().is_none() && !over && self.uncounted.is_none()
+    }
+
+    /// Whether call stacks were kept, and some of them are of the Python interpreter: native
+    /// stacks do not have Python's own lines.
+    pub(super) fn lacks_python_lines(&self) -> bool {
+        let at_peak = self.devices.iter().filter_map(|device| device.at_peak.as_ref());
+        let places = at_peak.flat_map(|peak| peak.places.iter().map(|place| &place.stack));
+        let blocks = self.largest.iter().map(|block| &block.stack);
+        places.chain(blocks).flatten().any(|frame| is_python(frame))
     }
 
     /// Processes that the guard was not loaded into and that use the GPU, or may.
@@ -292,6 +325,7 @@ fn devices(watch: &GuardWatch, history: &LaunchHistory) -> Vec<RunDevice> {
             residue_bytes: observed.then(|| device.residue_most.load(Relaxed)),
             held_at_end_bytes: device.used.load(Relaxed),
             source: "counted by the guard; the driver's own measured around its calls",
+            at_peak: history.at_peak.get(&place).filter(|_| is_complete).map(peak_report),
         }
     };
     // In the ledger they are in the order of their first use.
@@ -299,6 +333,22 @@ fn devices(watch: &GuardWatch, history: &LaunchHistory) -> Vec<RunDevice> {
         (0..).zip(&watch.ledger().devices).filter(known).collect();
     all.sort_by_key(|(_, device)| device.ordinal.load(Relaxed));
     all.into_iter().map(report).collect()
+}
+
+fn peak_report(peak: &PeakMemory) -> PeakReport {
+    let place = |place: &PeakPlace| PlaceReport {
+        pid: place.who.0,
+        bytes: place.bytes,
+        blocks: place.blocks,
+        by_driver: place.is_drivers,
+        stack: place.stack.clone(),
+    };
+    PeakReport {
+        at_seconds: peak.at,
+        bytes: peak.bytes,
+        places: peak.places.iter().map(place).collect(),
+        elsewhere_bytes: peak.elsewhere,
+    }
 }
 
 fn process_report(process: &ProcessFigures, history: &LaunchHistory) -> ProcessReport {

@@ -19,8 +19,8 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll run --gpu-mem-limit 8GiB -- python3 train.py
   plimsoll run --limit 4GiB --report out -- ./server --port 80   with a timeline and a trace
-  plimsoll run --device-limit 0=8GiB --device-limit 1=4GiB -- ./two-gpus
   plimsoll run --no-limit --stacks -- ./tool                     counts, and shows where
+  plimsoll run --device-limit 0=8GiB --device-limit 1=4GiB -- ./two-gpus
 
 Exit codes:
   the program's own (128 and the signal's number where a signal ended it);

@@ -1,118 +1,43 @@
 //! `report.html`: one file that opens without a network, in light and dark. Its style and plots
-//! are those of `bench`. maud escapes every text, and [`safe`] removes control characters from
-//! texts that the program chose.
+//! are those of `bench`.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
-use plimsoll::{Bytes, text::one_line};
-use plimsoll_bench::report::html::STYLE;
-use plimsoll_bench::report::svg::{self, Plot, Series};
+use maud::{Markup, html};
+use plimsoll::Bytes;
+use plimsoll_bench::report::svg::{self, Plot, Series, TimeMark};
 use plimsoll_bench::stats::TimePoint;
 
-use super::answer::{BlockReport, CudaReport, RunDevice, RunReport, UnguardedReport};
+use super::answer::{
+    BlockReport, CudaReport, PeakReport, PlaceReport, ProcessReport, RefusalReport, RunDevice,
+    RunReport, UnguardedReport,
+};
+use super::flame;
+use super::frame::frame_name;
 use super::page::lowered;
-use crate::page::UNKNOWN;
+use super::picture::NO_PYTHON_LINES;
+use crate::html::{document, facts, figure, numbers, numbers_section, safe, section, size};
+use crate::page::{SizeUnit, UNKNOWN};
 
 const GIB: f64 = (1u64 << 30) as f64;
-/// The page loads nothing and runs nothing.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 /// How many call stacks a list of blocks shows.
 const STACKS: usize = 5;
-
-/// A program's name may be long: it is broken, so that the figures stay visible. On a phone they
-/// are below it, each with the name of its column.
-const NAMES_STYLE: &str = "\
-h1,li,.facts th{overflow-wrap:anywhere}.wide+h3{margin-top:16px}\
-.numbers th{white-space:normal}\
-.numbers td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:8em}\
-@media (max-width:600px){\
-.numbers tr{display:flex;flex-wrap:wrap;gap:0 16px;padding:6px 0;border-bottom:1px solid var(--rule)}\
-.numbers tr:first-child{display:none}\
-.numbers td{border:0;padding:0}\
-.numbers td:first-child{flex-basis:100%}\
-.numbers td[data-name]::before{content:attr(data-name) \" \";color:var(--dim)}}";
+/// How many places are in the table below the flame graph.
+const PLACES: usize = 12;
 
 /// The report as one HTML file.
 pub(super) fn render(report: &RunReport) -> String {
-    let title = safe(&format!("plimsoll run: {}", report.program.join(" ")));
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="color-scheme" content="light dark";
-                title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(NAMES_STYLE)) }
-            }
-            body {
-                main {
-                    header {
-                        h1 { (title) }
-                        p.sub { (format!("{:.2}", report.duration_seconds)) " s, exit code " (report.exit_code) }
-                    }
-                    (safety(report))
-                    @for device in &report.devices { (device_section(report, device)) }
-                    (processes(report))
-                    (blocks("Largest blocks", &report.largest))
-                    (blocks("Never freed", &report.never_freed.largest))
-                    (refused(report))
-                    (unguarded(report))
-                }
-            }
-        }
+    let title = format!("plimsoll run: {}", report.program.join(" "));
+    let subtitle = format!("{:.2} s, exit code {}", report.duration_seconds, report.exit_code);
+    let body = html! {
+        (safety(report))
+        @for device in &report.devices { (device_section(report, device)) }
+        @for device in &report.devices { (peak_section(report, device)) }
+        (processes(report))
+        (blocks("Largest blocks", &report.largest))
+        (blocks("Never freed", &report.never_freed.largest))
+        (refused(report))
+        (unguarded(report))
     };
-    page.into_string() + "\n"
-}
-
-/// The text without control characters, on one line.
-fn safe(text: &str) -> String {
-    one_line(text).into_owned()
-}
-
-fn section(name: &str, body: &Markup) -> Markup {
-    html! { section { h2 { (name) } (body) } "\n" }
-}
-
-fn facts<N: AsRef<str>>(rows: impl IntoIterator<Item = (N, String)>) -> Markup {
-    html! {
-        table.facts {
-            @for (name, value) in rows {
-                tr { th scope="row" { (safe(name.as_ref())) } td { (safe(&value)) } }
-            }
-        }
-    }
-}
-
-/// A table of figures. The first cell of a row is its name.
-fn numbers(names: &[&str], rows: &[Vec<String>]) -> Markup {
-    html! {
-        div.wide {
-            table.numbers {
-                tr { @for name in names { th { (name) } } }
-                @for row in rows {
-                    tr {
-                        @for (place, (name, text)) in names.iter().zip(row).enumerate() {
-                            td data-name=[(place > 0).then_some(name)] { (safe(text)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// A section with a table, where the table has rows.
-fn numbers_section(title: &str, names: &[&str], rows: &[Vec<String>]) -> Markup {
-    if rows.is_empty() {
-        html! {}
-    } else {
-        section(title, &numbers(names, rows))
-    }
-}
-
-fn size(bytes: Option<u64>) -> String {
-    bytes.map_or_else(|| UNKNOWN.to_string(), |bytes| Bytes(bytes).to_string())
+    document(&title, &subtitle, None, &body)
 }
 
 fn safety(report: &RunReport) -> Markup {
@@ -129,13 +54,14 @@ fn safety(report: &RunReport) -> Markup {
         [] => UNKNOWN.to_string(),
         all => all.join(", "),
     };
+    let unit = SizeUnit::of([limit.limit_bytes, effective]);
     let mut rows = vec![
-        ("limit", size(limit.limit_bytes)),
-        ("effective", size(effective)),
+        ("limit", size(unit, limit.limit_bytes)),
+        ("effective", size(unit, effective)),
         ("limit type", limit.limit_type.to_string()),
         ("verified", if limit.verified { "yes" } else { "no" }.to_string()),
         ("enforced by", enforced_by),
-        ("reserved for the driver", size(limit.limit_bytes.map(|_| limit.reserve_bytes))),
+        ("reserved for the driver", size(unit, limit.limit_bytes.map(|_| limit.reserve_bytes))),
         ("driver", driver(&report.cuda)),
     ];
     rows.extend(report.warnings.iter().map(|warning| ("note", warning.clone())));
@@ -157,16 +83,17 @@ fn device_section(report: &RunReport, device: &RunDevice) -> Markup {
         1 => format!("{} in one request", Bytes(device.refused_bytes)),
         n => format!("{} in {n} requests", Bytes(device.refused_bytes)),
     };
+    let unit = SizeUnit::of([device.limit_bytes, Some(device.peak_bytes)]);
     let why = lowered(device, report.limit.limit_bytes).map(|why| format!("; {why}"));
-    let peak = format!("{} at {:.3} s", Bytes(device.peak_bytes), device.peak_at_seconds);
+    let peak = format!("{} at {:.3} s", unit.text(device.peak_bytes), device.peak_at_seconds);
     let unified = if device.unified { ", unified" } else { "" };
     let rows = [
-        ("limit", size(device.limit_bytes) + &why.unwrap_or_default()),
+        ("limit", size(unit, device.limit_bytes) + &why.unwrap_or_default()),
         ("peak (counted)", peak),
-        ("of it the driver's own (measured)", Bytes(device.driver_bytes).to_string()),
-        ("peak that lasted 20 ms or longer", size(device.lasting_peak_bytes)),
+        ("of it the driver's own (measured)", unit.text(device.driver_bytes)),
+        ("peak that lasted 20 ms or longer", size(unit, device.lasting_peak_bytes)),
         ("refused", refused),
-        ("residue at most", size(device.residue_bytes)),
+        ("residue at most", size(unit, device.residue_bytes)),
         ("device", format!("{}{unified}", Bytes(device.total_bytes))),
     ];
     section(
@@ -174,13 +101,7 @@ fn device_section(report: &RunReport, device: &RunDevice) -> Markup {
         &html! {
             (facts(rows))
             @if let Some(plot) = charge_plot(report, device) {
-                figure.wide {
-                    figcaption {
-                        "GPU memory in use, as counted"
-                        @if let Some(note) = &plot.note { span.plot-note { (one_line(note)) } }
-                    }
-                    (plot.drawing)
-                }
+                (figure("GPU memory in use, as counted; red: a request was refused", &plot))
             }
         },
     )
@@ -201,30 +122,101 @@ fn charge_plot(report: &RunReport, device: &RunDevice) -> Option<Plot> {
         .collect();
     let series = [Series { name: "in use", points: &points }];
     let limit = device.limit_bytes.map(|limit| limit as f64 / GIB);
-    svg::over_time("GPU memory in use, as counted", "GiB", &series, limit)
+    let marks: Vec<TimeMark> = report
+        .refused
+        .iter()
+        .filter(|refusal| refusal.device == device.device)
+        .map(refusal_mark)
+        .collect();
+    svg::over_time_with_marks("GPU memory in use, as counted", ("s", "GiB"), &series, limit, &marks)
+}
+
+/// What was asked for when it was refused.
+fn refusal_mark(refusal: &RefusalReport) -> TimeMark {
+    let RefusalReport { pid, kind, bytes, at_seconds, .. } = refusal;
+    let size = Bytes(*bytes);
+    TimeMark {
+        t: *at_seconds,
+        label: format!("refused: {size}"),
+        detail: format!("{size} by {kind} was refused at {at_seconds:.3} s (process {pid})"),
+    }
+}
+
+/// Live memory at the peak: the flame graph and its largest places.
+fn peak_section(report: &RunReport, device: &RunDevice) -> Markup {
+    let Some(peak) = device.at_peak.as_ref().filter(|peak| peak.bytes > 0) else {
+        return html! {};
+    };
+    let unit = SizeUnit::of([Some(peak.bytes)]);
+    let title = format!(
+        "{} at its peak: {} at {:.3} s",
+        device.device,
+        unit.text(peak.bytes),
+        peak.at_seconds
+    );
+    let graph = flame::render(&peak.places, unit);
+    section(
+        &title,
+        &html! {
+            @match graph {
+                Some(graph) => { (graph) },
+                None => p.why { "With --stacks this is drawn by call stack." },
+            }
+            (places(peak, unit))
+            @if report.lacks_python_lines() { p.why { (NO_PYTHON_LINES) "." } }
+        },
+    )
+}
+
+fn places(peak: &PeakReport, unit: SizeUnit) -> Markup {
+    let row = |place: &PlaceReport| {
+        let name = match (place.by_driver, place.stack.first()) {
+            (true, _) => "the driver itself".to_string(),
+            (false, Some(frame)) => frame_name(frame),
+            (false, None) => format!("process {}", place.pid),
+        };
+        let share = place.bytes as f64 / peak.bytes.max(1) as f64 * 100.0;
+        vec![name, unit.text(place.bytes), format!("{share:.0} %"), place.blocks.to_string()]
+    };
+    let mut rows: Vec<_> = peak.places.iter().take(PLACES).map(row).collect();
+    let listed: u64 = peak.places.iter().skip(PLACES).map(|place| place.bytes).sum();
+    let rest = listed.saturating_add(peak.elsewhere_bytes);
+    if rest > 0 {
+        let share = rest as f64 / peak.bytes.max(1) as f64 * 100.0;
+        rows.push(vec![
+            "other places".into(),
+            unit.text(rest),
+            format!("{share:.0} %"),
+            UNKNOWN.into(),
+        ]);
+    }
+    numbers(&["allocated in", "live", "share", "blocks"], &rows)
 }
 
 fn processes(report: &RunReport) -> Markup {
     let names = ["process", "peak", "allocated", "freed", "refused", "failed", "never freed"];
-    let row = |process: &super::answer::ProcessReport| {
+    let sizes = report.processes.iter().flat_map(|p| [p.peak_bytes, Some(p.never_freed_bytes)]);
+    let unit = SizeUnit::of(sizes);
+    let row = |process: &ProcessReport| {
         vec![
             format!("{} {}", process.pid, process.program),
-            size(process.peak_bytes),
+            size(unit, process.peak_bytes),
             process.allocations.to_string(),
             process.frees.to_string(),
             process.refused.to_string(),
             process.failed_by_driver.to_string(),
-            Bytes(process.never_freed_bytes).to_string(),
+            unit.text(process.never_freed_bytes),
         ]
     };
     numbers_section("Processes", &names, &report.processes.iter().map(row).collect::<Vec<_>>())
 }
 
 fn blocks(title: &str, blocks: &[BlockReport]) -> Markup {
+    let unit = SizeUnit::of(blocks.iter().map(|block| Some(block.bytes)));
     let row = |block: &BlockReport| {
         vec![
             format!("{} ({})", block.kind, block.pid),
-            Bytes(block.bytes).to_string(),
+            unit.text(block.bytes),
             format!("{:.3} s", block.from_seconds),
             block.to_seconds.map_or_else(|| UNKNOWN.to_string(), |to| format!("{to:.3} s")),
         ]
@@ -239,7 +231,7 @@ fn blocks(title: &str, blocks: &[BlockReport]) -> Markup {
             (numbers(&["how", "size", "from", "to"], &rows))
             @for block in with_new_stacks(blocks) {
                 h3 { (Bytes(block.bytes)) " by " (block.kind) }
-                ul { @for frame in &block.stack { li { (safe(frame)) } } }
+                ul { @for frame in &block.stack { li { (safe(&frame_name(frame))) } } }
             }
         },
     )
@@ -257,7 +249,7 @@ fn with_new_stacks(blocks: &[BlockReport]) -> Vec<&BlockReport> {
 }
 
 fn refused(report: &RunReport) -> Markup {
-    let row = |refusal: &super::answer::RefusalReport| {
+    let row = |refusal: &RefusalReport| {
         let (size, at) = (Bytes(refusal.bytes).to_string(), format!("{:.3} s", refusal.at_seconds));
         vec![format!("{} ({})", refusal.kind, refusal.pid), size, at]
     };

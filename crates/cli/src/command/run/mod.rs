@@ -10,8 +10,11 @@
 mod answer;
 mod files;
 mod flags;
+mod flame;
+mod frame;
 mod html;
 mod page;
+mod picture;
 mod warnings;
 
 use std::io::{self, IsTerminal, Write};
@@ -116,14 +119,13 @@ fn show(answer: &RunReport, out: &mut Output) -> anyhow::Result<()> {
         out.answer(answer)?;
         return out.finish();
     }
-    let mut page = TextPage::new(output::colour_on(io::stderr().is_terminal()), out.is_quiet());
+    let terminal = io::stderr().is_terminal();
+    let mut page = TextPage::new(output::colour_on(terminal), out.is_quiet());
+    page.fit(terminal.then(output::terminal_width));
     match out.is_quiet() {
         true => answer.alarms(&mut page),
         false => answer.page(&mut page),
     }
-    let text = page.into_text();
-    if !text.is_empty() {
-        output::note(&text);
-    }
+    output::page_on_stderr(page);
     Ok(())
 }

@@ -3,8 +3,10 @@
 use plimsoll::Bytes;
 
 use super::answer::{BlockReport, RunDevice, RunReport};
+use super::frame::frame_name;
+use super::picture::NO_PYTHON_LINES;
 use crate::output::Answer;
-use crate::page::{TextCell, TextPage, TextTone, UNKNOWN};
+use crate::page::{SizeUnit, TextCell, TextPage, TextTone, UNKNOWN};
 
 /// How many of a list are shown.
 const SHOWN: usize = 5;
@@ -16,12 +18,17 @@ impl Answer for RunReport {
         page.raw(&format!("plimsoll: {}\n", self.headline()));
         for device in &self.devices {
             page.table(&rows(device, self.limit.limit_bytes));
+            self.picture(device, page);
+            self.places(device, page);
         }
         self.processes(page);
         self.lists(page);
         let headline = self.headline();
         for warning in self.warnings.iter().skip(self.shown).filter(|text| **text != headline) {
             page.raw(&format!("  note: {warning}\n"));
+        }
+        if self.lacks_python_lines() {
+            page.raw(&format!("  note: {NO_PYTHON_LINES}\n"));
         }
         for process in self.escaped() {
             let (pid, program, why) = (process.pid, &process.program, &process.why);
@@ -92,14 +99,16 @@ impl RunReport {
             let names = ["process", "peak", "allocated", "freed", "refused", "never freed"];
             table.push(names.map(TextCell::from).to_vec());
         }
+        let sizes = self.processes.iter().flat_map(|p| [p.peak_bytes, Some(p.never_freed_bytes)]);
+        let unit = SizeUnit::of(sizes);
         for process in self.processes.iter().take(PROCESSES) {
             table.push(vec![
                 format!("{} {}", process.pid, process.program).into(),
-                TextCell::figure(process.peak_bytes.map(Bytes)),
+                unit.figure(process.peak_bytes),
                 TextCell::figure(Some(process.allocations)),
                 TextCell::figure(Some(process.frees)),
                 TextCell::figure(Some(process.refused)),
-                TextCell::figure(Some(Bytes(process.never_freed_bytes))),
+                unit.figure(Some(process.never_freed_bytes)),
             ]);
         }
         page.table(&table);
@@ -110,11 +119,12 @@ impl RunReport {
 
     fn lists(&self, page: &mut TextPage) {
         let list = |page: &mut TextPage, name: &str, blocks: &[BlockReport]| {
+            let unit = SizeUnit::of(blocks.iter().map(|block| Some(block.bytes)));
             if !blocks.is_empty() {
                 page.raw(&format!("  {name}\n"));
                 let mut before: &[String] = &[];
                 for block in blocks.iter().take(SHOWN) {
-                    show(page, block, before);
+                    show(page, block, before, unit);
                     before = &block.stack;
                 }
             }
@@ -132,15 +142,16 @@ impl RunReport {
 }
 
 /// One block, and where it was allocated, unless the one before was from the same place.
-fn show(page: &mut TextPage, block: &BlockReport, before: &[String]) {
+fn show(page: &mut TextPage, block: &BlockReport, before: &[String], unit: SizeUnit) {
     let until = block.to_seconds.map_or_else(|| UNKNOWN.to_string(), |to| format!("{to:.3} s"));
-    let size = Bytes(block.bytes);
-    page.raw(&format!("    {size}  {}  {:.3} s to {until}\n", block.kind, block.from_seconds));
+    let size = unit.text(block.bytes);
+    let line = format!("    {size}  {}  {:.3} s to {until}", block.kind, block.from_seconds);
     if !before.is_empty() && block.stack == before {
-        return page.raw("      from the same place\n");
+        return page.raw(&format!("{line}, from the same place\n"));
     }
+    page.raw(&format!("{line}\n"));
     for frame in block.stack.iter().take(8) {
-        page.raw(&format!("      {frame}\n"));
+        page.raw(&format!("      {}\n", frame_name(frame)));
     }
 }
 
@@ -151,8 +162,10 @@ pub(super) fn lowered(device: &RunDevice, asked: Option<u64>) -> Option<String> 
 }
 
 fn rows(device: &RunDevice, asked: Option<u64>) -> Vec<Vec<TextCell>> {
+    let sizes = [device.limit_bytes, Some(device.peak_bytes), Some(device.refused_bytes)];
+    let unit = SizeUnit::of(sizes);
     let row = |name: &str, bytes: Option<u64>, note: String| {
-        vec![name.into(), TextCell::figure(bytes.map(Bytes)), TextCell::new(note, TextTone::Faint)]
+        vec![name.into(), unit.figure(bytes), TextCell::new(note, TextTone::Faint)]
     };
     let refused = match device.refused {
         0 => "nothing was refused".to_string(),

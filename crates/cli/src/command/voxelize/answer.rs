@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use plimsoll::Bytes;
 use plimsoll_points::Cells;
 use plimsoll_points::job::{VoxelJob, VoxelReport};
 use serde::Serialize;
 
+use super::extent::CloudExtent;
 use super::flags::Args;
 use crate::output::Answer;
-use crate::page::{TextCell, TextPage, TextTone};
+use crate::page::{SizeUnit, TextCell, TextPage, TextTone};
 use plimsoll_points::open::VoxelizeBackend;
 
 #[derive(Debug, Serialize)]
@@ -48,6 +48,8 @@ pub(super) struct VoxelizeAnswer {
     points_per_second: f64,
     clouds_per_second: f64,
     output_bytes_per_second: Option<f64>,
+    /// Where the points lie and what would hold them, where most were dropped.
+    pub(super) extent: Option<CloudExtent>,
 }
 
 #[derive(Debug, Serialize)]
@@ -105,6 +107,29 @@ impl VoxelizeAnswer {
             points_per_second: per_second(report.tally.points),
             clouds_per_second: per_second(clouds),
             output_bytes_per_second: output_bytes.map(per_second),
+            extent: None,
+        }
+    }
+
+    /// Whether more than half of the points are in no voxel.
+    pub(super) fn drops_most(&self) -> bool {
+        let dropped = self.dropped.not_finite.saturating_add(self.dropped.out_of_range);
+        dropped > self.points_in / 2
+    }
+
+    fn warning(&self, page: &mut TextPage) {
+        if !self.drops_most() {
+            return;
+        }
+        let of = |count: u64| count as f64 / self.points_in.max(1) as f64 * 100.0;
+        let (outside, broken) = (of(self.dropped.out_of_range), of(self.dropped.not_finite));
+        page.toned(
+            &format!("warning: most points were dropped: {outside:.1} % lie outside of the grid, {broken:.1} % are not finite"),
+            TextTone::Doubt,
+        );
+        if let Some(extent) = &self.extent {
+            page.line(&format!("  the points lie at {}", extent.words()));
+            page.line(&format!("  this would hold all of them: {}", extent.flags()));
         }
     }
 }
@@ -128,6 +153,7 @@ impl Answer for VoxelizeAnswer {
             vec![name.into(), TextCell::figure(Some(value)), TextCell::new(note, TextTone::Faint)]
         };
         let dropped = &self.dropped;
+        let unit = SizeUnit::of([Some(self.peak_bytes), self.output_bytes]);
         let share = self.occupied_voxels as f64 / self.voxels.max(1) as f64 * 100.0;
         let mut rows = vec![
             row("points", self.points_in.to_string(), String::new()),
@@ -140,10 +166,10 @@ impl Answer for VoxelizeAnswer {
             ),
             row("chunks", self.chunks.to_string(), self.cut()),
             row("retries", self.retries.to_string(), String::new()),
-            row("peak", Bytes(self.peak_bytes).to_string(), self.peak_note()),
+            row("peak", unit.text(self.peak_bytes), self.peak_note()),
         ];
         if let Some(bytes) = self.output_bytes {
-            rows.push(row("written", Bytes(bytes).to_string(), String::new()));
+            rows.push(row("written", unit.text(bytes), String::new()));
         }
         let speed = format!("{:.1} million points a second", self.points_per_second / 1e6);
         rows.push(row("time", format!("{:.3} s", self.seconds), speed));
@@ -151,6 +177,7 @@ impl Answer for VoxelizeAnswer {
         if let Some(why) = &self.fallback {
             page.advice(why);
         }
+        self.warning(page);
     }
 }
 

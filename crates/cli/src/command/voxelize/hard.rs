@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     let start = Instant::now();
     let mut line = out.progress();
     let report = job.run(&mut |made| file.write(made), &mut |done, total| {
-        line.show(&format!("voxelize: {done} of {total} clouds"));
+        line.show_part(&format!("voxelize: {done} of {total} clouds"), done, total);
         !stop.load(Ordering::Relaxed)
     });
     drop(line);

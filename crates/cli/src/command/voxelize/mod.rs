@@ -5,6 +5,7 @@
 //! leaves nothing behind.
 
 mod answer;
+mod extent;
 mod flags;
 mod hard;
 
@@ -22,6 +23,7 @@ use plimsoll_points::write::{GridFile, Sink, SparseFile};
 use plimsoll_points::{Batch, Cells, Preview, VoxelSpec};
 
 use answer::{CompiledKernels, VoxelizeAnswer};
+use extent::CloudExtent;
 pub(crate) use flags::Args;
 
 use crate::outcome::{OrBadInput, Outcome};
@@ -73,7 +75,12 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if let Some(preview) = sink.preview {
         preview.finish()?;
     }
-    out.answer(&VoxelizeAnswer::new(args, &job, &opened, &report, seconds))?;
+    let mut answer = VoxelizeAnswer::new(args, &job, &opened, &report, seconds);
+    if answer.drops_most() {
+        let [depth, height, width] = spec.grid().dims();
+        answer.extent = CloudExtent::of(&batch, [width, height, depth])?;
+    }
+    out.answer(&answer)?;
     Ok(Outcome::Yes)
 }
 
@@ -125,7 +132,7 @@ fn work(
 ) -> plimsoll::Result<VoxelReport> {
     let mut line = out.progress();
     job.run(sink, &mut |done, total| {
-        line.show(&format!("voxelize: {done} of {total} pieces"));
+        line.show_part(&format!("voxelize: {done} of {total} pieces"), done, total);
         !stop.load(Ordering::Relaxed)
     })
 }

@@ -3,6 +3,7 @@
 //! order of time; the memory that this takes does not grow with the number of events.
 
 mod course;
+mod peak;
 mod trace;
 
 use std::cmp::Reverse;
@@ -13,9 +14,11 @@ use super::gather::{EventsInOrder, Gathered, GatheredList, ProcessFigures, Proce
 use crate::log::{GuardMemoryKind, GuardOp};
 use crate::watch::{GuardEvent, GuardWatch, parse_stacks};
 use course::CourseBuilder;
+use peak::{PeakBuilder, PlaceKey};
 use trace::{AllocationTrace, TracedBlock};
 
 pub use course::{ChargeCourse, ChargePoint};
+pub use peak::{PeakMemory, PeakPlace};
 
 /// How many blocks or refusals are listed; all are counted.
 const LISTED: usize = 20;
@@ -70,6 +73,8 @@ pub struct LaunchHistory {
     pub refused: Vec<HistoryRefusal>,
     /// The charge of each device over time, by its place in the ledger.
     pub courses: HashMap<u8, ChargeCourse>,
+    /// What was live at the peak of each device, by its place in the ledger.
+    pub at_peak: HashMap<u8, PeakMemory>,
     /// The most that a process had allocated at once on each device, summed over the devices.
     /// Processes of which events are missing are not in it.
     pub peaks: HashMap<ProcessKey, u64>,
@@ -124,18 +129,24 @@ pub(super) fn read(
     let lists = gathered.lists(watch, &processes);
     let mut trace = AllocationTrace::new(trace);
     let mut history = merge(&lists, gathered, watch, lasted, &mut trace);
-    let shown = history.largest.iter_mut().chain(&mut history.never_freed.largest);
-    name_stacks(shown.collect(), gathered, watch);
+    let blocks = history.largest.iter_mut().chain(&mut history.never_freed.largest);
+    let blocks = blocks.map(|block| (block.who, block.stack_number, &mut block.stack));
+    let places = history.at_peak.values_mut().flat_map(|peak| &mut peak.places);
+    let places = places.map(|place| (place.who, place.stack_number, &mut place.stack));
+    name_stacks(blocks.chain(places).collect(), gathered, watch);
     history.lists = ListCounts::of(&lists, &processes);
     history.processes = processes;
     (history, trace.finish())
 }
 
-/// Sets the call stacks of blocks; the file of each process is read once.
-fn name_stacks(blocks: Vec<&mut HistoryBlock>, gathered: &Gathered, watch: &GuardWatch) {
+/// A process, the number of a call stack in it, and where its frames go.
+type UnnamedStack<'a> = (ProcessKey, u16, &'a mut Vec<String>);
+
+/// Sets call stacks by their numbers; the file of each process is read once.
+fn name_stacks(unnamed: Vec<UnnamedStack<'_>>, gathered: &Gathered, watch: &GuardWatch) {
     let mut wanted: HashMap<ProcessKey, Vec<u16>> = HashMap::new();
-    for block in blocks.iter().filter(|block| block.stack_number != 0) {
-        wanted.entry(block.who).or_default().push(block.stack_number);
+    for (who, number, _) in unnamed.iter().filter(|(_, number, _)| *number != 0) {
+        wanted.entry(*who).or_default().push(*number);
     }
     let read = |(who, numbers): (ProcessKey, Vec<u16>)| {
         let text = BufReader::new(gathered.stacks(who, watch));
@@ -143,9 +154,9 @@ fn name_stacks(blocks: Vec<&mut HistoryBlock>, gathered: &Gathered, watch: &Guar
     };
     let stacks: HashMap<ProcessKey, HashMap<u16, Vec<String>>> =
         wanted.into_iter().map(read).collect();
-    for block in blocks {
-        let stack = stacks.get(&block.who).and_then(|all| all.get(&block.stack_number));
-        block.stack = stack.cloned().unwrap_or_default();
+    for (who, number, frames) in unnamed {
+        let stack = stacks.get(&who).and_then(|all| all.get(&number));
+        *frames = stack.cloned().unwrap_or_default();
     }
 }
 
@@ -213,6 +224,7 @@ struct HistoryBuilder<'a, 'b> {
     count: u64,
     processes: HashMap<usize, ProcessMemory>,
     courses: HashMap<u8, CourseBuilder>,
+    at_peak: HashMap<u8, PeakBuilder>,
     largest: LargestBlocks,
     never_freed: LargestBlocks,
     history: LaunchHistory,
@@ -226,6 +238,7 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
             count: 0,
             processes: HashMap::new(),
             courses: HashMap::new(),
+            at_peak: HashMap::new(),
             largest: LargestBlocks::default(),
             never_freed: LargestBlocks::default(),
             history: LaunchHistory::default(),
@@ -233,6 +246,7 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
     }
 
     fn step(&mut self, (list, who): (usize, ProcessKey), event: &GuardEvent, now: HistoryTime) {
+        self.hold(list, event);
         self.charge(list, event, now.seconds);
         let GuardEvent { device, kind, bytes, stack, stream, .. } = *event;
         let process = self.processes.entry(list).or_default();
@@ -261,6 +275,23 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
         }
     }
 
+    /// Changes what the place of an event holds.
+    fn hold(&mut self, list: usize, event: &GuardEvent) {
+        let peak = self.at_peak.entry(event.device).or_default();
+        match event.op {
+            GuardOp::Allocate => peak.take(list, PlaceKey::Stack(event.stack), event.charge, 1),
+            GuardOp::Charge => peak.take(list, PlaceKey::Driver, event.charge, 0),
+            GuardOp::Discharge => peak.give_back(list, PlaceKey::Driver, event.charge, 0),
+            GuardOp::Free => {
+                let open = self.processes.get(&list);
+                let open = open.and_then(|process| process.open.get(&(event.kind, event.key)));
+                let stack = open.map_or(0, |open| open.stack);
+                peak.give_back(list, PlaceKey::Stack(stack), event.charge, 1);
+            }
+            GuardOp::Refuse => {}
+        }
+    }
+
     /// Changes the charge of a process and of its device.
     fn charge(&mut self, list: usize, event: &GuardEvent, at: f64) {
         let more = match event.op {
@@ -279,6 +310,8 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
         let course = self.courses.entry(event.device);
         let course = course.or_insert_with(|| CourseBuilder::new(self.lasted));
         course.step(at, changed(course.now));
+        let charge = course.now;
+        self.at_peak.entry(event.device).or_default().charged(charge, at);
     }
 
     /// Frees the memory of a process that was found dead.
@@ -289,6 +322,7 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
                 course.step(at, course.now.saturating_sub(*charged));
             }
         }
+        self.at_peak.values_mut().for_each(|peak| peak.end(list));
         self.trace.left(process.open.values().map(|open| TracedBlock {
             number: open.number,
             bytes: open.bytes,
@@ -321,6 +355,9 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
         for (list, process) in std::mem::take(&mut self.processes) {
             self.close(lists[list].who, &process);
         }
+        let peaks = self.at_peak.into_iter().filter(|(_, peak)| peak.is_known());
+        self.history.at_peak =
+            peaks.map(|(device, peak)| (device, peak.finish(|list| lists[list].who))).collect();
         let courses = self.courses.into_iter();
         self.history.courses = courses.map(|(device, course)| (device, course.finish())).collect();
         self.history.largest = self.largest.0.into_values().collect();

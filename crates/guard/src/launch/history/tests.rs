@@ -84,3 +84,58 @@ fn of_many_blocks_the_largest_are_kept_with_their_ends() {
     assert_eq!(history.refused.len(), 20);
     assert_eq!(history.lost, 0);
 }
+
+#[test]
+fn what_was_live_at_the_peak_is_known_by_its_place() {
+    use GuardOp::{Allocate, Free};
+    // 3 and 4 are live at the peak; 1 was freed before, 5 came after.
+    let one = [
+        (100, Allocate, 1, 2048),
+        (200, Free, 1, 2048),
+        (300, Allocate, 3, 1536),
+        (500, Free, 3, 1536),
+        (600, Allocate, 5, 512),
+    ];
+    let two = [(400, Allocate, 4, 1024)];
+    let (history, ..) = merged(&[(1, None, &one), (2, Some(550), &two)]);
+    let peak = &history.at_peak[&0];
+    assert_eq!((peak.bytes, peak.elsewhere), (2560, 0));
+    let places: Vec<_> = peak.places.iter().map(|p| (p.who.0, p.bytes, p.blocks)).collect();
+    assert_eq!(places, [(1, 1536, 1), (2, 1024, 1)]);
+}
+
+/// Compared with looking at everything at every event.
+#[test]
+fn the_places_at_the_peak_are_those_of_a_full_look() {
+    let mut state = 11u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    for _ in 0..200 {
+        let (mut builder, mut now) = (PeakBuilder::default(), BTreeMap::<u16, u64>::new());
+        let (mut peak, mut kept) = (0, BTreeMap::new());
+        for _ in 0..80 {
+            let (stack, bytes) = (random(5) as u16, random(9) + 1);
+            let held = now.entry(stack).or_default();
+            if random(3) == 0 && *held >= bytes {
+                *held -= bytes;
+                builder.give_back(0, PlaceKey::Stack(stack), bytes, 1);
+            } else {
+                *held += bytes;
+                builder.take(0, PlaceKey::Stack(stack), bytes, 1);
+            }
+            let charge = now.values().sum::<u64>();
+            builder.charged(charge, 0.0);
+            if charge > peak {
+                peak = charge;
+                kept = now.clone();
+            }
+        }
+        let found = builder.finish(|_| (1, 1));
+        kept.retain(|_, bytes| *bytes > 0);
+        let places: BTreeMap<u16, u64> =
+            found.places.iter().map(|place| (place.stack_number, place.bytes)).collect();
+        assert_eq!((found.bytes, places), (peak, kept));
+    }
+}

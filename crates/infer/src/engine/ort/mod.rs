@@ -47,6 +47,15 @@ const NAME: &str = "ort";
 /// The provider that runs what no other provider does.
 const CPU_PROVIDER: &str = "CPUExecutionProvider";
 
+/// The file of ONNX Runtime's library that would be tried first, without loading it.
+///
+/// # Errors
+/// The places that were searched, where there is none.
+pub fn find_library() -> Result<std::path::PathBuf, Vec<String>> {
+    let found = find::LibraryPlaces::of_this_process(None).search();
+    found.files.into_iter().find(|file| file.exists()).ok_or(found.looked)
+}
+
 /// A model in ONNX Runtime.
 #[derive(Debug)]
 pub struct Ort {

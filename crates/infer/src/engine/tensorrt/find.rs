@@ -109,6 +109,14 @@ pub fn user_folder() -> Option<PathBuf> {
     Some(Path::new(&home).join(".local/lib"))
 }
 
+/// The shim's file, where it has been built; without loading it.
+#[must_use]
+pub fn built() -> Option<PathBuf> {
+    let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let files = variable.map_or_else(usual, |file| vec![file]);
+    files.into_iter().find(|file| file.components().count() > 1 && file.is_file())
+}
+
 fn usual() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
     let folder = program.as_deref().and_then(Path::parent);

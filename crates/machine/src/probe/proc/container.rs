@@ -44,6 +44,8 @@ fn of_part(part: &str, parent: &str, kube: bool) -> Option<String> {
             short(name).map(|number| format!("{parent} {number}"))
         }
         None if kube => short(name).map(|number| format!("pod {number}")),
+        // Seen from another container, the path begins above its own.
+        None if parent == ".." => short(name).map(|number| format!("container {number}")),
         None => None,
     }
 }
@@ -73,6 +75,7 @@ mod tests {
                 Some("containerd 3f2a1b7c9d10"),
             ),
             ("5:devices:/kubepods/besteffort/pod1-2/N", Some("pod 3f2a1b7c9d10")),
+            ("0::/../N", Some("container 3f2a1b7c9d10")),
             ("0::/lxc.payload.web/system.slice/x.service", Some("lxc web")),
             ("3:cpu:/lxc/web", Some("lxc web")),
             ("0::/machine.slice/machine-build.scope/payload", Some("machine build")),

@@ -6,12 +6,14 @@
 
 mod container;
 mod cost;
+mod identity;
 mod processes;
 mod resident;
 mod ticks;
 
 use std::time::{Duration, Instant};
 
+pub use identity::ProcessIdentity;
 pub use resident::ResidentReader;
 pub use ticks::Ticks;
 

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::time::Instant;
 
 use super::container::container;
+use super::identity::{command, uid, users};
 use super::ticks::{ProcessStat, parse_process};
 use crate::probe::sample::ProcessSample;
 use crate::sys::process::page_size;
@@ -18,7 +19,7 @@ const MOST_ROLLUPS: usize = 4;
 /// Working it out walks all of a process's memory: not at every look.
 const LOOKS_A_ROLLUP: u64 = 5;
 /// As much of a command line is kept.
-const LONGEST_COMMAND: usize = 512;
+const LONGEST_COMMAND: u64 = 512;
 
 /// What is remembered between two looks.
 pub(super) struct Processes {
@@ -60,41 +61,13 @@ impl ProcessDetails {
         ProcessDetails {
             start: found.start,
             name: found.name.to_string(),
-            user: user_of(&String::from_utf8_lossy(&status))
+            user: uid(&String::from_utf8_lossy(&status))
                 .map(|id| users.get(&id).cloned().unwrap_or_else(|| id.to_string())),
-            command: file("cmdline", LONGEST_COMMAND as u64).and_then(|bytes| command(&bytes)),
+            command: file("cmdline", LONGEST_COMMAND)
+                .and_then(|bytes| command(&String::from_utf8_lossy(&bytes))),
             container: container(&String::from_utf8_lossy(&groups)),
         }
     }
-}
-
-/// The effective user of `Uid:\t1000\t1000\t1000\t1000`.
-fn user_of(status: &str) -> Option<u32> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("Uid:"))?
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
-}
-
-/// The words of a command line, which end with a zero each; `None` for a kernel thread.
-fn command(bytes: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(bytes);
-    let words = text.trim_end_matches(['\0', '\u{fffd}']).replace('\0', " ");
-    (!words.trim().is_empty()).then_some(words)
-}
-
-/// `name:x:1000:…` of `/etc/passwd`, by number.
-fn users(text: &str) -> HashMap<u32, String> {
-    let one = |line: &str| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        Some((fields.nth(1)?.parse().ok()?, name.to_string()))
-    };
-    // The first line of a number is its name.
-    text.lines().rev().filter_map(one).collect()
 }
 
 impl Processes {
@@ -199,19 +172,6 @@ fn proportional(pid: u32) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_a_process_is_is_read_as_the_kernel_writes_it() {
-        assert_eq!(user_of("Name:\tx\nUid:\t0\t1000\t0\t0\n"), Some(1000));
-        assert_eq!(user_of("Uid:\tx"), None);
-        assert_eq!(
-            command(b"python3\0train.py\0--lr\x000.1\0").as_deref(),
-            Some("python3 train.py --lr 0.1")
-        );
-        assert_eq!((command(b""), command(b"\0")), (None, None));
-        let names = users("root:x:0:0::/root:/bin/sh\nada:x:1000:1000::\nagain:x:0:0::\nbroken\n");
-        assert_eq!((names[&0].as_str(), names[&1000].as_str(), names.len()), ("root", "ada", 2));
-    }
 
     #[cfg(target_os = "linux")]
     #[test]
