@@ -110,7 +110,7 @@ fn check(
 #[test]
 fn the_kernels_for_cuda_make_what_the_host_makes() -> Outcome<()> {
     let folder = tempfile::tempdir()?;
-    for (points, columns, list) in [(3, 5, 32), (40, 4, 64), (6, 4, 4), (20, 3, 4)] {
+    for (points, columns, list) in [(3, 5, 32), (40, 4, 64), (6, 4, 4), (20, 3, 4), (5, 9, 4)] {
         let Some(program) = built(folder.path(), points, columns, list)? else { return Ok(()) };
         for (lengths, cells, voxels) in [
             (&[700usize, 0, 131, 257][..], 6, 1000),

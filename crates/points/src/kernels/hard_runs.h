@@ -224,12 +224,12 @@ typedef struct {
 
 // Writes one vector of a voxel, which begins with the float `from`: points of the run that begins
 // it, or zeros behind all its points. What is between them, others write.
-DEVICE void write_vector(const float *__restrict__ points, Beginning voxel, u32 from, float *to) {
+DEVICE void write_vector(const float *points, Beginning voxel, u32 from, float *to) {
     const u32 own = (voxel.run & 255) * STRIDE, filled = voxel.points * STRIDE;
     const float *source = points + (voxel.run >> 8) * STRIDE + from;
     float some[VECTOR];
 #pragma unroll
-    for (u32 k = 0; k < VECTOR; k++) some[k] = from + k < own ? __ldg(source + k) : 0.0f;
+    for (u32 k = 0; k < VECTOR; k++) some[k] = from + k < own ? source[k] : 0.0f;
     if (own == filled || from + VECTOR <= own || from >= filled) {
 #if VECTOR == 4
         *(float4 *)to = make_float4(some[0], some[1], some[2], some[3]);
@@ -246,8 +246,7 @@ DEVICE void write_vector(const float *__restrict__ points, Beginning voxel, u32 
 }
 
 // Writes voxels that follow each other, a warp together: a lane has the same place in each.
-DEVICE void write_voxels(const float *__restrict__ points, float *to, u32 voxels,
-                         const Beginning *begins) {
+DEVICE void write_voxels(const float *points, float *to, u32 voxels, const Beginning *begins) {
     const u32 lane = LANE & 31, among = TOGETHER > 1 ? lane / VECTORS : 0;
     if (among >= TOGETHER) return;
 #pragma unroll 4
@@ -257,18 +256,38 @@ DEVICE void write_voxels(const float *__restrict__ points, float *to, u32 voxels
                          to + (u64)voxel * VOXEL_FLOATS + at * VECTOR);
 }
 
-// Copies the points of a warp, from `from` on, to their places: `to` is that of a lane's point.
-DEVICE void copy_points(const float *__restrict__ from, u64 to, float *voxels) {
+// Points of few floats are kept from the start on: fetched when they are written, they would be
+// waited for.
+#define KEPT (STRIDE <= 8)
+// The float of a warp's points that is a lane's `k`th: its own point's, or one of every 32.
+#define FLOAT_AT(k, lane) (STRIDE == 4 ? 4 * (lane) + (k) : 32 * (k) + (lane))
+
+// The floats of a warp's points that are a lane's, of `floats` that there are.
+DEVICE void take_points(const float *__restrict__ from, u32 floats, float *mine) {
     const u32 lane = LANE & 31;
 #if STRIDE == 4
-    if (to != ~(u64)0) ((float4 *)voxels)[to] = __ldg((const float4 *)from + lane);
+    float4 own = make_float4(0, 0, 0, 0);
+    if (4 * lane < floats) own = __ldg((const float4 *)from + lane);
+    mine[0] = own.x, mine[1] = own.y, mine[2] = own.z, mine[3] = own.w;
+#else
+#pragma unroll
+    for (u32 k = 0; k < STRIDE; k++)
+        mine[k] = FLOAT_AT(k, lane) < floats ? __ldg(from + FLOAT_AT(k, lane)) : 0.0f;
+#endif
+}
+
+// Copies the points of a warp to their places: `to` is that of a lane's point.
+DEVICE void copy_points(const float *__restrict__ from, const float *mine, u64 to, float *voxels) {
+#if STRIDE == 4
+    if (to != ~(u64)0) ((float4 *)voxels)[to] = make_float4(mine[0], mine[1], mine[2], mine[3]);
 #else
     // Floats in their order: neighbours go to one place mostly.
 #pragma unroll
     for (u32 k = 0; k < STRIDE; k++) {
-        const u32 at = 32 * k + lane;
+        const u32 at = FLOAT_AT(k, LANE & 31);
         const u64 place = __shfl_sync(EVERY, to, at / STRIDE);
-        if (place != ~(u64)0) voxels[place * STRIDE + at % STRIDE] = __ldg(from + at);
+        if (place != ~(u64)0)
+            voxels[place * STRIDE + at % STRIDE] = KEPT ? mine[k] : __ldg(from + at);
     }
 #endif
 }
@@ -289,6 +308,7 @@ KERNEL void BOUNDS(HARD_LANES, FILL_BLOCKS)
               float *voxels, int *coordinates, int *counts, int *totals) {
     __shared__ u32 warps[WARPS], shared[WARPS], ticket, turn;
     __shared__ Beginning beginnings[HARD_LANES];
+    __shared__ float4 kept[KEPT ? HARD_LANES * STRIDE / 4 : 1];
     const Grid grid = GRID;
     // A block waits for those before it. Numbered as they start, they run.
     if (LANE == 0) {
@@ -301,6 +321,11 @@ KERNEL void BOUNDS(HARD_LANES, FILL_BLOCKS)
     bounds(&grid, starts, cloud, &begin, &end);
     const u32 length = (u32)(end - begin);
     const u32 blocks = length ? (length + HARD_LANES - 1) / HARD_LANES : 1;
+    const u32 number = block * HARD_LANES + LANE, lane = LANE & 31, warp = LANE >> 5;
+    const float *from = points + (begin + number - lane) * STRIDE;
+    float mine[KEPT ? STRIDE : 1];
+    if (KEPT && number - lane < length)
+        take_points(from, min(length - (number - lane), 32) * STRIDE, mine);
     wait_for_last();
     // Nobody else starts.
     if (ticket == across * BLOCKS_Y - 1 && LANE == 0) state[0] = 0;
@@ -309,7 +334,6 @@ KERNEL void BOUNDS(HARD_LANES, FILL_BLOCKS)
         clear_table(last, table_slots, ticket);
         return;
     }
-    const u32 number = block * HARD_LANES + LANE, lane = LANE & 31, warp = LANE >> 5;
     const u32 owner = number < length ? __ldcg(owners + begin + number) : NOBODY;
     Slot *slot = table + owner;
     u32 *row = rows + (u64)owner * ROW;
@@ -337,6 +361,10 @@ KERNEL void BOUNDS(HARD_LANES, FILL_BLOCKS)
     if (LANE == 0) *(volatile u32 *)(own_status + block) = count + 1;
     // While others count.
     clear_table(last, table_slots, ticket);
+    float *own_floats = (float *)kept + (KEPT ? warp * 32 * STRIDE : 0);
+    if (KEPT)
+#pragma unroll
+        for (u32 k = 0; k < STRIDE; k++) own_floats[FLOAT_AT(k, lane)] = mine[k];
     const u32 earlier = voxels_before(own_status, sums, block, shared);
     if (blocks > WINDOW && LANE == 0) *(volatile u32 *)(sums + block) = earlier + count + 1;
     const u32 full = min(earlier + count, max_voxels);
@@ -374,8 +402,7 @@ KERNEL void BOUNDS(HARD_LANES, FILL_BLOCKS)
         }
     }
     __syncwarp();
-    const float *from = points + (begin + number - lane) * STRIDE;
-    write_voxels(from, voxels + first_voxel * VOXEL_FLOATS, min(__popc(begins), room),
+    write_voxels(KEPT ? own_floats : from, voxels + first_voxel * VOXEL_FLOATS, min(__popc(begins), room),
                  beginnings + 32 * warp);
     if (leads && !is_first) {
         while (!(word & NUMBERED)) word = *(const volatile u64 *)&slot->word;
@@ -386,9 +413,9 @@ KERNEL void BOUNDS(HARD_LANES, FILL_BLOCKS)
     const u32 head = heads ? 31 - __clz(heads) : lane;
     voxel = __shfl_sync(EVERY, voxel, head);
     const u32 place = __shfl_sync(EVERY, before, head) + lane - head;
-    const int kept = owner != NOBODY && voxel != NOBODY && place < MAX_POINTS &&
-                     !(begins >> head & 1);
-    copy_points(from, kept ? (u64)voxel * MAX_POINTS + place : ~(u64)0, voxels);
+    const int is_kept = owner != NOBODY && voxel != NOBODY && place < MAX_POINTS &&
+                        !(begins >> head & 1);
+    copy_points(from, mine, is_kept ? (u64)voxel * MAX_POINTS + place : ~(u64)0, voxels);
     if (runs > RUNS) {
         __threadfence();
         if (atomicAdd(row + MAX_POINTS, 1u) == runs - 1)
