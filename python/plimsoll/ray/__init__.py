@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .grids import Grids, voxelize
-    from .job import JobFailed, JobOptions, voxelize_files
+    from .job import voxelize_files
+    from .options import JobFailed, JobOptions
     from .report import JobReport
     from .stage import Stage
 
 _LATER = {
     "grids": ("Grids", "voxelize"),
-    "job": ("JobFailed", "JobOptions", "voxelize_files"),
+    "job": ("voxelize_files",),
+    "options": ("JobFailed", "JobOptions"),
     "report": ("JobReport",),
     "stage": ("Stage",),
 }

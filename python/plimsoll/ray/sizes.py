@@ -126,4 +126,4 @@ def share_of_node() -> float:
     own = context.get_assigned_resources().get("CPU", 1.0)
     nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
     cpus = nodes.get(context.get_node_id(), {}).get("CPU") or os.cpu_count() or 1
-    return min(1.0, max(own, 1.0) / cpus)
+    return float(min(1.0, max(own, 1.0) / cpus))

@@ -13,6 +13,9 @@ from ..adaptive import MOST_ITEMS, AdaptiveWork
 from .sizes import MemorySizes, read_memory, share_of_node
 from .worker import py_executable, require_limit
 
+#: Rows that Ray hands to a stage on a GPU, where none are named.
+GPU_ROWS = 256
+
 #: Rows of a batch: columns of as many values each.
 Batch = dict[str, np.ndarray[Any, Any]]
 
@@ -30,7 +33,7 @@ class Stage(Mapping[str, Any]):
     is too large fails in this actor and not in the one beside it. An actor that cannot be limited
     raises `plimsoll.Unavailable`.
 
-    What Ray hands over (`batch_size` rows, or a block) is cut into batches that fit: 1, 2, 4 … rows
+    What Ray hands over (`batch_size` rows: a block, or 256 on a GPU, unless it is given) is cut into batches that fit: 1, 2, 4 … rows
     as long as free memory allows, from what the batches before were seen to need; or at once from
     `bytes_per_row`. Where one runs out of memory it is tried again in halves. A row that does not
     fit alone raises `plimsoll.ItemDoesNotFit`.
@@ -50,7 +53,7 @@ class Stage(Mapping[str, Any]):
         limit: int | str | None = None,
         *,
         num_gpus: float = 0,
-        num_cpus: float = 1,
+        num_cpus: float | None = None,
         workers: int | tuple[int, int] = 1,
         args: tuple[Any, ...] = (),
         batch_size: int | None = None,
@@ -65,6 +68,7 @@ class Stage(Mapping[str, Any]):
         if not callable(fn):
             raise TypeError(f"fn is {fn!r}; give a function of a batch, or a class of such objects")
         limited = limit_text(limit, num_gpus)
+        sizes = {"size": workers} if isinstance(workers, int) else dict(zip(("min_size", "max_size"), workers, strict=True))
         self._arguments: dict[str, Any] = {
             "fn": StageActor,
             "fn_constructor_args": (fn, args, limited is not None),
@@ -72,17 +76,18 @@ class Stage(Mapping[str, Any]):
                 "device": device or ("cuda:0" if num_gpus else "cpu"),
                 "max_rows": max_rows,
                 "bytes_per_row": bytes_per_row,
-                "threads": max(1, int(num_cpus)),
+                "threads": max(1, int(num_cpus or 1)),
             },
-            "compute": ActorPoolStrategy(
-                **({"size": workers} if isinstance(workers, int) else {"min_size": workers[0], "max_size": workers[1]})
-            ),
-            "batch_size": batch_size,
+            "compute": ActorPoolStrategy(**sizes),
+            # Ray wants a number for GPUs, and gathers blocks until it has so many rows.
+            "batch_size": GPU_ROWS if num_gpus and batch_size is None else batch_size,
             "batch_format": "numpy",
-            "num_cpus": num_cpus,
             "num_gpus": num_gpus,
             **options,
         }
+        # Ray advises against both for one stage, so there is a processor by itself only without a GPU.
+        if num_cpus is not None or not num_gpus:
+            self._arguments["num_cpus"] = 1 if num_cpus is None else num_cpus
         if environment := limited_runtime_env(limited, runtime_env):
             self._arguments["runtime_env"] = environment
 

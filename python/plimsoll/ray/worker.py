@@ -8,6 +8,7 @@ environment, and the actor raises it (`require_limit`).
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import stat
@@ -17,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .. import command
-from .._plimsoll import devices, is_guarded, parse_bytes
+from .._plimsoll import is_guarded, parse_bytes
 from ..errors import Unavailable
 
 WHY = "PLIMSOLL_RAY_WHY"
@@ -66,10 +67,27 @@ def limit_bytes(limit: str) -> int:
         share = float(limit)
     except ValueError:
         return parse_bytes(limit)
-    totals = [device.total_bytes for device in devices() if device.id.startswith("cuda:")]
-    if not totals:
-        raise Unavailable(f"{share:g} of a GPU is no amount on this node: no CUDA device was found")
-    return int(share * min(totals))
+    return int(share * min(_gpu_sizes()))
+
+
+def _gpu_sizes() -> list[int]:
+    """The memory of every GPU of this node. Asked of the driver itself, as `plimsoll.devices()` would
+    make a context on each of them."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise Unavailable(f"a share of a GPU needs one, and this node has no CUDA driver: {error}") from error
+    count, device, size = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
+    if (code := cuda.cuInit(0)) != 0 or (code := cuda.cuDeviceGetCount(ctypes.byref(count))) != 0:
+        raise Unavailable(f"a share of a GPU needs one, and this node's driver fails with code {code}")
+    sizes = []
+    for number in range(count.value):
+        found = cuda.cuDeviceGet(ctypes.byref(device), number) == 0
+        if found and cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0:
+            sizes.append(size.value)
+    if not sizes:
+        raise Unavailable("a share of a GPU needs one, and this node has none")
+    return sizes
 
 
 def _library() -> Path:
