@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import plimsoll
+import plimsoll.ray
 
 try:
     import ray
@@ -347,3 +348,15 @@ def test_bad_usage_is_one_message_and_nothing_is_written(clouds: Path, tmp_path:
     code, text = said("surely://not", *out, "--grid", "8")
     assert code == 2 and "surely://not" in text
     assert not (tmp_path / "out").exists()
+
+
+def test_the_examples_of_the_package_run(cluster: Cluster) -> None:
+    import doctest
+
+    from plimsoll.ray import grids, job, options, places, sizes, stage, worker
+
+    for module in (grids, job, options, places, sizes, stage, worker):
+        found = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+        assert found.attempted and not found.failed, module.__name__
+    names = plimsoll.ray.__all__
+    assert all(getattr(plimsoll.ray, name).__doc__ for name in names)
