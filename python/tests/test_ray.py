@@ -1,4 +1,7 @@
-"""`plimsoll.ray` on real clusters of Ray's: several nodes on this machine."""
+"""`plimsoll.ray` on real clusters of Ray's: several nodes on this machine.
+
+What takes longer is in ray_long.py, which scripts/check-ray runs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,8 @@ except ImportError:
     pytest.skip("skipped: Ray is not installed", allow_module_level=True)
 
 import ray_data
-from plimsoll.ray import Grids, JobFailed, JobOptions, JobReport, Stage, voxelize, voxelize_files
+from conftest import GPU_BYTES, STORE_BYTES
+from plimsoll.ray import Grids, JobFailed, JobOptions, JobReport, Stage, voxelize_files
 from plimsoll.ray.options import JobProgress
 
 # Ray's own warnings are not ours to mend.
@@ -37,35 +41,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 cloudpickle.register_pickle_by_value(ray_data)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-GIB = 2**30
-STORE_BYTES = 80 << 20
 GRIDS = Grids((48, 48, 48), 1 / 48)
 ROWS = 4
 OPTIONS = JobOptions(shard_items=ROWS, workers=2)
-
-
-@pytest.fixture(scope="module")
-def cluster(fake_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes; one has a GPU, of 8 GiB, that the guard's tests simulate."""
-    state = tmp_path_factory.mktemp("gpu") / "state"
-    simulated = {"LD_LIBRARY_PATH": str(fake_driver), "FAKE_TOTAL": str(8 * GIB), "FAKE_CUDA_STATE": str(state)}
-    before = {name: os.environ.get(name) for name in simulated}
-    os.environ.update(simulated)
-    made = Cluster()
-    # More processors than there are: a node whose actors have them all could read nothing.
-    for resources in ({"num_gpus": 1}, {}, {}):
-        made.add_node(num_cpus=4, object_store_memory=STORE_BYTES, **resources)
-    for name, value in before.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
-    ray.init(address=made.address, log_to_driver=False, logging_level="error")
-    yield made
-    ray.shutdown()
-    made.shutdown()
-
-
-@pytest.fixture(scope="module")
-def clouds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return ray_data.write_clouds(tmp_path_factory.mktemp("clouds"), 40)
 
 
 @pytest.fixture(scope="module")
@@ -155,24 +133,6 @@ def test_a_worker_out_of_memory_makes_smaller_batches(
     assert ray_data.shards(tmp_path) == expected
 
 
-class Doomed(Grids):
-    """Kills its worker when it meets the longest cloud, as the kernel does when memory is short."""
-
-    def make(self, clouds: Any, device: str) -> Any:
-        if any(len(cloud) == 4039 for cloud in clouds):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().make(clouds, device)
-
-
-def test_a_file_that_kills_its_worker_is_reported_in_the_end(
-    cluster: Cluster, clouds: Path, tmp_path: Path
-) -> None:
-    options = JobOptions(shard_items=1, workers=2, max_attempts=2)
-    report = voxelize_files([clouds], tmp_path, Doomed(GRIDS.grid, GRIDS.voxel_size), options)
-    assert [Path(fault["file"]).name for fault in report.faults] == ["scan39.pcd"]
-    assert "died 2 times" in report.faults[0]["why"] and report.items == 47
-
-
 def test_a_corrupt_file_is_reported_or_ends_the_job(cluster: Cluster, tmp_path: Path) -> None:
     folder = ray_data.write_clouds(tmp_path / "clouds", 6)
     whole = (folder / "scan3.ply").read_bytes()
@@ -229,35 +189,6 @@ def test_an_interrupted_driver_goes_on_where_it_stopped(
     assert "48 grids" in page and report["nodes"][0]["node"][:12] in page
 
 
-def test_a_data_set_larger_than_the_object_store_passes(cluster: Cluster) -> None:
-    rows, points = 64, 400_000  # 4.8 MB each, 307 MB, where stores have 80 MiB
-
-    def cloud(number: int) -> Any:
-        return np.random.default_rng(number).random((points, 3), dtype=np.float32)
-
-    def make(batch: dict[str, Any]) -> dict[str, Any]:
-        return {"id": batch["id"], "points": np.stack([cloud(int(number)) for number in batch["id"]])}
-
-    numbers = ray.data.range(rows, override_num_blocks=rows)
-    grids = voxelize(numbers.map_batches(make), 32, 1 / 32, mode="count", workers=2)
-    found = {int(row["id"]): row["grid"] for row in grids.iter_rows()}
-    assert sorted(found) == list(range(rows))
-    for number in (0, rows - 1):
-        assert np.array_equal(found[number], plimsoll.voxelize(cloud(number), 32, 1 / 32, mode="count"))
-
-
-def test_files_of_a_data_set_become_grids(cluster: Cluster, clouds: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.ply").write_bytes(b"no cloud")
-    paths = [str(clouds / "scan0.npy"), str(clouds / "scan1.npz"), str(tmp_path / "bad.ply")]
-    files = ray.data.read_binary_files(paths, include_paths=True)
-    rows = voxelize(files, GRIDS.grid, GRIDS.voxel_size, dtype="uint8").take_all()
-    assert sorted(Path(row["path"]).name for row in rows) == ["scan0.npy", "scan1.npz", "scan1.npz"]
-    own = plimsoll.voxelize(np.load(clouds / "scan0.npy"), GRIDS.grid, GRIDS.voxel_size, dtype="uint8")
-    assert any(np.array_equal(row["grid"], own) for row in rows)
-    with pytest.raises(Exception, match="bad.ply"):
-        voxelize(files, GRIDS.grid, GRIDS.voxel_size, on_error="raise").take_all()
-
-
 class OnGpu:
     """Each row takes 256 MiB of the simulated GPU while it is worked on."""
 
@@ -292,9 +223,9 @@ def test_actors_with_half_a_gpu_have_half_its_memory(cluster: Cluster) -> None:
     stage = Stage(OnGpu, num_gpus=0.5, workers=2, batch_size=64)
     rows = ray.data.range(512, override_num_blocks=8).map_batches(**stage).take_all()
     assert sorted(row["id"] for row in rows) == list(range(512)), "every row once"
-    assert {row["limit"] for row in rows} == {4 * GIB}
+    assert {row["limit"] for row in rows} == {GPU_BYTES // 2}
     assert len({row["process"] for row in rows}) == 2
-    assert all(row["peak"] <= 4 * GIB for row in rows)
+    assert all(row["peak"] <= GPU_BYTES // 2 for row in rows)
     assert max(row["rows"] for row in rows) == 15, "4 GiB less the reserve hold 15"
     assert any(row["refused"] for row in rows), "one ran out, and went on in halves"
 
@@ -360,3 +291,21 @@ def test_the_examples_of_the_package_run(cluster: Cluster) -> None:
         assert found.attempted and not found.failed, module.__name__
     names = plimsoll.ray.__all__
     assert all(getattr(plimsoll.ray, name).__doc__ for name in names)
+
+
+def test_the_guide_runs(cluster: Cluster) -> None:
+    import doctest
+
+    root = Path(__file__).resolve().parents[2]
+    text = (root / "docs/guide/ray.md").read_text(encoding="utf-8")
+    code = "\n".join(block.split("```")[0] for block in text.split("```python\n")[1:])
+    test = doctest.DocTestParser().get_doctest(code, {}, "docs/guide/ray.md", None, None)
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    runner.run(test, out=said.append)
+    assert test.examples and runner.failures == 0, "".join(said)
+
+
+def test_a_cluster_without_room_says_so(cluster: Cluster, clouds: Path, tmp_path: Path) -> None:
+    with pytest.raises(plimsoll.Unavailable, match="has 12 and 1; ask for less"):
+        voxelize_files([clouds], tmp_path, GRIDS, JobOptions(num_gpus=2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
 import time
@@ -124,7 +125,9 @@ def run(arguments: Any) -> None:
     options = JobOptions(**{name: getattr(arguments, name) for name in names})
     line = _ProgressLine(arguments.quiet)
     try:
-        report = voxelize_files(arguments.input, arguments.out, grids, options, progress=line)
+        # Ray prints what happens to workers on stdout, where the report is to be alone.
+        with contextlib.redirect_stdout(sys.stderr):
+            report = voxelize_files(arguments.input, arguments.out, grids, options, progress=line)
     finally:
         line.end()
     sys.stdout.write(report.to_json() if arguments.json else report.to_text())

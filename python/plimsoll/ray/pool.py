@@ -96,6 +96,7 @@ class WorkerPool:
                 ray.shutdown()
 
     def _room(self) -> int:
+        """How many workers the cluster has room for."""
         import ray
 
         total = ray.cluster_resources()
@@ -103,7 +104,13 @@ class WorkerPool:
         if self.options.num_gpus:
             per_gpu = int(1 / self.options.num_gpus) if self.options.num_gpus < 1 else 1 / self.options.num_gpus
             room.append(int(total.get("GPU", 0) * per_gpu))
-        return max(1, min(room, default=1))
+        if (least := min(room, default=1)) < 1:
+            raise Unavailable(
+                f"a worker of {self.options.num_cpus:g} CPUs and {self.options.num_gpus:g} GPUs is not available: the "
+                f"cluster has {total.get('CPU', 0):g} and {total.get('GPU', 0):g}; ask for less, or name a number of "
+                "workers to wait for nodes that are yet to come"
+            )
+        return least
 
     def _start(self) -> None:
         import ray

@@ -34,10 +34,10 @@ class MemorySizes:
     >>> from plimsoll.ray.sizes import MemoryReading, MemorySizes
     >>> sizes, reading = MemorySizes(1000, lambda: reading), MemoryReading(500, 1000)
     >>> for peak in (510, 520, 540):  # ten bytes an item, beside 500 that are always there
-    ...     reading = MemoryReading(peak, 100)
+    ...     reading = MemoryReading(peak, 40)
     ...     sizes.succeeded(sizes.size, 0.0)
-    >>> sizes.size  # not 8: of 100 bytes, 70 are for the next items
-    7
+    >>> sizes.size  # not 8: of 40 bytes that are free, 28 are for the next items
+    6
     """
 
     def __init__(
