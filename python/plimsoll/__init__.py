@@ -39,6 +39,7 @@ from ._plimsoll import (
     voxelization_will_oom,
     will_oom,
 )
+from .clouds import read_points
 from .errors import CommandFailed, Error, NeverFits, OutOfMemory, Unavailable
 from .estimates import Estimate, estimate
 from .limits import RunReport, guarded, run
@@ -145,6 +146,7 @@ __all__ = [
     "memory_info",
     "monitor",
     "parse_bytes",
+    "read_points",
     "read_report",
     "replay",
     "run",

@@ -33,6 +33,7 @@ __all__ = [
     "limit",
     "memory_info",
     "parse_bytes",
+    "read_clouds",
     "should_reduce_batch",
     "stats",
     "suggest_voxelization_chunking",
@@ -270,6 +271,9 @@ def voxelize_arrays(
     chunk: int | None = None,
     limit: int | str | None = None,
 ) -> dict[str, Any]: ...
+def read_clouds(
+    name: str | os.PathLike[str], data: bytes, features: bool = True
+) -> list[npt.NDArray[np.float32]]: ...
 def voxelize_resident(
     spec: VoxelSpec,
     device: int,

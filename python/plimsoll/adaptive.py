@@ -10,7 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from ._plimsoll import BatchSize
 from .errors import NeverFits, OutOfMemory
@@ -20,6 +20,15 @@ Result = TypeVar("Result")
 
 #: `batch="auto"` makes no batch larger than this.
 MOST_ITEMS = 65_536
+
+
+class BatchSizes(Protocol):
+    """Says how many items the next batch has, and is told how the last one ended."""
+
+    @property
+    def size(self) -> int: ...
+    def succeeded(self, count: int, seconds: float) -> None: ...
+    def failed(self, count: int, seconds: float) -> None: ...
 
 
 class ItemDoesNotFit(OutOfMemory):
@@ -79,7 +88,7 @@ def adaptive_map(
         size = BatchSize.given(_positive("batch", batch))
     if not callable(fn):
         raise TypeError(f"fn is {fn!r}; give a function of a list of items")
-    return _Work(fn, items, size).results(progress)
+    return AdaptiveWork(fn, items, size).results(progress)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -128,11 +137,11 @@ _BY_TEXT = (
 )
 
 
-class _Work(Generic[Item, Result]):
+class AdaptiveWork(Generic[Item, Result]):
     """The items that were read and not done, and the size of the next batch."""
 
     def __init__(
-        self, fn: Callable[[list[Item]], Sequence[Result]], items: Iterable[Item], size: BatchSize
+        self, fn: Callable[[list[Item]], Sequence[Result]], items: Iterable[Item], size: BatchSizes
     ) -> None:
         self.fn = fn
         self.total = operator.length_hint(items, 0) or None
@@ -163,6 +172,12 @@ class _Work(Generic[Item, Result]):
         finally:
             if bar is not None:
                 bar.close()
+
+    def skip(self) -> Item:
+        """Gives up the item that does not fit; `results` goes on with those after it."""
+        self.tried_alone = False
+        self.done += 1
+        return self.waiting.popleft()
 
     def next_batch(self) -> list[Item]:
         size = self.size.size

@@ -1,7 +1,7 @@
 //! One file of a batch: what its header says, and how its clouds come into memory.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Cursor};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,9 @@ use plimsoll_machine::files;
 use plimsoll_memory::{Bytes, Error, Result};
 
 use super::flaw::{Flaw, Read};
-use super::{CloudFormat, FileShape, cannot, clouds_in, npy, npz, pcd, shape_by_start};
+use super::{
+    CloudFormat, FileShape, cannot, clouds_in, no_reader, npy, npz, pcd, shape_by_start, shape_of,
+};
 use crate::backend::left_on_host;
 use crate::cloud::{Cloud, InFile, read_exact_at};
 
@@ -143,7 +145,7 @@ impl FileEntry {
     }
 
     fn leaves_out(&self, features: bool) -> bool {
-        !features && matches!(self.format, CloudFormat::Ply | CloudFormat::Pcd)
+        !features && self.format.names_columns()
     }
 
     /// The clouds that are wanted, or more of the file if that costs no more, and which.
@@ -191,10 +193,6 @@ impl FileEntry {
         Ok((range, clouds.collect::<Result<_>>()?))
     }
 
-    /// Points that must be in memory, beside what they are unpacked from, and can never be there
-    /// are refused: a control group would end the process, and halving helps no cloud. More
-    /// points than a file of this many bytes can have are left to its reader, which says where
-    /// they end.
     fn check_room(
         &self,
         range: &Range<usize>,
@@ -203,22 +201,60 @@ impl FileEntry {
         file: u64,
     ) -> Result<()> {
         let counts = self.counts.get(range.clone()).unwrap_or_default();
-        let points = counts.iter().fold(0u64, |all, count| all.saturating_add(*count));
-        let floats = points.saturating_mul((3 + features as u64) * 4);
-        let needed = Bytes(floats.saturating_add(unpacked));
-        if needed < ALWAYS_THERE || points / MOST_PACKED > file {
-            return Ok(());
-        }
-        match left_on_host().filter(|left| *left < needed) {
-            None => Ok(()),
-            Some(left) => Err(Error::Config {
-                field: "input",
-                value: format!(
-                    "{}, whose points take {needed} in memory, where {left} are left",
-                    self.path.display()
-                ),
-                range: "clouds that fit, or a .npy of little-endian f32, which stays on the disk",
-            }),
-        }
+        check_room(&self.path, counts, features, unpacked, file)
+    }
+}
+
+/// The points of every cloud in the bytes of a file of this name, and how many features a point
+/// has: for files that are not on a file system of this machine. Features are left out where
+/// that can be had and they are not wanted.
+///
+/// # Errors
+///
+/// [`Error::Unavailable`] where no reader knows the name, [`Error::Malformed`] with the place
+/// where the bytes are not what the name says, [`Error::Config`] where the points can never be
+/// in memory.
+pub fn clouds_from(name: &Path, bytes: &[u8], features: bool) -> Result<(usize, Vec<Vec<f32>>)> {
+    let format = CloudFormat::of(name).ok_or_else(|| no_reader(name))?;
+    let flaw = |flaw: Flaw| flaw.of(name);
+    let shape = shape_of(format, bytes).map_err(flaw)?;
+    let leaves_out = !features && format.names_columns();
+    let unpacked = match format {
+        CloudFormat::Npz => npz::largest_bytes(Cursor::new(bytes)).map_err(flaw)?,
+        CloudFormat::Pcd => pcd::PcdHeader::parse(bytes).map_err(flaw)?.unpacked_bytes(),
+        _ => 0,
+    };
+    let of_point = if leaves_out { 0 } else { shape.features };
+    check_room(name, &shape.counts, of_point, unpacked, bytes.len() as u64)?;
+    Ok((of_point, clouds_in(format, bytes, !leaves_out).map_err(flaw)?))
+}
+
+/// Points that must be in memory, beside what they are unpacked from, and can never be there
+/// are refused: a control group would end the process, and halving helps no cloud. More
+/// points than a file of this many bytes can have are left to its reader, which says where
+/// they end.
+fn check_room(
+    name: &Path,
+    counts: &[u64],
+    features: usize,
+    unpacked: u64,
+    file: u64,
+) -> Result<()> {
+    let points = counts.iter().fold(0u64, |all, count| all.saturating_add(*count));
+    let floats = points.saturating_mul((3 + features as u64) * 4);
+    let needed = Bytes(floats.saturating_add(unpacked));
+    if needed < ALWAYS_THERE || points / MOST_PACKED > file {
+        return Ok(());
+    }
+    match left_on_host().filter(|left| *left < needed) {
+        None => Ok(()),
+        Some(left) => Err(Error::Config {
+            field: "input",
+            value: format!(
+                "{}, whose points take {needed} in memory, where {left} are left",
+                name.display()
+            ),
+            range: "clouds that fit, or a .npy of little-endian f32, which stays on the disk",
+        }),
     }
 }

@@ -28,6 +28,7 @@ use plimsoll_memory::{Error, Result};
 
 use entry::FileEntry;
 pub(crate) use entry::LoadedBytes;
+pub use entry::clouds_from;
 pub use flaw::{Flaw, FlawPlace, Read};
 
 use crate::cloud::Cloud;
@@ -61,6 +62,11 @@ impl CloudFormat {
             "bin" => CloudFormat::Bin,
             _ => return None,
         })
+    }
+
+    /// Whether files say which column is what, so that features can be left out.
+    fn names_columns(self) -> bool {
+        matches!(self, CloudFormat::Ply | CloudFormat::Pcd)
     }
 }
 
@@ -296,6 +302,10 @@ fn unknown(path: &Path) -> Error {
     if let Err(error) = path.metadata() {
         return cannot(path, &error);
     }
+    no_reader(path)
+}
+
+fn no_reader(path: &Path) -> Error {
     Error::Unavailable {
         what: format!("a reader for {}", path.display()),
         why: "files that end in .npy, .npz, .ply, .pcd and .bin are read".to_string(),

@@ -38,3 +38,17 @@ fn more_points_than_a_file_can_have_are_named_where_they_end() {
     let error = batch.load(0..1, false).unwrap_err().to_string();
     assert!(error.contains("line 8: it ends before its last vertex"), "{error}");
 }
+
+#[test]
+fn the_bytes_of_a_file_give_what_the_file_gives() {
+    let head = "ply\nformat ascii 1.0\nelement vertex 2\nproperty float x\nproperty float y\n\
+                property float z\nproperty float i\nend_header\n1 2 3 9\n4 5 6 8\n";
+    let read = |features| clouds_from(Path::new("bucket/a.PLY"), head.as_bytes(), features);
+    assert_eq!(read(true).unwrap(), (1, vec![vec![1.0, 2.0, 3.0, 9.0, 4.0, 5.0, 6.0, 8.0]]));
+    assert_eq!(read(false).unwrap(), (0, vec![vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]));
+    let refused = |name: &str, bytes: &[u8]| {
+        clouds_from(Path::new(name), bytes, true).unwrap_err().to_string()
+    };
+    assert!(refused("a.ply", &head.as_bytes()[..120]).contains("a.ply, "));
+    assert!(refused("a.las", b"").contains("files that end in .npy"));
+}

@@ -4,6 +4,7 @@
 
 pub(crate) mod cuda;
 pub(crate) mod hard;
+pub(crate) mod read;
 mod workers;
 
 use std::sync::atomic::AtomicU32;
