@@ -124,9 +124,10 @@ pub(super) fn run(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result
     };
     let verdict = limit.map(|limit| {
         let largest = room.as_ref().and_then(|room| room.largest_single);
-        FitVerdict::of(Bytes(terms.total_bytes), limit, Bytes(terms.largest_single_bytes), largest)
+        let ends = (Bytes(terms.total_bytes), Bytes(terms.range.high_bytes));
+        FitVerdict::of(ends, limit, Bytes(terms.largest_single_bytes), largest)
     });
-    let no = verdict == Some(FitVerdict::DoesNotFit);
+    let no = verdict.is_some_and(|verdict| !verdict.fits());
     let advice = match limit.filter(|_| no) {
         Some(limit) => remedy::what_fits(model, args, &terms, limit),
         None => Vec::new(),

@@ -27,8 +27,8 @@ Examples:
   plimsoll estimate llm --hidden 4096 --intermediate 14336 --layers 32 --vocab 32000 \\
       --heads 32 --kv-heads 8 --context 4096 --limit 16GiB            without a file
 
-Only headers and graphs are read: a file of 70 GB takes milliseconds. Exits 0 when it fits or
-fits tightly, 1 when it does not, with commands that would make it fit.";
+Only headers and graphs are read: a file of 70 GB takes milliseconds. Every estimate has a
+range; exits 0 when its upper end fits, 1 when it does not, with commands that would make it fit.";
 
 /// Say how much memory a model takes, term by term, and whether it fits
 #[derive(Debug, clap::Args)]
