@@ -13,6 +13,7 @@ mod page;
 mod remedy;
 mod room;
 mod show;
+mod train;
 
 use crate::outcome::{BadInput, Outcome};
 use crate::output::Output;
@@ -23,6 +24,8 @@ Examples:
   plimsoll estimate yolo11n.onnx --engine ort --device cuda:0
   plimsoll estimate llama-3-8b.Q4_K_M.gguf --context 8192 --limit 8GiB
   plimsoll estimate Mistral-7B/ --engine pytorch --device cuda:0      a folder of safetensors
+  plimsoll estimate Mistral-7B/ --engine pytorch --train --batch 4 --context 1024 --lora 16 \\
+      --base-dtype nf4 --checkpointing                                a training step
   plimsoll estimate llama-3-8b.Q4_K_M.gguf --fleet                    on which boards it fits
   plimsoll estimate llm --hidden 4096 --intermediate 14336 --layers 32 --vocab 32000 \\
       --heads 32 --kv-heads 8 --context 4096 --limit 16GiB            without a file
