@@ -27,7 +27,7 @@ spec.loader.exec_module(programs)
 
 def job_of(row):
     settings = {key: value for key, value in row.items() if key not in ("name", "kind", "seconds")}
-    return (programs.Training if row["kind"] == "train" else programs.Inference)(**settings)
+    return (programs.Inference if row["kind"] == "infer" else programs.Training)(**settings)
 
 
 def events(snapshot):
@@ -63,12 +63,30 @@ def measure(row, traces):
     return record
 
 
+def tracked(row):
+    """What PyTorch's MemTracker says of a row, on fake tensors of this GPU."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    tracker, draw = MemTracker(), torch.randint
+
+    def drawn(*args, **kwargs):
+        tracker.reset_mod_stats()  # it follows one iteration at a time
+        return draw(*args, **kwargs)
+
+    torch.randint = drawn
+    with FakeTensorMode(), tracker:
+        programs.program(job_of(row))()
+    peak = {str(device): parts for device, parts in tracker.get_tracker_snapshot("peak").items()}
+    return {"name": row["name"], "kind": "tracker", "allocated": max(parts.get("Total", 0) for parts in peak.values())}
+
+
 def in_child(row, records, traces):
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] == 0
     try:
-        record = measure(row, traces)
+        record = tracked(row) if row["kind"] == "tracker" else measure(row, traces)
     except BaseException as error:
         traceback.print_exc(limit=-6)
         record = {"name": row["name"], "kind": row["kind"], "error": f"{type(error).__name__}: {error}"[:500]}
@@ -83,6 +101,8 @@ with torch.device("meta"):
     for settings in {row["config"]["model_type"]: row["config"] for row in rows}.values():
         # Imports the model's code, once for all its rows.
         transformers.AutoModelForCausalLM.from_config(programs.configuration(settings))
+if os.environ.get("TRACKER"):
+    rows += [{**row, "kind": "tracker"} for row in rows if row["kind"] == "train"]
 gc.freeze()
 start = time.monotonic()
 most = float(os.environ.get("MOST_SECONDS", "550"))

@@ -1,4 +1,6 @@
-"""PyTorch's allocations, recorded with the lines that made them.
+"""PyTorch's allocations: recorded with the lines that made them, or worked out without a GPU.
+
+    print(plimsoll.torch.estimate(step, batch))    # what it takes, and which lines held the most
 
     with plimsoll.torch.record("trace.pickle") as recording:
         train(batch)
@@ -16,6 +18,16 @@ plimsoll.errors.Unavailable: PyTorch...
 """
 
 from ..profiler import MemoryProfiler
+from .estimating import AllocationPoint, AllocationRange, PeakMoment, ProgramEstimate, estimate
 from .recording import AllocatingLine, record
 
-__all__ = ["AllocatingLine", "MemoryProfiler", "record"]
+__all__ = [
+    "AllocatingLine",
+    "AllocationPoint",
+    "AllocationRange",
+    "MemoryProfiler",
+    "PeakMoment",
+    "ProgramEstimate",
+    "estimate",
+    "record",
+]

@@ -387,13 +387,13 @@ class Run(TorchDispatchMode):
         count = 1
         for extents in zip(*[reversed((1,) * (8 - t.dim()) + tuple(t.shape)) for t in tensors if t.dim() <= 8]):
             count *= max(extents)
-        sizes = [leaf for leaf in flat if isinstance(leaf, int)]
+        repeats = [leaf for leaf in flat if isinstance(leaf, int)]
         integers = all(not t.is_floating_point() for t in tensors)
         if kwargs.get("dtype") is not None and kwargs["dtype"].is_floating_point:
             integers = False
-        if func in EXPANDING and sizes:
-            for size in sizes:
-                count *= max(size, 1)
+        if func in EXPANDING:
+            for repeat in repeats:
+                count *= max(repeat, 1)
         return count <= (MOST_INTEGERS if integers else MOST_FLOATS)
 
     def forget(self, func: Any, args: Any, kwargs: Any) -> None:

@@ -53,6 +53,7 @@ class Rules:
     capability: tuple[int, int] = (9, 0)
     multiprocessors: int = 132
     attention: dict[str, int] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
     _workspaces: set[tuple[str, bool]] = field(default_factory=set)
 
     @property
@@ -65,13 +66,21 @@ class Rules:
 
     def after(self, run: Any, func: Any, args: Any, kwargs: Any, made: Any) -> None:
         """What an operator takes once its results have their memory."""
+        backward = "backward " if torch._C._current_autograd_node() is not None else ""
         if func in PRODUCTS:
+            self.used.add(f"{backward}product")
             self._workspace(run, "cuBLAS workspace", self.cublas_bytes)
             if func in WITH_BIAS and args[0].dim() == 1:
                 self._workspace(run, "cuBLASLt workspace", MIB)
         elif func in REDUCTIONS:
             self._reduction(run, func, args, kwargs)
         else:
+            name = func.name()
+            if "cudnn" in name or func in CONVOLUTIONS:
+                self.used |= {"cudnn", "cudnn backward"} if "backward" in name else {"cudnn"}
+            elif name in INT8_PRODUCTS:
+                self.used.add("int8 product")
+                run.briefly(*INT8_PRODUCTS[name](made), operator=name)
             temporary = TEMPORARIES.get(func)
             if temporary is not None:
                 run.briefly(*temporary(args, made), operator=func.name())
@@ -115,7 +124,7 @@ class Rules:
         if shares <= 1:
             return 0
         size = carried * outputs * shares
-        return size if fastest else size * width * vector
+        return int(size if fastest else size * width * vector)
 
     def _block(
         self, inputs: int, outputs: int, fastest: bool, partial: bool, source: Any, kept: list[int]
@@ -245,6 +254,15 @@ def _convolution_backward(args: Any, made: Any) -> tuple[int, ...]:
         return ()
     return (_bytes(grad) + _bytes(image) + 14 * _bytes(weights),)
 
+
+CONVOLUTIONS = {aten.convolution.default, aten.convolution_backward.default}
+
+#: Products of 8-bit integers by bitsandbytes: sums in 32 bits, and the result in float16 first.
+INT8_PRODUCTS = {
+    "bitsandbytes::int8_scaled_mm": lambda made: (
+        (4 * made.numel(), 0 if made.dtype is torch.float16 else 2 * made.numel())
+    ),
+}
 
 #: What a kernel takes while it runs, by its arguments and results.
 TEMPORARIES = {

@@ -117,7 +117,7 @@ def scaled_dot_product_attention(
     return attention(run, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
-REPLACED_OPERATORS = {
+REPLACED_OPERATORS: dict[str, Callable[..., Any]] = {
     "dropout": dropout,
     "softmax.int": softmax,
     "log_softmax.int": log_softmax,
