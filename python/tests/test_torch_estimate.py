@@ -172,13 +172,14 @@ def test_values_decide_where_they_are_small(torch: Any) -> None:
     assert made.peak_allocated_bytes - (1000 << 20) in range(10 << 20, 11 << 20)
 
 
-def test_checkpointing_and_accumulation(torch: Any) -> None:
+def test_checkpointing_keeps_less(torch: Any) -> None:
     checkpoint = torch.utils.checkpoint.checkpoint
     layers = torch.nn.ModuleList(torch.nn.Linear(1024, 1024, bias=False) for _ in range(8))
 
     def run(x: Any, save: bool) -> None:
         for layer in layers:
-            x = checkpoint(lambda x, f=layer: f(x).relu(), x, use_reentrant=False) if save else layer(x).relu()
+            block = lambda x, f=layer: torch.nn.functional.gelu(f(x))
+            x = checkpoint(block, x, use_reentrant=False) if save else block(x)
         x.sum().backward()
 
     x = torch.empty(8192, 1024, requires_grad=True)
@@ -207,7 +208,7 @@ def test_a_limit_is_compared_with_the_upper_end(torch: Any) -> None:
 
 
 def test_an_error_of_the_program_is_its_own(torch: Any) -> None:
-    with pytest.raises(RuntimeError, match="shape|size|mat1"):
+    with pytest.raises(RuntimeError, match="reduction dim|shape"):
         estimate(lambda x: x @ x, torch.empty(3, 4))
 
 

@@ -102,7 +102,8 @@ with torch.device("meta"):
         # Imports the model's code, once for all its rows.
         transformers.AutoModelForCausalLM.from_config(programs.configuration(settings))
 if os.environ.get("TRACKER"):
-    rows += [{**row, "kind": "tracker"} for row in rows if row["kind"] == "train"]
+    plain = [row for row in rows if row["kind"] == "train" and not row.get("lora")]
+    rows += [{**row, "kind": "tracker"} for row in plain[: int(os.environ["TRACKER"])]]
 gc.freeze()
 start = time.monotonic()
 most = float(os.environ.get("MOST_SECONDS", "550"))

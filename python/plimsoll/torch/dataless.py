@@ -170,6 +170,7 @@ class Run(TorchDispatchMode):
         self._storages: dict[int, tuple[Any, int, int]] = {}
         self._places: dict[int, tuple[str, int, str]] = {}
         self._stale: dict[int, Any] = {}
+        self._forms: dict[Any, tuple[bool, list[Any]] | None] = {}
 
     # Storages.
 
@@ -289,8 +290,7 @@ class Run(TorchDispatchMode):
         values = self.values(func, args, kwargs)
         self.rules.before(self, func, args, kwargs)
         try:
-            with self.inside_kernel():
-                out = func(*args, **kwargs)
+            out = self.form(func, args, kwargs)
         except (NotImplementedError, RuntimeError) as error:
             if isinstance(values, (bool, int, float)):
                 return values
@@ -306,6 +306,19 @@ class Run(TorchDispatchMode):
         made = self.wrapped(out, func, values)
         self.rules.after(self, func, args, kwargs, made)
         return made
+
+    def form(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operator gives, as meta tensors. Layers repeat, so forms of new tensors are kept."""
+        key = _key(func, args, kwargs)
+        known = self._forms.get(key) if key is not None else None
+        with self.inside_kernel():
+            if known is not None:
+                made = [torch.empty_strided(size, stride, dtype=dtype, device=META) for size, stride, dtype in known[1]]
+                return tuple(made) if known[0] else made[0]
+            out = func(*args, **kwargs)
+            if key is not None:
+                self._forms[key] = _forms(out, args)
+            return out
 
     def accumulates(self, args: Any, out: Any) -> bool:
         """Whether autograd adds a gradient to one that nobody else has: it does so in place, but for
@@ -426,6 +439,48 @@ class Run(TorchDispatchMode):
 
 
 @functools.cache
+def _makes_new(func: Any) -> bool:
+    schema = func._schema
+    return not schema.is_mutable and all(returned.alias_info is None for returned in schema.returns)
+
+
+def _key(func: Any, args: Any, kwargs: Any) -> Any:
+    """What the form of a result depends on; none where it may be a view, or is not known to be plain."""
+    if func.namespace != "aten" or not _makes_new(func):
+        return None
+    parts: list[Any] = [func]
+    for given in (*args, *(item for pair in kwargs.items() for item in pair)):
+        if isinstance(given, torch.Tensor):
+            parts.append((given.shape, given.stride(), given.dtype, given.storage_offset() == 0, type(given) is torch.Tensor))
+        elif isinstance(given, (list, tuple)):
+            if any(isinstance(one, (torch.Tensor, list, tuple)) for one in given):
+                return None
+            parts += [tuple(map(type, given)), tuple(given)]
+        else:
+            parts += [type(given), given]
+    try:
+        hash(key := tuple(parts))
+    except TypeError:
+        return None
+    return key
+
+
+def _forms(out: Any, args: Any) -> tuple[bool, list[Any]] | None:
+    """How to make such tensors again, where all of them are new."""
+    tensors = list(out) if isinstance(out, (list, tuple)) else [out]
+    if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors) or isinstance(out, list):
+        return None
+    given = {leaf.untyped_storage()._cdata for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        size = 0 if tensor.numel() == 0 else span * tensor.element_size()
+        if storage._cdata in given or storage.nbytes() != size or isinstance(tensor, Dataless):
+            return None
+    return isinstance(out, tuple), [(tuple(t.shape), t.stride(), t.dtype) for t in tensors]
+
+
+@functools.cache
 def composite(func: Any) -> bool:
     """Whether an operator is made of others for every device."""
     name, known = func.name(), torch._C._dispatch_has_kernel_for_dispatch_key
@@ -490,10 +545,12 @@ def index(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
     places: list[Any] = []
     for given in args[1]:
         if isinstance(given, torch.Tensor) and given.dtype in (torch.bool, torch.uint8):
-            places.extend(run.__torch_dispatch__(aten.nonzero.default, (), (given,)).unbind(1))
+            with run:
+                places.extend(aten.nonzero.default(given).unbind(1))
         else:
             places.append(given)
-    return run.__torch_dispatch__(func, (), (args[0], places))
+    with run:
+        return func(args[0], places)
 
 
 def chosen(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
