@@ -18,12 +18,14 @@ __all__ = [
     "VoxelizationEstimate",
     "auto_chunk",
     "available_bytes",
+    "caching_allocator",
     "calculate_chunking",
     "current_device",
     "devices",
     "estimate_file",
     "estimate_shape",
     "estimate_voxelization_memory",
+    "expandable_segments",
     "format_bytes",
     "generate_memory_report",
     "get_gpu_peaks",
@@ -285,3 +287,6 @@ def voxelize_resident(
     columns: int,
     chunk: int | None = None,
 ) -> None: ...
+
+def caching_allocator(requests: list[int | None], sizes: list[int]) -> tuple[list[int], list[int]]: ...
+def expandable_segments(requests: list[int | None], sizes: list[int]) -> int: ...

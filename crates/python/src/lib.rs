@@ -14,6 +14,7 @@ mod limits;
 mod manager;
 mod memory;
 mod points;
+mod torch;
 
 use pyo3::prelude::*;
 
@@ -49,6 +50,9 @@ mod _plimsoll {
     use crate::points::read::read_clouds;
     #[pymodule_export]
     use crate::points::{PyVoxelSpec, voxelize_arrays};
+
+    #[pymodule_export]
+    use crate::torch::{caching_allocator, expandable_segments};
 
     /// The version of the package.
     #[pyfunction]

@@ -56,6 +56,9 @@ pub(super) struct Args {
     /// Who runs it: ort, rten, tensorrt, llama.cpp or pytorch
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Runner>)]
     pub(super) engine: Option<Runner>,
+    /// By running the model's own program without data (Python with PyTorch and Transformers)
+    #[arg(long)]
+    pub(super) exact: bool,
     /// Where it runs: cpu, cuda:N, rocm:N, …; its memory is then what counts
     #[arg(long, value_name = "NAME")]
     pub(super) device: Option<DeviceId>,

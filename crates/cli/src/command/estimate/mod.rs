@@ -6,6 +6,7 @@
 
 mod advice;
 mod answer;
+mod exact;
 mod file;
 mod fleet;
 mod llm;
@@ -26,6 +27,7 @@ Examples:
   plimsoll estimate Mistral-7B/ --engine pytorch --device cuda:0      a folder of safetensors
   plimsoll estimate Mistral-7B/ --engine pytorch --train --batch 4 --context 1024 --lora 16 \\
       --base-dtype nf4 --checkpointing                                a training step
+  plimsoll estimate Mistral-7B/ --engine pytorch --exact              by its own program
   plimsoll estimate llama-3-8b.Q4_K_M.gguf --fleet                    on which boards it fits
   plimsoll estimate llm --hidden 4096 --intermediate 14336 --layers 32 --vocab 32000 \\
       --heads 32 --kv-heads 8 --context 4096 --limit 16GiB            without a file
@@ -72,6 +74,7 @@ fn thousands(text: &str) -> Option<u64> {
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     match (&args.what, &args.file.model) {
         (Some(What::Llm(args)), _) => llm::run(args, out),
+        (None, Some(model)) if args.file.exact => exact::run(model, &args.file, out),
         (None, Some(model)) => file::run(model, &args.file, out),
         (None, None) => Err(BadInput::new(
             "name a model file, or `llm` and its numbers; `plimsoll estimate --help` has examples",

@@ -4,8 +4,8 @@
 //! is large enough; else the driver is asked for a segment: 2 MiB for requests up to 1 MiB,
 //! 20 MiB for those below 10 MiB, else the request in steps of 2 MiB. What is left of a block is
 //! cut off, of large ones only where it is more than 1 MiB, and what is freed becomes one with
-//! its free neighbours. Segments are never given back. So it holds more than lives, and how much
-//! more depends on the order in which things come and go.
+//! its free neighbours. Segments stay until the program gives its cache back. So it holds more than
+//! lives, and how much more depends on the order in which things come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,6 +53,12 @@ impl Caching {
     #[must_use]
     pub fn largest_segment(&self) -> u64 {
         self.largest_segment
+    }
+
+    /// What is in blocks now.
+    #[must_use]
+    pub fn allocated(&self) -> u64 {
+        self.allocated
     }
 
     /// The most in blocks at once.
@@ -104,6 +110,18 @@ impl Caching {
             start = at;
         }
         self.put(start, block);
+    }
+
+    /// Gives segments that are wholly free back to the driver, as `torch.cuda.empty_cache()` does.
+    pub fn give_back(&mut self) {
+        let whole = |&(size, place): &(u64, CachedBlockId)| {
+            place.1 == 0 && !self.blocks.contains_key(&(place.0, size))
+        };
+        let gone: Vec<_> = self.free.iter().flatten().copied().filter(whole).collect();
+        for (size, place) in gone {
+            self.lift_free(place);
+            self.reserved = self.reserved.saturating_sub(size);
+        }
     }
 
     /// Takes a free block out, to become part of another.
@@ -194,6 +212,23 @@ mod tests {
         assert_eq!((torch.reserved(), torch.largest_segment()), (100 * MIB, 50 * MIB));
         torch.free(Some((9, 9)));
         assert_eq!(torch.reserved(), 100 * MIB, "nothing is given back");
+    }
+
+    #[test]
+    fn only_whole_segments_are_given_back() {
+        let mut torch = Caching::default();
+        let blocks: Vec<_> = [40, 30, 6].map(|n| torch.take(n * MIB)).into();
+        torch.free(blocks[0]);
+        torch.give_back();
+        assert_eq!((torch.reserved(), torch.allocated()), (50 * MIB, 36 * MIB));
+        torch.give_back();
+        assert_eq!(torch.reserved(), 50 * MIB, "6 MiB hold a segment of 20");
+        torch.free(blocks[2]);
+        torch.free(blocks[1]);
+        torch.give_back();
+        assert_eq!((torch.reserved(), torch.allocated()), (0, 0));
+        torch.take(MIB);
+        assert_eq!(torch.reserved(), 2 * MIB);
     }
 
     #[test]

@@ -29,10 +29,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from ._plimsoll import format_bytes
-from .errors import Unavailable
-from .files import write_whole
-from .profiler import MemoryProfiler
+from .._plimsoll import format_bytes
+from ..errors import Unavailable
+from ..files import write_whole
+from ..profiler import MemoryProfiler
 
 __all__ = ["AllocatingLine", "MemoryProfiler", "record"]
 
@@ -91,7 +91,7 @@ class record:
         self._memory: Any = None
         self._before: list[list[dict[str, Any]]] = []
         # Frames in these folders are not the program's own.
-        self._libraries: tuple[str, ...] = (os.path.dirname(__file__) + os.sep,)
+        self._libraries: tuple[str, ...] = (os.path.dirname(os.path.dirname(__file__)) + os.sep,)
 
     def __enter__(self) -> record:
         torch = _torch()
