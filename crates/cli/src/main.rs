@@ -10,10 +10,12 @@ mod driver_timeout;
 mod duration;
 mod limit;
 mod logging;
+mod model_flags;
 mod outcome;
 mod output;
 mod output_conflicts;
 mod page;
+mod shell;
 mod stop;
 mod tui;
 

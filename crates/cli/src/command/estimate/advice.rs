@@ -9,6 +9,7 @@ use plimsoll::{Bytes, CacheTypes, ElementType, WeightType};
 use serde::Serialize;
 
 use super::llm::{Args, BiasesWord};
+use crate::shell::exact;
 
 /// Weight types to step down through, the largest first.
 const LADDER: [WeightType; 7] = [
@@ -129,17 +130,6 @@ fn change(from: &Args, to: &Args) -> String {
         parts.push("flash attention".to_string());
     }
     parts.join(", ")
-}
-
-/// A size without loss, in the largest unit that divides it.
-pub(super) fn exact(size: Bytes) -> String {
-    [("GiB", 30), ("MiB", 20), ("KiB", 10)]
-        .into_iter()
-        .find(|(_, shift)| size.get().is_multiple_of(1 << shift))
-        .map_or_else(
-            || size.get().to_string(),
-            |(unit, shift)| format!("{}{unit}", size.get() >> shift),
-        )
 }
 
 /// The command line that says the same, defaults left out.
