@@ -24,6 +24,12 @@ const PLAIN: [&str; 12] = [
 /// Families with a bias beside query, key and value alone.
 const ATTENTION_BIAS: [&str; 2] = ["qwen2", "qwen2_moe"];
 
+/// Families of which models were measured in PyTorch on a GPU (docs/results).
+pub(crate) const CHECKED: [&str; 16] = [
+    "bloom", "falcon", "gemma", "gemma2", "gpt2", "gpt_neox", "granite", "llama", "mistral",
+    "olmo2", "opt", "phi", "phi3", "qwen2", "qwen3", "stablelm",
+];
+
 /// The MLP of a family; gated where it is not known otherwise.
 pub(crate) fn mlp(model_type: &str) -> Mlp {
     if PLAIN.contains(&model_type) { Mlp::Plain } else { Mlp::Gated }

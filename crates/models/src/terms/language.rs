@@ -17,6 +17,7 @@ pub(super) fn gguf(path: &Path, request: &EstimateRequest) -> Result<Terms, Stri
     let model = gguf_file::open(path).map_err(|error| error.to_string())?;
     let mut found = Terms { format: "GGUF", ..Terms::default() };
     found.model = Some(model.name.clone().unwrap_or_else(|| model.architecture.clone()));
+    found.family = Some(model.architecture.clone());
     let parts = model.tensors.by_type.iter().map(|(kind, &(bytes, elements))| WeightsOfType {
         kind: (*kind).to_string(),
         bytes,
@@ -52,6 +53,7 @@ pub(super) fn safetensors(path: &Path, request: &EstimateRequest) -> Result<Term
                 .to_string(),
         ),
         Some(config) => {
+            found.family = Some(config.model_type.clone());
             found.model = Some(config.model_type);
             found.trained_context = config.trained_context;
             found.notes = config.notes;
@@ -168,7 +170,7 @@ fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64]
     };
     let one_head = |cache: &crate::estimate::LayerCache| cache.key_width == shape.head_width();
     let one_head = shape.caches.iter().flatten().all(one_head);
-    let scores = Scores::of(found.model.as_deref().unwrap_or_default(), one_head);
+    let scores = Scores::of(found.family.as_deref().unwrap_or_default(), one_head);
     let held = EagerDecoder { shape, element, scores, caches }.memory(&weights);
     found.activation_bytes = held.live;
     let stored = if scores == Scores::Fused { "" } else { ", and attention stores its scores" };

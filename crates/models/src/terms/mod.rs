@@ -14,13 +14,14 @@ mod graph;
 mod language;
 mod overhead;
 mod pages;
+mod range;
 
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::{CacheTypes, ComputeTerms, ElementType};
+use crate::{CacheTypes, ComputeTerms, ElementType, EstimateRange};
 use plimsoll_machine::files;
 
 pub use overhead::EngineOverhead;
@@ -152,6 +153,8 @@ pub struct Terms {
     pub format: &'static str,
     /// What the model calls itself, or its family.
     pub model: Option<String>,
+    /// Its architecture as the file names it, for a language model.
+    pub family: Option<String>,
     /// The weights by type, as they are to be run.
     pub weights: Vec<WeightsOfType>,
     /// All weights.
@@ -168,6 +171,8 @@ pub struct Terms {
     pub overhead: EngineOverhead,
     /// Weights, cache, activations and overhead.
     pub total_bytes: u64,
+    /// What a measured peak is expected to lie between; *fits* needs the upper end to fit.
+    pub range: EstimateRange,
     /// What stays on the host beside a device; not in the total.
     pub host_bytes: u64,
     /// The largest piece that is asked for at once.
@@ -205,6 +210,7 @@ impl Terms {
         let parts =
             [self.weights_bytes, self.kv_cache_bytes, self.activation_bytes, self.overhead.bytes];
         self.total_bytes = parts.into_iter().fold(0, u64::saturating_add);
+        self.range = range::of(&self, request);
         self
     }
 

@@ -33,8 +33,8 @@ Examples:
   plimsoll estimate llm --hidden 4096 --intermediate 14336 --layers 32 --vocab 32000 \\
       --heads 32 --kv-heads 8 --context 4096 --limit 16GiB            without a file
 
-Only headers and graphs are read: a file of 70 GB takes milliseconds. Exits 0 when it fits or
-fits tightly, 1 when it does not, with commands that would make it fit.";
+Only headers and graphs are read: a file of 70 GB takes milliseconds. Every estimate has a
+range; exits 0 when its upper end fits, 1 when it does not, with commands that would make it fit.";
 
 /// Say how much memory a model takes, term by term, and whether it fits
 #[derive(Debug, clap::Args)]
@@ -78,9 +78,10 @@ fn from_file(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result<Outc
     };
     let verdict = limit.map(|limit| {
         let largest = room.as_ref().and_then(|room| room.largest_single);
-        FitVerdict::of(Bytes(terms.total_bytes), limit, Bytes(terms.largest_single_bytes), largest)
+        let ends = (Bytes(terms.total_bytes), Bytes(terms.range.high_bytes));
+        FitVerdict::of(ends, limit, Bytes(terms.largest_single_bytes), largest)
     });
-    let no = verdict == Some(FitVerdict::DoesNotFit);
+    let no = verdict.is_some_and(|verdict| !verdict.fits());
     let advice = match limit.filter(|_| no) {
         Some(limit) => remedy::what_fits(model, flags, &terms, limit),
         None => Vec::new(),

@@ -43,14 +43,14 @@ struct RemedySearch<'a> {
 
 impl RemedySearch<'_> {
     fn fits(&self, args: &ModelFlags) -> bool {
-        args.terms(self.model).is_ok_and(|terms| terms.total_bytes <= self.limit.get())
+        args.terms(self.model).is_ok_and(|terms| terms.range.high_bytes <= self.limit.get())
     }
 
     fn checked(&self, args: &ModelFlags) -> Option<Advice> {
-        let total = args.terms(self.model).ok()?.total_bytes;
-        (total <= self.limit.get()).then(|| Advice {
+        let terms = args.terms(self.model).ok()?;
+        (terms.range.high_bytes <= self.limit.get()).then(|| Advice {
             change: self.change(args),
-            total_bytes: total,
+            total_bytes: terms.total_bytes,
             command: self.command(args),
         })
     }

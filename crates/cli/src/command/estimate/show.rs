@@ -3,7 +3,7 @@
 use plimsoll::Bytes;
 
 use super::answer::{FileEstimate, FitVerdict, OfLayers};
-use super::page::{bare_line, gib, verdict_page};
+use super::page::{bare_line, gib, range_row, verdict_page};
 use crate::output::Answer;
 use crate::page::{TextCell, TextPage, TextTone};
 
@@ -71,6 +71,7 @@ impl FileEstimate {
             term("activations", self.activation_bytes, activations),
             term("overhead", self.overhead_bytes, self.overhead.source.clone()),
             term("total", self.total_bytes, self.how.to_string()),
+            range_row(&self.range, self.checked, &self.basis, size),
         ]
     }
 
@@ -154,7 +155,7 @@ impl FileEstimate {
             let tone = match board.verdict {
                 FitVerdict::Fits => TextTone::Good,
                 FitVerdict::Tight => TextTone::Plain,
-                FitVerdict::DoesNotFit => TextTone::Doubt,
+                FitVerdict::MayNotFit | FitVerdict::DoesNotFit => TextTone::Doubt,
             };
             let shared = if board.unified { ", shared with the system" } else { "" };
             vec![
