@@ -6,6 +6,7 @@
 //! that was not checked would be a guess, so every candidate goes through the estimate.
 
 use plimsoll::{Bytes, CacheTypes, ElementType, WeightType};
+use plimsoll_models::search::largest_fitting;
 use serde::Serialize;
 
 use super::llm::{Args, BiasesWord};
@@ -108,14 +109,10 @@ fn fewer_bits(args: &Args, limit: Bytes) -> impl Iterator<Item = Args> {
 
 /// The longest context below the present one with which it fits.
 fn shorter(args: &Args, limit: Bytes) -> Option<Args> {
-    let at = |steps: u64| Args { context: steps * CONTEXT_STEP, ..args.clone() };
-    let fits = |steps| fits(&at(steps), limit);
-    let (mut low, mut high) = (0, args.context.div_ceil(CONTEXT_STEP));
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
-        if fits(middle) { low = middle } else { high = middle }
-    }
-    (low > 0).then(|| at(low))
+    let at = |place: u64| Args { context: (place + 1) * CONTEXT_STEP, ..args.clone() };
+    let count = args.context.div_ceil(CONTEXT_STEP).saturating_sub(1);
+    let bytes = |place| at(place).estimate().map(|estimate| estimate.range().high_bytes);
+    largest_fitting(count, limit.get(), bytes).ok()?.map(at)
 }
 
 /// What was changed, in words.

@@ -4,9 +4,11 @@
 //! cache little, a smaller batch or image, fewer bits or a shorter context more, layers left
 //! on the host time. Where none is enough alone, some are tried together.
 
+use std::ops::Range;
 use std::path::Path;
 
 use plimsoll::{Bytes, CacheTypes, ElementType};
+use plimsoll_models::search::largest_fitting;
 use plimsoll_models::terms::Terms;
 
 use super::advice::{Advice, TYPES};
@@ -162,12 +164,7 @@ impl RemedySearch<'_> {
     fn shorter(&self, args: &ModelFlags) -> Option<ModelFlags> {
         let context = self.terms.context?;
         let at = |steps: u64| ModelFlags { context: Some(steps * STEP), ..args.clone() };
-        let (mut low, mut high) = (0, context.div_ceil(STEP));
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.fits(&at(middle)) { low = middle } else { high = middle }
-        }
-        (low > 0).then(|| at(low))
+        self.most(1..context.div_ceil(STEP), at)
     }
 
     /// The most layers on the device with which it fits.
@@ -177,12 +174,17 @@ impl RemedySearch<'_> {
         }
         let layers = self.args.gpu_layers.unwrap_or(u64::MAX).min(self.terms.layers?);
         let at = |layers: u64| ModelFlags { gpu_layers: Some(layers), ..self.args.clone() };
-        let (mut low, mut high) = (0, layers);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.fits(&at(middle)) { low = middle } else { high = middle }
-        }
-        (low > 0).then(|| at(low))
+        self.most(1..layers, at)
+    }
+
+    /// The flags of the largest number with which it fits.
+    fn most(&self, numbers: Range<u64>, at: impl Fn(u64) -> ModelFlags) -> Option<ModelFlags> {
+        let count = numbers.end.saturating_sub(numbers.start);
+        let bytes = |place: u64| {
+            at(numbers.start + place).terms(self.model).map(|terms| terms.range.high_bytes)
+        };
+        let place = largest_fitting(count, self.limit.get(), bytes).ok()??;
+        Some(at(numbers.start + place))
     }
 
     /// What was changed, in words.

@@ -45,7 +45,23 @@ pub(super) struct FitAnswer {
     /// The command line for the largest, to paste.
     pub(super) command: Option<String>,
     pub(super) notes: Vec<String>,
+    pub(super) estimate: Option<FitEstimate>,
     pub(super) proof: Option<FitProof>,
+}
+
+/// The estimate of the largest.
+#[derive(Debug, Serialize)]
+pub(super) struct FitEstimate {
+    pub(super) file: String,
+    pub(super) engine: &'static str,
+    pub(super) total_bytes: u64,
+    pub(super) low_bytes: u64,
+    pub(super) high_bytes: u64,
+    /// Whether models of this kind were measured, and where.
+    pub(super) checked: bool,
+    pub(super) basis: String,
+    /// What would fit if the estimate were exact.
+    pub(super) likely_largest: Option<FitValue>,
 }
 
 /// How a program was tried.
@@ -118,14 +134,24 @@ impl FitAnswer {
             let bytes = self.largest_bytes.map(Bytes);
             let note = match (is_tried, bytes) {
                 (true, Some(peak)) => format!("peak {peak}, counted"),
-                (false, Some(high)) => format!("at most {high}, estimated"),
+                (false, Some(high)) => format!("it may take up to {high}"),
                 (_, None) => String::new(),
             };
             rows.push(row(&name, largest.to_string(), &note));
         }
         if let Some(failed) = &self.smallest_failed {
-            let name = if is_tried { "smallest that failed" } else { "smallest that does not" };
+            let name = if is_tried { "smallest that failed" } else { "smallest that may not" };
             rows.push(row(name, failed.to_string(), ""));
+        }
+        if let Some(estimate) = &self.estimate {
+            let ends = [estimate.low_bytes, estimate.total_bytes, estimate.high_bytes];
+            let [low, total, high] = ends.map(Bytes);
+            let said = if estimate.checked { "checked" } else { "not checked" };
+            let note = format!("{low} to {high}; {said}: {}", estimate.basis);
+            rows.push(row("estimate", total.to_string(), &note));
+            if let Some(likely) = &estimate.likely_largest {
+                rows.push(row("if it is exact", likely.to_string(), "would fit; try it to know"));
+            }
         }
         rows.push(row("limit", limit.to_string(), ""));
         rows.push(row("kept free", Bytes(self.reserve_bytes).to_string(), &self.reserve_reason));

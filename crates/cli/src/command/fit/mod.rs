@@ -10,14 +10,19 @@
 
 mod answer;
 mod attempt;
+mod formula;
 mod kept;
+mod paste;
 mod proof;
 mod search;
+mod setting;
 mod vary;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
+use formula::FormulaRequest;
 use plimsoll::Bytes;
 use proof::ProofRequest;
 use search::FitRange;
@@ -91,13 +96,33 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         );
         return Err(BadInput::new(text).into());
     }
-    if args.program.is_empty() {
-        return Err(BadInput::new("name a model file, or a program behind `--`").into());
+    let estimated = match &args.model.model {
+        Some(model) => Some(args.formula(model, limit).answer()?),
+        None => None,
+    };
+    match (estimated, args.program.is_empty()) {
+        (estimated, false) => prove(args, limit, estimated.as_ref().and_then(formula::number), out),
+        (Some(answer), true) => {
+            out.answer(&answer)?;
+            Ok(Outcome::from(answer.largest.is_some()))
+        }
+        (None, true) => Err(BadInput::new("name a model file, or a program behind `--`").into()),
     }
-    prove(args, limit, out)
 }
 
-fn prove(args: &Args, limit: Bytes, out: &mut Output) -> anyhow::Result<Outcome> {
+impl Args {
+    fn formula<'a>(&'a self, model: &'a Path, limit: Bytes) -> FormulaRequest<'a> {
+        let (flags, vary, step, reserve) = (&self.model, &self.vary, self.step, self.reserve);
+        FormulaRequest { model, flags, vary, step, limit, reserve }
+    }
+}
+
+fn prove(
+    args: &Args,
+    limit: Bytes,
+    estimated: Option<u64>,
+    out: &mut Output,
+) -> anyhow::Result<Outcome> {
     let (vary, name) = (&args.vary, &args.vary.name);
     if !vary.is_in(&args.program) {
         let place = vary.place();
@@ -112,7 +137,7 @@ fn prove(args: &Args, limit: Bytes, out: &mut Output) -> anyhow::Result<Outcome>
         words: &args.program,
         vary,
         range,
-        guess: args.guess.map(|guess| guess.clamp(low, range.high())),
+        guess: args.guess.or(estimated).map(|guess| guess.clamp(low, range.high())),
         limit,
         reserve: args.reserve,
         timeout: args.timeout,

@@ -257,6 +257,7 @@ fn answer(
         why,
         command: largest.map(|record| request.command(record.value)),
         notes,
+        estimate: None,
         proof: Some(FitProof {
             low: request.range.low(),
             high: request.range.high(),
