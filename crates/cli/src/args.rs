@@ -27,6 +27,7 @@ Examples:
   plimsoll doctor --json          the same for programs
   plimsoll monitor                memory while it runs
   plimsoll estimate model.gguf --limit 8GiB       whether a model fits
+  plimsoll fit model.gguf --limit 8GiB --vary context   the largest that fits
   plimsoll run --limit 8GiB -- python3 train.py   a hard limit of GPU memory
   plimsoll generate --tensorrt    build what .engine files need, where TensorRT is installed
   plimsoll help doctor            all about one verb
