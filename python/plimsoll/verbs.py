@@ -233,9 +233,11 @@ def fit(
     >>> report.largest_bytes + report.reserve_bytes <= report.limit_bytes
     True
     """
-    options = {"gpu_mem_limit": _bytes(limit), "vary": vary, "step": step, "reserve": _bytes(reserve)}
-    options |= {"guess": guess, "timeout": timeout, "forget": forget, **flags}
-    words = ["fit", *([] if model is None else [model]), *command.flags(options), "--json"]
+    options: dict[str, object] = {"gpu_mem_limit": _bytes(limit), "vary": vary, "step": step}
+    options |= {"reserve": _bytes(reserve), "guess": guess, "timeout": timeout, "forget": forget}
+    options |= flags
+    words: list[PathLike] = ["fit", *([] if model is None else [model])]
+    words += [*command.flags(options), "--json"]
     if program is not None:
         words += ["--", *program]
     ended = command.run(words, stdout=subprocess.PIPE)

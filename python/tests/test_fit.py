@@ -48,7 +48,7 @@ def test_what_does_not_fit_is_an_answer() -> None:
 
 
 def test_a_program_is_tried(items: Path) -> None:
-    words = [items, "{batch}", "plain"]
+    words = [str(items), "{batch}", "plain"]
     report = plimsoll.fit(limit="2GiB", vary="batch=1..4096", program=words, guess=200)
     assert report.how == "tried" and report.proof is not None
     assert isinstance(report.largest, int) and report.smallest_failed == report.largest + 1
@@ -60,6 +60,6 @@ def test_a_program_is_tried(items: Path) -> None:
 
 
 def test_an_error_of_the_program_is_no_answer(items: Path) -> None:
-    report = plimsoll.fit(limit="2GiB", vary="batch=1..64", program=[items, "{batch}", "broken", "1"])
+    report = plimsoll.fit(limit="2GiB", vary="batch=1..64", program=[str(items), "{batch}", "broken", "1"])
     assert report.largest is None and report.proof is not None and report.proof.failure is not None
     assert report.proof.failure.exit_code == 7 and "data.bin" in report.proof.failure.output

@@ -215,13 +215,13 @@ impl FitSearch<'_> {
             // Only tries in which something was refused: the largest of them is all there is.
             [] => {
                 let best = self.open().best? as f64;
-                Some(LineCrossing { at: best, at_least: best, is_far: false })
+                Some(LineCrossing::at(best))
             }
             [(value, peak)] => {
                 // What does not grow with the value makes this too low, and never too high.
                 let at = (value * room / peak.max(1.0)).max(value + self.range.step as f64);
                 let at = if self.guess.is_some() { at } else { at.max(value * 8.0) };
-                Some(LineCrossing { at, at_least: at, is_far: false })
+                Some(LineCrossing::at(at))
             }
             [.., last] => through(&clean, *last, room),
         }
@@ -236,15 +236,21 @@ struct LineCrossing {
     at_least: f64,
     /// Whether it is so far past the peaks that half of the way is tried first.
     is_far: bool,
+    /// Whether there are so many peaks that rounding no longer matters.
+    is_settled: bool,
 }
 
 impl LineCrossing {
+    fn at(value: f64) -> LineCrossing {
+        LineCrossing { at: value, at_least: value, is_far: false, is_settled: true }
+    }
+
     /// What to try: the crossing itself where rounding matters little.
     fn target(&self, best: f64, step: f64) -> f64 {
         let half = best + (self.at - best) / 2.0;
         let target = if self.is_far {
             half
-        } else if self.at - self.at_least <= step.max(self.at / 64.0) {
+        } else if self.is_settled || self.at - self.at_least <= step.max(self.at / 64.0) {
             self.at
         } else {
             half.max(self.at_least)
@@ -273,7 +279,8 @@ fn through(clean: &[(f64, f64)], (x2, p2): (f64, f64), room: f64) -> Option<Line
         }
     }
     let at_least = x2 + left.max(0.0) * (x2 - x1) / (p2 - p1 + GRAIN);
-    Some(LineCrossing { at, at_least: at_least.min(at), is_far: at > 8.0 * x2 })
+    let (is_far, is_settled) = (at > 8.0 * x2, clean.len() > 3);
+    Some(LineCrossing { at, at_least: at_least.min(at), is_far, is_settled })
 }
 
 #[cfg(test)]
