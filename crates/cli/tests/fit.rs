@@ -251,6 +251,20 @@ fn steps_guesses_and_ends_of_the_range() -> Result {
     Ok(())
 }
 
+/// With a model, its estimate is where the tries begin.
+#[test]
+fn a_model_gives_the_first_value() -> Result {
+    let user = User::new()?;
+    let small = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/small8.pt");
+    let flags = ["--vary", "batch=1..4096", "--engine", "pytorch", small];
+    let answer = user.answer(&flags, &["{batch}", "plain"], 0)?;
+    let guess = &answer["proof"]["guess"];
+    assert_eq!(guess, &answer["estimate"]["likely_largest"]);
+    assert_eq!(guess, &answer["proof"]["tries"][0]["value"]);
+    assert_eq!(answer["largest"], user.answer(&BATCHES, &["{batch}", "plain"], 0)?["largest"]);
+    Ok(())
+}
+
 #[test]
 fn progress_says_what_is_left() -> Result {
     let user = User::new()?;

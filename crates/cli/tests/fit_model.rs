@@ -1,4 +1,5 @@
 //! `plimsoll fit MODEL`: the largest setting from a file alone, and the command line for it.
+#![cfg(target_os = "linux")]
 
 #[expect(dead_code, reason = "no recordings are read here")]
 mod common;

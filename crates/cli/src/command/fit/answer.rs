@@ -50,7 +50,7 @@ pub(super) struct FitAnswer {
 }
 
 /// The estimate of the largest.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct FitEstimate {
     pub(super) file: String,
     pub(super) engine: &'static str,
@@ -143,7 +143,7 @@ impl FitAnswer {
             let name = if is_tried { "smallest that failed" } else { "smallest that may not" };
             rows.push(row(name, failed.to_string(), ""));
         }
-        if let Some(estimate) = &self.estimate {
+        if let Some(estimate) = self.estimate.as_ref().filter(|_| !is_tried) {
             let ends = [estimate.low_bytes, estimate.total_bytes, estimate.high_bytes];
             let [low, total, high] = ends.map(Bytes);
             let said = if estimate.checked { "checked" } else { "not checked" };

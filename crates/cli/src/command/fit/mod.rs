@@ -22,8 +22,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use answer::FitAnswer;
 use formula::FormulaRequest;
 use plimsoll::Bytes;
+use plimsoll_guard::launch;
 use proof::ProofRequest;
 use search::FitRange;
 use vary::VaryFlag;
@@ -47,7 +49,7 @@ after it was refused memory; a program that recovers counts as run. Results are 
 call of the same command. Exits 1 when nothing fits or when it cannot be known, and says why.";
 
 /// Default of `--reserve`, as `run` has it.
-const RESERVE: Bytes = Bytes::mib(128);
+const RESERVE: Bytes = Bytes(launch::RESERVE);
 /// What `--reserve` is for.
 const RESERVE_REASON: &str =
     "for what the driver takes for itself while a program runs (--reserve)";
@@ -101,7 +103,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         None => None,
     };
     match (estimated, args.program.is_empty()) {
-        (estimated, false) => prove(args, limit, estimated.as_ref().and_then(formula::number), out),
+        (estimated, false) => prove(args, limit, estimated, out),
         (Some(answer), true) => {
             out.answer(&answer)?;
             Ok(Outcome::from(answer.largest.is_some()))
@@ -120,7 +122,7 @@ impl Args {
 fn prove(
     args: &Args,
     limit: Bytes,
-    estimated: Option<u64>,
+    estimated: Option<FitAnswer>,
     out: &mut Output,
 ) -> anyhow::Result<Outcome> {
     let (vary, name) = (&args.vary, &args.vary.name);
@@ -133,11 +135,13 @@ fn prove(
         BadInput::new(format!("give the values to try, as in --vary {name}=1..4096"))
     })?;
     let range = FitRange::new(low, high, args.step.unwrap_or(1)).map_err(BadInput::new)?;
+    let guess = args.guess.or_else(|| formula::number(estimated.as_ref()?));
     let request = ProofRequest {
         words: &args.program,
         vary,
         range,
-        guess: args.guess.or(estimated).map(|guess| guess.clamp(low, range.high())),
+        guess: guess.map(|guess| guess.clamp(low, range.high())),
+        estimate: estimated.and_then(|answer| answer.estimate),
         limit,
         reserve: args.reserve,
         timeout: args.timeout,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use plimsoll::{Bytes, text};
 
 use super::RESERVE_REASON;
-use super::answer::{FitAnswer, FitProof, FitValue, TryFailure};
+use super::answer::{FitAnswer, FitEstimate, FitProof, FitValue, TryFailure};
 use super::attempt::{AttemptEnd, AttemptResult, FitAttempt};
 use super::kept::{KeptTries, TryConditions, TryRecord};
 use super::search::{FitRange, FitSearch, NextTry, SearchPoint};
@@ -25,6 +25,8 @@ pub(super) struct ProofRequest<'a> {
     pub(super) vary: &'a VaryFlag,
     pub(super) range: FitRange,
     pub(super) guess: Option<u64>,
+    /// Where the guess is from, if a model was named.
+    pub(super) estimate: Option<FitEstimate>,
     pub(super) limit: Bytes,
     pub(super) reserve: Bytes,
     pub(super) timeout: Duration,
@@ -257,7 +259,7 @@ fn answer(
         why,
         command: largest.map(|record| request.command(record.value)),
         notes,
-        estimate: None,
+        estimate: request.estimate.clone(),
         proof: Some(FitProof {
             low: request.range.low(),
             high: request.range.high(),

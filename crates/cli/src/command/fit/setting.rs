@@ -86,7 +86,7 @@ impl SettingRow {
         };
         let end = if vary.ends.is_some() { "larger values were not asked for".into() } else { end };
         let (low, high) = vary.ends.unwrap_or((low, high));
-        let step = step.unwrap_or(if vary.ends.is_some() { 1 } else { usual_step });
+        let step = step.unwrap_or(usual_step);
         // Layers begin at none.
         let range = FitRange::new(low.max(1), high.max(1), step).map_err(BadInput::new)?;
         let count = (range.high() - low) / step + 1;
