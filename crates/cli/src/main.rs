@@ -17,6 +17,7 @@ mod output_conflicts;
 mod page;
 mod shell;
 mod stop;
+mod train_flags;
 mod tui;
 
 use std::ffi::OsString;

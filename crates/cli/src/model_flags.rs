@@ -7,6 +7,7 @@ use plimsoll::{CacheTypes, ElementType, WeightType};
 use plimsoll_models::terms::{EstimateRequest, Runner, Terms, estimate};
 
 use crate::limit::LimitArgs;
+use crate::train_flags::TrainFlags;
 
 /// A model file and how it is to be run.
 #[derive(Debug, Clone, clap::Args)]
@@ -20,7 +21,8 @@ pub(crate) struct ModelFlags {
     /// Images or sequences at once
     #[arg(long, visible_alias = "parallel", value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub(crate) batch: u64,
-    /// Tokens of context, over all sequences; 4096 or what the model was trained for, if less
+    /// Tokens of context: of each sequence with --engine pytorch, over all sequences otherwise;
+    /// 4096 or what the model was trained for, if less
     #[arg(long, value_name = "N", value_parser = tokens)]
     pub(crate) context: Option<u64>,
     /// The weights as if they were stored so: f32, f16, bf16, q8_0, q4_k_m, …
@@ -55,6 +57,8 @@ pub(crate) struct ModelFlags {
     pub(crate) device: Option<DeviceId>,
     #[command(flatten)]
     pub(crate) limit: LimitArgs,
+    #[command(flatten)]
+    pub(crate) train: TrainFlags,
 }
 
 /// A number of tokens.
@@ -117,6 +121,11 @@ impl ModelFlags {
         request.on_gpu =
             self.device.map(|device| !matches!(device.kind, BackendKind::Host | BackendKind::Sim));
         request.inputs.clone_from(&self.input);
+        request.train = self.train.request();
+        if request.train.is_some() {
+            // Training is on a GPU.
+            request.on_gpu = Some(true);
+        }
         request
     }
 

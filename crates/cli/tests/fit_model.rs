@@ -142,6 +142,32 @@ fn pytorch_gets_lines_of_python() -> Result {
 }
 
 #[test]
+fn training_is_fitted_too() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = safetensors(folder.path(), CONFIG)?;
+    let flags = "--train --precision bf16 --optimizer adamw-fused --checkpointing";
+    let train = format!("--engine pytorch --device cuda:0 {flags}");
+    let batch = fit(&path, &format!("--limit 4GiB --vary batch --context 512 {flags}"), 0)?;
+    check(&batch, |n| upper(&path, &format!("{train} --context 512 --batch {n}")))?;
+    let inference = fit(&path, "--limit 4GiB --vary batch --context 512", 0)?;
+    assert!(batch["largest"].as_u64() < inference["largest"].as_u64());
+    let text = batch["command"].as_str().ok_or("no command")?;
+    for part in ["adamw_torch_fused", "gradient_checkpointing=True", "torch.bfloat16"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(text.contains(&format!("per_device_train_batch_size={},", batch["largest"])), "{text}");
+    let context = fit(
+        &path,
+        &format!("--limit 4GiB --vary context=64..4096 --step 64 --batch 16 {flags}"),
+        0,
+    )?;
+    check(&context, |n| upper(&path, &format!("{train} --batch 16 --context {n}")))?;
+    let other = complaint(&words("fit", &path, "--limit 4GiB --vary batch --train --engine ort"))?;
+    assert!(other.contains("--engine pytorch"), "{other}");
+    Ok(())
+}
+
+#[test]
 fn detectors_vary_batch_and_images() -> Result {
     let path = Path::new(SMALL);
     let engine = "--engine pytorch --device cuda:0";

@@ -157,6 +157,9 @@ pub(super) struct FileEstimate {
     pub(super) activation_bytes: u64,
     /// Of the activations: what the engine reserves beyond what is live.
     pub(super) workspace_bytes: u64,
+    /// Gradients and the optimizer's states; 0 unless the model is trained.
+    pub(super) gradient_bytes: u64,
+    pub(super) optimizer_bytes: u64,
     pub(super) overhead_bytes: u64,
     pub(super) total_bytes: u64,
     pub(super) range: OfRange,
@@ -202,6 +205,8 @@ impl FileEstimate {
             kv_cache_bytes: terms.kv_cache_bytes,
             activation_bytes: terms.activation_bytes,
             workspace_bytes: terms.workspace_bytes,
+            gradient_bytes: terms.training.map_or(0, |training| training.gradient_bytes),
+            optimizer_bytes: terms.training.map_or(0, |training| training.optimizer_bytes),
             overhead_bytes: terms.overhead.bytes,
             total_bytes: terms.total_bytes,
             range: OfRange::from(&terms.range),

@@ -29,6 +29,8 @@ Examples:
   plimsoll estimate yolo11n.onnx --engine ort --device cuda:0
   plimsoll estimate llama-3-8b.Q4_K_M.gguf --context 8192 --limit 8GiB
   plimsoll estimate Mistral-7B/ --engine pytorch --device cuda:0      a folder of safetensors
+  plimsoll estimate Mistral-7B/ --engine pytorch --train --batch 4 --context 1024 --lora 16 \\
+      --base-dtype nf4 --checkpointing                                a training step
   plimsoll estimate llama-3-8b.Q4_K_M.gguf --fleet                    on which boards it fits
   plimsoll estimate llm --hidden 4096 --intermediate 14336 --layers 32 --vocab 32000 \\
       --heads 32 --kv-heads 8 --context 4096 --limit 16GiB            without a file
@@ -70,6 +72,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 /// Estimates the file.
 fn from_file(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let flags = &args.file;
+    flags.train.check(flags.engine)?;
     let terms = flags.terms(model).or_bad_input(|| "cannot estimate it")?;
     let room = flags.device.map(room::of);
     let limit = match (flags.limit.limit(), room.as_ref().and_then(|room| room.available)) {

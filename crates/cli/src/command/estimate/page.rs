@@ -36,19 +36,19 @@ impl Answer for LlmEstimate {
     }
 }
 
-/// The range, whether it was checked, and on what.
+/// The upper end of the range, the lower one, and what they rest on.
 pub(super) fn range_row(
     range: &OfRange,
     checked: bool,
     basis: &str,
     size: impl Fn(u64) -> String,
 ) -> Vec<TextCell> {
-    let ends = format!("{} to {}", size(range.low_bytes), size(range.high_bytes));
     let said = if checked { "checked" } else { "not checked" };
+    let note = format!("at least {}; {said}: {basis}", size(range.low_bytes));
     vec![
-        "range".into(),
-        TextCell::figure(Some(ends)),
-        TextCell::new(format!("{said}: {basis}"), TextTone::Faint),
+        "at most".into(),
+        TextCell::figure(Some(size(range.high_bytes))),
+        TextCell::new(note, TextTone::Faint),
     ]
 }
 

@@ -242,6 +242,7 @@ impl RemedySearch<'_> {
         say("engine", args.engine.map(|engine| engine.name().to_string()));
         say("device", args.device.map(|device| device.to_string()));
         say("limit", Some(exact(self.limit)));
+        line += &args.train.words();
         let flags = [
             (args.flash_attn, " --flash-attn"),
             (args.swa_full, " --swa-full"),

@@ -65,14 +65,21 @@ impl FileEstimate {
                 format!("{live} live at once, {} reserved by the {who} beyond", Bytes(slack))
             }
         };
-        vec![
-            term("weights", self.weights_bytes, types.join(", ")),
-            term("KV cache", self.kv_cache_bytes, cache),
+        let trained = [
+            term("gradients", self.gradient_bytes, String::new()),
+            term("optimizer", self.optimizer_bytes, String::new()),
+        ];
+        let is_trained = self.gradient_bytes > 0;
+        let cache = [term("KV cache", self.kv_cache_bytes, cache)];
+        let mut rows = vec![term("weights", self.weights_bytes, types.join(", "))];
+        rows.extend(if is_trained { trained.to_vec() } else { cache.to_vec() });
+        rows.extend([
             term("activations", self.activation_bytes, activations),
             term("overhead", self.overhead_bytes, self.overhead.source.clone()),
             term("total", self.total_bytes, self.how.to_string()),
             range_row(&self.range, self.checked, &self.basis, size),
-        ]
+        ]);
+        rows
     }
 
     fn details(&self, page: &mut TextPage) {

@@ -118,6 +118,8 @@ impl FormulaRequest<'_> {
         let mut notes = Vec::new();
         let gpu = DeviceId { kind: BackendKind::Cuda, number: 0 };
         base.device = base.device.or(Some(gpu));
+        base.engine = base.engine.or(base.train.train.then_some(Runner::PyTorch));
+        base.train.check(base.engine)?;
         let terms = base.terms(self.model).or_bad_input(|| "cannot estimate it")?;
         if base.engine.is_some() {
             return Ok((base, terms, notes));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use plimsoll::{Bytes, ElementType};
-use plimsoll_models::terms::{Runner, Terms};
+use plimsoll_models::terms::{Optimizer, Runner, Terms, TrainingPrecision};
 
 use crate::model_flags::ModelFlags;
 use crate::shell::{exact, quoted};
@@ -23,6 +23,7 @@ impl PasteRequest<'_> {
     pub(super) fn text(&self) -> String {
         match self.engine {
             Runner::LlamaCpp => self.llama(),
+            Runner::PyTorch if self.flags.train.train => self.trainer(),
             Runner::PyTorch if self.terms.context.is_some() => self.transformers(),
             Runner::PyTorch => self.ultralytics(),
             _ if self.flags.batch == 1 => self.bench(),
@@ -77,11 +78,41 @@ impl PasteRequest<'_> {
             Some(ElementType::Bf16) => "torch.bfloat16",
             _ => "torch.float16",
         };
-        let batch = self.flags.batch.max(1);
-        let each = self.terms.context.unwrap_or(0) / batch;
+        let (batch, each) = (self.flags.batch, self.terms.context.unwrap_or(0));
         format!(
             "model = AutoModelForCausalLM.from_pretrained({}, dtype={kind}).cuda().eval()\n\
              model.generate(input_ids, max_length={each})  # input_ids: {batch} × up to {each} tokens",
+            self.literal()
+        )
+    }
+
+    /// The arguments of Transformers' trainer.
+    fn trainer(&self) -> String {
+        let train = &self.flags.train;
+        let precision = train.precision.unwrap_or_default();
+        let optimizer = match train.optimizer.unwrap_or_default() {
+            Optimizer::AdamWFused => "adamw_torch_fused",
+            Optimizer::AdamW8Bit => "adamw_bnb_8bit",
+            Optimizer::Sgd => "sgd",
+            Optimizer::Adafactor => "adafactor",
+            _ => "adamw_torch",
+        };
+        let kind = if precision == TrainingPrecision::Bf16 { "bfloat16" } else { "float32" };
+        let mut arguments = format!(
+            "per_device_train_batch_size={}, gradient_accumulation_steps={}, optim=\"{optimizer}\"",
+            self.flags.batch,
+            train.grad_accumulation.unwrap_or(1)
+        );
+        for (on, word) in [
+            (precision == TrainingPrecision::Amp, ", bf16=True"),
+            (train.checkpointing, ", gradient_checkpointing=True"),
+        ] {
+            arguments += if on { word } else { "" };
+        }
+        let each = self.terms.context.unwrap_or(0);
+        format!(
+            "model = AutoModelForCausalLM.from_pretrained({}, dtype=torch.{kind})\n\
+             TrainingArguments({arguments})  # of sequences of {each} tokens",
             self.literal()
         )
     }

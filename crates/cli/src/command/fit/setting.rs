@@ -49,7 +49,7 @@ pub(super) struct SettingRow {
     step: u64,
     types: Vec<ElementType>,
     pub(super) count: u64,
-    /// Tokens of each sequence, where batches of sequences are varied.
+    /// Tokens of each sequence, where batches are varied and the flag counts those of all.
     tokens: Option<u64>,
     /// Why there is no larger value.
     pub(super) end: String,
@@ -90,7 +90,8 @@ impl SettingRow {
         // Layers begin at none.
         let range = FitRange::new(low.max(1), high.max(1), step).map_err(BadInput::new)?;
         let count = (range.high() - low) / step + 1;
-        let tokens = terms.context.filter(|_| kind == SettingKind::Batch);
+        let is_shared = kind == SettingKind::Batch && engine != Runner::PyTorch;
+        let tokens = terms.context.filter(|_| is_shared);
         Ok(SettingRow { kind, low, step, types: Vec::new(), count, tokens, end })
     }
 
@@ -130,8 +131,8 @@ impl SettingRow {
         match self.kind {
             SettingKind::Batch => {
                 flags.batch = number;
-                // The flag counts the tokens of all sequences.
-                flags.context = self.tokens.map(|tokens| tokens.saturating_mul(number));
+                let all = self.tokens.map(|tokens| tokens.saturating_mul(number));
+                flags.context = all.or(flags.context);
             }
             SettingKind::Context => flags.context = Some(number),
             SettingKind::Image => flags.imgsz = Some((number, number)),
