@@ -18,14 +18,14 @@ QWEN = dict(model_type="qwen2", hidden_size=896, intermediate_size=4864, num_hid
 # name: configuration, dtype of the weights, limit, what is varied and between which values, and the
 # setting that is not varied. Limits are such that the largest is some 40 to 150 steps away.
 CASES = {
-    "gpt2-train-fp32": dict(config=GPT2, dtype="float32", train=True, limit="32GiB", vary="batch=1..512", context=512),
-    "gpt2-medium-train-bf16": dict(config=GPT2_MEDIUM, dtype="bfloat16", train=True, limit="40GiB", vary="batch=1..512", context=512),
-    "llama-train-bf16": dict(config=LLAMA, dtype="bfloat16", train=True, limit="24GiB", vary="context=128..65536", step=128, batch=4),
+    "gpt2-train-fp32": dict(config=GPT2, dtype="float32", train=True, limit="64GiB", vary="batch=1..512", context=512),
+    "gpt2-medium-train-bf16": dict(config=GPT2_MEDIUM, dtype="bfloat16", train=True, limit="72GiB", vary="batch=1..512", context=512),
+    "llama-train-bf16": dict(config=LLAMA, dtype="bfloat16", train=True, limit="24GiB", vary="context=64..65536", step=64, batch=4),
     "llama-train-checkpointing": dict(config=LLAMA, dtype="bfloat16", train=True, checkpointing=True, limit="24GiB",
                                       vary="batch=1..1024", context=512),
     "gpt2-fp16": dict(config=GPT2, dtype="float16", limit="6GiB", vary="batch=1..1024", context=1024),
     "tinyllama-fp16": dict(config=TINYLLAMA, dtype="float16", limit="8GiB", vary="context=512..131072", step=512, batch=1),
-    "tinyllama-batch": dict(config=TINYLLAMA, dtype="float16", limit="8GiB", vary="batch=1..1024", context=1024),
+    "tinyllama-batch": dict(config=TINYLLAMA, dtype="float16", limit="12GiB", vary="batch=1..1024", context=1024),
     "qwen2-bf16": dict(config=QWEN, dtype="bfloat16", limit="6GiB", vary="context=512..131072", step=512, batch=1),
 }
 
