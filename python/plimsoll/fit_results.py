@@ -11,7 +11,8 @@ from .results import UNKNOWN, _page, _size, _table, _text
 
 @dataclass(frozen=True)
 class FitEstimate(Record):
-    """The estimate of the largest setting; `likely_largest` is what would fit if it were exact."""
+    """The estimate of the largest setting; `likely_largest` is what would fit if it were exact,
+    `live_largest` if the engine also freed all that it holds beyond what lives."""
 
     file: str
     engine: str
@@ -21,6 +22,7 @@ class FitEstimate(Record):
     checked: bool
     basis: str
     likely_largest: int | str | None
+    live_largest: int | str | None
 
 
 @dataclass(frozen=True)

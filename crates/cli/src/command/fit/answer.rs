@@ -62,6 +62,8 @@ pub(super) struct FitEstimate {
     pub(super) basis: String,
     /// What would fit if the estimate were exact.
     pub(super) likely_largest: Option<FitValue>,
+    /// The same without what the engine holds beyond what lives: PyTorch frees that before it fails.
+    pub(super) live_largest: Option<FitValue>,
 }
 
 /// How a program was tried.
@@ -151,6 +153,12 @@ impl FitAnswer {
             rows.push(row("estimate", total.to_string(), &note));
             if let Some(likely) = &estimate.likely_largest {
                 rows.push(row("if it is exact", likely.to_string(), "would fit; try it to know"));
+            }
+            let live = estimate.live_largest.as_ref();
+            if let Some(live) = live.filter(|live| Some(*live) != estimate.likely_largest.as_ref())
+            {
+                let note = "if the engine also frees all that it holds beyond what lives";
+                rows.push(row("at the very most", live.to_string(), note));
             }
         }
         rows.push(row("limit", limit.to_string(), ""));

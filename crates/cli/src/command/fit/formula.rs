@@ -73,6 +73,7 @@ impl FormulaRequest<'_> {
         let failed = || "cannot estimate it";
         let largest = all.largest(room, |terms| terms.range.high_bytes).or_bad_input(failed)?;
         let likely = all.largest(room, |terms| terms.total_bytes).or_bad_input(failed)?;
+        let live = all.largest(room, without_cache).or_bad_input(failed)?;
         let name = &self.vary.name;
         let Some(place) = largest else {
             let why = if row.count == 0 {
@@ -107,6 +108,7 @@ impl FormulaRequest<'_> {
                 checked: terms.range.checked,
                 basis: terms.range.basis.clone(),
                 likely_largest: likely.map(|place| row.value(place)),
+                live_largest: live.map(|place| row.value(place)),
             }),
             ..self.without_answer(String::new(), notes)
         })
@@ -164,6 +166,11 @@ impl FormulaRequest<'_> {
             proof: None,
         }
     }
+}
+
+/// What is needed at least: without what an allocator holds beyond what lives.
+fn without_cache(terms: &Terms) -> u64 {
+    terms.total_bytes.saturating_sub(terms.workspace_bytes)
 }
 
 /// Why nothing can be said of a model, where only its weights are known.

@@ -169,11 +169,11 @@ fn say_begin(request: &ProofRequest<'_>, tries: &[TryRecord], value: u64, out: &
         0 => String::new(),
         count => {
             let each = made.iter().sum::<f64>() / count as f64;
-            format!(", about {:.0} s", (each * f64::from(left)).ceil())
+            format!(", {:.0} s", (each * f64::from(left)).ceil())
         }
     };
     let tries = if left == 1 { "1 try".to_string() } else { format!("{left} tries") };
-    output::note_line(&format!("plimsoll: {last}trying {name} {value}; up to {tries} left{time}"));
+    output::note_line(&format!("plimsoll: {last}trying {name} {value}; about {tries} left{time}"));
 }
 
 fn record(value: u64, result: &AttemptResult) -> TryRecord {

@@ -122,10 +122,12 @@ impl FitSearch<'_> {
         if open.low > open.high {
             return 0;
         }
+        // Between what ran and what failed it is bisection at worst.
         let values = (open.high - open.low) / self.range.step + 1;
         let bisection = u64::BITS - values.leading_zeros();
         let guided = GUIDED_TRIES.saturating_sub(self.tries.len() + 2).max(2) as u32;
-        bisection.min(guided)
+        let is_between = open.best.is_some() && open.worst.is_some();
+        if is_between { bisection } else { bisection.min(guided) }
     }
 
     fn open(&self) -> OpenValues {
