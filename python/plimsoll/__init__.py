@@ -63,17 +63,19 @@ from .voxelization import Voxelization
 if TYPE_CHECKING:
     from . import torch
     from .adaptive import ItemDoesNotFit, adaptive_map
+    from .fit_results import FitReport
     from .profiler import MemoryProfiler, MemorySnapshot
     from .results import BenchReport, CompareReport, ExportReport, ReplayReport
-    from .verbs import BenchConfig, bench, compare, export, read_report, replay
+    from .verbs import BenchConfig, bench, compare, export, fit, read_report, replay
 
 # Loaded when they are first used: their types would take as long to make as all of the rest.
 _LATER = {
     "adaptive": ("ItemDoesNotFit", "adaptive_map"),
+    "fit_results": ("FitReport",),
     "profiler": ("MemoryProfiler", "MemorySnapshot"),
     "results": ("BenchReport", "CompareReport", "ExportReport", "ReplayReport"),
     "torch": ("torch",),
-    "verbs": ("BenchConfig", "bench", "compare", "export", "read_report", "replay"),
+    "verbs": ("BenchConfig", "bench", "compare", "export", "fit", "read_report", "replay"),
 }
 
 __version__ = version()
@@ -103,6 +105,7 @@ __all__ = [
     "Error",
     "Estimate",
     "ExportReport",
+    "FitReport",
     "GPUMemoryManager",
     "ItemDoesNotFit",
     "MemoryInfo",
@@ -132,6 +135,7 @@ __all__ = [
     "estimate",
     "estimate_voxelization_memory",
     "export",
+    "fit",
     "format_bytes",
     "generate_memory_report",
     "get_available_memory_gb",

@@ -6,11 +6,13 @@ import dataclasses
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from . import command
+from .fit_results import FitReport
 from .results import BenchReport, CompareReport, ExportReport, ReplayReport
 
 PathLike = str | os.PathLike[str]
@@ -201,3 +203,49 @@ def replay(
     options |= {"threads": threads, "passes": passes, "latencies": latencies}
     options |= {"smallest_cap": smallest_cap, "kernels": kernels}
     return ReplayReport.from_dict(command.ask(["replay", trace, *command.flags(options)]))
+
+
+def fit(
+    model: PathLike | None = None,
+    *,
+    limit: str | int,
+    vary: str,
+    program: Sequence[PathLike] | None = None,
+    step: int | None = None,
+    reserve: str | int | None = None,
+    guess: int | None = None,
+    timeout: str | float | None = None,
+    forget: bool = False,
+    **flags: Any,
+) -> FitReport:
+    """The largest batch, context, image or type that fits into `limit`.
+
+    From a `model` file alone it is estimated, without a GPU: `vary` is "batch", "context", "imgsz",
+    "gpu-layers" or "dtype", and `flags` are those of `plimsoll estimate`, such as `engine` and
+    `context`. With a `program` it is proved: `vary` names the values, as in "batch=1..4096", the
+    program's words have "{batch}" where the value goes, and each try runs under the limit. Nothing
+    that fits, and what cannot be known, are answers: `largest` is None, and `why` says it.
+
+    >>> import plimsoll
+    >>> report = plimsoll.fit("docs/examples/small8.pt", limit="4GiB", vary="batch")
+    >>> report.how, report.largest is not None
+    ('estimated', True)
+    >>> report.largest_bytes + report.reserve_bytes <= report.limit_bytes
+    True
+    """
+    options: dict[str, object] = {"gpu_mem_limit": _bytes(limit), "vary": vary, "step": step}
+    options |= {"reserve": _bytes(reserve), "guess": guess, "timeout": timeout, "forget": forget}
+    options |= flags
+    words: list[PathLike] = ["fit", *([] if model is None else [model])]
+    words += [*command.flags(options), "--json"]
+    if program is not None:
+        words += ["--", *program]
+    ended = command.run(words, stdout=subprocess.PIPE)
+    if ended.returncode not in (0, 1):
+        raise command.failure(ended.stderr, ended.returncode)
+    return FitReport.from_dict(json.loads(ended.stdout))
+
+
+def _bytes(size: str | int | None) -> str | None:
+    """A size as the command takes it: a bare number is bytes, however small."""
+    return f"{size}B" if isinstance(size, int) else size

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WITHOUT = {
     *("Monitor", "Sample", "TimeLeft", "RunReport", "Estimate", "version", "command"),
     *("BenchReport", "CompareReport", "ExportReport", "ReplayReport", "MemorySnapshot"),
+    "FitReport",
 }
 NAMES = sorted(
     name

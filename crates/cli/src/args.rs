@@ -30,6 +30,7 @@ Examples:
   plimsoll doctor                 what this machine can do, and what to do next
   plimsoll bench                  two detectors of its own on drawn scenes, measured
   plimsoll compare A B            whether the second run is slower
+  plimsoll fit model.gguf --limit 8GiB --vary context   the largest that fits
   plimsoll generate --tensorrt    build what .engine files need, where TensorRT is installed
   plimsoll help doctor            all about one verb; --json is the same for programs
 

@@ -12,12 +12,15 @@ mod duration;
 mod html;
 mod limit;
 mod logging;
+mod model_flags;
 mod outcome;
 mod output;
 mod output_conflicts;
 mod page;
 mod reason;
+mod shell;
 mod stop;
+mod train_flags;
 mod tui;
 
 use std::ffi::OsString;

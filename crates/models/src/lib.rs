@@ -13,6 +13,7 @@
 //! - [`estimate`] turns the shape of a language model into bytes; `families` has what engines
 //!   know of a model family and its files do not say.
 //! - [`terms`] chooses among these by the file's format and adds up.
+//! - [`search`] finds the largest setting that fits.
 //! - [`trace`] reads recorded allocations and replays them on a pool.
 //! - [`pickle`] reads Python's format as data, for checkpoints and for traces.
 //!
@@ -27,6 +28,7 @@ pub mod onnx;
 pub mod pickle;
 pub mod pt;
 pub mod safetensors;
+pub mod search;
 pub mod source;
 pub mod terms;
 pub mod trace;

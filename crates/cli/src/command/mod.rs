@@ -19,6 +19,8 @@ mod cost;
 mod doctor;
 mod estimate;
 mod export;
+#[cfg(target_os = "linux")]
+mod fit;
 mod generate;
 #[cfg(target_os = "linux")]
 mod guard;
@@ -41,6 +43,9 @@ pub(crate) enum Verb {
     Doctor(doctor::Args),
     Estimate(estimate::Args),
     Export(export::Args),
+    // Large, as it has the flags of estimate.
+    #[cfg(target_os = "linux")]
+    Fit(Box<fit::Args>),
     Chunk(chunk::Args),
     // Large, as bench's.
     Voxelize(Box<voxelize::Args>),
@@ -66,6 +71,8 @@ impl Verb {
             Verb::Doctor(args) => doctor::run(&args, out),
             Verb::Estimate(args) => estimate::run(&args, out),
             Verb::Export(args) => export::run(&args, out),
+            #[cfg(target_os = "linux")]
+            Verb::Fit(args) => fit::run(&args, out),
             Verb::Chunk(args) => chunk::run(&args, out),
             Verb::Voxelize(args) => voxelize::run(&args, out),
             Verb::Cost(args) => cost::run(&args, out),

@@ -6,9 +6,11 @@
 //! that was not checked would be a guess, so every candidate goes through the estimate.
 
 use plimsoll::{Bytes, CacheTypes, ElementType, WeightType};
+use plimsoll_models::search::largest_fitting;
 use serde::Serialize;
 
 use super::llm::{Args, BiasesWord};
+use crate::shell::exact;
 
 /// Weight types to step down through, the largest first.
 const LADDER: [WeightType; 7] = [
@@ -107,14 +109,10 @@ fn fewer_bits(args: &Args, limit: Bytes) -> impl Iterator<Item = Args> {
 
 /// The longest context below the present one with which it fits.
 fn shorter(args: &Args, limit: Bytes) -> Option<Args> {
-    let at = |steps: u64| Args { context: steps * CONTEXT_STEP, ..args.clone() };
-    let fits = |steps| fits(&at(steps), limit);
-    let (mut low, mut high) = (0, args.context.div_ceil(CONTEXT_STEP));
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
-        if fits(middle) { low = middle } else { high = middle }
-    }
-    (low > 0).then(|| at(low))
+    let at = |place: u64| Args { context: (place + 1) * CONTEXT_STEP, ..args.clone() };
+    let count = args.context.div_ceil(CONTEXT_STEP).saturating_sub(1);
+    let bytes = |place| at(place).estimate().map(|estimate| estimate.range().high_bytes);
+    largest_fitting(count, limit.get(), bytes).ok()?.map(at)
 }
 
 /// What was changed, in words.
@@ -133,17 +131,6 @@ fn change(from: &Args, to: &Args) -> String {
         parts.push("flash attention".to_string());
     }
     parts.join(", ")
-}
-
-/// A size without loss, in the largest unit that divides it.
-pub(super) fn exact(size: Bytes) -> String {
-    [("GiB", 30), ("MiB", 20), ("KiB", 10)]
-        .into_iter()
-        .find(|(_, shift)| size.get().is_multiple_of(1 << shift))
-        .map_or_else(
-            || size.get().to_string(),
-            |(unit, shift)| format!("{}{unit}", size.get() >> shift),
-        )
 }
 
 /// The command line that says the same, defaults left out.

@@ -7,9 +7,9 @@ use plimsoll_models::terms::Terms;
 use serde::Serialize;
 
 use super::advice::Advice;
-use super::file::Args;
 use super::fleet::Board;
 use super::room::EstimateRoom;
+use crate::model_flags::ModelFlags;
 
 /// Whether it fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -192,7 +192,7 @@ pub(super) struct FileEstimate {
 }
 
 impl FileEstimate {
-    pub(super) fn new(model: &Path, args: &Args, terms: Terms) -> FileEstimate {
+    pub(super) fn new(model: &Path, args: &ModelFlags, terms: Terms) -> FileEstimate {
         let of_type = |part: &plimsoll_models::terms::WeightsOfType| OfType {
             dtype: part.kind.clone(),
             bytes: part.bytes,

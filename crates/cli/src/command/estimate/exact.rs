@@ -12,11 +12,12 @@ use plimsoll::Bytes;
 use plimsoll_models::terms::Runner;
 use serde::{Deserialize, Serialize};
 
-use super::file::Args;
 use super::page::gib;
+use crate::model_flags::ModelFlags;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{Answer, Output};
 use crate::page::{TextCell, TextPage, TextTone};
+use crate::train_flags::TrainFlags;
 
 /// What Python is started with.
 const MODULE: &str = "plimsoll.torch.estimate_model";
@@ -117,9 +118,12 @@ impl Answer for ExactEstimate {
 }
 
 /// Estimates by running the program without data.
-pub(super) fn run(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+pub(super) fn run(model: &Path, args: &ModelFlags, out: &mut Output) -> anyhow::Result<Outcome> {
     if args.engine != Some(Runner::PyTorch) {
         return Err(BadInput::new("--exact runs PyTorch's program: add --engine pytorch").into());
+    }
+    if args.train.gpus.is_some() {
+        return Err(BadInput::new("--exact runs on one GPU: leave out --gpus or --exact").into());
     }
     let python = std::env::var_os("PLIMSOLL_PYTHON").unwrap_or_else(|| "python3".into());
     let ran = Command::new(&python).args(["-m", MODULE]).args(words(model, args)).output();
@@ -137,7 +141,7 @@ pub(super) fn run(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result
 }
 
 /// What Python is asked for.
-fn words(model: &Path, args: &Args) -> Vec<std::ffi::OsString> {
+fn words(model: &Path, args: &ModelFlags) -> Vec<std::ffi::OsString> {
     let mut words: Vec<std::ffi::OsString> = vec![model.into()];
     let mut option = |name: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -148,6 +152,11 @@ fn words(model: &Path, args: &Args) -> Vec<std::ffi::OsString> {
     option("--context", args.context.map(|tokens| tokens.to_string()));
     option("--dtype", args.dtype.map(|kind| kind.to_string().to_lowercase()));
     option("--limit", args.limit.limit().map(|limit| limit.get().to_string()));
+    if args.train.train {
+        let precision = args.train.precision.unwrap_or_default();
+        let train = TrainFlags { precision: Some(precision), ..args.train.clone() };
+        words.extend(train.words().split_whitespace().map(Into::into));
+    }
     words
 }
 

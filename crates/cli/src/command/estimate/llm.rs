@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::advice::{self, Advice};
 use super::answer::{FitVerdict, OfRange};
-use super::tokens;
 use crate::limit::LimitArgs;
+use crate::model_flags::tokens;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::Output;
 

@@ -7,16 +7,21 @@
 mod advice;
 mod answer;
 mod exact;
-mod file;
 mod fleet;
 mod llm;
 mod page;
 mod remedy;
 mod room;
 mod show;
-mod train;
 
-use crate::outcome::{BadInput, Outcome};
+use std::path::Path;
+
+use plimsoll::Bytes;
+
+use answer::{FileEstimate, FitVerdict};
+
+use crate::model_flags::ModelFlags;
+use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::Output;
 
 const EXAMPLES: &str = "\
@@ -42,7 +47,13 @@ pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
     #[command(flatten)]
-    file: file::Args,
+    file: ModelFlags,
+    /// By running the model's own program without data (Python with PyTorch and Transformers)
+    #[arg(long)]
+    exact: bool,
+    /// The model against a table of boards and GPUs
+    #[arg(long)]
+    fleet: bool,
 }
 
 /// What to estimate without a file.
@@ -51,34 +62,44 @@ enum What {
     Llm(Box<llm::Args>),
 }
 
-/// A number of tokens.
-fn tokens(text: &str) -> Result<u64, String> {
-    match text.trim().parse() {
-        Ok(tokens @ 1..) => Ok(tokens),
-        _ => Err(match thousands(text) {
-            Some(n) => {
-                let (decimal, binary) = (n.saturating_mul(1000), n.saturating_mul(1024));
-                format!("it must be the number of tokens in digits: {binary}, or {decimal}")
-            }
-            None => "it must be a number of tokens above 0, such as 4096".to_string(),
-        }),
-    }
-}
-
-/// `4k`, which means one of two numbers.
-fn thousands(text: &str) -> Option<u64> {
-    text.trim().strip_suffix(['k', 'K'])?.trim().parse().ok()
-}
-
 /// Estimates.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     match (&args.what, &args.file.model) {
         (Some(What::Llm(args)), _) => llm::run(args, out),
-        (None, Some(model)) if args.file.exact => exact::run(model, &args.file, out),
-        (None, Some(model)) => file::run(model, &args.file, out),
+        (None, Some(model)) if args.exact => exact::run(model, &args.file, out),
+        (None, Some(model)) => from_file(model, args, out),
         (None, None) => Err(BadInput::new(
             "name a model file, or `llm` and its numbers; `plimsoll estimate --help` has examples",
         )
         .into()),
     }
+}
+
+/// Estimates the file.
+fn from_file(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    let flags = &args.file;
+    flags.train.check(flags.engine)?;
+    let terms = flags.terms(model).or_bad_input(|| "cannot estimate it")?;
+    let room = flags.device.map(room::of);
+    let limit = match (flags.limit.limit(), room.as_ref().and_then(|room| room.available)) {
+        (Some(limit), Some(room)) => Some(limit.min(room)),
+        (limit, room) => limit.or(room),
+    };
+    let verdict = limit.map(|limit| {
+        let largest = room.as_ref().and_then(|room| room.largest_single);
+        let ends = (Bytes(terms.total_bytes), Bytes(terms.range.high_bytes));
+        FitVerdict::of(ends, limit, Bytes(terms.largest_single_bytes), largest)
+    });
+    let no = verdict.is_some_and(|verdict| !verdict.fits());
+    let advice = match limit.filter(|_| no) {
+        Some(limit) => remedy::what_fits(model, flags, &terms, limit),
+        None => Vec::new(),
+    };
+    let fleet = if args.fleet { fleet::against(&terms)? } else { Vec::new() };
+    let mut answer = FileEstimate::new(model, flags, terms);
+    answer.set_verdict(limit, verdict, room);
+    answer.advice = advice;
+    answer.fleet = fleet;
+    out.answer(&answer)?;
+    Ok(Outcome::from(!no))
 }

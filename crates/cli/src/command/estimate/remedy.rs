@@ -4,20 +4,28 @@
 //! cache little, a smaller batch or image, fewer bits or a shorter context more, layers left
 //! on the host time. Where none is enough alone, some are tried together.
 
+use std::ops::Range;
 use std::path::Path;
 
 use plimsoll::{Bytes, CacheTypes, ElementType};
+use plimsoll_models::search::largest_fitting;
 use plimsoll_models::terms::Terms;
 
-use super::advice::{Advice, TYPES, exact};
-use super::file::Args;
+use super::advice::{Advice, TYPES};
+use crate::model_flags::ModelFlags;
+use crate::shell::{exact, quoted};
 
 const STEP: u64 = 256;
 /// Images are cut in these steps, as detectors' strides ask for it.
 const PIXELS: u64 = 32;
 
 /// Changes with which it fits; empty where none was found.
-pub(super) fn what_fits(model: &Path, args: &Args, terms: &Terms, limit: Bytes) -> Vec<Advice> {
+pub(super) fn what_fits(
+    model: &Path,
+    args: &ModelFlags,
+    terms: &Terms,
+    limit: Bytes,
+) -> Vec<Advice> {
     let search = RemedySearch { model, args, terms, limit };
     let mut found: Vec<Advice> =
         search.alone().into_iter().filter_map(|args| search.checked(&args)).collect();
@@ -30,17 +38,17 @@ pub(super) fn what_fits(model: &Path, args: &Args, terms: &Terms, limit: Bytes) 
 
 struct RemedySearch<'a> {
     model: &'a Path,
-    args: &'a Args,
+    args: &'a ModelFlags,
     terms: &'a Terms,
     limit: Bytes,
 }
 
 impl RemedySearch<'_> {
-    fn fits(&self, args: &Args) -> bool {
+    fn fits(&self, args: &ModelFlags) -> bool {
         args.terms(self.model).is_ok_and(|terms| terms.range.high_bytes <= self.limit.get())
     }
 
-    fn checked(&self, args: &Args) -> Option<Advice> {
+    fn checked(&self, args: &ModelFlags) -> Option<Advice> {
         let terms = args.terms(self.model).ok()?;
         (terms.range.high_bytes <= self.limit.get()).then(|| Advice {
             change: self.change(args),
@@ -49,7 +57,7 @@ impl RemedySearch<'_> {
         })
     }
 
-    fn alone(&self) -> Vec<Args> {
+    fn alone(&self) -> Vec<ModelFlags> {
         let mut candidates = Vec::new();
         candidates.extend(self.with_flash(self.args));
         candidates.extend(self.smaller_cache(self.args));
@@ -62,13 +70,13 @@ impl RemedySearch<'_> {
         candidates
     }
 
-    fn together(&self) -> Vec<Args> {
+    fn together(&self) -> Vec<ModelFlags> {
         let lean = self.with_flash(self.args).unwrap_or_else(|| self.args.clone());
-        let lean = Args {
+        let lean = ModelFlags {
             kv_dtype: self.is_language().then_some(ElementType::Q8_0.into()).or(lean.kv_dtype),
             ..lean
         };
-        let small = Args { dtype: Some(ElementType::Q4_0), ..lean.clone() };
+        let small = ModelFlags { dtype: Some(ElementType::Q4_0), ..lean.clone() };
         let mut candidates = Vec::new();
         candidates.extend(self.fewer_bits(&lean).into_iter().take(1));
         candidates.extend(self.shorter(&lean));
@@ -80,33 +88,33 @@ impl RemedySearch<'_> {
         self.terms.context.is_some()
     }
 
-    fn with_flash(&self, args: &Args) -> Option<Args> {
+    fn with_flash(&self, args: &ModelFlags) -> Option<ModelFlags> {
         (self.is_language() && !args.flash_attn && self.terms.compute.is_some())
-            .then(|| Args { flash_attn: true, ..args.clone() })
+            .then(|| ModelFlags { flash_attn: true, ..args.clone() })
     }
 
     /// With caches as large as the windows.
-    fn with_windows(&self) -> Option<Args> {
-        self.args.swa_full.then(|| Args { swa_full: false, ..self.args.clone() })
+    fn with_windows(&self) -> Option<ModelFlags> {
+        self.args.swa_full.then(|| ModelFlags { swa_full: false, ..self.args.clone() })
     }
 
     /// With flash attention, without which engines refuse quantised values.
-    fn smaller_cache(&self, args: &Args) -> Option<Args> {
+    fn smaller_cache(&self, args: &ModelFlags) -> Option<ModelFlags> {
         let now: CacheTypes = self.terms.kv_dtype.as_deref()?.parse().ok()?;
         let smaller = |kinds: &CacheTypes| kinds.bytes_for(STEP) < now.bytes_for(STEP);
         [ElementType::Q8_0, ElementType::Q4_0]
             .into_iter()
             .map(CacheTypes::from)
             .filter(smaller)
-            .map(|kinds| Args { kv_dtype: Some(kinds), flash_attn: true, ..args.clone() })
+            .map(|kinds| ModelFlags { kv_dtype: Some(kinds), flash_attn: true, ..args.clone() })
             .find(|candidate| self.fits(candidate))
     }
 
-    fn smaller_batch(&self) -> Option<Args> {
+    fn smaller_batch(&self) -> Option<ModelFlags> {
         let mut batch = self.args.batch;
         while batch > 1 {
             batch /= 2;
-            let candidate = Args { batch, ..self.args.clone() };
+            let candidate = ModelFlags { batch, ..self.args.clone() };
             if self.fits(&candidate) {
                 return Some(candidate);
             }
@@ -114,18 +122,18 @@ impl RemedySearch<'_> {
         None
     }
 
-    fn smaller_image(&self) -> Option<Args> {
+    fn smaller_image(&self) -> Option<ModelFlags> {
         let (rows, columns) = self.terms.open_image?;
         let sizes = (1..rows.max(columns).div_ceil(PIXELS)).rev();
         let at = |steps: u64| {
             let side = |n: u64| (n.min(steps * PIXELS)).max(PIXELS);
-            Args { imgsz: Some((side(rows), side(columns))), ..self.args.clone() }
+            ModelFlags { imgsz: Some((side(rows), side(columns))), ..self.args.clone() }
         };
         sizes.step_by(2).map(at).find(|candidate| self.fits(candidate))
     }
 
     /// The types below the present one with which it fits, the largest first.
-    fn fewer_bits(&self, args: &Args) -> Vec<Args> {
+    fn fewer_bits(&self, args: &ModelFlags) -> Vec<ModelFlags> {
         let graph = self.terms.peak.is_some();
         let ladder: &[ElementType] = if graph {
             &[ElementType::F16]
@@ -141,46 +149,46 @@ impl RemedySearch<'_> {
             ]
         };
         let smaller = |kind: &&ElementType| {
-            let args = Args { dtype: Some(**kind), ..args.clone() };
+            let args = ModelFlags { dtype: Some(**kind), ..args.clone() };
             args.terms(self.model).is_ok_and(|terms| terms.weights_bytes < self.terms.weights_bytes)
         };
         ladder
             .iter()
             .filter(smaller)
-            .map(|&kind| Args { dtype: Some(kind), ..args.clone() })
+            .map(|&kind| ModelFlags { dtype: Some(kind), ..args.clone() })
             .filter(|candidate| self.fits(candidate))
             .collect()
     }
 
     /// The longest context below the present one with which it fits.
-    fn shorter(&self, args: &Args) -> Option<Args> {
+    fn shorter(&self, args: &ModelFlags) -> Option<ModelFlags> {
         let context = self.terms.context?;
-        let at = |steps: u64| Args { context: Some(steps * STEP), ..args.clone() };
-        let (mut low, mut high) = (0, context.div_ceil(STEP));
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.fits(&at(middle)) { low = middle } else { high = middle }
-        }
-        (low > 0).then(|| at(low))
+        let at = |steps: u64| ModelFlags { context: Some(steps * STEP), ..args.clone() };
+        self.most(1..context.div_ceil(STEP), at)
     }
 
     /// The most layers on the device with which it fits.
-    fn fewer_layers(&self) -> Option<Args> {
+    fn fewer_layers(&self) -> Option<ModelFlags> {
         if self.terms.format != "GGUF" {
             return None;
         }
         let layers = self.args.gpu_layers.unwrap_or(u64::MAX).min(self.terms.layers?);
-        let at = |layers: u64| Args { gpu_layers: Some(layers), ..self.args.clone() };
-        let (mut low, mut high) = (0, layers);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.fits(&at(middle)) { low = middle } else { high = middle }
-        }
-        (low > 0).then(|| at(low))
+        let at = |layers: u64| ModelFlags { gpu_layers: Some(layers), ..self.args.clone() };
+        self.most(1..layers, at)
+    }
+
+    /// The flags of the largest number with which it fits.
+    fn most(&self, numbers: Range<u64>, at: impl Fn(u64) -> ModelFlags) -> Option<ModelFlags> {
+        let count = numbers.end.saturating_sub(numbers.start);
+        let bytes = |place: u64| {
+            at(numbers.start + place).terms(self.model).map(|terms| terms.range.high_bytes)
+        };
+        let place = largest_fitting(count, self.limit.get(), bytes).ok()??;
+        Some(at(numbers.start + place))
     }
 
     /// What was changed, in words.
-    fn change(&self, to: &Args) -> String {
+    fn change(&self, to: &ModelFlags) -> String {
         let from = self.args;
         let mut parts = Vec::new();
         if let Some(kind) = to.dtype.filter(|_| from.dtype != to.dtype) {
@@ -211,7 +219,7 @@ impl RemedySearch<'_> {
     }
 
     /// The command line that says the same, defaults left out.
-    fn command(&self, args: &Args) -> String {
+    fn command(&self, args: &ModelFlags) -> String {
         let mut line = format!("plimsoll estimate {}", quoted(&self.model.display().to_string()));
         let mut say = |flag: &str, value: Option<String>| {
             if let Some(value) = value {
@@ -241,26 +249,5 @@ impl RemedySearch<'_> {
             (args.no_kv_unified, " --no-kv-unified"),
         ];
         line + &flags.iter().filter(|(set, _)| *set).map(|(_, word)| *word).collect::<String>()
-    }
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_string();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_where_a_shell_would_cut_them() {
-        assert_eq!(quoted("a/b-c.gguf"), "a/b-c.gguf");
-        assert_eq!(quoted("my model.onnx"), "'my model.onnx'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
     }
 }

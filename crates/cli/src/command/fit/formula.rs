@@ -1,0 +1,192 @@
+//! Estimates what fits: the largest setting of a model file, without a GPU.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use plimsoll::Bytes;
+use plimsoll::backend::{BackendKind, DeviceId};
+use plimsoll_models::search::largest_fitting;
+use plimsoll_models::terms::{Runner, Terms};
+use plimsoll_models::{ModelError, ModelResult};
+
+use super::RESERVE_REASON;
+use super::answer::{FitAnswer, FitEstimate, FitValue};
+use super::paste::PasteRequest;
+use super::setting::SettingRow;
+use super::vary::VaryFlag;
+use crate::model_flags::ModelFlags;
+use crate::outcome::OrBadInput;
+
+/// What is kept free for a context of which nothing is on record: a little more than the largest that
+/// is, PyTorch's on an H200.
+const CONTEXT: Bytes = Bytes::mib(700);
+
+/// A model whose largest setting is to be found.
+#[derive(Debug)]
+pub(super) struct FormulaRequest<'a> {
+    pub(super) model: &'a Path,
+    pub(super) flags: &'a ModelFlags,
+    pub(super) vary: &'a VaryFlag,
+    pub(super) step: Option<u64>,
+    pub(super) limit: Bytes,
+    pub(super) reserve: Bytes,
+}
+
+/// The estimates that were made, by the place of their setting.
+struct SettingEstimates<'a> {
+    model: &'a Path,
+    base: &'a ModelFlags,
+    row: &'a SettingRow,
+    known: HashMap<u64, Terms>,
+}
+
+impl SettingEstimates<'_> {
+    fn at(&mut self, place: u64) -> ModelResult<&Terms> {
+        if !self.known.contains_key(&place) {
+            let terms = self.row.flags(self.base, place).terms(self.model)?;
+            self.known.insert(place, terms);
+        }
+        self.known.get(&place).ok_or_else(|| ModelError {
+            model: self.model.display().to_string(),
+            why: "its estimate is missing".to_string(),
+        })
+    }
+
+    fn largest(&mut self, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<Option<u64>> {
+        largest_fitting(self.row.count, room, |place| self.at(place).map(bytes))
+    }
+}
+
+impl FormulaRequest<'_> {
+    /// Finds it.
+    pub(super) fn answer(&self) -> anyhow::Result<FitAnswer> {
+        let (base, first, mut notes) = self.base()?;
+        let engine = base.engine.unwrap_or(Runner::PyTorch);
+        if let Some(why) = unknown(&first) {
+            return Ok(self.without_answer(why, notes));
+        }
+        let row = SettingRow::of(self.vary, self.step, engine, &first)?;
+        let (reserve, reserve_reason) = self.reserve(&first, engine);
+        let known = HashMap::new();
+        let mut all = SettingEstimates { model: self.model, base: &base, row: &row, known };
+        let room = self.limit.get().saturating_sub(reserve.get());
+        let failed = || "cannot estimate it";
+        let largest = all.largest(room, |terms| terms.range.high_bytes).or_bad_input(failed)?;
+        let likely = all.largest(room, |terms| terms.total_bytes).or_bad_input(failed)?;
+        let live = all.largest(room, without_cache).or_bad_input(failed)?;
+        let name = &self.vary.name;
+        let Some(place) = largest else {
+            let why = if row.count == 0 {
+                format!("there is no {name} to choose: the file has fewer bits than any")
+            } else {
+                let least = Bytes(all.at(0).or_bad_input(failed)?.range.high_bytes);
+                format!("not even {name} {} fits: it may take {least}", row.value(0))
+            };
+            let none = self.without_answer(why, notes);
+            return Ok(FitAnswer { reserve_bytes: reserve.get(), reserve_reason, ..none });
+        };
+        let terms = all.at(place).or_bad_input(failed)?;
+        let flags = row.flags(&base, place);
+        let paste =
+            PasteRequest { model: self.model, flags: &flags, engine, terms, limit: self.limit };
+        notes.extend(terms.notes.iter().cloned());
+        let is_last = place + 1 == row.count;
+        Ok(FitAnswer {
+            largest: Some(row.value(place)),
+            smallest_failed: (!is_last).then(|| row.value(place + 1)),
+            largest_bytes: Some(terms.range.high_bytes),
+            reserve_bytes: reserve.get(),
+            reserve_reason,
+            why: is_last.then(|| row.end.clone()),
+            command: Some(paste.text()),
+            estimate: Some(FitEstimate {
+                file: self.model.display().to_string(),
+                engine: engine.name(),
+                total_bytes: terms.total_bytes,
+                low_bytes: terms.range.low_bytes,
+                high_bytes: terms.range.high_bytes,
+                checked: terms.range.checked,
+                basis: terms.range.basis.clone(),
+                likely_largest: likely.map(|place| row.value(place)),
+                live_largest: live.map(|place| row.value(place)),
+            }),
+            ..self.without_answer(String::new(), notes)
+        })
+    }
+
+    /// The flags with an engine and a GPU, which the question is about, and their estimate.
+    fn base(&self) -> anyhow::Result<(ModelFlags, Terms, Vec<String>)> {
+        let mut base = self.flags.clone();
+        let mut notes = Vec::new();
+        let gpu = DeviceId { kind: BackendKind::Cuda, number: 0 };
+        base.device = base.device.or(Some(gpu));
+        base.engine = base.engine.or(base.train.train.then_some(Runner::PyTorch));
+        base.train.check(base.engine)?;
+        let terms = base.terms(self.model).or_bad_input(|| "cannot estimate it")?;
+        if base.engine.is_some() {
+            return Ok((base, terms, notes));
+        }
+        let engine = match terms.format {
+            "GGUF" => Runner::LlamaCpp,
+            "ONNX" => Runner::Ort,
+            _ => Runner::PyTorch,
+        };
+        notes.push(format!("{engine} was taken for the engine; --engine names another"));
+        base.engine = Some(engine);
+        let terms = base.terms(self.model).or_bad_input(|| "cannot estimate it")?;
+        Ok((base, terms, notes))
+    }
+
+    /// What must stay free, and why: also the driver's context where no figure for it is on record.
+    fn reserve(&self, terms: &Terms, engine: Runner) -> (Bytes, String) {
+        if terms.overhead.recorded {
+            return (self.reserve, RESERVE_REASON.to_string());
+        }
+        let reason = format!(
+            "{RESERVE_REASON}; {CONTEXT} of it because nothing is on record of what {engine} and \
+             the driver take at the start, and PyTorch's 695 MiB on an H200 are the most that is"
+        );
+        (Bytes(self.reserve.get().saturating_add(CONTEXT.get())), reason)
+    }
+
+    fn without_answer(&self, why: String, notes: Vec<String>) -> FitAnswer {
+        FitAnswer {
+            how: "estimated",
+            vary: self.vary.name.clone(),
+            largest: None,
+            smallest_failed: None,
+            largest_bytes: None,
+            limit_bytes: self.limit.get(),
+            reserve_bytes: self.reserve.get(),
+            reserve_reason: RESERVE_REASON.to_string(),
+            why: Some(why),
+            command: None,
+            notes,
+            estimate: None,
+            proof: None,
+        }
+    }
+}
+
+/// What is needed at least: without what an allocator holds beyond what lives.
+fn without_cache(terms: &Terms) -> u64 {
+    terms.total_bytes.saturating_sub(terms.workspace_bytes)
+}
+
+/// Why nothing can be said of a model, where only its weights are known.
+fn unknown(terms: &Terms) -> Option<String> {
+    let only_weights = terms.context.is_none() && terms.peak.is_none();
+    only_weights.then(|| {
+        let why = terms.notes.first().map_or("the file has weights alone", String::as_str);
+        format!("it cannot be known: {why}")
+    })
+}
+
+/// The largest as a number to begin tries with.
+pub(super) fn number(answer: &FitAnswer) -> Option<u64> {
+    let likely = answer.estimate.as_ref().and_then(|estimate| estimate.likely_largest.as_ref());
+    match likely.or(answer.largest.as_ref()) {
+        Some(FitValue::Number(number)) => Some(*number),
+        _ => None,
+    }
+}

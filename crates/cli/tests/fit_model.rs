@@ -1,0 +1,213 @@
+//! `plimsoll fit MODEL`: the largest setting from a file alone, and the command line for it.
+#![cfg(target_os = "linux")]
+
+#[expect(dead_code, reason = "no recordings are read here")]
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Result, complaint, json, run, text};
+use plimsoll::{ModelShape, WeightType};
+use plimsoll_models::gguf::GgufWriter;
+use serde_json::Value;
+
+const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/small8.pt");
+
+/// A GGUF file of Llama 3 8B, its header alone.
+fn llama3(folder: &Path) -> Result<PathBuf> {
+    let shape = ModelShape::new(4096, 14336, 32, 128_256, 32)
+        .with_kv_heads(8)
+        .with_context(131_072)
+        .with_weights(WeightType::Q4KM);
+    let path = folder.join("my model.gguf");
+    GgufWriter::of_shape("llama", &shape).write(&path)?;
+    Ok(path)
+}
+
+/// A folder with the weights of a small language model, which are all zero.
+fn safetensors(folder: &Path, config: &str) -> Result<PathBuf> {
+    let header = r#"{"w":{"dtype":"BF16","shape":[1000,1000],"data_offsets":[0,2000000]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.resize(file.len() + 2_000_000, 0);
+    fs::write(folder.join("model.safetensors"), &file)?;
+    if !config.is_empty() {
+        fs::write(folder.join("config.json"), config)?;
+    }
+    Ok(folder.to_path_buf())
+}
+
+const CONFIG: &str = r#"{"model_type":"llama","num_hidden_layers":4,"hidden_size":512,
+    "vocab_size":1000,"num_attention_heads":8,"num_key_value_heads":2,"intermediate_size":1024,
+    "max_position_embeddings":4096}"#;
+
+fn words<'a>(verb: &'a str, path: &'a Path, flags: &'a str) -> Vec<&'a str> {
+    let path = path.to_str().unwrap_or_default();
+    [verb, path].into_iter().chain(flags.split_whitespace()).collect()
+}
+
+fn fit(path: &Path, flags: &str, code: i32) -> Result<Value> {
+    json(&words("fit", path, flags), code)
+}
+
+/// The upper end of the estimate for these flags.
+fn upper(path: &Path, flags: &str) -> Result<u64> {
+    let answer = json(&words("estimate", path, flags), 0)?;
+    Ok(answer["range"]["high_bytes"].as_u64().ok_or("no range")?)
+}
+
+/// The answer's value fits by `estimate` with what is kept free, and the next does not.
+fn check(answer: &Value, upper: impl Fn(&str) -> Result<u64>) -> Result {
+    let number = |key: &str| answer[key].as_u64().ok_or(format!("no {key} in {answer:#}"));
+    let room = number("limit_bytes")? - number("reserve_bytes")?;
+    let value = |key: &str| answer[key].to_string().trim_matches('"').to_string();
+    assert!(upper(&value("largest"))? <= room, "{answer:#}");
+    assert!(upper(&value("smallest_failed"))? > room, "{answer:#}");
+    assert_eq!(number("largest_bytes")?, upper(&value("largest"))?);
+    Ok(())
+}
+
+#[test]
+fn the_longest_context_has_llama_cpps_command_line() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = llama3(folder.path())?;
+    let answer = fit(&path, "--limit 8GiB --vary context --kv-dtype q8_0 --flash-attn", 0)?;
+    let engine = "--engine llama.cpp --kv-dtype q8_0 --flash-attn --context";
+    check(&answer, |context| upper(&path, &format!("{engine} {context}")))?;
+    let largest = answer["largest"].as_u64().ok_or("no answer")?;
+    assert_eq!(largest % 256, 0);
+    let line = format!(
+        "llama-server -m '{}' -c {largest} -ngl 33 -ctk q8_0 -ctv q8_0 -fa on",
+        path.display()
+    );
+    assert_eq!(answer["command"], line);
+    assert_eq!(
+        (&answer["how"], &answer["estimate"]["engine"]),
+        (&"estimated".into(), &"llama.cpp".into())
+    );
+    // No record says what llama.cpp's context takes, so more is kept free, and it says so.
+    assert_eq!(answer["reserve_bytes"], (128 + 700) << 20);
+    assert!(answer["reserve_reason"].to_string().contains("nothing is on record"));
+    Ok(())
+}
+
+#[test]
+fn every_setting_of_a_language_model_can_be_varied() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = llama3(folder.path())?;
+    let batch = fit(&path, "--limit 8GiB --vary batch --context 2048", 0)?;
+    let at = |batch: &str| -> Result<u64> {
+        let tokens = 2048 * batch.parse::<u64>()?;
+        upper(&path, &format!("--engine llama.cpp --batch {batch} --context {tokens}"))
+    };
+    check(&batch, at)?;
+    let line = batch["command"].as_str().ok_or("no command")?;
+    assert!(line.contains(&format!("-np {} ", batch["largest"])) && line.ends_with("--kv-unified"));
+    let layers = fit(&path, "--limit 4GiB --vary gpu-layers", 0)?;
+    check(&layers, |n| upper(&path, &format!("--engine llama.cpp --gpu-layers {n}")))?;
+    assert!(layers["command"].to_string().contains(&format!("-ngl {} ", layers["largest"])));
+    let dtype = fit(&path, "--limit 5GiB --vary dtype", 0)?;
+    check(&dtype, |kind| upper(&path, &format!("--engine llama.cpp --dtype {kind}")))?;
+    assert!(
+        dtype["command"].as_str().is_some_and(|line| line.starts_with("llama-quantize --pure "))
+    );
+    Ok(())
+}
+
+#[test]
+fn pytorch_gets_lines_of_python() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = safetensors(folder.path(), CONFIG)?;
+    let answer = fit(&path, "--limit 4GiB --vary batch --context 1024", 0)?;
+    let engine = "--engine pytorch --device cuda:0 --context 1024";
+    check(&answer, |batch| upper(&path, &format!("{engine} --batch {batch}")))?;
+    assert_eq!(answer["reserve_bytes"], 128 << 20);
+    let text = answer["command"].as_str().ok_or("no command")?;
+    assert!(text.contains("dtype=torch.bfloat16") && text.contains("max_length=1024"), "{text}");
+    // A range that the user gives, and a limit that holds the whole of it.
+    let all = fit(&path, "--limit 4GiB --vary context=100..200 --step 50", 0)?;
+    assert_eq!((&all["largest"], &all["smallest_failed"]), (&200.into(), &Value::Null));
+    assert_eq!(all["why"], "larger values were not asked for");
+    let trained = fit(&path, "--limit 80GiB --vary context", 0)?;
+    assert_eq!(trained["largest"], 4096);
+    assert!(trained["why"].to_string().contains("trained for 4096 tokens"));
+    Ok(())
+}
+
+#[test]
+fn training_is_fitted_too() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = safetensors(folder.path(), CONFIG)?;
+    let flags = "--train --precision bf16 --optimizer adamw-fused --checkpointing";
+    let train = format!("--engine pytorch --device cuda:0 {flags}");
+    let batch = fit(&path, &format!("--limit 4GiB --vary batch --context 512 {flags}"), 0)?;
+    check(&batch, |n| upper(&path, &format!("{train} --context 512 --batch {n}")))?;
+    let inference = fit(&path, "--limit 4GiB --vary batch --context 512", 0)?;
+    assert!(batch["largest"].as_u64() < inference["largest"].as_u64());
+    let text = batch["command"].as_str().ok_or("no command")?;
+    for part in ["adamw_torch_fused", "gradient_checkpointing=True", "torch.bfloat16"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(text.contains(&format!("per_device_train_batch_size={},", batch["largest"])), "{text}");
+    let context = fit(
+        &path,
+        &format!("--limit 2GiB --vary context=64..4096 --step 64 --batch 16 {flags}"),
+        0,
+    )?;
+    check(&context, |n| upper(&path, &format!("{train} --batch 16 --context {n}")))?;
+    let other = complaint(&words("fit", &path, "--limit 4GiB --vary batch --train --engine ort"))?;
+    assert!(other.contains("--engine pytorch"), "{other}");
+    Ok(())
+}
+
+#[test]
+fn detectors_vary_batch_and_images() -> Result {
+    let path = Path::new(SMALL);
+    let engine = "--engine pytorch --device cuda:0";
+    let batch = fit(path, "--limit 4GiB --vary batch", 0)?;
+    check(&batch, |n| upper(path, &format!("{engine} --batch {n}")))?;
+    assert!(batch["command"].to_string().contains(&format!("batch={}", batch["largest"])));
+    let images = fit(path, "--limit 2GiB --vary imgsz=32..8192 --step 32", 0)?;
+    check(&images, |n| upper(path, &format!("{engine} --imgsz {n}")))?;
+    let types = fit(path, "--limit 2GiB --vary dtype --engine ort", 0)?;
+    assert_eq!(types["largest"], "f32");
+    assert!(types["command"].to_string().contains("plimsoll bench "));
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_or_is_not_known_is_no_answer() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = safetensors(folder.path(), "")?;
+    let bare = fit(&path, "--limit 4GiB --vary batch", 1)?;
+    assert_eq!(bare["largest"], Value::Null);
+    assert!(bare["why"].to_string().contains("it cannot be known: no config.json"), "{bare:#}");
+    let small = fit(Path::new(SMALL), "--limit 200MiB --vary batch", 1)?;
+    assert!(small["why"].to_string().contains("not even batch 1 fits"), "{small:#}");
+    Ok(())
+}
+
+#[test]
+fn what_a_model_does_not_have_is_refused() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = llama3(folder.path())?;
+    for (path, flags, says) in [
+        (path.as_path(), "--limit 8GiB --vary imgsz", "no images"),
+        (
+            path.as_path(),
+            "--limit 8GiB --vary steps",
+            "batch, context, imgsz, gpu-layers and dtype",
+        ),
+        (path.as_path(), "--vary batch", "--limit"),
+        (Path::new(SMALL), "--limit 8GiB --vary context", "only language models"),
+        (Path::new(SMALL), "--limit 8GiB --vary gpu-layers", "only GGUF"),
+        (Path::new("/no/such.gguf"), "--limit 8GiB --vary batch", "/no/such.gguf"),
+    ] {
+        let said = complaint(&words("fit", path, flags))?;
+        assert!(said.contains(says), "{flags}: {said}");
+    }
+    let quiet = run(&words("fit", &path, "--limit 8GiB --vary dtype -q"))?;
+    assert_eq!(text(&quiet.stdout), "q4_k\n");
+    Ok(())
+}
