@@ -25,9 +25,13 @@ Examples:
 Exit codes:
   0 fine, 1 an alert was raised, 2 bad usage or input, 3 something failed";
 
+const LIMIT_HELP: &str = "Compare use with this limit: of each GPU's own memory, or of the system's where \
+                          the GPU uses it or there is none; it holds nobody back (`plimsoll run` does)";
+
 /// Watch memory, GPUs and processes: live, for programs, or from a log
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(mut_arg("gpu_mem_limit", |arg| arg.help(LIMIT_HELP)))]
 pub(crate) struct Args {
     /// Take one sample and end
     #[arg(long)]

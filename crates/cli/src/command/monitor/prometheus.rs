@@ -34,7 +34,8 @@ fn labelled(
 /// The whole text.
 pub(super) fn text(record: &MonitorRecord, summary: &MonitorSummary) -> String {
     let mut out = String::new();
-    let families = [system(record), gpus(record), sensors(record), processes(record)];
+    let families =
+        [system(record), processors(record), gpus(record), sensors(record), processes(record)];
     for family in families.into_iter().flatten().chain(counters(summary)).chain(cost(record)) {
         write(&mut out, &family);
     }
@@ -47,8 +48,6 @@ fn bytes(value: Option<u64>) -> Option<f64> {
 
 fn system(record: &MonitorRecord) -> Vec<Family> {
     let memory = &record.memory;
-    let cores = || record.cpu.cores.iter().enumerate();
-    let core = |at: usize| vec![("core", at.to_string())];
     let left = record
         .time_left
         .iter()
@@ -87,6 +86,18 @@ fn system(record: &MonitorRecord) -> Vec<Family> {
         ),
         gauge("plimsoll_swap_size_bytes", "Swap.", bytes(record.swap.total_bytes)),
         gauge("plimsoll_swap_used_bytes", "Swap in use.", bytes(record.swap.used_bytes)),
+        labelled(
+            "plimsoll_memory_time_left_seconds",
+            "When the memory that runs out first does so at the present growth.",
+            left,
+        ),
+    ]
+}
+
+fn processors(record: &MonitorRecord) -> Vec<Family> {
+    let cores = || record.cpu.cores.iter().enumerate();
+    let core = |at: usize| vec![("core", at.to_string())];
+    vec![
         gauge(
             "plimsoll_cpu_utilization_ratio",
             "Load of all processors.",
@@ -101,11 +112,6 @@ fn system(record: &MonitorRecord) -> Vec<Family> {
             "plimsoll_cpu_core_frequency_hertz",
             "Clock of a processor that is on.",
             cores().map(|(at, one)| (core(at), one.mhz.map(|mhz| mhz * 1e6))),
-        ),
-        labelled(
-            "plimsoll_memory_time_left_seconds",
-            "When the memory that runs out first does so at the present growth.",
-            left,
         ),
     ]
 }
