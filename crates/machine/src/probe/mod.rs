@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use forecast::{Forecast, TimeLeft};
-pub use proc::{ProcessContainer, ProcessIdentity, ResidentReader, Ticks};
+pub use proc::{ProcessIdentity, ResidentReader, Ticks};
 pub use sample::{
     CoreSample, EngineSample, GpuSample, HelperCost, MachineSample, ProcessSample, Rail,
     Temperature, is_placeholder,

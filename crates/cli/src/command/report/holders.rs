@@ -53,7 +53,7 @@ impl MemoryHolder {
             command: identity.command,
             user: identity.user.or_else(|| identity.uid.map(|uid| uid.to_string())),
             uid: identity.uid,
-            container: identity.container.map(|container| container.to_string()),
+            container: identity.container,
             bytes: bytes.get(),
             share: share(bytes.get(), used.map(Bytes::get)),
         }

@@ -4,6 +4,7 @@
 //! looked at less often: one file each, and the expensive one (`smaps_rollup`, which walks all
 //! of a process's memory) only for the few that hold the most GPU memory.
 
+mod container;
 mod cost;
 mod identity;
 mod processes;
@@ -12,7 +13,7 @@ mod ticks;
 
 use std::time::{Duration, Instant};
 
-pub use identity::{ProcessContainer, ProcessIdentity};
+pub use identity::ProcessIdentity;
 pub use resident::ResidentReader;
 pub use ticks::Ticks;
 
