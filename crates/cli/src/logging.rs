@@ -169,6 +169,20 @@ impl Visit for LogMessage {
 mod tests {
     use super::*;
 
+    /// A writer that a test can read.
+    struct SharedText(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for SharedText {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     fn chosen(quiet: bool, verbose: u8, wish: Option<&str>) -> String {
         filter(&Global { json: false, quiet, verbose }, wish).0.to_string()
     }
@@ -193,7 +207,9 @@ mod tests {
     #[test]
     fn whoever_did_not_ask_for_a_log_reads_sentences() {
         let said = Arc::new(Mutex::new(Vec::new()));
-        let layer = text::layer().with_writer(Arc::clone(&said)).with_ansi(false);
+        let writer = Arc::clone(&said);
+        let writer = move || SharedText(Arc::clone(&writer));
+        let layer = text::layer().with_writer(writer).with_ansi(false);
         let subscriber = Registry::default().with(layer.event_format(PlainEvent));
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(engine = "ort", "does less\x1b[31m");

@@ -23,15 +23,19 @@ pub(crate) struct SizeUnit {
 }
 
 impl SizeUnit {
-    /// The unit for a table whose largest size is this.
+    /// The unit for a table of these sizes: that of the largest, or the one below it where the
+    /// smallest could else not be seen and the largest still has few digits.
     pub(crate) fn of(sizes: impl IntoIterator<Item = Option<u64>>) -> SizeUnit {
-        let largest = sizes.into_iter().flatten().max().unwrap_or(0);
-        let (name, shift) = match largest {
-            0..0x400 => ("B", 0),
-            0x400..0x10_0000 => ("KiB", 10),
-            0x10_0000..0x4000_0000 => ("MiB", 20),
-            _ => ("GiB", 30),
-        };
+        const UNITS: [(&str, u32); 4] = [("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30)];
+        let (mut least, mut most) = (u64::MAX, 0);
+        for size in sizes.into_iter().flatten().filter(|size| *size > 0) {
+            (least, most) = (least.min(size), most.max(size));
+        }
+        let own = UNITS.iter().rposition(|(_, shift)| most >> shift > 0).unwrap_or(0);
+        let hides = least < 1u64 << UNITS[own].1 >> 7;
+        let below = own.saturating_sub(1);
+        let fits = most >> UNITS[below].1 < 10_000;
+        let (name, shift) = UNITS[if hides && fits { below } else { own }];
         SizeUnit { name, shift }
     }
 
@@ -374,12 +378,14 @@ Next
 
     #[test]
     fn a_table_has_one_unit_and_what_is_small_is_no_zero() {
-        let unit = SizeUnit::of([Some(3 << 30), None, Some(5 << 20)]);
-        assert_eq!(
-            (unit.text(3 << 30), unit.text(5 << 20)),
-            ("3.00 GiB".into(), "<0.01 GiB".into())
-        );
+        let unit = SizeUnit::of([Some(80 << 30), None, Some(5 << 20)]);
+        let shown = (unit.text(80 << 30), unit.text(5 << 20));
+        assert_eq!(shown, ("80.00 GiB".into(), "<0.01 GiB".into()));
         assert_eq!((unit.number(6 << 20), unit.text(0)), ("0.01".into(), "0 GiB".into()));
+        let unit = SizeUnit::of([Some(3 << 30), Some(5 << 20), Some(0)]);
+        let shown = (unit.text(3 << 30), unit.text(5 << 20));
+        assert_eq!(shown, ("3072.00 MiB".into(), "5.00 MiB".into()), "small and large can be seen");
+        assert_eq!(SizeUnit::of([Some(3 << 30), Some(50 << 20)]).name(), "GiB");
         assert_eq!(SizeUnit::of([Some(900)]).text(900), "900 B");
         assert_eq!(SizeUnit::of([None]).name(), "B");
     }

@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "each test file uses its own part")]
 mod common;
 #[path = "common/stage.rs"]
+#[expect(dead_code, reason = "each test file uses its own part")]
 mod stage;
 #[path = "common/terminal.rs"]
 #[expect(dead_code, reason = "each test file uses its own part")]
@@ -195,7 +196,7 @@ fn what_was_live_at_the_peak_is_known_by_its_place() -> Result {
         let has = |place: &&Value| place["stack"][0].as_str().is_some_and(|f| f.contains(name));
         places.iter().find(has).ok_or(format!("no place in {name}: {places:#?}"))
     };
-    assert_eq!(of("load_layer")?["bytes"], 16u64 * 96 << 20);
+    assert_eq!(of("load_layer")?["bytes"], (16u64 * 96) << 20);
     assert_eq!(of("load_layer")?["blocks"], 16);
     assert!(of("mlp")?["bytes"].as_u64() > of("attention")?["bytes"].as_u64());
     let without = answer_of(&mut worker(&["--json"])?)?;
@@ -382,5 +383,19 @@ fn shells_complete_the_values_of_flags() -> Result {
             assert!(script.contains(value), "{shell}: {value}");
         }
     }
+    Ok(())
+}
+
+/// The pictures in docs/images carry a mark of what they show.
+#[test]
+fn pictures_show_what_the_program_shows() -> Result {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-verb-images");
+    let mut command = std::process::Command::new("python3");
+    command.arg(&script).arg("--check").arg(env!("CARGO_BIN_EXE_plimsoll"));
+    let Ok(run) = command.output() else {
+        println!("skipped: no python3 here");
+        return Ok(());
+    };
+    assert!(run.status.success(), "{}{}", text(&run.stdout), text(&run.stderr));
     Ok(())
 }

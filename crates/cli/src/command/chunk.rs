@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::outcome::Outcome;
 use crate::output::{Answer, Output};
-use crate::page::{TextCell, TextPage, TextTone};
+use crate::page::{SizeUnit, TextCell, TextPage, TextTone};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -129,12 +129,10 @@ impl Answer for ChunkAnswer {
 
     fn page(&self, page: &mut TextPage) {
         page.line(&self.text);
+        let sizes = [self.item_bytes, self.fixed_bytes, self.available_bytes];
+        let unit = SizeUnit::of(sizes.map(Some).into_iter().chain([self.memory_per_chunk_bytes]));
         let size = |name: &str, bytes: Option<u64>, note: &str| {
-            vec![
-                name.into(),
-                TextCell::figure(bytes.map(Bytes)),
-                TextCell::new(note, TextTone::Faint),
-            ]
+            vec![name.into(), unit.figure(bytes), TextCell::new(note, TextTone::Faint)]
         };
         let beside = if self.fixed_bytes > 0 { "whatever its size" } else { "" };
         let percent = format!("{} % of it is used", (self.safety * 1000.0).round() / 10.0);

@@ -166,7 +166,10 @@ impl DoctorReport {
                 let tone = if self.hardware.nvidia { TextTone::Doubt } else { TextTone::Faint };
                 page.table(&[vec![TextCell::new("none", tone)]]);
             }
-            (Some(gpus), _) => page.table(&gpus.iter().map(gpu).collect::<Vec<_>>()),
+            (Some(gpus), _) => {
+                let unit = SizeUnit::of(gpus.iter().map(|gpu| gpu.total_bytes));
+                page.folded(&gpus.iter().map(|found| gpu(found, unit)).collect::<Vec<_>>());
+            }
             (None, why) => {
                 let why = why.as_deref().unwrap_or(UNKNOWN);
                 page.folded(&[vec![
@@ -232,12 +235,12 @@ fn memory(memory: &DoctorMemory, verbose: bool) -> Vec<Vec<TextCell>> {
         .collect()
 }
 
-fn gpu(gpu: &DoctorGpu) -> Vec<TextCell> {
+fn gpu(gpu: &DoctorGpu, unit: SizeUnit) -> Vec<TextCell> {
     let capability = gpu.compute_capability.as_ref().map(|cc| format!("compute {cc}"));
     vec![
         gpu.name.clone().into(),
         or_unknown(capability).into(),
-        TextCell::figure(gpu.total_bytes.map(Bytes)),
+        unit.figure(gpu.total_bytes),
         format!("memory: {}", gpu.memory).into(),
         TextCell::new(gpu.addressing.unwrap_or_default(), TextTone::Faint),
     ]

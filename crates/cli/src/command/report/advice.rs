@@ -81,7 +81,7 @@ fn of_gpu(gpu: &GpuHolders, is_here: bool) -> Vec<ReportAction> {
         return vec![action(why, "plimsoll monitor")];
     };
     let (pid, held) = (holder.pid, Bytes(holder.bytes));
-    let half = Bytes(total.get() / 2 >> 30 << 30).max(Bytes::gib(1));
+    let half = Bytes::gib((total.get() / 2) >> 30).max(Bytes::gib(1));
     vec![
         action(
             format!(

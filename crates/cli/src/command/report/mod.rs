@@ -124,10 +124,12 @@ fn sample(machine: &Machine) -> MachineSample {
     }
 }
 
-fn write_page(args: &Args, report: &MachineReport, out: &Output) -> anyhow::Result<()> {
+fn write_page(args: &Args, report: &MachineReport, out: &mut Output) -> anyhow::Result<()> {
     let Some(path) = &args.html else { return Ok(()) };
     write_file(path, &html::render(report, args.watch))?;
     if args.watch.is_none() && !out.is_quiet() && !out.is_json() {
+        // The report first, then where its page is.
+        out.finish()?;
         output::note_line(&format!("page: {}", path.display()));
     }
     Ok(())
