@@ -76,7 +76,7 @@ class Voxelization:
             raise ValueError(f"max_num_points and max_voxels are {most}; they must be at least 1, or -1")
         # Where every point has its voxel, neither is a maximum.
         points, voxels = (1, 1) if DYNAMIC in most else most
-        return HardVoxelizer((size[0], size[1], size[2]), extent, points, voxels, self.order)  # type: ignore[arg-type]
+        return HardVoxelizer((size[0], size[1], size[2]), extent, points, voxels, self.order)
 
     def train(self, mode: bool = True) -> Voxelization:
         """Uses the first of `max_voxels` from here on, as while a network is trained."""

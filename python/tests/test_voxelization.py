@@ -28,7 +28,7 @@ def cloud(points: int, columns: int = 4, seed: int = 1) -> Floats:
 
 def by_rule(points: Floats, most: int, voxels: int) -> tuple[Floats, list[Any], list[int], list[Any]]:
     """The first points of the first voxels, one point after the other; and the voxel of each."""
-    size, low = np.float32(SIZE), np.float32(RANGE[:3])
+    size, low = np.array(SIZE, np.float32), np.array(RANGE[:3], np.float32)
     extent = [6, 12, 6]
     numbers: dict[Any, int] = {}
     kept: list[list[Floats]] = []
@@ -110,7 +110,7 @@ def test_other_types_and_layouts_are_converted() -> None:
         ((SIZE, RANGE, 3, (1, 2, 3)), "training, testing"),
         ((SIZE[:2], RANGE, 3), "three numbers"),
         ((SIZE, RANGE[:5], 3), "six"),
-        (([0.5, -1.0, 0.5], RANGE, 3), ""),
+        (([0.5, -1.0, 0.5], RANGE, 3), "-1"),
     ],
 )
 def test_what_cannot_be_is_refused(given: tuple[Any, ...], what: str) -> None:

@@ -7,8 +7,8 @@
 //           the same in whatever order runs come.
 //   fill    counts for each run the points of its cell before it. A run without any begins a
 //           voxel, and the number of these before it is the voxel's number, which it tells the
-//           others. Each warp copies its points to their places, and writes zeros behind the
-//           points of voxels that begin in it.
+//           others. Its warp writes the voxel's first run and zeros behind all runs; the other
+//           warps copy their points to their places.
 //
 // A random access to memory that is not in the cache costs more than all else here. So a slot has
 // a cell's first two runs beside it, and voxels are written by whole rows where they can be.
@@ -67,12 +67,14 @@ DEVICE u32 enter(Slot *slots, u32 *lists, u32 *rows, u32 start, u32 size, u64 ce
     }
     const u32 slot = start + at;
     const u32 place = was ? (u32)atomicAdd(&slots[slot].word, (u64)1) & COUNT_MASK : 0;
-    if (place < 2) slots[slot].runs[place] = run;
-    else if (place < RUNS) {
+    if (place < 2) {
+        slots[slot].runs[place] = run;
+    } else if (place < RUNS) {
         if (place == 2) fetch_soon(lists + (u64)slot * LIST);
         lists[(u64)slot * LIST + place - 2] = run;
+    } else {
+        put(rows + (u64)slot * ROW, run);
     }
-    else put(rows + (u64)slot * ROW, run);
     return slot;
 }
 
