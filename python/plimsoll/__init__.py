@@ -58,6 +58,7 @@ from .points import (
     voxelize_large_batch,
     voxelize_occupancy,
 )
+from .voxelization import Voxelization
 
 if TYPE_CHECKING:
     from . import torch
@@ -115,6 +116,7 @@ __all__ = [
     "Sample",
     "TimeLeft",
     "Unavailable",
+    "Voxelization",
     "VoxelizationEstimate",
     "adaptive_map",
     "auto_chunk",

@@ -12,6 +12,7 @@ __all__ = [
     "Device",
     "GPUMemoryManager",
     "GuardedEnvironment",
+    "HardVoxelizer",
     "MemoryInfo",
     "VoxelSpec",
     "VoxelizationEstimate",
@@ -160,6 +161,37 @@ class VoxelSpec:
     def cloud_bytes(self) -> int: ...
     @property
     def cells(self) -> str: ...
+
+@final
+class HardVoxelizer:
+    def __new__(
+        cls,
+        voxel_size: tuple[float, float, float],
+        point_cloud_range: tuple[float, float, float, float, float, float],
+        max_points: int,
+        max_voxels: int,
+        order: str = "zyx",
+    ) -> HardVoxelizer: ...
+    @property
+    def grid_size(self) -> list[int]: ...
+    def hard(
+        self, points: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.int32]]: ...
+    def dynamic(self, points: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]: ...
+    def hard_resident(
+        self,
+        device: int,
+        stream: int,
+        points: int,
+        count: int,
+        columns: int,
+        voxels: int,
+        coordinates: int,
+        num_points: int,
+    ) -> int: ...
+    def dynamic_resident(
+        self, device: int, stream: int, points: int, count: int, columns: int, coordinates: int
+    ) -> None: ...
 
 def version() -> str: ...
 def memory_info() -> MemoryInfo: ...

@@ -57,7 +57,8 @@ typedef struct PlimsollCudaBuffers {
   int32_t *coordinates;
   // Points of each voxel.
   int32_t *num_points;
-  // The voxels of each cloud, then of all.
+  // The voxels of each cloud, then of all. In pinned memory of the host, the host sees them before
+  // the voxels are written.
   int32_t *totals;
 } PlimsollCudaBuffers;
 

@@ -26,7 +26,8 @@ pub struct PlimsollCudaBuffers {
     pub coordinates: *mut i32,
     /// Points of each voxel.
     pub num_points: *mut i32,
-    /// The voxels of each cloud, then of all.
+    /// The voxels of each cloud, then of all. In pinned memory of the host, the host sees them before
+    /// the voxels are written.
     pub totals: *mut i32,
 }
 

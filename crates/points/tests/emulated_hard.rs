@@ -18,10 +18,10 @@ fn built(folder: &Path, points: u32, columns: usize, list: u32) -> Outcome<Optio
     let mut compiler = Command::new("c++");
     compiler.args(["-std=c++17", "-O1", "-w", "-pthread", "-frounding-math", "-ffp-contract=off"]);
     compiler.args(["-DWIDE=0", "-DRAGGED=1", "-DWHOLE=1", "-DDIVISION=0", "-DOUT_U8=0"]);
-    compiler.args(["-DORDER_XYZ=0", "-DCOORDINATES=4", "-DPOINT_BITS=20", "-DHARD_LANES=64"]);
+    compiler.args(["-DORDER_XYZ=0", "-DCOORDINATES=4", "-DFILL_BLOCKS=1", "-DHARD_LANES=64"]);
     compiler.arg(format!("-DMAX_POINTS={points}")).arg(format!("-DSTRIDE={columns}"));
     compiler.arg(format!("-DLIST={list}"));
-    for name in ["dialect", "place", "hard"] {
+    for name in ["dialect", "place", "hard", "hard_runs"] {
         let path = kernels.join(format!("{name}.h"));
         compiler.arg(format!("-D{}=\"{}\"", name.to_uppercase(), path.display()));
     }
@@ -81,8 +81,7 @@ fn check(
         starts.push(starts.last().copied().unwrap_or(0) + *length as u64);
     }
     let longest = lengths.iter().copied().max().unwrap_or(0) as u32;
-    let slots = 2 * starts.last().copied().unwrap_or(0).max(8) as u32;
-    let head = [lengths.len() as u32, longest, spec.max_voxels(), slots, 2];
+    let head = [lengths.len() as u32, longest, spec.max_voxels(), 3];
     let grid = spec.grid();
     let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut input = child.stdin.take().ok_or("no input")?;
@@ -111,7 +110,7 @@ fn check(
 #[test]
 fn the_kernels_for_cuda_make_what_the_host_makes() -> Outcome<()> {
     let folder = tempfile::tempdir()?;
-    for (points, columns, list) in [(3, 5, 32), (40, 4, 64), (6, 4, 4), (20, 3, 4)] {
+    for (points, columns, list) in [(3, 5, 32), (40, 4, 64), (6, 4, 4), (20, 3, 4), (5, 9, 4)] {
         let Some(program) = built(folder.path(), points, columns, list)? else { return Ok(()) };
         for (lengths, cells, voxels) in [
             (&[700usize, 0, 131, 257][..], 6, 1000),

@@ -44,6 +44,8 @@ mod _plimsoll {
     #[pymodule_export]
     use crate::points::cuda::voxelize_resident;
     #[pymodule_export]
+    use crate::points::hard::PyHardVoxelizer;
+    #[pymodule_export]
     use crate::points::read::read_clouds;
     #[pymodule_export]
     use crate::points::{PyVoxelSpec, voxelize_arrays};

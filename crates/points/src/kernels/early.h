@@ -1,4 +1,4 @@
-// A kernel that starts before the work in front of it is over (CUDA only).
+// A kernel that starts before the work in front of it is over, memory before it is needed (CUDA only).
 
 #if CUDA
 
@@ -14,5 +14,8 @@ DEVICE void wait_for_last() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+
+// Fetches a line of memory into the cache that all processors share, and does not wait for it.
+DEVICE void fetch_soon(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 #endif

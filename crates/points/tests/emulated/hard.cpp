@@ -18,6 +18,9 @@
 #include <vector>
 
 struct float4 { float x, y, z, w; };
+struct float2 { float x, y; };
+struct uint2 { unsigned x, y; };
+struct uint4 { unsigned x, y, z, w; };
 struct Place { unsigned x = 0, y = 0; };
 static thread_local Place threadIdx;
 static Place blockIdx, blockDim, gridDim;
@@ -32,10 +35,20 @@ static unsigned counted;
 #define __restrict__
 #define __launch_bounds__(...)
 using std::isfinite;
+static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static float2 make_float2(float x, float y) { return {x, y}; }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 template <class T> static T __ldg(const T *from) { return *from; }
 template <class T> static T __ldcg(const T *from) { return __atomic_load_n(from, __ATOMIC_RELAXED); }
+static uint4 __ldcg(const uint4 *from) {
+    const unsigned *at = (const unsigned *)from;
+    return {__ldcg(at), __ldcg(at + 1), __ldcg(at + 2), __ldcg(at + 3)};
+}
+static void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 static unsigned atomicAdd(unsigned *at, unsigned more) { return __atomic_fetch_add(at, more, __ATOMIC_RELAXED); }
+static unsigned long long atomicAdd(unsigned long long *at, unsigned long long more) { return __atomic_fetch_add(at, more, __ATOMIC_RELAXED); }
 static unsigned long long atomicCAS(unsigned long long *at, unsigned long long was, unsigned long long now) {
     __atomic_compare_exchange_n(at, &was, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return was;
@@ -67,6 +80,11 @@ template <class F> static auto among(unsigned long long value, F of) {
 template <class T> static T __shfl_sync(unsigned, T value, unsigned from) {
     return (T)among(value, [=](unsigned long long *all) { return all[from]; });
 }
+template <class T> static T __shfl_up_sync(unsigned, T value, unsigned step) {
+    const unsigned lane = threadIdx.x % 32, from = lane < step ? lane : lane - step;
+    return (T)among(value, [=](unsigned long long *all) { return all[from]; });
+}
+static void __syncwarp() { pthread_barrier_wait(&warps_meet[threadIdx.x / 32]); }
 static unsigned __shfl_xor_sync(unsigned, unsigned value, int step) {
     const unsigned from = threadIdx.x % 32 ^ step;
     return (unsigned)among(value, [=](unsigned long long *all) { return all[from]; });
@@ -78,15 +96,8 @@ static unsigned __ballot_sync(unsigned, int value) {
         return bits;
     });
 }
-static int __any_sync(unsigned mask, int value) { return __ballot_sync(mask, value) != 0; }
-template <class T> static unsigned __match_any_sync(unsigned, T value) {
-    return among(value, [=](unsigned long long *all) {
-        unsigned bits = 0;
-        for (int lane = 0; lane < 32; lane++) bits |= (unsigned)(all[lane] == value) << lane;
-        return bits;
-    });
-}
 static int __ffs(unsigned bits) { return __builtin_ffs((int)bits); }
+static int __clz(unsigned bits) { return __builtin_clz(bits); }
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 static unsigned __float_as_uint(float value) { unsigned bits; memcpy(&bits, &value, 4); return bits; }
 static float __uint_as_float(unsigned bits) { float value; memcpy(&value, &bits, 4); return value; }
@@ -100,13 +111,15 @@ static float __fadd_rd(float a, float b) {
 // Launches follow each other without overlap here.
 static void let_next_start() {}
 static void wait_for_last() {}
+static void fetch_soon(const void *) {}
 
 #include DIALECT
 #include PLACE
 #include HARD
+#include HARD_RUNS
 
 struct Head {
-    unsigned clouds, longest, max_voxels, slots, launches;
+    unsigned clouds, longest, max_voxels, launches;
     float origin[3], size[3];
     unsigned cells[3];
 };
@@ -156,39 +169,34 @@ int main() {
     float *floats = device<float>(points * STRIDE);
     read_all(floats, points * STRIDE);
     const unsigned across = h.longest ? (h.longest + HARD_LANES - 1) / HARD_LANES : 1;
-    const unsigned statuses = (across + 1) * h.clouds;
-    u64 *keys = device<u64>(h.slots), *heads = device<u64>(points), *lists = device<u64>(points * LIST), *rows = device<u64>(points * MAX_POINTS);
-    u32 *counters = device<u32>(points), *owners = device<u32>(points), *claims = device<u32>(points);
-    u32 *ranks = device<u32>(points), *numbers = device<u32>(points), *status = device<u32>(statuses);
-    u32 *state = device<u32>(1), *report = device<u32>((u64)across * h.clouds * 2);
-    float *voxels = device<float>(points * VOXEL_FLOATS);
+    const u64 statuses = (u64)(2 * across + 1) * h.clouds;
+    const u64 in_table = 2 * points;
+    Slot *tables = device<Slot>(2 * in_table);
+    u32 *lists = device<u32>(in_table * LIST), *rows = device<u32>(in_table * ROW), *owners = device<u32>(points);
+    u32 *status = device<u32>(statuses), *state = device<u32>(2), *report = device<u32>((u64)across * h.clouds * 2);
+    float *voxels = device<float>(points * MAX_POINTS * STRIDE);
     int *coordinates = device<int>(points * COORDINATES), *counts = device<int>(points), *totals = device<int>(h.clouds + 1);
 #define GRID_OF_HEAD                                                                                         \
     h.origin[0], h.origin[1], h.origin[2], h.size[0], h.size[1], h.size[2], 1 / h.size[0], 1 / h.size[1],    \
         1 / h.size[2], h.cells[0], h.cells[1], h.cells[2], 0, span, h.longest, h.clouds
     for (unsigned round = 0; round < h.launches; round++) {
-        memset(voxels, 0x55, points * VOXEL_FLOATS * sizeof(float));
+        memset(voxels, 0x55, points * MAX_POINTS * STRIDE * sizeof(float));
         launch(across, h.clouds, [&] {
-            hard_insert(floats, starts, GRID_OF_HEAD, keys, h.slots, counters, heads, lists, rows, owners, claims, report);
+            hard_insert(floats, starts, GRID_OF_HEAD, tables, in_table, lists, rows, owners, status, state, report);
         });
         launch(across, h.clouds, [&] {
-            hard_number(floats, starts, GRID_OF_HEAD, keys, claims, counters, heads, lists, rows, owners, status, state,
-                        h.max_voxels, 0, ranks, numbers, voxels, coordinates, counts, totals);
-        });
-        launch(across, h.clouds, [&] {
-            hard_copy(floats, starts, GRID_OF_HEAD, owners, ranks, numbers, counters, rows, status, statuses, state, voxels);
+            hard_fill(floats, starts, GRID_OF_HEAD, tables, in_table, lists, rows, owners, status, state, h.max_voxels, 0,
+                      voxels, coordinates, counts, totals);
         });
     }
     u32 left = state[0] != 0;
-    for (u64 at = 0; at < h.slots; at++) left += keys[at] != 0;
-    for (u64 at = 0; at < points; at++) left += counters[at] != 0;
-    for (u64 at = 0; at < points * MAX_POINTS; at++) left += rows[at] != 0;
-    for (u64 at = 0; at < statuses; at++) left += status[at] != 0;
+    for (u64 at = 0; at < in_table; at++) left += tables[at + state[1] * in_table].word != 0;
+    for (u64 at = 0; at < in_table * ROW; at++) left += rows[at] != 0;
     const size_t made = totals[h.clouds];
     fwrite(&left, 4, 1, stdout);
     fwrite(totals, 4, h.clouds + 1, stdout);
     fwrite(counts, 4, made, stdout);
     fwrite(coordinates, 4, made * COORDINATES, stdout);
-    fwrite(voxels, 4, made * VOXEL_FLOATS, stdout);
+    fwrite(voxels, 4, made * MAX_POINTS * STRIDE, stdout);
     return 0;
 }

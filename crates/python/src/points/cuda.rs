@@ -10,7 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use plimsoll::backend::cuda::{Cuda, CudaOptions};
 use plimsoll::{AdaptiveRunner, Error, Stream};
 use plimsoll_points::VoxelSpec;
-use plimsoll_points::backend::cuda::{ResidentShape, ResidentVoxels};
+use plimsoll_points::backend::cuda::{
+    HardShape, ResidentHard, ResidentPlaces, ResidentShape, ResidentVoxels,
+};
+use plimsoll_points::network::HardSpec;
 use pyo3::prelude::*;
 
 use super::{PyVoxelSpec, check_fork};
@@ -26,6 +29,8 @@ struct CudaState {
     device: Arc<Cuda>,
     streams: HashMap<usize, Stream>,
     shapes: Vec<(Stream, ResidentShape, Arc<ResidentVoxels>)>,
+    hard: Vec<(Stream, Arc<ResidentHard>)>,
+    places: Vec<(HardSpec, usize, Arc<ResidentPlaces>)>,
 }
 
 /// By the device's number.
@@ -44,7 +49,13 @@ fn state(number: u32) -> plimsoll::Result<&'static Mutex<CudaState>> {
     }
     // Plain blocks: what kernels work in is small, and never given back.
     let device = Arc::new(Cuda::open_with(&CudaOptions::new(number).mapping(false))?);
-    let state = CudaState { device, streams: HashMap::new(), shapes: Vec::new() };
+    let state = CudaState {
+        device,
+        streams: HashMap::new(),
+        shapes: Vec::new(),
+        hard: Vec::new(),
+        places: Vec::new(),
+    };
     let state: &'static _ = Box::leak(Box::new(Mutex::new(state)));
     states.push((number, state));
     Ok(state)
@@ -86,6 +97,53 @@ impl CudaState {
         self.shapes.push((stream, *shape, Arc::clone(&made)));
         Ok(made)
     }
+}
+
+/// Kernels of hard voxels for a cloud of so many points, as a stream of the caller's has them.
+pub(super) fn hard(
+    number: u32,
+    raw: usize,
+    spec: &HardSpec,
+    columns: usize,
+    count: u64,
+) -> plimsoll::Result<(Arc<ResidentHard>, Stream)> {
+    // Clouds of changing length share kernels.
+    let points = count.next_power_of_two();
+    let shape = HardShape { spec: *spec, columns, clouds: 1, points, ragged: false };
+    let mut state = lock(state(number)?);
+    let stream = state.stream(raw)?;
+    let known = state.hard.iter().find(|(on, hard)| *on == stream && *hard.shape() == shape);
+    if let Some((_, hard)) = known {
+        return Ok((Arc::clone(hard), stream));
+    }
+    let made = Arc::new(ResidentHard::new(Arc::clone(&state.device), &shape)?);
+    if state.hard.len() >= MOST_SHAPES {
+        state.device.synchronize_stream(state.hard[0].0)?;
+        state.hard.remove(0);
+    }
+    state.hard.push((stream, Arc::clone(&made)));
+    Ok((made, stream))
+}
+
+/// The kernel of dynamic voxels for points of so many columns.
+pub(super) fn places(
+    number: u32,
+    raw: usize,
+    spec: &HardSpec,
+    columns: usize,
+) -> plimsoll::Result<(Arc<ResidentPlaces>, Stream)> {
+    let mut state = lock(state(number)?);
+    let stream = state.stream(raw)?;
+    let known = state.places.iter().find(|(of, wide, _)| of == spec && *wide == columns);
+    if let Some((.., places)) = known {
+        return Ok((Arc::clone(places), stream));
+    }
+    let made = Arc::new(ResidentPlaces::new(&state.device, spec, columns)?);
+    if state.places.len() >= MOST_SHAPES {
+        state.places.remove(0);
+    }
+    state.places.push((*spec, columns, Arc::clone(&made)));
+    Ok((made, stream))
 }
 
 /// Tensors as numbers: clouds of equally many points, one after the other, and their grids.

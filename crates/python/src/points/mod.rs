@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "arrays of numpy are read and written without the interpreter")]
 
 pub(crate) mod cuda;
+pub(crate) mod hard;
 pub(crate) mod read;
 mod workers;
 

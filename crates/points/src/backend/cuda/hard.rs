@@ -1,7 +1,7 @@
 //! Hard voxels of clouds that are on the device already, on the caller's memory and stream.
 //!
 //! Made once for a shape, launched as often as wanted, captured in a graph where one likes: a
-//! launch queues three kernels and waits for nothing. They leave the workspace as they found it.
+//! launch queues two kernels and waits for nothing.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plimsoll_memory::backend::cuda::{Argument, Cuda, Function, Launch};
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
 
+use super::totals::PinnedTotals;
 use super::{grid_arguments, load};
 use crate::backend::device::program::{
-    HARD_LANES, hard_list, hard_point_bits, hard_slots, hard_text,
+    HARD_LANES, hard_fits, hard_slot_bytes, hard_slots, hard_text,
 };
 use crate::network::HardSpec;
 
@@ -74,51 +75,45 @@ pub struct HardBuffers {
 pub struct ResidentHard {
     device: Arc<Cuda>,
     shape: HardShape,
-    kernels: [Function; 3],
-    /// Whether kernels may start before the work in front of them is over.
+    kernels: [Function; 2],
+    /// Whether the second kernel may start before the first is over.
     early: bool,
     workspace: Vec<(Block, u64)>,
+    /// Made when a launch is first waited for.
+    totals: Mutex<Option<PinnedTotals>>,
     /// Streams of the caller's, by their pointers.
     streams: Mutex<HashMap<usize, Stream>>,
 }
 
 /// Where blocks of the workspace stand.
-const KEYS: usize = 0;
-const COUNTERS: usize = 1;
-const ROWS: usize = 2;
-const STATUS: usize = 3;
-const STATE: usize = 4;
-/// Those before this begin as zeros, and end as zeros after each launch.
-const ZEROED: usize = 5;
-const LISTS: usize = 5;
-const OWNERS: usize = 6;
-const CLAIMS: usize = 7;
-const RANKS: usize = 8;
-const NUMBERS: usize = 9;
-const REPORT: usize = 10;
-const HEADS: usize = 11;
+const TABLES: usize = 0;
+const ROWS: usize = 1;
+const STATE: usize = 2;
+/// Those before this begin as zeros. After a launch, rows are zeros again, and the table that the
+/// next one uses.
+const ZEROED: usize = 3;
+const LISTS: usize = 3;
+const OWNERS: usize = 4;
+const STATUS: usize = 5;
+const REPORT: usize = 6;
 
 impl HardShape {
     /// Bytes of the workspace, block by block.
-    fn blocks(&self) -> [u64; 12] {
-        let (points, most) = (self.points.max(1), u64::from(self.spec.max_points()));
-        let clouds = u64::from(self.clouds.max(1));
+    fn blocks(&self) -> [u64; 7] {
+        let (points, clouds) = (self.points.max(1), u64::from(self.clouds.max(1)));
         // Each cloud may end within a block.
         let across = points.div_ceil(HARD_LANES.into()).saturating_add(1).saturating_mul(clouds);
-        let times = |bytes: u64| points.saturating_mul(bytes);
+        let [slot, list, row] =
+            hard_slot_bytes(&self.spec).map(|bytes| bytes.saturating_mul(hard_slots(points)));
+        let statuses = across.saturating_mul(2).saturating_add(clouds);
         [
-            hard_slots(points).saturating_mul(8),
-            times(4),
-            times(most.saturating_mul(8)),
-            across.saturating_add(clouds).saturating_mul(4),
-            4,
-            times(hard_list(&self.spec).saturating_mul(8)),
-            times(4),
-            times(4),
-            times(4),
-            times(4),
+            slot.saturating_mul(2),
+            row,
+            8,
+            list,
+            points.saturating_mul(4),
+            statuses.saturating_mul(4),
             across.saturating_mul(8),
-            times(8),
         ]
     }
 
@@ -134,13 +129,11 @@ impl ResidentHard {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for fewer than three columns, no clouds, more than 65,535 clouds, 2³¹
-    /// points or more, or more cells than a key of 64 bits holds beside them; what compiling and
-    /// allocating end with.
+    /// [`Error::Config`] for fewer than three columns, no clouds, more than 65,535 clouds, 2²⁷
+    /// points or more, or 2³⁶ − 1 cells or more; what compiling and allocating end with.
     pub fn new(device: Arc<Cuda>, shape: &HardShape) -> Result<ResidentHard> {
-        let bits = hard_point_bits(&shape.spec, shape.clouds.into(), shape.points.max(1));
         let fits = shape.columns >= 3 && (1..=65_535).contains(&shape.clouds);
-        let Some(bits) = bits.filter(|_| fits) else {
+        if !fits || !hard_fits(&shape.spec, shape.points) {
             return Err(Error::Config {
                 field: "shape",
                 value: format!(
@@ -150,21 +143,18 @@ impl ResidentHard {
                     shape.clouds,
                     shape.spec.grid().voxels()
                 ),
-                range: "three columns or more, 1 to 65535 clouds, fewer than 2^31 points, and \
-                        cells of all clouds that fit into 64 bits beside the number of a point",
+                range: "three columns or more, 1 to 65535 clouds, fewer than 2^27 points, and \
+                        fewer than 2^36 - 1 cells",
             });
-        };
-        let text = hard_text(&shape.spec, shape.columns, bits, shape.ragged);
+        }
+        let text = hard_text(&shape.spec, shape.columns, shape.ragged);
         let module = load(&device, &text)?;
-        let kernels = [
-            module.function("hard_insert")?,
-            module.function("hard_number")?,
-            module.function("hard_copy")?,
-        ];
+        let kernels = [module.function("hard_insert")?, module.function("hard_fill")?];
         let early = device.info().compute_capability >= Some((9, 0))
             && device.facts().driver_version >= 12_000;
-        let (workspace, streams) = (Vec::new(), Mutex::default());
-        let mut made = ResidentHard { device, shape: *shape, kernels, early, workspace, streams };
+        let (workspace, totals, streams) = (Vec::new(), Mutex::default(), Mutex::default());
+        let shape = *shape;
+        let mut made = ResidentHard { device, shape, kernels, early, workspace, totals, streams };
         for bytes in shape.blocks() {
             let block = made.device.allocate(Request::new(Bytes(bytes)))?;
             made.workspace.push((block, bytes));
@@ -226,9 +216,8 @@ impl ResidentHard {
         let across = longest.div_ceil(HARD_LANES.into()).max(1);
         let shape =
             Launch { grid: [across as u32, count, 1], block: [HARD_LANES, 1, 1], shared: 0 };
-        let statuses = (across as u32 + 1) * count;
-        let rests = self.arguments(buffers, statuses);
-        let early = [false, self.early, self.early];
+        let rests = self.arguments(buffers);
+        let early = [false, self.early];
         for ((kernel, rest), early) in self.kernels.iter().zip(rests).zip(early) {
             let mut arguments = vec![Argument::U64(buffers.points), Argument::U64(starts)];
             let grid = self.shape.spec.grid();
@@ -249,53 +238,56 @@ impl ResidentHard {
         Ok(())
     }
 
+    /// Queues the work and waits until the number of voxels is known, which is long before they
+    /// are written: what is queued on the stream behind it finds them. `totals` of the buffers is
+    /// not used.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResidentHard::launch`], and what pinning memory of the host ends with.
+    ///
+    /// # Safety
+    ///
+    /// As [`ResidentHard::launch`].
+    pub unsafe fn launch_counted(
+        &self,
+        stream: Stream,
+        clouds: HardClouds,
+        buffers: &HardBuffers,
+    ) -> Result<u64> {
+        let (HardClouds::Equal { clouds: count, .. } | HardClouds::Ragged { clouds: count, .. }) =
+            clouds;
+        // Held until the number is read: another launch would write it again.
+        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let pinned = match totals.take() {
+            Some(pinned) => totals.insert(pinned),
+            None => totals.insert(PinnedTotals::new(self.device.info().number, self.shape.clouds)?),
+        };
+        let totals = pinned.start(count.min(self.shape.clouds));
+        // SAFETY: the caller's promise; the totals have room for all clouds of the shape.
+        unsafe { self.launch(stream, clouds, &HardBuffers { totals, ..*buffers }) }?;
+        pinned.wait(&self.device, stream)
+    }
+
     /// What each kernel takes behind points, where clouds begin and the grid.
-    fn arguments(&self, buffers: &HardBuffers, statuses: u32) -> [Vec<Argument>; 3] {
+    fn arguments(&self, buffers: &HardBuffers) -> [Vec<Argument>; 2] {
         let own = |index: usize| Argument::from(self.workspace[index].0.address());
-        let slots = hard_slots(self.shape.points.max(1)) as u32;
-        let address = |address: u64| Argument::U64(address);
-        let insert = vec![
-            own(KEYS),
-            Argument::U32(slots),
-            own(COUNTERS),
-            own(HEADS),
-            own(LISTS),
-            own(ROWS),
-            own(OWNERS),
-            own(CLAIMS),
-            own(REPORT),
-        ];
-        let number = vec![
-            own(KEYS),
-            own(CLAIMS),
-            own(COUNTERS),
-            own(HEADS),
+        let table = [
+            own(TABLES),
+            Argument::U64(hard_slots(self.shape.points.max(1))),
             own(LISTS),
             own(ROWS),
             own(OWNERS),
             own(STATUS),
             own(STATE),
-            Argument::U32(self.shape.spec.max_voxels()),
-            Argument::U32(0),
-            own(RANKS),
-            own(NUMBERS),
-            address(buffers.voxels),
-            address(buffers.coordinates),
-            address(buffers.num_points),
-            address(buffers.totals),
         ];
-        let copy = vec![
-            own(OWNERS),
-            own(RANKS),
-            own(NUMBERS),
-            own(COUNTERS),
-            own(ROWS),
-            own(STATUS),
-            Argument::U32(statuses),
-            own(STATE),
-            address(buffers.voxels),
-        ];
-        [insert, number, copy]
+        let mut insert = table.to_vec();
+        insert.push(own(REPORT));
+        let mut fill = table.to_vec();
+        fill.extend([self.shape.spec.max_voxels(), 0].map(Argument::U32));
+        let outputs = [buffers.voxels, buffers.coordinates, buffers.num_points, buffers.totals];
+        fill.extend(outputs.map(Argument::U64));
+        [insert, fill]
     }
 
     /// Clouds, points of the longest, and where they begin.

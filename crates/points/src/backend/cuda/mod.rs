@@ -7,8 +7,10 @@
 #![expect(unsafe_code, reason = "kernels are launched, and pinned memory has an address")]
 
 mod hard;
+mod places;
 mod plan;
 mod resident;
+mod totals;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -28,6 +30,7 @@ use crate::grid::VoxelGrid;
 use crate::network::{CoordinateForm, HardSpec};
 
 pub use hard::{HardBuffers, HardClouds, HardShape, ResidentHard};
+pub use places::ResidentPlaces;
 pub use resident::{ResidentCounts, ResidentShape, ResidentVoxels};
 
 /// Every operation for itself, rounded to nearest, with subnormals.
@@ -108,9 +111,8 @@ pub fn compile_hard_kernels(
     let mut names = Vec::new();
     for batch_index in [false, true] {
         let spec = spec.with_form(CoordinateForm { batch_index, ..spec.form() });
-        // Clouds of up to 2²⁴ points; others are compiled where the compiler is.
-        for (bits, ragged) in [(20, true), (20, false), (24, true), (24, false)] {
-            let text = hard_text(&spec, 3 + features, bits, ragged);
+        for ragged in [true, false] {
+            let text = hard_text(&spec, 3 + features, ragged);
             names.push(keep_compiled(folder, target, &text)?);
         }
     }

@@ -6,7 +6,7 @@
 use plimsoll_memory::{Block, Error, Result, Stream};
 
 use super::program::{
-    HARD_LANES, grid_arguments, hard_list, hard_point_bits, hard_slots, hard_text,
+    HARD_LANES, grid_arguments, hard_fits, hard_slot_bytes, hard_slots, hard_text,
 };
 use super::{Arg, Kernel, KernelProgram, KernelShape, VoxelDevice};
 use crate::network::{HardSpec, HardVoxels, PointBatch};
@@ -16,13 +16,10 @@ use crate::network::{HardSpec, HardVoxels, PointBatch};
 enum HardUse {
     Points,
     Starts,
-    Keys,
-    Counters,
-    Heads,
+    Table,
     Lists,
     Rows,
     Owners,
-    Claims,
     Report,
     Status,
     State,
@@ -47,29 +44,26 @@ fn blocks(spec: &HardSpec, columns: usize, points: u64, cuda: bool) -> Vec<(Use,
         (Use::Starts, 16, false),
         (Use::Owners, times(points, 4), false),
         (Use::Report, times(across, 8), false),
-        (Use::Status, times(across + 1, 4), cuda),
-        (Use::Ranks, times(points, 4), false),
+        (Use::Status, times(2 * across + 1, 4), false),
         (Use::Voxels, times(voxels, times(most, 4 * columns as u64)), false),
         (Use::Coordinates, times(voxels, 4 * spec.form().columns() as u64), false),
         (Use::Counts, times(voxels, 4), false),
     ];
     let own = if cuda {
+        let [slot, list, row] = hard_slot_bytes(spec);
         vec![
-            (Use::Keys, times(slots, 8), true),
-            (Use::Counters, times(points, 4), true),
-            (Use::Heads, times(points, 8), false),
-            (Use::Lists, times(points, times(hard_list(spec), 8)), false),
-            (Use::Rows, times(points, times(most, 8)), true),
-            (Use::Claims, times(points, 4), false),
-            (Use::State, 4, true),
-            (Use::Numbers, times(points, 4), false),
+            // The table of this launch, and the one that it clears for the next.
+            (Use::Table, times(2 * slots, slot), true),
+            (Use::Lists, times(slots, list), false),
+            (Use::Rows, times(slots, row), true),
+            (Use::State, 8, true),
             (Use::Totals, 8, false),
         ]
     } else {
-        // The owner of a voxel is a slot, not a point.
         vec![
-            (Use::Keys, times(slots, 4), true),
+            (Use::Table, times(slots, 4), true),
             (Use::Rows, times(slots, times(most, 4)), true),
+            (Use::Ranks, times(points, 4), false),
             (Use::Numbers, times(slots, 4), false),
         ]
     };
@@ -130,13 +124,16 @@ impl<'t> HardTurn<'t> {
     ) -> Result<()> {
         let (columns, points) = (batch.columns(), batch.range(cloud).len() as u64);
         let cuda = device.engine.is_cuda();
-        let bits = hard_point_bits(spec, 1, points.max(1));
-        let bits = bits.filter(|_| cuda || spec.grid().voxels() < u64::from(u32::MAX));
-        let bits = bits.ok_or_else(|| Error::Unavailable {
-            what: format!("hard voxelization of this grid on {}", device.engine.name()),
-            why: "it has more cells than the device's table can tell apart; use the host".into(),
-        })?;
-        let program = device.engine.program(&hard_text(spec, columns, bits, true))?;
+        let narrow = spec.grid().voxels() < u64::from(u32::MAX);
+        if !hard_fits(spec, points) || !(cuda || narrow) {
+            return Err(Error::Unavailable {
+                what: format!("hard voxelization of this cloud on {}", device.engine.name()),
+                why: "it has more points, or its grid more cells, than the device's table can \
+                      tell apart; use the host"
+                    .into(),
+            });
+        }
+        let program = device.engine.program(&hard_text(spec, columns, true))?;
         let mut turn = HardTurn { device, stream, spec, points, blocks: Vec::new() };
         turn.prepare(columns, cuda)?;
         let starts = [0, points];
@@ -188,69 +185,25 @@ impl<'t> HardTurn<'t> {
         program.launch(self.stream, kernel, self.shape(), &arguments)
     }
 
-    fn insert(&self, program: &dyn KernelProgram, cuda: bool) -> Result<()> {
-        let own = |of| Arg::Block(self.block(of));
-        // OpenCL has no use for counters, lists and claims, and gets another block for each.
-        let only = |of| own(if cuda { of } else { Use::Report });
-        let slots = hard_slots(self.points);
-        let slots = Arg::U32(u32::try_from(slots).unwrap_or(u32::MAX));
-        let rest = [
-            own(Use::Keys),
-            slots,
-            only(Use::Counters),
-            only(Use::Heads),
-            only(Use::Lists),
-            own(Use::Rows),
-            own(Use::Owners),
-            only(Use::Claims),
-            own(Use::Report),
-        ];
-        self.launch(program, Kernel::HardInsert, &rest)
-    }
-
-    fn copy(&self, program: &dyn KernelProgram, cuda: bool) -> Result<()> {
-        let own = |of| Arg::Block(self.block(of));
-        let only = |of| own(if cuda { of } else { Use::Report });
-        let statuses = Arg::U32(self.shape().blocks[0] + 1);
-        let rest = [
-            own(Use::Owners),
-            own(Use::Ranks),
-            own(Use::Numbers),
-            only(Use::Counters),
-            own(Use::Rows),
-            own(Use::Status),
-            statuses,
-            only(Use::State),
-            own(Use::Voxels),
-        ];
-        self.launch(program, Kernel::HardCopy, &rest)
-    }
-
     /// Gives the number of voxels.
     fn by_cuda(&self, program: &dyn KernelProgram, cloud: usize) -> Result<usize> {
         let own = |of| Arg::Block(self.block(of));
-        self.insert(program, true)?;
-        let rest = [
-            own(Use::Keys),
-            own(Use::Claims),
-            own(Use::Counters),
-            own(Use::Heads),
+        let table = [
+            own(Use::Table),
+            Arg::U64(hard_slots(self.points)),
             own(Use::Lists),
             own(Use::Rows),
             own(Use::Owners),
             own(Use::Status),
             own(Use::State),
-            Arg::U32(self.spec.max_voxels()),
-            Arg::U32(cloud as u32),
-            own(Use::Ranks),
-            own(Use::Numbers),
-            own(Use::Voxels),
-            own(Use::Coordinates),
-            own(Use::Counts),
-            own(Use::Totals),
         ];
-        self.launch(program, Kernel::HardNumber, &rest)?;
-        self.copy(program, true)?;
+        let mut insert = table.to_vec();
+        insert.push(own(Use::Report));
+        self.launch(program, Kernel::HardInsert, &insert)?;
+        let mut fill = table.to_vec();
+        fill.extend([self.spec.max_voxels(), cloud as u32].map(Arg::U32));
+        fill.extend([Use::Voxels, Use::Coordinates, Use::Counts, Use::Totals].map(own));
+        self.launch(program, Kernel::HardFill, &fill)?;
         let mut total = [0u32; 1];
         self.read(Use::Totals, bytemuck::cast_slice_mut(&mut total))?;
         Ok(total[0] as usize)
@@ -259,7 +212,10 @@ impl<'t> HardTurn<'t> {
     /// The same. Blocks do not wait for each other here: voxels are counted first.
     fn by_opencl(&self, program: &dyn KernelProgram, cloud: usize) -> Result<usize> {
         let own = |of| Arg::Block(self.block(of));
-        self.insert(program, false)?;
+        let slots = u32::try_from(hard_slots(self.points)).unwrap_or(u32::MAX);
+        let insert =
+            [own(Use::Table), Arg::U32(slots), own(Use::Rows), own(Use::Owners), own(Use::Report)];
+        self.launch(program, Kernel::HardInsert, &insert)?;
         let points = Arg::U32(u32::try_from(self.points).unwrap_or(u32::MAX));
         let count = [own(Use::Rows), own(Use::Owners), points, own(Use::Status)];
         program.launch(self.stream, Kernel::HardCount, self.shape(), &count)?;
@@ -270,7 +226,7 @@ impl<'t> HardTurn<'t> {
         let single = KernelShape { blocks: [1, 1], lanes: HARD_LANES };
         let sums = [own(Use::Status), Arg::U64(across.into())];
         program.launch(self.stream, Kernel::Sums, single, &sums)?;
-        let rest = [
+        let number = [
             own(Use::Rows),
             own(Use::Owners),
             own(Use::Status),
@@ -282,8 +238,16 @@ impl<'t> HardTurn<'t> {
             own(Use::Coordinates),
             own(Use::Counts),
         ];
-        self.launch(program, Kernel::HardNumber, &rest)?;
-        self.copy(program, false)?;
+        self.launch(program, Kernel::HardNumber, &number)?;
+        let copy = [
+            own(Use::Points),
+            points,
+            own(Use::Owners),
+            own(Use::Ranks),
+            own(Use::Numbers),
+            own(Use::Voxels),
+        ];
+        program.launch(self.stream, Kernel::HardCopy, self.shape(), &copy)?;
         Ok(voxels.min(self.spec.max_voxels().into()) as usize)
     }
 

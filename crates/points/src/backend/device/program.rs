@@ -37,25 +37,25 @@ const HARD_SOURCE: &str = concat!(
     include_str!("../../kernels/early.h"),
     include_str!("../../kernels/features.h"),
     include_str!("../../kernels/hard.h"),
+    include_str!("../../kernels/hard_runs.h"),
 );
 
 /// Lanes of a block of hard voxelization; `sums` is written for as many.
 pub(crate) const HARD_LANES: u32 = 256;
 
-/// Runs of a voxel's list (CUDA): enough for most voxels of those who want as many points of one,
-/// as runs that come later take longer.
-pub(crate) fn hard_list(spec: &HardSpec) -> u64 {
+/// Runs of a voxel's list (CUDA), behind the two that lie in the table: enough for most voxels of
+/// those who want as many points of one, as runs that come later take longer.
+fn hard_list(spec: &HardSpec) -> u64 {
     if spec.max_points() > 16 { 64 } else { 32 }
 }
 
-/// The program that makes hard voxels of points of so many columns, fewer than 2^`point_bits` in
-/// a launch. `ragged` says that clouds differ in length.
-pub(crate) fn hard_text(
-    spec: &HardSpec,
-    columns: usize,
-    point_bits: u32,
-    ragged: bool,
-) -> ProgramText {
+/// Blocks of the second kernel (CUDA) that run on a processor at a time, by the registers that each
+/// gets: more of them were slower, as were fewer.
+const FILL_BLOCKS: usize = 5;
+
+/// The program that makes hard voxels of points of so many columns. `ragged` says that clouds
+/// differ in length.
+pub(crate) fn hard_text(spec: &HardSpec, columns: usize, ragged: bool) -> ProgramText {
     let grid = spec.grid();
     let form = spec.form();
     let flags = [
@@ -70,26 +70,27 @@ pub(crate) fn hard_text(
         ("COORDINATES", form.columns()),
         ("ORDER_XYZ", usize::from(form.order == CoordinateOrder::Xyz)),
         ("LIST", hard_list(spec) as usize),
-        ("POINT_BITS", point_bits as usize),
         ("HARD_LANES", HARD_LANES as usize),
+        ("FILL_BLOCKS", FILL_BLOCKS),
     ];
     let flags = flags.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
     ProgramText { source: HARD_SOURCE, flags }
 }
 
-/// Bits for the number of one of so many points, in steps, so that few programs are compiled.
-/// Nothing where these and the cells of all clouds do not fit into a key.
-pub(crate) fn hard_point_bits(spec: &HardSpec, clouds: u64, points: u64) -> Option<u32> {
-    let cells = spec.grid().voxels().checked_mul(clouds.max(1))?.checked_add(1)?;
-    let steps = [20, 24, 28, 31];
-    let bits = steps.into_iter().find(|bits| points < 1 << bits)?;
-    (cells <= 1 << (64 - bits)).then_some(bits)
+/// Whether CUDA's kernels can tell apart the cells of a grid, and so many points of a launch.
+pub(crate) fn hard_fits(spec: &HardSpec, points: u64) -> bool {
+    points < 1 << 27 && spec.grid().voxels() < (1 << 36) - 1
 }
 
-/// Slots of the table for so many points: few meet another cell's on the way.
+/// Slots of a table for so many points: few meet another cell's on the way.
 pub(crate) fn hard_slots(points: u64) -> u64 {
-    let times = if points > 1 << 20 { 2 } else { 4 };
-    points.max(16).saturating_mul(times)
+    points.saturating_mul(2).max(16)
+}
+
+/// Bytes of a slot (CUDA), of a voxel's list, and of its row.
+pub(crate) fn hard_slot_bytes(spec: &HardSpec) -> [u64; 3] {
+    let row = (u64::from(spec.max_points()) + 1).saturating_mul(4);
+    [16, hard_list(spec).saturating_mul(4), row]
 }
 
 /// The numbers of a grid as every kernel over points takes them, then those of a launch: its first

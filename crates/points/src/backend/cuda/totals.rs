@@ -1,0 +1,76 @@
+//! How many voxels a launch made, told by the device itself: in memory of the host that it writes.
+//!
+//! A copy to the host would wait for all of the launch. A kernel knows the number long before it
+//! has written the voxels.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_memory::backend::cuda::{Cuda, CudaMemory, CudaOptions};
+use plimsoll_memory::{Block, Bytes, Error, Memory, Request, Result, Stream};
+
+/// No number of voxels is negative.
+const NOT_YET: i32 = -1;
+/// Longer than any launch takes that has nothing in front of it. Then waiting without a rest is
+/// only a burden.
+const SPIN: Duration = Duration::from_millis(1);
+
+/// Numbers of voxels, one for each cloud and one for all.
+#[derive(Debug)]
+pub(super) struct PinnedTotals {
+    pinned: Cuda,
+    block: Block,
+    last: usize,
+}
+
+impl PinnedTotals {
+    /// For launches of so many clouds at most, on the device of a number.
+    pub(super) fn new(device: u32, clouds: u32) -> Result<PinnedTotals> {
+        let pinned = Cuda::open_with(&CudaOptions::new(device).memory(CudaMemory::Pinned))?;
+        let bytes = Bytes(4 * (u64::from(clouds) + 1));
+        let block = pinned.allocate(Request::new(bytes))?;
+        Ok(PinnedTotals { pinned, block, last: 0 })
+    }
+
+    /// Where a launch of so many clouds writes them.
+    pub(super) fn start(&mut self, clouds: u32) -> u64 {
+        self.last = clouds as usize;
+        // SAFETY: the block is memory of the host with room for them, and no launch is under way.
+        unsafe { self.place().write_volatile(NOT_YET) };
+        self.address()
+    }
+
+    fn address(&self) -> u64 {
+        let address = self.block.address();
+        address.buffer + address.offset
+    }
+
+    fn place(&self) -> *mut i32 {
+        (self.address() as *mut i32).wrapping_add(self.last)
+    }
+
+    /// The number of all, once the launch has told it; `queue` is the device of its stream.
+    pub(super) fn wait(&self, queue: &Cuda, stream: Stream) -> Result<u64> {
+        // SAFETY: as above; the device writes whole numbers.
+        let told = || u64::try_from(unsafe { self.place().read_volatile() }).ok();
+        let start = Instant::now();
+        while start.elapsed() < SPIN {
+            if let Some(total) = told() {
+                return Ok(total);
+            }
+            std::hint::spin_loop();
+        }
+        queue.synchronize_stream(stream)?;
+        told().ok_or_else(|| Error::Device {
+            call: "hard voxelization",
+            why: "it ended without telling how many voxels there are".to_string(),
+        })
+    }
+}
+
+impl Drop for PinnedTotals {
+    fn drop(&mut self) {
+        if let Err(error) = self.pinned.release(self.block, Stream::DEFAULT) {
+            tracing::warn!(%error, "pinned memory could not be returned");
+        }
+    }
+}

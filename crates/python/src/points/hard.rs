@@ -1,0 +1,140 @@
+//! Hard and dynamic voxels: arrays of numpy on the host, tensors where they are.
+
+use std::sync::{Mutex, PoisonError};
+
+use numpy::{IntoPyArray, PyArray2, PyArray3, PyArrayMethods, PyReadonlyArray2};
+use plimsoll_points::backend::cuda::{HardBuffers, HardClouds};
+use plimsoll_points::network::{
+    CoordinateForm, HardHost, HardSpec, HardVoxels, PointBatch, dynamic_coordinates,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::{cuda, workers};
+use crate::errors::OrRaise;
+
+type HardArrays<'py> =
+    (Bound<'py, PyArray3<f32>>, Bound<'py, PyArray2<i32>>, Bound<'py, numpy::PyArray1<i32>>);
+
+/// Hard voxelization of one cloud at a time; it keeps what it works in on the host.
+#[pyclass(name = "HardVoxelizer", module = "plimsoll._plimsoll", frozen)]
+#[derive(Debug)]
+pub(crate) struct PyHardVoxelizer {
+    spec: HardSpec,
+    host: Mutex<HardHost>,
+}
+
+#[pymethods]
+impl PyHardVoxelizer {
+    #[new]
+    #[pyo3(signature = (voxel_size, point_cloud_range, max_points, max_voxels, order = "zyx"))]
+    fn new(
+        voxel_size: [f32; 3],
+        point_cloud_range: [f32; 6],
+        max_points: u32,
+        max_voxels: u32,
+        order: &str,
+    ) -> PyResult<PyHardVoxelizer> {
+        let form = CoordinateForm { order: order.parse().or_raise()?, batch_index: false };
+        let spec = HardSpec::new(voxel_size, point_cloud_range, max_points, max_voxels);
+        let spec = spec.or_raise()?.with_form(form);
+        Ok(PyHardVoxelizer { spec, host: Mutex::new(HardHost::new(spec)) })
+    }
+
+    /// Voxels along x, y and z.
+    #[getter]
+    fn grid_size(&self) -> [u32; 3] {
+        self.spec.grid().cells()
+    }
+
+    /// Voxels, coordinates and numbers of points of an array's points.
+    fn hard<'py>(
+        &self,
+        py: Python<'py>,
+        points: PyReadonlyArray2<'py, f32>,
+    ) -> PyResult<HardArrays<'py>> {
+        let (floats, columns) = floats(&points)?;
+        let made = workers::interruptible(py, |_| {
+            let batch = PointBatch::one(floats, columns)?;
+            let mut made = HardVoxels::default();
+            self.host.lock().unwrap_or_else(PoisonError::into_inner).run(&batch, &mut made)?;
+            Ok(made)
+        })?;
+        let voxels = made.num_points.len();
+        let each = [voxels, self.spec.max_points() as usize, columns];
+        Ok((
+            made.voxels.into_pyarray(py).reshape(each)?,
+            made.coordinates.into_pyarray(py).reshape([voxels, 3])?,
+            made.num_points.into_pyarray(py),
+        ))
+    }
+
+    /// The voxel of every point of an array, or −1.
+    fn dynamic<'py>(
+        &self,
+        py: Python<'py>,
+        points: PyReadonlyArray2<'py, f32>,
+    ) -> PyResult<Bound<'py, PyArray2<i32>>> {
+        let (floats, columns) = floats(&points)?;
+        let made = workers::interruptible(py, |_| {
+            let batch = PointBatch::one(floats, columns)?;
+            Ok(dynamic_coordinates(&batch, self.spec.grid(), self.spec.form()))
+        })?;
+        let points = made.len() / 3;
+        made.into_pyarray(py).reshape([points, 3])
+    }
+
+    /// Queues hard voxelization of a tensor on a GPU, on a stream of the caller's; gives the number
+    /// of voxels, which may still be in the making.
+    #[expect(clippy::too_many_arguments, reason = "what Python knows of four tensors")]
+    fn hard_resident(
+        &self,
+        py: Python<'_>,
+        device: u32,
+        stream: usize,
+        points: u64,
+        count: u64,
+        columns: usize,
+        voxels: u64,
+        coordinates: u64,
+        num_points: u64,
+    ) -> PyResult<u64> {
+        let buffers = HardBuffers { points, voxels, coordinates, num_points, totals: 0 };
+        let clouds = HardClouds::Equal { clouds: 1, points: count };
+        py.detach(|| {
+            let (hard, stream) = cuda::hard(device, stream, &self.spec, columns, count)?;
+            // SAFETY: the caller's tensors, which it keeps until its stream is past the launch.
+            unsafe { hard.launch_counted(stream, clouds, &buffers) }
+        })
+        .or_raise()
+    }
+
+    /// The same for the voxel of every point.
+    #[expect(clippy::too_many_arguments, reason = "what Python knows of two tensors")]
+    fn dynamic_resident(
+        &self,
+        py: Python<'_>,
+        device: u32,
+        stream: usize,
+        points: u64,
+        count: u64,
+        columns: usize,
+        coordinates: u64,
+    ) -> PyResult<()> {
+        py.detach(|| {
+            let (places, stream) = cuda::places(device, stream, &self.spec, columns)?;
+            // SAFETY: as above.
+            unsafe { places.launch(stream, points, count, coordinates) }
+        })
+        .or_raise()
+    }
+}
+
+fn floats<'a>(points: &'a PyReadonlyArray2<'_, f32>) -> PyResult<(&'a [f32], usize)> {
+    let floats = points.as_slice().map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let columns = points.as_array().ncols();
+    if columns < 3 {
+        return Err(PyValueError::new_err("points must have at least three columns: x, y and z"));
+    }
+    Ok((floats, columns))
+}

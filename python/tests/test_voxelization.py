@@ -1,0 +1,163 @@
+"""Voxelization as mmcv's module is called: against the rule in plain Python, and the command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import plimsoll
+from plimsoll import command
+
+SIZE, RANGE = [0.5, 0.25, 0.5], [-1.0, -1.0, 0.0, 2.0, 2.0, 3.0]
+Floats = npt.NDArray[np.float32]
+
+
+def cloud(points: int, columns: int = 4, seed: int = 1) -> Floats:
+    made = np.random.default_rng(seed).uniform(-1.3, 3.2, (points, columns)).astype(np.float32)
+    made[::17, 0], made[3::29, 1] = np.nan, np.inf
+    # On faces of cells.
+    made[5::11, :3] = np.round(made[5::11, :3] * 4) / 4
+    return made
+
+
+def by_rule(points: Floats, most: int, voxels: int) -> tuple[Floats, list[Any], list[int], list[Any]]:
+    """The first points of the first voxels, one point after the other; and the voxel of each."""
+    size, low = np.array(SIZE, np.float32), np.array(RANGE[:3], np.float32)
+    extent = [6, 12, 6]
+    numbers: dict[Any, int] = {}
+    kept: list[list[Floats]] = []
+    places: list[Any] = []
+    for point in points:
+        with np.errstate(all="ignore"):
+            cell = np.floor((point[:3] - low) / size)
+        inside = np.isfinite(cell).all() and all(0 <= one < most for one, most in zip(cell, extent, strict=True))
+        place = tuple(int(one) for one in cell[::-1]) if inside else (-1, -1, -1)
+        places.append(list(place))
+        if not inside or (place not in numbers and len(numbers) == voxels):
+            continue
+        number = numbers.setdefault(place, len(numbers))
+        if number == len(kept):
+            kept.append([])
+        if len(kept[number]) < most:
+            kept[number].append(point)
+    made = np.zeros((len(kept), most, points.shape[1]), np.float32)
+    for voxel, own in zip(made, kept, strict=True):
+        voxel[: len(own)] = own
+    return made, [list(place) for place in numbers], [len(own) for own in kept], places
+
+
+@pytest.mark.parametrize(("points", "most", "voxels"), [(0, 2, 5), (700, 3, 1000), (2000, 1, 40)])
+def test_it_is_the_rule(points: int, most: int, voxels: int) -> None:
+    given = cloud(points)
+    made = plimsoll.Voxelization(SIZE, RANGE, most, voxels)(given)
+    want = by_rule(given, most, voxels)
+    assert [part.dtype for part in made] == [np.float32, np.int32, np.int32]
+    assert made[0].tobytes() == want[0].tobytes() and made[0].shape == want[0].shape
+    assert made[1].tolist() == want[1] and made[2].tolist() == want[2]
+    places = plimsoll.Voxelization(SIZE, RANGE, -1)(given)
+    assert places.dtype == np.int32 and places.tolist() == want[3]
+
+
+def test_the_bits_are_the_commands(tmp_path: Path) -> None:
+    given = cloud(3000, 5)
+    np.save(tmp_path / "in.npy", given)
+    text = [",".join(map(str, numbers)) for numbers in (SIZE, RANGE)]
+    flags = ["--hard", "--voxel-size", text[0], "--range", text[1], "--max-points", "4", "--max-voxels", "300"]
+    command.ask(["voxelize", tmp_path / "in.npy", *flags, "--backend", "host", "--out", tmp_path / "out.npz"])
+    want = np.load(tmp_path / "out.npz")
+    made = plimsoll.Voxelization(SIZE, RANGE, 4, 300)(given)
+    for part, name in zip(made, ("voxels", "coordinates", "num_points"), strict=True):
+        assert part.tobytes() == want[name].tobytes()
+
+
+def test_training_and_testing_differ_in_their_maxima() -> None:
+    given = cloud(1000)
+    layer = plimsoll.Voxelization(SIZE, RANGE, max_num_points=2, max_voxels=(7, 9))
+    assert len(layer(given)[0]) == 7
+    assert len(layer.eval()(given)[0]) == 9 and not layer.training
+    assert len(layer.train().forward(given)[0]) == 7
+    assert layer.grid_size == [6, 12, 6] and layer.pcd_shape == [1, 12, 6]
+    assert repr(layer).startswith("Voxelization(voxel_size=[0.5, 0.25, 0.5], point_cloud_range=")
+
+
+def test_the_order_of_coordinates() -> None:
+    given = cloud(400)
+    zyx, xyz = (plimsoll.Voxelization(SIZE, RANGE, 2, 50, order=order)(given)[1] for order in ("zyx", "xyz"))
+    assert np.array_equal(zyx, xyz[:, ::-1])
+
+
+def test_other_types_and_layouts_are_converted() -> None:
+    given = cloud(500)
+    layer = plimsoll.Voxelization(SIZE, RANGE, 3, 100)
+    want = layer(given)
+    wide = np.zeros((500, 8), np.float32)
+    wide[:, ::2] = given
+    for other in (given.astype(np.float64), np.asfortranarray(given), wide[:, ::2]):
+        assert all(np.array_equal(a, b) for a, b in zip(layer(other), want, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ((SIZE, RANGE, 0), "at least 1, or -1"),
+        ((SIZE, RANGE, 3, 0), "at least 1, or -1"),
+        ((SIZE, RANGE, 3, (1, 2, 3)), "training, testing"),
+        ((SIZE[:2], RANGE, 3), "three numbers"),
+        ((SIZE, RANGE[:5], 3), "six"),
+        (([0.5, -1.0, 0.5], RANGE, 3), "-1"),
+    ],
+)
+def test_what_cannot_be_is_refused(given: tuple[Any, ...], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        plimsoll.Voxelization(*given)
+
+
+def test_points_that_are_none_are_refused() -> None:
+    layer = plimsoll.Voxelization(SIZE, RANGE, 3)
+    with pytest.raises(ValueError, match=r"\[N, C\]"):
+        layer(np.zeros((3, 2), np.float32))
+    with pytest.raises(ValueError, match=r"\[N, C\]"):
+        layer(np.zeros(3, np.float32))
+
+
+PYTORCH = """
+import sys
+try:
+    import torch
+except ImportError as error:
+    sys.exit(f"skipped: {error}")
+import numpy as np, plimsoll
+sys.path.insert(0, sys.argv[1])
+from test_voxelization import RANGE, SIZE, cloud
+
+given = cloud(5000, 5)
+layer = plimsoll.Voxelization(SIZE, RANGE, 3, 300)
+places = plimsoll.Voxelization(SIZE, RANGE, -1)
+want, where = layer(given), places(given)
+tensor = torch.from_numpy(given)
+for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
+    on = tensor.to(device)
+    for points in (on, on.double(), on.t().contiguous().t(), torch.cat([on[:1], on])[1:]):
+        made = layer(points)
+        assert all(part.device.type == device for part in made)
+        assert all(a.cpu().numpy().tobytes() == b.tobytes() for a, b in zip(made, want, strict=True)), device
+        assert np.array_equal(places(points).cpu().numpy(), where)
+    assert [len(part) for part in layer(on[:0])] == [0, 0, 0]
+    print("same on", device)
+"""
+
+
+def test_tensors_of_pytorch_stay_where_they_are() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", PYTORCH, str(Path(__file__).parent)], capture_output=True, text=True, check=False
+    )
+    if "skipped" in said.stderr:
+        pytest.skip(said.stderr.strip())
+    assert said.returncode == 0, said.stderr
+    assert "same on cpu" in said.stdout
