@@ -297,9 +297,9 @@ def test_bad_usage_is_one_message_and_nothing_is_written(clouds: Path, tmp_path:
 def test_the_examples_of_the_package_run(cluster: Cluster) -> None:
     import doctest
 
-    from plimsoll.ray import grids, job, options, places, sizes, stage, worker
+    from plimsoll.ray import grids, hard, job, options, places, sizes, stage, worker
 
-    for module in (grids, job, options, places, sizes, stage, worker):
+    for module in (grids, hard, job, options, places, sizes, stage, worker):
         found = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
         assert found.attempted and not found.failed, module.__name__
     names = plimsoll.ray.__all__
