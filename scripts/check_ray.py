@@ -38,7 +38,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 FINDINGS = []
 GRIDS = Grids((48, 48, 48), 1 / 48)
 STORE_BYTES = 80 << 20
-TURNS = 3
+TURNS = 5
 
 
 def note(**finding):
@@ -197,15 +197,39 @@ def cloud(number, points):
     return np.random.default_rng(number).random((points, 3), dtype=np.float32)
 
 
-SPEED = Grids((128, 256, 256), (1 / 256, 1 / 256, 1 / 128), mode="count")
+class FirstGrids(Grids):
+    """Grids of workers that are served before other programs of this machine, where that was asked for."""
+
+    def make(self, clouds, device):
+        be_first()
+        return super().make(clouds, device)
 
 
-def speed_data(folder, files=16, points=2_500_000):
-    made = folder / "scans"
+def be_first():
+    """Puts this process, and its session, before others (--first): as on a machine of one's own."""
+    if os.environ.get("CHECK_RAY_FIRST"):
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, -20)
+            pathlib.Path("/proc/self/autogroup").write_text("-20")
+
+
+SPEED = FirstGrids((64, 128, 128), (1 / 128, 1 / 128, 1 / 64), mode="count")
+#: Items of two kinds: text, which takes the processor, and floats, which take the memory's bandwidth.
+KINDS = {"text": 500_000, "floats": 2_500_000}
+
+
+def speed_data(folder, kind, files=16):
+    made = folder / kind
     made.mkdir()
     for number in range(files):
-        scan = np.random.default_rng(number).random((points, 4), dtype=np.float32)
-        scan.tofile(made / f"{number}.bin")
+        scan = np.random.default_rng(number).random((KINDS[kind], 4), dtype=np.float32)
+        if kind == "floats":
+            scan.tofile(made / f"{number}.bin")
+            continue
+        rows = "\n".join(" ".join(map(repr, row)) for row in scan.astype(float).round(6).tolist())
+        fields = "".join(f"property float {name}\n" for name in "xyzi")
+        head = f"ply\nformat ascii 1.0\nelement vertex {len(scan)}\n{fields}end_header\n"
+        (made / f"{number}.ply").write_text(f"{head}{rows}\n")
     return made
 
 
@@ -235,6 +259,8 @@ def read_records(out):
 
 def plain(scans, out, units):
     """The same work in a process without Ray."""
+    os.setsid()  # as Ray's workers are: the kernel shares processors by sessions first
+    be_first()
     os.environ["RAYON_NUM_THREADS"] = "1"
     work = UnitWork(SPEED, "npy", 1, (Place.of(scans),), Place.of(out), "cpu")
     maker = UnitMaker(work)
@@ -255,30 +281,35 @@ def without_ray(scans, out, processes):
 
 
 def speed(folder):
-    """Two workers of one thread each beside one, in turns, with Ray and without."""
-    scans = speed_data(folder)
-    found = {}
-    with cluster(1, cpus=6):
-        for turn in range(TURNS):
-            for workers in (1, 2):
-                out = folder / f"out-{turn}-{workers}"
-                voxelize_files([scans], out, SPEED, JobOptions(format="npy", shard_items=1, workers=workers))
-                found.setdefault(("Ray", workers), []).append(window(read_records(out)))
-                shutil.rmtree(out)
+    """Two workers of one thread each beside one, in turns, with Ray and without. In memory, where it
+    can be had: the disk is none of what is compared."""
+    be_first()
+    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else folder
+    with tempfile.TemporaryDirectory(prefix="check-ray-", dir=where) as memory, cluster(1, cpus=6):
+        for kind in KINDS:
+            compare_workers(pathlib.Path(memory), kind)
+
+
+def compare_workers(folder, kind):
+    scans, found = speed_data(folder, kind), {}
     for turn in range(TURNS):
         for workers in (1, 2):
-            out = folder / f"plain-{turn}-{workers}"
+            out = folder / "out"
+            voxelize_files([scans], out, SPEED, JobOptions(format="npy", shard_items=1, workers=workers))
+            found.setdefault(("Ray", workers), []).append(window(read_records(out)))
+            shutil.rmtree(out)
             found.setdefault(("plain", workers), []).append(without_ray(scans, out, workers))
             shutil.rmtree(out)
-    load = os.getloadavg()
     for (how, workers), runs in found.items():
         middle = {name: round(statistics.median(run[name] for run in runs), 4) for name in runs[0]}
-        note(speed=how, of=workers, load=load[0], runs=[round(run["per_s"], 2) for run in runs], **middle)
-    ratios = [two["per_s"] / one["per_s"] for one, two in zip(found["Ray", 1], found["Ray", 2])]
-    machine = [two["per_s"] / one["per_s"] for one, two in zip(found["plain", 1], found["plain", 2])]
-    note(ratios_ray=[round(one, 2) for one in ratios], ratios_plain=[round(one, 2) for one in machine])
-    check("items take at least 50 ms", statistics.median(run["total_s"] for run in found["Ray", 1]) >= 0.05)
-    check("two workers do at least 1.5 times what one does, in the median", statistics.median(ratios) >= 1.5)
+        note(speed=how, kind=kind, of=workers, runs=[round(run["per_s"], 2) for run in runs], **middle)
+    ratios, machine = (
+        [two["per_s"] / one["per_s"] for one, two in zip(found[how, 1], found[how, 2])] for how in ("Ray", "plain")
+    )
+    note(kind=kind, ratios_ray=[round(one, 2) for one in ratios], ratios_plain=[round(one, 2) for one in machine],
+         load=round(os.getloadavg()[0], 1), first=bool(os.environ.get("CHECK_RAY_FIRST")))
+    check(f"{kind}: items take at least 50 ms", statistics.median(run["total_s"] for run in found["Ray", 1]) >= 0.05)
+    check(f"{kind}: two workers do at least 1.5 times what one does, in the median", statistics.median(ratios) >= 1.5)
 
 
 def parts(folder):
@@ -331,11 +362,14 @@ def main():
     all_parts = {part.__name__: part for part in (tests, storm, s3, store, speed, parts)}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--first", action="store_true", help="let what is timed go before other programs (root)")
     parser.add_argument("part", nargs="*", help=", ".join(all_parts))
     given = parser.parse_args()
     if unknown := set(given.part) - set(all_parts):
         parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(all_parts)}")
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.first:
+        os.environ.update(CHECK_RAY_FIRST="1", RAY_worker_niceness="0")
     for name in given.part or all_parts:
         with tempfile.TemporaryDirectory(prefix="check-ray-") as folder:
             try:

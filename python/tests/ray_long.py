@@ -17,7 +17,7 @@ from ray import cloudpickle
 import plimsoll
 import ray_data
 from conftest import ROOT
-from plimsoll.ray import Grids, JobOptions, voxelize, voxelize_files
+from plimsoll.ray import Grids, JobOptions, hard_voxelize, voxelize, voxelize_files
 
 # Ray's own warnings are not ours to mend.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -73,6 +73,21 @@ def test_files_of_a_data_set_become_grids(cluster: Any, clouds: Path, tmp_path: 
     assert any(np.array_equal(row["grid"], own) for row in rows)
     with pytest.raises(Exception, match="bad.ply"):
         voxelize(files, GRIDS.grid, GRIDS.voxel_size, on_error="raise").take_all()
+
+
+def test_files_of_a_data_set_become_hard_voxels(cluster: Any, clouds: Path) -> None:
+    paths = [str(path) for path in sorted(clouds.glob("scan[0-4].*"))]
+    files = ray.data.read_binary_files(paths, include_paths=True)
+    what: tuple[Any, ...] = ([0.1] * 3, [0, 0, 0, 1, 1, 1], 5, 700)
+    found: dict[str, list[Any]] = {}
+    for row in hard_voxelize(files, *what, workers=2).take_all():
+        found.setdefault(row["path"], []).append((row["voxels"], row["coors"], row["num_points"]))
+    layer = plimsoll.Voxelization(*what)
+    for path in paths:
+        own = [layer(cloud) for cloud in plimsoll.read_points(path)]
+        assert len(own) == len(found[path])
+        for made, expected in zip(found[path], own, strict=True):
+            assert all(map(np.array_equal, made, expected))
 
 
 def test_the_example_runs(cluster: Any, clouds: Path, tmp_path: Path) -> None:

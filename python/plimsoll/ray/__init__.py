@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .grids import Grids, voxelize
+    from .hard import hard_voxelize
     from .job import voxelize_files
     from .options import JobFailed, JobOptions
     from .report import JobReport
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _LATER = {
     "grids": ("Grids", "voxelize"),
+    "hard": ("hard_voxelize",),
     "job": ("voxelize_files",),
     "options": ("JobFailed", "JobOptions"),
     "report": ("JobReport",),
@@ -35,4 +37,13 @@ if not TYPE_CHECKING:  # a checker would take every name to be there
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Grids", "JobFailed", "JobOptions", "JobReport", "Stage", "voxelize", "voxelize_files"]
+__all__ = [
+    "Grids",
+    "JobFailed",
+    "JobOptions",
+    "JobReport",
+    "Stage",
+    "hard_voxelize",
+    "voxelize",
+    "voxelize_files",
+]

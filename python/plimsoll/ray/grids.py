@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -93,47 +93,66 @@ class Grids:
         return cast("Array", made)
 
 
-class VoxelizeBatch:
-    """Rows with points, or with the bytes and the path of a file, into rows with grids."""
+class CloudRows:
+    """The clouds of rows: points, or the bytes and the path of a file, which may have several."""
 
-    def __init__(self, grids: Grids, column: str, into: str, device: str, on_error: str) -> None:
-        self.grids, self.column, self.into = grids, column, into
-        self.device, self.on_error = device, on_error
+    def __init__(
+        self, column: str, features: bool, on_error: str, check: Callable[[Cloud], object] = id
+    ) -> None:
+        if on_error not in ("log", "raise"):
+            raise ValueError(f"on_error is {on_error!r}; it must be 'log' or 'raise'")
+        self.column, self.features, self.on_error, self.check = column, features, on_error, check
 
-    def __call__(self, batch: Batch) -> Batch:
+    def split(self, batch: Batch) -> tuple[Batch, list[Cloud]]:
+        """The other columns, with a row for each cloud, and the clouds."""
         if self.column in batch:
             others = {name: values for name, values in batch.items() if name != self.column}
-            clouds = [np.ascontiguousarray(one, dtype=np.float32) for one in batch[self.column]]
-            rows = list(range(len(clouds)))
-        elif {"bytes", "path"} <= batch.keys():
-            others = {name: values for name, values in batch.items() if name != "bytes"}
-            read = list(self.read(batch))
-            rows, clouds = [row for row, _ in read], [cloud for _, cloud in read]
-        else:
+            return others, [_points(one) for one in batch[self.column]]
+        if not {"bytes", "path"} <= batch.keys():
             raise ValueError(
-                f"rows have {', '.join(sorted(batch)) or 'no columns'}; voxelize takes rows with "
-                f"{self.column!r}, or with 'bytes' and 'path' as ray.data.read_binary_files"
-                "(include_paths=True) gives them"
+                f"rows have {', '.join(sorted(batch)) or 'no columns'}; give rows with {self.column!r}, or with "
+                "'bytes' and 'path' as ray.data.read_binary_files(include_paths=True) gives them"
             )
-        made = {name: values[rows] for name, values in others.items()}
-        if clouds:
-            made[self.into] = self.grids.make(clouds, self.device)
-        else:
-            made[self.into] = np.empty((0, *self.grids.shape), self.grids.array_dtype)
-        return made
+        read = list(self._read(batch))
+        rows = [row for row, _ in read]
+        others = {name: values[rows] for name, values in batch.items() if name != "bytes"}
+        return others, [cloud for _, cloud in read]
 
-    def read(self, batch: Batch) -> Iterator[tuple[int, Cloud]]:
+    def _read(self, batch: Batch) -> Iterator[tuple[int, Cloud]]:
         for row, (path, data) in enumerate(zip(batch["path"], batch["bytes"], strict=True)):
             try:
-                clouds = read_points(str(path), bytes(data), features=self.grids.needs_features)
+                clouds = read_points(str(path), bytes(data), features=self.features)
                 for cloud in clouds:
-                    self.grids.check(cloud)
+                    self.check(cloud)
             except (ValueError, Unavailable) as error:
                 if self.on_error == "raise":
                     raise
                 logging.getLogger("plimsoll.ray").warning("left out: %s: %s", path, error)
                 continue
             yield from ((row, cloud) for cloud in clouds)
+
+
+def _points(value: Any) -> Cloud:
+    """The points of a row: an array, or what Ray makes of lists of lists, which is an array of arrays."""
+    rows = np.asarray(value)
+    if rows.dtype == object:
+        rows = np.stack(list(rows)) if len(rows) else np.empty((0, 3))
+    return np.ascontiguousarray(rows, dtype=np.float32)
+
+
+class VoxelizeBatch:
+    """Rows with clouds into rows with grids."""
+
+    def __init__(self, grids: Grids, rows: CloudRows, into: str, device: str) -> None:
+        self.grids, self.rows, self.into, self.device = grids, rows, into, device
+
+    def __call__(self, batch: Batch) -> Batch:
+        made, clouds = self.rows.split(batch)
+        if clouds:
+            made[self.into] = self.grids.make(clouds, self.device)
+        else:
+            made[self.into] = np.empty((0, *self.grids.shape), self.grids.array_dtype)
+        return made
 
 
 def voxelize(
@@ -165,12 +184,10 @@ def voxelize(
 
     The bits are those of `plimsoll.voxelize`, however many actors there are.
     """
-    if on_error not in ("log", "raise"):
-        raise ValueError(f"on_error is {on_error!r}; it must be 'log' or 'raise'")
     grids = Grids(_triple(grid_size), _triple(voxel_size), _triple(origin), mode, dtype, features)
     device = "cuda:0" if num_gpus else "cpu"
     options = {"bytes_per_row": grids.item_bytes, **options}
-    args = (grids, column, into, device, on_error)
+    args = (grids, CloudRows(column, grids.needs_features, on_error, grids.check), into, device)
     return dataset.map_batches(**Stage(VoxelizeBatch, limit, num_gpus=num_gpus, args=args, **options))
 
 
