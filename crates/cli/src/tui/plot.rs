@@ -10,7 +10,7 @@ use ratatui::style::{Color, Style};
 use super::palette::{ALARM, ALERT, FAINT, STRONG};
 
 /// A line of a plot: what is shown, and a value for each time; an unknown one is a gap.
-pub(super) struct Series {
+pub(super) struct PlotSeries {
     pub(super) colour: Color,
     pub(super) points: Vec<(f64, Option<f64>)>,
 }
@@ -27,11 +27,11 @@ pub(super) struct PlotFuture {
 }
 
 /// What is plotted.
-pub(super) struct Plot {
+pub(super) struct TextPlot {
     pub(super) title: String,
     /// What stands on the right of the title.
     pub(super) now: String,
-    pub(super) series: Vec<Series>,
+    pub(super) series: Vec<PlotSeries>,
     /// The bottom of the plot: 0, unless the way to the limit would be too low to be seen.
     pub(super) bottom: f64,
     /// The value at the bottom, in words.
@@ -51,7 +51,7 @@ pub(super) struct Plot {
 }
 
 /// Dots, two by four in a character.
-struct Canvas {
+struct DotCanvas {
     width: usize,
     height: usize,
     dots: Vec<u8>,
@@ -61,11 +61,11 @@ struct Canvas {
 /// The bit of a dot, by row and column in its character.
 const BITS: [[u8; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
 
-impl Canvas {
-    fn new(area: Rect) -> Canvas {
+impl DotCanvas {
+    fn new(area: Rect) -> DotCanvas {
         let (width, height) = (usize::from(area.width), usize::from(area.height));
         let cells = width * height;
-        Canvas { width, height, dots: vec![0; cells], inks: vec![Color::Reset; cells] }
+        DotCanvas { width, height, dots: vec![0; cells], inks: vec![Color::Reset; cells] }
     }
 
     /// Sets a dot; `y` counts from the bottom.
@@ -101,7 +101,7 @@ struct PlotTimes {
 }
 
 impl PlotTimes {
-    fn new(width: usize, plot: &Plot) -> PlotTimes {
+    fn new(width: usize, plot: &TextPlot) -> PlotTimes {
         let end = width.saturating_mul(2).saturating_sub(1);
         // As far as the range goes, where that is not much farther than the best guess.
         let future = plot.future.map_or(0.0, |future| {
@@ -127,7 +127,7 @@ impl PlotTimes {
     }
 }
 
-impl Plot {
+impl TextPlot {
     /// Draws it, where there is room for anything.
     pub(super) fn render(&self, area: Rect, buffer: &mut Buffer) {
         let below = u16::from(self.axis);
@@ -153,7 +153,7 @@ impl Plot {
         label(buffer, body.y, &self.top_label);
         label(buffer, body.bottom() - 1, &self.bottom_label);
         let times = PlotTimes::new(usize::from(body.width), self);
-        let mut canvas = Canvas::new(body);
+        let mut canvas = DotCanvas::new(body);
         for series in &self.series {
             self.draw_series(&mut canvas, &times, series, self.series.len() == 1);
         }
@@ -171,7 +171,13 @@ impl Plot {
         (share * most).round().clamp(0.0, most) as usize
     }
 
-    fn draw_series(&self, canvas: &mut Canvas, times: &PlotTimes, series: &Series, fill: bool) {
+    fn draw_series(
+        &self,
+        canvas: &mut DotCanvas,
+        times: &PlotTimes,
+        series: &PlotSeries,
+        fill: bool,
+    ) {
         let mut before: Option<(usize, usize)> = None;
         for (t, value) in &series.points {
             let place = times.past(self.last - t);
@@ -197,7 +203,7 @@ impl Plot {
     }
 
     /// Dashes from now to where it reaches the limit, or the top.
-    fn draw_future(&self, canvas: &mut Canvas, times: &PlotTimes) {
+    fn draw_future(&self, canvas: &mut DotCanvas, times: &PlotTimes) {
         let Some(future) = self.future else { return };
         let end = self.limit.as_ref().map_or(self.top, |(limit, _)| *limit);
         let (from, to) = (times.now + 1, times.ahead(future.seconds));

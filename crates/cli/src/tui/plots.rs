@@ -6,7 +6,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 
 use super::bars::{gib, name_of};
 use super::palette::{GPU, LINES, LOAD, MEMORY};
-use super::plot::{Plot, PlotFuture, Series};
+use super::plot::{PlotFuture, PlotSeries, TextPlot};
 use super::view::{LiveView, MOST_GPUS, PlotPoint};
 use crate::command::monitor::record::{MonitorPool, MonitorRecord, PoolOwner};
 
@@ -44,7 +44,7 @@ pub(super) fn draw_plots(buffer: &mut Buffer, area: Rect, view: &LiveView) {
 }
 
 /// Those beside the first: GPU memory and load, and what the machine has instead.
-fn beside(view: &LiveView, record: &MonitorRecord, subject: Option<&MonitorPool>) -> Vec<Plot> {
+fn beside(view: &LiveView, record: &MonitorRecord, subject: Option<&MonitorPool>) -> Vec<TextPlot> {
     let own: Vec<MonitorPool> =
         (0..record.gpus.len().min(MOST_GPUS)).filter_map(|at| record.own(at)).collect();
     let shown = |pool: &MonitorPool| Some(pool.owner) == subject.map(|subject| subject.owner);
@@ -72,10 +72,10 @@ fn beside(view: &LiveView, record: &MonitorRecord, subject: Option<&MonitorPool>
 }
 
 /// A plot of this history.
-fn plot(view: &LiveView, title: String, top: f64, top_label: String) -> Plot {
+fn plot(view: &LiveView, title: String, top: f64, top_label: String) -> TextPlot {
     let last = view.history.back().map_or(0.0, |point| point.t);
     let first = view.history.front().map_or(last, |point| point.t);
-    Plot {
+    TextPlot {
         title,
         now: String::new(),
         series: Vec::new(),
@@ -95,13 +95,13 @@ fn series(
     view: &LiveView,
     colour: ratatui::style::Color,
     of: impl Fn(&PlotPoint) -> Option<f64>,
-) -> Series {
+) -> PlotSeries {
     let points = view.history.iter().map(|point| (point.t, of(point))).collect();
-    Series { colour, points }
+    PlotSeries { colour, points }
 }
 
 /// One memory in GiB, with its limit; with its forecast where it is the subject.
-fn memory(view: &LiveView, record: &MonitorRecord, pool: &MonitorPool, subject: bool) -> Plot {
+fn memory(view: &LiveView, record: &MonitorRecord, pool: &MonitorPool, subject: bool) -> TextPlot {
     let name = match pool.owner {
         PoolOwner::System if record.unified == Some(true) => "System memory".to_string(),
         PoolOwner::System => "System memory (RAM)".to_string(),
@@ -134,7 +134,7 @@ fn memory(view: &LiveView, record: &MonitorRecord, pool: &MonitorPool, subject: 
 
 /// Where most of the plot would be full, the way that is left would have a row or none: then the
 /// plot begins below the least that is shown, and says where.
-fn begin_at_the_least(plot: &mut Plot) {
+fn begin_at_the_least(plot: &mut TextPlot) {
     let from = plot.last - plot.span;
     let shown = plot.series.iter().flat_map(|series| &series.points).filter(|(t, _)| *t >= from);
     let least = shown.filter_map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
@@ -145,7 +145,7 @@ fn begin_at_the_least(plot: &mut Plot) {
 }
 
 /// The GPU's share of unified memory.
-fn share(view: &LiveView, record: &MonitorRecord) -> Plot {
+fn share(view: &LiveView, record: &MonitorRecord) -> TextPlot {
     let total = record.memory.total_bytes.unwrap_or_default();
     let mut plot = plot(view, "GPU memory, GiB".to_string(), total as f64, gib(total));
     let used = record.memory.gpu_share_bytes;
@@ -156,7 +156,7 @@ fn share(view: &LiveView, record: &MonitorRecord) -> Plot {
 }
 
 /// The memories of several GPUs, in percent of each.
-fn shares(view: &LiveView, pools: &[MonitorPool]) -> Plot {
+fn shares(view: &LiveView, pools: &[MonitorPool]) -> TextPlot {
     let mut plot = percents(view, "GPU memory, %");
     plot.series = pools
         .iter()
@@ -177,7 +177,7 @@ fn shares(view: &LiveView, pools: &[MonitorPool]) -> Plot {
     plot
 }
 
-fn percents(view: &LiveView, title: &str) -> Plot {
+fn percents(view: &LiveView, title: &str) -> TextPlot {
     plot(view, title.to_string(), 100.0, "100".to_string())
 }
 
@@ -194,7 +194,7 @@ fn each(all: impl Iterator<Item = Option<f64>>) -> String {
     }
 }
 
-fn load(view: &LiveView, record: &MonitorRecord) -> Plot {
+fn load(view: &LiveView, record: &MonitorRecord) -> TextPlot {
     let mut plot = percents(view, "GPU load, %");
     let gpus = record.gpus.len().min(MOST_GPUS);
     let colour = |at: usize| if gpus == 1 { LOAD } else { LINES[at] };
@@ -204,7 +204,7 @@ fn load(view: &LiveView, record: &MonitorRecord) -> Plot {
     plot
 }
 
-fn cpu(view: &LiveView, record: &MonitorRecord) -> Plot {
+fn cpu(view: &LiveView, record: &MonitorRecord) -> TextPlot {
     let mut plot = percents(view, "CPU load, %");
     plot.series = vec![series(view, LOAD, |point| point.cpu)];
     plot.now = each(std::iter::once(record.cpu.percent));
@@ -212,7 +212,7 @@ fn cpu(view: &LiveView, record: &MonitorRecord) -> Plot {
 }
 
 /// Swap, which fills when memory has.
-fn swap(view: &LiveView, record: &MonitorRecord) -> Plot {
+fn swap(view: &LiveView, record: &MonitorRecord) -> TextPlot {
     let total = record.swap.total_bytes.unwrap_or_default();
     let mut plot = plot(view, "Swap, GiB".to_string(), total as f64, gib(total));
     plot.series = vec![series(view, MEMORY, |point| point.swap.map(|used| used as f64))];

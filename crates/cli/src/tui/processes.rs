@@ -196,8 +196,8 @@ fn draw_head(
     }
     let filter = match (view.filter.is_set(), view.filter.typing) {
         (false, _) => String::new(),
-        (true, true) => format!("filter: {}_  ", view.filter.text),
-        (true, false) => format!("filter: {}  ", view.filter.text),
+        (true, true) => format!("  filter: {}_  ", view.filter.text),
+        (true, false) => format!("  filter: {}  ", view.filter.text),
     };
     let place = if top > 0 || last < all {
         format!("{}–{last} of {all}", top + 1)
