@@ -82,7 +82,8 @@ def tests(folder):
     words = [sys.executable, "-m", "pytest", "-q", "python/tests/test_ray.py", "python/tests/ray_long.py", "python/tests/test_ray_parts.py"]
     begun = time.monotonic()
     ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PLIMSOLL_REQUIRE": "ray"})
-    note(tests=ended.stdout.strip().splitlines()[-1], seconds=round(time.monotonic() - begun, 1))
+    lines = ended.stdout.strip().splitlines()
+    note(tests=lines[-1], failed_tests=[line for line in lines if line.startswith(("FAILED", "ERROR"))], seconds=round(time.monotonic() - begun, 1))
     check("the tests pass", ended.returncode == 0)
 
 

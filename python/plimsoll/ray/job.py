@@ -57,13 +57,8 @@ def voxelize_files(
     options = options or JobOptions()
     options.check()
     start = time.perf_counter()
-    place = (lambda name: Place(filesystem, os.fspath(name))) if filesystem is not None else Place.of
-    sources, target = tuple(place(name) for name in inputs), place(out)
-    files = find(sources)
-    if grids.needs_features and not grids.features:
-        grids = replace(grids, features=_features(files, sources))
-    device = "cuda:0" if options.num_gpus else "cpu"
-    work = UnitWork(grids, options.format, options.rows(grids), sources, target, device)
+    places = [Place.of(name) if filesystem is None else Place(filesystem, os.fspath(name)) for name in (*inputs, out)]
+    work, files = _work(tuple(places[:-1]), places[-1], grids, options)
     units = _units(files, work.rows)
     done = _begin(work, files, units, options.retry_faults)
     state = JobProgress(len(units))
@@ -90,6 +85,17 @@ def voxelize_files(
     times = WorkerPool(work, options).run(missing, finished, tick) if missing else (0.0, 0)
     report = JobReport.of(work, done, state, times, time.perf_counter() - start)
     return _end(work, done, report)
+
+
+def _work(
+    sources: tuple[Place, ...], out: Place, grids: Grids, options: JobOptions
+) -> tuple[UnitWork, list[InputFile]]:
+    """What is to be made, of which files."""
+    files = find(sources)
+    if grids.needs_features and not grids.features:
+        grids = replace(grids, features=_features(files, sources))
+    device = "cuda:0" if options.num_gpus else "cpu"
+    return UnitWork(grids, options.format, options.rows(grids), sources, out, device), files
 
 
 def _check_strict(records: Iterable[UnitRecord]) -> None:
