@@ -106,8 +106,6 @@ pub(crate) struct DecoderStyle {
     /// Whether its own operators have scores in 32 bits, and a bias of their size.
     pub(crate) wide_scores: bool,
     pub(crate) biased: bool,
-    /// Whether attention always gets a mask.
-    pub(crate) always_masks: bool,
     pub(crate) latent: Option<LatentStyle>,
     /// Whether experts' results are weighed in 32 bits.
     pub(crate) wide_routing: bool,
@@ -141,7 +139,6 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     broadcasts_keys: false,
     wide_scores: false,
     biased: false,
-    always_masks: false,
     latent: None,
     wide_routing: false,
     shared_width: 0,

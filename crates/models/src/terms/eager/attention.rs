@@ -52,7 +52,7 @@ impl EagerDecoder<'_> {
             [keys, values] = new.clone();
             *kept = Some(new);
         }
-        let windowed = self.caches[layer].window.is_some() || self.style.always_masks;
+        let windowed = self.caches[layer].window.is_some();
         let mask = shared.mask.as_ref().filter(|_| windowed);
         let attended = self.attended(tape, pass, [query, keys, values], mask);
         let width = attended.count.checked_div(self.count(pass, 1)).unwrap_or(0);

@@ -83,7 +83,7 @@ impl EagerDecoder<'_> {
         });
         let windows = self.caches.iter().filter_map(|cache| cache.window);
         let masked = windows.min().is_some_and(|window| pass.count > 1 && pass.tokens >= window);
-        let mask = (masked || (self.style.always_masks && pass.count > 1)).then(|| {
+        let mask = masked.then(|| {
             let square = pass.count.saturating_mul(pass.tokens);
             // A generating program brings a mask of padding for each sequence.
             let batch = if self.job.training { 1 } else { self.batch };
