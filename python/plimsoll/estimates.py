@@ -30,7 +30,7 @@ class Estimate:
     limit_bytes: int | None
     """What it was compared with."""
     fits: bool | None
-    """Whether it fits into that; None without a limit."""
+    """Whether the upper end of its range fits into that; None without a limit."""
     details: dict[str, Any] = field(repr=False)
     """Everything that the library says of it."""
 
@@ -102,6 +102,6 @@ def estimate(
         activation_bytes=details["activation_bytes"],
         overhead_bytes=details["overhead_bytes"],
         limit_bytes=most,
-        fits=None if most is None else total <= most,
+        fits=None if most is None else details["range"]["high_bytes"] <= most,
         details=details,
     )
