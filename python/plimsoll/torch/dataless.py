@@ -245,6 +245,9 @@ class Run(TorchDispatchMode):
         if len(known) != len(flat):
             known = [None] * len(flat)
         name = func.name()
+        if name in kernels.LAST_FIRST:
+            for tensor in reversed(flat):
+                self.hold(tensor, name)
         made = []
         for tensor, value in zip(flat, known):
             if isinstance(tensor, torch.Tensor):
