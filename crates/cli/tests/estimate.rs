@@ -224,3 +224,22 @@ fn it_agrees_with_the_logs_of_an_engine() -> Result {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
 }
+
+/// Every estimate has a range, and only what fits with its upper end fits.
+#[test]
+fn the_upper_end_of_the_range_has_to_fit() -> Result {
+    let at = |limit: &str, code| json(&words(&format!("{MISTRAL} --limit {limit}")), code);
+    let answer = at("16GiB", 0)?;
+    let [low, total, high] =
+        [&answer["range"]["low_bytes"], &answer["total_bytes"], &answer["range"]["high_bytes"]]
+            .map(|figure| figure.as_u64().unwrap_or(0));
+    assert!(0 < low && low < total && total < high && high <= total / 20 * 21, "{answer:#}");
+    assert_eq!(answer["checked"], true);
+    assert!(answer["basis"].as_str().is_some_and(|basis| basis.contains("llama.cpp")));
+    let between = at(&((total + high) / 2).to_string(), 1)?;
+    assert_eq!((&between["fits"], &between["verdict"]), (&false.into(), &"may_not_fit".into()));
+    let page = text(&run(&words(&format!("{MISTRAL} --limit {total}")))?.stdout);
+    assert!(page.contains("may not fit into") && page.contains("checked: "), "{page}");
+    assert_eq!(at(&high.to_string(), 0)?["fits"], true);
+    Ok(())
+}

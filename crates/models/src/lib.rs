@@ -33,8 +33,8 @@ pub mod trace;
 pub mod walk;
 
 pub use estimate::{
-    Biases, CacheTypes, ComputeTerms, ElementType, InferenceMemoryEstimate, LayerCache, Mlp,
-    ModelShape, ShapeTensor, WeightTerms, WeightType, estimate_inference_memory,
+    Biases, CacheTypes, ComputeTerms, ElementType, EstimateRange, InferenceMemoryEstimate,
+    LayerCache, Mlp, ModelShape, ShapeTensor, WeightTerms, WeightType, estimate_inference_memory,
 };
 pub use graph::GraphOptions;
 pub use plimsoll_machine::{Bytes, Error};

@@ -29,9 +29,9 @@ pub use plimsoll_machine::{
 };
 pub use plimsoll_memory::*;
 pub use plimsoll_models::{
-    Biases, CacheTypes, ComputeTerms, ElementType, InferenceMemoryEstimate, LayerCache, Mlp,
-    ModelShape, ShapeTensor, WeightTerms, WeightType, estimate, estimate_inference_memory, pickle,
-    trace,
+    Biases, CacheTypes, ComputeTerms, ElementType, EstimateRange, InferenceMemoryEstimate,
+    LayerCache, Mlp, ModelShape, ShapeTensor, WeightTerms, WeightType, estimate,
+    estimate_inference_memory, pickle, trace,
 };
 
 /// The guide's Rust blocks, run as tests.

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use plimsoll::backend::BackendKind;
-use plimsoll::{Biases, CacheTypes, Error, InferenceMemoryEstimate, Mlp, ModelShape, WeightType};
+use plimsoll::{
+    Biases, CacheTypes, Error, EstimateRange, InferenceMemoryEstimate, Mlp, ModelShape, WeightType,
+};
 use plimsoll_models::terms::{EstimateRequest, Runner, Terms, estimate};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -72,6 +74,7 @@ fn of_terms<'py>(py: Python<'py>, terms: &Terms) -> PyResult<Bound<'py, PyDict>>
     dict.set_item("overhead_bytes", terms.overhead.bytes)?;
     dict.set_item("overhead_source", &terms.overhead.source)?;
     dict.set_item("total_bytes", terms.total_bytes)?;
+    set_range(&dict, &terms.range)?;
     dict.set_item("host_bytes", terms.host_bytes)?;
     dict.set_item("largest_single_bytes", terms.largest_single_bytes)?;
     dict.set_item("context", terms.context)?;
@@ -88,6 +91,16 @@ fn of_terms<'py>(py: Python<'py>, terms: &Terms) -> PyResult<Bound<'py, PyDict>>
     dict.set_item("weights", weights)?;
     dict.set_item("notes", &terms.notes)?;
     Ok(dict)
+}
+
+/// What a measured peak is expected to lie between, and on what that rests.
+fn set_range(dict: &Bound<'_, PyDict>, range: &EstimateRange) -> PyResult<()> {
+    let ends = PyDict::new(dict.py());
+    ends.set_item("low_bytes", range.low_bytes)?;
+    ends.set_item("high_bytes", range.high_bytes)?;
+    dict.set_item("range", ends)?;
+    dict.set_item("checked", range.checked)?;
+    dict.set_item("basis", &range.basis)
 }
 
 fn biases(text: &str) -> PyResult<Biases> {
@@ -169,6 +182,7 @@ fn of_shape<'py>(
     dict.set_item("activation_bytes", estimate.activation_bytes.get())?;
     dict.set_item("overhead_bytes", estimate.overhead_bytes.get())?;
     dict.set_item("total_bytes", estimate.total_bytes.get())?;
+    set_range(&dict, &estimate.range())?;
     dict.set_item("host_bytes", estimate.host_compute_bytes.get())?;
     Ok(dict)
 }

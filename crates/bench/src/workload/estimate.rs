@@ -43,20 +43,23 @@ pub(super) fn of(
         overhead_bytes: found.overhead.bytes,
         total_bytes: found.total_bytes,
     };
-    Ok(BenchEstimate { memory, weights_type })
+    Ok(BenchEstimate { memory, high: Bytes(found.range.high_bytes), weights_type })
 }
 
 /// What a model's file alone says about running it.
 #[derive(Debug)]
 pub(super) struct BenchEstimate {
     pub(super) memory: MemoryEstimate,
+    /// The upper end of its range.
+    pub(super) high: Bytes,
     /// The type of most of its weights.
     pub(super) weights_type: Option<String>,
 }
 
 /// The estimate and the limit in a sentence. Without the engine's overhead, which is most of what
-/// a small model takes, it does not say that the model fits.
-pub(super) fn words(estimate: &MemoryEstimate, limit: Bytes) -> String {
+/// a small model takes, it does not say that the model fits; nor where the upper end of the range,
+/// `high`, does not.
+pub(super) fn words(estimate: &MemoryEstimate, high: Bytes, limit: Bytes) -> String {
     let total = Bytes(estimate.total_bytes);
     let (weights, activations) = (Bytes(estimate.weights_bytes), Bytes(estimate.activation_bytes));
     let overhead = match estimate.overhead_bytes {
@@ -66,6 +69,7 @@ pub(super) fn words(estimate: &MemoryEstimate, limit: Bytes) -> String {
     let verdict = match (total <= limit, estimate.overhead_bytes) {
         (false, _) => "does not fit below",
         (true, 0) => "without it, that is below",
+        (true, _) if high > limit => "the upper end of its range does not fit below",
         (true, _) => "fits below",
     };
     format!(
@@ -87,9 +91,11 @@ mod tests {
             overhead_bytes,
             total_bytes: mib(30) + overhead_bytes,
         };
-        let said = words(&of(0), Bytes::mib(50));
+        let words = |estimate, limit| words(&estimate, Bytes::mib(45), limit);
+        let said = words(of(0), Bytes::mib(50));
         assert!(said.ends_with("not known): without it, that is below 50.00 MiB"), "{said}");
-        assert!(words(&of(mib(10)), Bytes::mib(50)).ends_with("fits below 50.00 MiB"));
-        assert!(words(&of(0), Bytes::mib(20)).ends_with("does not fit below 20.00 MiB"));
+        assert!(words(of(mib(10)), Bytes::mib(50)).ends_with("fits below 50.00 MiB"));
+        assert!(words(of(mib(10)), Bytes::mib(42)).ends_with("does not fit below 42.00 MiB"));
+        assert!(words(of(0), Bytes::mib(20)).ends_with("does not fit below 20.00 MiB"));
     }
 }

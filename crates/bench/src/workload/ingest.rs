@@ -129,7 +129,9 @@ impl<'a> Ingest<'a> {
             let Assignment::Run(weights) = &resolved.assignment else { continue };
             let estimate = estimate::of(weights, resolved.engine, self.run.plan);
             let text = match &estimate {
-                Ok(estimate) => estimate::words(&estimate.memory, self.limits.effective()),
+                Ok(estimate) => {
+                    estimate::words(&estimate.memory, estimate.high, self.limits.effective())
+                }
                 Err(why) => format!("no estimate: {why}"),
             };
             slot.weights_type = estimate.as_ref().ok().and_then(|file| file.weights_type.clone());

@@ -3,6 +3,7 @@
 //! What the file says (widths, heads, windows, experts) is read in `safetensors::config`. Here is
 //! what it does not say.
 
+use super::style::Activation;
 use crate::estimate::{Biases, Mlp};
 
 /// Families whose MLP has two matrices and whose every matrix and norm has a bias.
@@ -23,6 +24,71 @@ const PLAIN: [&str; 12] = [
 
 /// Families with a bias beside query, key and value alone.
 const ATTENTION_BIAS: [&str; 2] = ["qwen2", "qwen2_moe"];
+
+/// Families of which models were measured in PyTorch on a GPU (docs/results).
+pub(crate) const CHECKED: [&str; 16] = [
+    "bloom", "falcon", "gemma", "gemma2", "gpt2", "gpt_neox", "granite", "llama", "mistral",
+    "olmo2", "opt", "phi", "phi3", "qwen2", "qwen3", "stablelm",
+];
+
+/// Families whose output matrix is the embedding unless their configuration says otherwise.
+const TIED: [&str; 12] = [
+    "bloom",
+    "cohere",
+    "cohere2",
+    "falcon",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "gpt2",
+    "gpt_neo",
+    "mpt",
+    "opt",
+    "starcoder2",
+];
+
+/// Activation functions that Transformers computes by a formula in Python.
+const FORMULAS: [&str; 4] = ["gelu_new", "gelu_fast", "gelu_accurate", "gelu_python"];
+
+/// How the activation function of a name is computed; by the family where none is named.
+pub(crate) fn activation(name: Option<&str>, model_type: &str) -> Activation {
+    let formula = match name {
+        Some(name) => FORMULAS.contains(&name),
+        None => matches!(model_type, "gpt2" | "gpt_neo" | "gptj" | "codegen" | "phi"),
+    };
+    // Bloom has a formula of its own, whatever is named.
+    if formula || model_type == "bloom" { Activation::Formula } else { Activation::Native }
+}
+
+/// One layer of this many sees all tokens where the configuration has no list; the others see the
+/// window.
+pub(crate) fn window_period(model_type: &str) -> Option<u64> {
+    match model_type {
+        "gemma2" => Some(2),
+        "gemma3" | "gemma3_text" => Some(6),
+        "cohere2" => Some(4),
+        _ => None,
+    }
+}
+
+/// Of a head, what is turned by position where the configuration does not say.
+pub(crate) fn turned_share(model_type: &str) -> f64 {
+    match model_type {
+        "gpt_neox" | "stablelm" => 0.25,
+        "phi" | "glm" | "glm4" => 0.5,
+        _ => 1.0,
+    }
+}
+
+/// Whether every layer keeps a state and none a cache.
+pub(crate) fn is_recurrent(model_type: &str) -> bool {
+    matches!(model_type, "mamba" | "mamba2" | "falcon_mamba")
+}
+
+/// Whether the output matrix is the embedding where the configuration does not say.
+pub(crate) fn is_tied(model_type: &str) -> bool {
+    TIED.contains(&model_type)
+}
 
 /// The MLP of a family; gated where it is not known otherwise.
 pub(crate) fn mlp(model_type: &str) -> Mlp {

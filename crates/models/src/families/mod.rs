@@ -7,7 +7,8 @@
 //!
 //! 1. in [`gguf`], by its `general.architecture`, when its layers are windowed, recurrent or
 //!    without a cache in a pattern that the header does not give;
-//! 2. in [`huggingface`], by its `model_type`, when its MLP is not gated or it has biases.
+//! 2. in [`huggingface`], by its `model_type`, when its MLP is not gated or it has biases;
+//! 3. in [`style`], by its `model_type`, when its layers in Transformers do not run like Llama's.
 //!
 //! A key that other families do not have is read in `gguf::layers` or `safetensors::config`. A
 //! test in `gguf/tests.rs` or `safetensors/tests.rs` with a small header of the family shows the
@@ -17,3 +18,4 @@
 
 pub(crate) mod gguf;
 pub(crate) mod huggingface;
+pub(crate) mod style;

@@ -1,6 +1,7 @@
 //! `config.json`: a language model's shape in the words of Hugging Face.
 
 use crate::families::huggingface as families;
+use crate::families::style::{DecoderStyle, LatentStyle};
 use crate::{Bytes, LayerCache, ModelShape};
 use serde_json::{Map, Value};
 
@@ -19,6 +20,8 @@ pub struct HfConfig {
     pub shape: Option<ModelShape>,
     /// What the estimate leaves out or takes for granted.
     pub notes: Vec<String>,
+    /// How Transformers runs it.
+    pub(crate) style: DecoderStyle,
 }
 
 impl HfConfig {
@@ -52,7 +55,8 @@ impl HfConfig {
         };
         let trained_context =
             keys.first(&["max_position_embeddings", "n_positions", "max_seq_len"])?;
-        Ok(HfConfig { model_type, trained_context, shape, notes })
+        let style = keys.style(&model_type)?;
+        Ok(HfConfig { model_type, trained_context, shape, notes, style })
     }
 }
 
@@ -104,7 +108,10 @@ impl ConfigKeys<'_> {
         }
         let hidden = self.needed(&["hidden_size", "n_embd", "d_model"])?;
         let vocab = self.needed(&["vocab_size"])?;
-        let heads = self.first(&["num_attention_heads", "n_head", "n_heads"])?.unwrap_or(1).max(1);
+        let heads = self
+            .first(&["num_attention_heads", "n_head", "n_heads", "num_heads"])?
+            .unwrap_or(1)
+            .max(1);
         let kv_heads = self.first(&["num_key_value_heads"])?.unwrap_or_else(|| {
             // Falcon and BigCode: one for all, where the newer way of several is not used.
             let one = self.flag("multi_query") == Some(true);
@@ -120,7 +127,7 @@ impl ConfigKeys<'_> {
             Some(n) if experts > 1 => n,
             _ => inner.unwrap_or(hidden.saturating_mul(4)),
         };
-        let tied = self.flag("tie_word_embeddings").unwrap_or(false);
+        let tied = self.flag("tie_word_embeddings").unwrap_or_else(|| families::is_tied(kind));
         Ok(ModelShape::new(hidden.max(1), inner.max(1), layers, vocab.max(1), heads)
             .with_kv_heads(kv_heads.max(1))
             .with_head_dim(width.max(1))
@@ -128,13 +135,58 @@ impl ConfigKeys<'_> {
             .with_tied_embeddings(tied)
             .with_biases(families::biases(kind))
             .with_mlp(families::mlp(kind))
-            .with_caches(self.caches(layers, kv_heads, width, notes)?))
+            .with_caches(self.caches((layers, kind), kv_heads, width, notes)?))
+    }
+
+    /// How Transformers runs it.
+    fn style(&self, kind: &str) -> Result<DecoderStyle, String> {
+        let mut style = DecoderStyle::of(kind);
+        let named = ["activation_function", "hidden_act", "hidden_activation", "activation"];
+        let named = named.iter().find_map(|key| self.text(key));
+        style.activation = families::activation(named, kind);
+        let number = |keys: &[&str]| -> Result<u64, String> { Ok(self.first(keys)?.unwrap_or(0)) };
+        let heads = number(&["num_attention_heads", "n_head", "n_heads", "num_heads"])?.max(1);
+        let hidden = number(&["hidden_size", "n_embd", "d_model"])?;
+        let head = self.first(&["head_dim"])?.unwrap_or(hidden / heads);
+        let share = ["partial_rotary_factor", "rotary_pct"]
+            .iter()
+            .find_map(|key| self.map.get(*key)?.as_f64());
+        let share = share.unwrap_or_else(|| families::turned_share(kind)).clamp(0.0, 1.0);
+        style.turned = match self.first(&["rotary_dim"])? {
+            Some(turned) => turned,
+            None if share < 1.0 => (head as f64 * share) as u64,
+            None => 0,
+        };
+        if let (Some(rank), Some(plain)) =
+            (self.first(&["kv_lora_rank"])?, self.first(&["qk_nope_head_dim"])?)
+        {
+            style.latent = Some(LatentStyle {
+                rank,
+                query_rank: number(&["q_lora_rank"])?,
+                plain,
+                turned: number(&["qk_rope_head_dim"])?,
+                value: self.first(&["v_head_dim"])?.unwrap_or(plain),
+            });
+        }
+        let each = number(&["moe_intermediate_size"])?;
+        style.shared_width = match self.first(&["shared_expert_intermediate_size"])? {
+            Some(wide) => wide,
+            None => number(&["n_shared_experts"])?.saturating_mul(each),
+        };
+        style.dense_layers = number(&["first_k_dense_replace"])?;
+        style.dense_width = number(&["intermediate_size"])?;
+        let expand = self.first(&["mamba_expand", "expand"])?.unwrap_or(2);
+        style.state_channels =
+            self.first(&["d_inner"])?.unwrap_or_else(|| hidden.saturating_mul(expand));
+        style.state_width =
+            self.first(&["mamba_d_state", "ssm_state_size", "state_size"])?.unwrap_or(16);
+        Ok(style)
     }
 
     /// What each layer keeps.
     fn caches(
         &self,
-        layers: u64,
+        (layers, kind): (u64, &str),
         kv_heads: u64,
         width: u64,
         notes: &mut Vec<String>,
@@ -157,13 +209,18 @@ impl ConfigKeys<'_> {
         let state = LayerCache::state(Bytes(self.state_bytes()?));
         let own = layers.saturating_sub(self.first(&["num_kv_shared_layers"])?.unwrap_or(0));
         let kinds = self.kinds();
+        let recurrent = families::is_recurrent(kind);
         let pattern = self.first(&["sliding_window_pattern"])?;
+        let pattern = pattern.or_else(|| families::window_period(kind)).filter(|&n| n > 0);
         let period =
             self.first(&["attn_layer_period", "full_attention_interval"])?.filter(|&n| n > 0);
         let offset = self.first(&["attn_layer_offset"])?;
         let cache = |layer: u64| {
             if layer >= own {
                 return LayerCache::none();
+            }
+            if recurrent {
+                return state;
             }
             match kinds.get(layer as usize).map(String::as_str) {
                 Some("sliding_attention" | "chunked_attention") => windowed,

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::{CacheTypes, ElementType, ModelShape, WeightTerms};
+use crate::families::style::{DecoderStyle, LLAMA};
+use crate::{ElementType, ModelShape, WeightTerms};
 
 use super::super::{gguf as gguf_file, safetensors as safetensors_file};
-use super::eager::{EagerCache, EagerDecoder, Scores};
-use super::{EstimateRequest, Runner, Terms, WeightsOfType};
+use super::{EstimateRequest, Runner, Terms, WeightsOfType, pytorch};
 
 /// llama.cpp rounds the context up to a multiple of this.
 const CELLS: u64 = 256;
@@ -17,6 +17,7 @@ pub(super) fn gguf(path: &Path, request: &EstimateRequest) -> Result<Terms, Stri
     let model = gguf_file::open(path).map_err(|error| error.to_string())?;
     let mut found = Terms { format: "GGUF", ..Terms::default() };
     found.model = Some(model.name.clone().unwrap_or_else(|| model.architecture.clone()));
+    found.family = Some(model.architecture.clone());
     let parts = model.tensors.by_type.iter().map(|(kind, &(bytes, elements))| WeightsOfType {
         kind: (*kind).to_string(),
         bytes,
@@ -28,7 +29,7 @@ pub(super) fn gguf(path: &Path, request: &EstimateRequest) -> Result<Terms, Stri
     // llama.cpp asks for all weights of a device at once.
     found.largest_single_bytes = found.weights_bytes;
     if let Some(shape) = model.shape {
-        run(&mut found, shape, request, &[])?;
+        run(&mut found, shape, request, (&[], &LLAMA))?;
     }
     if let Some(layers) = request.gpu_layers {
         offload(&mut found, &model.tensors, layers);
@@ -52,11 +53,12 @@ pub(super) fn safetensors(path: &Path, request: &EstimateRequest) -> Result<Term
                 .to_string(),
         ),
         Some(config) => {
+            found.family = Some(config.model_type.clone());
             found.model = Some(config.model_type);
             found.trained_context = config.trained_context;
             found.notes = config.notes;
             if let Some(shape) = config.shape {
-                run(&mut found, shape, request, &tensors.sizes)?;
+                run(&mut found, shape, request, (&tensors.sizes, &config.style))?;
             }
         }
     }
@@ -64,12 +66,12 @@ pub(super) fn safetensors(path: &Path, request: &EstimateRequest) -> Result<Term
 }
 
 /// Cache and activations of a shape, as it is to be run. `sizes` are those of its tensors,
-/// where they are known.
+/// where they are known, and `style` is how Transformers runs it.
 fn run(
     found: &mut Terms,
     shape: ModelShape,
     request: &EstimateRequest,
-    sizes: &[u64],
+    (sizes, style): (&[u64], &DecoderStyle),
 ) -> Result<(), String> {
     let usual = found.trained_context.map_or(USUAL_CONTEXT, |trained| trained.min(USUAL_CONTEXT));
     let context = request.context.unwrap_or(usual.max(1));
@@ -97,7 +99,7 @@ fn run(
     found.kv_dtype = Some(kinds.to_string());
     found.layers = Some(shape.layers);
     if let Some(Runner::PyTorch) = request.runner {
-        eager(found, &shape, kinds, sizes, request.on_gpu == Some(true));
+        pytorch::run(found, &shape, style, sizes, request)?;
     } else {
         found.cache_by_layer =
             shape.cache_by_layer().into_iter().map(|bytes| bytes.get()).collect();
@@ -131,7 +133,7 @@ fn run(
 
 /// As engines choose it: llama.cpp, which GGUF files are for, has f16 whatever the weights are;
 /// others the weights' own type where those are plain floats, else f16.
-fn cache_type(found: &Terms, runner: Option<Runner>) -> ElementType {
+pub(super) fn cache_type(found: &Terms, runner: Option<Runner>) -> ElementType {
     if found.format == "GGUF" && runner != Some(Runner::PyTorch) {
         return ElementType::F16;
     }
@@ -139,42 +141,6 @@ fn cache_type(found: &Terms, runner: Option<Runner>) -> ElementType {
         Some("f32") if found.weights.len() == 1 => ElementType::F32,
         Some("bf16") if found.format == "safetensors" => ElementType::Bf16,
         _ => ElementType::F16,
-    }
-}
-
-/// PyTorch with Transformers: the whole prompt at once, and a cache that grows by copies. On a
-/// GPU what its allocator reserves for that, else what lives.
-fn eager(found: &mut Terms, shape: &ModelShape, kinds: CacheTypes, sizes: &[u64], on_gpu: bool) {
-    let of = |cache: &crate::estimate::LayerCache| {
-        let tokens = cache.window.map_or(shape.context, |window| window.min(shape.context));
-        let widths = [(kinds.keys, cache.key_width), (kinds.values, cache.value_width)];
-        let token = widths.map(|(kind, width)| kind.bytes_for(width).get());
-        let state = cache.state_bytes.saturating_mul(shape.sequences).get();
-        EagerCache::new(cache, token, tokens, state)
-    };
-    let caches: Vec<EagerCache> = shape.caches.iter().flatten().map(of).collect();
-    found.cache_by_layer = caches.iter().map(EagerCache::all).collect();
-    found.kv_cache_bytes = found.cache_by_layer.iter().fold(0, |sum, &n| sum.saturating_add(n));
-    let element = cache_type(found, Some(Runner::PyTorch)).bytes_for(1).get();
-    // As they are to be stored, which may not be as the file has them.
-    let whole = u128::from(sizes.iter().fold(0, |sum: u64, &n| sum.saturating_add(n)));
-    let stored = |&size: &u64| {
-        let share = u128::from(size) * u128::from(found.weights_bytes);
-        u64::try_from(share.checked_div(whole).unwrap_or(0)).unwrap_or(u64::MAX)
-    };
-    let weights = match sizes {
-        [] => vec![found.weights_bytes],
-        sizes => sizes.iter().map(stored).collect(),
-    };
-    let one_head = |cache: &crate::estimate::LayerCache| cache.key_width == shape.head_width();
-    let one_head = shape.caches.iter().flatten().all(one_head);
-    let scores = Scores::of(found.model.as_deref().unwrap_or_default(), one_head);
-    let held = EagerDecoder { shape, element, scores, caches }.memory(&weights);
-    found.activation_bytes = held.live;
-    let stored = if scores == Scores::Fused { "" } else { ", and attention stores its scores" };
-    found.notes.push(format!("the whole prompt is processed at once{stored}"));
-    if on_gpu {
-        found.hold(held);
     }
 }
 

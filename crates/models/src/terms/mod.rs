@@ -14,16 +14,22 @@ mod graph;
 mod language;
 mod overhead;
 mod pages;
+mod pytorch;
+mod range;
+mod training;
 
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::{CacheTypes, ComputeTerms, ElementType};
+use crate::{CacheTypes, ComputeTerms, ElementType, EstimateRange};
 use plimsoll_machine::files;
 
 pub use overhead::EngineOverhead;
+pub use training::{
+    BaseDtype, Optimizer, TrainingPrecision, TrainingRequest, TrainingShard, TrainingTerms,
+};
 
 use super::walk::{Peak, ort::Arenas, torch::TorchMemory};
 use crate::{ModelError, ModelResult};
@@ -88,7 +94,7 @@ pub struct EstimateRequest {
     pub image: Option<(u64, u64)>,
     /// Images or sequences at once.
     pub batch: u64,
-    /// Tokens of context, over all sequences.
+    /// Tokens of context: of each sequence in PyTorch, over all sequences elsewhere.
     pub context: Option<u64>,
     /// The weights as if they were stored so.
     pub dtype: Option<ElementType>,
@@ -110,6 +116,8 @@ pub struct EstimateRequest {
     pub on_gpu: Option<bool>,
     /// Extents of inputs by `input:axis`.
     pub inputs: Vec<(String, u64)>,
+    /// How it is trained, where it is.
+    pub train: Option<TrainingRequest>,
 }
 
 impl Default for EstimateRequest {
@@ -128,6 +136,7 @@ impl Default for EstimateRequest {
             runner: None,
             on_gpu: None,
             inputs: Vec::new(),
+            train: None,
         }
     }
 }
@@ -152,6 +161,8 @@ pub struct Terms {
     pub format: &'static str,
     /// What the model calls itself, or its family.
     pub model: Option<String>,
+    /// Its architecture as the file names it, for a language model.
+    pub family: Option<String>,
     /// The weights by type, as they are to be run.
     pub weights: Vec<WeightsOfType>,
     /// All weights.
@@ -168,6 +179,8 @@ pub struct Terms {
     pub overhead: EngineOverhead,
     /// Weights, cache, activations and overhead.
     pub total_bytes: u64,
+    /// What a measured peak is expected to lie between; *fits* needs the upper end to fit.
+    pub range: EstimateRange,
     /// What stays on the host beside a device; not in the total.
     pub host_bytes: u64,
     /// The largest piece that is asked for at once.
@@ -186,6 +199,8 @@ pub struct Terms {
     pub arena: Option<Arenas>,
     /// What PyTorch's allocator holds on a GPU.
     pub held: Option<TorchMemory>,
+    /// Gradients and states, where the model is trained; they are in the total.
+    pub training: Option<TrainingTerms>,
     /// The moments that compete for a language model's compute buffer.
     pub compute: Option<ComputeTerms>,
     /// Rows and columns that images were taken to have; `None` where the file fixes them.
@@ -202,9 +217,17 @@ impl Terms {
         if self.held.as_ref().is_some_and(|held| held.products == 0) {
             self.overhead = self.overhead.without_products();
         }
-        let parts =
-            [self.weights_bytes, self.kv_cache_bytes, self.activation_bytes, self.overhead.bytes];
+        let training = self.training.unwrap_or_default();
+        let parts = [
+            self.weights_bytes,
+            self.kv_cache_bytes,
+            self.activation_bytes,
+            training.gradient_bytes,
+            training.optimizer_bytes,
+            self.overhead.bytes,
+        ];
         self.total_bytes = parts.into_iter().fold(0, u64::saturating_add);
+        self.range = range::of(&self, request);
         self
     }
 
@@ -215,6 +238,19 @@ impl Terms {
         self.workspace_bytes = self.activation_bytes - held.live;
         self.largest_single_bytes = held.largest_segment;
         self.held = Some(held);
+    }
+
+    /// Takes the weights as training has them.
+    fn set_trained(&mut self, bytes: u64, width: u64) {
+        let elements =
+            self.weights.iter().fold(0, |sum: u64, part| sum.saturating_add(part.elements));
+        let kind = match width {
+            _ if bytes < elements.saturating_mul(2) => "packed",
+            2 => "bf16",
+            _ => "f32",
+        };
+        self.weights = vec![WeightsOfType { kind: kind.to_string(), bytes, elements }];
+        self.weights_bytes = bytes;
     }
 
     /// Takes the weights as they are, or as if they were stored otherwise.

@@ -40,7 +40,7 @@ pub(super) fn what_fits(args: &Args, limit: Bytes) -> Vec<Advice> {
     let smaller_cache = [ElementType::Q8_0, ElementType::Q4_0]
         .into_iter()
         .filter_map(|kind| with_cache(args, kind))
-        .find(|candidate| total(candidate).is_some_and(|total| total <= limit));
+        .find(|candidate| fits(candidate, limit));
     let types = fewer_bits(args, limit).take(TYPES);
     let alone = with_flash(args).into_iter().chain(smaller_cache).chain(types);
     let found = checked(args, alone.chain(shorter(args, limit)), limit);
@@ -59,7 +59,7 @@ pub(super) fn what_fits(args: &Args, limit: Bytes) -> Vec<Advice> {
 
 fn checked(args: &Args, candidates: impl Iterator<Item = Args>, limit: Bytes) -> Vec<Advice> {
     let advice = |candidate: Args| {
-        let total = total(&candidate).filter(|total| *total <= limit)?;
+        let total = total(&candidate).filter(|_| fits(&candidate, limit))?;
         Some(Advice {
             change: change(args, &candidate),
             total_bytes: total.get(),
@@ -71,6 +71,10 @@ fn checked(args: &Args, candidates: impl Iterator<Item = Args>, limit: Bytes) ->
 
 fn total(args: &Args) -> Option<Bytes> {
     args.estimate().ok().map(|estimate| estimate.total_bytes)
+}
+
+fn fits(args: &Args, limit: Bytes) -> bool {
+    args.estimate().is_ok_and(|estimate| estimate.fits(limit))
 }
 
 fn with_flash(args: &Args) -> Option<Args> {
@@ -98,13 +102,13 @@ fn fewer_bits(args: &Args, limit: Bytes) -> impl Iterator<Item = Args> {
     LADDER
         .into_iter()
         .filter_map(|kind| with_weights(args, kind))
-        .filter(move |candidate| total(candidate).is_some_and(|total| total <= limit))
+        .filter(move |candidate| fits(candidate, limit))
 }
 
 /// The longest context below the present one with which it fits.
 fn shorter(args: &Args, limit: Bytes) -> Option<Args> {
     let at = |steps: u64| Args { context: steps * CONTEXT_STEP, ..args.clone() };
-    let fits = |steps| total(&at(steps)).is_some_and(|total| total <= limit);
+    let fits = |steps| fits(&at(steps), limit);
     let (mut low, mut high) = (0, args.context.div_ceil(CONTEXT_STEP));
     while high - low > 1 {
         let middle = low + (high - low) / 2;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plimsoll::Bytes;
+use plimsoll::{Bytes, EstimateRange};
 use plimsoll_models::terms::Terms;
 use serde::Serialize;
 
@@ -16,21 +16,27 @@ use super::room::EstimateRoom;
 #[serde(rename_all = "snake_case")]
 pub(super) enum FitVerdict {
     Fits,
-    /// Only if the estimate is right to the last tenth.
+    /// The upper end of the range fits, and little is left.
     Tight,
+    /// The estimate fits and the upper end of its range does not.
+    MayNotFit,
     DoesNotFit,
 }
 
 impl FitVerdict {
-    /// A total against a limit, and its largest piece against the largest that can be had.
+    /// A total and the upper end of its range against a limit, and its largest piece against
+    /// the largest that can be had.
     pub(super) fn of(
-        total: Bytes,
+        (total, high): (Bytes, Bytes),
         limit: Bytes,
         piece: Bytes,
         largest: Option<Bytes>,
     ) -> FitVerdict {
         if total > limit {
             return FitVerdict::DoesNotFit;
+        }
+        if high > limit {
+            return FitVerdict::MayNotFit;
         }
         let near = total.get().saturating_add(total.get() / 10) > limit.get();
         if near || largest.is_some_and(|largest| piece > largest) {
@@ -39,10 +45,16 @@ impl FitVerdict {
         FitVerdict::Fits
     }
 
+    /// Whether the upper end of the range fits.
+    pub(super) fn fits(self) -> bool {
+        matches!(self, FitVerdict::Fits | FitVerdict::Tight)
+    }
+
     pub(super) fn words(self) -> &'static str {
         match self {
             FitVerdict::Fits => "fits",
             FitVerdict::Tight => "tight",
+            FitVerdict::MayNotFit => "may not fit",
             FitVerdict::DoesNotFit => "does not fit",
         }
     }
@@ -54,8 +66,24 @@ impl FitVerdict {
             FitVerdict::Tight => {
                 format!("tight in {limit}: it fits if the estimate is right within a tenth")
             }
+            FitVerdict::MayNotFit => {
+                format!("may not fit into {limit}: the upper end of the range does not")
+            }
             FitVerdict::DoesNotFit => format!("does not fit into {limit}"),
         }
+    }
+}
+
+/// What a measured peak is expected to lie between.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct OfRange {
+    pub(super) low_bytes: u64,
+    pub(super) high_bytes: u64,
+}
+
+impl From<&EstimateRange> for OfRange {
+    fn from(range: &EstimateRange) -> OfRange {
+        OfRange { low_bytes: range.low_bytes, high_bytes: range.high_bytes }
     }
 }
 
@@ -129,8 +157,15 @@ pub(super) struct FileEstimate {
     pub(super) activation_bytes: u64,
     /// Of the activations: what the engine reserves beyond what is live.
     pub(super) workspace_bytes: u64,
+    /// Gradients and the optimizer's states; 0 unless the model is trained.
+    pub(super) gradient_bytes: u64,
+    pub(super) optimizer_bytes: u64,
     pub(super) overhead_bytes: u64,
     pub(super) total_bytes: u64,
+    pub(super) range: OfRange,
+    /// Whether models of this kind were measured, and where.
+    pub(super) checked: bool,
+    pub(super) basis: String,
     pub(super) limit_bytes: Option<u64>,
     /// Null without a limit or a device that answers.
     pub(super) fits: Option<bool>,
@@ -170,8 +205,13 @@ impl FileEstimate {
             kv_cache_bytes: terms.kv_cache_bytes,
             activation_bytes: terms.activation_bytes,
             workspace_bytes: terms.workspace_bytes,
+            gradient_bytes: terms.training.map_or(0, |training| training.gradient_bytes),
+            optimizer_bytes: terms.training.map_or(0, |training| training.optimizer_bytes),
             overhead_bytes: terms.overhead.bytes,
             total_bytes: terms.total_bytes,
+            range: OfRange::from(&terms.range),
+            checked: terms.range.checked,
+            basis: terms.range.basis,
             limit_bytes: None,
             fits: None,
             verdict: None,
@@ -219,7 +259,7 @@ impl FileEstimate {
     ) {
         self.limit_bytes = limit.map(Bytes::get);
         self.verdict = verdict;
-        self.fits = verdict.map(|verdict| verdict != FitVerdict::DoesNotFit);
+        self.fits = verdict.map(FitVerdict::fits);
         self.room = room;
     }
 }
@@ -261,11 +301,14 @@ mod tests {
     #[test]
     fn tight_is_a_tenth_or_a_piece_that_cannot_be_had() {
         let of = |total, limit, largest| {
-            FitVerdict::of(Bytes::mib(total), Bytes::mib(limit), Bytes::mib(50), largest)
+            let range = (Bytes::mib(total), Bytes::mib(total + total / 20));
+            FitVerdict::of(range, Bytes::mib(limit), Bytes::mib(50), largest)
         };
         assert_eq!(of(100, 200, None), FitVerdict::Fits);
         assert_eq!(of(100, 109, None), FitVerdict::Tight);
         assert_eq!(of(100, 99, None), FitVerdict::DoesNotFit);
+        assert_eq!(of(100, 104, None), FitVerdict::MayNotFit);
+        assert!(!FitVerdict::MayNotFit.fits() && FitVerdict::Tight.fits());
         assert_eq!(of(100, 200, Some(Bytes::mib(49))), FitVerdict::Tight);
     }
 

@@ -7,6 +7,7 @@ use plimsoll::{Bytes, CacheTypes, ElementType, WeightType};
 use plimsoll_models::terms::{EstimateRequest, Runner, Terms, estimate};
 
 use super::answer::{FileEstimate, FitVerdict};
+use super::train::TrainArgs;
 use super::{fleet, remedy, room, tokens};
 use crate::limit::LimitArgs;
 use crate::outcome::{OrBadInput, Outcome};
@@ -24,7 +25,8 @@ pub(super) struct Args {
     /// Images or sequences at once
     #[arg(long, visible_alias = "parallel", value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub(super) batch: u64,
-    /// Tokens of context, over all sequences; 4096 or what the model was trained for, if less
+    /// Tokens of context: of each sequence with --engine pytorch, over all sequences otherwise;
+    /// 4096 or what the model was trained for, if less
     #[arg(long, value_name = "N", value_parser = tokens)]
     pub(super) context: Option<u64>,
     /// The weights as if they were stored so: f32, f16, bf16, q8_0, q4_k_m, …
@@ -65,6 +67,8 @@ pub(super) struct Args {
     pub(super) fleet: bool,
     #[command(flatten)]
     pub(super) limit: LimitArgs,
+    #[command(flatten)]
+    pub(super) train: TrainArgs,
 }
 
 /// N, or ROWSxCOLUMNS.
@@ -108,6 +112,11 @@ impl Args {
         request.on_gpu =
             self.device.map(|device| !matches!(device.kind, BackendKind::Host | BackendKind::Sim));
         request.inputs.clone_from(&self.input);
+        request.train = self.train.request();
+        if request.train.is_some() {
+            // Training is on a GPU.
+            request.on_gpu = Some(true);
+        }
         request
     }
 
@@ -119,6 +128,7 @@ impl Args {
 
 /// Estimates the file.
 pub(super) fn run(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    args.train.check(args.engine)?;
     let terms = args.terms(model).or_bad_input(|| "cannot estimate it")?;
     let room = args.device.map(room::of);
     let limit = match (args.limit.limit(), room.as_ref().and_then(|room| room.available)) {
@@ -127,9 +137,10 @@ pub(super) fn run(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result
     };
     let verdict = limit.map(|limit| {
         let largest = room.as_ref().and_then(|room| room.largest_single);
-        FitVerdict::of(Bytes(terms.total_bytes), limit, Bytes(terms.largest_single_bytes), largest)
+        let ends = (Bytes(terms.total_bytes), Bytes(terms.range.high_bytes));
+        FitVerdict::of(ends, limit, Bytes(terms.largest_single_bytes), largest)
     });
-    let no = verdict == Some(FitVerdict::DoesNotFit);
+    let no = verdict.is_some_and(|verdict| !verdict.fits());
     let advice = match limit.filter(|_| no) {
         Some(limit) => remedy::what_fits(model, args, &terms, limit),
         None => Vec::new(),

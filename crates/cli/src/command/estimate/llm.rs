@@ -9,7 +9,7 @@ use plimsoll::{
 use serde::Serialize;
 
 use super::advice::{self, Advice};
-use super::answer::FitVerdict;
+use super::answer::{FitVerdict, OfRange};
 use super::tokens;
 use crate::limit::LimitArgs;
 use crate::outcome::{BadInput, Outcome};
@@ -162,6 +162,9 @@ pub(super) struct LlmEstimate {
     /// 0, as no engine or device is named here.
     pub(super) overhead_bytes: u64,
     pub(super) total_bytes: u64,
+    pub(super) range: OfRange,
+    pub(super) checked: bool,
+    pub(super) basis: String,
     pub(super) limit_bytes: Option<u64>,
     /// Null without a limit, as is the verdict.
     pub(super) fits: Option<bool>,
@@ -226,9 +229,9 @@ impl From<&InferenceMemoryEstimate> for Details {
 pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let estimate = args.estimate().map_err(by_flag)?;
     let limit = args.limit.limit();
-    let total = estimate.total_bytes;
-    let verdict = limit.map(|limit| FitVerdict::of(total, limit, Bytes::ZERO, None));
-    let no = verdict == Some(FitVerdict::DoesNotFit);
+    let ends = (estimate.total_bytes, Bytes(estimate.range().high_bytes));
+    let verdict = limit.map(|limit| FitVerdict::of(ends, limit, Bytes::ZERO, None));
+    let no = verdict.is_some_and(|verdict| !verdict.fits());
     let advice = match limit.filter(|_| no) {
         Some(limit) => advice::what_fits(args, limit),
         None => Vec::new(),
@@ -243,14 +246,18 @@ fn answer(
     (limit, verdict): (Option<Bytes>, Option<FitVerdict>),
     advice: Vec<Advice>,
 ) -> LlmEstimate {
+    let range = estimate.range();
     LlmEstimate {
         weights_bytes: estimate.model_bytes.get(),
         kv_cache_bytes: estimate.kv_cache_bytes.get(),
         activation_bytes: estimate.activation_bytes.get(),
         overhead_bytes: estimate.overhead_bytes.get(),
         total_bytes: estimate.total_bytes.get(),
+        range: OfRange::from(&range),
+        checked: range.checked,
+        basis: range.basis,
         limit_bytes: limit.map(Bytes::get),
-        fits: verdict.map(|verdict| verdict != FitVerdict::DoesNotFit),
+        fits: verdict.map(FitVerdict::fits),
         verdict,
         how: "estimated",
         dtype: args.dtype.to_string(),

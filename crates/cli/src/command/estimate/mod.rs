@@ -14,6 +14,7 @@ mod page;
 mod remedy;
 mod room;
 mod show;
+mod train;
 
 use crate::outcome::{BadInput, Outcome};
 use crate::output::Output;
@@ -25,12 +26,14 @@ Examples:
   plimsoll estimate llama-3-8b.Q4_K_M.gguf --context 8192 --limit 8GiB
   plimsoll estimate Mistral-7B/ --engine pytorch --device cuda:0      a folder of safetensors
   plimsoll estimate Mistral-7B/ --engine pytorch --exact              by its own program
+  plimsoll estimate Mistral-7B/ --engine pytorch --train --batch 4 --context 1024 --lora 16 \\
+      --base-dtype nf4 --checkpointing                                a training step
   plimsoll estimate llama-3-8b.Q4_K_M.gguf --fleet                    on which boards it fits
   plimsoll estimate llm --hidden 4096 --intermediate 14336 --layers 32 --vocab 32000 \\
       --heads 32 --kv-heads 8 --context 4096 --limit 16GiB            without a file
 
-Only headers and graphs are read: a file of 70 GB takes milliseconds. Exits 0 when it fits or
-fits tightly, 1 when it does not, with commands that would make it fit.";
+Only headers and graphs are read: a file of 70 GB takes milliseconds. Every estimate has a
+range; exits 0 when its upper end fits, 1 when it does not, with commands that would make it fit.";
 
 /// Say how much memory a model takes, term by term, and whether it fits
 #[derive(Debug, clap::Args)]

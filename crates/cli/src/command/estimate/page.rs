@@ -3,7 +3,7 @@
 use plimsoll::Bytes;
 
 use super::advice::Advice;
-use super::answer::FitVerdict;
+use super::answer::{FitVerdict, OfRange};
 use super::llm::LlmEstimate;
 use crate::output::Answer;
 use crate::page::{TextCell, TextPage, TextTone};
@@ -24,6 +24,7 @@ impl Answer for LlmEstimate {
             term("activations", self.activation_bytes, String::new()),
             term("overhead", self.overhead_bytes, "no engine or device is named".to_string()),
             term("total", self.total_bytes, self.how.to_string()),
+            range_row(&self.range, self.checked, &self.basis, gib),
         ]);
         let (Some(limit), Some(verdict)) = (self.limit_bytes, self.verdict) else { return };
         let nothing = "No type, context or flash attention makes it fit; take a smaller model.";
@@ -33,6 +34,22 @@ impl Answer for LlmEstimate {
     fn bare(&self, page: &mut TextPage) {
         bare_line(page, self.total_bytes, self.limit_bytes.zip(self.verdict), gib);
     }
+}
+
+/// The upper end of the range, the lower one, and what they rest on.
+pub(super) fn range_row(
+    range: &OfRange,
+    checked: bool,
+    basis: &str,
+    size: impl Fn(u64) -> String,
+) -> Vec<TextCell> {
+    let said = if checked { "checked" } else { "not checked" };
+    let note = format!("at least {}; {said}: {basis}", size(range.low_bytes));
+    vec![
+        "at most".into(),
+        TextCell::figure(Some(size(range.high_bytes))),
+        TextCell::new(note, TextTone::Faint),
+    ]
 }
 
 /// The bare answer: the total, and whether it fits where there is a limit.
@@ -57,7 +74,7 @@ pub(super) fn verdict_page(
     page.raw("\n");
     let tone = if verdict == FitVerdict::Fits { TextTone::Good } else { TextTone::Doubt };
     page.table(&[vec![TextCell::new(verdict.against(&size(limit)), tone)]]);
-    if verdict != FitVerdict::DoesNotFit {
+    if verdict.fits() {
         return;
     }
     page.advice(if advice.is_empty() { nothing } else { "It would fit with:" });

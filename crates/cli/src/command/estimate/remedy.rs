@@ -37,14 +37,14 @@ struct RemedySearch<'a> {
 
 impl RemedySearch<'_> {
     fn fits(&self, args: &Args) -> bool {
-        args.terms(self.model).is_ok_and(|terms| terms.total_bytes <= self.limit.get())
+        args.terms(self.model).is_ok_and(|terms| terms.range.high_bytes <= self.limit.get())
     }
 
     fn checked(&self, args: &Args) -> Option<Advice> {
-        let total = args.terms(self.model).ok()?.total_bytes;
-        (total <= self.limit.get()).then(|| Advice {
+        let terms = args.terms(self.model).ok()?;
+        (terms.range.high_bytes <= self.limit.get()).then(|| Advice {
             change: self.change(args),
-            total_bytes: total,
+            total_bytes: terms.total_bytes,
             command: self.command(args),
         })
     }
@@ -234,6 +234,7 @@ impl RemedySearch<'_> {
         say("engine", args.engine.map(|engine| engine.name().to_string()));
         say("device", args.device.map(|device| device.to_string()));
         say("limit", Some(exact(self.limit)));
+        line += &args.train.words();
         let flags = [
             (args.flash_attn, " --flash-attn"),
             (args.swa_full, " --swa-full"),

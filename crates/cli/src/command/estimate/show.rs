@@ -3,7 +3,7 @@
 use plimsoll::Bytes;
 
 use super::answer::{FileEstimate, FitVerdict, OfLayers};
-use super::page::{bare_line, gib, verdict_page};
+use super::page::{bare_line, gib, range_row, verdict_page};
 use crate::output::Answer;
 use crate::page::{TextCell, TextPage, TextTone};
 
@@ -65,13 +65,21 @@ impl FileEstimate {
                 format!("{live} live at once, {} reserved by the {who} beyond", Bytes(slack))
             }
         };
-        vec![
-            term("weights", self.weights_bytes, types.join(", ")),
-            term("KV cache", self.kv_cache_bytes, cache),
+        let trained = [
+            term("gradients", self.gradient_bytes, String::new()),
+            term("optimizer", self.optimizer_bytes, String::new()),
+        ];
+        let is_trained = self.gradient_bytes > 0;
+        let cache = [term("KV cache", self.kv_cache_bytes, cache)];
+        let mut rows = vec![term("weights", self.weights_bytes, types.join(", "))];
+        rows.extend(if is_trained { trained.to_vec() } else { cache.to_vec() });
+        rows.extend([
             term("activations", self.activation_bytes, activations),
             term("overhead", self.overhead_bytes, self.overhead.source.clone()),
             term("total", self.total_bytes, self.how.to_string()),
-        ]
+            range_row(&self.range, self.checked, &self.basis, size),
+        ]);
+        rows
     }
 
     fn details(&self, page: &mut TextPage) {
@@ -154,7 +162,7 @@ impl FileEstimate {
             let tone = match board.verdict {
                 FitVerdict::Fits => TextTone::Good,
                 FitVerdict::Tight => TextTone::Plain,
-                FitVerdict::DoesNotFit => TextTone::Doubt,
+                FitVerdict::MayNotFit | FitVerdict::DoesNotFit => TextTone::Doubt,
             };
             let shared = if board.unified { ", shared with the system" } else { "" };
             vec![

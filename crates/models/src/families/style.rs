@@ -1,0 +1,201 @@
+//! How Transformers runs a family's layers, as far as memory goes.
+//!
+//! `config.json` says widths, windows and activation functions. What only the family's code says
+//! is here, by `model_type`: which norm, where norms stand, what is one matrix, which attention.
+//! A family that is not here runs like Llama, and its estimate says that it was not checked.
+
+use crate::ModelShape;
+
+/// Which norm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NormKind {
+    /// One operator.
+    Layer,
+    /// One operator, in 32 bits.
+    Plain32,
+    /// A root mean square in 32 bits, scaled in the layer's own type.
+    Rms,
+    /// The same, scaled in 32 bits too.
+    RmsInside,
+}
+
+/// Where norms stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NormPlaces {
+    /// Before attention and MLP.
+    Before,
+    /// Behind them.
+    After,
+    /// Both.
+    Both,
+}
+
+/// How the activation function is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Activation {
+    /// One operator.
+    Native,
+    /// A formula in Python.
+    Formula,
+}
+
+/// How positions are put into queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RotaryKind {
+    /// Not by turning them.
+    None,
+    /// All of a head, or as many numbers as the configuration says.
+    Turned,
+}
+
+/// Who computes attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AttentionKind {
+    /// PyTorch's own function, which chooses.
+    Sdpa,
+    /// The family's own operators, which store scores.
+    Operators,
+}
+
+/// Keys and values out of one compressed vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LatentStyle {
+    pub(crate) rank: u64,
+    /// 0 where queries are not compressed.
+    pub(crate) query_rank: u64,
+    /// Numbers of a head that are not turned, those that are, and those of its values.
+    pub(crate) plain: u64,
+    pub(crate) turned: u64,
+    pub(crate) value: u64,
+}
+
+/// How Transformers runs a decoder's layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DecoderStyle {
+    pub(crate) norm: NormKind,
+    pub(crate) places: NormPlaces,
+    /// Whether queries and keys have norms of their own.
+    pub(crate) query_norms: bool,
+    /// Whether attention and MLP read the same input.
+    pub(crate) parallel: bool,
+    pub(crate) fused_qkv: bool,
+    pub(crate) fused_gate: bool,
+    pub(crate) activation: Activation,
+    pub(crate) rotary: RotaryKind,
+    /// Numbers of a head that are turned; 0 for all.
+    pub(crate) turned: u64,
+    /// Whether training drops numbers out of the stream.
+    pub(crate) dropout: bool,
+    pub(crate) attention: AttentionKind,
+    /// Whether one head of keys is handed to attention for all heads of queries.
+    pub(crate) broadcasts_keys: bool,
+    /// Whether attention always gets a mask.
+    pub(crate) always_masks: bool,
+    pub(crate) latent: Option<LatentStyle>,
+    /// Whether experts' results are weighed in 32 bits.
+    pub(crate) wide_routing: bool,
+    /// The width of an MLP beside the experts.
+    pub(crate) shared_width: u64,
+    /// Layers before the first with experts, and the width of their MLP.
+    pub(crate) dense_layers: u64,
+    pub(crate) dense_width: u64,
+    /// Channels of a recurrent layer, and numbers of state in each.
+    pub(crate) state_channels: u64,
+    pub(crate) state_width: u64,
+}
+
+/// As Llama runs.
+pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
+    norm: NormKind::Rms,
+    places: NormPlaces::Before,
+    query_norms: false,
+    parallel: false,
+    fused_qkv: false,
+    fused_gate: false,
+    activation: Activation::Native,
+    rotary: RotaryKind::Turned,
+    turned: 0,
+    dropout: false,
+    attention: AttentionKind::Sdpa,
+    broadcasts_keys: false,
+    always_masks: false,
+    latent: None,
+    wide_routing: false,
+    shared_width: 0,
+    dense_layers: 0,
+    dense_width: 0,
+    state_channels: 0,
+    state_width: 0,
+};
+
+/// As GPT-2 runs.
+const GPT: DecoderStyle = DecoderStyle { norm: NormKind::Layer, rotary: RotaryKind::None, ..LLAMA };
+
+impl DecoderStyle {
+    /// Of a family.
+    pub(crate) fn of(family: &str) -> DecoderStyle {
+        match family {
+            "gpt2" | "gpt_bigcode" => DecoderStyle { fused_qkv: true, dropout: true, ..GPT },
+            "opt" => DecoderStyle { dropout: true, ..GPT },
+            "gpt_neox" => {
+                DecoderStyle { parallel: true, fused_qkv: true, rotary: RotaryKind::Turned, ..GPT }
+            }
+            "phi" => DecoderStyle { parallel: true, rotary: RotaryKind::Turned, ..GPT },
+            "falcon" => DecoderStyle {
+                parallel: true,
+                fused_qkv: true,
+                rotary: RotaryKind::Turned,
+                broadcasts_keys: true,
+                ..GPT
+            },
+            "stablelm" | "starcoder2" => DecoderStyle { rotary: RotaryKind::Turned, ..GPT },
+            "gpt_neo" => DecoderStyle { attention: AttentionKind::Operators, ..GPT },
+            "bloom" | "mpt" => {
+                DecoderStyle { fused_qkv: true, attention: AttentionKind::Operators, ..GPT }
+            }
+            "gptj" | "codegen" => DecoderStyle {
+                parallel: true,
+                rotary: RotaryKind::Turned,
+                attention: AttentionKind::Operators,
+                ..GPT
+            },
+            "cohere" | "cohere2" => {
+                DecoderStyle { norm: NormKind::RmsInside, parallel: true, ..LLAMA }
+            }
+            "olmo" => DecoderStyle { norm: NormKind::Plain32, ..LLAMA },
+            "olmo2" | "olmo3" => {
+                DecoderStyle { places: NormPlaces::After, query_norms: true, ..LLAMA }
+            }
+            "olmoe" | "qwen3" | "qwen3_moe" => DecoderStyle { query_norms: true, ..LLAMA },
+            "gemma" => DecoderStyle { norm: NormKind::RmsInside, ..LLAMA },
+            "gemma2" => {
+                DecoderStyle { norm: NormKind::RmsInside, places: NormPlaces::Both, ..LLAMA }
+            }
+            "gemma3" | "gemma3_text" => DecoderStyle {
+                norm: NormKind::RmsInside,
+                places: NormPlaces::Both,
+                query_norms: true,
+                ..LLAMA
+            },
+            "phi3" => DecoderStyle { fused_qkv: true, fused_gate: true, ..LLAMA },
+            "glm" | "glm4" => DecoderStyle { fused_gate: true, ..LLAMA },
+            "deepseek_v2" | "deepseek_v3" => DecoderStyle { wide_routing: true, ..LLAMA },
+            _ => LLAMA,
+        }
+    }
+
+    /// Numbers of a head that are turned.
+    pub(crate) fn rotated(&self, head: u64) -> u64 {
+        if self.turned == 0 { head } else { self.turned.min(head) }
+    }
+
+    /// Whether a layer has experts.
+    pub(crate) fn has_experts(&self, shape: &ModelShape, layer: usize) -> bool {
+        shape.experts > 1 && layer as u64 >= self.dense_layers
+    }
+
+    /// The width of a layer's MLP where it has no experts.
+    pub(crate) fn dense_width(&self, shape: &ModelShape, layer: usize) -> u64 {
+        if (layer as u64) < self.dense_layers { self.dense_width } else { shape.intermediate }
+    }
+}

@@ -1,0 +1,306 @@
+//! PyTorch's operators as far as memory goes: what each makes, and what it saves for its backward
+//! pass.
+
+use super::job::{EagerBase, EagerJob};
+use super::tape::{EagerNode, EagerTape, EagerTensor, Gradient, WeightGradient};
+use crate::families::style::NormKind;
+
+/// A matrix of a model and how it is trained.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EagerMatrix {
+    /// Its number among the weights.
+    pub(super) weight: usize,
+    pub(super) inputs: u64,
+    pub(super) outputs: u64,
+    /// Whether adapters and small types apply to it: to all but the output matrix.
+    pub(super) inner: bool,
+}
+
+/// What an operator with one input saves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Saved {
+    Nothing,
+    Input,
+    Output,
+}
+
+fn to(x: &EagerTensor, bytes: u64) -> Vec<(usize, Gradient)> {
+    x.node.map(|node| (node, Gradient::New(bytes))).into_iter().collect()
+}
+
+impl EagerTape<'_> {
+    /// A result of one input's size, in its type or another.
+    pub(super) fn unary(&mut self, x: &EagerTensor, width: u64, saved: Saved) -> EagerTensor {
+        let out = self.tensor(x.count, width);
+        let saved = match saved {
+            Saved::Nothing => Vec::new(),
+            Saved::Input => vec![x.memory.clone()],
+            Saved::Output => vec![out.memory.clone()],
+        };
+        self.record(out, EagerNode { inputs: to(x, x.bytes()), saved, ..EagerNode::default() })
+    }
+
+    /// In another type; nothing where it has it.
+    pub(super) fn cast(&mut self, x: &EagerTensor, width: u64) -> EagerTensor {
+        if x.width == width {
+            return x.clone();
+        }
+        self.unary(x, width, Saved::Nothing)
+    }
+
+    /// The product of two tensors of one shape; each is saved for the other's gradient.
+    pub(super) fn multiply(&mut self, a: &EagerTensor, b: &EagerTensor) -> EagerTensor {
+        let out = self.tensor(a.count, a.width.max(b.width));
+        let mut node = EagerNode::default();
+        for (this, other) in [(a, b), (b, a)] {
+            if this.node.is_some() {
+                node.inputs.extend(to(this, this.bytes()));
+                node.saved.push(other.memory.clone());
+            }
+        }
+        self.record(out, node)
+    }
+
+    /// The sum of two tensors of one shape.
+    pub(super) fn add(&mut self, a: &EagerTensor, b: &EagerTensor) -> EagerTensor {
+        let out = self.tensor(a.count, a.width.max(b.width));
+        let mut node = EagerNode::default();
+        for x in [a, b] {
+            let kind = if x.width == out.width { Gradient::Same } else { Gradient::New(x.bytes()) };
+            node.inputs.extend(x.node.map(|node| (node, kind)));
+        }
+        self.record(out, node)
+    }
+
+    /// A copy in another order or a part of it; the gradient has the input's size.
+    pub(super) fn copied(&mut self, x: &EagerTensor, count: u64) -> EagerTensor {
+        let out = self.tensor(count, x.width);
+        self.record(out, EagerNode { inputs: to(x, x.bytes()), ..EagerNode::default() })
+    }
+
+    /// With a mask of a byte for each number, while training.
+    pub(super) fn dropout(&mut self, x: &EagerTensor, is_on: bool) -> EagerTensor {
+        if !(is_on && self.records) {
+            return x.clone();
+        }
+        let out = self.tensor(x.count, x.width);
+        let mask = self.take(x.count);
+        let saved = vec![mask];
+        self.record(out, EagerNode { inputs: to(x, x.bytes()), saved, ..EagerNode::default() })
+    }
+
+    /// A product with a matrix, as the job has it.
+    pub(super) fn linear(
+        &mut self,
+        job: &EagerJob,
+        x: &EagerTensor,
+        matrix: EagerMatrix,
+    ) -> EagerTensor {
+        let rows = x.count.checked_div(matrix.inputs).unwrap_or(0);
+        if matrix.inner {
+            self.seen.insert(matrix.weight, (matrix.inputs, matrix.outputs));
+        }
+        match job.adapters.filter(|_| matrix.inner) {
+            Some(adapters) => {
+                let base = self.frozen(job, x, matrix, adapters.base);
+                self.adapted(job, x, base, matrix, adapters.rank)
+            }
+            None => self.product_with(job, x, matrix, rows, job.trains()),
+        }
+    }
+
+    /// A plain product; the matrix gets a gradient or is left alone.
+    fn product_with(
+        &mut self,
+        job: &EagerJob,
+        x: &EagerTensor,
+        matrix: EagerMatrix,
+        rows: u64,
+        trains: bool,
+    ) -> EagerTensor {
+        let elements = matrix.inputs.saturating_mul(matrix.outputs);
+        let mut node = EagerNode::default();
+        let x = if job.amp { self.cast(x, 2) } else { x.clone() };
+        if job.amp {
+            // Kept by autocast until the forward pass is over, and by the tape.
+            let narrow = self.take(elements.saturating_mul(2));
+            node.saved.push(narrow.clone());
+            self.casts.push(narrow);
+        }
+        let out = self.tensor(rows.saturating_mul(matrix.outputs), x.width);
+        self.product();
+        node.inputs = to(&x, x.bytes());
+        if trains {
+            node.saved.push(x.memory.clone());
+            let bytes = elements.saturating_mul(job.weight_width);
+            let narrow = if job.amp { elements.saturating_mul(2) } else { 0 };
+            node.weights.push(WeightGradient { weight: matrix.weight, bytes, narrow });
+        }
+        self.record(out, node)
+    }
+
+    /// A product of sorted rows with each expert's own matrix.
+    pub(super) fn grouped(
+        &mut self,
+        job: &EagerJob,
+        x: &EagerTensor,
+        matrix: EagerMatrix,
+        (rows, experts): (u64, u64),
+    ) -> EagerTensor {
+        let all = EagerMatrix { outputs: matrix.outputs.saturating_mul(experts), ..matrix };
+        let out = self.tensor(rows.saturating_mul(matrix.outputs), x.width);
+        self.product();
+        let mut node = EagerNode { inputs: to(x, x.bytes()), ..EagerNode::default() };
+        if job.trains() {
+            node.saved.push(x.memory.clone());
+            let bytes = all.inputs.saturating_mul(all.outputs).saturating_mul(job.weight_width);
+            node.weights.push(WeightGradient { weight: matrix.weight, bytes, narrow: 0 });
+        }
+        self.record(out, node)
+    }
+
+    /// A product with a matrix that gets no gradient, as its type needs it.
+    fn frozen(
+        &mut self,
+        job: &EagerJob,
+        x: &EagerTensor,
+        matrix: EagerMatrix,
+        base: EagerBase,
+    ) -> EagerTensor {
+        let rows = x.count.checked_div(matrix.inputs).unwrap_or(0);
+        let (elements, count) =
+            (matrix.inputs.saturating_mul(matrix.outputs), rows.saturating_mul(matrix.outputs));
+        if base == EagerBase::Plain {
+            return self.product_with(job, x, matrix, rows, false);
+        }
+        let unpacked = elements.saturating_mul(2);
+        let x16 = self.cast(x, 2);
+        if base == EagerBase::Int8 {
+            return self.in_8_bits(x, &x16, elements, count);
+        }
+        let working = self.take(unpacked);
+        let out = self.tensor(count, 2);
+        self.product();
+        drop(working);
+        let node = EagerNode {
+            inputs: to(&x16, x16.bytes()),
+            working: vec![unpacked],
+            ..EagerNode::default()
+        };
+        let out = self.record(out, node);
+        self.cast(&out, x.width)
+    }
+
+    /// Rows in 8 bits with a scale each, and sums in 32 bits; the input is saved, and the matrix
+    /// unpacked in its type for the backward pass.
+    fn in_8_bits(
+        &mut self,
+        x: &EagerTensor,
+        x16: &EagerTensor,
+        elements: u64,
+        count: u64,
+    ) -> EagerTensor {
+        let working = [self.take(x16.count), self.take(count.saturating_mul(4))];
+        let out = self.tensor(count, x.width);
+        self.product();
+        drop(working);
+        let node = EagerNode {
+            inputs: to(x, x.bytes()),
+            saved: vec![x.memory.clone()],
+            working: vec![elements.saturating_mul(x.width)],
+            ..EagerNode::default()
+        };
+        self.record(out, node)
+    }
+
+    /// What adapters of a rank add: two thin products in 32 bits, scaled.
+    fn adapted(
+        &mut self,
+        job: &EagerJob,
+        x: &EagerTensor,
+        base: EagerTensor,
+        matrix: EagerMatrix,
+        rank: u64,
+    ) -> EagerTensor {
+        let width = base.width;
+        let rows = x.count.checked_div(matrix.inputs).unwrap_or(0);
+        let thin = EagerJob { weight_width: 4, adapters: None, amp: job.amp, ..*job };
+        let x = if job.amp { x.clone() } else { self.cast(x, 4) };
+        let down = EagerMatrix { weight: matrix.weight + super::ADAPTERS, outputs: rank, ..matrix };
+        let up =
+            EagerMatrix { weight: matrix.weight + 2 * super::ADAPTERS, inputs: rank, ..matrix };
+        let a = self.product_with(&thin, &x, down, rows, true);
+        let b = self.product_with(&thin, &a, up, rows, true);
+        drop(a);
+        let scaled = self.unary(&b, b.width, Saved::Nothing);
+        drop(b);
+        let sum = self.add(&base, &scaled);
+        drop((base, scaled));
+        self.cast(&sum, width)
+    }
+
+    /// A norm of `x`, whose scale is trained where the job trains all weights.
+    pub(super) fn norm(&mut self, job: &EagerJob, kind: NormKind, x: &EagerTensor) -> EagerTensor {
+        match kind {
+            NormKind::Layer => {
+                let x = if job.amp { self.cast(x, 4) } else { x.clone() };
+                self.unary(&x, x.width, Saved::Input)
+            }
+            NormKind::Plain32 => {
+                let wide = self.cast(x, 4);
+                let out = self.unary(&wide, 4, Saved::Input);
+                drop(wide);
+                self.cast(&out, x.width)
+            }
+            NormKind::Rms => {
+                let scaled = self.root_mean_square(x);
+                let narrow = self.cast(&scaled, x.width);
+                drop(scaled);
+                self.scale(job, &narrow)
+            }
+            NormKind::RmsInside => {
+                let scaled = self.root_mean_square(x);
+                let out = self.scale(job, &scaled);
+                drop(scaled);
+                self.cast(&out, x.width)
+            }
+        }
+    }
+
+    /// In 32 bits: squares, their mean, and the input by its root.
+    fn root_mean_square(&mut self, x: &EagerTensor) -> EagerTensor {
+        let wide = self.cast(x, 4);
+        let squares = self.tensor(wide.count, 4);
+        let node = EagerNode {
+            inputs: to(&wide, wide.bytes()),
+            saved: vec![wide.memory.clone()],
+            working: vec![wide.bytes()],
+            ..EagerNode::default()
+        };
+        let squares = self.record(squares, node);
+        let path = squares.node;
+        drop(squares);
+        let out = self.tensor(wide.count, 4);
+        let mut node = EagerNode {
+            inputs: to(&wide, wide.bytes()),
+            saved: vec![wide.memory.clone()],
+            working: vec![wide.bytes()],
+            ..EagerNode::default()
+        };
+        node.inputs.extend(path.map(|path| (path, Gradient::New(1))));
+        self.record(out, node)
+    }
+
+    /// By a vector, which is saved with what it scales where it is trained.
+    fn scale(&mut self, job: &EagerJob, x: &EagerTensor) -> EagerTensor {
+        let out = self.tensor(x.count, x.width);
+        let trains = job.trains() && self.records;
+        let node = EagerNode {
+            inputs: to(x, x.bytes()),
+            saved: if trains { vec![x.memory.clone()] } else { Vec::new() },
+            working: if trains { vec![x.bytes()] } else { Vec::new() },
+            ..EagerNode::default()
+        };
+        self.record(out, node)
+    }
+}

@@ -1,0 +1,392 @@
+//! A program's tensors without data: each lives as long as something refers to it, and what the
+//! backward pass needs is referred to by its tape.
+//!
+//! The order of requests is that of PyTorch's autograd: nodes run in the opposite order of their
+//! making, a node's gradients are made before what it saved is let go, and a second gradient for
+//! the same tensor is added into a third.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::super::super::walk::torch::{CUBLAS, CachedBlockId, Caching};
+
+/// The allocator, and what lives in it besides weights.
+#[derive(Debug, Default)]
+pub(super) struct EagerHeap {
+    pub(super) torch: Caching,
+    live: u64,
+    most: u64,
+    has_product: bool,
+}
+
+#[derive(Debug)]
+struct EagerBlock {
+    heap: Rc<RefCell<EagerHeap>>,
+    place: Option<CachedBlockId>,
+    bytes: u64,
+}
+
+impl Drop for EagerBlock {
+    fn drop(&mut self) {
+        let mut heap = self.heap.borrow_mut();
+        heap.live = heap.live.saturating_sub(self.bytes);
+        heap.torch.free(self.place);
+    }
+}
+
+/// A tensor's memory, shared by all that see it.
+#[derive(Debug, Clone)]
+pub(super) struct EagerMemory(Rc<EagerBlock>);
+
+/// A tensor: numbers of a width, and who made it where that matters for a backward pass.
+#[derive(Debug, Clone)]
+pub(super) struct EagerTensor {
+    pub(super) memory: EagerMemory,
+    pub(super) count: u64,
+    /// Bytes of a number.
+    pub(super) width: u64,
+    pub(super) node: Option<usize>,
+}
+
+impl EagerMemory {
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+}
+
+impl EagerTensor {
+    pub(super) fn bytes(&self) -> u64 {
+        self.count.saturating_mul(self.width)
+    }
+
+    /// The same memory, of which only a part is meant.
+    pub(super) fn part(&self, count: u64) -> EagerTensor {
+        EagerTensor { count, ..self.clone() }
+    }
+}
+
+/// A gradient that a node makes for one of its inputs.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Gradient {
+    /// In memory of its own.
+    New(u64),
+    /// What arrived, unchanged.
+    Same,
+}
+
+/// The gradient of a weight: which, its bytes, and those of what is made before it is cast.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WeightGradient {
+    pub(super) weight: usize,
+    pub(super) bytes: u64,
+    pub(super) narrow: u64,
+}
+
+pub(super) type Again<'a> = Rc<dyn Fn(&mut EagerTape<'a>, EagerTensor) -> EagerTensor + 'a>;
+
+/// What the backward pass of one operator does.
+#[derive(Default)]
+pub(super) struct EagerNode<'a> {
+    pub(super) inputs: Vec<(usize, Gradient)>,
+    pub(super) saved: Vec<EagerMemory>,
+    /// What it takes while it runs.
+    pub(super) working: Vec<u64>,
+    pub(super) weights: Vec<WeightGradient>,
+    /// Whether the gradients that arrive are parts of one.
+    pub(super) gathers: bool,
+    /// A part that is run again before its own backward pass, from this input.
+    pub(super) again: Option<(EagerTensor, Again<'a>)>,
+    pub(super) gradient: Option<EagerMemory>,
+}
+
+/// The gradients of weights.
+#[derive(Debug, Default, Clone)]
+struct WeightSlot {
+    /// Operators that use it in a pass, and those whose gradient has arrived.
+    uses: usize,
+    arrived: usize,
+    pending: Option<EagerMemory>,
+    kept: Option<EagerMemory>,
+}
+
+/// All tensors of a program and the tape of its backward pass.
+#[derive(Default)]
+pub(super) struct EagerTape<'a> {
+    heap: Rc<RefCell<EagerHeap>>,
+    nodes: Vec<EagerNode<'a>>,
+    slots: BTreeMap<usize, WeightSlot>,
+    /// Matrices that were met: inputs and outputs by number.
+    pub(super) seen: BTreeMap<usize, (u64, u64)>,
+    /// Whether operators are recorded for a backward pass.
+    pub(super) records: bool,
+    /// What autocast keeps until the forward pass is over.
+    pub(super) casts: Vec<EagerMemory>,
+    /// Of how many parts of a gradient one is kept.
+    parts: u64,
+}
+
+impl<'a> EagerTape<'a> {
+    pub(super) fn take(&self, bytes: u64) -> EagerMemory {
+        let mut heap = self.heap.borrow_mut();
+        heap.live = heap.live.saturating_add(bytes);
+        heap.most = heap.most.max(heap.live);
+        let place = heap.torch.take(bytes);
+        drop(heap);
+        EagerMemory(Rc::new(EagerBlock { heap: Rc::clone(&self.heap), place, bytes }))
+    }
+
+    /// Memory that stays and is not counted as live: weights.
+    pub(super) fn settle(&self, bytes: u64) {
+        self.heap.borrow_mut().torch.take(bytes);
+    }
+
+    pub(super) fn tensor(&self, count: u64, width: u64) -> EagerTensor {
+        let memory = self.take(count.saturating_mul(width));
+        EagerTensor { memory, count, width, node: None }
+    }
+
+    /// A product of matrices ran: the first sets aside what cuBLAS works in.
+    pub(super) fn product(&self) {
+        let mut heap = self.heap.borrow_mut();
+        if !std::mem::replace(&mut heap.has_product, true) {
+            for bytes in CUBLAS {
+                heap.torch.take(bytes);
+            }
+        }
+    }
+
+    /// Allocator, what lived at most besides weights.
+    pub(super) fn figures(&self) -> (u64, u64, u64, u64) {
+        let heap = self.heap.borrow();
+        (heap.torch.reserved(), heap.torch.peak(), heap.most, heap.torch.largest_segment())
+    }
+
+    /// The tensor with a node behind it, where something is recorded and an input or weight of it
+    /// gets a gradient.
+    pub(super) fn record(&mut self, mut out: EagerTensor, node: EagerNode<'a>) -> EagerTensor {
+        if self.records && !(node.inputs.is_empty() && node.weights.is_empty()) {
+            for weight in &node.weights {
+                self.slot(weight.weight).uses += 1;
+            }
+            out.node = Some(self.nodes.len());
+            self.nodes.push(node);
+        }
+        out
+    }
+
+    /// A tensor that gets a gradient though no operator made it.
+    pub(super) fn leaf(&mut self, mut tensor: EagerTensor) -> EagerTensor {
+        tensor.node = self.records.then_some(self.nodes.len());
+        if self.records {
+            self.nodes.push(EagerNode::default());
+        }
+        tensor
+    }
+
+    /// Runs a part without keeping what its backward pass needs; that runs it again.
+    pub(super) fn checkpointed(&mut self, x: &EagerTensor, part: Again<'a>) -> EagerTensor {
+        self.records = false;
+        let out = part(self, EagerTensor { node: None, ..x.clone() });
+        self.records = true;
+        let inputs = x.node.map(|node| (node, Gradient::Same)).into_iter().collect();
+        let again = Some((EagerTensor { node: None, ..x.clone() }, part));
+        // Weights inside get gradients even where the input does not.
+        let mut out = out;
+        out.node = Some(self.nodes.len());
+        self.nodes.push(EagerNode { inputs, again, ..EagerNode::default() });
+        out
+    }
+
+    fn slot(&mut self, weight: usize) -> &mut WeightSlot {
+        self.slots.entry(weight).or_default()
+    }
+
+    /// The backward pass of a result.
+    pub(super) fn backward(&mut self, from: &EagerTensor) {
+        let Some(last) = from.node else { return };
+        self.nodes[last].gradient = Some(self.take(from.bytes()));
+        self.unwind(0);
+    }
+
+    /// All nodes from `first` on, the last one first.
+    fn unwind(&mut self, first: usize) {
+        self.records = false;
+        while self.nodes.len() > first {
+            let Some(mut node) = self.nodes.pop() else { break };
+            let Some(gradient) = node.gradient.take() else { continue };
+            match node.again.take() {
+                Some((x, part)) => self.unwind_again(&node, x, &part, gradient),
+                None => self.unwind_one(node, gradient),
+            }
+        }
+        self.records = true;
+    }
+
+    fn unwind_one(&mut self, node: EagerNode<'a>, gradient: EagerMemory) {
+        let working: Vec<_> = node.working.iter().map(|&bytes| self.take(bytes)).collect();
+        let made: Vec<_> = node
+            .inputs
+            .iter()
+            .map(|&(input, kind)| match kind {
+                Gradient::New(bytes) => (input, self.take(bytes)),
+                Gradient::Same => (input, gradient.clone()),
+            })
+            .collect();
+        let weights: Vec<_> = node
+            .weights
+            .iter()
+            .map(|weight| {
+                let narrow = self.take(weight.narrow);
+                (
+                    weight.weight,
+                    (weight.narrow == 0).then(|| self.take(weight.bytes)),
+                    narrow,
+                    weight.bytes,
+                )
+            })
+            .collect();
+        drop((working, node.saved, gradient));
+        for (input, memory) in made {
+            self.give(input, memory);
+        }
+        for (weight, memory, narrow, bytes) in weights {
+            let memory = memory.unwrap_or_else(|| self.take(bytes));
+            drop(narrow);
+            self.keep(weight, memory);
+        }
+    }
+
+    fn unwind_again(
+        &mut self,
+        node: &EagerNode<'a>,
+        x: EagerTensor,
+        part: &Again<'a>,
+        gradient: EagerMemory,
+    ) {
+        self.records = true;
+        let first = self.nodes.len();
+        let x = self.leaf(x);
+        let out = part(self, x);
+        if let Some(last) = out.node {
+            self.nodes[last].gradient = Some(gradient);
+        }
+        drop(out);
+        self.unwind(first + 1);
+        let arrived = self.nodes.pop().and_then(|mut leaf| leaf.gradient.take());
+        if let (Some(memory), Some(&(input, _))) = (arrived, node.inputs.first()) {
+            self.give(input, memory);
+        }
+        self.records = false;
+    }
+
+    /// A gradient for a node: the second becomes a sum.
+    fn give(&mut self, node: usize, memory: EagerMemory) {
+        if self.nodes[node].gathers {
+            self.nodes[node].saved.push(memory.clone());
+            self.nodes[node].gradient = Some(memory);
+            return;
+        }
+        let sum = match self.nodes[node].gradient.take() {
+            Some(old) => {
+                let sum = self.take(memory.0.bytes.max(old.0.bytes));
+                drop(old);
+                sum
+            }
+            None => memory,
+        };
+        self.nodes[node].gradient = Some(sum);
+    }
+
+    /// A gradient for a weight: added up over its uses, then kept, or added to what is kept.
+    fn keep(&mut self, weight: usize, memory: EagerMemory) {
+        let memory = match self.parts {
+            0 | 1 => memory,
+            // What others keep is let go once it was exchanged.
+            parts => self.take(memory.0.bytes.div_ceil(parts)),
+        };
+        let memory = match self.slot(weight).pending.take() {
+            Some(old) => {
+                let sum = self.take(memory.0.bytes);
+                drop(old);
+                sum
+            }
+            None => memory,
+        };
+        let slot = self.slot(weight);
+        slot.arrived += 1;
+        if slot.arrived < slot.uses {
+            slot.pending = Some(memory);
+            return;
+        }
+        (slot.arrived, slot.uses) = (0, 0);
+        if slot.kept.is_none() {
+            slot.kept = Some(memory);
+        }
+    }
+
+    /// Keeps one of this many parts of every gradient.
+    pub(super) fn share_gradients(&mut self, parts: u64) {
+        self.parts = parts;
+    }
+
+    /// Lets go of all gradients.
+    pub(super) fn zero(&mut self) {
+        self.slots.clear();
+    }
+
+    /// Whether a weight has a gradient.
+    #[cfg(test)]
+    pub(super) fn has_gradient(&self, weight: usize) -> bool {
+        self.slots.get(&weight).is_some_and(|slot| slot.kept.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_is_saved_lives_until_its_node_ran() {
+        let mut tape = EagerTape { records: true, ..EagerTape::default() };
+        let x = tape.tensor(4 * MIB, 1);
+        let x = tape.leaf(x);
+        let y = tape.tensor(4 * MIB, 1);
+        let node = EagerNode {
+            inputs: vec![(0, Gradient::New(4 * MIB))],
+            saved: vec![x.memory.clone()],
+            weights: vec![WeightGradient { weight: 0, bytes: MIB, narrow: 0 }],
+            ..EagerNode::default()
+        };
+        let y = tape.record(y, node);
+        drop(x);
+        assert_eq!(tape.figures().2, 8 * MIB, "x is saved");
+        tape.backward(&y);
+        // x, y, y's gradient, x's gradient, the weight's.
+        assert_eq!(tape.figures().2, 17 * MIB);
+        assert!(tape.has_gradient(0));
+    }
+
+    #[test]
+    fn a_second_gradient_is_added_into_a_third() {
+        let mut tape = EagerTape { records: true, ..EagerTape::default() };
+        let x = tape.tensor(MIB, 1);
+        let x = tape.leaf(x);
+        let edge =
+            |to| EagerNode { inputs: vec![(to, Gradient::New(MIB))], ..EagerNode::default() };
+        let y = tape.tensor(MIB, 1);
+        let y = tape.record(y, edge(0));
+        let z = tape.tensor(MIB, 1);
+        let both = EagerNode {
+            inputs: vec![(0, Gradient::Same), (1, Gradient::Same)],
+            ..EagerNode::default()
+        };
+        let z = tape.record(z, both);
+        drop((x, y));
+        tape.backward(&z);
+        // z, its gradient (which is x's first), y's path to x, and their sum.
+        assert_eq!(tape.figures().2, 4 * MIB);
+    }
+}

@@ -1,0 +1,266 @@
+//! Training steps: forward pass, loss, backward pass, optimizer.
+
+use std::rc::Rc;
+
+use super::decoder::{EagerDecoder, EagerPass};
+use super::job::{EagerBase, EagerJob};
+use super::ops::{EagerMatrix, Saved};
+use super::tape::{EagerMemory, EagerNode, EagerTape, EagerTensor, Gradient, WeightGradient};
+use super::{ADAPTERS, TorchMemory};
+use crate::terms::training::{Optimizer, TrainingShard};
+
+/// Steps after which nothing new is reserved.
+const STEPS: usize = 3;
+/// What cuBLAS works in for the thread that runs backward passes.
+const BACKWARD_PRODUCTS: u64 = 32 << 20;
+/// bitsandbytes: weights of a block share a scale, and 256 of these another.
+const NF4_BLOCK: u64 = 64;
+const SCALES: u64 = 256;
+/// Weights with fewer numbers keep their states in 32 bits.
+const SMALL_STATE: u64 = 4096;
+
+/// How a decoder is trained.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EagerTraining {
+    pub(crate) optimizer: Optimizer,
+    pub(crate) accumulation: u64,
+    /// GPUs that share the work, and how.
+    pub(crate) gpus: u64,
+    pub(crate) shard: TrainingShard,
+}
+
+/// What training holds, term by term.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TrainedMemory {
+    pub(crate) held: TorchMemory,
+    pub(crate) weights: u64,
+    pub(crate) adapters: u64,
+    pub(crate) gradients: u64,
+    pub(crate) states: u64,
+}
+
+/// A weight: its numbers, the bytes that it takes, and those of a number of its gradient; 0 where
+/// it has none.
+#[derive(Debug, Clone, Copy)]
+struct TrainedWeight {
+    count: u64,
+    bytes: u64,
+    width: u64,
+}
+
+impl EagerDecoder<'_> {
+    /// What is held at most, with weights of these numbers of elements.
+    pub(crate) fn training(&self, elements: &[u64], how: &EagerTraining) -> TrainedMemory {
+        let weights = self.weights(elements, how);
+        let mut tape = EagerTape::default();
+        for weight in &weights {
+            tape.settle(weight.bytes);
+        }
+        let sharded = if how.shard == TrainingShard::Fsdp2 { how.gpus.max(1) } else { 1 };
+        tape.share_gradients(sharded);
+        // What is gathered of layers for a while, and what collectives copy from and to.
+        let extra = self.exchanged(&weights, how);
+        let _extra = tape.take(extra);
+        let mut states = Vec::new();
+        for step in 0..STEPS {
+            for micro in 0..how.accumulation.min(3) {
+                let ids = tape.tensor(self.batch.saturating_mul(self.tokens), 8);
+                let loss = self.loss(&mut tape);
+                if (step, micro) == (0, 0) {
+                    tape.settle(BACKWARD_PRODUCTS);
+                }
+                tape.backward(&loss);
+                drop((loss, ids));
+            }
+            optimize(&tape, &weights, how, &mut states);
+            tape.zero();
+        }
+        let (reserved, allocated, live, largest_segment) = tape.figures();
+        let sum = |part: &dyn Fn(&TrainedWeight) -> u64| {
+            weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(part(weight)))
+        };
+        let products = super::CUBLAS.iter().sum::<u64>().saturating_add(BACKWARD_PRODUCTS);
+        TrainedMemory {
+            held: TorchMemory {
+                reserved,
+                allocated,
+                live,
+                products,
+                largest_segment,
+                ..TorchMemory::default()
+            },
+            weights: sum(&|weight| weight.bytes),
+            adapters: if self.job.adapters.is_some() {
+                sum(&|weight| if weight.width > 0 { weight.bytes } else { 0 })
+            } else {
+                0
+            },
+            gradients: sum(&|weight| weight.count.saturating_mul(weight.width) / sharded),
+            states: states.iter().fold(0, |sum: u64, state| sum.saturating_add(state.bytes())),
+        }
+    }
+
+    /// All weights: as they are, or packed under adapters and those.
+    fn weights(&self, elements: &[u64], how: &EagerTraining) -> Vec<TrainedWeight> {
+        let sharded = if how.shard == TrainingShard::Fsdp2 { how.gpus.max(1) } else { 1 };
+        let width = self.job.weight_width;
+        let plain = |count: u64, trained: bool| TrainedWeight {
+            count,
+            bytes: count.saturating_mul(width).div_ceil(sharded),
+            width: if trained { width } else { 0 },
+        };
+        let Some(adapters) = self.job.adapters else {
+            return elements.iter().map(|&count| plain(count, true)).collect();
+        };
+        let matrices = self.matrices();
+        let packed = |count: u64| match adapters.base {
+            EagerBase::Plain => count.saturating_mul(width),
+            EagerBase::Nf4 => (count / 2)
+                .saturating_add(count / NF4_BLOCK)
+                .saturating_add(count / (NF4_BLOCK * SCALES) * 4),
+            EagerBase::Int8 => count,
+        };
+        let all = elements.iter().fold(0, |sum: u64, &count| sum.saturating_add(count));
+        let inner =
+            matrices.iter().fold(0, |sum: u64, &(a, b)| sum.saturating_add(a.saturating_mul(b)));
+        let mut weights: Vec<TrainedWeight> = matrices
+            .iter()
+            .map(|&(inputs, outputs)| {
+                let count = inputs.saturating_mul(outputs);
+                TrainedWeight { count, bytes: packed(count).div_ceil(sharded), width: 0 }
+            })
+            .collect();
+        weights.push(plain(all.saturating_sub(inner), false));
+        weights.extend(matrices.iter().flat_map(|&(inputs, outputs)| {
+            [inputs, outputs].map(|side| {
+                let count = side.saturating_mul(adapters.rank);
+                TrainedWeight { count, bytes: count.saturating_mul(4).div_ceil(sharded), width: 4 }
+            })
+        }));
+        weights
+    }
+
+    /// The matrices that adapters are for, by a pass over one token.
+    fn matrices(&self) -> Vec<(u64, u64)> {
+        let job = EagerJob { adapters: None, training: false, amp: false, ..self.job };
+        let one = EagerDecoder { job, batch: 1, tokens: 1, ..self.clone() };
+        let mut tape = EagerTape::default();
+        let pass = EagerPass { count: 1, tokens: 1 };
+        let mut x = tape.tensor(self.shape.hidden, 2);
+        let shared = one.shared(&tape, pass);
+        for layer in 0..one.caches.len() {
+            x = one.layer(&mut tape, (layer, pass), &x, &shared, &mut None);
+        }
+        drop(x);
+        tape.seen.range(..ADAPTERS).map(|(_, &sides)| sides).collect()
+    }
+
+    /// A forward pass and its loss.
+    fn loss<'s>(&'s self, tape: &mut EagerTape<'s>) -> EagerTensor {
+        tape.records = true;
+        let pass = EagerPass { count: self.tokens, tokens: self.tokens };
+        let (hidden, vocab) = (self.shape.hidden, self.shape.vocab);
+        let shared = self.shared(tape, pass);
+        let embedded = tape.tensor(self.count(pass, hidden), self.width());
+        let table = vocab.saturating_mul(hidden).saturating_mul(self.width());
+        let embedded = if self.job.trains() {
+            let weights = vec![WeightGradient { weight: 0, bytes: table, narrow: 0 }];
+            tape.record(embedded, EagerNode { weights, ..EagerNode::default() })
+        } else {
+            // Adapters in the first layers ask for a gradient of their input.
+            tape.leaf(embedded)
+        };
+        let mut x = tape.dropout(&embedded, self.style.dropout);
+        for layer in 0..self.caches.len() {
+            let shared = shared.clone();
+            let one = move |tape: &mut EagerTape<'s>, x: EagerTensor| {
+                self.layer(tape, (layer, pass), &x, &shared, &mut None)
+            };
+            x = if self.job.checkpointing {
+                tape.checkpointed(&x, Rc::new(one))
+            } else {
+                one(tape, x)
+            };
+        }
+        let normed = tape.norm(&self.job, self.style.norm, &x);
+        drop(x);
+        let weight = usize::from(!self.shape.tied_embeddings);
+        let matrix = EagerMatrix { weight, inputs: hidden, outputs: vocab, inner: false };
+        let logits = tape.linear(&self.job, &normed, matrix);
+        drop((normed, embedded));
+        let wide = tape.cast(&logits, 4);
+        let likely = tape.unary(&wide, 4, Saved::Output);
+        drop((wide, logits));
+        let loss = tape.tensor(1, 4);
+        let inputs = likely.node.map(|node| (node, Gradient::New(likely.bytes())));
+        let node = EagerNode { inputs: inputs.into_iter().collect(), ..EagerNode::default() };
+        let loss = tape.record(loss, node);
+        tape.casts.clear();
+        loss
+    }
+
+    /// What several GPUs hold beyond their share.
+    fn exchanged(&self, weights: &[TrainedWeight], how: &EagerTraining) -> u64 {
+        let gradients = weights.iter().fold(0, |sum: u64, weight| {
+            sum.saturating_add(weight.count.saturating_mul(weight.width))
+        });
+        if how.gpus < 2 {
+            return 0;
+        }
+        match how.shard {
+            // Gradients a second time, in buckets.
+            TrainingShard::Ddp | TrainingShard::Zero1 => gradients,
+            TrainingShard::Fsdp2 => {
+                let whole = weights.iter().fold(0, |sum: u64, weight| {
+                    sum.saturating_add(weight.bytes.saturating_mul(how.gpus))
+                });
+                let layers = self.caches.len() as u64;
+                let table =
+                    self.shape.vocab.saturating_mul(self.shape.hidden).saturating_mul(self.width());
+                let tables =
+                    if self.shape.tied_embeddings { table } else { table.saturating_mul(2) };
+                let layer = whole.saturating_sub(tables) / layers.max(1);
+                // Two layers gathered, one's gradients, and the matrices at both ends.
+                layer.saturating_mul(4).saturating_add(tables.saturating_mul(2))
+            }
+        }
+    }
+}
+
+/// A step of the optimizer: states where there are none yet, and what it takes for a while.
+fn optimize(
+    tape: &EagerTape<'_>,
+    weights: &[TrainedWeight],
+    how: &EagerTraining,
+    states: &mut Vec<EagerMemory>,
+) {
+    let parts = match how.shard {
+        TrainingShard::Ddp => 1,
+        TrainingShard::Zero1 | TrainingShard::Fsdp2 => how.gpus.max(1),
+    };
+    let trained = || weights.iter().filter(|weight| weight.width > 0);
+    if states.is_empty() {
+        for weight in trained() {
+            let each = match how.optimizer {
+                Optimizer::AdamW | Optimizer::AdamWFused => {
+                    weight.count.saturating_mul(weight.width)
+                }
+                Optimizer::AdamW8Bit if weight.count < SMALL_STATE => {
+                    weight.count.saturating_mul(4)
+                }
+                Optimizer::AdamW8Bit => weight.count.saturating_add(weight.count / SCALES * 4),
+                // A row and a column of each matrix; less than a thousandth.
+                Optimizer::Sgd | Optimizer::Adafactor => 0,
+            };
+            states.extend([(); 2].map(|()| tape.take(each / parts)));
+        }
+    }
+    let working = trained().map(|weight| match how.optimizer {
+        Optimizer::AdamW | Optimizer::Adafactor => {
+            weight.count.saturating_mul(weight.width) / parts
+        }
+        _ => 0,
+    });
+    let working: Vec<_> = working.map(|bytes| tape.take(bytes)).collect();
+    drop(working);
+}
