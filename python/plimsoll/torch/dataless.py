@@ -164,7 +164,6 @@ class Run(TorchDispatchMode):
         self.rules = rules
         self.in_kernel = False
         self.unknown: Counter[str] = Counter()
-        self.unsupported: Counter[str] = Counter()
         self.stand_ins: dict[Any, Callable[..., Any]] = {}
         self._libraries = libraries
         self._storages: dict[int, tuple[Any, int, int]] = {}
