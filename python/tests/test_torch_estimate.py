@@ -176,10 +176,12 @@ def test_checkpointing_keeps_less(torch: Any) -> None:
     checkpoint = torch.utils.checkpoint.checkpoint
     layers = torch.nn.ModuleList(torch.nn.Linear(1024, 1024, bias=False) for _ in range(8))
 
+    def block(layer: Any, x: Any) -> Any:
+        return torch.nn.functional.gelu(layer(x))
+
     def run(x: Any, save: bool) -> None:
         for layer in layers:
-            block = lambda x, f=layer: torch.nn.functional.gelu(f(x))
-            x = checkpoint(block, x, use_reentrant=False) if save else block(x)
+            x = checkpoint(block, layer, x, use_reentrant=False) if save else block(layer, x)
         x.sum().backward()
 
     x = torch.empty(8192, 1024, requires_grad=True)

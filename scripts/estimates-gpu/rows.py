@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The rows that estimates of PyTorch programs are checked with: rows.py > ROWS.json
+"""The rows that estimates of PyTorch programs are checked with: rows.py [second] > ROWS.json
 
 Configurations as the models of that name have them, from public knowledge, some with fewer layers
 (said in the name). None was used to find a rule.
 """
 import json
+import sys
 
 LLAMA3B = dict(model_type="llama", hidden_size=3072, intermediate_size=8192, num_hidden_layers=28, num_attention_heads=24,
                num_key_value_heads=8, head_dim=128, vocab_size=128256, max_position_embeddings=131072, tie_word_embeddings=True)
@@ -150,5 +151,45 @@ CHECK = [
     train("qwen2.5-1.5b 8-bit", QWEN25_15, "bf16", "adamw-8bit", 2, 1024),
 ]
 
+# For rules that the rows above have shown: predicted after those had run, of other sizes and settings.
+GPT_NEO_125 = dict(GPT_NEO, hidden_size=768, num_layers=12, num_heads=12, attention_types=[[["global", "local"], 6]])
+OPT_125 = dict(OPT, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, ffn_dim=3072, word_embed_proj_dim=768,
+               do_layer_norm_before=True)
+PYTHIA_160 = dict(PYTHIA, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
+SMOLLM_135 = dict(SMOLLM, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3)
+OLMO2 = dict(model_type="olmo2", hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=16,
+             num_key_value_heads=16, vocab_size=100352, max_position_embeddings=4096)
+GRANITE = dict(model_type="granite", hidden_size=2048, intermediate_size=8192, num_hidden_layers=40, num_attention_heads=32,
+               num_key_value_heads=8, vocab_size=49155, max_position_embeddings=4096, tie_word_embeddings=True)
+SECOND = [
+    infer("qwen2.5-1.5b", QWEN25_15, "bfloat16", 4, 4096),
+    infer("gemma2-2b", GEMMA2_2, "float16", 2, 4096),
+    infer("tinyllama-1.1b", TINYLLAMA, "bfloat16", 8, 2048),
+    infer("starcoder2-3b", STARCODER2_3, "bfloat16", 1, 16384),
+    infer("granite-2b", GRANITE, "bfloat16", 3, 2048),
+    train("gpt-neo-125m fp32", GPT_NEO_125, "fp32", "adamw", 4, 1024),
+    train("gpt-neo-125m bf16 sgd", GPT_NEO_125, "bf16", "sgd", 8, 1024),
+    train("opt-125m amp fused", OPT_125, "amp", "adamw-fused", 8, 1024),
+    train("opt-125m adafactor", OPT_125, "fp32", "adafactor", 4, 512),
+    train("pythia-160m 8-bit", PYTHIA_160, "bf16", "adamw-8bit", 8, 1024),
+    train("pythia-160m fp32 checkpointing", PYTHIA_160, "fp32", "adamw", 4, 2048, checkpointing=True),
+    train("smollm2-135m bf16", SMOLLM_135, "bf16", "adamw", 8, 1024),
+    train("smollm2-135m amp accumulated", SMOLLM_135, "amp", "adamw", 2, 2048, grad_accumulation=4),
+    train("smollm2-135m 8-bit checkpointing", SMOLLM_135, "bf16", "adamw-8bit", 16, 512, checkpointing=True),
+    train("gpt2-large bf16 checkpointing", GPT2_LARGE, "bf16", "adamw", 4, 1024, checkpointing=True),
+    train("gpt2-large LoRA", GPT2_LARGE, "bf16", "adamw", 2, 1024, lora=16),
+    train("olmo2-1b sgd", OLMO2, "bf16", "sgd", 2, 1024),
+    train("olmo2-1b QLoRA", OLMO2, "bf16", "adamw-8bit", 2, 1024, lora=64, base_dtype="nf4"),
+    train("granite-2b LoRA checkpointing", GRANITE, "bf16", "adamw", 2, 2048, lora=16, checkpointing=True),
+    train("qwen2.5-1.5b QLoRA", QWEN25_15, "bf16", "adamw", 4, 512, lora=16, base_dtype="nf4"),
+    train("qwen2.5-1.5b amp adafactor", QWEN25_15, "amp", "adafactor", 1, 1024),
+    train("qwen3-0.6b amp fused", QWEN3, "amp", "adamw-fused", 2, 1024),
+    train("bloom-560m LoRA", BLOOM, "bf16", "adamw", 4, 512, lora=8),
+    train("tinyllama int8 LoRA checkpointing", TINYLLAMA, "bf16", "adamw", 4, 1024, lora=16, base_dtype="int8", checkpointing=True),
+    train("phi-1.5 fp32 sgd", PHI, "fp32", "sgd", 1, 2048),
+    train("gemma3-1b LoRA", GEMMA3_1, "bf16", "adamw", 2, 1024, lora=16),
+    train("stablelm-1.6b bf16 fused", STABLELM, "bf16", "adamw-fused", 2, 512),
+]
+
 if __name__ == "__main__":
-    print(json.dumps(CHECK, indent=1))
+    print(json.dumps(SECOND if sys.argv[1:] == ["second"] else CHECK, indent=1))

@@ -164,7 +164,6 @@ class Run(TorchDispatchMode):
         self.rules = rules
         self.in_kernel = False
         self.unknown: Counter[str] = Counter()
-        self.unsupported: Counter[str] = Counter()
         self.stand_ins: dict[Any, Callable[..., Any]] = {}
         self._libraries = libraries
         self._storages: dict[int, tuple[Any, int, int]] = {}
@@ -245,6 +244,9 @@ class Run(TorchDispatchMode):
         if len(known) != len(flat):
             known = [None] * len(flat)
         name = func.name()
+        if name in kernels.LAST_FIRST:
+            for tensor in reversed(flat):
+                self.hold(tensor, name)
         made = []
         for tensor, value in zip(flat, known):
             if isinstance(tensor, torch.Tensor):

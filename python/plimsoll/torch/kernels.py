@@ -55,6 +55,7 @@ class Rules:
     attention: dict[str, int] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     _workspaces: set[tuple[str, bool]] = field(default_factory=set)
+    _held: list[int] = field(default_factory=list)
 
     @property
     def cublas_bytes(self) -> int:
@@ -62,10 +63,19 @@ class Rules:
         return 32 * MIB if self.capability[0] in (9, 10) else 8320 << 10
 
     def before(self, run: Any, func: Any, args: Any, kwargs: Any) -> None:
-        """What is there while the operator's results are made."""
+        """What is there while the operator's results are made, and goes after it."""
+        held = HELD.get(func.name())
+        self._held = []
+        if held is not None:
+            self.used |= {"product"} if "4bit" in func.name() else {"int8 product"}
+            place = run.place()
+            self._held = [run.log.take(size, place, func.name()) for size in held(args) if size > 0]
 
     def after(self, run: Any, func: Any, args: Any, kwargs: Any, made: Any) -> None:
         """What an operator takes once its results have their memory."""
+        for number in self._held:
+            run.log.free(number)
+        self._held = []
         backward = "backward " if torch._C._current_autograd_node() is not None else ""
         if func in PRODUCTS:
             self.used.add(f"{backward}product")
@@ -78,9 +88,6 @@ class Rules:
             name = func.name()
             if "cudnn" in name or func in CONVOLUTIONS:
                 self.used |= {"cudnn", "cudnn backward"} if "backward" in name else {"cudnn"}
-            elif name in INT8_PRODUCTS:
-                self.used.add("int8 product")
-                run.briefly(*INT8_PRODUCTS[name](made), operator=name)
             temporary = TEMPORARIES.get(func)
             if temporary is not None:
                 run.briefly(*temporary(args, made), operator=func.name())
@@ -257,12 +264,27 @@ def _convolution_backward(args: Any, made: Any) -> tuple[int, ...]:
 
 CONVOLUTIONS = {aten.convolution.default, aten.convolution_backward.default}
 
-#: Products of 8-bit integers by bitsandbytes: sums in 32 bits, and the result in float16 first.
-INT8_PRODUCTS = {
-    "bitsandbytes::int8_scaled_mm": lambda made: (
-        (4 * made.numel(), 0 if made.dtype is torch.float16 else 2 * made.numel())
-    ),
-}
+#: Operators whose last result has its memory first.
+LAST_FIRST = {"bitsandbytes::quantize_4bit", "bitsandbytes::quantize_blockwise"}
+
+
+def _int8_product(args: Any) -> tuple[int, ...]:
+    """Sums in 32 bits, and the result in float16 before it is in the type that is wanted."""
+    count = args[0].numel() // args[0].shape[-1] * args[1].shape[0]
+    return (4 * count, 2 * count)
+
+
+def _four_bit_product(args: Any) -> tuple[int, ...]:
+    """Beyond a few rows: the weights as they are multiplied, and their scales in 32 bits."""
+    given, shape = args[0], args[2]
+    if given.numel() // given.shape[-1] <= 16:
+        return ()
+    scales = shape[0] * shape[1] // args[4] * 4
+    return (scales, scales, shape[0] * shape[1] * given.element_size())
+
+
+#: What bitsandbytes' operators make before their result.
+HELD = {"bitsandbytes::int8_scaled_mm": _int8_product, "bitsandbytes::gemm_4bit": _four_bit_product}
 
 #: What a kernel takes while it runs, by its arguments and results.
 TEMPORARIES = {

@@ -17,7 +17,6 @@ use crate::model_flags::ModelFlags;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{Answer, Output};
 use crate::page::{TextCell, TextPage, TextTone};
-use crate::train_flags::TrainFlags;
 
 /// What Python is started with.
 const MODULE: &str = "plimsoll.torch.estimate_model";
@@ -122,8 +121,9 @@ pub(super) fn run(model: &Path, args: &ModelFlags, out: &mut Output) -> anyhow::
     if args.engine != Some(Runner::PyTorch) {
         return Err(BadInput::new("--exact runs PyTorch's program: add --engine pytorch").into());
     }
-    if args.train.gpus.is_some() {
-        return Err(BadInput::new("--exact runs on one GPU: leave out --gpus or --exact").into());
+    if args.train.gpus.is_some_and(|gpus| gpus > 1) {
+        let why = "--exact follows one GPU: leave --gpus out, or leave --exact out";
+        return Err(BadInput::new(why).into());
     }
     let python = std::env::var_os("PLIMSOLL_PYTHON").unwrap_or_else(|| "python3".into());
     let ran = Command::new(&python).args(["-m", MODULE]).args(words(model, args)).output();
@@ -151,12 +151,16 @@ fn words(model: &Path, args: &ModelFlags) -> Vec<std::ffi::OsString> {
     option("--batch", Some(args.batch.to_string()));
     option("--context", args.context.map(|tokens| tokens.to_string()));
     option("--dtype", args.dtype.map(|kind| kind.to_string().to_lowercase()));
+    let train = args.train.request();
+    option("--optimizer", train.as_ref().map(|train| train.optimizer.to_string()));
+    option("--precision", train.as_ref().map(|train| train.precision.to_string()));
+    option("--lora", train.as_ref().and_then(|train| train.lora).map(|rank| rank.to_string()));
+    let base = train.as_ref().and_then(|train| train.base_dtype);
+    option("--base-dtype", base.map(|kind| kind.to_string()));
+    option("--grad-accumulation", train.as_ref().map(|train| train.grad_accumulation.to_string()));
     option("--limit", args.limit.limit().map(|limit| limit.get().to_string()));
-    if args.train.train {
-        let precision = args.train.precision.unwrap_or_default();
-        let train = TrainFlags { precision: Some(precision), ..args.train.clone() };
-        words.extend(train.words().split_whitespace().map(Into::into));
-    }
+    let flags = [(args.train.train, "--train"), (args.train.checkpointing, "--checkpointing")];
+    words.extend(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| (*flag).into()));
     words
 }
 

@@ -19,7 +19,7 @@ const SHARED_SEGMENT: u64 = 20 << 20;
 /// Larger segments are multiples of this.
 const SEGMENT_STEP: u64 = 2 << 20;
 
-/// Where a block begins: its segment, and the offset in it.
+/// Where a block begins: its segment, by address, and the offset in it.
 pub type CachedBlockId = (usize, u64);
 
 #[derive(Debug, Clone, Copy)]
@@ -145,7 +145,9 @@ impl Caching {
         };
         self.reserved = self.reserved.saturating_add(segment);
         self.largest_segment = self.largest_segment.max(segment);
-        let place = (self.segments, 0);
+        // Of blocks of one size the allocator takes that at the lowest address, and the driver hands
+        // out addresses from the top down: the newest segment comes first.
+        let place = (usize::MAX - self.segments, 0);
         self.segments += 1;
         self.put(place, CachedBlock { size: segment, small, free: true });
         Some(place)
@@ -212,6 +214,14 @@ mod tests {
         assert_eq!((torch.reserved(), torch.largest_segment()), (100 * MIB, 50 * MIB));
         torch.free(Some((9, 9)));
         assert_eq!(torch.reserved(), 100 * MIB, "nothing is given back");
+    }
+
+    #[test]
+    fn of_blocks_of_one_size_the_newest_is_taken() {
+        let mut torch = Caching::default();
+        let blocks: Vec<_> = [30, 30].map(|n| torch.take(n * MIB)).into();
+        blocks.iter().for_each(|&block| torch.free(block));
+        assert_eq!(torch.take(30 * MIB), blocks[1]);
     }
 
     #[test]
