@@ -385,3 +385,61 @@ fn totals_agree_with_the_logs_of_an_engine_within_a_hundredth() -> Result {
     assert!(checked >= 5, "only {checked} rows are whole");
     Ok(())
 }
+
+/// A folder with a small decoder's configuration and the header of its tensors.
+fn decoder(folder: &Path) -> Result {
+    let config = r#"{"model_type":"llama","hidden_size":256,"intermediate_size":512,
+        "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":4,"vocab_size":1000}"#;
+    fs::write(folder.join("config.json"), config)?;
+    let header = r#"{"a":{"dtype":"BF16","shape":[1000,1000],"data_offsets":[0,2000000]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(header.as_bytes());
+    file.resize(file.len() + 2_000_000, 0);
+    fs::write(folder.join("model.safetensors"), file)?;
+    Ok(())
+}
+
+/// Training has weights, gradients, states, activations and the context, which add up.
+#[test]
+fn training_is_estimated_term_by_term() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path();
+    decoder(path)?;
+    let at = |flags: &str| {
+        let flags = format!("--engine pytorch --train --batch 2 --context 128 {flags}");
+        json(&words(path, &flags), 0)
+    };
+    let adam = at("")?;
+    let keys = [
+        "weights_bytes",
+        "gradient_bytes",
+        "optimizer_bytes",
+        "kv_cache_bytes",
+        "activation_bytes",
+        "overhead_bytes",
+    ];
+    let sum: u64 = keys.iter().map(|key| number(&adam, key)).sum();
+    assert_eq!(sum, number(&adam, "total_bytes"));
+    assert_eq!(number(&adam, "gradient_bytes"), 2_000_000);
+    assert_eq!(number(&adam, "optimizer_bytes"), 4_000_000);
+    assert!(number(&adam["range"], "high_bytes") > number(&adam, "total_bytes"));
+    assert_eq!(at("--optimizer sgd")?["optimizer_bytes"], 0);
+    assert_eq!(number(&at("--precision fp32")?, "gradient_bytes"), 4_000_000);
+    let lora = at("--lora 4 --base-dtype nf4 --checkpointing --grad-accumulation 2")?;
+    assert!(number(&lora, "gradient_bytes") < 2_000_000);
+    let many = at("--gpus 4 --shard fsdp2")?;
+    assert!(number(&many, "optimizer_bytes") <= 1_000_000 && many["checked"] == false);
+    let page = run(&words(path, "--engine pytorch --train --batch 2 --context 128"))?;
+    assert!(text(&page.stdout).contains("gradients"), "{}", text(&page.stdout));
+    for (flags, word) in [
+        ("--train", "--engine pytorch"),
+        ("--engine pytorch --optimizer sgd", "--train"),
+        ("--engine pytorch --train --base-dtype nf4", "--lora"),
+        ("--engine pytorch --train --optimizer lion", "adafactor"),
+    ] {
+        let told = run(&words(path, flags))?;
+        assert_eq!(told.status.code(), Some(2), "{flags}");
+        assert!(text(&told.stderr).contains(word), "{flags}: {}", text(&told.stderr));
+    }
+    Ok(())
+}

@@ -28,6 +28,8 @@ pub(crate) enum NormPlaces {
     After,
     /// Both.
     Both,
+    /// Behind the sums with what came in.
+    Behind,
 }
 
 /// How the activation function is computed.
@@ -35,8 +37,12 @@ pub(crate) enum NormPlaces {
 pub(crate) enum Activation {
     /// One operator.
     Native,
+    /// One operator whose result says enough for its gradient.
+    Relu,
     /// A formula in Python.
     Formula,
+    /// A formula in Python with a gradient of its own, from the input alone.
+    OwnGradient,
 }
 
 /// How positions are put into queries and keys.
@@ -76,6 +82,14 @@ pub(crate) struct DecoderStyle {
     pub(crate) places: NormPlaces,
     /// Whether queries and keys have norms of their own.
     pub(crate) query_norms: bool,
+    /// Whether queries and keys are turned in 32 bits.
+    pub(crate) wide_turns: bool,
+    /// Whether logits are bent to a cap.
+    pub(crate) caps_logits: bool,
+    /// The width of the embedding where it is not the layers'; 0 where it is.
+    pub(crate) embedded_width: u64,
+    /// Whether the MLP beside attention has a norm of its own.
+    pub(crate) parallel_norm: bool,
     /// Whether attention and MLP read the same input.
     pub(crate) parallel: bool,
     pub(crate) fused_qkv: bool,
@@ -89,6 +103,9 @@ pub(crate) struct DecoderStyle {
     pub(crate) attention: AttentionKind,
     /// Whether one head of keys is handed to attention for all heads of queries.
     pub(crate) broadcasts_keys: bool,
+    /// Whether its own operators have scores in 32 bits, and a bias of their size.
+    pub(crate) wide_scores: bool,
+    pub(crate) biased: bool,
     /// Whether attention always gets a mask.
     pub(crate) always_masks: bool,
     pub(crate) latent: Option<LatentStyle>,
@@ -109,6 +126,10 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     norm: NormKind::Rms,
     places: NormPlaces::Before,
     query_norms: false,
+    wide_turns: false,
+    caps_logits: false,
+    embedded_width: 0,
+    parallel_norm: false,
     parallel: false,
     fused_qkv: false,
     fused_gate: false,
@@ -118,6 +139,8 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     dropout: false,
     attention: AttentionKind::Sdpa,
     broadcasts_keys: false,
+    wide_scores: false,
+    biased: false,
     always_masks: false,
     latent: None,
     wide_routing: false,
@@ -137,9 +160,13 @@ impl DecoderStyle {
         match family {
             "gpt2" | "gpt_bigcode" => DecoderStyle { fused_qkv: true, dropout: true, ..GPT },
             "opt" => DecoderStyle { dropout: true, ..GPT },
-            "gpt_neox" => {
-                DecoderStyle { parallel: true, fused_qkv: true, rotary: RotaryKind::Turned, ..GPT }
-            }
+            "gpt_neox" => DecoderStyle {
+                parallel_norm: true,
+                parallel: true,
+                fused_qkv: true,
+                rotary: RotaryKind::Turned,
+                ..GPT
+            },
             "phi" => DecoderStyle { parallel: true, rotary: RotaryKind::Turned, ..GPT },
             "falcon" => DecoderStyle {
                 parallel: true,
@@ -149,19 +176,28 @@ impl DecoderStyle {
                 ..GPT
             },
             "stablelm" | "starcoder2" => DecoderStyle { rotary: RotaryKind::Turned, ..GPT },
-            "gpt_neo" => DecoderStyle { attention: AttentionKind::Operators, ..GPT },
-            "bloom" | "mpt" => {
-                DecoderStyle { fused_qkv: true, attention: AttentionKind::Operators, ..GPT }
+            "gpt_neo" => {
+                DecoderStyle { attention: AttentionKind::Operators, wide_scores: true, ..GPT }
             }
+            "bloom" | "mpt" => DecoderStyle {
+                fused_qkv: true,
+                attention: AttentionKind::Operators,
+                biased: family == "bloom",
+                ..GPT
+            },
             "gptj" | "codegen" => DecoderStyle {
                 parallel: true,
                 rotary: RotaryKind::Turned,
                 attention: AttentionKind::Operators,
+                wide_scores: true,
                 ..GPT
             },
-            "cohere" | "cohere2" => {
-                DecoderStyle { norm: NormKind::RmsInside, parallel: true, ..LLAMA }
-            }
+            "cohere" | "cohere2" => DecoderStyle {
+                norm: NormKind::RmsInside,
+                wide_turns: true,
+                parallel: true,
+                ..LLAMA
+            },
             "olmo" => DecoderStyle { norm: NormKind::Plain32, ..LLAMA },
             "olmo2" | "olmo3" => {
                 DecoderStyle { places: NormPlaces::After, query_norms: true, ..LLAMA }

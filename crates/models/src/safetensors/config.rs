@@ -1,7 +1,7 @@
 //! `config.json`: a language model's shape in the words of Hugging Face.
 
 use crate::families::huggingface as families;
-use crate::families::style::{DecoderStyle, LatentStyle};
+use crate::families::style::{DecoderStyle, LatentStyle, NormPlaces};
 use crate::{Bytes, LayerCache, ModelShape};
 use serde_json::{Map, Value};
 
@@ -167,6 +167,12 @@ impl ConfigKeys<'_> {
                 turned: number(&["qk_rope_head_dim"])?,
                 value: self.first(&["v_head_dim"])?.unwrap_or(plain),
             });
+        }
+        let capped = self.map.get("final_logit_softcapping");
+        style.caps_logits = capped.map_or(kind == "gemma2", |cap| !cap.is_null());
+        style.embedded_width = number(&["word_embed_proj_dim"])?;
+        if kind == "opt" && self.flag("do_layer_norm_before") == Some(false) {
+            style.places = NormPlaces::Behind;
         }
         let each = number(&["moe_intermediate_size"])?;
         style.shared_width = match self.first(&["shared_expert_intermediate_size"])? {

@@ -7,7 +7,10 @@ use plimsoll_machine::files;
 
 use super::super::walk::{DeclaredExtent, InputExtents, OnnxGraph, Shaped, ort, torch};
 use super::super::{GraphOptions, pt};
-use super::{EstimateRequest, Runner, Terms, WeightsOfType, pages};
+use super::{
+    EstimateRequest, Optimizer, Runner, Terms, TrainingPrecision, TrainingRequest, TrainingTerms,
+    WeightsOfType, pages,
+};
 
 pub(super) fn onnx(path: &Path, request: &EstimateRequest) -> Result<Terms, String> {
     let graph = OnnxGraph::open(path).map_err(|error| error.to_string())?;
@@ -29,7 +32,10 @@ pub(super) fn checkpoint(path: &Path, request: &EstimateRequest) -> Result<Terms
         pt::Outline::Weights(weights) => return Ok(weights_alone(weights, request)),
     };
     let graph = OnnxGraph::parse(&bytes).map_err(|error| error.to_string())?;
-    let mut terms = terms(graph, request, "PyTorch checkpoint")?;
+    let mut terms = match &request.train {
+        Some(train) => trained(graph, request, train)?,
+        None => terms(graph, request, "PyTorch checkpoint")?,
+    };
     terms.open_image = Some((rows, columns));
     terms.open_batch = true;
     Ok(terms)
@@ -94,6 +100,55 @@ fn terms(
         found.notes.push("activations are scaled as if all of them had that type".to_string());
     }
     found.peak = Some(peak);
+    Ok(found)
+}
+
+/// A detector's training: weights in 32 bits and their average, gradients, states, and every result
+/// of the forward pass in the precision's type.
+fn trained(
+    graph: OnnxGraph,
+    request: &EstimateRequest,
+    train: &TrainingRequest,
+) -> Result<Terms, String> {
+    if train.lora.is_some() || train.gpus > 1 || train.checkpointing {
+        return Err(
+            "for a detector, adapters, checkpointing and several GPUs are not estimated".into()
+        );
+    }
+    let mut found = Terms { format: "PyTorch checkpoint", ..Terms::default() };
+    let weights = graph.weights().into_iter().map(|(kind, (bytes, elements))| WeightsOfType {
+        kind: kind.to_string(),
+        bytes,
+        elements,
+    });
+    found.set_weights(weights.collect(), request);
+    let count = found.weights.iter().fold(0, |sum: u64, part| sum.saturating_add(part.elements));
+    let all = count.saturating_mul(4);
+    let extents = extents(&graph, request, &mut found)?;
+    let shaped = graph.shape(&extents).map_err(|error| error.to_string())?;
+    let narrow = train.precision != TrainingPrecision::Fp32;
+    let scale = |bytes: u64| if narrow { bytes / 2 } else { bytes };
+    let (kept, largest) = torch::kept_for_backward(&shaped, &scale);
+    found.set_trained(all.saturating_mul(2), 4);
+    let states = match train.optimizer {
+        Optimizer::AdamW | Optimizer::AdamWFused => all.saturating_mul(2),
+        Optimizer::AdamW8Bit => count.saturating_mul(2),
+        Optimizer::Sgd => all,
+        Optimizer::Adafactor => 0,
+    };
+    found.training = Some(TrainingTerms {
+        gradient_bytes: all,
+        optimizer_bytes: states,
+        ..TrainingTerms::default()
+    });
+    // Gradients of the widest results, on their way.
+    found.activation_bytes = kept.saturating_add(largest.saturating_mul(3));
+    found.largest_single_bytes = largest;
+    found.notes.push(
+        "as Ultralytics trains: an average of the weights beside them, and momentum with sgd; what its \
+         loss takes is not modelled"
+            .to_string(),
+    );
     Ok(found)
 }
 

@@ -109,7 +109,8 @@ fn run(
         found.compute = Some(estimate.compute);
     }
     let caches = shape.caches.iter().flatten();
-    if caches.clone().any(|cache| cache.state_bytes.get() > 0) {
+    let modelled = request.runner == Some(Runner::PyTorch);
+    if !modelled && caches.clone().any(|cache| cache.state_bytes.get() > 0) {
         found.notes.push("activations inside of recurrent layers are not modelled".to_string());
     }
     if request.batch > 1 && !request.separate_caches && found.compute.is_some() {

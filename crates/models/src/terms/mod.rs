@@ -217,6 +217,9 @@ impl Terms {
         if self.held.as_ref().is_some_and(|held| held.products == 0) {
             self.overhead = self.overhead.without_products();
         }
+        if self.training.is_some() {
+            self.overhead = self.overhead.with_training();
+        }
         let training = self.training.unwrap_or_default();
         let parts = [
             self.weights_bytes,
@@ -287,7 +290,12 @@ impl Terms {
 /// when the request does not fit it.
 pub fn estimate(path: &Path, request: &EstimateRequest) -> ModelResult<Terms> {
     let refuse = |why: String| ModelError { model: path.display().to_string(), why };
-    let terms = match format_of(path).map_err(refuse)? {
+    let format = format_of(path).map_err(refuse)?;
+    let trainable = matches!(format, ModelFormat::Safetensors | ModelFormat::Checkpoint);
+    if request.train.is_some() && !trainable {
+        return Err(refuse(UNTRAINED.to_string()));
+    }
+    let terms = match format {
         ModelFormat::Gguf => language::gguf(path, request),
         ModelFormat::Safetensors => language::safetensors(path, request),
         ModelFormat::Onnx => graph::onnx(path, request),
@@ -312,6 +320,10 @@ enum ModelFormat {
     Onnx,
     Checkpoint,
 }
+
+/// Why training is not estimated.
+const UNTRAINED: &str = "training is estimated for language models in safetensors with their \
+                         config.json, and for detectors in .pt files";
 
 /// How the name of the list of a sharded model's files ends.
 const INDEX: &str = ".index.json";

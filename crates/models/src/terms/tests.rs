@@ -305,6 +305,38 @@ fn decoders_in_pytorch_take_what_is_on_record() {
     }
 }
 
+/// A detector's training grows with its batch and its precision, and says that it was not checked.
+#[test]
+fn a_detector_is_trained() {
+    let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    for name in ["../../docs/examples/small8.pt", "tests/fixtures/small11.pt"] {
+        let of = |batch, precision| {
+            let mut train = TrainingRequest::default();
+            train.precision = precision;
+            let request = EstimateRequest {
+                batch,
+                runner: Some(Runner::PyTorch),
+                on_gpu: Some(true),
+                train: Some(train),
+                ..EstimateRequest::default()
+            };
+            estimate(&fixture(name), &request).expect("a detector")
+        };
+        let (one, four) = (of(1, TrainingPrecision::Amp), of(4, TrainingPrecision::Amp));
+        assert_eq!(one.activation_bytes * 4, four.activation_bytes, "{name}");
+        assert_eq!(one.activation_bytes * 2, of(1, TrainingPrecision::Fp32).activation_bytes);
+        let training = one.training.expect("trained");
+        assert_eq!(training.optimizer_bytes, 2 * training.gradient_bytes);
+        assert_eq!(one.weights_bytes, 2 * training.gradient_bytes, "weights and their average");
+        assert!(!one.range.checked && one.range.basis.contains("detector"));
+    }
+    let request =
+        EstimateRequest { train: Some(TrainingRequest::default()), ..EstimateRequest::default() };
+    let refused =
+        estimate(&fixture("tests/fixtures/tiny.onnx"), &request).expect_err("no graph is trained");
+    assert!(refused.to_string().contains("training is estimated"), "{refused}");
+}
+
 #[test]
 fn a_graph_is_held_by_who_runs_it() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/small11.pt");

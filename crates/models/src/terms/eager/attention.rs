@@ -8,7 +8,7 @@
 use super::decoder::{EagerDecoder, EagerPass, EagerShared, KeptPair};
 use super::ops::Saved;
 use super::tape::{EagerNode, EagerTape, EagerTensor, Gradient};
-use crate::families::style::{AttentionKind, RotaryKind};
+use crate::families::style::{AttentionKind, NormKind, RotaryKind};
 
 /// The widest head that a fused kernel for 16 bits has.
 const WIDEST_HEAD: u64 = 256;
@@ -29,14 +29,20 @@ impl EagerDecoder<'_> {
             Some(_) => self.unfolded(tape, (layer, pass), x),
             None => self.projected(tape, (layer, pass), x),
         };
-        if self.style.query_norms {
-            query = tape.norm(&self.job, self.style.norm, &query);
-            keys = tape.norm(&self.job, self.style.norm, &keys);
+        let early = self.style.norm == NormKind::Rms;
+        if self.style.query_norms && !early {
+            let heads = (self.style.norm, self.head_width());
+            query = tape.norm(&self.job, heads, &query);
+            keys = tape.norm(&self.job, heads, &keys);
         }
         if self.style.rotary != RotaryKind::None && self.style.latent.is_none() {
             let (turned_query, turned_keys) =
                 (self.turned(tape, &query, shared), self.turned(tape, &keys, shared));
             (query, keys) = (turned_query, turned_keys);
+            if self.style.wide_turns {
+                let narrow = [tape.cast(&query, values.width), tape.cast(&keys, values.width)];
+                [query, keys] = narrow;
+            }
         }
         if !self.job.training {
             let cache = &self.caches[layer];
@@ -70,7 +76,11 @@ impl EagerDecoder<'_> {
         let mut place = 0;
         widths.map(|width| {
             place += 1;
-            tape.linear(&self.job, x, self.matrix(layer, place, hidden, width))
+            let out = tape.linear(&self.job, x, self.matrix(layer, place, hidden, width));
+            if self.style.query_norms && self.style.norm == NormKind::Rms && place < 3 {
+                return tape.norm(&self.job, (NormKind::Rms, self.head_width()), &out);
+            }
+            out
         })
     }
 
@@ -87,21 +97,20 @@ impl EagerDecoder<'_> {
         let query = match latent.query_rank {
             0 => tape.linear(&self.job, x, self.matrix(layer, 0, hidden, key)),
             rank => {
-                let low = tape.linear(&self.job, x, self.matrix(layer, 5, hidden, rank));
-                let low = tape.norm(&self.job, self.style.norm, &low);
+                let mut low = tape.linear(&self.job, x, self.matrix(layer, 5, hidden, rank));
+                low = tape.norm(&self.job, self.normed(), &low);
                 tape.linear(&self.job, &low, self.matrix(layer, 0, rank, key))
             }
         };
         let both = latent.rank.saturating_add(latent.turned);
-        let low = tape.linear(&self.job, x, self.matrix(layer, 1, hidden, both));
-        let low = tape.norm(&self.job, self.style.norm, &low.part(self.count(pass, latent.rank)));
+        let mut low = tape.linear(&self.job, x, self.matrix(layer, 1, hidden, both));
+        low = tape.norm(&self.job, self.normed(), &low.part(self.count(pass, latent.rank)));
         let wide = heads.saturating_mul(latent.plain).saturating_add(value);
         let open = tape.linear(&self.job, &low, self.matrix(layer, 2, latent.rank, wide));
         let turned = self.count(pass, heads.saturating_mul(latent.turned));
         let part = tape.copied(&query, turned);
-        let part = tape.unary(&part, part.width, Saved::Nothing);
         let whole = tape.copied(&query, self.count(pass, key));
-        drop((part, query));
+        drop((part, query, low));
         let keys = tape.copied(&open, self.count(pass, key));
         [whole, keys, open.part(self.count(pass, value))]
     }
@@ -113,6 +122,8 @@ impl EagerDecoder<'_> {
         x: &EagerTensor,
         shared: &EagerShared,
     ) -> EagerTensor {
+        let width = if self.style.wide_turns { 4 } else { x.width };
+        let x = &tape.cast(x, width);
         let width =
             shared.angles.as_ref().map_or(x.width, |[cosines, _]| cosines.width.max(x.width));
         let head = self.head_width().max(1);
@@ -208,10 +219,11 @@ impl EagerDecoder<'_> {
         }
         node.saved.extend([out.memory.clone(), sums]);
         node.saved.extend(mask.map(|mask| mask.memory));
-        node.working = vec![rows.saturating_mul(4), query.count.saturating_mul(4)];
+        let mut working = rows.saturating_add(query.count).saturating_mul(4);
         if keys.count < query.count {
-            node.working.extend([query.bytes(); 2]);
+            working = working.saturating_add(query.bytes().saturating_mul(2));
         }
+        node.working.push(working);
         tape.record(out, node)
     }
 
@@ -254,11 +266,18 @@ impl EagerDecoder<'_> {
         out: u64,
         [query, keys, values]: [EagerTensor; 3],
     ) -> EagerTensor {
+        let width = values.width;
+        let [query, keys] = match self.style.wide_scores {
+            true => [tape.cast(&query, 4), tape.cast(&keys, 4)],
+            false => [query, keys],
+        };
+        let bias = if self.style.biased { scores } else { 0 };
+        let bias = tape.tensor(bias, query.width);
         let weights = tape.matrices(&query, &keys, scores);
         let masked = tape.unary(&weights, weights.width, Saved::Nothing);
         let wide = tape.unary(&masked, 4, Saved::Output);
-        let narrow = tape.cast(&wide, query.width);
-        drop(wide);
+        let narrow = tape.cast(&wide, width);
+        drop((wide, bias));
         let attended = tape.matrices(&narrow, &values, out);
         drop((weights, masked, narrow));
         tape.copied(&attended, out)
@@ -272,7 +291,7 @@ impl EagerTape<'_> {
         self.product();
         let mut node = EagerNode::default();
         for part in [a, b] {
-            node.inputs.extend(part.node.map(|node| (node, Gradient::New(part.bytes()))));
+            node.inputs.extend(part.node.map(|node| (node, Gradient::View(part.bytes()))));
             node.saved.push(part.memory.clone());
         }
         self.record(out, node)

@@ -5,8 +5,8 @@ use super::job::EagerJob;
 use super::ops::{EagerMatrix, Saved};
 use super::tape::{EagerNode, EagerTape, EagerTensor, Gradient};
 use super::{EagerCache, LAYER_WEIGHTS};
-use crate::families::style::{Activation, DecoderStyle, NormPlaces, RotaryKind};
-use crate::{Mlp, ModelShape};
+use crate::families::style::{Activation, DecoderStyle, NormKind, NormPlaces, RotaryKind};
+use crate::{Biases, Mlp, ModelShape};
 
 /// A decoder and how it is run.
 #[derive(Debug, Clone)]
@@ -57,7 +57,17 @@ impl EagerDecoder<'_> {
         outputs: u64,
     ) -> EagerMatrix {
         let weight = (layer + 1) * LAYER_WEIGHTS + place;
-        EagerMatrix { weight, inputs, outputs, inner: true }
+        let bias = match self.shape.biases {
+            Biases::All => true,
+            Biases::Attention => (1..4).contains(&place),
+            Biases::None => false,
+        };
+        EagerMatrix { weight, inputs, outputs, bias, inner: true }
+    }
+
+    /// The norms between layers.
+    pub(super) fn normed(&self) -> (NormKind, u64) {
+        (self.style.norm, self.shape.hidden)
     }
 
     /// Positions and mask of a pass.
@@ -103,9 +113,10 @@ impl EagerDecoder<'_> {
         kept: &mut KeptPair,
     ) -> EagerTensor {
         let style = &self.style;
-        let before = style.places != NormPlaces::After;
-        let after = style.places != NormPlaces::Before;
-        let normed = if before { tape.norm(&self.job, style.norm, x) } else { x.clone() };
+        let before = matches!(style.places, NormPlaces::Before | NormPlaces::Both);
+        let after = matches!(style.places, NormPlaces::After | NormPlaces::Both);
+        let behind = style.places == NormPlaces::Behind;
+        let normed = if before { tape.norm(&self.job, self.normed(), x) } else { x.clone() };
         let cache = &self.caches[layer];
         let mut mixed = if cache.state > 0 && cache.widths == [0, 0] {
             return self.recurrent(tape, (layer, pass), x, normed);
@@ -114,29 +125,38 @@ impl EagerDecoder<'_> {
         };
         if style.parallel {
             mixed = tape.dropout(&mixed, style.dropout);
-            let inner = self.mlp(tape, (layer, pass), &normed);
+            let own = match style.parallel_norm {
+                true => tape.norm(&self.job, self.normed(), x),
+                false => normed.clone(),
+            };
             drop(normed);
-            let inner = tape.dropout(&inner, style.dropout);
+            let mut inner = self.mlp(tape, (layer, pass), &own);
+            drop(own);
+            inner = tape.dropout(&inner, style.dropout);
             let sum = tape.add(&inner, &mixed);
             drop((inner, mixed));
             return tape.add(&sum, x);
         }
         drop(normed);
         if after {
-            mixed = tape.norm(&self.job, style.norm, &mixed);
+            mixed = tape.norm(&self.job, self.normed(), &mixed);
         }
-        let mixed = tape.dropout(&mixed, style.dropout);
-        let residual = tape.add(x, &mixed);
+        mixed = tape.dropout(&mixed, style.dropout);
+        let mut residual = tape.add(x, &mixed);
         drop(mixed);
+        if behind {
+            residual = tape.norm(&self.job, self.normed(), &residual);
+        }
         let normed =
-            if before { tape.norm(&self.job, style.norm, &residual) } else { residual.clone() };
+            if before { tape.norm(&self.job, self.normed(), &residual) } else { residual.clone() };
         let mut inner = self.mlp(tape, (layer, pass), &normed);
         drop(normed);
         if after {
-            inner = tape.norm(&self.job, style.norm, &inner);
+            inner = tape.norm(&self.job, self.normed(), &inner);
         }
-        let inner = tape.dropout(&inner, style.dropout);
-        tape.add(&residual, &inner)
+        inner = tape.dropout(&inner, style.dropout);
+        let out = tape.add(&residual, &inner);
+        if behind { tape.norm(&self.job, self.normed(), &out) } else { out }
     }
 
     fn mlp(
@@ -164,17 +184,17 @@ impl EagerDecoder<'_> {
         let rows = x.count.checked_div(hidden).unwrap_or(0);
         let inner = if self.shape.mlp == Mlp::Plain {
             let first = tape.linear(&self.job, x, self.matrix(layer, 8, hidden, wide));
-            self.activated(tape, &first)
+            self.activated(tape, first)
         } else if self.style.fused_gate {
             let both =
                 tape.linear(&self.job, x, self.matrix(layer, 8, hidden, wide.saturating_mul(2)));
             let [gate, up] = tape.split(&both, [rows.saturating_mul(wide); 2]);
             drop(both);
-            let gate = self.activated(tape, &gate);
+            let gate = self.activated(tape, gate);
             tape.multiply(&up, &gate)
         } else {
             let gate = tape.linear(&self.job, x, self.matrix(layer, 8, hidden, wide));
-            let gate = self.activated(tape, &gate);
+            let gate = self.activated(tape, gate);
             let up = tape.linear(&self.job, x, self.matrix(layer, 9, hidden, wide));
             tape.multiply(&gate, &up)
         };
@@ -198,7 +218,7 @@ impl EagerDecoder<'_> {
         drop(both);
         let [gate, up] = tape.split(&filled, [rows.saturating_mul(wide); 2]);
         drop(filled);
-        let gate = self.activated(tape, &gate);
+        let gate = self.activated(tape, gate);
         let inner = tape.multiply(&gate, &up);
         drop((gate, up));
         let down = self.grouped(tape, &inner, (layer, 10), (wide, hidden), rows);
@@ -237,18 +257,26 @@ impl EagerDecoder<'_> {
     }
 
     /// What the activation function makes, with what a formula in Python leaves on the way.
-    fn activated(&self, tape: &mut EagerTape<'_>, x: &EagerTensor) -> EagerTensor {
-        if self.style.activation == Activation::Native {
-            return tape.unary(x, x.width, Saved::Input);
+    fn activated(&self, tape: &mut EagerTape<'_>, x: EagerTensor) -> EagerTensor {
+        match self.style.activation {
+            Activation::Native => return tape.unary(&x, x.width, Saved::Input),
+            Activation::Relu => return tape.unary(&x, x.width, Saved::Output),
+            Activation::OwnGradient if tape.records => {
+                let working = [tape.take(x.bytes()), tape.take(x.bytes()), tape.take(x.bytes())];
+                let out = tape.unary(&x, x.width, Saved::Input);
+                drop(working);
+                return out;
+            }
+            Activation::Formula | Activation::OwnGradient => {}
         }
-        let half = tape.unary(x, x.width, Saved::Nothing);
+        let half = tape.unary(&x, x.width, Saved::Nothing);
         // Powers are in 32 bits under autocast.
-        let wide = if self.job.amp { tape.cast(x, 4) } else { x.clone() };
+        let wide = if self.job.amp { tape.cast(&x, 4) } else { x.clone() };
         let power = tape.unary(&wide, wide.width, Saved::Input);
         drop(wide);
         let part = tape.unary(&power, power.width, Saved::Nothing);
         drop(power);
-        let sum = tape.add(x, &part);
+        let sum = tape.add(&x, &part);
         drop(part);
         let scaled = tape.unary(&sum, sum.width, Saved::Nothing);
         drop(sum);
@@ -274,22 +302,25 @@ impl EagerDecoder<'_> {
             tape.linear(&self.job, &normed, self.matrix(layer, 0, hidden, inner.saturating_mul(2)));
         let [mixed, gate] = tape.split(&both, [rows.saturating_mul(inner); 2]);
         drop(both);
-        let mixed = tape.copied(&mixed, mixed.count);
-        let mixed = tape.unary(&mixed, mixed.width, Saved::Input);
+        let convolved = tape.copied(&mixed, mixed.count);
+        drop(mixed);
+        let mixed = tape.unary(&convolved, convolved.width, Saved::Input);
+        drop(convolved);
         let steps = tape.linear(&self.job, &mixed, self.matrix(layer, 1, inner, inner.min(64)));
         let wide = mixed.count.saturating_mul(self.style.state_width);
-        let grown = tape.copied(&mixed, wide);
-        let grown = tape.unary(&grown, 4, Saved::Output);
-        let inputs = tape.copied(&mixed, wide);
-        let inputs = tape.unary(&inputs, 4, Saved::Input);
+        let grown = tape.spread(&mixed, wide, 4);
+        let inputs = tape.spread(&mixed, wide, 4);
         let sums = tape.unary(&inputs, 4, Saved::Input);
-        drop((grown, inputs, steps));
-        let scanned = tape.copied(&sums, mixed.count);
+        let columns = [tape.tensor(mixed.count, 4), tape.tensor(mixed.count, mixed.width)];
+        drop((grown, inputs, steps, columns));
+        let scanned = tape.spread(&sums, mixed.count, mixed.width);
         drop(sums);
-        let gate = tape.unary(&gate, gate.width, Saved::Input);
-        let out = tape.multiply(&scanned, &gate);
-        drop((scanned, gate, mixed));
-        let out = tape.cast(&out, x.width);
+        let open = tape.unary(&gate, gate.width, Saved::Input);
+        drop(gate);
+        let gated = tape.multiply(&scanned, &open);
+        drop((scanned, open, mixed));
+        let out = tape.cast(&gated, x.width);
+        drop(gated);
         let out = tape.linear(&self.job, &out, self.matrix(layer, 2, inner, hidden));
         drop(normed);
         tape.add(x, &out)

@@ -111,7 +111,7 @@ impl EagerDecoder<'_> {
         for (layer, kept) in kept.iter_mut().enumerate() {
             x = self.layer(tape, (layer, pass), &x, &shared, kept);
         }
-        let x = tape.norm(&self.job, self.style.norm, &x);
+        let x = tape.norm(&self.job, self.normed(), &x);
         let numbers = self.batch.saturating_mul(self.shape.vocab);
         let logits = tape.tensor(numbers, self.width());
         let wide = tape.tensor(numbers, 4);

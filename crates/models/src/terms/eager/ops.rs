@@ -12,6 +12,8 @@ pub(super) struct EagerMatrix {
     pub(super) weight: usize,
     pub(super) inputs: u64,
     pub(super) outputs: u64,
+    /// Whether it has a bias.
+    pub(super) bias: bool,
     /// Whether adapters and small types apply to it: to all but the output matrix.
     pub(super) inner: bool,
 }
@@ -24,8 +26,29 @@ pub(super) enum Saved {
     Output,
 }
 
+/// The gradient of a product's input.
+fn through(x: &EagerTensor) -> Vec<(usize, Gradient)> {
+    x.node.map(|node| (node, Gradient::View(x.bytes()))).into_iter().collect()
+}
+
 fn to(x: &EagerTensor, bytes: u64) -> Vec<(usize, Gradient)> {
     x.node.map(|node| (node, Gradient::New(bytes))).into_iter().collect()
+}
+
+/// What the blocks of a sum over rows leave for each other on a GPU with 132 multiprocessors:
+/// blocks of 128 threads, four columns to a thread, and as many of them as keep it busy.
+pub(super) fn column_sums(rows: u64, columns: u64) -> u64 {
+    let each = rows.div_ceil(4);
+    if each < 256 || columns == 0 {
+        return 0;
+    }
+    let across = (columns / 4).div_ceil(32).max(1);
+    let busy = 132 * 16;
+    let shares = u64::div_ceil(busy, across).min(each.div_ceil(16)).max(each.div_ceil(256));
+    if shares <= 1 || across > busy {
+        return 0;
+    }
+    columns.saturating_mul(4 * 128).saturating_mul(shares)
 }
 
 impl EagerTape<'_> {
@@ -74,7 +97,12 @@ impl EagerTape<'_> {
 
     /// A copy in another order or a part of it; the gradient has the input's size.
     pub(super) fn copied(&mut self, x: &EagerTensor, count: u64) -> EagerTensor {
-        let out = self.tensor(count, x.width);
+        self.spread(x, count, x.width)
+    }
+
+    /// The same in another type.
+    pub(super) fn spread(&mut self, x: &EagerTensor, count: u64, width: u64) -> EagerTensor {
+        let out = self.tensor(count, width);
         self.record(out, EagerNode { inputs: to(x, x.bytes()), ..EagerNode::default() })
     }
 
@@ -129,10 +157,13 @@ impl EagerTape<'_> {
         }
         let out = self.tensor(rows.saturating_mul(matrix.outputs), x.width);
         self.product();
-        node.inputs = to(&x, x.bytes());
+        node.inputs = through(&x);
         if trains {
             node.saved.push(x.memory.clone());
             let bytes = elements.saturating_mul(job.weight_width);
+            if matrix.bias {
+                node.working.push(column_sums(rows, matrix.outputs));
+            }
             let narrow = if job.amp { elements.saturating_mul(2) } else { 0 };
             node.weights.push(WeightGradient { weight: matrix.weight, bytes, narrow });
         }
@@ -182,11 +213,8 @@ impl EagerTape<'_> {
         let out = self.tensor(count, 2);
         self.product();
         drop(working);
-        let node = EagerNode {
-            inputs: to(&x16, x16.bytes()),
-            working: vec![unpacked],
-            ..EagerNode::default()
-        };
+        let node =
+            EagerNode { inputs: through(&x16), working: vec![unpacked], ..EagerNode::default() };
         let out = self.record(out, node);
         self.cast(&out, x.width)
     }
@@ -235,12 +263,17 @@ impl EagerTape<'_> {
         let scaled = self.unary(&b, b.width, Saved::Nothing);
         drop(b);
         let sum = self.add(&base, &scaled);
-        drop((base, scaled));
+        drop((scaled, base));
         self.cast(&sum, width)
     }
 
-    /// A norm of `x`, whose scale is trained where the job trains all weights.
-    pub(super) fn norm(&mut self, job: &EagerJob, kind: NormKind, x: &EagerTensor) -> EagerTensor {
+    /// A norm of vectors of a width, whose scale is trained where the job trains all weights.
+    pub(super) fn norm(
+        &mut self,
+        job: &EagerJob,
+        (kind, width): (NormKind, u64),
+        x: &EagerTensor,
+    ) -> EagerTensor {
         match kind {
             NormKind::Layer => {
                 let x = if job.amp { self.cast(x, 4) } else { x.clone() };
@@ -255,12 +288,13 @@ impl EagerTape<'_> {
             NormKind::Rms => {
                 let scaled = self.root_mean_square(x);
                 let narrow = self.cast(&scaled, x.width);
-                drop(scaled);
-                self.scale(job, &narrow)
+                let out = self.scale(job, &narrow, width);
+                drop((narrow, scaled));
+                out
             }
             NormKind::RmsInside => {
                 let scaled = self.root_mean_square(x);
-                let out = self.scale(job, &scaled);
+                let out = self.scale(job, &scaled, width);
                 drop(scaled);
                 self.cast(&out, x.width)
             }
@@ -292,13 +326,17 @@ impl EagerTape<'_> {
     }
 
     /// By a vector, which is saved with what it scales where it is trained.
-    fn scale(&mut self, job: &EagerJob, x: &EagerTensor) -> EagerTensor {
+    fn scale(&mut self, job: &EagerJob, x: &EagerTensor, width: u64) -> EagerTensor {
         let out = self.tensor(x.count, x.width);
         let trains = job.trains() && self.records;
         let node = EagerNode {
             inputs: to(x, x.bytes()),
             saved: if trains { vec![x.memory.clone()] } else { Vec::new() },
-            working: if trains { vec![x.bytes()] } else { Vec::new() },
+            working: if trains {
+                vec![x.bytes(), column_sums(x.count.checked_div(width).unwrap_or(0), width)]
+            } else {
+                Vec::new()
+            },
             ..EagerNode::default()
         };
         self.record(out, node)

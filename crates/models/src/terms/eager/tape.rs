@@ -71,6 +71,8 @@ impl EagerTensor {
 pub(super) enum Gradient {
     /// In memory of its own.
     New(u64),
+    /// In memory of its own that is seen through a view, as a product of matrices is.
+    View(u64),
     /// What arrived, unchanged.
     Same,
 }
@@ -98,6 +100,8 @@ pub(super) struct EagerNode<'a> {
     /// A part that is run again before its own backward pass, from this input.
     pub(super) again: Option<(EagerTensor, Again<'a>)>,
     pub(super) gradient: Option<EagerMemory>,
+    /// Whether the gradient is seen through a view.
+    pub(super) view: bool,
 }
 
 /// The gradients of weights.
@@ -106,7 +110,7 @@ struct WeightSlot {
     /// Operators that use it in a pass, and those whose gradient has arrived.
     uses: usize,
     arrived: usize,
-    pending: Option<EagerMemory>,
+    pending: Option<(EagerMemory, bool)>,
     kept: Option<EagerMemory>,
 }
 
@@ -224,13 +228,15 @@ impl<'a> EagerTape<'a> {
     }
 
     fn unwind_one(&mut self, node: EagerNode<'a>, gradient: EagerMemory) {
+        let seen = node.view;
         let working: Vec<_> = node.working.iter().map(|&bytes| self.take(bytes)).collect();
         let made: Vec<_> = node
             .inputs
             .iter()
             .map(|&(input, kind)| match kind {
-                Gradient::New(bytes) => (input, self.take(bytes)),
-                Gradient::Same => (input, gradient.clone()),
+                Gradient::New(bytes) => (input, self.take(bytes), false),
+                Gradient::View(bytes) => (input, self.take(bytes), true),
+                Gradient::Same => (input, gradient.clone(), seen),
             })
             .collect();
         let weights: Vec<_> = node
@@ -247,13 +253,14 @@ impl<'a> EagerTape<'a> {
             })
             .collect();
         drop((working, node.saved, gradient));
-        for (input, memory) in made {
-            self.give(input, memory);
+        for (input, memory, view) in made {
+            self.give(input, memory, view);
         }
         for (weight, memory, narrow, bytes) in weights {
+            let cast = memory.is_none();
             let memory = memory.unwrap_or_else(|| self.take(bytes));
             drop(narrow);
-            self.keep(weight, memory);
+            self.keep(weight, memory, cast);
         }
     }
 
@@ -275,38 +282,46 @@ impl<'a> EagerTape<'a> {
         self.unwind(first + 1);
         let arrived = self.nodes.pop().and_then(|mut leaf| leaf.gradient.take());
         if let (Some(memory), Some(&(input, _))) = (arrived, node.inputs.first()) {
-            self.give(input, memory);
+            self.give(input, memory, false);
         }
         self.records = false;
     }
 
     /// A gradient for a node: the second becomes a sum.
-    fn give(&mut self, node: usize, memory: EagerMemory) {
+    fn give(&mut self, node: usize, memory: EagerMemory, view: bool) {
         if self.nodes[node].gathers {
             self.nodes[node].saved.push(memory.clone());
             self.nodes[node].gradient = Some(memory);
             return;
         }
         let sum = match self.nodes[node].gradient.take() {
+            // Nobody else has it: added in place.
+            Some(old) if Rc::strong_count(&old.0) == 1 && !self.nodes[node].view => old,
             Some(old) => {
+                self.nodes[node].view = false;
                 let sum = self.take(memory.0.bytes.max(old.0.bytes));
                 drop(old);
                 sum
             }
-            None => memory,
+            None => {
+                self.nodes[node].view = view;
+                memory
+            }
         };
         self.nodes[node].gradient = Some(sum);
     }
 
     /// A gradient for a weight: added up over its uses, then kept, or added to what is kept.
-    fn keep(&mut self, weight: usize, memory: EagerMemory) {
+    fn keep(&mut self, weight: usize, memory: EagerMemory, cast: bool) {
         let memory = match self.parts {
             0 | 1 => memory,
             // What others keep is let go once it was exchanged.
             parts => self.take(memory.0.bytes.div_ceil(parts)),
         };
         let memory = match self.slot(weight).pending.take() {
-            Some(old) => {
+            // One that a cast made is added to in place; others are views of a product.
+            Some((old, true)) => old,
+            Some((old, false)) => {
                 let sum = self.take(memory.0.bytes);
                 drop(old);
                 sum
@@ -316,7 +331,7 @@ impl<'a> EagerTape<'a> {
         let slot = self.slot(weight);
         slot.arrived += 1;
         if slot.arrived < slot.uses {
-            slot.pending = Some(memory);
+            slot.pending = Some((memory, cast));
             return;
         }
         (slot.arrived, slot.uses) = (0, 0);
@@ -370,23 +385,24 @@ mod tests {
     }
 
     #[test]
-    fn a_second_gradient_is_added_into_a_third() {
-        let mut tape = EagerTape { records: true, ..EagerTape::default() };
-        let x = tape.tensor(MIB, 1);
-        let x = tape.leaf(x);
-        let edge =
-            |to| EagerNode { inputs: vec![(to, Gradient::New(MIB))], ..EagerNode::default() };
-        let y = tape.tensor(MIB, 1);
-        let y = tape.record(y, edge(0));
-        let z = tape.tensor(MIB, 1);
-        let both = EagerNode {
-            inputs: vec![(0, Gradient::Same), (1, Gradient::Same)],
-            ..EagerNode::default()
-        };
-        let z = tape.record(z, both);
-        drop((x, y));
-        tape.backward(&z);
-        // z, its gradient (which is x's first), y's path to x, and their sum.
-        assert_eq!(tape.figures().2, 4 * MIB);
+    fn a_second_gradient_is_added_in_place_unless_it_came_through_a_view() {
+        for (view, live) in [(false, 3), (true, 4)] {
+            let mut tape = EagerTape { records: true, ..EagerTape::default() };
+            let x = tape.tensor(MIB, 1);
+            let x = tape.leaf(x);
+            let kind = if view { Gradient::View(MIB) } else { Gradient::New(MIB) };
+            for _ in 0..2 {
+                let y = tape.tensor(1, 1);
+                let inputs = vec![(0, kind)];
+                tape.record(y, EagerNode { inputs, ..EagerNode::default() });
+            }
+            let z = tape.tensor(1, 1);
+            let both = vec![(1, Gradient::New(1)), (2, Gradient::New(1))];
+            let z = tape.record(z, EagerNode { inputs: both, ..EagerNode::default() });
+            drop(x);
+            tape.backward(&z);
+            // The first gradient, the second, and where they are seen through views their sum.
+            assert_eq!(tape.figures().2 / MIB, live - 1, "{view}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::decoder::{EagerDecoder, EagerPass};
 use super::job::{EagerBase, EagerJob};
-use super::ops::{EagerMatrix, Saved};
+use super::ops::{EagerMatrix, Saved, column_sums};
 use super::tape::{EagerMemory, EagerNode, EagerTape, EagerTensor, Gradient, WeightGradient};
 use super::{ADAPTERS, TorchMemory};
 use crate::terms::training::{Optimizer, TrainingShard};
@@ -72,7 +72,7 @@ impl EagerDecoder<'_> {
                 tape.backward(&loss);
                 drop((loss, ids));
             }
-            optimize(&tape, &weights, how, &mut states);
+            optimize(&tape, (&weights, self.shape.hidden), how, &mut states);
             tape.zero();
         }
         let (reserved, allocated, live, largest_segment) = tape.figures();
@@ -140,6 +140,10 @@ impl EagerDecoder<'_> {
         weights
     }
 
+    fn is_packed(&self) -> bool {
+        self.job.adapters.is_some_and(|adapters| adapters.base != EagerBase::Plain)
+    }
+
     /// The matrices that adapters are for, by a pass over one token.
     fn matrices(&self) -> Vec<(u64, u64)> {
         let job = EagerJob { adapters: None, training: false, amp: false, ..self.job };
@@ -162,13 +166,19 @@ impl EagerDecoder<'_> {
         let (hidden, vocab) = (self.shape.hidden, self.shape.vocab);
         let shared = self.shared(tape, pass);
         let embedded = tape.tensor(self.count(pass, hidden), self.width());
-        let table = vocab.saturating_mul(hidden).saturating_mul(self.width());
+        let narrow = match self.style.embedded_width {
+            0 => hidden,
+            width => width,
+        };
+        let table = vocab.saturating_mul(narrow).saturating_mul(self.width());
         let embedded = if self.job.trains() {
             let weights = vec![WeightGradient { weight: 0, bytes: table, narrow: 0 }];
             tape.record(embedded, EagerNode { weights, ..EagerNode::default() })
-        } else {
-            // Adapters in the first layers ask for a gradient of their input.
+        } else if self.job.checkpointing || self.is_packed() {
+            // What is run again, or packed, needs an input with a gradient.
             tape.leaf(embedded)
+        } else {
+            embedded
         };
         let mut x = tape.dropout(&embedded, self.style.dropout);
         for layer in 0..self.caches.len() {
@@ -182,11 +192,27 @@ impl EagerDecoder<'_> {
                 one(tape, x)
             };
         }
-        let normed = tape.norm(&self.job, self.style.norm, &x);
+        let mut normed = tape.norm(&self.job, self.normed(), &x);
         drop(x);
+        if narrow != hidden {
+            let down = EagerMatrix {
+                weight: 2,
+                inputs: hidden,
+                outputs: narrow,
+                bias: false,
+                inner: false,
+            };
+            normed = tape.linear(&self.job, &normed, down);
+        }
         let weight = usize::from(!self.shape.tied_embeddings);
-        let matrix = EagerMatrix { weight, inputs: hidden, outputs: vocab, inner: false };
-        let logits = tape.linear(&self.job, &normed, matrix);
+        let matrix =
+            EagerMatrix { weight, inputs: narrow, outputs: vocab, bias: false, inner: false };
+        let mut logits = tape.linear(&self.job, &normed, matrix);
+        if self.style.caps_logits {
+            logits = tape.unary(&logits, logits.width, Saved::Nothing);
+            logits = tape.unary(&logits, logits.width, Saved::Output);
+            logits = tape.unary(&logits, logits.width, Saved::Nothing);
+        }
         drop((normed, embedded));
         let wide = tape.cast(&logits, 4);
         let likely = tape.unary(&wide, 4, Saved::Output);
@@ -230,7 +256,7 @@ impl EagerDecoder<'_> {
 /// A step of the optimizer: states where there are none yet, and what it takes for a while.
 fn optimize(
     tape: &EagerTape<'_>,
-    weights: &[TrainedWeight],
+    (weights, hidden): (&[TrainedWeight], u64),
     how: &EagerTraining,
     states: &mut Vec<EagerMemory>,
 ) {
@@ -248,19 +274,25 @@ fn optimize(
                 Optimizer::AdamW8Bit if weight.count < SMALL_STATE => {
                     weight.count.saturating_mul(4)
                 }
-                Optimizer::AdamW8Bit => weight.count.saturating_add(weight.count / SCALES * 4),
+                Optimizer::AdamW8Bit => weight.count,
                 // A row and a column of each matrix; less than a thousandth.
                 Optimizer::Sgd | Optimizer::Adafactor => 0,
             };
             states.extend([(); 2].map(|()| tape.take(each / parts)));
+            if how.optimizer == Optimizer::AdamW8Bit && weight.count >= SMALL_STATE {
+                let scales = weight.count / SCALES * 4 / parts;
+                states.extend([(); 2].map(|()| tape.take(scales)));
+            }
         }
     }
-    let working = trained().map(|weight| match how.optimizer {
-        Optimizer::AdamW | Optimizer::Adafactor => {
-            weight.count.saturating_mul(weight.width) / parts
-        }
-        _ => 0,
-    });
-    let working: Vec<_> = working.map(|bytes| tape.take(bytes)).collect();
-    drop(working);
+    let bytes = |weight: &TrainedWeight| weight.count.saturating_mul(weight.width) / parts;
+    match how.optimizer {
+        Optimizer::AdamW => drop(trained().map(|w| tape.take(bytes(w))).collect::<Vec<_>>()),
+        // One weight after the other: sums of its columns, and its update.
+        Optimizer::Adafactor => trained().for_each(|weight| {
+            drop(tape.take(column_sums(weight.count / hidden.max(1), hidden)));
+            drop(tape.take(bytes(weight)));
+        }),
+        Optimizer::AdamWFused | Optimizer::AdamW8Bit | Optimizer::Sgd => {}
+    }
 }

@@ -75,6 +75,19 @@ pub fn memory(shaped: &Shaped, scale: &dyn Fn(u64) -> u64) -> TorchMemory {
     run.found
 }
 
+/// What a backward pass needs of a graph: every result that is no view. Where a norm was folded into
+/// a convolution and an activation function is two operators, these three are as many as in PyTorch.
+#[must_use]
+pub fn kept_for_backward(shaped: &Shaped, scale: &dyn Fn(u64) -> u64) -> (u64, u64) {
+    let lowered = eager_steps(shaped);
+    let plan = TorchPlan::new(shaped, &lowered);
+    let outputs = lowered.steps.iter().flat_map(|step| &step.outputs);
+    let sizes =
+        outputs.filter(|&&id| plan.home[id] == id).map(|&id| scale(lowered.values[id].bytes));
+    sizes
+        .fold((0, 0), |(sum, most): (u64, u64), bytes| (sum.saturating_add(bytes), most.max(bytes)))
+}
+
 struct TorchRun<'a> {
     shaped: &'a Shaped,
     lowered: &'a Lowered,
