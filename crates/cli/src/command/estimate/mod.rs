@@ -46,14 +46,15 @@ range; exits 0 when its upper end fits, 1 when it does not, with commands that w
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    #[command(flatten)]
-    file: ModelFlags,
     /// By running the model's own program without data (Python with PyTorch and Transformers)
     #[arg(long)]
     exact: bool,
     /// The model against a table of boards and GPUs
     #[arg(long)]
     fleet: bool,
+    // Behind the others: it ends with a heading of its own.
+    #[command(flatten)]
+    file: ModelFlags,
 }
 
 /// What to estimate without a file.

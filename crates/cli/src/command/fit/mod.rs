@@ -61,8 +61,6 @@ const RESERVE_REASON: &str =
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    model: ModelFlags,
     /// What to choose: batch, context, imgsz, gpu-layers or dtype, and between which values
     /// (batch=1..4096); with a program any name that its arguments have in braces
     #[arg(long, value_name = "NAME[=LOW..HIGH]", value_parser = str::parse::<VaryFlag>)]
@@ -82,8 +80,11 @@ pub(crate) struct Args {
     /// Do not use the kept results of this command: try all anew
     #[arg(long, requires = "program")]
     forget: bool,
+    // Behind the others: it ends with a heading of its own.
+    #[command(flatten)]
+    model: ModelFlags,
     /// The program to try, with a place for the value as in {batch}
-    #[arg(last = true, value_name = "PROGRAM")]
+    #[arg(last = true, value_name = "PROGRAM", help_heading = "Program")]
     program: Vec<OsString>,
 }
 
