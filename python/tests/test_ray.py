@@ -79,14 +79,13 @@ class SlowGrids(Grids):
 SLOW = SlowGrids(GRIDS.grid, GRIDS.voxel_size)
 
 
-def during(act: Callable[[Path], object], out: Path) -> Callable[[JobProgress], None]:
+def during(act: Callable[[Path], bool], out: Path) -> Callable[[JobProgress], None]:
     """Something that happens once, when some units are done and others are at work."""
     acted: list[bool] = []
 
     def progress(state: JobProgress) -> None:
-        if 3 <= state.done <= state.units - 3 and not acted:
-            acted.append(True)
-            act(out)
+        if 3 <= state.done <= state.units - 3 and not any(acted):
+            acted.append(act(out))
 
     return progress
 
@@ -96,8 +95,9 @@ def processes(out: Path) -> list[int]:
     return [record["process"] for record in sorted(records, key=lambda one: one["started_at"])]
 
 
-def kill_worker(out: Path) -> None:
+def kill_worker(out: Path) -> bool:
     os.kill(processes(out)[-1], signal.SIGKILL)
+    return True
 
 
 def test_a_killed_worker_loses_nothing(
@@ -108,12 +108,16 @@ def test_a_killed_worker_loses_nothing(
     assert ray_data.shards(tmp_path) == expected and len(once(tmp_path)) == 48
 
 
-def remove_node_of(cluster: Cluster, out: Path) -> None:
-    """Kills a node whose worker has just made a unit, and so has the next one, with all its processes."""
-    records = [json.loads(path.read_text()) for path in (out / "_units").glob("*.json")]
+def remove_node_of(cluster: Cluster, out: Path) -> bool:
+    """Kills a node whose worker has just made a unit, and so has the next one, with all its processes.
+    False where only the first node has made any: without it there is no cluster."""
     nodes = {node.node_id: node for node in cluster.worker_nodes}
-    latest = max((record for record in records if record["node"] in nodes), key=lambda one: one["started_at"])
-    cluster.remove_node(nodes[latest["node"]], allow_graceful=False)
+    records = [json.loads(path.read_text()) for path in (out / "_units").glob("*.json")]
+    theirs = [record for record in records if record["node"] in nodes]
+    if theirs:
+        latest = max(theirs, key=lambda one: float(one["started_at"]))
+        cluster.remove_node(nodes[latest["node"]], allow_graceful=False)
+    return bool(theirs)
 
 
 def test_a_removed_node_loses_nothing(
@@ -122,7 +126,7 @@ def test_a_removed_node_loses_nothing(
     on_all = JobOptions(shard_items=ROWS, workers=6)
     remove = during(lambda out: remove_node_of(cluster, out), tmp_path)
     # A worker may finish what it has before it sees that its node is gone.
-    report = voxelize_files([clouds], tmp_path, replace(SLOW, seconds=2.0), on_all, progress=remove)
+    report = voxelize_files([clouds], tmp_path, replace(SLOW, seconds=3.0), on_all, progress=remove)
     cluster.add_node(num_cpus=4, object_store_memory=STORE_BYTES)
     assert report.lost_attempts >= 1 and report.faults == [] and len(report.nodes) > 1
     assert ray_data.shards(tmp_path) == expected and len(once(tmp_path)) == 48
