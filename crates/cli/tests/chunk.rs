@@ -24,7 +24,7 @@ fn a_plan_has_every_field() -> Result {
     assert_eq!(plan["fits"], true);
     let page = text(&run(&PLAN)?.stdout);
     assert!(page.starts_with("4 chunks of 16 items, 2.09 GiB a chunk\n"), "{page}");
-    assert!(page.contains("available       3.00 GiB  given"), "{page}");
+    assert!(page.contains("available     3.00 GiB  given"), "{page}");
     Ok(())
 }
 
