@@ -323,7 +323,9 @@ fn a_detector_is_trained() {
             estimate(&fixture(name), &request).expect("a detector")
         };
         let (one, four) = (of(1, TrainingPrecision::Amp), of(4, TrainingPrecision::Amp));
-        assert_eq!(one.activation_bytes * 4, four.activation_bytes, "{name}");
+        // A graph with an open batch computes what another has as constants.
+        let off = four.activation_bytes as f64 / (4.0 * one.activation_bytes as f64) - 1.0;
+        assert!(off.abs() < 0.01, "{name}: {off}");
         assert_eq!(one.activation_bytes * 2, of(1, TrainingPrecision::Fp32).activation_bytes);
         let training = one.training.expect("trained");
         assert_eq!(training.optimizer_bytes, 2 * training.gradient_bytes);

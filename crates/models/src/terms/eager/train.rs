@@ -192,6 +192,22 @@ impl EagerDecoder<'_> {
                 one(tape, x)
             };
         }
+        let logits = self.logits(tape, x, narrow);
+        drop(embedded);
+        let wide = tape.cast(&logits, 4);
+        let likely = tape.unary(&wide, 4, Saved::Output);
+        drop((wide, logits));
+        let loss = tape.tensor(1, 4);
+        let inputs = likely.node.map(|node| (node, Gradient::New(likely.bytes())));
+        let node = EagerNode { inputs: inputs.into_iter().collect(), ..EagerNode::default() };
+        let loss = tape.record(loss, node);
+        tape.casts.clear();
+        loss
+    }
+
+    /// What the last layer's result becomes: a number for each word of the vocabulary.
+    fn logits(&self, tape: &mut EagerTape<'_>, x: EagerTensor, narrow: u64) -> EagerTensor {
+        let (hidden, vocab) = (self.shape.hidden, self.shape.vocab);
         let mut normed = tape.norm(&self.job, self.normed(), &x);
         drop(x);
         if narrow != hidden {
@@ -213,16 +229,8 @@ impl EagerDecoder<'_> {
             logits = tape.unary(&logits, logits.width, Saved::Output);
             logits = tape.unary(&logits, logits.width, Saved::Nothing);
         }
-        drop((normed, embedded));
-        let wide = tape.cast(&logits, 4);
-        let likely = tape.unary(&wide, 4, Saved::Output);
-        drop((wide, logits));
-        let loss = tape.tensor(1, 4);
-        let inputs = likely.node.map(|node| (node, Gradient::New(likely.bytes())));
-        let node = EagerNode { inputs: inputs.into_iter().collect(), ..EagerNode::default() };
-        let loss = tape.record(loss, node);
-        tape.casts.clear();
-        loss
+        drop(normed);
+        logits
     }
 
     /// What several GPUs hold beyond their share.
