@@ -170,6 +170,9 @@ fn detectors_vary_batch_and_images() -> Result {
     assert!(batch["command"].to_string().contains(&format!("batch={}", batch["largest"])));
     let images = fit(path, "--limit 2GiB --vary imgsz=32..8192 --step 32", 0)?;
     check(&images, |n| upper(path, &format!("{engine} --imgsz {n}")))?;
+    let trained = fit(path, "--limit 8GiB --vary batch --train", 0)?;
+    check(&trained, |n| upper(path, &format!("{engine} --train --batch {n}")))?;
+    assert!(trained["command"].to_string().contains(".train("), "{trained:#}");
     let types = fit(path, "--limit 2GiB --vary dtype --engine ort", 0)?;
     assert_eq!(types["largest"], "f32");
     assert!(types["command"].to_string().contains("plimsoll bench "));

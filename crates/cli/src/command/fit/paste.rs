@@ -23,9 +23,9 @@ impl PasteRequest<'_> {
     pub(super) fn text(&self) -> String {
         match self.engine {
             Runner::LlamaCpp => self.llama(),
+            Runner::PyTorch if self.terms.context.is_none() => self.ultralytics(),
             Runner::PyTorch if self.flags.train.train => self.trainer(),
-            Runner::PyTorch if self.terms.context.is_some() => self.transformers(),
-            Runner::PyTorch => self.ultralytics(),
+            Runner::PyTorch => self.transformers(),
             _ if self.flags.batch == 1 => self.bench(),
             _ => self.onnx_runtime(),
         }
@@ -119,12 +119,15 @@ impl PasteRequest<'_> {
 
     fn ultralytics(&self) -> String {
         let side = self.terms.open_image.map_or(640, |(rows, columns)| rows.max(columns));
+        let batch = self.flags.batch;
+        let model = self.literal();
+        if self.flags.train.train {
+            return format!(
+                "YOLO({model}).train(data=data, imgsz={side}, batch={batch}, device=0)"
+            );
+        }
         let half = if self.flags.dtype == Some(ElementType::F16) { ", half=True" } else { "" };
-        format!(
-            "YOLO({}).predict(source, imgsz={side}, batch={}{half}, device=0)",
-            self.literal(),
-            self.flags.batch
-        )
+        format!("YOLO({model}).predict(source, imgsz={side}, batch={batch}{half}, device=0)")
     }
 
     fn bench(&self) -> String {
