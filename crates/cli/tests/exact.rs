@@ -2,6 +2,7 @@
 //! stands in for Python; what the real one says is tested in python/tests/test_torch_estimate.py.
 #![cfg(unix)]
 
+#[expect(dead_code, reason = "it starts the program in its own way")]
 mod common;
 
 use std::fs;

@@ -152,9 +152,14 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
 const GPT: DecoderStyle = DecoderStyle { norm: NormKind::Layer, rotary: RotaryKind::None, ..LLAMA };
 
 impl DecoderStyle {
-    /// Of a family.
+    /// Of a family; one that is not known runs as Llama does.
     pub(crate) fn of(family: &str) -> DecoderStyle {
-        match family {
+        DecoderStyle::like_gpt(family).unwrap_or_else(|| DecoderStyle::like_llama(family))
+    }
+
+    /// Of the families that differ from GPT-2.
+    fn like_gpt(family: &str) -> Option<DecoderStyle> {
+        Some(match family {
             "gpt2" | "gpt_bigcode" => DecoderStyle { fused_qkv: true, dropout: true, ..GPT },
             "opt" => DecoderStyle { dropout: true, ..GPT },
             "gpt_neox" => DecoderStyle {
@@ -189,6 +194,13 @@ impl DecoderStyle {
                 wide_scores: true,
                 ..GPT
             },
+            _ => return None,
+        })
+    }
+
+    /// Of the families that differ from Llama.
+    fn like_llama(family: &str) -> DecoderStyle {
+        match family {
             "cohere" | "cohere2" => DecoderStyle {
                 norm: NormKind::RmsInside,
                 wide_turns: true,

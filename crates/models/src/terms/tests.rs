@@ -311,8 +311,7 @@ fn a_detector_is_trained() {
     let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     for name in ["../../docs/examples/small8.pt", "tests/fixtures/small11.pt"] {
         let of = |batch, precision| {
-            let mut train = TrainingRequest::default();
-            train.precision = precision;
+            let train = TrainingRequest { precision, ..TrainingRequest::default() };
             let request = EstimateRequest {
                 batch,
                 runner: Some(Runner::PyTorch),
