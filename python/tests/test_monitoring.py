@@ -48,7 +48,8 @@ def test_a_watch_calls_back_when_memory_is_short() -> None:
     called = threading.Event()
 
     def callback(sample: plimsoll.Sample, text: str) -> None:
-        assert sample.alerts == [text]
+        # A program that runs under a limit meanwhile has alerts of its own.
+        assert text in sample.alerts
         heard.append(text)
         called.set()
 

@@ -1,6 +1,7 @@
 //! Command lines to paste: words and sizes as a shell and our flags take them.
 
 use plimsoll::Bytes;
+use plimsoll::text::is_steering;
 
 /// A size without loss, in the largest unit that divides it.
 pub(crate) fn exact(size: Bytes) -> String {
@@ -19,6 +20,17 @@ pub(crate) fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_string();
     }
+    // A name of a stranger's may steer a terminal or look like a line of ours: such signs are
+    // written as numbers, which bash, zsh and ksh read between $' and '.
+    if word.chars().any(is_steering) {
+        let sign = |c: char| match c {
+            '\'' | '\\' => format!("\\{c}"),
+            c if is_steering(c) && (c as u32) < 0x80 => format!("\\x{:02x}", c as u32),
+            c if is_steering(c) => format!("\\U{:08x}", c as u32),
+            c => c.to_string(),
+        };
+        return format!("$'{}'", word.chars().map(sign).collect::<String>());
+    }
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
@@ -31,5 +43,6 @@ mod tests {
         assert_eq!(quoted("a/b-c.gguf"), "a/b-c.gguf");
         assert_eq!(quoted("my model.onnx"), "'my model.onnx'");
         assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted("a\n'b\\\u{202e}"), "$'a\\x0a\\'b\\\\\\U0000202e'");
     }
 }

@@ -103,6 +103,8 @@ fn words_of_the_command_line() -> Result {
     tame(&["guard", "--to", &nowhere])?;
     // As root /nowhere could be made; below a device nothing can.
     tame(&["generate", "--man", &nowhere.replace("/nowhere", "/dev/null")])?;
+    tame(&["fit", "--limit", "1GiB", "--vary", HOSTILE, "--", "true"])?;
+    tame(&["fit", "--limit", "1GiB", "--vary", "batch=1..2", "--", HOSTILE, "{batch}"])?;
     tame(&["run", "--limit", "1GiB", "--", HOSTILE])
 }
 
@@ -120,6 +122,8 @@ fn models() -> Result {
     for model in [&named, &other] {
         tame(&["estimate", model, "--limit", "1KiB"])?;
         tame(&["estimate", model, "--fleet"])?;
+        tame(&["fit", model, "--limit", "8GiB", "--vary", "context"])?;
+        tame(&["fit", model, "--limit", "1KiB", "--vary", "context"])?;
     }
     let image: (&str, &[u64]) = (HOSTILE, &[1, 3, 8, 8]);
     let names = |op: &str, input: &str| {

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// A request: block N of `sizes` for N, its free for -1 - N, and for none the cache is given back.
-type Request = Option<i64>;
+type BlockEvent = Option<i64>;
 
 /// The number of the block, and whether it is taken.
 fn block(request: i64) -> (usize, bool) {
@@ -20,7 +20,7 @@ fn block(request: i64) -> (usize, bool) {
 #[pyfunction]
 pub(crate) fn caching_allocator(
     py: Python<'_>,
-    requests: Vec<Request>,
+    requests: Vec<BlockEvent>,
     sizes: Vec<u64>,
 ) -> PyResult<(Vec<u64>, Vec<u64>)> {
     py.detach(|| {
@@ -53,7 +53,7 @@ pub(crate) fn caching_allocator(
 #[pyfunction]
 pub(crate) fn expandable_segments(
     py: Python<'_>,
-    requests: Vec<Request>,
+    requests: Vec<BlockEvent>,
     sizes: Vec<u64>,
 ) -> PyResult<u64> {
     py.detach(|| {
