@@ -62,7 +62,8 @@ pub(super) fn decide(evidence: &[Evidence]) -> Unified {
         Some(first) => Unified { value: Some(first.is_unified), because: first.found.clone() },
         None => Unified {
             value: None,
-            because: "no board file and no driver tells of a GPU here".to_string(),
+            because: "no board file and no driver says whether a GPU shares this memory"
+                .to_string(),
         },
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn advice(facts: &AdviceFacts<'_>) -> Vec<ReportAction> {
     }
     if actions.is_empty() {
         actions.push(action(
-            "nothing to do: memory use is healthy; to keep an eye on it",
+            "nothing needs to be done: memory use is healthy; to watch it",
             "plimsoll monitor",
         ));
     }

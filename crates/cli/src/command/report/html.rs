@@ -72,7 +72,7 @@ fn gpu_section(gpu: &GpuHolders) -> Markup {
     let mut rest = Vec::new();
     rest.extend(
         gpu.driver_bytes
-            .map(|bytes| (bytes, "the driver itself, and what no process in sight holds")),
+            .map(|bytes| (bytes, "the driver, and processes that this user cannot see")),
     );
     rest.extend(gpu.free_bytes.map(|bytes| (bytes, "free")));
     section(

@@ -116,10 +116,10 @@ fn gpu_page(gpu: &GpuHolders, page: &mut TextPage) {
     used_line(&name, gpu.used_bytes, gpu.total_bytes, page);
     let mut rest = Vec::new();
     if let Some(bytes) = gpu.driver_bytes {
-        rest.push((bytes, "the driver itself, and what no process in sight holds"));
+        rest.push((bytes, "the driver, and processes that this user cannot see"));
     }
     if let Some(bytes) = gpu.free_bytes {
-        rest.push((bytes, "free; drivers do not report the largest free block"));
+        rest.push((bytes, "free; no driver reports how much of it is in one piece"));
     }
     holders_table(&gpu.processes, &rest, gpu.used_bytes, page);
     if gpu.hides_its_processes() {
@@ -234,9 +234,10 @@ impl MachineReport {
             rows.push(size("used by GPU, codecs, cameras", Some(part), &note));
             rows.push(size("used by everything else", rest, "the rest"));
         }
-        rows.push(size("available", system.available_bytes, "the measure of safety"));
+        rows.push(size("available", system.available_bytes, "what programs can still get"));
         if system.page_cache_bytes.is_some() {
-            let about = "files that the kernel gives up when programs need it; not counted as used";
+            let about =
+                "files that the kernel drops when programs need memory; not counted as used";
             rows.push(size("page cache", system.page_cache_bytes, about));
         }
         if unified {
