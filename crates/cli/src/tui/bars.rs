@@ -21,6 +21,9 @@ const MOST_RUNS: usize = 4;
 const FIRST_FORECAST_S: f64 = 24.0;
 /// As much of a command line says who holds most.
 const LONGEST_NAME: usize = 32;
+const MOST: &str = "Most     ";
+/// The width of a small terminal.
+const NARROW: usize = 80;
 const NOT_KNOWN: &str = "     – not known";
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -204,11 +207,16 @@ fn holds_most(record: &MonitorRecord) -> Option<Line<'static>> {
     let name: String = command.split(' ').take(2).collect::<Vec<_>>().join(" ");
     let name: String = name.chars().take(LONGEST_NAME).collect();
     let user = most.user.as_ref().map(|user| format!(", user {user}")).unwrap_or_default();
+    let held = format!(" holds {} of {whole} (pid {}{user}", Bytes(bytes), most.pid);
+    // A table that is wide enough has the container, too.
     let place = most.container.as_ref().map(|name| format!(", {name}")).unwrap_or_default();
+    let long =
+        MOST.len() + [&name, &held, &place].map(|part| part.chars().count()).iter().sum::<usize>();
+    let place = if long < NARROW { place } else { String::new() };
     Some(Line::from(vec![
-        Span::styled("Most     ", STRONG),
+        Span::styled(MOST, STRONG),
         Span::styled(name, STRONG),
-        Span::raw(format!(" holds {} of {whole} (pid {}{user}{place})", Bytes(bytes), most.pid)),
+        Span::raw(format!("{held}{place})")),
     ]))
 }
 
