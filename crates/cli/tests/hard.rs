@@ -175,3 +175,27 @@ fn what_is_wrong_is_named_and_nothing_is_written() -> Result {
     assert_eq!(names.len(), 1, "nothing was written");
     Ok(())
 }
+
+/// A range that misses the cloud is said, with one that holds it.
+#[test]
+fn a_range_that_misses_most_points_is_said_with_one_that_holds_them() -> Result {
+    let folder = tempfile::tempdir()?;
+    let points: Vec<[f32; 4]> =
+        (0..40).map(|n| [100.0 + 0.37 * n as f32, -3.0 * n as f32, 0.1, 1.0]).collect();
+    let input = cloud(&folder.path().join("far.bin"), &points)?;
+    let out = folder.path().join("far.npz").display().to_string();
+    let shown = run(&[&["voxelize", &input, "--out", &out][..], &HARD[..]].concat())?;
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("warning: most points were dropped: 100.0 %"), "{shown}");
+    let line = shown.lines().find_map(|line| line.split("all of them: --range ").nth(1));
+    let range = line.ok_or("no range")?.trim().to_string();
+    let mut words = HARD.map(str::to_string);
+    words[4] = "40".to_string();
+    words[6] = range;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let again = folder.path().join("held.npz").display().to_string();
+    let all = json(&[&["voxelize", &input, "--out", &again][..], &words].concat(), 0)?;
+    assert_eq!(all["dropped"]["out_of_range"], 0, "{all}");
+    assert_eq!(all["extent"], serde_json::Value::Null);
+    Ok(())
+}

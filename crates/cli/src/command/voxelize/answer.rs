@@ -6,7 +6,7 @@ use plimsoll_points::Cells;
 use plimsoll_points::job::{VoxelJob, VoxelReport};
 use serde::Serialize;
 
-use super::extent::CloudExtent;
+use super::extent::{CloudExtent, LostPoints};
 use super::flags::Args;
 use crate::output::Answer;
 use crate::page::{SizeUnit, TextCell, TextPage, TextTone};
@@ -111,26 +111,10 @@ impl VoxelizeAnswer {
         }
     }
 
-    /// Whether more than half of the points are in no voxel.
-    pub(super) fn drops_most(&self) -> bool {
-        let dropped = self.dropped.not_finite.saturating_add(self.dropped.out_of_range);
-        dropped > self.points_in / 2
-    }
-
-    fn warning(&self, page: &mut TextPage) {
-        if !self.drops_most() {
-            return;
-        }
-        let of = |count: u64| count as f64 / self.points_in.max(1) as f64 * 100.0;
-        let (outside, broken) = (of(self.dropped.out_of_range), of(self.dropped.not_finite));
-        page.toned(
-            &format!("warning: most points were dropped: {outside:.1} % lie outside of the grid, {broken:.1} % are not finite"),
-            TextTone::Doubt,
-        );
-        if let Some(extent) = &self.extent {
-            page.line(&format!("  the points lie at {}", extent.words()));
-            page.line(&format!("  this would hold all of them: {}", extent.flags()));
-        }
+    /// The points that are in no voxel.
+    pub(super) fn lost(&self) -> LostPoints {
+        let Dropped { not_finite, out_of_range: outside } = self.dropped;
+        LostPoints { points: self.points_in, outside, not_finite }
     }
 }
 
@@ -177,7 +161,8 @@ impl Answer for VoxelizeAnswer {
         if let Some(why) = &self.fallback {
             page.advice(why);
         }
-        self.warning(page);
+        let held = self.extent.as_ref();
+        self.lost().warn(page, held.map(|extent| (extent, extent.flags())));
     }
 }
 

@@ -4,6 +4,8 @@
 use plimsoll_points::Batch;
 use serde::Serialize;
 
+use crate::page::{TextPage, TextTone};
+
 /// How many points are read at a time.
 const PIECE: usize = 1 << 16;
 
@@ -50,10 +52,53 @@ impl CloudExtent {
         format!("--origin {} --voxel-size {}", list(self.origin), list(self.voxel_size))
     }
 
+    /// The range that holds them in voxels of this size, as it is typed.
+    pub(super) fn range_flag(&self, voxel: [f32; 3]) -> String {
+        let end = |axis: usize| {
+            let voxels = ((self.most[axis] - self.origin[axis]) / voxel[axis]).floor() + 1.0;
+            self.origin[axis] + voxels * voxel[axis]
+        };
+        let ends = self.origin.into_iter().chain((0..3).map(end));
+        let ends: Vec<String> = ends.map(|number| number.to_string()).collect();
+        format!("--range {}", ends.join(","))
+    }
+
     /// Where the points lie, in words.
     pub(super) fn words(&self) -> String {
         let axis = |(at, name)| format!("{name} {} to {}", self.least[at], self.most[at]);
         ["x", "y", "z"].into_iter().enumerate().map(axis).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What became of the points that are in no voxel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LostPoints {
+    pub(super) points: u64,
+    pub(super) outside: u64,
+    pub(super) not_finite: u64,
+}
+
+impl LostPoints {
+    /// Whether more than half are in no voxel.
+    pub(super) fn are_most(&self) -> bool {
+        self.outside.saturating_add(self.not_finite) > self.points / 2
+    }
+
+    /// Says so where they are, with the flags that would hold all points.
+    pub(super) fn warn(&self, page: &mut TextPage, held: Option<(&CloudExtent, String)>) {
+        if !self.are_most() {
+            return;
+        }
+        let of = |count: u64| count as f64 / self.points.max(1) as f64 * 100.0;
+        let (outside, broken) = (of(self.outside), of(self.not_finite));
+        page.toned(
+            &format!("warning: most points were dropped: {outside:.1} % lie outside of the grid, {broken:.1} % are not finite"),
+            TextTone::Doubt,
+        );
+        if let Some((extent, flags)) = held {
+            page.line(&format!("  the points lie at {}", extent.words()));
+            page.line(&format!("  this would hold all of them: {flags}"));
+        }
     }
 }
 

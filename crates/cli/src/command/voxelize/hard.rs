@@ -11,6 +11,7 @@ use plimsoll_points::network::HardSpec;
 use plimsoll_points::write::HardFile;
 use serde::Serialize;
 
+use super::extent::{CloudExtent, LostPoints};
 use super::flags::Args;
 use super::{check_apart, writes_may_fail};
 use crate::outcome::{OrBadInput, Outcome};
@@ -50,7 +51,12 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     file.finish()?;
     let seconds = start.elapsed().as_secs_f64();
     let out_path = path.display().to_string();
-    out.answer(&HardAnswer::new(out_path, &job, columns, &opened, &report, seconds))?;
+    let mut answer = HardAnswer::new(out_path, &job, columns, &opened, &report, seconds);
+    if answer.lost().are_most() {
+        let [depth, height, width] = spec.grid().dims();
+        answer.extent = CloudExtent::of(&batch, [width, height, depth])?;
+    }
+    out.answer(&answer)?;
     Ok(Some(Outcome::Yes))
 }
 
@@ -72,6 +78,8 @@ struct HardAnswer {
     points_in: u64,
     points_kept: u64,
     dropped: HardDropped,
+    /// Where the points lie, where most were dropped.
+    extent: Option<CloudExtent>,
     backend: String,
     chunks: u64,
     clouds_per_chunk: u64,
@@ -130,6 +138,7 @@ impl HardAnswer {
                 out_of_range: report.outside,
                 past_maximum: inside.saturating_sub(report.kept),
             },
+            extent: None,
             backend: report.backend.clone(),
             chunks: report.chunks,
             clouds_per_chunk: report.clouds_per_chunk.min(job.batch.clouds()),
@@ -144,6 +153,14 @@ impl HardAnswer {
             points_per_second: per_second(report.points),
             clouds_per_second: per_second(job.batch.clouds()),
         }
+    }
+}
+
+impl HardAnswer {
+    /// The points outside of the range, and those that are no points.
+    fn lost(&self) -> LostPoints {
+        let HardDropped { not_finite, out_of_range: outside, .. } = self.dropped;
+        LostPoints { points: self.points_in, outside, not_finite }
     }
 }
 
@@ -187,5 +204,7 @@ impl Answer for HardAnswer {
         if let Some(why) = &self.fallback {
             page.advice(why);
         }
+        let held = self.extent.as_ref();
+        self.lost().warn(page, held.map(|extent| (extent, extent.range_flag(self.voxel_size))));
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         preview.finish()?;
     }
     let mut answer = VoxelizeAnswer::new(args, &job, &opened, &report, seconds);
-    if answer.drops_most() {
+    if answer.lost().are_most() {
         let [depth, height, width] = spec.grid().dims();
         answer.extent = CloudExtent::of(&batch, [width, height, depth])?;
     }
