@@ -87,7 +87,7 @@ fn what_is_missing_is_named() -> Result {
     let nowhere = PathBuf::from("/nowhere/python3");
     for (python, part) in [
         (&missing, "--exact is not available: PyTorch is not installed: pip install torch"),
-        (&broken, "pip install plimsoll torch transformers"),
+        (&broken, "pip install torch transformers; pip install . in a checkout"),
         (&wrong, "names no model_type"),
         (&nowhere, "PLIMSOLL_PYTHON"),
     ] {

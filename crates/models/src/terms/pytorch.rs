@@ -137,8 +137,8 @@ fn trained(
     }
     if train.gpus > 1 {
         found.notes.push(
-            "each GPU holds this; buffers of NCCL, 64 MiB to 1 GiB, are in the upper end of the \
-             range alone"
+            "each GPU holds this; for buffers of NCCL 64 MiB to 1 GiB are assumed, and 1 GiB is in the \
+             upper end of the range alone"
                 .to_string(),
         );
     }

@@ -181,7 +181,7 @@ fn answer(ran: &ProcessOutput) -> anyhow::Result<ExactEstimate> {
             let heard = heard.lines().next_back().unwrap_or("no message");
             format!(
                 "--exact is not available: {heard}; it needs Python with PyTorch, Transformers and \
-                 this package (pip install plimsoll torch transformers), or name one in PLIMSOLL_PYTHON"
+                 this package (pip install torch transformers; pip install . in a checkout), or name one in PLIMSOLL_PYTHON"
             )
         }
     };
