@@ -294,6 +294,6 @@ mod tests {
         assert!(report.actions.iter().any(|action| action.command == "sudo plimsoll report"));
         let healthy = held(1, &[(5, "python3", 1)]);
         assert_eq!(healthy.actions.last().unwrap().command, "plimsoll monitor");
-        assert!(healthy.recommendations[0].starts_with("nothing to do"));
+        assert!(healthy.recommendations[0].starts_with("nothing needs to be done"));
     }
 }
