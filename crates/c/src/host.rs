@@ -1,8 +1,11 @@
 //! On the host, in the caller's memory.
 
+use std::cell::RefCell;
+
 use plimsoll_memory::{Error, Result};
 use plimsoll_points::network::{
-    HardHost, HardSlices, HardVoxels, PointBatch, birds_eye, dynamic_coordinates, pillar_features,
+    HardHost, HardSlices, HardSpec, HardVoxels, PointBatch, birds_eye, dynamic_coordinates,
+    pillar_features,
 };
 
 use crate::error::{PlimsollStatus, slice, slice_mut, status};
@@ -32,6 +35,26 @@ unsafe fn clouds<'a>(
     // SAFETY: the caller's promise; the size was checked.
     let floats = unsafe { slice("points", points, floats) }?;
     PointBatch::ragged(floats, columns as usize, &lengths)
+}
+
+thread_local! {
+    /// What small clouds of this thread are made in: robots make one after the other.
+    static KEPT: RefCell<Option<HardHost>> = const { RefCell::new(None) };
+}
+
+/// Does work with what is kept for a spec. What large clouds need is not kept.
+fn with_host<T>(
+    spec: HardSpec,
+    batch: &PointBatch<'_>,
+    work: impl FnOnce(&mut HardHost) -> Result<T>,
+) -> Result<T> {
+    let kept = KEPT.take().filter(|host| *host.spec() == spec);
+    let mut host = kept.unwrap_or_else(|| HardHost::new(spec));
+    let made = work(&mut host);
+    if HardHost::works_alone(batch) {
+        KEPT.set(Some(host));
+    }
+    made
 }
 
 /// Makes hard voxels of clouds that follow each other in memory: `lengths` has the points of each
@@ -78,7 +101,7 @@ pub unsafe extern "C" fn plimsoll_hard_voxelize(
         };
         // SAFETY: the caller's promise.
         let totals = unsafe { slice_mut("totals", totals, batch.clouds() + 1) }?;
-        let made = HardHost::new(spec).run_into(&batch, to)?;
+        let made = with_host(spec, &batch, |host| host.run_into(&batch, to))?;
         let all = made.iter().sum();
         for (to, count) in totals.iter_mut().zip(made.into_iter().chain([all])) {
             *to = count as i32;

@@ -1,14 +1,15 @@
 //! Hard voxelization on the host.
 //!
 //! Points of a cell are chained in their order, first come the cells' first points. These are
-//! numbered, and each voxel is filled from its chain. Every step uses all processors.
+//! numbered, and each voxel is filled from its chain. Every step uses all processors, but for small
+//! clouds.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
-use super::group::{self, CellNumber, CellTable, DroppedPoints, FindCells};
+use super::group::{self, CellNumber, CellTables, DroppedPoints, FindCells};
 use super::{HardSpec, PointBatch};
 use crate::grid::VoxelGrid;
 use crate::simd::place::SimdPlaces;
@@ -54,7 +55,7 @@ pub struct HardHost {
 #[derive(Debug)]
 struct Workspace<K> {
     cells: Vec<K>,
-    tables: Vec<CellTable<K>>,
+    tables: CellTables<K>,
 }
 
 /// Which points are in one voxel: what lies between finding cells and filling voxels.
@@ -75,7 +76,7 @@ const VOXELS: usize = 1 << 10;
 
 impl<K> Default for Workspace<K> {
     fn default() -> Workspace<K> {
-        Workspace { cells: Vec::new(), tables: Vec::new() }
+        Workspace { cells: Vec::new(), tables: CellTables::default() }
     }
 }
 
@@ -108,8 +109,12 @@ impl HardHost {
             made.outside += dropped.outside;
             let voxels = self.links.firsts.len();
             made.clouds.push(voxels);
-            made.make_room(before + voxels, &self.spec, batch.columns())?;
-            self.fill(batch, cloud, 0, made.slices().from(before, &self.spec, batch.columns()));
+            if group::is_small(batch.range(cloud).len()) {
+                self.append(batch, cloud, before, made)?;
+            } else {
+                made.make_room(before + voxels, &self.spec, batch.columns())?;
+                self.fill(batch, cloud, 0, made.slices().from(before, &self.spec, batch.columns()));
+            }
             before += voxels;
         }
         made.make_room(before, &self.spec, batch.columns())
@@ -178,6 +183,12 @@ impl HardHost {
         Ok(voxels)
     }
 
+    /// Whether the calling thread makes all clouds of a batch by itself, because they are small.
+    #[must_use]
+    pub fn works_alone(batch: &PointBatch<'_>) -> bool {
+        (0..batch.clouds()).all(|cloud| group::is_small(batch.range(cloud).len()))
+    }
+
     /// What it works in for a cloud of so many points at most, the result not counted: cells,
     /// chains, and tables that are at most half full.
     #[must_use]
@@ -196,6 +207,37 @@ impl HardHost {
         }
     }
 
+    /// Writes the voxels of a small cloud behind the `before` that are there, each number once.
+    fn append(
+        &self,
+        batch: &PointBatch<'_>,
+        cloud: usize,
+        before: usize,
+        made: &mut HardVoxels,
+    ) -> Result<()> {
+        let (spec, columns, links) = (&self.spec, batch.columns(), &self.links);
+        let (floats, form, number) = (batch.cloud(cloud), spec.form(), batch.number(cloud));
+        let (each, voxels) = (spec.max_points() as usize * columns, links.firsts.len());
+        made.make_room(before.min(made.num_points.len()), spec, columns)?;
+        reserve(&mut made.voxels, voxels.checked_mul(each).unwrap_or(usize::MAX))?;
+        reserve(&mut made.coordinates, voxels * form.columns())?;
+        reserve(&mut made.num_points, voxels)?;
+        for first in &links.firsts {
+            let (start, mut count) = (made.voxels.len(), 0);
+            links.follow(*first, |point| {
+                let at = point as usize * columns;
+                made.voxels.extend_from_slice(floats.get(at..at + columns).unwrap_or_default());
+                count += 1;
+            });
+            made.voxels.resize(start + each, 0.0);
+            made.num_points.push(count);
+            let mut cells = [0; 4];
+            form.write(number, Some(place(spec.grid(), floats, columns, *first)), &mut cells);
+            made.coordinates.extend_from_slice(&cells[..form.columns()]);
+        }
+        Ok(())
+    }
+
     /// Fills voxels from the `first` of the cloud on, as many as there is room for.
     fn fill(&self, batch: &PointBatch<'_>, cloud: usize, first: usize, to: HardSlices<'_>) {
         let (spec, columns, links) = (&self.spec, batch.columns(), &self.links);
@@ -207,7 +249,7 @@ impl HardHost {
         let places = coordinates.par_chunks_mut(VOXELS * form.columns());
         let counts = num_points.par_chunks_mut(VOXELS);
         let pieces = voxels.zip(places).zip(counts).zip(firsts.par_chunks(VOXELS));
-        pieces.for_each(|(((voxels, places), counts), firsts)| {
+        group::each_piece(links.next.len(), pieces, |(((voxels, places), counts), firsts)| {
             let voxels = voxels.chunks_exact_mut(each).zip(places.chunks_exact_mut(form.columns()));
             for ((voxel, count), first) in voxels.zip(counts).zip(firsts) {
                 *count = links.gather(floats, columns, *first, voxel.0);
@@ -247,7 +289,8 @@ fn place(grid: &VoxelGrid, floats: &[f32], columns: usize, point: u32) -> [u32; 
     let at = point as usize * columns;
     let cell = |axis: usize| {
         let coordinate = floats.get(at + axis).copied().unwrap_or_default();
-        ((coordinate - grid.origin()[axis]) / grid.size()[axis]).floor() as u32
+        // It is not negative, so this rounds down.
+        ((coordinate - grid.origin()[axis]) / grid.size()[axis]) as u32
     };
     [cell(2), cell(1), cell(0)]
 }
@@ -265,7 +308,7 @@ impl HardLinks {
         let dropped = finder.find(floats, columns, cells);
         self.next.resize_with(cells.len(), || AtomicU32::new(END));
         let next = self.next.as_slice();
-        next.par_chunks(PIECE).for_each(|next| {
+        group::each_piece(next.len(), next.par_chunks(PIECE), |next| {
             next.iter().for_each(|next| next.store(END, Ordering::Relaxed));
         });
         let set = |point: u32, value: u32| {
@@ -273,7 +316,7 @@ impl HardLinks {
                 next.store(value, Ordering::Relaxed);
             }
         };
-        group::visit(cells, tables, |point, cell| {
+        group::visit(cells, spec.grid().voxels(), tables, |point, cell| {
             let chained = cell.seen < spec.max_points();
             match cell.seen {
                 0 => set(point, FIRST | END),
@@ -290,10 +333,15 @@ impl HardLinks {
     /// Lists the first points, no more than there may be voxels.
     fn number(&mut self, most: usize) {
         let is_first = |next: &AtomicU32| next.load(Ordering::Relaxed) & FIRST != 0;
+        self.firsts.clear();
+        if group::is_small(self.next.len()) {
+            let firsts = self.next.iter().enumerate().filter(|(_, next)| is_first(next));
+            self.firsts.extend(firsts.map(|(point, _)| point as u32).take(most));
+            return;
+        }
         let pieces = self.next.par_chunks(PIECE);
         let counts: Vec<usize> =
             pieces.map(|next| next.iter().filter(|next| is_first(next)).count()).collect();
-        self.firsts.clear();
         self.firsts.resize(counts.iter().sum(), 0);
         let mut rest = self.firsts.as_mut_slice();
         let mut parts = Vec::with_capacity(counts.len());
@@ -313,22 +361,28 @@ impl HardLinks {
         self.firsts.truncate(most);
     }
 
+    /// Calls `visit` for the points of a voxel, no more than it may have.
+    fn follow(&self, first: u32, mut visit: impl FnMut(u32)) {
+        let mut point = first;
+        while point != END {
+            visit(point);
+            let next = self.next.get(point as usize);
+            point = next.map_or(END, |next| next.load(Ordering::Relaxed)) & END;
+        }
+    }
+
     /// Copies the points of a chain, with zeros behind them; says how many there are.
     fn gather(&self, floats: &[f32], columns: usize, first: u32, voxel: &mut [f32]) -> i32 {
-        let (mut point, mut count) = (first, 0);
+        let mut count = 0;
         let mut places = voxel.chunks_exact_mut(columns);
-        for place in &mut places {
+        self.follow(first, |point| {
             let at = point as usize * columns;
-            place.copy_from_slice(floats.get(at..at + columns).unwrap_or_default());
-            count += 1;
-            let next =
-                self.next.get(point as usize).map_or(END, |next| next.load(Ordering::Relaxed));
-            point = next & END;
-            if point == END {
-                break;
+            if let Some(place) = places.next() {
+                place.copy_from_slice(floats.get(at..at + columns).unwrap_or_default());
+                count += 1;
             }
-        }
-        places.for_each(|place| place.fill(0.0));
+        });
+        voxel[count as usize * columns..].fill(0.0);
         count
     }
 }
@@ -366,11 +420,15 @@ fn resize<T: bytemuck::Zeroable + Copy>(list: &mut Vec<T>, length: usize) -> Res
             fresh.map_err(|()| refused((length as u64).saturating_mul(size_of::<T>() as u64)))?;
         return Ok(());
     }
-    let more = length.saturating_sub(list.len());
-    let bytes = (more as u64).saturating_mul(size_of::<T>() as u64);
-    list.try_reserve(more).map_err(|_| refused(bytes))?;
+    reserve(list, length.saturating_sub(list.len()))?;
     list.resize(length, T::zeroed());
     Ok(())
+}
+
+/// Room for more, without taking the process down where there is none.
+fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
+    let bytes = (more as u64).saturating_mul(size_of::<T>() as u64);
+    list.try_reserve_exact(more).map_err(|_| refused(bytes))
 }
 
 fn refused(bytes: u64) -> Error {

@@ -54,8 +54,8 @@ impl PyHardVoxelizer {
         points: PyReadonlyArray2<'py, f32>,
     ) -> PyResult<HardArrays<'py>> {
         let (floats, columns) = floats(&points)?;
-        let made = workers::interruptible(py, |_| {
-            let batch = PointBatch::one(floats, columns)?;
+        let batch = PointBatch::one(floats, columns).or_raise()?;
+        let made = run(py, &batch, || {
             let mut made = HardVoxels::default();
             self.host.lock().unwrap_or_else(PoisonError::into_inner).run(&batch, &mut made)?;
             Ok(made)
@@ -76,10 +76,9 @@ impl PyHardVoxelizer {
         points: PyReadonlyArray2<'py, f32>,
     ) -> PyResult<Bound<'py, PyArray2<i32>>> {
         let (floats, columns) = floats(&points)?;
-        let made = workers::interruptible(py, |_| {
-            let batch = PointBatch::one(floats, columns)?;
-            Ok(dynamic_coordinates(&batch, self.spec.grid(), self.spec.form()))
-        })?;
+        let batch = PointBatch::one(floats, columns).or_raise()?;
+        let grid = self.spec.grid();
+        let made = run(py, &batch, || Ok(dynamic_coordinates(&batch, grid, self.spec.form())))?;
         let points = made.len() / 3;
         made.into_pyarray(py).reshape([points, 3])
     }
@@ -128,6 +127,19 @@ impl PyHardVoxelizer {
         })
         .or_raise()
     }
+}
+
+/// Does a batch's work with the interpreter released: here where it is small, otherwise on threads
+/// while this one looks for Ctrl-C.
+fn run<T: Send>(
+    py: Python<'_>,
+    batch: &PointBatch<'_>,
+    work: impl FnOnce() -> plimsoll::Result<T> + Send,
+) -> PyResult<T> {
+    if HardHost::works_alone(batch) {
+        return py.detach(work).or_raise();
+    }
+    workers::interruptible(py, |_| work())
 }
 
 fn floats<'a>(points: &'a PyReadonlyArray2<'_, f32>) -> PyResult<(&'a [f32], usize)> {
