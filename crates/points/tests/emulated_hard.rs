@@ -21,7 +21,7 @@ fn built(folder: &Path, points: u32, columns: usize, list: u32) -> Outcome<Optio
     compiler.args(["-DORDER_XYZ=0", "-DCOORDINATES=4", "-DFILL_BLOCKS=1", "-DHARD_LANES=64"]);
     compiler.arg(format!("-DMAX_POINTS={points}")).arg(format!("-DSTRIDE={columns}"));
     compiler.arg(format!("-DLIST={list}"));
-    for name in ["dialect", "place", "hard", "hard_runs"] {
+    for name in ["dialect", "place", "voxel_place", "hard", "hard_runs"] {
         let path = kernels.join(format!("{name}.h"));
         compiler.arg(format!("-D{}=\"{}\"", name.to_uppercase(), path.display()));
     }

@@ -425,18 +425,4 @@ KERNEL void BOUNDS(HARD_LANES, FILL_BLOCKS)
     }
 }
 
-// The voxel of every point, or -1: no table, nothing to wait for.
-KERNEL void place_points(const float *__restrict__ points, const u64 *starts, GRID_ARGUMENTS,
-                         int *coordinates) {
-    const Grid grid = GRID;
-    const u64 point = (u64)BLOCK_X * LANES + LANE;
-    if (point >= grid.points) return;
-    const float *at = points + point * STRIDE;
-    const u32 x = cell_along(&grid, at[0], 0), y = cell_along(&grid, at[1], 1),
-              z = cell_along(&grid, at[2], 2);
-    const int inside = x < grid.extent[0] && y < grid.extent[1] && z < grid.extent[2];
-    write_place(inside ? (int)x : -1, inside ? (int)y : -1, inside ? (int)z : -1, 0,
-                coordinates + point * COORDINATES);
-}
-
 #endif

@@ -115,6 +115,7 @@ static void fetch_soon(const void *) {}
 
 #include DIALECT
 #include PLACE
+#include VOXEL_PLACE
 #include HARD
 #include HARD_RUNS
 

@@ -7,9 +7,13 @@
 #![expect(unsafe_code, reason = "kernels are launched, and pinned memory has an address")]
 
 mod hard;
+mod held;
+mod pillars;
 mod places;
 mod plan;
+mod reduced;
 mod resident;
+mod scatter;
 mod totals;
 
 use std::collections::HashMap;
@@ -22,7 +26,9 @@ use plimsoll_memory::backend::cuda::{
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Pool, Request, Result, Stream};
 
 use super::cache;
-use super::device::program::{Defines, Division, ProgramText, hard_text};
+use super::device::program::{
+    Defines, Division, ProgramText, hard_text, network_text, scatter_text,
+};
 use super::device::{
     Arg, Kernel, KernelEngine, KernelProgram, KernelShape, Staging, VoxelDevice, pool_on,
 };
@@ -30,8 +36,11 @@ use crate::grid::VoxelGrid;
 use crate::network::{CoordinateForm, HardSpec};
 
 pub use hard::{HardBuffers, HardClouds, HardShape, ResidentHard};
+pub use pillars::{PillarCount, ResidentPillars};
 pub use places::ResidentPlaces;
+pub use reduced::ResidentReduced;
 pub use resident::{ResidentCounts, ResidentShape, ResidentVoxels};
+pub use scatter::{ResidentScatter, ScatterShape};
 
 /// Every operation for itself, rounded to nearest, with subnormals.
 const EXACT: [&str; 4] = ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false"];
@@ -97,7 +106,8 @@ pub fn compile_kernels(folder: &Path, target: &str, features: &[usize]) -> Resul
     Ok(names)
 }
 
-/// The same for hard voxels of points with so many features, of one cloud and of batches.
+/// The same for hard voxels of points with so many features, of one cloud and of batches, and what
+/// else networks take of them.
 ///
 /// # Errors
 ///
@@ -115,7 +125,9 @@ pub fn compile_hard_kernels(
             let text = hard_text(&spec, 3 + features, ragged);
             names.push(keep_compiled(folder, target, &text)?);
         }
+        names.push(keep_compiled(folder, target, &network_text(&spec, 3 + features))?);
     }
+    names.push(keep_compiled(folder, target, &scatter_text())?);
     Ok(names)
 }
 
@@ -143,6 +155,11 @@ fn build(target: &str, text: &ProgramText, options: &[String]) -> Result<Code> {
 fn grid_arguments(grid: &VoxelGrid, launch: [u64; 4]) -> Vec<Argument> {
     let arguments = super::device::program::grid_arguments(grid, launch);
     arguments.iter().map(argument).collect()
+}
+
+fn launch_of(shape: KernelShape) -> Launch {
+    let [x, y] = shape.blocks;
+    Launch { grid: [x, y, 1], block: [shape.lanes, 1, 1], shared: 0 }
 }
 
 fn argument(argument: &Arg<'_>) -> Argument {
@@ -290,8 +307,7 @@ impl KernelProgram for CudaProgram {
     ) -> Result<()> {
         let function = self.0.function(kernel.name())?;
         let arguments: Vec<Argument> = arguments.iter().map(argument).collect();
-        let [x, y] = shape.blocks;
-        let launch = Launch { grid: [x, y, 1], block: [shape.lanes, 1, 1], shared: 0 };
+        let launch = launch_of(shape);
         // SAFETY: the arguments are those of the kernel, whose text keeps inside the blocks
         // that it is given; a block is returned behind the work of its stream.
         unsafe { function.launch(stream, launch, &arguments) }

@@ -11,7 +11,9 @@
 
 mod hard;
 mod lane;
+pub(crate) mod network;
 pub(crate) mod program;
+pub(crate) mod sort;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +27,7 @@ use self::program::{Defines, ProgramText};
 use super::host::VoxelHost;
 use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features};
 use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
-use crate::network::{HardSpec, HardVoxels, PointBatch};
+use crate::network::{HardSpec, HardVoxels, PointBatch, ScatterRule};
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// Who compiles, launches and copies.
@@ -82,6 +84,8 @@ pub(crate) enum Kernel {
     Mark,
     Count,
     Largest,
+    Zeros,
+    ToFloats,
     Keys,
     Digits,
     Sums,
@@ -92,6 +96,13 @@ pub(crate) enum Kernel {
     HardCount,
     HardNumber,
     HardCopy,
+    PlacePoints,
+    PillarFeatures,
+    BirdsMark,
+    BirdsFill,
+    ScatterKeys,
+    Scatter,
+    VoxelsToPoints,
 }
 
 impl Kernel {
@@ -101,6 +112,8 @@ impl Kernel {
             Kernel::Mark => "mark",
             Kernel::Count => "count",
             Kernel::Largest => "largest",
+            Kernel::Zeros => "zeros",
+            Kernel::ToFloats => "to_floats",
             Kernel::Keys => "keys",
             Kernel::Digits => "digits",
             Kernel::Sums => "sums",
@@ -111,6 +124,13 @@ impl Kernel {
             Kernel::HardCount => "hard_count",
             Kernel::HardNumber => "hard_number",
             Kernel::HardCopy => "hard_copy",
+            Kernel::PlacePoints => "place_points",
+            Kernel::PillarFeatures => "pillar_features",
+            Kernel::BirdsMark => "birds_mark",
+            Kernel::BirdsFill => "birds_fill",
+            Kernel::ScatterKeys => "scatter_keys",
+            Kernel::Scatter => "scatter",
+            Kernel::VoxelsToPoints => "voxels_to_points",
         }
     }
 }
@@ -120,6 +140,25 @@ impl Kernel {
 pub(crate) struct KernelShape {
     pub(crate) blocks: [u32; 2],
     pub(crate) lanes: u32,
+}
+
+/// Lanes of a block of kernels that go over points or voxels.
+const BLOCK_LANES: u32 = 256;
+/// Blocks of a launch whose lanes go on until all is done: a few for each processor of the largest
+/// devices.
+pub(crate) const MOST_BLOCKS: u64 = 4096;
+
+impl KernelShape {
+    /// A lane for each of these.
+    pub(crate) fn across(items: u64) -> KernelShape {
+        let blocks = items.div_ceil(BLOCK_LANES.into()).max(1);
+        KernelShape { blocks: [blocks as u32, 1], lanes: BLOCK_LANES }
+    }
+
+    /// Lanes that go on until these are done.
+    pub(crate) fn over(items: u64) -> KernelShape {
+        KernelShape::across(items.min(MOST_BLOCKS * u64::from(BLOCK_LANES)))
+    }
 }
 
 /// What a kernel is given.
@@ -174,6 +213,17 @@ impl VoxelDevice {
         !self.engine.is_discrete()
     }
 
+    /// Refuses what is summed in double precision where the device has none.
+    fn needs_doubles(&self, what: &str) -> Result<()> {
+        if self.engine.has_doubles() {
+            return Ok(());
+        }
+        Err(Error::Unavailable {
+            what: format!("{what} on {}", self.engine.name()),
+            why: "it has no double precision; use the host".to_string(),
+        })
+    }
+
     /// A block of the device.
     fn allocate(&self, bytes: u64, stream: Stream) -> Result<Block> {
         self.engine.pool().allocate(Request::new(Bytes(bytes.max(4))).on(stream))
@@ -204,11 +254,8 @@ impl VoxelDevice {
     /// Cuts a piece into turns and has lanes take them.
     fn make(&self, piece: &VoxelPiece<'_>, out: &mut [u8]) -> Result<VoxelTally> {
         check_features(piece)?;
-        if piece.spec.mode() == VoxelMode::Mean && !self.engine.has_doubles() {
-            return Err(Error::Unavailable {
-                what: format!("means on {}", self.engine.name()),
-                why: "it has no double precision; use --backend host".to_string(),
-            });
+        if piece.spec.mode() == VoxelMode::Mean {
+            self.needs_doubles("means")?;
         }
         let each = piece.spec.cloud_bytes(piece.span()) as usize;
         if out.len() as u64 != piece.bytes() || each == 0 {
@@ -327,6 +374,45 @@ impl VoxelBackend for VoxelDevice {
 
     fn hard_bytes(&self, spec: &HardSpec, columns: usize, points: u64) -> u64 {
         self.bytes_of_hard(spec, columns, points)
+    }
+
+    fn dynamic(&self, batch: &PointBatch<'_>, spec: &HardSpec) -> Result<Vec<i32>> {
+        self.make_places(batch, spec)
+    }
+
+    fn pillars(&self, made: &HardVoxels, spec: &HardSpec, columns: usize) -> Result<Vec<f32>> {
+        self.make_pillars(made, spec, columns)
+    }
+
+    fn birds_eye(
+        &self,
+        values: &[f32],
+        features: usize,
+        coordinates: &[i32],
+        spec: &HardSpec,
+        clouds: usize,
+    ) -> Result<Vec<f32>> {
+        self.make_image(values, features, coordinates, spec, clouds)
+    }
+
+    fn scatter(
+        &self,
+        features: &[f32],
+        columns: usize,
+        point_to_voxel: &[i32],
+        voxels: usize,
+        rule: ScatterRule,
+    ) -> Result<Vec<f32>> {
+        self.make_scatter(features, columns, point_to_voxel, voxels, rule)
+    }
+
+    fn to_points(
+        &self,
+        values: &[f32],
+        columns: usize,
+        point_to_voxel: &[i32],
+    ) -> Result<Vec<f32>> {
+        self.make_points(values, columns, point_to_voxel)
     }
 
     fn peak_bytes(&self) -> Option<u64> {
