@@ -298,6 +298,19 @@ impl<K> Default for CellTables<K> {
     }
 }
 
+impl<K: CellNumber> CellTables<K> {
+    /// The first points of the cells of a small cloud in a small grid, in order, once they were
+    /// visited; none where cells were not looked up in this way.
+    pub(super) fn firsts(&self, points: usize, grid: u64) -> Option<impl Iterator<Item = u32>> {
+        is_dense(points, grid).then(|| self.dense.entries.iter().map(|entry| entry.first))
+    }
+}
+
+/// Whether a cloud is small and its grid too.
+pub(super) fn is_dense(points: usize, grid: u64) -> bool {
+    is_small(points) && grid <= DENSE
+}
+
 /// Calls `visit(point, entry)` for every point that has a cell, those of one cell in order.
 /// `entry.seen` is how many of the cell came before; 0 says that the point is its first. The
 /// visitor says whether the point becomes the cell's last. `grid` has so many cells.
@@ -307,7 +320,7 @@ pub(super) fn visit<K: CellNumber>(
     tables: &mut CellTables<K>,
     visit: impl Fn(u32, &CellEntry<K>) -> bool + Sync,
 ) {
-    if is_small(cells.len()) && grid <= DENSE {
+    if is_dense(cells.len(), grid) {
         tables.dense.clear(grid as usize);
         visit_own(cells, &mut tables.dense, |cell| cell.is_somewhere(), visit);
         return;

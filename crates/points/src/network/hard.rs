@@ -307,33 +307,42 @@ impl HardLinks {
         let Workspace { cells, tables } = workspace;
         let dropped = finder.find(floats, columns, cells);
         self.next.resize_with(cells.len(), || AtomicU32::new(END));
-        let next = self.next.as_slice();
-        group::each_piece(next.len(), next.par_chunks(PIECE), |next| {
-            next.iter().for_each(|next| next.store(END, Ordering::Relaxed));
-        });
+        let (next, grid) = (self.next.as_slice(), spec.grid().voxels());
+        // Where tables tell the first points, nobody looks at points without a voxel.
+        if !group::is_dense(next.len(), grid) {
+            group::each_piece(next.len(), next.par_chunks(PIECE), |next| {
+                next.iter().for_each(|next| next.store(END, Ordering::Relaxed));
+            });
+        }
         let set = |point: u32, value: u32| {
             if let Some(next) = next.get(point as usize) {
                 next.store(value, Ordering::Relaxed);
             }
         };
-        group::visit(cells, spec.grid().voxels(), tables, |point, cell| {
+        group::visit(cells, grid, tables, |point, cell| {
             let chained = cell.seen < spec.max_points();
             match cell.seen {
                 0 => set(point, FIRST | END),
-                1 if chained => set(cell.last, FIRST | point),
-                _ if chained => set(cell.last, point),
+                seen if chained => {
+                    set(cell.last, if seen == 1 { FIRST | point } else { point });
+                    set(point, END);
+                }
                 _ => {}
             }
             chained
         });
-        self.number(spec.max_voxels() as usize);
+        let most = spec.max_voxels() as usize;
+        self.firsts.clear();
+        match tables.firsts(cells.len(), grid) {
+            Some(firsts) => self.firsts.extend(firsts.take(most)),
+            None => self.number(most),
+        }
         dropped
     }
 
     /// Lists the first points, no more than there may be voxels.
     fn number(&mut self, most: usize) {
         let is_first = |next: &AtomicU32| next.load(Ordering::Relaxed) & FIRST != 0;
-        self.firsts.clear();
         if group::is_small(self.next.len()) {
             let firsts = self.next.iter().enumerate().filter(|(_, next)| is_first(next));
             self.firsts.extend(firsts.map(|(point, _)| point as u32).take(most));

@@ -36,6 +36,7 @@ use crate::grid::VoxelGrid;
 use crate::network::{CoordinateForm, HardSpec};
 
 pub use hard::{HardBuffers, HardClouds, HardShape, ResidentHard};
+pub use held::CallerStreams;
 pub use pillars::{PillarCount, ResidentPillars};
 pub use places::ResidentPlaces;
 pub use reduced::ResidentReduced;
