@@ -219,7 +219,7 @@ impl HardHost {
         let (floats, form, number) = (batch.cloud(cloud), spec.form(), batch.number(cloud));
         let (each, voxels) = (spec.max_points() as usize * columns, links.firsts.len());
         made.make_room(before.min(made.num_points.len()), spec, columns)?;
-        reserve(&mut made.voxels, voxels.checked_mul(each).unwrap_or(usize::MAX))?;
+        reserve(&mut made.voxels, voxels.saturating_mul(each))?;
         reserve(&mut made.coordinates, voxels * form.columns())?;
         reserve(&mut made.num_points, voxels)?;
         for first in &links.firsts {
