@@ -179,6 +179,13 @@ class HardVoxelizer:
     def hard(
         self, points: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.int32]]: ...
+    def hard_into(
+        self,
+        points: npt.NDArray[np.float32],
+        voxels: npt.NDArray[np.float32],
+        coordinates: npt.NDArray[np.int32],
+        num_points: npt.NDArray[np.int32],
+    ) -> int: ...
     def dynamic(self, points: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]: ...
     def pillars(
         self,

@@ -14,6 +14,8 @@ from ._plimsoll import HardVoxelizer
 from .errors import OutOfMemory
 
 DYNAMIC = -1
+# The largest blocks that the C library's allocator keeps for the next call; larger ones go back to the system.
+REUSED = 32 << 20
 
 
 class Voxelization:
@@ -96,20 +98,30 @@ class Voxelization:
             raise ValueError(f"points is {tuple(points.shape)}; it must be [N, C] with x, y, z and features")
         dynamic = self.max_num_points == DYNAMIC or most == DYNAMIC
         if isinstance(points, np.ndarray):
-            array = _floats(points)
-            return made.dynamic(array) if dynamic else made.hard(array)
+            return self._on_host(made, most, dynamic, _floats(points))
         if _library(points) == "cupy":
             with points.device:
                 return self._on_gpu(points, made, most, dynamic, *_cupy(points))
         if points.is_cuda:
             return self._on_gpu(points, made, most, dynamic, *_torch(points))
         torch = sys.modules["torch"]
-        array = _floats(points.detach().numpy())
-        if dynamic:
-            return torch.from_numpy(made.dynamic(array))
-        return tuple(torch.from_numpy(one) for one in made.hard(array))
+        answer = self._on_host(made, most, dynamic, _floats(points.detach().numpy()))
+        return torch.from_numpy(answer) if dynamic else tuple(torch.from_numpy(one) for one in answer)
 
     __call__ = forward
+
+    def _on_host(self, made: HardVoxelizer, most: int, dynamic: bool, points: Any) -> Any:
+        if dynamic:
+            return made.dynamic(points)
+        room, columns = min(len(points), most), points.shape[1]
+        if room * self.max_num_points * columns * 4 > REUSED:
+            return made.hard(points)
+        # Allocated by this thread, memory of the last call is used again; the system's pages cost more
+        # than the voxels.
+        voxels = np.empty((room, self.max_num_points, columns), np.float32)
+        coors, num_points = np.empty((room, 3), np.int32), np.empty(room, np.int32)
+        total = made.hard_into(points, voxels, coors, num_points)
+        return voxels[:total], coors[:total], num_points[:total]
 
     def pillar_features(self, voxels: Any, coors: Any, num_points: Any) -> Any:
         """The features that PointPillars takes of what a call gave: those of each point, its offset from

@@ -24,6 +24,8 @@ const AHEAD: usize = 12;
 const ALONE: usize = 1 << 15;
 /// Cells up to which a grid has a place for each: a megabyte of them.
 const DENSE: u64 = 1 << 18;
+/// What these places take.
+pub(super) const DENSE_BYTES: u64 = DENSE * size_of::<u32>() as u64;
 
 /// Whether a cloud of so many points is made by the calling thread alone.
 pub(crate) fn is_small(points: usize) -> bool {

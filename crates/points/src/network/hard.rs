@@ -190,11 +190,11 @@ impl HardHost {
     }
 
     /// What it works in for a cloud of so many points at most, the result not counted: cells,
-    /// chains, and tables that are at most half full.
+    /// chains, and tables that are at most half full, or those of small grids.
     #[must_use]
     pub fn working_bytes(points: u64) -> u64 {
         let table = 4 * size_of::<group::CellEntry<u64>>() as u64;
-        points.saturating_mul(8 + 4 + 4 + table)
+        points.saturating_mul(8 + 4 + 4 + table).saturating_add(group::DENSE_BYTES)
     }
 
     /// Chains the points of one cloud and numbers its voxels.

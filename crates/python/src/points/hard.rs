@@ -3,13 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use numpy::{
-    IntoPyArray, PyArray2, PyArray3, PyArray4, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2,
-    PyReadonlyArray3,
+    IntoPyArray, PyArray1, PyArray2, PyArray3, PyArray4, PyArrayMethods, PyReadonlyArray1,
+    PyReadonlyArray2, PyReadonlyArray3,
 };
 use plimsoll_points::backend::cuda::{HardBuffers, HardClouds, PillarCount};
 use plimsoll_points::network::{
-    CoordinateForm, HardHost, HardSpec, HardVoxels, PointBatch, birds_eye, dynamic_coordinates,
-    pillar_features,
+    CoordinateForm, HardHost, HardSlices, HardSpec, HardVoxels, PointBatch, birds_eye,
+    dynamic_coordinates, pillar_features,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ use super::{cuda, workers};
 use crate::errors::OrRaise;
 
 type HardArrays<'py> =
-    (Bound<'py, PyArray3<f32>>, Bound<'py, PyArray2<i32>>, Bound<'py, numpy::PyArray1<i32>>);
+    (Bound<'py, PyArray3<f32>>, Bound<'py, PyArray2<i32>>, Bound<'py, PyArray1<i32>>);
 
 /// Hard voxelization of one cloud at a time; it keeps what it works in on the host.
 #[pyclass(name = "HardVoxelizer", module = "plimsoll._plimsoll", frozen)]
@@ -71,6 +71,31 @@ impl PyHardVoxelizer {
             made.coordinates.into_pyarray(py).reshape([voxels, 3])?,
             made.num_points.into_pyarray(py),
         ))
+    }
+
+    /// The same into arrays that have room for as many voxels as there can be; gives their number.
+    fn hard_into(
+        &self,
+        py: Python<'_>,
+        points: PyReadonlyArray2<'_, f32>,
+        voxels: &Bound<'_, PyArray3<f32>>,
+        coordinates: &Bound<'_, PyArray2<i32>>,
+        num_points: &Bound<'_, PyArray1<i32>>,
+    ) -> PyResult<usize> {
+        let (floats, columns) = floats(&points)?;
+        let batch = PointBatch::one(floats, columns).or_raise()?;
+        let mut voxels = voxels.try_readwrite().map_err(not_writeable)?;
+        let mut coordinates = coordinates.try_readwrite().map_err(not_writeable)?;
+        let mut num_points = num_points.try_readwrite().map_err(not_writeable)?;
+        let to = HardSlices {
+            voxels: voxels.as_slice_mut().map_err(not_contiguous)?,
+            coordinates: coordinates.as_slice_mut().map_err(not_contiguous)?,
+            num_points: num_points.as_slice_mut().map_err(not_contiguous)?,
+        };
+        let made = run(py, &batch, || {
+            self.host.lock().unwrap_or_else(PoisonError::into_inner).run_into(&batch, to)
+        })?;
+        Ok(made.into_iter().sum())
     }
 
     /// The voxel of every point of an array, or −1.
@@ -224,6 +249,10 @@ fn run<T: Send>(
         return py.detach(work).or_raise();
     }
     workers::interruptible(py, |_| work())
+}
+
+fn not_writeable(error: numpy::BorrowError) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }
 
 fn not_contiguous(error: numpy::AsSliceError) -> PyErr {

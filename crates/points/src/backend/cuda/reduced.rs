@@ -92,13 +92,7 @@ impl ResidentReduced {
         count: u64,
         out: u64,
     ) -> Result<()> {
-        if count > self.shape.points || !points.is_multiple_of(16) || !out.is_multiple_of(16) {
-            return Err(Error::Config {
-                field: "points",
-                value: format!("{count} points at {points:#x}, their grids at {out:#x}"),
-                range: "no more points than the shape's, at addresses that are multiples of 16",
-            });
-        }
+        self.shape.check_launch(points, count, out)?;
         let spec = &self.shape.spec;
         let numbers = self.shape.clouds * spec.grid().voxels() * spec.planes();
         let all = [Argument::U64(out), Argument::U64(numbers)];
