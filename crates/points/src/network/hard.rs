@@ -4,12 +4,11 @@
 //! numbered, and each voxel is filled from its chain. Every step uses all processors, but for small
 //! clouds.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
-use super::group::{self, CellNumber, CellTables, DroppedPoints, FindCells};
+use super::group::{self, DroppedPoints};
+use super::links::{HardLinks, Workspace};
 use super::{HardSpec, PointBatch};
 use crate::grid::VoxelGrid;
 use crate::simd::place::SimdPlaces;
@@ -52,33 +51,8 @@ pub struct HardHost {
     links: HardLinks,
 }
 
-#[derive(Debug)]
-struct Workspace<K> {
-    cells: Vec<K>,
-    tables: CellTables<K>,
-}
-
-/// Which points are in one voxel: what lies between finding cells and filling voxels.
-#[derive(Debug, Default)]
-struct HardLinks {
-    /// The next point of each point's voxel, or [`END`]; with the bit [`FIRST`] where the point
-    /// is the first of its voxel.
-    next: Vec<AtomicU32>,
-    /// The first points of the voxels, in order.
-    firsts: Vec<u32>,
-}
-
-const END: u32 = 0x7FFF_FFFF;
-const FIRST: u32 = 0x8000_0000;
-/// Points of a piece of parallel work, and voxels of one.
-const PIECE: usize = 1 << 13;
+/// Voxels of a piece of parallel work.
 const VOXELS: usize = 1 << 10;
-
-impl<K> Default for Workspace<K> {
-    fn default() -> Workspace<K> {
-        Workspace { cells: Vec::new(), tables: CellTables::default() }
-    }
-}
 
 impl HardHost {
     /// With nothing to work in yet.
@@ -249,7 +223,7 @@ impl HardHost {
         let places = coordinates.par_chunks_mut(VOXELS * form.columns());
         let counts = num_points.par_chunks_mut(VOXELS);
         let pieces = voxels.zip(places).zip(counts).zip(firsts.par_chunks(VOXELS));
-        group::each_piece(links.next.len(), pieces, |(((voxels, places), counts), firsts)| {
+        group::each_piece(links.points(), pieces, |(((voxels, places), counts), firsts)| {
             let voxels = voxels.chunks_exact_mut(each).zip(places.chunks_exact_mut(form.columns()));
             for ((voxel, count), first) in voxels.zip(counts).zip(firsts) {
                 *count = links.gather(floats, columns, *first, voxel.0);
@@ -293,107 +267,6 @@ fn place(grid: &VoxelGrid, floats: &[f32], columns: usize, point: u32) -> [u32; 
         ((coordinate - grid.origin()[axis]) / grid.size()[axis]) as u32
     };
     [cell(2), cell(1), cell(0)]
-}
-
-impl HardLinks {
-    fn link<K: CellNumber>(
-        &mut self,
-        finder: &impl FindCells<K>,
-        workspace: &mut Workspace<K>,
-        floats: &[f32],
-        columns: usize,
-        spec: &HardSpec,
-    ) -> DroppedPoints {
-        let Workspace { cells, tables } = workspace;
-        let dropped = finder.find(floats, columns, cells);
-        self.next.resize_with(cells.len(), || AtomicU32::new(END));
-        let (next, grid) = (self.next.as_slice(), spec.grid().voxels());
-        // Where tables tell the first points, nobody looks at points without a voxel.
-        if !group::is_dense(next.len(), grid) {
-            group::each_piece(next.len(), next.par_chunks(PIECE), |next| {
-                next.iter().for_each(|next| next.store(END, Ordering::Relaxed));
-            });
-        }
-        let set = |point: u32, value: u32| {
-            if let Some(next) = next.get(point as usize) {
-                next.store(value, Ordering::Relaxed);
-            }
-        };
-        group::visit(cells, grid, tables, |point, cell| {
-            let chained = cell.seen < spec.max_points();
-            match cell.seen {
-                0 => set(point, FIRST | END),
-                seen if chained => {
-                    set(cell.last, if seen == 1 { FIRST | point } else { point });
-                    set(point, END);
-                }
-                _ => {}
-            }
-            chained
-        });
-        let most = spec.max_voxels() as usize;
-        self.firsts.clear();
-        match tables.firsts(cells.len(), grid) {
-            Some(firsts) => self.firsts.extend(firsts.take(most)),
-            None => self.number(most),
-        }
-        dropped
-    }
-
-    /// Lists the first points, no more than there may be voxels.
-    fn number(&mut self, most: usize) {
-        let is_first = |next: &AtomicU32| next.load(Ordering::Relaxed) & FIRST != 0;
-        if group::is_small(self.next.len()) {
-            let firsts = self.next.iter().enumerate().filter(|(_, next)| is_first(next));
-            self.firsts.extend(firsts.map(|(point, _)| point as u32).take(most));
-            return;
-        }
-        let pieces = self.next.par_chunks(PIECE);
-        let counts: Vec<usize> =
-            pieces.map(|next| next.iter().filter(|next| is_first(next)).count()).collect();
-        self.firsts.resize(counts.iter().sum(), 0);
-        let mut rest = self.firsts.as_mut_slice();
-        let mut parts = Vec::with_capacity(counts.len());
-        for (piece, count) in counts.into_iter().enumerate() {
-            let (part, after) = rest.split_at_mut(count);
-            parts.push((piece * PIECE, part));
-            rest = after;
-        }
-        let next = self.next.as_slice();
-        parts.into_par_iter().for_each(|(start, part)| {
-            let piece = next.get(start..).unwrap_or_default().iter().take(PIECE);
-            let firsts = piece.enumerate().filter(|(_, next)| is_first(next));
-            for (to, (index, _)) in part.iter_mut().zip(firsts) {
-                *to = (start + index) as u32;
-            }
-        });
-        self.firsts.truncate(most);
-    }
-
-    /// Calls `visit` for the points of a voxel, no more than it may have.
-    fn follow(&self, first: u32, mut visit: impl FnMut(u32)) {
-        let mut point = first;
-        while point != END {
-            visit(point);
-            let next = self.next.get(point as usize);
-            point = next.map_or(END, |next| next.load(Ordering::Relaxed)) & END;
-        }
-    }
-
-    /// Copies the points of a chain, with zeros behind them; says how many there are.
-    fn gather(&self, floats: &[f32], columns: usize, first: u32, voxel: &mut [f32]) -> i32 {
-        let mut count = 0;
-        let mut places = voxel.chunks_exact_mut(columns);
-        self.follow(first, |point| {
-            let at = point as usize * columns;
-            if let Some(place) = places.next() {
-                place.copy_from_slice(floats.get(at..at + columns).unwrap_or_default());
-                count += 1;
-            }
-        });
-        voxel[count as usize * columns..].fill(0.0);
-        count
-    }
 }
 
 impl HardVoxels {

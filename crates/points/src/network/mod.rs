@@ -14,6 +14,7 @@
 mod dynamic;
 mod group;
 mod hard;
+mod links;
 mod pillars;
 mod points;
 mod spec;
