@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_memory::backend::cuda::{
-    Argument, Code, Cuda, CudaMemory, CudaOptions, Launch, Module, compile,
+    Argument, Code, Cuda, CudaMemory, CudaOptions, Function, Launch, Module, compile,
 };
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Pool, Request, Result, Stream};
 
@@ -293,6 +293,37 @@ impl Drop for PinnedStaging {
         if let Err(error) = self.pool.release(self.block, Stream::DEFAULT) {
             tracing::warn!(%error, "pinned memory could not be returned");
         }
+    }
+}
+
+/// Kernels of a program, looked up once: to look one up takes as long as to queue it.
+#[derive(Debug)]
+struct LoadedKernels(HashMap<Kernel, Function>);
+
+impl LoadedKernels {
+    fn load(device: &Cuda, text: &ProgramText, kernels: &[Kernel]) -> Result<LoadedKernels> {
+        let module = load(device, text)?;
+        let named = |kernel: &Kernel| Ok((*kernel, module.function(kernel.name())?));
+        Ok(LoadedKernels(kernels.iter().map(named).collect::<Result<_>>()?))
+    }
+
+    /// # Safety
+    ///
+    /// The arguments are those of the kernel, and lead to memory that is as large as the kernel uses
+    /// and lives until the stream is past the launch.
+    unsafe fn launch(
+        &self,
+        kernel: Kernel,
+        stream: Stream,
+        shape: KernelShape,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        let function = self.0.get(&kernel).ok_or_else(|| Error::Device {
+            call: "launch",
+            why: format!("{} was not loaded", kernel.name()),
+        })?;
+        // SAFETY: the caller's promise.
+        unsafe { function.launch(stream, launch_of(shape), arguments) }
     }
 }
 

@@ -3,15 +3,18 @@
 
 use std::sync::Arc;
 
-use plimsoll_memory::backend::cuda::{Argument, Cuda, Function};
+use plimsoll_memory::backend::cuda::{Argument, Cuda};
 use plimsoll_memory::{Block, Error, Result, Stream};
 
 use super::held::HeldBlocks;
-use super::{grid_arguments, launch_of, load};
-use crate::backend::device::KernelShape;
+use super::{LoadedKernels, grid_arguments};
 use crate::backend::device::network::check_pillar_floats;
 use crate::backend::device::program::{BLOCK_FEATURES, network_text, pillar_shape};
+use crate::backend::device::{Kernel, KernelShape};
 use crate::network::HardSpec;
+
+const KERNELS: [Kernel; 4] =
+    [Kernel::PillarFeatures, Kernel::Zeros, Kernel::BirdsMark, Kernel::BirdsFill];
 
 /// How many pillars there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +32,7 @@ pub struct PillarCount {
 pub struct ResidentPillars {
     spec: HardSpec,
     clouds: u32,
-    /// Features, then those of the image: zeros, mark, fill.
-    kernels: [Function; 4],
+    kernels: LoadedKernels,
     /// The pillar of each place of the image, and what is counted of wrong places.
     workspace: [Block; 2],
     most: u64,
@@ -60,10 +62,7 @@ impl ResidentPillars {
             });
         }
         check_pillar_floats(spec, columns)?;
-        let module = load(device, &network_text(spec, columns))?;
-        let names = ["pillar_features", "zeros", "birds_mark", "birds_fill"];
-        let [features, zeros, mark, fill] = names.map(|name| module.function(name));
-        let kernels = [features?, zeros?, mark?, fill?];
+        let kernels = LoadedKernels::load(device, &network_text(spec, columns), &KERNELS)?;
         let mut held = HeldBlocks::on(device);
         let map = held.take(u64::from(clouds).saturating_mul(area(spec)).saturating_mul(4))?;
         let report = held.take(u64::from(KernelShape::across(most).blocks[0]) * 4)?;
@@ -84,14 +83,14 @@ impl ResidentPillars {
 
     fn queue(
         &self,
-        kernel: usize,
+        kernel: Kernel,
         stream: Stream,
         shape: KernelShape,
         arguments: &[Argument],
     ) -> Result<()> {
         // SAFETY: the arguments are those of the kernel; the workspace is as large as clouds and
         // pillars say, which were checked, and the rest is the caller's promise.
-        unsafe { self.kernels[kernel].launch(stream, launch_of(shape), arguments) }
+        unsafe { self.kernels.launch(kernel, stream, shape, arguments) }
     }
 
     /// Queues the features of pillars: [pillars, points, columns + 6], as
@@ -118,7 +117,7 @@ impl ResidentPillars {
         let grid = self.spec.grid();
         arguments.extend(grid_arguments(grid, [0, grid.voxels(), 0, 1]));
         arguments.extend([count.most, count.total, features].map(Argument::U64));
-        self.queue(0, stream, pillar_shape(count.most), &arguments)
+        self.queue(Kernel::PillarFeatures, stream, pillar_shape(count.most), &arguments)
     }
 
     /// Queues the image from above: [clouds, features, height, width], as
@@ -162,12 +161,12 @@ impl ResidentPillars {
         let [map, report] = self.workspace.map(|block| Argument::from(block.address()));
         let places = u64::from(clouds) * area;
         let clear = [map, Argument::U64(places)];
-        self.queue(1, stream, KernelShape::over(places), &clear)?;
+        self.queue(Kernel::Zeros, stream, KernelShape::over(places), &clear)?;
         let mut mark = vec![Argument::U64(coordinates)];
         mark.extend(grid_arguments(self.spec.grid(), [0, area, 0, u64::from(clouds)]));
         mark.extend([count.most, count.total].map(Argument::U64));
         mark.extend([map, report]);
-        self.queue(2, stream, KernelShape::across(count.most), &mark)?;
+        self.queue(Kernel::BirdsMark, stream, KernelShape::across(count.most), &mark)?;
         let fill = [
             map,
             Argument::U64(values),
@@ -177,7 +176,7 @@ impl ResidentPillars {
         ];
         let across = KernelShape::across(area.div_ceil(4));
         let shape = KernelShape { blocks: [across.blocks[0], down as u32], ..across };
-        self.queue(3, stream, shape, &fill)
+        self.queue(Kernel::BirdsFill, stream, shape, &fill)
     }
 }
 

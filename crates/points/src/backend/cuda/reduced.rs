@@ -3,15 +3,14 @@
 //! The kernels are those for clouds of the host's memory (`features.h`). A launch queues them on the
 //! caller's stream and waits for nothing.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use plimsoll_memory::backend::cuda::{Argument, Cuda, Function};
+use plimsoll_memory::backend::cuda::{Argument, Cuda};
 use plimsoll_memory::{Block, Error, Result, Stream};
 
 use super::held::HeldBlocks;
 use super::resident::ResidentShape;
-use super::{Defines, Division, argument, grid_arguments, launch_of, load};
+use super::{Defines, Division, LoadedKernels, argument, grid_arguments};
 use crate::backend::device::sort::{SortBlocks, sort};
 use crate::backend::device::{Arg, Kernel, KernelShape, MOST_BLOCKS};
 use crate::spec::{Cells, VoxelMode};
@@ -22,7 +21,7 @@ const THREADS: u32 = 256;
 #[derive(Debug)]
 pub struct ResidentReduced {
     shape: ResidentShape,
-    kernels: HashMap<Kernel, Function>,
+    kernels: LoadedKernels,
     /// What was dropped, and for means what points are sorted in.
     report: Block,
     sorting: Option<SortBlocks>,
@@ -63,9 +62,7 @@ impl ResidentReduced {
             ragged: false,
             bytes: false,
         };
-        let module = load(device, &defines.text())?;
-        let named = |kernel: &Kernel| Ok((*kernel, module.function(kernel.name())?));
-        let kernels = kernels(mode).iter().map(named).collect::<Result<_>>()?;
+        let kernels = LoadedKernels::load(device, &defines.text(), kernels(mode))?;
         let mut held = HeldBlocks::on(device);
         let blocks = points_shape(shape).blocks.map(u64::from);
         let report = held.take((blocks[0] * blocks[1] * 8).max(MOST_BLOCKS * 4))?;
@@ -165,14 +162,10 @@ impl ResidentReduced {
         shape: KernelShape,
         arguments: &[Argument],
     ) -> Result<()> {
-        let function = self.kernels.get(&kernel).ok_or_else(|| Error::Device {
-            call: "launch",
-            why: format!("{} was not compiled", kernel.name()),
-        })?;
         // SAFETY: the arguments are those of the kernel, whose text keeps inside the memory that
         // it is given; the workspace is as large as the shape says, and of other memory the caller
         // of `launch_at` has promised the same.
-        unsafe { function.launch(stream, launch_of(shape), arguments) }
+        unsafe { self.kernels.launch(kernel, stream, shape, arguments) }
     }
 }
 

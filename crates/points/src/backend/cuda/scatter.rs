@@ -3,15 +3,25 @@
 
 use std::sync::Arc;
 
-use plimsoll_memory::backend::cuda::{Argument, Cuda, Module};
+use plimsoll_memory::backend::cuda::{Argument, Cuda};
 use plimsoll_memory::{Error, Result, Stream};
 
 use super::held::HeldBlocks;
-use super::{argument, launch_of, load};
+use super::{LoadedKernels, argument};
 use crate::backend::device::program::scatter_text;
 use crate::backend::device::sort::{SortBlocks, sort};
 use crate::backend::device::{Kernel, KernelShape};
 use crate::network::ScatterRule;
+
+const KERNELS: [Kernel; 7] = [
+    Kernel::Zeros,
+    Kernel::ScatterKeys,
+    Kernel::Digits,
+    Kernel::Sums,
+    Kernel::Move,
+    Kernel::Scatter,
+    Kernel::VoxelsToPoints,
+];
 
 /// Floats of points and voxels: how many of each, and columns of both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +39,7 @@ pub struct ScatterShape {
 /// do on one stream.
 #[derive(Debug)]
 pub struct ResidentScatter {
-    module: Module,
+    kernels: LoadedKernels,
     sorting: SortBlocks,
     most: u64,
     _held: HeldBlocks,
@@ -46,10 +56,10 @@ impl ResidentScatter {
             let range = "fewer than 2^32 points";
             return Err(Error::Config { field: "points", value: most.to_string(), range });
         }
-        let module = load(device, &scatter_text())?;
+        let kernels = LoadedKernels::load(device, &scatter_text(), &KERNELS)?;
         let mut held = HeldBlocks::on(device);
         let sorting = SortBlocks::new(most, |bytes| held.take(bytes))?;
-        Ok(ResidentScatter { module, sorting, most, _held: held })
+        Ok(ResidentScatter { kernels, sorting, most, _held: held })
     }
 
     /// Queues a scatter: [voxels, columns], as
@@ -148,9 +158,8 @@ impl ResidentScatter {
         shape: KernelShape,
         arguments: &[Argument],
     ) -> Result<()> {
-        let function = self.module.function(kernel.name())?;
         // SAFETY: the arguments are those of the kernel; the workspace is as large as the points
         // say, which were checked, and the rest is the caller's promise.
-        unsafe { function.launch(stream, launch_of(shape), arguments) }
+        unsafe { self.kernels.launch(kernel, stream, shape, arguments) }
     }
 }
