@@ -191,6 +191,16 @@ fn a_cloud_past_the_limit_is_refused() -> Result<()> {
         let batch = PointBatch::one(&floats, 3)?;
         let refused = small.hard(&batch, &spec, &mut HardVoxels::default()).unwrap_err();
         assert!(refused.is_out_of_memory(), "{refused}");
+        let refused = small.dynamic(&batch, &spec).unwrap_err();
+        assert!(refused.is_out_of_memory(), "{refused}");
+        let owners = vec![0; 50_000];
+        for refused in [
+            small.scatter(&floats, 3, &owners, 1, ScatterRule::Max),
+            small.to_points(&[1.0; 3], 3, &owners),
+        ] {
+            assert!(refused.is_err_and(|refused| refused.is_out_of_memory()));
+        }
+        assert!(small.peak_bytes().is_some_and(|peak| peak <= 512 << 10));
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ mod resident;
 mod scatter;
 mod totals;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -126,7 +126,10 @@ pub fn compile_hard_kernels(
             let text = hard_text(&spec, 3 + features, ragged);
             names.push(keep_compiled(folder, target, &text)?);
         }
-        names.push(keep_compiled(folder, target, &network_text(&spec, 3 + features))?);
+        // Images know no features of points.
+        for columns in BTreeSet::from([3, 3 + features]) {
+            names.push(keep_compiled(folder, target, &network_text(&spec, columns))?);
+        }
     }
     names.push(keep_compiled(folder, target, &scatter_text())?);
     Ok(names)
