@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -158,6 +159,40 @@ def test_points_that_are_none_are_refused() -> None:
         layer(np.zeros((3, 2), np.float32))
     with pytest.raises(ValueError, match=r"\[N, C\]"):
         layer(np.zeros(3, np.float32))
+
+
+class OnHost:
+    """Makes what a GPU is asked for, at the addresses that it is given."""
+
+    def __init__(self, layer: plimsoll.Voxelization, given: Floats) -> None:
+        self.layer, self.given = layer, given
+
+    def hard_resident(self, device: int, stream: int, points: int, count: int, columns: int, *buffers: int) -> int:
+        assert (device, stream, count, columns) == (3, 7, *self.given.shape)
+        made = self.layer(self.given)
+        for part, address in zip(made, buffers, strict=True):
+            assert address % 16 == 0
+            ctypes.memmove(address, np.ascontiguousarray(part).ctypes.data, part.nbytes)
+        return len(made[0])
+
+
+@pytest.mark.parametrize(("points", "voxels"), [(0, 10), (1, 10), (701, 13), (702, 1000)])
+def test_buffers_on_a_gpu_have_their_places(points: int, voxels: int) -> None:
+    given = cloud(points)
+    layer = plimsoll.Voxelization(SIZE, RANGE, 3, voxels)
+
+    def empty(shape: tuple[int, ...], whole: bool) -> Any:
+        # Aligned as a GPU's memory is.
+        kind = np.int32 if whole else np.float32
+        room = np.full(int(np.prod(shape)) + 128, 77, kind)
+        start = -(room.ctypes.data % 512) % 512 // 4
+        return room[start : start + int(np.prod(shape))].reshape(shape)
+
+    made: Any = OnHost(layer, given)
+    gpu = (lambda one: one, empty, lambda one: one.ctypes.data, (3, 7))
+    got = layer._on_gpu(given, made, voxels, False, *gpu)
+    for part, want in zip(got, layer(given), strict=True):
+        assert part.shape == want.shape and part.dtype == want.dtype and part.tobytes() == want.tobytes()
 
 
 PYTORCH = """
