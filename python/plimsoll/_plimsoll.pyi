@@ -179,7 +179,37 @@ class HardVoxelizer:
     def hard(
         self, points: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.int32]]: ...
+    def hard_into(
+        self,
+        points: npt.NDArray[np.float32],
+        voxels: npt.NDArray[np.float32],
+        coordinates: npt.NDArray[np.int32],
+        num_points: npt.NDArray[np.int32],
+    ) -> int: ...
     def dynamic(self, points: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]: ...
+    def pillars(
+        self,
+        voxels: npt.NDArray[np.float32],
+        coordinates: npt.NDArray[np.int32],
+        num_points: npt.NDArray[np.int32],
+    ) -> npt.NDArray[np.float32]: ...
+    def birds_eye(
+        self, values: npt.NDArray[np.float32], coordinates: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.float32]: ...
+    def pillars_resident(
+        self,
+        device: int,
+        stream: int,
+        count: int,
+        columns: int,
+        voxels: int,
+        coordinates: int,
+        num_points: int,
+        features: int,
+    ) -> None: ...
+    def birds_eye_resident(
+        self, device: int, stream: int, count: int, features: int, values: int, coordinates: int, image: int
+    ) -> None: ...
     def hard_resident(
         self,
         device: int,

@@ -26,6 +26,8 @@ from .errors import NeverFits, OutOfMemory, Unavailable
 
 Triple = float | Sequence[float]
 Dtypes = {"f32": "float32", "u32": "uint32", "u8": "uint8", "bits": "uint8"}
+# What is made of tensors where they are.
+TENSORS = ("f32", "u32", "u8")
 PLAIN = (int, float, tuple)
 CELLS = {"float32": "f32", "uint32": "u32", "uint8": "u8", "bool": "u8", "bits": "bits"}
 
@@ -52,7 +54,7 @@ def voxelize(
     Arrays of numpy are made on the host, or on a `device` ("cuda:0", "opencl:0") that is named, in
     no more of its memory than `limit`. Tensors of PyTorch and CuPy on a GPU stay there: nothing is
     copied, the work is queued on the caller's current stream, and the result is allocated by their
-    own library (or is `out`). On a GPU there is occupancy, as float32 or uint8.
+    own library (or is `out`). On a GPU's tensors there is every mode, but not "bits".
 
     Work that does not fit is done in chunks; the result does not depend on them.
 
@@ -259,12 +261,13 @@ def _resident(
     if len(shape) not in (2, 3) or shape[-1] < 3:
         raise ValueError(f"points is {tuple(shape)}; it must be [N, 3] or [B, N, 3], or have more columns")
     spec, cells, grid = _plan(grid, size, origin, mode, dtype, shape[-1] - 3)
-    if mode != "occupancy" or cells not in ("f32", "u8"):
+    if cells not in TENSORS:
         raise Unavailable(
-            f"{mode} as {cells} on a GPU's tensors is not available: there are kernels for occupancy "
-            "as float32 and uint8; use an array of numpy (device='cuda:0' keeps the GPU)"
+            f"{mode} as {cells} on a GPU's tensors is not available: there are kernels for float32, uint32 "
+            "and uint8; use an array of numpy (device='cuda:0' keeps the GPU)"
         )
-    return spec, cells, (shape[0], *grid) if len(shape) == 3 else grid
+    planes: tuple[int, ...] = (spec.planes,) if mode in ("mean", "max") else ()
+    return spec, cells, (*shape[:-2], *planes, *grid)
 
 
 def _torch(
@@ -273,7 +276,7 @@ def _torch(
     torch = sys.modules["torch"]
     own = points.shape
     spec, cells, shape = _resident(own, grid, size, origin, mode, dtype)
-    kind = torch.float32 if cells == "f32" else torch.uint8
+    kind = getattr(torch, Dtypes[cells])
     if points.dtype is not torch.float32 or not points.is_contiguous() or points.data_ptr() % 16:
         points = points.detach().to(torch.float32, copy=True).contiguous()
     device = points.device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -118,12 +119,80 @@ def test_what_cannot_be_is_refused(given: tuple[Any, ...], what: str) -> None:
         plimsoll.Voxelization(*given)
 
 
+def test_pillars_have_offsets_and_a_place_in_the_image() -> None:
+    size, extent = [0.5, 0.25, 4.0], [-1.0, -1.0, -0.5, 2.0, 2.0, 3.5]
+    layer = plimsoll.Voxelization(size, extent, 5, 60)
+    voxels, coors, num_points = layer(cloud(900))
+    features = layer.pillar_features(voxels, coors, num_points)
+    assert features.shape == (len(voxels), 5, 10) and features.dtype == np.float32
+    low, step = np.array(extent[:3], np.float32), np.array(size, np.float32)
+    for own, points, place, count in zip(features, voxels, coors, num_points, strict=True):
+        xyz = points[:count, :3]
+        total = np.zeros(3)
+        for point in xyz:
+            total += point.astype(np.float64)
+        mean = (total / int(count)).astype(np.float32)
+        centre = place[::-1].astype(np.float32) * step + (step / np.float32(2) + low)
+        want = np.concatenate([points[:count], xyz - mean, xyz - centre], 1)
+        assert own[:count].tobytes() == want.tobytes() and not own[count:].any()
+    values = np.arange(len(voxels) * 3, dtype=np.float32).reshape(-1, 3) + 1
+    image = layer.birds_eye(values, coors)
+    want = np.zeros((1, 3, 12, 6), np.float32)
+    want[0][:, coors[:, 1], coors[:, 2]] = values.T
+    assert np.array_equal(image, want)
+    assert layer.birds_eye(values[:0], coors[:0]).sum() == 0
+    with pytest.raises(ValueError, match=r"coors must be \[\d+, 3\]"):
+        layer.pillar_features(voxels, coors[1:], num_points)
+    with pytest.raises(ValueError, match="voxels is"):
+        layer.pillar_features(voxels[:, :3], coors, num_points)
+    with pytest.raises(ValueError, match=r"\[M, F\] and \[M, 3\]"):
+        layer.birds_eye(values[1:], coors)
+    with pytest.raises(ValueError, match="pillars"):
+        layer.birds_eye(values[:1], np.array([[0, 12, 0]], np.int32))
+    with pytest.raises(ValueError, match="pillars"):
+        plimsoll.Voxelization(SIZE, RANGE, 5, 60).birds_eye(values[:1], coors[:1])
+
+
 def test_points_that_are_none_are_refused() -> None:
     layer = plimsoll.Voxelization(SIZE, RANGE, 3)
     with pytest.raises(ValueError, match=r"\[N, C\]"):
         layer(np.zeros((3, 2), np.float32))
     with pytest.raises(ValueError, match=r"\[N, C\]"):
         layer(np.zeros(3, np.float32))
+
+
+class OnHost:
+    """Makes what a GPU is asked for, at the addresses that it is given."""
+
+    def __init__(self, layer: plimsoll.Voxelization, given: Floats) -> None:
+        self.layer, self.given = layer, given
+
+    def hard_resident(self, device: int, stream: int, points: int, count: int, columns: int, *buffers: int) -> int:
+        assert (device, stream, count, columns) == (3, 7, *self.given.shape)
+        made = self.layer(self.given)
+        for part, address in zip(made, buffers, strict=True):
+            assert address % 16 == 0
+            ctypes.memmove(address, np.ascontiguousarray(part).ctypes.data, part.nbytes)
+        return len(made[0])
+
+
+@pytest.mark.parametrize(("points", "voxels"), [(0, 10), (1, 10), (701, 13), (702, 1000)])
+def test_buffers_on_a_gpu_have_their_places(points: int, voxels: int) -> None:
+    given = cloud(points)
+    layer = plimsoll.Voxelization(SIZE, RANGE, 3, voxels)
+
+    def empty(shape: tuple[int, ...], whole: bool) -> Any:
+        # Aligned as a GPU's memory is.
+        kind = np.int32 if whole else np.float32
+        room = np.full(int(np.prod(shape)) + 128, 77, kind)
+        start = -(room.ctypes.data % 512) % 512 // 4
+        return room[start : start + int(np.prod(shape))].reshape(shape)
+
+    made: Any = OnHost(layer, given)
+    gpu = (lambda one: one, empty, lambda one: one.ctypes.data, (3, 7))
+    got = layer._on_gpu(given, made, voxels, False, *gpu)
+    for part, want in zip(got, layer(given), strict=True):
+        assert part.shape == want.shape and part.dtype == want.dtype and part.tobytes() == want.tobytes()
 
 
 PYTORCH = """
@@ -149,6 +218,15 @@ for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
         assert all(a.cpu().numpy().tobytes() == b.tobytes() for a, b in zip(made, want, strict=True)), device
         assert np.array_equal(places(points).cpu().numpy(), where)
     assert [len(part) for part in layer(on[:0])] == [0, 0, 0]
+    features = layer.pillar_features(*layer(on))
+    assert features.device.type == device
+    assert features.cpu().numpy().tobytes() == layer.pillar_features(*want).tobytes(), device
+    flat = plimsoll.Voxelization([0.5, 0.25, 4], [-1, -1, 0, 2, 2, 4], 3, 300)
+    coors = flat(on)[1]
+    values = torch.arange(len(coors) * 7, dtype=torch.float32, device=device).reshape(-1, 7)
+    image = flat.birds_eye(values, coors)
+    assert image.device.type == device
+    assert np.array_equal(image.cpu().numpy(), flat.birds_eye(values.cpu().numpy(), coors.cpu().numpy())), device
     print("same on", device)
 """
 

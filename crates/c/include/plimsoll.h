@@ -30,6 +30,12 @@ typedef enum PlimsollOrder {
 // Hard voxelization on a CUDA device.
 typedef struct PlimsollCudaHard PlimsollCudaHard;
 
+// Voxels of points, features of pillars and images from above on a CUDA device.
+typedef struct PlimsollCudaPillars PlimsollCudaPillars;
+
+// Scatters on a CUDA device.
+typedef struct PlimsollCudaScatter PlimsollCudaScatter;
+
 // Hard voxelization: at most `max_points` points of each of at most `max_voxels` voxels.
 typedef struct PlimsollHardSpec {
   // The size of a voxel along x, y and z.
@@ -132,6 +138,34 @@ enum PlimsollStatus plimsoll_birds_eye(const struct PlimsollHardSpec *spec,
                                        uint32_t cloud_count,
                                        float *image);
 
+// What the points of each voxel come to, column by column, in the order of points: `values` gets
+// [voxels, columns]. `rule` is 0 for sums, 1 for means and 2 for maxima; `point_to_voxel` has the
+// voxel of each point, or −1.
+//
+// # Safety
+//
+// As [`plimsoll_hard_voxelize`].
+enum PlimsollStatus plimsoll_scatter_points(const float *features,
+                                            uint32_t columns,
+                                            const int32_t *point_to_voxel,
+                                            uint64_t point_count,
+                                            uint64_t voxel_count,
+                                            uint32_t rule,
+                                            float *values);
+
+// Back from voxels to points: `features` gets the row of each point's voxel, and zeros for a point
+// without one, [points, columns].
+//
+// # Safety
+//
+// As [`plimsoll_hard_voxelize`].
+enum PlimsollStatus plimsoll_voxels_to_points(const float *values,
+                                              uint64_t voxel_count,
+                                              uint32_t columns,
+                                              const int32_t *point_to_voxel,
+                                              uint64_t point_count,
+                                              float *features);
+
 // Makes ready for launches of at most so many clouds, and so many points of all clouds together,
 // on a device: compiles the kernels, and takes what they work in. It uses the device's primary
 // context, as CUDA's runtime does. `ragged` is 1 for launches of clouds that differ in length.
@@ -182,6 +216,121 @@ enum PlimsollStatus plimsoll_cuda_hard_launch_ragged(const struct PlimsollCudaHa
 //
 // `hard` is null or was made by [`plimsoll_cuda_hard_create`], and is not used any more.
 void plimsoll_cuda_hard_destroy(struct PlimsollCudaHard *hard);
+
+// Makes ready for pillars of points of `columns` floats: at most so many pillars of all clouds, and
+// images of at most so many clouds. Compiles the kernels, and takes four bytes for each place of an
+// image.
+//
+// # Safety
+//
+// `spec` and `made` are null or lead to memory of their types.
+enum PlimsollStatus plimsoll_cuda_pillars_create(const struct PlimsollHardSpec *spec,
+                                                 uint32_t columns,
+                                                 uint32_t cloud_count,
+                                                 uint64_t pillar_count,
+                                                 uint32_t device,
+                                                 struct PlimsollCudaPillars **made);
+
+// Queues the coordinates of every point's voxel, or −1: [points, 3], without a batch index.
+//
+// # Safety
+//
+// `pillars` was made by [`plimsoll_cuda_pillars_create`]; the pointers lead to memory of its device,
+// as large as is said, that lives until the stream is past the launch; the stream outlives
+// `pillars`.
+enum PlimsollStatus plimsoll_cuda_dynamic_coordinates(const struct PlimsollCudaPillars *pillars,
+                                                      void *stream,
+                                                      const float *points,
+                                                      uint64_t point_count,
+                                                      int32_t *coordinates);
+
+// Queues the features of pillars, as `plimsoll_pillar_features` makes them. `total` is null, or a
+// number on the device that says how many of the `pillar_count` pillars there are: the last of
+// `totals` of `plimsoll_cuda_hard_launch`.
+//
+// # Safety
+//
+// As [`plimsoll_cuda_dynamic_coordinates`].
+enum PlimsollStatus plimsoll_cuda_pillar_features(const struct PlimsollCudaPillars *pillars,
+                                                  void *stream,
+                                                  uint64_t pillar_count,
+                                                  const int32_t *total,
+                                                  const float *voxels,
+                                                  const int32_t *coordinates,
+                                                  const int32_t *num_points,
+                                                  float *features);
+
+// Queues the image from above, as `plimsoll_birds_eye` makes it; pillars at places that there are
+// not are left out. The image is aligned to 16 bytes. Launches of one value follow each other on one
+// stream.
+//
+// # Safety
+//
+// As [`plimsoll_cuda_dynamic_coordinates`].
+enum PlimsollStatus plimsoll_cuda_birds_eye(const struct PlimsollCudaPillars *pillars,
+                                            void *stream,
+                                            uint64_t pillar_count,
+                                            const int32_t *total,
+                                            const int32_t *coordinates,
+                                            const float *values,
+                                            uint32_t feature_count,
+                                            uint32_t cloud_count,
+                                            float *image);
+
+// Waits for its work and gives back what it took; null is nothing.
+//
+// # Safety
+//
+// `pillars` is null or was made by [`plimsoll_cuda_pillars_create`], and is not used any more.
+void plimsoll_cuda_pillars_destroy(struct PlimsollCudaPillars *pillars);
+
+// Makes ready for scatters of at most so many points: compiles the kernels, and takes 16 bytes for
+// each point.
+//
+// # Safety
+//
+// `made` is null or leads to memory of its type.
+enum PlimsollStatus plimsoll_cuda_scatter_create(uint64_t point_count,
+                                                 uint32_t device,
+                                                 struct PlimsollCudaScatter **made);
+
+// Queues what `plimsoll_scatter_points` makes; a point whose voxel there is not belongs to none.
+// Launches of one value follow each other on one stream.
+//
+// # Safety
+//
+// `scatter` was made by [`plimsoll_cuda_scatter_create`]; the rest as
+// [`plimsoll_cuda_dynamic_coordinates`].
+enum PlimsollStatus plimsoll_cuda_scatter_points(const struct PlimsollCudaScatter *scatter,
+                                                 void *stream,
+                                                 const float *features,
+                                                 uint32_t columns,
+                                                 const int32_t *point_to_voxel,
+                                                 uint64_t point_count,
+                                                 uint32_t voxel_count,
+                                                 uint32_t rule,
+                                                 float *values);
+
+// Queues what `plimsoll_voxels_to_points` makes; a point whose voxel there is not gets zeros.
+//
+// # Safety
+//
+// As [`plimsoll_cuda_scatter_points`].
+enum PlimsollStatus plimsoll_cuda_voxels_to_points(const struct PlimsollCudaScatter *scatter,
+                                                   void *stream,
+                                                   const float *values,
+                                                   uint32_t voxel_count,
+                                                   uint32_t columns,
+                                                   const int32_t *point_to_voxel,
+                                                   uint64_t point_count,
+                                                   float *features);
+
+// Waits for its work and gives back what it took; null is nothing.
+//
+// # Safety
+//
+// `scatter` is null or was made by [`plimsoll_cuda_scatter_create`], and is not used any more.
+void plimsoll_cuda_scatter_destroy(struct PlimsollCudaScatter *scatter);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,8 +1,11 @@
 //! On the host, in the caller's memory.
 
+use std::cell::RefCell;
+
 use plimsoll_memory::{Error, Result};
 use plimsoll_points::network::{
-    HardHost, HardSlices, HardVoxels, PointBatch, birds_eye, dynamic_coordinates, pillar_features,
+    HardHost, HardSlices, HardSpec, HardVoxels, PointBatch, ScatterRule, birds_eye,
+    dynamic_coordinates, pillar_features, scatter_points, voxels_to_points,
 };
 
 use crate::error::{PlimsollStatus, slice, slice_mut, status};
@@ -32,6 +35,26 @@ unsafe fn clouds<'a>(
     // SAFETY: the caller's promise; the size was checked.
     let floats = unsafe { slice("points", points, floats) }?;
     PointBatch::ragged(floats, columns as usize, &lengths)
+}
+
+thread_local! {
+    /// What small clouds of this thread are made in: robots make one after the other.
+    static KEPT: RefCell<Option<HardHost>> = const { RefCell::new(None) };
+}
+
+/// Does work with what is kept for a spec. What large clouds need is not kept.
+fn with_host<T>(
+    spec: HardSpec,
+    batch: &PointBatch<'_>,
+    work: impl FnOnce(&mut HardHost) -> Result<T>,
+) -> Result<T> {
+    let kept = KEPT.take().filter(|host| *host.spec() == spec);
+    let mut host = kept.unwrap_or_else(|| HardHost::new(spec));
+    let made = work(&mut host);
+    if HardHost::works_alone(batch) {
+        KEPT.set(Some(host));
+    }
+    made
 }
 
 /// Makes hard voxels of clouds that follow each other in memory: `lengths` has the points of each
@@ -78,7 +101,7 @@ pub unsafe extern "C" fn plimsoll_hard_voxelize(
         };
         // SAFETY: the caller's promise.
         let totals = unsafe { slice_mut("totals", totals, batch.clouds() + 1) }?;
-        let made = HardHost::new(spec).run_into(&batch, to)?;
+        let made = with_host(spec, &batch, |host| host.run_into(&batch, to))?;
         let all = made.iter().sum();
         for (to, count) in totals.iter_mut().zip(made.into_iter().chain([all])) {
             *to = count as i32;
@@ -176,6 +199,81 @@ pub unsafe extern "C" fn plimsoll_birds_eye(
         let made = birds_eye(values, features, places, &spec, cloud_count as usize)?;
         // SAFETY: the caller's promise.
         unsafe { slice_mut("image", image, made.len()) }?.copy_from_slice(&made);
+        Ok(())
+    })
+}
+
+/// What is made of the points of a voxel, by its number in C.
+pub(crate) fn scatter_rule(rule: u32) -> Result<ScatterRule> {
+    match rule {
+        0 => Ok(ScatterRule::Sum),
+        1 => Ok(ScatterRule::Mean),
+        2 => Ok(ScatterRule::Max),
+        other => Err(Error::Config {
+            field: "rule",
+            value: other.to_string(),
+            range: "0 for sums, 1 for means or 2 for maxima",
+        }),
+    }
+}
+
+/// What the points of each voxel come to, column by column, in the order of points: `values` gets
+/// [voxels, columns]. `rule` is 0 for sums, 1 for means and 2 for maxima; `point_to_voxel` has the
+/// voxel of each point, or −1.
+///
+/// # Safety
+///
+/// As [`plimsoll_hard_voxelize`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_scatter_points(
+    features: *const f32,
+    columns: u32,
+    point_to_voxel: *const i32,
+    point_count: u64,
+    voxel_count: u64,
+    rule: u32,
+    values: *mut f32,
+) -> PlimsollStatus {
+    status(|| {
+        let (points, columns) = (point_count as usize, columns as usize);
+        // SAFETY: the caller's promise.
+        let (features, owners) = unsafe {
+            let features = slice("features", features, points.saturating_mul(columns))?;
+            (features, slice("point_to_voxel", point_to_voxel, points)?)
+        };
+        let rule = scatter_rule(rule)?;
+        let made = scatter_points(features, columns, owners, voxel_count as usize, rule)?;
+        // SAFETY: the caller's promise.
+        unsafe { slice_mut("values", values, made.len()) }?.copy_from_slice(&made);
+        Ok(())
+    })
+}
+
+/// Back from voxels to points: `features` gets the row of each point's voxel, and zeros for a point
+/// without one, [points, columns].
+///
+/// # Safety
+///
+/// As [`plimsoll_hard_voxelize`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_voxels_to_points(
+    values: *const f32,
+    voxel_count: u64,
+    columns: u32,
+    point_to_voxel: *const i32,
+    point_count: u64,
+    features: *mut f32,
+) -> PlimsollStatus {
+    status(|| {
+        let (points, columns) = (point_count as usize, columns as usize);
+        // SAFETY: the caller's promise.
+        let (values, owners) = unsafe {
+            let floats = (voxel_count as usize).saturating_mul(columns);
+            (slice("values", values, floats)?, slice("point_to_voxel", point_to_voxel, points)?)
+        };
+        let made = voxels_to_points(values, columns, owners)?;
+        // SAFETY: the caller's promise.
+        unsafe { slice_mut("features", features, made.len()) }?.copy_from_slice(&made);
         Ok(())
     })
 }

@@ -24,6 +24,7 @@ fn the_header_is_in_step() {
         .with_src(root().join("src/spec.rs"))
         .with_src(root().join("src/host.rs"))
         .with_src(root().join("src/cuda.rs"))
+        .with_src(root().join("src/cuda_network.rs"))
         .generate()
         .unwrap();
     let mut text = Vec::new();

@@ -21,6 +21,7 @@ pub(crate) fn largest(values: &mut dyn Iterator<Item = f32>) -> f32 {
     values.map(quiet).max_by(f32::total_cmp).unwrap_or(0.0)
 }
 
-fn quiet(value: f32) -> f32 {
+/// Every NaN the same.
+pub(crate) fn quiet(value: f32) -> f32 {
     if value.is_nan() { f32::NAN } else { value }
 }

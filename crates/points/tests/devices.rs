@@ -7,7 +7,8 @@ use plimsoll_points::backend::device::VoxelDevice;
 use plimsoll_points::backend::host::VoxelHost;
 use plimsoll_points::backend::{VoxelBackend, VoxelPiece, cuda, opencl};
 use plimsoll_points::network::{
-    CoordinateForm, CoordinateOrder, HardSpec, HardVoxels, PointBatch, hard_voxelize,
+    CoordinateForm, CoordinateOrder, HardSpec, HardVoxels, PointBatch, ScatterRule, UniqueVoxels,
+    hard_voxelize,
 };
 use plimsoll_points::{Cells, Cloud, VoxelGrid, VoxelMode, VoxelSpec};
 
@@ -142,11 +143,7 @@ fn a_line_is_kept_and_a_piece_past_it_is_refused() -> Result<()> {
 
 fn hard_is_the_same_as_on_the_host(name: &str) -> Result<()> {
     let Some(gpu) = device(name, None)? else { return Ok(()) };
-    let clouds = clouds(4, 6000, 2, 11)?;
-    let floats: Vec<Vec<f32>> =
-        clouds.iter().map(|cloud| Ok(cloud.floats()?.into_owned())).collect::<Result<_>>()?;
-    let lengths: Vec<usize> = floats.iter().map(|floats| floats.len() / 5).collect();
-    let floats = floats.concat();
+    let (floats, lengths) = ragged(6000, 5, 11)?;
     let batch = PointBatch::ragged(&floats, 5, &lengths)?;
     let sizes = [[0.1, 0.1, 0.3], [0.25; 3], [1e-12, 0.5, 0.5], [4.0, 4.0, 4.0]];
     for (round, size) in sizes.into_iter().enumerate() {
@@ -194,6 +191,128 @@ fn a_cloud_past_the_limit_is_refused() -> Result<()> {
         let batch = PointBatch::one(&floats, 3)?;
         let refused = small.hard(&batch, &spec, &mut HardVoxels::default()).unwrap_err();
         assert!(refused.is_out_of_memory(), "{refused}");
+        let refused = small.dynamic(&batch, &spec).unwrap_err();
+        assert!(refused.is_out_of_memory(), "{refused}");
+        let owners = vec![0; 50_000];
+        for refused in [
+            small.scatter(&floats, 3, &owners, 1, ScatterRule::Max),
+            small.to_points(&[1.0; 3], 3, &owners),
+        ] {
+            assert!(refused.is_err_and(|refused| refused.is_out_of_memory()));
+        }
+        assert!(small.peak_bytes().is_some_and(|peak| peak <= 512 << 10));
     }
     Ok(())
+}
+
+fn bits(floats: &[f32]) -> Vec<u32> {
+    floats.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Clouds with features, as one list of floats of so many columns, and their lengths.
+fn ragged(points: usize, columns: usize, seed: u32) -> Result<(Vec<f32>, Vec<usize>)> {
+    let clouds = clouds(4, points, columns - 3, seed)?;
+    let floats: Vec<Vec<f32>> =
+        clouds.iter().map(|cloud| Ok(cloud.floats()?.into_owned())).collect::<Result<_>>()?;
+    let lengths = floats.iter().map(|floats| floats.len() / columns).collect();
+    Ok((floats.concat(), lengths))
+}
+
+/// Every point's voxel, pillars and images.
+fn pillars_are_the_same_as_on_the_host(name: &str) -> Result<()> {
+    let Some(gpu) = device(name, None)? else { return Ok(()) };
+    let host = VoxelHost::default();
+    for (columns, points, size, order) in [
+        (4, 8, [0.1, 0.1, 4.0], CoordinateOrder::Zyx),
+        (3, 1, [0.3, 0.25, 4.0], CoordinateOrder::Xyz),
+        // An image whose rows are no multiple of four, in all.
+        (6, 33, [0.21, 0.43, 4.0], CoordinateOrder::Zyx),
+    ] {
+        let (floats, lengths) = ragged(4000, columns, 5)?;
+        let batch = PointBatch::ragged(&floats, columns, &lengths)?;
+        for batch_index in [false, true] {
+            let spec = HardSpec::new(size, [0.0, 0.0, -0.5, 3.15, 3.01, 3.5], points, 900)?;
+            let spec = spec.with_form(CoordinateForm { order, batch_index });
+            assert_eq!(gpu.dynamic(&batch, &spec)?, host.dynamic(&batch, &spec)?, "{spec:?}");
+            let mut made = hard_voxelize(&batch, &spec)?;
+            // What hard voxels never have: a coordinate that is no number.
+            made.voxels[1] = f32::NAN;
+            let (want, got) =
+                (host.pillars(&made, &spec, columns)?, gpu.pillars(&made, &spec, columns)?);
+            assert!(bits(&got) == bits(&want), "{name} {spec:?}: features of pillars");
+            let clouds = if batch_index { batch.clouds() } else { 1 };
+            for features in [1usize, 16, 37] {
+                let rows: Vec<f32> =
+                    (0..made.num_points.len() * features).map(|n| (n % 977) as f32 - 3.5).collect();
+                let places = &made.coordinates;
+                let want = host.birds_eye(&rows, features, places, &spec, clouds)?;
+                let got = gpu.birds_eye(&rows, features, places, &spec, clouds)?;
+                assert!(bits(&got) == bits(&want), "{name} {spec:?}: {features} features");
+                assert!(want.iter().any(|value| *value != 0.0));
+            }
+            let row = vec![1.0; made.num_points.len()];
+            let mut wrong = made.coordinates.clone();
+            wrong[spec.form().columns() - 1] = 5000;
+            for backend in [&host as &dyn VoxelBackend, &gpu] {
+                let refused = backend.birds_eye(&row, 1, &wrong, &spec, clouds);
+                assert!(matches!(refused, Err(Error::Config { field: "pillars", .. })));
+                assert!(backend.pillars(&made, &spec, columns + 1).is_err());
+                assert!(backend.birds_eye(&row[1..], 1, &made.coordinates, &spec, clouds).is_err());
+            }
+        }
+        let none = HardVoxels::default();
+        let spec = HardSpec::new(size, [0.0, 0.0, -0.5, 3.15, 3.01, 3.5], points, 900)?;
+        assert!(gpu.pillars(&none, &spec, columns)?.is_empty());
+        assert_eq!(gpu.birds_eye(&[], 2, &[], &spec, 1)?, host.birds_eye(&[], 2, &[], &spec, 1)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn opencl_gives_the_pillars_of_the_host() -> Result<()> {
+    pillars_are_the_same_as_on_the_host("opencl")
+}
+
+#[test]
+fn cuda_gives_the_pillars_of_the_host() -> Result<()> {
+    pillars_are_the_same_as_on_the_host("cuda")
+}
+
+/// Sums, means and maxima in the order of points, and back.
+fn scatters_are_the_same_as_on_the_host(name: &str) -> Result<()> {
+    let Some(gpu) = device(name, None)? else { return Ok(()) };
+    let host = VoxelHost::default();
+    for (points, size) in [(0, 0.5), (3, 0.5), (5000, 0.1), (9000, 4.0)] {
+        let (floats, lengths) = ragged(points, 5, 3)?;
+        let batch = PointBatch::ragged(&floats, 5, &lengths)?;
+        let spec = HardSpec::new([size; 3], [0.0, 0.0, 0.0, 3.0, 3.0, 3.0], 1, 1)?;
+        let unique = UniqueVoxels::of(&batch, spec.grid(), spec.form())?;
+        let owners = &unique.point_to_voxel;
+        // One voxel more than there are, which has no points.
+        let voxels = unique.num_points.len() + 1;
+        for rule in [ScatterRule::Sum, ScatterRule::Mean, ScatterRule::Max] {
+            let want = host.scatter(&floats, 5, owners, voxels, rule)?;
+            let got = gpu.scatter(&floats, 5, owners, voxels, rule)?;
+            assert!(bits(&got) == bits(&want), "{name}: {rule:?} of {points} points");
+            let back = host.to_points(&want, 5, owners)?;
+            assert!(bits(&gpu.to_points(&want, 5, owners)?) == bits(&back), "{name}: back");
+        }
+        for backend in [&host as &dyn VoxelBackend, &gpu] {
+            assert!(
+                backend.scatter(&floats, 5, owners, 0, ScatterRule::Sum).is_err() || points == 0
+            );
+            assert!(backend.to_points(&[1.0], 1, &[1]).is_err());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn opencl_gives_the_scatters_of_the_host() -> Result<()> {
+    scatters_are_the_same_as_on_the_host("opencl")
+}
+
+#[test]
+fn cuda_gives_the_scatters_of_the_host() -> Result<()> {
+    scatters_are_the_same_as_on_the_host("cuda")
 }

@@ -10,8 +10,15 @@ use plimsoll_points::network::{CoordinateForm, HardSpec, PointBatch, hard_voxeli
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// The program for so many points of a voxel and columns, with lists of so many runs.
-fn built(folder: &Path, points: u32, columns: usize, list: u32) -> Outcome<Option<PathBuf>> {
+/// The program for so many points of a voxel and columns, with lists of so many runs, and so many
+/// slots for four points.
+fn built(
+    folder: &Path,
+    points: u32,
+    columns: usize,
+    list: u32,
+    slots: u32,
+) -> Outcome<Option<PathBuf>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = folder.join(format!("hard-{points}-{columns}-{list}"));
     let kernels = root.join("src/kernels");
@@ -20,8 +27,8 @@ fn built(folder: &Path, points: u32, columns: usize, list: u32) -> Outcome<Optio
     compiler.args(["-DWIDE=0", "-DRAGGED=1", "-DWHOLE=1", "-DDIVISION=0", "-DOUT_U8=0"]);
     compiler.args(["-DORDER_XYZ=0", "-DCOORDINATES=4", "-DFILL_BLOCKS=1", "-DHARD_LANES=64"]);
     compiler.arg(format!("-DMAX_POINTS={points}")).arg(format!("-DSTRIDE={columns}"));
-    compiler.arg(format!("-DLIST={list}"));
-    for name in ["dialect", "place", "hard", "hard_runs"] {
+    compiler.arg(format!("-DLIST={list}")).arg(format!("-DSLOTS_OF_FOUR={slots}"));
+    for name in ["dialect", "place", "voxel_place", "hard", "hard_runs"] {
         let path = kernels.join(format!("{name}.h"));
         compiler.arg(format!("-D{}=\"{}\"", name.to_uppercase(), path.display()));
     }
@@ -110,8 +117,12 @@ fn check(
 #[test]
 fn the_kernels_for_cuda_make_what_the_host_makes() -> Outcome<()> {
     let folder = tempfile::tempdir()?;
-    for (points, columns, list) in [(3, 5, 32), (40, 4, 64), (6, 4, 4), (20, 3, 4), (5, 9, 4)] {
-        let Some(program) = built(folder.path(), points, columns, list)? else { return Ok(()) };
+    for (points, columns, list, slots) in
+        [(3, 5, 32, 8), (40, 4, 64, 8), (6, 4, 4, 8), (20, 3, 4, 5), (5, 9, 4, 6)]
+    {
+        let Some(program) = built(folder.path(), points, columns, list, slots)? else {
+            return Ok(());
+        };
         for (lengths, cells, voxels) in [
             (&[700usize, 0, 131, 257][..], 6, 1000),
             // Too many voxels, and lists that overflow.

@@ -15,7 +15,7 @@ use plimsoll_machine::platform;
 use plimsoll_memory::{Error, Result};
 
 use crate::cloud::Cloud;
-use crate::network::{HardSpec, HardVoxels, PointBatch};
+use crate::network::{self, HardSpec, HardVoxels, PointBatch, ScatterRule};
 use crate::spec::{Cells, VoxelSpec};
 
 /// Some clouds, and some of the voxels of each in the order of the output.
@@ -140,6 +140,72 @@ pub trait VoxelBackend: Send + Sync {
     /// What hard voxelization of a cloud takes, in the memory that it works in: on a device its
     /// points, the result and what lies between; on the host what lies between.
     fn hard_bytes(&self, spec: &HardSpec, columns: usize, points: u64) -> u64;
+
+    /// The voxel of every point: see [`dynamic_coordinates`](crate::network::dynamic_coordinates).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] where a cloud does not fit, as in all calls below, which the host does
+    /// for backends that have no kernels for them.
+    fn dynamic(&self, batch: &PointBatch<'_>, spec: &HardSpec) -> Result<Vec<i32>> {
+        Ok(network::dynamic_coordinates(batch, spec.grid(), spec.form()))
+    }
+
+    /// Features of pillars: see [`pillar_features`](crate::network::pillar_features).
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::Unavailable`] on a device without double precision.
+    fn pillars(&self, made: &HardVoxels, spec: &HardSpec, columns: usize) -> Result<Vec<f32>> {
+        network::pillar_features(made, spec, columns)
+    }
+
+    /// The image from above: see [`birds_eye`](crate::network::birds_eye).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn birds_eye(
+        &self,
+        values: &[f32],
+        features: usize,
+        coordinates: &[i32],
+        spec: &HardSpec,
+        clouds: usize,
+    ) -> Result<Vec<f32>> {
+        network::birds_eye(values, features, coordinates, spec, clouds)
+    }
+
+    /// What the points of each voxel come to: see
+    /// [`scatter_points`](crate::network::scatter_points).
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::Unavailable`] for sums and means on a device without double precision.
+    fn scatter(
+        &self,
+        features: &[f32],
+        columns: usize,
+        point_to_voxel: &[i32],
+        voxels: usize,
+        rule: ScatterRule,
+    ) -> Result<Vec<f32>> {
+        network::scatter_points(features, columns, point_to_voxel, voxels, rule)
+    }
+
+    /// Back from voxels to points: see [`voxels_to_points`](crate::network::voxels_to_points).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn to_points(
+        &self,
+        values: &[f32],
+        columns: usize,
+        point_to_voxel: &[i32],
+    ) -> Result<Vec<f32>> {
+        network::voxels_to_points(values, columns, point_to_voxel)
+    }
 
     /// The most memory that it held so far, where it counts.
     fn peak_bytes(&self) -> Option<u64> {

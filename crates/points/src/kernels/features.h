@@ -1,5 +1,15 @@
 // Counts, maxima and means.
 
+// The bits of a float, of every NaN the same.
+DEVICE u32 quiet(float value) { return value != value ? 0x7FC00000u : BITS_OF(value); }
+
+// A float as a number that is larger where the float is: +0 above -0, NaN above everything,
+// and 0 for no float at all.
+DEVICE u32 ranked(float value) {
+    const u32 bits = quiet(value);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
 // How many points each voxel has; `out` is zero before. Report: not finite, outside.
 KERNEL void count(const GLOBAL float *points, const GLOBAL u64 *starts, GRID_ARGUMENTS,
                   GLOBAL u32 *out, GLOBAL u32 *report) {
@@ -18,17 +28,24 @@ KERNEL void count(const GLOBAL float *points, const GLOBAL u64 *starts, GRID_ARG
     REPORT(report, 1, 2, tally, outside)
 }
 
-#if STRIDE > 3
-
-// The bits of a float, of every NaN the same.
-DEVICE u32 quiet(float value) { return value != value ? 0x7FC00000u : BITS_OF(value); }
-
-// A float as a number that is larger where the float is: +0 above -0, NaN above everything,
-// and 0 for no float at all.
-DEVICE u32 ranked(float value) {
-    const u32 bits = quiet(value);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+DEVICE float unranked(u32 rank) {
+    return FLOAT_OF(rank & 0x80000000u ? rank & 0x7FFFFFFFu : ~rank);
 }
+
+KERNEL void zeros(GLOBAL u32 *numbers, u64 total) {
+    for (u64 i = (u64)BLOCK_X * LANES + LANE; i < total; i += (u64)BLOCKS_X * LANES) numbers[i] = 0;
+}
+
+// Ranks or counts become floats where they lie; a rank of 0 becomes 0.
+KERNEL void to_floats(GLOBAL u32 *numbers, u64 total, u32 ranks) {
+    for (u64 i = (u64)BLOCK_X * LANES + LANE; i < total; i += (u64)BLOCKS_X * LANES) {
+        const u32 own = numbers[i];
+        const float value = ranks && own ? unranked(own) : (float)own;
+        numbers[i] = BITS_OF(value);
+    }
+}
+
+#if STRIDE > 3
 
 // The largest of each feature, ranked; `out` is zero before. Report: not finite, outside.
 KERNEL void largest(const GLOBAL float *points, const GLOBAL u64 *starts, GRID_ARGUMENTS,

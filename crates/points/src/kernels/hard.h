@@ -12,8 +12,6 @@
 //   copy    copies each point to its place.
 //
 //   MAX_POINTS    points of a voxel at most
-//   COORDINATES   numbers of a voxel's coordinates: 3, or 4 with the number of its cloud in front
-//   ORDER_XYZ     1 where they are x, y, z, and 0 for z, y, x
 //   HARD_LANES    lanes of a block
 
 #define NOBODY 0xFFFFFFFFu
@@ -21,17 +19,6 @@
 DEVICE u32 slot_of(u64 cell, u32 slots) {
     const u64 mixed = cell * 0x9E3779B97F4A7C15ul;
     return (u32)(((mixed >> 32) * slots) >> 32);
-}
-
-DEVICE void write_place(int x, int y, int z, u32 cloud, GLOBAL int *to) {
-#if COORDINATES == 4
-    *to++ = (int)cloud;
-#endif
-#if ORDER_XYZ
-    to[0] = x, to[1] = y, to[2] = z;
-#else
-    to[0] = z, to[1] = y, to[2] = x;
-#endif
 }
 
 #if !CUDA

@@ -18,8 +18,14 @@
 //
 //   LIST          runs of a list behind the first two: a multiple of 4
 //   FILL_BLOCKS   blocks of `fill` that run on a processor at a time
+//   SLOTS_OF_FOUR slots of the table for four points: 8, unless a benchmark tries others
 
 #if CUDA
+
+#ifndef SLOTS_OF_FOUR
+#define SLOTS_OF_FOUR 8
+#endif
+#define SLOTS_BEFORE(point) ((u32)((u64)(point)*SLOTS_OF_FOUR / 4))
 
 #define COUNT_BITS 27 // of a slot, for runs; the cell is above them
 #define COUNT_MASK ((1u << COUNT_BITS) - 1)
@@ -54,8 +60,8 @@ typedef struct {
 
 #define NUMBERED ((u64)1 << 63)
 
-// Enters a run; gives its slot, one of `size` from `start` on. A cloud has two slots for each
-// point, so one is always free.
+// Enters a run; gives its slot, one of `size` from `start` on. A cloud has more slots than points,
+// so one is always free.
 DEVICE u32 enter(Slot *slots, u32 *lists, u32 *rows, u32 start, u32 size, u64 cell, u32 run) {
     const u64 mine = (cell + 1) << COUNT_BITS;
     u32 at = slot_of(cell, size);
@@ -99,7 +105,7 @@ KERNEL void BOUNDS(HARD_LANES, 2048 / HARD_LANES)
     // Four points have eight slots, a line of the cache.
     if (LANE < HARD_LANES / 4) {
         const u64 share = begin + BLOCK_X * HARD_LANES + 4 * LANE;
-        if (share < end) fetch_soon(slots + 2 * share);
+        if (share < end) fetch_soon(slots + SLOTS_BEFORE(share));
     }
     voxel_t cell = 0;
     int inside = 0;
@@ -112,7 +118,8 @@ KERNEL void BOUNDS(HARD_LANES, 2048 / HARD_LANES)
     u32 owner = inside ? FOLLOWS : NOBODY;
     if (leads) {
         const u32 run = RUN_OF(number, __ffs(~(follow >> 1 >> lane)));
-        owner = enter(slots, lists, rows, 2 * (u32)begin, 2 * (u32)(end - begin), cell, run);
+        const u32 first = SLOTS_BEFORE(begin), room = SLOTS_BEFORE(end) - first;
+        owner = enter(slots, lists, rows, first, room, cell, run);
     }
     if (point < end) owners[point] = owner;
     if (LANE == 0) {
@@ -423,20 +430,6 @@ KERNEL void BOUNDS(HARD_LANES, FILL_BLOCKS)
         if (atomicAdd(row + MAX_POINTS, 1u) == runs - 1)
             for (u32 k = 0; k < ROW; k++) row[k] = 0;
     }
-}
-
-// The voxel of every point, or -1: no table, nothing to wait for.
-KERNEL void place_points(const float *__restrict__ points, const u64 *starts, GRID_ARGUMENTS,
-                         int *coordinates) {
-    const Grid grid = GRID;
-    const u64 point = (u64)BLOCK_X * LANES + LANE;
-    if (point >= grid.points) return;
-    const float *at = points + point * STRIDE;
-    const u32 x = cell_along(&grid, at[0], 0), y = cell_along(&grid, at[1], 1),
-              z = cell_along(&grid, at[2], 2);
-    const int inside = x < grid.extent[0] && y < grid.extent[1] && z < grid.extent[2];
-    write_place(inside ? (int)x : -1, inside ? (int)y : -1, inside ? (int)z : -1, 0,
-                coordinates + point * COORDINATES);
 }
 
 #endif

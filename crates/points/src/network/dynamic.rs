@@ -30,7 +30,7 @@ pub fn dynamic_coordinates(
         let (own, after) = rest.split_at_mut(floats.len() / columns * width);
         rest = after;
         let pieces = own.par_chunks_mut(PIECE * width).zip(floats.par_chunks(PIECE * columns));
-        pieces.for_each(|(own, floats)| {
+        group::each_piece(floats.len() / columns, pieces, |(own, floats)| {
             for (to, point) in own.chunks_exact_mut(width).zip(floats.chunks_exact(columns)) {
                 form.write(batch.number(cloud), cells_of(grid, point), to);
             }
@@ -42,8 +42,9 @@ pub fn dynamic_coordinates(
 /// The cells of a point along z, y and x.
 fn cells_of(grid: &VoxelGrid, point: &[f32]) -> Option<[u32; 3]> {
     let cell = |axis: usize| {
-        let cell = ((point[axis] - grid.origin()[axis]) / grid.size()[axis]).floor();
-        (cell >= 0.0 && cell < grid.cells()[axis] as f32).then_some(cell as u32)
+        let quotient = (point[axis] - grid.origin()[axis]) / grid.size()[axis];
+        // Rounded down it is within the same bounds, and rounding towards zero rounds it down.
+        (quotient >= 0.0 && quotient < grid.cells()[axis] as f32).then_some(quotient as u32)
     };
     Some([cell(2)?, cell(1)?, cell(0)?])
 }
@@ -84,8 +85,8 @@ impl UniqueVoxels {
         let places = SimdPlaces::new(grid);
         for cloud in 0..batch.clouds() {
             let firsts = match &places {
-                Some(places) => firsts_of(places, batch, cloud),
-                None => firsts_of(grid, batch, cloud),
+                Some(places) => firsts_of(places, grid, batch, cloud),
+                None => firsts_of(grid, grid, batch, cloud),
             };
             made.add(batch, grid, form, cloud, &firsts);
         }
@@ -131,13 +132,14 @@ const NONE: u32 = u32::MAX;
 /// The first point of each point's voxel.
 fn firsts_of<K: CellNumber>(
     finder: &impl FindCells<K>,
+    grid: &VoxelGrid,
     batch: &PointBatch<'_>,
     cloud: usize,
 ) -> Vec<AtomicU32> {
-    let (mut cells, mut tables) = (Vec::new(), Vec::new());
+    let (mut cells, mut tables) = (Vec::new(), group::CellTables::default());
     finder.find(batch.cloud(cloud), batch.columns(), &mut cells);
     let firsts: Vec<AtomicU32> = cells.iter().map(|_| AtomicU32::new(NONE)).collect();
-    group::visit(&cells, &mut tables, |point, cell| {
+    group::visit(&cells, grid.voxels(), &mut tables, |point, cell| {
         let first = if cell.seen == 0 { point } else { cell.first };
         if let Some(own) = firsts.get(point as usize) {
             own.store(first, Ordering::Relaxed);
@@ -173,7 +175,7 @@ pub fn scatter_points(
     voxels: usize,
     rule: ScatterRule,
 ) -> Result<Vec<f32>> {
-    check(features.len(), columns, point_to_voxel, voxels)?;
+    check_scatter(features.len(), columns, point_to_voxel, voxels)?;
     let (ends, order) = sorted(point_to_voxel, voxels);
     let mut made = vec![0.0; voxels * columns];
     if columns == 0 {
@@ -225,7 +227,7 @@ pub fn voxels_to_points(
     point_to_voxel: &[i32],
 ) -> Result<Vec<f32>> {
     let voxels = values.len().checked_div(columns).unwrap_or(0);
-    check(point_to_voxel.len() * columns, columns, point_to_voxel, voxels)?;
+    check_scatter(point_to_voxel.len() * columns, columns, point_to_voxel, voxels)?;
     let mut made = vec![0.0; point_to_voxel.len() * columns];
     if columns > 0 {
         made.par_chunks_mut(columns).zip(point_to_voxel).for_each(|(made, voxel)| {
@@ -237,7 +239,13 @@ pub fn voxels_to_points(
     Ok(made)
 }
 
-fn check(floats: usize, columns: usize, point_to_voxel: &[i32], voxels: usize) -> Result<()> {
+/// Whether each point has a voxel that there is, or none, and as many floats as columns.
+pub(crate) fn check_scatter(
+    floats: usize,
+    columns: usize,
+    point_to_voxel: &[i32],
+    voxels: usize,
+) -> Result<()> {
     let past = point_to_voxel.iter().any(|voxel| *voxel >= 0 && *voxel as usize >= voxels);
     let points = point_to_voxel.len();
     if floats == points.saturating_mul(columns) && !past && u32::try_from(points).is_ok() {

@@ -3,7 +3,12 @@
 //! Cells of all points come first, many at a time. Then every processor goes through all of them
 //! in order and looks after its own share of cells, in a table of its own: no table is shared, and
 //! what is told of a cell is told in the order of its points.
+//!
+//! Small clouds are left to the calling thread alone: to wake another takes as long as they do.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::iter::plumbing::{Producer, ProducerCallback};
 use rayon::prelude::*;
 
 use crate::grid::VoxelGrid;
@@ -14,6 +19,43 @@ use crate::simd::place::{self, BLOCK, SimdPlaces};
 const PIECE: usize = 16 * BLOCK;
 /// How many points ahead the table is fetched.
 const AHEAD: usize = 12;
+
+/// Points up to which a cloud is left to the calling thread.
+const ALONE: usize = 1 << 15;
+/// Cells up to which a grid has a place for each: a megabyte of them.
+const DENSE: u64 = 1 << 18;
+/// What these places take.
+pub(super) const DENSE_BYTES: u64 = DENSE * size_of::<u32>() as u64;
+
+/// Whether a cloud of so many points is made by the calling thread alone.
+pub(crate) fn is_small(points: usize) -> bool {
+    points <= ALONE
+}
+
+/// Goes through pieces one after the other.
+struct OneByOne<F>(F);
+
+impl<T, F: Fn(T)> ProducerCallback<T> for OneByOne<F> {
+    type Output = ();
+
+    fn callback<P: Producer<Item = T>>(self, producer: P) {
+        producer.into_iter().for_each(self.0);
+    }
+}
+
+/// Does work on every piece of a cloud of so many points: by all processors, or by the calling
+/// thread where it is small.
+pub(super) fn each_piece<I: IndexedParallelIterator>(
+    points: usize,
+    pieces: I,
+    work: impl Fn(I::Item) + Sync + Send,
+) {
+    if is_small(points) {
+        pieces.with_producer(OneByOne(work));
+    } else {
+        pieces.for_each(work);
+    }
+}
 
 /// The number of a cell, or that there is none.
 pub(super) trait CellNumber: Copy + Eq + Send + Sync + Default {
@@ -62,13 +104,6 @@ impl DroppedPoints {
             self.not_finite += 1;
         }
     }
-
-    fn plus(self, other: DroppedPoints) -> DroppedPoints {
-        DroppedPoints {
-            not_finite: self.not_finite + other.not_finite,
-            outside: self.outside + other.outside,
-        }
-    }
 }
 
 /// The cell of every point, into `cells`.
@@ -103,9 +138,11 @@ fn by_pieces<K: CellNumber>(
     cells: &mut Vec<K>,
     find: impl Fn(&[f32], &mut [K]) + Sync,
 ) -> DroppedPoints {
-    cells.resize(floats.len() / columns, K::NOWHERE);
+    let points = floats.len() / columns;
+    cells.resize(points, K::NOWHERE);
     let pieces = floats.par_chunks(PIECE * columns).zip(cells.par_chunks_mut(PIECE));
-    let dropped = pieces.map(|(floats, cells)| {
+    let (not_finite, outside) = (AtomicU64::new(0), AtomicU64::new(0));
+    each_piece(points, pieces, |(floats, cells)| {
         find(floats, cells);
         let mut dropped = DroppedPoints::default();
         for (cell, point) in cells.iter().zip(floats.chunks_exact(columns)) {
@@ -113,9 +150,10 @@ fn by_pieces<K: CellNumber>(
                 dropped.see(point);
             }
         }
-        dropped
+        not_finite.fetch_add(dropped.not_finite, Ordering::Relaxed);
+        outside.fetch_add(dropped.outside, Ordering::Relaxed);
     });
-    dropped.reduce(DroppedPoints::default, DroppedPoints::plus)
+    DroppedPoints { not_finite: not_finite.into_inner(), outside: outside.into_inner() }
 }
 
 /// A cell with points: the first, the last so far, and how many.
@@ -158,20 +196,6 @@ impl<K: CellNumber> CellTable<K> {
         (mixed(key.number()) >> self.shift) as usize
     }
 
-    /// The entry of a cell, which is new where nothing was seen of it.
-    fn entry(&mut self, key: K) -> &mut CellEntry<K> {
-        if 2 * self.used >= self.entries.len() {
-            self.grow();
-        }
-        let (mut at, mask) = (self.slot(key), self.entries.len() - 1);
-        while self.entries[at].seen != 0 && self.entries[at].key != key {
-            at = (at + 1) & mask;
-        }
-        self.used += usize::from(self.entries[at].seen == 0);
-        self.entries[at].key = key;
-        &mut self.entries[at]
-    }
-
     fn grow(&mut self) {
         let old = std::mem::take(&mut self.entries);
         self.entries = vec![CellEntry::default(); 2 * old.len().max(32)];
@@ -187,41 +211,160 @@ impl<K: CellNumber> CellTable<K> {
     }
 }
 
+impl<K: CellNumber> FindEntry<K> for CellTable<K> {
+    fn fetch(&self, key: K) {
+        simd::fetch(&self.entries, self.slot(key));
+    }
+
+    /// The entry of a cell, which is new where nothing was seen of it.
+    fn entry(&mut self, key: K) -> &mut CellEntry<K> {
+        if 2 * self.used >= self.entries.len() {
+            self.grow();
+        }
+        let (mut at, mask) = (self.slot(key), self.entries.len() - 1);
+        while self.entries[at].seen != 0 && self.entries[at].key != key {
+            at = (at + 1) & mask;
+        }
+        self.used += usize::from(self.entries[at].seen == 0);
+        self.entries[at].key = key;
+        &mut self.entries[at]
+    }
+}
+
+/// Where cells are looked up.
+trait FindEntry<K> {
+    /// Has the place of a cell on its way to the caches.
+    fn fetch(&self, key: K);
+
+    /// The entry of a cell, which is new where nothing was seen of it.
+    fn entry(&mut self, key: K) -> &mut CellEntry<K>;
+}
+
+/// Cells of a small grid: a place for each. A place holds the number of a cell's entry, and below
+/// it which cloud it was of, so that the places need not be cleared for the next cloud.
+#[derive(Debug)]
+pub(super) struct DenseCells<K> {
+    places: Vec<u32>,
+    cloud: u32,
+    entries: Vec<CellEntry<K>>,
+}
+
+impl<K> Default for DenseCells<K> {
+    fn default() -> DenseCells<K> {
+        DenseCells { places: Vec::new(), cloud: 0, entries: Vec::new() }
+    }
+}
+
+/// Bits of a place that say which cloud it was of; the entries of a small cloud fit above them.
+const CLOUD_BITS: u32 = 16;
+
+impl<K: CellNumber> DenseCells<K> {
+    /// Empty, for a cloud of a grid of so many cells.
+    fn clear(&mut self, cells: usize) {
+        self.cloud += 1;
+        if self.places.len() != cells || self.cloud >= 1 << CLOUD_BITS {
+            self.places.clear();
+            self.places.resize(cells, 0);
+            self.cloud = 1;
+        }
+        self.entries.clear();
+    }
+}
+
+impl<K: CellNumber> FindEntry<K> for DenseCells<K> {
+    fn fetch(&self, key: K) {
+        simd::fetch(&self.places, key.number() as usize);
+    }
+
+    fn entry(&mut self, key: K) -> &mut CellEntry<K> {
+        let place = &mut self.places[key.number() as usize];
+        if *place & ((1 << CLOUD_BITS) - 1) != self.cloud {
+            *place = (self.entries.len() as u32) << CLOUD_BITS | self.cloud;
+            self.entries.push(CellEntry { key, ..CellEntry::default() });
+        }
+        let at = (*place >> CLOUD_BITS) as usize;
+        &mut self.entries[at]
+    }
+}
+
+/// What cells are looked up in, kept from one cloud to the next.
+#[derive(Debug)]
+pub(super) struct CellTables<K> {
+    dense: DenseCells<K>,
+    hashed: Vec<CellTable<K>>,
+}
+
+impl<K> Default for CellTables<K> {
+    fn default() -> CellTables<K> {
+        CellTables { dense: DenseCells::default(), hashed: Vec::new() }
+    }
+}
+
+impl<K: CellNumber> CellTables<K> {
+    /// The first points of the cells of a small cloud in a small grid, in order, once they were
+    /// visited; none where cells were not looked up in this way.
+    pub(super) fn firsts(&self, points: usize, grid: u64) -> Option<impl Iterator<Item = u32>> {
+        is_dense(points, grid).then(|| self.dense.entries.iter().map(|entry| entry.first))
+    }
+}
+
+/// Whether a cloud is small and its grid too.
+pub(super) fn is_dense(points: usize, grid: u64) -> bool {
+    is_small(points) && grid <= DENSE
+}
+
 /// Calls `visit(point, entry)` for every point that has a cell, those of one cell in order.
 /// `entry.seen` is how many of the cell came before; 0 says that the point is its first. The
-/// visitor says whether the point becomes the cell's last.
+/// visitor says whether the point becomes the cell's last. `grid` has so many cells.
 pub(super) fn visit<K: CellNumber>(
     cells: &[K],
-    tables: &mut Vec<CellTable<K>>,
+    grid: u64,
+    tables: &mut CellTables<K>,
     visit: impl Fn(u32, &CellEntry<K>) -> bool + Sync,
 ) {
-    let workers = rayon::current_num_threads().clamp(1, 64).min(cells.len() / PIECE + 1);
-    tables.resize_with(workers, CellTable::default);
-    tables.par_iter_mut().enumerate().for_each(|(worker, table)| {
+    if is_dense(cells.len(), grid) {
+        tables.dense.clear(grid as usize);
+        visit_own(cells, &mut tables.dense, |cell| cell.is_somewhere(), visit);
+        return;
+    }
+    let most = if is_small(cells.len()) { 1 } else { rayon::current_num_threads().clamp(1, 64) };
+    let workers = most.min(cells.len() / PIECE + 1);
+    tables.hashed.resize_with(workers, CellTable::default);
+    each_piece(cells.len(), tables.hashed.par_iter_mut().enumerate(), |(worker, table)| {
         table.clear(cells.len() / workers / 4);
         let own = |cell: K| {
             let low = mixed(cell.number()) & 0xFFFF;
             cell.is_somewhere() && (workers == 1 || (low as usize * workers) >> 16 == worker)
         };
-        for (point, cell) in cells.iter().enumerate() {
-            if let Some(ahead) = cells.get(point + AHEAD)
-                && own(*ahead)
-            {
-                simd::fetch(&table.entries, table.slot(*ahead));
-            }
-            if !own(*cell) {
-                continue;
-            }
-            let point = point as u32;
-            let entry = table.entry(*cell);
-            let becomes_last = visit(point, entry);
-            if entry.seen == 0 {
-                entry.first = point;
-            }
-            if becomes_last {
-                entry.last = point;
-            }
-            entry.seen = entry.seen.saturating_add(1);
-        }
+        visit_own(cells, table, own, &visit);
     });
+}
+
+/// The same for the cells that are a worker's own.
+fn visit_own<K: CellNumber>(
+    cells: &[K],
+    table: &mut impl FindEntry<K>,
+    own: impl Fn(K) -> bool,
+    visit: impl Fn(u32, &CellEntry<K>) -> bool,
+) {
+    for (point, cell) in cells.iter().enumerate() {
+        if let Some(ahead) = cells.get(point + AHEAD)
+            && own(*ahead)
+        {
+            table.fetch(*ahead);
+        }
+        if !own(*cell) {
+            continue;
+        }
+        let point = point as u32;
+        let entry = table.entry(*cell);
+        let becomes_last = visit(point, entry);
+        if entry.seen == 0 {
+            entry.first = point;
+        }
+        if becomes_last {
+            entry.last = point;
+        }
+        entry.seen = entry.seen.saturating_add(1);
+    }
 }

@@ -1,14 +1,14 @@
 //! Hard voxelization on the host.
 //!
 //! Points of a cell are chained in their order, first come the cells' first points. These are
-//! numbered, and each voxel is filled from its chain. Every step uses all processors.
-
-use std::sync::atomic::{AtomicU32, Ordering};
+//! numbered, and each voxel is filled from its chain. Every step uses all processors, but for small
+//! clouds.
 
 use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
-use super::group::{self, CellNumber, CellTable, DroppedPoints, FindCells};
+use super::group::{self, DroppedPoints};
+use super::links::{HardLinks, Workspace};
 use super::{HardSpec, PointBatch};
 use crate::grid::VoxelGrid;
 use crate::simd::place::SimdPlaces;
@@ -51,33 +51,8 @@ pub struct HardHost {
     links: HardLinks,
 }
 
-#[derive(Debug)]
-struct Workspace<K> {
-    cells: Vec<K>,
-    tables: Vec<CellTable<K>>,
-}
-
-/// Which points are in one voxel: what lies between finding cells and filling voxels.
-#[derive(Debug, Default)]
-struct HardLinks {
-    /// The next point of each point's voxel, or [`END`]; with the bit [`FIRST`] where the point
-    /// is the first of its voxel.
-    next: Vec<AtomicU32>,
-    /// The first points of the voxels, in order.
-    firsts: Vec<u32>,
-}
-
-const END: u32 = 0x7FFF_FFFF;
-const FIRST: u32 = 0x8000_0000;
-/// Points of a piece of parallel work, and voxels of one.
-const PIECE: usize = 1 << 13;
+/// Voxels of a piece of parallel work.
 const VOXELS: usize = 1 << 10;
-
-impl<K> Default for Workspace<K> {
-    fn default() -> Workspace<K> {
-        Workspace { cells: Vec::new(), tables: Vec::new() }
-    }
-}
 
 impl HardHost {
     /// With nothing to work in yet.
@@ -108,8 +83,12 @@ impl HardHost {
             made.outside += dropped.outside;
             let voxels = self.links.firsts.len();
             made.clouds.push(voxels);
-            made.make_room(before + voxels, &self.spec, batch.columns())?;
-            self.fill(batch, cloud, 0, made.slices().from(before, &self.spec, batch.columns()));
+            if group::is_small(batch.range(cloud).len()) {
+                self.append(batch, cloud, before, made)?;
+            } else {
+                made.make_room(before + voxels, &self.spec, batch.columns())?;
+                self.fill(batch, cloud, 0, made.slices().from(before, &self.spec, batch.columns()));
+            }
             before += voxels;
         }
         made.make_room(before, &self.spec, batch.columns())
@@ -178,12 +157,18 @@ impl HardHost {
         Ok(voxels)
     }
 
+    /// Whether the calling thread makes all clouds of a batch by itself, because they are small.
+    #[must_use]
+    pub fn works_alone(batch: &PointBatch<'_>) -> bool {
+        (0..batch.clouds()).all(|cloud| group::is_small(batch.range(cloud).len()))
+    }
+
     /// What it works in for a cloud of so many points at most, the result not counted: cells,
-    /// chains, and tables that are at most half full.
+    /// chains, and tables that are at most half full, or those of small grids.
     #[must_use]
     pub fn working_bytes(points: u64) -> u64 {
         let table = 4 * size_of::<group::CellEntry<u64>>() as u64;
-        points.saturating_mul(8 + 4 + 4 + table)
+        points.saturating_mul(8 + 4 + 4 + table).saturating_add(group::DENSE_BYTES)
     }
 
     /// Chains the points of one cloud and numbers its voxels.
@@ -194,6 +179,37 @@ impl HardHost {
             Some((places, workspace)) => self.links.link(places, workspace, floats, columns, spec),
             None => self.links.link(spec.grid(), &mut self.wide, floats, columns, spec),
         }
+    }
+
+    /// Writes the voxels of a small cloud behind the `before` that are there, each number once.
+    fn append(
+        &self,
+        batch: &PointBatch<'_>,
+        cloud: usize,
+        before: usize,
+        made: &mut HardVoxels,
+    ) -> Result<()> {
+        let (spec, columns, links) = (&self.spec, batch.columns(), &self.links);
+        let (floats, form, number) = (batch.cloud(cloud), spec.form(), batch.number(cloud));
+        let (each, voxels) = (spec.max_points() as usize * columns, links.firsts.len());
+        made.make_room(before.min(made.num_points.len()), spec, columns)?;
+        reserve(&mut made.voxels, voxels.saturating_mul(each))?;
+        reserve(&mut made.coordinates, voxels * form.columns())?;
+        reserve(&mut made.num_points, voxels)?;
+        for first in &links.firsts {
+            let (start, mut count) = (made.voxels.len(), 0);
+            links.follow(*first, |point| {
+                let at = point as usize * columns;
+                made.voxels.extend_from_slice(floats.get(at..at + columns).unwrap_or_default());
+                count += 1;
+            });
+            made.voxels.resize(start + each, 0.0);
+            made.num_points.push(count);
+            let mut cells = [0; 4];
+            form.write(number, Some(place(spec.grid(), floats, columns, *first)), &mut cells);
+            made.coordinates.extend_from_slice(&cells[..form.columns()]);
+        }
+        Ok(())
     }
 
     /// Fills voxels from the `first` of the cloud on, as many as there is room for.
@@ -207,7 +223,7 @@ impl HardHost {
         let places = coordinates.par_chunks_mut(VOXELS * form.columns());
         let counts = num_points.par_chunks_mut(VOXELS);
         let pieces = voxels.zip(places).zip(counts).zip(firsts.par_chunks(VOXELS));
-        pieces.for_each(|(((voxels, places), counts), firsts)| {
+        group::each_piece(links.points(), pieces, |(((voxels, places), counts), firsts)| {
             let voxels = voxels.chunks_exact_mut(each).zip(places.chunks_exact_mut(form.columns()));
             for ((voxel, count), first) in voxels.zip(counts).zip(firsts) {
                 *count = links.gather(floats, columns, *first, voxel.0);
@@ -247,90 +263,10 @@ fn place(grid: &VoxelGrid, floats: &[f32], columns: usize, point: u32) -> [u32; 
     let at = point as usize * columns;
     let cell = |axis: usize| {
         let coordinate = floats.get(at + axis).copied().unwrap_or_default();
-        ((coordinate - grid.origin()[axis]) / grid.size()[axis]).floor() as u32
+        // It is not negative, so this rounds down.
+        ((coordinate - grid.origin()[axis]) / grid.size()[axis]) as u32
     };
     [cell(2), cell(1), cell(0)]
-}
-
-impl HardLinks {
-    fn link<K: CellNumber>(
-        &mut self,
-        finder: &impl FindCells<K>,
-        workspace: &mut Workspace<K>,
-        floats: &[f32],
-        columns: usize,
-        spec: &HardSpec,
-    ) -> DroppedPoints {
-        let Workspace { cells, tables } = workspace;
-        let dropped = finder.find(floats, columns, cells);
-        self.next.resize_with(cells.len(), || AtomicU32::new(END));
-        let next = self.next.as_slice();
-        next.par_chunks(PIECE).for_each(|next| {
-            next.iter().for_each(|next| next.store(END, Ordering::Relaxed));
-        });
-        let set = |point: u32, value: u32| {
-            if let Some(next) = next.get(point as usize) {
-                next.store(value, Ordering::Relaxed);
-            }
-        };
-        group::visit(cells, tables, |point, cell| {
-            let chained = cell.seen < spec.max_points();
-            match cell.seen {
-                0 => set(point, FIRST | END),
-                1 if chained => set(cell.last, FIRST | point),
-                _ if chained => set(cell.last, point),
-                _ => {}
-            }
-            chained
-        });
-        self.number(spec.max_voxels() as usize);
-        dropped
-    }
-
-    /// Lists the first points, no more than there may be voxels.
-    fn number(&mut self, most: usize) {
-        let is_first = |next: &AtomicU32| next.load(Ordering::Relaxed) & FIRST != 0;
-        let pieces = self.next.par_chunks(PIECE);
-        let counts: Vec<usize> =
-            pieces.map(|next| next.iter().filter(|next| is_first(next)).count()).collect();
-        self.firsts.clear();
-        self.firsts.resize(counts.iter().sum(), 0);
-        let mut rest = self.firsts.as_mut_slice();
-        let mut parts = Vec::with_capacity(counts.len());
-        for (piece, count) in counts.into_iter().enumerate() {
-            let (part, after) = rest.split_at_mut(count);
-            parts.push((piece * PIECE, part));
-            rest = after;
-        }
-        let next = self.next.as_slice();
-        parts.into_par_iter().for_each(|(start, part)| {
-            let piece = next.get(start..).unwrap_or_default().iter().take(PIECE);
-            let firsts = piece.enumerate().filter(|(_, next)| is_first(next));
-            for (to, (index, _)) in part.iter_mut().zip(firsts) {
-                *to = (start + index) as u32;
-            }
-        });
-        self.firsts.truncate(most);
-    }
-
-    /// Copies the points of a chain, with zeros behind them; says how many there are.
-    fn gather(&self, floats: &[f32], columns: usize, first: u32, voxel: &mut [f32]) -> i32 {
-        let (mut point, mut count) = (first, 0);
-        let mut places = voxel.chunks_exact_mut(columns);
-        for place in &mut places {
-            let at = point as usize * columns;
-            place.copy_from_slice(floats.get(at..at + columns).unwrap_or_default());
-            count += 1;
-            let next =
-                self.next.get(point as usize).map_or(END, |next| next.load(Ordering::Relaxed));
-            point = next & END;
-            if point == END {
-                break;
-            }
-        }
-        places.for_each(|place| place.fill(0.0));
-        count
-    }
 }
 
 impl HardVoxels {
@@ -366,11 +302,15 @@ fn resize<T: bytemuck::Zeroable + Copy>(list: &mut Vec<T>, length: usize) -> Res
             fresh.map_err(|()| refused((length as u64).saturating_mul(size_of::<T>() as u64)))?;
         return Ok(());
     }
-    let more = length.saturating_sub(list.len());
-    let bytes = (more as u64).saturating_mul(size_of::<T>() as u64);
-    list.try_reserve(more).map_err(|_| refused(bytes))?;
+    reserve(list, length.saturating_sub(list.len()))?;
     list.resize(length, T::zeroed());
     Ok(())
+}
+
+/// Room for more, without taking the process down where there is none.
+fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
+    let bytes = (more as u64).saturating_mul(size_of::<T>() as u64);
+    list.try_reserve_exact(more).map_err(|_| refused(bytes))
 }
 
 fn refused(bytes: u64) -> Error {

@@ -9,19 +9,22 @@
 //!   [`birds_eye`] puts what a network made of each pillar into an image from above.
 //!
 //! This is the rule and the host's form of it. What devices make is the same to the bit
-//! ([`backend`](crate::backend)).
+//! ([`backend`](crate::backend)); all of it but [`UniqueVoxels`] is there too.
 
 mod dynamic;
 mod group;
 mod hard;
+mod links;
 mod pillars;
 mod points;
 mod spec;
 
+pub(crate) use dynamic::check_scatter;
 pub use dynamic::{
     ScatterRule, UniqueVoxels, dynamic_coordinates, scatter_points, voxels_to_points,
 };
 pub use hard::{HardHost, HardSlices, HardVoxels, hard_voxelize};
 pub use pillars::{birds_eye, pillar_features};
+pub(crate) use pillars::{check_image, check_pillars, no_image};
 pub use points::PointBatch;
 pub use spec::{CoordinateForm, CoordinateOrder, HardSpec};

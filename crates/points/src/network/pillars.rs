@@ -4,7 +4,7 @@ use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
 use super::{CoordinateForm, CoordinateOrder, HardSpec, HardVoxels};
-use crate::reduce::mean;
+use crate::reduce::{mean, quiet};
 
 /// The features of every point of every voxel: those that it has, its offset from the mean of its
 /// voxel's points, and from the voxel's centre, x, y and z each. Points with an intensity so get
@@ -18,18 +18,9 @@ use crate::reduce::mean;
 ///
 /// [`Error::Config`] where `made` has not the shape that the spec and the columns say.
 pub fn pillar_features(made: &HardVoxels, spec: &HardSpec, columns: usize) -> Result<Vec<f32>> {
+    check_pillars(made, spec, columns)?;
     let (points, form) = (spec.max_points() as usize, spec.form());
     let voxels = made.num_points.len();
-    let fits = made.voxels.len() == voxels * points * columns
-        && made.coordinates.len() == voxels * form.columns()
-        && columns >= 3;
-    if !fits {
-        return Err(Error::Config {
-            field: "voxels",
-            value: format!("{} floats for {voxels} voxels of {columns} columns", made.voxels.len()),
-            range: "what hard voxelization made with this spec, of three columns or more",
-        });
-    }
     let width = columns + 6;
     let mut features = vec![0.0; voxels * points * width];
     let rows =
@@ -45,12 +36,28 @@ pub fn pillar_features(made: &HardVoxels, spec: &HardSpec, columns: usize) -> Re
         for (to, point) in features.chunks_exact_mut(width).zip(own.chunks_exact(columns)) {
             to[..columns].copy_from_slice(point);
             for axis in 0..3 {
-                to[columns + axis] = point[axis] - mean[axis];
-                to[columns + 3 + axis] = point[axis] - centre[axis];
+                to[columns + axis] = quiet(point[axis] - mean[axis]);
+                to[columns + 3 + axis] = quiet(point[axis] - centre[axis]);
             }
         }
     });
     Ok(features)
+}
+
+/// Whether hard voxels have the shape that a spec and their columns say.
+pub(crate) fn check_pillars(made: &HardVoxels, spec: &HardSpec, columns: usize) -> Result<()> {
+    let voxels = made.num_points.len();
+    let fits = made.voxels.len() == voxels * spec.max_points() as usize * columns
+        && made.coordinates.len() == voxels * spec.form().columns()
+        && columns >= 3;
+    if fits {
+        return Ok(());
+    }
+    Err(Error::Config {
+        field: "voxels",
+        value: format!("{} floats for {voxels} voxels of {columns} columns", made.voxels.len()),
+        range: "what hard voxelization made with this spec, of three columns or more",
+    })
 }
 
 /// The centre of a voxel along x, y and z.
@@ -64,6 +71,30 @@ fn centre(spec: &HardSpec, form: CoordinateForm, cells: &[i32]) -> [f32; 3] {
         let (size, origin) = (spec.grid().size()[axis], spec.grid().origin()[axis]);
         cell as f32 * size + (size / 2.0 + origin)
     })
+}
+
+/// Whether a row of values for each pillar makes an image; gives the pillars.
+pub(crate) fn check_image(
+    values: &[f32],
+    features: usize,
+    coordinates: &[i32],
+    spec: &HardSpec,
+) -> Result<usize> {
+    let depth = spec.grid().dims()[0];
+    let pillars = coordinates.len() / spec.form().columns();
+    if depth != 1 || values.len() != pillars.saturating_mul(features) {
+        return Err(no_image(format!("{depth} along z, {} values", values.len())));
+    }
+    Ok(pillars)
+}
+
+/// The error for pillars that make no image.
+pub(crate) fn no_image(value: String) -> Error {
+    Error::Config {
+        field: "pillars",
+        value,
+        range: "one voxel along z, places that there are, and a row of values for each pillar",
+    }
 }
 
 /// The image from above: what was made of each pillar at its place, and 0 elsewhere:
@@ -80,17 +111,9 @@ pub fn birds_eye(
     spec: &HardSpec,
     clouds: usize,
 ) -> Result<Vec<f32>> {
-    let [depth, height, width] = spec.grid().dims().map(|extent| extent as usize);
+    let pillars = check_image(values, features, coordinates, spec)?;
+    let [_, height, width] = spec.grid().dims().map(|extent| extent as usize);
     let form = spec.form();
-    let refuse = |value: String| Error::Config {
-        field: "pillars",
-        value,
-        range: "one voxel along z, places that there are, and a row of values for each pillar",
-    };
-    let pillars = coordinates.len() / form.columns();
-    if depth != 1 || values.len() != pillars.saturating_mul(features) {
-        return Err(refuse(format!("{depth} along z, {} values", values.len())));
-    }
     let area = height * width;
     let mut places = Vec::with_capacity(pillars);
     for cells in coordinates.chunks_exact(form.columns()) {
@@ -104,7 +127,7 @@ pub fn birds_eye(
         };
         let cloud = cloud.first().copied().unwrap_or(0);
         let at = index(z, 1).and(index(y, height)).zip(index(x, width)).zip(index(cloud, clouds));
-        let ((y, x), cloud) = at.ok_or_else(|| refuse(format!("{cloud},{z},{y},{x}")))?;
+        let ((y, x), cloud) = at.ok_or_else(|| no_image(format!("{cloud},{z},{y},{x}")))?;
         places.push((cloud, y * width + x));
     }
     let mut image = vec![0.0; clouds * features * area];

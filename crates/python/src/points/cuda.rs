@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll::backend::cuda::{Cuda, CudaOptions};
 use plimsoll::{AdaptiveRunner, Error, Stream};
-use plimsoll_points::VoxelSpec;
 use plimsoll_points::backend::cuda::{
-    HardShape, ResidentHard, ResidentPlaces, ResidentShape, ResidentVoxels,
+    HardShape, ResidentHard, ResidentPillars, ResidentPlaces, ResidentReduced, ResidentShape,
+    ResidentVoxels,
 };
 use plimsoll_points::network::HardSpec;
+use plimsoll_points::{VoxelMode, VoxelSpec};
 use pyo3::prelude::*;
 
 use super::{PyVoxelSpec, check_fork};
@@ -28,9 +29,49 @@ const FLOAT: u64 = 4;
 struct CudaState {
     device: Arc<Cuda>,
     streams: HashMap<usize, Stream>,
-    shapes: Vec<(Stream, ResidentShape, Arc<ResidentVoxels>)>,
+    shapes: Vec<(Stream, ResidentShape, Arc<ResidentGrids>)>,
     hard: Vec<(Stream, Arc<ResidentHard>)>,
     places: Vec<(HardSpec, usize, Arc<ResidentPlaces>)>,
+    pillars: Vec<(Stream, PillarsKey, Arc<ResidentPillars>)>,
+}
+
+/// What kernels for pillars are made for: the spec, columns, and at most so many pillars.
+type PillarsKey = (HardSpec, usize, u64);
+
+/// Kernels that make grids of one shape.
+enum ResidentGrids {
+    Occupancy(ResidentVoxels),
+    Reduced(ResidentReduced),
+}
+
+impl ResidentGrids {
+    fn new(device: &Arc<Cuda>, shape: &ResidentShape) -> plimsoll::Result<ResidentGrids> {
+        Ok(match shape.spec.mode() {
+            VoxelMode::Occupancy => {
+                ResidentGrids::Occupancy(ResidentVoxels::new(Arc::clone(device), shape)?)
+            }
+            _ => ResidentGrids::Reduced(ResidentReduced::new(device, shape)?),
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As [`ResidentVoxels::launch_at`].
+    unsafe fn launch_at(
+        &self,
+        stream: Stream,
+        points: u64,
+        count: u64,
+        out: u64,
+    ) -> plimsoll::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                ResidentGrids::Occupancy(voxels) => voxels.launch_at(stream, points, count, out),
+                ResidentGrids::Reduced(voxels) => voxels.launch_at(stream, points, count, out),
+            }
+        }
+    }
 }
 
 /// By the device's number.
@@ -55,6 +96,7 @@ fn state(number: u32) -> plimsoll::Result<&'static Mutex<CudaState>> {
         shapes: Vec::new(),
         hard: Vec::new(),
         places: Vec::new(),
+        pillars: Vec::new(),
     };
     let state: &'static _ = Box::leak(Box::new(Mutex::new(state)));
     states.push((number, state));
@@ -83,12 +125,12 @@ impl CudaState {
         &mut self,
         stream: Stream,
         shape: &ResidentShape,
-    ) -> plimsoll::Result<Arc<ResidentVoxels>> {
+    ) -> plimsoll::Result<Arc<ResidentGrids>> {
         let known = self.shapes.iter().position(|(on, of, _)| *on == stream && of == shape);
         if let Some(place) = known {
             return Ok(Arc::clone(&self.shapes[place].2));
         }
-        let made = Arc::new(ResidentVoxels::new(Arc::clone(&self.device), shape)?);
+        let made = Arc::new(ResidentGrids::new(&self.device, shape)?);
         if self.shapes.len() >= MOST_SHAPES {
             // What it works in is returned behind the work of all streams.
             self.device.synchronize_stream(self.shapes[0].0)?;
@@ -143,6 +185,30 @@ pub(super) fn places(
         state.places.remove(0);
     }
     state.places.push((*spec, columns, Arc::clone(&made)));
+    Ok((made, stream))
+}
+
+/// Kernels of pillars of points of so many columns, as a stream of the caller's has them.
+pub(super) fn pillars(
+    number: u32,
+    raw: usize,
+    spec: &HardSpec,
+    columns: usize,
+    count: u64,
+) -> plimsoll::Result<(Arc<ResidentPillars>, Stream)> {
+    let mut state = lock(state(number)?);
+    let stream = state.stream(raw)?;
+    let key = (*spec, columns, count.next_power_of_two());
+    let known = state.pillars.iter().find(|(on, of, _)| *on == stream && *of == key);
+    if let Some((.., pillars)) = known {
+        return Ok((Arc::clone(pillars), stream));
+    }
+    let made = Arc::new(ResidentPillars::new(&state.device, spec, columns, 1, key.2)?);
+    if state.pillars.len() >= MOST_SHAPES {
+        state.device.synchronize_stream(state.pillars[0].0)?;
+        state.pillars.remove(0);
+    }
+    state.pillars.push((stream, key, Arc::clone(&made)));
     Ok((made, stream))
 }
 
@@ -207,7 +273,7 @@ impl ResidentBatch {
     }
 }
 
-/// Queues the kernels that make occupancy of tensors on a GPU, on a stream of the caller's.
+/// Queues the kernels that make grids of tensors on a GPU, on a stream of the caller's.
 #[pyfunction]
 #[pyo3(signature = (spec, device, stream, points, out, clouds, count, columns, chunk = None))]
 #[expect(clippy::too_many_arguments, reason = "what Python knows of two tensors")]

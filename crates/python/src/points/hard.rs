@@ -2,10 +2,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use numpy::{IntoPyArray, PyArray2, PyArray3, PyArrayMethods, PyReadonlyArray2};
-use plimsoll_points::backend::cuda::{HardBuffers, HardClouds};
+use numpy::{
+    IntoPyArray, PyArray1, PyArray2, PyArray3, PyArray4, PyArrayMethods, PyReadonlyArray1,
+    PyReadonlyArray2, PyReadonlyArray3,
+};
+use plimsoll_points::backend::cuda::{HardBuffers, HardClouds, PillarCount};
 use plimsoll_points::network::{
-    CoordinateForm, HardHost, HardSpec, HardVoxels, PointBatch, dynamic_coordinates,
+    CoordinateForm, HardHost, HardSlices, HardSpec, HardVoxels, PointBatch, birds_eye,
+    dynamic_coordinates, pillar_features,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,7 +18,7 @@ use super::{cuda, workers};
 use crate::errors::OrRaise;
 
 type HardArrays<'py> =
-    (Bound<'py, PyArray3<f32>>, Bound<'py, PyArray2<i32>>, Bound<'py, numpy::PyArray1<i32>>);
+    (Bound<'py, PyArray3<f32>>, Bound<'py, PyArray2<i32>>, Bound<'py, PyArray1<i32>>);
 
 /// Hard voxelization of one cloud at a time; it keeps what it works in on the host.
 #[pyclass(name = "HardVoxelizer", module = "plimsoll._plimsoll", frozen)]
@@ -54,8 +58,8 @@ impl PyHardVoxelizer {
         points: PyReadonlyArray2<'py, f32>,
     ) -> PyResult<HardArrays<'py>> {
         let (floats, columns) = floats(&points)?;
-        let made = workers::interruptible(py, |_| {
-            let batch = PointBatch::one(floats, columns)?;
+        let batch = PointBatch::one(floats, columns).or_raise()?;
+        let made = run(py, &batch, || {
             let mut made = HardVoxels::default();
             self.host.lock().unwrap_or_else(PoisonError::into_inner).run(&batch, &mut made)?;
             Ok(made)
@@ -69,6 +73,31 @@ impl PyHardVoxelizer {
         ))
     }
 
+    /// The same into arrays that have room for as many voxels as there can be; gives their number.
+    fn hard_into(
+        &self,
+        py: Python<'_>,
+        points: PyReadonlyArray2<'_, f32>,
+        voxels: &Bound<'_, PyArray3<f32>>,
+        coordinates: &Bound<'_, PyArray2<i32>>,
+        num_points: &Bound<'_, PyArray1<i32>>,
+    ) -> PyResult<usize> {
+        let (floats, columns) = floats(&points)?;
+        let batch = PointBatch::one(floats, columns).or_raise()?;
+        let mut voxels = voxels.try_readwrite().map_err(not_writeable)?;
+        let mut coordinates = coordinates.try_readwrite().map_err(not_writeable)?;
+        let mut num_points = num_points.try_readwrite().map_err(not_writeable)?;
+        let to = HardSlices {
+            voxels: voxels.as_slice_mut().map_err(not_contiguous)?,
+            coordinates: coordinates.as_slice_mut().map_err(not_contiguous)?,
+            num_points: num_points.as_slice_mut().map_err(not_contiguous)?,
+        };
+        let made = run(py, &batch, || {
+            self.host.lock().unwrap_or_else(PoisonError::into_inner).run_into(&batch, to)
+        })?;
+        Ok(made.into_iter().sum())
+    }
+
     /// The voxel of every point of an array, or −1.
     fn dynamic<'py>(
         &self,
@@ -76,12 +105,91 @@ impl PyHardVoxelizer {
         points: PyReadonlyArray2<'py, f32>,
     ) -> PyResult<Bound<'py, PyArray2<i32>>> {
         let (floats, columns) = floats(&points)?;
-        let made = workers::interruptible(py, |_| {
-            let batch = PointBatch::one(floats, columns)?;
-            Ok(dynamic_coordinates(&batch, self.spec.grid(), self.spec.form()))
-        })?;
+        let batch = PointBatch::one(floats, columns).or_raise()?;
+        let grid = self.spec.grid();
+        let made = run(py, &batch, || Ok(dynamic_coordinates(&batch, grid, self.spec.form())))?;
         let points = made.len() / 3;
         made.into_pyarray(py).reshape([points, 3])
+    }
+
+    /// The features of pillars, of arrays that `hard` made.
+    fn pillars<'py>(
+        &self,
+        py: Python<'py>,
+        voxels: PyReadonlyArray3<'py, f32>,
+        coordinates: PyReadonlyArray2<'py, i32>,
+        num_points: PyReadonlyArray1<'py, i32>,
+    ) -> PyResult<Bound<'py, PyArray3<f32>>> {
+        let columns = voxels.as_array().dim().2;
+        let mut made = HardVoxels::default();
+        made.voxels = voxels.as_slice().map_err(not_contiguous)?.to_vec();
+        made.coordinates = coordinates.as_slice().map_err(not_contiguous)?.to_vec();
+        made.num_points = num_points.as_slice().map_err(not_contiguous)?.to_vec();
+        let work = || pillar_features(&made, &self.spec, columns);
+        let features = workers::interruptible(py, |_| work())?;
+        let shape = [made.num_points.len(), self.spec.max_points() as usize, columns + 6];
+        features.into_pyarray(py).reshape(shape)
+    }
+
+    /// The image from above of a row of values for each pillar.
+    fn birds_eye<'py>(
+        &self,
+        py: Python<'py>,
+        values: PyReadonlyArray2<'py, f32>,
+        coordinates: PyReadonlyArray2<'py, i32>,
+    ) -> PyResult<Bound<'py, PyArray4<f32>>> {
+        let features = values.as_array().ncols();
+        let rows = values.as_slice().map_err(not_contiguous)?;
+        let places = coordinates.as_slice().map_err(not_contiguous)?;
+        let work = || birds_eye(rows, features, places, &self.spec, 1);
+        let image = workers::interruptible(py, |_| work())?;
+        let [_, height, width] = self.spec.grid().dims().map(|extent| extent as usize);
+        image.into_pyarray(py).reshape([1, features, height, width])
+    }
+
+    /// Queues the features of `count` pillars of tensors on a GPU, on a stream of the caller's.
+    #[expect(clippy::too_many_arguments, reason = "what Python knows of four tensors")]
+    fn pillars_resident(
+        &self,
+        py: Python<'_>,
+        device: u32,
+        stream: usize,
+        count: u64,
+        columns: usize,
+        voxels: u64,
+        coordinates: u64,
+        num_points: u64,
+        features: u64,
+    ) -> PyResult<()> {
+        py.detach(|| {
+            let (pillars, stream) = cuda::pillars(device, stream, &self.spec, columns, count)?;
+            let count = PillarCount { most: count, total: 0 };
+            // SAFETY: as above.
+            unsafe { pillars.features(stream, count, [voxels, coordinates, num_points], features) }
+        })
+        .or_raise()
+    }
+
+    /// The same for the image from above.
+    #[expect(clippy::too_many_arguments, reason = "what Python knows of three tensors")]
+    fn birds_eye_resident(
+        &self,
+        py: Python<'_>,
+        device: u32,
+        stream: usize,
+        count: u64,
+        features: u32,
+        values: u64,
+        coordinates: u64,
+        image: u64,
+    ) -> PyResult<()> {
+        py.detach(|| {
+            let (pillars, stream) = cuda::pillars(device, stream, &self.spec, 3, count)?;
+            let count = PillarCount { most: count, total: 0 };
+            // SAFETY: as above.
+            unsafe { pillars.birds_eye(stream, count, [values, coordinates], (features, 1), image) }
+        })
+        .or_raise()
     }
 
     /// Queues hard voxelization of a tensor on a GPU, on a stream of the caller's; gives the number
@@ -130,8 +238,29 @@ impl PyHardVoxelizer {
     }
 }
 
+/// Does a batch's work with the interpreter released: here where it is small, otherwise on threads
+/// while this one looks for Ctrl-C.
+fn run<T: Send>(
+    py: Python<'_>,
+    batch: &PointBatch<'_>,
+    work: impl FnOnce() -> plimsoll::Result<T> + Send,
+) -> PyResult<T> {
+    if HardHost::works_alone(batch) {
+        return py.detach(work).or_raise();
+    }
+    workers::interruptible(py, |_| work())
+}
+
+fn not_writeable(error: numpy::BorrowError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn not_contiguous(error: numpy::AsSliceError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
 fn floats<'a>(points: &'a PyReadonlyArray2<'_, f32>) -> PyResult<(&'a [f32], usize)> {
-    let floats = points.as_slice().map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let floats = points.as_slice().map_err(not_contiguous)?;
     let columns = points.as_array().ncols();
     if columns < 3 {
         return Err(PyValueError::new_err("points must have at least three columns: x, y and z"));

@@ -3,13 +3,13 @@
 //! Made once for a shape, launched as often as wanted, captured in a graph where one likes: a
 //! launch queues two kernels and waits for nothing.
 
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_memory::backend::cuda::{Argument, Cuda, Function, Launch};
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
 
+use super::held::CallerStreams;
 use super::totals::PinnedTotals;
 use super::{grid_arguments, load};
 use crate::backend::device::program::{
@@ -81,8 +81,7 @@ pub struct ResidentHard {
     workspace: Vec<(Block, u64)>,
     /// Made when a launch is first waited for.
     totals: Mutex<Option<PinnedTotals>>,
-    /// Streams of the caller's, by their pointers.
-    streams: Mutex<HashMap<usize, Stream>>,
+    streams: CallerStreams,
 }
 
 /// Where blocks of the workspace stand.
@@ -152,7 +151,8 @@ impl ResidentHard {
         let kernels = [module.function("hard_insert")?, module.function("hard_fill")?];
         let early = device.info().compute_capability >= Some((9, 0))
             && device.facts().driver_version >= 12_000;
-        let (workspace, totals, streams) = (Vec::new(), Mutex::default(), Mutex::default());
+        let (workspace, totals) = (Vec::new(), Mutex::default());
+        let streams = CallerStreams::on(&device);
         let shape = *shape;
         let mut made = ResidentHard { device, shape, kernels, early, workspace, totals, streams };
         for bytes in shape.blocks() {
@@ -170,27 +170,18 @@ impl ResidentHard {
         &self.shape
     }
 
-    /// A stream of the caller's, for [`ResidentHard::launch`]; a null pointer is the default one.
+    /// A stream of the caller's, for [`ResidentHard::launch`]: see [`CallerStreams::stream`].
     ///
     /// # Errors
     ///
-    /// Where there are too many streams.
+    /// As there.
     ///
     /// # Safety
     ///
-    /// It is a `CUstream` of the device's context, and outlives this value.
+    /// As there.
     pub unsafe fn stream(&self, raw: *mut c_void) -> Result<Stream> {
-        if raw.is_null() {
-            return Ok(Stream::DEFAULT);
-        }
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stream) = streams.get(&raw.addr()) {
-            return Ok(*stream);
-        }
         // SAFETY: the caller's promise.
-        let stream = unsafe { self.device.adopt_stream(raw) }?;
-        streams.insert(raw.addr(), stream);
-        Ok(stream)
+        unsafe { self.streams.stream(raw) }
     }
 
     /// Queues the work on a stream. One launch at a time: those of the same value must follow each
@@ -352,12 +343,7 @@ impl ResidentHard {
 impl Drop for ResidentHard {
     fn drop(&mut self) {
         // Work on streams of the caller's may still use the workspace.
-        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        for stream in streams.values() {
-            if let Err(error) = self.device.synchronize_stream(*stream) {
-                tracing::warn!(%error, "a stream could not be waited for");
-            }
-        }
+        self.streams.wait();
         for (block, _) in self.workspace.drain(..) {
             if let Err(error) = self.device.release(block, Stream::DEFAULT) {
                 tracing::warn!(%error, "a block could not be returned to the device");

@@ -7,22 +7,28 @@
 #![expect(unsafe_code, reason = "kernels are launched, and pinned memory has an address")]
 
 mod hard;
+mod held;
+mod pillars;
 mod places;
 mod plan;
+mod reduced;
 mod resident;
+mod scatter;
 mod totals;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_memory::backend::cuda::{
-    Argument, Code, Cuda, CudaMemory, CudaOptions, Launch, Module, compile,
+    Argument, Code, Cuda, CudaMemory, CudaOptions, Function, Launch, Module, compile,
 };
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Pool, Request, Result, Stream};
 
 use super::cache;
-use super::device::program::{Defines, Division, ProgramText, hard_text};
+use super::device::program::{
+    Defines, Division, ProgramText, hard_text, network_text, scatter_text,
+};
 use super::device::{
     Arg, Kernel, KernelEngine, KernelProgram, KernelShape, Staging, VoxelDevice, pool_on,
 };
@@ -30,8 +36,12 @@ use crate::grid::VoxelGrid;
 use crate::network::{CoordinateForm, HardSpec};
 
 pub use hard::{HardBuffers, HardClouds, HardShape, ResidentHard};
+pub use held::CallerStreams;
+pub use pillars::{PillarCount, ResidentPillars};
 pub use places::ResidentPlaces;
+pub use reduced::ResidentReduced;
 pub use resident::{ResidentCounts, ResidentShape, ResidentVoxels};
+pub use scatter::{ResidentScatter, ScatterShape};
 
 /// Every operation for itself, rounded to nearest, with subnormals.
 const EXACT: [&str; 4] = ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false"];
@@ -97,7 +107,8 @@ pub fn compile_kernels(folder: &Path, target: &str, features: &[usize]) -> Resul
     Ok(names)
 }
 
-/// The same for hard voxels of points with so many features, of one cloud and of batches.
+/// The same for hard voxels of points with so many features, of one cloud and of batches, and what
+/// else networks take of them.
 ///
 /// # Errors
 ///
@@ -115,7 +126,12 @@ pub fn compile_hard_kernels(
             let text = hard_text(&spec, 3 + features, ragged);
             names.push(keep_compiled(folder, target, &text)?);
         }
+        // Images know no features of points.
+        for columns in BTreeSet::from([3, 3 + features]) {
+            names.push(keep_compiled(folder, target, &network_text(&spec, columns))?);
+        }
     }
+    names.push(keep_compiled(folder, target, &scatter_text())?);
     Ok(names)
 }
 
@@ -143,6 +159,11 @@ fn build(target: &str, text: &ProgramText, options: &[String]) -> Result<Code> {
 fn grid_arguments(grid: &VoxelGrid, launch: [u64; 4]) -> Vec<Argument> {
     let arguments = super::device::program::grid_arguments(grid, launch);
     arguments.iter().map(argument).collect()
+}
+
+fn launch_of(shape: KernelShape) -> Launch {
+    let [x, y] = shape.blocks;
+    Launch { grid: [x, y, 1], block: [shape.lanes, 1, 1], shared: 0 }
 }
 
 fn argument(argument: &Arg<'_>) -> Argument {
@@ -278,6 +299,37 @@ impl Drop for PinnedStaging {
     }
 }
 
+/// Kernels of a program, looked up once: to look one up takes as long as to queue it.
+#[derive(Debug)]
+struct LoadedKernels(HashMap<Kernel, Function>);
+
+impl LoadedKernels {
+    fn load(device: &Cuda, text: &ProgramText, kernels: &[Kernel]) -> Result<LoadedKernels> {
+        let module = load(device, text)?;
+        let named = |kernel: &Kernel| Ok((*kernel, module.function(kernel.name())?));
+        Ok(LoadedKernels(kernels.iter().map(named).collect::<Result<_>>()?))
+    }
+
+    /// # Safety
+    ///
+    /// The arguments are those of the kernel, and lead to memory that is as large as the kernel uses
+    /// and lives until the stream is past the launch.
+    unsafe fn launch(
+        &self,
+        kernel: Kernel,
+        stream: Stream,
+        shape: KernelShape,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        let function = self.0.get(&kernel).ok_or_else(|| Error::Device {
+            call: "launch",
+            why: format!("{} was not loaded", kernel.name()),
+        })?;
+        // SAFETY: the caller's promise.
+        unsafe { function.launch(stream, launch_of(shape), arguments) }
+    }
+}
+
 struct CudaProgram(Module);
 
 impl KernelProgram for CudaProgram {
@@ -290,8 +342,7 @@ impl KernelProgram for CudaProgram {
     ) -> Result<()> {
         let function = self.0.function(kernel.name())?;
         let arguments: Vec<Argument> = arguments.iter().map(argument).collect();
-        let [x, y] = shape.blocks;
-        let launch = Launch { grid: [x, y, 1], block: [shape.lanes, 1, 1], shared: 0 };
+        let launch = launch_of(shape);
         // SAFETY: the arguments are those of the kernel, whose text keeps inside the blocks
         // that it is given; a block is returned behind the work of its stream.
         unsafe { function.launch(stream, launch, &arguments) }

@@ -4,7 +4,7 @@ use plimsoll_memory::backend::cuda::{Argument, Cuda, Function, Launch};
 use plimsoll_memory::{Error, Result, Stream};
 
 use super::{grid_arguments, load};
-use crate::backend::device::program::{HARD_LANES, hard_text};
+use crate::backend::device::program::{HARD_LANES, network_text};
 use crate::network::{CoordinateForm, HardSpec};
 
 /// Dynamic voxelization on the device: it works in the caller's memory alone.
@@ -30,7 +30,7 @@ impl ResidentPlaces {
             });
         }
         let form = CoordinateForm { batch_index: false, ..spec.form() };
-        let module = load(device, &hard_text(&spec.with_form(form), columns, false))?;
+        let module = load(device, &network_text(&spec.with_form(form), columns))?;
         Ok(ResidentPlaces { spec: *spec, kernel: module.function("place_points")? })
     }
 
@@ -63,9 +63,9 @@ impl ResidentPlaces {
             return Ok(());
         }
         let grid = self.spec.grid();
-        let mut arguments = vec![Argument::U64(points), Argument::U64(0)];
+        let mut arguments = vec![Argument::U64(points)];
         arguments.extend(grid_arguments(grid, [0, grid.voxels(), count, 1]));
-        arguments.push(Argument::U64(coordinates));
+        arguments.extend([Argument::U32(0), Argument::U64(coordinates)]);
         let shape = Launch { grid: [across, 1, 1], block: [HARD_LANES, 1, 1], shared: 0 };
         // SAFETY: the arguments are those of the kernel, and the rest is the caller's promise.
         unsafe { self.kernel.launch(stream, shape, &arguments) }

@@ -25,6 +25,20 @@ pub struct ResidentShape {
     pub features: usize,
 }
 
+impl ResidentShape {
+    /// Whether clouds of so many points may be launched with these addresses.
+    pub(super) fn check_launch(&self, points: u64, count: u64, out: u64) -> Result<()> {
+        if count <= self.points && points.is_multiple_of(16) && out.is_multiple_of(16) {
+            return Ok(());
+        }
+        Err(Error::Config {
+            field: "points",
+            value: format!("{count} points at {points:#x}, their grids at {out:#x}"),
+            range: "no more points than the shape's, at addresses that are multiples of 16",
+        })
+    }
+}
+
 /// What a launch saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -191,13 +205,7 @@ impl ResidentVoxels {
         count: u64,
         out: u64,
     ) -> Result<()> {
-        if count > self.shape.points || !points.is_multiple_of(16) || !out.is_multiple_of(16) {
-            return Err(Error::Config {
-                field: "points",
-                value: format!("{count} points at {points:#x}, their grids at {out:#x}"),
-                range: "no more points than the shape's, at addresses that are multiples of 16",
-            });
-        }
+        self.shape.check_launch(points, count, out)?;
         self.queue_all(stream, Argument::U64(points), count, Argument::U64(out))
     }
 

@@ -4,18 +4,15 @@ use plimsoll_memory::{Block, Result, Stream};
 use rayon::prelude::*;
 
 use super::program::{grid_arguments, stride_of};
-use super::{Arg, Kernel, KernelProgram, KernelShape, Staging, VoxelDevice};
+use super::sort::{SortBlocks, histogram_bytes, sort};
+use super::{Arg, Kernel, KernelProgram, KernelShape, MOST_BLOCKS, Staging, VoxelDevice};
 use crate::backend::host::occupancy::spread;
 use crate::backend::{VoxelPiece, VoxelTally};
 use crate::cloud::Cloud;
 use crate::spec::{Cells, VoxelMode};
 
-/// Threads of a block; the sort's kernels are written for as many.
+/// Threads of a block.
 const THREADS: u32 = 256;
-/// Points of a tile of the sort.
-const TILE: u64 = 2048;
-/// Blocks of a launch over points: a few for each processor of the largest devices.
-const MOST_BLOCKS: u64 = 4096;
 
 /// Some clouds, and the part of the output that is theirs.
 pub(super) struct VoxelTurn<'t> {
@@ -235,13 +232,12 @@ impl<'l> VoxelLane<'l> {
         let clouds = turn.clouds.len() as u64;
         let nowhere = clouds * self.piece.span();
         let key = if nowhere >= u64::from(u32::MAX) { 8 } else { 4 };
-        let tiles = points.div_ceil(TILE).max(1);
         for (of, bytes) in [
             (Use::Keys, points * key),
             (Use::Numbers, points * 4),
             (Use::OtherKeys, points * key),
             (Use::OtherNumbers, points * 4),
-            (Use::Histogram, tiles * 16 * 4),
+            (Use::Histogram, histogram_bytes(points)),
         ] {
             self.room(of, bytes.max(8))?;
         }
@@ -254,13 +250,19 @@ impl<'l> VoxelLane<'l> {
         arguments.extend([Arg::U64(nowhere), Arg::Block(self.block(Use::Report))]);
         self.program.launch(self.stream, Kernel::Keys, shape, &arguments)?;
         let [not_finite, outside] = self.report(shape)?;
-        let sorted = self.sort(points, nowhere, tiles)?;
-        let across = points.div_ceil(u64::from(THREADS)).clamp(1, MOST_BLOCKS) as u32;
-        let shape = KernelShape { blocks: [across, 1], lanes: THREADS };
+        let blocks = SortBlocks {
+            keys: [Use::Keys, Use::OtherKeys].map(|of| *self.block(of)),
+            numbers: [Use::Numbers, Use::OtherNumbers].map(|of| *self.block(of)),
+            histogram: *self.block(Use::Histogram),
+        };
+        let (keys, numbers) = sort(&blocks, points, nowhere, |kernel, shape, arguments| {
+            self.program.launch(self.stream, kernel, shape, arguments)
+        })?;
+        let shape = KernelShape::over(points);
         let arguments = [
             Arg::Block(self.block(Use::Points)),
-            Arg::Block(self.block(sorted.0)),
-            Arg::Block(self.block(sorted.1)),
+            Arg::Block(&keys),
+            Arg::Block(&numbers),
             Arg::U64(points),
             Arg::U64(self.piece.span()),
             Arg::U64(nowhere),
@@ -270,35 +272,6 @@ impl<'l> VoxelLane<'l> {
         self.program.launch(self.stream, Kernel::Means, shape, &arguments)?;
         let [occupied] = self.report(shape)?;
         Ok(((not_finite, outside), occupied))
-    }
-
-    /// By four bits at a time; says where keys and numbers ended up.
-    fn sort(&self, points: u64, nowhere: u64, tiles: u64) -> Result<(Use, Use)> {
-        let (mut from, mut to) = ((Use::Keys, Use::Numbers), (Use::OtherKeys, Use::OtherNumbers));
-        let tiled =
-            KernelShape { blocks: [u32::try_from(tiles).unwrap_or(u32::MAX), 1], lanes: THREADS };
-        let single = KernelShape { blocks: [1, 1], lanes: THREADS };
-        let histogram = Arg::Block(self.block(Use::Histogram));
-        let bits = 64 - nowhere.leading_zeros();
-        for shift in (0..bits).step_by(4) {
-            let key = Arg::Block(self.block(from.0));
-            let arguments = [key, Arg::U64(points), Arg::U32(shift), histogram];
-            self.program.launch(self.stream, Kernel::Digits, tiled, &arguments)?;
-            let arguments = [histogram, Arg::U64(tiles * 16)];
-            self.program.launch(self.stream, Kernel::Sums, single, &arguments)?;
-            let arguments = [
-                key,
-                Arg::Block(self.block(from.1)),
-                Arg::U64(points),
-                Arg::U32(shift),
-                histogram,
-                Arg::Block(self.block(to.0)),
-                Arg::Block(self.block(to.1)),
-            ];
-            self.program.launch(self.stream, Kernel::Move, tiled, &arguments)?;
-            std::mem::swap(&mut from, &mut to);
-        }
-        Ok(from)
     }
 
     /// Brings the result back in the form that was asked for; says how many voxels it has.

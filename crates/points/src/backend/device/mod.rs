@@ -10,8 +10,11 @@
 //! stream and memory are kept for the next one, so that a slab after the other calls no driver.
 
 mod hard;
+mod kernel;
 mod lane;
+pub(crate) mod network;
 pub(crate) mod program;
+pub(crate) mod sort;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +23,13 @@ use plimsoll_memory::{
     Block, Bytes, Error, Limit, Memory, MemoryConfig, Pool, Request, Result, SAFETY_MARGIN, Stream,
 };
 
+pub(crate) use self::kernel::{Arg, Kernel, KernelShape, MOST_BLOCKS};
 use self::lane::{LaneMemory, VoxelLane, VoxelTurn};
 use self::program::{Defines, ProgramText};
 use super::host::VoxelHost;
 use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features};
 use crate::estimate::{VoxelizationShape, estimate_voxelization_memory};
-use crate::network::{HardSpec, HardVoxels, PointBatch};
+use crate::network::{HardSpec, HardVoxels, PointBatch, ScatterRule};
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// Who compiles, launches and copies.
@@ -76,61 +80,6 @@ pub(crate) trait KernelProgram: Send + Sync {
     ) -> Result<()>;
 }
 
-/// The kernels of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kernel {
-    Mark,
-    Count,
-    Largest,
-    Keys,
-    Digits,
-    Sums,
-    Move,
-    Means,
-    HardInsert,
-    HardFill,
-    HardCount,
-    HardNumber,
-    HardCopy,
-}
-
-impl Kernel {
-    /// As its text names it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kernel::Mark => "mark",
-            Kernel::Count => "count",
-            Kernel::Largest => "largest",
-            Kernel::Keys => "keys",
-            Kernel::Digits => "digits",
-            Kernel::Sums => "sums",
-            Kernel::Move => "move",
-            Kernel::Means => "means",
-            Kernel::HardInsert => "hard_insert",
-            Kernel::HardFill => "hard_fill",
-            Kernel::HardCount => "hard_count",
-            Kernel::HardNumber => "hard_number",
-            Kernel::HardCopy => "hard_copy",
-        }
-    }
-}
-
-/// Blocks across and down, and lanes of each.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct KernelShape {
-    pub(crate) blocks: [u32; 2],
-    pub(crate) lanes: u32,
-}
-
-/// What a kernel is given.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Arg<'a> {
-    Block(&'a Block),
-    U64(u64),
-    U32(u32),
-    F32(f32),
-}
-
 /// Bytes on their way.
 pub(crate) trait Staging: Send {
     fn bytes(&mut self) -> &mut [u8];
@@ -174,6 +123,17 @@ impl VoxelDevice {
         !self.engine.is_discrete()
     }
 
+    /// Refuses what is summed in double precision where the device has none.
+    fn needs_doubles(&self, what: &str) -> Result<()> {
+        if self.engine.has_doubles() {
+            return Ok(());
+        }
+        Err(Error::Unavailable {
+            what: format!("{what} on {}", self.engine.name()),
+            why: "it has no double precision; use the host".to_string(),
+        })
+    }
+
     /// A block of the device.
     fn allocate(&self, bytes: u64, stream: Stream) -> Result<Block> {
         self.engine.pool().allocate(Request::new(Bytes(bytes.max(4))).on(stream))
@@ -204,11 +164,8 @@ impl VoxelDevice {
     /// Cuts a piece into turns and has lanes take them.
     fn make(&self, piece: &VoxelPiece<'_>, out: &mut [u8]) -> Result<VoxelTally> {
         check_features(piece)?;
-        if piece.spec.mode() == VoxelMode::Mean && !self.engine.has_doubles() {
-            return Err(Error::Unavailable {
-                what: format!("means on {}", self.engine.name()),
-                why: "it has no double precision; use --backend host".to_string(),
-            });
+        if piece.spec.mode() == VoxelMode::Mean {
+            self.needs_doubles("means")?;
         }
         let each = piece.spec.cloud_bytes(piece.span()) as usize;
         if out.len() as u64 != piece.bytes() || each == 0 {
@@ -327,6 +284,45 @@ impl VoxelBackend for VoxelDevice {
 
     fn hard_bytes(&self, spec: &HardSpec, columns: usize, points: u64) -> u64 {
         self.bytes_of_hard(spec, columns, points)
+    }
+
+    fn dynamic(&self, batch: &PointBatch<'_>, spec: &HardSpec) -> Result<Vec<i32>> {
+        self.make_places(batch, spec)
+    }
+
+    fn pillars(&self, made: &HardVoxels, spec: &HardSpec, columns: usize) -> Result<Vec<f32>> {
+        self.make_pillars(made, spec, columns)
+    }
+
+    fn birds_eye(
+        &self,
+        values: &[f32],
+        features: usize,
+        coordinates: &[i32],
+        spec: &HardSpec,
+        clouds: usize,
+    ) -> Result<Vec<f32>> {
+        self.make_image(values, features, coordinates, spec, clouds)
+    }
+
+    fn scatter(
+        &self,
+        features: &[f32],
+        columns: usize,
+        point_to_voxel: &[i32],
+        voxels: usize,
+        rule: ScatterRule,
+    ) -> Result<Vec<f32>> {
+        self.make_scatter(features, columns, point_to_voxel, voxels, rule)
+    }
+
+    fn to_points(
+        &self,
+        values: &[f32],
+        columns: usize,
+        point_to_voxel: &[i32],
+    ) -> Result<Vec<f32>> {
+        self.make_points(values, columns, point_to_voxel)
     }
 
     fn peak_bytes(&self) -> Option<u64> {

@@ -4,7 +4,7 @@
 //! told before it is compiled (how long a point is, whether a voxel's number needs 64 bits) is
 //! a definition and costs nothing when it runs.
 
-use super::Arg;
+use super::{Arg, KernelShape};
 use crate::backend::VoxelPiece;
 use crate::grid::VoxelGrid;
 use crate::network::{CoordinateOrder, HardSpec};
@@ -36,9 +36,38 @@ const HARD_SOURCE: &str = concat!(
     include_str!("../../kernels/place.h"),
     include_str!("../../kernels/early.h"),
     include_str!("../../kernels/features.h"),
+    include_str!("../../kernels/voxel_place.h"),
     include_str!("../../kernels/hard.h"),
     include_str!("../../kernels/hard_runs.h"),
 );
+
+/// The program of what else networks take of points and pillars.
+const NETWORK_SOURCE: &str = concat!(
+    include_str!("../../kernels/dialect.h"),
+    include_str!("../../kernels/place.h"),
+    include_str!("../../kernels/features.h"),
+    include_str!("../../kernels/voxel_place.h"),
+    include_str!("../../kernels/network.h"),
+);
+
+/// The program of scatters.
+const SCATTER_SOURCE: &str = concat!(
+    include_str!("../../kernels/dialect.h"),
+    include_str!("../../kernels/place.h"),
+    include_str!("../../kernels/features.h"),
+    include_str!("../../kernels/scatter.h"),
+);
+
+/// Pillars whose features a block makes, and features of the image that a block writes
+/// (`network.h`).
+pub(crate) const BLOCK_PILLARS: u64 = 8;
+pub(crate) const BLOCK_FEATURES: u64 = 16;
+
+/// Blocks that make the features of so many pillars.
+pub(crate) fn pillar_shape(pillars: u64) -> KernelShape {
+    let blocks = pillars.div_ceil(BLOCK_PILLARS).max(1);
+    KernelShape { blocks: [blocks as u32, 1], lanes: HARD_LANES }
+}
 
 /// Lanes of a block of hard voxelization; `sums` is written for as many.
 pub(crate) const HARD_LANES: u32 = 256;
@@ -53,12 +82,10 @@ fn hard_list(spec: &HardSpec) -> u64 {
 /// gets: more of them were slower, as were fewer.
 const FILL_BLOCKS: usize = 5;
 
-/// The program that makes hard voxels of points of so many columns. `ragged` says that clouds
-/// differ in length.
-pub(crate) fn hard_text(spec: &HardSpec, columns: usize, ragged: bool) -> ProgramText {
-    let grid = spec.grid();
-    let form = spec.form();
-    let flags = [
+/// What every program over the points and voxels of a spec defines.
+fn spec_flags(spec: &HardSpec, columns: usize, ragged: bool) -> Vec<(&'static str, usize)> {
+    let (grid, form) = (spec.grid(), spec.form());
+    vec![
         ("STRIDE", columns),
         ("WIDE", usize::from(grid.voxels() >= 1 << 32)),
         ("WIDE_KEYS", 0),
@@ -69,12 +96,36 @@ pub(crate) fn hard_text(spec: &HardSpec, columns: usize, ragged: bool) -> Progra
         ("MAX_POINTS", spec.max_points() as usize),
         ("COORDINATES", form.columns()),
         ("ORDER_XYZ", usize::from(form.order == CoordinateOrder::Xyz)),
+    ]
+}
+
+fn text(source: &'static str, flags: &[(&str, usize)]) -> ProgramText {
+    let flags = flags.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
+    ProgramText { source, flags }
+}
+
+/// The program that makes hard voxels of points of so many columns. `ragged` says that clouds
+/// differ in length.
+pub(crate) fn hard_text(spec: &HardSpec, columns: usize, ragged: bool) -> ProgramText {
+    let mut flags = spec_flags(spec, columns, ragged);
+    flags.extend([
         ("LIST", hard_list(spec) as usize),
         ("HARD_LANES", HARD_LANES as usize),
         ("FILL_BLOCKS", FILL_BLOCKS),
-    ];
-    let flags = flags.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
-    ProgramText { source: HARD_SOURCE, flags }
+    ]);
+    text(HARD_SOURCE, &flags)
+}
+
+/// The program that makes places of points of so many columns, features of their pillars, and
+/// images.
+pub(crate) fn network_text(spec: &HardSpec, columns: usize) -> ProgramText {
+    text(NETWORK_SOURCE, &spec_flags(spec, columns, false))
+}
+
+/// The program that scatters.
+pub(crate) fn scatter_text() -> ProgramText {
+    let flags = ["WIDE", "WIDE_KEYS", "DIVISION", "RAGGED", "OUT_U8"].map(|name| (name, 0));
+    text(SCATTER_SOURCE, &[&flags[..], &[("STRIDE", 3), ("WHOLE", 1)]].concat())
 }
 
 /// Whether CUDA's kernels can tell apart the cells of a grid, and so many points of a launch.
