@@ -8,7 +8,10 @@
 //!
 //! This is the only place in the crate with unsafe code.
 
-#![expect(unsafe_code, reason = "instructions are chosen when the program runs")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "instructions are chosen when the program runs")
+)]
 
 #[cfg(target_arch = "x86_64")]
 mod x86;

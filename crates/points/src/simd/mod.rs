@@ -7,7 +7,10 @@
 //!
 //! This and `sys` are the only places in the crate with unsafe code.
 
-#![expect(unsafe_code, reason = "instructions are chosen when the program runs")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "instructions are chosen when the program runs")
+)]
 
 pub(crate) mod place;
 pub(crate) mod spread;
