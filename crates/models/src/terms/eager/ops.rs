@@ -261,6 +261,10 @@ impl EagerTape<'_> {
         let out = self.tensor(count, x.width);
         self.product();
         drop((working, rows, plain));
+        if !self.records {
+            // bitsandbytes keeps it itself.
+            self.retained.push(x.memory.clone());
+        }
         let node = EagerNode {
             inputs: through(x),
             saved: vec![x.memory.clone()],

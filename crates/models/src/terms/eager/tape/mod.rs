@@ -129,6 +129,8 @@ pub(super) struct EagerTape<'a> {
     /// Weights that are to be in 8 bits, by number: they are in 32 until their first product packs them,
     /// as PEFT casts them when it prepares a model.
     pub(super) unpacked: BTreeMap<usize, EagerMemory>,
+    /// What an operator keeps past a checkpoint, which lets go only of what autograd saves.
+    pub(super) retained: Vec<EagerMemory>,
     /// Whether operators are recorded for a backward pass.
     pub(super) records: bool,
     /// What autocast keeps until the forward pass is over.
@@ -216,12 +218,13 @@ impl<'a> EagerTape<'a> {
         self.records = false;
         let out = part(self, EagerTensor { node: None, ..x.clone() });
         self.records = true;
+        let saved = std::mem::take(&mut self.retained);
         let inputs = x.node.map(|node| (node, Gradient::Same)).into_iter().collect();
         let again = Some((EagerTensor { node: None, ..x.clone() }, part));
         // Weights inside get gradients even where the input does not.
         let mut out = out;
         out.node = Some(self.nodes.len());
-        self.nodes.push(EagerNode { inputs, again, ..EagerNode::default() });
+        self.nodes.push(EagerNode { inputs, again, saved, ..EagerNode::default() });
         out
     }
 
