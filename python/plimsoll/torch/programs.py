@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ import torch
 OPTIMIZERS = ("adamw", "adamw-fused", "adamw-8bit", "sgd", "adafactor")
 PRECISIONS = ("fp32", "bf16", "amp")
 BASE_DTYPES = ("nf4", "int8", "bf16")
-SHARDS = ("ddp", "zero1", "fsdp2")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -36,8 +35,7 @@ class Inference:
 
 @dataclass(frozen=True)
 class Training:
-    """`steps` optimizer steps of `grad_accumulation` batches each; with several `gpus`, what the first
-    of them does."""
+    """`steps` optimizer steps of `grad_accumulation` batches each."""
 
     config: dict[str, Any]
     precision: str = "bf16"
@@ -49,8 +47,6 @@ class Training:
     base_dtype: str | None = None
     grad_accumulation: int = 1
     steps: int = 3
-    gpus: int = 1
-    shard: str = "ddp"
 
 
 def configuration(settings: dict[str, Any]) -> Any:
@@ -92,15 +88,10 @@ def infer(job: Inference) -> None:
 
 def train(job: Training) -> None:
     model = trained_model(job)
-    vocabulary = int(model.config.get_text_config().vocab_size)
-    with one_of_many(job):
-        steps(job, shared(model, job), vocabulary)
-
-
-def steps(job: Training, model: Any, vocabulary: int) -> None:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = optimizer_for(job, parameters)
+    optimizer = optimizer_for(job.optimizer, parameters)
     settle()
+    vocabulary = int(model.config.get_text_config().vocab_size)
     for _ in range(job.steps):
         for _ in range(job.grad_accumulation):
             ids = torch.randint(0, vocabulary, (job.batch, job.tokens), device="cuda")
@@ -109,36 +100,6 @@ def steps(job: Training, model: Any, vocabulary: int) -> None:
             (loss / job.grad_accumulation).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-
-
-@contextmanager
-def one_of_many(job: Training) -> Iterator[None]:
-    """As the first of several processes, in PyTorch's process group that exchanges nothing: each holds
-    what it would, but for the buffers of NCCL."""
-    if job.gpus < 2:
-        yield
-        return
-    distributed = importlib.import_module("torch.distributed")
-    store = importlib.import_module("torch.testing._internal.distributed.fake_pg").FakeStore()
-    distributed.init_process_group("fake", store=store, rank=0, world_size=job.gpus)
-    try:
-        yield
-    finally:
-        distributed.destroy_process_group()
-
-
-def shared(model: Any, job: Training) -> Any:
-    """The model as several GPUs share it."""
-    if job.gpus < 2:
-        return model
-    if job.shard != "fsdp2":
-        return torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
-    fully_shard = importlib.import_module("torch.distributed.fsdp").fully_shard
-    layers = set(model._no_split_modules or ())
-    for module in model.modules():
-        if type(module).__name__ in layers:
-            fully_shard(module)
-    return fully_shard(model)
 
 
 def precision(job: Training) -> AbstractContextManager[Any]:
@@ -205,21 +166,18 @@ def quantize(model: Any, kind: str) -> None:
     model.is_loaded_in_4bit, model.is_loaded_in_8bit = kind == "nf4", kind == "int8"
 
 
-def optimizer_for(job: Training, parameters: list[Any]) -> Any:
-    kinds: dict[str, Callable[[], Any]] = {
-        "adamw": lambda: torch.optim.AdamW,
-        "adamw-fused": lambda: torch.optim.AdamW,
-        "sgd": lambda: torch.optim.SGD,
-        "adafactor": lambda: torch.optim.Adafactor,
-        "adamw-8bit": lambda: importlib.import_module("bitsandbytes").optim.AdamW8bit,
-    }
-    if job.optimizer not in kinds:
-        raise ValueError(f"{job.optimizer} is none of {', '.join(OPTIMIZERS)}")
-    kind, more = kinds[job.optimizer](), {"fused": True} if job.optimizer == "adamw-fused" else {}
-    if job.gpus > 1 and job.shard == "zero1":
-        zero = importlib.import_module("torch.distributed.optim").ZeroRedundancyOptimizer
-        return zero(parameters, optimizer_class=kind, lr=1e-5, **more)
-    return kind(parameters, lr=1e-5, **more)
+def optimizer_for(name: str, parameters: list[Any]) -> Any:
+    if name == "adamw":
+        return torch.optim.AdamW(parameters, lr=1e-5)
+    if name == "adamw-fused":
+        return torch.optim.AdamW(parameters, lr=1e-5, fused=True)
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=1e-5)
+    if name == "adafactor":
+        return torch.optim.Adafactor(parameters, lr=1e-5)
+    if name == "adamw-8bit":
+        return importlib.import_module("bitsandbytes").optim.AdamW8bit(parameters, lr=1e-5)
+    raise ValueError(f"{name} is none of {', '.join(OPTIMIZERS)}")
 
 
 def program(job: Inference | Training) -> Callable[[], None]:

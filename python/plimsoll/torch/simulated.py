@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from . import kernels
 from .dataless import CUDA, META, Dataless, Run, subclassed
 from .operators import SPECIAL
-from .streams import STREAMS
 
 aten = torch.ops.aten
 
@@ -74,10 +73,6 @@ def _cuda(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _same(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
     return args[0]
-
-
-def _nothing(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
-    return None
 
 
 # Operators that PyTorch takes apart by the device. Each stands in for the one of that name.
@@ -214,7 +209,6 @@ REPLACED: dict[Any, Callable[[Run, Any, Any, Any], Any]] = {
     torch.asarray: _from_values,
     torch.Tensor.cuda: _cuda,
     torch.Tensor.pin_memory: _same,
-    torch.Tensor.record_stream: _nothing,
 }
 
 # Autocast: PyTorch's own looks at the device in C++, and passes these tensors by.
@@ -340,7 +334,7 @@ def cuda_device(run: Run, total: int) -> Iterator[None]:
     run.special.update(SPECIAL)
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*CUDA is not available.*")
-        for name, answer in {**_memory(run), **_device(run, total), **STREAMS}.items():
+        for name, answer in {**_memory(run), **_device(run, total)}.items():
             if hasattr(torch.cuda, name):
                 stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         for name in ("empty_cache", "synchronize"):
