@@ -68,6 +68,23 @@ def infer(model, ids):
         model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, min_new_tokens=8, do_sample=False, pad_token_id=0)
 
 
+def run(name, batch, context, device):
+    """A case at a setting."""
+    import torch
+
+    case = CASES[name]
+    model = model_of(case, device)
+    if device == "cuda":
+        # What making the weights took is given back: it is no part of running the model.
+        torch.cuda.empty_cache()
+    tokens = context if case.get("train") else context - 8
+    ids = torch.randint(0, 1000, (batch, tokens), device=device)
+    if case.get("train"):
+        train(model, case, ids)
+    else:
+        infer(model, ids)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=CASES)
@@ -77,17 +94,7 @@ def main():
     wanted = parser.parse_args()
     import torch
 
-    case = CASES[wanted.case]
-    model = model_of(case, wanted.device)
-    if wanted.device == "cuda":
-        # What making the weights took is given back: it is no part of running the model.
-        torch.cuda.empty_cache()
-    tokens = wanted.context if case.get("train") else wanted.context - 8
-    ids = torch.randint(0, 1000, (wanted.batch, tokens), device=wanted.device)
-    if case.get("train"):
-        train(model, case, ids)
-    else:
-        infer(model, ids)
+    run(wanted.case, wanted.batch, wanted.context, wanted.device)
     if wanted.device == "cuda":
         torch.cuda.synchronize()
         print(f"allocated {torch.cuda.max_memory_allocated()} reserved {torch.cuda.max_memory_reserved()}")

@@ -19,6 +19,7 @@ __all__ = [
     "auto_chunk",
     "available_bytes",
     "caching_allocator",
+    "caching_within",
     "calculate_chunking",
     "current_device",
     "devices",
@@ -319,4 +320,5 @@ def voxelize_resident(
 ) -> None: ...
 
 def caching_allocator(requests: list[int | None], sizes: list[int]) -> tuple[list[int], list[int]]: ...
+def caching_within(requests: list[int | None], sizes: list[int], room: int) -> bool: ...
 def expandable_segments(requests: list[int | None], sizes: list[int]) -> int: ...

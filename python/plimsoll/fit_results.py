@@ -12,7 +12,7 @@ from .results import UNKNOWN, _page, _size, _table, _text
 @dataclass(frozen=True)
 class FitEstimate(Record):
     """The estimate of the largest setting; `likely_largest` is what would fit if it were exact,
-    `live_largest` if the engine also freed all that it holds beyond what lives."""
+    `cached_largest` the largest for which PyTorch need not free its cache on the way."""
 
     file: str
     engine: str
@@ -22,7 +22,7 @@ class FitEstimate(Record):
     checked: bool
     basis: str
     likely_largest: int | str | None
-    live_largest: int | str | None
+    cached_largest: int | str | None
 
 
 @dataclass(frozen=True)

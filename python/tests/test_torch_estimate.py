@@ -28,6 +28,10 @@ def test_the_allocators_rules_are_those_of_the_library() -> None:
     allocated, reserved = plimsoll._plimsoll.caching_allocator(requests, [40 * MIB, 30 * MIB, 3 * MIB, 29 * MIB])
     assert [size // MIB for size in allocated] == [40, 70, 73, 43, 73, 33, 33, 30, 0], "1 MiB is not cut off"
     assert [size // MIB for size in reserved] == [40, 70, 90, 90, 90, 90, 50, 50, 50], "40 MiB were given back"
+    within = plimsoll._plimsoll.caching_within
+    sizes = [40 * MIB, 30 * MIB, 20 * MIB, 50 * MIB]
+    assert within([0, 1, 2, -1, -2, 3], sizes, 100 * MIB), "40 and 30 MiB are given back for the 50"
+    assert not within([0, 1, 2, -1, 3], sizes, 98 * MIB), "50 MiB live, and 50 more do not fit"
     assert plimsoll._plimsoll.expandable_segments([0, 1, -1, -2], [3 * MIB, 30 * MIB]) == 40 * MIB
     with pytest.raises(ValueError, match="no block 7"):
         plimsoll._plimsoll.caching_allocator([7], [1])
@@ -66,6 +70,7 @@ def test_an_estimate_prints_and_converts() -> None:
         assumptions=("numbers read, taken as 1 (2 times)",),
         limit_bytes=1 << 30,
         fits=True,
+        runs=True,
     )
     assert repr(made).startswith("<ProgramEstimate 700.00 MiB in all, at most 735.00 MiB")
     assert "fits into 1.00 GiB" in repr(made) and "numbers read" in made._repr_html_()
@@ -205,6 +210,10 @@ def test_a_limit_is_compared_with_the_upper_end(torch: Any) -> None:
     made = estimate(lambda x: x + 1, x)
     assert not estimate(lambda x: x + 1, x, limit=made.total_bytes).fits
     assert estimate(lambda x: x + 1, x, limit=made.range.high_bytes).fits
+    assert estimate(lambda x: x + 1, x, limit=made.total_bytes).runs
+    assert not estimate(lambda x: x + 1, x, limit=made.total_bytes - 1).runs
+    assert made.runs is None
+    assert estimate(lambda x: x + 1, x, limit=made.total_bytes, allocator="expandable").runs is None
 
 
 def test_an_error_of_the_program_is_its_own(torch: Any) -> None:

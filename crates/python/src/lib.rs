@@ -52,7 +52,7 @@ mod _plimsoll {
     use crate::points::{PyVoxelSpec, voxelize_arrays};
 
     #[pymodule_export]
-    use crate::torch::{caching_allocator, expandable_segments};
+    use crate::torch::{caching_allocator, caching_within, expandable_segments};
 
     /// The version of the package.
     #[pyfunction]

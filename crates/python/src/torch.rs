@@ -16,6 +16,33 @@ fn block(request: i64) -> (usize, bool) {
     (usize::try_from(number).unwrap_or(usize::MAX), request >= 0)
 }
 
+/// Puts requests through an allocator; `each` sees it after every one.
+fn replay(
+    torch: &mut Caching,
+    requests: &[BlockEvent],
+    sizes: &[u64],
+    mut each: impl FnMut(&Caching),
+) -> PyResult<()> {
+    let mut places = vec![None; sizes.len()];
+    for request in requests {
+        match request.map(block) {
+            None => torch.give_back(),
+            Some((number, taken)) => {
+                let (Some(&size), Some(place)) = (sizes.get(number), places.get_mut(number)) else {
+                    return Err(PyValueError::new_err(format!("there is no block {number}")));
+                };
+                if taken {
+                    *place = torch.take(size);
+                } else {
+                    torch.free(place.take());
+                }
+            }
+        }
+        each(torch);
+    }
+    Ok(())
+}
+
 /// What PyTorch's caching allocator has in blocks and in segments after each request.
 #[pyfunction]
 pub(crate) fn caching_allocator(
@@ -24,28 +51,27 @@ pub(crate) fn caching_allocator(
     sizes: Vec<u64>,
 ) -> PyResult<(Vec<u64>, Vec<u64>)> {
     py.detach(|| {
-        let mut torch = Caching::default();
-        let mut places = vec![None; sizes.len()];
         let (mut allocated, mut reserved) = (Vec::new(), Vec::new());
-        for request in requests {
-            match request.map(block) {
-                None => torch.give_back(),
-                Some((number, taken)) => {
-                    let (Some(&size), Some(place)) = (sizes.get(number), places.get_mut(number))
-                    else {
-                        return Err(PyValueError::new_err(format!("there is no block {number}")));
-                    };
-                    if taken {
-                        *place = torch.take(size);
-                    } else {
-                        torch.free(place.take());
-                    }
-                }
-            }
+        replay(&mut Caching::default(), &requests, &sizes, |torch| {
             allocated.push(torch.allocated());
             reserved.push(torch.reserved());
-        }
+        })?;
         Ok((allocated, reserved))
+    })
+}
+
+/// Whether it gets by with this many bytes of segments, if it gives its cache back when it must.
+#[pyfunction]
+pub(crate) fn caching_within(
+    py: Python<'_>,
+    requests: Vec<BlockEvent>,
+    sizes: Vec<u64>,
+    room: u64,
+) -> PyResult<bool> {
+    py.detach(|| {
+        let mut torch = Caching::within(room);
+        replay(&mut torch, &requests, &sizes, |_| {})?;
+        Ok(torch.met() == Some(true))
     })
 }
 

@@ -5,8 +5,7 @@ backward passes run on the calling thread and need neither a GPU nor a build wit
 see the keys of CUDA, so that autocast and the choice of kernels go CUDA's way.
 
 `Run` sees every operator below autograd. A storage that appears is an allocation, and its end is
-a free. Small integer tensors have values besides, computed on the CPU: masks, positions, and which
-expert gets a token decide what a program does next.
+a free.
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,53 +22,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from . import kernels
-
-#: What a tensor may have at most to keep its values: integers and truth values, and others.
-MOST_INTEGERS, MOST_FLOATS = 1 << 21, 1 << 12
+from .log import Log
+from .values import Values
 
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
 
 aten = torch.ops.aten
-
-
-@dataclass
-class Block:
-    """An allocation; `freed` is the number of the event that freed it."""
-
-    size: int
-    at: int
-    place: tuple[str, int, str]
-    operator: str
-    freed: int | None = None
-
-
-@dataclass
-class Log:
-    """What was allocated and freed, in order: the number of a block, negative minus one when freed;
-    None where the program gave back its cache, and a mark where it began to count anew."""
-
-    blocks: list[Block] = field(default_factory=list)
-    events: list[int | None] = field(default_factory=list)
-    reset_at: int = 0
-
-    def take(self, size: int, place: tuple[str, int, str], operator: str) -> int:
-        number = len(self.blocks)
-        self.blocks.append(Block(size, len(self.events), place, operator))
-        self.events.append(number)
-        return number
-
-    def free(self, number: int) -> None:
-        block = self.blocks[number]
-        if block.freed is None:
-            block.freed = len(self.events)
-            self.events.append(-1 - number)
-
-    def give_back(self) -> None:
-        self.events.append(None)
-
-    def count_anew(self) -> None:
-        self.reset_at = len(self.events)
 
 
 class Dataless(torch.Tensor):
@@ -155,20 +112,20 @@ def _both(kind: Any) -> Any:
     return type(kind.__name__, (kind, Dataless), {})
 
 
-class Run(TorchDispatchMode):
+class Run(Values, TorchDispatchMode):
     """Runs operators on tensors without data, and keeps the log of their storages."""
 
     def __init__(self, rules: kernels.Rules, libraries: tuple[str, ...]) -> None:
-        super().__init__()
+        Values.__init__(self)
+        TorchDispatchMode.__init__(self)
         self.log = Log()
         self.rules = rules
         self.in_kernel = False
-        self.unknown: Counter[str] = Counter()
         self.stand_ins: dict[Any, Callable[..., Any]] = {}
+        self.special: dict[Any, Callable[[Run, Any, Any, Any], Any]] = {}
         self._libraries = libraries
         self._storages: dict[int, tuple[Any, int, int]] = {}
         self._places: dict[int, tuple[str, int, str]] = {}
-        self._stale: dict[int, Any] = {}
         self._forms: dict[Any, tuple[bool, list[Any]] | None] = {}
 
     # Storages.
@@ -277,11 +234,11 @@ class Run(TorchDispatchMode):
         if func in self.stand_ins:
             with self:
                 return self.stand_ins[func](self, *args, **kwargs)
-        if composite(func):
+        if func not in self.special and composite(func):
             # In inference mode these come whole.
             with self:
                 return func.decompose(*args, **kwargs)
-        special = SPECIAL.get(func)
+        special = self.special.get(func)
         if special is not None:
             answer = special(self, func, args, kwargs)
             if answer is not NotImplemented:
@@ -352,93 +309,6 @@ class Run(TorchDispatchMode):
             raise NotImplementedError(f"PyTorch has no {func} for tensors without data")
         return out
 
-    # Values.
-
-    def value(self, tensor: Any) -> Any:
-        """A tensor's values on the CPU, where they are known."""
-        if not isinstance(tensor, Dataless):
-            return None if tensor.is_meta else tensor
-        value = tensor._value
-        if value is not None and value.untyped_storage()._cdata in self._stale:
-            return None
-        return value
-
-    def values(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What an operator gives on known values, where it is small; what it writes to others
-        makes theirs unknown."""
-        flat, form = tree_flatten((args, kwargs))
-        known = [self.value(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in flat]
-        missing = any(value is None and isinstance(leaf, torch.Tensor) for value, leaf in zip(known, flat))
-        written = func._schema.is_mutable
-        if missing or not self.worth(func, flat, kwargs):
-            if written:
-                self.forget(func, args, kwargs)
-            return None
-        host_args, host_kwargs = torch.utils._pytree.tree_unflatten(known, form)
-        if "device" in host_kwargs:
-            host_kwargs["device"] = torch.device("cpu")
-        host_kwargs.pop("pin_memory", None)
-        try:
-            with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
-                return func(*host_args, **host_kwargs)
-        except (RuntimeError, NotImplementedError, IndexError, TypeError):
-            if written:
-                self.forget(func, args, kwargs)
-            return None
-
-    def worth(self, func: Any, flat: list[Any], kwargs: dict[str, Any]) -> bool:
-        if func.namespace != "aten" or func in UNKNOWN:
-            return False
-        tensors = [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]
-        if not tensors:
-            size = next((leaf for leaf in flat if isinstance(leaf, (list, tuple))), None)
-            dtype = kwargs.get("dtype") or torch.get_default_dtype()
-            if func in (aten.arange.default, aten.arange.start, aten.arange.start_step, aten.scalar_tensor.default):
-                return True
-            count = 1
-            for leaf in flat if size is None else size:
-                count *= leaf if isinstance(leaf, int) and not isinstance(leaf, bool) else 1
-            return count <= (MOST_FLOATS if dtype.is_floating_point else MOST_INTEGERS)
-        count = 1
-        for extents in zip(*[reversed((1,) * (8 - t.dim()) + tuple(t.shape)) for t in tensors if t.dim() <= 8]):
-            count *= max(extents)
-        repeats = [leaf for leaf in flat if isinstance(leaf, int)]
-        integers = all(not t.is_floating_point() for t in tensors)
-        if kwargs.get("dtype") is not None and kwargs["dtype"].is_floating_point:
-            integers = False
-        if func in EXPANDING:
-            for repeat in repeats:
-                count *= max(repeat, 1)
-        return count <= (MOST_INTEGERS if integers else MOST_FLOATS)
-
-    def forget(self, func: Any, args: Any, kwargs: Any) -> None:
-        for argument, given in zip(func._schema.arguments, args):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                for tensor in tree_leaves(given):
-                    if isinstance(tensor, Dataless) and tensor._value is not None:
-                        # Kept, so that no other storage gets its number.
-                        storage = tensor._value.untyped_storage()
-                        self._stale[storage._cdata] = storage
-        out = kwargs.get("out")
-        if isinstance(out, Dataless):
-            out._value = None
-
-    def on_host(self, tensor: Any) -> Any:
-        """A tensor of the CPU: its values where they are known, else zeros."""
-        value = self.value(tensor)
-        if value is not None:
-            return value.clone()
-        self.unknown["values copied to the CPU, taken as 0"] += 1
-        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            return torch.zeros(tuple(tensor.shape), dtype=tensor.dtype, device="cpu")
-
-    def copied_to_host(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            args, kwargs = tree_map(
-                lambda leaf: self.on_host(leaf) if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs)
-            )
-            return func(*args, **kwargs)
-
 
 @functools.cache
 def _makes_new(func: Any) -> bool:
@@ -487,128 +357,6 @@ def composite(func: Any) -> bool:
     """Whether an operator is made of others for every device."""
     name, known = func.name(), torch._C._dispatch_has_kernel_for_dispatch_key
     own = known(name, "CPU") or known(name, "CUDA") or known(name, "CompositeExplicitAutograd")
-    return bool(known(name, "CompositeImplicitAutograd")) and not own and func not in SPECIAL
+    return bool(known(name, "CompositeImplicitAutograd")) and not own
 
 
-def scalar(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
-    """A number that the program reads: its value, else 1."""
-    tensor = args[0]
-    value = run.value(tensor)
-    if value is not None:
-        return value.item()
-    run.unknown["numbers read, taken as 1"] += 1
-    return 1.0 if tensor.is_floating_point() else tensor.dtype is torch.bool or 1
-
-
-def to_copy(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
-    """From the CPU, with its values where it is small."""
-    source = args[0]
-    if isinstance(source, Dataless) or source.is_meta:
-        return NotImplemented
-    made = torch._C.DisableTorchFunction()
-    with made, run.inside_kernel():
-        form = torch.empty_strided(source.size(), source.stride(), dtype=kwargs.get("dtype") or source.dtype, device=META)
-    small = source.numel() <= (MOST_FLOATS if form.is_floating_point() else MOST_INTEGERS)
-    return run.wrapped(form, func, source.to(form.dtype) if small else None)
-
-
-def copy_in(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
-    """copy_ between the CPU and the device."""
-    target, source = args[0], args[1]
-    if not isinstance(target, Dataless) and not target.is_meta:
-        target.copy_(run.on_host(source))
-        return target
-    return NotImplemented
-
-
-def of_known(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
-    """Operators whose result's size depends on values: of values that are known, else of values
-    that are all true."""
-    source = args[0]
-    value = run.value(source)
-    if value is None:
-        run.unknown[f"{func.name()} of unknown values, taken as true"] += 1
-        if source.numel() > MOST_INTEGERS * 8:
-            raise NotImplementedError(f"{func} depends on values that a run without data does not have")
-        value = torch.ones(tuple(source.shape), dtype=torch.bool, device="cpu")
-    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
-        found = func(value, *[run.on_host(a) if isinstance(a, torch.Tensor) else a for a in args[1:]], **kwargs)
-        form = tree_map(lambda t: torch.empty_like(t, device=META), found)
-    run.rules.before(run, func, args, kwargs)
-    made = run.wrapped(form, func, found)
-    run.rules.after(run, func, args, kwargs, made)
-    return made
-
-
-def index(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
-    """Indexing by truth values is indexing by the places where they are true."""
-    if not any(isinstance(t, torch.Tensor) and t.dtype in (torch.bool, torch.uint8) for t in args[1]):
-        return NotImplemented
-    places: list[Any] = []
-    for given in args[1]:
-        if isinstance(given, torch.Tensor) and given.dtype in (torch.bool, torch.uint8):
-            with run:
-                places.extend(aten.nonzero.default(given).unbind(1))
-        else:
-            places.append(given)
-    with run:
-        return func(args[0], places)
-
-
-def chosen(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
-    """The largest of unknown values: as if all had the same chance."""
-    source = args[0]
-    if run.value(source) is not None or source.numel() > MOST_INTEGERS * 8:
-        return NotImplemented
-    made = run.run_kernel(func, args, kwargs)
-    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
-        generator = torch.Generator().manual_seed(source.numel())
-        guess = torch.rand(tuple(source.shape), generator=generator)
-        if func is aten.argmax.default:
-            made._value = func(guess, *args[1:], **kwargs)
-        else:
-            made[1]._value = func(guess, *args[1:], **kwargs)[1]
-    run.unknown["choices of the largest, taken as even"] += 1
-    return made
-
-
-def drawn(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
-    """Random integers, which the program may look at."""
-    made = run.run_kernel(func, args, kwargs)
-    if made.numel() <= MOST_INTEGERS and not made.is_floating_point():
-        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            low, high = (0, args[0]) if func is aten.randint.default else (args[0], args[1])
-            made._value = torch.randint(low, high, tuple(made.shape), generator=torch.Generator().manual_seed(0))
-    return made
-
-
-def equal(run: Run, func: Any, args: Any, kwargs: Any) -> Any:
-    values = [run.value(tensor) for tensor in args[:2]]
-    return torch.equal(*values) if None not in values else args[0].shape == args[1].shape
-
-
-SPECIAL: dict[Any, Callable[[Run, Any, Any, Any], Any]] = {
-    aten._local_scalar_dense.default: scalar,
-    aten._to_copy.default: to_copy,
-    aten.copy_.default: copy_in,
-    aten.nonzero.default: of_known,
-    aten.masked_select.default: of_known,
-    aten._unique2.default: of_known,
-    aten.unique_dim.default: of_known,
-    aten.unique_consecutive.default: of_known,
-    aten.repeat_interleave.Tensor: of_known,
-    aten.bincount.default: of_known,
-    aten.index.Tensor: index,
-    aten.topk.default: chosen,
-    aten.argmax.default: chosen,
-    aten.sort.default: chosen,
-    aten.randint.default: drawn,
-    aten.randint.low: drawn,
-    aten.equal.default: equal,
-}
-
-#: What would have other values on each call, or none.
-UNKNOWN = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default}
-
-#: What makes more of its input than it was given.
-EXPANDING = {aten.repeat.default, aten.one_hot.default}

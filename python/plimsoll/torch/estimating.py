@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import plot
-from .._plimsoll import caching_allocator, expandable_segments, format_bytes, parse_bytes
+from .._plimsoll import caching_allocator, caching_within, expandable_segments, format_bytes, parse_bytes
 from ..errors import Unavailable
 from ..records import Record
 from .recording import AllocatingLine
@@ -75,6 +75,9 @@ class ProgramEstimate(Record):
     `peak_allocated_bytes` is what PyTorch would count as allocated at most, `peak_reserved_bytes` what
     its allocator would hold then for it; `total_bytes` adds `context_bytes`, which the driver and
     libraries keep. `lines` says what was there at the peak by the lines that allocated it.
+
+    With a limit, `fits` is whether the upper end of the range is within it, and `runs` whether the
+    program gets through where its allocator may hold no more: PyTorch then gives back what it keeps.
     """
 
     total_bytes: int
@@ -91,6 +94,7 @@ class ProgramEstimate(Record):
     assumptions: tuple[str, ...]
     limit_bytes: int | None
     fits: bool | None
+    runs: bool | None
 
     def _rows(self) -> list[tuple[str, str]]:
         return [(format_bytes(line.bytes), str(line)) for line in self.lines[:10]]
@@ -188,7 +192,7 @@ def _torch() -> Any:
 def _libraries(torch: Any) -> tuple[str, ...]:
     """Where the lines are that are not the program's own: PyTorch, this package, Python."""
     own = Path(__file__).resolve().parent
-    names = ("__init__", "dataless", "estimating", "kernels", "placing", "simulated")
+    names = ("__init__", "dataless", "estimating", "kernels", "operators", "placing", "simulated", "values")
     paths = [str(own / f"{name}.py") for name in names]
     paths += [os.path.dirname(torch.__file__) + os.sep, sysconfig.get_paths()["stdlib"] + os.sep + "contextlib"]
     return (*paths, "<")
@@ -223,7 +227,15 @@ def _answer(run: Any, allocator: AllocatorName, limit: int | None) -> ProgramEst
         assumptions=tuple(f"{what} ({count} times)" for what, count in run.unknown.items()),
         limit_bytes=limit,
         fits=None if limit is None else high <= limit,
+        runs=None if limit is None else _runs(log, allocator, limit - context),
     )
+
+
+def _runs(log: Any, allocator: AllocatorName, room: int) -> bool | None:
+    """Whether all requests are met by this much memory; only the caching allocator's rule is known."""
+    if allocator != "caching":
+        return None
+    return room > 0 and caching_within(log.events, [block.size for block in log.blocks], room)
 
 
 def context_bytes(run: Any) -> int:

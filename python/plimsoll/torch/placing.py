@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .dataless import META, MOST_FLOATS, MOST_INTEGERS, Dataless, Run
+from .dataless import META, Dataless, Run
+from .values import MOST_FLOATS, MOST_INTEGERS
 
 
 class Placing:

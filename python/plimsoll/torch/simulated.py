@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from . import kernels
 from .dataless import CUDA, META, Dataless, Run, subclassed
+from .operators import SPECIAL
 
 aten = torch.ops.aten
 
@@ -330,6 +331,7 @@ def cuda_device(run: Run, total: int) -> Iterator[None]:
     for name, stand_in in REPLACED_OPERATORS.items():
         packet, _, overload = name.partition(".")
         run.stand_ins[getattr(getattr(aten, packet), overload or "default")] = stand_in
+    run.special.update(SPECIAL)
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*CUDA is not available.*")
         for name, answer in {**_memory(run), **_device(run, total)}.items():

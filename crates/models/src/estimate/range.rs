@@ -24,13 +24,24 @@ impl EstimateRange {
     /// way, and no more than [`EstimateRange::CHECKED`].
     #[must_use]
     pub fn checked(total: u64, thousandths: u64, basis: impl Into<String>) -> EstimateRange {
-        EstimateRange::around(total, thousandths.min(Self::CHECKED), true, basis.into())
+        EstimateRange::checked_between(total, (thousandths, thousandths), basis)
+    }
+
+    /// The same with another reach below than above.
+    #[must_use]
+    pub fn checked_between(
+        total: u64,
+        (below, above): (u64, u64),
+        basis: impl Into<String>,
+    ) -> EstimateRange {
+        let reach = (below.min(Self::CHECKED), above.min(Self::CHECKED));
+        EstimateRange::around(total, reach, true, basis.into())
     }
 
     /// A range around a total that no measurement of its kind stands behind.
     #[must_use]
     pub fn unchecked(total: u64, basis: impl Into<String>) -> EstimateRange {
-        EstimateRange::around(total, Self::UNCHECKED, false, basis.into())
+        EstimateRange::around(total, (Self::UNCHECKED, Self::UNCHECKED), false, basis.into())
     }
 
     /// The same, its upper end raised by what may be there besides.
@@ -40,14 +51,19 @@ impl EstimateRange {
         self
     }
 
-    fn around(total: u64, thousandths: u64, checked: bool, basis: String) -> EstimateRange {
+    fn around(
+        total: u64,
+        (below, above): (u64, u64),
+        checked: bool,
+        basis: String,
+    ) -> EstimateRange {
         let part = |share: u64| {
             let bytes = u128::from(total) * u128::from(share) / 1000;
             u64::try_from(bytes).unwrap_or(u64::MAX)
         };
         EstimateRange {
-            low_bytes: part(1000 - thousandths),
-            high_bytes: part(1000 + thousandths),
+            low_bytes: part(1000 - below),
+            high_bytes: part(1000 + above),
             checked,
             basis,
         }
@@ -64,6 +80,8 @@ mod tests {
         assert_eq!((range.low_bytes, range.high_bytes, range.checked), (950, 1050, true));
         let range = EstimateRange::checked(1000, 10, "runs").with_more(7);
         assert_eq!((range.low_bytes, range.high_bytes), (990, 1017));
+        let range = EstimateRange::checked_between(1000, (20, 90), "runs");
+        assert_eq!((range.low_bytes, range.high_bytes), (980, 1050));
         let range = EstimateRange::unchecked(1000, "none");
         assert_eq!((range.low_bytes, range.high_bytes, range.checked), (750, 1250, false));
         assert_eq!(EstimateRange::unchecked(u64::MAX, "").high_bytes, u64::MAX);

@@ -25,57 +25,6 @@ const PLAIN: [&str; 12] = [
 /// Families with a bias beside query, key and value alone.
 const ATTENTION_BIAS: [&str; 2] = ["qwen2", "qwen2_moe"];
 
-/// Families of which models were measured in PyTorch on a GPU, within 5 % (docs/results).
-pub(crate) const CHECKED: [&str; 31] = [
-    "bloom",
-    "cohere",
-    "falcon",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "glm",
-    "gpt2",
-    "gpt_neo",
-    "gpt_neox",
-    "gptj",
-    "granite",
-    "granitemoe",
-    "llama",
-    "mamba",
-    "mistral",
-    "mixtral",
-    "mpt",
-    "olmo",
-    "olmo2",
-    "olmoe",
-    "opt",
-    "phi",
-    "phi3",
-    "qwen2",
-    "qwen2_moe",
-    "qwen3",
-    "qwen3_moe",
-    "smollm3",
-    "stablelm",
-    "starcoder2",
-];
-
-/// The same for training.
-pub(crate) const CHECKED_TRAINING: [&str; 12] = [
-    "bloom",
-    "gemma3_text",
-    "gpt2",
-    "llama",
-    "mistral",
-    "olmoe",
-    "opt",
-    "phi",
-    "qwen2",
-    "qwen3",
-    "stablelm",
-    "starcoder2",
-];
-
 /// Families whose output matrix is the embedding unless their configuration says otherwise.
 const TIED: [&str; 12] = [
     "bloom",

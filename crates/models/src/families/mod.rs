@@ -14,8 +14,12 @@
 //! test in `gguf/tests.rs` or `safetensors/tests.rs` with a small header of the family shows the
 //! bytes that each layer keeps; the figures come from the engine's own log.
 //!
+//! Whether its estimates count as checked is for [`checked`]: rows of it go into the grid of
+//! `scripts/estimates-gpu`.
+//!
 //! Detectors in .pt files are not here: `graph/mod.rs` says how to add one.
 
+pub(crate) mod checked;
 pub(crate) mod gguf;
 pub(crate) mod huggingface;
 pub(crate) mod style;

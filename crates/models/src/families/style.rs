@@ -17,6 +17,10 @@ pub(crate) enum NormKind {
     Rms,
     /// The same, scaled in 32 bits too.
     RmsInside,
+    /// The same, and a name holds what is scaled until it is done.
+    RmsHeld,
+    /// The same of what is left when the mean is taken off.
+    Centered,
 }
 
 /// Where norms stand.
@@ -52,6 +56,10 @@ pub(crate) enum RotaryKind {
     None,
     /// All of a head, or as many numbers as the configuration says.
     Turned,
+    /// The same, in layers with a window.
+    InWindows,
+    /// The same, but in every fourth layer.
+    ButEveryFourth,
 }
 
 /// Who computes attention.
@@ -60,7 +68,31 @@ pub(crate) enum AttentionKind {
     /// PyTorch's own function, which chooses.
     Sdpa,
     /// The family's own operators, which store scores.
-    Operators,
+    Operators(ScoreKind),
+}
+
+/// Which of a layer's results the names of its program hold, and how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NameKind {
+    /// One name for all: a result is let go when the next has it.
+    Reused,
+    /// Attention's result stays until the layer ends, its norm until the sum is made.
+    UntilSum,
+    /// The same, and the norm stays until the next one is made.
+    UntilNorm,
+    /// All stay until the layer ends.
+    UntilEnd,
+}
+
+/// How a family's own operators make scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScoreKind {
+    /// In 32 bits.
+    Wide,
+    /// Added to a bias as they are made.
+    AddedTo,
+    /// With a bias in 32 bits after their scale.
+    Biased,
 }
 
 /// Keys and values out of one compressed vector.
@@ -82,8 +114,25 @@ pub(crate) struct DecoderStyle {
     pub(crate) places: NormPlaces,
     /// Whether queries and keys have norms of their own.
     pub(crate) query_norms: bool,
+    /// Whether those come after all three products, not each after its own.
+    pub(crate) late_norms: bool,
     /// Whether queries and keys are turned in 32 bits.
     pub(crate) wide_turns: bool,
+    /// Whether cosines and sines stay in 32 bits.
+    pub(crate) wide_angles: bool,
+    /// Whether they are turned in attention itself, whose names hold every part until it returns.
+    pub(crate) inline_turns: bool,
+    /// Whether they are put together anew even where all of a head is turned.
+    pub(crate) joins_turns: bool,
+    /// Whether queries are scaled before attention.
+    pub(crate) scales_query: bool,
+    /// Whether what is added to the stream is scaled first, the embedding, and the logits.
+    pub(crate) scales_residual: bool,
+    pub(crate) scales_logits: bool,
+    pub(crate) scales_embedding: bool,
+    /// Whether positions have an embedding of their own.
+    pub(crate) learned_positions: bool,
+    pub(crate) names: NameKind,
     /// Whether logits are bent to a cap.
     pub(crate) caps_logits: bool,
     /// The width of the embedding where it is not the layers'; 0 where it is.
@@ -103,14 +152,14 @@ pub(crate) struct DecoderStyle {
     pub(crate) attention: AttentionKind,
     /// Whether one head of keys is handed to attention for all heads of queries.
     pub(crate) broadcasts_keys: bool,
-    /// Whether its own operators have scores in 32 bits, and a bias of their size.
-    pub(crate) wide_scores: bool,
-    pub(crate) biased: bool,
+    /// Whether generating keeps keys and values of the tokens before.
+    pub(crate) keeps_cache: bool,
     pub(crate) latent: Option<LatentStyle>,
     /// Whether experts' results are weighed in 32 bits.
     pub(crate) wide_routing: bool,
-    /// The width of an MLP beside the experts.
+    /// The width of an MLP beside the experts, and whether it comes first and has a gate.
     pub(crate) shared_width: u64,
+    pub(crate) shared_first: bool,
     /// Layers before the first with experts, and the width of their MLP.
     pub(crate) dense_layers: u64,
     pub(crate) dense_width: u64,
@@ -124,7 +173,17 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     norm: NormKind::Rms,
     places: NormPlaces::Before,
     query_norms: false,
+    late_norms: false,
     wide_turns: false,
+    wide_angles: false,
+    inline_turns: false,
+    joins_turns: false,
+    scales_query: false,
+    scales_residual: false,
+    scales_logits: false,
+    scales_embedding: false,
+    learned_positions: false,
+    names: NameKind::Reused,
     caps_logits: false,
     embedded_width: 0,
     parallel_norm: false,
@@ -137,11 +196,11 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     dropout: false,
     attention: AttentionKind::Sdpa,
     broadcasts_keys: false,
-    wide_scores: false,
-    biased: false,
+    keeps_cache: true,
     latent: None,
     wide_routing: false,
     shared_width: 0,
+    shared_first: false,
     dense_layers: 0,
     dense_width: 0,
     state_channels: 0,
@@ -160,8 +219,16 @@ impl DecoderStyle {
     /// Of the families that differ from GPT-2.
     fn like_gpt(family: &str) -> Option<DecoderStyle> {
         Some(match family {
-            "gpt2" | "gpt_bigcode" => DecoderStyle { fused_qkv: true, dropout: true, ..GPT },
-            "opt" => DecoderStyle { dropout: true, ..GPT },
+            "gpt2" | "gpt_bigcode" => DecoderStyle {
+                fused_qkv: true,
+                dropout: true,
+                learned_positions: true,
+                names: NameKind::UntilSum,
+                ..GPT
+            },
+            "opt" => {
+                DecoderStyle { dropout: true, learned_positions: true, scales_query: true, ..GPT }
+            }
             "gpt_neox" => DecoderStyle {
                 parallel_norm: true,
                 parallel: true,
@@ -169,7 +236,12 @@ impl DecoderStyle {
                 rotary: RotaryKind::Turned,
                 ..GPT
             },
-            "phi" => DecoderStyle { parallel: true, rotary: RotaryKind::Turned, ..GPT },
+            "phi" => DecoderStyle {
+                parallel: true,
+                rotary: RotaryKind::Turned,
+                inline_turns: true,
+                ..GPT
+            },
             "falcon" => DecoderStyle {
                 parallel: true,
                 fused_qkv: true,
@@ -177,21 +249,44 @@ impl DecoderStyle {
                 broadcasts_keys: true,
                 ..GPT
             },
-            "stablelm" | "starcoder2" => DecoderStyle { rotary: RotaryKind::Turned, ..GPT },
-            "gpt_neo" => {
-                DecoderStyle { attention: AttentionKind::Operators, wide_scores: true, ..GPT }
-            }
-            "bloom" | "mpt" => DecoderStyle {
+            "starcoder2" => DecoderStyle { rotary: RotaryKind::Turned, ..GPT },
+            "stablelm" => DecoderStyle {
+                rotary: RotaryKind::Turned,
+                inline_turns: true,
+                names: NameKind::UntilEnd,
+                ..GPT
+            },
+            _ => return DecoderStyle::by_operators(family),
+        })
+    }
+
+    /// Of those that have attention of their own, operator by operator.
+    fn by_operators(family: &str) -> Option<DecoderStyle> {
+        Some(match family {
+            "gpt_neo" => DecoderStyle {
+                attention: AttentionKind::Operators(ScoreKind::Wide),
+                learned_positions: true,
+                names: NameKind::UntilSum,
+                ..GPT
+            },
+            "bloom" => DecoderStyle {
                 fused_qkv: true,
-                attention: AttentionKind::Operators,
-                biased: family == "bloom",
+                attention: AttentionKind::Operators(ScoreKind::AddedTo),
+                names: NameKind::UntilNorm,
+                ..GPT
+            },
+            "mpt" => DecoderStyle {
+                fused_qkv: true,
+                attention: AttentionKind::Operators(ScoreKind::Biased),
+                names: NameKind::UntilNorm,
+                keeps_cache: false,
                 ..GPT
             },
             "gptj" | "codegen" => DecoderStyle {
                 parallel: true,
                 rotary: RotaryKind::Turned,
-                attention: AttentionKind::Operators,
-                wide_scores: true,
+                inline_turns: true,
+                attention: AttentionKind::Operators(ScoreKind::Wide),
                 ..GPT
             },
             _ => return None,
@@ -202,27 +297,51 @@ impl DecoderStyle {
     fn like_llama(family: &str) -> DecoderStyle {
         match family {
             "cohere" | "cohere2" => DecoderStyle {
-                norm: NormKind::RmsInside,
+                norm: NormKind::Centered,
                 wide_turns: true,
                 parallel: true,
+                scales_logits: true,
+                rotary: match family {
+                    "cohere2" => RotaryKind::InWindows,
+                    _ => RotaryKind::Turned,
+                },
                 ..LLAMA
             },
-            "olmo" => DecoderStyle { norm: NormKind::Plain32, ..LLAMA },
-            "olmo2" | "olmo3" => {
-                DecoderStyle { places: NormPlaces::After, query_norms: true, ..LLAMA }
-            }
+            "smollm3" => DecoderStyle { rotary: RotaryKind::ButEveryFourth, ..LLAMA },
+            "olmo" => DecoderStyle { norm: NormKind::Plain32, wide_angles: true, ..LLAMA },
+            "olmo2" | "olmo3" => DecoderStyle {
+                norm: NormKind::RmsHeld,
+                places: NormPlaces::After,
+                query_norms: true,
+                wide_angles: true,
+                ..LLAMA
+            },
+            "qwen2_moe" => DecoderStyle { shared_first: true, ..LLAMA },
             "olmoe" | "qwen3" | "qwen3_moe" => DecoderStyle { query_norms: true, ..LLAMA },
-            "gemma" => DecoderStyle { norm: NormKind::RmsInside, ..LLAMA },
-            "gemma2" => {
-                DecoderStyle { norm: NormKind::RmsInside, places: NormPlaces::Both, ..LLAMA }
-            }
+            "gemma" => DecoderStyle { norm: NormKind::RmsInside, scales_embedding: true, ..LLAMA },
+            "gemma2" => DecoderStyle {
+                norm: NormKind::RmsInside,
+                places: NormPlaces::Both,
+                scales_embedding: true,
+                ..LLAMA
+            },
             "gemma3" | "gemma3_text" => DecoderStyle {
                 norm: NormKind::RmsInside,
                 places: NormPlaces::Both,
                 query_norms: true,
+                late_norms: true,
+                scales_embedding: true,
                 ..LLAMA
             },
-            "phi3" => DecoderStyle { fused_qkv: true, fused_gate: true, ..LLAMA },
+            "phi3" => {
+                DecoderStyle { fused_qkv: true, fused_gate: true, joins_turns: true, ..LLAMA }
+            }
+            "granite" | "granitemoe" => DecoderStyle {
+                scales_residual: true,
+                scales_embedding: true,
+                scales_logits: true,
+                ..LLAMA
+            },
             "glm" | "glm4" => DecoderStyle { fused_gate: true, ..LLAMA },
             "deepseek_v2" | "deepseek_v3" => DecoderStyle { wide_routing: true, ..LLAMA },
             _ => LLAMA,

@@ -118,6 +118,9 @@ pub struct EstimateRequest {
     pub inputs: Vec<(String, u64)>,
     /// How it is trained, where it is.
     pub train: Option<TrainingRequest>,
+    /// What PyTorch's allocator may hold at most; what it holds beyond what lives it then gives back
+    /// when it must. Whether that is enough is in [`Terms::held`].
+    pub allocator_room: Option<u64>,
 }
 
 impl Default for EstimateRequest {
@@ -137,6 +140,7 @@ impl Default for EstimateRequest {
             on_gpu: None,
             inputs: Vec::new(),
             train: None,
+            allocator_room: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     BaseDtype, EstimateRequest, Runner, Terms, TrainingPrecision, TrainingRequest, TrainingTerms,
 };
 use crate::families::style::{AttentionKind, DecoderStyle};
-use crate::{LayerCache, ModelShape};
+use crate::{ElementType, LayerCache, ModelShape};
 
 /// What running or training a shape takes. `sizes` are the bytes of its tensors, where known.
 pub(super) fn run(
@@ -23,10 +23,8 @@ pub(super) fn run(
     let of = |cache: &LayerCache| {
         let mut cache = EagerCache::new(cache, batch);
         if let Some(latent) = style.latent {
-            // Transformers keeps keys and values unfolded.
-            let heads = shape.heads;
-            let key = latent.plain.saturating_add(latent.turned);
-            cache.widths = [heads.saturating_mul(key), heads.saturating_mul(latent.value)];
+            // Transformers keeps what is compressed, and of keys what is turned by position.
+            cache.widths = [latent.rank, latent.turned];
         }
         cache
     };
@@ -34,15 +32,20 @@ pub(super) fn run(
     let decoder = EagerDecoder {
         shape,
         style: *style,
-        job: EagerJob::inference(width),
+        job: EagerJob {
+            bf16: cache_type(found, Some(Runner::PyTorch)) == ElementType::Bf16,
+            ..EagerJob::inference(width)
+        },
         caches: shape.caches.iter().flatten().map(of).collect(),
         batch,
         tokens: shape.context,
+        room: request.allocator_room,
     };
     if let Some(train) = &request.train {
         return trained(found, decoder, sizes, train);
     }
-    let caches = decoder.caches.iter().map(|cache| cache.bytes(batch, shape.context, width));
+    let caches = decoder.caches.iter().filter(|_| style.keeps_cache);
+    let caches = caches.map(|cache| cache.bytes(batch, shape.context, width));
     found.cache_by_layer = caches.collect();
     found.kv_cache_bytes = found.cache_by_layer.iter().fold(0, |sum, &n| sum.saturating_add(n));
     let held = decoder.memory(&stored(found, sizes));
@@ -78,7 +81,7 @@ fn scores(decoder: &EagerDecoder<'_>) -> &'static str {
     let windows =
         decoder.caches.iter().any(|cache| cache.window.is_some_and(|w| w <= shape.context));
     match style.attention {
-        AttentionKind::Operators => ", and attention stores its scores",
+        AttentionKind::Operators(_) => ", and attention stores its scores",
         AttentionKind::Sdpa if shares && (wide || style.broadcasts_keys) => {
             ", and attention stores its scores: no fused kernel has keys that heads share in such a \
              case"
@@ -95,6 +98,13 @@ fn trained(
     sizes: &[u64],
     train: &TrainingRequest,
 ) -> Result<(), String> {
+    if decoder.caches.iter().any(|cache| cache.state > 0) {
+        return Err(
+            "training of recurrent layers is not estimated from files alone; --exact runs the model's \
+             own program"
+                .to_string(),
+        );
+    }
     decoder.job = job(train)?;
     let count: u64 = found.weights.iter().map(|part| part.elements).fold(0, u64::saturating_add);
     let whole = sizes.iter().fold(0, |sum: u64, &n| sum.saturating_add(n));
@@ -146,6 +156,13 @@ fn trained(
 }
 
 fn job(train: &TrainingRequest) -> Result<EagerJob, String> {
+    if train.base_dtype == Some(BaseDtype::Int8) && train.checkpointing {
+        return Err(
+            "weights in 8 bits with checkpointing are not estimated from files alone: bitsandbytes keeps \
+             more than its checkpoints let go; --exact runs the model's own program"
+                .to_string(),
+        );
+    }
     let adapters = match (train.lora, train.base_dtype) {
         (None, None) => None,
         (None, Some(_)) => {
@@ -168,6 +185,7 @@ fn job(train: &TrainingRequest) -> Result<EagerJob, String> {
     let packed = adapters.is_some_and(|adapters| adapters.base != EagerBase::Plain);
     Ok(EagerJob {
         weight_width: if narrow && !packed { 2 } else { 4 },
+        bf16: narrow && !packed,
         amp: train.precision == TrainingPrecision::Amp,
         training: true,
         adapters,

@@ -1,8 +1,8 @@
 //! How far an estimate may be off: by who runs the model, and what of that was measured.
 
-use super::{BaseDtype, EstimateRequest, Optimizer, Runner, Terms, TrainingRequest};
+use super::{BaseDtype, EstimateRequest, Runner, Terms, TrainingRequest};
 use crate::EstimateRange;
-use crate::families::huggingface as families;
+use crate::families::checked::{self, CheckedJob, CheckedSpread};
 
 /// Architectures of GGUF files whose terms were compared with llama.cpp's logs.
 const LOGGED: [&str; 8] =
@@ -22,16 +22,10 @@ pub(super) fn of(terms: &Terms, request: &EstimateRequest) -> EstimateRange {
             }
             _ => EstimateRange::unchecked(total, "no log of llama.cpp for such a model"),
         },
-        ("safetensors", Some(Runner::PyTorch)) if request.train.is_some() => {
-            trained(total, family, request.train.unwrap_or_default())
-        }
-        ("safetensors", Some(Runner::PyTorch)) if gpu => match family {
-            Some(name) if families::CHECKED.contains(&name) => EstimateRange::checked(
-                total,
-                EstimateRange::CHECKED,
-                "models of this family ran on an H200, PyTorch 2.11 and Transformers 5.17",
-            ),
-            _ => EstimateRange::unchecked(total, "no model of this family was measured"),
+        ("safetensors", Some(Runner::PyTorch)) => match &request.train {
+            Some(train) => trained(total, family, *train),
+            None if gpu => eager(total, family, CheckedJob::Run),
+            None => EstimateRange::unchecked(total, "nothing of this kind was measured"),
         },
         (_, _) if request.train.is_some() => {
             EstimateRange::unchecked(total, "no detector was measured while it was trained")
@@ -46,27 +40,38 @@ pub(super) fn of(terms: &Terms, request: &EstimateRequest) -> EstimateRange {
     }
 }
 
-/// Training: of the families that were measured, what was measured of it.
+/// Training: by what of the model is trained.
 fn trained(total: u64, family: Option<&str>, train: TrainingRequest) -> EstimateRange {
     if train.gpus > 1 {
         let basis = "what several GPUs exchange was not measured; the upper end has 1 GiB for NCCL";
         return EstimateRange::unchecked(total, basis).with_more(1 << 30);
     }
-    let known = family.is_some_and(|name| families::CHECKED_TRAINING.contains(&name));
-    let rare = train.optimizer == Optimizer::Adafactor || train.base_dtype == Some(BaseDtype::Int8);
-    match (known, rare) {
-        (true, false) => EstimateRange::checked(
+    let job = match (train.lora, train.base_dtype) {
+        (None, _) => CheckedJob::Train,
+        (Some(_), Some(BaseDtype::Int8)) => CheckedJob::AdaptInt8,
+        (Some(_), _) => CheckedJob::Adapt,
+    };
+    eager(total, family, job)
+}
+
+/// A language model in PyTorch: as far off as estimates of its family were.
+fn eager(total: u64, family: Option<&str>, job: CheckedJob) -> EstimateRange {
+    match family.and_then(|name| checked::spread(job, name)) {
+        Some(CheckedSpread { rows, below, above }) => {
+            let what = match job {
+                CheckedJob::Run => "running",
+                CheckedJob::Train => "training",
+                CheckedJob::Adapt | CheckedJob::AdaptInt8 => "training adapters of",
+            };
+            let basis = format!(
+                "{rows} estimates of {what} models of this family, against their own program, which \
+                 agreed with an H200 (PyTorch 2.11, Transformers 5.17)"
+            );
+            EstimateRange::checked_between(total, (below, above), basis)
+        }
+        None => EstimateRange::unchecked(
             total,
-            EstimateRange::CHECKED,
-            "models of this family were trained on an H200, PyTorch 2.11 and Transformers 5.17",
-        ),
-        (true, true) => EstimateRange::unchecked(
-            total,
-            "with this optimizer or type, estimates were up to 12 % low on an H200",
-        ),
-        (false, _) => EstimateRange::unchecked(
-            total,
-            "estimates of training this family were more than 5 % off, or it was not measured",
+            "estimates of this family were more than 5 % off its own program, or were not checked",
         ),
     }
 }

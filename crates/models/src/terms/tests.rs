@@ -359,3 +359,21 @@ fn a_graph_is_held_by_who_runs_it() {
     let products = EngineOverhead::of(Some(Runner::PyTorch), Some(true)).bytes;
     assert_eq!(products - torch.overhead.bytes, if held.products > 0 { 0 } else { 64 << 20 });
 }
+
+/// What is not modelled is refused, not guessed.
+#[test]
+fn training_of_recurrent_layers_names_the_other_way() {
+    let folder = folder();
+    let config = r#"{"model_type":"mamba","hidden_size":64,"num_hidden_layers":2,"state_size":16,
+        "vocab_size":100}"#;
+    std::fs::write(folder.path().join("config.json"), config).expect("written");
+    let header = gibibytes(0);
+    std::fs::write(folder.path().join("model.safetensors"), header).expect("written");
+    let request = EstimateRequest {
+        runner: Some(Runner::PyTorch),
+        train: Some(TrainingRequest::default()),
+        ..EstimateRequest::default()
+    };
+    let error = estimate(folder.path(), &request).expect_err("refused");
+    assert!(error.to_string().contains("--exact"), "{error}");
+}

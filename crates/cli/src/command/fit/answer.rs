@@ -62,8 +62,9 @@ pub(super) struct FitEstimate {
     pub(super) basis: String,
     /// What would fit if the estimate were exact.
     pub(super) likely_largest: Option<FitValue>,
-    /// The same without what the engine holds beyond what lives: PyTorch frees that before it fails.
-    pub(super) live_largest: Option<FitValue>,
+    /// The largest for which PyTorch need not free its cache on the way; null where not even the
+    /// smallest is.
+    pub(super) cached_largest: Option<FitValue>,
 }
 
 /// How a program was tried.
@@ -154,11 +155,11 @@ impl FitAnswer {
             if let Some(likely) = &estimate.likely_largest {
                 rows.push(row("if it is exact", likely.to_string(), "would fit; try it to know"));
             }
-            let live = estimate.live_largest.as_ref();
-            if let Some(live) = live.filter(|live| Some(*live) != estimate.likely_largest.as_ref())
-            {
-                let note = "if the engine also frees all that it holds beyond what lives";
-                rows.push(row("at the very most", live.to_string(), note));
+            if estimate.cached_largest != self.largest {
+                let cached = estimate.cached_largest.as_ref();
+                let note = "above it PyTorch frees its cache on the way, which costs time";
+                let value = cached.map_or_else(|| "none".to_string(), FitValue::to_string);
+                rows.push(row("without pressure", value, note));
             }
         }
         rows.push(row("limit", limit.to_string(), ""));

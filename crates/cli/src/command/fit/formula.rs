@@ -6,7 +6,7 @@ use std::path::Path;
 use plimsoll::Bytes;
 use plimsoll::backend::{BackendKind, DeviceId};
 use plimsoll_models::search::largest_fitting;
-use plimsoll_models::terms::{Runner, Terms};
+use plimsoll_models::terms::{Runner, Terms, estimate};
 use plimsoll_models::{ModelError, ModelResult};
 
 use super::RESERVE_REASON;
@@ -55,6 +55,43 @@ impl SettingEstimates<'_> {
     fn largest(&mut self, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<Option<u64>> {
         largest_fitting(self.row.count, room, |place| self.at(place).map(bytes))
     }
+
+    /// The largest that runs, also where PyTorch must free its cache on the way.
+    fn largest_that_runs(
+        &mut self,
+        room: u64,
+        bytes: fn(&Terms) -> u64,
+    ) -> ModelResult<Option<u64>> {
+        largest_fitting(self.row.count, room, |place| {
+            let whole = bytes(self.at(place)?);
+            if whole <= room {
+                return Ok(whole);
+            }
+            let runs = self.runs_within(place, room, bytes)?;
+            Ok(if runs { room } else { whole })
+        })
+    }
+
+    /// Whether PyTorch gets by with less than it would hold; `bytes` is how much it may be.
+    fn runs_within(&self, place: u64, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<bool> {
+        let Some((terms, held)) =
+            self.known.get(&place).and_then(|terms| Some((terms, terms.held.as_ref()?)))
+        else {
+            return Ok(false);
+        };
+        let share = u128::from(room) * u128::from(terms.total_bytes);
+        let share = share / u128::from(bytes(terms).max(1));
+        let besides = terms.total_bytes.saturating_sub(held.reserved);
+        let room = u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(besides);
+        if held.allocated > room {
+            return Ok(false);
+        }
+        let flags = self.row.flags(self.base, place);
+        let mut request = flags.request();
+        request.allocator_room = Some(room);
+        let within = estimate(self.model, &request)?;
+        Ok(within.held.is_some_and(|held| held.met == Some(true)))
+    }
 }
 
 impl FormulaRequest<'_> {
@@ -71,9 +108,10 @@ impl FormulaRequest<'_> {
         let mut all = SettingEstimates { model: self.model, base: &base, row: &row, known };
         let room = self.limit.get().saturating_sub(reserve.get());
         let failed = || "cannot estimate it";
-        let largest = all.largest(room, |terms| terms.range.high_bytes).or_bad_input(failed)?;
-        let likely = all.largest(room, |terms| terms.total_bytes).or_bad_input(failed)?;
-        let live = all.largest(room, without_cache).or_bad_input(failed)?;
+        let upper_end = |terms: &Terms| terms.range.high_bytes;
+        let largest = all.largest_that_runs(room, upper_end).or_bad_input(failed)?;
+        let likely = all.largest_that_runs(room, |terms| terms.total_bytes).or_bad_input(failed)?;
+        let cached = all.largest(room, upper_end).or_bad_input(failed)?;
         let name = &self.vary.name;
         let Some(place) = largest else {
             let why = if row.count == 0 {
@@ -94,7 +132,7 @@ impl FormulaRequest<'_> {
         Ok(FitAnswer {
             largest: Some(row.value(place)),
             smallest_failed: (!is_last).then(|| row.value(place + 1)),
-            largest_bytes: Some(terms.range.high_bytes),
+            largest_bytes: Some(terms.range.high_bytes.min(room)),
             reserve_bytes: reserve.get(),
             reserve_reason,
             why: is_last.then(|| row.end.clone()),
@@ -108,7 +146,7 @@ impl FormulaRequest<'_> {
                 checked: terms.range.checked,
                 basis: terms.range.basis.clone(),
                 likely_largest: likely.map(|place| row.value(place)),
-                live_largest: live.map(|place| row.value(place)),
+                cached_largest: cached.map(|place| row.value(place)),
             }),
             ..self.without_answer(String::new(), notes)
         })
@@ -166,11 +204,6 @@ impl FormulaRequest<'_> {
             proof: None,
         }
     }
-}
-
-/// What is needed at least: without what an allocator holds beyond what lives.
-fn without_cache(terms: &Terms) -> u64 {
-    terms.total_bytes.saturating_sub(terms.workspace_bytes)
 }
 
 /// Why nothing can be said of a model, where only its weights are known.

@@ -8,7 +8,7 @@
 use super::decoder::{EagerDecoder, EagerPass, EagerShared, KeptPair};
 use super::ops::Saved;
 use super::tape::{EagerNode, EagerTape, EagerTensor, Gradient};
-use crate::families::style::{AttentionKind, NormKind, RotaryKind};
+use crate::families::style::{AttentionKind, LatentStyle, RotaryKind};
 
 /// The widest head that a fused kernel for 16 bits has.
 const WIDEST_HEAD: u64 = 256;
@@ -16,6 +16,7 @@ const WIDEST_HEAD: u64 = 256;
 const MASK_STEP: u64 = 16;
 
 impl EagerDecoder<'_> {
+    /// The result, and the weights where the program gives them back too.
     pub(super) fn attention(
         &self,
         tape: &mut EagerTape<'_>,
@@ -23,129 +24,234 @@ impl EagerDecoder<'_> {
         x: &EagerTensor,
         shared: &EagerShared,
         kept: &mut KeptPair,
-    ) -> EagerTensor {
+    ) -> (EagerTensor, Option<EagerTensor>) {
         let hidden = self.shape.hidden;
-        let [mut query, mut keys, mut values] = match self.style.latent {
-            Some(_) => self.unfolded(tape, (layer, pass), x),
-            None => self.projected(tape, (layer, pass), x),
-        };
-        let early = self.style.norm == NormKind::Rms;
-        if self.style.query_norms && !early {
+        if let Some(latent) = self.style.latent {
+            return (self.latent(tape, (layer, pass), x, latent, kept), None);
+        }
+        let ([mut query, mut keys, mut values], mut held) = self.projected(tape, (layer, pass), x);
+        if self.style.query_norms && self.style.late_norms {
             let heads = (self.style.norm, self.head_width());
             query = tape.norm(&self.job, heads, &query);
             keys = tape.norm(&self.job, heads, &keys);
         }
-        if self.style.rotary != RotaryKind::None && self.style.latent.is_none() {
-            let (turned_query, turned_keys) =
-                (self.turned(tape, &query, shared), self.turned(tape, &keys, shared));
-            (query, keys) = (turned_query, turned_keys);
-            if self.style.wide_turns {
-                let narrow = [tape.cast(&query, values.width), tape.cast(&keys, values.width)];
-                [query, keys] = narrow;
-            }
+        if self.style.scales_query {
+            query = tape.unary(&query, query.width, Saved::Nothing);
         }
-        if !self.job.training {
+        if self.turns(layer) {
+            (query, keys) = self.turned(tape, (query, keys), shared, &mut held);
+        }
+        if self.caches() {
             let cache = &self.caches[layer];
             let longer = |width| self.batch.saturating_mul(cache.held(pass)).saturating_mul(width);
-            let counts = cache.widths.map(longer);
-            let new = counts.map(|count| tape.tensor(count, keys.width));
-            [keys, values] = new.clone();
-            *kept = Some(new);
+            let [all_keys, all_values] = cache.widths.map(longer);
+            let width = keys.width;
+            // Without a window each is let go as soon as the longer one is made.
+            let (old_keys, old_values) = kept.take().map(|[a, b]| (a, b)).unzip();
+            let new_keys = tape.tensor(all_keys, width);
+            let old_keys = old_keys.filter(|_| cache.window.is_some());
+            let new_values = tape.tensor(all_values, width);
+            drop((old_keys, old_values));
+            (keys, values) = (new_keys.clone(), new_values.clone());
+            *kept = Some([new_keys, new_values]);
         }
-        let windowed = self.caches[layer].window.is_some();
+        held.extend([query.clone(), keys.clone(), values.clone()]);
+        if let AttentionKind::Operators(scores) = self.style.attention {
+            let attended = self.by_operators(tape, pass, scores, [query, keys, values]);
+            let width = attended.out.count.checked_div(self.count(pass, 1)).unwrap_or(0);
+            let out = tape.linear(&self.job, &attended.out, self.matrix(layer, 4, width, hidden));
+            return (out, Some(attended.weights));
+        }
+        let windowed = self.caches[layer].window.is_some() || self.style.broadcasts_keys;
         let mask = shared.mask.as_ref().filter(|_| windowed);
         let attended = self.attended(tape, pass, [query, keys, values], mask);
         let width = attended.count.checked_div(self.count(pass, 1)).unwrap_or(0);
-        tape.linear(&self.job, &attended, self.matrix(layer, 4, width, hidden))
+        (tape.linear(&self.job, &attended, self.matrix(layer, 4, width, hidden)), None)
     }
 
+    /// Queries, keys and values, and what names hold until attention returns.
     fn projected(
         &self,
         tape: &mut EagerTape<'_>,
         (layer, pass): (usize, EagerPass),
         x: &EagerTensor,
-    ) -> [EagerTensor; 3] {
+    ) -> ([EagerTensor; 3], Vec<EagerTensor>) {
         let hidden = self.shape.hidden;
         let [key, value] = self.caches[layer].widths;
         let widths = [self.shape.heads.saturating_mul(self.head_width()), key, value];
         if self.style.fused_qkv {
             let all = widths.iter().fold(0, |sum: u64, &width| sum.saturating_add(width));
             let all = tape.linear(&self.job, x, self.matrix(layer, 0, hidden, all));
-            return tape.split(&all, widths.map(|width| self.count(pass, width)));
+            let parts = tape.split(&all, widths.map(|width| self.count(pass, width)));
+            return (parts, vec![all]);
         }
         let mut place = 0;
-        widths.map(|width| {
+        let parts = widths.map(|width| {
             place += 1;
             let out = tape.linear(&self.job, x, self.matrix(layer, place, hidden, width));
-            if self.style.query_norms && self.style.norm == NormKind::Rms && place < 3 {
-                return tape.norm(&self.job, (NormKind::Rms, self.head_width()), &out);
+            if self.style.query_norms && !self.style.late_norms && place < 3 {
+                return tape.norm(&self.job, (self.style.norm, self.head_width()), &out);
             }
             out
-        })
+        });
+        (parts, Vec::new())
     }
 
-    /// Queries, keys and values out of compressed vectors (MLA); the cache holds them unfolded.
-    fn unfolded(
+    /// Queries, keys and values out of compressed vectors (MLA). The cache has the compressed ones,
+    /// and each layer unfolds all of them.
+    fn latent(
         &self,
         tape: &mut EagerTape<'_>,
         (layer, pass): (usize, EagerPass),
         x: &EagerTensor,
-    ) -> [EagerTensor; 3] {
-        let Some(latent) = self.style.latent else { return [x.clone(), x.clone(), x.clone()] };
+        latent: LatentStyle,
+        kept: &mut KeptPair,
+    ) -> EagerTensor {
         let (hidden, heads) = (self.shape.hidden, self.shape.heads);
-        let [key, value] = self.caches[layer].widths;
+        let (key, value) = (
+            heads.saturating_mul(latent.plain.saturating_add(latent.turned)),
+            heads.saturating_mul(latent.value),
+        );
         let query = match latent.query_rank {
             0 => tape.linear(&self.job, x, self.matrix(layer, 0, hidden, key)),
             rank => {
                 let mut low = tape.linear(&self.job, x, self.matrix(layer, 5, hidden, rank));
-                low = tape.norm(&self.job, self.normed(), &low);
+                low = tape.norm(&self.job, (self.style.norm, rank), &low);
                 tape.linear(&self.job, &low, self.matrix(layer, 0, rank, key))
             }
         };
         let both = latent.rank.saturating_add(latent.turned);
-        let mut low = tape.linear(&self.job, x, self.matrix(layer, 1, hidden, both));
-        low = tape.norm(&self.job, self.normed(), &low.part(self.count(pass, latent.rank)));
-        let wide = heads.saturating_mul(latent.plain).saturating_add(value);
-        let open = tape.linear(&self.job, &low, self.matrix(layer, 2, latent.rank, wide));
-        let turned = self.count(pass, heads.saturating_mul(latent.turned));
-        let part = tape.copied(&query, turned);
+        let low = tape.linear(&self.job, x, self.matrix(layer, 1, hidden, both));
+        let part = low.part(self.count(pass, latent.rank));
+        let mut narrow = tape.norm(&self.job, (self.style.norm, latent.rank), &part);
+        let turned_width = heads.saturating_mul(latent.turned);
+        let turned = self.pairs_turned(tape, &query, self.count(pass, turned_width));
+        let turned_key = self.pairs_turned(tape, &low, self.count(pass, latent.turned));
+        let held = self.batch.saturating_mul(pass.tokens);
+        if self.caches() {
+            let new = [latent.rank, latent.turned]
+                .map(|width| tape.tensor(held.saturating_mul(width), narrow.width));
+            narrow = new[0].clone();
+            *kept = Some(new);
+        }
         let whole = tape.copied(&query, self.count(pass, key));
-        drop((part, query, low));
-        let keys = tape.copied(&open, self.count(pass, key));
-        [whole, keys, open.part(self.count(pass, value))]
+        let wide = heads.saturating_mul(latent.plain).saturating_add(value);
+        let open = tape.linear(&self.job, &narrow, self.matrix(layer, 2, latent.rank, wide));
+        let keys = tape.copied(&open, held.saturating_mul(key));
+        let values = open.part(held.saturating_mul(value));
+        let attended = self.attended(tape, pass, [whole, keys, values], None);
+        drop((turned, turned_key));
+        tape.linear(&self.job, &attended, self.matrix(layer, 4, value, hidden))
     }
 
-    /// Turned by position: a product with cosines, and one of the turned halves with sines.
+    /// Pairs of neighbours turned by position: two products and their sum for each half.
+    fn pairs_turned(&self, tape: &mut EagerTape<'_>, x: &EagerTensor, count: u64) -> EagerTensor {
+        let half = x.part(count / 2);
+        let halves = [(); 2].map(|()| {
+            let products = [(); 2].map(|()| tape.unary(&half, half.width, Saved::Nothing));
+            tape.add(&products[0], &products[1])
+        });
+        tape.copied(&halves[0], count)
+    }
+
+    /// Queries and keys turned by position.
     fn turned(
+        &self,
+        tape: &mut EagerTape<'_>,
+        (query, keys): (EagerTensor, EagerTensor),
+        shared: &EagerShared,
+        held: &mut Vec<EagerTensor>,
+    ) -> (EagerTensor, EagerTensor) {
+        let narrow = query.width;
+        let width = if self.style.wide_turns { 4 } else { narrow };
+        let whole = [tape.cast(&query, width), tape.cast(&keys, width)];
+        if self.style.joins_turns {
+            let [query, keys] = whole.map(|x| {
+                let part = self.turned_part(tape, &x, shared);
+                self.joined(tape, &part, &x)
+            });
+            return (query, keys);
+        }
+        let parts = whole.each_ref().map(|x| self.turned_part(tape, x, shared));
+        if self.style.inline_turns {
+            held.extend(parts.iter().chain(&whole).cloned());
+        }
+        let [query_part, keys_part] = parts;
+        let turned_query = self.joined(tape, &query_part, &whole[0]);
+        drop(query_part);
+        let turned_keys = self.joined(tape, &keys_part, &whole[1]);
+        drop(keys_part);
+        let turned = (tape.cast(&turned_query, narrow), tape.cast(&turned_keys, narrow));
+        drop(turned_query);
+        drop(turned_keys);
+        drop(whole);
+        drop(query);
+        drop(keys);
+        turned
+    }
+
+    /// A product with cosines, and one of the swapped halves with sines.
+    fn turned_part(
         &self,
         tape: &mut EagerTape<'_>,
         x: &EagerTensor,
         shared: &EagerShared,
     ) -> EagerTensor {
-        let width = if self.style.wide_turns { 4 } else { x.width };
-        let x = &tape.cast(x, width);
         let width =
             shared.angles.as_ref().map_or(x.width, |[cosines, _]| cosines.width.max(x.width));
         let head = self.head_width().max(1);
         let count = x.count / head * self.style.rotated(head);
         let part = x.part(count);
         let cosines = tape.unary(&part, width, Saved::Nothing);
-        let half = tape.unary(&x.part(count / 2), x.width, Saved::Nothing);
-        let swapped = tape.copied(&part, count);
+        let half = tape.take(count / 2 * x.width);
+        let swapped = tape.tensor(count, x.width);
         drop(half);
+        let node = EagerNode {
+            inputs: part.node.map(|node| (node, Gradient::New(x.bytes()))).into_iter().collect(),
+            working: vec![part.bytes() / 2],
+            brief: vec![x.bytes()],
+            ..EagerNode::default()
+        };
+        let swapped = tape.record(swapped, node);
         let sines = tape.unary(&swapped, width, Saved::Nothing);
         drop(swapped);
-        let turned = tape.add(&cosines, &sines);
-        drop((cosines, sines));
-        if count == x.count {
-            return turned;
+        tape.add(&cosines, &sines)
+    }
+
+    /// What was turned with what was not, where only a part was.
+    fn joined(
+        &self,
+        tape: &mut EagerTape<'_>,
+        turned: &EagerTensor,
+        x: &EagerTensor,
+    ) -> EagerTensor {
+        if !self.joins() {
+            return turned.clone();
         }
         let whole = tape.tensor(x.count, turned.width);
-        let inputs = [&turned, x]
+        let rest = x.bytes().saturating_sub(turned.bytes());
+        let inputs = [(turned, turned.bytes()), (x, rest)]
             .into_iter()
-            .filter_map(|part| Some((part.node?, Gradient::New(part.bytes()))));
+            .filter_map(|(part, bytes)| Some((part.node?, Gradient::New(bytes))));
         let node = EagerNode { inputs: inputs.collect(), ..EagerNode::default() };
         tape.record(whole, node)
+    }
+
+    /// Whether a layer has positions: in some families only those with a window, or not every fourth.
+    fn turns(&self, layer: usize) -> bool {
+        match self.style.rotary {
+            RotaryKind::None => false,
+            RotaryKind::Turned => true,
+            RotaryKind::InWindows => self.caches[layer].window.is_some(),
+            RotaryKind::ButEveryFourth => !(layer + 1).is_multiple_of(4),
+        }
+    }
+
+    /// Whether queries are put together anew, head by head.
+    fn joins(&self) -> bool {
+        let head = self.head_width();
+        let part = self.style.rotary != RotaryKind::None && self.style.rotated(head) < head;
+        part || self.style.joins_turns || self.style.latent.is_some()
     }
 
     fn attended(
@@ -161,29 +267,25 @@ impl EagerDecoder<'_> {
             .checked_div(self.head_width())
             .unwrap_or(0)
             .saturating_mul(self.value_width());
-        if self.style.attention == AttentionKind::Operators {
-            return self.by_operators(tape, scores, out, [query, keys, values]);
-        }
-        let [mut query, mut keys, mut values] = if self.job.amp {
+        let [query, mut keys, mut values] = if self.job.amp {
             [tape.cast(&query, 2), tape.cast(&keys, 2), tape.cast(&values, 2)]
         } else {
             [query, keys, values]
         };
         let shares = keys.count / pass.tokens.max(1) < query.count / pass.count.max(1);
         let same = self.head_width() == self.value_width() && self.head_width() <= WIDEST_HEAD;
-        if shares && (mask.is_some() || !same) {
+        let copies = mask.is_some() && !self.style.broadcasts_keys;
+        if shares && (copies || !same) {
             let heads = pass.tokens.saturating_mul(self.batch).saturating_mul(self.shape.heads);
             let wide_keys = tape.copied(&keys, heads.saturating_mul(self.head_width()));
             values = tape.copied(&values, heads.saturating_mul(self.value_width()));
             keys = wide_keys;
         } else if shares && (query.width == 4 || self.style.broadcasts_keys) {
-            let narrow = query.width;
-            query = tape.cast(&query, 4);
-            (keys, values) = (tape.cast(&keys, 4), tape.cast(&values, 4));
-            let out = self.by_math(tape, pass, scores, out, [query, keys, values]);
-            return tape.cast(&out, narrow);
+            return self.by_math(tape, pass, (scores, out), [query, keys, values], mask);
         }
-        self.fused(tape, pass, out, [query, keys, values], mask)
+        let attended = self.fused(tape, pass, out, [query, keys, values], mask);
+        // It has the order of its queries; the next product needs tokens first.
+        if self.joins() { tape.copied(&attended, attended.count) } else { attended }
     }
 
     fn value_width(&self) -> u64 {
@@ -201,7 +303,8 @@ impl EagerDecoder<'_> {
         let mask = mask.map(|mask| {
             let square = self.batch.saturating_mul(pass.count).saturating_mul(pass.tokens);
             let plain = tape.tensor(square.max(mask.count), query.width);
-            if pass.tokens.is_multiple_of(MASK_STEP) {
+            // The kernel for 16 bits takes it as it is.
+            if query.width == 2 || pass.tokens.is_multiple_of(MASK_STEP) {
                 return plain;
             }
             tape.tensor(
@@ -210,20 +313,20 @@ impl EagerDecoder<'_> {
             )
         });
         let rows = self.count(pass, self.shape.heads);
-        let sums = tape.take(rows.saturating_mul(4));
         let out = tape.tensor(out, query.width);
+        let sums = tape.take(rows.saturating_mul(4));
         let mut node = EagerNode::default();
         for part in [&query, &keys, &values] {
-            node.saved.push(part.memory.clone());
             node.inputs.extend(part.node.map(|node| (node, Gradient::New(part.bytes()))));
         }
+        node.saved.extend([&keys, &query, &values].map(|part| part.memory.clone()));
         node.saved.extend([out.memory.clone(), sums]);
         node.saved.extend(mask.map(|mask| mask.memory));
         let mut working = rows.saturating_add(query.count).saturating_mul(4);
         if keys.count < query.count {
             working = working.saturating_add(query.bytes().saturating_mul(2));
         }
-        node.working.push(working);
+        node.brief.push(working);
         tape.record(out, node)
     }
 
@@ -233,60 +336,61 @@ impl EagerDecoder<'_> {
         &self,
         tape: &mut EagerTape<'_>,
         pass: EagerPass,
-        scores: u64,
-        out: u64,
+        (scores, out): (u64, u64),
         [query, keys, values]: [EagerTensor; 3],
+        mask: Option<&EagerTensor>,
     ) -> EagerTensor {
+        let narrow = query.width;
+        let (query, keys, values) =
+            (tape.cast(&query, 4), tape.cast(&keys, 4), tape.cast(&values, 4));
         let scaled = tape.unary(&query, 4, Saved::Nothing);
         let square = if pass.count > 1 { pass.count.saturating_mul(pass.tokens) } else { 0 };
-        let (all, causal) = (tape.take(square), tape.take(square));
-        drop(all);
-        let mask = tape.take(square.saturating_mul(4));
-        drop(causal);
+        let mask = match mask {
+            Some(mask) => tape.take(mask.count.saturating_mul(narrow)),
+            None => {
+                let (all, causal) = (tape.take(square), tape.take(square));
+                drop(all);
+                let mask = tape.take(square.saturating_mul(4));
+                drop(causal);
+                mask
+            }
+        };
         let wide =
             query.count.checked_div(pass.count.max(1)).unwrap_or(0).saturating_mul(pass.tokens);
-        let (own_keys, own_values) = (tape.copied(&keys, wide), tape.copied(&values, wide));
+        // Shared keys are copied out for each head, or by the product itself.
+        let own = |tape: &mut EagerTape<'_>, x: &EagerTensor| match self.style.broadcasts_keys {
+            true => x.clone(),
+            false => tape.copied(x, wide),
+        };
+        let (own_keys, own_values) = (own(tape, &keys), own(tape, &values));
         let scaled_keys = tape.unary(&own_keys, 4, Saved::Nothing);
-        let weights = tape.matrices(&scaled, &scaled_keys, scores);
-        drop(scaled);
-        let shares = tape.unary(&weights, 4, Saved::Output);
-        let masked = tape.take(scores);
-        drop((masked, weights, mask));
-        let attended = tape.matrices(&shares, &own_values, out);
-        drop((shares, own_keys, scaled_keys));
+        let flat = tape.copied(&scaled, scaled.count);
+        let flat_keys = self.spread_out(tape, &scaled_keys, wide);
+        let weights = tape.matrices(&flat, &flat_keys, scores);
+        drop((flat, flat_keys, scaled_keys));
+        let mut shares = tape.unary(&weights, 4, Saved::Output);
+        drop(tape.take(scores));
+        drop(weights);
+        shares = tape.dropout(&shares, self.style.dropout);
+        let given_back = tape.cast(&shares, narrow);
+        let flat_values = self.spread_out(tape, &own_values, wide);
+        let attended = tape.matrices(&shares, &flat_values, out);
+        drop(flat_values);
+        let attended = tape.cast(&attended, narrow);
+        drop((given_back, shares, mask, scaled, own_keys, own_values));
+        drop((query, keys, values));
         tape.copied(&attended, out)
     }
 
-    /// A family's own operators: scores, the same with the mask, and what a softmax in 32 bits
-    /// makes of them in their own type.
-    fn by_operators(
-        &self,
-        tape: &mut EagerTape<'_>,
-        scores: u64,
-        out: u64,
-        [query, keys, values]: [EagerTensor; 3],
-    ) -> EagerTensor {
-        let width = values.width;
-        let [query, keys] = match self.style.wide_scores {
-            true => [tape.cast(&query, 4), tape.cast(&keys, 4)],
-            false => [query, keys],
-        };
-        let bias = if self.style.biased { scores } else { 0 };
-        let bias = tape.tensor(bias, query.width);
-        let weights = tape.matrices(&query, &keys, scores);
-        let masked = tape.unary(&weights, weights.width, Saved::Nothing);
-        let wide = tape.unary(&masked, 4, Saved::Output);
-        let narrow = tape.cast(&wide, width);
-        drop((wide, bias));
-        let attended = tape.matrices(&narrow, &values, out);
-        drop((weights, masked, narrow));
-        tape.copied(&attended, out)
+    /// What a product makes of keys that all heads share.
+    fn spread_out(&self, tape: &mut EagerTape<'_>, x: &EagerTensor, count: u64) -> EagerTensor {
+        if self.style.broadcasts_keys { tape.copied(x, count) } else { x.clone() }
     }
 }
 
 impl EagerTape<'_> {
     /// Products of many matrices; both sides are saved.
-    fn matrices(&mut self, a: &EagerTensor, b: &EagerTensor, count: u64) -> EagerTensor {
+    pub(super) fn matrices(&mut self, a: &EagerTensor, b: &EagerTensor, count: u64) -> EagerTensor {
         let out = self.tensor(count, a.width);
         self.product();
         let mut node = EagerNode::default();

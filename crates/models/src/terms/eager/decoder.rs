@@ -5,8 +5,10 @@ use super::job::EagerJob;
 use super::ops::{EagerMatrix, Saved};
 use super::tape::{EagerNode, EagerTape, EagerTensor, Gradient};
 use super::{EagerCache, LAYER_WEIGHTS};
-use crate::families::style::{Activation, DecoderStyle, NormKind, NormPlaces, RotaryKind};
-use crate::{Biases, Mlp, ModelShape};
+use crate::families::style::{
+    AttentionKind, DecoderStyle, NameKind, NormKind, NormPlaces, RotaryKind, ScoreKind,
+};
+use crate::{Biases, ModelShape};
 
 /// A decoder and how it is run.
 #[derive(Debug, Clone)]
@@ -19,6 +21,8 @@ pub(crate) struct EagerDecoder<'a> {
     /// Sequences, and tokens of each.
     pub(crate) batch: u64,
     pub(crate) tokens: u64,
+    /// What the allocator may hold, where that is said.
+    pub(crate) room: Option<u64>,
 }
 
 /// Keys and values of a layer so far.
@@ -72,29 +76,111 @@ impl EagerDecoder<'_> {
 
     /// Positions and mask of a pass.
     pub(super) fn shared(&self, tape: &EagerTape<'_>, pass: EagerPass) -> EagerShared {
+        let windows = self.caches.iter().filter_map(|cache| cache.window);
+        // Falcon brings a mask of padding where it generates.
+        let padded = self.style.broadcasts_keys && !self.job.training;
+        let masked = padded || windows.min().is_some_and(|window| pass.tokens >= window);
+        let masked = masked && pass.count > 1;
+        let mask = masked.then(|| {
+            let square = pass.count.saturating_mul(pass.tokens);
+            // A generating program brings a mask of padding for each sequence.
+            let batch = if self.job.training { 1 } else { self.batch };
+            // Within the window, not ahead, both, and of each sequence what is no padding.
+            let mut both = tape.tensor(1, 1);
+            for _ in 0..if padded { 1 } else { 2 } {
+                let rule = tape.tensor(square, 1);
+                both = tape.tensor(square, 1);
+                drop(rule);
+            }
+            if !padded {
+                both = tape.tensor(square, 1);
+            }
+            let padded = tape.tensor(square.saturating_mul(batch), 1);
+            drop(both);
+            padded
+        });
+        let mask = match self.style.attention {
+            AttentionKind::Operators(kind) => self.added_mask(tape, pass, kind),
+            AttentionKind::Sdpa => mask,
+        };
         let width = match self.style.rotary {
             RotaryKind::None => 0,
             _ => self.style.rotated(self.head_width()),
         };
         let angles = (width > 0).then(|| {
-            let numbers = pass.count.saturating_mul(width);
-            let wide = [tape.tensor(numbers, 4), tape.tensor(numbers, 4)];
-            wide.map(|wide| tape.tensor(wide.count, self.width()))
-        });
-        let windows = self.caches.iter().filter_map(|cache| cache.window);
-        let masked = windows.min().is_some_and(|window| pass.count > 1 && pass.tokens >= window);
-        let mask = masked.then(|| {
-            let square = pass.count.saturating_mul(pass.tokens);
-            // A generating program brings a mask of padding for each sequence.
-            let batch = if self.job.training { 1 } else { self.batch };
-            let (past, within) = (tape.tensor(square, 1), tape.tensor(square, 1));
-            let both = tape.tensor(square, 1);
-            drop((past, within));
-            let padded = tape.tensor(square.saturating_mul(batch), 1);
-            drop(both);
-            padded
+            // A generating program brings positions for each sequence.
+            let sequences = if self.job.training { 1 } else { self.batch };
+            let numbers = pass.count.saturating_mul(width).saturating_mul(sequences);
+            let half = tape.tensor(numbers / 2, 4);
+            tape.product();
+            let whole = tape.tensor(numbers, 4);
+            let wide = [(); 2].map(|()| {
+                let waves = tape.tensor(numbers, 4);
+                let scaled = tape.tensor(numbers, 4);
+                drop(waves);
+                scaled
+            });
+            let angles = wide.each_ref().map(|wide| match self.width() {
+                width if width < 4 && !self.style.wide_angles => tape.tensor(numbers, width),
+                _ => wide.clone(),
+            });
+            drop((half, whole));
+            angles
         });
         EagerShared { angles, mask }
+    }
+
+    /// A mask that is added to scores, in their type: for each sequence, as padding may differ.
+    fn added_mask(
+        &self,
+        tape: &EagerTape<'_>,
+        pass: EagerPass,
+        kind: ScoreKind,
+    ) -> Option<EagerTensor> {
+        if pass.count == 1 {
+            return None;
+        }
+        let square = pass.count.saturating_mul(pass.tokens);
+        let all = square.saturating_mul(self.batch);
+        let past = tape.tensor(square, 1);
+        // Where the program brings a mask of padding, as generating does.
+        let padded = if self.job.training && kind != ScoreKind::AddedTo {
+            past
+        } else {
+            let both = tape.tensor(square, 1);
+            drop(past);
+            let padded = tape.tensor(all, 1);
+            drop(both);
+            padded
+        };
+        let mask = tape.tensor(all, self.width());
+        drop(padded);
+        Some(if kind == ScoreKind::Biased { tape.tensor(mask.count, 1) } else { mask })
+    }
+
+    /// The stream before the first layer, and what names hold beside it.
+    pub(super) fn embedding(
+        &self,
+        tape: &EagerTape<'_>,
+        pass: EagerPass,
+    ) -> (EagerTensor, Vec<EagerTensor>) {
+        let numbers = self.count(pass, self.shape.hidden);
+        let embedded = tape.tensor(numbers, self.width());
+        if self.style.learned_positions {
+            // A generating program brings positions for each sequence.
+            let sequences = if self.job.training { self.batch } else { 1 };
+            let positions = tape.tensor(numbers / sequences.max(1), self.width());
+            let sum = tape.tensor(numbers, self.width());
+            return (sum, vec![embedded, positions]);
+        }
+        let embedded =
+            if self.style.scales_embedding { tape.tensor(numbers, self.width()) } else { embedded };
+        (embedded.clone(), vec![embedded])
+    }
+
+    /// Whether keys and values are kept for the next tokens.
+    pub(super) fn caches(&self) -> bool {
+        self.style.keeps_cache && !self.job.training
     }
 
     /// The width of a head of queries and keys.
@@ -104,6 +190,7 @@ impl EagerDecoder<'_> {
             .map_or_else(|| self.shape.head_width(), |latent| latent.plain + latent.turned)
     }
 
+    /// What a layer gives, and what it gives back besides.
     pub(super) fn layer(
         &self,
         tape: &mut EagerTape<'_>,
@@ -111,219 +198,63 @@ impl EagerDecoder<'_> {
         x: &EagerTensor,
         shared: &EagerShared,
         kept: &mut KeptPair,
-    ) -> EagerTensor {
+    ) -> (EagerTensor, Option<EagerTensor>) {
         let style = &self.style;
         let before = matches!(style.places, NormPlaces::Before | NormPlaces::Both);
         let after = matches!(style.places, NormPlaces::After | NormPlaces::Both);
         let behind = style.places == NormPlaces::Behind;
         let normed = if before { tape.norm(&self.job, self.normed(), x) } else { x.clone() };
         let cache = &self.caches[layer];
-        let mut mixed = if cache.state > 0 && cache.widths == [0, 0] {
-            return self.recurrent(tape, (layer, pass), x, normed);
-        } else {
-            self.attention(tape, (layer, pass), &normed, shared, kept)
-        };
+        if cache.state > 0 && cache.widths == [0, 0] {
+            return (self.recurrent(tape, (layer, pass), x, normed), None);
+        }
+        let (mut mixed, weights) = self.attention(tape, (layer, pass), &normed, shared, kept);
         if style.parallel {
             mixed = tape.dropout(&mixed, style.dropout);
-            let own = match style.parallel_norm {
-                true => tape.norm(&self.job, self.normed(), x),
-                false => normed.clone(),
+            let mut inner = if style.parallel_norm {
+                drop(normed);
+                let own = tape.norm(&self.job, self.normed(), x);
+                self.mlp(tape, (layer, pass), &own)
+            } else {
+                // The program's name for it stays until the layer returns.
+                self.mlp(tape, (layer, pass), &normed)
             };
-            drop(normed);
-            let mut inner = self.mlp(tape, (layer, pass), &own);
-            drop(own);
             inner = tape.dropout(&inner, style.dropout);
             let sum = tape.add(&inner, &mixed);
-            drop((inner, mixed));
-            return tape.add(&sum, x);
+            return (tape.add(&sum, x), weights);
         }
-        drop(normed);
+        let names = style.names;
+        let first = (names != NameKind::Reused).then_some(normed);
         if after {
             mixed = tape.norm(&self.job, self.normed(), &mixed);
         }
         mixed = tape.dropout(&mixed, style.dropout);
-        let mut residual = tape.add(x, &mixed);
-        drop(mixed);
+        let mut residual = self.added(tape, x, &mixed);
+        let mixed = (names != NameKind::Reused).then_some(mixed);
+        let first = first.filter(|_| names != NameKind::UntilSum);
         if behind {
             residual = tape.norm(&self.job, self.normed(), &residual);
         }
-        let normed =
+        let second =
             if before { tape.norm(&self.job, self.normed(), &residual) } else { residual.clone() };
-        let mut inner = self.mlp(tape, (layer, pass), &normed);
-        drop(normed);
+        let first = first.filter(|_| names != NameKind::UntilNorm);
+        let mut inner = self.mlp(tape, (layer, pass), &second);
+        let second = (names != NameKind::Reused).then_some(second);
         if after {
             inner = tape.norm(&self.job, self.normed(), &inner);
         }
         inner = tape.dropout(&inner, style.dropout);
-        let out = tape.add(&residual, &inner);
-        if behind { tape.norm(&self.job, self.normed(), &out) } else { out }
+        let out = self.added(tape, &residual, &inner);
+        let out = if behind { tape.norm(&self.job, self.normed(), &out) } else { out };
+        drop((inner, second, mixed, first));
+        (out, weights)
     }
 
-    fn mlp(
-        &self,
-        tape: &mut EagerTape<'_>,
-        (layer, pass): (usize, EagerPass),
-        x: &EagerTensor,
-    ) -> EagerTensor {
-        let (hidden, wide) = (self.shape.hidden, self.style.dense_width(self.shape, layer));
-        if self.style.has_experts(self.shape, layer) {
-            return self.experts(tape, (layer, pass), x);
-        }
-        self.dense(tape, layer, x, wide, hidden)
-    }
-
-    /// An MLP of its own width.
-    fn dense(
-        &self,
-        tape: &mut EagerTape<'_>,
-        layer: usize,
-        x: &EagerTensor,
-        wide: u64,
-        hidden: u64,
-    ) -> EagerTensor {
-        let rows = x.count.checked_div(hidden).unwrap_or(0);
-        let inner = if self.shape.mlp == Mlp::Plain {
-            let first = tape.linear(&self.job, x, self.matrix(layer, 8, hidden, wide));
-            self.activated(tape, first)
-        } else if self.style.fused_gate {
-            let both =
-                tape.linear(&self.job, x, self.matrix(layer, 8, hidden, wide.saturating_mul(2)));
-            let [gate, up] = tape.split(&both, [rows.saturating_mul(wide); 2]);
-            drop(both);
-            let gate = self.activated(tape, gate);
-            tape.multiply(&up, &gate)
-        } else {
-            let gate = tape.linear(&self.job, x, self.matrix(layer, 8, hidden, wide));
-            let gate = self.activated(tape, gate);
-            let up = tape.linear(&self.job, x, self.matrix(layer, 9, hidden, wide));
-            tape.multiply(&gate, &up)
-        };
-        tape.linear(&self.job, &inner, self.matrix(layer, 10, wide, hidden))
-    }
-
-    /// Experts by grouped products: each token's vector once for each of its experts, sorted.
-    fn experts(
-        &self,
-        tape: &mut EagerTape<'_>,
-        (layer, pass): (usize, EagerPass),
-        x: &EagerTensor,
-    ) -> EagerTensor {
-        let shape = self.shape;
-        let (hidden, wide) = (shape.hidden, shape.intermediate);
-        let rows = self.count(pass, 1).saturating_mul(shape.experts_used);
-        let sorted = tape.copied(x, rows.saturating_mul(hidden));
-        let both = self.grouped(tape, &sorted, (layer, 8), (hidden, wide.saturating_mul(2)), rows);
-        // A copy without the rows of experts that are elsewhere.
-        let filled = tape.unary(&both, both.width, Saved::Nothing);
-        drop(both);
-        let [gate, up] = tape.split(&filled, [rows.saturating_mul(wide); 2]);
-        drop(filled);
-        let gate = self.activated(tape, gate);
-        let inner = tape.multiply(&gate, &up);
-        drop((gate, up));
-        let down = self.grouped(tape, &inner, (layer, 10), (wide, hidden), rows);
-        drop(inner);
-        let filled = tape.unary(&down, down.width, Saved::Nothing);
-        drop(down);
-        let width = if self.style.wide_routing { 4 } else { filled.width };
-        let weighed = tape.unary(&filled, width, Saved::Input);
-        let ordered = tape.copied(&weighed, weighed.count);
-        let sum = tape.copied(&ordered, x.count);
-        drop((filled, weighed, ordered, sorted));
-        let out = tape.cast(&sum, x.width);
-        drop(sum);
-        match self.style.shared_width {
-            0 => out,
-            wide => {
-                let shared = self.dense(tape, layer, x, wide, hidden);
-                tape.add(&out, &shared)
-            }
-        }
-    }
-
-    /// A product of sorted rows with each expert's own matrix.
-    fn grouped(
-        &self,
-        tape: &mut EagerTape<'_>,
-        x: &EagerTensor,
-        (layer, place): (usize, usize),
-        (inputs, outputs): (u64, u64),
-        rows: u64,
-    ) -> EagerTensor {
-        // All experts' matrices get a gradient, whoever is asked.
-        let job = EagerJob { adapters: None, training: self.job.trains(), ..self.job };
-        let matrix = self.matrix(layer, place, inputs, outputs);
-        tape.grouped(&job, x, matrix, (rows, self.shape.experts))
-    }
-
-    /// What the activation function makes, with what a formula in Python leaves on the way.
-    fn activated(&self, tape: &mut EagerTape<'_>, x: EagerTensor) -> EagerTensor {
-        match self.style.activation {
-            Activation::Native => return tape.unary(&x, x.width, Saved::Input),
-            Activation::Relu => return tape.unary(&x, x.width, Saved::Output),
-            Activation::OwnGradient if tape.records => {
-                let working = [tape.take(x.bytes()), tape.take(x.bytes()), tape.take(x.bytes())];
-                let out = tape.unary(&x, x.width, Saved::Input);
-                drop(working);
-                return out;
-            }
-            Activation::Formula | Activation::OwnGradient => {}
-        }
-        let half = tape.unary(&x, x.width, Saved::Nothing);
-        // Powers are in 32 bits under autocast.
-        let wide = if self.job.amp { tape.cast(&x, 4) } else { x.clone() };
-        let power = tape.unary(&wide, wide.width, Saved::Input);
-        drop(wide);
-        let part = tape.unary(&power, power.width, Saved::Nothing);
-        drop(power);
-        let sum = tape.add(&x, &part);
-        drop(part);
-        let scaled = tape.unary(&sum, sum.width, Saved::Nothing);
-        drop(sum);
-        let bent = tape.unary(&scaled, scaled.width, Saved::Output);
-        drop(scaled);
-        let raised = tape.unary(&bent, bent.width, Saved::Nothing);
-        drop(bent);
-        tape.multiply(&half, &raised)
-    }
-
-    /// A recurrent layer in PyTorch's own operators: its inputs to the state, one for each token,
-    /// channel and number of the state, three times in 32 bits.
-    fn recurrent(
-        &self,
-        tape: &mut EagerTape<'_>,
-        (layer, pass): (usize, EagerPass),
-        x: &EagerTensor,
-        normed: EagerTensor,
-    ) -> EagerTensor {
-        let (hidden, inner) = (self.shape.hidden, self.style.state_channels);
-        let rows = self.count(pass, 1);
-        let both =
-            tape.linear(&self.job, &normed, self.matrix(layer, 0, hidden, inner.saturating_mul(2)));
-        let [mixed, gate] = tape.split(&both, [rows.saturating_mul(inner); 2]);
-        drop(both);
-        let convolved = tape.copied(&mixed, mixed.count);
-        drop(mixed);
-        let mixed = tape.unary(&convolved, convolved.width, Saved::Input);
-        drop(convolved);
-        let steps = tape.linear(&self.job, &mixed, self.matrix(layer, 1, inner, inner.min(64)));
-        let wide = mixed.count.saturating_mul(self.style.state_width);
-        let grown = tape.spread(&mixed, wide, 4);
-        let inputs = tape.spread(&mixed, wide, 4);
-        let sums = tape.unary(&inputs, 4, Saved::Input);
-        let columns = [tape.tensor(mixed.count, 4), tape.tensor(mixed.count, mixed.width)];
-        drop((grown, inputs, steps, columns));
-        let scanned = tape.spread(&sums, mixed.count, mixed.width);
-        drop(sums);
-        let open = tape.unary(&gate, gate.width, Saved::Input);
-        drop(gate);
-        let gated = tape.multiply(&scanned, &open);
-        drop((scanned, open, mixed));
-        let out = tape.cast(&gated, x.width);
-        drop(gated);
-        let out = tape.linear(&self.job, &out, self.matrix(layer, 2, inner, hidden));
-        drop(normed);
-        tape.add(x, &out)
+    /// What is added to the stream, scaled first where the family does that.
+    fn added(&self, tape: &mut EagerTape<'_>, x: &EagerTensor, more: &EagerTensor) -> EagerTensor {
+        let scaled =
+            self.style.scales_residual.then(|| tape.unary(more, more.width, Saved::Nothing));
+        tape.add(x, scaled.as_ref().unwrap_or(more))
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct EagerAdapters {
 pub(crate) struct EagerJob {
     /// Bytes of a weight that is not under adapters, and of the stream of activations.
     pub(crate) weight_width: u64,
+    /// Whether these are bfloat16, which fewer kernels take as they are than float16.
+    pub(crate) bf16: bool,
     /// Whether products run in 16 bits over weights in 32 (autocast).
     pub(crate) amp: bool,
     /// Whether there is a backward pass.
@@ -37,6 +39,7 @@ impl EagerJob {
     pub(crate) fn inference(width: u64) -> EagerJob {
         EagerJob {
             weight_width: width,
+            bf16: false,
             amp: false,
             training: false,
             adapters: None,

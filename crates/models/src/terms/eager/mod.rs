@@ -12,7 +12,9 @@
 
 mod attention;
 mod decoder;
+mod inner;
 mod job;
+mod operators;
 mod ops;
 mod tape;
 #[cfg(test)]
@@ -76,7 +78,7 @@ impl EagerCache {
 impl EagerDecoder<'_> {
     /// What is reserved for weights of these sizes, and a prompt that leaves room for some tokens.
     pub(crate) fn memory(&self, weights: &[u64]) -> TorchMemory {
-        let mut tape = EagerTape::default();
+        let mut tape = EagerTape::within(self.room);
         for &bytes in weights {
             tape.settle(bytes);
         }
@@ -87,34 +89,31 @@ impl EagerDecoder<'_> {
         self.generate(&mut tape, EagerPass { count: prompt, tokens: prompt }, &mut kept);
         for done in 1..new {
             let tokens = prompt.saturating_add(done);
-            self.generate(&mut tape, EagerPass { count: 1, tokens }, &mut kept);
+            let count = if self.caches() { 1 } else { tokens };
+            self.generate(&mut tape, EagerPass { count, tokens }, &mut kept);
         }
         drop(states);
-        let (reserved, allocated, live, largest_segment) = tape.figures();
-        let kept = self.caches.iter().fold(0, |sum: u64, kept| {
+        let held = tape.figures();
+        let kept = self.caches.iter().filter(|_| self.caches()).fold(0, |sum: u64, kept| {
             sum.saturating_add(kept.bytes(self.batch, self.tokens, self.width()))
         });
-        TorchMemory {
-            reserved,
-            allocated,
-            live: live.saturating_sub(kept),
-            products: CUBLAS.iter().sum(),
-            largest_segment,
-            ..TorchMemory::default()
-        }
+        TorchMemory { live: held.live.saturating_sub(kept), products: CUBLAS.iter().sum(), ..held }
     }
 
     fn generate(&self, tape: &mut EagerTape<'_>, pass: EagerPass, kept: &mut [KeptPair]) {
-        let embedded = tape.tensor(self.count(pass, self.shape.hidden), self.width());
+        let (mut x, embedded) = self.embedding(tape, pass);
         let shared = self.shared(tape, pass);
-        let mut x = embedded.clone();
+        let mut last = None;
         for (layer, kept) in kept.iter_mut().enumerate() {
-            x = self.layer(tape, (layer, pass), &x, &shared, kept);
+            (x, last) = self.layer(tape, (layer, pass), &x, &shared, kept);
         }
+        drop(last);
         let x = tape.norm(&self.job, self.normed(), &x);
+        drop((embedded, shared));
         let numbers = self.batch.saturating_mul(self.shape.vocab);
         let logits = tape.tensor(numbers, self.width());
+        drop(x);
         let wide = tape.tensor(numbers, 4);
-        drop((logits, wide, x, embedded));
+        drop((logits, wide));
     }
 }

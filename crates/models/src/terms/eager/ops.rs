@@ -18,6 +18,9 @@ pub(super) struct EagerMatrix {
     pub(super) inner: bool,
 }
 
+/// bitsandbytes: weights of a block share a scale.
+pub(super) const NF4_BLOCK: u64 = 64;
+
 /// What an operator with one input saves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Saved {
@@ -49,6 +52,16 @@ pub(super) fn column_sums(rows: u64, columns: u64) -> u64 {
         return 0;
     }
     columns.saturating_mul(4 * 128).saturating_mul(shares)
+}
+
+/// The backward pass of a product of a tensor with itself, or with a number for each row.
+fn saving<'a>(x: &EagerTensor) -> EagerNode<'a> {
+    EagerNode {
+        inputs: to(x, x.bytes()),
+        saved: vec![x.memory.clone()],
+        working: vec![x.bytes()],
+        ..EagerNode::default()
+    }
 }
 
 impl EagerTape<'_> {
@@ -162,7 +175,7 @@ impl EagerTape<'_> {
             node.saved.push(x.memory.clone());
             let bytes = elements.saturating_mul(job.weight_width);
             if matrix.bias {
-                node.working.push(column_sums(rows, matrix.outputs));
+                node.brief.push(column_sums(rows, matrix.outputs));
             }
             let narrow = if job.amp { elements.saturating_mul(2) } else { 0 };
             node.weights.push(WeightGradient { weight: matrix.weight, bytes, narrow });
@@ -204,36 +217,56 @@ impl EagerTape<'_> {
         if base == EagerBase::Plain {
             return self.product_with(job, x, matrix, rows, false);
         }
-        let unpacked = elements.saturating_mul(2);
-        let x16 = self.cast(x, 2);
         if base == EagerBase::Int8 {
-            return self.in_8_bits(x, &x16, elements, count);
+            return self.in_8_bits(x, matrix.weight, elements, count);
         }
-        let working = self.take(unpacked);
+        let unpacked = elements.saturating_mul(2);
+        let scales = elements / NF4_BLOCK * 4;
+        let x16 = self.cast(x, 2);
+        let working = [scales, scales, unpacked].map(|bytes| self.take(bytes));
         let out = self.tensor(count, 2);
         self.product();
         drop(working);
         let node =
             EagerNode { inputs: through(&x16), working: vec![unpacked], ..EagerNode::default() };
         let out = self.record(out, node);
-        self.cast(&out, x.width)
+        let wide = self.cast(&out, x.width);
+        drop(out);
+        drop(x16);
+        // PEFT copies what 4-bit weights give.
+        let copy = self.tensor(wide.count, wide.width);
+        let inputs = wide.node.map(|node| (node, Gradient::Same)).into_iter().collect();
+        self.record(copy, EagerNode { inputs, ..EagerNode::default() })
     }
 
-    /// Rows in 8 bits with a scale each, and sums in 32 bits; the input is saved, and the matrix
-    /// unpacked in its type for the backward pass.
+    /// Rows in 8 bits with a scale each, sums in 32 bits, and float16 on the way; the input is saved,
+    /// and the matrix unpacked in its type for the backward pass.
     fn in_8_bits(
         &mut self,
         x: &EagerTensor,
-        x16: &EagerTensor,
+        weight: usize,
         elements: u64,
         count: u64,
     ) -> EagerTensor {
-        let working = [self.take(x16.count), self.take(count.saturating_mul(4))];
+        let half = self.take(x.count.saturating_mul(2));
+        let rows = self.take(x.count);
+        drop(half);
+        let plain = self.unpacked.remove(&weight);
+        if plain.is_some() {
+            let half = self.take(elements.saturating_mul(2));
+            self.settle(elements);
+            drop(half);
+        }
+        let working = [4, 2].map(|width: u64| self.take(count.saturating_mul(width)));
         let out = self.tensor(count, x.width);
         self.product();
-        drop(working);
+        drop((working, rows, plain));
+        if !self.records {
+            // bitsandbytes keeps it itself.
+            self.retained.push(x.memory.clone());
+        }
         let node = EagerNode {
-            inputs: to(x, x.bytes()),
+            inputs: through(x),
             saved: vec![x.memory.clone()],
             working: vec![elements.saturating_mul(x.width)],
             ..EagerNode::default()
@@ -286,14 +319,22 @@ impl EagerTape<'_> {
                 self.cast(&out, x.width)
             }
             NormKind::Rms => {
-                let scaled = self.root_mean_square(x);
+                let scaled = self.root_mean_square(x, false);
                 let narrow = self.cast(&scaled, x.width);
                 let out = self.scale(job, &narrow, width);
                 drop((narrow, scaled));
                 out
             }
-            NormKind::RmsInside => {
-                let scaled = self.root_mean_square(x);
+            NormKind::RmsHeld => {
+                let scaled = self.root_mean_square(x, false);
+                let out = self.scale(job, &scaled, width);
+                let narrow = self.cast(&out, x.width);
+                drop(out);
+                drop(scaled);
+                narrow
+            }
+            NormKind::RmsInside | NormKind::Centered => {
+                let scaled = self.root_mean_square(x, kind == NormKind::Centered);
                 let out = self.scale(job, &scaled, width);
                 drop(scaled);
                 self.cast(&out, x.width)
@@ -301,28 +342,26 @@ impl EagerTape<'_> {
         }
     }
 
-    /// In 32 bits: squares, their mean, and the input by its root.
-    fn root_mean_square(&mut self, x: &EagerTensor) -> EagerTensor {
+    /// In 32 bits: squares, their mean, and the input by its root; the mean is taken off first, for
+    /// each of the two, where that is asked for.
+    fn root_mean_square(&mut self, x: &EagerTensor, centered: bool) -> EagerTensor {
         let wide = self.cast(x, 4);
+        let base = self.centered(&wide, centered);
         let squares = self.tensor(wide.count, 4);
-        let node = EagerNode {
-            inputs: to(&wide, wide.bytes()),
-            saved: vec![wide.memory.clone()],
-            working: vec![wide.bytes()],
-            ..EagerNode::default()
-        };
-        let squares = self.record(squares, node);
+        // Its gradient is made of the mean's, of its derivative, and of that times two.
+        let working = vec![base.bytes(); 3];
+        let squares = self.record(squares, EagerNode { working, ..saving(&base) });
         let path = squares.node;
-        drop(squares);
+        drop((squares, base));
+        let base = self.centered(&wide, centered);
         let out = self.tensor(wide.count, 4);
-        let mut node = EagerNode {
-            inputs: to(&wide, wide.bytes()),
-            saved: vec![wide.memory.clone()],
-            working: vec![wide.bytes()],
-            ..EagerNode::default()
-        };
+        let mut node = saving(&base);
         node.inputs.extend(path.map(|path| (path, Gradient::New(1))));
         self.record(out, node)
+    }
+
+    fn centered(&mut self, x: &EagerTensor, is_on: bool) -> EagerTensor {
+        if is_on { self.unary(x, x.width, Saved::Nothing) } else { x.clone() }
     }
 
     /// By a vector, which is saved with what it scales where it is trained.
@@ -332,8 +371,9 @@ impl EagerTape<'_> {
         let node = EagerNode {
             inputs: to(x, x.bytes()),
             saved: if trains { vec![x.memory.clone()] } else { Vec::new() },
-            working: if trains {
-                vec![x.bytes(), column_sums(x.count.checked_div(width).unwrap_or(0), width)]
+            working: if trains { vec![x.bytes()] } else { Vec::new() },
+            brief: if trains {
+                vec![column_sums(x.count.checked_div(width).unwrap_or(0), width)]
             } else {
                 Vec::new()
             },

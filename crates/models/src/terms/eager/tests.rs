@@ -15,7 +15,15 @@ fn with<T>(
     let config = HfConfig::parse(config).expect("a configuration");
     let shape = config.shape.expect("a decoder");
     let caches = shape.caches.iter().flatten().map(|cache| EagerCache::new(cache, batch)).collect();
-    then(&EagerDecoder { shape: &shape, style: config.style, job, caches, batch, tokens })
+    then(&EagerDecoder {
+        shape: &shape,
+        style: config.style,
+        job,
+        caches,
+        batch,
+        tokens,
+        room: None,
+    })
 }
 
 fn off(got: u64, more: f64, measured: f64) -> f64 {
@@ -71,6 +79,7 @@ fn models_that_ran_take_what_was_measured() {
 fn training_allocates_what_was_measured() {
     let training = |width, amp, checkpointing| EagerJob {
         weight_width: width,
+        bf16: width == 2,
         amp,
         training: true,
         adapters: None,
@@ -114,6 +123,7 @@ fn adapters_alone_are_trained() {
         let adapters = Some(EagerAdapters { rank: 16, base });
         let job = EagerJob {
             weight_width: width,
+            bf16: width == 2,
             amp: false,
             training: true,
             adapters,

@@ -1,20 +1,20 @@
 //! Training steps: forward pass, loss, backward pass, optimizer.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::decoder::{EagerDecoder, EagerPass};
 use super::job::{EagerBase, EagerJob};
-use super::ops::{EagerMatrix, Saved, column_sums};
-use super::tape::{EagerMemory, EagerNode, EagerTape, EagerTensor, Gradient, WeightGradient};
+use super::ops::{EagerMatrix, NF4_BLOCK, Saved, column_sums};
+use super::tape::{
+    BACKWARD_PRODUCTS, EagerMemory, EagerNode, EagerTape, EagerTensor, Gradient, WeightGradient,
+};
 use super::{ADAPTERS, TorchMemory};
 use crate::terms::training::{Optimizer, TrainingShard};
 
 /// Steps after which nothing new is reserved.
 const STEPS: usize = 3;
-/// What cuBLAS works in for the thread that runs backward passes.
-const BACKWARD_PRODUCTS: u64 = 32 << 20;
-/// bitsandbytes: weights of a block share a scale, and 256 of these another.
-const NF4_BLOCK: u64 = 64;
+/// bitsandbytes: 256 scales share another.
 const SCALES: u64 = 256;
 /// Weights with fewer numbers keep their states in 32 bits.
 const SMALL_STATE: u64 = 4096;
@@ -52,8 +52,16 @@ impl EagerDecoder<'_> {
     /// What is held at most, with weights of these numbers of elements.
     pub(crate) fn training(&self, elements: &[u64], how: &EagerTraining) -> TrainedMemory {
         let weights = self.weights(elements, how);
-        let mut tape = EagerTape::default();
-        for weight in &weights {
+        let mut tape = EagerTape::within(self.room);
+        let mut packed_later = 0;
+        if self.job.adapters.is_some_and(|adapters| adapters.base == EagerBase::Int8) {
+            for (number, (inputs, outputs)) in self.matrices() {
+                let bytes = inputs.saturating_mul(outputs).saturating_mul(4);
+                tape.unpacked.insert(number, tape.take(bytes));
+                packed_later += 1;
+            }
+        }
+        for weight in weights.iter().skip(packed_later) {
             tape.settle(weight.bytes);
         }
         let sharded = if how.shard == TrainingShard::Fsdp2 { how.gpus.max(1) } else { 1 };
@@ -62,33 +70,22 @@ impl EagerDecoder<'_> {
         let extra = self.exchanged(&weights, how);
         let _extra = tape.take(extra);
         let mut states = Vec::new();
-        for step in 0..STEPS {
-            for micro in 0..how.accumulation.min(3) {
+        for _ in 0..STEPS {
+            for _ in 0..how.accumulation.min(3) {
                 let ids = tape.tensor(self.batch.saturating_mul(self.tokens), 8);
                 let loss = self.loss(&mut tape);
-                if (step, micro) == (0, 0) {
-                    tape.settle(BACKWARD_PRODUCTS);
-                }
                 tape.backward(&loss);
                 drop((loss, ids));
             }
             optimize(&tape, (&weights, self.shape.hidden), how, &mut states);
             tape.zero();
         }
-        let (reserved, allocated, live, largest_segment) = tape.figures();
         let sum = |part: &dyn Fn(&TrainedWeight) -> u64| {
             weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(part(weight)))
         };
         let products = super::CUBLAS.iter().sum::<u64>().saturating_add(BACKWARD_PRODUCTS);
         TrainedMemory {
-            held: TorchMemory {
-                reserved,
-                allocated,
-                live,
-                products,
-                largest_segment,
-                ..TorchMemory::default()
-            },
+            held: TorchMemory { products, ..tape.figures() },
             weights: sum(&|weight| weight.bytes),
             adapters: if self.job.adapters.is_some() {
                 sum(&|weight| if weight.width > 0 { weight.bytes } else { 0 })
@@ -112,7 +109,7 @@ impl EagerDecoder<'_> {
         let Some(adapters) = self.job.adapters else {
             return elements.iter().map(|&count| plain(count, true)).collect();
         };
-        let matrices = self.matrices();
+        let matrices: Vec<(u64, u64)> = self.matrices().into_values().collect();
         let packed = |count: u64| match adapters.base {
             EagerBase::Plain => count.saturating_mul(width),
             EagerBase::Nf4 => (count / 2)
@@ -144,8 +141,8 @@ impl EagerDecoder<'_> {
         self.job.adapters.is_some_and(|adapters| adapters.base != EagerBase::Plain)
     }
 
-    /// The matrices that adapters are for, by a pass over one token.
-    fn matrices(&self) -> Vec<(u64, u64)> {
+    /// The matrices that adapters are for, by number, by a pass over one token.
+    fn matrices(&self) -> BTreeMap<usize, (u64, u64)> {
         let job = EagerJob { adapters: None, training: false, amp: false, ..self.job };
         let one = EagerDecoder { job, batch: 1, tokens: 1, ..self.clone() };
         let mut tape = EagerTape::default();
@@ -153,10 +150,10 @@ impl EagerDecoder<'_> {
         let mut x = tape.tensor(self.shape.hidden, 2);
         let shared = one.shared(&tape, pass);
         for layer in 0..one.caches.len() {
-            x = one.layer(&mut tape, (layer, pass), &x, &shared, &mut None);
+            (x, _) = one.layer(&mut tape, (layer, pass), &x, &shared, &mut None);
         }
         drop(x);
-        tape.seen.range(..ADAPTERS).map(|(_, &sides)| sides).collect()
+        tape.seen.range(..ADAPTERS).map(|(&number, &sides)| (number, sides)).collect()
     }
 
     /// A forward pass and its loss.
@@ -164,8 +161,9 @@ impl EagerDecoder<'_> {
         tape.records = true;
         let pass = EagerPass { count: self.tokens, tokens: self.tokens };
         let (hidden, vocab) = (self.shape.hidden, self.shape.vocab);
+        let (embedded, mut held) = self.embedding(tape, pass);
         let shared = self.shared(tape, pass);
-        let embedded = tape.tensor(self.count(pass, hidden), self.width());
+        held.push(embedded.clone());
         let narrow = match self.style.embedded_width {
             0 => hidden,
             width => width,
@@ -181,19 +179,21 @@ impl EagerDecoder<'_> {
             embedded
         };
         let mut x = tape.dropout(&embedded, self.style.dropout);
+        let mut last = None;
         for layer in 0..self.caches.len() {
             let shared = shared.clone();
-            let one = move |tape: &mut EagerTape<'s>, x: EagerTensor| {
-                self.layer(tape, (layer, pass), &x, &shared, &mut None)
-            };
-            x = if self.job.checkpointing {
-                tape.checkpointed(&x, Rc::new(one))
+            if self.job.checkpointing {
+                let one = move |tape: &mut EagerTape<'s>, x: EagerTensor| {
+                    self.layer(tape, (layer, pass), &x, &shared, &mut None).0
+                };
+                x = tape.checkpointed(&x, Rc::new(one));
             } else {
-                one(tape, x)
-            };
+                (x, last) = self.layer(tape, (layer, pass), &x, &shared, &mut None);
+            }
         }
-        let logits = self.logits(tape, x, narrow);
+        drop(last);
         drop(embedded);
+        let logits = self.logits(tape, x, narrow, held);
         let wide = tape.cast(&logits, 4);
         let likely = tape.unary(&wide, 4, Saved::Output);
         drop((wide, logits));
@@ -206,10 +206,17 @@ impl EagerDecoder<'_> {
     }
 
     /// What the last layer's result becomes: a number for each word of the vocabulary.
-    fn logits(&self, tape: &mut EagerTape<'_>, x: EagerTensor, narrow: u64) -> EagerTensor {
+    fn logits(
+        &self,
+        tape: &mut EagerTape<'_>,
+        x: EagerTensor,
+        narrow: u64,
+        held: Vec<EagerTensor>,
+    ) -> EagerTensor {
         let (hidden, vocab) = (self.shape.hidden, self.shape.vocab);
         let mut normed = tape.norm(&self.job, self.normed(), &x);
         drop(x);
+        drop(held);
         if narrow != hidden {
             let down = EagerMatrix {
                 weight: 2,
@@ -224,6 +231,9 @@ impl EagerDecoder<'_> {
         let matrix =
             EagerMatrix { weight, inputs: narrow, outputs: vocab, bias: false, inner: false };
         let mut logits = tape.linear(&self.job, &normed, matrix);
+        if self.style.scales_logits {
+            logits = tape.unary(&logits, logits.width, Saved::Nothing);
+        }
         if self.style.caps_logits {
             logits = tape.unary(&logits, logits.width, Saved::Nothing);
             logits = tape.unary(&logits, logits.width, Saved::Output);

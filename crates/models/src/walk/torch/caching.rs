@@ -4,8 +4,9 @@
 //! is large enough; else the driver is asked for a segment: 2 MiB for requests up to 1 MiB,
 //! 20 MiB for those below 10 MiB, else the request in steps of 2 MiB. What is left of a block is
 //! cut off, of large ones only where it is more than 1 MiB, and what is freed becomes one with
-//! its free neighbours. Segments stay until the program gives its cache back. So it holds more than
-//! lives, and how much more depends on the order in which things come and go.
+//! its free neighbours. Segments stay until the program gives its cache back, or until the driver
+//! refuses a further one: then it gives back what is wholly free, and asks again. So it holds more
+//! than lives, and how much more depends on the order in which things come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,16 +38,39 @@ pub struct Caching {
     free: [BTreeSet<(u64, CachedBlockId)>; 2],
     segments: usize,
     reserved: u64,
+    most_reserved: u64,
     largest_segment: u64,
     allocated: u64,
     peak: u64,
+    /// The most that the driver gives, where it is limited.
+    room: Option<u64>,
+    failed: bool,
 }
 
 impl Caching {
+    /// An allocator whose driver gives this much and no more.
+    #[must_use]
+    pub fn within(room: u64) -> Caching {
+        Caching { room: Some(room), ..Caching::default() }
+    }
+
+    /// Whether every request was met; one that is refused even after all that was free had been given
+    /// back ends the program. None where the driver is not limited.
+    #[must_use]
+    pub fn met(&self) -> Option<bool> {
+        self.room.map(|_| !self.failed)
+    }
+
     /// All segments.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.reserved
+    }
+
+    /// The most in segments at once.
+    #[must_use]
+    pub fn peak_reserved(&self) -> u64 {
+        self.most_reserved
     }
 
     /// The largest piece that the driver was asked for.
@@ -143,7 +167,15 @@ impl Caching {
             ..SHARED => SHARED_SEGMENT,
             _ => size.checked_next_multiple_of(SEGMENT_STEP)?,
         };
+        let refused = |torch: &Caching| {
+            torch.room.is_some_and(|room| torch.reserved.saturating_add(segment) > room)
+        };
+        if refused(self) {
+            self.give_back();
+            self.failed |= refused(self);
+        }
         self.reserved = self.reserved.saturating_add(segment);
+        self.most_reserved = self.most_reserved.max(self.reserved);
         self.largest_segment = self.largest_segment.max(segment);
         // Of blocks of one size the allocator takes that at the lowest address, and the driver hands
         // out addresses from the top down: the newest segment comes first.
@@ -239,6 +271,20 @@ mod tests {
         assert_eq!((torch.reserved(), torch.allocated()), (0, 0));
         torch.take(MIB);
         assert_eq!(torch.reserved(), 2 * MIB);
+    }
+
+    #[test]
+    fn what_the_driver_refuses_is_found_in_the_cache() {
+        let mut torch = Caching::within(100 * MIB);
+        let parts: Vec<_> = [40, 30, 20].map(|n| torch.take(n * MIB)).into();
+        torch.free(parts[0]);
+        torch.free(parts[1]);
+        torch.take(50 * MIB);
+        assert_eq!(torch.met(), Some(true), "70 MiB were free in pieces of 40 and 30");
+        assert_eq!(torch.reserved(), 70 * MIB);
+        torch.take(31 * MIB);
+        assert_eq!(torch.met(), Some(false), "70 MiB live, and 32 more are asked for");
+        assert_eq!(Caching::default().met(), None);
     }
 
     #[test]

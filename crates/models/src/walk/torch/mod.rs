@@ -44,6 +44,9 @@ pub struct TorchMemory {
     pub largest_segment: u64,
     /// The operator at which the most is allocated.
     pub operator: String,
+    /// Whether all requests are met within the room that was given, what is free given back when it
+    /// must be; none where no room was given.
+    pub met: Option<bool>,
 }
 
 /// What a graph takes; `scale` turns bytes of the file into those of the type that it is run in.

@@ -9,7 +9,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::super::super::walk::torch::{CUBLAS, CachedBlockId, Caching};
+use super::super::super::walk::torch::{CUBLAS, CachedBlockId, Caching, TorchMemory};
+
+/// What cuBLAS works in for the thread that runs backward passes.
+pub(super) const BACKWARD_PRODUCTS: u64 = 32 << 20;
 
 /// The allocator, and what lives in it besides weights.
 #[derive(Debug, Default)]
@@ -92,8 +95,9 @@ pub(super) type Again<'a> = Rc<dyn Fn(&mut EagerTape<'a>, EagerTensor) -> EagerT
 pub(super) struct EagerNode<'a> {
     pub(super) inputs: Vec<(usize, Gradient)>,
     pub(super) saved: Vec<EagerMemory>,
-    /// What it takes while it runs.
+    /// What it takes while it runs, and what it takes for a moment once its gradients are made.
     pub(super) working: Vec<u64>,
+    pub(super) brief: Vec<u64>,
     pub(super) weights: Vec<WeightGradient>,
     /// Whether the gradients that arrive are parts of one.
     pub(super) gathers: bool,
@@ -122,15 +126,29 @@ pub(super) struct EagerTape<'a> {
     slots: BTreeMap<usize, WeightSlot>,
     /// Matrices that were met: inputs and outputs by number.
     pub(super) seen: BTreeMap<usize, (u64, u64)>,
+    /// Weights that are to be in 8 bits, by number: they are in 32 until their first product packs them,
+    /// as PEFT casts them when it prepares a model.
+    pub(super) unpacked: BTreeMap<usize, EagerMemory>,
+    /// What an operator keeps past a checkpoint, which lets go only of what autograd saves.
+    pub(super) retained: Vec<EagerMemory>,
     /// Whether operators are recorded for a backward pass.
     pub(super) records: bool,
     /// What autocast keeps until the forward pass is over.
     pub(super) casts: Vec<EagerMemory>,
     /// Of how many parts of a gradient one is kept.
     parts: u64,
+    /// Whether a backward pass has run a product.
+    backward_product: bool,
 }
 
 impl<'a> EagerTape<'a> {
+    /// With an allocator that has this much and no more, where that is said.
+    pub(super) fn within(room: Option<u64>) -> EagerTape<'a> {
+        let torch = room.map_or_else(Caching::default, Caching::within);
+        let heap = Rc::new(RefCell::new(EagerHeap { torch, ..EagerHeap::default() }));
+        EagerTape { heap, ..EagerTape::default() }
+    }
+
     pub(super) fn take(&self, bytes: u64) -> EagerMemory {
         let mut heap = self.heap.borrow_mut();
         heap.live = heap.live.saturating_add(bytes);
@@ -160,10 +178,17 @@ impl<'a> EagerTape<'a> {
         }
     }
 
-    /// Allocator, what lived at most besides weights.
-    pub(super) fn figures(&self) -> (u64, u64, u64, u64) {
+    /// What the allocator says; `live` is what lived at most besides weights.
+    pub(super) fn figures(&self) -> TorchMemory {
         let heap = self.heap.borrow();
-        (heap.torch.reserved(), heap.torch.peak(), heap.most, heap.torch.largest_segment())
+        TorchMemory {
+            reserved: heap.torch.peak_reserved(),
+            allocated: heap.torch.peak(),
+            live: heap.most,
+            largest_segment: heap.torch.largest_segment(),
+            met: heap.torch.met(),
+            ..TorchMemory::default()
+        }
     }
 
     /// The tensor with a node behind it, where something is recorded and an input or weight of it
@@ -193,12 +218,13 @@ impl<'a> EagerTape<'a> {
         self.records = false;
         let out = part(self, EagerTensor { node: None, ..x.clone() });
         self.records = true;
+        let saved = std::mem::take(&mut self.retained);
         let inputs = x.node.map(|node| (node, Gradient::Same)).into_iter().collect();
         let again = Some((EagerTensor { node: None, ..x.clone() }, part));
         // Weights inside get gradients even where the input does not.
         let mut out = out;
         out.node = Some(self.nodes.len());
-        self.nodes.push(EagerNode { inputs, again, ..EagerNode::default() });
+        self.nodes.push(EagerNode { inputs, again, saved, ..EagerNode::default() });
         out
     }
 
@@ -228,31 +254,36 @@ impl<'a> EagerTape<'a> {
     }
 
     fn unwind_one(&mut self, node: EagerNode<'a>, gradient: EagerMemory) {
-        let seen = node.view;
         let working: Vec<_> = node.working.iter().map(|&bytes| self.take(bytes)).collect();
+        // A matrix's gradient comes before that of what it was multiplied with.
+        let weights: Vec<_> = node
+            .weights
+            .iter()
+            .map(|weight| {
+                let narrow = self.take(weight.narrow);
+                let memory = (weight.narrow == 0).then(|| self.take(weight.bytes));
+                (weight.weight, memory, narrow, weight.bytes)
+            })
+            .collect();
+        if !(node.weights.is_empty() || self.backward_product) {
+            self.backward_product = true;
+            self.settle(BACKWARD_PRODUCTS);
+        }
         let made: Vec<_> = node
             .inputs
             .iter()
             .map(|&(input, kind)| match kind {
                 Gradient::New(bytes) => (input, self.take(bytes), false),
                 Gradient::View(bytes) => (input, self.take(bytes), true),
-                Gradient::Same => (input, gradient.clone(), seen),
+                Gradient::Same => (input, gradient.clone(), node.view),
             })
             .collect();
-        let weights: Vec<_> = node
-            .weights
-            .iter()
-            .map(|weight| {
-                let narrow = self.take(weight.narrow);
-                (
-                    weight.weight,
-                    (weight.narrow == 0).then(|| self.take(weight.bytes)),
-                    narrow,
-                    weight.bytes,
-                )
-            })
-            .collect();
-        drop((working, node.saved, gradient));
+        for &bytes in &node.brief {
+            drop(self.take(bytes));
+        }
+        drop(working);
+        drop(gradient);
+        drop(node.saved);
         for (input, memory, view) in made {
             self.give(input, memory, view);
         }
@@ -275,6 +306,8 @@ impl<'a> EagerTape<'a> {
         let first = self.nodes.len();
         let x = self.leaf(x);
         let out = part(self, x);
+        // Autocast begins and ends with it.
+        self.casts.clear();
         if let Some(last) = out.node {
             self.nodes[last].gradient = Some(gradient);
         }
@@ -358,51 +391,4 @@ impl<'a> EagerTape<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn what_is_saved_lives_until_its_node_ran() {
-        let mut tape = EagerTape { records: true, ..EagerTape::default() };
-        let x = tape.tensor(4 * MIB, 1);
-        let x = tape.leaf(x);
-        let y = tape.tensor(4 * MIB, 1);
-        let node = EagerNode {
-            inputs: vec![(0, Gradient::New(4 * MIB))],
-            saved: vec![x.memory.clone()],
-            weights: vec![WeightGradient { weight: 0, bytes: MIB, narrow: 0 }],
-            ..EagerNode::default()
-        };
-        let y = tape.record(y, node);
-        drop(x);
-        assert_eq!(tape.figures().2, 8 * MIB, "x is saved");
-        tape.backward(&y);
-        // x, y, y's gradient, x's gradient, the weight's.
-        assert_eq!(tape.figures().2, 17 * MIB);
-        assert!(tape.has_gradient(0));
-    }
-
-    #[test]
-    fn a_second_gradient_is_added_in_place_unless_it_came_through_a_view() {
-        for (view, live) in [(false, 3), (true, 4)] {
-            let mut tape = EagerTape { records: true, ..EagerTape::default() };
-            let x = tape.tensor(MIB, 1);
-            let x = tape.leaf(x);
-            let kind = if view { Gradient::View(MIB) } else { Gradient::New(MIB) };
-            for _ in 0..2 {
-                let y = tape.tensor(1, 1);
-                let inputs = vec![(0, kind)];
-                tape.record(y, EagerNode { inputs, ..EagerNode::default() });
-            }
-            let z = tape.tensor(1, 1);
-            let both = vec![(1, Gradient::New(1)), (2, Gradient::New(1))];
-            let z = tape.record(z, EagerNode { inputs: both, ..EagerNode::default() });
-            drop(x);
-            tape.backward(&z);
-            // The first gradient, the second, and where they are seen through views their sum.
-            assert_eq!(tape.figures().2 / MIB, live - 1, "{view}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,165 @@
+//! Estimates from files alone against the model's own program, which agreed with an H200
+//! (docs/results), row by row: `scripts/estimates-gpu/exact-rows.jsonl`.
+//!
+//! Ranges come from here. Of each family and job (running, training, adapters) the largest error in
+//! each direction times 1.5, at least 1 % and at most 5 %, is how far the range reaches; a family
+//! with fewer than three rows, or one row that is more than 5 % off, is not checked. The table is
+//! `src/families/checked.tsv`; with `PLIMSOLL_WRITE_CHECKED=1` this test writes it.
+
+#![expect(clippy::panic, clippy::unwrap_used, reason = "helpers of a test, which may fail loudly")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plimsoll_models::terms::{EstimateRequest, Runner, Terms, TrainingRequest, estimate};
+use serde_json::{Value, json};
+
+const MIB: f64 = 1_048_576.0;
+/// Thousandths: the narrowest and the widest reach of a range.
+const NARROWEST: u64 = 10;
+const WIDEST: u64 = 50;
+/// What the largest error that was seen is multiplied by.
+const ROOM: f64 = 1.5;
+const FEWEST: usize = 3;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn rows() -> Vec<Value> {
+    let text = fs::read_to_string(root().join("scripts/estimates-gpu/exact-rows.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn text<'a>(row: &'a Value, key: &str) -> Option<&'a str> {
+    row.get(key)?.as_str()
+}
+
+fn number(row: &Value, key: &str) -> Option<u64> {
+    row.get(key)?.as_u64()
+}
+
+/// The model's folder: its configuration, and a file of weights that is a header and a hole.
+fn write_model(folder: &Path, row: &Value) {
+    let wide = text(row, "dtype") == Some("float32")
+        || matches!(text(row, "precision"), Some("fp32" | "amp"));
+    let (kind, width) = match text(row, "dtype") {
+        Some("float16") => ("F16", 2),
+        _ if wide => ("F32", 4),
+        _ => ("BF16", 2),
+    };
+    fs::write(folder.join("config.json"), row["config"].to_string()).unwrap();
+    let mut header = serde_json::Map::new();
+    let mut end = 0;
+    for run in row["tensors"].as_array().unwrap() {
+        for _ in 0..run[0].as_u64().unwrap() {
+            for count in run[1].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()) {
+                let size = count * width;
+                let tensor =
+                    json!({"dtype": kind, "shape": [count], "data_offsets": [end, end + size]});
+                header.insert(format!("t{:06}", header.len()), tensor);
+                end += size;
+            }
+        }
+    }
+    let header = Value::Object(header).to_string();
+    let path = folder.join("model.safetensors");
+    fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat())
+        .unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(8 + header.len() as u64 + end).unwrap();
+}
+
+fn request(row: &Value) -> EstimateRequest {
+    let mut request = EstimateRequest::default();
+    request.runner = Some(Runner::PyTorch);
+    request.on_gpu = Some(true);
+    request.batch = number(row, "batch").unwrap();
+    request.context = number(row, "tokens");
+    if text(row, "kind") == Some("train") {
+        let mut train = TrainingRequest::default();
+        train.optimizer = text(row, "optimizer").unwrap().parse().unwrap();
+        train.precision = text(row, "precision").unwrap().parse().unwrap();
+        train.checkpointing = row.get("checkpointing") == Some(&Value::Bool(true));
+        train.lora = number(row, "lora");
+        train.base_dtype = text(row, "base_dtype").map(|word| word.parse().unwrap());
+        train.grad_accumulation = number(row, "grad_accumulation").unwrap_or(1);
+        request.train = Some(train);
+    }
+    request
+}
+
+fn estimated(row: &Value) -> Terms {
+    let folder = tempfile::tempdir().unwrap();
+    write_model(folder.path(), row);
+    estimate(folder.path(), &request(row))
+        .unwrap_or_else(|error| panic!("{}: {error}", row["name"]))
+}
+
+fn job(row: &Value) -> &'static str {
+    match (text(row, "kind"), number(row, "lora")) {
+        (Some("infer"), _) => "run",
+        (_, None) => "train",
+        (_, Some(_)) if text(row, "base_dtype") == Some("int8") => "adapt-int8",
+        (_, Some(_)) => "adapt",
+    }
+}
+
+/// The table that the errors of rows make; each is the true value over the estimate, less one.
+fn table(errors: &BTreeMap<(&'static str, String), Vec<f64>>) -> String {
+    let mut table = String::from(
+        "# job, family, rows, and the reach of its range below and above in thousandths\n",
+    );
+    let reach = |worst: f64| ((worst * ROOM * 1000.0).ceil() as u64).clamp(NARROWEST, WIDEST);
+    for ((job, family), errors) in errors {
+        let above = errors.iter().copied().fold(0.0, f64::max);
+        let below = errors.iter().map(|off| -off).fold(0.0, f64::max);
+        let widest = WIDEST as f64 / 1000.0;
+        if errors.len() >= FEWEST && above <= widest && below <= widest {
+            let (rows, below, above) = (errors.len(), reach(below), reach(above));
+            writeln!(table, "{job}\t{family}\t{rows}\t{below}\t{above}").unwrap();
+        }
+    }
+    table
+}
+
+#[test]
+fn ranges_are_what_the_rows_say() {
+    let mut errors: BTreeMap<(&'static str, String), Vec<f64>> = BTreeMap::new();
+    let all = rows();
+    for row in &all {
+        let terms = estimated(row);
+        let held = terms.held.as_ref().unwrap();
+        let truth = number(row, "device").or_else(|| number(row, "total")).unwrap() as f64;
+        let off = truth / terms.total_bytes as f64 - 1.0;
+        let over = |a: u64, key: &str| (a as f64 / number(row, key).unwrap() as f64 - 1.0) * 100.0;
+        println!(
+            "{:6} {:32} {:9.0} MiB, estimated {:+6.2} %, allocated {:+6.2} %, reserved {:+6.2} %",
+            job(row),
+            text(row, "name").unwrap(),
+            truth / MIB,
+            (1.0 / (1.0 + off) - 1.0) * 100.0,
+            over(held.allocated, "allocated"),
+            over(held.reserved, "reserved"),
+        );
+        let family = terms.family.clone().unwrap();
+        errors.entry((job(row), family)).or_default().push(off);
+        // What is checked holds, and 25 % hold for everything.
+        let range = &terms.range;
+        let held = (range.low_bytes as f64..=range.high_bytes as f64).contains(&truth);
+        assert!(held || writes(), "{} is at {truth}, outside of {range:?}", row["name"]);
+    }
+    let path = root().join("crates/models/src/families/checked.tsv");
+    let made = table(&errors);
+    if writes() {
+        fs::write(&path, &made).unwrap();
+    }
+    let known = fs::read_to_string(&path).unwrap();
+    assert_eq!(known, made, "run this test with PLIMSOLL_WRITE_CHECKED=1 and look at the change");
+}
+
+fn writes() -> bool {
+    std::env::var_os("PLIMSOLL_WRITE_CHECKED").is_some()
+}
