@@ -8,9 +8,12 @@
 //! recorded only when that stream asks for the block (`order`).
 //!
 //! If the device can map physical memory, addresses are plentiful and memory moves: when
-//! nothing that is mapped fits, physical memory that lies free elsewhere is unmapped and
-//! mapped where it is needed, and only what cannot be found that way is taken from the
-//! device (`grow`). So the pool holds about as much as was ever live at once.
+//! nothing that is mapped fits, physical memory that lies free elsewhere is mapped where it is
+//! needed, and only what cannot be found that way is taken from the device (`grow`). So the pool
+//! holds about as much as was ever live at once. Memory stays mapped where it has been (`kept`)
+//! and is found there again without a call (`recall`); when everything has been returned it goes
+//! back to where it was when that was so before (`calm`), so that a program that repeats itself is
+//! served alike.
 //! If the device cannot, plain blocks of fitting sizes take the place of pages
 //! (`plain_blocks`): they cannot move, but those that lie wholly free are given back before
 //! another is taken.
@@ -20,7 +23,7 @@
 //! Mapping costs about 50 µs a handle of any size, a search in mapped memory some tens of
 //! nanoseconds. [`Packing::Quick`] takes handles as large as what is missing, within shares
 //! of what is held and of the budget, prefers what is mapped, and holds up to a twentieth and
-//! 4 MiB more than was live before it moves anything; [`Packing::Tight`] uses the device's smallest
+//! 2 MiB more than was live before it moves anything; [`Packing::Tight`] uses the device's smallest
 //! handles and the tightest place in one range, and pays with more mapping for holding less.
 //!
 //! # Locks
