@@ -256,7 +256,7 @@ impl Pool {
         while !growth.spare.is_empty() {
             let left = growth.spare.len();
             let destroyed = self.destroy_spare(&mut growth, 0);
-            if destroyed.is_err() && growth.spare.len() == left {
+            if growth.spare.len() == left {
                 // The one that will not go is left behind, the others are not.
                 growth.spare.pop();
             }
