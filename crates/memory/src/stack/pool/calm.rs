@@ -26,6 +26,14 @@ const REQUESTS: u64 = 32;
 /// memory moves again.
 const MISSES: u64 = 16;
 
+/// `LOST`: in the first turn a mapping that must go to make room counts as 2 pages that are
+/// missing: what the program will do again is not known yet.
+const LOST: u64 = 2;
+/// `AVOIDED`: afterwards it counts as more pages than any request has, so that it goes only where no
+/// other addresses are left. One address can have one mapping: if a turn wanted two handles at the
+/// same place, every turn would map both again.
+const AVOIDED: u64 = 1 << 32;
+
 /// Where memory was when everything had been returned.
 #[derive(Debug, Default)]
 pub(super) struct CalmMoment {
@@ -34,6 +42,13 @@ pub(super) struct CalmMoment {
     requests: u64,
     /// How often only some arenas were empty since memory moved.
     missed: u64,
+}
+
+impl CalmMoment {
+    /// How many missing pages a mapping counts as that must go to make room.
+    pub(super) fn price_of_mapping(&self) -> u64 {
+        if self.places.is_some() { AVOIDED } else { LOST }
+    }
 }
 
 impl Pool {

@@ -265,8 +265,11 @@ impl Pool {
         size: u64,
         free: &BTreeSet<Handle>,
     ) -> Result<FreePlace> {
-        let kept =
-            |region: u32, hole: Range<u64>| growth.kept.found_in((arena, region), hole, free);
+        let price = growth.calm.price_of_mapping();
+        let kept = |region: u32, hole: Range<u64>| {
+            let (found, lost) = growth.kept.found_in((arena, region), hole, free);
+            (found, lost * price)
+        };
         if let Some(place) = inner.search(size, kept) {
             return Ok(place);
         }

@@ -233,9 +233,6 @@ impl MapPlan {
     }
 }
 
-/// `LOST`: a mapping that must go to make room counts as 2 pages that are missing.
-const LOST: u64 = 2;
-
 /// A place for a request, and what must be mapped there.
 pub(super) struct FreePlace {
     /// A free piece of the run that it lies in.
@@ -249,7 +246,7 @@ pub(super) struct FreePlace {
 impl ArenaState {
     /// Where to put a request: tight packing wants the smallest piece that holds it,
     /// quick packing the place that needs the least to be mapped. `kept` says how many pages of
-    /// a hole need not be, and how many mappings are in the way there.
+    /// a hole need not be, and how many pages the mappings that are in the way there count as.
     pub(super) fn search(
         &self,
         size: u64,
@@ -260,7 +257,7 @@ impl ArenaState {
             let mut missing = 0;
             for hole in self.region(node)?.holes(from, from + size) {
                 let (found, lost) = kept(node.region, hole.clone());
-                missing += hole.end - hole.start - found + lost * LOST;
+                missing += hole.end - hole.start - found + lost;
             }
             Some(FreePlace { piece, from, missing })
         };
