@@ -235,6 +235,11 @@ pub trait Mapping: Send + Sync {
     fn create(&self, size: Bytes) -> Result<Handle>;
     /// Returns physical memory that is mapped nowhere.
     fn destroy(&self, handle: Handle, size: Bytes) -> Result<()>;
+    /// Whether physical memory may be mapped at several addresses at once. What was written
+    /// through one is read through another once the writing work is over.
+    fn can_alias(&self) -> bool {
+        false
+    }
     /// Makes physical memory appear at an address.
     fn map(&self, address: u64, handle: Handle, size: Bytes) -> Result<()>;
     /// Makes it disappear again.

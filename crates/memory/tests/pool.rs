@@ -279,4 +279,10 @@ proptest! {
     fn handles_of_many_sizes_survive_anything(steps in steps()) {
         run(Packing::Quick, fine(), &steps);
     }
+
+    #[test]
+    fn devices_without_aliases_survive_anything(steps in steps()) {
+        run(Packing::Quick, fine().with_aliases(false), &steps);
+        run(Packing::Tight, SimConfig::default().with_aliases(false), &steps);
+    }
 }

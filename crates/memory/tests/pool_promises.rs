@@ -9,7 +9,8 @@ use std::time::Duration;
 use plimsoll_memory::backend::host::Host;
 use plimsoll_memory::backend::sim::{Sim, SimCall, SimConfig};
 use plimsoll_memory::{
-    Block, Bytes, Device, Error, Limit, Memory, MemoryConfig, Packing, Pool, Request, Stream,
+    Address, Block, Bytes, Device, Error, Limit, Memory, MemoryConfig, Packing, Pool, Request,
+    Stream,
 };
 
 fn sim(total: Bytes) -> Arc<Sim> {
@@ -520,4 +521,157 @@ fn streams_do_not_begin_again_when_their_numbers_run_out() {
     let streams: Vec<_> = (0..65_535).map(|_| host.new_stream().unwrap()).collect();
     assert!(streams.iter().all(|stream| *stream != Stream::DEFAULT));
     assert!(matches!(host.new_stream(), Err(Error::Unavailable { .. })));
+}
+
+/// A turn of a made-up program whose large blocks do not fit into each other's places.
+fn turn(pool: &Pool) {
+    let mut blocks = std::collections::VecDeque::new();
+    for (number, mib) in [30, 22, 41, 13, 37, 18, 55, 9, 47, 26, 33, 61].into_iter().enumerate() {
+        blocks.push_back(pool.allocate(Request::new(Bytes::mib(mib))).unwrap());
+        for small in 1..200 {
+            let block = pool.allocate(Request::new(Bytes::kib(small * 7))).unwrap();
+            pool.release(block, Stream::DEFAULT).unwrap();
+        }
+        if number >= 3 {
+            let middle = blocks.remove(number % 3).unwrap();
+            pool.release(middle, Stream::DEFAULT).unwrap();
+        }
+    }
+    for block in blocks {
+        pool.release(block, Stream::DEFAULT).unwrap();
+    }
+}
+
+#[test]
+fn a_program_that_repeats_itself_finds_its_memory_mapped() {
+    let device = sim(Bytes::gib(4));
+    let pool = pool(&device, whole());
+    let mut maps = Vec::new();
+    for _ in 0..8 {
+        let before = device.calls(SimCall::Map) + device.calls(SimCall::Unmap);
+        turn(&pool);
+        maps.push(device.calls(SimCall::Map) + device.calls(SimCall::Unmap) - before);
+    }
+    assert!(pool.activity().remapped_handles > 0, "nothing had to move: {maps:?}");
+    assert!(pool.activity().found_handles > 0, "nothing was found: {maps:?}");
+    assert_eq!(maps[6..], [0, 0], "{maps:?}");
+    assert_eq!(device.faults(), Vec::<String>::new());
+    // All of it goes back, whatever is mapped where.
+    pool.clear().unwrap();
+    assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO);
+}
+
+#[test]
+fn a_device_without_aliases_moves_memory_as_before() {
+    let device =
+        Arc::new(Sim::new(SimConfig::default().with_total(Bytes::gib(4)).with_aliases(false)));
+    let pool = pool(&device, whole());
+    for _ in 0..4 {
+        turn(&pool);
+    }
+    let activity = pool.activity();
+    assert!(activity.remapped_handles > 0, "{activity:?}");
+    assert_eq!(activity.found_handles, 0, "{activity:?}");
+    assert!(device.calls(SimCall::Unmap) >= activity.remapped_handles);
+    assert_eq!(device.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_found_is_behind_those_who_used_it_elsewhere() {
+    let device = sim(Bytes::mib(64));
+    let pool = pool(&device, whole().with_packing(Packing::Tight));
+    let other = device.new_stream().unwrap();
+    // Back and forth between places, each turn with work of the other stream in flight.
+    for round in 0..12u64 {
+        let stream = if round % 2 == 0 { Stream::DEFAULT } else { other };
+        let sizes: &[u64] = if round % 3 == 0 { &[20, 20, 20] } else { &[30, 30] };
+        let blocks: Vec<_> = sizes
+            .iter()
+            .map(|mib| pool.allocate(Request::new(Bytes::mib(*mib)).on(stream)).unwrap())
+            .collect();
+        for block in &blocks {
+            work(&device, stream, 1_000_000, block);
+        }
+        for block in blocks {
+            pool.release(block, stream).unwrap();
+        }
+    }
+    assert_eq!(device.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn a_simulated_handle_has_the_same_bytes_at_all_its_addresses() {
+    let device = sim(Bytes::mib(64));
+    let mapping = device.mapping().unwrap();
+    let page = mapping.page_size();
+    let base = mapping.reserve(page * 2).unwrap();
+    let [first, second] = [0, page.0].map(|offset| Address { buffer: base, offset });
+    let handle = mapping.create(page).unwrap();
+    mapping.map(first.pointer(), handle, page).unwrap();
+    mapping.map(second.pointer(), handle, page).unwrap();
+    assert_eq!(device.stats().total_allocated_bytes, page, "a handle counts once");
+    device.write(first, b"through the first").unwrap();
+    let mut read = [0; 17];
+    device.read(second, &mut read).unwrap();
+    assert_eq!(&read, b"through the first");
+
+    // Work through two addresses is work on the same bytes.
+    let stream = device.new_stream().unwrap();
+    device.launch(Stream::DEFAULT, Duration::from_nanos(100), &[(first, page)]);
+    device.launch(stream, Duration::from_nanos(100), &[(second, page)]);
+    assert_eq!(device.faults().len(), 1, "{:?}", device.faults());
+
+    assert!(mapping.destroy(handle, page).is_err(), "it is mapped twice");
+    mapping.unmap(second.pointer(), page).unwrap();
+    assert!(mapping.destroy(handle, page).is_err(), "it is mapped once");
+    device.read(first, &mut read).unwrap();
+    mapping.unmap(first.pointer(), page).unwrap();
+    mapping.destroy(handle, page).unwrap();
+
+    let strict = Sim::new(SimConfig::default().with_total(Bytes::mib(64)).with_aliases(false));
+    let mapping = strict.mapping().unwrap();
+    let base = mapping.reserve(page * 2).unwrap();
+    let handle = mapping.create(page).unwrap();
+    mapping.map(base, handle, page).unwrap();
+    assert!(mapping.map(base + page.0, handle, page).is_err(), "it cannot");
+}
+
+#[test]
+fn a_mapping_that_fails_while_memory_moves_loses_nothing() {
+    for fails in [SimCall::Map, SimCall::Unmap, SimCall::Create, SimCall::Destroy] {
+        for nth in 0..40u32 {
+            let device = sim(Bytes::mib(256));
+            let pool = pool(&device, whole());
+            turn_within(&pool);
+            let mut left = nth;
+            device.sabotage(Some(Box::new(move |call| {
+                if call != fails {
+                    return None;
+                }
+                left = left.wrapping_sub(1);
+                (left == u32::MAX)
+                    .then(|| Error::Device { call: "sabotage", why: "told to".to_string() })
+            })));
+            turn_within(&pool);
+            device.sabotage(None);
+            turn_within(&pool);
+            assert_eq!(device.faults(), Vec::<String>::new(), "{fails:?} {nth}");
+            pool.clear().unwrap();
+            assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO, "{fails:?} {nth}");
+        }
+    }
+}
+
+/// A turn on a small device, in which requests may fail.
+fn turn_within(pool: &Pool) {
+    let mut blocks = Vec::new();
+    for mib in [30, 22, 41, 13, 37, 18, 55, 9, 47] {
+        blocks.extend(pool.allocate(Request::new(Bytes::mib(mib))).ok());
+        if blocks.len() > 3 {
+            pool.release(blocks.remove(1), Stream::DEFAULT).unwrap();
+        }
+    }
+    for block in blocks {
+        pool.release(block, Stream::DEFAULT).unwrap();
+    }
 }

@@ -266,6 +266,7 @@ inline void report(const char* who, const Make& make, Replay& replay, const std:
   std::printf("%s\"smallest_cap_bytes\": %s, \"smallest_cap_cold_ns_per_event\": %s, "
               "\"smallest_cap_warm_ns_per_event\": %s, %s\"why_at_cap\": \"%s\"}\n",
               head.c_str(), number(found).c_str(), number(there.cold).c_str(), number(there.warm).c_str(),
-              peak_is_cap ? ("\"peak_reserved_bytes\": " + number(found) + ", ").c_str() : "", why.c_str());
+              peak_is_cap ? ("\"peak_reserved_bytes\": " + number(there.peak ? there.peak : found) + ", ").c_str() : "",
+              why.c_str());
   std::fflush(stdout);
 }

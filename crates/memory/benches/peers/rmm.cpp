@@ -37,12 +37,27 @@ struct Pool : Rmm<rmm::mr::pool_memory_resource> {
   std::size_t peak() override { return resource.pool_size(); }
 };
 
-// It takes all that it may hold at the start.
-struct Arena : Rmm<rmm::mr::arena_memory_resource> {
+struct FreeBefore {
+  static std::size_t free_memory() {
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "free memory");
+    return free;
+  }
+  std::size_t before = free_memory();
+};
+
+// It takes all that it may hold at the start, and does not tell how much that is: what the device
+// has less of than before. Without a cap that is the device, and says nothing.
+struct Arena : FreeBefore, Rmm<rmm::mr::arena_memory_resource> {
+  bool capped;
   explicit Arena(std::size_t cap)
       : Rmm(rmm::mr::arena_memory_resource(rmm::mr::cuda_memory_resource{},
-                                           cap ? std::optional<std::size_t>(cap) : std::nullopt)) {}
-  std::size_t peak() override { return 0; }
+                                           cap ? std::optional<std::size_t>(cap) : std::nullopt)),
+        capped(cap > 0) {}
+  std::size_t peak() override {
+    std::size_t now = free_memory();
+    return capped && now < before ? before - now : 0;
+  }
 };
 
 // A pool of the driver's that keeps what it has and may hold so much.

@@ -100,7 +100,7 @@ print(f"""# Recorded traces on a GPU, beside other allocators
 Nanoseconds an event, mapping included: *cold* is the first pass, *warm* the fastest of those
 after it, *no mapping* our events that needed nothing from the device. *held ÷ live* is peak
 reserved over peak live; RMM's arena takes all that it may hold at the start, so its figure is
-that of the smallest cap. *cap ÷ live* is the smallest cap at which two passes complete (a pass
+what the device has less of when it may hold the least with which two passes complete. *cap ÷ live* is the smallest cap at which two passes complete (a pass
 of more than 3 s has not), and *at cap* the fastest warm pass there. *kernels* is the warm pass
 once more with a kernel in flight on every block, each call timed by itself, the clock included.
 

@@ -261,3 +261,32 @@ fn a_pool_awaits_fresh_events_before_it_grows() {
         pool.release(live, one).unwrap();
     }
 }
+
+#[test]
+fn a_driver_that_refuses_aliases_is_named_and_its_memory_moves() {
+    for front in fronts("aliases", &[]) {
+        let options = front.options().total(Bytes::gib(4));
+        assert_eq!(Cuda::open_with(&options).unwrap().why_not_aliased(), None);
+        // The first maps a page to see that it can be done, the others the same page twice.
+        front.fail("cuMemMap", 2, 1, 801);
+        let device = Arc::new(Cuda::open_with(&options).unwrap());
+        assert_eq!(device.why_not_mapped(), None);
+        let why = device.why_not_aliased().unwrap().to_string();
+        assert!(why.contains("cuMemMap") || why.contains("801"), "{why}");
+        let config = MemoryConfig::new().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);
+        let pool = Pool::new(device, config).unwrap();
+        let take = |mib| pool.allocate(Request::new(Bytes::mib(mib))).unwrap();
+        let [first, live, last] = [32, 2, 32].map(take);
+        for block in [first, last] {
+            pool.release(block, Stream::DEFAULT).unwrap();
+        }
+        let unmapped = front.calls("cuMemUnmap");
+        let moved = take(48);
+        let activity = pool.activity();
+        assert!(activity.remapped_handles > 0 && activity.found_handles == 0, "{activity:?}");
+        assert!(u64::from(front.calls("cuMemUnmap") - unmapped) >= activity.remapped_handles);
+        for block in [moved, live] {
+            pool.release(block, Stream::DEFAULT).unwrap();
+        }
+    }
+}

@@ -97,7 +97,9 @@ static void give(int device, size_t size) {
 
 /* Handles: memory files, so that contents belong to physical memory. */
 #define HANDLES 65536
-static struct { int fd, device; size_t size; u64 mapped; } handles[HANDLES];
+/* mapped: at how many addresses. */
+static struct { int fd, device; size_t size; unsigned mapped; } handles[HANDLES];
+static struct { u64 address, handle; size_t size; } maps[HANDLES];
 
 static u64 new_handle(int fd, int device, size_t size) {
     pthread_mutex_lock(&lock);
@@ -238,20 +240,27 @@ FN(cuMemRelease, (u64 handle), (handle),
 FN(cuMemMap, (u64 address, size_t size, size_t offset, u64 handle, u64 flags),
    (address, size, offset, handle, flags),
    (void)flags;
-   if (handle >= HANDLES || handles[handle].size != size || handles[handle].mapped || offset)
-       return INVALID_VALUE;
+   if (handle >= HANDLES || handles[handle].size != size || offset) return INVALID_VALUE;
    if (mmap((void *)address, size, PROT_NONE, MAP_SHARED | MAP_FIXED, handles[handle].fd, 0)
        == MAP_FAILED) return INVALID_VALUE;
-   handles[handle].mapped = address; return OK;)
+   pthread_mutex_lock(&lock);
+   u64 i = 0;
+   while (maps[i].size) i++;
+   maps[i].address = address, maps[i].handle = handle, maps[i].size = size;
+   handles[handle].mapped++;
+   pthread_mutex_unlock(&lock);
+   return OK;)
 FN(cuMemSetAccess, (u64 address, size_t size, const int *access, size_t count),
    (address, size, access, count),
    if (count != 1 || access[0] != 1 || access[2] != 3) return INVALID_VALUE;
    return mprotect((void *)address, size, PROT_READ | PROT_WRITE) ? INVALID_VALUE : OK;)
 FN(cuMemUnmap, (u64 address, size_t size), (address, size),
-   u64 i = 1;
-   while (i < HANDLES && (handles[i].mapped != address || handles[i].size != size)) i++;
+   pthread_mutex_lock(&lock);
+   u64 i = 0;
+   while (i < HANDLES && (maps[i].address != address || maps[i].size != size)) i++;
+   if (i < HANDLES) handles[maps[i].handle].mapped--, maps[i].size = 0;
+   pthread_mutex_unlock(&lock);
    if (i == HANDLES) return INVALID_VALUE;
-   handles[i].mapped = 0;
    return mmap((void *)address, size, PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED
               ? INVALID_VALUE : OK;)

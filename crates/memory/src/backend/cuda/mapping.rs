@@ -46,6 +46,32 @@ impl Cuda {
         Ok(Bytes(page))
     }
 
+    /// Maps one page at two addresses at once: the only proof that it can be done.
+    #[expect(unsafe_code, reason = "memory is mapped by its number")]
+    pub(super) fn try_alias(&self, page: Bytes) -> Result<()> {
+        let (context, size) = (&self.context, page.0 as usize);
+        let base = context.reserve(2 * size)?;
+        let tried = context.create(size, self.shareable).and_then(|handle| {
+            let (mut mapped, mut result) = (Vec::new(), Ok(()));
+            for address in [base, base + page.0] {
+                if result.is_ok() {
+                    // SAFETY: all of it is ours and new, and no work uses it.
+                    result = unsafe { context.map(address, handle, size) };
+                    mapped.extend(result.is_ok().then_some(address));
+                }
+            }
+            for address in mapped {
+                // SAFETY: it was mapped above, and nobody else knows it.
+                result = result.and(unsafe { context.unmap(address, size) });
+            }
+            // SAFETY: it was made above, and is mapped nowhere any more.
+            result.and(unsafe { context.destroy(handle) })
+        });
+        // SAFETY: it was reserved above, and nothing is mapped there any more.
+        let unreserved = unsafe { context.unreserve(base, 2 * size) };
+        Ok(tried.and(unreserved)?)
+    }
+
     /// The physical memory behind a range that is mapped by the page, such as a block of a
     /// pool: where each piece begins, its size, and the handle that [`Cuda::export`] takes.
     pub fn pages_behind(&self, at: Address, size: Bytes) -> Result<Vec<(Address, Bytes, Handle)>> {
@@ -111,6 +137,10 @@ impl Cuda {
 impl Mapping for Cuda {
     fn page_size(&self) -> Bytes {
         *self.page.as_ref().unwrap_or(&Bytes(1))
+    }
+
+    fn can_alias(&self) -> bool {
+        self.aliases.is_ok()
     }
 
     fn reserve(&self, size: Bytes) -> Result<u64> {

@@ -60,6 +60,8 @@ pub struct Cuda {
     shareable: bool,
     /// The smallest page, or why nothing can be mapped.
     page: Result<Bytes, String>,
+    /// Nothing, or why memory cannot be mapped at several addresses at once.
+    aliases: Result<(), String>,
     context: Arc<Context>,
     queue: CudaQueue,
     space: RwLock<Space>,
@@ -94,6 +96,7 @@ impl Cuda {
             memory: options.memory,
             shareable: options.shareable,
             page: Err("plain blocks were asked for".to_string()),
+            aliases: Err("nothing is mapped".to_string()),
             queue: CudaQueue::new(&context),
             context,
             space: RwLock::new(Space::new(total)),
@@ -103,6 +106,12 @@ impl Cuda {
             if let Err(why) = &cuda.page {
                 tracing::info!(device = %cuda.info.name, %why, "plain blocks take the place of pages");
             }
+            if let Ok(page) = cuda.page {
+                cuda.aliases = cuda.try_alias(page).map_err(|error| error.to_string());
+            }
+            if let (Ok(_), Err(why)) = (&cuda.page, &cuda.aliases) {
+                tracing::info!(device = %cuda.info.name, %why, "memory that moves is unmapped first");
+            }
         }
         Ok(cuda)
     }
@@ -111,6 +120,13 @@ impl Cuda {
     #[must_use]
     pub fn why_not_mapped(&self) -> Option<&str> {
         self.page.as_ref().err().map(String::as_str)
+    }
+
+    /// Why physical memory is not mapped at several addresses at once here, so that a pool unmaps
+    /// what it moves; `None` where it is.
+    #[must_use]
+    pub fn why_not_aliased(&self) -> Option<&str> {
+        self.aliases.as_ref().err().map(String::as_str)
     }
 
     /// What the device says of itself.

@@ -42,8 +42,8 @@ pub(super) struct Space {
     allocations: u64,
     blocks: BTreeMap<u64, Plain>,
     ranges: BTreeMap<u64, u64>,
-    /// Handles with their size, and whether they are mapped.
-    handles: BTreeMap<u64, (u64, bool)>,
+    /// Handles with their size, and how often they are mapped.
+    handles: BTreeMap<u64, (u64, u64)>,
     /// Address → size and handle.
     mapped: BTreeMap<u64, (u64, u64)>,
 }
@@ -133,7 +133,7 @@ impl Space {
     }
 
     pub(super) fn add_handle(&mut self, handle: u64, size: u64) {
-        self.handles.insert(handle, (size, false));
+        self.handles.insert(handle, (size, 0));
     }
 
     /// The size of a live handle.
@@ -145,7 +145,7 @@ impl Space {
     /// Takes a handle out of the table that is mapped nowhere. It stays counted.
     pub(super) fn take_handle(&mut self, handle: Handle, size: u64) -> Result<()> {
         match self.handles.get(&handle.0) {
-            Some(&(real, false)) if real == size => {
+            Some(&(real, 0)) if real == size => {
                 self.handles.remove(&handle.0);
                 Ok(())
             }
@@ -167,7 +167,7 @@ impl Space {
             return Err(wrong("map", format!("{address:#x} has memory mapped already")));
         }
         match self.handles.get_mut(&handle.0) {
-            Some((real, mapped @ false)) if *real == size => *mapped = true,
+            Some((real, times)) if *real == size => *times += 1,
             state => return Err(wrong("map", format!("{handle:?} of {size}: {state:?}"))),
         }
         self.mapped.insert(address, (size, handle.0));
@@ -179,8 +179,8 @@ impl Space {
         match self.mapped.get(&address) {
             Some(&(real, handle)) if real == size => {
                 self.mapped.remove(&address);
-                if let Some((_, mapped)) = self.handles.get_mut(&handle) {
-                    *mapped = false;
+                if let Some((_, times)) = self.handles.get_mut(&handle) {
+                    *times -= 1;
                 }
                 Ok(Handle(handle))
             }

@@ -38,6 +38,8 @@ pub struct SimConfig {
     pub total: Bytes,
     /// Whether physical memory can be mapped to addresses; many boards cannot.
     pub can_map: bool,
+    /// Whether physical memory can be mapped at several addresses at once.
+    pub can_alias: bool,
     /// The smallest page.
     pub page: Bytes,
     /// The step in which plain blocks are taken.
@@ -56,6 +58,7 @@ impl Default for SimConfig {
         SimConfig {
             total: Bytes::gib(8),
             can_map: true,
+            can_alias: true,
             page: Bytes::mib(2),
             granularity: Bytes::kib(4),
             alignment: 256,
@@ -77,6 +80,13 @@ impl SimConfig {
     #[must_use]
     pub fn with_mapping(mut self, can_map: bool) -> Self {
         self.can_map = can_map;
+        self
+    }
+
+    /// A device that can, or cannot, map physical memory at several addresses at once.
+    #[must_use]
+    pub fn with_aliases(mut self, can_alias: bool) -> Self {
+        self.can_alias = can_alias;
         self
     }
 
@@ -193,7 +203,8 @@ impl Sim {
                 state.faults.push(format!("work on {stream:?} uses {size} at {at:#x}: not mapped"));
             }
         }
-        let uses = uses.iter().map(|(a, size)| (a.pointer(), a.pointer() + size.0)).collect();
+        let uses = uses.iter().flat_map(|(a, size)| state.space.uses(a.pointer(), size.0));
+        let uses = uses.collect();
         state.faults.extend(state.work.launch(stream, length.as_nanos() as u64, uses));
     }
 
@@ -293,6 +304,10 @@ impl Mapping for Sim {
 
     fn destroy(&self, handle: Handle, size: Bytes) -> Result<()> {
         self.enter(SimCall::Destroy, size)?.space.destroy(handle, size.0)
+    }
+
+    fn can_alias(&self) -> bool {
+        self.config.can_alias
     }
 
     fn map(&self, address: u64, handle: Handle, size: Bytes) -> Result<()> {

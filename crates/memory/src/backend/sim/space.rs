@@ -13,6 +13,7 @@ use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
 use super::SimConfig;
+use super::work::SimUse;
 
 /// Granule of stored contents.
 const CHUNK: u64 = 4096;
@@ -40,8 +41,9 @@ pub(super) struct SimSpace {
     next_block: u64,
     next_range: u64,
     next_handle: u64,
-    /// Handles with their size, and whether they are mapped.
-    handles: BTreeMap<Handle, (u64, bool)>,
+    /// Handles with their size, and how often they are mapped.
+    handles: BTreeMap<Handle, (u64, u64)>,
+    can_alias: bool,
     ranges: BTreeMap<u64, u64>,
     /// Address → what backs it.
     mapped: BTreeMap<u64, Backing>,
@@ -65,6 +67,7 @@ impl SimSpace {
             next_range: RANGES,
             next_handle: 1,
             handles: BTreeMap::new(),
+            can_alias: config.can_alias,
             ranges: BTreeMap::new(),
             mapped: BTreeMap::new(),
             plain: BTreeMap::new(),
@@ -166,13 +169,13 @@ impl SimSpace {
             return Err(fault("create", format!("{size} is not a multiple of {}", self.page)));
         }
         Ok(self.take(size).inspect(|handle| {
-            self.handles.insert(*handle, (size, false));
+            self.handles.insert(*handle, (size, 0));
         }))
     }
 
     pub(super) fn destroy(&mut self, handle: Handle, size: u64) -> Result<()> {
         match self.handles.get(&handle) {
-            Some(&(real, false)) if real == size => {
+            Some(&(real, 0)) if real == size => {
                 self.handles.remove(&handle);
                 self.budget.credit(Bytes(size));
                 self.erase(handle);
@@ -192,7 +195,7 @@ impl SimSpace {
             return Err(fault("map", format!("{address:#x} has memory mapped already")));
         }
         match self.handles.get_mut(&handle) {
-            Some((real, mapped @ false)) if *real == size => *mapped = true,
+            Some((real, times)) if *real == size && (*times == 0 || self.can_alias) => *times += 1,
             state => return Err(fault("map", format!("{handle:?} of {size}: {state:?}"))),
         }
         self.mapped.insert(address, Backing { size, handle });
@@ -202,14 +205,26 @@ impl SimSpace {
     pub(super) fn unmap(&mut self, address: u64, size: u64) -> Result<()> {
         match self.mapped.get(&address) {
             Some(backing) if backing.size == size && !self.plain.contains_key(&address) => {
-                if let Some((_, mapped)) = self.handles.get_mut(&backing.handle) {
-                    *mapped = false;
+                if let Some((_, times)) = self.handles.get_mut(&backing.handle) {
+                    *times -= 1;
                 }
                 self.mapped.remove(&address);
                 Ok(())
             }
             _ => Err(fault("unmap", format!("nothing of {size} is mapped at {address:#x}"))),
         }
+    }
+
+    /// The physical memory behind a range, as far as there is any.
+    pub(super) fn uses(&self, address: u64, size: u64) -> Vec<SimUse> {
+        let end = address + size;
+        let first = self.mapped.range(..=address).next_back().map_or(address, |(base, _)| *base);
+        let behind = self.mapped.range(first..end).filter_map(|(base, backing)| {
+            let (from, to) = (address.max(*base), end.min(base + backing.size));
+            let inside = from.saturating_sub(*base)..to.saturating_sub(*base);
+            (from < to).then_some(SimUse { from, to, handle: backing.handle, inside })
+        });
+        behind.collect()
     }
 
     /// Whether every byte of the range has memory behind it.

@@ -7,8 +7,9 @@
 //! are a race even if this run got away with it.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-use crate::memory::{Event, Stream};
+use crate::memory::{Event, Handle, Stream};
 use plimsoll_machine::error::{Error, Result};
 
 /// For each stream, the number of its last piece of work that is ordered before.
@@ -21,12 +22,31 @@ struct SimLane {
     order: SimOrder,
 }
 
+/// Bytes that work uses: their addresses, and the physical memory behind those.
+#[derive(Debug, Clone)]
+pub(super) struct SimUse {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) handle: Handle,
+    /// Where in the handle.
+    pub(super) inside: Range<u64>,
+}
+
+impl SimUse {
+    /// Whether both use the same bytes, at whatever addresses.
+    fn meets(&self, other: &SimUse) -> bool {
+        self.handle == other.handle
+            && self.inside.start < other.inside.end
+            && other.inside.start < self.inside.end
+    }
+}
+
 #[derive(Debug)]
 struct SimJob {
     stream: Stream,
     number: u64,
     ends: u64,
-    uses: Vec<(u64, u64)>,
+    uses: Vec<SimUse>,
 }
 
 #[derive(Debug, Clone)]
@@ -86,12 +106,7 @@ impl SimTimeline {
         &mut self.lanes[index]
     }
 
-    pub(super) fn launch(
-        &mut self,
-        stream: Stream,
-        length: u64,
-        uses: Vec<(u64, u64)>,
-    ) -> Vec<String> {
+    pub(super) fn launch(&mut self, stream: Stream, length: u64, uses: Vec<SimUse>) -> Vec<String> {
         let (now, host) = (self.now, self.host.clone());
         self.lane(stream);
         self.forget_finished();
@@ -102,7 +117,7 @@ impl SimTimeline {
         lane.ends = lane.ends.max(now) + length;
         let (number, ends, order) = (lane.count, lane.ends, lane.order.clone());
         let overlaps =
-            |job: &SimJob| job.uses.iter().any(|(a, b)| uses.iter().any(|(c, d)| a < d && c < b));
+            |job: &SimJob| job.uses.iter().any(|one| uses.iter().any(|other| one.meets(other)));
         let races = self
             .jobs
             .iter()
@@ -196,7 +211,7 @@ impl SimTimeline {
         self.jobs
             .iter()
             .find(|job| {
-                !seen(&self.host, job) && job.uses.iter().any(|(a, b)| *a < to && from < *b)
+                !seen(&self.host, job) && job.uses.iter().any(|one| one.from < to && from < one.to)
             })
             .map(|job| job.stream)
     }

@@ -64,6 +64,16 @@ pub(super) struct Miss {
     pub(super) share: bool,
 }
 
+/// What became of a block that was to be returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GiveBack {
+    /// It is not live here.
+    Stranger,
+    Taken,
+    /// It was the last that was live here.
+    Last,
+}
+
 /// On cache lines of its own: arenas lie side by side and have different threads.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -181,7 +191,7 @@ impl Arena {
         Some(found)
     }
 
-    /// Takes a block back; `false` if it is not live here.
+    /// Takes a block back.
     #[inline]
     pub(super) fn give_back(
         &self,
@@ -190,12 +200,12 @@ impl Arena {
         generation: u64,
         asked: u64,
         stream: Stream,
-    ) -> bool {
+    ) -> GiveBack {
         let mut inner = self.lock_as_is();
-        let Some(node) = inner.heap.get(piece) else { return false };
+        let Some(node) = inner.heap.get(piece) else { return GiveBack::Stranger };
         // The size too: whoever counts above goes by what the block says.
         if node.state != PieceState::Live || node.generation != generation || node.ready != asked {
-            return false;
+            return GiveBack::Stranger;
         }
         let size = node.size;
         // Whoever got it first may still be at it, if another stream returns it.
@@ -211,7 +221,7 @@ impl Arena {
         inner.figures.live -= asked;
         inner.figures.blocks -= 1;
         self.publish(&mut inner);
-        true
+        if inner.figures.blocks == 0 { GiveBack::Last } else { GiveBack::Taken }
     }
 }
 

@@ -17,6 +17,8 @@ const STATS_TRIES: u32 = 64;
 pub struct PoolActivity {
     /// Handles that were unmapped somewhere and mapped elsewhere.
     pub remapped_handles: u64,
+    /// Handles that were still mapped where they were needed: no call to the device.
+    pub found_handles: u64,
     /// Handles or plain blocks that were taken from the device.
     pub taken_from_device: u64,
     /// Handles or plain blocks that were given back to it.
@@ -36,6 +38,7 @@ pub(super) struct Counts {
     pub(super) held: AtomicU64,
     pub(super) spare: AtomicU64,
     pub(super) remapped: AtomicU64,
+    pub(super) found: AtomicU64,
     pub(super) taken: AtomicU64,
     pub(super) returned: AtomicU64,
     pub(super) slow: AtomicU64,
@@ -49,6 +52,7 @@ impl Pool {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PoolActivity {
             remapped_handles: count(&self.counts.remapped),
+            found_handles: count(&self.counts.found),
             taken_from_device: count(&self.counts.taken),
             returned_to_device: count(&self.counts.returned),
             sync_waits: self.order.waits(),

@@ -27,16 +27,18 @@
 //! by the handle and hardly by the byte; tight packing takes the smallest, which fit
 //! anywhere.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::arena::{Arena, ArenaState, Miss, TakenPiece};
-use super::heap::{NONE, PieceId};
-use super::region::{Extent, FreePlace, LooseExtents, MapPlan, Region};
+use super::heap::NONE;
+use super::region::{Extent, FreePlace, LooseExtents, MapPlan, Region, SpareExtent};
 use super::shrink::Unfinished;
 use super::{Growth, Pool};
 use crate::config::Packing;
-use crate::memory::{Block, Memory, Request, Stream};
+use crate::memory::{Block, Handle, Memory, Request, Stream};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
@@ -57,10 +59,10 @@ const SMALL_SHARE: u64 = 32;
 const REQUEST_SHARE: u64 = 4;
 /// `AHEAD_PAGES`: at most 4 pages are taken before they are needed.
 const AHEAD_PAGES: u64 = 4;
-/// `SLACK`, `EXTRA`: quick packing may hold 1/20 and 4 MiB more than was ever live before it
+/// `SLACK`, `EXTRA`: quick packing may hold 1/20 and 2 MiB more than was ever live before it
 /// moves memory.
 const SLACK: u64 = 20;
-const EXTRA: u64 = 4 << 20;
+const EXTRA: u64 = 2 << 20;
 /// `LAST`: at most 1/16 of what may still be taken is taken before it is needed.
 const LAST: u64 = 16;
 
@@ -196,16 +198,18 @@ impl Pool {
         size: u64,
         share: bool,
     ) -> Result<TakenPiece> {
-        let (found, mut plan) = self.claim(home, request, size)?;
+        let (found, mut plan) =
+            self.claim(growth, home, request, (size, &self.free_handles(growth)))?;
         let mut hand = LooseExtents::new(share);
         let held = self.counts.held.load(Ordering::Relaxed);
         let mapped = self
-            .gather(growth, &mut hand, &mut plan, (request.size, size))
-            .and_then(|()| self.map(home, found.piece, &mut hand, plan));
+            .recall(growth, home, (found.piece, request.stream, share), &mut plan)
+            .and_then(|()| self.gather(growth, &mut hand, &mut plan, (request.size, size)))
+            .and_then(|()| self.map(growth, home, &mut hand, plan));
+        // What was gathered and not used goes back, or is kept for the next request.
+        self.put_away(growth, hand);
         let mut inner = home.lock();
         inner.settle_around(found.piece);
-        // What was gathered and not used is kept for the next request.
-        self.keep(growth, hand);
         if mapped.is_ok() {
             inner.count(found.piece, request.size.0);
             inner.figures.misses += 1;
@@ -223,9 +227,15 @@ impl Pool {
     /// Finds a place and makes it live before its pages are there, so that nobody else
     /// gets it meanwhile and no page of it is taken for free. It is counted when they are,
     /// so that what others publish meanwhile never has more taken than held.
-    fn claim(&self, home: &Arena, request: Request, size: u64) -> Result<(TakenPiece, MapPlan)> {
+    fn claim(
+        &self,
+        growth: &Growth,
+        home: &Arena,
+        request: Request,
+        (size, free): (u64, &BTreeSet<Handle>),
+    ) -> Result<(TakenPiece, MapPlan)> {
         let mut inner = home.lock();
-        let place = self.find_place(&mut inner, size)?;
+        let place = self.find_place(growth, (home.number, &mut inner), size, free)?;
         let (from, to) = (place.from, place.from + size);
         let (piece, sides) = inner.heap.carve(place.piece, from, to);
         let tags = inner.heap.node(piece).tags.clone();
@@ -240,19 +250,31 @@ impl Pool {
             behind?;
             return Err(Error::Capturing { what: "taking memory that a captured stream has used" });
         }
-        let plan =
-            inner.region(inner.heap.node(piece)).map(|region| MapPlan::new(region, from, to));
+        let number = inner.heap.node(piece).region;
+        let plan = inner.region(inner.heap.node(piece));
+        let plan = plan.map(|region| MapPlan::new((number, region), from..to));
         let found = inner.own(piece, request.size.0, self.order.tag(request.stream));
         Ok((found, plan.ok_or_else(|| self.refusal(request.size))?))
     }
 
     /// The place that the arena finds, in a new address range where the others are full.
-    fn find_place(&self, inner: &mut ArenaState, size: u64) -> Result<FreePlace> {
-        if let Some(place) = inner.search(size) {
+    fn find_place(
+        &self,
+        growth: &Growth,
+        (arena, inner): (u32, &mut ArenaState),
+        size: u64,
+        free: &BTreeSet<Handle>,
+    ) -> Result<FreePlace> {
+        let price = growth.calm.price_of_mapping();
+        let kept = |region: u32, hole: Range<u64>| {
+            let (found, lost) = growth.kept.found_in((arena, region), hole, free);
+            (found, lost * price)
+        };
+        if let Some(place) = inner.search(size, kept) {
             return Ok(place);
         }
         self.add_range(inner)?;
-        inner.search(size).ok_or_else(|| self.refusal(Bytes(size)))
+        inner.search(size, kept).ok_or_else(|| self.refusal(Bytes(size)))
     }
 
     fn add_range(&self, inner: &mut ArenaState) -> Result<()> {
@@ -271,6 +293,9 @@ impl Pool {
         plan: &mut MapPlan,
         (asked, size): (Bytes, u64),
     ) -> Result<()> {
+        if plan.missing() == 0 {
+            return Ok(());
+        }
         let gathered = self.find_memory(growth, hand, plan, size);
         if gathered.is_ok() && plan.missing() == 0 {
             return Ok(());
@@ -287,17 +312,20 @@ impl Pool {
         size: u64,
     ) -> Result<()> {
         while hand.pages() < plan.missing() {
-            let Some(extent) = growth.spare.pop() else { break };
+            let Some(spare) = growth.spare.last() else { break };
+            self.order.await_all(self.device(), &spare.users)?;
+            let Some(SpareExtent { extent, .. }) = growth.spare.pop() else { break };
             self.counts.spare.fetch_sub(extent.pages * self.page, Ordering::Release);
             hand.add(extent);
         }
         if hand.thrifty && !self.may_grow(growth, plan.missing(), size) {
-            self.collect(growth, hand, plan.missing(), Unfinished::Await)?;
+            self.collect(growth, hand, (plan.missing(), u64::MAX), Unfinished::Await)?;
+            self.collect_smaller(growth, hand, plan)?;
         }
         self.exchange(growth, hand, plan)?;
         if plan.missing() > 0 {
             // Full: what lies free anywhere is worth more than another thread's peace.
-            self.collect(growth, hand, plan.missing(), Unfinished::Await)?;
+            self.collect(growth, hand, (plan.missing(), u64::MAX), Unfinished::Await)?;
             self.exchange(growth, hand, plan)?;
         }
         Ok(())
@@ -326,11 +354,10 @@ impl Pool {
         }
         let mapping = self.mapping()?;
         while let Some(extent) = hand.extents.pop() {
-            if let Err(error) = mapping.destroy(extent.handle, Bytes(extent.pages * self.page)) {
+            if let Err(error) = self.destroy(growth, extent) {
                 hand.extents.push(extent);
                 return Err(error);
             }
-            self.count_returned(extent.pages * self.page);
         }
         let mut room = self.room(growth, plan.missing() * self.page)? / self.page;
         let (fewest, mut most) = self.handle_pages(plan.missing());
@@ -376,17 +403,16 @@ impl Pool {
     /// Maps what was laid behind a piece; after a failure the rest is back in the hand.
     fn map(
         &self,
+        growth: &mut Growth,
         home: &Arena,
-        piece: PieceId,
         hand: &mut LooseExtents,
         plan: MapPlan,
     ) -> Result<()> {
         let mapping = self.mapping()?;
-        let mut inner = home.lock();
-        let number = inner.heap.node(piece).region;
         let (mut mapped, mut extents) = (0, 0);
-        let mut result = Ok(());
-        if let Some(region) = inner.region_mut(number) {
+        let mut result = self.clear_kept(growth, home.number, &plan);
+        let mut inner = home.lock();
+        if let Some(region) = inner.region_mut(plan.region) {
             for (number, extent) in plan.laid {
                 let bytes = extent.pages * region.page;
                 if result.is_ok() {
@@ -402,7 +428,9 @@ impl Pool {
             }
         }
         inner.figures.held += mapped;
+        drop(inner);
         self.counts.remapped.fetch_add(hand.moved.min(extents), Ordering::Relaxed);
+        self.note_moved(growth);
         result
     }
 }

@@ -369,6 +369,26 @@ impl Heap {
         node.tags = UseTags::of(tag);
     }
 
+    /// Adds users to a free piece.
+    pub(super) fn add_users(&mut self, piece: PieceId, users: &UseTags) {
+        self.node_mut(piece).tags.join(users);
+    }
+
+    /// Adds users to the free pieces beside a live one.
+    pub(super) fn add_users_beside(&mut self, piece: PieceId, users: &UseTags) {
+        let PieceNode { before, after, .. } = *self.node(piece);
+        for beside in [before, after] {
+            if self.is_free(beside) {
+                self.add_users(beside, users);
+            }
+        }
+    }
+
+    /// Notes how much of a free piece is mapped that is not indexed.
+    pub(super) fn set_ready(&mut self, piece: PieceId, ready: u64) {
+        self.node_mut(piece).ready = ready;
+    }
+
     /// Adds users to every free piece.
     pub(super) fn tag_all_free(&mut self, tags: &UseTags) {
         for node in self.nodes.iter_mut().filter(|node| node.state == PieceState::Free) {

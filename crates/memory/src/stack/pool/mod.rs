@@ -8,9 +8,12 @@
 //! recorded only when that stream asks for the block (`order`).
 //!
 //! If the device can map physical memory, addresses are plentiful and memory moves: when
-//! nothing that is mapped fits, physical memory that lies free elsewhere is unmapped and
-//! mapped where it is needed, and only what cannot be found that way is taken from the
-//! device (`grow`). So the pool holds about as much as was ever live at once.
+//! nothing that is mapped fits, physical memory that lies free elsewhere is mapped where it is
+//! needed, and only what cannot be found that way is taken from the device (`grow`). So the pool
+//! holds about as much as was ever live at once. Memory stays mapped where it has been (`kept`)
+//! and is found there again without a call (`recall`); when everything has been returned it goes
+//! back to where it was when that was so before (`calm`), so that a program that repeats itself is
+//! served alike.
 //! If the device cannot, plain blocks of fitting sizes take the place of pages
 //! (`plain_blocks`): they cannot move, but those that lie wholly free are given back before
 //! another is taken.
@@ -20,7 +23,7 @@
 //! Mapping costs about 50 µs a handle of any size, a search in mapped memory some tens of
 //! nanoseconds. [`Packing::Quick`] takes handles as large as what is missing, within shares
 //! of what is held and of the budget, prefers what is mapped, and holds up to a twentieth and
-//! 4 MiB more than was live before it moves anything; [`Packing::Tight`] uses the device's smallest
+//! 2 MiB more than was live before it moves anything; [`Packing::Tight`] uses the device's smallest
 //! handles and the tightest place in one range, and pays with more mapping for holding less.
 //!
 //! # Locks
@@ -31,19 +34,22 @@
 
 mod arena;
 mod bins;
+mod calm;
 mod capture;
 mod counts;
 mod grow;
 mod heap;
+mod kept;
 mod order;
 mod peaks;
 mod plain_blocks;
+mod recall;
 mod region;
 mod shrink;
 mod tag;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -55,16 +61,19 @@ use crate::stats::MemoryStats;
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
-use arena::{Arena, TakenPiece};
+use arena::{Arena, GiveBack, TakenPiece};
+use calm::CalmMoment;
 pub use capture::{Capture, GraphMemory};
 use counts::Counts;
 pub use counts::PoolActivity;
 use heap::IndexKey;
+use kept::KeptMappings;
 use order::StreamOrder;
 use peaks::PoolPeaks;
 pub use peaks::{GpuPeaks, get_gpu_peaks};
 use plain_blocks::Pins;
-use region::{Extent, LooseExtents};
+use region::{LooseExtents, SpareExtent};
+use tag::UseTags;
 
 /// Arenas for streams; more streams than these share them.
 const ARENAS: u16 = 64;
@@ -100,6 +109,10 @@ pub struct Pool {
     page: u64,
     /// The most pages that are taken by one handle.
     most: u64,
+    /// Whether mappings are kept when memory moves.
+    keeps: bool,
+    /// Whether memory has moved since everything was returned, and may go back.
+    unrest: AtomicBool,
     arenas: Box<[OnceLock<Arena>]>,
     /// There are none from here on.
     arenas_end: AtomicUsize,
@@ -120,8 +133,11 @@ pub struct Pool {
 /// What only one thread at a time may change.
 #[derive(Debug, Default)]
 struct Growth {
-    /// Memory that is mapped nowhere.
-    spare: Vec<Extent>,
+    /// Memory that is in no place.
+    spare: Vec<SpareExtent>,
+    /// Mappings that memory was left behind at.
+    kept: KeptMappings,
+    calm: CalmMoment,
     /// The most that was live when memory was needed.
     most_live: u64,
     /// Captures being captured: stream → arena number.
@@ -146,6 +162,7 @@ impl Pool {
         let budget = config.budget(info.total)?.min(upstream.capacity());
         let (name, alignment) = (format!("pool on {}", upstream.name()), info.alignment);
         let page = upstream.mapping().map_or(0, |mapping| mapping.page_size().0);
+        let keeps = upstream.mapping().is_some_and(Mapping::can_alias);
         // Down to what can be had: memory comes by the page, or by the device's step.
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
@@ -161,6 +178,8 @@ impl Pool {
             alignment,
             page,
             most,
+            keeps,
+            unrest: AtomicBool::new(false),
             arenas: std::iter::repeat_with(OnceLock::new).take(usize::from(ARENAS)).collect(),
             arenas_end: AtomicUsize::new(0),
             private: RwLock::default(),
@@ -318,15 +337,23 @@ impl Pool {
             return Err(stranger(self, block));
         }
         let (number, piece) = ((block.key() >> 32) as u32, block.key() as u32);
-        let returned = match self.arenas.get(number as usize) {
-            Some(arena) => arena.get().is_some_and(|arena| {
-                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
-            }),
-            None => self.private_arena(number).is_some_and(|arena| {
-                arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
-            }),
+        let give_back = |arena: &Arena| {
+            arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
         };
-        if returned { Ok(()) } else { Err(stranger(self, block)) }
+        let returned = match self.arenas.get(number as usize) {
+            Some(arena) => arena.get().map_or(GiveBack::Stranger, give_back),
+            None => {
+                self.private_arena(number).map_or(GiveBack::Stranger, |arena| give_back(&arena))
+            }
+        };
+        match returned {
+            GiveBack::Taken => Ok(()),
+            GiveBack::Last => {
+                self.calm_down();
+                Ok(())
+            }
+            GiveBack::Stranger => Err(stranger(self, block)),
+        }
     }
 
     fn mapping(&self) -> Result<&dyn Mapping> {
@@ -336,10 +363,17 @@ impl Pool {
         })
     }
 
-    /// Keeps memory for the next request.
+    /// Keeps memory for the next request that nobody uses any more.
     fn keep(&self, growth: &mut Growth, hand: LooseExtents) {
-        self.counts.spare.fetch_add(hand.pages() * self.page, Ordering::Release);
-        growth.spare.extend(hand.extents);
+        for extent in hand.extents {
+            self.keep_used(growth, SpareExtent { extent, users: UseTags::NONE });
+        }
+    }
+
+    /// Keeps memory for the next request.
+    fn keep_used(&self, growth: &mut Growth, spare: SpareExtent) {
+        self.counts.spare.fetch_add(spare.extent.pages * self.page, Ordering::Release);
+        growth.spare.push(spare);
     }
 
     fn count_held(&self, more: u64) {

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::arena::ArenaState;
 use super::heap::{IndexKey, PieceId, PieceNode};
+use super::tag::UseTags;
 use crate::memory::{Address, Block, Handle};
 
 /// Physical memory of one handle, as it was taken from the device: this many pages.
@@ -13,6 +14,13 @@ use crate::memory::{Address, Block, Handle};
 pub(super) struct Extent {
     pub(super) handle: Handle,
     pub(super) pages: u64,
+}
+
+/// Memory that is in no place, and who may still use it through a mapping that was kept.
+#[derive(Debug)]
+pub(super) struct SpareExtent {
+    pub(super) extent: Extent,
+    pub(super) users: UseTags,
 }
 
 /// An address range: extents that come and go, or one plain block.
@@ -61,14 +69,7 @@ impl Region {
         })
     }
 
-    /// How many of the pages that `[from, to)` lies on have nothing behind them.
-    pub(super) fn missing(&self, from: u64, to: u64) -> u64 {
-        let touched = self.touched(from, to);
-        let there: u64 = self.covered(touched.clone()).map(|pages| pages.end - pages.start).sum();
-        touched.end - touched.start - there
-    }
-
-    /// Which those are, in order.
+    /// Which of the pages that `[from, to)` lies on have nothing behind them, in order.
     pub(super) fn holes(&self, from: u64, to: u64) -> Vec<Range<u64>> {
         let touched = self.touched(from, to);
         let end = touched.end..touched.end;
@@ -87,6 +88,12 @@ impl Region {
     pub(super) fn gap(&self, page: u64) -> u64 {
         let end = self.size / self.page;
         self.covered(page..end).next().map_or(end, |pages| pages.start) - page.min(end)
+    }
+
+    /// How many pages before this one have nothing behind them.
+    fn lead(&self, page: u64) -> u64 {
+        let before = self.extents.range(..page).next_back();
+        page - before.map_or(0, |(first, extent)| (first + extent.pages).min(page))
     }
 
     /// What lies wholly inside a free piece: nothing else is on its pages.
@@ -140,6 +147,12 @@ pub(super) struct MapPlan {
     /// The page after the place, and how many from there on have nothing behind them.
     pub(super) end: u64,
     pub(super) gap: u64,
+    /// The first page of the place, and how many before it have nothing behind them.
+    start: u64,
+    lead: u64,
+    /// The place: its region, and where it lies there.
+    pub(super) region: u32,
+    bytes: Range<u64>,
 }
 
 impl LooseExtents {
@@ -159,9 +172,17 @@ impl LooseExtents {
 
 impl MapPlan {
     /// For what is missing at a place.
-    pub(super) fn new(region: &Region, from: u64, to: u64) -> MapPlan {
-        let end = to.div_ceil(region.page);
-        MapPlan { laid: Vec::new(), holes: region.holes(from, to), end, gap: region.gap(end) }
+    pub(super) fn new((number, region): (u32, &Region), bytes: Range<u64>) -> MapPlan {
+        let end = bytes.end.div_ceil(region.page);
+        let start = bytes.start / region.page;
+        let holes = region.holes(bytes.start, bytes.end);
+        let (gap, lead) = (region.gap(end), region.lead(start));
+        MapPlan { laid: Vec::new(), holes, end, gap, start, lead, region: number, bytes }
+    }
+
+    /// The same when memory has come to the place.
+    pub(super) fn renew(&mut self, region: &Region) {
+        *self = MapPlan::new((self.region, region), self.bytes.clone());
     }
 
     pub(super) fn missing(&self) -> u64 {
@@ -184,6 +205,31 @@ impl MapPlan {
             }
         }
         self.holes.retain(|hole| !hole.is_empty());
+        self.lay_beyond(hand);
+    }
+
+    /// Fills the holes at the ends of the place with what is larger than they are, where nothing
+    /// is behind the addresses beyond: it need not go back to the device for smaller ones.
+    fn lay_beyond(&mut self, hand: &mut LooseExtents) {
+        for hole in &mut self.holes {
+            let pages = hole.end - hole.start;
+            let right = if hole.end == self.end { self.gap } else { 0 };
+            let left = if hole.start == self.start { self.lead } else { 0 };
+            let most = pages + right.max(left);
+            let fits = |extent: &Extent| (pages..=most).contains(&extent.pages);
+            let Some(fit) = hand.extents.iter().position(fits) else { continue };
+            let extent = hand.extents.remove(fit);
+            let more = extent.pages - pages;
+            if more <= right {
+                self.gap -= more;
+                self.laid.push((hole.start, extent));
+            } else {
+                self.lead -= more;
+                self.laid.push((hole.start - more, extent));
+            }
+            hole.start = hole.end;
+        }
+        self.holes.retain(|hole| !hole.is_empty());
     }
 }
 
@@ -193,24 +239,37 @@ pub(super) struct FreePlace {
     pub(super) piece: PieceId,
     /// Where it begins in the region.
     pub(super) from: u64,
-    /// Pages that must be mapped.
+    /// Pages that must be mapped, and something for each mapping that is in the way.
     missing: u64,
 }
 
 impl ArenaState {
     /// Where to put a request: tight packing wants the smallest piece that holds it,
-    /// quick packing the place that needs the least to be mapped.
-    pub(super) fn search(&self, size: u64) -> Option<FreePlace> {
+    /// quick packing the place that needs the least to be mapped. `kept` says how many pages of
+    /// a hole need not be, and how many pages the mappings that are in the way there count as.
+    pub(super) fn search(
+        &self,
+        size: u64,
+        kept: impl Fn(u32, Range<u64>) -> (u64, u64),
+    ) -> Option<FreePlace> {
         let place = |piece: PieceId, from: u64| {
-            let region = self.region(self.heap.node(piece))?;
-            let missing = region.missing(from, from + size);
+            let node = self.heap.node(piece);
+            let mut missing = 0;
+            for hole in self.region(node)?.holes(from, from + size) {
+                let (found, lost) = kept(node.region, hole.clone());
+                missing += hole.end - hole.start - found + lost;
+            }
             Some(FreePlace { piece, from, missing })
         };
         if self.heap.key() == IndexKey::Length {
             let piece = self.heap.best_fit(size, usize::MAX, |_| true)?;
             return place(piece, self.heap.node(piece).offset);
         }
-        let cost = |place: &FreePlace| (place.missing, self.heap.node(place.piece).size);
+        // Of equals the one at the lowest address: numbers of pieces are an accident.
+        let cost = |place: &FreePlace| {
+            let node = self.heap.node(place.piece);
+            (place.missing, node.size, node.region, place.from)
+        };
         // From the start of each piece, and up to its end, as far as the run reaches.
         let mut best: Option<FreePlace> = None;
         for (piece, node) in self.heap.free_pieces() {
@@ -245,10 +304,7 @@ mod tests {
         assert_eq!(holes(&region, 0, 100), [(0, 1), (4, 6), (8, 10)]);
         assert_eq!(holes(&region, 25, 75), [(4, 6)], "an extent begins before the range");
         assert_eq!(holes(&region, 20, 40), []);
-        for (from, to) in (0..100).flat_map(|from| (from + 1..=100).map(move |to| (from, to))) {
-            let sum: u64 = holes(&region, from, to).iter().map(|(start, end)| end - start).sum();
-            assert_eq!(region.missing(from, to), sum, "{from}..{to}");
-        }
         assert_eq!([0, 1, 4, 5, 8, 10].map(|page| region.gap(page)), [1, 0, 2, 1, 2, 0]);
+        assert_eq!([0, 1, 4, 5, 6, 10].map(|page| region.lead(page)), [0, 1, 0, 1, 2, 2]);
     }
 }

@@ -5,9 +5,10 @@ use std::sync::{Arc, MutexGuard};
 
 use super::arena::{Arena, ArenaState};
 use super::heap::{PieceId, PieceState};
-use super::region::{LooseExtents, Region};
+use super::kept::PagePlace;
+use super::region::{LooseExtents, MapPlan, Region, SpareExtent};
 use super::tag::UseTags;
-use super::{Growth, Pool};
+use super::{ARENAS, Growth, Pool};
 use crate::memory::{Memory, Stream};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
@@ -27,9 +28,9 @@ impl Pool {
     /// first, and larger ones than are needed only if nothing else is left.
     pub(super) fn collect(
         &self,
-        growth: &Growth,
+        growth: &mut Growth,
         hand: &mut LooseExtents,
-        pages: u64,
+        (pages, most): (u64, u64),
         unfinished: Unfinished,
     ) -> Result<()> {
         if hand.pages() >= pages {
@@ -43,21 +44,51 @@ impl Pool {
             let inner = arena.lock();
             stretches.extend(inner.heap.free_pieces().filter_map(|(piece, node)| {
                 let whole = inner.region(node)?.whole(node).map(|(_, extent)| extent.pages).sum();
-                (whole > 0).then_some((whole, index, piece))
+                let place = (index, node.region, node.offset);
+                (whole > 0).then_some((std::cmp::Reverse::<u64>(whole), place, piece))
             }));
         }
-        stretches.sort_unstable_by_key(|(whole, ..): &(u64, _, _)| std::cmp::Reverse(*whole));
-        for fitting in [true, false] {
-            for (_, index, piece) in &stretches {
+        // Of equals the first by address: numbers of pieces are an accident.
+        stretches.sort_unstable();
+        // Larger ones than are needed last, if at all.
+        for fitting in [true, false].into_iter().filter(|fitting| *fitting || most == u64::MAX) {
+            for (_, (index, ..), piece) in &stretches {
                 if hand.pages() >= pages {
                     return Ok(());
                 }
                 let arena = arenas[*index];
                 let Some(mut inner) = self.lock_over(arena, *piece, unfinished)? else { continue };
-                let unmapped = self.unmap_free(&mut inner, *piece, hand, pages, fitting);
+                let unmapped = self.unmap_free(
+                    (growth, arena.number),
+                    &mut inner,
+                    *piece,
+                    hand,
+                    (pages, fitting, most),
+                );
                 arena.publish(&mut inner);
                 unmapped?;
             }
+        }
+        Ok(())
+    }
+
+    /// Where what is in hand is too large for the holes that are left: finds smaller ones, as long
+    /// as there are any, so that none has to go back to the device.
+    pub(super) fn collect_smaller(
+        &self,
+        growth: &mut Growth,
+        hand: &mut LooseExtents,
+        plan: &mut MapPlan,
+    ) -> Result<()> {
+        plan.lay(hand);
+        while let Some(largest) = plan.holes.iter().map(|hole| hole.end - hole.start).max() {
+            let before = hand.pages();
+            let wanted = (before + plan.missing(), largest);
+            self.collect(growth, hand, wanted, Unfinished::Await)?;
+            if !self.keeps || hand.pages() == before {
+                break;
+            }
+            plan.lay(hand);
         }
         Ok(())
     }
@@ -91,13 +122,15 @@ impl Pool {
     /// Unmaps extents of a free piece, from its end, until there is enough.
     fn unmap_free(
         &self,
+        (growth, arena): (&mut Growth, u32),
         inner: &mut ArenaState,
         piece: PieceId,
         hand: &mut LooseExtents,
-        pages: u64,
-        fitting: bool,
+        (pages, fitting, most): (u64, bool, u64),
     ) -> Result<()> {
         let mapping = self.mapping()?;
+        // What is to go back to the device need not be found again, nor graphs' memory that is gone.
+        let keep = self.keeps && pages < u64::MAX && arena < u32::from(ARENAS);
         let node = inner.heap.node(piece).clone();
         inner.heap.unsettle(piece);
         let mut result = Ok(());
@@ -109,11 +142,17 @@ impl Pool {
                 if needed == 0 || result.is_err() {
                     break;
                 }
-                if fitting && extent.pages > needed {
+                if fitting && extent.pages > needed.min(most) {
                     continue;
                 }
                 let bytes = extent.pages * region.page;
-                result = mapping.unmap(region.address(number), Bytes(bytes));
+                let address = region.address(number);
+                if keep {
+                    let place = PagePlace { arena, region: node.region, page: number };
+                    growth.kept.insert(place, extent, address, node.tags.clone());
+                } else {
+                    result = mapping.unmap(address, Bytes(bytes));
+                }
                 if result.is_ok() {
                     region.extents.remove(&number);
                     unmapped += bytes;
@@ -172,23 +211,25 @@ impl Pool {
     /// Gives back everything that lies wholly free.
     fn return_pages(&self, growth: &mut Growth) -> Result<()> {
         let mut hand = LooseExtents::new(true);
-        let collected = self.collect(growth, &mut hand, u64::MAX, Unfinished::Leave);
+        let collected = self.collect(growth, &mut hand, (u64::MAX, u64::MAX), Unfinished::Leave);
         self.keep(growth, hand);
         collected?;
         self.destroy_spare(growth, 0)
     }
 
-    /// Gives spare memory back until no more than this much is held.
+    /// Gives spare memory back that nobody uses, until no more than this much is held.
     pub(super) fn destroy_spare(&self, growth: &mut Growth, held: u64) -> Result<()> {
-        while self.counts.held.load(Ordering::Relaxed) > held {
-            let Some(extent) = growth.spare.pop() else { break };
-            let bytes = extent.pages * self.page;
-            if let Err(error) = self.mapping()?.destroy(extent.handle, Bytes(bytes)) {
-                growth.spare.push(extent);
-                return Err(error);
+        let mut next = growth.spare.len();
+        while self.counts.held.load(Ordering::Relaxed) > held && next > 0 {
+            next -= 1;
+            let SpareExtent { extent, users } = &growth.spare[next];
+            let extent = *extent;
+            if !self.order.is_over(self.device(), users)? {
+                continue;
             }
-            self.counts.spare.fetch_sub(bytes, Ordering::Release);
-            self.count_returned(bytes);
+            self.destroy(growth, extent)?;
+            growth.spare.remove(next);
+            self.counts.spare.fetch_sub(extent.pages * self.page, Ordering::Release);
         }
         Ok(())
     }
@@ -198,6 +239,7 @@ impl Pool {
     pub(super) fn dismantle(&mut self) -> Result<()> {
         let mut result = self.order.await_all(self.upstream.device(), &self.order.every_tag());
         let mut growth = self.growth();
+        result = result.and(self.unmap_all_kept(&mut growth));
         let private = self.private_arenas();
         for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
             for mut region in arena.lock().regions.drain(..).flatten() {
@@ -214,7 +256,7 @@ impl Pool {
         while !growth.spare.is_empty() {
             let left = growth.spare.len();
             let destroyed = self.destroy_spare(&mut growth, 0);
-            if destroyed.is_err() && growth.spare.len() == left {
+            if growth.spare.len() == left {
                 // The one that will not go is left behind, the others are not.
                 growth.spare.pop();
             }
