@@ -57,14 +57,23 @@ fn upper(path: &Path, flags: &str) -> Result<u64> {
     Ok(answer["range"]["high_bytes"].as_u64().ok_or("no range")?)
 }
 
-/// The answer's value fits by `estimate` with what is kept free, and the next does not.
+/// The answer's value fits by `estimate` with what is kept free, and the next does not. PyTorch may
+/// free its cache on the way: then a smaller value is named that needs nothing of the kind.
 fn check(answer: &Value, upper: impl Fn(&str) -> Result<u64>) -> Result {
     let number = |key: &str| answer[key].as_u64().ok_or(format!("no {key} in {answer:#}"));
     let room = number("limit_bytes")? - number("reserve_bytes")?;
-    let value = |key: &str| answer[key].to_string().trim_matches('"').to_string();
-    assert!(upper(&value("largest"))? <= room, "{answer:#}");
-    assert!(upper(&value("smallest_failed"))? > room, "{answer:#}");
-    assert_eq!(number("largest_bytes")?, upper(&value("largest"))?);
+    let words = |value: &Value| value.to_string().trim_matches('"').to_string();
+    let (largest, cached) = (&answer["largest"], &answer["estimate"]["cached_largest"]);
+    let most = upper(&words(largest))?;
+    if largest == cached {
+        assert!(most <= room, "{answer:#}");
+    } else {
+        assert_eq!(answer["estimate"]["engine"], "pytorch");
+        assert!(cached.as_u64() < largest.as_u64() && most > room, "{answer:#}");
+        assert!(upper(&words(cached))? <= room, "{answer:#}");
+    }
+    assert_eq!(number("largest_bytes")?, most.min(room));
+    assert!(upper(&words(&answer["smallest_failed"]))? > room, "{answer:#}");
     Ok(())
 }
 
