@@ -126,7 +126,7 @@ class Voxelization:
     def pillar_features(self, voxels: Any, coors: Any, num_points: Any) -> Any:
         """The features that PointPillars takes of what a call gave: those of each point, its offset from
         the mean of its pillar's points, and from the pillar's centre: [M, P, C + 6], 0 where there is no
-        point. Points of x, y, z and an intensity so get OpenPCDet's ten.
+        point. Points of x, y, z and an intensity so get OpenPCDet's ten. No gradient is passed on.
 
         >>> import numpy as np, plimsoll
         >>> layer = plimsoll.Voxelization([1, 1, 4], [0, 0, -3, 4, 3, 1], 3, max_voxels=9)
@@ -139,6 +139,7 @@ class Voxelization:
             raise ValueError(f"voxels is {shape}; it must be [M, {self.max_num_points}, C], as a call gives them")
         if tuple(coors.shape) != (shape[0], 3) or tuple(num_points.shape) != (shape[0],):
             raise ValueError(f"coors must be [{shape[0]}, 3] and num_points [{shape[0]}], as voxels is {shape}")
+        _alike(voxels, coors, num_points)
         if isinstance(voxels, np.ndarray):
             return made.pillars(_floats(voxels), _numbers(coors), _numbers(num_points))
         if _library(voxels) == "torch" and not voxels.is_cuda:
@@ -156,7 +157,7 @@ class Voxelization:
     def birds_eye(self, values: Any, coors: Any) -> Any:
         """The image from above of what a network made of each pillar: a row of `values` [M, F] at the
         place that `coors` says, and 0 elsewhere: [1, F, height, width]. On a GPU, pillars at places that
-        there are not are left out; on the host they are a ValueError.
+        there are not are left out; on the host they are a ValueError. No gradient is passed on.
 
         >>> import numpy as np, plimsoll
         >>> layer = plimsoll.Voxelization([1, 1, 4], [0, 0, -3, 4, 3, 1], 3, max_voxels=9)
@@ -167,6 +168,7 @@ class Voxelization:
         made, shape = self._made[0], tuple(values.shape)
         if len(shape) != 2 or tuple(coors.shape) != (shape[0], 3):
             raise ValueError(f"values is {shape} and coors {tuple(coors.shape)}; they must be [M, F] and [M, 3]")
+        _alike(values, coors)
         if isinstance(values, np.ndarray):
             return made.birds_eye(_floats(values), _numbers(coors))
         if _library(values) == "torch" and not values.is_cuda:
@@ -238,6 +240,21 @@ def _on_device(points: Any) -> Iterator[tuple[Any, Any, Any, tuple[int, int]]]:
             yield _cupy(points)
     else:
         yield _torch(points)
+
+
+def _alike(first: Any, *others: Any) -> None:
+    """Refuses what is on another device than the first, and tensors whose gradient would be lost."""
+
+    def place(array: Any) -> str:
+        return f"{type(array).__module__.partition('.')[0]} on {getattr(array, 'device', 'cpu')}"
+
+    for other in others:
+        if place(other) != place(first):
+            raise ValueError(f"the first is of {place(first)}, another of {place(other)}: move it there first")
+    if getattr(first, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
+        raise ValueError(
+            "its gradient would be lost: call this under torch.no_grad(), or give it tensor.detach()"
+        )
 
 
 def _floats(array: Any) -> Any:

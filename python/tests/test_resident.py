@@ -80,6 +80,13 @@ voxels = Tensor((70, 8, 4), torch.float32, device)
 coors, counts = Tensor((70, 3), torch.int32, device), Tensor((70,), torch.int32, device)
 features, queued = launches(lambda: layer.pillar_features(voxels, coors, counts))
 assert features.shape == (70, 8, 10) and queued == 1, (features.shape, queued)
+try:
+    elsewhere = types.SimpleNamespace(index=1)
+    layer.birds_eye(Tensor((70, 64), torch.float32, device), Tensor((70, 3), torch.int32, elsewhere))
+except ValueError as error:
+    assert "move it there first" in str(error), error
+else:
+    raise AssertionError("a tensor of another device was given to a kernel")
 image, queued = launches(lambda: layer.birds_eye(Tensor((70, 64), torch.float32, device), coors))
 assert image.shape == (1, 64, 12, 6) and queued == 3, (image.shape, queued)
 places, queued = launches(lambda: plimsoll.Voxelization([0.5, 0.25, 4], [-1, -1, 0, 2, 2, 4], -1)(one))

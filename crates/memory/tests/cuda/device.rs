@@ -266,6 +266,8 @@ fn a_pool_awaits_fresh_events_before_it_grows() {
 fn a_driver_that_refuses_aliases_is_named_and_its_memory_moves() {
     for front in fronts("aliases", &[]) {
         let options = front.options().total(Bytes::gib(4));
+        let unasked = Cuda::open_with(&options.clone().aliases(false)).unwrap();
+        assert!(unasked.why_not_aliased().is_some_and(|why| why.contains("not asked for")));
         assert_eq!(Cuda::open_with(&options).unwrap().why_not_aliased(), None);
         // The first maps a page to see that it can be done, the others the same page twice.
         front.fail("cuMemMap", 2, 1, 801);

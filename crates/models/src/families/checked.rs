@@ -32,6 +32,8 @@ impl CheckedJob {
 /// How far the true value may lie from an estimate, in thousandths of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CheckedSpread {
+    /// Optimizers, precisions and `checkpointing`, as far as rows have them.
+    tried: &'static str,
     /// Rows that it rests on.
     pub(crate) rows: u64,
     pub(crate) below: u64,
@@ -46,8 +48,16 @@ pub(crate) fn spread(job: CheckedJob, family: &str) -> Option<CheckedSpread> {
             return None;
         }
         let mut number = || words.next()?.parse().ok();
-        Some(CheckedSpread { rows: number()?, below: number()?, above: number()? })
+        let (rows, below, above) = (number()?, number()?, number()?);
+        Some(CheckedSpread { tried: words.next()?, rows, below, above })
     })
+}
+
+impl CheckedSpread {
+    /// Whether some row has this optimizer, this precision, or checkpointing.
+    pub(crate) fn tried(&self, word: &str) -> bool {
+        self.tried.split(',').any(|tried| tried == word)
+    }
 }
 
 #[cfg(test)]
@@ -66,6 +76,8 @@ mod tests {
             let found = spread(job, words[1]).expect("a line");
             assert!(found.rows >= 3 && found.below.max(found.above) <= 50, "{line}");
             assert!(found.below.min(found.above) >= 10, "{line}");
+            let listed = words[5].split(',').any(|word| word == "adamw");
+            assert!(found.tried("adamw") == listed && !found.tried("adam"), "{line}");
         }
         assert_eq!(spread(CheckedJob::Run, "no such family"), None);
     }

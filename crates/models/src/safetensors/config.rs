@@ -179,7 +179,8 @@ impl ConfigKeys<'_> {
             Some(wide) => wide,
             None => number(&["n_shared_experts"])?.saturating_mul(each),
         };
-        style.keeps_cache = self.flag("use_cache").unwrap_or(style.keeps_cache);
+        // Where training wrote `false`, `generate` keeps a cache all the same: it can only be added.
+        style.keeps_cache |= self.flag("use_cache") == Some(true);
         style.dense_layers = number(&["first_k_dense_replace"])?;
         style.dense_width = number(&["intermediate_size"])?;
         let expand = self.first(&["mamba_expand", "expand"])?.unwrap_or(2);

@@ -24,7 +24,7 @@ pub(super) fn of(terms: &Terms, request: &EstimateRequest) -> EstimateRange {
         },
         ("safetensors", Some(Runner::PyTorch)) => match &request.train {
             Some(train) => trained(total, family, *train),
-            None if gpu => eager(total, family, CheckedJob::Run),
+            None if gpu => eager(total, family, CheckedJob::Run, &[]),
             None => EstimateRange::unchecked(total, "nothing of this kind was measured"),
         },
         (_, _) if request.train.is_some() => {
@@ -51,13 +51,21 @@ fn trained(total: u64, family: Option<&str>, train: TrainingRequest) -> Estimate
         (Some(_), Some(BaseDtype::Int8)) => CheckedJob::AdaptInt8,
         (Some(_), _) => CheckedJob::Adapt,
     };
-    eager(total, family, job)
+    let mut words = vec![train.optimizer.name(), train.precision.name()];
+    words.extend(train.checkpointing.then_some("checkpointing"));
+    eager(total, family, job, &words)
 }
 
-/// A language model in PyTorch: as far off as estimates of its family were.
-fn eager(total: u64, family: Option<&str>, job: CheckedJob) -> EstimateRange {
-    match family.and_then(|name| checked::spread(job, name)) {
-        Some(CheckedSpread { rows, below, above }) => {
+/// A language model in PyTorch: as far off as estimates of its family were, if some of them had
+/// what these words name.
+fn eager(total: u64, family: Option<&str>, job: CheckedJob, words: &[&str]) -> EstimateRange {
+    let spread = family.and_then(|name| checked::spread(job, name));
+    if let Some(word) = spread.and_then(|spread| words.iter().find(|word| !spread.tried(word))) {
+        let basis = format!("estimates of this family were checked, but none with {word}");
+        return EstimateRange::unchecked(total, basis);
+    }
+    match spread {
+        Some(CheckedSpread { rows, below, above, .. }) => {
             let what = match job {
                 CheckedJob::Run => "running",
                 CheckedJob::Train => "training",

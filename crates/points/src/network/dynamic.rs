@@ -6,6 +6,7 @@ use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
 use super::group::{self, CellNumber, FindCells};
+use super::hard::resize;
 use super::{CoordinateForm, PointBatch};
 use crate::grid::VoxelGrid;
 use crate::reduce::{largest, mean, sum};
@@ -176,8 +177,9 @@ pub fn scatter_points(
     rule: ScatterRule,
 ) -> Result<Vec<f32>> {
     check_scatter(features.len(), columns, point_to_voxel, voxels)?;
-    let (ends, order) = sorted(point_to_voxel, voxels);
-    let mut made = vec![0.0; voxels * columns];
+    let (ends, order) = sorted(point_to_voxel, voxels)?;
+    let mut made = Vec::new();
+    resize(&mut made, voxels.saturating_mul(columns))?;
     if columns == 0 {
         return Ok(made);
     }
@@ -197,8 +199,9 @@ pub fn scatter_points(
 }
 
 /// Points by voxel, in their order; and where each voxel's end.
-fn sorted(point_to_voxel: &[i32], voxels: usize) -> (Vec<usize>, Vec<u32>) {
-    let mut ends = vec![0usize; voxels];
+fn sorted(point_to_voxel: &[i32], voxels: usize) -> Result<(Vec<usize>, Vec<u32>)> {
+    let mut ends: Vec<usize> = Vec::new();
+    resize(&mut ends, voxels)?;
     for voxel in point_to_voxel.iter().filter_map(|voxel| usize::try_from(*voxel).ok()) {
         ends[voxel] += 1;
     }
@@ -213,7 +216,7 @@ fn sorted(point_to_voxel: &[i32], voxels: usize) -> (Vec<usize>, Vec<u32>) {
             ends[voxel] += 1;
         }
     }
-    (ends, order)
+    Ok((ends, order))
 }
 
 /// The row of each point's voxel, and zeros for a point without one: [points, columns].

@@ -294,7 +294,7 @@ impl HardVoxels {
 }
 
 /// Without taking the process down where there is no room.
-fn resize<T: bytemuck::Zeroable + Copy>(list: &mut Vec<T>, length: usize) -> Result<()> {
+pub(super) fn resize<T: bytemuck::Zeroable + Copy>(list: &mut Vec<T>, length: usize) -> Result<()> {
     if list.is_empty() && length > list.capacity() {
         // The system gives pages of zeros, which then need no writing.
         let fresh = bytemuck::allocation::try_zeroed_vec(length);
@@ -310,7 +310,7 @@ fn resize<T: bytemuck::Zeroable + Copy>(list: &mut Vec<T>, length: usize) -> Res
 /// Room for more, without taking the process down where there is none.
 fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
     let bytes = (more as u64).saturating_mul(size_of::<T>() as u64);
-    list.try_reserve_exact(more).map_err(|_| refused(bytes))
+    list.try_reserve(more).map_err(|_| refused(bytes))
 }
 
 fn refused(bytes: u64) -> Error {

@@ -46,11 +46,13 @@ impl Cuda {
         Ok(Bytes(page))
     }
 
-    /// Maps one page at two addresses at once: the only proof that it can be done.
+    /// Maps one page at two addresses at once, and reads through each what was written through the
+    /// other: the only proof that it can be done.
     #[expect(unsafe_code, reason = "memory is mapped by its number")]
     pub(super) fn try_alias(&self, page: Bytes) -> Result<()> {
         let (context, size) = (&self.context, page.0 as usize);
         let base = context.reserve(2 * size)?;
+        let mut same = true;
         let tried = context.create(size, self.shareable).and_then(|handle| {
             let (mut mapped, mut result) = (Vec::new(), Ok(()));
             for address in [base, base + page.0] {
@@ -59,6 +61,14 @@ impl Cuda {
                     result = unsafe { context.map(address, handle, size) };
                     mapped.extend(result.is_ok().then_some(address));
                 }
+            }
+            for (to, from) in [(base, base + page.0), (base + page.0, base)] {
+                let (written, mut read) = (to.to_le_bytes(), [0; 8]);
+                // SAFETY: with no failure so far both are mapped, and nobody else knows them.
+                result = result.and_then(|()| unsafe {
+                    context.write(to, &written).and_then(|()| context.read(from, &mut read))
+                });
+                same &= result.is_err() || read == written;
             }
             for address in mapped {
                 // SAFETY: it was mapped above, and nobody else knows it.
@@ -69,7 +79,10 @@ impl Cuda {
         });
         // SAFETY: it was reserved above, and nothing is mapped there any more.
         let unreserved = unsafe { context.unreserve(base, 2 * size) };
-        Ok(tried.and(unreserved)?)
+        tried.and(unreserved)?;
+        let why =
+            || "what was written through one address was not read through another".to_string();
+        if same { Ok(()) } else { Err(Error::Device { call: "cuMemMap", why: why() }) }
     }
 
     /// The physical memory behind a range that is mapped by the page, such as a block of a

@@ -96,7 +96,7 @@ impl Cuda {
             memory: options.memory,
             shareable: options.shareable,
             page: Err("plain blocks were asked for".to_string()),
-            aliases: Err("nothing is mapped".to_string()),
+            aliases: Err("mappings or aliases were not asked for".to_string()),
             queue: CudaQueue::new(&context),
             context,
             space: RwLock::new(Space::new(total)),
@@ -106,10 +106,10 @@ impl Cuda {
             if let Err(why) = &cuda.page {
                 tracing::info!(device = %cuda.info.name, %why, "plain blocks take the place of pages");
             }
-            if let Ok(page) = cuda.page {
-                cuda.aliases = cuda.try_alias(page).map_err(|error| error.to_string());
+            if let (Ok(page), true) = (&cuda.page, options.aliases) {
+                cuda.aliases = cuda.try_alias(*page).map_err(|error| error.to_string());
             }
-            if let (Ok(_), Err(why)) = (&cuda.page, &cuda.aliases) {
+            if let (Ok(_), true, Err(why)) = (&cuda.page, options.aliases, &cuda.aliases) {
                 tracing::info!(device = %cuda.info.name, %why, "memory that moves is unmapped first");
             }
         }

@@ -38,6 +38,7 @@ pub struct CudaOptions {
     pub(super) context: Option<usize>,
     pub(super) total: Option<Bytes>,
     pub(super) mapping: bool,
+    pub(super) aliases: bool,
     pub(super) shareable: bool,
     pub(super) memory: CudaMemory,
 }
@@ -46,7 +47,7 @@ impl CudaOptions {
     /// The device of a number, its own memory, mapped by the page where that works.
     #[must_use]
     pub fn new(number: u32) -> CudaOptions {
-        CudaOptions { number, mapping: true, ..CudaOptions::default() }
+        CudaOptions { number, mapping: true, aliases: true, ..CudaOptions::default() }
     }
 
     /// The driver in this file, not the one that the system has.
@@ -74,6 +75,14 @@ impl CudaOptions {
     #[must_use]
     pub fn mapping(mut self, mapping: bool) -> Self {
         self.mapping = mapping;
+        self
+    }
+
+    /// Whether physical memory may be mapped at several addresses at once, where the device shows that it
+    /// can, so that a pool that moves it finds it again without a call to the driver.
+    #[must_use]
+    pub fn aliases(mut self, aliases: bool) -> Self {
+        self.aliases = aliases;
         self
     }
 

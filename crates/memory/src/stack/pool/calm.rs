@@ -29,10 +29,10 @@ const MISSES: u64 = 16;
 /// `LOST`: in the first turn a mapping that must go to make room counts as 2 pages that are
 /// missing: what the program will do again is not known yet.
 const LOST: u64 = 2;
-/// `AVOIDED`: afterwards it counts as more pages than any request has, so that it goes only where no
-/// other addresses are left. One address can have one mapping: if a turn wanted two handles at the
-/// same place, every turn would map both again.
-const AVOIDED: u64 = 1 << 32;
+/// `AVOIDED`: afterwards it counts as 1,000 pages, so that it goes only for the largest requests, or
+/// where no other addresses are left. One address can have one mapping: if a turn wanted two
+/// handles at the same place, every turn would map both again.
+const AVOIDED: u64 = 1000;
 
 /// Where memory was when everything had been returned.
 #[derive(Debug, Default)]

@@ -36,6 +36,7 @@ use super::arena::{Arena, ArenaState, Miss, TakenPiece};
 use super::heap::NONE;
 use super::region::{Extent, FreePlace, LooseExtents, MapPlan, Region, SpareExtent};
 use super::shrink::Unfinished;
+use super::tag::UseTags;
 use super::{Growth, Pool};
 use crate::config::Packing;
 use crate::memory::{Block, Handle, Memory, Request, Stream};
@@ -214,6 +215,9 @@ impl Pool {
             inner.count(found.piece, request.size.0);
             inner.figures.misses += 1;
         } else {
+            // What was found waits for its users on this stream, perhaps later than the tag says.
+            let now = UseTags::of(self.order.tag(request.stream));
+            inner.heap.add_users(found.piece, &now);
             inner.undo(found.piece);
         }
         home.publish(&mut inner);

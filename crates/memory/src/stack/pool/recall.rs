@@ -12,6 +12,7 @@ use super::kept::PagePlace;
 use super::region::{Extent, LooseExtents, MapPlan, SpareExtent};
 use super::tag::UseTags;
 use super::{Growth, Pool};
+use crate::config::Packing;
 use crate::memory::{Handle, Memory, Stream};
 use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
@@ -75,8 +76,11 @@ impl Pool {
         result
     }
 
-    /// The handles that could be taken from where they are.
+    /// The handles that could be taken from where they are; tight packing does not ask for them.
     pub(super) fn free_handles(&self, growth: &Growth) -> BTreeSet<Handle> {
+        if self.config.packing == Packing::Tight {
+            return BTreeSet::new();
+        }
         let mut free: BTreeSet<_> = growth.spare.iter().map(|spare| spare.extent.handle).collect();
         if growth.kept.len() > 0 {
             for arena in self.shared_arenas() {

@@ -176,6 +176,9 @@ impl Pool {
     fn last_users(&self, growth: &Growth) -> UseTags {
         let private = self.retired_arenas(growth);
         let mut all = UseTags::NONE;
+        for spare in &growth.spare {
+            all.join(&spare.users);
+        }
         for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
             for (_, node) in arena.lock().heap.free_pieces() {
                 all.join(&node.tags);
