@@ -3,42 +3,35 @@
 //! compiler.
 #![expect(clippy::print_stdout, reason = "what is skipped is said")]
 
+mod common;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use common::{Outcome, compiled, kernels};
 use plimsoll_points::{Cells, Cloud, VoxelGrid, VoxelMode, VoxelSpec, voxelize};
-
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const CELLS: [u32; 3] = [24, 20, 18];
 const BLOCKS: u32 = 5;
 
 /// The program, for bytes or floats, with this way of dividing.
 fn built(folder: &Path, bytes: bool, division: u32) -> Outcome<Option<PathBuf>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     // Dynamic shared memory has a size only here.
-    let kernel = std::fs::read_to_string(root.join("src/kernels/exchange.h"))?;
+    let kernel = std::fs::read_to_string(kernels().join("exchange.h"))?;
     let exchange = folder.join("exchange.h");
     std::fs::write(&exchange, kernel.replace("extern __shared__", "extern"))?;
+    let definitions = format!(
+        "STRIDE=3 WIDE=0 RAGGED=0 WHOLE=1 __CUDA_ARCH__=800 OUT_U8={} DIVISION={division}",
+        u8::from(bytes)
+    );
+    let includes = [
+        ("DIALECT", kernels().join("dialect.h")),
+        ("PLACE", kernels().join("place.h")),
+        ("EXCHANGE", exchange),
+    ];
     let program = folder.join(format!("grid-{bytes}-{division}"));
-    let named = |name: &str, path: &Path| format!("-D{name}=\"{}\"", path.display());
-    let kernels = root.join("src/kernels");
-    let mut compiler = Command::new("c++");
-    compiler.args(["-std=c++17", "-O1", "-w", "-pthread", "-frounding-math", "-ffp-contract=off"]);
-    compiler.args(["-DSTRIDE=3", "-DWIDE=0", "-DRAGGED=0", "-DWHOLE=1", "-D__CUDA_ARCH__=800"]);
-    compiler.arg(format!("-DOUT_U8={}", u8::from(bytes))).arg(format!("-DDIVISION={division}"));
-    compiler.arg(named("DIALECT", &kernels.join("dialect.h")));
-    compiler.arg(named("PLACE", &kernels.join("place.h"))).arg(named("EXCHANGE", &exchange));
-    compiler.arg(root.join("tests/emulated/grid.cpp")).arg("-o").arg(&program);
-    match compiler.output() {
-        Err(why) => {
-            println!("skipped: c++: {why}");
-            Ok(None)
-        }
-        Ok(done) if done.status.success() => Ok(Some(program)),
-        Ok(done) => Err(String::from_utf8_lossy(&done.stderr).into_owned().into()),
-    }
+    compiled(program, "grid.cpp", &definitions, &includes)
 }
 
 struct Case {

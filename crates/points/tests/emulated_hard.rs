@@ -2,13 +2,14 @@
 //! GPU, every block a process and every lane a thread. Skipped without a C++ compiler.
 #![expect(clippy::print_stdout, reason = "what is skipped is said")]
 
+mod common;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use common::{Outcome, compiled, kernels};
 use plimsoll_points::network::{CoordinateForm, HardSpec, PointBatch, hard_voxelize};
-
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// The program for so many points of a voxel and columns, with lists of so many runs, and so many
 /// slots for four points.
@@ -19,28 +20,19 @@ fn built(
     list: u32,
     slots: u32,
 ) -> Outcome<Option<PathBuf>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let definitions = format!(
+        "WIDE=0 RAGGED=1 WHOLE=1 DIVISION=0 OUT_U8=0 ORDER_XYZ=0 COORDINATES=4 FILL_BLOCKS=1 \
+         HARD_LANES=64 MAX_POINTS={points} STRIDE={columns} LIST={list} SLOTS_OF_FOUR={slots}"
+    );
+    let includes = [
+        ("DIALECT", kernels().join("dialect.h")),
+        ("PLACE", kernels().join("place.h")),
+        ("VOXEL_PLACE", kernels().join("voxel_place.h")),
+        ("HARD", kernels().join("hard.h")),
+        ("HARD_RUNS", kernels().join("hard_runs.h")),
+    ];
     let program = folder.join(format!("hard-{points}-{columns}-{list}"));
-    let kernels = root.join("src/kernels");
-    let mut compiler = Command::new("c++");
-    compiler.args(["-std=c++17", "-O1", "-w", "-pthread", "-frounding-math", "-ffp-contract=off"]);
-    compiler.args(["-DWIDE=0", "-DRAGGED=1", "-DWHOLE=1", "-DDIVISION=0", "-DOUT_U8=0"]);
-    compiler.args(["-DORDER_XYZ=0", "-DCOORDINATES=4", "-DFILL_BLOCKS=1", "-DHARD_LANES=64"]);
-    compiler.arg(format!("-DMAX_POINTS={points}")).arg(format!("-DSTRIDE={columns}"));
-    compiler.arg(format!("-DLIST={list}")).arg(format!("-DSLOTS_OF_FOUR={slots}"));
-    for name in ["dialect", "place", "voxel_place", "hard", "hard_runs"] {
-        let path = kernels.join(format!("{name}.h"));
-        compiler.arg(format!("-D{}=\"{}\"", name.to_uppercase(), path.display()));
-    }
-    compiler.arg(root.join("tests/emulated/hard.cpp")).arg("-o").arg(&program);
-    match compiler.output() {
-        Err(why) => {
-            println!("skipped: c++: {why}");
-            Ok(None)
-        }
-        Ok(done) if done.status.success() => Ok(Some(program)),
-        Ok(done) => Err(String::from_utf8_lossy(&done.stderr).into_owned().into()),
-    }
+    compiled(program, "hard.cpp", &definitions, &includes)
 }
 
 /// Points that share cells in many ways: in a row, far apart, on faces, and none at all.

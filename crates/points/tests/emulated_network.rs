@@ -2,45 +2,32 @@
 //! GPU, every block a process and every lane a thread. Skipped without a C++ compiler.
 #![expect(clippy::print_stdout, reason = "what is skipped is said")]
 
+mod common;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use common::{Outcome, compiled, kernels};
 use plimsoll_points::network::{
     CoordinateForm, HardSpec, HardVoxels, PointBatch, birds_eye, hard_voxelize, pillar_features,
 };
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
-
 /// The program for so many points of a pillar and columns.
 fn built(folder: &Path, points: u32, columns: usize) -> Outcome<Option<PathBuf>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let definitions = format!(
+        "WIDE=0 WIDE_KEYS=0 RAGGED=0 WHOLE=1 DIVISION=0 OUT_U8=0 ORDER_XYZ=0 COORDINATES=4 \
+         HARD_LANES=64 MAX_POINTS={points} STRIDE={columns}"
+    );
+    let includes = [
+        ("DIALECT", kernels().join("dialect.h")),
+        ("PLACE", kernels().join("place.h")),
+        ("FEATURES_OF_GRIDS", kernels().join("features.h")),
+        ("VOXEL_PLACE", kernels().join("voxel_place.h")),
+        ("NETWORK", kernels().join("network.h")),
+    ];
     let program = folder.join(format!("network-{points}-{columns}"));
-    let kernels = root.join("src/kernels");
-    let mut compiler = Command::new("c++");
-    compiler.args(["-std=c++17", "-O1", "-w", "-pthread", "-frounding-math", "-ffp-contract=off"]);
-    compiler.args(["-DWIDE=0", "-DWIDE_KEYS=0", "-DRAGGED=0", "-DWHOLE=1", "-DDIVISION=0"]);
-    compiler.args(["-DOUT_U8=0", "-DORDER_XYZ=0", "-DCOORDINATES=4", "-DHARD_LANES=64"]);
-    compiler.arg(format!("-DMAX_POINTS={points}")).arg(format!("-DSTRIDE={columns}"));
-    for (name, file) in [
-        ("DIALECT", "dialect"),
-        ("PLACE", "place"),
-        ("FEATURES_OF_GRIDS", "features"),
-        ("VOXEL_PLACE", "voxel_place"),
-        ("NETWORK", "network"),
-    ] {
-        let path = kernels.join(format!("{file}.h"));
-        compiler.arg(format!("-D{name}=\"{}\"", path.display()));
-    }
-    compiler.arg(root.join("tests/emulated/network.cpp")).arg("-o").arg(&program);
-    match compiler.output() {
-        Err(why) => {
-            println!("skipped: c++: {why}");
-            Ok(None)
-        }
-        Ok(done) if done.status.success() => Ok(Some(program)),
-        Ok(done) => Err(String::from_utf8_lossy(&done.stderr).into_owned().into()),
-    }
+    compiled(program, "network.cpp", &definitions, &includes)
 }
 
 fn bits(floats: &[f32]) -> Vec<u32> {

@@ -14,8 +14,7 @@ use std::sync::{PoisonError, TryLockError};
 
 use super::arena::{Arena, ArenaState};
 use super::heap::{IndexKey, PieceId, PieceState};
-use super::kept::PagePlace;
-use super::recall::Destinations;
+use super::kept::{Destinations, PagePlace};
 use super::{Growth, Pool};
 use crate::memory::Handle;
 

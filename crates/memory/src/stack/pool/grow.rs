@@ -9,7 +9,8 @@
 //!         │ claim     the place is cut out and made live, but counted nowhere, so that
 //!         ▼           no other thread takes it or a page of it
 //!      claimed ─────────────────────────────┐
-//!         │ gather    extents for its holes: spare ones, free ones of other places, new ones
+//!         │ recall    free memory that is still mapped in its holes (`kept`)
+//!         │ gather    extents for the others: spare ones, free ones of other places, new ones
 //!         ▼                                 │ refused, or a call failed
 //!      gathered ────────────────────────────┤
 //!         │ map       each extent appears   │

@@ -8,13 +8,26 @@
 //! once the writing kernel or copy is over, and a kernel may not use two of them. Whoever gets
 //! memory through a new address is ordered behind all who used it through others, as it is
 //! behind the last users of any block.
+//!
+//! A hole that is still mapped from earlier is filled by letting the handle there leave the free
+//! place that it backs now: no call to the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
-use super::region::Extent;
+use super::arena::{Arena, ArenaState};
+use super::heap::{PieceId, PieceState};
+use super::region::{Extent, LooseExtents, MapPlan, SpareExtent};
 use super::tag::UseTags;
-use crate::memory::Handle;
+use super::{Growth, Pool};
+use crate::config::Packing;
+use crate::memory::{Handle, Memory, Stream};
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
+
+/// How many mappings are kept for each handle, on average. They cost the driver page tables.
+const KEPT: u64 = 8;
 
 /// Where a handle is, or was, mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,5 +138,273 @@ impl KeptMappings {
 
     pub(super) fn places(&self) -> Vec<PagePlace> {
         self.places.keys().copied().collect()
+    }
+}
+
+/// Where each handle is to go: a place where it is mapped, or none.
+pub(super) type Destinations = BTreeMap<Handle, Option<PagePlace>>;
+
+/// Memory on its way to where it is mapped already.
+pub(super) struct Recalled {
+    to: PagePlace,
+    extent: Extent,
+    users: UseTags,
+}
+
+impl Pool {
+    /// Fills holes of a plan with free memory that is still mapped there.
+    pub(super) fn recall(
+        &self,
+        growth: &mut Growth,
+        home: &Arena,
+        (piece, stream, share): (PieceId, Stream, bool),
+        plan: &mut MapPlan,
+    ) -> Result<()> {
+        let mut wanted = Destinations::new();
+        for hole in &plan.holes {
+            for (place, kept) in growth.kept.on((home.number, plan.region), hole.clone()) {
+                if place.page >= hole.start && place.page + kept.extent.pages <= hole.end {
+                    wanted.entry(kept.extent.handle).or_insert(Some(place));
+                }
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        let mut result = self.leave_spare(growth, &wanted, Some(stream), &mut found);
+        for arena in self.shared_arenas().filter(|arena| share || arena.number == home.number) {
+            if result.is_ok() {
+                result = self.leave(growth, arena, &wanted, Some(stream), &mut found);
+            }
+        }
+        self.counts.found.fetch_add(found.len() as u64, Ordering::Relaxed);
+        self.note_moved(growth);
+        let mut inner = home.lock();
+        for Recalled { to, extent, users } in found {
+            growth.kept.remove(to);
+            // The first and the last page may reach into what lies free beside the place.
+            inner.heap.add_users_beside(piece, &users);
+            if let Some(region) = inner.region_mut(to.region) {
+                region.extents.insert(to.page, extent);
+            }
+            inner.figures.held += extent.pages * self.page;
+        }
+        if let Some(region) = inner.region_mut(plan.region) {
+            plan.renew(region);
+        }
+        home.publish(&mut inner);
+        result
+    }
+
+    /// The handles that could be taken from where they are; tight packing does not ask for them.
+    pub(super) fn free_handles(&self, growth: &Growth) -> BTreeSet<Handle> {
+        if self.config.packing == Packing::Tight {
+            return BTreeSet::new();
+        }
+        let mut free: BTreeSet<_> = growth.spare.iter().map(|spare| spare.extent.handle).collect();
+        if growth.kept.len() > 0 {
+            for arena in self.shared_arenas() {
+                let inner = arena.lock();
+                for (_, node) in inner.heap.free_pieces() {
+                    let whole =
+                        inner.region(node).into_iter().flat_map(|region| region.whole(node));
+                    free.extend(whole.map(|(_, extent)| extent.handle));
+                }
+            }
+        }
+        free
+    }
+
+    /// Orders a stream behind the users of memory, if one wants it; whether that is done.
+    fn is_ordered(&self, stream: Option<Stream>, users: &UseTags) -> Result<bool> {
+        stream.map_or(Ok(true), |stream| self.order.put_behind(self.device(), stream, users))
+    }
+
+    /// Takes spare memory that is wanted somewhere.
+    pub(super) fn leave_spare(
+        &self,
+        growth: &mut Growth,
+        wanted: &Destinations,
+        stream: Option<Stream>,
+        found: &mut Vec<Recalled>,
+    ) -> Result<()> {
+        let mut result = Ok(());
+        growth.spare.retain(|SpareExtent { extent, users }| {
+            let Some(Some(to)) = wanted.get(&extent.handle) else { return true };
+            let ordered = self.is_ordered(stream, users);
+            if !matches!(ordered, Ok(true)) {
+                result = std::mem::replace(&mut result, Ok(())).and(ordered.map(drop));
+                return true;
+            }
+            self.counts.spare.fetch_sub(extent.pages * self.page, Ordering::Release);
+            found.push(Recalled { to: *to, extent: *extent, users: users.clone() });
+            false
+        });
+        result
+    }
+
+    /// Takes free memory of an arena that is wanted elsewhere, and keeps its mappings. The stream
+    /// that wants it is ordered behind its users.
+    pub(super) fn leave(
+        &self,
+        growth: &mut Growth,
+        arena: &Arena,
+        wanted: &Destinations,
+        stream: Option<Stream>,
+        found: &mut Vec<Recalled>,
+    ) -> Result<()> {
+        let mut inner = arena.lock();
+        let mut result = Ok(());
+        for piece in inner.free_among(wanted) {
+            let node = inner.heap.node(piece).clone();
+            let ordered = self.is_ordered(stream, &node.tags);
+            if node.state != PieceState::Free || !matches!(ordered, Ok(true)) {
+                result = result.and(ordered.map(drop));
+                continue;
+            }
+            inner.heap.unsettle(piece);
+            let mut left = 0;
+            if let Some(region) = inner.region_mut(node.region) {
+                let leaving: Vec<_> = region.whole(&node).collect();
+                for (page, extent) in leaving {
+                    let Some(to) = wanted.get(&extent.handle) else { continue };
+                    region.extents.remove(&page);
+                    left += extent.pages * region.page;
+                    let place = PagePlace { arena: arena.number, region: node.region, page };
+                    let users = node.tags.clone();
+                    growth.kept.insert(place, extent, region.address(page), users.clone());
+                    match *to {
+                        Some(to) => found.push(Recalled { to, extent, users }),
+                        None => self.keep_used(growth, SpareExtent { extent, users }),
+                    }
+                }
+            }
+            inner.figures.held -= left;
+            inner.settle(piece);
+        }
+        arena.publish(&mut inner);
+        result
+    }
+
+    /// Unmaps a mapping that was kept, once nobody uses it.
+    fn unmap_kept(&self, growth: &mut Growth, place: PagePlace) -> Result<()> {
+        let Some(kept) = growth.kept.get(place) else { return Ok(()) };
+        self.order.await_all(self.device(), &kept.users)?;
+        self.mapping()?.unmap(kept.address, Bytes(kept.extent.pages * self.page))?;
+        growth.kept.remove(place);
+        Ok(())
+    }
+
+    /// Makes room for what is to be mapped: nothing is kept on these pages, and not too much
+    /// elsewhere.
+    pub(super) fn clear_kept(&self, growth: &mut Growth, arena: u32, plan: &MapPlan) -> Result<()> {
+        for (page, extent) in &plan.laid {
+            let kept = growth.kept.on((arena, plan.region), *page..page + extent.pages);
+            let places: Vec<_> = kept.map(|(place, _)| place).collect();
+            for place in places {
+                self.unmap_kept(growth, place)?;
+            }
+        }
+        while growth.kept.len() > self.handles() * KEPT
+            && let Some(oldest) = growth.kept.oldest()
+        {
+            self.unmap_kept(growth, oldest)?;
+        }
+        Ok(())
+    }
+
+    /// Gives memory back to the device that is in no place, and all mappings that are kept of it.
+    pub(super) fn destroy(&self, growth: &mut Growth, extent: Extent) -> Result<()> {
+        for place in growth.kept.of(extent.handle).to_vec() {
+            self.unmap_kept(growth, place)?;
+        }
+        let bytes = extent.pages * self.page;
+        self.mapping()?.destroy(extent.handle, Bytes(bytes))?;
+        self.count_returned(bytes);
+        Ok(())
+    }
+
+    /// How many handles are held.
+    pub(super) fn handles(&self) -> u64 {
+        let taken = self.counts.taken.load(Ordering::Relaxed);
+        taken.saturating_sub(self.counts.returned.load(Ordering::Relaxed))
+    }
+
+    /// Unmaps all that is kept; goes on past failures, of which the first is returned.
+    pub(super) fn unmap_all_kept(&self, growth: &mut Growth) -> Result<()> {
+        let mut result = Ok(());
+        for place in growth.kept.places() {
+            result = result.and(self.unmap_kept(growth, place));
+        }
+        result
+    }
+
+    /// Puts memory behind free places where it is mapped.
+    pub(super) fn arrive(&self, growth: &mut Growth, mut found: Vec<Recalled>) {
+        found.sort_unstable_by_key(|recalled| recalled.to);
+        for recalled in &found {
+            growth.kept.remove(recalled.to);
+        }
+        for arena in self.shared_arenas() {
+            let start = found.partition_point(|recalled| recalled.to.arena < arena.number);
+            let end = found.partition_point(|recalled| recalled.to.arena <= arena.number);
+            if start == end {
+                continue;
+            }
+            let mut inner = arena.lock();
+            inner.put_back(&found[start..end], self.page);
+            inner.settle_all();
+            arena.publish(&mut inner);
+        }
+    }
+
+    /// Lets memory that was gathered and not used go back to where it was left last; what is
+    /// mapped nowhere is kept for the next request. All work that used it is over.
+    pub(super) fn put_away(&self, growth: &mut Growth, mut hand: LooseExtents) {
+        let mut back = Vec::new();
+        hand.extents.retain(|extent| {
+            let place = growth.kept.of(extent.handle).last();
+            let users = UseTags::NONE;
+            back.extend(place.map(|to| Recalled { to: *to, extent: *extent, users }));
+            place.is_none()
+        });
+        self.arrive(growth, back);
+        self.keep(growth, hand);
+    }
+}
+
+impl ArenaState {
+    /// Free pieces with memory that is wanted elsewhere.
+    fn free_among(&self, wanted: &Destinations) -> Vec<PieceId> {
+        let pieces = self.heap.free_pieces().filter(|(_, node)| {
+            let mut whole = self.region(node).into_iter().flat_map(|region| region.whole(node));
+            whole.any(|(_, extent)| wanted.contains_key(&extent.handle))
+        });
+        pieces.map(|(piece, _)| piece).collect()
+    }
+
+    /// Puts memory behind free places where it is mapped; whoever takes those waits for its users.
+    fn put_back(&mut self, found: &[Recalled], page: u64) {
+        let mut users = Vec::new();
+        for (piece, node) in self.heap.free_pieces() {
+            let at = |bytes| (node.region, bytes);
+            let place = |recalled: &Recalled| (recalled.to.region, recalled.to.page * page);
+            let end = |recalled: &Recalled| {
+                (recalled.to.region, (recalled.to.page + recalled.extent.pages) * page)
+            };
+            let first = found.partition_point(|recalled| end(recalled) <= at(node.offset));
+            let here = found[first..].iter().take_while(|r| place(r) < at(node.offset + node.size));
+            users.extend(here.map(|recalled| (piece, recalled.users.clone())));
+        }
+        for (piece, users) in users {
+            self.heap.add_users(piece, &users);
+        }
+        for Recalled { to, extent, .. } in found {
+            if let Some(region) = self.region_mut(to.region) {
+                region.extents.insert(to.page, *extent);
+                self.figures.held += extent.pages * page;
+            }
+        }
     }
 }

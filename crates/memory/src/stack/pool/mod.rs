@@ -10,8 +10,8 @@
 //! If the device can map physical memory, addresses are plentiful and memory moves: when
 //! nothing that is mapped fits, physical memory that lies free elsewhere is mapped where it is
 //! needed, and only what cannot be found that way is taken from the device (`grow`). So the pool
-//! holds about as much as was ever live at once. Memory stays mapped where it has been (`kept`)
-//! and is found there again without a call (`recall`); when everything has been returned it goes
+//! holds about as much as was ever live at once. Memory stays mapped where it has been and is found
+//! there again without a call (`kept`); when everything has been returned it goes
 //! back to where it was when that was so before (`calm`), so that a program that repeats itself is
 //! served alike.
 //! If the device cannot, plain blocks of fitting sizes take the place of pages
@@ -43,7 +43,6 @@ mod kept;
 mod order;
 mod peaks;
 mod plain_blocks;
-mod recall;
 mod region;
 mod shrink;
 mod tag;
