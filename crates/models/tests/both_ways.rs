@@ -29,8 +29,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn rows() -> Vec<Value> {
-    let text = fs::read_to_string(root().join("scripts/estimates-gpu/exact-rows.jsonl")).unwrap();
+fn rows(name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(root().join("scripts/estimates-gpu").join(name)).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -87,6 +87,9 @@ fn request(row: &Value) -> EstimateRequest {
         train.lora = number(row, "lora");
         train.base_dtype = text(row, "base_dtype").map(|word| word.parse().unwrap());
         train.grad_accumulation = number(row, "grad_accumulation").unwrap_or(1);
+        train.gpus = number(row, "gpus").unwrap_or(1);
+        train.shard =
+            text(row, "shard").map_or_else(Default::default, |word| word.parse().unwrap());
         request.train = Some(train);
     }
     request
@@ -148,7 +151,7 @@ fn table(all: &BTreeMap<(&'static str, String), FamilyRows>) -> String {
 #[test]
 fn ranges_are_what_the_rows_say() {
     let mut families: BTreeMap<(&'static str, String), FamilyRows> = BTreeMap::new();
-    let all = rows();
+    let all = rows("exact-rows.jsonl");
     for row in &all {
         let terms = estimated(row);
         let held = terms.held.as_ref().unwrap();
@@ -178,6 +181,30 @@ fn ranges_are_what_the_rows_say() {
     }
     let known = fs::read_to_string(&path).unwrap();
     assert_eq!(known, made, "run this test with PLIMSOLL_WRITE_CHECKED=1 and look at the change");
+}
+
+/// What one of several GPUs holds more or less than one alone, against PyTorch's fake process group
+/// (`scripts/estimates-gpu/shards.py`).
+#[test]
+fn one_of_several_holds_what_the_fake_process_group_showed() {
+    for row in rows("shard-rows.jsonl") {
+        let mut alone = row.clone();
+        alone["gpus"] = json!(1);
+        let allocated = |row: &Value| estimated(row).held.unwrap().allocated as f64;
+        let estimated = allocated(&row) - allocated(&alone);
+        let [held, one] = ["held", "alone"].map(|key| number(&row, key).unwrap() as f64);
+        let off = (estimated - (held - one)) / held;
+        println!(
+            "{:30} alone {:6.1} MiB, of several {:6.1}, difference {:+7.1}, estimated {:+7.1}: {:+5.2} %",
+            text(&row, "name").unwrap(),
+            one / MIB,
+            held / MIB,
+            (held - one) / MIB,
+            estimated / MIB,
+            off * 100.0,
+        );
+        assert!((-0.025..0.04).contains(&off), "{}: {off}", row["name"]);
+    }
 }
 
 fn writes() -> bool {

@@ -147,8 +147,7 @@ fn trained(
     }
     if train.gpus > 1 {
         found.notes.push(
-            "each GPU holds this; for buffers of NCCL 64 MiB to 1 GiB are assumed, and 1 GiB is in the \
-             upper end of the range alone"
+            "each GPU holds this without the buffers of NCCL, for which the upper end of the range has 1 GiB"
                 .to_string(),
         );
     }

@@ -43,7 +43,8 @@ pub(super) fn of(terms: &Terms, request: &EstimateRequest) -> EstimateRange {
 /// Training: by what of the model is trained.
 fn trained(total: u64, family: Option<&str>, train: TrainingRequest) -> EstimateRange {
     if train.gpus > 1 {
-        let basis = "what several GPUs exchange was not measured; the upper end has 1 GiB for NCCL";
+        let basis = "the share of one of several GPUs was counted with PyTorch's fake process group and not \
+                     measured on GPUs; the upper end has 1 GiB for NCCL";
         return EstimateRange::unchecked(total, basis).with_more(1 << 30);
     }
     let job = match (train.lora, train.base_dtype) {

@@ -143,14 +143,17 @@ fn adapters_alone_are_trained() {
     assert!(base > inner / 2 && base < inner / 2 + inner / 50, "{base}");
 }
 
-/// Each of several GPUs holds its share.
+/// Each of several GPUs holds its share; ZeRO-1 splits between weights and never in one.
 #[test]
 fn shards_split_what_they_say() {
     let job = EagerJob { training: true, ..EagerJob::inference(2) };
-    let of = |gpus, shard| {
+    let with_weights = |gpus, shard, weights: &[u64]| {
         let how = EagerTraining { optimizer: Optimizer::AdamW, accumulation: 1, gpus, shard };
-        with(LLAMA, (job, 1, 512), |decoder| decoder.training(&[1_235_814_400], &how))
+        with(LLAMA, (job, 1, 512), |decoder| decoder.training(weights, &how))
     };
+    let of = |gpus, shard| with_weights(gpus, shard, &[154_476_800; 8]);
+    let uneven = with_weights(8, TrainingShard::Zero1, &[8 << 20, 1 << 20, 1 << 20]);
+    assert_eq!(uneven.states, 2 * 2 * (8 << 20), "the largest weight's states are not split");
     let one = of(1, TrainingShard::Ddp);
     let (ddp, zero, fsdp) =
         (of(8, TrainingShard::Ddp), of(8, TrainingShard::Zero1), of(8, TrainingShard::Fsdp2));

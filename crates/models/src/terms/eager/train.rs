@@ -1,5 +1,6 @@
 //! Training steps: forward pass, loss, backward pass, optimizer.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use super::ops::{EagerMatrix, NF4_BLOCK, Saved, column_sums};
 use super::tape::{
     BACKWARD_PRODUCTS, EagerMemory, EagerNode, EagerTape, EagerTensor, Gradient, WeightGradient,
 };
-use super::{ADAPTERS, TorchMemory};
+use super::{ADAPTERS, LAYER_WEIGHTS, TorchMemory};
 use crate::terms::training::{Optimizer, TrainingShard};
 
 /// Steps after which nothing new is reserved.
@@ -18,6 +19,10 @@ const STEPS: usize = 3;
 const SCALES: u64 = 256;
 /// Weights with fewer numbers keep their states in 32 bits.
 const SMALL_STATE: u64 = 4096;
+/// What DDP puts into a bucket.
+const BUCKET: u64 = 25 << 20;
+/// More GPUs than weights make no difference.
+const MOST_GPUS: u64 = 1 << 16;
 
 /// How a decoder is trained.
 #[derive(Debug, Clone, Copy)]
@@ -65,17 +70,19 @@ impl EagerDecoder<'_> {
             tape.settle(weight.bytes);
         }
         let sharded = if how.shard == TrainingShard::Fsdp2 { how.gpus.max(1) } else { 1 };
-        tape.share_gradients(sharded);
-        // What is gathered of layers for a while, and what collectives copy from and to.
-        let extra = self.exchanged(&weights, how);
-        let _extra = tape.take(extra);
+        tape.share_gradients(sharded, LAYER_WEIGHTS);
+        let _buckets: Vec<_> = buckets(&weights, how).map(|bytes| tape.take(bytes)).collect();
+        let gathered = self.gathered(&weights, how);
         let mut states = Vec::new();
         for _ in 0..STEPS {
             for _ in 0..how.accumulation.min(3) {
                 let ids = tape.tensor(self.batch.saturating_mul(self.tokens), 8);
-                let loss = self.loss(&mut tape);
+                let loss = self.loss(&mut tape, &gathered);
                 tape.backward(&loss);
                 drop((loss, ids));
+                tape.exchange(gathered.after);
+                tape.split_rest();
+                tape.exchange(0);
             }
             optimize(&tape, (&weights, self.shape.hidden), how, &mut states);
             tape.zero();
@@ -157,8 +164,9 @@ impl EagerDecoder<'_> {
     }
 
     /// A forward pass and its loss.
-    fn loss<'s>(&'s self, tape: &mut EagerTape<'s>) -> EagerTensor {
+    fn loss<'s>(&'s self, tape: &mut EagerTape<'s>, gathered: &GatheredWeights) -> EagerTensor {
         tape.records = true;
+        tape.exchange(gathered.forward);
         let pass = EagerPass { count: self.tokens, tokens: self.tokens };
         let (hidden, vocab) = (self.shape.hidden, self.shape.vocab);
         let (embedded, mut held) = self.embedding(tape, pass);
@@ -179,6 +187,9 @@ impl EagerDecoder<'_> {
             embedded
         };
         let mut x = tape.dropout(&embedded, self.style.dropout);
+        if gathered.embedding > 0 {
+            x = tape.exchange_before(x, gathered.embedding);
+        }
         let mut last = None;
         for layer in 0..self.caches.len() {
             let shared = shared.clone();
@@ -193,6 +204,10 @@ impl EagerDecoder<'_> {
         }
         drop(last);
         drop(embedded);
+        if gathered.backward > 0 {
+            x = tape.exchange_before(x, gathered.backward);
+        }
+        tape.exchange(gathered.loss);
         let logits = self.logits(tape, x, narrow, held);
         let wide = tape.cast(&logits, 4);
         let likely = tape.unary(&wide, 4, Saved::Output);
@@ -243,32 +258,80 @@ impl EagerDecoder<'_> {
         logits
     }
 
-    /// What several GPUs hold beyond their share.
-    fn exchanged(&self, weights: &[TrainedWeight], how: &EagerTraining) -> u64 {
-        let gradients = weights.iter().fold(0, |sum: u64, weight| {
-            sum.saturating_add(weight.count.saturating_mul(weight.width))
-        });
-        if how.gpus < 2 {
-            return 0;
+    /// What FSDP2 gathers of the other GPUs' shares, as PyTorch's fake process group showed it.
+    fn gathered(&self, weights: &[TrainedWeight], how: &EagerTraining) -> GatheredWeights {
+        if how.gpus < 2 || how.shard != TrainingShard::Fsdp2 {
+            return GatheredWeights::default();
         }
-        match how.shard {
-            // Gradients a second time, in buckets.
-            TrainingShard::Ddp | TrainingShard::Zero1 => gradients,
-            TrainingShard::Fsdp2 => {
-                let whole = weights.iter().fold(0, |sum: u64, weight| {
-                    sum.saturating_add(weight.bytes.saturating_mul(how.gpus))
-                });
-                let layers = self.caches.len() as u64;
-                let table =
-                    self.shape.vocab.saturating_mul(self.shape.hidden).saturating_mul(self.width());
-                let tables =
-                    if self.shape.tied_embeddings { table } else { table.saturating_mul(2) };
-                let layer = whole.saturating_sub(tables) / layers.max(1);
-                // Two layers gathered, one's gradients, and the matrices at both ends.
-                layer.saturating_mul(4).saturating_add(tables.saturating_mul(2))
-            }
+        let sum = |part: &dyn Fn(&TrainedWeight) -> u64| {
+            weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(part(weight)))
+        };
+        let layers = (self.caches.len() as u64).max(1);
+        let table = self.shape.vocab.saturating_mul(self.shape.hidden).saturating_mul(self.width());
+        let ends = if self.shape.tied_embeddings { table } else { table.saturating_mul(2) };
+        let whole = sum(&|weight| weight.bytes.saturating_mul(how.gpus));
+        let layer = whole.saturating_sub(ends) / layers;
+        let of_ends = if self.job.trains() { ends } else { 0 };
+        let gradients = sum(&|weight| weight.count.saturating_mul(weight.width));
+        let layer_gradients = gradients.saturating_sub(of_ends) / layers;
+        GatheredWeights {
+            // The ends stay; a layer has its weights, and lies in what was received.
+            forward: ends.saturating_add(layer.saturating_mul(2)),
+            // What the last layer was received in stays until something else is.
+            loss: ends.saturating_add(layer),
+            // A layer's weights, those of the next to come, its gradients, and those of the layer before
+            // on their way.
+            backward: ends.saturating_add(layer.saturating_add(layer_gradients).saturating_mul(2)),
+            embedding: ends.saturating_add(layer_gradients),
+            // A copy of the gradients of the ends on its way.
+            after: of_ends,
         }
     }
+}
+
+/// What FSDP2 holds of weights and gradients that are not its own, at each time of a step; the
+/// gradients of the ends are on the tape.
+#[derive(Debug, Default)]
+struct GatheredWeights {
+    forward: u64,
+    loss: u64,
+    backward: u64,
+    embedding: u64,
+    after: u64,
+}
+
+/// The buckets in which DDP holds gradients a second time: weights from the last to the first, up to
+/// 25 MiB in each.
+fn buckets(weights: &[TrainedWeight], how: &EagerTraining) -> impl Iterator<Item = u64> {
+    let shared = how.gpus > 1 && how.shard != TrainingShard::Fsdp2;
+    let mut buckets = Vec::new();
+    let mut bucket = 0_u64;
+    for weight in weights.iter().rev().filter(|weight| shared && weight.width > 0) {
+        bucket = bucket.saturating_add(weight.count.saturating_mul(weight.width));
+        if bucket >= BUCKET {
+            buckets.push(std::mem::take(&mut bucket));
+        }
+    }
+    buckets.push(bucket);
+    buckets.into_iter().filter(|bytes| *bytes > 0)
+}
+
+/// The weights whose states one GPU holds: all, or what ZeRO-1 gives to the one with the most. It
+/// gives the largest first, each to the GPU that has the least.
+fn stepped<'a>(weights: &'a [TrainedWeight], how: &EagerTraining) -> Vec<&'a TrainedWeight> {
+    let mut trained: Vec<_> = weights.iter().filter(|weight| weight.width > 0).collect();
+    if how.shard != TrainingShard::Zero1 {
+        return trained;
+    }
+    trained.sort_by_key(|weight| Reverse(weight.count));
+    let mut shares = vec![(0_u64, Vec::new()); how.gpus.clamp(1, MOST_GPUS) as usize];
+    for weight in trained {
+        if let Some((count, share)) = shares.iter_mut().min_by_key(|(count, _)| *count) {
+            *count = count.saturating_add(weight.count);
+            share.push(weight);
+        }
+    }
+    shares.into_iter().max_by_key(|(count, _)| *count).map(|(_, share)| share).unwrap_or_default()
 }
 
 /// A step of the optimizer: states where there are none yet, and what it takes for a while.
@@ -278,11 +341,9 @@ fn optimize(
     how: &EagerTraining,
     states: &mut Vec<EagerMemory>,
 ) {
-    let parts = match how.shard {
-        TrainingShard::Ddp => 1,
-        TrainingShard::Zero1 | TrainingShard::Fsdp2 => how.gpus.max(1),
-    };
-    let trained = || weights.iter().filter(|weight| weight.width > 0);
+    let parts = if how.shard == TrainingShard::Fsdp2 { how.gpus.max(1) } else { 1 };
+    let stepped = stepped(weights, how);
+    let trained = || stepped.iter().copied();
     if states.is_empty() {
         for weight in trained() {
             let each = match how.optimizer {

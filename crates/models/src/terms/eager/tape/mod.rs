@@ -106,6 +106,8 @@ pub(super) struct EagerNode<'a> {
     pub(super) gradient: Option<EagerMemory>,
     /// Whether the gradient is seen through a view.
     pub(super) view: bool,
+    /// What collectives hold from here on in the backward pass, where that changes.
+    pub(super) exchanged: Option<u64>,
 }
 
 /// The gradients of weights.
@@ -135,10 +137,15 @@ pub(super) struct EagerTape<'a> {
     pub(super) records: bool,
     /// What autocast keeps until the forward pass is over.
     pub(super) casts: Vec<EagerMemory>,
-    /// Of how many parts of a gradient one is kept.
+    /// Of how many parts of a gradient one is kept, and the first weight whose gradient is split at once.
     parts: u64,
+    split_from: usize,
+    /// Gradients of the weights before it, which are split when all are there.
+    unsplit: Vec<(usize, EagerMemory)>,
     /// Whether a backward pass has run a product.
     backward_product: bool,
+    /// What collectives hold: weights that were gathered, and what they copy from and to.
+    exchanged: Option<EagerMemory>,
 }
 
 impl<'a> EagerTape<'a> {
@@ -228,6 +235,18 @@ impl<'a> EagerTape<'a> {
         out
     }
 
+    /// From here on collectives hold this much.
+    pub(super) fn exchange(&mut self, bytes: u64) {
+        self.exchanged = None;
+        self.exchanged = (bytes > 0).then(|| self.take(bytes));
+    }
+
+    /// The same in the backward pass, once it comes to this tensor.
+    pub(super) fn exchange_before(&mut self, tensor: EagerTensor, bytes: u64) -> EagerTensor {
+        let inputs = tensor.node.map(|node| (node, Gradient::Same)).into_iter().collect();
+        self.record(tensor, EagerNode { inputs, exchanged: Some(bytes), ..EagerNode::default() })
+    }
+
     fn slot(&mut self, weight: usize) -> &mut WeightSlot {
         self.slots.entry(weight).or_default()
     }
@@ -254,6 +273,9 @@ impl<'a> EagerTape<'a> {
     }
 
     fn unwind_one(&mut self, node: EagerNode<'a>, gradient: EagerMemory) {
+        if let Some(bytes) = node.exchanged {
+            self.exchange(bytes);
+        }
         let working: Vec<_> = node.working.iter().map(|&bytes| self.take(bytes)).collect();
         // A matrix's gradient comes before that of what it was multiplied with.
         let weights: Vec<_> = node
@@ -346,8 +368,10 @@ impl<'a> EagerTape<'a> {
 
     /// A gradient for a weight: added up over its uses, then kept, or added to what is kept.
     fn keep(&mut self, weight: usize, memory: EagerMemory, cast: bool) {
+        let waits = self.parts > 1 && weight < self.split_from;
         let memory = match self.parts {
             0 | 1 => memory,
+            _ if waits => memory,
             // What others keep is let go once it was exchanged.
             parts => self.take(memory.0.bytes.div_ceil(parts)),
         };
@@ -368,14 +392,25 @@ impl<'a> EagerTape<'a> {
             return;
         }
         (slot.arrived, slot.uses) = (0, 0);
-        if slot.kept.is_none() {
+        if waits {
+            self.unsplit.push((weight, memory));
+        } else if slot.kept.is_none() {
             slot.kept = Some(memory);
         }
     }
 
-    /// Keeps one of this many parts of every gradient.
-    pub(super) fn share_gradients(&mut self, parts: u64) {
-        self.parts = parts;
+    /// Keeps one of this many parts of every gradient: at once from this weight on, of those before
+    /// when [`EagerTape::split_rest`] says so.
+    pub(super) fn share_gradients(&mut self, parts: u64, split_from: usize) {
+        (self.parts, self.split_from) = (parts, split_from);
+    }
+
+    /// Splits the gradients that waited.
+    pub(super) fn split_rest(&mut self) {
+        for (weight, memory) in std::mem::take(&mut self.unsplit) {
+            let part = self.take(memory.0.bytes.div_ceil(self.parts.max(1)));
+            self.slot(weight).kept.get_or_insert(part);
+        }
     }
 
     /// Lets go of all gradients.
