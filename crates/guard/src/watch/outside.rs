@@ -173,10 +173,9 @@ fn read<T: LedgerPart>(file: &File, at: u64) -> io::Result<T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::process::Command;
-    use std::thread;
-    use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::watch::tests::soon;
     use crate::watch::{GuardSettings, GuardWatch};
 
     /// A child that names a ledger, and its slot in it, as the guard would fill it in.
@@ -187,15 +186,9 @@ mod tests {
         let watch = GuardWatch::create(folder.path(), &settings).unwrap();
         let mut sleep = Command::new("sleep");
         let mut child = sleep.arg("60").env(VARIABLE, folder.path()).spawn().unwrap();
-        // The kernel shows an environment a moment after the start of a program.
-        let soon = Instant::now() + Duration::from_secs(30);
-        let guarded = loop {
-            if let Some(guarded) = GuardedProcess::find(child.id()) {
-                break guarded;
-            }
-            assert!(Instant::now() < soon, "its environment names the ledger");
-            thread::sleep(Duration::from_millis(1));
-        };
+        let find = || GuardedProcess::find(child.id());
+        assert!(soon(|| find().is_some()), "its environment names the ledger");
+        let guarded = find().unwrap();
         assert_eq!(guarded.shares().unwrap(), [], "it has not called the driver");
         let device = &watch.ledger().devices[0];
         device.budget.store(8 << 30, Relaxed);
